@@ -1,0 +1,226 @@
+//! Errors of the core: hand-written, without text from outside, each with the figures a caller needs.
+
+use core::fmt;
+
+/// Why a store gave nothing, as far as the algorithm has to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum StoreFailure {
+    /// Not done; may be done later.
+    Unavailable,
+    /// Perhaps done: whatever was granted is burnt.
+    OutcomeUnknown,
+    /// The tag does not exist and may not be created.
+    TagUnknown,
+    /// Every number of the tag is granted.
+    Exhausted,
+    /// Every worker id of the namespace is under a lease.
+    WorkersExhausted,
+    /// No lease with this worker and grant id is running.
+    LeaseLost,
+    /// The holder's clock is too far from the store's.
+    ClockSkew,
+    /// Never: bad tag, other layout, limit, permission, damage.
+    Refused,
+}
+
+impl StoreFailure {
+    /// Whether asking again, later, may succeed.
+    #[must_use]
+    pub const fn is_retryable(self) -> bool {
+        matches!(
+            self,
+            Self::Unavailable | Self::OutcomeUnknown | Self::WorkersExhausted | Self::LeaseLost | Self::ClockSkew
+        )
+    }
+}
+
+impl fmt::Display for StoreFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unavailable => "the store is unavailable",
+            Self::OutcomeUnknown => "the store's answer was lost",
+            Self::TagUnknown => "the tag is unknown to the store",
+            Self::Exhausted => "every number of the tag has been granted",
+            Self::WorkersExhausted => "every worker id of the namespace is under a lease",
+            Self::LeaseLost => "the lease has ended",
+            Self::ClockSkew => "the clock is too far from the store's",
+            Self::Refused => "the store refused",
+        })
+    }
+}
+
+/// What was wrong with a grant: the store broke its promise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum GrantFault {
+    /// Bounds that make no interval of ids.
+    Malformed,
+    /// It overlaps or precedes an earlier grant, or lies below the floor.
+    Overlap,
+    /// A worker id that does not fit the layout.
+    Worker,
+}
+
+impl fmt::Display for GrantFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Malformed => "the store's grant is no interval of ids",
+            Self::Overlap => "the store's grant overlaps or precedes one that it gave before",
+            Self::Worker => "the store granted a worker id that does not fit the layout",
+        })
+    }
+}
+
+impl core::error::Error for GrantFault {}
+
+/// Why no ids were handed out. Nothing changed, and no ids were lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ReserveError {
+    /// A request to the store is due or under way: call again after its answer.
+    Pending,
+    /// Call again after this many milliseconds.
+    Wait {
+        /// Milliseconds from the `now` of the call; at least 1.
+        wait_ms: u64,
+    },
+    /// The clock went back beyond the policy.
+    ClockMovedBack {
+        /// How far, against the latest time at which ids were handed out, in milliseconds.
+        behind_ms: u64,
+    },
+    /// The clock stands before the layout's first usable tick.
+    ClockBeforeEpoch {
+        /// When that tick begins, in Unix milliseconds.
+        first_ms: u64,
+    },
+    /// The timestamp field has run out, or every number of the tag was granted.
+    Exhausted,
+    /// The last request failed and nothing is left.
+    Store {
+        /// Why it failed.
+        cause: StoreFailure,
+        /// Milliseconds from `now` until the store is asked again; 0 when that cannot help.
+        retry_after_ms: u64,
+    },
+    /// The last grant was refused and is burnt.
+    GrantRefused(GrantFault),
+    /// A count of 0 was asked for.
+    Count,
+    /// A round that was never begun, is not the latest, or was claimed already.
+    Round,
+    /// The generator was closed.
+    Closed,
+}
+
+/// Why a layout cannot exist, or a value does not fit one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LayoutError {
+    /// The widths sum to more than 63 bits.
+    TooWide {
+        /// The sum, in bits.
+        bits: u32,
+    },
+    /// A field's width is outside its range: timestamp 1 to 63, datacenter + worker 0 to 31, sequence 0 to 31.
+    FieldWidth,
+    /// A tick of 0 ms.
+    TickZero,
+    /// The end of the last tick does not fit 64 bits of milliseconds.
+    EpochTooLate,
+    /// The tick number does not fit the timestamp field.
+    TimestampRange {
+        /// The greatest value that fits.
+        max: u64,
+    },
+    /// The worker does not fit the datacenter and worker fields.
+    WorkerRange {
+        /// The greatest value that fits.
+        max: u32,
+    },
+    /// The sequence does not fit its field.
+    SequenceRange {
+        /// The greatest value that fits.
+        max: u32,
+    },
+    /// The id is 0, or has bits above those of the layout.
+    IdRange {
+        /// The greatest id of the layout.
+        max: u64,
+    },
+}
+
+impl fmt::Display for LayoutError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooWide { bits } => write!(f, "the fields sum to {bits} bits, ids have 63 at most"),
+            Self::FieldWidth => f.write_str(
+                "a field is too wide or missing: timestamp 1 to 63 bits, datacenter and worker together 31 at most, \
+                 sequence 31 at most",
+            ),
+            Self::TickZero => f.write_str("the tick is 0 ms, it must be 1 ms at least"),
+            Self::EpochTooLate => f.write_str("the layout's last tick ends beyond the range of 64-bit milliseconds"),
+            Self::TimestampRange { max } => write!(f, "the timestamp does not fit its field, whose maximum is {max}"),
+            Self::WorkerRange { max } => write!(f, "the worker does not fit its field, whose maximum is {max}"),
+            Self::SequenceRange { max } => write!(f, "the sequence does not fit its field, whose maximum is {max}"),
+            Self::IdRange { max } => write!(f, "the id is outside 1 to {max}, the ids of this layout"),
+        }
+    }
+}
+
+impl core::error::Error for LayoutError {}
+
+/// Why a generator cannot be made with these options.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OptionsError {
+    /// A step of 0, or bounds that contradict each other.
+    Step,
+    /// A share above 100 percent, or a prefetch outside 1 to 64.
+    Refill,
+    /// A horizon of 0 or beyond 64-bit milliseconds.
+    Horizon,
+}
+
+impl fmt::Display for OptionsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Step => {
+                "the step policy is out of range: steps are 1 to 2^63 - 1 with min <= initial <= max, and \
+                 grow_below_ms <= shrink_above_ms"
+            }
+            Self::Refill => "the refill policy is out of range: a share is 0 to 100 percent, prefetch is 1 to 64",
+            Self::Horizon => "the horizon is out of range: 1 ms to 366 days",
+        })
+    }
+}
+
+impl core::error::Error for OptionsError {}
+
+/// Where and why a text is no id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TextError {
+    /// No id has this many bytes in this notation.
+    Length {
+        /// The length of the text, in bytes.
+        len: usize,
+    },
+    /// A byte that is not in the alphabet.
+    Character {
+        /// Its position, counted from 0.
+        at: usize,
+    },
+    /// A decimal with leading zeros.
+    LeadingZero,
+    /// 0, or a number greater than 2^63 - 1.
+    OutOfRange,
+}
+
+impl fmt::Display for TextError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Length { len } => write!(f, "no id is {len} bytes long in this notation"),
+            Self::Character { at } => write!(f, "the byte at position {at} is not in the alphabet"),
+            Self::LeadingZero => f.write_str("a decimal id has no leading zeros"),
+            Self::OutOfRange => f.write_str("the number is outside 1 to 2^63 - 1"),
+        }
+    }
+}
+
+impl core::error::Error for TextError {}

@@ -1,0 +1,118 @@
+//! Grants and what is made of them: the intervals that a store gave to one holder, and the runs that leave the core.
+
+use crate::{GrantFault, ID_MAX, Layout};
+
+/// Numbers `start`, `start + stride`, .. below `end` under one tag, granted to one holder for ever.
+///
+/// Invariant, checked by [`Segment::validate`] on both sides of every store: `1 <= start < end`, `stride >= 1`,
+/// `end - start` is a multiple of `stride`, and the last number, `end - stride`, is at most [`ID_MAX`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Segment {
+    /// The first number.
+    pub start: u64,
+    /// The first number of the same remainder that is not granted.
+    pub end: u64,
+    /// The distance between numbers: 1, or the number of stripes.
+    pub stride: u64,
+    /// Counts deliberate restarts of the tag's numbering; uniqueness holds within one generation.
+    pub generation: u64,
+    /// The version of the tag's row after this grant; giving a tail back must name it.
+    pub version: u64,
+}
+
+impl Segment {
+    /// Checks the invariant.
+    ///
+    /// # Errors
+    /// [`GrantFault::Malformed`] when the bounds make no interval of ids.
+    pub const fn validate(&self) -> Result<(), GrantFault> {
+        let well_formed = self.start >= 1
+            && self.stride >= 1
+            && self.start < self.end
+            && (self.end - self.start).is_multiple_of(self.stride)
+            && self.end - self.stride <= ID_MAX;
+        if well_formed { Ok(()) } else { Err(GrantFault::Malformed) }
+    }
+
+    /// How many numbers it holds, if it is valid.
+    ///
+    /// ```
+    /// # use unalike_core::Segment;
+    /// assert_eq!(Segment { start: 3, end: 13, stride: 5, generation: 0, version: 1 }.count(), 2); // 3 and 8
+    /// ```
+    #[must_use]
+    pub const fn count(&self) -> u64 {
+        (self.end - self.start) / self.stride
+    }
+}
+
+/// The 128-bit name of one successful acquire, minted by the lease store and never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GrantId(pub u128);
+
+/// A worker id with the half-open interval of timestamps in which its holder may use it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Lease {
+    /// Datacenter and worker as one number.
+    pub worker: u32,
+    /// Which acquire made it.
+    pub grant_id: GrantId,
+    /// The first timestamp that may be used, in Unix milliseconds; it may lie in the future.
+    pub not_before_ms: u64,
+    /// The first timestamp that may not be used, in Unix milliseconds.
+    pub valid_until_ms: u64,
+}
+
+impl Lease {
+    /// The ticks that lie wholly inside the lease, as `first..end` (empty when none does).
+    ///
+    /// Bounds need not lie on the grid: the first is rounded up, the last down, so a tick that two leases could
+    /// share belongs to neither.
+    #[must_use]
+    pub const fn ticks(&self, layout: &Layout) -> (u64, u64) {
+        let tick_ms = layout.tick_ms() as u64;
+        let first = self.not_before_ms.saturating_sub(layout.epoch_ms()).div_ceil(tick_ms);
+        let end = self.valid_until_ms.saturating_sub(layout.epoch_ms()) / tick_ms;
+        (first, if end < first { first } else { end })
+    }
+}
+
+/// Ids handed out together: `first`, `first + stride`, .., `count` of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Run {
+    /// The first id, at least 1.
+    pub first: u64,
+    /// The distance between ids, at least 1.
+    pub stride: u64,
+    /// How many ids, at least 1.
+    pub count: u32,
+}
+
+impl Run {
+    /// The last id.
+    #[must_use]
+    pub const fn last(&self) -> u64 {
+        self.first + (self.count as u64 - 1) * self.stride
+    }
+
+    /// The ids in ascending order.
+    ///
+    /// ```
+    /// # use unalike_core::Run;
+    /// assert!(Run { first: 5, stride: 2, count: 3 }.ids().eq([5, 7, 9]));
+    /// ```
+    pub fn ids(self) -> impl ExactSizeIterator<Item = u64> + Clone {
+        (0..self.count).map(move |offset| self.first + u64::from(offset) * self.stride)
+    }
+}
+
+/// The unused end of what a closed sequence was granted, to be given back.
+///
+/// A store takes it only while the tag's row still has this version: then nothing was granted since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TailRelease {
+    /// The first number that never crossed into a run.
+    pub start: u64,
+    /// The version of the newest segment.
+    pub version: u64,
+}

@@ -1,0 +1,85 @@
+//! The whole algorithm of unalike: segment buffers, snowflake bit packing, clock-backward handling.
+//!
+//! One law rules every module: *an id is handed out only from a grant*, an interval that a store gave to exactly one
+//! holder, for ever. A [`Segment`] is such an interval of numbers, a [`Lease`] one of timestamps for a worker id.
+//! In any doubt a state machine here abandons what is left of a grant and asks for a new one: gaps are allowed,
+//! duplicates never.
+//!
+//! This crate reads no clock and does no I/O: time and the store's answers are arguments, requests are return values.
+//! So a clock that steps back, a lost reply or a pause of a week is one line in a test.
+//!
+//! ```
+//! use unalike_core::{Segment, SequenceOptions, SegmentBuffer, ReserveError};
+//!
+//! let mut orders = SegmentBuffer::new(SequenceOptions::default(), 0)?;
+//! assert_eq!(orders.reserve(0, 10), Err(ReserveError::Pending)); // nothing granted yet
+//! let request = orders.request(0).expect("an empty buffer asks for a segment");
+//! let end = 1 + request.count;
+//! orders.granted(0, Segment { start: 1, end, stride: 1, generation: 0, version: 1 })?;
+//! let run = orders.reserve(0, 10).unwrap();
+//! assert_eq!((run.first, run.count), (1, 10));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![no_std]
+
+extern crate alloc;
+
+mod codec;
+mod error;
+mod grant;
+mod layout;
+mod ordered;
+mod presets;
+mod request;
+mod segment;
+mod snowflake;
+
+pub use codec::{TEXT_LEN_MAX, Text, TextBuffer, decode, encode};
+pub use error::{GrantFault, LayoutError, OptionsError, ReserveError, StoreFailure, TextError};
+pub use grant::{GrantId, Lease, Run, Segment, TailRelease};
+pub use layout::{FieldOrder, Layout, LayoutFields, Parts};
+pub use ordered::OrderedBuffer;
+pub use presets::{PRESETS, Preset, preset};
+pub use segment::{AdaptiveStep, RefillPolicy, SegmentBuffer, SegmentRequest, SequenceOptions, StepPolicy};
+pub use snowflake::{ClockPolicy, LeaseRelease, LeaseRequest, Snowflake, SnowflakeOptions};
+
+/// The greatest id: 2^63 - 1, so that every id fits a signed 64-bit column.
+pub const ID_MAX: u64 = i64::MAX as u64;
+
+/// The greatest length of a tag or namespace, in bytes.
+pub const NAME_LEN_MAX: usize = 128;
+
+/// Whether a tag or namespace is well formed: 1 to [`NAME_LEN_MAX`] bytes of UTF-8 without control characters.
+///
+/// ```
+/// assert!(unalike_core::is_name("order"));
+/// assert!(!unalike_core::is_name(""));
+/// assert!(!unalike_core::is_name("a\nb"));
+/// ```
+#[must_use]
+pub fn is_name(name: &str) -> bool {
+    // U+0000 to U+001F and U+007F are single bytes; U+0080 to U+009F are 0xC2 and a byte below 0xA0. Looking at bytes
+    // keeps the tables of `char` out of the component.
+    let bytes = name.as_bytes();
+    let ascii = |byte: &u8| *byte < 0x20 || *byte == 0x7F;
+    let latin = |pair: &[u8]| matches!(pair, [0xC2, 0x80..=0x9F]);
+    !name.is_empty() && name.len() <= NAME_LEN_MAX && !bytes.iter().any(ascii) && !bytes.windows(2).any(latin)
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::String;
+
+    use super::*;
+
+    #[test]
+    fn names_hold_no_control_character_and_128_bytes_at_most() {
+        for code in 0..=0x10_FFFF_u32 {
+            if let Some(character) = char::from_u32(code) {
+                let name: String = ['a', character].iter().collect();
+                assert_eq!(is_name(&name), !character.is_control(), "{character:?}");
+            }
+        }
+        assert!(is_name(&"x".repeat(NAME_LEN_MAX)) && !is_name(&"x".repeat(NAME_LEN_MAX + 1)) && !is_name(""));
+    }
+}

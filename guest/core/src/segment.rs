@@ -1,0 +1,658 @@
+//! The buffered mode: a chain of segments fetched ahead, so that no caller waits for the store.
+//!
+//! Invariants: every id that leaves lies in a segment that was granted and leaves once; ids ascend; at most one request
+//! is out (two in flight come back out of order, and ids would go down); a grant that comes after the end is dropped.
+//!
+//! The step rule and the 10% point are Leaf's (Meituan-Dianping/Leaf, `SegmentIDGenImpl.java`); the fixed count of
+//! numbers left is the "lowestCriticalValue" of older issuers.
+
+use alloc::collections::VecDeque;
+
+use crate::request::{Failures, GrantOrder};
+use crate::{GrantFault, ID_MAX, OptionsError, ReserveError, Run, Segment, StoreFailure, TailRelease};
+
+/// The longest chain, whatever the policy asks: a store that grants crumbs must not fill the memory.
+const CHAIN_MAX: usize = 65;
+
+/// Leaf's rule: a step that follows use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct AdaptiveStep {
+    /// The first step.
+    pub initial: u64,
+    /// The smallest step, 1 or more.
+    pub min: u64,
+    /// The greatest step, 2^63 - 1 at most.
+    pub max: u64,
+    /// A segment that lasted less than this many milliseconds doubles the next step.
+    pub grow_below_ms: u64,
+    /// A segment that lasted more than this many milliseconds halves the next step.
+    pub shrink_above_ms: u64,
+}
+
+impl Default for AdaptiveStep {
+    /// 1,000 numbers at first, 100 to 1,000,000; Leaf's 15 and 30 minutes.
+    fn default() -> Self {
+        Self {
+            initial: 1_000,
+            min: 100,
+            max: 1_000_000,
+            grow_below_ms: 15 * 60 * 1_000,
+            shrink_above_ms: 30 * 60 * 1_000,
+        }
+    }
+}
+
+/// How many numbers a segment asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum StepPolicy {
+    /// Always this many.
+    Fixed {
+        /// 1 to 2^63 - 1.
+        step: u64,
+    },
+    /// By use.
+    Adaptive(AdaptiveStep),
+}
+
+impl Default for StepPolicy {
+    fn default() -> Self {
+        Self::Adaptive(AdaptiveStep::default())
+    }
+}
+
+impl StepPolicy {
+    /// Checks the ranges.
+    ///
+    /// # Errors
+    /// [`OptionsError::Step`].
+    pub const fn validate(&self) -> Result<(), OptionsError> {
+        let valid = match *self {
+            Self::Fixed { step } => 1 <= step && step <= ID_MAX,
+            Self::Adaptive(AdaptiveStep { initial, min, max, grow_below_ms, shrink_above_ms }) => {
+                1 <= min && min <= initial && initial <= max && max <= ID_MAX && grow_below_ms <= shrink_above_ms
+            }
+        };
+        if valid { Ok(()) } else { Err(OptionsError::Step) }
+    }
+
+    const fn initial(&self) -> u64 {
+        match *self {
+            Self::Fixed { step } => step,
+            Self::Adaptive(adaptive) => adaptive.initial,
+        }
+    }
+}
+
+/// When the next segment is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RefillPolicy {
+    /// When this share of the current segment is used.
+    ShareConsumed {
+        /// 0 (at once) to 100 (when it is empty).
+        percent: u8,
+    },
+    /// When fewer numbers than this are left in the whole chain.
+    Remaining {
+        /// Any number; 0 means when nothing is left.
+        count: u64,
+    },
+}
+
+impl Default for RefillPolicy {
+    /// Leaf's 10 percent.
+    fn default() -> Self {
+        Self::ShareConsumed { percent: 10 }
+    }
+}
+
+impl RefillPolicy {
+    /// Checks the range.
+    ///
+    /// # Errors
+    /// [`OptionsError::Refill`].
+    pub const fn validate(&self) -> Result<(), OptionsError> {
+        match *self {
+            Self::ShareConsumed { percent } if percent > 100 => Err(OptionsError::Refill),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// How a sequence fetches its segments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SequenceOptions {
+    /// How many numbers a segment asks for.
+    pub step: StepPolicy,
+    /// When the next one is asked for.
+    pub refill: RefillPolicy,
+    /// Whole segments to hold beyond the current one under [`RefillPolicy::ShareConsumed`]: 1 (Leaf's double buffer) to 64.
+    pub prefetch: u32,
+}
+
+impl Default for SequenceOptions {
+    fn default() -> Self {
+        Self { step: StepPolicy::default(), refill: RefillPolicy::default(), prefetch: 1 }
+    }
+}
+
+impl SequenceOptions {
+    /// Checks the ranges.
+    ///
+    /// # Errors
+    /// [`OptionsError`].
+    pub fn validate(&self) -> Result<(), OptionsError> {
+        self.step.validate()?;
+        self.refill.validate()?;
+        if (1..=64).contains(&self.prefetch) { Ok(()) } else { Err(OptionsError::Refill) }
+    }
+}
+
+/// A request that the host must carry to the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentRequest {
+    /// How many numbers, 1 or more; the store may grant fewer.
+    pub count: u64,
+    /// No number below this.
+    pub at_least: u64,
+}
+
+/// What is left of one segment.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    /// The next number to hand out.
+    next: u64,
+    segment: Segment,
+}
+
+impl Part {
+    fn remaining(&self) -> u64 {
+        (self.segment.end - self.next) / self.segment.stride
+    }
+}
+
+/// The segments of one tag: hands out ids, and says when another segment is wanted.
+#[derive(Debug)]
+pub struct SegmentBuffer {
+    options: SequenceOptions,
+    chain: VecDeque<Part>,
+    order: GrantOrder,
+    failures: Failures,
+    /// What the next request asks for.
+    step: u64,
+    /// Whether `step` already follows the newest grant's life.
+    step_adapted: bool,
+    newest_grant_ms: Option<u64>,
+    /// Since the newest grant a caller found nothing.
+    ran_dry: bool,
+    /// The greatest count that a caller asked for and did not get.
+    unmet: u64,
+    in_flight: bool,
+    closed: bool,
+}
+
+impl SegmentBuffer {
+    /// An empty buffer; no id will lie below `floor` (0, or the end of what a predecessor had been granted).
+    ///
+    /// # Errors
+    /// [`OptionsError`] when an option is out of range.
+    pub fn new(options: SequenceOptions, floor: u64) -> Result<Self, OptionsError> {
+        options.validate()?;
+        Ok(Self {
+            options,
+            chain: VecDeque::new(),
+            order: GrantOrder::new(floor),
+            failures: Failures::new(),
+            step: options.step.initial(),
+            step_adapted: true,
+            newest_grant_ms: None,
+            ran_dry: false,
+            unmet: 0,
+            in_flight: false,
+            closed: false,
+        })
+    }
+
+    /// Hands out at least one id and at most `max`.
+    ///
+    /// # Errors
+    /// [`ReserveError`]; nothing is lost.
+    pub fn reserve(&mut self, now_ms: u64, max: u32) -> Result<Run, ReserveError> {
+        if self.closed {
+            return Err(ReserveError::Closed);
+        }
+        if max == 0 {
+            return Err(ReserveError::Count);
+        }
+        let Some(part) = self.chain.front_mut() else {
+            self.ran_dry = true;
+            self.unmet = self.unmet.max(u64::from(max));
+            return Err(self.failures.error(now_ms));
+        };
+        let stride = part.segment.stride;
+        let count = u32::try_from(part.remaining()).unwrap_or(u32::MAX).min(max);
+        let run = Run { first: part.next, stride, count };
+        part.next += u64::from(count) * stride;
+        assert!(part.next <= part.segment.end, "a run never passes the end of its grant");
+        if part.next == part.segment.end {
+            self.chain.pop_front();
+        }
+        Ok(run)
+    }
+
+    /// The request that is due now, if one is. The caller carries it to the store and owes [`SegmentBuffer::granted`] or
+    /// [`SegmentBuffer::failed`]; until then no other is due.
+    pub fn request(&mut self, now_ms: u64) -> Option<SegmentRequest> {
+        if self.closed || self.in_flight || self.failures.pause_left_ms(now_ms).is_some() || !self.is_refill_due() {
+            return None;
+        }
+        self.adapt_step(now_ms);
+        self.in_flight = true;
+        let count = match self.options.step {
+            StepPolicy::Fixed { step } => step,
+            StepPolicy::Adaptive(adaptive) => self.step.max(self.unmet.min(adaptive.max)),
+        };
+        Some(SegmentRequest { count, at_least: self.order.at_least() })
+    }
+
+    fn is_refill_due(&self) -> bool {
+        let Some(current) = self.chain.front() else { return true };
+        if self.chain.len() >= CHAIN_MAX {
+            return false;
+        }
+        match self.options.refill {
+            RefillPolicy::ShareConsumed { percent } => {
+                let ahead = self.chain.len() - 1;
+                let (granted, percent) = (current.segment.count(), u64::from(percent));
+                let consumed = granted - current.remaining();
+                // That share of `granted`, rounded up, without a product that could overflow.
+                let due_at = granted / 100 * percent + (granted % 100 * percent).div_ceil(100);
+                // `prefetch` is at most 64, so the conversion is exact.
+                ahead < usize::try_from(self.options.prefetch).unwrap_or(CHAIN_MAX) && consumed >= due_at
+            }
+            RefillPolicy::Remaining { count } => self.remaining() < count,
+        }
+    }
+
+    /// Fits the step to how long the newest segment lasted: once per grant, however often its request is repeated.
+    fn adapt_step(&mut self, now_ms: u64) {
+        let StepPolicy::Adaptive(adaptive) = self.options.step else { return };
+        let Some(newest_grant_ms) = self.newest_grant_ms else { return };
+        let lasted_ms = now_ms.saturating_sub(newest_grant_ms);
+        if self.ran_dry && !self.step_adapted {
+            self.step = self.step.saturating_mul(2).max(self.unmet);
+        } else if !self.step_adapted && lasted_ms < adaptive.grow_below_ms {
+            self.step = self.step.saturating_mul(2);
+        } else if !self.step_adapted && lasted_ms > adaptive.shrink_above_ms {
+            self.step /= 2;
+        }
+        self.step = self.step.clamp(adaptive.min, adaptive.max);
+        self.step_adapted = true;
+    }
+
+    /// Takes the answer of a request in. After the end, or without a request, the grant is dropped: a gap.
+    ///
+    /// # Errors
+    /// [`GrantFault`] when the store broke its promise; the grant is burnt, and callers hear of it.
+    pub fn granted(&mut self, now_ms: u64, segment: Segment) -> Result<(), GrantFault> {
+        if self.closed || !self.in_flight {
+            return Ok(());
+        }
+        self.in_flight = false;
+        if let Err(fault) = self.order.admit(&segment) {
+            self.failures.grant(now_ms, fault);
+            return Err(fault);
+        }
+        self.chain.push_back(Part { next: segment.start, segment });
+        self.failures.clear();
+        self.newest_grant_ms = Some(now_ms);
+        self.step_adapted = false;
+        self.ran_dry = false;
+        self.unmet = 0;
+        Ok(())
+    }
+
+    /// Takes the failure of a request in. Whatever it may have been granted is burnt: the next request gets its own.
+    pub fn failed(&mut self, now_ms: u64, failure: StoreFailure) {
+        if self.in_flight {
+            self.in_flight = false;
+            self.failures.store(now_ms, failure);
+        }
+    }
+
+    /// Ends the buffer. The unused tail, if it may be given back: the numbers from the lowest one that no run and no
+    /// foreign grant lies above, as far as this buffer knows; the row's version decides.
+    pub fn close(&mut self) -> Option<TailRelease> {
+        self.closed = true;
+        let newest = self.chain.pop_back()?;
+        let mut start = newest.next;
+        let mut lowest = newest;
+        while let Some(part) = self.chain.pop_back() {
+            let contiguous = part.segment.end == lowest.segment.start
+                && part.segment.stride == lowest.segment.stride
+                && part.segment.generation == lowest.segment.generation
+                && lowest.next == lowest.segment.start;
+            if !contiguous {
+                break;
+            }
+            start = part.next;
+            lowest = part;
+        }
+        self.chain.clear();
+        Some(TailRelease { start, version: newest.segment.version })
+    }
+
+    /// Numbers granted and not handed out.
+    #[must_use]
+    pub fn remaining(&self) -> u64 {
+        self.chain.iter().fold(0, |sum, part| sum.saturating_add(part.remaining()))
+    }
+
+    /// How many numbers the next request asks for, as things stand.
+    #[must_use]
+    pub const fn step(&self) -> u64 {
+        self.step
+    }
+
+    /// Whether a request is under way.
+    #[must_use]
+    pub const fn is_in_flight(&self) -> bool {
+        self.in_flight
+    }
+
+    /// When to ask for a due request again if nobody calls: the end of a pause, else never (`u64::MAX`).
+    #[must_use]
+    pub fn wake_ms(&self, now_ms: u64) -> u64 {
+        self.failures.pause_left_ms(now_ms).map_or(u64::MAX, |left_ms| now_ms.saturating_add(left_ms))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::collections::BTreeSet;
+    use alloc::vec::Vec;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn segment(start: u64, end: u64) -> Segment {
+        Segment { start, end, stride: 1, generation: 0, version: end }
+    }
+
+    fn fixed(step: u64, refill: RefillPolicy) -> SegmentBuffer {
+        SegmentBuffer::new(SequenceOptions { step: StepPolicy::Fixed { step }, refill, prefetch: 1 }, 0).unwrap()
+    }
+
+    fn adaptive() -> SegmentBuffer {
+        SegmentBuffer::new(SequenceOptions::default(), 0).unwrap()
+    }
+
+    /// Grants what is asked for, right behind the last grant.
+    fn serve(buffer: &mut SegmentBuffer, now_ms: u64, next: &mut u64) -> Option<u64> {
+        let request = buffer.request(now_ms)?;
+        let start = (*next).max(request.at_least);
+        *next = start + request.count;
+        buffer.granted(now_ms, segment(start, *next)).unwrap();
+        Some(request.count)
+    }
+
+    fn drain(buffer: &mut SegmentBuffer, now_ms: u64) {
+        while buffer.reserve(now_ms, u32::MAX).is_ok() {}
+    }
+
+    #[test]
+    fn one_request_at_a_time() {
+        let mut buffer = fixed(10, RefillPolicy::default());
+        assert_eq!(buffer.request(0), Some(SegmentRequest { count: 10, at_least: 0 }));
+        assert_eq!(buffer.request(0), None);
+        assert_eq!(buffer.reserve(0, 1), Err(ReserveError::Pending));
+        buffer.granted(0, segment(1, 11)).unwrap();
+        assert_eq!(buffer.reserve(0, 1), Ok(Run { first: 1, stride: 1, count: 1 }));
+        assert_eq!(buffer.request(0), Some(SegmentRequest { count: 10, at_least: 11 }));
+        assert_eq!(buffer.request(0), None);
+    }
+
+    #[test]
+    fn refill_starts_at_the_policy_point_and_not_before() {
+        let mut buffer = fixed(100, RefillPolicy::ShareConsumed { percent: 10 });
+        let mut next = 1;
+        serve(&mut buffer, 0, &mut next).unwrap();
+        buffer.reserve(0, 9).unwrap();
+        assert_eq!(buffer.request(0), None);
+        buffer.reserve(0, 1).unwrap();
+        assert!(serve(&mut buffer, 0, &mut next).is_some());
+        buffer.reserve(0, 80).unwrap();
+        assert_eq!(buffer.request(0), None, "one segment ahead is enough");
+
+        let mut buffer = fixed(100, RefillPolicy::Remaining { count: 30 });
+        serve(&mut buffer, 0, &mut next).unwrap();
+        buffer.reserve(0, 70).unwrap();
+        assert_eq!(buffer.request(0), None);
+        buffer.reserve(0, 1).unwrap();
+        assert!(buffer.request(0).is_some());
+    }
+
+    #[test]
+    fn a_low_water_mark_above_the_step_fetches_several_segments() {
+        let mut buffer = fixed(10, RefillPolicy::Remaining { count: 35 });
+        let mut next = 1;
+        let mut requests = 0;
+        while serve(&mut buffer, 0, &mut next).is_some() {
+            requests += 1;
+        }
+        assert_eq!((requests, buffer.remaining()), (4, 40));
+    }
+
+    #[test]
+    fn the_step_follows_leafs_rule() {
+        let (minute_ms, mut now_ms, mut next) = (60_000, 0, 1);
+        let mut buffer = adaptive();
+        assert_eq!(serve(&mut buffer, now_ms, &mut next), Some(1_000));
+        // each segment lasts less than 15 minutes: double
+        for expected in [2_000, 4_000] {
+            now_ms += 14 * minute_ms;
+            buffer.reserve(now_ms, 1_000_000).unwrap();
+            assert_eq!(serve(&mut buffer, now_ms, &mut next), Some(expected));
+        }
+        // between 15 and 30 minutes: keep
+        now_ms += 20 * minute_ms;
+        buffer.reserve(now_ms, 1_000_000).unwrap();
+        assert_eq!(serve(&mut buffer, now_ms, &mut next), Some(4_000));
+        // longer: halve, but not below the minimum
+        for expected in [2_000, 1_000, 500, 250, 125, 100, 100] {
+            now_ms += 31 * minute_ms;
+            buffer.reserve(now_ms, 1_000_000).unwrap();
+            assert_eq!(serve(&mut buffer, now_ms, &mut next), Some(expected));
+        }
+    }
+
+    #[test]
+    fn a_burst_that_runs_dry_grows_the_step_at_once_and_a_retry_does_not_grow_it_again() {
+        let options = SequenceOptions {
+            step: StepPolicy::Adaptive(AdaptiveStep {
+                grow_below_ms: 0,
+                shrink_above_ms: u64::MAX,
+                ..AdaptiveStep::default()
+            }),
+            ..SequenceOptions::default()
+        };
+        let mut buffer = SegmentBuffer::new(options, 0).unwrap();
+        let mut next = 1;
+        serve(&mut buffer, 0, &mut next).unwrap();
+        drain(&mut buffer, 0);
+        let request = buffer.request(0).unwrap();
+        assert_eq!(request.count, 1_000_000, "a caller that asked for more than the step gets it in one request");
+        let mut buffer = SegmentBuffer::new(options, 0).unwrap();
+        serve(&mut buffer, 0, &mut next).unwrap();
+        buffer.reserve(0, 1_000).unwrap();
+        assert_eq!(buffer.reserve(0, 1), Err(ReserveError::Pending));
+        assert_eq!(buffer.request(0).unwrap().count, 2_000);
+        buffer.failed(0, StoreFailure::Unavailable);
+        assert_eq!(buffer.request(0), None, "the pause");
+        assert_eq!(buffer.request(10).unwrap().count, 2_000);
+    }
+
+    #[test]
+    fn a_failure_is_heard_only_when_nothing_is_left_and_goes_away_with_the_next_grant() {
+        let mut buffer = fixed(10, RefillPolicy::ShareConsumed { percent: 0 });
+        let mut next = 1;
+        serve(&mut buffer, 0, &mut next).unwrap();
+        assert!(buffer.request(0).is_some());
+        buffer.failed(0, StoreFailure::OutcomeUnknown);
+        assert_eq!(buffer.reserve(0, 10).unwrap().count, 10);
+        let failed = ReserveError::Store { cause: StoreFailure::OutcomeUnknown, retry_after_ms: 10 };
+        assert_eq!(buffer.reserve(0, 1), Err(failed));
+        assert_eq!(buffer.wake_ms(0), 10);
+        assert_eq!(buffer.reserve(10, 1), Err(ReserveError::Pending));
+        next += 10; // what was perhaps granted is burnt
+        serve(&mut buffer, 10, &mut next).unwrap();
+        assert_eq!(buffer.reserve(10, 1).unwrap().first, 21);
+    }
+
+    #[test]
+    fn a_grant_below_one_that_was_had_is_refused_and_callers_hear_it() {
+        let mut buffer = fixed(10, RefillPolicy::default());
+        let mut next = 1;
+        serve(&mut buffer, 0, &mut next).unwrap();
+        drain(&mut buffer, 0);
+        buffer.request(0).unwrap();
+        assert_eq!(buffer.granted(0, segment(5, 15)), Err(GrantFault::Overlap));
+        assert_eq!(buffer.reserve(0, 1), Err(ReserveError::GrantRefused(GrantFault::Overlap)));
+        assert!(buffer.request(1_000).is_some());
+    }
+
+    #[test]
+    fn nothing_works_after_close_and_a_late_grant_is_dropped() {
+        let mut buffer = fixed(10, RefillPolicy::default());
+        buffer.request(0).unwrap();
+        assert_eq!(buffer.close(), None);
+        buffer.granted(0, segment(1, 11)).unwrap();
+        assert_eq!(buffer.reserve(0, 1), Err(ReserveError::Closed));
+        assert_eq!(buffer.request(0), None);
+        assert_eq!(buffer.remaining(), 0);
+    }
+
+    #[test]
+    fn close_gives_back_what_never_crossed_into_a_run() {
+        let mut buffer = fixed(10, RefillPolicy::ShareConsumed { percent: 0 });
+        let mut next = 1;
+        serve(&mut buffer, 0, &mut next).unwrap();
+        buffer.reserve(0, 4).unwrap();
+        serve(&mut buffer, 0, &mut next).unwrap();
+        // [5, 11) and [11, 21) touch: one tail under the newest version
+        assert_eq!(buffer.close(), Some(TailRelease { start: 5, version: 21 }));
+        assert_eq!(buffer.close(), None);
+
+        let mut buffer = fixed(10, RefillPolicy::ShareConsumed { percent: 0 });
+        serve(&mut buffer, 0, &mut next).unwrap();
+        next += 100; // somebody else was granted numbers in between
+        serve(&mut buffer, 0, &mut next).unwrap();
+        assert_eq!(buffer.close().unwrap().start, next - 10);
+    }
+
+    #[test]
+    fn options_out_of_range_are_refused() {
+        let bad_step = |step| SequenceOptions { step, ..SequenceOptions::default() }.validate();
+        assert_eq!(bad_step(StepPolicy::Fixed { step: 0 }), Err(OptionsError::Step));
+        assert_eq!(bad_step(StepPolicy::Fixed { step: ID_MAX + 1 }), Err(OptionsError::Step));
+        for adaptive in [
+            AdaptiveStep { min: 0, ..AdaptiveStep::default() },
+            AdaptiveStep { min: 2_000, ..AdaptiveStep::default() },
+            AdaptiveStep { max: 999, ..AdaptiveStep::default() },
+            AdaptiveStep { shrink_above_ms: 1, ..AdaptiveStep::default() },
+        ] {
+            assert_eq!(bad_step(StepPolicy::Adaptive(adaptive)), Err(OptionsError::Step));
+        }
+        for (percent, prefetch) in [(101, 1), (10, 0), (10, 65)] {
+            let refill = RefillPolicy::ShareConsumed { percent };
+            let options = SequenceOptions { refill, prefetch, ..SequenceOptions::default() };
+            assert_eq!(options.validate(), Err(OptionsError::Refill));
+        }
+    }
+
+    #[derive(Clone, Debug)]
+    enum Event {
+        Reserve(u32),
+        Grant { skip: u64, short_by: u64 },
+        Rewind(u64),
+        Fail(bool),
+        Advance(u64),
+        JumpBack(u64),
+    }
+
+    fn event() -> impl Strategy<Value = Event> {
+        prop_oneof![
+            8 => (1_u32..200).prop_map(Event::Reserve),
+            6 => (0_u64..50, 0_u64..150).prop_map(|(skip, short_by)| Event::Grant { skip, short_by }),
+            1 => (1_u64..500).prop_map(Event::Rewind),
+            2 => any::<bool>().prop_map(Event::Fail),
+            2 => (0_u64..2_000_000).prop_map(Event::Advance),
+            1 => (0_u64..5_000).prop_map(Event::JumpBack),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn ids_are_granted_ascend_and_never_repeat(
+            events in proptest::collection::vec(event(), 1..300),
+            percent in 0_u8..=100,
+            prefetch in 1_u32..5,
+            stride in 1_u64..4,
+            fixed_step in proptest::option::of(1_u64..200),
+        ) {
+            let step = fixed_step.map_or_else(StepPolicy::default, |step| StepPolicy::Fixed { step });
+            let options = SequenceOptions { step, refill: RefillPolicy::ShareConsumed { percent }, prefetch };
+            let mut buffer = SegmentBuffer::new(options, 0).unwrap();
+            let (mut now_ms, mut next) = (1_000_000_u64, 1_u64);
+            let mut request: Option<SegmentRequest> = None;
+            let mut granted = BTreeSet::new();
+            let mut handed_out = Vec::new();
+            for event in events {
+                match event {
+                    Event::Reserve(max) => {
+                        if let Ok(run) = buffer.reserve(now_ms, max) {
+                            prop_assert!(1 <= run.count && run.count <= max);
+                            handed_out.extend(run.ids());
+                        }
+                        if let Some(due) = buffer.request(now_ms) {
+                            prop_assert!(request.is_none(), "a second request while one is out");
+                            prop_assert!(due.count >= 1);
+                            request = Some(due);
+                        }
+                    }
+                    Event::Grant { skip, short_by } => if let Some(due) = request.take() {
+                        let start = next + skip * stride;
+                        let end = start + due.count.saturating_sub(short_by).max(1) * stride;
+                        next = end;
+                        let segment = Segment { start, end, stride, generation: 0, version: 0 };
+                        buffer.granted(now_ms, segment).unwrap();
+                        granted.extend((0..segment.count()).map(|offset| start + offset * stride));
+                    },
+                    // a store that lost its counter and grants again what it granted before
+                    Event::Rewind(by) => if let Some(due) = request.take() {
+                        let behind = next.saturating_sub(by * stride);
+                        if behind >= 1 && next > 1 {
+                            let end = behind + due.count * stride;
+                            let segment = Segment { start: behind, end, stride, generation: 0, version: 0 };
+                            prop_assert_eq!(buffer.granted(now_ms, segment), Err(GrantFault::Overlap));
+                        } else {
+                            buffer.failed(now_ms, StoreFailure::Unavailable);
+                        }
+                    },
+                    Event::Fail(unknown) => if request.take().is_some() {
+                        let cause = if unknown { StoreFailure::OutcomeUnknown } else { StoreFailure::Unavailable };
+                        buffer.failed(now_ms, cause);
+                    },
+                    Event::Advance(ms) => now_ms += ms,
+                    Event::JumpBack(ms) => now_ms -= ms.min(now_ms),
+                }
+            }
+            prop_assert!(handed_out.is_sorted_by(|a, b| a < b), "ids ascend, so none repeats");
+            prop_assert!(handed_out.iter().all(|id| granted.contains(id)), "every id was granted");
+            prop_assert_eq!(handed_out.len() as u64 + buffer.remaining(), granted.len() as u64, "nothing is lost");
+            if let Some(tail) = buffer.close() {
+                prop_assert!(handed_out.last().is_none_or(|&last| last < tail.start));
+            }
+        }
+    }
+}

@@ -1,0 +1,719 @@
+//! Snowflake ids: (timestamp, worker, sequence) under a lease, whatever the clock does.
+//!
+//! A lease is a worker id over an interval of timestamps that no other lease of that worker overlaps. So an id that is
+//! stamped inside the lease, once per (timestamp, sequence), is unique by construction: the clock decides only *which*
+//! tick of the interval is stamped next. The generator moves through ticks upwards only, across leases too, and never
+//! stamps at or past the end of its lease; a clock that went back, a pause or a jump can cost an error, not a duplicate.
+//!
+//! Sources: Twitter's Snowflake (2010), Leaf's wait, hutool's tolerance (but state changes here come after every check
+//! that can fail, so a refused call leaves nothing behind).
+
+use crate::request::Failures;
+use crate::{GrantFault, GrantId, Layout, Lease, OptionsError, Parts, ReserveError, Run, StoreFailure};
+
+/// The longest horizon: a year. A lease that long is a static assignment.
+const HORIZON_MAX_MS: u64 = 366 * 24 * 60 * 60 * 1_000;
+
+/// What to do when the clock stands behind a time that was handed in before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ClockPolicy {
+    /// Refuse until it has caught up (Twitter).
+    Reject,
+    /// Ask the caller to wait for the difference, if it is small (Leaf: 5 ms); refuse beyond.
+    Wait {
+        /// How far back is waited for, in milliseconds.
+        max_ms: u64,
+    },
+    /// Go on with the last timestamp, if the difference is small (hutool: 2,000 ms); refuse beyond.
+    Keep {
+        /// How far back is bridged, in milliseconds.
+        max_ms: u64,
+    },
+}
+
+impl Default for ClockPolicy {
+    fn default() -> Self {
+        Self::Keep { max_ms: 2_000 }
+    }
+}
+
+/// How a snowflake generator works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SnowflakeOptions {
+    /// Widths, epoch and tick of the ids.
+    pub layout: Layout,
+    /// What to do when the clock goes back.
+    pub clock: ClockPolicy,
+    /// How far ahead of now a lease is asked for, 1 ms to 366 days: also the outage of the lease store that is ridden
+    /// out. Renewal starts when a third has passed.
+    pub horizon_ms: u64,
+    /// How far ahead of the clock a timestamp may run when a tick's sequence is spent; 0: never.
+    pub ahead_max_ms: u64,
+    /// No timestamp before this, in Unix milliseconds: 0, or the end of the last tick that a predecessor used.
+    pub floor_ms: u64,
+}
+
+impl SnowflakeOptions {
+    /// This layout with the defaults: [`ClockPolicy::Keep`] for 2 s, a horizon of 60 s, 10 ms ahead at most.
+    #[must_use]
+    pub const fn new(layout: Layout) -> Self {
+        Self { layout, clock: ClockPolicy::Keep { max_ms: 2_000 }, horizon_ms: 60_000, ahead_max_ms: 10, floor_ms: 0 }
+    }
+
+    /// Checks the ranges.
+    ///
+    /// # Errors
+    /// [`OptionsError::Horizon`].
+    pub const fn validate(&self) -> Result<(), OptionsError> {
+        if 1 <= self.horizon_ms && self.horizon_ms <= HORIZON_MAX_MS { Ok(()) } else { Err(OptionsError::Horizon) }
+    }
+}
+
+/// A request that the host must carry to the lease store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseRequest {
+    /// A worker id from about now on.
+    Acquire,
+    /// More time for this lease.
+    Extend {
+        /// Its worker.
+        worker: u32,
+        /// Its name.
+        grant_id: GrantId,
+    },
+}
+
+/// The lease of a closed generator, to be ended at its last used tick.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseRelease {
+    /// Its worker.
+    pub worker: u32,
+    /// Its name.
+    pub grant_id: GrantId,
+    /// The end of the greatest tick that was used, or the lease's start, in Unix milliseconds.
+    pub end_ms: u64,
+}
+
+/// The lease in hand.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    lease: Lease,
+    /// Ticks wholly inside the lease: `first_tick..end_tick`.
+    first_tick: u64,
+    end_tick: u64,
+    /// When to ask for more time.
+    renew_ms: u64,
+    /// The store said that it can not be extended: it is used to its end, and another is asked for.
+    ends: bool,
+    /// The tick being used, and its next sequence.
+    current: Option<(u64, u64)>,
+}
+
+/// One generator of snowflake ids.
+///
+/// ```
+/// use unalike_core::{GrantId, Layout, Lease, LeaseRequest, Snowflake, SnowflakeOptions};
+///
+/// let mut ids = Snowflake::new(SnowflakeOptions::new(Layout::TWITTER))?;
+/// let now_ms = 1_700_000_000_000;
+/// assert_eq!(ids.request(now_ms), Some(LeaseRequest::Acquire));
+/// let lease = Lease { worker: 7, grant_id: GrantId(1), not_before_ms: now_ms, valid_until_ms: now_ms + 60_000 };
+/// ids.granted(now_ms, lease).unwrap();
+/// let run = ids.reserve(now_ms, 3).unwrap();
+/// let parts = Layout::TWITTER.unpack(run.first).unwrap();
+/// assert_eq!((parts.worker, parts.sequence, run.count), (7, 0, 3));
+/// # Ok::<(), unalike_core::OptionsError>(())
+/// ```
+#[derive(Debug)]
+pub struct Snowflake {
+    options: SnowflakeOptions,
+    held: Option<Held>,
+    /// The latest time at which ids were handed out.
+    latest_ms: u64,
+    /// The lowest tick that may be entered: above every tick used before, by this generator or its predecessor.
+    enter_min: u64,
+    in_flight: Option<LeaseRequest>,
+    failures: Failures,
+    closed: bool,
+}
+
+impl Snowflake {
+    /// A generator without a lease.
+    ///
+    /// # Errors
+    /// [`OptionsError`] when an option is out of range.
+    pub fn new(options: SnowflakeOptions) -> Result<Self, OptionsError> {
+        options.validate()?;
+        let tick_ms = u64::from(options.layout.tick_ms());
+        // Tick 0 is never used: with worker 0 and sequence 0 it would give the id 0.
+        let enter_min = options.floor_ms.saturating_sub(options.layout.epoch_ms()).div_ceil(tick_ms).max(1);
+        Ok(Self {
+            options,
+            held: None,
+            latest_ms: 0,
+            enter_min,
+            in_flight: None,
+            failures: Failures::new(),
+            closed: false,
+        })
+    }
+
+    /// Hands out at least one id and at most `max`, all of one tick.
+    ///
+    /// # Errors
+    /// [`ReserveError`]; nothing changes and nothing is lost.
+    pub fn reserve(&mut self, now_ms: u64, max: u32) -> Result<Run, ReserveError> {
+        if self.closed {
+            return Err(ReserveError::Closed);
+        }
+        if max == 0 {
+            return Err(ReserveError::Count);
+        }
+        let layout = self.options.layout;
+        self.check_clock(now_ms)?;
+        let clock_tick =
+            layout.tick_at(now_ms).ok_or(ReserveError::ClockBeforeEpoch { first_ms: layout.tick_start_ms(1) })?;
+        if clock_tick > layout.max_tick() {
+            return Err(ReserveError::Exhausted);
+        }
+        let Some(held) = self.held.as_mut() else { return Err(self.failures.error(now_ms)) };
+
+        let (tick, sequence) = match held.current {
+            Some((tick, sequence)) if tick >= clock_tick && sequence < layout.ids_per_tick() => (tick, sequence),
+            _ => (clock_tick.max(self.enter_min).max(held.first_tick), 0),
+        };
+        if tick > layout.max_tick() {
+            return Err(ReserveError::Exhausted);
+        }
+        if tick >= held.end_tick {
+            return Err(self.failures.error(now_ms));
+        }
+        let enters = held.current.is_none_or(|(current, _)| current != tick);
+        let clock_min_ms = layout.tick_start_ms(tick).saturating_sub(self.options.ahead_max_ms);
+        if enters && clock_min_ms > now_ms {
+            return Err(ReserveError::Wait { wait_ms: clock_min_ms - now_ms });
+        }
+        let count = u32::try_from(layout.ids_per_tick() - sequence).unwrap_or(u32::MAX).min(max);
+        let first = u32::try_from(sequence)
+            .ok()
+            .and_then(|sequence| layout.pack(Parts { ticks: tick, worker: held.lease.worker, sequence }).ok());
+        let Some(first) = first else { return Err(ReserveError::GrantRefused(GrantFault::Worker)) };
+
+        // Every check that can fail is behind us.
+        assert!(held.first_tick <= tick && tick < held.end_tick, "an id is never stamped outside its lease");
+        held.current = Some((tick, sequence + u64::from(count)));
+        self.enter_min = tick + 1;
+        self.latest_ms = self.latest_ms.max(now_ms);
+        Ok(Run { first, stride: layout.sequence_stride(), count })
+    }
+
+    fn check_clock(&self, now_ms: u64) -> Result<(), ReserveError> {
+        let behind_ms = self.latest_ms.saturating_sub(now_ms);
+        if behind_ms == 0 {
+            return Ok(());
+        }
+        match self.options.clock {
+            ClockPolicy::Wait { max_ms } if behind_ms <= max_ms => Err(ReserveError::Wait { wait_ms: behind_ms }),
+            ClockPolicy::Keep { max_ms } if behind_ms <= max_ms => Ok(()),
+            _ => Err(ReserveError::ClockMovedBack { behind_ms }),
+        }
+    }
+
+    /// The request that is due now, if one is. The caller carries it to the store and owes [`Snowflake::granted`] or
+    /// [`Snowflake::failed`]; until then no other is due.
+    pub fn request(&mut self, now_ms: u64) -> Option<LeaseRequest> {
+        if self.closed || self.in_flight.is_some() || self.failures.pause_left_ms(now_ms).is_some() {
+            return None;
+        }
+        let request = match self.held {
+            None => LeaseRequest::Acquire,
+            Some(held) if held.ends => LeaseRequest::Acquire,
+            // Due by the clock, or because borrowing has reached the end of the lease.
+            Some(held) if now_ms >= held.renew_ms || self.enter_min >= held.end_tick => {
+                LeaseRequest::Extend { worker: held.lease.worker, grant_id: held.lease.grant_id }
+            }
+            Some(_) => return None,
+        };
+        self.in_flight = Some(request);
+        Some(request)
+    }
+
+    /// Takes the answer of a request in. After the end, or without a request, the lease is abandoned.
+    ///
+    /// # Errors
+    /// [`GrantFault`] when the store broke its promise; the lease is abandoned, and callers hear of it.
+    pub fn granted(&mut self, now_ms: u64, lease: Lease) -> Result<(), GrantFault> {
+        if self.closed {
+            return Ok(());
+        }
+        let Some(request) = self.in_flight.take() else { return Ok(()) };
+        let admitted = match request {
+            LeaseRequest::Acquire => self.admit_new(now_ms, lease),
+            LeaseRequest::Extend { .. } => self.admit_extension(now_ms, lease),
+        };
+        match admitted {
+            Ok(()) if self.is_past_lease(now_ms) => self.failures.store(now_ms, StoreFailure::ClockSkew),
+            Ok(()) => self.failures.clear(),
+            Err(fault) => self.failures.grant(now_ms, fault),
+        }
+        admitted
+    }
+
+    /// Whether even the newest bound lies behind the tick that would be stamped next: the clock is ahead of the store's
+    /// by more than a lease. Asking again at once would not help, so this counts as a failure, with its pause.
+    fn is_past_lease(&self, now_ms: u64) -> bool {
+        let clock_tick = self.options.layout.tick_at(now_ms).unwrap_or(0);
+        self.held.is_some_and(|held| clock_tick.max(self.enter_min) >= held.end_tick)
+    }
+
+    fn admit_new(&mut self, now_ms: u64, lease: Lease) -> Result<(), GrantFault> {
+        let layout = self.options.layout;
+        if lease.worker > layout.worker_max() {
+            return Err(GrantFault::Worker);
+        }
+        let (first_tick, end_tick) = lease.ticks(&layout);
+        if lease.not_before_ms >= lease.valid_until_ms || first_tick >= end_tick {
+            return Err(GrantFault::Malformed);
+        }
+        let overlaps = self
+            .held
+            .is_some_and(|held| held.lease.worker == lease.worker && lease.not_before_ms < held.lease.valid_until_ms);
+        if overlaps {
+            return Err(GrantFault::Overlap);
+        }
+        let renew_ms = renew_ms(now_ms, lease.valid_until_ms);
+        self.held = Some(Held { lease, first_tick, end_tick, renew_ms, ends: false, current: None });
+        Ok(())
+    }
+
+    fn admit_extension(&mut self, now_ms: u64, lease: Lease) -> Result<(), GrantFault> {
+        let layout = self.options.layout;
+        let Some(held) = self.held.as_mut() else { return Ok(()) };
+        if (lease.worker, lease.grant_id) != (held.lease.worker, held.lease.grant_id) {
+            return Err(GrantFault::Overlap);
+        }
+        // An answer below the known bound changes nothing.
+        if lease.valid_until_ms > held.lease.valid_until_ms {
+            held.lease.valid_until_ms = lease.valid_until_ms;
+            held.end_tick = held.lease.ticks(&layout).1;
+        }
+        held.renew_ms = renew_ms(now_ms, held.lease.valid_until_ms);
+        Ok(())
+    }
+
+    /// Takes the failure of a request in. A lease in hand keeps the bound that is known and is used up to it.
+    pub fn failed(&mut self, now_ms: u64, failure: StoreFailure) {
+        match (self.in_flight.take(), self.held.as_mut()) {
+            (None, _) => {}
+            (Some(LeaseRequest::Extend { .. }), Some(held)) if failure == StoreFailure::LeaseLost => held.ends = true,
+            (Some(_), _) => self.failures.store(now_ms, failure),
+        }
+    }
+
+    /// Ends the generator. The lease, if it holds one, ends with the greatest tick that was used.
+    pub fn close(&mut self) -> Option<LeaseRelease> {
+        self.closed = true;
+        let held = self.held.take()?;
+        let end_tick = held.current.map_or(held.first_tick, |(tick, _)| tick + 1);
+        Some(LeaseRelease {
+            worker: held.lease.worker,
+            grant_id: held.lease.grant_id,
+            end_ms: self.options.layout.tick_start_ms(end_tick),
+        })
+    }
+
+    /// The lease in hand.
+    #[must_use]
+    pub fn lease(&self) -> Option<Lease> {
+        self.held.map(|held| held.lease)
+    }
+
+    /// The end of the greatest tick used so far, in Unix milliseconds; 0 before the first.
+    #[must_use]
+    pub fn used_until_ms(&self) -> u64 {
+        if self.latest_ms == 0 { 0 } else { self.options.layout.tick_start_ms(self.enter_min) }
+    }
+
+    /// Whether a request is under way.
+    #[must_use]
+    pub const fn is_in_flight(&self) -> bool {
+        self.in_flight.is_some()
+    }
+
+    /// When to ask for a due request again if nobody calls: the end of a pause or the time to renew, in Unix milliseconds.
+    #[must_use]
+    pub fn wake_ms(&self, now_ms: u64) -> u64 {
+        match (self.failures.pause_left_ms(now_ms), self.held) {
+            (Some(left_ms), _) => now_ms.saturating_add(left_ms),
+            (None, Some(held)) => held.renew_ms,
+            (None, None) => u64::MAX,
+        }
+    }
+}
+
+/// A third of the time that is left, but never at once: a store that cannot extend must not be asked in a loop.
+fn renew_ms(now_ms: u64, valid_until_ms: u64) -> u64 {
+    now_ms.saturating_add((valid_until_ms.saturating_sub(now_ms) / 3).max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::collections::BTreeSet;
+    use alloc::vec::Vec;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{FieldOrder, LayoutFields};
+
+    const NOW_MS: u64 = 1_700_000_000_000;
+
+    fn layout(tick_ms: u32, worker_bits: u8, sequence_bits: u8, order: FieldOrder) -> Layout {
+        Layout::new(LayoutFields {
+            timestamp_bits: 41,
+            datacenter_bits: 0,
+            worker_bits,
+            sequence_bits,
+            order,
+            epoch_ms: 1_600_000_000_003,
+            tick_ms,
+        })
+        .unwrap()
+    }
+
+    fn lease(worker: u32, grant: u128, not_before_ms: u64, valid_until_ms: u64) -> Lease {
+        Lease { worker, grant_id: GrantId(grant), not_before_ms, valid_until_ms }
+    }
+
+    fn with(clock: ClockPolicy, ahead_max_ms: u64) -> Snowflake {
+        let options = SnowflakeOptions {
+            clock,
+            ahead_max_ms,
+            ..SnowflakeOptions::new(layout(1, 10, 2, FieldOrder::WorkerFirst))
+        };
+        let mut snowflake = Snowflake::new(options).unwrap();
+        assert_eq!(snowflake.request(NOW_MS), Some(LeaseRequest::Acquire));
+        snowflake.granted(NOW_MS, lease(5, 1, NOW_MS, NOW_MS + 60_000)).unwrap();
+        snowflake
+    }
+
+    fn stamp_ms(snowflake: &Snowflake, run: Run) -> u64 {
+        let layout = snowflake.options.layout;
+        layout.tick_start_ms(layout.unpack(run.first).unwrap().ticks)
+    }
+
+    #[test]
+    fn nothing_without_a_lease() {
+        let mut snowflake = Snowflake::new(SnowflakeOptions::new(Layout::TWITTER)).unwrap();
+        assert_eq!(snowflake.reserve(NOW_MS, 1), Err(ReserveError::Pending));
+        assert_eq!(snowflake.request(NOW_MS), Some(LeaseRequest::Acquire));
+        assert_eq!(snowflake.request(NOW_MS), None);
+        snowflake.failed(NOW_MS, StoreFailure::WorkersExhausted);
+        let failed = ReserveError::Store { cause: StoreFailure::WorkersExhausted, retry_after_ms: 10 };
+        assert_eq!(snowflake.reserve(NOW_MS, 1), Err(failed));
+        assert_eq!(snowflake.request(NOW_MS + 10), Some(LeaseRequest::Acquire));
+    }
+
+    #[test]
+    fn a_spent_sequence_waits_or_borrows_up_to_the_bound() {
+        let mut waits = with(ClockPolicy::Reject, 0);
+        assert_eq!(waits.reserve(NOW_MS, 3).unwrap().count, 3);
+        assert_eq!(waits.reserve(NOW_MS, 3).unwrap().count, 1);
+        assert_eq!(waits.reserve(NOW_MS, 3), Err(ReserveError::Wait { wait_ms: 1 }));
+        assert_eq!(waits.reserve(NOW_MS + 1, 3).unwrap().count, 3);
+
+        let mut borrows = with(ClockPolicy::Reject, 2);
+        for ahead_ms in 0..=2 {
+            let run = borrows.reserve(NOW_MS, 9).unwrap();
+            assert_eq!((stamp_ms(&borrows, run), run.count), (NOW_MS + ahead_ms, 4));
+        }
+        assert_eq!(borrows.reserve(NOW_MS, 9), Err(ReserveError::Wait { wait_ms: 1 }));
+    }
+
+    #[test]
+    fn clock_policies() {
+        let back = |snowflake: &mut Snowflake, ms: u64| {
+            snowflake.reserve(NOW_MS, 1).unwrap();
+            snowflake.reserve(NOW_MS - ms, 1)
+        };
+        let moved = |behind_ms| Err(ReserveError::ClockMovedBack { behind_ms });
+        assert_eq!(back(&mut with(ClockPolicy::Reject, 0), 1), moved(1));
+        assert_eq!(back(&mut with(ClockPolicy::Wait { max_ms: 5 }, 0), 5), Err(ReserveError::Wait { wait_ms: 5 }));
+        assert_eq!(back(&mut with(ClockPolicy::Wait { max_ms: 5 }, 0), 6), moved(6));
+        let mut keeps = with(ClockPolicy::Keep { max_ms: 2_000 }, 0);
+        let run = back(&mut keeps, 2_000).unwrap();
+        assert_eq!(stamp_ms(&keeps, run), NOW_MS, "the last timestamp is kept");
+        assert_eq!(back(&mut with(ClockPolicy::Keep { max_ms: 2_000 }, 0), 2_001), moved(2_001));
+    }
+
+    /// hutool's published listing resets its sequence before it refuses, so the calls inside the 2 s tolerance repeat
+    /// (last timestamp, 1), (last timestamp, 2), ..: 15,910 duplicates in 20,010 calls.
+    #[test]
+    fn hutools_listing_repeats_ids_inside_its_tolerance_and_this_does_not() {
+        for policy in [ClockPolicy::Keep { max_ms: 2_000 }, ClockPolicy::Wait { max_ms: 2_000 }, ClockPolicy::Reject] {
+            let mut snowflake = with(policy, 0);
+            let mut ids = BTreeSet::new();
+            for call in 0..20_010_u64 {
+                let now_ms = if call < 10 { NOW_MS } else { NOW_MS - 1_000 + call / 10 };
+                if let Ok(run) = snowflake.reserve(now_ms, 1) {
+                    assert!(ids.insert(run.first), "call {call} repeats {}", run.first);
+                }
+            }
+            assert!(ids.len() > 3_000, "ids go on when the clock has caught up");
+        }
+    }
+
+    /// Vesta moves on to the next millisecond when its sequence overflows but does not remember it: (t + 1, 0) twice.
+    #[test]
+    fn vestas_overflow_repeats_an_id_and_this_does_not() {
+        let mut snowflake = with(ClockPolicy::Reject, 5);
+        let mut ids = BTreeSet::new();
+        for call in 0..5_000_u64 {
+            if let Ok(run) = snowflake.reserve(NOW_MS + call / 5, 1) {
+                assert!(ids.insert(run.first));
+            }
+        }
+        assert!(ids.len() >= 4_000);
+    }
+
+    #[test]
+    fn no_stamp_outside_the_lease() {
+        let mut snowflake = with(ClockPolicy::Reject, 1_000_000);
+        assert_eq!(snowflake.reserve(NOW_MS + 60_000, 1), Err(ReserveError::Pending));
+        let run = snowflake.reserve(NOW_MS + 59_999, 9).unwrap();
+        assert_eq!((stamp_ms(&snowflake, run), run.count), (NOW_MS + 59_999, 4));
+        assert_eq!(snowflake.reserve(NOW_MS + 59_999, 9), Err(ReserveError::Pending), "borrowing stops at the end too");
+        assert_eq!(snowflake.request(NOW_MS + 59_999), Some(LeaseRequest::Extend { worker: 5, grant_id: GrantId(1) }));
+        snowflake.granted(NOW_MS + 59_999, lease(5, 1, NOW_MS, NOW_MS + 70_000)).unwrap();
+        assert_eq!(snowflake.reserve(NOW_MS + 59_999, 9).unwrap().count, 4);
+    }
+
+    #[test]
+    fn a_lease_that_starts_later_is_waited_for() {
+        let mut snowflake = Snowflake::new(SnowflakeOptions::new(Layout::TWITTER)).unwrap();
+        snowflake.request(NOW_MS).unwrap();
+        snowflake.granted(NOW_MS, lease(1, 1, NOW_MS + 500, NOW_MS + 60_000)).unwrap();
+        assert_eq!(snowflake.reserve(NOW_MS, 1), Err(ReserveError::Wait { wait_ms: 490 }), "10 ms may be borrowed");
+        assert_eq!(snowflake.reserve(NOW_MS + 490, 1).unwrap().count, 1);
+    }
+
+    #[test]
+    fn coarse_ticks_are_used_only_if_they_lie_wholly_inside() {
+        // A holds [0, 3), B [3, 6), tick 2: tick 1 belongs to neither.
+        let layout = layout(2, 4, 4, FieldOrder::WorkerFirst);
+        let epoch_ms = layout.epoch_ms();
+        assert_eq!(lease(0, 1, epoch_ms, epoch_ms + 3).ticks(&layout), (0, 1));
+        assert_eq!(lease(0, 2, epoch_ms + 3, epoch_ms + 6).ticks(&layout), (2, 3));
+        assert_eq!(lease(0, 2, epoch_ms + 3, epoch_ms + 4).ticks(&layout), (2, 2));
+        let mut snowflake = Snowflake::new(SnowflakeOptions::new(layout)).unwrap();
+        snowflake.request(NOW_MS).unwrap();
+        assert_eq!(snowflake.granted(NOW_MS, lease(0, 1, epoch_ms + 3, epoch_ms + 4)), Err(GrantFault::Malformed));
+    }
+
+    #[test]
+    fn renewal_starts_when_a_third_has_passed_and_a_lost_answer_keeps_the_old_bound() {
+        let mut snowflake = with(ClockPolicy::Reject, 0);
+        assert_eq!(snowflake.request(NOW_MS + 19_999), None);
+        let extend = Some(LeaseRequest::Extend { worker: 5, grant_id: GrantId(1) });
+        assert_eq!(snowflake.request(NOW_MS + 20_000), extend);
+        snowflake.failed(NOW_MS + 20_000, StoreFailure::OutcomeUnknown);
+        assert!(snowflake.reserve(NOW_MS + 20_000, 1).is_ok());
+        assert_eq!(snowflake.request(NOW_MS + 20_005), None, "the pause");
+        assert_eq!(snowflake.request(NOW_MS + 20_010), extend);
+        // an answer below the known bound changes nothing
+        snowflake.granted(NOW_MS + 20_010, lease(5, 1, NOW_MS, NOW_MS + 100)).unwrap();
+        assert_eq!(snowflake.lease().unwrap().valid_until_ms, NOW_MS + 60_000);
+        assert!(snowflake.reserve(NOW_MS + 59_999, 1).is_ok());
+    }
+
+    #[test]
+    fn a_lease_that_cannot_be_extended_is_used_up_while_another_is_asked_for() {
+        let mut snowflake = with(ClockPolicy::Reject, 0);
+        snowflake.request(NOW_MS + 20_000).unwrap();
+        snowflake.failed(NOW_MS + 20_000, StoreFailure::LeaseLost);
+        let last = snowflake.reserve(NOW_MS + 20_000, 1).unwrap();
+        assert_eq!(snowflake.request(NOW_MS + 20_000), Some(LeaseRequest::Acquire));
+        assert_eq!(
+            snowflake.granted(NOW_MS + 20_000, lease(5, 2, NOW_MS + 30_000, NOW_MS + 90_000)),
+            Err(GrantFault::Overlap),
+            "the same worker inside the interval in hand"
+        );
+        assert_eq!(snowflake.request(NOW_MS + 20_010), Some(LeaseRequest::Acquire));
+        snowflake.granted(NOW_MS + 20_010, lease(4, 3, NOW_MS + 20_000, NOW_MS + 80_000)).unwrap();
+        // a lower worker: within the same tick ids would go down, so the next tick is entered
+        assert_eq!(snowflake.reserve(NOW_MS + 20_000, 1), Err(ReserveError::Wait { wait_ms: 1 }));
+        assert!(snowflake.reserve(NOW_MS + 20_001, 1).unwrap().first > last.first);
+    }
+
+    #[test]
+    fn close_ends_the_lease_at_the_last_used_tick() {
+        let mut snowflake = with(ClockPolicy::Reject, 0);
+        snowflake.reserve(NOW_MS + 7, 1).unwrap();
+        let release = LeaseRelease { worker: 5, grant_id: GrantId(1), end_ms: NOW_MS + 8 };
+        assert_eq!(snowflake.close(), Some(release));
+        assert_eq!(snowflake.close(), None);
+        assert_eq!(snowflake.reserve(NOW_MS + 8, 1), Err(ReserveError::Closed));
+        assert_eq!(snowflake.request(NOW_MS + 8), None);
+        assert_eq!(with(ClockPolicy::Reject, 0).close().unwrap().end_ms, NOW_MS);
+    }
+
+    #[test]
+    fn the_ends_of_time() {
+        let mut snowflake = with(ClockPolicy::Reject, 0);
+        let layout = snowflake.options.layout;
+        let before = ReserveError::ClockBeforeEpoch { first_ms: layout.epoch_ms() + 1 };
+        assert_eq!(snowflake.reserve(layout.epoch_ms() - 1, 1), Err(before));
+        assert_eq!(snowflake.reserve(layout.ends_ms(), 1), Err(ReserveError::Exhausted));
+        assert_eq!(snowflake.reserve(NOW_MS, 0), Err(ReserveError::Count));
+    }
+
+    #[test]
+    fn a_clock_beyond_every_lease_hears_so_and_the_store_is_not_asked_in_a_loop() {
+        let mut snowflake = with(ClockPolicy::Reject, 0);
+        let later_ms = NOW_MS + 3_600_000;
+        assert_eq!(snowflake.reserve(later_ms, 1), Err(ReserveError::Pending));
+        assert!(snowflake.request(later_ms).is_some());
+        snowflake.granted(later_ms, lease(5, 1, NOW_MS, NOW_MS + 60_010)).unwrap();
+        let skew = ReserveError::Store { cause: StoreFailure::ClockSkew, retry_after_ms: 10 };
+        assert_eq!(snowflake.reserve(later_ms, 1), Err(skew));
+        assert_eq!(snowflake.request(later_ms), None);
+        assert!(snowflake.reserve(NOW_MS + 60_009, 1).is_ok(), "ids go on when the clock is right again");
+    }
+
+    #[test]
+    fn a_predecessors_ticks_are_not_entered_again() {
+        let options = SnowflakeOptions { floor_ms: NOW_MS + 50, ..SnowflakeOptions::new(Layout::TWITTER) };
+        let mut snowflake = Snowflake::new(options).unwrap();
+        snowflake.request(NOW_MS).unwrap();
+        snowflake.granted(NOW_MS, lease(5, 9, NOW_MS, NOW_MS + 60_000)).unwrap();
+        assert_eq!(snowflake.reserve(NOW_MS, 1), Err(ReserveError::Wait { wait_ms: 40 }));
+    }
+
+    #[derive(Clone, Debug)]
+    enum Event {
+        Reserve {
+            node: usize,
+            max: u32,
+        },
+        Answer {
+            node: usize,
+            lost: bool,
+        },
+        Advance(u64),
+        /// One holder's clock against true time.
+        Skew {
+            node: usize,
+            ms: i64,
+        },
+        Restart {
+            node: usize,
+            graceful: bool,
+        },
+    }
+
+    fn event() -> impl Strategy<Value = Event> {
+        prop_oneof![
+            10 => (0_usize..3, 1_u32..9).prop_map(|(node, max)| Event::Reserve { node, max }),
+            6 => (0_usize..3, prop::bool::weighted(0.2)).prop_map(|(node, lost)| Event::Answer { node, lost }),
+            4 => (0_u64..400).prop_map(Event::Advance),
+            2 => (0_usize..3, -3_000_i64..3_000).prop_map(|(node, ms)| Event::Skew { node, ms }),
+            1 => (0_usize..3, any::<bool>()).prop_map(|(node, graceful)| Event::Restart { node, graceful }),
+        ]
+    }
+
+    /// A lease store as the rules want it, with a true clock of its own.
+    #[derive(Default)]
+    struct Store {
+        /// (grant, end) per worker.
+        workers: [(u128, u64); 2],
+        grants: u128,
+    }
+
+    impl Store {
+        fn answer(&mut self, layout: &Layout, now_ms: u64, request: LeaseRequest) -> Result<Lease, StoreFailure> {
+            let (tick_ms, epoch_ms) = (u64::from(layout.tick_ms()), layout.epoch_ms());
+            let down = |ms: u64| epoch_ms + (ms - epoch_ms) / tick_ms * tick_ms;
+            let up = |ms: u64| epoch_ms + (ms - epoch_ms).div_ceil(tick_ms) * tick_ms;
+            match request {
+                LeaseRequest::Acquire => {
+                    let free = (0..2).find(|&worker| self.workers[worker].1 <= now_ms);
+                    let worker = free.ok_or(StoreFailure::WorkersExhausted)?;
+                    let start = up(self.workers[worker].1.max(now_ms));
+                    let end = down(now_ms + 1_000).max(start + tick_ms);
+                    self.grants += 1;
+                    self.workers[worker] = (self.grants, end);
+                    Ok(lease(u32::try_from(worker).unwrap(), self.grants, start, end))
+                }
+                LeaseRequest::Extend { worker, grant_id } => {
+                    let record = &mut self.workers[worker as usize];
+                    if record.0 != grant_id.0 {
+                        return Err(StoreFailure::LeaseLost);
+                    }
+                    record.1 = record.1.max(down(now_ms + 1_000));
+                    Ok(lease(worker, grant_id.0, 0, record.1))
+                }
+            }
+        }
+    }
+
+    proptest! {
+        /// Three holders share two workers, with lost answers, restarts and clocks that go where they like.
+        #[test]
+        fn no_two_holders_stamp_the_same_id(
+            events in proptest::collection::vec(event(), 1..400),
+            tick_ms in prop::sample::select(Vec::from([1_u32, 7, 10, 100])),
+            order in prop::sample::select(Vec::from([FieldOrder::WorkerFirst, FieldOrder::SequenceFirst])),
+            clock in prop::sample::select(Vec::from([
+                ClockPolicy::Reject, ClockPolicy::Wait { max_ms: 5 }, ClockPolicy::Keep { max_ms: 2_000 },
+            ])),
+            ahead_max_ms in 0_u64..50,
+        ) {
+            let layout = layout(tick_ms, 1, 2, order);
+            let options = SnowflakeOptions { clock, horizon_ms: 1_000, ahead_max_ms, ..SnowflakeOptions::new(layout) };
+            let mut nodes: Vec<_> = (0..3).map(|_| (Snowflake::new(options).unwrap(), None, 0_u64)).collect();
+            let mut skews_ms = [0_i64; 3];
+            let (mut true_ms, mut store, mut ids) = (NOW_MS, Store::default(), BTreeSet::new());
+            for event in events {
+                match event {
+                    Event::Reserve { node, max } => {
+                        let now_ms = true_ms.checked_add_signed(skews_ms[node]).unwrap();
+                        let (snowflake, request, last) = &mut nodes[node];
+                        if let Ok(run) = snowflake.reserve(now_ms, max) {
+                            prop_assert!(run.first > *last, "the ids of one generator ascend");
+                            *last = run.last();
+                            for id in run.ids() {
+                                prop_assert!(ids.insert(id), "{id} was handed out before");
+                            }
+                        }
+                        if let Some(due) = snowflake.request(now_ms) {
+                            prop_assert!(request.is_none());
+                            *request = Some(due);
+                        }
+                    }
+                    Event::Answer { node, lost } => {
+                        let (snowflake, request, _) = &mut nodes[node];
+                        if let Some(due) = request.take() {
+                            let now_ms = true_ms.checked_add_signed(skews_ms[node]).unwrap();
+                            match store.answer(&layout, true_ms, due) {
+                                Ok(_) if lost => snowflake.failed(now_ms, StoreFailure::OutcomeUnknown),
+                                Ok(lease) => snowflake.granted(now_ms, lease).unwrap(),
+                                Err(failure) => snowflake.failed(now_ms, failure),
+                            }
+                        }
+                    }
+                    Event::Advance(ms) => true_ms += ms,
+                    Event::Skew { node, ms } => skews_ms[node] = ms,
+                    Event::Restart { node, graceful } => {
+                        if let (true, Some(release)) = (graceful, nodes[node].0.close()) {
+                            let record = &mut store.workers[release.worker as usize];
+                            if record.0 == release.grant_id.0 && release.end_ms <= record.1 {
+                                record.1 = release.end_ms;
+                            }
+                        }
+                        nodes[node] = (Snowflake::new(options).unwrap(), None, 0);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Provides the component's bytes, from the first of these that there is:
+//!
+//! 1. the file that `UNALIKE_COMPONENT_WASM` names;
+//! 2. in the source tree, a build of `guest/component` for wasm32-wasip2;
+//! 3. the copy packaged with this crate (`component/unalike.wasm`), as on crates.io.
+//!
+//! Otherwise it ends with the command that helps.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+const TARGET: &str = "wasm32-wasip2";
+
+fn main() {
+    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-env-changed=UNALIKE_COMPONENT_WASM");
+    let here = PathBuf::from(variable("CARGO_MANIFEST_DIR"));
+    let component = component(&here);
+    println!("cargo:rustc-env=UNALIKE_COMPONENT={}", component.display());
+}
+
+fn component(here: &Path) -> PathBuf {
+    if let Some(path) = env::var_os("UNALIKE_COMPONENT_WASM") {
+        let path = PathBuf::from(path);
+        println!("cargo:rerun-if-changed={}", path.display());
+        assert!(path.is_file(), "UNALIKE_COMPONENT_WASM names {}, which is no file", path.display());
+        return fs::canonicalize(&path).expect("a file that exists has a canonical path");
+    }
+    let packaged = here.join("component/unalike.wasm");
+    let source = here.join("../component/Cargo.toml");
+    // Documentation builds have no wasm target; they need any bytes, not these.
+    let in_tree = source.is_file() && env::var_os("DOCS_RS").is_none();
+    if in_tree && has_target() {
+        return build(&source);
+    }
+    println!("cargo:rerun-if-changed={}", packaged.display());
+    assert!(
+        packaged.is_file(),
+        "the unalike component cannot be built: the target {TARGET} is not installed. Run\n\n    \
+         rustup target add {TARGET}\n\nor set UNALIKE_COMPONENT_WASM to a built component."
+    );
+    packaged
+}
+
+fn has_target() -> bool {
+    Command::new(variable("RUSTC")).args(["--print=target-libdir", "--target", TARGET]).output().is_ok_and(|output| {
+        output.status.success() && Path::new(String::from_utf8_lossy(&output.stdout).trim()).exists()
+    })
+}
+
+/// Builds the component in a target directory of its own, so that the outer cargo's lock is not needed.
+fn build(source: &Path) -> PathBuf {
+    let target_dir = PathBuf::from(variable("OUT_DIR"));
+    let mut cargo = Command::new(variable("CARGO"));
+    cargo
+        .args(["build", "--locked", "--profile", "guest", "--target", TARGET, "--manifest-path"])
+        .arg(source)
+        .arg("--target-dir")
+        .arg(&target_dir);
+    // What the outer build sets for its own target, or for clippy, is not meant for this one.
+    for name in [
+        "RUSTFLAGS",
+        "CARGO_ENCODED_RUSTFLAGS",
+        "CARGO_BUILD_RUSTFLAGS",
+        "RUSTC_WRAPPER",
+        "RUSTC_WORKSPACE_WRAPPER",
+        "CARGO_BUILD_TARGET",
+        "RUSTDOCFLAGS",
+    ] {
+        cargo.env_remove(name);
+    }
+    let status = cargo.status().expect("cargo runs");
+    assert!(status.success(), "the build of the component failed: see above");
+    let release = target_dir.join(TARGET).join("guest");
+    rerun_if_changed(&release.join("unalike_component.d"));
+    let built = fs::read(release.join("unalike_component.wasm")).expect("cargo leaves the component");
+    let stripped = target_dir.join("unalike.wasm");
+    fs::write(&stripped, without_custom_sections(&built)).expect("OUT_DIR can be written to");
+    stripped
+}
+
+/// The component without its names and producers, which nothing needs at run time and which are a tenth of it.
+///
+/// After an eight-byte header a component is a list of sections: one byte of kind (0 is custom), the size in LEB128, the
+/// content (<https://github.com/WebAssembly/component-model/blob/main/design/mvp/Binary.md>).
+fn without_custom_sections(component: &[u8]) -> Vec<u8> {
+    let (header, mut rest) = component.split_at(8);
+    let mut stripped = header.to_vec();
+    while let Some((&kind, after_kind)) = rest.split_first() {
+        let (mut size, mut size_len) = (0, 0);
+        for &byte in after_kind {
+            size |= usize::from(byte & 0x7F) << (7 * size_len);
+            size_len += 1;
+            if byte & 0x80 == 0 {
+                break;
+            }
+        }
+        let (section, next) = rest.split_at(1 + size_len + size);
+        if kind != 0 {
+            stripped.extend_from_slice(section);
+        }
+        rest = next;
+    }
+    stripped
+}
+
+/// Every file that the component was made of, as rustc listed it: `output: input input ..` in make's notation.
+fn rerun_if_changed(listing: &Path) {
+    let listing = fs::read_to_string(listing).expect("cargo leaves a list of the component's sources");
+    for line in listing.lines() {
+        let Some((_, inputs)) = line.split_once(": ") else { continue };
+        for input in inputs.replace("\\ ", "\0").split_whitespace() {
+            println!("cargo:rerun-if-changed={}", input.replace('\0', " "));
+        }
+    }
+    for extra in ["../component/Cargo.toml", "../core/Cargo.toml", "../../wit"] {
+        println!("cargo:rerun-if-changed={extra}");
+    }
+}
+
+fn variable(name: &str) -> String {
+    env::var(name).unwrap_or_else(|_| panic!("cargo sets {name}"))
+}

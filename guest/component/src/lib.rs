@@ -1,0 +1,35 @@
+//! The component: the `core` world of `unalike:ids` around the state machines of `unalike-core`.
+//!
+//! Glue only: values are translated, and each generator's request and the ticket that names it are kept together.
+//! Every decision is the core's. There is no WASI, no clock and no text formatting in here, which keeps the file small
+//! and its imports down to the two storage interfaces.
+//!
+//! Natively this crate is empty: it is built for `wasm32-wasip2` by `unalike-artifact`.
+#![cfg_attr(target_family = "wasm", no_std)]
+
+#[cfg(target_family = "wasm")]
+extern crate alloc;
+
+#[cfg(target_family = "wasm")]
+mod codec;
+#[cfg(target_family = "wasm")]
+mod memory;
+#[cfg(target_family = "wasm")]
+mod sequences;
+#[cfg(target_family = "wasm")]
+mod snowflakes;
+#[cfg(target_family = "wasm")]
+mod translate;
+
+#[cfg(target_family = "wasm")]
+#[allow(unsafe_code, clippy::all, clippy::restriction, reason = "generated code")]
+mod bindings {
+    wit_bindgen::generate!({ path: "wit", world: "core" });
+
+    export!(Component);
+    use super::Component;
+}
+
+/// The type on which the exported interfaces are written.
+#[cfg(target_family = "wasm")]
+struct Component;

@@ -1,0 +1,22 @@
+//! The one place that reads a clock.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Where the time comes from. It may stand still, jump or go back: that costs availability, never uniqueness.
+pub trait Clock: Send + Sync + 'static {
+    /// Milliseconds since 1970-01-01T00:00:00Z.
+    fn now_ms(&self) -> u64;
+}
+
+/// The system's wall clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    /// A clock before 1970 reads 0, and one beyond the year 584 million stands still there.
+    #[expect(clippy::disallowed_methods, reason = "this is the clock module")]
+    fn now_ms(&self) -> u64 {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX)
+    }
+}

@@ -1,0 +1,188 @@
+//! The one error of the library.
+
+use std::sync::Arc;
+
+use unalike_core::{GrantFault, LayoutError, OptionsError};
+use unalike_storage::StoreError;
+
+/// Why no ids were handed out. None were lost.
+///
+/// [`Error::is_retryable`] says whether the same call may succeed later, and [`Error::retry_after_ms`] when.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The store did not answer in time, and nothing was buffered.
+    #[error("no ids for {name:?} within {waited_ms} ms{}", because(.source))]
+    Timeout {
+        /// The tag or namespace.
+        name: String,
+        /// How long the call waited, in milliseconds.
+        waited_ms: u64,
+        /// The newest failure of the store, if it said anything.
+        source: Option<Arc<StoreError>>,
+    },
+    /// Ids can be handed out only later than the call may wait: the lease begins in the future, or the clock is behind.
+    #[error("no ids for {name:?} before {wait_ms} ms have passed")]
+    NotYet {
+        /// The tag or namespace.
+        name: String,
+        /// How long to wait, in milliseconds.
+        wait_ms: u64,
+    },
+    /// The store refused, and waiting does not help.
+    #[error("no ids for {name:?}: {source}")]
+    Store {
+        /// The tag or namespace.
+        name: String,
+        /// What the store said.
+        source: Arc<StoreError>,
+    },
+    /// The store broke its promise. The grant is burnt. This is an incident: look at the store.
+    #[error("a grant for {name:?} was refused: {source}")]
+    GrantRefused {
+        /// The tag or namespace.
+        name: String,
+        /// What was wrong with the grant.
+        source: GrantFault,
+    },
+    /// The clock went back beyond the policy.
+    #[error("the clock went back by {behind_ms} ms, which is more than the clock policy of {name:?} bridges")]
+    ClockMovedBack {
+        /// The namespace.
+        name: String,
+        /// How far, against the latest time at which ids were handed out, in milliseconds.
+        behind_ms: u64,
+    },
+    /// The clock stands before the layout's epoch.
+    #[error("the clock stands before the layout of {name:?} begins, at {first_ms} (Unix ms): set the clock")]
+    ClockBeforeEpoch {
+        /// The namespace.
+        name: String,
+        /// The start of the first usable tick, in Unix milliseconds.
+        first_ms: u64,
+    },
+    /// The timestamp field has run out, or every number of the tag has been granted. Final.
+    #[error("{name:?} is exhausted: {what}")]
+    Exhausted {
+        /// The tag or namespace.
+        name: String,
+        /// What ran out.
+        what: &'static str,
+    },
+    /// The generator was closed. Final.
+    #[error("{name:?} is closed")]
+    Closed {
+        /// The tag or namespace.
+        name: String,
+    },
+    /// A count of 0.
+    #[error("the count is 0, it must be 1 at least")]
+    CountZero,
+    /// A tag or namespace that is empty, longer than 128 bytes, or holds a control character.
+    #[error("the name {name:?} is not valid: names are 1 to 128 bytes of UTF-8 without control characters")]
+    NameInvalid {
+        /// The name, shortened if it is too long.
+        name: String,
+    },
+    /// Options out of range.
+    #[error("the options of {name:?} are not valid: {source}")]
+    Options {
+        /// The tag or namespace.
+        name: String,
+        /// What is wrong.
+        source: OptionsError,
+    },
+    /// A layout that cannot exist.
+    #[error("the layout of {name:?} is not valid: {source}")]
+    Layout {
+        /// The namespace.
+        name: String,
+        /// What is wrong.
+        source: LayoutError,
+    },
+    /// The generator is open in this process with other options.
+    #[error("{name:?} is open with other options: open it once and clone the handle")]
+    OpenOtherwise {
+        /// The tag or namespace.
+        name: String,
+    },
+    /// The tag is bound to another mode in its store.
+    #[error("the tag {name:?} is {stored} in its store and was asked for as {asked}: a tag has one mode for all nodes")]
+    ModeBound {
+        /// The tag.
+        name: String,
+        /// The tag's mode.
+        stored: &'static str,
+        /// The mode that was asked for.
+        asked: &'static str,
+    },
+    /// The component trapped and was built anew; what its generators held is a gap. Try again.
+    #[error("the component of {name:?} was rebuilt after a fault, its grants are abandoned: try again ({reason})")]
+    Rebuilt {
+        /// The tag or namespace.
+        name: String,
+        /// The trap.
+        reason: String,
+    },
+    /// The component cannot be compiled or instantiated.
+    #[error("the component cannot be used: {reason}")]
+    Component {
+        /// wasmtime's words.
+        reason: String,
+    },
+    /// This process was forked from the one that opened the generator, so everything inherited is abandoned.
+    #[error("{name:?} was opened before this process was forked: open it again in the child")]
+    Forked {
+        /// The tag or namespace.
+        name: String,
+    },
+    /// The library's own executor could not be started.
+    #[error("no executor could be started: {reason}")]
+    Executor {
+        /// Why.
+        reason: String,
+    },
+}
+
+fn because(source: &Option<Arc<StoreError>>) -> String {
+    source.as_ref().map_or_else(String::new, |source| format!(": {source}"))
+}
+
+impl Error {
+    /// Whether the same call may succeed later.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Timeout { .. }
+            | Self::NotYet { .. }
+            | Self::ClockMovedBack { .. }
+            | Self::ClockBeforeEpoch { .. }
+            | Self::Rebuilt { .. }
+            | Self::GrantRefused { .. } => true,
+            Self::Store { source, .. } => source.is_retryable(),
+            _ => false,
+        }
+    }
+
+    /// How long to wait before the same call may succeed, in milliseconds, where that can be said.
+    #[must_use]
+    pub fn retry_after_ms(&self) -> Option<u64> {
+        match self {
+            Self::ClockMovedBack { behind_ms: wait_ms, .. } | Self::NotYet { wait_ms, .. } => Some(*wait_ms),
+            Self::Timeout { .. } | Self::GrantRefused { .. } | Self::ClockBeforeEpoch { .. } => Some(1_000),
+            Self::Rebuilt { .. } => Some(1),
+            Self::Store { source, .. } if source.is_retryable() => Some(1_000),
+            _ => None,
+        }
+    }
+
+    /// What the store said, where a store is the cause.
+    #[must_use]
+    pub fn store_error(&self) -> Option<&StoreError> {
+        match self {
+            Self::Store { source, .. } => Some(source),
+            Self::Timeout { source, .. } => source.as_deref(),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,463 @@
+//! The stores, the lanes and the open generators of one application.
+
+use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
+use std::future::Future;
+use std::hash::BuildHasher;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::runtime::{Handle, Runtime};
+use tokio::sync::watch;
+use unalike_core::is_name;
+use unalike_storage::{LeaseStore, SegmentStore};
+
+use crate::imports::{Signal, Storage};
+use crate::lane::{Call, Lane, Opening, Step};
+use crate::sequence::SequenceShared;
+use crate::snowflake::SnowflakeShared;
+use crate::{Clock, Error, Sequence, SequenceOptions, Snowflake, SnowflakeOptions, SystemClock, fork};
+
+/// More lanes than this only cost memory: a call into one takes well under a microsecond.
+const LANES_MAX: usize = 8;
+
+/// All id generators of an application: open it once, clone it freely.
+///
+/// See the [crate's documentation](crate) for an example.
+#[derive(Clone)]
+pub struct Ids {
+    shared: Arc<Shared>,
+}
+
+/// What the generators share.
+pub(crate) struct Shared {
+    pub(crate) storage: Arc<Storage>,
+    pub(crate) wait_max: Duration,
+    pub(crate) clock: Arc<dyn Clock>,
+    lanes: Vec<Arc<Lane>>,
+    lane_hasher: RandomState,
+    sequences: Mutex<HashMap<String, Arc<SequenceShared>>>,
+    snowflakes: Mutex<HashMap<String, Arc<SnowflakeShared>>>,
+    closed: AtomicBool,
+    forks: u64,
+    /// Dropped last, and only if the library had to start it.
+    _executor: Option<Executor>,
+}
+
+/// An executor of the library's own, for programs without one.
+struct Executor(Option<Runtime>);
+
+impl Drop for Executor {
+    fn drop(&mut self) {
+        // Dropping a runtime waits for its blocking tasks, which asynchronous code must not do.
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Makes an [`Ids`].
+pub struct IdsBuilder {
+    segments: Option<Arc<dyn SegmentStore>>,
+    leases: Option<Arc<dyn LeaseStore>>,
+    holder: Option<String>,
+    preferred_worker: Option<u32>,
+    lanes: Option<usize>,
+    wait_max: Duration,
+    request_timeout: Duration,
+    clock: Arc<dyn Clock>,
+}
+
+impl IdsBuilder {
+    /// Where sequences get their segments. Without it there are no sequences.
+    #[must_use]
+    pub fn segments(mut self, store: Arc<impl SegmentStore>) -> Self {
+        self.segments = Some(store);
+        self
+    }
+
+    /// Where snowflakes get their leases. Without it there are no snowflakes.
+    #[must_use]
+    pub fn leases(mut self, store: Arc<impl LeaseStore>) -> Self {
+        self.leases = Some(store);
+        self
+    }
+
+    /// A stable name of this process (a host name and port, say), by which the lease store prefers the worker that it had
+    /// before. It proves nothing, and two processes with one name stay unique. A random name by default.
+    #[must_use]
+    pub fn holder(mut self, holder: impl Into<String>) -> Self {
+        self.holder = Some(holder.into());
+        self
+    }
+
+    /// A worker id that this process would like to have, if it is free.
+    #[must_use]
+    pub fn preferred_worker(mut self, worker: u32) -> Self {
+        self.preferred_worker = Some(worker);
+        self
+    }
+
+    /// How many instances of the component share the work, 1 to 8: by default one per processor. A tag lives on one.
+    #[must_use]
+    pub fn lanes(mut self, lanes: usize) -> Self {
+        self.lanes = Some(lanes.clamp(1, LANES_MAX));
+        self
+    }
+
+    /// How long a call waits for ids before it fails with [`Error::Timeout`]: 5 seconds by default.
+    #[must_use]
+    pub fn wait_max(mut self, wait_max: Duration) -> Self {
+        self.wait_max = wait_max;
+        self
+    }
+
+    /// After how long a request to a store is given up, and what it may have been granted is burnt: 10 seconds by
+    /// default.
+    #[must_use]
+    pub fn request_timeout(mut self, request_timeout: Duration) -> Self {
+        self.request_timeout = request_timeout;
+        self
+    }
+
+    /// Another clock, for tests and simulations.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Compiles the component (once per process, some milliseconds) and makes its instances. No request is made yet.
+    ///
+    /// Requests run on the tokio runtime that this is called in.
+    ///
+    /// # Errors
+    /// [`Error::Component`].
+    #[expect(clippy::unused_async, reason = "it must be called inside a runtime, and may check its stores one day")]
+    pub async fn build(self) -> Result<Ids, Error> {
+        self.build_on(Handle::current(), None)
+    }
+
+    /// The same outside any runtime: the library starts a small one of its own for its requests.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # fn main() -> Result<(), unalike::Error> {
+    /// # let store = Arc::new(unalike_memory::MemoryStore::default());
+    /// let ids = unalike::Ids::builder().segments(store).build_blocking()?;
+    /// let orders = ids.sequence_blocking("order", Default::default())?;
+    /// assert_eq!(orders.next_blocking()?, 1);
+    /// ids.close_blocking();
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Component`], [`Error::Executor`].
+    pub fn build_blocking(self) -> Result<Ids, Error> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("unalike")
+            .enable_all()
+            .build()
+            .map_err(|error| Error::Executor { reason: error.to_string() })?;
+        self.build_on(runtime.handle().clone(), Some(Executor(Some(runtime))))
+    }
+
+    fn build_on(self, executor: Handle, own: Option<Executor>) -> Result<Ids, Error> {
+        fork::watch();
+        let storage = Arc::new(Storage {
+            segments: self.segments,
+            leases: self.leases,
+            holder: self.holder.unwrap_or_else(random_name),
+            preferred_worker: self.preferred_worker,
+            executor,
+            request_timeout: self.request_timeout,
+            releasing: watch::Sender::new(0),
+        });
+        let lanes = self.lanes.unwrap_or_else(|| {
+            std::thread::available_parallelism().map_or(1, std::num::NonZero::get).clamp(1, LANES_MAX)
+        });
+        let lanes = (0..lanes)
+            .map(|_| Lane::new(Arc::clone(&storage), Arc::clone(&self.clock)).map(Arc::new))
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok(Ids {
+            shared: Arc::new(Shared {
+                storage,
+                wait_max: self.wait_max,
+                clock: self.clock,
+                lanes,
+                lane_hasher: RandomState::new(),
+                sequences: Mutex::default(),
+                snowflakes: Mutex::default(),
+                closed: AtomicBool::new(false),
+                forks: fork::generation(),
+                _executor: own,
+            }),
+        })
+    }
+}
+
+/// Names a holder that has no name of its own. Without randomness the name is empty, which costs the preference only.
+fn random_name() -> String {
+    getrandom::u64().map_or_else(|_| String::new(), |random| format!("unnamed-{random:016x}"))
+}
+
+impl Ids {
+    /// A builder with the defaults and without stores.
+    #[must_use]
+    pub fn builder() -> IdsBuilder {
+        IdsBuilder {
+            segments: None,
+            leases: None,
+            holder: None,
+            preferred_worker: None,
+            lanes: None,
+            wait_max: Duration::from_secs(5),
+            request_timeout: Duration::from_secs(10),
+            clock: Arc::new(SystemClock),
+        }
+    }
+
+    /// The sequence of a tag, opened at first use; options that are not given are the tag's own, as its store keeps them.
+    ///
+    /// # Errors
+    /// [`Error::NameInvalid`], [`Error::Options`], [`Error::ModeBound`], [`Error::OpenOtherwise`], [`Error::Store`] and
+    /// [`Error::Timeout`] when the tag cannot be looked up.
+    pub async fn sequence(&self, tag: &str, options: SequenceOptions) -> Result<Sequence, Error> {
+        self.shared.check(tag)?;
+        if let Some(open) = lock(&self.shared.sequences).get(tag) {
+            return Sequence::again(open, &options);
+        }
+        let opened = SequenceShared::open(&self.shared, tag, &options).await?;
+        let mut sequences = lock(&self.shared.sequences);
+        // Somebody may have opened it meanwhile: a process has one buffer per tag.
+        match sequences.get(tag) {
+            Some(open) => Sequence::again(open, &options),
+            None => {
+                let opened = Arc::new(opened.add(self.shared.lane(tag), &self.shared));
+                sequences.insert(tag.to_owned(), Arc::clone(&opened));
+                Ok(Sequence::of(opened))
+            }
+        }
+    }
+
+    /// [`Ids::sequence`] for threads outside any runtime.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Panics
+    /// Inside asynchronous code, as every blocking call of tokio does.
+    pub fn sequence_blocking(&self, tag: &str, options: SequenceOptions) -> Result<Sequence, Error> {
+        self.shared.storage.executor.block_on(self.sequence(tag, options))
+    }
+
+    /// The snowflake generator of a lease namespace, opened at first use.
+    ///
+    /// # Errors
+    /// [`Error::NameInvalid`], [`Error::Options`], [`Error::OpenOtherwise`].
+    #[expect(clippy::unused_async, reason = "the like of `sequence`, and it may restore a local lease one day")]
+    pub async fn snowflake(&self, namespace: &str, options: SnowflakeOptions) -> Result<Snowflake, Error> {
+        self.shared.check(namespace)?;
+        options.validate().map_err(|source| Error::Options { name: namespace.to_owned(), source })?;
+        let mut snowflakes = lock(&self.shared.snowflakes);
+        match snowflakes.get(namespace) {
+            Some(open) => Snowflake::again(open, &options),
+            None => {
+                let opened = Arc::new(SnowflakeShared::open(&self.shared, namespace, options));
+                snowflakes.insert(namespace.to_owned(), Arc::clone(&opened));
+                Ok(Snowflake::of(opened))
+            }
+        }
+    }
+
+    /// [`Ids::snowflake`] for threads outside any runtime.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Panics
+    /// Inside asynchronous code.
+    pub fn snowflake_blocking(&self, namespace: &str, options: SnowflakeOptions) -> Result<Snowflake, Error> {
+        self.shared.storage.executor.block_on(self.snowflake(namespace, options))
+    }
+
+    /// Renews the leases that are due. Renewal also happens inside ordinary calls; a long-running service that is idle at
+    /// times calls this every second or so, and its next id does not wait for the lease store.
+    pub fn renew_leases(&self) {
+        let open: Vec<_> = lock(&self.shared.snowflakes).values().cloned().collect();
+        for snowflake in open {
+            if let Err(error) = snowflake.renew() {
+                tracing::warn!(%error, "a lease was not renewed");
+            }
+        }
+    }
+
+    /// Ends all generators and gives back what never crossed into a run: the tails of segments, and leases from
+    /// their last used tick on. Waits for the stores' answers, at most as long as a request may take. Safe while other
+    /// threads still call: they get [`Error::Closed`], or ids that they already had.
+    pub async fn close(&self) {
+        if self.shared.closed.swap(true, Ordering::SeqCst) || fork::generation() != self.shared.forks {
+            return;
+        }
+        let sequences: Vec<_> = lock(&self.shared.sequences).values().cloned().collect();
+        for sequence in sequences {
+            sequence.close();
+        }
+        let snowflakes: Vec<_> = lock(&self.shared.snowflakes).values().cloned().collect();
+        for snowflake in snowflakes {
+            snowflake.close();
+        }
+        let mut releasing = self.shared.storage.releasing.subscribe();
+        let all_done = releasing.wait_for(|count| *count == 0);
+        if tokio::time::timeout(self.shared.storage.request_timeout, all_done).await.is_err() {
+            tracing::warn!("gave up waiting for stores to take back what was not used: it is a gap");
+        }
+    }
+
+    /// [`Ids::close`] for threads outside any runtime.
+    ///
+    /// # Panics
+    /// Inside asynchronous code.
+    pub fn close_blocking(&self) {
+        self.shared.storage.executor.block_on(self.close());
+    }
+}
+
+impl std::fmt::Debug for Ids {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ids").field("lanes", &self.shared.lanes.len()).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for IdsBuilder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("IdsBuilder").field("holder", &self.holder).finish_non_exhaustive()
+    }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing that these locks guard is ever left half changed by a panic.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    fn check(&self, name: &str) -> Result<(), Error> {
+        if !is_name(name) {
+            return Err(Error::NameInvalid { name: name.chars().take(32).collect() });
+        }
+        if fork::generation() != self.forks {
+            return Err(Error::Forked { name: name.to_owned() });
+        }
+        if self.closed.load(Ordering::SeqCst) {
+            return Err(Error::Closed { name: name.to_owned() });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn lane(&self, name: &str) -> Arc<Lane> {
+        let hash = self.lane_hasher.hash_one(name);
+        let lanes = u64::try_from(self.lanes.len()).unwrap_or(1).max(1);
+        let at = usize::try_from(hash % lanes).unwrap_or(0);
+        // The builder makes one lane at least, and `at` is below their number.
+        self.lanes.get(at).or(self.lanes.first()).map_or_else(|| unreachable!("there is a lane"), Arc::clone)
+    }
+}
+
+/// What every open generator has: its name, its place in a lane, and how it hears of answers.
+pub(crate) struct Generator {
+    pub(crate) name: String,
+    pub(crate) signal: Arc<Signal>,
+    pub(crate) storage: Arc<Storage>,
+    wait_max: Duration,
+    lane: Arc<Lane>,
+    number: usize,
+    closed: AtomicBool,
+    forks: u64,
+}
+
+impl Generator {
+    pub(crate) fn new(shared: &Shared, lane: Arc<Lane>, name: &str, opening: Opening) -> Self {
+        let number = lane.add(opening);
+        Self {
+            name: name.to_owned(),
+            signal: Arc::default(),
+            storage: Arc::clone(&shared.storage),
+            wait_max: shared.wait_max,
+            lane,
+            number,
+            closed: AtomicBool::new(false),
+            forks: shared.forks,
+        }
+    }
+
+    /// Whether this is still the process that opened it: a forked child hands out nothing that it inherited.
+    #[inline]
+    pub(crate) fn is_own_process(&self) -> bool {
+        fork::generation() == self.forks
+    }
+
+    /// Calls the component, if the generator may still be used.
+    pub(crate) fn call<T>(&self, act: impl FnOnce(Call<'_>) -> wasmtime::Result<T>) -> Result<T, Error> {
+        if !self.is_own_process() {
+            return Err(Error::Forked { name: self.name.clone() });
+        }
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::Closed { name: self.name.clone() });
+        }
+        self.lane.call(self.number, &self.signal, act)
+    }
+
+    /// Ends it here and in the component; true the first time.
+    pub(crate) fn close(&self, act: impl FnOnce(Call<'_>) -> wasmtime::Result<()>) {
+        if self.is_own_process() && !self.closed.swap(true, Ordering::AcqRel) {
+            if let Err(error) = self.lane.call(self.number, &self.signal, act) {
+                tracing::warn!(%error, "closing gave nothing back");
+            }
+            self.signal.answered.notify_waiters();
+        }
+    }
+
+    /// Tries again after each answer of the store, and whenever told to, until something comes or time is up.
+    pub(crate) async fn until_ready<T>(&self, mut attempt: impl FnMut() -> Result<Step<T>, Error>) -> Result<T, Error> {
+        let started = Instant::now();
+        loop {
+            // Listening begins before the attempt: an answer in between is not missed.
+            let mut answered = pin!(self.signal.answered.notified());
+            answered.as_mut().enable();
+            let step = attempt()?;
+            let left = self.wait_max.saturating_sub(started.elapsed());
+            let timed_out = match step {
+                Step::Ready(value) => return Ok(value),
+                Step::Pending => tokio::time::timeout(left, answered).await.is_err(),
+                Step::Wait(wait_ms) => {
+                    let wait = Duration::from_millis(wait_ms.max(1));
+                    if wait > left && self.signal.last_error().is_none() {
+                        return Err(Error::NotYet { name: self.name.clone(), wait_ms });
+                    }
+                    tokio::time::sleep(wait.min(left)).await;
+                    wait >= left
+                }
+            };
+            if timed_out {
+                return Err(self.timeout(started));
+            }
+        }
+    }
+
+    fn timeout(&self, started: Instant) -> Error {
+        Error::Timeout {
+            name: self.name.clone(),
+            waited_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
+            source: self.signal.last_error(),
+        }
+    }
+
+    /// Runs a future to its end on this thread, which must not be one of a runtime's own.
+    pub(crate) fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        self.storage.executor.block_on(future)
+    }
+}

@@ -1,0 +1,291 @@
+//! A lane: one instance of the component behind a short lock. No call into it waits for anything.
+//!
+//! A trap poisons an instance for good. The lane then drops it with everything that it was granted, and the next
+//! call builds another; generators are opened again as they are used, above what their predecessors may have handed
+//! out. Other lanes never notice.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use unalike_core as core;
+use unalike_storage::StoreError;
+use wasmtime::Store;
+use wasmtime::component::ResourceAny;
+
+use crate::engine::bindings::exports::unalike::ids::{sequences, snowflakes};
+use crate::engine::bindings::unalike::ids::types;
+use crate::engine::{bindings, instantiate};
+use crate::imports::{Imports, Signal, Storage};
+use crate::{Clock, Error};
+
+/// The pause after the second trap in a row and each further one: a fault that repeats must not burn a worker id or a
+/// segment per call.
+const REBUILD_PAUSE: Duration = Duration::from_secs(1);
+
+pub(crate) struct Lane {
+    storage: Arc<Storage>,
+    clock: Arc<dyn Clock>,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    instance: Option<Instance>,
+    generators: Vec<Opened>,
+    /// What a dead instance's tags had been granted.
+    floors: HashMap<String, u64>,
+    last_trap: Option<Instant>,
+}
+
+struct Instance {
+    store: Store<Imports>,
+    core: bindings::Core,
+}
+
+struct Opened {
+    opening: Opening,
+    /// None in an instance that did not need it yet.
+    handle: Option<ResourceAny>,
+}
+
+/// How a generator is opened, and opened again.
+pub(crate) enum Opening {
+    Sequence { tag: String, options: core::SequenceOptions },
+    Ordered { tag: String },
+    Snowflake { namespace: String, options: core::SnowflakeOptions, used_until_ms: Arc<AtomicU64> },
+}
+
+impl Opening {
+    fn name(&self) -> &str {
+        match self {
+            Self::Sequence { tag, .. } | Self::Ordered { tag } => tag,
+            Self::Snowflake { namespace, .. } => namespace,
+        }
+    }
+}
+
+/// One call's view of its generator: the instance, the handle, and the time, read inside the lane's lock (outside it,
+/// scheduling would look like a clock that goes back).
+pub(crate) struct Call<'a> {
+    pub(crate) store: &'a mut Store<Imports>,
+    pub(crate) core: &'a bindings::Core,
+    pub(crate) handle: ResourceAny,
+    pub(crate) now_ms: u64,
+}
+
+impl Lane {
+    /// A lane with its first instance.
+    pub(crate) fn new(storage: Arc<Storage>, clock: Arc<dyn Clock>) -> Result<Self, Error> {
+        let instance = Some(Instance::new(&storage, HashMap::new())?);
+        let inner = Inner { instance, generators: Vec::new(), floors: HashMap::new(), last_trap: None };
+        Ok(Self { storage, clock, inner: Mutex::new(inner) })
+    }
+
+    /// Adds a generator and answers its number. Opening happens at its first call.
+    pub(crate) fn add(&self, opening: Opening) -> usize {
+        let mut inner = self.lock();
+        inner.generators.push(Opened { opening, handle: None });
+        inner.generators.len() - 1
+    }
+
+    /// Calls the component for one generator.
+    pub(crate) fn call<T>(
+        &self,
+        generator: usize,
+        signal: &Arc<Signal>,
+        act: impl FnOnce(Call<'_>) -> wasmtime::Result<T>,
+    ) -> Result<T, Error> {
+        let mut inner = self.lock();
+        let Inner { instance: home, generators, floors, last_trap } = &mut *inner;
+        let Some(opened) = generators.get_mut(generator) else {
+            return Err(Error::Closed { name: format!("generator {generator}") });
+        };
+        // Taken out for the call: a panic that unwinds through it leaves no half-used instance behind.
+        let mut instance = match home.take() {
+            Some(instance) => instance,
+            None => {
+                let pause_left = last_trap.and_then(|at| REBUILD_PAUSE.checked_sub(at.elapsed()));
+                if let (Some(left), true) = (pause_left, !floors.is_empty()) {
+                    let reason = format!("it is rebuilt in {} ms", left.as_millis());
+                    return Err(Error::Rebuilt { name: opened.opening.name().to_owned(), reason });
+                }
+                Instance::new(&self.storage, std::mem::take(floors))?
+            }
+        };
+        instance.store.data_mut().set_caller(signal);
+        let outcome = instance.open(opened).and_then(|handle| match handle {
+            Err(error) => Ok(Err(opened.opening.refused(&error))),
+            Ok(handle) => {
+                let Instance { store, core } = &mut instance;
+                act(Call { store, core, handle, now_ms: self.clock.now_ms() }).map(Ok)
+            }
+        });
+        match outcome {
+            Ok(result) => {
+                *home = Some(instance);
+                result
+            }
+            Err(trap) => {
+                let (name, reason) = (opened.opening.name().to_owned(), format!("{trap:#}"));
+                tracing::error!(generator = %name, %reason, "the component trapped: its grants are abandoned");
+                *floors = std::mem::take(&mut instance.store.data_mut().floors);
+                *last_trap = Some(Instant::now());
+                for opened in generators {
+                    opened.handle = None;
+                }
+                Err(Error::Rebuilt { name, reason })
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // A panic during a call left no instance, which is a state like any other.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Instance {
+    fn new(storage: &Arc<Storage>, floors: HashMap<String, u64>) -> Result<Self, Error> {
+        let (store, core) = instantiate(Imports::new(Arc::clone(storage), floors))?;
+        Ok(Self { store, core })
+    }
+
+    /// The generator's handle in this instance.
+    fn open(&mut self, opened: &mut Opened) -> wasmtime::Result<Result<ResourceAny, types::Error>> {
+        if let Some(handle) = opened.handle {
+            return Ok(Ok(handle));
+        }
+        let floor = self.store.data().floors.get(opened.opening.name()).copied().unwrap_or(0);
+        let handle = match &opened.opening {
+            Opening::Sequence { tag, options } => {
+                let options = sequence_options(options, floor);
+                self.core.unalike_ids_sequences().sequence().call_open(&mut self.store, tag, options)?
+            }
+            Opening::Ordered { tag } => {
+                self.core.unalike_ids_sequences().ordered().call_open(&mut self.store, tag, floor)?
+            }
+            Opening::Snowflake { namespace, options, used_until_ms } => {
+                let floor = options.floor_ms.max(used_until_ms.load(Ordering::Relaxed));
+                let options = snowflake_options(options, floor);
+                self.core.unalike_ids_snowflakes().snowflake().call_open(&mut self.store, namespace, options)?
+            }
+        };
+        opened.handle = handle.as_ref().ok().copied();
+        Ok(handle)
+    }
+}
+
+impl Opening {
+    /// Options that the host had not checked: each is checked before a generator is added, so this is a defect.
+    fn refused(&self, error: &types::Error) -> Error {
+        Error::Component { reason: format!("it refused to open {:?}: {error:?}", self.name()) }
+    }
+}
+
+fn sequence_options(options: &core::SequenceOptions, floor: u64) -> sequences::SequenceOptions {
+    let adaptive = match options.step {
+        core::StepPolicy::Adaptive(adaptive) => adaptive,
+        // Equal bounds: whatever the rule says, the step stays.
+        core::StepPolicy::Fixed { step } => {
+            core::AdaptiveStep { initial: step, min: step, max: step, ..core::AdaptiveStep::default() }
+        }
+    };
+    sequences::SequenceOptions {
+        step: adaptive.initial,
+        step_min: adaptive.min,
+        step_max: adaptive.max,
+        grow_below_ms: adaptive.grow_below_ms,
+        shrink_above_ms: adaptive.shrink_above_ms,
+        refill: match options.refill {
+            core::RefillPolicy::ShareConsumed { percent } => sequences::RefillPolicy::ShareConsumed(percent),
+            core::RefillPolicy::Remaining { count } => sequences::RefillPolicy::Remaining(count),
+        },
+        prefetch: options.prefetch,
+        floor,
+    }
+}
+
+fn snowflake_options(options: &core::SnowflakeOptions, floor: u64) -> snowflakes::SnowflakeOptions {
+    let fields = options.layout.fields();
+    snowflakes::SnowflakeOptions {
+        layout: types::Layout {
+            timestamp_bits: fields.timestamp_bits,
+            datacenter_bits: fields.datacenter_bits,
+            worker_bits: fields.worker_bits,
+            sequence_bits: fields.sequence_bits,
+            order: match fields.order {
+                core::FieldOrder::WorkerFirst => types::FieldOrder::WorkerFirst,
+                core::FieldOrder::SequenceFirst => types::FieldOrder::SequenceFirst,
+            },
+            epoch_ms: fields.epoch_ms,
+            tick_ms: fields.tick_ms,
+        },
+        clock: match options.clock {
+            core::ClockPolicy::Reject => snowflakes::ClockPolicy::Reject,
+            core::ClockPolicy::Wait { max_ms } => snowflakes::ClockPolicy::Wait(max_ms),
+            core::ClockPolicy::Keep { max_ms } => snowflakes::ClockPolicy::Keep(max_ms),
+        },
+        horizon_ms: options.horizon_ms,
+        ahead_max_ms: options.ahead_max_ms,
+        floor,
+    }
+}
+
+/// What a call brought: something, or what to wait for.
+#[derive(Debug)]
+pub(crate) enum Step<T> {
+    Ready(T),
+    /// An answer of the store is on its way.
+    Pending,
+    /// Nothing to be had for so many milliseconds.
+    Wait(u64),
+}
+
+/// The component's answer as a step; `name` and `signal` are the generator's.
+pub(crate) fn step<T>(answer: Result<T, types::Error>, name: &str, signal: &Signal) -> Result<Step<T>, Error> {
+    let name = || name.to_owned();
+    let error = match answer {
+        Ok(value) => return Ok(Step::Ready(value)),
+        Err(error) => error,
+    };
+    Err(match error {
+        types::Error::Pending => return Ok(Step::Pending),
+        types::Error::Wait(wait_ms) => return Ok(Step::Wait(wait_ms)),
+        types::Error::StoreFailed(retry_after_ms) => {
+            let source = signal.last_error();
+            // What stays so for longer than a caller waits is told at once.
+            let lasting = source.as_deref().is_some_and(|source| {
+                matches!(source, StoreError::WorkersExhausted { .. } | StoreError::ClockSkew { .. })
+            });
+            if retry_after_ms > 0 && !lasting {
+                return Ok(Step::Wait(retry_after_ms));
+            }
+            let unsaid =
+                || StoreError::Unavailable { what: "the clock is ahead of every lease".to_owned(), source: None };
+            Error::Store { name: name(), source: source.unwrap_or_else(|| Arc::new(unsaid())) }
+        }
+        types::Error::ClockMovedBack(behind_ms) => Error::ClockMovedBack { name: name(), behind_ms },
+        types::Error::ClockBeforeEpoch(first_ms) => Error::ClockBeforeEpoch { name: name(), first_ms },
+        types::Error::Exhausted => {
+            Error::Exhausted { name: name(), what: "no number, or no timestamp of its layout, is left" }
+        }
+        types::Error::GrantRefused(fault) => Error::GrantRefused {
+            name: name(),
+            source: match fault {
+                types::GrantFault::Malformed => core::GrantFault::Malformed,
+                types::GrantFault::Overlap => core::GrantFault::Overlap,
+                types::GrantFault::Worker => core::GrantFault::Worker,
+            },
+        },
+        types::Error::Closed => Error::Closed { name: name() },
+        types::Error::InvalidArgument(types::Argument::Count) => Error::CountZero,
+        types::Error::InvalidArgument(argument) => {
+            Error::Component { reason: format!("it refused an argument that the host had checked: {argument:?}") }
+        }
+    })
+}
+
+pub(crate) fn run(run: types::Run) -> core::Run {
+    core::Run { first: run.first, stride: run.stride, count: run.count }
+}

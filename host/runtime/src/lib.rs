@@ -1,0 +1,58 @@
+//! unalike in a Rust application: unique ids from one small WebAssembly component, over any store.
+//!
+//! The component decides every id; this crate embeds it in wasmtime, carries its storage requests to your stores, and
+//! hands its runs out natively. Ids are whole numbers from 1 to 2^63 - 1. They stay unique through crashes, pauses,
+//! lost replies and clock jumps, because every id comes from a *grant*: an interval that the store gave to one holder, for
+//! ever.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use unalike::{Ids, Layout, SequenceOptions, SnowflakeOptions};
+//! use unalike_memory::MemoryStore;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // A real application takes a durable store here, unalike-sqlite for example.
+//! let store = Arc::new(MemoryStore::default());
+//! let ids = Ids::builder().segments(store.clone()).leases(store).build().await?;
+//!
+//! let orders = ids.sequence("order", SequenceOptions::default()).await?; // Clone + Send + Sync
+//! assert_eq!(orders.next().await?, 1);
+//! assert!(orders.take(3).await?.iter().eq([2, 3, 4]));
+//!
+//! let flakes = ids.snowflake("default", SnowflakeOptions::new(Layout::TWITTER)).await?;
+//! assert!(flakes.next().await? < flakes.next().await?);
+//!
+//! ids.close().await; // gives back what was not used
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A thread outside any asynchronous runtime uses [`IdsBuilder::build_blocking`] and the `.._blocking` calls.
+
+mod batch;
+mod clock;
+mod dispenser;
+mod engine;
+mod error;
+mod fork;
+mod ids;
+mod imports;
+mod lane;
+mod ordered;
+mod sequence;
+mod snowflake;
+
+pub use batch::Batch;
+pub use clock::{Clock, SystemClock};
+pub use error::Error;
+pub use ids::{Ids, IdsBuilder};
+pub use sequence::{Sequence, SequenceOptions, SequenceStatus};
+pub use snowflake::{Snowflake, SnowflakeStatus};
+pub use unalike_core::{
+    AdaptiveStep, ClockPolicy, FieldOrder, GrantFault, ID_MAX, Layout, LayoutError, LayoutFields, OptionsError,
+    PRESETS, Parts, Preset, RefillPolicy, Run, SnowflakeOptions, StepPolicy, Text, TextBuffer, TextError, decode,
+    encode, preset,
+};
+pub use unalike_storage as storage;
+pub use unalike_storage::Mode;

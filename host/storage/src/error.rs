@@ -1,0 +1,173 @@
+//! The one error of every store.
+
+use unalike_core::{ID_MAX, StoreFailure};
+
+type Source = Box<dyn std::error::Error + Send + Sync>;
+
+/// Why a store gave nothing.
+///
+/// It answers what a caller asks: [is it worth a retry](StoreError::is_retryable), [may the grant have been
+/// made](StoreError::may_have_granted), [is it the caller's fault](StoreError::is_callers_fault).
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// Nothing was done; it may work later.
+    #[error("the store is unavailable: {what}")]
+    Unavailable {
+        /// What was tried, and where.
+        what: String,
+        /// The driver's error.
+        #[source]
+        source: Option<Source>,
+    },
+    /// The store may have done it, but its answer was lost. Whatever it granted is burnt.
+    #[error("the store's answer was lost, so the grant is abandoned: {what}")]
+    OutcomeUnknown {
+        /// What was tried, and where.
+        what: String,
+        /// The driver's error.
+        #[source]
+        source: Option<Source>,
+    },
+    /// The tag does not exist and is not created on first use.
+    #[error("the tag {tag:?} is unknown, and tags are not created on first use: create it first")]
+    TagUnknown {
+        /// The tag.
+        tag: String,
+    },
+    /// The tag exists already.
+    #[error("the tag {tag:?} exists already")]
+    TagExists {
+        /// The tag.
+        tag: String,
+    },
+    /// The name, or an option of the tag, is out of range.
+    #[error("the tag {tag:?} is not valid: {reason}")]
+    TagInvalid {
+        /// The tag, shortened if it is too long.
+        tag: String,
+        /// What is wrong, and what would be right.
+        reason: String,
+    },
+    /// As many tags exist as the store may have.
+    #[error("the tag {tag:?} was not created: the store has {tags_max} tags, its limit")]
+    TagLimit {
+        /// The tag that was asked for.
+        tag: String,
+        /// The limit.
+        tags_max: u64,
+    },
+    /// Every number up to 2^63 - 1 has been granted.
+    #[error("the tag {tag:?} is exhausted: every number up to {max} has been granted", max = ID_MAX)]
+    Exhausted {
+        /// The tag.
+        tag: String,
+    },
+    /// Every worker id of the namespace is under a lease.
+    #[error("all {workers} worker ids of {namespace:?} are under a lease; the next is free at {free_at_ms} (Unix ms)")]
+    WorkersExhausted {
+        /// The namespace.
+        namespace: String,
+        /// How many worker ids the layout has.
+        workers: u64,
+        /// When the next lease ends, in Unix milliseconds.
+        free_at_ms: u64,
+    },
+    /// No lease with this worker and grant id is running.
+    #[error("worker {worker} of {namespace:?} is no longer leased to this holder")]
+    LeaseLost {
+        /// The namespace.
+        namespace: String,
+        /// The worker.
+        worker: u32,
+    },
+    /// The namespace is bound to another layout.
+    #[error(
+        "the namespace {namespace:?} is bound to the layout {bound}, and {offered} was offered: use another namespace"
+    )]
+    LayoutMismatch {
+        /// The namespace.
+        namespace: String,
+        /// The layout that it was first used with.
+        bound: String,
+        /// The layout of this request.
+        offered: String,
+    },
+    /// The holder's clock is too far from the store's.
+    #[error(
+        "the clock is {holder_ms} (Unix ms), the store's is {store_ms}, and {max_skew_ms} ms apart is the limit: set the clock"
+    )]
+    ClockSkew {
+        /// The holder's clock, in Unix milliseconds.
+        holder_ms: u64,
+        /// The store's clock, in Unix milliseconds.
+        store_ms: u64,
+        /// The limit, in milliseconds.
+        max_skew_ms: u64,
+    },
+    /// The store's data is damaged or is not unalike's.
+    #[error("the store's data cannot be used: {what}")]
+    Corrupt {
+        /// What is wrong, where, and what to do.
+        what: String,
+        /// The driver's error.
+        #[source]
+        source: Option<Source>,
+    },
+    /// The store will not do it: no permission, read-only, not supported, an argument out of range.
+    #[error("the store refused: {what}")]
+    Refused {
+        /// What, and why.
+        what: String,
+        /// The driver's error.
+        #[source]
+        source: Option<Source>,
+    },
+}
+
+impl StoreError {
+    /// Whether the same request may succeed later.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        self.failure().is_retryable()
+    }
+
+    /// Whether a grant may have been made that nobody received.
+    #[must_use]
+    pub fn may_have_granted(&self) -> bool {
+        matches!(self, Self::OutcomeUnknown { .. })
+    }
+
+    /// Whether another request by the same caller would be answered otherwise: a bad or unknown tag, a bad option.
+    #[must_use]
+    pub fn is_callers_fault(&self) -> bool {
+        matches!(
+            self,
+            Self::TagUnknown { .. }
+                | Self::TagExists { .. }
+                | Self::TagInvalid { .. }
+                | Self::TagLimit { .. }
+                | Self::LayoutMismatch { .. }
+        )
+    }
+
+    /// What the component is told.
+    #[must_use]
+    pub fn failure(&self) -> StoreFailure {
+        match self {
+            Self::Unavailable { .. } => StoreFailure::Unavailable,
+            Self::OutcomeUnknown { .. } => StoreFailure::OutcomeUnknown,
+            Self::TagUnknown { .. } => StoreFailure::TagUnknown,
+            Self::Exhausted { .. } => StoreFailure::Exhausted,
+            Self::WorkersExhausted { .. } => StoreFailure::WorkersExhausted,
+            Self::LeaseLost { .. } => StoreFailure::LeaseLost,
+            Self::ClockSkew { .. } => StoreFailure::ClockSkew,
+            Self::TagExists { .. }
+            | Self::TagInvalid { .. }
+            | Self::TagLimit { .. }
+            | Self::LayoutMismatch { .. }
+            | Self::Corrupt { .. }
+            | Self::Refused { .. } => StoreFailure::Refused,
+        }
+    }
+}

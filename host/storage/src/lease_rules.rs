@@ -1,0 +1,421 @@
+//! The rules of every lease store, as pure functions: which worker is offered, and where its interval begins and ends.
+//!
+//! Invariant: an interval begins at or after the greatest end recorded for its worker, and both of its bounds lie on the
+//! layout's tick grid, so two leases of one worker never share a tick. Clocks decide who is offered what and how long,
+//! never whether intervals are disjoint.
+//!
+//! A store adds what only it can: its own clock, a durable record per worker, and one transaction around reading the
+//! record and writing it.
+
+use std::ops::Range;
+
+use unalike_core::{Layout, Lease, is_name};
+
+use crate::{LeaseAcquire, LeaseExtend, StoreError};
+
+/// What a lease store allows its holders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseLimits {
+    /// How far ahead of the store's clock a lease may reach, in milliseconds: 1 to [`LeaseLimits::HORIZON_MAX_MS`].
+    /// It becomes a constant of each namespace when that is first used; later limits do not change it.
+    pub max_horizon_ms: u64,
+    /// How far a holder's clock may be from the store's, in milliseconds.
+    pub max_skew_ms: u64,
+}
+
+impl Default for LeaseLimits {
+    /// A day ahead, and clocks within 10 s of each other: a synchronised clock is never that wrong, and a request that
+    /// waited for its turn seldom looks so.
+    fn default() -> Self {
+        Self { max_horizon_ms: 24 * 60 * 60 * 1_000, max_skew_ms: 10_000 }
+    }
+}
+
+impl LeaseLimits {
+    /// The longest horizon: 366 days. A lease that long is a static assignment.
+    pub const HORIZON_MAX_MS: u64 = 366 * 24 * 60 * 60 * 1_000;
+
+    /// Checks the limits themselves.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`].
+    pub fn validate(&self) -> Result<(), StoreError> {
+        if (1..=Self::HORIZON_MAX_MS).contains(&self.max_horizon_ms) {
+            return Ok(());
+        }
+        Err(refused(format!(
+            "max_horizon_ms is {}, it must be 1 to {} (366 days)",
+            self.max_horizon_ms,
+            Self::HORIZON_MAX_MS
+        )))
+    }
+
+    /// Checks that the two clocks are close enough.
+    ///
+    /// # Errors
+    /// [`StoreError::ClockSkew`].
+    pub fn check_clocks(&self, clocks: Clocks) -> Result<(), StoreError> {
+        let Clocks { holder_ms, store_ms } = clocks;
+        if holder_ms.abs_diff(store_ms) <= self.max_skew_ms {
+            return Ok(());
+        }
+        Err(StoreError::ClockSkew { holder_ms, store_ms, max_skew_ms: self.max_skew_ms })
+    }
+}
+
+/// The two clocks of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Clocks {
+    /// The holder's, in Unix milliseconds.
+    pub holder_ms: u64,
+    /// The store's, in Unix milliseconds.
+    pub store_ms: u64,
+}
+
+/// What a namespace was bound to when it was first used; never changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NamespaceBinding {
+    /// The layout of its ids.
+    pub layout: Layout,
+    /// How far ahead of the store's clock its leases may reach, in milliseconds: a tick of the layout at least.
+    pub max_horizon_ms: u64,
+}
+
+impl NamespaceBinding {
+    /// The binding of a namespace that is used for the first time.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] when the horizon has no room for a tick of the layout.
+    pub fn new(layout: Layout, limits: LeaseLimits) -> Result<Self, StoreError> {
+        limits.validate()?;
+        if limits.max_horizon_ms < u64::from(layout.tick_ms()) {
+            return Err(refused(format!(
+                "max_horizon_ms is {}, shorter than a tick of the layout {layout}: no lease would hold one",
+                limits.max_horizon_ms
+            )));
+        }
+        Ok(Self { layout, max_horizon_ms: limits.max_horizon_ms })
+    }
+
+    /// Checks that a request is for the layout that the namespace is bound to.
+    ///
+    /// # Errors
+    /// [`StoreError::LayoutMismatch`].
+    pub fn check_layout(&self, namespace: &str, offered: Layout) -> Result<(), StoreError> {
+        if offered == self.layout {
+            return Ok(());
+        }
+        Err(StoreError::LayoutMismatch {
+            namespace: namespace.to_owned(),
+            bound: self.layout.to_string(),
+            offered: offered.to_string(),
+        })
+    }
+
+    /// The interval of a new lease of a worker whose greatest recorded end is `recorded_end_ms` (0 if it was never used; the
+    /// end of a quarantine where that is later).
+    ///
+    /// It begins at the earlier clock, so that a holder whose clock is behind need not wait for it, and at the
+    /// beginning of the tick in which that clock stands: the tick is the worker's own from the recorded end on.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] when it would hold no tick: the clock stands before the layout's epoch.
+    #[expect(clippy::panic_in_result_fn, reason = "the one promise of this function, checked in release builds too")]
+    pub fn grant(&self, recorded_end_ms: u64, clocks: Clocks, horizon_ms: u64) -> Result<Range<u64>, StoreError> {
+        let start_ms = self.grid_up(recorded_end_ms).max(self.grid_down(clocks.holder_ms.min(clocks.store_ms)));
+        let end_ms = self.horizon_end_ms(clocks.store_ms, horizon_ms);
+        if start_ms >= end_ms {
+            return Err(refused(format!(
+                "no tick of the layout {} lies between {start_ms}, where the lease could begin, and {end_ms}, where it \
+                 would have to end (Unix ms); the store's clock is {}",
+                self.layout, clocks.store_ms
+            )));
+        }
+        assert!(start_ms >= recorded_end_ms, "a lease never begins before its predecessor's end");
+        Ok(start_ms..end_ms)
+    }
+
+    /// Where a lease that ends at `valid_until_ms` ends after an extension: never earlier.
+    #[must_use]
+    pub fn extended_end_ms(&self, valid_until_ms: u64, store_ms: u64, horizon_ms: u64) -> u64 {
+        valid_until_ms.max(self.horizon_end_ms(store_ms, horizon_ms))
+    }
+
+    /// Where this lease ends when its holder gives it back at `end_ms`; `None` when that is past its end.
+    ///
+    /// Never before its start, whatever the holder says: what lies there belongs to predecessors.
+    #[must_use]
+    pub fn released_end_ms(&self, lease: &Lease, end_ms: u64) -> Option<u64> {
+        if end_ms > lease.valid_until_ms {
+            return None;
+        }
+        Some(self.grid_up(end_ms).clamp(lease.not_before_ms, lease.valid_until_ms))
+    }
+
+    fn horizon_end_ms(&self, store_ms: u64, horizon_ms: u64) -> u64 {
+        self.grid_down(store_ms.saturating_add(horizon_ms.min(self.max_horizon_ms)))
+    }
+
+    /// The beginning of the tick in which `at_ms` lies; the epoch for all that is before.
+    fn grid_down(&self, at_ms: u64) -> u64 {
+        self.layout.tick_at(at_ms).map_or(self.layout.epoch_ms(), |tick| self.layout.tick_start_ms(tick))
+    }
+
+    /// The beginning of the first tick that begins at `at_ms` or later; past all clocks if no such can be said.
+    fn grid_up(&self, at_ms: u64) -> u64 {
+        let below_ms = self.grid_down(at_ms);
+        if below_ms >= at_ms { below_ms } else { below_ms.saturating_add(u64::from(self.layout.tick_ms())) }
+    }
+}
+
+/// A worker that was granted before, or is asked for by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UsedWorker {
+    /// The worker.
+    pub worker: u32,
+    /// The greatest end recorded for it, in Unix milliseconds; 0 if it was never granted.
+    pub end_ms: u64,
+}
+
+/// What a store must look up to choose a worker; each is one indexed read in a store that has many.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Candidates {
+    /// How many worker ids the layout has.
+    pub workers: u64,
+    /// How many of them were ever granted.
+    pub used: u64,
+    /// The worker that the holder asked for.
+    pub preferred: Option<UsedWorker>,
+    /// Of the ended leases of this holder's name, the worker of the one that ended last.
+    pub previous: Option<UsedWorker>,
+    /// Of all workers ever granted, the one that ended, or will end, first.
+    pub oldest: Option<UsedWorker>,
+}
+
+/// Which worker is offered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// This one.
+    Worker(UsedWorker),
+    /// One that was never granted: see [`nth_never_used`].
+    NeverUsed {
+        /// Its place among those that were never granted, counted from 0.
+        nth: u64,
+    },
+    /// None: all are under a lease.
+    Exhausted {
+        /// When the first lease ends, in Unix milliseconds.
+        free_at_ms: u64,
+    },
+}
+
+impl Candidates {
+    /// Chooses by the rule of [`LeaseStore::acquire`](crate::LeaseStore::acquire).
+    ///
+    /// `random` places the choice among the workers that were never used: at random, so that even separate stores
+    /// seldom meet.
+    #[must_use]
+    pub fn choose(&self, store_ms: u64, random: u64) -> Choice {
+        let is_free = |candidate: &UsedWorker| candidate.end_ms <= store_ms;
+        if let Some(worker) = self.preferred.filter(is_free).or(self.previous.filter(is_free)) {
+            return Choice::Worker(worker);
+        }
+        let never_used = self.workers.saturating_sub(self.used);
+        if let Some(nth) = random.checked_rem(never_used) {
+            return Choice::NeverUsed { nth };
+        }
+        match self.oldest {
+            Some(oldest) if is_free(&oldest) => Choice::Worker(oldest),
+            Some(oldest) => Choice::Exhausted { free_at_ms: oldest.end_ms },
+            // A layout has one worker at least, so a store that has no oldest has one that was never used.
+            None => Choice::Exhausted { free_at_ms: store_ms },
+        }
+    }
+}
+
+/// The `nth` worker, counted from 0, that is not among `used`, which ascends without repetition.
+///
+/// ```
+/// # use unalike_storage::nth_never_used;
+/// assert_eq!(nth_never_used(0, [0, 1, 3]), Some(2));
+/// assert_eq!(nth_never_used(1, [0, 1, 3]), Some(4));
+/// ```
+#[must_use]
+pub fn nth_never_used(nth: u64, used: impl IntoIterator<Item = u32>) -> Option<u32> {
+    let mut worker = nth;
+    for used in used {
+        if u64::from(used) > worker {
+            break;
+        }
+        worker = worker.checked_add(1)?;
+    }
+    u32::try_from(worker).ok()
+}
+
+impl LeaseAcquire {
+    /// Checks the request itself.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] when a name is not well formed, the preferred worker does not fit the layout, or the
+    /// horizon is shorter than a tick.
+    pub fn validate(&self) -> Result<(), StoreError> {
+        validate_names(&self.namespace, &self.holder)?;
+        if let Some(worker) = self.preferred_worker.filter(|&worker| worker > self.layout.worker_max()) {
+            return Err(refused(format!(
+                "worker {worker} is preferred, but the workers of the layout {} are 0 to {}",
+                self.layout,
+                self.layout.worker_max()
+            )));
+        }
+        validate_horizon(&self.layout, self.horizon_ms)
+    }
+}
+
+impl LeaseExtend {
+    /// Checks the request itself.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] as [`LeaseAcquire::validate`].
+    pub fn validate(&self) -> Result<(), StoreError> {
+        validate_names(&self.namespace, "")?;
+        validate_horizon(&self.layout, self.horizon_ms)
+    }
+}
+
+fn validate_names(namespace: &str, holder: &str) -> Result<(), StoreError> {
+    let (what, name) = if !is_name(namespace) {
+        ("namespace", namespace)
+    } else if !holder.is_empty() && !is_name(holder) {
+        ("holder", holder)
+    } else {
+        return Ok(());
+    };
+    let shown: String = name.chars().take(32).collect();
+    let rule = "a name is 1 to 128 bytes of UTF-8 without control characters";
+    Err(refused(format!("the {what} {shown:?} is not valid: {rule}")))
+}
+
+fn validate_horizon(layout: &Layout, horizon_ms: u64) -> Result<(), StoreError> {
+    if horizon_ms >= u64::from(layout.tick_ms()) {
+        return Ok(());
+    }
+    Err(refused(format!(
+        "a horizon of {horizon_ms} ms was asked for, shorter than a tick of the layout {layout}: no lease would hold one"
+    )))
+}
+
+fn refused(what: String) -> StoreError {
+    StoreError::Refused { what, source: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use unalike_core::{FieldOrder, GrantId, LayoutFields};
+
+    use super::*;
+
+    const EPOCH_MS: u64 = 1_003;
+
+    fn binding(tick_ms: u32, max_horizon_ms: u64) -> NamespaceBinding {
+        let fields = LayoutFields {
+            timestamp_bits: 41,
+            datacenter_bits: 0,
+            worker_bits: 2,
+            sequence_bits: 12,
+            order: FieldOrder::WorkerFirst,
+            epoch_ms: EPOCH_MS,
+            tick_ms,
+        };
+        let limits = LeaseLimits { max_horizon_ms, ..LeaseLimits::default() };
+        NamespaceBinding::new(Layout::new(fields).unwrap(), limits).unwrap()
+    }
+
+    fn at(store_ms: u64) -> Clocks {
+        Clocks { holder_ms: store_ms, store_ms }
+    }
+
+    #[test]
+    fn bounds_lie_on_the_grid_and_behind_the_recorded_end() {
+        for tick_ms in [1, 7, 10, 1_000] {
+            let binding = binding(tick_ms, 5_000);
+            let on_grid = |ms: u64| (ms - EPOCH_MS).is_multiple_of(u64::from(tick_ms));
+            for store_ms in 9_000..9_100 {
+                let horizon_ms = 2 * u64::from(tick_ms);
+                for recorded_end_ms in [0, 500, 8_999, store_ms] {
+                    let lease = binding.grant(recorded_end_ms, at(store_ms), horizon_ms).unwrap();
+                    assert!(on_grid(lease.start) && on_grid(lease.end), "{lease:?}");
+                    assert!(recorded_end_ms <= lease.start && lease.start < lease.end);
+                    assert!(lease.end <= store_ms + horizon_ms);
+                }
+                let shortest = binding.grant(0, at(store_ms), u64::from(tick_ms)).unwrap();
+                assert!(shortest.contains(&store_ms), "one tick of horizon is the tick of now");
+            }
+        }
+    }
+
+    #[test]
+    fn a_lease_begins_at_the_earlier_clock_unless_the_predecessor_ends_later() {
+        let binding = binding(1, 5_000);
+        let clocks = Clocks { holder_ms: 9_000, store_ms: 9_400 };
+        assert_eq!(binding.grant(0, clocks, 100).unwrap(), 9_000..9_500);
+        assert_eq!(binding.grant(9_300, clocks, 100).unwrap(), 9_300..9_500);
+        assert!(matches!(binding.grant(9_600, clocks, 100), Err(StoreError::Refused { .. })));
+        let ahead = Clocks { holder_ms: 9_800, store_ms: 9_400 };
+        assert_eq!(binding.grant(0, ahead, 100).unwrap(), 9_400..9_500);
+    }
+
+    #[test]
+    fn the_horizon_is_cut_and_an_extension_never_lowers_the_end() {
+        let binding = binding(1, 5_000);
+        assert_eq!(binding.grant(0, at(9_000), u64::MAX).unwrap(), 9_000..14_000);
+        assert_eq!(binding.extended_end_ms(9_050, 9_000, 100), 9_100);
+        assert_eq!(binding.extended_end_ms(9_050, 9_000, u64::MAX), 14_000);
+        assert_eq!(binding.extended_end_ms(20_000, 9_000, 100), 20_000);
+    }
+
+    #[test]
+    fn a_release_ends_at_a_tick_between_the_lease_s_own_bounds() {
+        let binding = binding(10, 5_000);
+        let lease = Lease { worker: 0, grant_id: GrantId(1), not_before_ms: 2_003, valid_until_ms: 2_103 };
+        for (end_ms, released) in [(0, 2_003), (2_003, 2_003), (2_004, 2_013), (2_013, 2_013), (2_103, 2_103)] {
+            assert_eq!(binding.released_end_ms(&lease, end_ms), Some(released));
+        }
+        assert_eq!(binding.released_end_ms(&lease, 2_104), None);
+    }
+
+    #[test]
+    fn before_the_epoch_and_with_a_horizon_below_a_tick_nothing_is_granted() {
+        let binding = binding(10, 5_000);
+        assert!(matches!(binding.grant(0, at(900), 10), Err(StoreError::Refused { .. })));
+        let limits = LeaseLimits { max_horizon_ms: 9, ..LeaseLimits::default() };
+        assert!(matches!(NamespaceBinding::new(binding.layout, limits), Err(StoreError::Refused { .. })));
+    }
+
+    #[test]
+    fn workers_are_chosen_in_the_documented_order() {
+        let ended = |worker| Some(UsedWorker { worker, end_ms: 50 });
+        let running = |worker| Some(UsedWorker { worker, end_ms: 150 });
+        let all = Candidates { workers: 4, used: 3, preferred: ended(0), previous: ended(1), oldest: ended(2) };
+        let chosen = |candidates: Candidates| candidates.choose(100, 7);
+        assert_eq!(chosen(all), Choice::Worker(UsedWorker { worker: 0, end_ms: 50 }));
+        assert_eq!(
+            chosen(Candidates { preferred: running(0), ..all }),
+            Choice::Worker(UsedWorker { worker: 1, end_ms: 50 })
+        );
+        let rest = Candidates { preferred: running(0), previous: running(1), ..all };
+        assert_eq!(chosen(rest), Choice::NeverUsed { nth: 0 });
+        assert_eq!(chosen(Candidates { used: 0, ..rest }), Choice::NeverUsed { nth: 3 });
+        let full = Candidates { used: 4, ..rest };
+        assert_eq!(chosen(full), Choice::Worker(UsedWorker { worker: 2, end_ms: 50 }));
+        assert_eq!(chosen(Candidates { oldest: running(2), ..full }), Choice::Exhausted { free_at_ms: 150 });
+    }
+
+    #[test]
+    fn never_used_workers_are_counted_past_the_used_ones() {
+        let used = [0, 2, 3, 7];
+        let never_used: Vec<_> = (0..4).filter_map(|nth| nth_never_used(nth, used)).collect();
+        assert_eq!(never_used, [1, 4, 5, 6]);
+        assert_eq!(nth_never_used(5, []), Some(5));
+        assert_eq!(nth_never_used(u64::from(u32::MAX), [0]), None);
+    }
+}

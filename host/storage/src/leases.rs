@@ -1,0 +1,103 @@
+//! The lease port: worker ids, each over an interval of timestamps.
+
+use async_trait::async_trait;
+use unalike_core::{GrantId, Layout, Lease};
+
+use crate::StoreError;
+
+/// Grants worker ids over intervals of timestamps that never overlap for one worker of one namespace.
+///
+/// - *Bounds.* A lease never starts before the greatest end ever recorded for its worker, whatever any clock says;
+///   expiry only chooses which worker is offered. Within that it starts at the present (the earlier of the holder's
+///   and the store's clock), so that it can be used at once. `valid_until_ms` is never further ahead of the store's own
+///   clock than the namespace's `max_horizon_ms`, a constant that the store keeps from the namespace's first use; a
+///   longer horizon is cut to it. Both bounds lie on the layout's tick grid, and no tick belongs to two leases.
+/// - *Names.* Each successful acquire has a `grant_id` of its own, and extend and release match (worker, grant id).
+///   Acquire is never idempotent: a lost answer is an abandoned interval.
+/// - *Layout.* A namespace is bound to the first layout that it is used with; another is refused.
+/// - *End.* Only a release lowers a recorded end, by (worker, grant id), once, and never below the lease's own start:
+///   what lies before belongs to predecessors. It fixes the end: the lease is not extended afterwards.
+/// - *Clock.* A holder whose clock is further than the store's limit from the store's own is refused.
+///
+/// [`NamespaceBinding`], [`Candidates`] and [`LeaseLimits`] hold these rules as pure functions for every store.
+///
+/// [`NamespaceBinding`]: crate::NamespaceBinding
+/// [`Candidates`]: crate::Candidates
+/// [`LeaseLimits`]: crate::LeaseLimits
+#[async_trait]
+pub trait LeaseStore: Send + Sync + 'static {
+    /// Grants a worker: the preferred one when it is free, else the holder's previous one when its interval has ended,
+    /// else one that was never used, at random, else the one that ended longest ago.
+    ///
+    /// # Errors
+    /// [`StoreError::WorkersExhausted`], [`StoreError::LayoutMismatch`], [`StoreError::ClockSkew`],
+    /// [`StoreError::Refused`] for a request that [`LeaseAcquire::validate`] refuses, and whatever the connection brings.
+    async fn acquire(&self, acquire: &LeaseAcquire) -> Result<Lease, StoreError>;
+
+    /// Moves the end of a running lease to `horizon_ms` beyond the store's present, never back.
+    ///
+    /// # Errors
+    /// [`StoreError::LeaseLost`] when (worker, grant id) is not the worker's newest lease or its end was fixed by a
+    /// release; otherwise as [`LeaseStore::acquire`]. That the end has passed is no error while nobody else was granted
+    /// the worker: its interval goes on without a gap.
+    async fn extend(&self, extend: &LeaseExtend) -> Result<Lease, StoreError>;
+
+    /// Ends a lease at `end_ms`, the end of the last tick that its holder used, if (worker, grant id) is the worker's newest
+    /// lease, was not released before, and `end_ms` is not past the recorded end. Answers whether it did. An end within a
+    /// tick counts as the end of that tick, one before the lease's start as its start.
+    ///
+    /// # Errors
+    /// As the connection brings; the lease then runs out by itself.
+    async fn release(&self, namespace: &str, worker: u32, grant_id: GrantId, end_ms: u64) -> Result<bool, StoreError>;
+
+    /// The newest lease of every worker that was ever granted in the namespace, by worker.
+    ///
+    /// # Errors
+    /// As the connection brings.
+    async fn leases(&self, namespace: &str) -> Result<Vec<LeaseRecord>, StoreError>;
+}
+
+/// A request for a worker id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseAcquire {
+    /// Which set of worker ids: ids are unique within it.
+    pub namespace: String,
+    /// The layout of the ids; binds the namespace at first use.
+    pub layout: Layout,
+    /// A stable name of the holder, for preference and display only; it proves nothing. Empty: no preference.
+    pub holder: String,
+    /// A worker of the layout that the holder would like to have, when it is free.
+    pub preferred_worker: Option<u32>,
+    /// The holder's clock, in Unix milliseconds.
+    pub now_ms: u64,
+    /// How far ahead the lease shall reach, in milliseconds: a tick of the layout at least.
+    pub horizon_ms: u64,
+}
+
+/// A request to prolong a lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseExtend {
+    /// The lease's namespace.
+    pub namespace: String,
+    /// The namespace's layout.
+    pub layout: Layout,
+    /// The lease's worker.
+    pub worker: u32,
+    /// The lease's name.
+    pub grant_id: GrantId,
+    /// The holder's clock, in Unix milliseconds.
+    pub now_ms: u64,
+    /// How far ahead the lease shall reach, in milliseconds: a tick of the layout at least.
+    pub horizon_ms: u64,
+}
+
+/// A worker's newest lease as its store keeps it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseRecord {
+    /// The lease.
+    pub lease: Lease,
+    /// Who holds it, by its own account.
+    pub holder: String,
+    /// When it was acquired, by the store's clock, in Unix milliseconds.
+    pub acquired_ms: u64,
+}

@@ -496,7 +496,7 @@ pub async fn never_used_workers_come_first_and_at_random(fixture: &dyn LeaseFixt
 pub async fn a_holder_gets_its_worker_back(fixture: &dyn LeaseFixture) {
     let scene = Scene::new(fixture, "contract.again", 4, 1).await;
     let lease = scene.acquire("stable", 60_000).await;
-    let meanwhile = scene.acquire("stable", 20).await;
+    let meanwhile = scene.acquire("stable", 60_000).await;
     assert_ne!(meanwhile.worker, lease.worker, "while its interval runs, it gets another");
     assert!(scene.release(&lease, lease.not_before_ms).await, "a release by the holder ends the lease");
     let again = scene.acquire("stable", 60_000).await;
@@ -576,7 +576,7 @@ pub async fn a_clock_that_is_off_is_refused(fixture: &dyn LeaseFixture) {
     }
     assert_eq!(scene.leases().await, before, "a refused request changes nothing");
     // Within the limit the holder's clock may be off, and the lease still keeps to the store's.
-    for holder_ms in [store_ms - 2_000, store_ms + 3_000] {
+    for holder_ms in [scene.store_ms().await - 2_000, scene.store_ms().await + 3_000] {
         let lease = expected(
             scene.client.acquire(&scene.request("near", 1_000, holder_ms)).await,
             "acquiring with a clock within the limit",

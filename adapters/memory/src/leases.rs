@@ -1,0 +1,141 @@
+//! The lease port in memory: one row per worker of a namespace.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use async_trait::async_trait;
+use unalike_storage::{
+    Candidates, Choice, Clocks, GrantId, Lease, LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore, NamespaceBinding,
+    StoreError, UsedWorker, nth_never_used,
+};
+
+use crate::MemoryStore;
+
+/// A namespace: what it is bound to, and the newest lease of each worker that was ever granted.
+#[derive(Debug)]
+pub(crate) struct NamespaceRow {
+    binding: NamespaceBinding,
+    workers: BTreeMap<u32, WorkerRow>,
+}
+
+#[derive(Clone, Debug)]
+struct WorkerRow {
+    /// Its `valid_until_ms` is the greatest end recorded for the worker.
+    lease: Lease,
+    holder: String,
+    acquired_ms: u64,
+    /// The end was fixed by a release.
+    released: bool,
+}
+
+impl NamespaceRow {
+    /// Reads all workers: a store with an index asks it for each candidate instead.
+    fn candidates(&self, acquire: &LeaseAcquire, store_ms: u64) -> Candidates {
+        let used =
+            || self.workers.iter().map(|(&worker, row)| (UsedWorker { worker, end_ms: row.lease.valid_until_ms }, row));
+        let preferred = acquire.preferred_worker.map(|worker| {
+            let end_ms = self.workers.get(&worker).map_or(0, |row| row.lease.valid_until_ms);
+            UsedWorker { worker, end_ms }
+        });
+        let previous = used()
+            .filter(|(used, row)| !acquire.holder.is_empty() && row.holder == acquire.holder && used.end_ms <= store_ms)
+            .max_by_key(|(used, _)| used.end_ms)
+            .map(|(used, _)| used);
+        Candidates {
+            workers: self.binding.layout.workers(),
+            used: self.workers.len() as u64,
+            preferred,
+            previous,
+            oldest: used().map(|(used, _)| used).min_by_key(|used| used.end_ms),
+        }
+    }
+}
+
+#[async_trait]
+impl LeaseStore for MemoryStore {
+    async fn acquire(&self, acquire: &LeaseAcquire) -> Result<Lease, StoreError> {
+        acquire.validate()?;
+        let namespace = acquire.namespace.as_str();
+        let mut state = self.state()?;
+        let clocks = Clocks { holder_ms: acquire.now_ms, store_ms: (self.options.clock)() };
+        self.options.limits.check_clocks(clocks)?;
+        let row = match state.namespaces.entry(namespace.to_owned()) {
+            Entry::Occupied(row) => row.into_mut(),
+            Entry::Vacant(row) => {
+                let binding = NamespaceBinding::new(acquire.layout, self.options.limits)?;
+                // A request that is refused binds nothing.
+                binding.grant(0, clocks, acquire.horizon_ms)?;
+                row.insert(NamespaceRow { binding, workers: BTreeMap::new() })
+            }
+        };
+        row.binding.check_layout(namespace, acquire.layout)?;
+
+        let candidates = row.candidates(acquire, clocks.store_ms);
+        let chosen = match candidates.choose(clocks.store_ms, (self.options.random)()) {
+            Choice::Worker(used) => used,
+            Choice::NeverUsed { nth } => {
+                let worker = nth_never_used(nth, row.workers.keys().copied());
+                UsedWorker { worker: worker.ok_or_else(|| nothing_free(acquire, clocks.store_ms))?, end_ms: 0 }
+            }
+            Choice::Exhausted { free_at_ms } => return Err(nothing_free(acquire, free_at_ms)),
+        };
+        let interval = row.binding.grant(chosen.end_ms, clocks, acquire.horizon_ms)?;
+        let (high, low) = ((self.options.random)(), (self.options.random)());
+        let lease = Lease {
+            worker: chosen.worker,
+            grant_id: GrantId(u128::from(high) << 64 | u128::from(low)),
+            not_before_ms: interval.start,
+            valid_until_ms: interval.end,
+        };
+        let acquired_ms = clocks.store_ms;
+        let granted = WorkerRow { lease, holder: acquire.holder.clone(), acquired_ms, released: false };
+        row.workers.insert(lease.worker, granted);
+        Ok(lease)
+    }
+
+    async fn extend(&self, extend: &LeaseExtend) -> Result<Lease, StoreError> {
+        extend.validate()?;
+        let namespace = extend.namespace.as_str();
+        let lost = || StoreError::LeaseLost { namespace: namespace.to_owned(), worker: extend.worker };
+        let mut state = self.state()?;
+        let clocks = Clocks { holder_ms: extend.now_ms, store_ms: (self.options.clock)() };
+        self.options.limits.check_clocks(clocks)?;
+        let row = state.namespaces.get_mut(namespace).ok_or_else(lost)?;
+        row.binding.check_layout(namespace, extend.layout)?;
+        let worker = row.workers.get_mut(&extend.worker).ok_or_else(lost)?;
+        if worker.lease.grant_id != extend.grant_id || worker.released {
+            return Err(lost());
+        }
+        worker.lease.valid_until_ms =
+            row.binding.extended_end_ms(worker.lease.valid_until_ms, clocks.store_ms, extend.horizon_ms);
+        Ok(worker.lease)
+    }
+
+    async fn release(&self, namespace: &str, worker: u32, grant_id: GrantId, end_ms: u64) -> Result<bool, StoreError> {
+        let mut state = self.state()?;
+        let Some(row) = state.namespaces.get_mut(namespace) else { return Ok(false) };
+        let Some(worker) = row.workers.get_mut(&worker) else { return Ok(false) };
+        if worker.lease.grant_id != grant_id || worker.released {
+            return Ok(false);
+        }
+        let Some(end_ms) = row.binding.released_end_ms(&worker.lease, end_ms) else { return Ok(false) };
+        worker.lease.valid_until_ms = end_ms;
+        worker.released = true;
+        Ok(true)
+    }
+
+    async fn leases(&self, namespace: &str) -> Result<Vec<LeaseRecord>, StoreError> {
+        let state = self.state()?;
+        let workers = state.namespaces.get(namespace).map(|row| row.workers.values());
+        let record = |row: &WorkerRow| LeaseRecord {
+            lease: row.lease,
+            holder: row.holder.clone(),
+            acquired_ms: row.acquired_ms,
+        };
+        Ok(workers.into_iter().flatten().map(record).collect())
+    }
+}
+
+fn nothing_free(acquire: &LeaseAcquire, free_at_ms: u64) -> StoreError {
+    StoreError::WorkersExhausted { namespace: acquire.namespace.clone(), workers: acquire.layout.workers(), free_at_ms }
+}

@@ -1,0 +1,150 @@
+//! The segment port in memory: one row per tag.
+
+use std::ops::Bound;
+
+use async_trait::async_trait;
+use unalike_storage::{
+    ID_MAX, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, TagOptions, TagRecord, TailRelease,
+    validate_allocate, validate_policies, validate_raise, validate_tag,
+};
+
+use crate::{MemoryStore, State};
+
+/// A tag.
+#[derive(Debug)]
+pub(crate) struct TagRow {
+    options: TagOptions,
+    /// The greatest number granted; `start - 1` at first.
+    watermark: u64,
+    /// No release lowers the watermark below this: what lies there may be somebody else's.
+    settled: u64,
+    /// Grows with every grant, release and raise.
+    version: u64,
+}
+
+impl TagRow {
+    fn new(options: TagOptions) -> Self {
+        Self { options, watermark: options.start - 1, settled: options.start - 1, version: 0 }
+    }
+
+    fn record(&self, tag: &str) -> TagRecord {
+        TagRecord { tag: tag.to_owned(), options: self.options, watermark: self.watermark, version: self.version }
+    }
+
+    /// The next numbers, `count` of them or what is left.
+    fn grant(&mut self, count: u64, at_least: u64) -> Option<Segment> {
+        if self.watermark >= ID_MAX {
+            return None;
+        }
+        let start = (self.watermark + 1).max(at_least);
+        let last = start + (count - 1).min(ID_MAX - start);
+        // Who asks for numbers from right behind the newest grant was told of that grant, so it is the one who holds it:
+        // both together are one tail. Otherwise the tail begins anew.
+        if at_least != self.watermark + 1 {
+            self.settled = start - 1;
+        }
+        self.watermark = last;
+        self.version += 1;
+        Some(Segment { start, end: last + 1, stride: 1, generation: 0, version: self.version })
+    }
+
+    fn take_back(&mut self, tail: TailRelease) -> bool {
+        let granted = self.settled < tail.start && tail.start <= self.watermark;
+        if tail.version != self.version || !granted {
+            return false;
+        }
+        self.watermark = tail.start - 1;
+        self.settled = self.watermark;
+        self.version += 1;
+        true
+    }
+}
+
+impl MemoryStore {
+    /// The tag's row, created when it is unknown and that is allowed.
+    fn tag_row<'s>(&self, state: &'s mut State, tag: &str) -> Result<&'s mut TagRow, StoreError> {
+        if !state.tags.contains_key(tag) {
+            if !self.options.creation.on_first_use {
+                return Err(StoreError::TagUnknown { tag: tag.to_owned() });
+            }
+            self.insert_tag(state, tag, TagOptions::default())?;
+        }
+        known_row(state, tag)
+    }
+
+    fn insert_tag(&self, state: &mut State, tag: &str, options: TagOptions) -> Result<(), StoreError> {
+        let tags_max = self.options.creation.tags_max;
+        if state.tags.len() as u64 >= tags_max {
+            return Err(StoreError::TagLimit { tag: tag.to_owned(), tags_max });
+        }
+        state.tags.insert(tag.to_owned(), TagRow::new(options));
+        Ok(())
+    }
+}
+
+fn known_row<'s>(state: &'s mut State, tag: &str) -> Result<&'s mut TagRow, StoreError> {
+    state.tags.get_mut(tag).ok_or_else(|| StoreError::TagUnknown { tag: tag.to_owned() })
+}
+
+#[async_trait]
+impl SegmentStore for MemoryStore {
+    async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {
+        validate_allocate(tag, count, at_least)?;
+        let mut state = self.state()?;
+        let row = self.tag_row(&mut state, tag)?;
+        row.grant(count, at_least).ok_or_else(|| StoreError::Exhausted { tag: tag.to_owned() })
+    }
+
+    async fn release(&self, tag: &str, tail: TailRelease) -> Result<bool, StoreError> {
+        validate_tag(tag)?;
+        Ok(self.state()?.tags.get_mut(tag).is_some_and(|row| row.take_back(tail)))
+    }
+
+    async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        validate_tag(tag)?;
+        let mut state = self.state()?;
+        Ok(self.tag_row(&mut state, tag)?.record(tag))
+    }
+
+    async fn create_tag(&self, tag: &str, options: &TagOptions) -> Result<TagRecord, StoreError> {
+        options.validate(tag)?;
+        let mut state = self.state()?;
+        if state.tags.contains_key(tag) {
+            return Err(StoreError::TagExists { tag: tag.to_owned() });
+        }
+        self.insert_tag(&mut state, tag, *options)?;
+        Ok(known_row(&mut state, tag)?.record(tag))
+    }
+
+    async fn change_tag(&self, tag: &str, step: StepPolicy, refill: RefillPolicy) -> Result<TagRecord, StoreError> {
+        validate_tag(tag)?;
+        validate_policies(tag, step, refill)?;
+        let mut state = self.state()?;
+        let row = known_row(&mut state, tag)?;
+        row.options.step = step;
+        row.options.refill = refill;
+        Ok(row.record(tag))
+    }
+
+    async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError> {
+        validate_raise(tag, next)?;
+        let mut state = self.state()?;
+        let row = known_row(&mut state, tag)?;
+        row.watermark = row.watermark.max(next - 1);
+        row.settled = row.settled.max(next - 1);
+        row.version += 1;
+        Ok(row.record(tag))
+    }
+
+    async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        let state = self.state()?;
+        let tags = state.tags.range::<str, _>((from, Bound::Unbounded));
+        Ok(tags.take(limit).map(|(tag, row)| row.record(tag)).collect())
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        self.state().map(drop)
+    }
+}

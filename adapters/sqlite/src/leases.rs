@@ -1,0 +1,344 @@
+//! The lease port on SQLite: one row per worker of a namespace, written in transactions that hold the write lock from
+//! their beginning.
+
+use async_trait::async_trait;
+use sqlx::sqlite::SqliteRow;
+use sqlx::{Sqlite, SqliteConnection, Transaction};
+use unalike_storage::{
+    Candidates, Choice, Clocks, FieldOrder, GrantId, Layout, LayoutFields, Lease, LeaseAcquire, LeaseExtend,
+    LeaseRecord, LeaseStore, NamespaceBinding, StoreError, UsedWorker, nth_never_used,
+};
+
+use crate::SqliteStore;
+use crate::error::{damaged, read_error, write_error};
+
+/// The store's clock, in Unix milliseconds, without a floating point number on the way. SQLite's clock counts whole
+/// milliseconds, so `%f`, which prints three decimals, rounds nothing, and 'now' is one instant within a statement.
+const CLOCK: &str =
+    "SELECT CAST(strftime('%s', 'now') AS INTEGER) * 1000 + CAST(substr(strftime('%f', 'now'), 4) AS INTEGER)";
+
+const BIND_NAMESPACE: &str = "
+INSERT INTO namespace (namespace, timestamp_bits, datacenter_bits, worker_bits, sequence_bits, field_order, epoch_ms,
+    tick_ms, max_horizon_ms)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+
+/// The lease of this holder that ended last.
+const PREVIOUS: &str = "
+SELECT worker, valid_until_ms FROM lease WHERE namespace = ?1 AND holder = ?2 AND valid_until_ms <= ?3
+ORDER BY valid_until_ms DESC LIMIT 1";
+
+const OLDEST: &str = "
+SELECT worker, valid_until_ms FROM lease WHERE namespace = ?1 ORDER BY valid_until_ms LIMIT 1";
+
+/// The rule of all leases stands in the condition too: no interval begins before the recorded end.
+const GRANT: &str = "
+INSERT INTO lease (namespace, worker, grant_id, holder, not_before_ms, valid_until_ms, acquired_ms, released)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0)
+ON CONFLICT (namespace, worker) DO UPDATE SET
+    grant_id = excluded.grant_id, holder = excluded.holder, not_before_ms = excluded.not_before_ms,
+    valid_until_ms = excluded.valid_until_ms, acquired_ms = excluded.acquired_ms, released = 0
+    WHERE lease.valid_until_ms <= excluded.not_before_ms";
+
+/// Sets the end of a running lease.
+const END: &str = "
+UPDATE lease SET valid_until_ms = ?4, released = ?5
+WHERE namespace = ?1 AND worker = ?2 AND grant_id = ?3 AND released = 0";
+
+impl SqliteStore {
+    /// Refuses a clock that is off. It is looked at before the request waits for the write lock: afterwards every
+    /// holder's clock would look slow.
+    async fn check_clock(&self, holder_ms: u64) -> Result<(), StoreError> {
+        let now = sqlx::query_scalar(CLOCK).fetch_one(&self.readers).await;
+        let store_ms = self.clock_ms(now)?;
+        self.limits.check_clocks(Clocks { holder_ms, store_ms })
+    }
+
+    async fn store_ms(&self, transaction: &mut SqliteConnection) -> Result<u64, StoreError> {
+        let now = sqlx::query_scalar(CLOCK).fetch_one(transaction).await;
+        self.clock_ms(now)
+    }
+
+    fn clock_ms(&self, now: Result<i64, sqlx::Error>) -> Result<u64, StoreError> {
+        let now_ms = now.map_err(|error| read_error(&self.path, "reading the clock", error))?;
+        u64::try_from(now_ms).map_err(|_| StoreError::Unavailable {
+            what: format!("the store's clock stands before 1970 ({now_ms} ms): set it"),
+            source: None,
+        })
+    }
+
+    async fn find_namespace(
+        &self,
+        transaction: &mut SqliteConnection,
+        namespace: &str,
+    ) -> Result<Option<NamespaceBinding>, StoreError> {
+        let select = sqlx::query("SELECT * FROM namespace WHERE namespace = ?1").bind(namespace);
+        let row = select.fetch_optional(transaction).await;
+        let row = row.map_err(|error| read_error(&self.path, "reading a namespace", error))?;
+        row.map(|row| self.binding(&row)).transpose()
+    }
+
+    fn binding(&self, row: &SqliteRow) -> Result<NamespaceBinding, StoreError> {
+        let bits = |column| -> Result<u8, StoreError> {
+            u8::try_from(self.number(row, column)?).map_err(|_| damaged(&self.path, "a layout has too many bits"))
+        };
+        let fields = LayoutFields {
+            timestamp_bits: bits("timestamp_bits")?,
+            datacenter_bits: bits("datacenter_bits")?,
+            worker_bits: bits("worker_bits")?,
+            sequence_bits: bits("sequence_bits")?,
+            order: match self.column(row, "field_order")? {
+                "sequence-first" => FieldOrder::SequenceFirst,
+                _ => FieldOrder::WorkerFirst,
+            },
+            epoch_ms: self.number(row, "epoch_ms")?,
+            tick_ms: u32::try_from(self.number(row, "tick_ms")?)
+                .map_err(|_| damaged(&self.path, "a layout has too long a tick"))?,
+        };
+        let layout = Layout::new(fields).map_err(|error| damaged(&self.path, &error.to_string()))?;
+        Ok(NamespaceBinding { layout, max_horizon_ms: self.number(row, "max_horizon_ms")? })
+    }
+
+    /// What the namespace is bound to; binds it when this is its first use.
+    async fn bind_namespace(
+        &self,
+        transaction: &mut SqliteConnection,
+        acquire: &LeaseAcquire,
+    ) -> Result<NamespaceBinding, StoreError> {
+        if let Some(binding) = self.find_namespace(&mut *transaction, &acquire.namespace).await? {
+            binding.check_layout(&acquire.namespace, acquire.layout)?;
+            return Ok(binding);
+        }
+        let binding = NamespaceBinding::new(acquire.layout, self.limits)?;
+        let fields = binding.layout.fields();
+        let insert = sqlx::query(BIND_NAMESPACE)
+            .bind(&acquire.namespace)
+            .bind(fields.timestamp_bits)
+            .bind(fields.datacenter_bits)
+            .bind(fields.worker_bits)
+            .bind(fields.sequence_bits)
+            .bind(match fields.order {
+                FieldOrder::WorkerFirst => "worker-first",
+                FieldOrder::SequenceFirst => "sequence-first",
+            })
+            .bind(signed_ms(fields.epoch_ms)?)
+            .bind(fields.tick_ms)
+            .bind(signed_ms(binding.max_horizon_ms)?);
+        let inserted = insert.execute(transaction).await;
+        inserted.map_err(|error| write_error(&self.path, "binding a namespace", error))?;
+        Ok(binding)
+    }
+
+    async fn candidates(
+        &self,
+        transaction: &mut SqliteConnection,
+        acquire: &LeaseAcquire,
+        store_ms: u64,
+    ) -> Result<Candidates, StoreError> {
+        let failed = |error| read_error(&self.path, "looking for a worker", error);
+        let namespace = acquire.namespace.as_str();
+        let mut candidates = Candidates { workers: acquire.layout.workers(), ..Candidates::default() };
+        if let Some(worker) = acquire.preferred_worker {
+            let row = self.find_lease(&mut *transaction, namespace, worker).await?;
+            let end_ms = row.map_or(0, |row| row.record.lease.valid_until_ms);
+            candidates.preferred = Some(UsedWorker { worker, end_ms });
+        }
+        if !acquire.holder.is_empty() {
+            let select = sqlx::query(PREVIOUS).bind(namespace).bind(&acquire.holder).bind(signed_ms(store_ms)?);
+            let row = select.fetch_optional(&mut *transaction).await.map_err(failed)?;
+            candidates.previous = row.map(|row| self.used_worker(&row)).transpose()?;
+        }
+        let select = sqlx::query(OLDEST).bind(namespace);
+        let row = select.fetch_optional(&mut *transaction).await.map_err(failed)?;
+        candidates.oldest = row.map(|row| self.used_worker(&row)).transpose()?;
+
+        let count = sqlx::query_scalar("SELECT count(*) FROM lease WHERE namespace = ?1").bind(namespace);
+        let used: i64 = count.fetch_one(transaction).await.map_err(failed)?;
+        candidates.used = used.cast_unsigned();
+        Ok(candidates)
+    }
+
+    fn used_worker(&self, row: &SqliteRow) -> Result<UsedWorker, StoreError> {
+        Ok(UsedWorker { worker: self.worker(row)?, end_ms: self.number(row, "valid_until_ms")? })
+    }
+
+    fn worker(&self, row: &SqliteRow) -> Result<u32, StoreError> {
+        u32::try_from(self.number(row, "worker")?).map_err(|_| damaged(&self.path, "a worker id is too great"))
+    }
+
+    /// The worker that the rule chooses, with the greatest end recorded for it.
+    async fn choose(
+        &self,
+        transaction: &mut SqliteConnection,
+        acquire: &LeaseAcquire,
+        store_ms: u64,
+    ) -> Result<UsedWorker, StoreError> {
+        let namespace = acquire.namespace.as_str();
+        let exhausted = |free_at_ms| StoreError::WorkersExhausted {
+            namespace: namespace.to_owned(),
+            workers: acquire.layout.workers(),
+            free_at_ms,
+        };
+        let candidates = self.candidates(&mut *transaction, acquire, store_ms).await?;
+        let random = getrandom::u64().map_err(no_randomness)?;
+        match candidates.choose(store_ms, random) {
+            Choice::Worker(used) => Ok(used),
+            Choice::Exhausted { free_at_ms } => Err(exhausted(free_at_ms)),
+            Choice::NeverUsed { nth } => {
+                let select = sqlx::query_scalar("SELECT worker FROM lease WHERE namespace = ?1 ORDER BY worker");
+                let used: Result<Vec<u32>, _> = select.bind(namespace).fetch_all(transaction).await;
+                let used = used.map_err(|error| read_error(&self.path, "looking for a worker", error))?;
+                let worker = nth_never_used(nth, used).ok_or_else(|| exhausted(store_ms))?;
+                Ok(UsedWorker { worker, end_ms: 0 })
+            }
+        }
+    }
+
+    async fn find_lease(
+        &self,
+        transaction: &mut SqliteConnection,
+        namespace: &str,
+        worker: u32,
+    ) -> Result<Option<LeaseRow>, StoreError> {
+        let select = sqlx::query("SELECT * FROM lease WHERE namespace = ?1 AND worker = ?2");
+        let row = select.bind(namespace).bind(worker).fetch_optional(transaction).await;
+        let row = row.map_err(|error| read_error(&self.path, "reading a lease", error))?;
+        row.map(|row| self.lease_row(&row)).transpose()
+    }
+
+    fn lease_row(&self, row: &SqliteRow) -> Result<LeaseRow, StoreError> {
+        let grant_id: &[u8] = self.column(row, "grant_id")?;
+        let grant_id = grant_id.try_into().map_err(|_| damaged(&self.path, "a grant id has not 16 bytes"))?;
+        let lease = Lease {
+            worker: self.worker(row)?,
+            grant_id: GrantId(u128::from_be_bytes(grant_id)),
+            not_before_ms: self.number(row, "not_before_ms")?,
+            valid_until_ms: self.number(row, "valid_until_ms")?,
+        };
+        let record =
+            LeaseRecord { lease, holder: self.column(row, "holder")?, acquired_ms: self.number(row, "acquired_ms")? };
+        Ok(LeaseRow { record, released: self.column(row, "released")? })
+    }
+
+    /// Records another end of a lease that was just read in this transaction.
+    async fn end_lease(
+        &self,
+        mut transaction: Transaction<'_, Sqlite>,
+        namespace: &str,
+        lease: &Lease,
+        released: bool,
+    ) -> Result<(), StoreError> {
+        let failed = |error| write_error(&self.path, "recording a lease's end", error);
+        let update = sqlx::query(END)
+            .bind(namespace)
+            .bind(lease.worker)
+            .bind(grant_id_bytes(lease.grant_id))
+            .bind(signed_ms(lease.valid_until_ms)?)
+            .bind(released);
+        let updated = update.execute(&mut *transaction).await.map_err(failed)?;
+        if updated.rows_affected() != 1 {
+            return Err(damaged(&self.path, "a lease changed under the write lock"));
+        }
+        transaction.commit().await.map_err(failed)
+    }
+}
+
+/// A worker's row.
+struct LeaseRow {
+    record: LeaseRecord,
+    /// The end was fixed by a release.
+    released: bool,
+}
+
+impl LeaseRow {
+    /// The lease, if it runs under this grant id.
+    fn running(self, grant_id: GrantId) -> Option<Lease> {
+        (self.record.lease.grant_id == grant_id && !self.released).then_some(self.record.lease)
+    }
+}
+
+#[async_trait]
+impl LeaseStore for SqliteStore {
+    async fn acquire(&self, acquire: &LeaseAcquire) -> Result<Lease, StoreError> {
+        acquire.validate()?;
+        self.check_clock(acquire.now_ms).await?;
+        let failed = |error| write_error(&self.path, "granting a lease", error);
+        let mut transaction = self.begin().await?;
+        let store_ms = self.store_ms(&mut transaction).await?;
+        let binding = self.bind_namespace(&mut transaction, acquire).await?;
+        let chosen = self.choose(&mut transaction, acquire, store_ms).await?;
+        let clocks = Clocks { holder_ms: acquire.now_ms, store_ms };
+        let interval = binding.grant(chosen.end_ms, clocks, acquire.horizon_ms)?;
+        let mut grant_id = [0; 16];
+        getrandom::fill(&mut grant_id).map_err(no_randomness)?;
+        let lease = Lease {
+            worker: chosen.worker,
+            grant_id: GrantId(u128::from_be_bytes(grant_id)),
+            not_before_ms: interval.start,
+            valid_until_ms: interval.end,
+        };
+        let insert = sqlx::query(GRANT)
+            .bind(&acquire.namespace)
+            .bind(lease.worker)
+            .bind(grant_id_bytes(lease.grant_id))
+            .bind(&acquire.holder)
+            .bind(signed_ms(lease.not_before_ms)?)
+            .bind(signed_ms(lease.valid_until_ms)?)
+            .bind(signed_ms(store_ms)?);
+        let granted = insert.execute(&mut *transaction).await.map_err(failed)?;
+        if granted.rows_affected() != 1 {
+            return Err(damaged(&self.path, "a worker's recorded end changed under the write lock"));
+        }
+        transaction.commit().await.map_err(failed)?;
+        Ok(lease)
+    }
+
+    async fn extend(&self, extend: &LeaseExtend) -> Result<Lease, StoreError> {
+        extend.validate()?;
+        self.check_clock(extend.now_ms).await?;
+        let namespace = extend.namespace.as_str();
+        let lost = || StoreError::LeaseLost { namespace: namespace.to_owned(), worker: extend.worker };
+        let mut transaction = self.begin().await?;
+        let store_ms = self.store_ms(&mut transaction).await?;
+        let binding = self.find_namespace(&mut transaction, namespace).await?.ok_or_else(lost)?;
+        binding.check_layout(namespace, extend.layout)?;
+        let row = self.find_lease(&mut transaction, namespace, extend.worker).await?;
+        let mut lease = row.and_then(|row| row.running(extend.grant_id)).ok_or_else(lost)?;
+        lease.valid_until_ms = binding.extended_end_ms(lease.valid_until_ms, store_ms, extend.horizon_ms);
+        self.end_lease(transaction, namespace, &lease, false).await?;
+        Ok(lease)
+    }
+
+    async fn release(&self, namespace: &str, worker: u32, grant_id: GrantId, end_ms: u64) -> Result<bool, StoreError> {
+        let mut transaction = self.begin().await?;
+        let Some(binding) = self.find_namespace(&mut transaction, namespace).await? else { return Ok(false) };
+        let row = self.find_lease(&mut transaction, namespace, worker).await?;
+        let Some(mut lease) = row.and_then(|row| row.running(grant_id)) else { return Ok(false) };
+        let Some(end_ms) = binding.released_end_ms(&lease, end_ms) else { return Ok(false) };
+        lease.valid_until_ms = end_ms;
+        self.end_lease(transaction, namespace, &lease, true).await?;
+        Ok(true)
+    }
+
+    async fn leases(&self, namespace: &str) -> Result<Vec<LeaseRecord>, StoreError> {
+        let select = sqlx::query("SELECT * FROM lease WHERE namespace = ?1 ORDER BY worker").bind(namespace);
+        let rows = select.fetch_all(&self.readers).await;
+        let rows = rows.map_err(|error| read_error(&self.path, "listing leases", error))?;
+        rows.iter().map(|row| Ok(self.lease_row(row)?.record)).collect()
+    }
+}
+
+fn grant_id_bytes(grant_id: GrantId) -> Vec<u8> {
+    grant_id.0.to_be_bytes().to_vec()
+}
+
+/// An instant or a duration as a column holds it; those beyond are 292 million years away.
+fn signed_ms(ms: u64) -> Result<i64, StoreError> {
+    i64::try_from(ms).map_err(|_| StoreError::Refused { what: format!("{ms} ms is too great a time"), source: None })
+}
+
+fn no_randomness(error: getrandom::Error) -> StoreError {
+    StoreError::Unavailable {
+        what: "the operating system gives no random bits".to_owned(),
+        source: Some(Box::new(error)),
+    }
+}

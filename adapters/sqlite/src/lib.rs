@@ -1,0 +1,384 @@
+//! Segments and leases in one SQLite file, shared by all processes of a machine: the embedded default.
+//!
+//! Every grant is on the disk before anybody hears of it: the file runs with write-ahead logging and
+//! `synchronous = FULL`, each grant is one transaction, and a statement is stepped to its end (which is the commit)
+//! before its rows are believed. The file must lie on a local disk: write-ahead logging does not work over network file
+//! systems.
+//!
+//! Outside the promise: a file that is deleted, or restored from an old backup, takes its knowledge of what was granted
+//! with it.
+//!
+//! ```
+//! # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+//! # let directory = tempfile::tempdir()?;
+//! # let path = directory.path().join("ids.sqlite");
+//! # runtime.block_on(async {
+//! use unalike_sqlite::{SqliteOptions, SqliteStore};
+//! use unalike_storage::SegmentStore;
+//!
+//! let store = SqliteStore::connect(SqliteOptions::new(path)).await?;
+//! let segment = store.allocate("order", 1_000, 0).await?;
+//! assert_eq!((segment.start, segment.end), (1, 1_001));
+//! store.close().await;
+//! # Ok::<(), unalike_storage::StoreError>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod error;
+mod leases;
+mod segments;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::sqlite::{SqliteConnectOptions, SqlitePool, SqlitePoolOptions, SqliteRow, SqliteSynchronous};
+use sqlx::{ConnectOptions, Connection, Row, Sqlite, SqliteConnection, Transaction};
+use unalike_storage::{LeaseLimits, StoreError, TagCreation};
+
+use crate::error::{damaged, is_busy, open_error, read_error, write_error};
+
+/// Marks the file as unalike's, in its header: "unal" in ASCII.
+const APPLICATION_ID: i64 = 0x756e_616c;
+
+/// The version of [`SCHEMA`], in the file's header.
+const USER_VERSION: i64 = 1;
+
+/// Connections that read; they never wait for the one that writes.
+const READERS_MAX: u32 = 2;
+
+/// The longest busy timeout: a request must end in bounded time.
+const BUSY_TIMEOUT_MAX: Duration = Duration::from_secs(600);
+
+/// How long to wait for another process that is just creating the file, before the next look at it.
+const RETRY: Duration = Duration::from_millis(5);
+
+/// All tables. Numbers are 0 to 2^63 - 1, SQLite's positive integers; where 64 unsigned bits are possible (the figures
+/// of policies) they are kept in two's complement.
+const SCHEMA: &str = "
+PRAGMA application_id = 1970168172;
+PRAGMA user_version = 1;
+
+-- One row: how many tags there are, so that the limit costs no count.
+CREATE TABLE store (
+    id INTEGER NOT NULL PRIMARY KEY CHECK (id = 1),
+    tags INTEGER NOT NULL CHECK (tags >= 0)
+) STRICT;
+INSERT INTO store (id, tags) VALUES (1, 0);
+
+CREATE TABLE tag (
+    tag TEXT NOT NULL PRIMARY KEY,
+    start INTEGER NOT NULL CHECK (start >= 1),
+    mode TEXT NOT NULL CHECK (mode IN ('buffered', 'ordered')),
+    step_policy TEXT NOT NULL CHECK (step_policy IN ('fixed', 'adaptive')),
+    step INTEGER NOT NULL,          -- of an adaptive policy: the first
+    step_min INTEGER,               -- these four: of an adaptive policy only
+    step_max INTEGER,
+    grow_below_ms INTEGER,
+    shrink_above_ms INTEGER,
+    refill_policy TEXT NOT NULL CHECK (refill_policy IN ('share-consumed', 'remaining')),
+    refill INTEGER NOT NULL,        -- a percentage, or how many remain
+    generation INTEGER NOT NULL DEFAULT 0 CHECK (generation >= 0),
+    grant_start INTEGER NOT NULL CHECK (grant_start >= 1),  -- of the newest grant
+    settled INTEGER NOT NULL CHECK (settled >= 0),          -- no release lowers the watermark below this
+    watermark INTEGER NOT NULL CHECK (watermark >= settled),
+    version INTEGER NOT NULL DEFAULT 0 CHECK (version >= 0)
+) STRICT, WITHOUT ROWID;
+
+CREATE TRIGGER tag_created AFTER INSERT ON tag BEGIN UPDATE store SET tags = tags + 1; END;
+CREATE TRIGGER tag_deleted AFTER DELETE ON tag BEGIN UPDATE store SET tags = tags - 1; END;
+
+-- What a namespace was bound to at its first use.
+CREATE TABLE namespace (
+    namespace TEXT NOT NULL PRIMARY KEY,
+    timestamp_bits INTEGER NOT NULL,
+    datacenter_bits INTEGER NOT NULL,
+    worker_bits INTEGER NOT NULL,
+    sequence_bits INTEGER NOT NULL,
+    field_order TEXT NOT NULL CHECK (field_order IN ('worker-first', 'sequence-first')),
+    epoch_ms INTEGER NOT NULL,
+    tick_ms INTEGER NOT NULL,
+    max_horizon_ms INTEGER NOT NULL CHECK (max_horizon_ms >= 1)
+) STRICT, WITHOUT ROWID;
+
+-- The newest lease of each worker; valid_until_ms is the greatest end recorded for it.
+CREATE TABLE lease (
+    namespace TEXT NOT NULL REFERENCES namespace (namespace),
+    worker INTEGER NOT NULL CHECK (worker >= 0),
+    grant_id BLOB NOT NULL CHECK (length(grant_id) = 16),
+    holder TEXT NOT NULL,
+    not_before_ms INTEGER NOT NULL CHECK (not_before_ms >= 0),
+    valid_until_ms INTEGER NOT NULL CHECK (valid_until_ms >= not_before_ms),
+    acquired_ms INTEGER NOT NULL,
+    released INTEGER NOT NULL DEFAULT 0 CHECK (released IN (0, 1)),
+    PRIMARY KEY (namespace, worker)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX lease_by_end ON lease (namespace, valid_until_ms);
+CREATE INDEX lease_by_holder ON lease (namespace, holder, valid_until_ms);
+";
+
+/// Where the file is, and what its clients may do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SqliteOptions {
+    /// The file; SQLite puts a `-wal` and a `-shm` file beside it. A relative path counts from the working directory.
+    pub path: PathBuf,
+    /// Create the file when it does not exist. Its directory must exist.
+    pub create: bool,
+    /// Whether tags are created on first use, and how many there may be.
+    pub creation: TagCreation,
+    /// What lease holders are allowed.
+    pub limits: LeaseLimits,
+    /// How long a request waits for its turn in this process, and again for other processes: 10 minutes at most.
+    pub busy_timeout: Duration,
+}
+
+impl SqliteOptions {
+    /// This file, created when it does not exist; 5 s of waiting, and the defaults of tags and leases.
+    #[must_use]
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            create: true,
+            creation: TagCreation::default(),
+            limits: LeaseLimits::default(),
+            busy_timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Segments and leases in one SQLite file; clones share its connections.
+#[derive(Clone, Debug)]
+pub struct SqliteStore {
+    path: Arc<Path>,
+    creation: TagCreation,
+    limits: LeaseLimits,
+    /// One connection, since SQLite has one writer: waiting here is fair, waiting for its lock is a poll.
+    writer: SqlitePool,
+    readers: SqlitePool,
+}
+
+impl SqliteStore {
+    /// Opens the file, or creates it, and proves that it can be written to.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] when the file or its directory is missing, is not writable, or belongs to another program
+    /// or to a newer version of this one (it is then left as it is); [`StoreError::Corrupt`] when it is no database or
+    /// a damaged one; [`StoreError::Unavailable`] when another process keeps it locked. Each says what to do.
+    pub async fn connect(options: SqliteOptions) -> Result<Self, StoreError> {
+        options.limits.validate()?;
+        if options.busy_timeout > BUSY_TIMEOUT_MAX {
+            return Err(refused(format!(
+                "a busy timeout of {:?} was asked for, {BUSY_TIMEOUT_MAX:?} is the limit",
+                options.busy_timeout
+            )));
+        }
+        // An absolute path is always a file: SQLite reads ":memory:" and "file:..?mode=memory" as something that forgets.
+        let path = std::path::absolute(&options.path)
+            .map_err(|error| refused(format!("the path {:?} is not usable: {error}", options.path)))?;
+        look_at_file(&path, options.create)?;
+        let connect = SqliteConnectOptions::new().filename(&path).busy_timeout(options.busy_timeout);
+        if path.exists() {
+            check_header(&path, connect.clone()).await?;
+        }
+
+        let connect = connect
+            .synchronous(SqliteSynchronous::Full)
+            // On macOS fsync alone leaves data in the drive's cache; elsewhere these two do nothing.
+            .pragma("fullfsync", "ON")
+            .pragma("checkpoint_fullfsync", "ON");
+        let pool = |size| {
+            SqlitePoolOptions::new()
+                .max_connections(size)
+                .acquire_timeout(options.busy_timeout.max(Duration::from_millis(1)))
+                .idle_timeout(None)
+                .max_lifetime(None)
+                // After an error in a commit SQLite has rolled back by itself, and the driver, whose own rollback then
+                // fails, goes on counting an open transaction: such a connection is replaced.
+                .before_acquire(|connection, _| Box::pin(async move { Ok(!connection.is_in_transaction()) }))
+        };
+        let store = Self {
+            writer: pool(1).connect_lazy_with(connect.clone().create_if_missing(options.create)),
+            readers: pool(READERS_MAX).connect_lazy_with(connect.pragma("query_only", "ON")),
+            path: path.into(),
+            creation: options.creation,
+            limits: options.limits,
+        };
+        store.prepare_file(options.busy_timeout).await?;
+        Ok(store)
+    }
+
+    /// Closes all connections and waits until that is done; requests fail from now on.
+    ///
+    /// Not needed for safety: a process may end at any time.
+    pub async fn close(&self) {
+        self.writer.close().await;
+        self.readers.close().await;
+    }
+
+    /// Creates the tables in a new file, checks those of an old one, and switches the file to write-ahead logging.
+    async fn prepare_file(&self, busy_timeout: Duration) -> Result<(), StoreError> {
+        let failed = |error| open_error(&self.path, error);
+        let mut connection = self.writer.acquire().await.map_err(failed)?;
+        // In a transaction, so that all of it is read before or after another process creates the tables.
+        let mut transaction = connection.begin().await.map_err(failed)?;
+        let is_ours = is_ours(&self.path, &mut transaction).await?;
+        transaction.rollback().await.map_err(failed)?;
+        if !is_ours {
+            self.create_tables(&mut connection).await?;
+        }
+        let mut tries_left = busy_timeout.as_millis() / RETRY.as_millis();
+        loop {
+            let mode = sqlx::query_scalar::<_, String>("PRAGMA journal_mode = WAL").fetch_all(&mut *connection).await;
+            match mode {
+                Ok(mode) if mode == ["wal"] => break,
+                Ok(mode) => {
+                    return Err(refused(format!(
+                        "{}: write-ahead logging is not possible there (journal mode {mode:?}): use a local disk",
+                        self.path.display()
+                    )));
+                }
+                // Two processes that start at once: SQLite does not wait by itself in this statement.
+                Err(error) if is_busy(&error) && tries_left > 0 => {
+                    tries_left -= 1;
+                    tokio::time::sleep(RETRY).await;
+                }
+                Err(error) => return Err(write_error(&self.path, "switching to write-ahead logging", error)),
+            }
+        }
+        drop(connection);
+        self.prove_writable().await
+    }
+
+    async fn create_tables(&self, connection: &mut SqliteConnection) -> Result<(), StoreError> {
+        let failed = |error| write_error(&self.path, "creating the tables", error);
+        let mut transaction = connection.begin_with("BEGIN EXCLUSIVE").await.map_err(failed)?;
+        // Another process may have been quicker.
+        if is_ours(&self.path, &mut transaction).await? {
+            return transaction.rollback().await.map_err(failed);
+        }
+        sqlx::raw_sql(SCHEMA).execute(&mut *transaction).await.map_err(failed)?;
+        transaction.commit().await.map_err(failed)?;
+        tracing::info!(path = %self.path.display(), "created a new, empty store");
+        Ok(())
+    }
+
+    /// Takes the write lock and gives it back.
+    async fn prove_writable(&self) -> Result<(), StoreError> {
+        let failed = |error| read_error(&self.path, "checking that the store can be written to", error);
+        self.begin().await?.rollback().await.map_err(failed)
+    }
+
+    /// A transaction that holds the write lock from its beginning: nothing that it reads changes before its end. When it
+    /// is dropped, it is rolled back.
+    async fn begin(&self) -> Result<Transaction<'static, Sqlite>, StoreError> {
+        let began = self.writer.begin_with("BEGIN IMMEDIATE").await;
+        began.map_err(|error| read_error(&self.path, "beginning a transaction", error))
+    }
+
+    /// A column that holds a number of 0 or more.
+    fn number(&self, row: &SqliteRow, column: &str) -> Result<u64, StoreError> {
+        let value: i64 = self.column(row, column)?;
+        u64::try_from(value).map_err(|_| damaged(&self.path, &format!("{column} is {value}, and is never negative")))
+    }
+
+    fn column<'r, T>(&self, row: &'r SqliteRow, column: &str) -> Result<T, StoreError>
+    where
+        T: sqlx::Decode<'r, Sqlite> + sqlx::Type<Sqlite>,
+    {
+        row.try_get(column).map_err(|error| read_error(&self.path, "reading a row", error))
+    }
+}
+
+/// Checks what can be seen without opening the file.
+///
+/// It is never opened by any means but SQLite's: closing a file drops all locks that this process holds on it, also those
+/// of another store in it.
+fn look_at_file(path: &Path, create: bool) -> Result<(), StoreError> {
+    let file = path.display();
+    if path.to_str().is_none() {
+        return Err(refused(format!("the path {file} is not UTF-8, which SQLite needs: choose another")));
+    }
+    match std::fs::metadata(path) {
+        Ok(found) if found.is_dir() => Err(refused(format!("{file} is a directory: name a file in it"))),
+        Ok(found) if found.len() == 0 && !create => Err(refused(format!(
+            "{file} is empty: restore it from a backup, or allow to create it if nothing was ever handed out from it"
+        ))),
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let directory = path.parent().unwrap_or(path);
+            if !directory.is_dir() {
+                Err(refused(format!("the directory {} does not exist: create it", directory.display())))
+            } else if !create {
+                Err(refused(format!("{file} does not exist: check the path, or allow to create it")))
+            } else {
+                Ok(())
+            }
+        }
+        Err(error) => Err(StoreError::Refused {
+            what: format!("{file} cannot be looked at: this user must be able to enter its directory"),
+            source: Some(Box::new(error)),
+        }),
+    }
+}
+
+/// Refuses a file that is not ours before anything could change it.
+///
+/// An immutable connection reads the file alone, takes no lock and leaves no other files behind. What it sees may be older
+/// than the write-ahead log, so [`is_ours`] looks again later. It may also be half of what another process is just
+/// writing while it creates the file, so a refusal needs a second look.
+async fn check_header(path: &Path, connect: SqliteConnectOptions) -> Result<(), StoreError> {
+    let connect = connect.read_only(true).immutable(true);
+    if look_at_header(path, &connect).await.is_ok() {
+        return Ok(());
+    }
+    tokio::time::sleep(RETRY).await;
+    look_at_header(path, &connect).await
+}
+
+async fn look_at_header(path: &Path, connect: &SqliteConnectOptions) -> Result<(), StoreError> {
+    let mut connection = connect.connect().await.map_err(|error| open_error(path, error))?;
+    let is_ours = is_ours(path, &mut connection).await;
+    // It holds nothing that closing could lose.
+    let _ = connection.close().await;
+    is_ours.map(drop)
+}
+
+/// Whether the file is a store of this version; `false` when it is empty.
+async fn is_ours(path: &Path, connection: &mut SqliteConnection) -> Result<bool, StoreError> {
+    let application_id: i64 = read_value(path, connection, "PRAGMA application_id").await?;
+    let user_version: i64 = read_value(path, connection, "PRAGMA user_version").await?;
+    let file = path.display();
+    match (application_id, user_version) {
+        (APPLICATION_ID, USER_VERSION) => Ok(true),
+        (APPLICATION_ID, version) if version > USER_VERSION => Err(refused(format!(
+            "{file} was written by a newer version of unalike (schema {version}, this one knows {USER_VERSION}): \
+             upgrade this process"
+        ))),
+        (APPLICATION_ID, version) => Err(damaged(path, &format!("its schema has the version {version}"))),
+        (0, 0) if read_value(path, connection, "SELECT count(*) FROM sqlite_schema").await? == 0 => Ok(false),
+        _ => Err(refused(format!(
+            "{file} is the database of another program (application id {application_id:#x}): name another file"
+        ))),
+    }
+}
+
+async fn read_value(path: &Path, connection: &mut SqliteConnection, sql: &'static str) -> Result<i64, StoreError> {
+    sqlx::query_scalar(sql).fetch_one(connection).await.map_err(|error| open_error(path, error))
+}
+
+fn refused(what: String) -> StoreError {
+    StoreError::Refused { what, source: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schema_marks_the_file_as_ours() {
+        assert!(SCHEMA.contains(&format!("PRAGMA application_id = {APPLICATION_ID};")));
+        assert!(SCHEMA.contains(&format!("PRAGMA user_version = {USER_VERSION};")));
+        assert_eq!(APPLICATION_ID.to_be_bytes()[4..], *b"unal");
+    }
+}

@@ -1,0 +1,280 @@
+//! The segment port on SQLite: one row per tag, one statement per grant.
+
+use async_trait::async_trait;
+use sqlx::sqlite::SqliteRow;
+use unalike_storage::{
+    AdaptiveStep, ID_MAX, Mode, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, TagOptions, TagRecord,
+    TailRelease, validate_allocate, validate_policies, validate_raise, validate_tag,
+};
+
+use crate::SqliteStore;
+use crate::error::{damaged, read_error, write_error};
+
+/// Grants `?3` numbers (1 or more), none below `?2`, or what is left.
+///
+/// SQLite turns an integer that overflows into floating point, so nothing here can: the watermark is below 2^63 - 1 where
+/// 1 is added to it, and the last sum is at most 2^63 - 1 by the `min`. On the right of `=` stand the old values.
+///
+/// Who asks for numbers from right behind the watermark was told of the newest grant, so it is the one who holds it: both
+/// grants together are one tail, and `settled` stays. Otherwise all that was granted before is settled.
+const ALLOCATE: &str = "
+UPDATE tag SET
+    grant_start = max(watermark + 1, ?2),
+    settled = CASE WHEN ?2 = watermark + 1 THEN settled ELSE max(watermark + 1, ?2) - 1 END,
+    watermark = max(watermark + 1, ?2) + min(?3 - 1, 9223372036854775807 - max(watermark + 1, ?2)),
+    version = version + 1
+WHERE tag = ?1 AND watermark < 9223372036854775807
+RETURNING *";
+
+const RELEASE: &str = "
+UPDATE tag SET watermark = ?2 - 1, settled = ?2 - 1, version = version + 1
+WHERE tag = ?1 AND version = ?3 AND settled < ?2 AND ?2 <= watermark
+RETURNING version";
+
+const RAISE: &str = "
+UPDATE tag SET watermark = max(watermark, ?2 - 1), settled = max(settled, ?2 - 1), version = version + 1
+WHERE tag = ?1
+RETURNING *";
+
+/// Creates a tag, unless it exists or there are `?12` tags.
+const CREATE: &str = "
+INSERT INTO tag (tag, start, mode, step_policy, step, step_min, step_max, grow_below_ms, shrink_above_ms,
+    refill_policy, refill, grant_start, settled, watermark)
+SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?2, ?2 - 1, ?2 - 1 FROM store WHERE tags < ?12
+ON CONFLICT (tag) DO NOTHING
+RETURNING *";
+
+const CHANGE: &str = "
+UPDATE tag SET step_policy = ?2, step = ?3, step_min = ?4, step_max = ?5, grow_below_ms = ?6, shrink_above_ms = ?7,
+    refill_policy = ?8, refill = ?9
+WHERE tag = ?1
+RETURNING *";
+
+/// The policies of a tag as its row has them.
+struct PolicyColumns {
+    step_policy: &'static str,
+    step: i64,
+    step_min: Option<i64>,
+    step_max: Option<i64>,
+    grow_below_ms: Option<i64>,
+    shrink_above_ms: Option<i64>,
+    refill_policy: &'static str,
+    refill: i64,
+}
+
+impl PolicyColumns {
+    /// All 64 bits are kept: a policy may say `u64::MAX` for "never".
+    fn new(step: StepPolicy, refill: RefillPolicy) -> Self {
+        let (refill_policy, refill) = match refill {
+            RefillPolicy::ShareConsumed { percent } => ("share-consumed", i64::from(percent)),
+            RefillPolicy::Remaining { count } => ("remaining", count.cast_signed()),
+        };
+        match step {
+            StepPolicy::Fixed { step } => Self {
+                step_policy: "fixed",
+                step: step.cast_signed(),
+                step_min: None,
+                step_max: None,
+                grow_below_ms: None,
+                shrink_above_ms: None,
+                refill_policy,
+                refill,
+            },
+            StepPolicy::Adaptive(adaptive) => Self {
+                step_policy: "adaptive",
+                step: adaptive.initial.cast_signed(),
+                step_min: Some(adaptive.min.cast_signed()),
+                step_max: Some(adaptive.max.cast_signed()),
+                grow_below_ms: Some(adaptive.grow_below_ms.cast_signed()),
+                shrink_above_ms: Some(adaptive.shrink_above_ms.cast_signed()),
+                refill_policy,
+                refill,
+            },
+        }
+    }
+}
+
+impl SqliteStore {
+    /// Runs a statement that writes, to its end. Its rows come before its commit, so they count only after it.
+    async fn write(&self, doing: &str, statement: WriteStatement<'_>) -> Result<Option<SqliteRow>, StoreError> {
+        let rows = statement.fetch_all(&self.writer).await;
+        let mut rows = rows.map_err(|error| write_error(&self.path, doing, error))?;
+        Ok(rows.pop())
+    }
+
+    async fn find_tag(&self, tag: &str) -> Result<Option<TagRecord>, StoreError> {
+        let rows = sqlx::query("SELECT * FROM tag WHERE tag = ?1").bind(tag).fetch_all(&self.readers).await;
+        let mut rows = rows.map_err(|error| read_error(&self.path, "reading a tag", error))?;
+        rows.pop().map(|row| self.tag_record(&row)).transpose()
+    }
+
+    /// The new tag, or none if it exists already.
+    async fn insert_tag(&self, tag: &str, options: &TagOptions) -> Result<Option<TagRecord>, StoreError> {
+        let tags_max = self.creation.tags_max;
+        let policies = PolicyColumns::new(options.step, options.refill);
+        let insert = sqlx::query(CREATE)
+            .bind(tag)
+            .bind(options.start.cast_signed())
+            .bind(options.mode.name())
+            .bind(policies.step_policy)
+            .bind(policies.step)
+            .bind(policies.step_min)
+            .bind(policies.step_max)
+            .bind(policies.grow_below_ms)
+            .bind(policies.shrink_above_ms)
+            .bind(policies.refill_policy)
+            .bind(policies.refill)
+            .bind(i64::try_from(tags_max).unwrap_or(i64::MAX));
+        if let Some(row) = self.write("creating a tag", insert).await? {
+            return self.tag_record(&row).map(Some);
+        }
+        if self.find_tag(tag).await?.is_some() {
+            return Ok(None);
+        }
+        Err(StoreError::TagLimit { tag: tag.to_owned(), tags_max })
+    }
+
+    /// An unknown tag, created if first use may do that.
+    async fn use_first(&self, tag: &str) -> Result<Option<TagRecord>, StoreError> {
+        if !self.creation.on_first_use {
+            return Err(unknown(tag));
+        }
+        self.insert_tag(tag, &TagOptions::default()).await
+    }
+
+    fn tag_record(&self, row: &SqliteRow) -> Result<TagRecord, StoreError> {
+        let figure = |column: &str| self.column::<i64>(row, column).map(i64::cast_unsigned);
+        let step = match self.column(row, "step_policy")? {
+            "fixed" => StepPolicy::Fixed { step: figure("step")? },
+            _ => StepPolicy::Adaptive(AdaptiveStep {
+                initial: figure("step")?,
+                min: figure("step_min")?,
+                max: figure("step_max")?,
+                grow_below_ms: figure("grow_below_ms")?,
+                shrink_above_ms: figure("shrink_above_ms")?,
+            }),
+        };
+        let refill = match self.column(row, "refill_policy")? {
+            "remaining" => RefillPolicy::Remaining { count: figure("refill")? },
+            _ => RefillPolicy::ShareConsumed { percent: u8::try_from(figure("refill")?).unwrap_or(u8::MAX) },
+        };
+        let mode: &str = self.column(row, "mode")?;
+        let mode = if mode == Mode::Ordered.name() { Mode::Ordered } else { Mode::Buffered };
+        let tag: String = self.column(row, "tag")?;
+        let options = TagOptions { start: self.number(row, "start")?, step, refill, mode };
+        options.validate(&tag).map_err(|error| damaged(&self.path, &error.to_string()))?;
+        Ok(TagRecord { tag, options, watermark: self.number(row, "watermark")?, version: self.number(row, "version")? })
+    }
+
+    fn segment(&self, row: &SqliteRow, count: u64, at_least: u64) -> Result<Segment, StoreError> {
+        let segment = Segment {
+            start: self.number(row, "grant_start")?,
+            // At most 2^63, for the watermark is a positive signed integer.
+            end: self.number(row, "watermark")? + 1,
+            stride: 1,
+            generation: self.number(row, "generation")?,
+            version: self.number(row, "version")?,
+        };
+        if segment.validate().is_err() || segment.start < at_least || segment.count() > count {
+            return Err(damaged(&self.path, &format!("the grant {segment:?} is not what was asked for")));
+        }
+        Ok(segment)
+    }
+}
+
+#[async_trait]
+impl SegmentStore for SqliteStore {
+    async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {
+        validate_allocate(tag, count, at_least)?;
+        // Twice, when the tag comes into being in between.
+        for _ in 0..2 {
+            let allocate =
+                sqlx::query(ALLOCATE).bind(tag).bind(at_least.cast_signed()).bind(count.min(ID_MAX).cast_signed());
+            if let Some(row) = self.write("allocating a segment", allocate).await? {
+                return self.segment(&row, count, at_least);
+            }
+            match self.find_tag(tag).await? {
+                Some(record) if record.watermark == ID_MAX => {
+                    return Err(StoreError::Exhausted { tag: tag.to_owned() });
+                }
+                Some(_) => {}
+                None => {
+                    self.use_first(tag).await?;
+                }
+            }
+        }
+        Err(StoreError::Unavailable { what: format!("the tag {tag:?} changes all the time: try again"), source: None })
+    }
+
+    async fn release(&self, tag: &str, tail: TailRelease) -> Result<bool, StoreError> {
+        validate_tag(tag)?;
+        // No row has a number that does not fit.
+        let (Ok(start), Ok(version)) = (i64::try_from(tail.start), i64::try_from(tail.version)) else {
+            return Ok(false);
+        };
+        let release = sqlx::query(RELEASE).bind(tag).bind(start).bind(version);
+        Ok(self.write("releasing a tail", release).await?.is_some())
+    }
+
+    async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        validate_tag(tag)?;
+        if let Some(record) = self.find_tag(tag).await? {
+            return Ok(record);
+        }
+        match self.use_first(tag).await? {
+            Some(record) => Ok(record),
+            None => self.find_tag(tag).await?.ok_or_else(|| unknown(tag)),
+        }
+    }
+
+    async fn create_tag(&self, tag: &str, options: &TagOptions) -> Result<TagRecord, StoreError> {
+        options.validate(tag)?;
+        self.insert_tag(tag, options).await?.ok_or_else(|| StoreError::TagExists { tag: tag.to_owned() })
+    }
+
+    async fn change_tag(&self, tag: &str, step: StepPolicy, refill: RefillPolicy) -> Result<TagRecord, StoreError> {
+        validate_tag(tag)?;
+        validate_policies(tag, step, refill)?;
+        let policies = PolicyColumns::new(step, refill);
+        let change = sqlx::query(CHANGE)
+            .bind(tag)
+            .bind(policies.step_policy)
+            .bind(policies.step)
+            .bind(policies.step_min)
+            .bind(policies.step_max)
+            .bind(policies.grow_below_ms)
+            .bind(policies.shrink_above_ms)
+            .bind(policies.refill_policy)
+            .bind(policies.refill);
+        let row = self.write("changing a tag", change).await?.ok_or_else(|| unknown(tag))?;
+        self.tag_record(&row)
+    }
+
+    async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError> {
+        validate_raise(tag, next)?;
+        let raise = sqlx::query(RAISE).bind(tag).bind(next.cast_signed());
+        let row = self.write("raising a tag", raise).await?.ok_or_else(|| unknown(tag))?;
+        self.tag_record(&row)
+    }
+
+    async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
+        // Text is compared by its bytes, and no tag is empty.
+        let rows = sqlx::query("SELECT * FROM tag WHERE tag > ?1 ORDER BY tag LIMIT ?2")
+            .bind(after.unwrap_or_default())
+            .bind(limit)
+            .fetch_all(&self.readers)
+            .await;
+        let rows = rows.map_err(|error| read_error(&self.path, "listing tags", error))?;
+        rows.iter().map(|row| self.tag_record(row)).collect()
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        self.prove_writable().await
+    }
+}
+
+type WriteStatement<'q> = sqlx::query::Query<'q, sqlx::Sqlite, sqlx::sqlite::SqliteArguments>;
+
+fn unknown(tag: &str) -> StoreError {
+    StoreError::TagUnknown { tag: tag.to_owned() }
+}

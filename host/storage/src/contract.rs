@@ -1,0 +1,133 @@
+//! What every store must promise, as checks that any adapter can run against its real server.
+//!
+//! An adapter's test implements [`SegmentFixture`] and [`LeaseFixture`] for its server and calls [`segments`] and
+//! [`leases`]. A breach panics with a message that says which promise was broken; [`segment_checks`] and [`lease_checks`]
+//! hold each check by itself. The checks need a tokio runtime, wait for conditions and not for fixed times, and each uses
+//! tags or a namespace of its own in one fresh store. They run one after the other: the one on the tag limit counts
+//! all tags.
+
+pub mod lease_checks;
+pub mod segment_checks;
+
+use std::fmt::Debug;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use async_trait::async_trait;
+
+use crate::{LeaseLimits, LeaseStore, SegmentStore, StoreError, TagCreation};
+
+/// A running store, empty at first.
+#[async_trait]
+pub trait Fixture: Send + Sync {
+    /// Stops the store and starts it again on the data that it keeps. All clients were dropped before.
+    ///
+    /// A store that cannot be restarted, such as one in memory, keeps what it has and does nothing here.
+    async fn restart(&self);
+}
+
+/// A running segment store.
+#[async_trait]
+pub trait SegmentFixture: Fixture {
+    /// A new client of the one store, with connections of its own, as another process would have.
+    async fn segment_client(&self, creation: TagCreation) -> Arc<dyn SegmentStore>;
+
+    /// Whether the store takes tails back at all.
+    fn takes_tails_back(&self) -> bool {
+        true
+    }
+}
+
+/// A running lease store.
+#[async_trait]
+pub trait LeaseFixture: Fixture {
+    /// A new client of the one store, with connections of its own, as another process would have.
+    async fn lease_client(&self, limits: LeaseLimits) -> Arc<dyn LeaseStore>;
+}
+
+/// Runs all of [`segment_checks`].
+///
+/// # Panics
+/// When the store breaks a promise.
+pub async fn segments(fixture: &dyn SegmentFixture) {
+    use segment_checks as check;
+    check::the_first_number_is_the_start(fixture).await;
+    check::grants_are_well_formed_and_ascend(fixture).await;
+    check::concurrent_clients_never_share_a_number(fixture).await;
+    check::at_least_skips_up_and_never_back(fixture).await;
+    check::tags_are_independent(fixture).await;
+    check::unknown_tags_are_created_only_when_allowed(fixture).await;
+    check::bad_requests_are_refused(fixture).await;
+    check::odd_names_are_kept_as_they_are(fixture).await;
+    check::numbers_end_at_the_top(fixture).await;
+    check::a_tail_is_taken_back_once(fixture).await;
+    check::a_tail_that_was_not_granted_is_not_taken_back(fixture).await;
+    check::a_raise_stands_against_a_late_release(fixture).await;
+    check::tags_keep_their_options(fixture).await;
+    check::a_raise_lifts_and_never_lowers(fixture).await;
+    check::tags_are_listed_in_byte_order(fixture).await;
+    check::an_abandoned_request_costs_only_numbers(fixture).await;
+    check::the_tag_limit_holds(fixture).await;
+    check::a_restart_repeats_nothing(fixture).await;
+}
+
+/// Runs all of [`lease_checks`].
+///
+/// # Panics
+/// When the store breaks a promise.
+pub async fn leases(fixture: &dyn LeaseFixture) {
+    use lease_checks as check;
+    check::bounds_lie_on_the_tick_grid(fixture).await;
+    check::concurrent_holders_never_share_a_tick(fixture).await;
+    check::each_acquire_is_a_new_grant(fixture).await;
+    check::no_lease_reaches_beyond_the_horizon_of_its_namespace(fixture).await;
+    check::a_stranger_extends_nothing(fixture).await;
+    check::an_extension_never_lowers_the_end(fixture).await;
+    check::a_clock_that_is_behind_reaches_no_predecessor(fixture).await;
+    check::a_release_hands_the_worker_over(fixture).await;
+    check::a_release_never_ends_a_lease_before_its_start(fixture).await;
+    check::a_release_by_a_stranger_changes_nothing(fixture).await;
+    check::exhaustion_says_when_a_worker_is_free(fixture).await;
+    check::never_used_workers_come_first_and_at_random(fixture).await;
+    check::a_holder_gets_its_worker_back(fixture).await;
+    check::another_layout_is_refused(fixture).await;
+    check::a_clock_that_is_off_is_refused(fixture).await;
+    check::bad_requests_are_refused(fixture).await;
+    check::leases_are_listed_by_worker(fixture).await;
+    check::an_abandoned_request_costs_only_an_interval(fixture).await;
+    check::a_restart_forgets_nothing(fixture).await;
+}
+
+/// The value, or a panic that says what should have worked.
+fn expected<T>(result: Result<T, StoreError>, what: &str) -> T {
+    match result {
+        Ok(value) => value,
+        Err(error) => panic!("{what} must succeed, but: {error} ({error:?})"),
+    }
+}
+
+/// The error, or a panic that says what should have failed.
+fn refused<T: Debug>(result: Result<T, StoreError>, what: &str) -> StoreError {
+    match result {
+        Ok(value) => panic!("{what} must be refused, but gave {value:?}"),
+        Err(error) => error,
+    }
+}
+
+/// Runs a request until it was polled so often, then drops it, as a caller does who no longer wants the answer: each
+/// number of polls is another place in the request.
+async fn abandoned_after<T>(polls: u32, request: impl Future<Output = T>) -> Option<T> {
+    let mut request = pin!(request);
+    let mut polled = 0;
+    poll_fn(|context| {
+        if polled == polls {
+            return Poll::Ready(None);
+        }
+        polled += 1;
+        let answer = request.as_mut().poll(context).map(Some);
+        if answer.is_pending() && polled == polls { Poll::Ready(None) } else { answer }
+    })
+    .await
+}

@@ -116,8 +116,8 @@ pub enum Error {
         /// The mode that was asked for.
         asked: &'static str,
     },
-    /// The component trapped and was built anew; what its generators held is a gap. Try again.
-    #[error("the component of {name:?} was rebuilt after a fault, its grants are abandoned: try again ({reason})")]
+    /// The component trapped; it is built anew, and what its generators held is a gap. Try again.
+    #[error("the component of {name:?} failed, and its grants are abandoned: try again ({reason})")]
     Rebuilt {
         /// The tag or namespace.
         name: String,
@@ -169,8 +169,9 @@ impl Error {
     pub fn retry_after_ms(&self) -> Option<u64> {
         match self {
             Self::ClockMovedBack { behind_ms: wait_ms, .. } | Self::NotYet { wait_ms, .. } => Some(*wait_ms),
-            Self::Timeout { .. } | Self::GrantRefused { .. } | Self::ClockBeforeEpoch { .. } => Some(1_000),
-            Self::Rebuilt { .. } => Some(1),
+            Self::Timeout { .. } | Self::GrantRefused { .. } | Self::ClockBeforeEpoch { .. } | Self::Rebuilt { .. } => {
+                Some(1_000)
+            }
             Self::Store { source, .. } if source.is_retryable() => Some(1_000),
             _ => None,
         }

@@ -20,8 +20,8 @@ use crate::engine::{bindings, instantiate};
 use crate::imports::{Imports, Signal, Storage};
 use crate::{Clock, Error};
 
-/// The pause after the second trap in a row and each further one: a fault that repeats must not burn a worker id or a
-/// segment per call.
+/// The pause before a rebuild when a trap follows another within this time: a fault that repeats must not burn a worker
+/// id or a segment per call.
 const REBUILD_PAUSE: Duration = Duration::from_secs(1);
 
 pub(crate) struct Lane {
@@ -35,6 +35,8 @@ struct Inner {
     generators: Vec<Opened>,
     /// What a dead instance's tags had been granted.
     floors: HashMap<String, u64>,
+    /// No instance is built before this: set when a trap follows a rebuild closely.
+    rebuild_at: Option<Instant>,
     last_trap: Option<Instant>,
 }
 
@@ -78,7 +80,8 @@ impl Lane {
     /// A lane with its first instance.
     pub(crate) fn new(storage: Arc<Storage>, clock: Arc<dyn Clock>) -> Result<Self, Error> {
         let instance = Some(Instance::new(&storage, HashMap::new())?);
-        let inner = Inner { instance, generators: Vec::new(), floors: HashMap::new(), last_trap: None };
+        let inner =
+            Inner { instance, generators: Vec::new(), floors: HashMap::new(), rebuild_at: None, last_trap: None };
         Ok(Self { storage, clock, inner: Mutex::new(inner) })
     }
 
@@ -97,7 +100,7 @@ impl Lane {
         act: impl FnOnce(Call<'_>) -> wasmtime::Result<T>,
     ) -> Result<T, Error> {
         let mut inner = self.lock();
-        let Inner { instance: home, generators, floors, last_trap } = &mut *inner;
+        let Inner { instance: home, generators, floors, rebuild_at, last_trap } = &mut *inner;
         let Some(opened) = generators.get_mut(generator) else {
             return Err(Error::Closed { name: format!("generator {generator}") });
         };
@@ -105,9 +108,9 @@ impl Lane {
         let mut instance = match home.take() {
             Some(instance) => instance,
             None => {
-                let pause_left = last_trap.and_then(|at| REBUILD_PAUSE.checked_sub(at.elapsed()));
-                if let (Some(left), true) = (pause_left, !floors.is_empty()) {
-                    let reason = format!("it is rebuilt in {} ms", left.as_millis());
+                let left = rebuild_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()));
+                if !left.is_zero() {
+                    let reason = format!("it trapped twice, and is built again in {} ms", left.as_millis());
                     return Err(Error::Rebuilt { name: opened.opening.name().to_owned(), reason });
                 }
                 Instance::new(&self.storage, std::mem::take(floors))?
@@ -130,7 +133,9 @@ impl Lane {
                 let (name, reason) = (opened.opening.name().to_owned(), format!("{trap:#}"));
                 tracing::error!(generator = %name, %reason, "the component trapped: its grants are abandoned");
                 *floors = std::mem::take(&mut instance.store.data_mut().floors);
-                *last_trap = Some(Instant::now());
+                let now = Instant::now();
+                *rebuild_at = last_trap.filter(|&at| now - at < REBUILD_PAUSE).map(|_| now + REBUILD_PAUSE);
+                *last_trap = Some(now);
                 for opened in generators {
                     opened.handle = None;
                 }
@@ -288,4 +293,45 @@ pub(crate) fn step<T>(answer: Result<T, types::Error>, name: &str, signal: &Sign
 
 pub(crate) fn run(run: types::Run) -> core::Run {
     core::Run { first: run.first, stride: run.stride, count: run.count }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use unalike_memory::MemoryStore;
+
+    use super::*;
+    use crate::{Ids, Layout, SequenceOptions, SnowflakeOptions};
+
+    async fn open(store: &Arc<MemoryStore>) -> Ids {
+        Ids::builder().segments(Arc::clone(store)).leases(Arc::clone(store)).lanes(1).build().await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_trap_costs_one_retryable_error_and_a_gap() {
+        let store = Arc::new(MemoryStore::default());
+        let ids = open(&store).await;
+        let orders = ids.sequence("order", SequenceOptions::default()).await.unwrap();
+        let flakes = ids.snowflake("default", SnowflakeOptions::new(Layout::TWITTER)).await.unwrap();
+        let before = (orders.take(10).await.unwrap().iter().last(), flakes.take(5_000).await.unwrap().iter().last());
+        let error = orders.trap().unwrap_err();
+        assert!(matches!(error, Error::Rebuilt { .. }) && error.is_retryable(), "{error:?}");
+        let after = (orders.next().await.unwrap(), flakes.next().await.unwrap());
+        assert_eq!(Some(after.0), Some(1_001).max(before.0), "the first segment was abandoned");
+        assert!(Some(after.1) > before.1, "and no tick is entered again");
+    }
+
+    #[tokio::test]
+    async fn a_fault_that_repeats_is_not_rebuilt_at_once() {
+        let store = Arc::new(MemoryStore::default());
+        let ids = open(&store).await;
+        let orders = ids.sequence("order", SequenceOptions::default()).await.unwrap();
+        orders.next().await.unwrap();
+        orders.trap().unwrap_err();
+        orders.next().await.unwrap();
+        orders.trap().unwrap_err();
+        let error = orders.next().await.unwrap_err();
+        assert!(error.is_retryable() && error.retry_after_ms().is_some_and(|ms| ms > 0), "{error:?}");
+    }
 }

@@ -274,6 +274,12 @@ impl Sequence {
         }
     }
 
+    /// What a defect of the component would do.
+    #[cfg(test)]
+    pub(crate) fn trap(&self) -> Result<(), Error> {
+        self.shared.generator.call(|_| Err(wasmtime::Error::msg("a trap")))
+    }
+
     #[inline]
     fn take_buffered(&self) -> Option<u64> {
         match &self.shared.kind {

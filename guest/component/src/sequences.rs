@@ -89,6 +89,8 @@ impl GuestSequence for SequenceState {
     }
 
     fn close(&self) {
+        // A segment that has arrived belongs to the tail; when it did no longer matters.
+        self.settle(0);
         if let Some(tail) = self.state.borrow_mut().0.close() {
             segments::release(&self.tag, tail.start, tail.version);
         }

@@ -101,6 +101,8 @@ impl GuestSnowflake for SnowflakeState {
     }
 
     fn close(&self) {
+        // A lease that has arrived goes back too; when it did no longer matters.
+        self.settle(0);
         if let Some(release) = self.state.borrow_mut().0.close() {
             leases::release(&self.namespace, release.worker, halves(release.grant_id), release.end_ms);
         }

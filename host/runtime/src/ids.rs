@@ -175,7 +175,7 @@ impl IdsBuilder {
             preferred_worker: self.preferred_worker,
             executor,
             request_timeout: self.request_timeout,
-            releasing: watch::Sender::new(0),
+            under_way: watch::Sender::new(0),
         });
         let lanes = self.lanes.unwrap_or_else(|| {
             std::thread::available_parallelism().map_or(1, std::num::NonZero::get).clamp(1, LANES_MAX)
@@ -297,25 +297,21 @@ impl Ids {
     }
 
     /// Ends all generators and gives back what never crossed into a run: the tails of segments, and leases from
-    /// their last used tick on. Waits for the stores' answers, at most as long as a request may take. Safe while other
-    /// threads still call: they get [`Error::Closed`], or ids that they already had.
+    /// their last used tick on. Waits for the stores' answers, each time at most as long as a request may take. Safe while
+    /// other threads still call: they get [`Error::Closed`], or ids that they already had.
     pub async fn close(&self) {
         if self.shared.closed.swap(true, Ordering::SeqCst) || fork::generation() != self.shared.forks {
             return;
         }
         let sequences: Vec<_> = lock(&self.shared.sequences).values().cloned().collect();
-        for sequence in sequences {
-            sequence.close();
-        }
         let snowflakes: Vec<_> = lock(&self.shared.snowflakes).values().cloned().collect();
-        for snowflake in snowflakes {
-            snowflake.close();
-        }
-        let mut releasing = self.shared.storage.releasing.subscribe();
-        let all_done = releasing.wait_for(|count| *count == 0);
-        if tokio::time::timeout(self.shared.storage.request_timeout, all_done).await.is_err() {
-            tracing::warn!("gave up waiting for stores to take back what was not used: it is a gap");
-        }
+        sequences.iter().for_each(|sequence| sequence.stop());
+        snowflakes.iter().for_each(|snowflake| snowflake.stop());
+        // A segment that is on its way would stand between the tail and the tag's watermark.
+        self.shared.storage.settle("requests").await;
+        sequences.iter().for_each(|sequence| sequence.close());
+        snowflakes.iter().for_each(|snowflake| snowflake.close());
+        self.shared.storage.settle("releases").await;
     }
 
     /// [`Ids::close`] for threads outside any runtime.
@@ -400,6 +396,11 @@ impl Generator {
         fork::generation() == self.forks
     }
 
+    /// Whether it is neither closed nor inherited.
+    pub(crate) fn is_open(&self) -> bool {
+        self.is_own_process() && !self.closed.load(Ordering::Acquire)
+    }
+
     /// Calls the component, if the generator may still be used.
     pub(crate) fn call<T>(&self, act: impl FnOnce(Call<'_>) -> wasmtime::Result<T>) -> Result<T, Error> {
         if !self.is_own_process() {
@@ -411,13 +412,16 @@ impl Generator {
         self.lane.call(self.number, &self.signal, act)
     }
 
-    /// Ends it here and in the component; true the first time.
+    /// Ends it here: calls fail from now on, and so do those that wait.
+    pub(crate) fn stop(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.signal.answered.notify_waiters();
+    }
+
+    /// Ends it in the component, which gives back what it can.
     pub(crate) fn close(&self, act: impl FnOnce(Call<'_>) -> wasmtime::Result<()>) {
-        if self.is_own_process() && !self.closed.swap(true, Ordering::AcqRel) {
-            if let Err(error) = self.lane.call(self.number, &self.signal, act) {
-                tracing::warn!(%error, "closing gave nothing back");
-            }
-            self.signal.answered.notify_waiters();
+        if let Err(error) = self.lane.call(self.number, &self.signal, act) {
+            tracing::warn!(%error, "closing gave nothing back");
         }
     }
 

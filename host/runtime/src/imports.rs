@@ -32,8 +32,18 @@ pub(crate) struct Storage {
     pub(crate) executor: Handle,
     /// No request takes longer; one that does is given up, and its grant burnt.
     pub(crate) request_timeout: Duration,
-    /// How many releases are still on their way.
-    pub(crate) releasing: watch::Sender<usize>,
+    /// How many requests and releases are on their way.
+    pub(crate) under_way: watch::Sender<usize>,
+}
+
+impl Storage {
+    /// Waits until nothing is on its way, at most as long as a request may take.
+    pub(crate) async fn settle(&self, what: &str) {
+        let mut under_way = self.under_way.subscribe();
+        if tokio::time::timeout(self.request_timeout, under_way.wait_for(|count| *count == 0)).await.is_err() {
+            tracing::warn!("gave up waiting for {what}: what they carry is a gap");
+        }
+    }
 }
 
 /// How a generator hears that one of its requests was answered, and what the store said in full.
@@ -104,10 +114,12 @@ impl Imports {
         request: impl Future<Output = Result<T, StoreError>> + Send + 'static,
     ) -> (Arc<Signal>, Slot<T>) {
         let slot = Slot::default();
+        let storage = Arc::clone(&self.storage);
+        storage.under_way.send_modify(|count| *count += 1);
         let (caller, answer, timeout) = (Arc::clone(&self.caller), Arc::clone(&slot), self.storage.request_timeout);
         self.storage.executor.spawn(async move {
             // A request that panics must be answered too, so its slot is filled by a guard.
-            let mut guard = Answer { slot: answer, caller, result: None };
+            let mut guard = Answer { slot: answer, caller, storage, result: None };
             guard.result = Some(tokio::time::timeout(timeout, request).await.unwrap_or_else(|_| {
                 let what = format!("no answer within {} ms", timeout.as_millis());
                 Err(StoreError::OutcomeUnknown { what, source: None })
@@ -119,10 +131,10 @@ impl Imports {
     /// Runs a release on the executor; nobody waits for it but a graceful shutdown.
     fn start_release(&self, release: impl Future<Output = Result<bool, StoreError>> + Send + 'static) {
         let storage = Arc::clone(&self.storage);
-        storage.releasing.send_modify(|count| *count += 1);
+        storage.under_way.send_modify(|count| *count += 1);
         self.storage.executor.spawn(async move {
             let outcome = tokio::time::timeout(storage.request_timeout, release).await;
-            storage.releasing.send_modify(|count| *count -= 1);
+            storage.under_way.send_modify(|count| *count -= 1);
             match outcome {
                 Ok(Ok(taken_back)) => tracing::debug!(taken_back, "gave back what was not used"),
                 Ok(Err(error)) => tracing::warn!(error = %error, "could not give back what was not used: it is a gap"),
@@ -136,6 +148,7 @@ impl Imports {
 struct Answer<T> {
     slot: Slot<T>,
     caller: Arc<Signal>,
+    storage: Arc<Storage>,
     result: Option<Result<T, StoreError>>,
 }
 
@@ -146,6 +159,7 @@ impl<T> Drop for Answer<T> {
         });
         *self.slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
         self.caller.answered.notify_waiters();
+        self.storage.under_way.send_modify(|count| *count -= 1);
     }
 }
 

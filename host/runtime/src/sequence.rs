@@ -121,6 +121,10 @@ impl SequenceShared {
         Ok(Looked { tag: name(), given: *given, options, mode })
     }
 
+    pub(crate) fn stop(&self) {
+        self.generator.stop();
+    }
+
     pub(crate) fn close(&self) {
         self.generator.close(|call| match self.kind {
             Kind::Buffered { .. } => call.core.unalike_ids_sequences().sequence().call_close(call.store, call.handle),

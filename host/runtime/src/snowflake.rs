@@ -78,6 +78,10 @@ impl SnowflakeShared {
         }
     }
 
+    pub(crate) fn stop(&self) {
+        self.generator.stop();
+    }
+
     pub(crate) fn close(&self) {
         // No run outlives the lease: what is left of it is dropped before the lease goes back.
         let mut current = lock(&self.current);
@@ -94,7 +98,7 @@ impl SnowflakeShared {
     /// At least one id and at most `max`, from the run in hand or from the next one.
     fn reserve(&self, max: u32) -> Result<Step<Run>, Error> {
         let mut current = lock(&self.current);
-        if self.generator.is_own_process() {
+        if self.generator.is_open() {
             // The clock is read inside the lock, so that waiting for it does not look like a clock that goes back.
             if let Some(run) = current.take(self.clock.now_ms(), max) {
                 return Ok(Step::Ready(run));

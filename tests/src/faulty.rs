@@ -1,0 +1,164 @@
+//! A store that is slow, fails, or loses its answers when a test says so.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::Notify;
+use unalike_memory::MemoryStore;
+use unalike_storage::{
+    GrantId, Lease, LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore, RefillPolicy, Segment, SegmentStore,
+    StepPolicy, StoreError, TagOptions, TagRecord, TailRelease,
+};
+
+/// A [`MemoryStore`] behind a bad network.
+#[derive(Debug, Default)]
+pub struct FaultyStore {
+    inner: MemoryStore,
+    delay_ms: AtomicU64,
+    /// Requests are not carried out.
+    down: AtomicBool,
+    /// Requests are carried out and their answers lost.
+    answers_lost: AtomicBool,
+    /// The next allocation answers again what the last one granted, as a store restored from a backup would.
+    rewinds: AtomicBool,
+    last: std::sync::Mutex<Option<Segment>>,
+    /// While set, requests wait at the gate.
+    held: AtomicBool,
+    gate: Notify,
+    allocations: AtomicU64,
+}
+
+impl FaultyStore {
+    /// The store behind.
+    pub fn inner(&self) -> &MemoryStore {
+        &self.inner
+    }
+
+    /// Every request takes this long from now on.
+    pub fn set_delay(&self, delay: Duration) {
+        self.delay_ms.store(u64::try_from(delay.as_millis()).unwrap(), Ordering::SeqCst);
+    }
+
+    /// Refuses connections, or takes them again.
+    pub fn set_down(&self, down: bool) {
+        self.down.store(down, Ordering::SeqCst);
+    }
+
+    /// Loses answers, or delivers them again.
+    pub fn set_answers_lost(&self, lost: bool) {
+        self.answers_lost.store(lost, Ordering::SeqCst);
+    }
+
+    /// Grants the last segment once more.
+    pub fn rewind_once(&self) {
+        self.rewinds.store(true, Ordering::SeqCst);
+    }
+
+    /// Holds all requests back, or lets them through.
+    pub fn hold(&self, held: bool) {
+        self.held.store(held, Ordering::SeqCst);
+        self.gate.notify_waiters();
+    }
+
+    /// How many allocations reached the store.
+    pub fn allocations(&self) -> u64 {
+        self.allocations.load(Ordering::SeqCst)
+    }
+
+    async fn arrive(&self) -> Result<(), StoreError> {
+        loop {
+            let passed = self.gate.notified();
+            if !self.held.load(Ordering::SeqCst) {
+                break;
+            }
+            passed.await;
+        }
+        let delay_ms = self.delay_ms.load(Ordering::SeqCst);
+        if delay_ms > 0 {
+            tokio::time::sleep(Duration::from_millis(delay_ms)).await;
+        }
+        if self.down.load(Ordering::SeqCst) {
+            return Err(StoreError::Unavailable { what: "connection refused".to_owned(), source: None });
+        }
+        Ok(())
+    }
+
+    fn leave<T>(&self, answer: T) -> Result<T, StoreError> {
+        if self.answers_lost.load(Ordering::SeqCst) {
+            return Err(StoreError::OutcomeUnknown { what: "connection reset".to_owned(), source: None });
+        }
+        Ok(answer)
+    }
+}
+
+#[async_trait]
+impl SegmentStore for FaultyStore {
+    async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {
+        self.arrive().await?;
+        self.allocations.fetch_add(1, Ordering::SeqCst);
+        if self.rewinds.swap(false, Ordering::SeqCst) {
+            if let Some(last) = *self.last.lock().unwrap() {
+                return Ok(last);
+            }
+        }
+        let segment = self.inner.allocate(tag, count, at_least).await?;
+        *self.last.lock().unwrap() = Some(segment);
+        self.leave(segment)
+    }
+
+    async fn release(&self, tag: &str, tail: TailRelease) -> Result<bool, StoreError> {
+        self.arrive().await?;
+        let released = SegmentStore::release(&self.inner, tag, tail).await?;
+        self.leave(released)
+    }
+
+    async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        self.inner.open_tag(tag).await
+    }
+
+    async fn create_tag(&self, tag: &str, options: &TagOptions) -> Result<TagRecord, StoreError> {
+        self.inner.create_tag(tag, options).await
+    }
+
+    async fn change_tag(&self, tag: &str, step: StepPolicy, refill: RefillPolicy) -> Result<TagRecord, StoreError> {
+        self.inner.change_tag(tag, step, refill).await
+    }
+
+    async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError> {
+        self.inner.raise_tag(tag, next).await
+    }
+
+    async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
+        self.inner.tags(after, limit).await
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        self.arrive().await
+    }
+}
+
+#[async_trait]
+impl LeaseStore for FaultyStore {
+    async fn acquire(&self, acquire: &LeaseAcquire) -> Result<Lease, StoreError> {
+        self.arrive().await?;
+        let lease = self.inner.acquire(acquire).await?;
+        self.leave(lease)
+    }
+
+    async fn extend(&self, extend: &LeaseExtend) -> Result<Lease, StoreError> {
+        self.arrive().await?;
+        let lease = self.inner.extend(extend).await?;
+        self.leave(lease)
+    }
+
+    async fn release(&self, namespace: &str, worker: u32, grant_id: GrantId, end_ms: u64) -> Result<bool, StoreError> {
+        self.arrive().await?;
+        let released = LeaseStore::release(&self.inner, namespace, worker, grant_id, end_ms).await?;
+        self.leave(released)
+    }
+
+    async fn leases(&self, namespace: &str) -> Result<Vec<LeaseRecord>, StoreError> {
+        self.inner.leases(namespace).await
+    }
+}

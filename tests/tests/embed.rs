@@ -1,0 +1,456 @@
+//! The library as an application uses it: many tasks and threads, stores that are slow, down or lying, clocks that jump,
+//! forks. Every test that hands out ids checks that none comes twice.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use unalike::storage::{LeaseStore, SegmentStore, StoreError, TagOptions};
+use unalike::{
+    Clock, ClockPolicy, Error, Ids, Layout, Mode, RefillPolicy, Sequence, SequenceOptions, Snowflake, SnowflakeOptions,
+    StepPolicy,
+};
+use unalike_memory::{MemoryOptions, MemoryStore};
+use unalike_tests::faulty::FaultyStore;
+
+async fn open(store: &Arc<impl SegmentStore + LeaseStore>) -> Ids {
+    Ids::builder().segments(Arc::clone(store)).leases(Arc::clone(store)).build().await.unwrap()
+}
+
+fn fixed(step: u64) -> SequenceOptions {
+    SequenceOptions { step: Some(StepPolicy::Fixed { step }), ..SequenceOptions::default() }
+}
+
+fn assert_unique(mut ids: Vec<u64>) -> Vec<u64> {
+    let total = ids.len();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), total, "an id was handed out twice");
+    assert!(ids.first().is_none_or(|&first| first >= 1));
+    ids
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn many_tasks_of_two_processes_worth_of_generators_share_a_tag() {
+    let store = Arc::new(MemoryStore::default());
+    let mut tasks = Vec::new();
+    for _ in 0..2 {
+        let ids = open(&store).await;
+        for task in 0..8_u32 {
+            let orders = ids.sequence("order", fixed(500)).await.unwrap();
+            tasks.push(tokio::spawn(async move {
+                let mut taken = Vec::new();
+                for round in 0..2_000_u32 {
+                    if (round + task) % 10 == 0 {
+                        taken.extend(orders.take(round % 700 + 1).await.unwrap().iter());
+                    } else {
+                        taken.push(orders.next().await.unwrap());
+                    }
+                }
+                assert!(taken.is_sorted_by(|a, b| a < b), "one task saw ids go down");
+                taken
+            }));
+        }
+    }
+    let mut all = Vec::new();
+    for task in tasks {
+        all.extend(task.await.unwrap());
+    }
+    assert_unique(all);
+}
+
+#[test]
+fn threads_without_a_runtime_use_the_blocking_calls() {
+    let store = Arc::new(MemoryStore::default());
+    let ids = Ids::builder().segments(store.clone()).leases(store).build_blocking().unwrap();
+    let orders = ids.sequence_blocking("order", fixed(1_000)).unwrap();
+    let flakes = ids.snowflake_blocking("default", SnowflakeOptions::new(Layout::TWITTER)).unwrap();
+    let (numbers, stamped): (Vec<_>, Vec<_>) = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(|| {
+                    let numbers: Vec<u64> = (0..20_000).map(|_| orders.next_blocking().unwrap()).collect();
+                    let mut stamped: Vec<u64> = (0..20_000).map(|_| flakes.next_blocking().unwrap()).collect();
+                    stamped.extend(flakes.take_blocking(10_000).unwrap().iter());
+                    assert!(numbers.is_sorted_by(|a, b| a < b) && stamped.is_sorted_by(|a, b| a < b));
+                    (numbers, stamped)
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).unzip()
+    });
+    let numbers = assert_unique(numbers.concat());
+    assert_eq!(numbers, (1..=80_000).collect::<Vec<_>>(), "without a crash there is no gap");
+    assert_eq!(assert_unique(stamped.concat()).len(), 120_000);
+    ids.close_blocking();
+    assert!(matches!(ids.sequence_blocking("order", fixed(1_000)), Err(Error::Closed { .. })));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callers_wait_for_one_request_and_a_slow_store_is_hidden_by_prefetch() {
+    let store = Arc::new(FaultyStore::default());
+    let ids = open(&store).await;
+    let orders = ids.sequence("order", fixed(10_000)).await.unwrap();
+    store.hold(true);
+    let waiting: Vec<_> = (0..50)
+        .map(|_| {
+            let orders = orders.clone();
+            tokio::spawn(async move { orders.next().await.unwrap() })
+        })
+        .collect();
+    tokio::task::yield_now().await;
+    assert_eq!(orders.try_next().unwrap(), None);
+    store.hold(false);
+    let mut all = Vec::new();
+    for task in waiting {
+        all.push(task.await.unwrap());
+    }
+    assert_unique(all);
+    // The first segment was asked for once, whoever waited; perhaps the second was prefetched.
+    assert!(store.allocations() <= 2, "{} requests", store.allocations());
+    // The store stops answering: what was fetched ahead lasts.
+    let ahead = loop {
+        let status = orders.status().unwrap();
+        if !status.in_flight {
+            break status.remaining;
+        }
+        tokio::task::yield_now().await;
+    };
+    store.hold(true);
+    let ahead = u32::try_from(ahead).unwrap();
+    let before = Instant::now();
+    assert_eq!(orders.take(ahead).await.unwrap().len(), u64::from(ahead));
+    assert!(before.elapsed() < Duration::from_secs(4), "nobody waited for the store");
+}
+
+#[tokio::test]
+async fn lost_answers_and_outages_cost_gaps_and_never_an_id_twice() {
+    let store = Arc::new(FaultyStore::default());
+    let ids = open(&store).await;
+    let orders = ids.sequence("order", fixed(10)).await.unwrap();
+    let mut all = Vec::new();
+    for round in 0..200_u32 {
+        store.set_answers_lost(round % 5 == 1);
+        store.set_down(round % 7 == 2);
+        let orders = orders.clone();
+        let taking = tokio::spawn(async move { orders.take(7).await });
+        tokio::time::sleep(Duration::from_millis(u64::from(round % 3))).await;
+        store.set_answers_lost(false);
+        store.set_down(false);
+        all.extend(taking.await.unwrap().unwrap().iter());
+    }
+    assert!(all.is_sorted_by(|a, b| a < b));
+    assert_eq!(assert_unique(all).len(), 1_400);
+}
+
+#[tokio::test]
+async fn a_store_that_stays_down_is_told_with_its_reason_and_ids_go_on_when_it_is_back() {
+    let store = Arc::new(FaultyStore::default());
+    let ids = Ids::builder().segments(Arc::clone(&store)).wait_max(Duration::from_millis(100)).build().await.unwrap();
+    let orders = ids.sequence("order", fixed(10)).await.unwrap();
+    store.set_down(true);
+    let error = orders.next().await.unwrap_err();
+    assert!(matches!(&error, Error::Timeout { source: Some(_), .. }), "{error:?}");
+    assert!(error.is_retryable() && error.retry_after_ms().is_some());
+    assert!(error.to_string().contains("connection refused"), "{error}");
+    store.set_down(false);
+    let started = Instant::now();
+    loop {
+        match orders.next().await {
+            Ok(id) => break assert_eq!(id, 1),
+            Err(error) => assert!(error.is_retryable() && started.elapsed() < Duration::from_secs(10), "{error}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_takes_too_long_is_given_up_and_its_late_grant_burnt() {
+    let store = Arc::new(FaultyStore::default());
+    let ids = Ids::builder()
+        .segments(Arc::clone(&store))
+        .wait_max(Duration::from_secs(5))
+        .request_timeout(Duration::from_millis(50))
+        .build()
+        .await
+        .unwrap();
+    let orders = ids.sequence("order", fixed(10)).await.unwrap();
+    let first = orders.take(10).await.unwrap();
+    store.set_delay(Duration::from_millis(200));
+    let waiting = tokio::spawn({
+        let orders = orders.clone();
+        async move { orders.take(30).await }
+    });
+    tokio::time::sleep(Duration::from_millis(120)).await;
+    store.set_delay(Duration::ZERO);
+    let later = waiting.await.unwrap().unwrap();
+    assert_unique(first.iter().chain(later.iter()).collect());
+}
+
+#[tokio::test]
+async fn a_store_that_grants_again_what_it_granted_is_found_out() {
+    let store = Arc::new(FaultyStore::default());
+    let ids = open(&store).await;
+    let orders = ids.sequence("order", fixed(10)).await.unwrap();
+    // Two segments of ten are had, so that the next request is answered with the second once more.
+    let mut all: Vec<u64> = orders.take(5).await.unwrap().iter().collect();
+    let wait_for = async |allocations| {
+        while store.allocations() < allocations || orders.status().unwrap().in_flight {
+            tokio::task::yield_now().await;
+        }
+    };
+    wait_for(2).await;
+    store.rewind_once();
+    all.extend(orders.take(10).await.unwrap().iter());
+    wait_for(3).await;
+    let mut refused = 0;
+    for _ in 0..40 {
+        match orders.take(1).await {
+            Ok(batch) => all.extend(batch.iter()),
+            Err(error @ Error::GrantRefused { .. }) => {
+                refused += 1;
+                assert!(error.to_string().contains("overlaps"), "{error}");
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(refused >= 1, "nobody heard of it");
+    assert!(all.len() > 30, "and ids go on");
+    assert_unique(all);
+}
+
+#[tokio::test]
+async fn closing_gives_the_tail_back_and_a_restart_wastes_nothing() {
+    let store = Arc::new(MemoryStore::default());
+    let mut expected = 1;
+    for _ in 0..5 {
+        let ids = open(&store).await;
+        let orders = ids.sequence("order", SequenceOptions::default()).await.unwrap();
+        let batch = orders.take(137).await.unwrap();
+        assert!(batch.iter().eq(expected..expected + 137), "the numbers go on without a gap");
+        expected += 137;
+        ids.close().await;
+        assert!(matches!(orders.take(1).await, Err(Error::Closed { .. })));
+        ids.close().await;
+    }
+    // What somebody else was granted in between is not given back.
+    let (first, second) = (open(&store).await, open(&store).await);
+    let mine = first.sequence("order", fixed(100)).await.unwrap();
+    let theirs = second.sequence("order", fixed(100)).await.unwrap();
+    let mut all: Vec<u64> = mine.take(10).await.unwrap().iter().collect();
+    all.extend(theirs.take(10).await.unwrap().iter());
+    first.close().await;
+    second.close().await;
+    all.extend(open(&store).await.sequence("order", fixed(100)).await.unwrap().take(300).await.unwrap().iter());
+    assert_unique(all);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn closing_while_others_still_call_is_safe() {
+    let store = Arc::new(MemoryStore::default());
+    let mut all = Vec::new();
+    for _ in 0..20 {
+        let ids = open(&store).await;
+        let orders = ids.sequence("order", fixed(200)).await.unwrap();
+        let flakes = ids.snowflake("default", SnowflakeOptions::new(Layout::TWITTER)).await.unwrap();
+        let tasks: Vec<_> = (0..4)
+            .map(|_| {
+                let (orders, flakes) = (orders.clone(), flakes.clone());
+                tokio::spawn(async move {
+                    let mut taken = (Vec::new(), Vec::new());
+                    loop {
+                        match (orders.next().await, flakes.next().await) {
+                            (Ok(id), Ok(flake)) => {
+                                taken.0.push(id);
+                                taken.1.push(flake);
+                            }
+                            (Ok(id), Err(_)) => taken.0.push(id),
+                            (Err(_), Ok(flake)) => taken.1.push(flake),
+                            (Err(Error::Closed { .. }), Err(Error::Closed { .. })) => return taken,
+                            (number, flake) => panic!("{number:?} {flake:?}"),
+                        }
+                    }
+                })
+            })
+            .collect();
+        tokio::time::sleep(Duration::from_millis(3)).await;
+        ids.close().await;
+        for task in tasks {
+            all.push(task.await.unwrap());
+        }
+    }
+    let (numbers, flakes): (Vec<_>, Vec<_>) = all.into_iter().unzip();
+    assert_unique(numbers.concat());
+    assert_unique(flakes.concat());
+}
+
+/// Ids of an ordered tag ascend across nodes in real time: an id is above every id whose call ended before its call began.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn ordered_ids_ascend_across_nodes_in_real_time() {
+    let store = Arc::new(FaultyStore::default());
+    store.set_delay(Duration::from_millis(1));
+    let options = TagOptions { mode: Mode::Ordered, ..TagOptions::default() };
+    store.create_tag("chat", &options).await.unwrap();
+    let latest = Arc::new(AtomicU64::new(0));
+    let mut tasks = Vec::new();
+    for node in 0..3_u32 {
+        let ids = open(&store).await;
+        for _ in 0..8 {
+            let chat = ids.sequence("chat", SequenceOptions::default()).await.unwrap();
+            let latest = Arc::clone(&latest);
+            tasks.push(tokio::spawn(async move {
+                let mut taken = Vec::new();
+                for round in 0..50 {
+                    let before = latest.load(Ordering::SeqCst);
+                    let batch = chat.take((node + round) % 3 + 1).await.unwrap();
+                    assert!(
+                        batch.iter().all(|id| id > before),
+                        "an id below one that was known before it was asked for"
+                    );
+                    latest.fetch_max(batch.iter().max().unwrap(), Ordering::SeqCst);
+                    taken.extend(batch.iter());
+                }
+                taken
+            }));
+        }
+    }
+    let mut all = Vec::new();
+    for task in tasks {
+        all.extend(task.await.unwrap());
+    }
+    let ids = assert_unique(all);
+    assert!(store.allocations() < ids.len() as u64 / 2, "waiting callers are served together");
+}
+
+#[tokio::test]
+async fn a_tags_mode_is_bound_in_its_store() {
+    let store = Arc::new(MemoryStore::default());
+    let options = TagOptions { mode: Mode::Ordered, ..TagOptions::default() };
+    store.create_tag("chat", &options).await.unwrap();
+    let ids = open(&store).await;
+    let buffered = SequenceOptions { mode: Some(Mode::Buffered), ..SequenceOptions::default() };
+    let error = ids.sequence("chat", buffered).await.unwrap_err();
+    assert!(matches!(error, Error::ModeBound { .. }), "{error:?}");
+    assert_eq!(ids.sequence("chat", SequenceOptions::default()).await.unwrap().mode(), Mode::Ordered);
+    assert_eq!(ids.sequence("order", SequenceOptions::default()).await.unwrap().mode(), Mode::Buffered);
+}
+
+struct ManualClock(AtomicU64);
+
+impl Clock for ManualClock {
+    fn now_ms(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+#[tokio::test]
+async fn snowflakes_stay_unique_whatever_the_clock_does() {
+    let clock = Arc::new(ManualClock(AtomicU64::new(1_700_000_000_000)));
+    let store = {
+        let clock = Arc::clone(&clock);
+        // The store's clock is true: it goes on by itself.
+        let ticks = AtomicU64::new(0);
+        let start_ms = clock.now_ms();
+        let options = MemoryOptions {
+            clock: Arc::new(move || start_ms + ticks.fetch_add(1, Ordering::SeqCst)),
+            ..MemoryOptions::default()
+        };
+        Arc::new(MemoryStore::new(options))
+    };
+    let layout = Layout::LEAF;
+    let mut generators: Vec<Snowflake> = Vec::new();
+    for policy in [ClockPolicy::Reject, ClockPolicy::Wait { max_ms: 5 }, ClockPolicy::Keep { max_ms: 2_000 }] {
+        let ids = Ids::builder()
+            .leases(Arc::clone(&store))
+            .clock(Arc::clone(&clock) as Arc<dyn Clock>)
+            .wait_max(Duration::from_millis(20))
+            .build()
+            .await
+            .unwrap();
+        let options = SnowflakeOptions { clock: policy, ..SnowflakeOptions::new(layout) };
+        generators.push(ids.snowflake("default", options).await.unwrap());
+    }
+    let (mut all, mut errors) = (Vec::new(), BTreeSet::new());
+    for jump in [0_i64, 3, -1, 2, -3, 700, -1_000, 1_000, 3_600_000, -3_600_000, 5, 1, -4_000, 4_000] {
+        let now_ms = clock.now_ms().checked_add_signed(jump).unwrap();
+        clock.0.store(now_ms, Ordering::SeqCst);
+        for flakes in &generators {
+            for _ in 0..20 {
+                match flakes.next().await {
+                    Ok(id) => all.push(id),
+                    Err(error) => {
+                        assert!(error.is_retryable(), "{error}");
+                        errors.insert(format!("{error:?}").split(' ').next().unwrap().to_owned());
+                        break;
+                    }
+                }
+            }
+        }
+    }
+    assert!(errors.contains("ClockMovedBack"), "{errors:?}");
+    assert!(errors.contains("Store") || errors.contains("Timeout"), "an hour ahead is beyond every lease: {errors:?}");
+    assert!(all.len() > 300);
+    let workers: BTreeSet<_> = all.iter().map(|&id| layout.unpack(id).unwrap().worker).collect();
+    assert_eq!(workers.len(), 3, "each generator has a worker of its own");
+    assert_unique(all);
+}
+
+#[tokio::test]
+async fn bad_names_counts_and_options_are_told() {
+    let store = Arc::new(MemoryStore::default());
+    let ids = open(&store).await;
+    for name in ["", "a\0b", &"x".repeat(129)] {
+        let error = ids.sequence(name, SequenceOptions::default()).await.unwrap_err();
+        assert!(matches!(error, Error::NameInvalid { .. }), "{error:?}");
+        let error = ids.snowflake(name, SnowflakeOptions::new(Layout::LEAF)).await.unwrap_err();
+        assert!(matches!(error, Error::NameInvalid { .. }), "{error:?}");
+    }
+    let orders = ids.sequence("order", SequenceOptions::default()).await.unwrap();
+    assert!(matches!(orders.take(0).await, Err(Error::CountZero)));
+    assert!(matches!(ids.sequence("order", fixed(5)).await, Err(Error::OpenOtherwise { .. })));
+    assert!(matches!(ids.sequence("other", fixed(0)).await, Err(Error::Options { .. })));
+    let refill = Some(RefillPolicy::ShareConsumed { percent: 101 });
+    let options = SequenceOptions { refill, ..SequenceOptions::default() };
+    assert!(matches!(ids.sequence("other", options).await, Err(Error::Options { .. })));
+    let options = SnowflakeOptions { horizon_ms: 0, ..SnowflakeOptions::new(Layout::LEAF) };
+    assert!(matches!(ids.snowflake("default", options).await, Err(Error::Options { .. })));
+    ids.snowflake("default", SnowflakeOptions::new(Layout::LEAF)).await.unwrap().next().await.unwrap();
+    let other = SnowflakeOptions::new(Layout::TWITTER);
+    assert!(matches!(ids.snowflake("default", other).await, Err(Error::OpenOtherwise { .. })));
+    // Another process with another layout on the same namespace is refused by the store.
+    let second = open(&store).await;
+    let error = second.snowflake("default", SnowflakeOptions::new(Layout::COSID)).await.unwrap().next().await;
+    assert!(matches!(error.as_ref().unwrap_err().store_error(), Some(StoreError::LayoutMismatch { .. })), "{error:?}");
+    let without = Ids::builder().build().await.unwrap();
+    assert!(matches!(without.sequence("order", SequenceOptions::default()).await, Err(Error::Store { .. })));
+}
+
+#[cfg(unix)]
+#[test]
+#[expect(unsafe_code, reason = "fork is what is tested")]
+fn a_forked_child_abandons_everything_that_it_inherited() {
+    let store = Arc::new(MemoryStore::default());
+    let ids = Ids::builder().segments(store.clone()).leases(store).build_blocking().unwrap();
+    let orders: Sequence = ids.sequence_blocking("order", fixed(1_000)).unwrap();
+    let flakes = ids.snowflake_blocking("default", SnowflakeOptions::new(Layout::TWITTER)).unwrap();
+    for _ in 0..100 {
+        orders.next_blocking().unwrap();
+        flakes.next_blocking().unwrap();
+    }
+    // SAFETY: the child makes no call that needs another thread, and leaves by _exit.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0);
+    if pid == 0 {
+        let abandoned = matches!(orders.try_next(), Err(Error::Forked { .. }))
+            && matches!(flakes.try_next(), Err(Error::Forked { .. }));
+        // SAFETY: as above.
+        unsafe { libc::_exit(if abandoned { 0 } else { 1 }) };
+    }
+    let mut status = 0;
+    // SAFETY: the child exists and `status` is a place for its status.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "the child handed out inherited ids");
+    orders.next_blocking().unwrap();
+    flakes.next_blocking().unwrap();
+}

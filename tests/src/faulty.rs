@@ -97,10 +97,10 @@ impl SegmentStore for FaultyStore {
     async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {
         self.arrive().await?;
         self.allocations.fetch_add(1, Ordering::SeqCst);
-        if self.rewinds.swap(false, Ordering::SeqCst) {
-            if let Some(last) = *self.last.lock().unwrap() {
-                return Ok(last);
-            }
+        if self.rewinds.swap(false, Ordering::SeqCst)
+            && let Some(last) = *self.last.lock().unwrap()
+        {
+            return Ok(last);
         }
         let segment = self.inner.allocate(tag, count, at_least).await?;
         *self.last.lock().unwrap() = Some(segment);
@@ -115,6 +115,10 @@ impl SegmentStore for FaultyStore {
 
     async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
         self.inner.open_tag(tag).await
+    }
+
+    async fn tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        self.inner.tag(tag).await
     }
 
     async fn create_tag(&self, tag: &str, options: &TagOptions) -> Result<TagRecord, StoreError> {

@@ -1,5 +1,5 @@
 //! Fixtures that the tests share: stores that fail on demand, and the server as a child process.
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a fixture that cannot do its work fails its test")]
+#![expect(clippy::unwrap_used, reason = "a fixture that cannot do its work fails its test")]
 
 pub mod faulty;
 pub mod server;

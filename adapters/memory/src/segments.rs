@@ -106,6 +106,11 @@ impl SegmentStore for MemoryStore {
         Ok(self.tag_row(&mut state, tag)?.record(tag))
     }
 
+    async fn tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        validate_tag(tag)?;
+        Ok(known_row(&mut *self.state()?, tag)?.record(tag))
+    }
+
     async fn create_tag(&self, tag: &str, options: &TagOptions) -> Result<TagRecord, StoreError> {
         options.validate(tag)?;
         let mut state = self.state()?;

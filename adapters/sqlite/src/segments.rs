@@ -227,6 +227,11 @@ impl SegmentStore for SqliteStore {
         }
     }
 
+    async fn tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        validate_tag(tag)?;
+        self.find_tag(tag).await?.ok_or_else(|| unknown(tag))
+    }
+
     async fn create_tag(&self, tag: &str, options: &TagOptions) -> Result<TagRecord, StoreError> {
         options.validate(tag)?;
         self.insert_tag(tag, options).await?.ok_or_else(|| StoreError::TagExists { tag: tag.to_owned() })

@@ -206,13 +206,13 @@ mod tests {
                         next += count;
                     },
                     2 => node.failed(0, StoreFailure::OutcomeUnknown),
-                    _ => if let Some((round, count, before)) = begun[at] {
-                        if let Ok(run) = node.claim(round) {
-                            prop_assert!(run.first > before);
-                            prop_assert!(run.count <= count);
-                            greatest = greatest.max(run.last());
-                            begun[at] = None;
-                        }
+                    _ => if let Some((round, count, before)) = begun[at]
+                        && let Ok(run) = node.claim(round)
+                    {
+                        prop_assert!(run.first > before);
+                        prop_assert!(run.count <= count);
+                        greatest = greatest.max(run.last());
+                        begun[at] = None;
                     },
                 }
             }

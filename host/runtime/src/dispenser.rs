@@ -8,8 +8,10 @@
 //!   (at 10^9 a second, 64 bits last 584 years).
 //! - A run is installed as a map from an interval of positions to its ids. The next run's interval starts at or above
 //!   the counter, so intervals never overlap, and each position has at most one id for ever.
-//! - A reader gets the map through a sequence lock, so it sees one run's figures, never a mixture. A position that the
-//!   map does not cover is abandoned: a gap at most.
+//! - A reader gets the map through a sequence lock, so it sees one run's figures, never a mixture. A thread that finds its
+//!   position outside the map brings it to the refill lock, under which the map stands still: a run that was installed
+//!   meanwhile may cover it. If not, the position is abandoned, and no later run covers it. (So a thread that slept
+//!   between taking a position and reading the map, until the run was used up and replaced, leaves a gap of one.)
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -50,13 +52,19 @@ impl Dispenser {
         }
     }
 
-    /// The next id, if the run has one left.
+    /// The next id; or, if the run has none left, the position that was taken, for [`Dispenser::redeem`].
     #[inline]
-    pub(crate) fn take(&self) -> Option<u64> {
+    pub(crate) fn take(&self) -> Result<u64, u64> {
         let position = self.position.0.fetch_add(1, Ordering::Relaxed);
-        let (base, run) = self.map.0.read()?;
+        self.redeem(position).ok_or(position)
+    }
+
+    /// The id of a position that this caller took and got no id for, if the map covers it by now.
+    #[inline]
+    pub(crate) fn redeem(&self, position: u64) -> Option<u64> {
+        let (base, (count, first, stride)) = self.map.0.read()?;
         let offset = position.wrapping_sub(base);
-        (offset < run.0).then(|| run.1 + offset * run.2)
+        (offset < count).then(|| first + offset * stride)
     }
 
     /// Up to `max` of the ids that are left, as a run.
@@ -120,14 +128,14 @@ mod tests {
     #[test]
     fn ids_come_in_order_and_end_with_the_run() {
         let dispenser = Dispenser::new();
-        assert_eq!(dispenser.take(), None);
+        assert_eq!(dispenser.take(), Err(0));
         dispenser.install(Run { first: 10, stride: 5, count: 3 });
-        assert_eq!([dispenser.take(), dispenser.take(), dispenser.take()], [Some(10), Some(15), Some(20)]);
-        assert_eq!(dispenser.take(), None);
+        assert_eq!([dispenser.take(), dispenser.take(), dispenser.take()], [Ok(10), Ok(15), Ok(20)]);
+        assert!(dispenser.take().is_err());
         assert_eq!(dispenser.take_run(5), None);
         dispenser.install(Run { first: 100, stride: 1, count: 10 });
         assert_eq!(dispenser.take_run(4), Some(Run { first: 100, stride: 1, count: 4 }));
-        assert_eq!(dispenser.take(), Some(104));
+        assert_eq!(dispenser.take(), Ok(104));
         assert_eq!(dispenser.take_run(40), Some(Run { first: 105, stride: 1, count: 5 }));
         assert_eq!(dispenser.take_run(40), None);
     }
@@ -136,9 +144,12 @@ mod tests {
     fn a_run_that_is_replaced_is_dropped() {
         let dispenser = Dispenser::new();
         dispenser.install(Run { first: 1, stride: 1, count: 100 });
-        assert_eq!(dispenser.take(), Some(1));
+        assert_eq!(dispenser.take(), Ok(1));
         dispenser.install(Run { first: 1_000, stride: 1, count: 2 });
-        assert_eq!([dispenser.take(), dispenser.take(), dispenser.take()], [Some(1_000), Some(1_001), None]);
+        assert_eq!([dispenser.take(), dispenser.take()], [Ok(1_000), Ok(1_001)]);
+        let beyond = dispenser.take().unwrap_err();
+        dispenser.install(Run { first: 2_000, stride: 1, count: 2 });
+        assert_eq!(dispenser.redeem(beyond), None, "a position from before a run is not covered by it");
     }
 
     #[test]
@@ -149,25 +160,34 @@ mod tests {
             let work = || {
                 let mut ids = Vec::new();
                 loop {
-                    if let Some(id) = dispenser.take() {
-                        ids.push(id);
-                    } else if let Some(run) = dispenser.take_run(3) {
-                        ids.extend(run.ids());
-                    } else {
-                        let mut runs = refill.lock().unwrap();
-                        if *runs == RUNS {
-                            return ids;
+                    match dispenser.take() {
+                        Ok(id) => ids.push(id),
+                        Err(position) => {
+                            let mut runs = refill.lock().unwrap();
+                            if let Some(id) = dispenser.redeem(position) {
+                                ids.push(id);
+                                continue;
+                            }
+                            if let Some(run) = dispenser.take_run(3) {
+                                ids.extend(run.ids());
+                                continue;
+                            }
+                            if *runs == RUNS {
+                                return ids;
+                            }
+                            *runs += 1;
+                            // runs of 1 to 7 ids, far enough apart
+                            let count = u32::try_from(*runs % 7 + 1).unwrap();
+                            dispenser.install(Run { first: *runs * 100, stride: 3, count });
                         }
-                        *runs += 1;
-                        // runs of 1 to 7 ids, far enough apart
-                        let count = u32::try_from(*runs % 7 + 1).unwrap();
-                        dispenser.install(Run { first: *runs * 100, stride: 3, count });
                     }
                 }
             };
             let threads: Vec<_> = (0..4).map(|_| scope.spawn(work)).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
+        // Each run was used up before the next came, so only a thread that slept at the wrong moment loses an id.
+        let expected: u64 = (1..=RUNS).map(|run| run % 7 + 1).sum();
         let mut all = Vec::new();
         for ids in taken {
             assert!(ids.is_sorted_by(|a, b| a < b), "a thread saw ids go down");
@@ -177,6 +197,7 @@ mod tests {
         all.sort_unstable();
         all.dedup();
         assert_eq!(all.len(), total, "an id was taken twice");
+        assert!(total as u64 > expected * 99 / 100, "{total} of {expected} ids: too many are lost");
         assert!(all.iter().all(|id| {
             let (run, offset) = (id / 100, id % 100);
             (1..=RUNS).contains(&run) && offset % 3 == 0 && offset / 3 <= run % 7

@@ -75,7 +75,11 @@ impl Signal {
     }
 }
 
+/// Where the answer of a request arrives.
 type Slot<T> = Arc<Mutex<Option<Result<T, StoreError>>>>;
+
+/// The requests of one kind that an instance has out: who hears of the answer, and where it arrives.
+type Tickets<T> = HashMap<u64, (Arc<Signal>, Slot<T>)>;
 
 /// The imports of one instance.
 pub(crate) struct Imports {
@@ -83,8 +87,8 @@ pub(crate) struct Imports {
     /// The generator whose call is running.
     caller: Arc<Signal>,
     /// A segment travels with its tag, so that the floor is recorded under the right name.
-    segments: HashMap<u64, (Arc<Signal>, Slot<(String, Segment)>)>,
-    leases: HashMap<u64, (Arc<Signal>, Slot<Lease>)>,
+    segments: Tickets<(String, Segment)>,
+    leases: Tickets<Lease>,
     /// The end of the greatest segment that this instance was given, by tag: a successor's floor.
     pub(crate) floors: HashMap<String, u64>,
     limits: StoreLimits,
@@ -164,7 +168,7 @@ impl<T> Drop for Answer<T> {
 }
 
 /// The answer of a ticket, once.
-fn collect<T>(tickets: &mut HashMap<u64, (Arc<Signal>, Slot<T>)>, ticket: u64) -> Option<Result<T, types::StoreError>> {
+fn collect<T>(tickets: &mut Tickets<T>, ticket: u64) -> Option<Result<T, types::StoreError>> {
     let Some((caller, slot)) = tickets.get(&ticket) else { return Some(Err(types::StoreError::OutcomeUnknown)) };
     let answer = slot.lock().unwrap_or_else(PoisonError::into_inner).take()?;
     let told = caller.record(answer);

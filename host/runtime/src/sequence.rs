@@ -195,8 +195,8 @@ impl Sequence {
     #[inline]
     pub async fn next(&self) -> Result<u64, Error> {
         match self.take_buffered() {
-            Some(id) => Ok(id),
-            None => self.next_slowly().await,
+            Ok(id) => Ok(id),
+            Err(position) => self.next_slowly(position).await,
         }
     }
 
@@ -208,10 +208,13 @@ impl Sequence {
     /// [`Error`].
     #[inline]
     pub fn try_next(&self) -> Result<Option<u64>, Error> {
-        match (self.take_buffered(), &self.shared.kind) {
-            (Some(id), _) => Ok(Some(id)),
-            (None, Kind::Ordered(_)) => Ok(None),
-            (None, Kind::Buffered { dispenser, runs }) => match self.refill(dispenser, runs)? {
+        let position = match self.take_buffered() {
+            Ok(id) => return Ok(Some(id)),
+            Err(position) => position,
+        };
+        match &self.shared.kind {
+            Kind::Ordered(_) => Ok(None),
+            Kind::Buffered { dispenser, runs } => match self.refill(dispenser, runs, position)? {
                 Step::Ready(id) => Ok(Some(id)),
                 Step::Pending | Step::Wait(_) => Ok(None),
             },
@@ -229,7 +232,7 @@ impl Sequence {
     pub fn next_blocking(&self) -> Result<u64, Error> {
         match self.try_next()? {
             Some(id) => Ok(id),
-            None => self.shared.generator.block_on(self.next_slowly()),
+            None => self.shared.generator.block_on(self.next()),
         }
     }
 
@@ -284,30 +287,39 @@ impl Sequence {
         self.shared.generator.call(|_| Err(wasmtime::Error::msg("a trap")))
     }
 
+    /// An id without a crossing; or the position that was taken in vain, if one was.
     #[inline]
-    fn take_buffered(&self) -> Option<u64> {
+    fn take_buffered(&self) -> Result<u64, Option<u64>> {
         match &self.shared.kind {
-            Kind::Buffered { dispenser, .. } if self.shared.generator.is_own_process() => dispenser.take(),
-            _ => None,
+            Kind::Buffered { dispenser, .. } if self.shared.generator.is_own_process() => {
+                dispenser.take().map_err(Some)
+            }
+            _ => Err(None),
         }
     }
 
     #[cold]
-    async fn next_slowly(&self) -> Result<u64, Error> {
+    async fn next_slowly(&self, position: Option<u64>) -> Result<u64, Error> {
         match &self.shared.kind {
             Kind::Ordered(rounds) => rounds.next(&self.shared.generator).await,
             Kind::Buffered { dispenser, runs } => {
-                self.shared.generator.until_ready(|| self.refill(dispenser, runs)).await
+                self.shared.generator.until_ready(|| self.refill(dispenser, runs, position)).await
             }
         }
     }
 
     /// An id from a fresh run, whose rest goes to the dispenser.
-    fn refill(&self, dispenser: &Dispenser, runs: &Mutex<RunSize>) -> Result<Step<u64>, Error> {
+    #[cold]
+    fn refill(&self, dispenser: &Dispenser, runs: &Mutex<RunSize>, position: Option<u64>) -> Result<Step<u64>, Error> {
         let mut runs = lock(runs);
-        // Somebody else may have brought a run while this thread waited for the lock.
-        if let Some(id) = self.take_buffered() {
-            return Ok(Step::Ready(id));
+        if self.shared.generator.is_own_process() {
+            // Somebody else may have brought a run while this thread waited for the lock.
+            if let Some(id) = position.and_then(|position| dispenser.redeem(position)) {
+                return Ok(Step::Ready(id));
+            }
+            if let Ok(id) = dispenser.take() {
+                return Ok(Step::Ready(id));
+            }
         }
         Ok(match self.shared.reserve(|now_ms| runs.adapt(now_ms))? {
             Step::Ready(run) => {
@@ -330,11 +342,11 @@ impl Sequence {
         left: &mut u32,
     ) -> Result<Step<()>, Error> {
         let _refilling = lock(runs);
-        if self.shared.generator.is_own_process() {
-            if let Some(run) = dispenser.take_run(*left) {
-                *left -= run.count;
-                batch.push(run);
-            }
+        if self.shared.generator.is_own_process()
+            && let Some(run) = dispenser.take_run(*left)
+        {
+            *left -= run.count;
+            batch.push(run);
         }
         while *left > 0 {
             match self.shared.reserve(|_| *left)? {

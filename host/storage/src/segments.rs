@@ -39,6 +39,12 @@ pub trait SegmentStore: Send + Sync + 'static {
     /// As [`SegmentStore::allocate`].
     async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError>;
 
+    /// The tag as the store keeps it; never creates one.
+    ///
+    /// # Errors
+    /// [`StoreError::TagUnknown`], [`StoreError::TagInvalid`], and whatever the connection brings.
+    async fn tag(&self, tag: &str) -> Result<TagRecord, StoreError>;
+
     /// Creates a tag with these options, whatever [`TagCreation`] says about first use (its limit stands).
     ///
     /// # Errors

@@ -162,6 +162,7 @@ pub async fn unknown_tags_are_created_only_when_allowed(fixture: &dyn SegmentFix
     for (what, answer) in [
         ("changing", open.change_tag(tag, StepPolicy::default(), RefillPolicy::default()).await),
         ("raising", open.raise_tag(tag, 5).await),
+        ("looking up", open.tag(tag).await),
     ] {
         let error = refused(answer, what);
         assert!(matches!(error, StoreError::TagUnknown { .. }), "{what} creates no tag: {error:?}");
@@ -172,6 +173,7 @@ pub async fn unknown_tags_are_created_only_when_allowed(fixture: &dyn SegmentFix
     let record = expected(open.open_tag(tag).await, "opening a tag on first use");
     let options = TagOptions::default();
     assert_eq!((record.tag.as_str(), record.options, record.watermark), (tag, options, 0), "it has the defaults");
+    assert_eq!(expected(closed.tag(tag).await, "looking it up"), record);
     allocate(&closed, tag, 1, 0).await;
 
     // Tags are created explicitly whatever first use may do.
@@ -191,6 +193,7 @@ pub async fn bad_requests_are_refused(fixture: &dyn SegmentFixture) {
         for (what, error) in [
             ("allocate", client.allocate(tag, 1, 0).await.err()),
             ("open_tag", client.open_tag(tag).await.err()),
+            ("tag", client.tag(tag).await.err()),
             ("create_tag", client.create_tag(tag, &TagOptions::default()).await.err()),
             ("change_tag", client.change_tag(tag, step, refill).await.err()),
             ("raise_tag", client.raise_tag(tag, 1).await.err()),

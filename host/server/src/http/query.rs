@@ -1,0 +1,55 @@
+//! Query parameters: each known, each given once at most.
+
+use std::str::FromStr;
+
+use axum::extract::Query;
+use axum::http::Uri;
+
+use crate::layouts::shortened;
+use crate::problem::{Kind, Problem};
+
+/// The parameters of a request that were not taken yet.
+pub(super) struct Parameters(Vec<(String, String)>);
+
+impl Parameters {
+    /// Those of a request.
+    pub(super) fn of(uri: &Uri) -> Result<Self, Problem> {
+        if uri.query().is_none() {
+            return Ok(Self(Vec::new()));
+        }
+        let Query(pairs) = Query::try_from_uri(uri)
+            .map_err(|error| Problem::new(Kind::QueryInvalid, format!("the query cannot be read: {error}")))?;
+        Ok(Self(pairs))
+    }
+
+    /// Takes the value of this parameter out.
+    pub(super) fn take(&mut self, name: &str) -> Option<String> {
+        let at = self.0.iter().position(|(known, _)| known == name)?;
+        Some(self.0.swap_remove(at).1)
+    }
+
+    /// Takes out a number.
+    pub(super) fn take_number<T: FromStr>(&mut self, name: &str) -> Result<Option<T>, String> {
+        self.take(name)
+            .map(|text| if is_decimal(&text) { text.parse().map_err(|_| text) } else { Err(text) })
+            .transpose()
+    }
+
+    /// Refuses what nobody took: a parameter that is unknown, or given twice.
+    pub(super) fn finish(self, known: &str) -> Result<(), Problem> {
+        let Some((name, value)) = self.0.into_iter().next() else { return Ok(()) };
+        let (name, value) = (shortened(&name), shortened(&value));
+        let detail = format!("the parameter {name:?} is unknown or given twice; this route knows {known}");
+        Err(invalid(&name, &value, detail))
+    }
+}
+
+/// A parameter with a value that cannot be.
+pub(super) fn invalid(name: &str, value: &str, detail: impl Into<String>) -> Problem {
+    Problem::new(Kind::QueryInvalid, detail).with("parameter", name).with("value", shortened(value))
+}
+
+/// Digits alone: no sign, which `parse` would take.
+fn is_decimal(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}

@@ -1,0 +1,95 @@
+//! Tags: listed, created, changed, raised.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::rejection::JsonRejection;
+use axum::extract::{FromRequest, Request, State};
+use axum::http::{StatusCode, Uri};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use unalike::storage::SegmentStore;
+
+use super::Name;
+use super::query::{Parameters, invalid};
+use crate::problem::{Kind, Problem};
+use crate::service::{Service, change_tag};
+use crate::tags::{TagChange, TagCreate, TagJson};
+
+/// How many tags one page has at most, and when nothing is asked: a page is read into memory.
+const LIMIT_MAX: u32 = 1_000;
+const LIMIT_DEFAULT: u32 = 100;
+
+/// A page of tags in the byte order of their names; the next page comes after the last of this one.
+#[derive(Serialize)]
+pub(super) struct TagPage {
+    tags: Vec<TagJson>,
+}
+
+pub(super) async fn list(State(service): State<Arc<Service>>, uri: Uri) -> Result<Json<TagPage>, Problem> {
+    let mut parameters = Parameters::of(&uri)?;
+    let limit_invalid = |text: String| {
+        invalid("limit", &text, format!("limit is {text:?}, it must be a whole number from 1 to {LIMIT_MAX}"))
+    };
+    let limit = parameters.take_number("limit").map_err(limit_invalid)?.unwrap_or(LIMIT_DEFAULT);
+    if limit == 0 || limit > LIMIT_MAX {
+        return Err(limit_invalid(limit.to_string()));
+    }
+    let after = parameters.take("after");
+    parameters.finish("after and limit")?;
+    let records = service.store().tags(after.as_deref(), limit).await?;
+    Ok(Json(TagPage { tags: records.into_iter().map(TagJson::from).collect() }))
+}
+
+pub(super) async fn create(
+    State(service): State<Arc<Service>>,
+    Body(body): Body<TagCreate>,
+) -> Result<(StatusCode, Json<TagJson>), Problem> {
+    let record = service.store().create_tag(&body.tag, &body.options()).await?;
+    Ok((StatusCode::CREATED, Json(record.into())))
+}
+
+pub(super) async fn show(State(service): State<Arc<Service>>, Name(tag): Name) -> Result<Json<TagJson>, Problem> {
+    Ok(Json(service.store().tag(&tag).await?.into()))
+}
+
+pub(super) async fn change(
+    State(service): State<Arc<Service>>,
+    Name(tag): Name,
+    Body(body): Body<TagChange>,
+) -> Result<Json<TagJson>, Problem> {
+    let store = service.store();
+    // The raise first: if it is refused, nothing has changed.
+    let raised = match body.raise_to {
+        Some(next) => Some(store.raise_tag(&tag, next.0).await?),
+        None => None,
+    };
+    let record = match (raised, body.step, body.refill) {
+        (Some(raised), None, None) => raised,
+        (_, step, refill) => change_tag(store, &tag, step.map(Into::into), refill.map(Into::into)).await?,
+    };
+    Ok(Json(record.into()))
+}
+
+/// A body of JSON, whose every fault is a problem.
+pub(super) struct Body<T>(T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        match Json::<T>::from_request(request, state).await {
+            Ok(Json(body)) => Ok(Self(body)),
+            Err(rejection) => Err(refused(&rejection)),
+        }
+    }
+}
+
+fn refused(rejection: &JsonRejection) -> Problem {
+    let kind = match rejection.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => Kind::BodyTooLarge,
+        StatusCode::UNSUPPORTED_MEDIA_TYPE => Kind::MediaTypeUnsupported,
+        _ => Kind::BodyInvalid,
+    };
+    Problem::new(kind, rejection.body_text())
+}

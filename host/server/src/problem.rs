@@ -1,0 +1,310 @@
+//! Errors over HTTP: RFC 9457 problem documents, and the one place where the errors of library and store become such.
+//!
+//! A problem says what the caller can do about it. What only the operator can act on (paths, statements, drivers'
+//! words) goes to the log and never into an answer.
+
+use axum::http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use axum::http::{Method, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use serde_json::{Map, Value};
+use unalike::storage::StoreError;
+use unalike::{Clock, Error, SystemClock};
+
+use crate::layouts::{DecodeError, shortened};
+
+/// What kind of problem it is. `urn:unalike:problem:` and the name make the stable `type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// No such route.
+    RouteUnknown,
+    /// The route exists, with other methods.
+    MethodNotAllowed,
+    /// A query parameter is unknown, given twice, or has a value that cannot be read.
+    QueryInvalid,
+    /// The count is no number from 1 to the limit.
+    CountInvalid,
+    /// The body cannot be read, or a field in it is unknown or has a bad value.
+    BodyInvalid,
+    /// The body is larger than the limit.
+    BodyTooLarge,
+    /// The body is not declared to be JSON.
+    MediaTypeUnsupported,
+    /// The tag's name, or one of its options, is out of range.
+    TagInvalid,
+    /// The tag does not exist, and is not created on first use.
+    TagUnknown,
+    /// The tag exists already.
+    TagExists,
+    /// As many tags exist as the store may have.
+    TagLimit,
+    /// No snowflake of this name is configured.
+    SnowflakeUnknown,
+    /// No layout has this name.
+    LayoutUnknown,
+    /// Not an id, or no id of the layout.
+    IdInvalid,
+    /// Every number of the tag has been granted, or the timestamps of the layout have run out. For ever.
+    Exhausted,
+    /// Every worker of the snowflake's namespace is under a lease.
+    WorkersExhausted,
+    /// The server's clock went back, stands before the layout's epoch, or disagrees with the store's.
+    ClockWrong,
+    /// The store did not answer, or could not do it now.
+    StoreUnavailable,
+    /// The store granted what it had granted before; the grant was not used. An incident.
+    GrantRefused,
+    /// Ids are on their way, and the request took longer than it may.
+    Timeout,
+    /// The server is ending.
+    Closing,
+    /// The component was rebuilt after a fault.
+    Rebuilt,
+    /// The store is bound to another layout under this name.
+    LayoutMismatch,
+    /// The store's data is damaged.
+    StoreCorrupt,
+    /// The store refused.
+    StoreRefused,
+    /// A bug, or a broken installation.
+    Internal,
+}
+
+impl Kind {
+    /// Name, title and status: the whole table.
+    const fn describe(self) -> (&'static str, &'static str, StatusCode) {
+        match self {
+            Self::RouteUnknown => ("route-unknown", "No such route", StatusCode::NOT_FOUND),
+            Self::MethodNotAllowed => {
+                ("method-not-allowed", "The route has other methods", StatusCode::METHOD_NOT_ALLOWED)
+            }
+            Self::QueryInvalid => ("query-invalid", "A query parameter is not valid", StatusCode::BAD_REQUEST),
+            Self::CountInvalid => ("count-invalid", "The count is out of range", StatusCode::BAD_REQUEST),
+            Self::BodyInvalid => ("body-invalid", "The body is not valid", StatusCode::BAD_REQUEST),
+            Self::BodyTooLarge => ("body-too-large", "The body is too large", StatusCode::PAYLOAD_TOO_LARGE),
+            Self::MediaTypeUnsupported => {
+                ("media-type-unsupported", "The body must be JSON", StatusCode::UNSUPPORTED_MEDIA_TYPE)
+            }
+            Self::TagInvalid => ("tag-invalid", "The tag or an option of it is not valid", StatusCode::BAD_REQUEST),
+            Self::TagUnknown => ("tag-unknown", "The tag is unknown", StatusCode::NOT_FOUND),
+            Self::TagExists => ("tag-exists", "The tag exists already", StatusCode::CONFLICT),
+            Self::TagLimit => ("tag-limit", "No more tags may be created", StatusCode::FORBIDDEN),
+            Self::SnowflakeUnknown => ("snowflake-unknown", "The snowflake is unknown", StatusCode::NOT_FOUND),
+            Self::LayoutUnknown => ("layout-unknown", "The layout is unknown", StatusCode::BAD_REQUEST),
+            Self::IdInvalid => ("id-invalid", "The id is not valid", StatusCode::BAD_REQUEST),
+            Self::Exhausted => ("exhausted", "There are no more ids", StatusCode::GONE),
+            Self::WorkersExhausted => {
+                ("workers-exhausted", "All worker ids are in use", StatusCode::SERVICE_UNAVAILABLE)
+            }
+            Self::ClockWrong => ("clock-wrong", "The server's clock is wrong", StatusCode::SERVICE_UNAVAILABLE),
+            Self::StoreUnavailable => {
+                ("store-unavailable", "The store is unavailable", StatusCode::SERVICE_UNAVAILABLE)
+            }
+            Self::GrantRefused => {
+                ("grant-refused", "The store granted what was granted before", StatusCode::SERVICE_UNAVAILABLE)
+            }
+            Self::Timeout => ("timeout", "It took too long", StatusCode::SERVICE_UNAVAILABLE),
+            Self::Closing => ("closing", "The server is ending", StatusCode::SERVICE_UNAVAILABLE),
+            Self::Rebuilt => ("rebuilt", "Try again", StatusCode::SERVICE_UNAVAILABLE),
+            Self::LayoutMismatch => {
+                ("layout-mismatch", "The snowflake is bound to another layout", StatusCode::INTERNAL_SERVER_ERROR)
+            }
+            Self::StoreCorrupt => ("store-corrupt", "The store is damaged", StatusCode::INTERNAL_SERVER_ERROR),
+            Self::StoreRefused => ("store-refused", "The store refused", StatusCode::INTERNAL_SERVER_ERROR),
+            Self::Internal => ("internal", "An internal error", StatusCode::INTERNAL_SERVER_ERROR),
+        }
+    }
+}
+
+/// An error as HTTP tells it.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    kind: Kind,
+    detail: String,
+    /// The offending values, each under its own name.
+    members: Map<String, Value>,
+    retry_after_ms: Option<u64>,
+}
+
+impl Problem {
+    /// A problem of this kind, explained.
+    pub(crate) fn new(kind: Kind, detail: impl Into<String>) -> Self {
+        Self { kind, detail: detail.into(), members: Map::new(), retry_after_ms: None }
+    }
+
+    /// With a value that the problem is about.
+    pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.members.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// Which it is better to come back for after so many milliseconds.
+    fn retry_after(mut self, wait_ms: u64) -> Self {
+        self.retry_after_ms = Some(wait_ms);
+        self
+    }
+
+    /// No such route.
+    pub(crate) fn route_unknown(uri: &Uri) -> Self {
+        Self::new(Kind::RouteUnknown, "no route has this path; ids are under /v1/sequences/TAG/ids")
+            .with("path", shortened(uri.path()))
+    }
+
+    /// The route has other methods, which the `Allow` header lists.
+    pub(crate) fn method_not_allowed(method: &Method) -> Self {
+        Self::new(Kind::MethodNotAllowed, format!("this route does not know the method {method}"))
+            .with("method", method.as_str())
+    }
+
+    /// The request took longer than it may.
+    pub(crate) fn timeout(limit_ms: u64) -> Self {
+        let detail = format!("the request took longer than {limit_ms} ms; ids that it would have got are a gap");
+        Self::new(Kind::Timeout, detail).retry_after(1_000)
+    }
+
+    /// An error of the operator's or of the program's own: explained in the log, and not here.
+    fn withheld(kind: Kind, detail: &str, error: &(dyn std::error::Error + 'static)) -> Self {
+        tracing::error!(error = %with_causes(error), "a request failed: {detail}");
+        Self::new(kind, detail)
+    }
+
+    /// The same for what may pass.
+    fn unavailable(kind: Kind, detail: &str, wait_ms: u64, error: &(dyn std::error::Error + 'static)) -> Self {
+        tracing::warn!(error = %with_causes(error), "a request failed: {detail}");
+        Self::new(kind, detail).retry_after(wait_ms)
+    }
+}
+
+/// RFC 9457, section 3.1.
+#[derive(Serialize)]
+struct Document {
+    #[serde(rename = "type")]
+    kind: String,
+    title: &'static str,
+    status: u16,
+    detail: String,
+    #[serde(flatten)]
+    members: Map<String, Value>,
+}
+
+/// An error and its causes, for logs and terminals.
+pub(crate) fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let next = error.to_string();
+        // The library's errors repeat their source in their own words.
+        if !text.contains(&next) {
+            text.push_str(": ");
+            text.push_str(&next);
+        }
+        cause = error.source();
+    }
+    text
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let (name, title, status) = self.kind.describe();
+        let document = Document {
+            kind: format!("urn:unalike:problem:{name}"),
+            title,
+            status: status.as_u16(),
+            detail: self.detail,
+            members: self.members,
+        };
+        // Text and numbers are always written.
+        let body = serde_json::to_vec(&document).unwrap_or_default();
+        let mut response = (status, body).into_response();
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if let Some(wait_ms) = self.retry_after_ms {
+            headers.insert(RETRY_AFTER, HeaderValue::from(wait_ms.div_ceil(1_000).max(1)));
+        }
+        response
+    }
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Self {
+        let wait_ms = error.retry_after_ms().unwrap_or(1_000);
+        match &error {
+            Error::Store { source, .. } => Self::from(source.as_ref()),
+            Error::Timeout { name, waited_ms, source } => {
+                if let Some(source) = source {
+                    return Self::from(source.as_ref()).with("name", name.as_str());
+                }
+                let detail = format!("the store did not answer within {waited_ms} ms");
+                Self::unavailable(Kind::StoreUnavailable, &detail, wait_ms, &error).with("name", name.as_str())
+            }
+            Error::NotYet { .. } => Self::unavailable(Kind::Timeout, &error.to_string(), wait_ms, &error),
+            Error::ClockMovedBack { .. } | Error::ClockBeforeEpoch { .. } => {
+                Self::unavailable(Kind::ClockWrong, &error.to_string(), wait_ms, &error)
+            }
+            Error::GrantRefused { .. } => {
+                tracing::error!(%error, "the store broke its promise");
+                Self::new(Kind::GrantRefused, "the grant was not used: look at the store").retry_after(wait_ms)
+            }
+            Error::Exhausted { name, .. } => Self::new(Kind::Exhausted, error.to_string()).with("name", name.as_str()),
+            Error::Closed { .. } => Self::new(Kind::Closing, "the server is ending").retry_after(1_000),
+            Error::Rebuilt { .. } => {
+                Self::unavailable(Kind::Rebuilt, "the component was rebuilt after a fault", wait_ms, &error)
+            }
+            Error::CountZero => Self::new(Kind::CountInvalid, error.to_string()).with("count", 0),
+            Error::NameInvalid { name } => Self::new(Kind::TagInvalid, error.to_string()).with("tag", name.as_str()),
+            _ => Self::withheld(Kind::Internal, "an internal error; the server's log has more", &error),
+        }
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        Self::from(&error)
+    }
+}
+
+impl From<&StoreError> for Problem {
+    fn from(error: &StoreError) -> Self {
+        let public = |kind| Self::new(kind, error.to_string());
+        match error {
+            StoreError::TagUnknown { tag } => public(Kind::TagUnknown).with("tag", tag.as_str()),
+            StoreError::TagExists { tag } => public(Kind::TagExists).with("tag", tag.as_str()),
+            StoreError::TagInvalid { tag, .. } => public(Kind::TagInvalid).with("tag", tag.as_str()),
+            StoreError::TagLimit { tag, tags_max } => {
+                public(Kind::TagLimit).with("tag", tag.as_str()).with("tags_max", *tags_max)
+            }
+            StoreError::Exhausted { tag } => public(Kind::Exhausted).with("name", tag.as_str()),
+            StoreError::WorkersExhausted { namespace, free_at_ms, .. } => {
+                let wait_ms = free_at_ms.saturating_sub(SystemClock.now_ms());
+                Self::unavailable(Kind::WorkersExhausted, &error.to_string(), wait_ms, error)
+                    .with("snowflake", namespace.as_str())
+            }
+            StoreError::ClockSkew { .. } => Self::unavailable(Kind::ClockWrong, &error.to_string(), 1_000, error),
+            StoreError::Unavailable { .. } | StoreError::OutcomeUnknown { .. } | StoreError::LeaseLost { .. } => {
+                Self::unavailable(Kind::StoreUnavailable, "the store cannot do it now", 1_000, error)
+            }
+            StoreError::LayoutMismatch { namespace, .. } => {
+                let detail = "the store keeps the snowflake with another layout than this server is configured with";
+                Self::withheld(Kind::LayoutMismatch, detail, error).with("snowflake", namespace.as_str())
+            }
+            StoreError::Corrupt { .. } => {
+                Self::withheld(Kind::StoreCorrupt, "the store's data cannot be used; the server's log has more", error)
+            }
+            _ => Self::withheld(Kind::StoreRefused, "the store refused; the server's log has more", error),
+        }
+    }
+}
+
+impl From<DecodeError> for Problem {
+    fn from(error: DecodeError) -> Self {
+        match &error {
+            DecodeError::LayoutUnknown { name } => {
+                Self::new(Kind::LayoutUnknown, error.to_string()).with("layout", name.as_str())
+            }
+            DecodeError::NotAnId { text } => Self::new(Kind::IdInvalid, error.to_string()).with("id", text.as_str()),
+            DecodeError::OutOfRange { id, layout, .. } => {
+                Self::new(Kind::IdInvalid, error.to_string()).with("id", id.to_string()).with("layout", *layout)
+            }
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! A tag's record and options as JSON and as text.
+//!
+//! In JSON every number that may need more than 53 bits is a string on the way out, and a string or a number on the way in.
+
+use std::str::FromStr;
+
+use serde::de::{self, Deserializer};
+use serde::{Deserialize, Serialize};
+use unalike::storage::{TagOptions, TagRecord};
+use unalike::{AdaptiveStep, Mode, RefillPolicy, StepPolicy};
+
+/// A whole number of 64 bits: a string in JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Number(pub(crate) u64);
+
+impl Serialize for Number {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Number {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl de::Visitor<'_> for Visitor {
+            type Value = Number;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a whole number from 0 to 2^64 - 1, or a string of one")
+            }
+
+            fn visit_u64<E: de::Error>(self, value: u64) -> Result<Number, E> {
+                Ok(Number(value))
+            }
+
+            fn visit_str<E: de::Error>(self, value: &str) -> Result<Number, E> {
+                let digits = value.bytes().all(|byte| byte.is_ascii_digit());
+                let number = if digits { value.parse().ok() } else { None };
+                number.map(Number).ok_or_else(|| E::invalid_value(de::Unexpected::Str(value), &self))
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+/// How many numbers a segment asks for. Figures that are not given are the defaults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "policy", rename_all = "kebab-case", deny_unknown_fields)]
+pub(crate) enum StepJson {
+    Fixed {
+        step: Number,
+    },
+    Adaptive {
+        #[serde(default = "initial")]
+        initial: Number,
+        #[serde(default = "min")]
+        min: Number,
+        #[serde(default = "max")]
+        max: Number,
+        #[serde(default = "grow_below_ms")]
+        grow_below_ms: Number,
+        #[serde(default = "shrink_above_ms")]
+        shrink_above_ms: Number,
+    },
+}
+
+fn initial() -> Number {
+    Number(AdaptiveStep::default().initial)
+}
+
+fn min() -> Number {
+    Number(AdaptiveStep::default().min)
+}
+
+fn max() -> Number {
+    Number(AdaptiveStep::default().max)
+}
+
+fn grow_below_ms() -> Number {
+    Number(AdaptiveStep::default().grow_below_ms)
+}
+
+fn shrink_above_ms() -> Number {
+    Number(AdaptiveStep::default().shrink_above_ms)
+}
+
+impl From<StepPolicy> for StepJson {
+    fn from(policy: StepPolicy) -> Self {
+        match policy {
+            StepPolicy::Fixed { step } => Self::Fixed { step: Number(step) },
+            StepPolicy::Adaptive(adaptive) => Self::Adaptive {
+                initial: Number(adaptive.initial),
+                min: Number(adaptive.min),
+                max: Number(adaptive.max),
+                grow_below_ms: Number(adaptive.grow_below_ms),
+                shrink_above_ms: Number(adaptive.shrink_above_ms),
+            },
+        }
+    }
+}
+
+impl From<StepJson> for StepPolicy {
+    fn from(json: StepJson) -> Self {
+        match json {
+            StepJson::Fixed { step } => Self::Fixed { step: step.0 },
+            StepJson::Adaptive { initial, min, max, grow_below_ms, shrink_above_ms } => Self::Adaptive(AdaptiveStep {
+                initial: initial.0,
+                min: min.0,
+                max: max.0,
+                grow_below_ms: grow_below_ms.0,
+                shrink_above_ms: shrink_above_ms.0,
+            }),
+        }
+    }
+}
+
+/// When the next segment is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "policy", rename_all = "kebab-case", deny_unknown_fields)]
+pub(crate) enum RefillJson {
+    ShareConsumed { percent: u8 },
+    Remaining { count: Number },
+}
+
+impl From<RefillPolicy> for RefillJson {
+    fn from(policy: RefillPolicy) -> Self {
+        match policy {
+            RefillPolicy::ShareConsumed { percent } => Self::ShareConsumed { percent },
+            RefillPolicy::Remaining { count } => Self::Remaining { count: Number(count) },
+        }
+    }
+}
+
+impl From<RefillJson> for RefillPolicy {
+    fn from(json: RefillJson) -> Self {
+        match json {
+            RefillJson::ShareConsumed { percent } => Self::ShareConsumed { percent },
+            RefillJson::Remaining { count } => Self::Remaining { count: count.0 },
+        }
+    }
+}
+
+/// A tag as its store keeps it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct TagJson {
+    tag: String,
+    mode: &'static str,
+    start: Number,
+    step: StepJson,
+    refill: RefillJson,
+    /// The greatest number that may have been handed out; `start - 1` before the first grant.
+    watermark: Number,
+    /// Grows with every grant, release and raise.
+    version: Number,
+}
+
+impl From<TagRecord> for TagJson {
+    fn from(record: TagRecord) -> Self {
+        let TagOptions { start, step, refill, mode } = record.options;
+        Self {
+            tag: record.tag,
+            mode: mode.name(),
+            start: Number(start),
+            step: step.into(),
+            refill: refill.into(),
+            watermark: Number(record.watermark),
+            version: Number(record.version),
+        }
+    }
+}
+
+/// The body of a request that creates a tag.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TagCreate {
+    /// Its name.
+    pub(crate) tag: String,
+    /// The first number; 1 by default.
+    start: Option<Number>,
+    step: Option<StepJson>,
+    refill: Option<RefillJson>,
+    mode: Option<ModeJson>,
+}
+
+impl TagCreate {
+    pub(crate) fn options(&self) -> TagOptions {
+        let defaults = TagOptions::default();
+        TagOptions {
+            start: self.start.map_or(defaults.start, |start| start.0),
+            step: self.step.map_or(defaults.step, Into::into),
+            refill: self.refill.map_or(defaults.refill, Into::into),
+            mode: self.mode.map_or(defaults.mode, Into::into),
+        }
+    }
+}
+
+/// The body of a request that changes a tag; what is not given stays.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TagChange {
+    pub(crate) step: Option<StepJson>,
+    pub(crate) refill: Option<RefillJson>,
+    /// Every later segment starts here or above; never lowered.
+    pub(crate) raise_to: Option<Number>,
+}
+
+/// [`Mode`] as a word.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum ModeJson {
+    Buffered,
+    Ordered,
+}
+
+impl From<ModeJson> for Mode {
+    fn from(json: ModeJson) -> Self {
+        match json {
+            ModeJson::Buffered => Self::Buffered,
+            ModeJson::Ordered => Self::Ordered,
+        }
+    }
+}
+
+/// A step policy on the command line: `1000`, `adaptive`, `adaptive:100..100000`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StepText(pub(crate) StepPolicy);
+
+impl FromStr for StepText {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let expected = || format!("{text:?} is neither a number nor adaptive nor adaptive:MIN..MAX");
+        let policy = match text.strip_prefix("adaptive") {
+            None => StepPolicy::Fixed { step: text.parse().map_err(|_| expected())? },
+            Some("") => StepPolicy::default(),
+            Some(bounds) => {
+                let (min, max) =
+                    bounds.strip_prefix(':').and_then(|bounds| bounds.split_once("..")).ok_or_else(expected)?;
+                let (min, max) = (min.parse().map_err(|_| expected())?, max.parse().map_err(|_| expected())?);
+                let defaults = AdaptiveStep::default();
+                // Not `clamp`: bounds in the wrong order are an error below, not a panic here.
+                let initial = defaults.initial.max(min).min(max);
+                StepPolicy::Adaptive(AdaptiveStep { initial, min, max, ..defaults })
+            }
+        };
+        policy.validate().map_err(|error| error.to_string())?;
+        Ok(Self(policy))
+    }
+}
+
+/// A refill policy on the command line: `10%` used, or `500` remaining.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RefillText(pub(crate) RefillPolicy);
+
+impl FromStr for RefillText {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let expected = |_| format!("{text:?} is neither a share such as 10% nor a number");
+        let policy = match text.strip_suffix('%') {
+            Some(percent) => RefillPolicy::ShareConsumed { percent: percent.parse().map_err(expected)? },
+            None => RefillPolicy::Remaining { count: text.parse().map_err(expected)? },
+        };
+        policy.validate().map_err(|error| error.to_string())?;
+        Ok(Self(policy))
+    }
+}
+
+/// The policy as [`StepText`] reads it.
+pub(crate) fn step_text(policy: StepPolicy) -> String {
+    match policy {
+        StepPolicy::Fixed { step } => step.to_string(),
+        StepPolicy::Adaptive(AdaptiveStep { min, max, .. }) => format!("adaptive:{min}..{max}"),
+    }
+}
+
+/// The policy as [`RefillText`] reads it.
+pub(crate) fn refill_text(policy: RefillPolicy) -> String {
+    match policy {
+        RefillPolicy::ShareConsumed { percent } => format!("{percent}%"),
+        RefillPolicy::Remaining { count } => count.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policies_on_the_command_line_are_read_as_they_are_written() {
+        for text in ["1", "9223372036854775807", "adaptive:100..1000000", "adaptive:1..5"] {
+            assert_eq!(step_text(text.parse::<StepText>().unwrap().0), text);
+        }
+        assert_eq!("adaptive".parse(), Ok(StepText(StepPolicy::default())));
+        for text in ["10%", "0%", "100%", "0", "500"] {
+            assert_eq!(refill_text(text.parse::<RefillText>().unwrap().0), text);
+        }
+    }
+
+    #[test]
+    fn bad_policies_are_refused() {
+        for text in ["", "0", "-1", "9223372036854775808", "adaptiv", "adaptive:", "adaptive:5..1", "adaptive:0..9"] {
+            text.parse::<StepText>().expect_err(text);
+        }
+        for text in ["", "%", "101%", "256%", "-1", "ten"] {
+            text.parse::<RefillText>().expect_err(text);
+        }
+    }
+
+    #[test]
+    fn json_takes_numbers_and_strings_and_gives_strings() {
+        let body = r#"{"tag":"t","start":"18446744073709551615","step":{"policy":"adaptive","min":7}}"#;
+        let options = serde_json::from_str::<TagCreate>(body).unwrap().options();
+        assert_eq!(options.start, u64::MAX);
+        let adaptive = AdaptiveStep { min: 7, ..AdaptiveStep::default() };
+        assert_eq!(options.step, StepPolicy::Adaptive(adaptive));
+        let refill = RefillJson::from(RefillPolicy::Remaining { count: 5 });
+        assert_eq!(serde_json::to_string(&refill).unwrap(), r#"{"policy":"remaining","count":"5"}"#);
+    }
+
+    #[test]
+    fn json_refuses_what_it_does_not_know() {
+        for body in [
+            r#"{"tag":"t","stepp":1}"#,
+            r#"{"tag":"t","start":-1}"#,
+            r#"{"tag":"t","start":"+1"}"#,
+            r#"{"tag":"t","start":1.5}"#,
+            r#"{"tag":"t","step":{"policy":"fixed","step":1,"min":2}}"#,
+            r#"{"tag":"t","step":{"policy":"leaf"}}"#,
+            r#"{"tag":"t","mode":"fast"}"#,
+        ] {
+            serde_json::from_str::<TagCreate>(body).expect_err(body);
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! The command line, as its users see it: output, errors, exit codes.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use tempfile::TempDir;
+use unalike_tests::server::{Ran, Server, binary, run, run_with};
+
+/// Runs it where it must succeed; gives what it printed.
+#[track_caller]
+fn ok(directory: &Path, arguments: &[&str]) -> String {
+    let ran = run(directory, arguments.iter().copied()).unwrap();
+    assert_eq!(ran.code, Some(0), "{arguments:?}: {ran:?}");
+    ran.stdout
+}
+
+/// Runs it where it must fail with this code, print nothing but the reason, and name all of these in it.
+#[track_caller]
+fn fails(directory: &Path, arguments: &[&str], code: i32, named: &[&str]) -> Ran {
+    let ran = run(directory, arguments.iter().copied()).unwrap();
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(code), ""), "{arguments:?}: {ran:?}");
+    for word in named {
+        assert!(ran.stderr.contains(word), "{arguments:?} does not say {word:?}: {}", ran.stderr);
+    }
+    assert!(!ran.stderr.contains("panicked"), "{}", ran.stderr);
+    ran
+}
+
+fn numbers(text: &str) -> Vec<u64> {
+    text.lines().map(|line| line.parse().unwrap()).collect()
+}
+
+#[test]
+fn next_prints_ids_and_gives_the_rest_back() {
+    let directory = TempDir::new().unwrap();
+    let at = directory.path();
+    assert_eq!(ok(at, &["next", "order", "-n", "5"]), "1\n2\n3\n4\n5\n");
+    assert_eq!(ok(at, &["next", "order"]), "6\n", "the rest of the segment went back to the store");
+    assert_eq!(numbers(&ok(at, &["next", "order", "--count", "2500"])), (7..=2_506).collect::<Vec<_>>());
+    assert!(at.join("unalike.sqlite").exists());
+
+    let snowflakes = numbers(&ok(at, &["next", "default", "--snowflake", "-n", "3"]));
+    let later = numbers(&ok(at, &["next", "default", "--snowflake"]));
+    assert_eq!(snowflakes.len(), 3);
+    assert!(snowflakes.is_sorted() && snowflakes[2] < later[0]);
+}
+
+#[test]
+fn next_shares_its_file_with_a_server() {
+    let server = Server::start_with(["--store", "sqlite://ids.sqlite"]).unwrap();
+    let served = server.get("/v1/sequences/order/ids?count=10").unwrap().ids().unwrap();
+    let printed = numbers(&ok(server.directory(), &["--store", "sqlite://ids.sqlite", "next", "order", "-n", "10"]));
+    let served_later = server.get("/v1/sequences/order/ids?count=10").unwrap().ids().unwrap();
+    let mut all = [served, printed, served_later].concat();
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all.len(), 30);
+}
+
+#[test]
+fn next_ends_when_its_reader_has_gone() {
+    let directory = TempDir::new().unwrap();
+    let mut process = Command::new(binary().unwrap())
+        .current_dir(&directory)
+        .args(["next", "order", "-n", "100000000"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "1\n");
+    let output = process.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stderr), (Some(0), Vec::new()));
+}
+
+#[test]
+fn next_refuses_bad_input() {
+    let directory = TempDir::new().unwrap();
+    let at = directory.path();
+    fails(at, &["next"], 2, &["<NAME>", "Usage"]);
+    fails(at, &["next", "order", "-n", "0"], 2, &["0", "--count"]);
+    fails(at, &["next", "order", "-n", "many"], 2, &["many"]);
+    fails(at, &["next", ""], 1, &["\"\"", "1 to 128 bytes"]);
+    fails(at, &["next", &"x".repeat(129)], 1, &["1 to 128 bytes"]);
+    fails(at, &["next", "a\nb"], 1, &["control character"]);
+    fails(at, &["next", "nobody", "--snowflake"], 1, &["nobody", "[snowflakes.NAME]"]);
+    fails(at, &["--create-tags", "false", "next", "order"], 1, &["order", "create it first"]);
+    fails(at, &["--create-tags", "perhaps", "next", "order"], 2, &["perhaps", "--create-tags"]);
+    fails(at, &["--tags-max", "0", "next", "order"], 1, &["order", "limit"]);
+    assert_eq!(ok(at, &["next", "order"]), "1\n", "nothing was lost");
+}
+
+#[test]
+fn tags_are_created_listed_changed_and_raised() {
+    let directory = TempDir::new().unwrap();
+    let at = directory.path();
+    assert_eq!(ok(at, &["tags", "list"]).lines().count(), 1, "the titles alone");
+    let created = ok(at, &["tags", "create", "invoice", "--start", "100", "--step", "10", "--refill", "3"]);
+    let cells = |text: &str, row: usize| -> Vec<String> {
+        text.lines().nth(row).unwrap().split_whitespace().map(str::to_owned).collect()
+    };
+    assert_eq!(cells(&created, 0), ["TAG", "MODE", "START", "WATERMARK", "STEP", "REFILL"]);
+    assert_eq!(cells(&created, 1), ["invoice", "buffered", "100", "99", "10", "3"]);
+    assert_eq!(ok(at, &["next", "invoice"]), "100\n");
+    let changed = ok(at, &["tags", "change", "invoice", "--step", "adaptive:5..50"]);
+    assert_eq!(cells(&changed, 1)[4..], ["adaptive:5..50", "3"]);
+    let changed = ok(at, &["tags", "change", "invoice", "--refill", "50%"]);
+    assert_eq!(cells(&changed, 1)[4..], ["adaptive:5..50", "50%"]);
+    let raised = ok(at, &["tags", "raise", "invoice", "5000"]);
+    assert_eq!(cells(&raised, 1)[3], "4999");
+    assert_eq!(ok(at, &["next", "invoice"]), "5000\n");
+    ok(at, &["tags", "create", "strict", "--ordered"]);
+    assert_eq!(ok(at, &["next", "strict", "-n", "2"]), "1\n2\n");
+    let list = ok(at, &["tags", "list"]);
+    assert_eq!(
+        (list.lines().count(), &cells(&list, 1)[0], &cells(&list, 2)[..2]),
+        (3, &"invoice".to_owned(), &["strict".to_owned(), "ordered".to_owned()][..])
+    );
+    assert_eq!(ok(at, &["tags", "list", "--after", "invoice"]).lines().count(), 2);
+    assert_eq!(ok(at, &["tags", "list", "--limit", "1"]).lines().count(), 2);
+
+    fails(at, &["tags", "create", "invoice"], 1, &["invoice", "exists already"]);
+    fails(at, &["tags", "create", "x", "--start", "0"], 1, &["start is 0"]);
+    fails(at, &["tags", "create", "x", "--step", "0"], 2, &["--step", "0"]);
+    fails(at, &["tags", "create", "x", "--refill", "101%"], 2, &["--refill", "101%"]);
+    fails(at, &["tags", "change", "invoice"], 2, &["--step"]);
+    fails(at, &["tags", "change", "nobody", "--step", "5"], 1, &["nobody", "unknown"]);
+    fails(at, &["tags", "raise", "nobody", "5"], 1, &["nobody", "unknown"]);
+    fails(at, &["tags", "raise", "invoice", "0"], 1, &["invoice", "1 to 2^63 - 1"]);
+    fails(at, &["tags", "raise", "invoice", "9223372036854775808"], 1, &["invoice", "1 to 2^63 - 1"]);
+}
+
+#[test]
+fn decode_takes_an_id_apart() {
+    let directory = TempDir::new().unwrap();
+    let at = directory.path();
+    let text = ok(at, &["decode", "1169786042799259000", "--layout", "leaf"]);
+    for part in ["2019-09-06T01:35:00.834Z", "1567733700834", "worker      39", "sequence    3448"] {
+        assert!(text.contains(part), "{text}");
+    }
+    assert!(ok(at, &["decode", "1169786042799259000"]).contains("datacenter  1\n"), "twitter's by default");
+    for id in ["0", "x", "9223372036854775808", ""] {
+        fails(at, &["decode", id], 1, &[&format!("{id:?}"), "1 to 9223372036854775807"]);
+    }
+    fails(at, &["decode", "9223372036854775807", "--layout", "cosid-53"], 1, &["cosid-53", "9007199254740991"]);
+    fails(at, &["decode", "1", "--layout", "nobody's"], 1, &["nobody's", "twitter", "sonyflake"]);
+    assert!(!at.join("unalike.sqlite").exists(), "no store is needed for it");
+}
+
+#[test]
+fn layouts_tell_limits_and_ends() {
+    let directory = TempDir::new().unwrap();
+    let text = ok(directory.path(), &["layouts"]);
+    let line = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+    for figure in ["63 = 41/5+5/12", "4096000", "1024", "2080-07-10"] {
+        assert!(line("twitter").contains(figure), "{text}");
+    }
+    assert!(line("baidu").contains("has ended"));
+    assert!(!line("twitter").contains("ended"));
+    assert!(line("sonyflake").contains("25600"));
+}
+
+#[test]
+fn help_has_examples() {
+    let directory = TempDir::new().unwrap();
+    let at = directory.path();
+    for (arguments, words) in [
+        (&["--help"][..], &["unalike next order -n 5", "curl", "UNALIKE_STORE", "Exit codes"][..]),
+        (&["serve", "--help"], &["--listen", "UNALIKE_LISTEN", "/v1/sequences/TAG/ids", "SIGTERM", "127.0.0.1:8080"]),
+        (&["next", "--help"], &["--snowflake", "--count"]),
+        (&["tags", "create", "--help"], &["adaptive:MIN..MAX", "10%"]),
+    ] {
+        let help = ok(at, arguments);
+        for word in words {
+            assert!(help.contains(word), "{arguments:?} does not show {word:?}: {help}");
+        }
+    }
+    assert!(ok(at, &["--version"]).starts_with("unalike 0."));
+    fails(at, &["sevre"], 2, &["sevre", "serve"]);
+    fails(at, &["serve", "--lisen", "x"], 2, &["--lisen", "--listen"]);
+}
+
+#[test]
+fn a_port_in_use_is_named_and_no_file_is_made() {
+    let directory = TempDir::new().unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    fails(directory.path(), &["serve", "--listen", &address], 1, &[&address, "--listen", "in use"]);
+    fails(directory.path(), &["serve", "--listen", "nonsense"], 1, &["nonsense", "--listen"]);
+    assert!(!directory.path().join("unalike.sqlite").exists());
+}
+
+#[test]
+fn a_store_that_cannot_be_used_is_named_and_left_alone() {
+    let directory = TempDir::new().unwrap();
+    let at = directory.path();
+    let commands = [&["serve", "--listen", "127.0.0.1:0"][..], &["next", "order"], &["tags", "list"]];
+    std::fs::create_dir(at.join("folder")).unwrap();
+    std::fs::write(at.join("text.sqlite"), "no database, but long enough to be one. ".repeat(100)).unwrap();
+    // A store whose middle was overwritten.
+    ok(at, &["--store", "sqlite://torn.sqlite", "next", "order"]);
+    let mut torn = std::fs::read(at.join("torn.sqlite")).unwrap();
+    for byte in torn.iter_mut().skip(16).take(2_000) {
+        *byte = 0xa5;
+    }
+    std::fs::write(at.join("torn.sqlite"), &torn).unwrap();
+    for command in commands {
+        for (store, named) in [
+            ("sqlite://folder", &["folder", "directory"][..]),
+            ("sqlite://missing/ids.sqlite", &["missing", "does not exist"]),
+            ("sqlite://text.sqlite", &["text.sqlite", "database"]),
+            ("sqlite://torn.sqlite", &["torn.sqlite"]),
+            ("sqlite:///dev/null/ids.sqlite", &["/dev/null"]),
+            ("sqlite:///proc/ids.sqlite", &["/proc/ids.sqlite"]),
+            ("sqlite://", &["names no file", "sqlite://PATH"]),
+            ("mysql://127.0.0.1/ids", &["mysql", "sqlite://PATH"]),
+            ("ids.sqlite", &["ids.sqlite", "sqlite://PATH"]),
+        ] {
+            let arguments = [&["--store", store][..], command].concat();
+            fails(at, &arguments, 1, named);
+        }
+    }
+    assert_eq!(std::fs::read(at.join("torn.sqlite")).unwrap(), torn);
+    assert!(std::fs::read_to_string(at.join("text.sqlite")).unwrap().starts_with("no database"));
+}
+
+#[test]
+fn bad_configuration_is_named() {
+    let directory = TempDir::new().unwrap();
+    let at = directory.path();
+    for (text, named) in [
+        ("lisen = \"127.0.0.1:0\"", &["lisen"][..]),
+        ("count_max = \"many\"", &["count_max", "many"]),
+        ("count_max = 0", &["count_max is 0", "1 to 1000000"]),
+        ("[snowflakes.web]\nlayout = \"loof\"", &["web", "loof", "leaf"]),
+        ("[snowflakes.web]\nlayout = \"leaf\"\nepoch = 1", &["epoch"]),
+        ("[snowflakes.web]", &["layout"]),
+        ("[snowflakes.\"\"]\nlayout = \"leaf\"", &["snowflake", "empty"]),
+        ("not toml", &["unalike.toml"]),
+    ] {
+        std::fs::write(at.join("unalike.toml"), text).unwrap();
+        fails(at, &["serve", "--config", "unalike.toml"], 1, named);
+    }
+    fails(at, &["serve", "--config", "missing.toml"], 1, &["missing.toml"]);
+    fails(at, &["serve", "--count-max", "0"], 1, &["count_max is 0"]);
+    fails(at, &["--log", "lo=ud=", "next", "order"], 1, &["--log"]);
+    let ran = run_with(at, ["serve"], &[("UNALIKE_TAGS_MAX", "lots")]).unwrap();
+    assert!(ran.code == Some(2) && ran.stderr.contains("lots"), "{ran:?}");
+    assert!(!at.join("unalike.sqlite").exists());
+}
+
+#[test]
+fn flags_come_before_environment_before_file_before_defaults() {
+    let directory = TempDir::new().unwrap();
+    let at = directory.path();
+    std::fs::write(at.join("unalike.toml"), "store = \"sqlite://file.sqlite\"\n").unwrap();
+    let environment = [("UNALIKE_CONFIG", "unalike.toml")];
+    assert_eq!(run_with(at, ["next", "order"], &environment).unwrap().stdout, "1\n");
+    assert!(at.join("file.sqlite").exists());
+    let environment = [environment[0], ("UNALIKE_STORE", "sqlite://environment.sqlite")];
+    assert_eq!(run_with(at, ["next", "order"], &environment).unwrap().stdout, "1\n");
+    assert!(at.join("environment.sqlite").exists());
+    let flags = ["--store", "sqlite://flag.sqlite", "next", "order"];
+    assert_eq!(run_with(at, flags, &environment).unwrap().stdout, "1\n");
+    assert!(at.join("flag.sqlite").exists());
+    assert!(!at.join("unalike.sqlite").exists());
+}
+
+#[test]
+fn unalike_alone_serves() {
+    let directory = TempDir::new().unwrap();
+    // With a port of its own: 8080 may be in use.
+    let mut process = Command::new(binary().unwrap())
+        .current_dir(&directory)
+        .env("UNALIKE_LISTEN", "127.0.0.1:0")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let ready = BufReader::new(process.stdout.take().unwrap()).read_line(&mut line);
+    process.kill().unwrap();
+    process.wait().unwrap();
+    assert!(ready.is_ok() && line.starts_with("listening on http://127.0.0.1:"), "{line}");
+    assert!(directory.path().join("unalike.sqlite").exists());
+}
+
+#[test]
+fn a_server_says_why_it_does_not_start() {
+    let directory = Arc::new(TempDir::new().unwrap());
+    let error = Server::start_in(directory, vec!["--store".into(), "sqlite://missing/ids.sqlite".into()]).unwrap_err();
+    assert!(error.to_string().contains("does not exist"), "{error:#}");
+}

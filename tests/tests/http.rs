@@ -1,0 +1,642 @@
+//! The HTTP interface, over real servers on SQLite files.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic_in_result_fn,
+    reason = "a test that cannot go on fails"
+)]
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Write as _;
+use std::net::TcpStream;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use unalike_tests::server::{Answer, Client, Server};
+
+const ORDER: &str = "/v1/sequences/order/ids";
+
+/// Every byte percent-encoded, so that nothing on the way reads it as something else.
+fn encoded(name: &str) -> String {
+    name.bytes().fold(String::new(), |mut text, byte| {
+        write!(text, "%{byte:02X}").expect("a string takes everything");
+        text
+    })
+}
+
+#[track_caller]
+fn assert_distinct(mut ids: Vec<u64>) {
+    ids.sort_unstable();
+    if let Some(twice) = ids.windows(2).find(|pair| pair[0] == pair[1]) {
+        panic!("{} was handed out twice", twice[0]);
+    }
+    assert!(ids.first().is_some_and(|&id| id >= 1) && ids.last().is_some_and(|&id| id <= i64::MAX.unsigned_abs()));
+}
+
+#[track_caller]
+fn assert_problem(answer: &Answer, status: u16, name: &str, member: &str, value: &Value) {
+    assert_eq!((answer.status, answer.problem().unwrap().as_str()), (status, name), "{answer:?}");
+    assert_eq!(answer.json().unwrap().get(member), Some(value), "{answer:?}");
+}
+
+#[test]
+fn ids_of_a_new_tag_begin_at_one() -> anyhow::Result<()> {
+    let server = Server::start()?;
+    let client = server.client();
+    let answer = client.get(ORDER)?;
+    assert_eq!((answer.status, answer.body.as_str()), (200, r#"{"tag":"order","ids":["1"]}"#));
+    assert_eq!(answer.header("content-type"), Some("application/json"));
+    assert_eq!(answer.header("cache-control"), Some("no-store"));
+    let answer = client.send("POST", &format!("{ORDER}?count=2"), "text/plain", "")?;
+    assert_eq!(answer.body, r#"{"tag":"order","ids":["2","3"]}"#);
+    let answer = client.get(&format!("{ORDER}?count=3&as=number"))?;
+    assert_eq!(answer.body, r#"{"tag":"order","ids":[4,5,6]}"#);
+    let answer = client.get(&format!("{ORDER}?as=string"))?;
+    assert_eq!(answer.body, r#"{"tag":"order","ids":["7"]}"#);
+    let answer = client.get_as(&format!("{ORDER}?count=2"), "text/plain")?;
+    assert_eq!((answer.status, answer.body.as_str()), (200, "8\n9\n"));
+    assert_eq!(answer.header("content-type"), Some("text/plain; charset=utf-8"));
+    Ok(())
+}
+
+#[test]
+fn the_largest_batch_is_whole_and_ascends() -> anyhow::Result<()> {
+    let server = Server::start()?;
+    for _ in 0..3 {
+        let ids = server.get(&format!("{ORDER}?count=10000"))?.ids()?;
+        assert_eq!(ids.len(), 10_000);
+        assert!(ids.is_sorted());
+    }
+    let ids = server.get("/v1/snowflakes/default/ids?count=10000")?.ids()?;
+    assert_eq!(ids.len(), 10_000);
+    assert!(ids.is_sorted());
+    Ok(())
+}
+
+#[test]
+fn the_default_snowflake_needs_no_configuration() -> anyhow::Result<()> {
+    let server = Server::start()?;
+    let client = server.client();
+    let answer = client.get("/v1/snowflakes/default/ids?count=2")?;
+    let ids = answer.ids()?;
+    assert_eq!(answer.body, format!(r#"{{"snowflake":"default","ids":["{}","{}"]}}"#, ids[0], ids[1]));
+    assert!(ids[0] < ids[1]);
+    let before = client.get(&format!("/v1/decode/{}", ids[0]))?.json()?;
+    let after = client.get(&format!("/v1/decode/{}?layout=twitter", ids[1]))?.json()?;
+    assert_eq!(before["worker"], after["worker"]);
+    assert!(before["unix_ms"].as_u64() <= after["unix_ms"].as_u64());
+    let number = client.send("POST", "/v1/snowflakes/default/ids?as=number", "text/plain", "")?;
+    assert!(number.json()?["ids"][0].is_u64());
+    let lines = client.ids("/v1/snowflakes/default/ids?count=5")?;
+    assert_eq!(lines.len(), 5);
+    Ok(())
+}
+
+#[test]
+fn configured_snowflakes_have_their_own_layout() -> anyhow::Result<()> {
+    let (directory, arguments) = configured("[snowflakes.web]\nlayout = \"cosid-53\"\n")?;
+    let mut server = Server::start_in(Arc::clone(&directory), arguments.clone())?;
+    let web = server.get("/v1/snowflakes/web/ids?as=number")?.ids()?;
+    assert!(web[0] < 1 << 53);
+    let decoded = server.get(&format!("/v1/decode/{}?layout=cosid-53", web[0]))?.json()?;
+    assert!(decoded["time"].as_str().is_some_and(|time| time.starts_with("20")), "{decoded}");
+    assert!(server.get("/v1/snowflakes/default/ids")?.ids()?[0] > 1 << 53);
+
+    // The name is bound to its layout: another one is refused, and nothing about the file is said.
+    server.sigterm()?;
+    std::fs::write(directory.path().join("unalike.toml"), "[snowflakes.web]\nlayout = \"leaf\"\n")?;
+    let server = Server::start_in(directory, arguments)?;
+    let answer = server.get("/v1/snowflakes/web/ids")?;
+    assert_problem(&answer, 500, "layout-mismatch", "snowflake", &json!("web"));
+    Ok(())
+}
+
+#[test]
+fn tags_are_created_listed_changed_and_raised() -> anyhow::Result<()> {
+    let server = Server::start()?;
+    let client = server.client();
+    let body = json!({
+        "tag": "invoice", "start": "5000000000000000000", "mode": "buffered",
+        "step": { "policy": "fixed", "step": 10 }, "refill": { "policy": "remaining", "count": "3" },
+    });
+    let created = client.send_json("POST", "/v1/tags", &body)?;
+    assert_eq!(created.status, 201, "{created:?}");
+    let expected = json!({
+        "tag": "invoice", "mode": "buffered", "start": "5000000000000000000",
+        "step": { "policy": "fixed", "step": "10" }, "refill": { "policy": "remaining", "count": "3" },
+        "watermark": "4999999999999999999", "version": "0",
+    });
+    assert_eq!(created.json()?, expected);
+    assert_eq!(client.get("/v1/tags/invoice")?.json()?, expected);
+    assert_problem(&client.send_json("POST", "/v1/tags", &body)?, 409, "tag-exists", "tag", &json!("invoice"));
+
+    let change = json!({ "step": { "policy": "adaptive", "max": "5000" }, "raise_to": 6_000_000_000_000_000_000_u64 });
+    let changed = client.send_json("PATCH", "/v1/tags/invoice", &change)?.json()?;
+    assert_eq!(changed["step"]["policy"], "adaptive");
+    assert_eq!(changed["step"]["max"], "5000");
+    assert_eq!(changed["refill"], expected["refill"], "what is not given stays");
+    assert_eq!(changed["watermark"], "5999999999999999999");
+    let lower = client.send_json("PATCH", "/v1/tags/invoice", &json!({ "raise_to": "7" }))?.json()?;
+    assert_eq!(lower["watermark"], "5999999999999999999", "never lowered");
+    let first = client.get("/v1/sequences/invoice/ids?as=number")?;
+    assert_eq!(first.ids()?, [6_000_000_000_000_000_000]);
+
+    for tag in ["a", "b", "c"] {
+        assert_eq!(client.send_json("POST", "/v1/tags", &json!({ "tag": tag }))?.status, 201);
+    }
+    let names = |path: &str| -> anyhow::Result<Vec<String>> {
+        let page = client.get(path)?.json()?;
+        let tags = page["tags"].as_array().context("no list")?;
+        Ok(tags.iter().filter_map(|tag| tag["tag"].as_str().map(str::to_owned)).collect())
+    };
+    assert_eq!(names("/v1/tags")?, ["a", "b", "c", "invoice"]);
+    assert_eq!(names("/v1/tags?limit=2")?, ["a", "b"]);
+    assert_eq!(names("/v1/tags?limit=2&after=b")?, ["c", "invoice"]);
+    assert_eq!(names("/v1/tags?after=invoice")?, [""; 0]);
+
+    let ordered = json!({ "tag": "strict", "mode": "ordered" });
+    assert_eq!(client.send_json("POST", "/v1/tags", &ordered)?.json()?["mode"], "ordered");
+    assert_eq!(client.ids("/v1/sequences/strict/ids?count=3")?, [1, 2, 3]);
+
+    // Looking at a tag, or changing it, never creates it.
+    assert_problem(&client.get("/v1/tags/nobody")?, 404, "tag-unknown", "tag", &json!("nobody"));
+    for change in [json!({}), json!({ "raise_to": 5 }), json!({ "step": { "policy": "fixed", "step": 1 } })] {
+        let answer = client.send_json("PATCH", "/v1/tags/nobody", &change)?;
+        assert_problem(&answer, 404, "tag-unknown", "tag", &json!("nobody"));
+    }
+    assert_problem(&client.get("/v1/tags/nobody")?, 404, "tag-unknown", "tag", &json!("nobody"));
+    Ok(())
+}
+
+#[test]
+fn ids_are_taken_apart() -> anyhow::Result<()> {
+    let server = Server::start()?;
+    let client = server.client();
+    let decoded = client.get("/v1/decode/1169786042799259000?layout=leaf")?.json()?;
+    let expected = json!({
+        "id": "1169786042799259000", "layout": "leaf", "time": "2019-09-06T01:35:00.834Z",
+        "unix_ms": 1_567_733_700_834_u64, "datacenter": 0, "worker": 39, "sequence": 3448,
+    });
+    assert_eq!(decoded, expected);
+    let twitter = client.get("/v1/decode/1169786042799259000")?.json()?;
+    assert_eq!((&twitter["datacenter"], &twitter["worker"]), (&json!(1), &json!(7)));
+    for id in ["0", "-1", "+5", "x", "1e3", "9223372036854775808", "99999999999999999999"] {
+        assert_problem(&client.get(&format!("/v1/decode/{id}"))?, 400, "id-invalid", "id", &json!(id));
+    }
+    let beyond = client.get("/v1/decode/9223372036854775807?layout=cosid-53")?;
+    assert_problem(&beyond, 400, "id-invalid", "id", &json!("9223372036854775807"));
+    for layout in ["", "Twitter", "nobody's"] {
+        let answer = client.get(&format!("/v1/decode/1?layout={layout}"))?;
+        assert_problem(&answer, 400, "layout-unknown", "layout", &json!(layout));
+    }
+    let layouts = client.get("/v1/layouts")?.json()?;
+    let baidu = layouts["layouts"].as_array().context("no list")?.iter().find(|layout| layout["name"] == "baidu");
+    assert_eq!(baidu.context("no baidu")?["ended"], true);
+    Ok(())
+}
+
+#[test]
+fn health_is_told() -> anyhow::Result<()> {
+    let server = Server::start()?;
+    assert_eq!(server.get("/health/live")?.body, r#"{"status":"live"}"#);
+    assert_eq!(server.get("/health/ready")?.body, r#"{"status":"ready"}"#);
+    Ok(())
+}
+
+#[test]
+fn strange_tags_are_tags() -> anyhow::Result<()> {
+    let server = Server::start()?;
+    let client = server.client();
+    let longest = "é".repeat(64);
+    for tag in
+        ["órdenes/2026", "заказ", "注文", "🦀", "a b", "%41", "?&=#", "..", ".", "'; DROP TABLE tag; --", &longest]
+    {
+        let answer = client.get(&format!("/v1/sequences/{}/ids", encoded(tag)))?;
+        assert_eq!(answer.status, 200, "{tag}: {answer:?}");
+        assert_eq!(answer.json()?, json!({ "tag": tag, "ids": ["1"] }));
+        assert_eq!(client.get(&format!("/v1/tags/{}", encoded(tag)))?.json()?["tag"], tag);
+    }
+    // The same tag, encoded or not.
+    assert_eq!(client.get("/v1/sequences/a%20b/ids")?.ids()?, [2]);
+    Ok(())
+}
+
+#[test]
+fn bad_names_are_refused() -> anyhow::Result<()> {
+    let server = Server::start()?;
+    let client = server.client();
+    assert_problem(&client.get("/v1/sequences//ids")?, 400, "tag-invalid", "tag", &json!(""));
+    assert_problem(&client.get("/v1/tags/")?, 400, "tag-invalid", "tag", &json!(""));
+    for bad in ["a\nb", "\0", "\u{7f}", "\u{85}"] {
+        let answer = client.get(&format!("/v1/sequences/{}/ids", encoded(bad)))?;
+        assert_problem(&answer, 400, "tag-invalid", "tag", &json!(bad));
+    }
+    let long = "x".repeat(129);
+    for path in [format!("/v1/sequences/{long}/ids"), format!("/v1/tags/{long}")] {
+        assert_problem(&client.get(&path)?, 400, "tag-invalid", "tag", &json!("x".repeat(32)));
+    }
+    let huge = client.get(&format!("/v1/sequences/{}/ids", "x".repeat(60_000)))?;
+    assert_problem(&huge, 400, "tag-invalid", "tag", &json!("x".repeat(32)));
+    assert_problem(&client.get("/v1/sequences/%FF/ids")?, 400, "tag-invalid", "path", &json!("/v1/sequences/%FF/ids"));
+    let created = client.send_json("POST", "/v1/tags", &json!({ "tag": "" }))?;
+    assert_problem(&created, 400, "tag-invalid", "tag", &json!(""));
+    let unknown = client.get("/v1/snowflakes/nobody/ids")?;
+    assert_problem(&unknown, 404, "snowflake-unknown", "snowflake", &json!("nobody"));
+    assert_eq!(client.get("/v1/tags")?.json()?, json!({ "tags": [] }), "none of them was created");
+    Ok(())
+}
+
+#[test]
+fn bad_counts_and_queries_are_refused_and_cost_no_id() -> anyhow::Result<()> {
+    let server = Server::start()?;
+    let client = server.client();
+    assert_eq!(client.get(ORDER)?.ids()?, [1]);
+    for path in [ORDER, "/v1/snowflakes/default/ids"] {
+        for count in ["0", "10001", "4294967297", "99999999999999999999", "-1", "1.5", "ten", ""] {
+            let answer = client.get(&format!("{path}?count={count}"))?;
+            assert_problem(&answer, 400, "count-invalid", "count", &json!(count));
+            assert_eq!(answer.json()?["count_max"], 10_000);
+        }
+        let form = client.get(&format!("{path}?as=hex"))?;
+        assert_problem(&form, 400, "query-invalid", "parameter", &json!("as"));
+        assert_problem(&form, 400, "query-invalid", "value", &json!("hex"));
+        let unknown = client.get(&format!("{path}?cuont=5"))?;
+        assert_problem(&unknown, 400, "query-invalid", "parameter", &json!("cuont"));
+        let twice = client.get(&format!("{path}?count=5&count=6"))?;
+        assert_problem(&twice, 400, "query-invalid", "parameter", &json!("count"));
+    }
+    for limit in ["0", "1001", "x"] {
+        let answer = client.get(&format!("/v1/tags?limit={limit}"))?;
+        assert_problem(&answer, 400, "query-invalid", "value", &json!(limit));
+    }
+    assert_eq!(client.get(ORDER)?.ids()?, [2]);
+    Ok(())
+}
+
+#[test]
+fn bad_requests_of_any_kind_get_a_problem() -> anyhow::Result<()> {
+    let server = Server::start_with(["--body-max-bytes", "1000"])?;
+    let client = server.client();
+    for path in ["/", "/v1", "/v1/sequences", "/v1/sequences/order", "/v2/sequences/order/ids"] {
+        assert_problem(&client.get(path)?, 404, "route-unknown", "path", &json!(path));
+    }
+    for (method, path) in
+        [("DELETE", ORDER), ("PUT", "/v1/tags"), ("POST", "/v1/tags/order"), ("POST", "/health/live"), ("BREW", ORDER)]
+    {
+        let answer = client.send(method, path, "application/json", "")?;
+        assert_problem(&answer, 405, "method-not-allowed", "method", &json!(method));
+        assert!(answer.header("allow").is_some(), "{answer:?}");
+    }
+    let post = |content_type: &str, body: &str| client.send("POST", "/v1/tags", content_type, body);
+    let problem = |answer: Answer| -> anyhow::Result<(u16, String)> { Ok((answer.status, answer.problem()?)) };
+    for body in [
+        "",
+        "{",
+        "[]",
+        "null",
+        r#"{"name":"x"}"#,
+        r#"{"tag":5}"#,
+        r#"{"tag":"x","stepp":1}"#,
+        r#"{"tag":"x","start":-1}"#,
+        r#"{"tag":"x","start":"1.5"}"#,
+        r#"{"tag":"x","mode":"fast"}"#,
+        r#"{"tag":"x","step":{"policy":"leaf"}}"#,
+        "\u{fffd}",
+    ] {
+        assert_eq!(problem(post("application/json", body)?)?, (400, "body-invalid".to_owned()), "{body}");
+    }
+    for body in [
+        r#"{"tag":"x","start":0}"#,
+        r#"{"tag":"x","start":"9223372036854775808"}"#,
+        r#"{"tag":"x","step":{"policy":"fixed","step":0}}"#,
+        r#"{"tag":"x","step":{"policy":"adaptive","min":"9","max":"5"}}"#,
+        r#"{"tag":"x","refill":{"policy":"share-consumed","percent":101}}"#,
+    ] {
+        assert_problem(&post("application/json", body)?, 400, "tag-invalid", "tag", &json!("x"));
+    }
+    let large = json!({ "tag": "x".repeat(1_000) }).to_string();
+    assert_eq!(problem(post("application/json", &large)?)?, (413, "body-too-large".to_owned()));
+    assert_eq!(problem(post("text/plain", "{}")?)?, (415, "media-type-unsupported".to_owned()));
+    assert_eq!(client.get("/v1/tags")?.json()?, json!({ "tags": [] }));
+    let raise = client.send_json("PATCH", "/v1/tags/x", &json!({ "raise_to": 0 }))?;
+    assert_problem(&raise, 400, "tag-invalid", "tag", &json!("x"));
+    Ok(())
+}
+
+#[test]
+fn tags_need_not_be_created_on_first_use() -> anyhow::Result<()> {
+    let server = Server::start_with(["--create-tags", "false"])?;
+    let client = server.client();
+    assert_problem(&client.get(ORDER)?, 404, "tag-unknown", "tag", &json!("order"));
+    assert_eq!(client.send_json("POST", "/v1/tags", &json!({ "tag": "order" }))?.status, 201);
+    assert_eq!(client.get(ORDER)?.ids()?, [1], "it is known from now on");
+    Ok(())
+}
+
+#[test]
+fn the_number_of_tags_is_limited() -> anyhow::Result<()> {
+    let server = Server::start_with(["--tags-max", "2"])?;
+    let client = server.client();
+    for tag in ["a", "b"] {
+        assert_eq!(client.get(&format!("/v1/sequences/{tag}/ids"))?.ids()?, [1]);
+    }
+    assert_problem(&client.get("/v1/sequences/c/ids")?, 403, "tag-limit", "tags_max", &json!(2));
+    let created = client.send_json("POST", "/v1/tags", &json!({ "tag": "c" }))?;
+    assert_problem(&created, 403, "tag-limit", "tag", &json!("c"));
+    assert_eq!(client.get("/v1/sequences/a/ids")?.ids()?, [2], "the others go on");
+    Ok(())
+}
+
+#[test]
+fn the_last_number_is_handed_out_and_then_no_more() -> anyhow::Result<()> {
+    let server = Server::start()?;
+    let client = server.client();
+    let last = i64::MAX.unsigned_abs();
+    let body = json!({ "tag": "end", "start": (last - 2).to_string() });
+    assert_eq!(client.send_json("POST", "/v1/tags", &body)?.status, 201);
+    for id in last - 2..=last {
+        assert_eq!(client.get("/v1/sequences/end/ids")?.ids()?, [id]);
+    }
+    for _ in 0..2 {
+        assert_problem(&client.get("/v1/sequences/end/ids")?, 410, "exhausted", "name", &json!("end"));
+    }
+    Ok(())
+}
+
+#[test]
+fn the_largest_count_is_configured() -> anyhow::Result<()> {
+    let server = Server::start_with(["--count-max", "5"])?;
+    assert_eq!(server.get(&format!("{ORDER}?count=5"))?.ids()?, [1, 2, 3, 4, 5]);
+    assert_problem(&server.get(&format!("{ORDER}?count=6"))?, 400, "count-invalid", "count_max", &json!(5));
+    Ok(())
+}
+
+/// A client's share of a million: half of the clients take batches of many sizes, half take ids singly.
+fn take(client: &Client, number: u64) -> anyhow::Result<Vec<u64>> {
+    let mut ids = Vec::new();
+    if number.is_multiple_of(2) {
+        let mut count = 1;
+        while ids.len() < 240_000 {
+            // 1 to 10,000 in an order that no two clients share.
+            count = (count * 7_919 + number) % 10_000;
+            let left = 240_000 - u64::try_from(ids.len())?;
+            ids.extend(client.ids(&format!("{ORDER}?count={}", (count + 1).min(left)))?);
+        }
+    } else {
+        for _ in 0..10_000 {
+            ids.extend(client.get(ORDER)?.ids()?);
+        }
+    }
+    ensure!(ids.is_sorted(), "a client's ids went down");
+    Ok(ids)
+}
+
+/// A million ids by 8 concurrent clients of these servers.
+fn take_a_million(servers: &[&Server]) -> anyhow::Result<Vec<u64>> {
+    let taken: anyhow::Result<Vec<Vec<u64>>> = thread::scope(|scope| {
+        // Two neighbours share a server, so that each server has both kinds of clients.
+        let servers = servers.iter().flat_map(|server| [server, server]).cycle();
+        let clients: Vec<_> =
+            servers.zip(0..8).map(|(server, number)| scope.spawn(move || take(&server.client(), number))).collect();
+        clients.into_iter().map(|client| client.join().expect("a client does not panic")).collect()
+    });
+    Ok(taken?.concat())
+}
+
+#[test]
+fn eight_clients_take_a_million_ids_without_a_duplicate() -> anyhow::Result<()> {
+    let server = Server::start()?;
+    let ids = take_a_million(&[&server])?;
+    assert_eq!(ids.len(), 1_000_000);
+    // One process uses its segments up, but for an id here and there that two threads raced for.
+    assert!(ids.iter().all(|&id| id <= 1_010_000), "too many ids were lost: the last is {:?}", ids.iter().max());
+    assert_distinct(ids);
+    Ok(())
+}
+
+#[test]
+fn two_servers_on_one_file_hand_out_a_million_ids_without_a_duplicate() -> anyhow::Result<()> {
+    let one = Server::start()?;
+    let two = one.start_beside()?;
+    let ids = take_a_million(&[&one, &two])?;
+    assert_eq!(ids.len(), 1_000_000);
+    assert_distinct(ids);
+    Ok(())
+}
+
+#[test]
+fn snowflakes_of_two_servers_on_one_file_differ() -> anyhow::Result<()> {
+    let one = Server::start()?;
+    let two = one.start_beside()?;
+    let taken: anyhow::Result<Vec<Vec<u64>>> = thread::scope(|scope| {
+        let clients: Vec<_> = (0..4_u32)
+            .map(|number| {
+                let client = if number % 2 == 0 { one.client() } else { two.client() };
+                scope.spawn(move || {
+                    let mut ids = Vec::new();
+                    for round in 0..200 {
+                        let count = if round % 2 == 0 { 1 } else { 1_000 };
+                        ids.extend(client.ids(&format!("/v1/snowflakes/default/ids?count={count}"))?);
+                    }
+                    ensure!(ids.is_sorted(), "a client's ids went down");
+                    Ok(ids)
+                })
+            })
+            .collect();
+        clients.into_iter().map(|client| client.join().expect("a client does not panic")).collect()
+    });
+    assert_distinct(taken?.concat());
+    Ok(())
+}
+
+#[test]
+fn sigterm_ends_it_cleanly_and_gives_the_tail_back() -> anyhow::Result<()> {
+    for signal in [libc::SIGTERM, libc::SIGINT] {
+        let mut server = Server::start()?;
+        let client = server.client();
+        for id in 1..=5 {
+            assert_eq!(client.get(ORDER)?.ids()?, [id]);
+        }
+        let flake = client.ids("/v1/snowflakes/default/ids")?;
+        server.signal(signal)?;
+        assert_eq!(server.wait()?.code(), Some(0));
+        server.restart()?;
+        let client = server.client();
+        let next = client.get(ORDER)?.ids()?[0];
+        // A run that was under way is lost, the rest of the segment of 1,000 is not.
+        assert!((6..=32).contains(&next), "{next} after 5");
+        assert!(client.ids("/v1/snowflakes/default/ids")? > flake);
+        let log = server.log()?;
+        assert!(!log.contains("WARN") && !log.contains("ERROR"), "{log}");
+    }
+    Ok(())
+}
+
+#[test]
+fn ids_go_on_after_kill_9() -> anyhow::Result<()> {
+    let mut server = Server::start()?;
+    assert_eq!(server.get(&format!("{ORDER}?count=10"))?.ids()?.last(), Some(&10));
+    server.restart()?;
+    assert_eq!(server.get(ORDER)?.ids()?, [1_001], "the segment of the dead process is abandoned");
+    Ok(())
+}
+
+#[test]
+fn requests_under_way_are_answered_when_it_ends() -> anyhow::Result<()> {
+    let mut server = Server::start()?;
+    let url = server.url().to_owned();
+    let answers = thread::spawn(move || {
+        let client = Client::new(&url);
+        let mut ids = Vec::new();
+        loop {
+            match client.get(&format!("{ORDER}?count=100")) {
+                // A server that ends may also say so.
+                Ok(answer) if answer.status == 503 => assert_eq!(answer.problem().unwrap(), "closing"),
+                Ok(answer) => ids.extend(answer.ids().unwrap()),
+                Err(_) => return ids,
+            }
+        }
+    });
+    while server.get(ORDER)?.ids()?[0] < 1_000 {}
+    assert_eq!(server.sigterm()?.code(), Some(0));
+    let seen = answers.join().expect("the client does not panic");
+    server.restart()?;
+    let next = server.get(ORDER)?.ids()?[0];
+    assert!(seen.iter().all(|&id| id < next), "{next} was handed out before");
+    Ok(())
+}
+
+/// Keeps all others from writing to the store of a server, as a process that hangs in a transaction would, until it is
+/// dropped: in write-ahead mode the right to write is byte 120 of the `-shm` file
+/// (<https://www.sqlite.org/walformat.html>, section 2.3.1).
+fn lock_for_writing(server: &Server) -> anyhow::Result<File> {
+    let file = File::options().read(true).write(true).open(server.directory().join("unalike.sqlite-shm"))?;
+    let lock = libc::flock {
+        l_type: i16::try_from(libc::F_WRLCK)?,
+        l_whence: i16::try_from(libc::SEEK_SET)?,
+        l_start: 120,
+        l_len: 1,
+        l_pid: 0,
+    };
+    #[expect(unsafe_code, reason = "the file is open and the lock outlives the call")]
+    let locked = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLKW, &raw const lock) };
+    ensure!(locked == 0, "no lock: {}", std::io::Error::last_os_error());
+    Ok(file)
+}
+
+#[test]
+fn a_store_that_hangs_is_told_without_its_details() -> anyhow::Result<()> {
+    let server = Server::start_with(["--wait-max-ms", "300", "--request-timeout-ms", "600"])?;
+    let client = server.client();
+    assert_eq!(client.get(ORDER)?.ids()?, [1]);
+    let lock = lock_for_writing(&server)?;
+    assert_eq!(client.get(ORDER)?.ids()?, [2], "what was granted before is handed out");
+    assert_eq!(client.get("/health/live")?.status, 200);
+    for (path, name) in [("/v1/sequences/new/ids", "store-unavailable"), ("/health/ready", "timeout")] {
+        let answer = client.get(path)?;
+        assert_eq!((answer.status, answer.problem()?.as_str()), (503, name), "{answer:?}");
+        assert_eq!(answer.header("retry-after"), Some("1"));
+        assert!(!answer.body.contains("sqlite") && !answer.body.contains("BEGIN"), "{answer:?}");
+    }
+    drop(lock);
+    // The requests that were broken off may still have to end.
+    let answer = client.get("/health/ready")?;
+    assert!(matches!(answer.status, 200 | 503), "{answer:?}");
+    while client.get("/v1/sequences/new/ids")?.status != 200 {}
+    Ok(())
+}
+
+#[test]
+fn a_damaged_store_is_told_without_its_details() -> anyhow::Result<()> {
+    let mut server = Server::start()?;
+    server.sigterm()?;
+    // Everything but the schema.
+    let path = server.directory().join("unalike.sqlite");
+    let mut file = std::fs::read(&path)?;
+    file[4096..].fill(0xa5);
+    std::fs::write(&path, file)?;
+    server.restart()?;
+    for path in [ORDER, "/v1/tags", "/v1/tags/order"] {
+        let answer = server.get(path)?;
+        assert_eq!((answer.status, answer.problem()?.as_str()), (500, "store-corrupt"), "{answer:?}");
+        assert!(!answer.body.contains("sqlite") && !answer.body.contains("SELECT"), "{answer:?}");
+        assert!(!answer.body.contains(server.directory().to_str().context("a path of UTF-8")?), "{answer:?}");
+    }
+    assert!(server.log()?.contains("unalike.sqlite"), "the operator is told");
+    Ok(())
+}
+
+/// A directory whose configuration file has this text, and the flags that name the file.
+fn configured(text: &str) -> anyhow::Result<(Arc<TempDir>, Vec<String>)> {
+    let directory = Arc::new(TempDir::new()?);
+    std::fs::write(directory.path().join("unalike.toml"), text)?;
+    Ok((directory, ["--config", "unalike.toml"].map(str::to_owned).to_vec()))
+}
+
+#[test]
+fn a_snowflake_without_a_free_worker_says_when_to_come_back() -> anyhow::Result<()> {
+    // A layout with one worker.
+    let (directory, arguments) = configured("[snowflakes.toot]\nlayout = \"mastodon\"\n")?;
+    let mut one = Server::start_in(directory, arguments)?;
+    let path = "/v1/snowflakes/toot/ids";
+    let first = one.client().ids(path)?;
+    let two = one.start_beside()?;
+    let answer = two.get(path)?;
+    assert_problem(&answer, 503, "workers-exhausted", "snowflake", &json!("toot"));
+    let wait_s: u64 = answer.header("retry-after").context("no retry-after")?.parse()?;
+    assert!((1..=60).contains(&wait_s), "{answer:?}");
+    // The lease goes back with the process that held it.
+    one.sigterm()?;
+    let later = loop {
+        let answer = two.get(path)?;
+        if answer.status == 200 {
+            break answer.ids()?;
+        }
+        thread::sleep(Duration::from_millis(50));
+    };
+    assert!(later > first);
+    Ok(())
+}
+
+#[test]
+fn a_layout_that_has_ended_gives_no_more_ids() -> anyhow::Result<()> {
+    let (directory, arguments) = configured("[snowflakes.old]\nlayout = \"baidu\"\n")?;
+    let server = Server::start_in(directory, arguments)?;
+    assert_problem(&server.get("/v1/snowflakes/old/ids")?, 410, "exhausted", "name", &json!("old"));
+    assert_eq!(server.get("/v1/snowflakes/default/ids")?.status, 200, "the others go on");
+    Ok(())
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once() -> anyhow::Result<()> {
+    let mut server = Server::start()?;
+    assert_eq!(server.get(ORDER)?.ids()?, [1]);
+    // It cannot give its segment back, which it waits for.
+    let _lock = lock_for_writing(&server)?;
+    server.signal(libc::SIGTERM)?;
+    while !server.log()?.contains("ending") {
+        thread::sleep(Duration::from_millis(1));
+    }
+    server.signal(libc::SIGINT)?;
+    assert_eq!(server.wait()?.code(), Some(1));
+    Ok(())
+}
+
+#[test]
+fn an_unfinished_request_does_not_hold_up_the_end() -> anyhow::Result<()> {
+    let mut server = Server::start_with(["--shutdown-timeout-ms", "200"])?;
+    let address = server.url().strip_prefix("http://").context("a URL")?;
+    let mut connection = TcpStream::connect(address)?;
+    connection.write_all(b"GET /v1/sequences/order/ids HTTP/1.1\r\nhost: ")?;
+    assert_eq!(server.get(ORDER)?.ids()?, [1], "the server has accepted the connection before this one");
+    assert_eq!(server.sigterm()?.code(), Some(0));
+    Ok(())
+}

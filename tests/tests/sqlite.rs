@@ -1,0 +1,470 @@
+//! SQLite's own ways to go wrong: files that are missing, foreign, damaged, not writable or too big, and several
+//! processes on one file. What every store promises is in `contract.rs`.
+
+#![expect(clippy::expect_used, clippy::indexing_slicing, reason = "a test that cannot go on fails")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::UNIX_EPOCH;
+
+use tempfile::TempDir;
+use unalike_sqlite::{SqliteOptions, SqliteStore};
+use unalike_storage::{
+    FieldOrder, Layout, LayoutFields, Lease, LeaseAcquire, LeaseExtend, LeaseStore, Segment, SegmentStore, StoreError,
+};
+
+/// Where a child process of these tests finds the file.
+const CHILD_PATH: &str = "UNALIKE_TEST_SQLITE";
+
+/// Offsets in the header of a database file: <https://www.sqlite.org/fileformat2.html#the_database_header>.
+const USER_VERSION_AT: usize = 60;
+const APPLICATION_ID_AT: usize = 68;
+
+fn directory() -> TempDir {
+    TempDir::new().expect("a directory for the file")
+}
+
+async fn open(path: &Path) -> Result<SqliteStore, StoreError> {
+    SqliteStore::connect(SqliteOptions::new(path)).await
+}
+
+/// A store with some tags, closed.
+async fn closed_store(directory: &TempDir) -> PathBuf {
+    let path = directory.path().join("ids.sqlite");
+    let store = open(&path).await.expect("a new file opens");
+    for tag in 0..300 {
+        store.allocate(&format!("tag {tag:0100}"), 10, 0).await.expect("a new tag has numbers");
+    }
+    store.close().await;
+    path
+}
+
+fn patch(path: &Path, at: usize, bytes: &[u8]) {
+    let mut file = fs::read(path).expect("the file can be read");
+    file[at..at + bytes.len()].copy_from_slice(bytes);
+    fs::write(path, file).expect("the file can be written");
+}
+
+/// What lies in the directory, by name.
+fn contents(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let entries = fs::read_dir(directory).expect("the directory can be read");
+    let mut contents: Vec<_> = entries
+        .map(|entry| entry.expect("the directory can be read").path())
+        .map(|path| (path.clone(), fs::read(path).expect("the file can be read")))
+        .collect();
+    contents.sort();
+    contents
+}
+
+/// The file is refused with this word in the message, and nothing around it changes.
+async fn assert_refused_untouched(path: &Path, word: &str) -> StoreError {
+    let before = contents(path.parent().expect("the file lies in a directory"));
+    let error = open(path).await.expect_err("the file is refused");
+    let message = error.to_string();
+    assert!(message.contains(word), "{message:?} says {word:?}");
+    assert!(message.contains("ids.sqlite"), "{message:?} names the file");
+    assert!(!error.is_retryable(), "{error:?} does not go away by itself");
+    assert_eq!(contents(path.parent().expect("the file lies in a directory")), before, "nothing was touched");
+    error
+}
+
+#[tokio::test]
+async fn a_missing_directory_is_named_and_not_created() {
+    let directory = directory();
+    let path = directory.path().join("no/such/ids.sqlite");
+    let error = open(&path).await.unwrap_err();
+    assert!(matches!(error, StoreError::Refused { .. }), "{error:?}");
+    assert!(error.to_string().ends_with("no/such does not exist: create it"), "{error}");
+    assert_eq!(contents(directory.path()), []);
+}
+
+#[tokio::test]
+async fn a_missing_or_empty_file_is_created_only_when_that_is_allowed() {
+    let directory = directory();
+    let path = directory.path().join("ids.sqlite");
+    let existing = SqliteOptions { create: false, ..SqliteOptions::new(&path) };
+    let error = SqliteStore::connect(existing.clone()).await.unwrap_err();
+    assert!(matches!(&error, StoreError::Refused { what, .. } if what.contains("does not exist")), "{error:?}");
+    assert_eq!(contents(directory.path()), []);
+
+    fs::write(&path, b"").unwrap();
+    let error = SqliteStore::connect(existing.clone()).await.unwrap_err();
+    assert!(matches!(&error, StoreError::Refused { what, .. } if what.contains("is empty")), "{error:?}");
+    open(&path).await.unwrap().close().await;
+    SqliteStore::connect(existing).await.unwrap().close().await;
+}
+
+#[tokio::test]
+async fn names_that_mean_something_else_to_sqlite_are_files() {
+    // Opened as they stand, these would forget everything.
+    let directory = directory();
+    for name in [":memory:", "file:ids?mode=memory", "ids.sqlite?mode=memory", "per%20cent"] {
+        let path = directory.path().join(name);
+        open(&path).await.unwrap().close().await;
+        assert!(path.is_file(), "{name}");
+        let store = open(&path).await.unwrap();
+        assert_eq!(store.allocate("tag", 1, 0).await.unwrap().start, 1);
+        store.close().await;
+        let store = open(&path).await.unwrap();
+        assert_eq!(store.allocate("tag", 1, 0).await.unwrap().start, 2);
+        store.close().await;
+    }
+    run_child("a_process_that_opens_a_relative_path", &directory.path().join(":memory:"));
+    let error = open(directory.path()).await.unwrap_err();
+    assert!(matches!(&error, StoreError::Refused { what, .. } if what.contains("is a directory")), "{error:?}");
+}
+
+#[tokio::test]
+#[ignore = "a child process of `names_that_mean_something_else_to_sqlite_are_files`"]
+async fn a_process_that_opens_a_relative_path() {
+    let path = child_path();
+    let store = open(Path::new(path.file_name().unwrap())).await.unwrap();
+    assert_eq!(store.allocate("tag", 1, 0).await.unwrap().start, 3, "the file in the working directory");
+    store.close().await;
+}
+
+#[tokio::test]
+async fn what_is_no_database_is_refused_and_left_alone() {
+    let directory = directory();
+    let path = directory.path().join("ids.sqlite");
+    for content in [b"short".to_vec(), b"# a text file\n".repeat(1_000), vec![0; 8_192], vec![0xff; 512]] {
+        fs::write(&path, content).unwrap();
+        let error = assert_refused_untouched(&path, "no SQLite database").await;
+        assert!(matches!(error, StoreError::Corrupt { .. }), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn another_program_s_database_is_refused_and_left_alone() {
+    let directory = directory();
+    let path = closed_store(&directory).await;
+    for application_id in [0_u32, 0x0f05_5112] {
+        patch(&path, APPLICATION_ID_AT, &application_id.to_be_bytes());
+        let error = assert_refused_untouched(&path, "another program").await;
+        assert!(matches!(error, StoreError::Refused { .. }), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_newer_schema_is_refused_and_left_alone() {
+    let directory = directory();
+    let path = closed_store(&directory).await;
+    patch(&path, USER_VERSION_AT, &2_u32.to_be_bytes());
+    let error = assert_refused_untouched(&path, "newer version").await;
+    assert!(matches!(error, StoreError::Refused { .. }), "{error:?}");
+    patch(&path, USER_VERSION_AT, &0_u32.to_be_bytes());
+    let error = assert_refused_untouched(&path, "version 0").await;
+    assert!(matches!(error, StoreError::Corrupt { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_damaged_file_grants_nothing() {
+    let directory = directory();
+    let path = closed_store(&directory).await;
+    // All pages but the first, which holds the header and the schema.
+    let len = fs::metadata(&path).unwrap().len();
+    let damage: Vec<u8> = (0..=250).cycle().take(usize::try_from(len).unwrap() - 4_096).collect();
+    patch(&path, 4_096, &damage);
+    let error = match open(&path).await {
+        Ok(store) => store.allocate("tag 1", 10, 0).await.unwrap_err(),
+        Err(error) => error,
+    };
+    assert!(matches!(&error, StoreError::Corrupt { what, .. } if what.contains("backup")), "{error:?}");
+
+    // And a file that was cut off.
+    let half = directory.path().join("half.sqlite");
+    fs::write(&half, &fs::read(&path).unwrap()[..6_000]).unwrap();
+    let error = match open(&half).await {
+        Ok(store) => store.allocate("tag 1", 10, 0).await.unwrap_err(),
+        Err(error) => error,
+    };
+    assert!(matches!(error, StoreError::Corrupt { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn the_lease_clock_is_the_system_s_to_the_millisecond() {
+    let directory = directory();
+    let store = open(&directory.path().join("ids.sqlite")).await.unwrap();
+    let system_ms = || u64::try_from(UNIX_EPOCH.elapsed().unwrap().as_millis()).unwrap();
+    let mut milliseconds = BTreeSet::new();
+    let started_ms = system_ms();
+    while system_ms() < started_ms + 1_200 {
+        let before_ms = system_ms();
+        let error = store.acquire(&acquire("nobody", 0)).await.unwrap_err();
+        let StoreError::ClockSkew { store_ms, .. } = error else { panic!("{error:?}") };
+        assert!((before_ms..=system_ms()).contains(&store_ms), "{before_ms} {store_ms}");
+        milliseconds.insert(store_ms % 1_000);
+    }
+    assert!(milliseconds.iter().any(|ms| *ms < 100) && milliseconds.iter().any(|ms| *ms > 900), "{milliseconds:?}");
+    store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
+async fn aborted_tasks_leave_no_transaction_open_and_no_number_granted_twice() {
+    let directory = directory();
+    let path = directory.path().join("ids.sqlite");
+    let store = open(&path).await.unwrap();
+    let other = open(&path).await.unwrap();
+    let (sender, mut granted) = tokio::sync::mpsc::unbounded_channel();
+    for round in 0..60_u64 {
+        let mut tasks = Vec::new();
+        for task in 0..6_u64 {
+            let store = if task % 2 == 0 { store.clone() } else { other.clone() };
+            let sender = sender.clone();
+            tasks.push(tokio::spawn(async move {
+                for step in 0..20 {
+                    if task < 4 {
+                        let segment = store.allocate("tag", 1 + step, 0).await.unwrap();
+                        sender.send(segment).unwrap();
+                    } else {
+                        let now_ms = u64::try_from(UNIX_EPOCH.elapsed().unwrap().as_millis()).unwrap();
+                        store.acquire(&acquire("holder", now_ms)).await.unwrap();
+                    }
+                }
+            }));
+        }
+        tokio::time::sleep(std::time::Duration::from_micros(round * 150)).await;
+        for task in tasks {
+            task.abort();
+            let _ = task.await;
+        }
+    }
+    drop(sender);
+    store.check().await.unwrap();
+    other.check().await.unwrap();
+    let last = other.allocate("tag", 10, 0).await.unwrap();
+    let mut segments = vec![last];
+    while let Some(segment) = granted.recv().await {
+        segments.push(segment);
+    }
+    assert_disjoint(&mut segments);
+}
+
+#[test]
+fn several_processes_that_start_at_once_share_one_file() {
+    let directory = directory();
+    let path = directory.path().join("ids.sqlite");
+    let children: Vec<_> = (0..4).map(|_| child("a_process_that_allocates", &path)).collect();
+    let mut segments = Vec::new();
+    for child in children {
+        let output = child.wait_with_output().unwrap();
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{printed}\n{}", String::from_utf8_lossy(&output.stderr));
+        // The harness begins the first line.
+        let grants = printed.lines().filter_map(|line| line.split_once("granted "));
+        segments.extend(grants.map(|(_, grant)| {
+            let (start, end) = grant.split_once(' ').unwrap();
+            let (start, end) = (start.parse().unwrap(), end.parse().unwrap());
+            Segment { start, end, stride: 1, generation: 0, version: 0 }
+        }));
+    }
+    assert_eq!(segments.len(), 4 * 50);
+    assert_disjoint(&mut segments);
+    assert_eq!(segments.last().unwrap().end, 4 * 50 * 10 + 1, "and nothing was lost");
+}
+
+#[tokio::test]
+#[ignore = "a child process of `several_processes_that_start_at_once_share_one_file`"]
+async fn a_process_that_allocates() {
+    let store = open(&child_path()).await.unwrap();
+    for _ in 0..50 {
+        let segment = store.allocate("tag", 10, 0).await.unwrap();
+        println!("granted {} {}", segment.start, segment.end);
+    }
+    // No close: a process may end at any time.
+}
+
+#[test]
+fn a_write_that_fails_grants_nothing_and_the_store_recovers() {
+    let directory = directory();
+    run_child("a_process_whose_writes_fail", &directory.path().join("ids.sqlite"));
+}
+
+#[tokio::test]
+#[ignore = "a child process of `a_write_that_fails_grants_nothing_and_the_store_recovers`"]
+async fn a_process_whose_writes_fail() {
+    let path = child_path();
+    let store = open(&path).await.unwrap();
+    let now_ms = || u64::try_from(UNIX_EPOCH.elapsed().unwrap().as_millis()).unwrap();
+    let mut segments = vec![store.allocate("tag", 10, 0).await.unwrap()];
+    let first = store.acquire(&acquire("holder", now_ms())).await.unwrap();
+    let mut workers = vec![first.worker];
+    let log = fs::metadata(path.with_file_name("ids.sqlite-wal")).unwrap().len();
+
+    for room in [0, 100, 4_096, 5_000, 9_000] {
+        limit_file_size(log + room);
+        // Sooner or later the log is full, in the middle of whatever is being written.
+        let mut errors = 0;
+        for _ in 0..20 {
+            match store.allocate("tag", 10, 0).await {
+                Ok(segment) => segments.push(segment),
+                Err(error) => errors += assert_lost(&error),
+            }
+            match store.acquire(&acquire("other", now_ms())).await {
+                Ok(lease) => workers.push(lease.worker),
+                Err(error) => errors += assert_lost(&error),
+            }
+            if let Err(error) = store.extend(&extend(&first, now_ms())).await {
+                errors += assert_lost(&error);
+            }
+            if let Err(error) = store.open_tag(&format!("new {room}")).await {
+                errors += assert_lost(&error);
+            }
+        }
+        assert!(errors > 0, "the limit was felt");
+        limit_file_size(u64::from(u32::MAX));
+        segments.push(store.allocate("tag", 10, 0).await.unwrap());
+        workers.push(store.acquire(&acquire("other", now_ms())).await.unwrap().worker);
+        assert!(store.extend(&extend(&first, now_ms())).await.unwrap().valid_until_ms >= first.valid_until_ms);
+        store.check().await.unwrap();
+    }
+    store.close().await;
+    let store = open(&path).await.unwrap();
+    segments.push(store.allocate("tag", 10, 0).await.unwrap());
+    assert_disjoint(&mut segments);
+    // None of the leases has ended, so no worker was granted twice.
+    assert_eq!(workers.iter().collect::<BTreeSet<_>>().len(), workers.len(), "{workers:?}");
+    let listed: BTreeSet<_> = store.leases("namespace").await.unwrap().iter().map(|it| it.lease.worker).collect();
+    assert!(workers.iter().all(|worker| listed.contains(worker)), "what was granted is in the file");
+}
+
+/// Checks that the error is that of a failed write, and counts it.
+fn assert_lost(error: &StoreError) -> u32 {
+    assert!(error.may_have_granted(), "a failed write is of unknown outcome: {error:?}");
+    1
+}
+
+#[test]
+fn a_file_or_directory_without_permission_is_refused() {
+    let directory = directory();
+    let path = directory.path().join("ids.sqlite");
+    set_mode(directory.path(), 0o555);
+    assert_no_permission("a new file in a directory that is read-only", open_as_nobody(&path));
+
+    set_mode(directory.path(), 0o755);
+    tokio::runtime::Runtime::new().unwrap().block_on(async { open(&path).await.unwrap().close().await });
+    for (directory_mode, file_mode) in [(0o555, 0o444), (0o755, 0o444), (0o555, 0o644), (0o755, 0o000), (0o000, 0o644)]
+    {
+        set_mode(&path, file_mode);
+        set_mode(directory.path(), directory_mode);
+        let opened = open_as_nobody(&path);
+        set_mode(directory.path(), 0o755);
+        // Its owner may write to the one, but cannot put a log beside it.
+        assert_no_permission(&format!("a directory {directory_mode:o} and a file {file_mode:o}"), opened);
+    }
+}
+
+fn assert_no_permission(what: &str, opened: Result<(), StoreError>) {
+    let error = opened.expect_err(what);
+    let message = error.to_string();
+    assert!(matches!(error, StoreError::Refused { .. }), "{what}: {error:?}");
+    assert!(message.contains("ids.sqlite") && message.contains("user"), "{what}: {message}");
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("the owner may change permissions");
+}
+
+/// Opens and closes the file; as root, in a thread that has given up root's rights to files.
+fn open_as_nobody(path: &Path) -> Result<(), StoreError> {
+    let opened = std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            become_nobody_on_disk();
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            runtime.block_on(async {
+                open(path).await?.close().await;
+                Ok(())
+            })
+        });
+        thread.join()
+    });
+    opened.expect("opening does not panic")
+}
+
+/// Starts one of the ignored tests as a process of its own, in the directory of the file.
+fn child(test: &str, path: &Path) -> std::process::Child {
+    Command::new(std::env::current_exe().expect("the test knows its own program"))
+        .args([test, "--ignored", "--nocapture", "--test-threads=1"])
+        .current_dir(path.parent().expect("the file lies in a directory"))
+        .env(CHILD_PATH, path)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the test starts itself")
+}
+
+fn run_child(test: &str, path: &Path) {
+    let output = child(test, path).wait_with_output().expect("the child ends");
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && stdout.contains("1 passed"), "{stdout}\n{stderr}");
+}
+
+fn child_path() -> PathBuf {
+    PathBuf::from(std::env::var_os(CHILD_PATH).expect("the parent names the file"))
+}
+
+fn assert_disjoint(segments: &mut [Segment]) {
+    segments.sort_by_key(|segment| segment.start);
+    assert!(segments.is_sorted_by(|a, b| a.end <= b.start), "a number was granted twice");
+}
+
+fn layout() -> Layout {
+    let fields = LayoutFields {
+        timestamp_bits: 41,
+        datacenter_bits: 0,
+        worker_bits: 20,
+        sequence_bits: 2,
+        order: FieldOrder::WorkerFirst,
+        epoch_ms: 1_577_836_800_000,
+        tick_ms: 1,
+    };
+    Layout::new(fields).expect("the layout is valid")
+}
+
+fn acquire(holder: &str, now_ms: u64) -> LeaseAcquire {
+    LeaseAcquire {
+        namespace: "namespace".to_owned(),
+        layout: layout(),
+        holder: holder.to_owned(),
+        preferred_worker: None,
+        now_ms,
+        horizon_ms: 60_000,
+    }
+}
+
+fn extend(lease: &Lease, now_ms: u64) -> LeaseExtend {
+    LeaseExtend {
+        namespace: "namespace".to_owned(),
+        layout: layout(),
+        worker: lease.worker,
+        grant_id: lease.grant_id,
+        now_ms,
+        horizon_ms: 90_000,
+    }
+}
+
+/// From now on this process fails to write files beyond so many bytes: its disk is as good as broken.
+#[expect(unsafe_code, reason = "the standard library has no resource limits")]
+fn limit_file_size(bytes: u64) {
+    let limit = libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: the pointer is to a live struct of the right type; an ignored signal runs no handler.
+    unsafe {
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+        assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit), 0, "the limit can be set");
+    }
+}
+
+/// From now on this thread, and those that it starts, have no more rights to files than a user without any.
+#[expect(unsafe_code, reason = "the standard library cannot change the user of a thread")]
+fn become_nobody_on_disk() {
+    // SAFETY: it takes a number and changes this thread's credentials alone.
+    unsafe {
+        if libc::geteuid() == 0 {
+            libc::setfsuid(65_534);
+        }
+    }
+}

@@ -3,3 +3,4 @@
 
 pub mod faulty;
 pub mod server;
+pub mod sqlite;

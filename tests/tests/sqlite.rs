@@ -11,12 +11,8 @@ use std::time::UNIX_EPOCH;
 
 use tempfile::TempDir;
 use unalike_sqlite::{SqliteOptions, SqliteStore};
-use unalike_storage::{
-    FieldOrder, Layout, LayoutFields, Lease, LeaseAcquire, LeaseExtend, LeaseStore, Segment, SegmentStore, StoreError,
-};
-
-/// Where a child process of these tests finds the file.
-const CHILD_PATH: &str = "UNALIKE_TEST_SQLITE";
+use unalike_storage::{LeaseStore, Segment, SegmentStore, StoreError};
+use unalike_tests::sqlite::{acquire, assert_disjoint, open};
 
 /// Offsets in the header of a database file: <https://www.sqlite.org/fileformat2.html#the_database_header>.
 const USER_VERSION_AT: usize = 60;
@@ -24,10 +20,6 @@ const APPLICATION_ID_AT: usize = 68;
 
 fn directory() -> TempDir {
     TempDir::new().expect("a directory for the file")
-}
-
-async fn open(path: &Path) -> Result<SqliteStore, StoreError> {
-    SqliteStore::connect(SqliteOptions::new(path)).await
 }
 
 /// A store with some tags, closed.
@@ -111,18 +103,9 @@ async fn names_that_mean_something_else_to_sqlite_are_files() {
         assert_eq!(store.allocate("tag", 1, 0).await.unwrap().start, 2);
         store.close().await;
     }
-    run_child("a_process_that_opens_a_relative_path", &directory.path().join(":memory:"));
+    run_child("relative-path", &directory.path().join(":memory:"));
     let error = open(directory.path()).await.unwrap_err();
     assert!(matches!(&error, StoreError::Refused { what, .. } if what.contains("is a directory")), "{error:?}");
-}
-
-#[tokio::test]
-#[ignore = "a child process of `names_that_mean_something_else_to_sqlite_are_files`"]
-async fn a_process_that_opens_a_relative_path() {
-    let path = child_path();
-    let store = open(Path::new(path.file_name().unwrap())).await.unwrap();
-    assert_eq!(store.allocate("tag", 1, 0).await.unwrap().start, 3, "the file in the working directory");
-    store.close().await;
 }
 
 #[tokio::test]
@@ -246,15 +229,13 @@ async fn aborted_tasks_leave_no_transaction_open_and_no_number_granted_twice() {
 fn several_processes_that_start_at_once_share_one_file() {
     let directory = directory();
     let path = directory.path().join("ids.sqlite");
-    let children: Vec<_> = (0..4).map(|_| child("a_process_that_allocates", &path)).collect();
+    let children: Vec<_> = (0..4).map(|_| child("allocate", &path)).collect();
     let mut segments = Vec::new();
     for child in children {
         let output = child.wait_with_output().unwrap();
         let printed = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success(), "{printed}\n{}", String::from_utf8_lossy(&output.stderr));
-        // The harness begins the first line.
-        let grants = printed.lines().filter_map(|line| line.split_once("granted "));
-        segments.extend(grants.map(|(_, grant)| {
+        segments.extend(printed.lines().map(|grant| {
             let (start, end) = grant.split_once(' ').unwrap();
             let (start, end) = (start.parse().unwrap(), end.parse().unwrap());
             Segment { start, end, stride: 1, generation: 0, version: 0 }
@@ -265,75 +246,27 @@ fn several_processes_that_start_at_once_share_one_file() {
     assert_eq!(segments.last().unwrap().end, 4 * 50 * 10 + 1, "and nothing was lost");
 }
 
-#[tokio::test]
-#[ignore = "a child process of `several_processes_that_start_at_once_share_one_file`"]
-async fn a_process_that_allocates() {
-    let store = open(&child_path()).await.unwrap();
-    for _ in 0..50 {
-        let segment = store.allocate("tag", 10, 0).await.unwrap();
-        println!("granted {} {}", segment.start, segment.end);
-    }
-    // No close: a process may end at any time.
+/// Starts a process that does something with the file, in the file's directory.
+fn child(role: &str, path: &Path) -> std::process::Child {
+    Command::new(env!("CARGO_BIN_EXE_sqlite-child"))
+        .arg(role)
+        .arg(path)
+        .current_dir(path.parent().expect("the file lies in a directory"))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the child starts")
+}
+
+fn run_child(role: &str, path: &Path) {
+    let output = child(role, path).wait_with_output().expect("the child ends");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]
 fn a_write_that_fails_grants_nothing_and_the_store_recovers() {
     let directory = directory();
-    run_child("a_process_whose_writes_fail", &directory.path().join("ids.sqlite"));
-}
-
-#[tokio::test]
-#[ignore = "a child process of `a_write_that_fails_grants_nothing_and_the_store_recovers`"]
-async fn a_process_whose_writes_fail() {
-    let path = child_path();
-    let store = open(&path).await.unwrap();
-    let now_ms = || u64::try_from(UNIX_EPOCH.elapsed().unwrap().as_millis()).unwrap();
-    let mut segments = vec![store.allocate("tag", 10, 0).await.unwrap()];
-    let first = store.acquire(&acquire("holder", now_ms())).await.unwrap();
-    let mut workers = vec![first.worker];
-    let log = fs::metadata(path.with_file_name("ids.sqlite-wal")).unwrap().len();
-
-    for room in [0, 100, 4_096, 5_000, 9_000] {
-        limit_file_size(log + room);
-        // Sooner or later the log is full, in the middle of whatever is being written.
-        let mut errors = 0;
-        for _ in 0..20 {
-            match store.allocate("tag", 10, 0).await {
-                Ok(segment) => segments.push(segment),
-                Err(error) => errors += assert_lost(&error),
-            }
-            match store.acquire(&acquire("other", now_ms())).await {
-                Ok(lease) => workers.push(lease.worker),
-                Err(error) => errors += assert_lost(&error),
-            }
-            if let Err(error) = store.extend(&extend(&first, now_ms())).await {
-                errors += assert_lost(&error);
-            }
-            if let Err(error) = store.open_tag(&format!("new {room}")).await {
-                errors += assert_lost(&error);
-            }
-        }
-        assert!(errors > 0, "the limit was felt");
-        limit_file_size(u64::from(u32::MAX));
-        segments.push(store.allocate("tag", 10, 0).await.unwrap());
-        workers.push(store.acquire(&acquire("other", now_ms())).await.unwrap().worker);
-        assert!(store.extend(&extend(&first, now_ms())).await.unwrap().valid_until_ms >= first.valid_until_ms);
-        store.check().await.unwrap();
-    }
-    store.close().await;
-    let store = open(&path).await.unwrap();
-    segments.push(store.allocate("tag", 10, 0).await.unwrap());
-    assert_disjoint(&mut segments);
-    // None of the leases has ended, so no worker was granted twice.
-    assert_eq!(workers.iter().collect::<BTreeSet<_>>().len(), workers.len(), "{workers:?}");
-    let listed: BTreeSet<_> = store.leases("namespace").await.unwrap().iter().map(|it| it.lease.worker).collect();
-    assert!(workers.iter().all(|worker| listed.contains(worker)), "what was granted is in the file");
-}
-
-/// Checks that the error is that of a failed write, and counts it.
-fn assert_lost(error: &StoreError) -> u32 {
-    assert!(error.may_have_granted(), "a failed write is of unknown outcome: {error:?}");
-    1
+    run_child("failing-writes", &directory.path().join("ids.sqlite"));
 }
 
 #[test]
@@ -383,79 +316,6 @@ fn open_as_nobody(path: &Path) -> Result<(), StoreError> {
         thread.join()
     });
     opened.expect("opening does not panic")
-}
-
-/// Starts one of the ignored tests as a process of its own, in the directory of the file.
-fn child(test: &str, path: &Path) -> std::process::Child {
-    Command::new(std::env::current_exe().expect("the test knows its own program"))
-        .args([test, "--ignored", "--nocapture", "--test-threads=1"])
-        .current_dir(path.parent().expect("the file lies in a directory"))
-        .env(CHILD_PATH, path)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the test starts itself")
-}
-
-fn run_child(test: &str, path: &Path) {
-    let output = child(test, path).wait_with_output().expect("the child ends");
-    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && stdout.contains("1 passed"), "{stdout}\n{stderr}");
-}
-
-fn child_path() -> PathBuf {
-    PathBuf::from(std::env::var_os(CHILD_PATH).expect("the parent names the file"))
-}
-
-fn assert_disjoint(segments: &mut [Segment]) {
-    segments.sort_by_key(|segment| segment.start);
-    assert!(segments.is_sorted_by(|a, b| a.end <= b.start), "a number was granted twice");
-}
-
-fn layout() -> Layout {
-    let fields = LayoutFields {
-        timestamp_bits: 41,
-        datacenter_bits: 0,
-        worker_bits: 20,
-        sequence_bits: 2,
-        order: FieldOrder::WorkerFirst,
-        epoch_ms: 1_577_836_800_000,
-        tick_ms: 1,
-    };
-    Layout::new(fields).expect("the layout is valid")
-}
-
-fn acquire(holder: &str, now_ms: u64) -> LeaseAcquire {
-    LeaseAcquire {
-        namespace: "namespace".to_owned(),
-        layout: layout(),
-        holder: holder.to_owned(),
-        preferred_worker: None,
-        now_ms,
-        horizon_ms: 60_000,
-    }
-}
-
-fn extend(lease: &Lease, now_ms: u64) -> LeaseExtend {
-    LeaseExtend {
-        namespace: "namespace".to_owned(),
-        layout: layout(),
-        worker: lease.worker,
-        grant_id: lease.grant_id,
-        now_ms,
-        horizon_ms: 90_000,
-    }
-}
-
-/// From now on this process fails to write files beyond so many bytes: its disk is as good as broken.
-#[expect(unsafe_code, reason = "the standard library has no resource limits")]
-fn limit_file_size(bytes: u64) {
-    let limit = libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };
-    // SAFETY: the pointer is to a live struct of the right type; an ignored signal runs no handler.
-    unsafe {
-        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
-        assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit), 0, "the limit can be set");
-    }
 }
 
 /// From now on this thread, and those that it starts, have no more rights to files than a user without any.

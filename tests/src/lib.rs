@@ -4,3 +4,8 @@
 pub mod faulty;
 pub mod server;
 pub mod sqlite;
+
+/// The code in the README, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+pub struct Readme;

@@ -52,16 +52,49 @@ impl Batch {
     }
 
     /// The ids, in ascending order.
-    pub fn iter(&self) -> impl Iterator<Item = u64> + '_ {
-        self.runs.iter().flat_map(|run| run.ids())
+    #[must_use]
+    pub fn iter(&self) -> BatchIds<'_> {
+        BatchIds { runs: self.runs.iter(), next: 0, stride: 0, left: 0 }
     }
 }
 
 impl<'a> IntoIterator for &'a Batch {
     type Item = u64;
-    type IntoIter = Box<dyn Iterator<Item = u64> + 'a>;
+    type IntoIter = BatchIds<'a>;
 
-    fn into_iter(self) -> Self::IntoIter {
-        Box::new(self.iter())
+    fn into_iter(self) -> BatchIds<'a> {
+        self.iter()
+    }
+}
+
+/// The ids of a [`Batch`], in ascending order.
+#[derive(Clone, Debug)]
+pub struct BatchIds<'a> {
+    runs: std::slice::Iter<'a, Run>,
+    next: u64,
+    stride: u64,
+    /// How many ids of the current run are left.
+    left: u32,
+}
+
+impl Iterator for BatchIds<'_> {
+    type Item = u64;
+
+    #[inline]
+    fn next(&mut self) -> Option<u64> {
+        if self.left == 0 {
+            let run = self.runs.next()?;
+            (self.next, self.stride, self.left) = (run.first, run.stride, run.count);
+        }
+        let id = self.next;
+        self.left -= 1;
+        // Only past the last id of a run may this leave the range of ids, and then it is not used.
+        self.next = self.next.wrapping_add(self.stride);
+        Some(id)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = self.runs.clone().map(|run| u64::from(run.count)).sum::<u64>() + u64::from(self.left);
+        usize::try_from(left).map_or((usize::MAX, None), |left| (left, Some(left)))
     }
 }

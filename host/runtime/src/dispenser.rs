@@ -15,7 +15,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use unalike_core::Run;
+use unalike_core::{ID_MAX, Run};
 
 /// A cache line of its own (two, for the adjacent-line prefetcher): the counter is written by every call, the map is
 /// only read.
@@ -64,7 +64,8 @@ impl Dispenser {
     pub(crate) fn redeem(&self, position: u64) -> Option<u64> {
         let (base, (count, first, stride)) = self.map.0.read()?;
         let offset = position.wrapping_sub(base);
-        (offset < count).then(|| first + offset * stride)
+        // `install` made sure that not even the last id overflows.
+        (offset < count).then(|| first.wrapping_add(offset.wrapping_mul(stride)))
     }
 
     /// Up to `max` of the ids that are left, as a run.
@@ -83,6 +84,7 @@ impl Dispenser {
     pub(crate) fn install(&self, run: Run) {
         // A thread that takes a position from here on and finds the new map gets an id of it; one that finds the old
         // map is beyond its end.
+        assert!(run.count >= 1 && run.first >= 1 && run.last() <= ID_MAX, "a run holds ids: {run:?}");
         let base = self.position.0.load(Ordering::Relaxed);
         self.map.0.write(base, u64::from(run.count), run.first, run.stride);
     }

@@ -43,7 +43,7 @@ mod ordered;
 mod sequence;
 mod snowflake;
 
-pub use batch::Batch;
+pub use batch::{Batch, BatchIds};
 pub use clock::{Clock, SystemClock};
 pub use error::Error;
 pub use ids::{Ids, IdsBuilder};

@@ -1,0 +1,126 @@
+//! What an application pays for an id of a sequence: `next` and `take`, one thread and two on one sequence, against a
+//! bare `fetch_add` under the same threads.
+//!
+//! Expected, on a 2 GHz machine with two cores: `fetch_add` 6 ns on one thread and 18 on two. `next` is one `fetch_add`
+//! and a few loads of a line that nobody writes, so 7 to 9 ns and 20 to 27, with a crossing (300 ns) per 1,024 ids, a
+//! third of a nanosecond each. `take(1000)` is one crossing, a third of a nanosecond per id, and the loop of the caller.
+//! The store grants ten million numbers at a time: refills are in the figures, the store is not.
+//!
+//! ```text
+//! cargo bench -p unalike-benches --bench next
+//! ```
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::Result;
+use tokio::runtime::Runtime;
+use unalike::{Ids, Sequence, SequenceOptions, StepPolicy};
+use unalike_benches::{Bench, CaseId, Latencies, Plan, Row, RowId, check_unique};
+use unalike_memory::MemoryStore;
+
+const CHUNK: u32 = 1_024;
+const STEP: u64 = 10_000_000;
+
+fn main() -> Result<()> {
+    let ids = Ids::builder().segments(Arc::new(MemoryStore::default())).build_blocking()?;
+    let options = SequenceOptions { step: Some(StepPolicy::Fixed { step: STEP }), ..SequenceOptions::default() };
+    let open = |tag: &str| ids.sequence_blocking(tag, options);
+    let plan = Plan::from_args();
+    let counters = [AtomicU64::new(1), AtomicU64::new(1)];
+    let locks = [Mutex::new(0), Mutex::new(0)];
+    let mut bench = Bench::new("next: ids of one sequence, in the process", plan);
+    for ((threads, counter), locked) in (1..).zip(&counters).zip(&locks) {
+        let on = if threads == 1 { "1 thread" } else { "2 threads" };
+        let states = |tag: &str| open(tag).map(|sequence| vec![sequence; threads]);
+        let asynchronous = |tag: &str| -> Result<Vec<(Runtime, Sequence)>> {
+            let sequence = open(tag)?;
+            (0..threads).map(|_| Ok((current_thread()?, sequence.clone()))).collect()
+        };
+
+        let fetch_add = bench.case(vec![counter; threads], |counter, tally| {
+            tally.ids(CHUNK, || Ok(counter.fetch_add(1, Ordering::Relaxed)))
+        });
+        let mutex = bench.case(vec![locked; threads], |locked: &mut &Mutex<u64>, tally| {
+            tally.ids(CHUNK, || {
+                let mut last = locked.lock().unwrap_or_else(PoisonError::into_inner);
+                *last += 1;
+                Ok(*last)
+            })
+        });
+        let next_blocking = bench.case(states(&format!("next-blocking-{threads}"))?, |sequence, tally| {
+            tally.ids(CHUNK, || Ok(sequence.next_blocking()?))
+        });
+        let try_next = bench.case(states(&format!("try-next-{threads}"))?, |sequence, tally| {
+            tally.ids(CHUNK, || {
+                loop {
+                    if let Some(id) = sequence.try_next()? {
+                        return Ok(id);
+                    }
+                }
+            })
+        });
+        let next = bench.case(asynchronous(&format!("next-{threads}"))?, |(runtime, sequence), tally| {
+            runtime.block_on(async {
+                let mut local = *tally;
+                for _ in 0..CHUNK {
+                    local.id(sequence.next().await?);
+                }
+                *tally = local;
+                tally.check()
+            })
+        });
+        let take_runs = bench.case(states(&format!("take-runs-{threads}"))?, |sequence, tally| {
+            sequence.take_blocking(1_000)?.runs().iter().try_for_each(|run| tally.run(run))
+        });
+        let take_iter = bench.case(states(&format!("take-iter-{threads}"))?, |sequence, tally| {
+            tally.batch(sequence.take_blocking(1_000)?.iter())
+        });
+        let take_for = bench.case(states(&format!("take-for-{threads}"))?, |sequence, tally| {
+            tally.batch(&sequence.take_blocking(1_000)?)
+        });
+        let take = bench.case(asynchronous(&format!("take-{threads}"))?, |(runtime, sequence), tally| {
+            let batch = runtime.block_on(sequence.take(1_000))?;
+            tally.batch(batch.iter())
+        });
+
+        let base = bench.row(Row::ids(format!("fetch_add, {on}"), fetch_add));
+        bench.row(Row::ids(format!("Mutex<u64> += 1, {on}"), mutex).against(base));
+        let against = |name: &str, case: CaseId| row(name, on, case, base);
+        let rows = [
+            against("next_blocking()", next_blocking).ratio_at_most(1.5),
+            against("try_next()", try_next).ratio_at_most(1.5),
+            against("next().await", next).ratio_at_most(1.5),
+            against("take_blocking(1000), runs alone", take_runs),
+            against("take_blocking(1000).iter()", take_iter).ns_at_most(1.0),
+            against("for id in &take_blocking(1000)", take_for).ns_at_most(1.0),
+            against("take(1000).await.iter()", take).ns_at_most(1.0),
+        ];
+        for row in rows {
+            bench.row(row);
+        }
+    }
+    bench.run()?;
+
+    let latencies = open("latency")?;
+    let mut latency = Latencies::default();
+    for _ in 0..2 {
+        // The first round opens the sequence and grows its runs.
+        latency = Latencies::measure(plan.kept * 30_000, || Ok(latencies.next_blocking()?))?;
+    }
+    println!("{}", latency.line("next_blocking(), each call timed"));
+    check_unique("next_blocking() on 2 threads", &mut vec![open("unique")?; 2], 500_000, |sequence| {
+        Ok(sequence.next_blocking()?)
+    })?;
+    ids.close_blocking();
+    Ok(())
+}
+
+fn row(name: &str, on: &str, case: CaseId, base: RowId) -> Row {
+    Row::ids(format!("{name}, {on}"), case).against(base)
+}
+
+/// A runtime of the measuring thread's own, with the timers that a wait for the store needs.
+fn current_thread() -> Result<Runtime> {
+    Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
+}

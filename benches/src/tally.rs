@@ -1,0 +1,123 @@
+//! What a thread counts and checks while it works.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+
+/// A thread's count of what it did in one window, and the fold of the ids that it got.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    pub(crate) ids: u64,
+    pub(crate) calls: u64,
+    /// Time in [`Tally::time`]; zero when the whole window counts.
+    pub(crate) timed: Duration,
+    /// All ids since the thread started, its warm-up included.
+    pub(crate) checked: u64,
+    pub(crate) first: u64,
+    pub(crate) last: u64,
+    pub(crate) xor: u64,
+    descended: bool,
+}
+
+impl Tally {
+    /// Takes `count` ids, each by one call. Fails on one that does not ascend.
+    #[inline(always)]
+    pub fn ids(&mut self, count: u32, mut next: impl FnMut() -> Result<u64>) -> Result<()> {
+        // In registers: a store to memory in front of an atomic operation would be measured too.
+        let (mut xor, mut first, mut last, mut ascending) = (self.xor, self.first, self.last, true);
+        for _ in 0..count {
+            let id = next()?;
+            xor ^= id;
+            ascending &= id > last;
+            first = if first == 0 { id } else { first };
+            last = id;
+        }
+        (self.xor, self.first, self.last) = (xor, first, last);
+        self.count(u64::from(count), u64::from(count));
+        ensure!(ascending, "ids did not ascend (the last was {last})");
+        Ok(())
+    }
+
+    /// Takes the ids of one call that answered several, each of them looked at, in a plain `for` loop.
+    #[inline(always)]
+    pub fn batch(&mut self, ids: impl IntoIterator<Item = u64>) -> Result<()> {
+        let (mut xor, mut first, mut last, mut ascending, mut count) = (self.xor, self.first, self.last, true, 0_u64);
+        for id in ids {
+            xor ^= id;
+            ascending &= id > last;
+            first = if first == 0 { id } else { first };
+            last = id;
+            count += 1;
+        }
+        (self.xor, self.first, self.last) = (xor, first, last);
+        self.count(count, 1);
+        ensure!(ascending, "ids did not ascend (the last was {last})");
+        Ok(())
+    }
+
+    /// Takes the ids of one call as a run, without looking at each.
+    #[inline(always)]
+    pub fn run(&mut self, run: &unalike_core::Run) -> Result<()> {
+        let (first, last) = (run.first, run.last());
+        ensure!(first > self.last && first <= last, "a run did not ascend: {run:?} after {}", self.last);
+        if self.first == 0 {
+            self.first = first;
+        }
+        self.xor ^= first ^ last;
+        self.last = last;
+        self.count(u64::from(run.count), 1);
+        Ok(())
+    }
+
+    /// Takes one id, for loops that cannot be a closure; [`Tally::check`] says whether all ascended.
+    #[inline(always)]
+    pub fn id(&mut self, id: u64) {
+        self.xor ^= id;
+        self.descended |= id <= self.last;
+        self.first = if self.first == 0 { id } else { self.first };
+        self.last = id;
+        self.count(1, 1);
+    }
+
+    /// Fails if an id that [`Tally::id`] took did not ascend.
+    pub fn check(&self) -> Result<()> {
+        ensure!(!self.descended, "ids did not ascend (the last was {})", self.last);
+        Ok(())
+    }
+
+    /// Makes `count` calls whose answers are no ids: a clock, a text. Nothing is checked.
+    #[inline(always)]
+    pub fn values(&mut self, count: u32, mut next: impl FnMut() -> Result<u64>) -> Result<()> {
+        let mut xor = self.xor;
+        for _ in 0..count {
+            xor ^= next()?;
+        }
+        self.xor = xor;
+        self.ids += u64::from(count);
+        self.calls += u64::from(count);
+        Ok(())
+    }
+
+    /// Only the time inside `work` counts: for what happens in bursts, with pauses between them.
+    #[inline(always)]
+    pub fn time(&mut self, work: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+        let started = Instant::now();
+        work(self)?;
+        self.timed += started.elapsed();
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn count(&mut self, ids: u64, calls: u64) {
+        self.ids += ids;
+        self.calls += calls;
+        self.checked += ids;
+    }
+
+    /// The warm-up is over.
+    pub(crate) fn begin(&mut self) {
+        self.ids = 0;
+        self.calls = 0;
+        self.timed = Duration::ZERO;
+    }
+}

@@ -31,27 +31,27 @@ fn main() -> Result<()> {
     let locks = [Mutex::new(0), Mutex::new(0)];
     let mut bench = Bench::new("next: ids of one sequence, in the process", plan);
     for ((threads, counter), locked) in (1..).zip(&counters).zip(&locks) {
-        let on = if threads == 1 { "1 thread" } else { "2 threads" };
+        let (on, plan) = if threads == 1 { ("1 thread", plan) } else { ("2 threads", plan.may_park()) };
         let states = |tag: &str| open(tag).map(|sequence| vec![sequence; threads]);
         let asynchronous = |tag: &str| -> Result<Vec<(Runtime, Sequence)>> {
             let sequence = open(tag)?;
             (0..threads).map(|_| Ok((current_thread()?, sequence.clone()))).collect()
         };
 
-        let fetch_add = bench.case(vec![counter; threads], |counter, tally| {
+        let fetch_add = bench.case_by(plan, vec![counter; threads], |counter, tally| {
             tally.ids(CHUNK, || Ok(counter.fetch_add(1, Ordering::Relaxed)))
         });
-        let mutex = bench.case(vec![locked; threads], |locked: &mut &Mutex<u64>, tally| {
+        let mutex = bench.case_by(plan, vec![locked; threads], |locked: &mut &Mutex<u64>, tally| {
             tally.ids(CHUNK, || {
                 let mut last = locked.lock().unwrap_or_else(PoisonError::into_inner);
                 *last += 1;
                 Ok(*last)
             })
         });
-        let next_blocking = bench.case(states(&format!("next-blocking-{threads}"))?, |sequence, tally| {
+        let next_blocking = bench.case_by(plan, states(&format!("next-blocking-{threads}"))?, |sequence, tally| {
             tally.ids(CHUNK, || Ok(sequence.next_blocking()?))
         });
-        let try_next = bench.case(states(&format!("try-next-{threads}"))?, |sequence, tally| {
+        let try_next = bench.case_by(plan, states(&format!("try-next-{threads}"))?, |sequence, tally| {
             tally.ids(CHUNK, || {
                 loop {
                     if let Some(id) = sequence.try_next()? {
@@ -60,7 +60,7 @@ fn main() -> Result<()> {
                 }
             })
         });
-        let next = bench.case(asynchronous(&format!("next-{threads}"))?, |(runtime, sequence), tally| {
+        let next = bench.case_by(plan, asynchronous(&format!("next-{threads}"))?, |(runtime, sequence), tally| {
             runtime.block_on(async {
                 let mut local = *tally;
                 for _ in 0..CHUNK {
@@ -70,16 +70,16 @@ fn main() -> Result<()> {
                 tally.check()
             })
         });
-        let take_runs = bench.case(states(&format!("take-runs-{threads}"))?, |sequence, tally| {
+        let take_runs = bench.case_by(plan, states(&format!("take-runs-{threads}"))?, |sequence, tally| {
             sequence.take_blocking(1_000)?.runs().iter().try_for_each(|run| tally.run(run))
         });
-        let take_iter = bench.case(states(&format!("take-iter-{threads}"))?, |sequence, tally| {
+        let take_iter = bench.case_by(plan, states(&format!("take-iter-{threads}"))?, |sequence, tally| {
             tally.batch(sequence.take_blocking(1_000)?.iter())
         });
-        let take_for = bench.case(states(&format!("take-for-{threads}"))?, |sequence, tally| {
+        let take_for = bench.case_by(plan, states(&format!("take-for-{threads}"))?, |sequence, tally| {
             tally.batch(&sequence.take_blocking(1_000)?)
         });
-        let take = bench.case(asynchronous(&format!("take-{threads}"))?, |(runtime, sequence), tally| {
+        let take = bench.case_by(plan, asynchronous(&format!("take-{threads}"))?, |(runtime, sequence), tally| {
             let batch = runtime.block_on(sequence.take(1_000))?;
             tally.batch(batch.iter())
         });

@@ -124,11 +124,12 @@ fn below_the_limit(plan: Plan, open: &Open<'_>, twitter: SnowflakeOptions, wide:
         bench.row(Row::ids(format!("take_blocking({per_tick}).iter(), {of}"), take).against(base));
     }
     for (threads, mutex) in (1..).zip(&mutexes) {
-        let on = if threads == 1 { "1 thread" } else { "2 threads" };
-        let clock = bench.case(vec![(); threads], |(), tally| tally.values(CHUNK, || Ok(clock_ms())));
-        let peer = bench.case(vec![mutex; threads], |peer, tally| tally.ids(CHUNK, || Ok(peer.next())));
+        let (on, plan) = if threads == 1 { ("1 thread", plan) } else { ("2 threads", plan.may_park()) };
+        let clock = bench.case_by(plan, vec![(); threads], |(), tally| tally.values(CHUNK, || Ok(clock_ms())));
+        let peer = bench.case_by(plan, vec![mutex; threads], |peer, tally| tally.ids(CHUNK, || Ok(peer.next())));
         let flakes = open(&format!("wide-{threads}"), wide)?;
-        let ours = bench.case(vec![flakes; threads], |flakes, tally| tally.ids(CHUNK, || Ok(flakes.next_blocking()?)));
+        let ours = bench
+            .case_by(plan, vec![flakes; threads], |flakes, tally| tally.ids(CHUNK, || Ok(flakes.next_blocking()?)));
         let base = bench.row(Row::ids(format!("SystemTime::now, {on}"), clock));
         bench.row(Row::ids(format!("Mutex<snowflake>, 22-bit sequence, {on}"), peer).against(base));
         let row = Row::ids(format!("next_blocking(), 22-bit sequence, {on}"), ours).against(base);

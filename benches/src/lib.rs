@@ -6,7 +6,9 @@
 //! in which any thread got less than 96% of its time is thrown away and repeated. So is one beside which a fixed piece of
 //! arithmetic, the probe, took over 15% longer than at best: a virtual machine's core can run at half its speed while the
 //! core's other half works for somebody else, which no clock of the guest shows and which slows arithmetic far more
-//! than atomic operations, so that ratios lie too. What counts is the median of 31
+//! than atomic operations, so that ratios lie too.
+//! Threads that park on a lock sleep at times, so for them it is the time spent waiting for a processor that must be below
+//! 4%. What counts is the median of 31
 //! kept windows; "(busy)" marks figures for which too few could be kept. The cases of a bench take turns, so that a slow minute hits a figure and its baseline alike.
 //!
 //! Ids are folded into an exclusive-or in registers: `black_box` stores each one to memory, which costs some 4 ns

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 
 use crate::Tally;
 
@@ -23,8 +23,11 @@ pub struct Plan {
     pub warm_up: Duration,
     /// The share of processor time that every thread must have had. 0 for work that sleeps: nothing is thrown away then.
     pub cpu_min: f64,
-    /// How much longer than at best the probe may have taken on any thread, before the window or after it.
+    /// How much longer than at best the probe may have taken, before the window or after it. For one thread only: two
+    /// cores are hardly ever undisturbed at once, and a contended cache line depends less on how fast they are.
     pub probe_max: f64,
+    /// Time spent asleep counts as processor time; only waiting for a processor does not.
+    pub may_park: bool,
 }
 
 impl Plan {
@@ -55,6 +58,7 @@ impl Plan {
             warm_up: Duration::from_micros(300),
             cpu_min: 0.96,
             probe_max: 1.15,
+            may_park: false,
         }
     }
 
@@ -76,6 +80,12 @@ impl Plan {
         Self { cpu_min: 0.0, probe_max: f64::INFINITY, ..self }
     }
 
+    /// For threads that may park on a lock.
+    #[must_use]
+    pub fn may_park(self) -> Self {
+        Self { may_park: true, ..self }
+    }
+
     /// This much work before each window.
     #[must_use]
     pub fn warm_up(self, warm_up: Duration) -> Self {
@@ -94,8 +104,10 @@ struct Window {
     ns_per_call: f64,
     /// The processor share of the thread that got least.
     cpu: f64,
-    /// The slowest probe.
+    /// The probe of a thread that was alone; zero for several.
     probe: Duration,
+    /// The threads did not begin together.
+    apart: bool,
 }
 
 /// A piece of work, and the windows that were measured of it.
@@ -111,6 +123,7 @@ pub(crate) struct Case<'a> {
 pub(crate) struct Share {
     tally: Tally,
     wall: Duration,
+    /// Processor time, or the time that it did not wait for a processor.
     cpu: Duration,
     /// How long after the common start it began.
     late: Duration,
@@ -142,9 +155,9 @@ impl<'a> Case<'a> {
         self.windows.len() >= self.plan.tries || self.kept(probe_best).count() >= self.plan.kept
     }
 
-    /// All probes, one per window.
+    /// The probes of windows with one thread.
     pub(crate) fn probes(&self) -> impl Iterator<Item = Duration> {
-        self.windows.iter().map(|window| window.probe)
+        self.windows.iter().map(|window| window.probe).filter(|probe| !probe.is_zero())
     }
 
     /// Runs one window, and checks the ids in it.
@@ -153,16 +166,16 @@ impl<'a> Case<'a> {
         let mut ids_rate = 0.0;
         let mut calls_rate = 0.0;
         let mut cpu = f64::INFINITY;
-        let mut slowest = Duration::ZERO;
-        for Share { tally, wall, cpu: used, late, probe } in &shares {
-            slowest = slowest.max(*probe);
+        let mut apart = false;
+        for Share { tally, wall, cpu: used, late, .. } in &shares {
             let counted = if tally.timed.is_zero() { *wall } else { tally.timed };
             ids_rate += tally.ids as f64 / counted.as_secs_f64();
             calls_rate += tally.calls as f64 / counted.as_secs_f64();
+            cpu = cpu.min(used.as_secs_f64() / wall.as_secs_f64());
             // A thread that came late left the others alone with what they share.
-            let alone = shares.len() > 1 && *late > self.plan.length / 20;
-            cpu = cpu.min(if alone { 0.0 } else { used.as_secs_f64() / wall.as_secs_f64() });
+            apart |= shares.len() > 1 && *late > self.plan.length / 20;
         }
+        let probe = if let [share] = &shares[..] { share.probe } else { Duration::ZERO };
         let tallies = || shares.iter().map(|share| &share.tally).filter(|tally| tally.checked > 0);
         if let (Some(least), Some(greatest)) =
             (tallies().map(|tally| tally.first).min(), tallies().map(|tally| tally.last).max())
@@ -173,13 +186,13 @@ impl<'a> Case<'a> {
             ensure!(checked <= greatest - least + 1, "{checked} ids between {least} and {greatest}");
             self.greatest = greatest;
         }
-        let window = Window { ns_per_id: 1e9 / ids_rate, ns_per_call: 1e9 / calls_rate, cpu, probe: slowest };
+        let window = Window { ns_per_id: 1e9 / ids_rate, ns_per_call: 1e9 / calls_rate, cpu, probe, apart };
         self.windows.push(window);
         Ok(())
     }
 
-    /// The kept windows in ns per call or per id, and whether they had to be the least bad ones: those of the fastest
-    /// probes, because the machine left too few to keep.
+    /// The kept windows in ns per call or per id, and whether they had to be the least disturbed ones, because the machine
+    /// left too few to keep.
     pub(crate) fn samples(&self, per_call: bool, probe_best: Duration) -> (Vec<f64>, bool) {
         let figure = |window: &Window| if per_call { window.ns_per_call } else { window.ns_per_id };
         let kept: Vec<_> = self.kept(probe_best).map(figure).collect();
@@ -188,7 +201,10 @@ impl<'a> Case<'a> {
             return (kept, false);
         }
         let mut windows: Vec<_> = self.windows.iter().collect();
-        windows.sort_by_key(|window| (window.cpu < self.plan.cpu_min, window.probe));
+        windows.sort_by(|one, two| {
+            let disturbed = |window: &Window| (window.apart, window.cpu < self.plan.cpu_min, window.probe);
+            disturbed(one).cmp(&disturbed(two)).then(two.cpu.total_cmp(&one.cpu))
+        });
         (windows.into_iter().take(wanted).map(figure).collect(), true)
     }
 
@@ -234,14 +250,19 @@ fn work<S>(
     }
     tally.begin();
     let end = start + plan.length;
-    let (began, cpu_before) = (Instant::now(), thread_cpu()?);
+    let (waited_before, cpu_before, began) = (run_delay(plan)?, thread_cpu()?, Instant::now());
     loop {
         chunk(state, &mut tally)?;
         if Instant::now() >= end {
             break;
         }
     }
-    let (wall, cpu) = (began.elapsed(), thread_cpu()?.saturating_sub(cpu_before));
+    let (wall, cpu_after) = (began.elapsed(), thread_cpu()?);
+    let cpu = if plan.may_park {
+        wall.saturating_sub(run_delay(plan)?.saturating_sub(waited_before))
+    } else {
+        cpu_after.saturating_sub(cpu_before)
+    };
     std::hint::black_box(tally.xor);
     let probe = probe().max(before);
     Ok(Share { tally, wall, cpu, late: began.saturating_duration_since(start), probe })
@@ -275,6 +296,18 @@ fn thread_cpu() -> Result<Duration> {
     let result = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
     ensure!(result == 0, "no processor time of a thread: {}", std::io::Error::last_os_error());
     Ok(Duration::new(u64::try_from(time.tv_sec)?, u32::try_from(time.tv_nsec)?))
+}
+
+/// How long this thread has waited for a processor, ready to run; zero when the plan does not ask.
+fn run_delay(plan: &Plan) -> Result<Duration> {
+    if !plan.may_park {
+        return Ok(Duration::ZERO);
+    }
+    // Nanoseconds run, nanoseconds waited, time slices (Linux, Documentation/scheduler/sched-stats.rst).
+    let path = "/proc/thread-self/schedstat";
+    let figures = std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
+    let waited = figures.split_ascii_whitespace().nth(1).with_context(|| format!("{path} says {figures:?}"))?;
+    Ok(Duration::from_nanos(waited.parse()?))
 }
 
 /// Takes `count` ids per state, each state on a thread of its own, and fails if any two are the same. Not measured.

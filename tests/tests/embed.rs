@@ -89,6 +89,18 @@ fn threads_without_a_runtime_use_the_blocking_calls() {
     assert!(matches!(ids.sequence_blocking("order", fixed(1_000)), Err(Error::Closed { .. })));
 }
 
+#[test]
+fn a_handle_outlives_what_it_was_opened_from() {
+    let store = Arc::new(MemoryStore::default());
+    let ids = Ids::builder().segments(store).build_blocking().unwrap();
+    let orders = ids.sequence_blocking("order", fixed(10)).unwrap();
+    drop(ids);
+    // More than one segment, so that requests are still carried to the store.
+    for expected in 1..=100 {
+        assert_eq!(orders.next_blocking().unwrap(), expected);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn callers_wait_for_one_request_and_a_slow_store_is_hidden_by_prefetch() {
     let store = Arc::new(FaultyStore::default());

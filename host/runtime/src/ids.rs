@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::runtime::{Handle, Runtime};
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use unalike_core::is_name;
 use unalike_storage::{LeaseStore, SegmentStore};
 
-use crate::imports::{Signal, Storage};
+use crate::imports::{OwnExecutor, Signal, Storage};
 use crate::lane::{Call, Lane, Opening, Step};
 use crate::sequence::SequenceShared;
 use crate::snowflake::SnowflakeShared;
@@ -42,20 +42,6 @@ pub(crate) struct Shared {
     snowflakes: Mutex<HashMap<String, Arc<SnowflakeShared>>>,
     closed: AtomicBool,
     forks: u64,
-    /// Dropped last, and only if the library had to start it.
-    _executor: Option<Executor>,
-}
-
-/// An executor of the library's own, for programs without one.
-struct Executor(Option<Runtime>);
-
-impl Drop for Executor {
-    fn drop(&mut self) {
-        // Dropping a runtime waits for its blocking tasks, which asynchronous code must not do.
-        if let Some(runtime) = self.0.take() {
-            runtime.shutdown_background();
-        }
-    }
 }
 
 /// Makes an [`Ids`].
@@ -163,10 +149,10 @@ impl IdsBuilder {
             .enable_all()
             .build()
             .map_err(|error| Error::Executor { reason: error.to_string() })?;
-        self.build_on(runtime.handle().clone(), Some(Executor(Some(runtime))))
+        self.build_on(runtime.handle().clone(), Some(OwnExecutor(Some(runtime))))
     }
 
-    fn build_on(self, executor: Handle, own: Option<Executor>) -> Result<Ids, Error> {
+    fn build_on(self, executor: Handle, own: Option<OwnExecutor>) -> Result<Ids, Error> {
         fork::watch();
         let storage = Arc::new(Storage {
             segments: self.segments,
@@ -176,6 +162,7 @@ impl IdsBuilder {
             executor,
             request_timeout: self.request_timeout,
             under_way: watch::Sender::new(0),
+            _own_executor: own,
         });
         let lanes = self.lanes.unwrap_or_else(|| {
             std::thread::available_parallelism().map_or(1, std::num::NonZero::get).clamp(1, LANES_MAX)
@@ -194,7 +181,6 @@ impl IdsBuilder {
                 snowflakes: Mutex::default(),
                 closed: AtomicBool::new(false),
                 forks: fork::generation(),
-                _executor: own,
             }),
         })
     }

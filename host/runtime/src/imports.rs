@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{Notify, watch};
 use unalike_core::{FieldOrder, GrantId, Layout, LayoutFields, Lease, Segment, TailRelease};
 use unalike_storage::{LeaseAcquire, LeaseExtend, LeaseStore, SegmentStore, StoreError};
@@ -34,6 +34,20 @@ pub(crate) struct Storage {
     pub(crate) request_timeout: Duration,
     /// How many requests and releases are on their way.
     pub(crate) under_way: watch::Sender<usize>,
+    /// The library's own executor, if it had to start one: it lives as long as anybody may send a request.
+    pub(crate) _own_executor: Option<OwnExecutor>,
+}
+
+/// An executor of the library's own, for programs without one.
+pub(crate) struct OwnExecutor(pub(crate) Option<Runtime>);
+
+impl Drop for OwnExecutor {
+    fn drop(&mut self) {
+        // Dropping a runtime waits for its blocking tasks, which asynchronous code must not do.
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 impl Storage {
@@ -121,9 +135,12 @@ impl Imports {
         let storage = Arc::clone(&self.storage);
         storage.under_way.send_modify(|count| *count += 1);
         let (caller, answer, timeout) = (Arc::clone(&self.caller), Arc::clone(&slot), self.storage.request_timeout);
-        self.storage.executor.spawn(async move {
-            // A request that panics must be answered too, so its slot is filled by a guard.
-            let mut guard = Answer { slot: answer, caller, storage, result: None };
+        // A request that panics, or that an executor at its end never begins, must be answered too: by this guard.
+        let guard = Answer { slot: answer, caller, storage, result: None };
+        let executor = self.storage.executor.clone();
+        executor.spawn(async move {
+            // The whole guard moves in: an assignment alone would capture the field and leave the guard behind.
+            let mut guard = guard;
             guard.result = Some(tokio::time::timeout(timeout, request).await.unwrap_or_else(|_| {
                 let what = format!("no answer within {} ms", timeout.as_millis());
                 Err(StoreError::OutcomeUnknown { what, source: None })

@@ -285,6 +285,10 @@ pub(crate) fn step<T>(answer: Result<T, types::Error>, name: &str, signal: &Sign
         },
         types::Error::Closed => Error::Closed { name: name() },
         types::Error::InvalidArgument(types::Argument::Count) => Error::CountZero,
+        // Another generator's trap took the instance away in which the round was begun.
+        types::Error::InvalidArgument(types::Argument::Round) => {
+            Error::Rebuilt { name: name(), reason: "its round was lost".to_owned() }
+        }
         types::Error::InvalidArgument(argument) => {
             Error::Component { reason: format!("it refused an argument that the host had checked: {argument:?}") }
         }

@@ -27,14 +27,23 @@ fn main() -> Result<()> {
     let fetch_add =
         bench.case(vec![&counter], |counter, tally| tally.ids(CHUNK, || Ok(counter.fetch_add(1, Ordering::Relaxed))));
     let clock = bench.case(vec![()], |(), tally| tally.values(CHUNK, || Ok(clock_ms())));
+    #[expect(clippy::disallowed_methods, reason = "the clock is one of the baselines")]
+    let bare_clock = bench.case(vec![()], |(), tally| {
+        tally.values(CHUNK, || {
+            black_box(std::time::SystemTime::now());
+            Ok(0)
+        })
+    });
     let by_one = bench.case(vec![NativeSequence::new(STEP)?], |sequence, tally| {
         tally.ids(CHUNK, || Ok(sequence.reserve(NOW_MS, 1)?.first))
     });
     let by_thousand = bench.case(vec![NativeSequence::new(STEP)?], |sequence, tally| {
         (0..CHUNK / 16).try_for_each(|_| tally.run(&sequence.reserve(NOW_MS, 1_000)?))
     });
-    let each_of_thousand = bench
-        .case(vec![NativeSequence::new(STEP)?], |sequence, tally| tally.batch(sequence.reserve(NOW_MS, 1_000)?.ids()));
+    let each_of_thousand = bench.case(vec![NativeSequence::new(STEP)?], |sequence, tally| {
+        let run = sequence.reserve(NOW_MS, 1_000)?;
+        tally.batch(&[run], run.ids())
+    });
     let flakes = || NativeSnowflake::new(SnowflakeOptions::new(Layout::TWITTER), NOW_MS);
     let flake_by_one =
         bench.case(vec![flakes()?], |snowflake, tally| tally.ids(CHUNK, || Ok(snowflake.reserve(1)?.first)));
@@ -46,7 +55,8 @@ fn main() -> Result<()> {
     });
 
     let base = bench.row(Row::ids("AtomicU64::fetch_add", fetch_add));
-    bench.row(Row::ids("SystemTime::now", clock).against(base));
+    bench.row(Row::calls("SystemTime::now", bare_clock).against(base));
+    bench.row(Row::calls("SystemTime::now as Unix milliseconds", clock).against(base));
     bench.row(Row::ids("SegmentBuffer::reserve(1)", by_one).against(base));
     bench.row(Row::calls("SegmentBuffer::reserve(1000), per call", by_thousand).against(base));
     bench.row(Row::ids("SegmentBuffer::reserve(1000), per id", by_thousand).against(base));

@@ -74,14 +74,16 @@ fn main() -> Result<()> {
             sequence.take_blocking(1_000)?.runs().iter().try_for_each(|run| tally.run(run))
         });
         let take_iter = bench.case_by(plan, states(&format!("take-iter-{threads}"))?, |sequence, tally| {
-            tally.batch(sequence.take_blocking(1_000)?.iter())
+            let batch = sequence.take_blocking(1_000)?;
+            tally.batch(batch.runs(), batch.iter())
         });
         let take_for = bench.case_by(plan, states(&format!("take-for-{threads}"))?, |sequence, tally| {
-            tally.batch(&sequence.take_blocking(1_000)?)
+            let batch = sequence.take_blocking(1_000)?;
+            tally.batch(batch.runs(), &batch)
         });
         let take = bench.case_by(plan, asynchronous(&format!("take-{threads}"))?, |(runtime, sequence), tally| {
             let batch = runtime.block_on(sequence.take(1_000))?;
-            tally.batch(batch.iter())
+            tally.batch(batch.runs(), batch.iter())
         });
 
         let base = bench.row(Row::ids(format!("fetch_add, {on}"), fetch_add));

@@ -115,7 +115,10 @@ fn below_the_limit(plan: Plan, open: &Open<'_>, twitter: SnowflakeOptions, wide:
         });
         let flakes = open(&format!("paced-take-{per_tick}"), twitter)?;
         let take = bench.case_by(paced, vec![flakes], move |flakes, tally| {
-            burst(tally, |tally| tally.batch(flakes.take_blocking(per_tick)?.iter()))
+            burst(tally, |tally| {
+                let batch = flakes.take_blocking(per_tick)?;
+                tally.batch(batch.runs(), batch.iter())
+            })
         });
         let of = format!("{per_tick} ids a tick");
         let base = bench.row(Row::ids(format!("SystemTime::now, {of}"), clock));

@@ -3,17 +3,20 @@
 //! Long unfiltered windows lie under load: while somebody else has one of two cores, two threads share the other, and
 //! a contended figure looks uncontended. So a window is short (3 ms); before it every thread sleeps (12 ms, for fresh
 //! credit with the scheduler) and then works until a common start instant; each reads its own processor time, and a window
-//! in which any thread got less than 96% of its time is thrown away and repeated. So is one beside which a fixed piece of
-//! arithmetic, the probe, took over 15% longer than at best: a virtual machine's core can run at half its speed while the
-//! core's other half works for somebody else, which no clock of the guest shows and which slows arithmetic far more
-//! than atomic operations, so that ratios lie too.
-//! Threads that park on a lock sleep at times, so for them it is the time spent waiting for a processor that must be below
-//! 4%. What counts is the median of 31
-//! kept windows; "(busy)" marks figures for which too few could be kept. The cases of a bench take turns, so that a slow minute hits a figure and its baseline alike.
+//! in which any thread got less than 96% of its time is thrown away and repeated. Threads that park on a lock sleep at
+//! times: for them it is the time spent waiting for a processor that must be below 4%.
+//!
+//! Thrown away as well is a window of one thread beside which the probe, a fixed piece of arithmetic, took over 15%
+//! longer than at best: a virtual machine's core can run at half its speed while the core's other half works for
+//! somebody else, which no clock of the guest shows, and which slows arithmetic far more than atomic operations, so that
+//! ratios lie too.
+//!
+//! What counts is the median of 31 kept windows; "(busy)" marks figures for which too few could be kept. The cases of
+//! a bench take turns, so that a slow minute hits a figure and its baseline alike.
 //!
 //! Ids are folded into an exclusive-or in registers: `black_box` stores each one to memory, which costs some 4 ns
-//! before an atomic read-modify-write. The same fold checks their order, and an id that is wrong fails the bench;
-//! a figure that misses its target never does.
+//! before an atomic read-modify-write. Their order is checked beside it, and an id that is wrong fails the bench; a
+//! figure that misses its target never does.
 //!
 //! ```
 //! use unalike_benches::{Bench, Plan, Row};
@@ -44,7 +47,7 @@ pub use latency::Latencies;
 pub use native::{NativeSequence, NativeSnowflake};
 pub use table::{Bench, Row, RowId};
 pub use tally::Tally;
-pub use windows::{CaseId, Plan, check_unique};
+pub use windows::{CaseId, Plan, check_unique, undisturbed};
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

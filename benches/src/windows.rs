@@ -298,6 +298,22 @@ fn thread_cpu() -> Result<Duration> {
     Ok(Duration::new(u64::try_from(time.tv_sec)?, u32::try_from(time.tv_nsec)?))
 }
 
+/// Repeats what takes milliseconds, up to `times` times, and keeps what the probe before and after says was not disturbed.
+///
+/// # Errors
+/// What `work` fails with.
+pub fn undisturbed<T>(times: usize, mut work: impl FnMut() -> Result<T>) -> Result<Vec<T>> {
+    let mut all = Vec::with_capacity(times);
+    for _ in 0..times {
+        thread::sleep(Duration::from_millis(12));
+        let before = probe();
+        let done = work()?;
+        all.push((before.max(probe()), done));
+    }
+    let best = all.iter().map(|(probe, _)| *probe).min().unwrap_or_default();
+    Ok(all.into_iter().filter(|(probe, _)| *probe <= best.mul_f64(1.15)).map(|(_, done)| done).collect())
+}
+
 /// How long this thread has waited for a processor, ready to run; zero when the plan does not ask.
 fn run_delay(plan: &Plan) -> Result<Duration> {
     if !plan.may_park {

@@ -160,13 +160,6 @@ impl Compiled {
 fn engine() -> Result<Engine> {
     let mut config = Config::new();
     config.concurrency_support(false);
-    match std::env::var("EXP").as_deref() {
-        Ok("none") => { config.cranelift_opt_level(wasmtime::OptLevel::None); }
-        Ok("none-single") => { config.cranelift_opt_level(wasmtime::OptLevel::None); config.cranelift_regalloc_algorithm(wasmtime::RegallocAlgorithm::SinglePass); }
-        Ok("noguard") => { config.memory_init_cow(false); config.signals_based_traps(true); config.wasm_backtrace_max_frames(None); config.generate_address_map(false); }
-        Ok("nobt") => { config.wasm_backtrace_max_frames(None); config.native_unwind_info(false); config.generate_address_map(false);}
-        _ => {}
-    }
     Engine::new(&config).map_err(trapped)
 }
 

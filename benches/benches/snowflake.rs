@@ -3,8 +3,9 @@
 //! Expected: a 12-bit sequence is spent after 4,096 ids a millisecond, so 4,096,000 ids/s is what the layout allows and
 //! 244 ns per id what a saturated figure says about any generator. Windows at the limit are 500 ms long and begin after
 //! 60 ms of the same work, so the 10 ms that a generator may run ahead of the clock are used up before and flatter
-//! nothing; one row does without them. Below the limit an id is one reading of the clock (31 ns on a 2 GHz machine) and
-//! an uncontended lock (15 ns): some 46 ns, with a crossing (300 ns) per tick on top: 3 ns per id at 100 ids a tick.
+//! nothing; one row does without them. Below the limit an id is one reading of the clock (24 to 31 ns, 13 more as
+//! milliseconds) and an uncontended lock (15 ns), so some 55 ns, with a crossing per tick on top: 3 ns per id at 100
+//! ids a tick.
 //! The peer is the shortest snowflake that there is: a mutex around a timestamp and a sequence.
 //!
 //! ```text
@@ -16,7 +17,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use unalike::{Ids, Layout, LayoutFields, Snowflake, SnowflakeOptions};
-use unalike_benches::{Bench, Latencies, Plan, Row, Tally, check_unique, clock_ms};
+use unalike_benches::{Bench, Latencies, Plan, Row, Tally, check_unique, clock_ms, read_clock};
 use unalike_memory::MemoryStore;
 
 const CHUNK: u32 = 256;
@@ -104,8 +105,8 @@ fn below_the_limit(plan: Plan, open: &Open<'_>, twitter: SnowflakeOptions, wide:
     let mut bench = Bench::new("snowflake below the limit: the cost of an id", plan);
     for per_tick in [100, 1_000] {
         let mutex = MutexSnowflake::default();
-        let clock = bench
-            .case_by(paced, vec![()], move |(), tally| burst(tally, |tally| tally.values(per_tick, || Ok(clock_ms()))));
+        let clock =
+            bench.case_by(paced, vec![()], move |(), tally| burst(tally, |tally| tally.values(per_tick, bare_clock)));
         let peer = bench.case_by(paced, vec![mutex], move |peer, tally| {
             burst(tally, |tally| tally.ids(per_tick, || Ok(peer.next())))
         });
@@ -128,7 +129,7 @@ fn below_the_limit(plan: Plan, open: &Open<'_>, twitter: SnowflakeOptions, wide:
     }
     for (threads, mutex) in (1..).zip(&mutexes) {
         let (on, plan) = if threads == 1 { ("1 thread", plan) } else { ("2 threads", plan.may_park()) };
-        let clock = bench.case_by(plan, vec![(); threads], |(), tally| tally.values(CHUNK, || Ok(clock_ms())));
+        let clock = bench.case_by(plan, vec![(); threads], |(), tally| tally.values(CHUNK, bare_clock));
         let peer = bench.case_by(plan, vec![mutex; threads], |peer, tally| tally.ids(CHUNK, || Ok(peer.next())));
         let flakes = open(&format!("wide-{threads}"), wide)?;
         let ours = bench
@@ -139,6 +140,11 @@ fn below_the_limit(plan: Plan, open: &Open<'_>, twitter: SnowflakeOptions, wide:
         bench.row(if threads == 1 { row.ratio_at_most(1.5) } else { row });
     }
     bench.run()
+}
+
+fn bare_clock() -> Result<u64> {
+    read_clock();
+    Ok(0)
 }
 
 /// Waits for the next tick, and times what then happens.

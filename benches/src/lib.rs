@@ -2,14 +2,14 @@
 //!
 //! Long unfiltered windows lie under load: while somebody else has one of two cores, two threads share the other, and
 //! a contended figure looks uncontended. So a window is short (3 ms); before it every thread sleeps (12 ms, for fresh
-//! credit with the scheduler) and then works until a common start instant; each reads its own processor time, and a window
-//! in which any thread got less than 96% of its time is thrown away and repeated. Threads that park on a lock sleep at
-//! times: for them it is the time spent waiting for a processor that must be below 4%.
+//! credit with the scheduler) and then works until a common start instant; each reads its own processor time, and a
+//! window in which any thread got less than 96% of its time is thrown away and repeated. Threads that park on a lock
+//! sleep at times: for them it is the time spent waiting for a processor that must be below 4%.
 //!
 //! Thrown away as well is a window of one thread beside which the probe, a fixed piece of arithmetic, took over 15%
 //! longer than at best: a virtual machine's core can run at half its speed while the core's other half works for
-//! somebody else, which no clock of the guest shows, and which slows arithmetic far more than atomic operations, so that
-//! ratios lie too.
+//! somebody else, which no clock of the guest shows, and which slows arithmetic far more than atomic operations, so
+//! that ratios lie too.
 //!
 //! What counts is the median of 31 kept windows; "(busy)" marks figures for which too few could be kept. The cases of
 //! a bench take turns, so that a slow minute hits a figure and its baseline alike.
@@ -32,8 +32,8 @@
 //! # }
 //! ```
 //!
-//! `-- --quick` takes 7 windows instead of 31, for trying things out. Without `--bench`, as under `cargo test`, each case
-//! runs one window, to show that the bench still works.
+//! `-- --quick` takes 7 windows instead of 31, for trying things out. Without `--bench`, as under `cargo test`, each
+//! case runs one window, to show that the bench still works.
 
 mod component;
 mod latency;

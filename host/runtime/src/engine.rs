@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 use wasmtime::component::{Component, HasSelf, Linker};
 use wasmtime::{Config, Engine, Store};
 
-use crate::Error;
 use crate::imports::Imports;
+use crate::{Error, ErrorKind};
 
 /// The Rust face of the WIT package.
 #[allow(missing_docs, unreachable_pub, clippy::all, clippy::restriction, reason = "generated code")]
@@ -31,9 +31,9 @@ fn link() -> wasmtime::Result<bindings::CorePre<Imports>> {
 
 /// A new instance with memory of its own.
 pub(crate) fn instantiate(imports: Imports) -> Result<(Store<Imports>, bindings::Core), Error> {
-    let linked = LINKED.as_ref().map_err(|reason| Error::Component { reason: reason.clone() })?;
+    let linked = LINKED.as_ref().map_err(|reason| ErrorKind::Component { reason: reason.clone() })?;
     let mut store = Store::new(linked.engine(), imports);
     store.limiter(|imports| imports.limits());
-    let core = linked.instantiate(&mut store).map_err(|error| Error::Component { reason: format!("{error:#}") })?;
+    let core = linked.instantiate(&mut store).map_err(|error| ErrorKind::Component { reason: format!("{error:#}") })?;
     Ok((store, core))
 }

@@ -18,7 +18,7 @@ use crate::imports::{OwnExecutor, Signal, Storage};
 use crate::lane::{Call, Lane, Opening, Step};
 use crate::sequence::SequenceShared;
 use crate::snowflake::SnowflakeShared;
-use crate::{Clock, Error, Sequence, SequenceOptions, Snowflake, SnowflakeOptions, SystemClock, fork};
+use crate::{Clock, Error, ErrorKind, Sequence, SequenceOptions, Snowflake, SnowflakeOptions, SystemClock, fork};
 
 /// More lanes than this only cost memory: a call into one takes well under a microsecond.
 const LANES_MAX: usize = 8;
@@ -93,7 +93,7 @@ impl IdsBuilder {
         self
     }
 
-    /// How long a call waits for ids before it fails with [`Error::Timeout`]: 5 seconds by default.
+    /// How long a call waits for ids before it fails with [`ErrorKind::Timeout`]: 5 seconds by default.
     #[must_use]
     pub fn wait_max(mut self, wait_max: Duration) -> Self {
         self.wait_max = wait_max;
@@ -120,7 +120,7 @@ impl IdsBuilder {
     /// Requests run on the tokio runtime that this is called in.
     ///
     /// # Errors
-    /// [`Error::Component`].
+    /// [`ErrorKind::Component`].
     #[expect(clippy::unused_async, reason = "it must be called inside a runtime, and may check its stores one day")]
     pub async fn build(self) -> Result<Ids, Error> {
         self.build_on(Handle::current(), None)
@@ -141,14 +141,14 @@ impl IdsBuilder {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Component`], [`Error::Executor`].
+    /// [`ErrorKind::Component`], [`ErrorKind::Executor`].
     pub fn build_blocking(self) -> Result<Ids, Error> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("unalike")
             .enable_all()
             .build()
-            .map_err(|error| Error::Executor { reason: error.to_string() })?;
+            .map_err(|error| ErrorKind::Executor { reason: error.to_string() })?;
         self.build_on(runtime.handle().clone(), Some(OwnExecutor(Some(runtime))))
     }
 
@@ -210,8 +210,8 @@ impl Ids {
     /// The sequence of a tag, opened at first use; options that are not given are the tag's own, as its store keeps them.
     ///
     /// # Errors
-    /// [`Error::NameInvalid`], [`Error::Options`], [`Error::ModeBound`], [`Error::OpenOtherwise`], [`Error::Store`] and
-    /// [`Error::Timeout`] when the tag cannot be looked up.
+    /// [`ErrorKind::NameInvalid`], [`ErrorKind::Options`], [`ErrorKind::ModeBound`], [`ErrorKind::OpenOtherwise`], [`ErrorKind::Store`] and
+    /// [`ErrorKind::Timeout`] when the tag cannot be looked up.
     pub async fn sequence(&self, tag: &str, options: SequenceOptions) -> Result<Sequence, Error> {
         self.shared.check(tag)?;
         if let Some(open) = lock(&self.shared.sequences).get(tag) {
@@ -244,11 +244,11 @@ impl Ids {
     /// The snowflake generator of a lease namespace, opened at first use.
     ///
     /// # Errors
-    /// [`Error::NameInvalid`], [`Error::Options`], [`Error::OpenOtherwise`].
+    /// [`ErrorKind::NameInvalid`], [`ErrorKind::Options`], [`ErrorKind::OpenOtherwise`].
     #[expect(clippy::unused_async, reason = "the like of `sequence`, and it may restore a local lease one day")]
     pub async fn snowflake(&self, namespace: &str, options: SnowflakeOptions) -> Result<Snowflake, Error> {
         self.shared.check(namespace)?;
-        options.validate().map_err(|source| Error::Options { name: namespace.to_owned(), source })?;
+        options.validate().map_err(|source| ErrorKind::Options { name: namespace.to_owned(), source })?;
         let mut snowflakes = lock(&self.shared.snowflakes);
         match snowflakes.get(namespace) {
             Some(open) => Snowflake::again(open, &options),
@@ -284,7 +284,7 @@ impl Ids {
 
     /// Ends all generators and gives back what never crossed into a run: the tails of segments, and leases from
     /// their last used tick on. Waits for the stores' answers, each time at most as long as a request may take. Safe while
-    /// other threads still call: they get [`Error::Closed`], or ids that they already had.
+    /// other threads still call: they get [`ErrorKind::Closed`], or ids that they already had.
     pub async fn close(&self) {
         if self.shared.closed.swap(true, Ordering::SeqCst) || fork::generation() != self.shared.forks {
             return;
@@ -329,13 +329,13 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Shared {
     fn check(&self, name: &str) -> Result<(), Error> {
         if !is_name(name) {
-            return Err(Error::NameInvalid { name: name.chars().take(32).collect() });
+            return Err(ErrorKind::NameInvalid { name: name.chars().take(32).collect() }.into());
         }
         if fork::generation() != self.forks {
-            return Err(Error::Forked { name: name.to_owned() });
+            return Err(ErrorKind::Forked { name: name.to_owned() }.into());
         }
         if self.closed.load(Ordering::SeqCst) {
-            return Err(Error::Closed { name: name.to_owned() });
+            return Err(ErrorKind::Closed { name: name.to_owned() }.into());
         }
         Ok(())
     }
@@ -390,10 +390,10 @@ impl Generator {
     /// Calls the component, if the generator may still be used.
     pub(crate) fn call<T>(&self, act: impl FnOnce(Call<'_>) -> wasmtime::Result<T>) -> Result<T, Error> {
         if !self.is_own_process() {
-            return Err(Error::Forked { name: self.name.clone() });
+            return Err(ErrorKind::Forked { name: self.name.clone() }.into());
         }
         if self.closed.load(Ordering::Acquire) {
-            return Err(Error::Closed { name: self.name.clone() });
+            return Err(ErrorKind::Closed { name: self.name.clone() }.into());
         }
         self.lane.call(self.number, &self.signal, act)
     }
@@ -426,7 +426,7 @@ impl Generator {
                 Step::Wait(wait_ms) => {
                     let wait = Duration::from_millis(wait_ms.max(1));
                     if wait > left && self.signal.last_error().is_none() {
-                        return Err(Error::NotYet { name: self.name.clone(), wait_ms });
+                        return Err(ErrorKind::NotYet { name: self.name.clone(), wait_ms }.into());
                     }
                     tokio::time::sleep(wait.min(left)).await;
                     wait >= left
@@ -439,11 +439,12 @@ impl Generator {
     }
 
     fn timeout(&self, started: Instant) -> Error {
-        Error::Timeout {
+        ErrorKind::Timeout {
             name: self.name.clone(),
             waited_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
             source: self.signal.last_error(),
         }
+        .into()
     }
 
     /// Runs a future to its end on this thread, which must not be one of a runtime's own.

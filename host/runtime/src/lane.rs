@@ -18,7 +18,7 @@ use crate::engine::bindings::exports::unalike::ids::{sequences, snowflakes};
 use crate::engine::bindings::unalike::ids::types;
 use crate::engine::{bindings, instantiate};
 use crate::imports::{Imports, Signal, Storage};
-use crate::{Clock, Error};
+use crate::{Clock, Error, ErrorKind};
 
 /// The pause before a rebuild when a trap follows another within this time: a fault that repeats must not burn a worker
 /// id or a segment per call.
@@ -102,7 +102,7 @@ impl Lane {
         let mut inner = self.lock();
         let Inner { instance: home, generators, floors, rebuild_at, last_trap } = &mut *inner;
         let Some(opened) = generators.get_mut(generator) else {
-            return Err(Error::Closed { name: format!("generator {generator}") });
+            return Err(ErrorKind::Closed { name: format!("generator {generator}") }.into());
         };
         // Taken out for the call: a panic that unwinds through it leaves no half-used instance behind.
         let mut instance = match home.take() {
@@ -111,7 +111,7 @@ impl Lane {
                 let left = rebuild_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()));
                 if !left.is_zero() {
                     let reason = format!("it trapped twice, and is built again in {} ms", left.as_millis());
-                    return Err(Error::Rebuilt { name: opened.opening.name().to_owned(), reason });
+                    return Err(ErrorKind::Rebuilt { name: opened.opening.name().to_owned(), reason }.into());
                 }
                 Instance::new(&self.storage, std::mem::take(floors))?
             }
@@ -139,7 +139,7 @@ impl Lane {
                 for opened in generators {
                     opened.handle = None;
                 }
-                Err(Error::Rebuilt { name, reason })
+                Err(ErrorKind::Rebuilt { name, reason }.into())
             }
         }
     }
@@ -184,7 +184,7 @@ impl Instance {
 impl Opening {
     /// Options that the host had not checked: each is checked before a generator is added, so this is a defect.
     fn refused(&self, error: &types::Error) -> Error {
-        Error::Component { reason: format!("it refused to open {:?}: {error:?}", self.name()) }
+        ErrorKind::Component { reason: format!("it refused to open {:?}: {error:?}", self.name()) }.into()
     }
 }
 
@@ -254,7 +254,7 @@ pub(crate) fn step<T>(answer: Result<T, types::Error>, name: &str, signal: &Sign
         Ok(value) => return Ok(Step::Ready(value)),
         Err(error) => error,
     };
-    Err(match error {
+    let kind = match error {
         types::Error::Pending => return Ok(Step::Pending),
         types::Error::Wait(wait_ms) => return Ok(Step::Wait(wait_ms)),
         types::Error::StoreFailed(retry_after_ms) => {
@@ -268,14 +268,14 @@ pub(crate) fn step<T>(answer: Result<T, types::Error>, name: &str, signal: &Sign
             }
             let unsaid =
                 || StoreError::Unavailable { what: "the clock is ahead of every lease".to_owned(), source: None };
-            Error::Store { name: name(), source: source.unwrap_or_else(|| Arc::new(unsaid())) }
+            ErrorKind::Store { name: name(), source: source.unwrap_or_else(|| Arc::new(unsaid())) }
         }
-        types::Error::ClockMovedBack(behind_ms) => Error::ClockMovedBack { name: name(), behind_ms },
-        types::Error::ClockBeforeEpoch(first_ms) => Error::ClockBeforeEpoch { name: name(), first_ms },
+        types::Error::ClockMovedBack(behind_ms) => ErrorKind::ClockMovedBack { name: name(), behind_ms },
+        types::Error::ClockBeforeEpoch(first_ms) => ErrorKind::ClockBeforeEpoch { name: name(), first_ms },
         types::Error::Exhausted => {
-            Error::Exhausted { name: name(), what: "no number, or no timestamp of its layout, is left" }
+            ErrorKind::Exhausted { name: name(), what: "no number, or no timestamp of its layout, is left" }
         }
-        types::Error::GrantRefused(fault) => Error::GrantRefused {
+        types::Error::GrantRefused(fault) => ErrorKind::GrantRefused {
             name: name(),
             source: match fault {
                 types::GrantFault::Malformed => core::GrantFault::Malformed,
@@ -283,16 +283,17 @@ pub(crate) fn step<T>(answer: Result<T, types::Error>, name: &str, signal: &Sign
                 types::GrantFault::Worker => core::GrantFault::Worker,
             },
         },
-        types::Error::Closed => Error::Closed { name: name() },
-        types::Error::InvalidArgument(types::Argument::Count) => Error::CountZero,
+        types::Error::Closed => ErrorKind::Closed { name: name() },
+        types::Error::InvalidArgument(types::Argument::Count) => ErrorKind::CountZero,
         // Another generator's trap took the instance away in which the round was begun.
         types::Error::InvalidArgument(types::Argument::Round) => {
-            Error::Rebuilt { name: name(), reason: "its round was lost".to_owned() }
+            ErrorKind::Rebuilt { name: name(), reason: "its round was lost".to_owned() }
         }
         types::Error::InvalidArgument(argument) => {
-            Error::Component { reason: format!("it refused an argument that the host had checked: {argument:?}") }
+            ErrorKind::Component { reason: format!("it refused an argument that the host had checked: {argument:?}") }
         }
-    })
+    };
+    Err(kind.into())
 }
 
 pub(crate) fn run(run: types::Run) -> core::Run {
@@ -320,7 +321,7 @@ mod tests {
         let flakes = ids.snowflake("default", SnowflakeOptions::new(Layout::TWITTER)).await.unwrap();
         let before = (orders.take(10).await.unwrap().iter().last(), flakes.take(5_000).await.unwrap().iter().last());
         let error = orders.trap().unwrap_err();
-        assert!(matches!(error, Error::Rebuilt { .. }) && error.is_retryable(), "{error:?}");
+        assert!(matches!(error.kind(), ErrorKind::Rebuilt { .. }) && error.is_retryable(), "{error:?}");
         let after = (orders.next().await.unwrap(), flakes.next().await.unwrap());
         assert_eq!(Some(after.0), Some(1_001).max(before.0), "the first segment was abandoned");
         assert!(Some(after.1) > before.1, "and no tick is entered again");

@@ -45,7 +45,7 @@ mod snowflake;
 
 pub use batch::{Batch, BatchIds};
 pub use clock::{Clock, SystemClock};
-pub use error::Error;
+pub use error::{Error, ErrorKind};
 pub use ids::{Ids, IdsBuilder};
 pub use sequence::{Sequence, SequenceOptions, SequenceStatus};
 pub use snowflake::{Snowflake, SnowflakeStatus};

@@ -12,7 +12,7 @@ use unalike_core::Run;
 
 use crate::ids::{Generator, lock};
 use crate::lane::{self, Step};
-use crate::{Batch, Error};
+use crate::{Batch, Error, ErrorKind};
 
 /// The waiting callers of one tag, in the order in which they came.
 #[derive(Default)]
@@ -40,7 +40,7 @@ impl Rounds {
 
     pub(crate) async fn next(self: &Arc<Self>, generator: &Arc<Generator>) -> Result<u64, Error> {
         let batch = self.take(generator, 1).await?;
-        batch.iter().next().ok_or(Error::CountZero)
+        batch.iter().next().ok_or(ErrorKind::CountZero.into())
     }
 
     pub(crate) async fn take(self: &Arc<Self>, generator: &Arc<Generator>, count: u32) -> Result<Batch, Error> {
@@ -54,7 +54,7 @@ impl Rounds {
                 generator.storage.executor.clone().spawn(async move { rounds.drive(&generator).await });
             }
         }
-        answered.await.unwrap_or_else(|_| Err(Error::Closed { name: generator.name.clone() }))
+        answered.await.unwrap_or_else(|_| Err(ErrorKind::Closed { name: generator.name.clone() }.into()))
     }
 
     /// Round after round, until nobody waits.

@@ -13,7 +13,7 @@ use crate::dispenser::Dispenser;
 use crate::ids::{Generator, Shared, lock};
 use crate::lane::{self, Lane, Opening, Step};
 use crate::ordered::Rounds;
-use crate::{Batch, Error};
+use crate::{Batch, Error, ErrorKind};
 
 /// The largest run. At 1,024 a crossing costs a third of a nanosecond per id; a crash loses as many ids at most.
 const RUN_MAX: u32 = 1_024;
@@ -97,12 +97,12 @@ impl SequenceShared {
     /// Looks the tag up and puts its options together.
     pub(crate) async fn open(shared: &Shared, tag: &str, given: &SequenceOptions) -> Result<Looked, Error> {
         let name = || tag.to_owned();
-        let refused = |source| Error::Store { name: name(), source: Arc::new(source) };
+        let refused = |source| ErrorKind::Store { name: name(), source: Arc::new(source) };
         let store = shared.storage.segments.as_ref().ok_or_else(|| refused(crate::imports::missing("segment")))?;
         let wait_max = shared.wait_max.min(shared.storage.request_timeout);
         let record = tokio::time::timeout(wait_max, store.open_tag(tag))
             .await
-            .map_err(|_| Error::Timeout {
+            .map_err(|_| ErrorKind::Timeout {
                 name: name(),
                 waited_ms: u64::try_from(wait_max.as_millis()).unwrap_or(u64::MAX),
                 source: None,
@@ -110,14 +110,14 @@ impl SequenceShared {
             .map_err(refused)?;
         let mode = record.options.mode;
         if let Some(asked) = given.mode.filter(|&asked| asked != mode) {
-            return Err(Error::ModeBound { name: name(), stored: mode.name(), asked: asked.name() });
+            return Err(ErrorKind::ModeBound { name: name(), stored: mode.name(), asked: asked.name() }.into());
         }
         let options = CoreOptions {
             step: given.step.unwrap_or(record.options.step),
             refill: given.refill.unwrap_or(record.options.refill),
             prefetch: given.prefetch.unwrap_or(1),
         };
-        options.validate().map_err(|source| Error::Options { name: name(), source })?;
+        options.validate().map_err(|source| ErrorKind::Options { name: name(), source })?;
         Ok(Looked { tag: name(), given: *given, options, mode })
     }
 
@@ -165,7 +165,7 @@ impl Sequence {
     /// Another handle of an open sequence, if it was opened alike.
     pub(crate) fn again(open: &Arc<SequenceShared>, options: &SequenceOptions) -> Result<Self, Error> {
         if *options != SequenceOptions::default() && *options != open.given {
-            return Err(Error::OpenOtherwise { name: open.generator.name.clone() });
+            return Err(ErrorKind::OpenOtherwise { name: open.generator.name.clone() }.into());
         }
         Ok(Self { shared: Arc::clone(open) })
     }
@@ -239,10 +239,10 @@ impl Sequence {
     /// The next `count` ids (1 or more), in ascending order; not always consecutive.
     ///
     /// # Errors
-    /// [`Error::CountZero`] and as [`Sequence::next`]. Ids that it had when it failed are a gap.
+    /// [`ErrorKind::CountZero`] and as [`Sequence::next`]. Ids that it had when it failed are a gap.
     pub async fn take(&self, count: u32) -> Result<Batch, Error> {
         if count == 0 {
-            return Err(Error::CountZero);
+            return Err(ErrorKind::CountZero.into());
         }
         match &self.shared.kind {
             Kind::Ordered(rounds) => rounds.take(&self.shared.generator, count).await,
@@ -269,7 +269,7 @@ impl Sequence {
     /// Figures for metrics.
     ///
     /// # Errors
-    /// [`Error::Closed`], [`Error::Rebuilt`].
+    /// [`ErrorKind::Closed`], [`ErrorKind::Rebuilt`].
     pub fn status(&self) -> Result<SequenceStatus, Error> {
         match &self.shared.kind {
             Kind::Ordered(rounds) => Ok(SequenceStatus { remaining: 0, step: 0, in_flight: rounds.is_in_flight() }),

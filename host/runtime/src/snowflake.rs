@@ -11,7 +11,7 @@ use unalike_core::{Run, SnowflakeOptions};
 
 use crate::ids::{Generator, Shared, lock};
 use crate::lane::{self, Opening, Step};
-use crate::{Batch, Clock, Error, Layout};
+use crate::{Batch, Clock, Error, ErrorKind, Layout};
 
 /// Figures of an open snowflake generator, for metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,7 +115,7 @@ impl SnowflakeShared {
             step => return Ok(step),
         };
         let layout = &self.options.layout;
-        let ticks = layout.unpack(run.first).map_err(|error| Error::Component { reason: error.to_string() })?.ticks;
+        let ticks = layout.unpack(run.first).map_err(|error| ErrorKind::Component { reason: error.to_string() })?.ticks;
         let until_ms = layout.tick_start_ms(ticks.saturating_add(1));
         self.used_until_ms.fetch_max(until_ms, Ordering::Relaxed);
         *current = Current { left: Some(run), from_ms: asked_ms, until_ms };
@@ -135,7 +135,7 @@ impl Snowflake {
     /// Another handle of an open generator, if it was opened alike.
     pub(crate) fn again(open: &Arc<SnowflakeShared>, options: &SnowflakeOptions) -> Result<Self, Error> {
         if *options != open.options {
-            return Err(Error::OpenOtherwise { name: open.generator.name.clone() });
+            return Err(ErrorKind::OpenOtherwise { name: open.generator.name.clone() }.into());
         }
         Ok(Self { shared: Arc::clone(open) })
     }
@@ -191,10 +191,10 @@ impl Snowflake {
     /// The next `count` ids (1 or more), in ascending order, over as many ticks as it takes.
     ///
     /// # Errors
-    /// [`Error::CountZero`] and as [`Snowflake::next`]. Ids that it had when it failed are a gap.
+    /// [`ErrorKind::CountZero`] and as [`Snowflake::next`]. Ids that it had when it failed are a gap.
     pub async fn take(&self, count: u32) -> Result<Batch, Error> {
         if count == 0 {
-            return Err(Error::CountZero);
+            return Err(ErrorKind::CountZero.into());
         }
         let mut batch = Batch::default();
         let mut left = count;
@@ -220,7 +220,7 @@ impl Snowflake {
     /// Figures for metrics.
     ///
     /// # Errors
-    /// [`Error::Closed`], [`Error::Rebuilt`].
+    /// [`ErrorKind::Closed`], [`ErrorKind::Rebuilt`].
     pub fn status(&self) -> Result<SnowflakeStatus, Error> {
         self.shared.generator.call(|call| {
             let status =

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use unalike::storage::StoreError;
-use unalike::{Clock, Error, SystemClock};
+use unalike::{Clock, Error, ErrorKind, SystemClock};
 
 use crate::layouts::{DecodeError, shortened};
 
@@ -228,30 +228,34 @@ impl IntoResponse for Problem {
 impl From<Error> for Problem {
     fn from(error: Error) -> Self {
         let wait_ms = error.retry_after_ms().unwrap_or(1_000);
-        match &error {
-            Error::Store { source, .. } => Self::from(source.as_ref()),
-            Error::Timeout { name, waited_ms, source } => {
+        match error.kind() {
+            ErrorKind::Store { source, .. } => Self::from(source.as_ref()),
+            ErrorKind::Timeout { name, waited_ms, source } => {
                 if let Some(source) = source {
                     return Self::from(source.as_ref()).with("name", name.as_str());
                 }
                 let detail = format!("the store did not answer within {waited_ms} ms");
                 Self::unavailable(Kind::StoreUnavailable, &detail, wait_ms, &error).with("name", name.as_str())
             }
-            Error::NotYet { .. } => Self::unavailable(Kind::Timeout, &error.to_string(), wait_ms, &error),
-            Error::ClockMovedBack { .. } | Error::ClockBeforeEpoch { .. } => {
+            ErrorKind::NotYet { .. } => Self::unavailable(Kind::Timeout, &error.to_string(), wait_ms, &error),
+            ErrorKind::ClockMovedBack { .. } | ErrorKind::ClockBeforeEpoch { .. } => {
                 Self::unavailable(Kind::ClockWrong, &error.to_string(), wait_ms, &error)
             }
-            Error::GrantRefused { .. } => {
+            ErrorKind::GrantRefused { .. } => {
                 tracing::error!(%error, "the store broke its promise");
                 Self::new(Kind::GrantRefused, "the grant was not used: look at the store").retry_after(wait_ms)
             }
-            Error::Exhausted { name, .. } => Self::new(Kind::Exhausted, error.to_string()).with("name", name.as_str()),
-            Error::Closed { .. } => Self::new(Kind::Closing, "the server is ending").retry_after(1_000),
-            Error::Rebuilt { .. } => {
+            ErrorKind::Exhausted { name, .. } => {
+                Self::new(Kind::Exhausted, error.to_string()).with("name", name.as_str())
+            }
+            ErrorKind::Closed { .. } => Self::new(Kind::Closing, "the server is ending").retry_after(1_000),
+            ErrorKind::Rebuilt { .. } => {
                 Self::unavailable(Kind::Rebuilt, "the component was rebuilt after a fault", wait_ms, &error)
             }
-            Error::CountZero => Self::new(Kind::CountInvalid, error.to_string()).with("count", 0),
-            Error::NameInvalid { name } => Self::new(Kind::TagInvalid, error.to_string()).with("tag", name.as_str()),
+            ErrorKind::CountZero => Self::new(Kind::CountInvalid, error.to_string()).with("count", 0),
+            ErrorKind::NameInvalid { name } => {
+                Self::new(Kind::TagInvalid, error.to_string()).with("tag", name.as_str())
+            }
             _ => Self::withheld(Kind::Internal, "an internal error; the server's log has more", &error),
         }
     }

@@ -30,9 +30,17 @@
 //!
 //! A thread outside any asynchronous runtime uses [`IdsBuilder::build_blocking`] and the `.._blocking` calls.
 
+/// What the dispenser is made of; its model check puts others in their place.
+mod atomic {
+    pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
+}
 mod batch;
 mod clock;
 mod dispenser;
+#[cfg(test)]
+mod dispenser_model;
+#[cfg(test)]
+mod dispenser_tests;
 mod engine;
 mod error;
 mod fork;
@@ -40,6 +48,7 @@ mod ids;
 mod imports;
 mod lane;
 mod ordered;
+mod runs;
 mod sequence;
 mod snowflake;
 
@@ -47,7 +56,7 @@ pub use batch::{Batch, BatchIds};
 pub use clock::{Clock, SystemClock};
 pub use error::{Error, ErrorKind};
 pub use ids::{Ids, IdsBuilder};
-pub use sequence::{Sequence, SequenceOptions, SequenceStatus};
+pub use sequence::{LocalSequence, Order, Sequence, SequenceOptions, SequenceStatus};
 pub use snowflake::{Snowflake, SnowflakeStatus};
 pub use unalike_core::{
     AdaptiveStep, ClockPolicy, FieldOrder, GrantFault, ID_MAX, Layout, LayoutError, LayoutFields, OptionsError,

@@ -25,6 +25,8 @@ struct Queue {
     waiting: VecDeque<Waiter>,
     /// A driver task is following rounds.
     driven: bool,
+    /// Ids that rounds brought.
+    issued: u64,
 }
 
 struct Waiter {
@@ -34,8 +36,10 @@ struct Waiter {
 }
 
 impl Rounds {
-    pub(crate) fn is_in_flight(&self) -> bool {
-        lock(&self.queue).driven
+    /// How many ids rounds have brought, and whether one is in flight.
+    pub(crate) fn status(&self) -> (u64, bool) {
+        let queue = lock(&self.queue);
+        (queue.issued, queue.driven)
     }
 
     pub(crate) async fn next(self: &Arc<Self>, generator: &Arc<Generator>) -> Result<u64, Error> {
@@ -146,6 +150,7 @@ impl Rounds {
             }
         }
         let mut queue = lock(&self.queue);
+        queue.issued += u64::from(run.count);
         while let Some(waiter) = short.pop_back() {
             queue.waiting.push_front(waiter);
         }

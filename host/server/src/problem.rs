@@ -3,7 +3,7 @@
 //! A problem says what the caller can do about it. What only the operator can act on (paths, statements, drivers'
 //! words) goes to the log and never into an answer.
 
-use axum::http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use axum::http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 use unalike::storage::StoreError;
 use unalike::{Clock, Error, ErrorKind, SystemClock};
 
+use crate::auth::Denied;
 use crate::layouts::{DecodeError, shortened};
 
 /// What kind of problem it is. `urn:unalike:problem:` and the name make the stable `type`.
@@ -20,6 +21,10 @@ pub(crate) enum Kind {
     RouteUnknown,
     /// The route exists, with other methods.
     MethodNotAllowed,
+    /// There is no token in the request, or one that is not known.
+    Unauthorized,
+    /// The token is not good for this.
+    Forbidden,
     /// A query parameter is unknown, given twice, or has a value that cannot be read.
     QueryInvalid,
     /// The count is no number from 1 to the limit.
@@ -78,6 +83,8 @@ impl Kind {
             Self::MethodNotAllowed => {
                 ("method-not-allowed", "The route has other methods", StatusCode::METHOD_NOT_ALLOWED)
             }
+            Self::Unauthorized => ("unauthorized", "A token is needed", StatusCode::UNAUTHORIZED),
+            Self::Forbidden => ("forbidden", "The token is not good for this", StatusCode::FORBIDDEN),
             Self::QueryInvalid => ("query-invalid", "A query parameter is not valid", StatusCode::BAD_REQUEST),
             Self::CountInvalid => ("count-invalid", "The count is out of range", StatusCode::BAD_REQUEST),
             Self::BodyInvalid => ("body-invalid", "The body is not valid", StatusCode::BAD_REQUEST),
@@ -221,6 +228,9 @@ impl IntoResponse for Problem {
         if let Some(wait_ms) = self.retry_after_ms {
             headers.insert(RETRY_AFTER, HeaderValue::from(wait_ms.div_ceil(1_000).max(1)));
         }
+        if self.kind == Kind::Unauthorized {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
         response
     }
 }
@@ -296,6 +306,16 @@ impl From<&StoreError> for Problem {
             }
             _ => Self::withheld(Kind::StoreRefused, "the store refused; the server's log has more", error),
         }
+    }
+}
+
+impl From<Denied> for Problem {
+    fn from(denied: Denied) -> Self {
+        let kind = match denied {
+            Denied::Missing | Denied::Unknown => Kind::Unauthorized,
+            Denied::Scope | Denied::Tag | Denied::AllTags => Kind::Forbidden,
+        };
+        Self::new(kind, denied.to_string())
     }
 }
 

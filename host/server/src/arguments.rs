@@ -205,7 +205,7 @@ pub(crate) struct ServeArguments {
     /// The most open connections: 1 to 1000000; one more is answered with 503 and closed [default: 20000]
     ///
     /// An idle one holds about 15 KB and a file descriptor. The limit of open files is raised to the hard one at the
-    /// start, and the log says when that is not enough.
+    /// start; when that is not enough, fewer are taken, and the log says how many.
     #[arg(long, value_name = "COUNT", env = "UNALIKE_CONNECTIONS_MAX")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) connections_max: Option<usize>,

@@ -151,6 +151,7 @@ struct Open {
 }
 
 impl Connections {
+    /// Those of a server that is about to listen.
     pub(crate) fn new(config: &Config, front: Front) -> Arc<Self> {
         let mut http = http1::Builder::new();
         // The one per request that hyper would set is replaced by the watch here.
@@ -171,7 +172,7 @@ impl Connections {
             too_slow: Problem::new(Kind::HeadTimeout, slow).into_last_message(),
             http,
             front,
-            connections_max: config.connections_max,
+            connections_max: connections_possible(config.connections_max),
             head_timeout_ms: config.head_timeout_ms,
             idle_timeout_ms: config.idle_timeout_ms,
         })
@@ -458,8 +459,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Allows this process as many files as the system lets it, and says when that is not enough for the connections.
-pub(crate) fn raise_file_limit(connections_max: usize) {
+/// Allows this process as many files as the system lets it, and gives how many connections that is enough for. Fewer than
+/// asked for is better than a store that finds no file left, and clients that are told nothing.
+fn connections_possible(connections_max: usize) -> usize {
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
         let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -467,11 +469,15 @@ pub(crate) fn raise_file_limit(connections_max: usize) {
             tracing::warn!(%error, "the limit of open files stays as it was");
         }
     }
-    let needed = u64::try_from(connections_max + REFUSALS_MAX + FILES_BESIDE).unwrap_or(u64::MAX);
-    if let Some(files) = getrlimit(Resource::Nofile).current.filter(|files| *files < needed) {
-        tracing::warn!(
-            "{connections_max} connections need {needed} open files and the limit is {files}: raise it (ulimit -Hn, \
-             LimitNOFILE= in systemd) or lower connections_max"
-        );
+    let Some(files) = getrlimit(Resource::Nofile).current else { return connections_max };
+    let beside = REFUSALS_MAX + FILES_BESIDE;
+    let possible = usize::try_from(files).unwrap_or(usize::MAX).saturating_sub(beside).max(1);
+    if possible >= connections_max {
+        return connections_max;
     }
+    tracing::info!(
+        "{possible} connections are possible instead of {connections_max}, as {files} files may be open: raise that limit \
+         (ulimit -Hn, LimitNOFILE= in systemd), or lower connections_max"
+    );
+    possible
 }

@@ -7,6 +7,7 @@
 //! A route asks for the token that it needs by an extractor: [`Readable`] and [`Changeable`] for one tag, [`Reader`] and
 //! [`Admin`] for anything else. Only what lies under `/health` needs none.
 
+mod body;
 mod ids;
 mod layouts;
 mod query;
@@ -21,19 +22,19 @@ use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::extract::{FromRequestParts, Path, State};
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use axum::http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderValue};
 use axum::http::request::Parts;
 use axum::http::{Method, Request, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get};
 use axum::{Json, Router};
-use http_body_util::Limited;
 use hyper::body::{Body as _, Incoming};
 use serde_json::json;
 use tower_service::Service as _;
 use tracing::Level;
 use unalike::storage::validate_tag;
 
+use self::body::RequestBody;
 use crate::auth::{Permit, Scope, bearer};
 use crate::config::Config;
 use crate::layouts::shortened;
@@ -121,19 +122,30 @@ impl Front {
         if url_bytes > self.url_max_bytes {
             return Problem::url_too_long(url_bytes, self.url_max_bytes).into_response();
         }
-        let request = request.map(|body| {
-            // An empty body costs no allocation.
-            if body.is_end_stream() { Body::empty() } else { Body::new(Limited::new(body, self.body_max_bytes)) }
-        });
-        let mut answer = pin!(self.router.clone().call(request));
-        // Most answers are there at once, and need no timer.
-        let answered = match poll_fn(|context| Poll::Ready(answer.as_mut().poll(context))).await {
-            Poll::Ready(answered) => Ok(answered),
-            Poll::Pending => tokio::time::timeout(Duration::from_millis(self.request_timeout_ms), answer).await,
-        };
-        match answered {
-            Ok(Ok(response)) => response,
-            Err(_) => Problem::timeout(self.request_timeout_ms).into_response(),
+        let limit = Duration::from_millis(self.request_timeout_ms);
+        let timeout = || Problem::timeout(self.request_timeout_ms).into_response();
+        let (parts, body) = request.into_parts();
+        if body.is_end_stream() {
+            // No body, which costs no allocation. Most answers are there at once, and need no timer.
+            let mut answer = pin!(self.route(Request::from_parts(parts, Body::empty())));
+            return match poll_fn(|context| Poll::Ready(answer.as_mut().poll(context))).await {
+                Poll::Ready(response) => response,
+                Poll::Pending => tokio::time::timeout(limit, answer).await.unwrap_or_else(|_| timeout()),
+            };
+        }
+        let body = RequestBody::new(body, self.body_max_bytes, &parts.headers);
+        let request = Request::from_parts(parts, Body::new(body.clone()));
+        let deadline = tokio::time::Instant::now() + limit;
+        let mut response = tokio::time::timeout_at(deadline, self.route(request)).await.unwrap_or_else(|_| timeout());
+        if !tokio::time::timeout_at(deadline, body.read_away()).await.unwrap_or(false) {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+
+    async fn route(&self, request: Request<Body>) -> Response {
+        match self.router.clone().call(request).await {
+            Ok(response) => response,
         }
     }
 

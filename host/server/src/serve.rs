@@ -11,7 +11,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::auth::warn_if_open;
 use crate::config::Config;
-use crate::connections::{self, Connections};
+use crate::connections::Connections;
 use crate::http::Front;
 use crate::service::Service;
 
@@ -32,7 +32,6 @@ pub(crate) async fn serve(config: Config) -> anyhow::Result<()> {
     config.tokens.as_deref().inspect(|path| warn_if_open(path));
     let listener = listen(&config)?;
     let address = listener.local_addr().context("the listener has no address")?;
-    connections::raise_file_limit(config.connections_max);
     let service = Arc::new(Service::open(&config, tokens).await?);
 
     let renewing = tokio::spawn(renew(Arc::clone(&service)));

@@ -204,7 +204,7 @@ pub(crate) struct ServeArguments {
     pub(crate) headers_max: Option<usize>,
     /// The most open connections: 1 to 1000000; one more is answered with 503 and closed [default: 20000]
     ///
-    /// An idle one holds about 15 KB and a file descriptor. The limit of open files is raised to the hard one at the
+    /// A busy one holds some 20 KB, an idle one some 5 KB, and each a file descriptor. The limit of open files is raised to the hard one at the
     /// start; when that is not enough, fewer are taken, and the log says how many.
     #[arg(long, value_name = "COUNT", env = "UNALIKE_CONNECTIONS_MAX")]
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -5,13 +5,16 @@
 //! [`Phase`]), and a phase that has lasted too long ends it.
 
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::io;
-use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use axum::body::Bytes;
+use hyper::body::Body as _;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -43,6 +46,9 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 /// What would be logged for each connection is logged once in this time.
 const SAY_AGAIN: Duration = Duration::from_secs(10);
 
+/// A connection that was idle for so long is likely to be idle for longer.
+const PARK_AFTER_MS: u64 = 1_000;
+
 /// What a connection is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -59,10 +65,13 @@ enum Phase {
     Stalled,
     /// Between two requests.
     Idle,
+    /// The same, without buffers.
+    Parked,
 }
 
 impl Phase {
-    const ALL: [Self; 6] = [Self::New, Self::Head, Self::Request, Self::Answer, Self::Stalled, Self::Idle];
+    const ALL: [Self; 7] =
+        [Self::New, Self::Head, Self::Request, Self::Answer, Self::Stalled, Self::Idle, Self::Parked];
 }
 
 /// What is to happen to a connection.
@@ -70,10 +79,19 @@ impl Phase {
 #[repr(u8)]
 enum Order {
     Serve,
+    /// Give the buffers back if it is still idle.
+    Park,
     /// Answer the request that runs, and close.
     End,
     /// Close now: a phase took too long.
     Expire,
+}
+
+/// Why a connection serves no requests now.
+enum Pause {
+    Closed,
+    Expired,
+    Parked,
 }
 
 /// What a connection and its watcher share.
@@ -82,6 +100,8 @@ struct Watched {
     phase: AtomicU8,
     since_ms: AtomicU64,
     order: AtomicU8,
+    /// An answer was of unknown length: hyper may have more of it to write whenever it seems to be idle.
+    streams: AtomicBool,
     waker: Mutex<Option<Waker>>,
 }
 
@@ -91,6 +111,7 @@ impl Watched {
             phase: AtomicU8::new(Phase::New as u8),
             since_ms: AtomicU64::new(now_ms),
             order: AtomicU8::new(Order::Serve as u8),
+            streams: AtomicBool::new(false),
             waker: Mutex::new(None),
         }
     }
@@ -120,6 +141,48 @@ impl Watched {
     /// Tells the connection, and wakes it to hear it.
     fn tell(&self, order: Order) {
         self.order.store(order as u8, Ordering::Release);
+        self.wake();
+    }
+
+    /// Tells the connection so if it was told nothing else.
+    fn tell_to_park(&self) {
+        if self.replace_order(Order::Serve, Order::Park) {
+            self.wake();
+        }
+    }
+
+    fn replace_order(&self, old: Order, new: Order) -> bool {
+        self.order.compare_exchange(old as u8, new as u8, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// Whether the connection was told to park, and can: then nothing is lost with hyper's state.
+    fn parks(&self) -> bool {
+        self.replace_order(Order::Park, Order::Serve) && self.is(Phase::Idle) && !self.streams.load(Ordering::Relaxed)
+    }
+
+    /// Waits until there is something to read, or the peer has closed; false when the connection is to close instead.
+    async fn readable(&self, stream: &TcpStream) -> bool {
+        let mut registered = None;
+        poll_fn(|context| {
+            self.register(&mut registered, context);
+            if self.ordered(Order::End) || self.ordered(Order::Expire) {
+                return Poll::Ready(false);
+            }
+            // What is wrong with it, reading will tell.
+            stream.poll_read_ready(context).map(|_| true)
+        })
+        .await
+    }
+
+    /// Notes whom to wake.
+    fn register(&self, registered: &mut Option<Waker>, context: &Context<'_>) {
+        if !registered.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+            *registered = Some(context.waker().clone());
+            lock(&self.waker).clone_from(registered);
+        }
+    }
+
+    fn wake(&self) {
         if let Some(waker) = lock(&self.waker).as_ref() {
             waker.wake_by_ref();
         }
@@ -243,35 +306,58 @@ impl Connections {
         });
     }
 
-    async fn serve(self: &Arc<Self>, stream: TcpStream, watched: Arc<Watched>) {
-        let io = WatchedStream { stream: TokioIo::new(stream), watched: Arc::clone(&watched), all: Arc::clone(self) };
+    async fn serve(self: &Arc<Self>, mut stream: TcpStream, watched: Arc<Watched>) {
+        let mut unread = Bytes::new();
+        // hyper, and its buffers of 16 KiB, only while there is something to do.
+        while !unread.is_empty() || watched.readable(&stream).await {
+            if watched.is(Phase::Parked) {
+                watched.enter(Phase::Idle);
+            }
+            match Box::pin(self.serve_requests(stream, unread, &watched)).await {
+                Some(idle) => (stream, unread) = idle,
+                None => return,
+            }
+        }
+    }
+
+    /// Serves requests until the connection closes, or is to be parked: then gives it back, and what was read ahead.
+    async fn serve_requests(
+        self: &Arc<Self>,
+        stream: TcpStream,
+        unread: Bytes,
+        watched: &Arc<Watched>,
+    ) -> Option<(TcpStream, Bytes)> {
+        let stream = TokioIo::new(stream);
+        let io = WatchedStream { stream, unread, watched: Arc::clone(watched), all: Arc::clone(self) };
         let service = service_fn(|request| {
             watched.enter(Phase::Request);
             let answer = self.front.answer(request);
-            let watched = &watched;
             async move {
                 let answer = answer.await;
+                if answer.as_ref().is_ok_and(|answer| answer.body().size_hint().exact().is_none()) {
+                    watched.streams.store(true, Ordering::Relaxed);
+                }
                 watched.enter(Phase::Answer);
                 answer
             }
         });
         let mut connection = self.http.serve_connection(io, service);
         let mut ending = false;
-        let mut registered: Option<Waker> = None;
-        let expired = std::future::poll_fn(|context| {
-            if !registered.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
-                registered = Some(context.waker().clone());
-                lock(&watched.waker).clone_from(&registered);
-            }
+        let mut registered = None;
+        let pause = poll_fn(|context| {
+            watched.register(&mut registered, context);
             loop {
                 if let Poll::Ready(closed) = Pin::new(&mut connection).poll(context) {
                     if let Err(error) = closed {
                         tracing::debug!(%error, "a connection ended early");
                     }
-                    return Poll::Ready(false);
+                    return Poll::Ready(Pause::Closed);
                 }
                 if watched.ordered(Order::Expire) {
-                    return Poll::Ready(true);
+                    return Poll::Ready(Pause::Expired);
+                }
+                if watched.parks() {
+                    return Poll::Ready(Pause::Parked);
                 }
                 if ending || !watched.ordered(Order::End) {
                     return Poll::Pending;
@@ -279,13 +365,26 @@ impl Connections {
                 ending = true;
                 Pin::new(&mut connection).graceful_shutdown();
             }
-        });
-        if pin!(expired).await {
-            let phase = watched.phase();
-            tracing::debug!(?phase, "a connection took too long and is closed");
-            if phase == Phase::Head {
-                // As far as it goes: whoever sends so slowly is owed no more.
-                let _ = connection.into_parts().io.stream.inner().try_write(&self.too_slow);
+        })
+        .await;
+        match pause {
+            Pause::Closed => None,
+            Pause::Parked => {
+                watched.enter(Phase::Parked);
+                tracing::trace!("a connection is parked");
+                let parts = connection.into_parts();
+                // An empty rest would keep the buffer that it was part of.
+                let unread = if parts.read_buf.is_empty() { Bytes::new() } else { parts.read_buf };
+                Some((parts.io.stream.into_inner(), unread))
+            }
+            Pause::Expired => {
+                let phase = watched.phase();
+                tracing::debug!(?phase, "a connection took too long and is closed");
+                if phase == Phase::Head {
+                    // As far as it goes: whoever sends so slowly is owed no more.
+                    let _ = connection.into_parts().io.stream.inner().try_write(&self.too_slow);
+                }
+                None
             }
         }
     }
@@ -302,13 +401,17 @@ impl Connections {
             let now_ms = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
             self.now_ms.store(now_ms, Ordering::Relaxed);
             for watched in lock(&self.open).connections.values() {
-                let limit_ms = match watched.phase() {
+                let phase = watched.phase();
+                let limit_ms = match phase {
                     Phase::New | Phase::Head => self.head_timeout_ms,
-                    Phase::Idle | Phase::Stalled => self.idle_timeout_ms,
+                    Phase::Idle | Phase::Parked | Phase::Stalled => self.idle_timeout_ms,
                     Phase::Request | Phase::Answer => continue,
                 };
-                if now_ms.saturating_sub(watched.since_ms.load(Ordering::Relaxed)) >= limit_ms {
+                let lasted_ms = now_ms.saturating_sub(watched.since_ms.load(Ordering::Relaxed));
+                if lasted_ms >= limit_ms {
                     watched.tell(Order::Expire);
+                } else if phase == Phase::Idle && lasted_ms >= PARK_AFTER_MS {
+                    watched.tell_to_park();
                 }
             }
         }
@@ -363,6 +466,8 @@ impl Drop for Entry {
 /// A connection that notes what it is doing.
 struct WatchedStream {
     stream: TokioIo<TcpStream>,
+    /// What was read before it was parked.
+    unread: Bytes,
     watched: Arc<Watched>,
     all: Arc<Connections>,
 }
@@ -389,9 +494,15 @@ impl Read for WatchedStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-        buffer: ReadBufCursor<'_>,
+        mut buffer: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        let read = if self.unread.is_empty() {
+            Pin::new(&mut self.stream).poll_read(context, buffer)
+        } else {
+            let fits = buffer.remaining().min(self.unread.len());
+            buffer.put_slice(&self.unread.split_to(fits));
+            Poll::Ready(Ok(()))
+        };
         if read.is_ready() {
             if self.watched.is(Phase::Idle) {
                 self.watched.enter_at(Phase::Head, self.now_ms());

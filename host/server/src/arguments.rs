@@ -176,7 +176,7 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "COUNT", env = "UNALIKE_COUNT_MAX")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) count_max: Option<u32>,
-    /// The largest request body, in bytes: 1 to 16777216 [default: 65536]
+    /// The largest request body, in bytes: 1 to 1048576 [default: 65536]
     ///
     /// The largest that makes sense is below 1 KB.
     #[arg(long, value_name = "BYTES", env = "UNALIKE_BODY_MAX_BYTES")]

@@ -145,7 +145,7 @@ impl Config {
     fn validate(&self) -> anyhow::Result<()> {
         within("wait_max_ms", self.wait_max_ms, 1..=600_000)?;
         within("count_max", self.count_max, 1..=1_000_000)?;
-        within("body_max_bytes", self.body_max_bytes, 1..=16 * 1024 * 1024)?;
+        within("body_max_bytes", self.body_max_bytes, 1..=1024 * 1024)?;
         within("url_max_bytes", self.url_max_bytes, 256..=65_534)?;
         within("head_max_bytes", self.head_max_bytes, 1_024..=1024 * 1024)?;
         within("headers_max", self.headers_max, 1..=1_000)?;

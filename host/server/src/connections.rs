@@ -81,10 +81,12 @@ enum Order {
     Serve,
     /// Give the buffers back if it is still idle.
     Park,
+    /// Close if what took too long has not ended meanwhile.
+    Expire,
     /// Answer the request that runs, and close.
     End,
-    /// Close now: a phase took too long.
-    Expire,
+    /// Close now.
+    Break,
 }
 
 /// Why a connection serves no requests now.
@@ -117,7 +119,7 @@ impl Watched {
     }
 
     fn phase(&self) -> Phase {
-        let phase = self.phase.load(Ordering::Relaxed);
+        let phase = self.phase.load(Ordering::Acquire);
         Phase::ALL.into_iter().find(|known| *known as u8 == phase).unwrap_or(Phase::Idle)
     }
 
@@ -126,7 +128,8 @@ impl Watched {
     }
 
     fn enter(&self, phase: Phase) {
-        self.phase.store(phase as u8, Ordering::Relaxed);
+        // Whoever sees the phase sees when it began.
+        self.phase.store(phase as u8, Ordering::Release);
     }
 
     fn enter_at(&self, phase: Phase, now_ms: u64) {
@@ -144,11 +147,23 @@ impl Watched {
         self.wake();
     }
 
-    /// Tells the connection so if it was told nothing else.
-    fn tell_to_park(&self) {
-        if self.replace_order(Order::Serve, Order::Park) {
+    /// Tells a connection that is not ending.
+    fn tell_while_serving(&self, order: Order) {
+        if self.replace_order(Order::Serve, order) || self.replace_order(Order::Park, order) {
             self.wake();
         }
+    }
+
+    /// Whether the connection was told to expire, and a request has not come just then.
+    fn expires(&self) -> bool {
+        if !self.ordered(Order::Expire) {
+            return false;
+        }
+        let expires = !(self.is(Phase::Request) || self.is(Phase::Answer));
+        if !expires {
+            self.replace_order(Order::Expire, Order::Serve);
+        }
+        expires
     }
 
     fn replace_order(&self, old: Order, new: Order) -> bool {
@@ -165,11 +180,14 @@ impl Watched {
         let mut registered = None;
         poll_fn(|context| {
             self.register(&mut registered, context);
-            if self.ordered(Order::End) || self.ordered(Order::Expire) {
+            if self.ordered(Order::Expire) || self.ordered(Order::Break) {
                 return Poll::Ready(false);
             }
-            // What is wrong with it, reading will tell.
-            stream.poll_read_ready(context).map(|_| true)
+            // What is wrong with it, reading will tell. A request that is there when the server ends is answered yet.
+            match stream.poll_read_ready(context) {
+                Poll::Pending if self.ordered(Order::End) => Poll::Ready(false),
+                ready => ready.map(|_| true),
+            }
         })
         .await
     }
@@ -353,7 +371,10 @@ impl Connections {
                     }
                     return Poll::Ready(Pause::Closed);
                 }
-                if watched.ordered(Order::Expire) {
+                if watched.ordered(Order::Break) {
+                    return Poll::Ready(Pause::Closed);
+                }
+                if watched.expires() {
                     return Poll::Ready(Pause::Expired);
                 }
                 if watched.parks() {
@@ -409,9 +430,9 @@ impl Connections {
                 };
                 let lasted_ms = now_ms.saturating_sub(watched.since_ms.load(Ordering::Relaxed));
                 if lasted_ms >= limit_ms {
-                    watched.tell(Order::Expire);
+                    watched.tell_while_serving(Order::Expire);
                 } else if phase == Phase::Idle && lasted_ms >= PARK_AFTER_MS {
-                    watched.tell_to_park();
+                    watched.tell_while_serving(Order::Park);
                 }
             }
         }
@@ -441,7 +462,7 @@ impl Connections {
         let _ = tokio::time::timeout(limit, closed).await;
         let open = lock(&self.open);
         for watched in open.connections.values() {
-            watched.tell(Order::Expire);
+            watched.tell(Order::Break);
         }
         open.connections.len()
     }

@@ -327,6 +327,10 @@ fn no_secret_reaches_the_log() -> anyhow::Result<()> {
                 ] {
                     client.get(&path)?;
                 }
+                if token != "a-wrong-token-swordfish" {
+                    let answer = client.clone().with("x-request-id", token).get(ORDER)?;
+                    assert_ne!(answer.header("x-request-id"), Some(token));
+                }
                 client.send(
                     "POST",
                     "/v1/tags",

@@ -164,16 +164,9 @@ impl Tokens {
     /// [`Denied::Missing`], [`Denied::Unknown`] or [`Denied::Scope`].
     pub(crate) fn permit(&self, presented: Option<&[u8]>, scope: Scope) -> Result<Permit, Denied> {
         let Some(file) = &self.file else { return Ok(Permit { token: None }) };
-        let digest: [u8; 32] = Sha256::digest(presented.ok_or(Denied::Missing)?).into();
+        let presented = presented.ok_or(Denied::Missing)?;
         let tokens = file.current();
-        let mut found = None;
-        // To the end, so that the time does not tell which one it was.
-        for (place, token) in tokens.iter().enumerate() {
-            if bool::from(token.digest.as_slice().ct_eq(&digest)) {
-                found = Some((place, token));
-            }
-        }
-        let (place, token) = found.ok_or(Denied::Unknown)?;
+        let (place, token) = find(&tokens, presented).ok_or(Denied::Unknown)?;
         tracing::debug!(token = &*token.name, "the token is known");
         if token.scope < scope {
             return Err(Denied::Scope);
@@ -188,6 +181,24 @@ impl Tokens {
     pub(crate) fn check(&self, presented: Option<&[u8]>, scope: Scope, tag: &str) -> Result<(), Denied> {
         self.permit(presented, scope)?.covers(tag)
     }
+
+    /// Whether these bytes are a token, which then must not be written anywhere.
+    pub(crate) fn contain(&self, bytes: &[u8]) -> bool {
+        self.file.as_ref().is_some_and(|file| find(&file.current(), bytes).is_some())
+    }
+}
+
+/// The token with these bytes, and its place.
+fn find<'a>(tokens: &'a [Token], presented: &[u8]) -> Option<(usize, &'a Token)> {
+    let digest: [u8; 32] = Sha256::digest(presented).into();
+    let mut found = None;
+    // To the end, so that the time does not tell which one it was.
+    for (place, token) in tokens.iter().enumerate() {
+        if bool::from(token.digest.as_slice().ct_eq(&digest)) {
+            found = Some((place, token));
+        }
+    }
+    found
 }
 
 impl TokenFile {

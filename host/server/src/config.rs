@@ -266,7 +266,7 @@ pub(crate) fn effective_text(common: &CommonArguments, serve: &ServeArguments) -
         None => toml::Table::new(),
     };
     let given = [keys(common)?, keys(serve)?];
-    let mut text = String::new();
+    let mut text = "# The configuration is valid. What is effective, and where it comes from:\n".to_owned();
     for argument in documented().get_arguments() {
         let key = argument.get_id().as_str();
         let Some(value) = keys(&config)?.remove(key) else { continue };

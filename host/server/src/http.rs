@@ -73,6 +73,7 @@ impl Routes {
 
 /// Where each request comes in and each answer goes out.
 pub(crate) struct Front {
+    service: Arc<Service>,
     router: Router,
     templates: Vec<&'static str>,
     request_timeout_ms: u64,
@@ -85,6 +86,7 @@ impl Front {
     pub(crate) fn new(config: &Config, service: Arc<Service>) -> Self {
         let Routes { router, templates } = routes();
         Self {
+            service: Arc::clone(&service),
             // No layers: each would allocate for every request.
             router: router.fallback(route_unknown).method_not_allowed_fallback(method_not_allowed).with_state(service),
             templates,
@@ -96,7 +98,7 @@ impl Front {
 
     /// The answer to a request.
     pub(crate) async fn answer(&self, request: Request<Incoming>) -> Result<Response, Infallible> {
-        let id = request_id::of(request.headers());
+        let id = request_id::of(request.headers(), |id| self.service.tokens.contain(id));
         let mut response = request_id::within(id.clone(), self.answer_logged(request)).await;
         let headers = response.headers_mut();
         // A cache would give an id to two callers.

@@ -17,10 +17,13 @@ tokio::task_local! {
     static CURRENT: HeaderValue;
 }
 
-/// The id that came with a request, if it is well formed: 1 to 128 letters, digits and `-_.:;=+/@`. Else a new one.
-pub(crate) fn of(headers: &HeaderMap) -> HeaderValue {
-    let given = headers.get(X_REQUEST_ID).filter(|id| is_well_formed(id.as_bytes()));
-    given.cloned().unwrap_or_else(made)
+/// The id that came with a request, if it is well formed (1 to 128 letters, digits and `-_.:;=+/@`) and no secret. Else a
+/// new one.
+pub(crate) fn of(headers: &HeaderMap, is_secret: impl FnOnce(&[u8]) -> bool) -> HeaderValue {
+    match headers.get(X_REQUEST_ID) {
+        Some(id) if is_well_formed(id.as_bytes()) && !is_secret(id.as_bytes()) => id.clone(),
+        _ => made(),
+    }
 }
 
 fn is_well_formed(id: &[u8]) -> bool {
@@ -60,17 +63,17 @@ mod tests {
         let given = |value: &[u8]| {
             let mut headers = HeaderMap::new();
             headers.insert(X_REQUEST_ID, HeaderValue::from_bytes(value).unwrap());
-            of(&headers)
+            of(&headers, |id| id == b"secret")
         };
         for id in
             ["a", "5f2b6c1e-8a3d-4b0e-9f61-2f0d4c7e9a11", "Root=1-67891233-abcdef012345678912345678", &"x".repeat(128)]
         {
             assert_eq!(given(id.as_bytes()), id);
         }
-        for id in [&b""[..], b"a b", b"a\"b", b"\xff", "x".repeat(129).as_bytes()] {
+        for id in [&b""[..], b"a b", b"a\"b", b"\xff", "x".repeat(129).as_bytes(), b"secret"] {
             let made = given(id);
             assert!(made.len() == 16 && made.as_bytes().iter().all(u8::is_ascii_hexdigit), "{made:?}");
         }
-        assert_ne!(of(&HeaderMap::new()), of(&HeaderMap::new()));
+        assert_ne!(of(&HeaderMap::new(), |_| false), of(&HeaderMap::new(), |_| false));
     }
 }

@@ -197,6 +197,10 @@ fn a_token_may_be_bound_to_tags() -> anyhow::Result<()> {
         Ok(ruler.send_json("PATCH", &format!("/v1/tags/{tag}"), &json!({ "raise_to": 7 }))?.status)
     };
     assert_eq!((raise("invoice")?, raise("order")?), (200, 403));
+    let log = server.log()?;
+    for line in ["a tag was created tag=\"invoice/new\" by=\"bound-admin\"", "a tag was changed tag=\"invoice\""] {
+        assert!(log.contains(line), "no {line:?} in {log}");
+    }
     let all = server.client().with_token(ADMIN).get("/v1/tags")?.json()?;
     let all: Vec<_> = all["tags"].as_array().context("no list")?.iter().map(|tag| tag["tag"].clone()).collect();
     assert_eq!(all, ["invoice", "invoice/2026", "invoice/new", "invoices", "order"]);

@@ -225,9 +225,18 @@ impl Permit {
         if self.tags().is_none() { Ok(()) } else { Err(Denied::AllTags) }
     }
 
+    /// The name of the token, for the log.
+    pub(crate) fn token_name(&self) -> Option<&str> {
+        self.token().map(|token| &*token.name)
+    }
+
     fn tags(&self) -> Option<&[TagPattern]> {
+        self.token()?.tags.as_deref()
+    }
+
+    fn token(&self) -> Option<&Token> {
         let (tokens, place) = self.token.as_ref()?;
-        tokens.get(*place)?.tags.as_deref()
+        tokens.get(*place)
     }
 }
 

@@ -197,8 +197,8 @@ struct Admin(Permit);
 /// The name in a path, of a tag or snowflake that the request may look at and take ids of.
 struct Readable(String);
 
-/// The name in a path, of a tag that the request may change.
-struct Changeable(String);
+/// The name in a path, of a tag that the request may change, and by what permission.
+struct Changeable(String, Permit);
 
 impl FromRequestParts<Arc<Service>> for Reader {
     type Rejection = Problem;
@@ -231,8 +231,9 @@ impl FromRequestParts<Arc<Service>> for Changeable {
 
     async fn from_request_parts(parts: &mut Parts, service: &Arc<Service>) -> Result<Self, Problem> {
         let Name(name) = Name::from_request_parts(parts, service).await?;
-        service.tokens.check(bearer(&parts.headers), Scope::Admin, &name)?;
-        Ok(Self(name))
+        let permit = service.tokens.permit(bearer(&parts.headers), Scope::Admin)?;
+        permit.covers(&name)?;
+        Ok(Self(name, permit))
     }
 }
 

@@ -53,6 +53,7 @@ pub(super) async fn create(
 ) -> Result<(StatusCode, Json<TagJson>), Problem> {
     permit.covers(&body.tag)?;
     let record = service.store().create_tag(&body.tag, &body.options()).await?;
+    tracing::info!(tag = record.tag, by = permit.token_name(), "a tag was created");
     Ok((StatusCode::CREATED, Json(record.into())))
 }
 
@@ -65,7 +66,7 @@ pub(super) async fn show(
 
 pub(super) async fn change(
     State(service): State<Arc<Service>>,
-    Changeable(tag): Changeable,
+    Changeable(tag, permit): Changeable,
     Body(body): Body<TagChange>,
 ) -> Result<Json<TagJson>, Problem> {
     let store = service.store();
@@ -78,6 +79,7 @@ pub(super) async fn change(
         (Some(raised), None, None) => raised,
         (_, step, refill) => change_tag(store, &tag, step.map(Into::into), refill.map(Into::into)).await?,
     };
+    tracing::info!(tag = record.tag, watermark = record.watermark, by = permit.token_name(), "a tag was changed");
     Ok(Json(record.into()))
 }
 

@@ -529,6 +529,34 @@ fn idle_connections_are_closed_and_busy_ones_are_not() -> anyhow::Result<()> {
 }
 
 #[test]
+fn a_connection_that_gave_its_buffers_back_is_closed_in_time() -> anyhow::Result<()> {
+    let server = Server::start_with([
+        "--idle-timeout-ms",
+        "2000",
+        "--head-timeout-ms",
+        "5000",
+        "--log",
+        "unalike::connections=trace",
+    ])?;
+    let mut idle = BufReader::new(server.connect()?);
+    for times in 1..=2 {
+        idle.get_mut().write_all(get(ORDER).as_bytes())?;
+        read_answer(&mut idle)?;
+        server.wait_for_log("is parked", times)?;
+    }
+    // Half a request now has the time of a head, which is longer.
+    let neighbour = &mut BufReader::new(server.connect()?);
+    neighbour.get_mut().write_all(get(ORDER).as_bytes())?;
+    idle.get_mut().write_all(&get(ORDER).as_bytes()[..9])?;
+    read_answer(neighbour)?;
+    assert_eq!(neighbour.read(&mut [0])?, 0, "an idle one is closed meanwhile");
+    idle.get_mut().write_all(&get(ORDER).as_bytes()[9..])?;
+    read_answer(&mut idle)?;
+    assert_eq!(idle.read(&mut [0])?, 0);
+    Ok(())
+}
+
+#[test]
 fn a_client_that_does_not_read_is_let_go() -> anyhow::Result<()> {
     let server = Server::start_with(["--idle-timeout-ms", "300", "--log", "unalike=debug"])?;
     let mut connection = server.connect()?;
@@ -640,7 +668,7 @@ fn ten_thousand_idle_connections_fit() -> anyhow::Result<()> {
     const BATCHES: usize = 10;
     const BATCH: usize = 1_000;
     limit_files(std::process::id(), None)?;
-    let server = Server::start_with(["--log", "warn,unalike::connections=trace"])?;
+    let mut server = Server::start_with(["--log", "warn,unalike::connections=trace"])?;
     assert_eq!(server.get(ORDER)?.status, 200);
     let before = memory_kib(server.process_id())?;
     let mut idle = Vec::with_capacity(BATCHES * BATCH);
@@ -662,6 +690,7 @@ fn ten_thousand_idle_connections_fit() -> anyhow::Result<()> {
         ensure!(connection.read(&mut [0; 512])? > 0, "no answer");
     }
     assert_eq!(server.get(ORDER)?.ids()?, [(BATCHES * BATCH) as u64 + 102]);
+    assert_eq!(server.sigterm()?.code(), Some(0), "they do not hold up the end");
     Ok(())
 }
 

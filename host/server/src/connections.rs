@@ -324,6 +324,7 @@ impl Connections {
         });
     }
 
+    /// Serves a connection until it closes.
     async fn serve(self: &Arc<Self>, mut stream: TcpStream, watched: Arc<Watched>) {
         let mut unread = Bytes::new();
         // hyper, and its buffers of 16 KiB, only while there is something to do.

@@ -1,9 +1,10 @@
 //! What an application pays for an id of a sequence: `next` and `take`, one thread and two on one sequence, against a
-//! bare `fetch_add` under the same threads.
+//! bare `fetch_add` under the same threads; also with runs per thread and per handle.
 //!
 //! Expected, on a 2 GHz machine with two cores: `fetch_add` 6 ns on one thread and 18 on two. `next` is one `fetch_add`
-//! and a few loads of a line that nobody writes, so 7 to 9 ns and 20 to 27, with a crossing (300 ns) per 1,024 ids, a
-//! third of a nanosecond each. `take(1000)` is one crossing, a third of a nanosecond per id, and the loop of the caller.
+//! and a few loads of a line that nobody writes, so 8 to 9 ns and 20 to 27, with a crossing (465 ns) per 8,192 ids, less
+//! than a tenth of a nanosecond each. A run of one's own costs an addition to plain memory. `take(1000)` is one addition
+//! per batch, a crossing per eight, an allocation, and the loop of the caller.
 //! The store grants ten million numbers at a time: refills are in the figures, the store is not.
 //!
 //! ```text
@@ -15,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Result;
 use tokio::runtime::Runtime;
-use unalike::{Ids, Sequence, SequenceOptions, StepPolicy};
+use unalike::{Ids, Order, Sequence, SequenceOptions, StepPolicy};
 use unalike_benches::{Bench, CaseId, Latencies, Plan, Row, RowId, check_unique};
 use unalike_memory::MemoryStore;
 
@@ -70,6 +71,15 @@ fn main() -> Result<()> {
                 tally.check()
             })
         });
+        let mut threaded = options;
+        threaded.order = Some(Order::Thread);
+        let sequence = ids.sequence_blocking(&format!("per-thread-{threads}"), threaded)?;
+        let per_thread = bench.case_by(plan, vec![sequence; threads], |sequence, tally| {
+            tally.ids(CHUNK, || Ok(sequence.next_blocking()?))
+        });
+        let sequence = open(&format!("local-{threads}"))?;
+        let handles = (0..threads).map(|_| sequence.local()).collect::<Result<Vec<_>, _>>()?;
+        let local = bench.case_by(plan, handles, |handle, tally| tally.ids(CHUNK, || Ok(handle.next_blocking()?)));
         let take_runs = bench.case_by(plan, states(&format!("take-runs-{threads}"))?, |sequence, tally| {
             sequence.take_blocking(1_000)?.runs().iter().try_for_each(|run| tally.run(run))
         });
@@ -86,6 +96,8 @@ fn main() -> Result<()> {
             tally.batch(batch.runs(), batch.iter())
         });
 
+        // Half of one addition; and five times the throughput of two threads that contend for one.
+        let own = if threads == 1 { 0.5 } else { 0.2 };
         let base = bench.row(Row::ids(format!("fetch_add, {on}"), fetch_add));
         bench.row(Row::ids(format!("Mutex<u64> += 1, {on}"), mutex).against(base));
         let against = |name: &str, case: CaseId| row(name, on, case, base);
@@ -93,6 +105,8 @@ fn main() -> Result<()> {
             against("next_blocking()", next_blocking).ratio_at_most(1.5),
             against("try_next()", try_next).ratio_at_most(1.5),
             against("next().await", next).ratio_at_most(1.5),
+            against("next_blocking(), Order::Thread", per_thread).ratio_at_most(own),
+            against("local().next_blocking()", local).ratio_at_most(own),
             against("take_blocking(1000), runs alone", take_runs),
             against("take_blocking(1000).iter()", take_iter).ns_at_most(1.0),
             against("for id in &take_blocking(1000)", take_for).ns_at_most(1.0),

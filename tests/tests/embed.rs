@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use unalike::storage::{LeaseStore, SegmentStore, StoreError, TagOptions};
 use unalike::{
-    Clock, ClockPolicy, Error, ErrorKind, Ids, Layout, Mode, RefillPolicy, Sequence, SequenceOptions, Snowflake,
+    Clock, ClockPolicy, Error, ErrorKind, Ids, Layout, Mode, Order, RefillPolicy, Sequence, SequenceOptions, Snowflake,
     SnowflakeOptions, StepPolicy,
 };
 use unalike_memory::{MemoryOptions, MemoryStore};
@@ -95,6 +95,100 @@ fn threads_without_a_runtime_use_the_blocking_calls() {
     assert_eq!(assert_unique(stamped.concat()).len(), 120_000);
     ids.close_blocking();
     assert!(matches!(kind(&ids.sequence_blocking("order", fixed(1_000))), Some(ErrorKind::Closed { .. })));
+}
+
+fn per_thread() -> SequenceOptions {
+    SequenceOptions { order: Some(Order::Thread), ..fixed(1_000) }
+}
+
+#[test]
+fn threads_and_local_handles_with_runs_of_their_own_share_no_id() {
+    let store = Arc::new(MemoryStore::default());
+    let ids = Ids::builder().segments(store).build_blocking().unwrap();
+    let orders = ids.sequence_blocking("order", per_thread()).unwrap();
+    let taken: Vec<Vec<u64>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut local = orders.local().unwrap();
+                    let (mut own, mut held) = (Vec::new(), Vec::new());
+                    for round in 0..2_000 {
+                        own.extend((0..10).map(|_| orders.next_blocking().unwrap()));
+                        held.extend((0..10).map(|_| local.next_blocking().unwrap()));
+                        own.extend(orders.take_blocking(1 + round % 7).unwrap().iter());
+                        held.extend(local.take_blocking(1 + round % 5).unwrap().iter());
+                    }
+                    assert!(own.is_sorted_by(|a, b| a < b), "one thread saw ids go down");
+                    assert!(held.is_sorted_by(|a, b| a < b), "one handle saw ids go down");
+                    [own, held].concat()
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let count: usize = taken.iter().map(Vec::len).sum();
+    assert!(orders.status().unwrap().issued >= count as u64);
+    assert_eq!(assert_unique(taken.concat()).len(), count);
+    ids.close_blocking();
+}
+
+#[tokio::test]
+async fn an_ordered_tag_has_no_runs_per_thread_or_handle() {
+    let store = Arc::new(MemoryStore::default());
+    let options = TagOptions { mode: Mode::Ordered, ..TagOptions::default() };
+    store.create_tag("ticket", &options).await.unwrap();
+    let ids = Ids::builder().segments(store).build().await.unwrap();
+    let asked = SequenceOptions { order: Some(Order::Thread), ..SequenceOptions::default() };
+    assert!(matches!(kind(&ids.sequence("ticket", asked).await), Some(ErrorKind::OrderedPerThread { .. })));
+    let tickets = ids.sequence("ticket", SequenceOptions::default()).await.unwrap();
+    assert!(matches!(kind(&tickets.local()), Some(ErrorKind::OrderedPerThread { .. })));
+    assert_eq!(tickets.next().await.unwrap(), 1);
+    assert_eq!(tickets.status().unwrap().issued, 1);
+}
+
+/// What other threads hold while everything is given back stays theirs alone: a successor on the same store gets none of it.
+#[test]
+fn giving_back_while_runs_are_out_hands_none_of_them_to_a_successor() {
+    let store = Arc::new(MemoryStore::default());
+    let mut all = Vec::new();
+    for _ in 0..20 {
+        let ids = Ids::builder().segments(store.clone()).leases(store.clone()).build_blocking().unwrap();
+        let orders = ids.sequence_blocking("order", fixed(1_000)).unwrap();
+        let flakes = ids.snowflake_blocking("default", SnowflakeOptions::new(Layout::TWITTER)).unwrap();
+        let threaded = ids.sequence_blocking("order", SequenceOptions::default()).unwrap();
+        let go_on = std::sync::atomic::AtomicBool::new(true);
+        let taken: Vec<Vec<u64>> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..3)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let mut local = orders.local().unwrap();
+                        let mut taken = Vec::new();
+                        // Until both refuse: after the end a handle still gives what it holds.
+                        loop {
+                            let answers = [local.next_blocking(), threaded.next_blocking(), flakes.next_blocking()];
+                            let before = taken.len();
+                            for answer in answers {
+                                match answer {
+                                    Ok(id) => taken.push(id),
+                                    Err(error) => assert!(is_closed(&error), "{error:?}"),
+                                }
+                            }
+                            if taken.len() == before {
+                                assert!(!go_on.load(Ordering::SeqCst), "refused before the end");
+                                return taken;
+                            }
+                        }
+                    })
+                })
+                .collect();
+            std::thread::sleep(Duration::from_millis(5));
+            go_on.store(false, Ordering::SeqCst);
+            ids.close_blocking();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        all.extend(taken.concat());
+    }
+    assert_unique(all);
 }
 
 #[test]
@@ -459,16 +553,22 @@ fn a_forked_child_abandons_everything_that_it_inherited() {
     let ids = Ids::builder().segments(store.clone()).leases(store).build_blocking().unwrap();
     let orders: Sequence = ids.sequence_blocking("order", fixed(1_000)).unwrap();
     let flakes = ids.snowflake_blocking("default", SnowflakeOptions::new(Layout::TWITTER)).unwrap();
+    let per_thread = ids.sequence_blocking("per thread", per_thread()).unwrap();
+    let mut local = orders.local().unwrap();
     for _ in 0..100 {
         orders.next_blocking().unwrap();
         flakes.next_blocking().unwrap();
+        per_thread.next_blocking().unwrap();
+        local.next_blocking().unwrap();
     }
     // SAFETY: the child makes no call that needs another thread, and leaves by _exit.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0);
     if pid == 0 {
         let abandoned = matches!(kind(&orders.try_next()), Some(ErrorKind::Forked { .. }))
-            && matches!(kind(&flakes.try_next()), Some(ErrorKind::Forked { .. }));
+            && matches!(kind(&flakes.try_next()), Some(ErrorKind::Forked { .. }))
+            && matches!(kind(&per_thread.try_next()), Some(ErrorKind::Forked { .. }))
+            && matches!(kind(&local.try_next()), Some(ErrorKind::Forked { .. }));
         // SAFETY: as above.
         unsafe { libc::_exit(if abandoned { 0 } else { 1 }) };
     }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 
+use crate::http::DropIn;
 use crate::tags::{RefillText, StepText};
 
 const EXAMPLES: &str = "\
@@ -121,6 +122,7 @@ Routes (GET and POST where ids are handed out):
   /v1/tags  /v1/tags/TAG                             list, create (POST), change (PATCH)
   /v1/decode/ID?layout=NAME  /v1/layouts
   /health/live  /health/ready
+  --drop-in leaf,tinyid,cosid                        the paths of these services, for their clients
 
 `Accept: text/plain` gives one id per line. Errors are application/problem+json.
 
@@ -246,6 +248,13 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "NAME", env = "UNALIKE_HOLDER")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) holder: Option<String>,
+    /// Other id services whose paths there are too, so that their clients work unchanged [default: none]
+    ///
+    /// leaf, tinyid and cosid. Where tokens are wanted, tinyid's clients send one in their parameter token; before Leaf's and
+    /// CosId's a proxy has to add the header.
+    #[arg(long, value_name = "NAMES", env = "UNALIKE_DROP_IN", value_delimiter = ',')]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) drop_in: Option<Vec<DropIn>>,
 }
 
 impl ServeArguments {

@@ -8,6 +8,7 @@
 //! [`Admin`] for anything else. Only what lies under `/health` needs none.
 
 mod body;
+mod drop_in;
 mod ids;
 mod layouts;
 mod query;
@@ -42,8 +43,10 @@ use crate::problem::{Kind, Problem};
 use crate::request_id::{self, X_REQUEST_ID};
 use crate::service::Service;
 
-fn routes() -> Routes {
-    Routes::default()
+pub(crate) use drop_in::DropIn;
+
+fn routes(config: &Config) -> Routes {
+    let routes = Routes::default()
         .route("/v1/sequences/{tag}/ids", get(ids::of_sequence).post(ids::of_sequence).head(method_not_allowed))
         .route("/v1/sequences//ids", get(empty_name).post(empty_name))
         .route("/v1/snowflakes/{name}/ids", get(ids::of_snowflake).post(ids::of_snowflake).head(method_not_allowed))
@@ -53,8 +56,16 @@ fn routes() -> Routes {
         .route("/v1/decode/{id}", get(layouts::decode))
         .route("/v1/layouts", get(layouts::list))
         .route("/health/live", get(live))
-        .route("/health/ready", get(ready))
+        .route("/health/ready", get(ready));
+    config
+        .drop_ins()
+        .into_iter()
+        .flat_map(DropIn::routes)
+        .fold(routes, |routes, (template, methods)| routes.route(template, methods))
 }
+
+/// A template, and what answers there by which methods.
+type Route = (&'static str, MethodRouter<Arc<Service>>);
 
 /// Routes, and their templates for the log.
 #[derive(Default)]
@@ -84,7 +95,7 @@ pub(crate) struct Front {
 impl Front {
     /// The routes over a service.
     pub(crate) fn new(config: &Config, service: Arc<Service>) -> Self {
-        let Routes { router, templates } = routes();
+        let Routes { router, templates } = routes(config);
         Self {
             service: Arc::clone(&service),
             // No layers: each would allocate for every request.

@@ -121,7 +121,7 @@ Routes (GET and POST where ids are handed out):
   /v1/snowflakes/NAME/ids?count=N&as=string|number   the snowflake \"default\" needs no configuration
   /v1/tags  /v1/tags/TAG                             list, create (POST), change (PATCH)
   /v1/decode/ID?layout=NAME  /v1/layouts
-  /health/live  /health/ready
+  /health/live  /health/ready  /openapi.json
   --drop-in leaf,tinyid,cosid                        the paths of these services, for their clients
 
 `Accept: text/plain` gives one id per line. Errors are application/problem+json.
@@ -134,7 +134,8 @@ A configuration file (`unalike config default` prints one with every key):
   [snowflakes.web]          # GET /v1/snowflakes/web/ids
   layout = \"cosid-53\"     # see `unalike layouts`; horizon_ms and ahead_max_ms may follow
 
-A token file, for --tokens; requests then carry `Authorization: Bearer TOKEN`, except for /health/..:
+A token file, for --tokens; requests then carry `Authorization: Bearer TOKEN`, except for /health/.. and
+/openapi.json:
   [[tokens]]
   name = \"billing\"
   token = \"at-least-16-characters\"   # or sha256 = \"..\"

@@ -5,12 +5,13 @@
 //! cannot read as HTTP, or a head beyond its limits, it answers itself, without a body.
 //!
 //! A route asks for the token that it needs by an extractor: [`Readable`] and [`Changeable`] for one tag, [`Reader`] and
-//! [`Admin`] for anything else. Only what lies under `/health` needs none.
+//! [`Admin`] for anything else. Only what lies under `/health` and the OpenAPI document need none.
 
 mod body;
 mod drop_in;
 mod ids;
 mod layouts;
+mod openapi;
 mod query;
 mod tags;
 
@@ -57,17 +58,19 @@ fn routes(config: &Config) -> Routes {
         .route("/v1/layouts", get(layouts::list))
         .route("/health/live", get(live))
         .route("/health/ready", get(ready));
-    config
+    let routes = config
         .drop_ins()
         .into_iter()
         .flat_map(DropIn::routes)
-        .fold(routes, |routes, (template, methods)| routes.route(template, methods))
+        .fold(routes, |routes, (template, methods)| routes.route(template, methods));
+    let document = openapi::route(config, &routes.templates);
+    routes.route(openapi::PATH, document)
 }
 
 /// A template, and what answers there by which methods.
 type Route = (&'static str, MethodRouter<Arc<Service>>);
 
-/// Routes, and their templates for the log.
+/// Routes, and their templates: for the log, and for the OpenAPI document, which describes these and no others.
 #[derive(Default)]
 struct Routes {
     router: Router<Arc<Service>>,

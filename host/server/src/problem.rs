@@ -8,6 +8,7 @@ use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde_json::{Map, Value};
+use strum::VariantArray;
 use unalike::storage::StoreError;
 use unalike::{Clock, Error, ErrorKind, SystemClock};
 
@@ -16,7 +17,7 @@ use crate::layouts::{DecodeError, shortened};
 use crate::request_id;
 
 /// What kind of problem it is. `urn:unalike:problem:` and the name make the stable `type`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, VariantArray)]
 pub(crate) enum Kind {
     /// No such route.
     RouteUnknown,

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 
+use crate::http::DropIn;
 use crate::tags::{RefillText, StepText};
 
 const EXAMPLES: &str = "\
@@ -120,7 +121,8 @@ Routes (GET and POST where ids are handed out):
   /v1/snowflakes/NAME/ids?count=N&as=string|number   the snowflake \"default\" needs no configuration
   /v1/tags  /v1/tags/TAG                             list, create (POST), change (PATCH)
   /v1/decode/ID?layout=NAME  /v1/layouts
-  /health/live  /health/ready
+  /health/live  /health/ready  /openapi.json
+  --drop-in leaf,tinyid,cosid                        the paths of these services, for their clients
 
 `Accept: text/plain` gives one id per line. Errors are application/problem+json.
 
@@ -132,7 +134,8 @@ A configuration file (`unalike config default` prints one with every key):
   [snowflakes.web]          # GET /v1/snowflakes/web/ids
   layout = \"cosid-53\"     # see `unalike layouts`; horizon_ms and ahead_max_ms may follow
 
-A token file, for --tokens; requests then carry `Authorization: Bearer TOKEN`, except for /health/..:
+A token file, for --tokens; requests then carry `Authorization: Bearer TOKEN`, except for /health/.. and
+/openapi.json:
   [[tokens]]
   name = \"billing\"
   token = \"at-least-16-characters\"   # or sha256 = \"..\"
@@ -246,6 +249,13 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "NAME", env = "UNALIKE_HOLDER")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) holder: Option<String>,
+    /// Other id services whose paths there are too, so that their clients work unchanged [default: none]
+    ///
+    /// leaf, tinyid and cosid. Where tokens are wanted, tinyid's clients send one in their parameter token; before Leaf's and
+    /// CosId's a proxy has to add the header.
+    #[arg(long, value_name = "NAMES", env = "UNALIKE_DROP_IN", value_delimiter = ',')]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) drop_in: Option<Vec<DropIn>>,
 }
 
 impl ServeArguments {

@@ -1,6 +1,6 @@
 //! The configuration: flags before environment before file before defaults.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Display, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::ops::RangeInclusive;
@@ -16,6 +16,7 @@ use unalike::{SnowflakeOptions, storage};
 
 use crate::arguments::{CommonArguments, LogFormat, ServeArguments};
 use crate::auth::Tokens;
+use crate::http::DropIn;
 use crate::layouts::{LAYOUT_DEFAULT, layout_named};
 
 /// So many headers hyper reads into an array on the stack; with any other limit it allocates.
@@ -50,6 +51,7 @@ pub(crate) struct Config {
     pub(crate) drain_ms: u64,
     pub(crate) shutdown_timeout_ms: u64,
     pub(crate) holder: Option<String>,
+    pub(crate) drop_in: Option<Vec<DropIn>>,
     /// The snowflakes by name. `default`, with Twitter's layout, exists without being named here.
     pub(crate) snowflakes: BTreeMap<String, SnowflakeConfig>,
 }
@@ -104,6 +106,7 @@ impl Default for Config {
             drain_ms: 5_000,
             shutdown_timeout_ms: 10_000,
             holder: None,
+            drop_in: None,
             snowflakes: BTreeMap::new(),
         }
     }
@@ -158,6 +161,11 @@ impl Config {
         self.sqlite_path()?;
         self.snowflakes()?;
         Ok(())
+    }
+
+    /// The services whose paths there are too, each once.
+    pub(crate) fn drop_ins(&self) -> BTreeSet<DropIn> {
+        self.drop_in.iter().flatten().copied().collect()
     }
 
     /// The file that `store` names.
@@ -391,6 +399,7 @@ mod tests {
             ("[snowflakes.a]\nlayout = \"loof\"", "\"loof\""),
             ("[snowflakes.a]\nlayout = \"leaf\"\nhorizon_ms = 0", "horizon"),
             ("count_max = 0", "count_max is 0"),
+            ("drop_in = [\"leaf\", \"loof\"]", "one of `leaf`, `tinyid`, `cosid`"),
             ("count_max = \"many\"", "count_max"),
             ("store = \"mysql://h/db\"", "\"mysql\""),
             ("store = \"ids.sqlite\"", "sqlite://PATH"),

@@ -5,11 +5,13 @@
 //! cannot read as HTTP, or a head beyond its limits, it answers itself, without a body.
 //!
 //! A route asks for the token that it needs by an extractor: [`Readable`] and [`Changeable`] for one tag, [`Reader`] and
-//! [`Admin`] for anything else. Only what lies under `/health` needs none.
+//! [`Admin`] for anything else. Only what lies under `/health` and the OpenAPI document need none.
 
 mod body;
+mod drop_in;
 mod ids;
 mod layouts;
+mod openapi;
 mod query;
 mod tags;
 
@@ -42,8 +44,10 @@ use crate::problem::{Kind, Problem};
 use crate::request_id::{self, X_REQUEST_ID};
 use crate::service::Service;
 
-fn routes() -> Routes {
-    Routes::default()
+pub(crate) use drop_in::DropIn;
+
+fn routes(config: &Config) -> Routes {
+    let routes = Routes::default()
         .route("/v1/sequences/{tag}/ids", get(ids::of_sequence).post(ids::of_sequence).head(method_not_allowed))
         .route("/v1/sequences//ids", get(empty_name).post(empty_name))
         .route("/v1/snowflakes/{name}/ids", get(ids::of_snowflake).post(ids::of_snowflake).head(method_not_allowed))
@@ -53,10 +57,20 @@ fn routes() -> Routes {
         .route("/v1/decode/{id}", get(layouts::decode))
         .route("/v1/layouts", get(layouts::list))
         .route("/health/live", get(live))
-        .route("/health/ready", get(ready))
+        .route("/health/ready", get(ready));
+    let routes = config
+        .drop_ins()
+        .into_iter()
+        .flat_map(DropIn::routes)
+        .fold(routes, |routes, (template, methods)| routes.route(template, methods));
+    let document = openapi::route(config, &routes.templates);
+    routes.route(openapi::PATH, document)
 }
 
-/// Routes, and their templates for the log.
+/// A template, and what answers there by which methods.
+type Route = (&'static str, MethodRouter<Arc<Service>>);
+
+/// Routes, and their templates: for the log, and for the OpenAPI document, which describes these and no others.
 #[derive(Default)]
 struct Routes {
     router: Router<Arc<Service>>,
@@ -84,7 +98,7 @@ pub(crate) struct Front {
 impl Front {
     /// The routes over a service.
     pub(crate) fn new(config: &Config, service: Arc<Service>) -> Self {
-        let Routes { router, templates } = routes();
+        let Routes { router, templates } = routes(config);
         Self {
             service: Arc::clone(&service),
             // No layers: each would allocate for every request.

@@ -8,6 +8,7 @@ use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde_json::{Map, Value};
+use strum::VariantArray;
 use unalike::storage::StoreError;
 use unalike::{Clock, Error, ErrorKind, SystemClock};
 
@@ -16,7 +17,7 @@ use crate::layouts::{DecodeError, shortened};
 use crate::request_id;
 
 /// What kind of problem it is. `urn:unalike:problem:` and the name make the stable `type`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, VariantArray)]
 pub(crate) enum Kind {
     /// No such route.
     RouteUnknown,
@@ -83,6 +84,21 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    /// The stable `type`.
+    pub(crate) fn urn(self) -> String {
+        format!("urn:unalike:problem:{}", self.describe().0)
+    }
+
+    /// The title.
+    pub(crate) const fn title(self) -> &'static str {
+        self.describe().1
+    }
+
+    /// The status.
+    pub(crate) const fn status(self) -> StatusCode {
+        self.describe().2
+    }
+
     /// Name, title and status: the whole table.
     const fn describe(self) -> (&'static str, &'static str, StatusCode) {
         match self {
@@ -151,6 +167,16 @@ impl Problem {
         Self { kind, detail: detail.into(), members: Map::new(), retry_after_ms: None }
     }
 
+    /// Its kind.
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// What happened, in words for the caller.
+    pub(crate) fn detail(&self) -> &str {
+        &self.detail
+    }
+
     /// With a value that the problem is about.
     pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.members.insert(name.to_owned(), value.into());
@@ -194,7 +220,7 @@ impl Problem {
 
     /// The answer, as bytes, to a client that gets no other and whose connection is closed then.
     pub(crate) fn into_last_message(self) -> Vec<u8> {
-        let status = self.kind.describe().2;
+        let status = self.kind.status();
         let retry_after = self.retry_after_s().map_or(String::new(), |wait_s| format!("retry-after: {wait_s}\r\n"));
         let body = self.body();
         let head = format!(
@@ -210,11 +236,10 @@ impl Problem {
     }
 
     fn body(&self) -> Vec<u8> {
-        let (name, title, status) = self.kind.describe();
         let document = Document {
-            kind: format!("urn:unalike:problem:{name}"),
-            title,
-            status: status.as_u16(),
+            kind: self.kind.urn(),
+            title: self.kind.title(),
+            status: self.kind.status().as_u16(),
             detail: &self.detail,
             request_id: request_id::with_current(str::to_owned),
             members: &self.members,
@@ -269,7 +294,7 @@ pub(crate) fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let mut response = (self.kind.describe().2, self.body()).into_response();
+        let mut response = (self.kind.status(), self.body()).into_response();
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if let Some(wait_s) = self.retry_after_s() {

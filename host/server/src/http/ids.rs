@@ -92,7 +92,7 @@ impl FromRequestParts<Arc<Service>> for Wanted {
             }
         };
         parameters.finish("count and as")?;
-        let form = if prefers_text(&parts.headers) { Form::Lines } else { form };
+        let form = if prefers(&parts.headers, "text/plain") { Form::Lines } else { form };
         Ok(Self { count, form })
     }
 }
@@ -138,9 +138,10 @@ impl Wanted {
     }
 }
 
-/// Whether `text/plain` is preferred to `application/json`, by RFC 9110, section 12.5.1: the most specific range that
-/// fits says the weight. With equal weights the one that is named wins, and JSON if both or neither are.
-fn prefers_text(headers: &HeaderMap) -> bool {
+/// Whether this kind of text, `text/plain` for example, is preferred to `application/json`, by RFC 9110, section 12.5.1:
+/// the most specific range that fits says the weight. With equal weights the one that is named wins, and JSON if both or
+/// neither are.
+pub(super) fn prefers(headers: &HeaderMap, wanted: &str) -> bool {
     let mut accepts = headers.get_all(ACCEPT).iter().peekable();
     if accepts.peek().is_none() {
         return false;
@@ -157,7 +158,7 @@ fn prefers_text(headers: &HeaderMap) -> bool {
             }
         };
         match media.as_str() {
-            "text/plain" => note(3, &mut text),
+            _ if media == wanted => note(3, &mut text),
             "text/*" => note(2, &mut text),
             "application/json" => note(3, &mut json),
             "application/*" => note(2, &mut json),
@@ -184,10 +185,10 @@ mod tests {
 
     #[test]
     fn text_is_given_to_those_who_prefer_it() {
-        let prefers = |accept: &str| {
+        let prefers_text = |accept: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(ACCEPT, accept.parse().unwrap());
-            prefers_text(&headers)
+            prefers(&headers, "text/plain")
         };
         for accept in [
             "text/plain",
@@ -197,7 +198,7 @@ mod tests {
             "application/json;q=0.5, text/plain;q=0.75",
             "text/plain, application/json;q=0",
         ] {
-            assert!(prefers(accept), "{accept}");
+            assert!(prefers_text(accept), "{accept}");
         }
         for accept in [
             "*/*",
@@ -208,8 +209,8 @@ mod tests {
             "text/html",
             "",
         ] {
-            assert!(!prefers(accept), "{accept}");
+            assert!(!prefers_text(accept), "{accept}");
         }
-        assert!(!prefers_text(&HeaderMap::new()));
+        assert!(!prefers(&HeaderMap::new(), "text/plain"));
     }
 }

@@ -1,0 +1,255 @@
+//! Paths of other id services, so that their clients work unchanged against this one.
+//!
+//! Each is switched on by name: `drop_in = ["leaf", "tinyid", "cosid"]`. What they share:
+//!
+//! - Their keys, business types and names are tags, and are created on first use where tags are (`create_tags`).
+//! - An error has that service's own form, and [`Problem`] decides what it says. Only what the server as a whole refuses is
+//!   a problem document here too: a path without a route, a request that took longer than `request_timeout_ms`.
+//! - Ids are whole numbers in every body, as those services send them, and never pass through a double.
+//! - Where tokens are wanted, `Authorization: Bearer TOKEN` with the scope `read` is needed, good for the tag or snowflake
+//!   at hand. Clients of Leaf and CosId send none by themselves: a proxy before this server may add the header. tinyid's
+//!   clients send their `token` parameter.
+//! - A segment that a client takes is the client's for ever: it comes straight from the store, and no buffer of this
+//!   process ever holds it. So an ordered tag gives none, as a client that keeps numbers back would break the order that
+//!   the others were promised.
+
+mod cosid;
+mod leaf;
+mod tinyid;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{FromRequest, FromRequestParts, Path, Request};
+use axum::http::header::{CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use clap::ValueEnum;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use unalike::storage::{Segment, SegmentStore};
+use unalike::{ID_MAX, Mode, StepPolicy};
+
+use super::Route;
+use crate::auth::{Permit, Scope, bearer};
+use crate::layouts::shortened;
+use crate::problem::{Kind, Problem};
+use crate::service::Service;
+
+/// The services whose paths there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum DropIn {
+    /// Meituan's Leaf: /api/segment/get/KEY, /api/snowflake/get/KEY, /decodeSnowflakeId
+    Leaf,
+    /// Didi's tinyid: /tinyid/id/nextId, nextIdSimple, nextSegmentId, nextSegmentIdSimple
+    Tinyid,
+    /// CosId's proxy: /ids, /segments
+    Cosid,
+}
+
+impl DropIn {
+    /// Its routes.
+    pub(super) fn routes(self) -> Vec<Route> {
+        match self {
+            Self::Leaf => leaf::routes(),
+            Self::Tinyid => tinyid::routes(),
+            Self::Cosid => cosid::routes(),
+        }
+    }
+}
+
+/// A segment has at most this many numbers, whatever a client asks for: it may not use a tag up at one blow.
+const SEGMENT_COUNT_MAX: u64 = 1_000_000_000;
+
+/// Clients count on before they see that a segment is spent, each of their threads by one number. This many steps behind
+/// the last number must still be whole numbers of theirs, of 64 bits and a sign, lest they wrap into negative ids.
+const OVERSHOOT_MAX: u64 = 1 << 20;
+
+/// How often a store may answer with fewer numbers than were asked for.
+const SHORT_GRANTS_MAX: u32 = 3;
+
+/// How many numbers a client wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Want {
+    /// The tag's step, or fewer.
+    TagStep,
+    /// This many, next to one another, and not one less.
+    Exactly(u64),
+}
+
+/// Grants numbers to a client, straight from the store and for ever.
+async fn grant(service: &Service, tag: &str, want: Want) -> Result<Segment, Problem> {
+    let store = service.store();
+    let options = store.open_tag(tag).await?.options;
+    if options.mode == Mode::Ordered {
+        let detail = format!(
+            "the tag {:?} is ordered, so that no client may keep numbers of it: ask for single ids",
+            shortened(tag)
+        );
+        return Err(Problem::new(Kind::TagInvalid, detail).with("tag", shortened(tag)));
+    }
+    let count = match (want, options.step) {
+        (Want::Exactly(count), _) => count,
+        (Want::TagStep, StepPolicy::Fixed { step }) => step.min(SEGMENT_COUNT_MAX),
+        // What a client does with its numbers, and how soon, is not known here: there is nothing to adapt to.
+        (Want::TagStep, StepPolicy::Adaptive(adaptive)) => adaptive.initial.min(SEGMENT_COUNT_MAX),
+    };
+    for _ in 0..SHORT_GRANTS_MAX {
+        let segment = store.allocate(tag, count, 0).await?;
+        if is_usable(tag, want, segment)? {
+            return Ok(segment);
+        }
+        // The client reckons the first number from the last, so that fewer would be somebody else's: they are a gap.
+    }
+    let detail = format!("the store gave fewer than {count} numbers at once, {SHORT_GRANTS_MAX} times: try again");
+    Err(Problem::new(Kind::StoreUnavailable, detail))
+}
+
+/// Whether these are the numbers that a client can count through, or too few of them.
+fn is_usable(tag: &str, want: Want, segment: Segment) -> Result<bool, Problem> {
+    if let Err(error) = segment.validate() {
+        tracing::error!(%error, tag, ?segment, "the store broke its promise");
+        return Err(Problem::new(Kind::GrantRefused, "the grant was not used: look at the store"));
+    }
+    let (shown, last) = (shortened(tag), segment.end - segment.stride);
+    let reach = segment.stride.checked_mul(OVERSHOOT_MAX);
+    if reach.is_none_or(|reach| reach > ID_MAX - last) {
+        let detail = format!(
+            "the numbers of the tag {shown:?} up to {last} are too near 2^63 for a segment: ask for single ids"
+        );
+        return Err(Problem::new(Kind::Exhausted, detail).with("name", shown));
+    }
+    let Want::Exactly(count) = want else { return Ok(true) };
+    if segment.stride != 1 {
+        let stride = segment.stride;
+        let detail = format!("the numbers of the tag {shown:?} lie {stride} apart, and this client counts by 1");
+        return Err(Problem::new(Kind::TagInvalid, detail).with("tag", shown));
+    }
+    if segment.count() > count {
+        tracing::error!(tag, ?segment, count, "the store broke its promise");
+        return Err(Problem::new(Kind::GrantRefused, "the grant was not used: look at the store"));
+    }
+    Ok(segment.count() == count)
+}
+
+/// One id of a tag.
+async fn next_of_tag(service: &Service, tag: &str) -> Result<u64, Problem> {
+    Ok(service.sequence(tag).await?.next().await?)
+}
+
+/// What the token in the header is good for.
+fn permit(service: &Service, headers: &HeaderMap) -> Result<Permit, Problem> {
+    Ok(service.tokens.permit(bearer(headers), Scope::Read)?)
+}
+
+/// The name of the snowflake that ids come from when the path names none: the one called as the service is, if it is
+/// configured, or else `default`.
+fn snowflake_name(service: &Service, drop_in: &'static str) -> &'static str {
+    if service.snowflake(drop_in).is_some() { drop_in } else { "default" }
+}
+
+/// An id of a snowflake that is configured.
+async fn next_of_snowflake(service: &Service, name: &str) -> Result<u64, Problem> {
+    match service.snowflake(name) {
+        Some(snowflake) => Ok(snowflake.next().await?),
+        None => Err(Problem::new(Kind::SnowflakeUnknown, "no such snowflake is configured")),
+    }
+}
+
+/// The parameters of a path, percent-decoded.
+async fn path_of<T: DeserializeOwned + Send>(parts: &mut Parts) -> Result<T, Problem> {
+    match Path::<T>::from_request_parts(parts, &()).await {
+        Ok(Path(parameters)) => Ok(parameters),
+        Err(_) => Err(Problem::new(Kind::TagInvalid, "a name in the path is not UTF-8 once percent-decoded")),
+    }
+}
+
+/// The parameters of a request, those of its query before those of its form. Unknown ones are nobody's business: those
+/// services take any.
+struct Parameters {
+    query: String,
+    form: Bytes,
+}
+
+impl Parameters {
+    /// Those of a request with any method, and its head.
+    async fn of(request: Request) -> (Parts, Result<Self, Problem>) {
+        let (parts, body) = request.into_parts();
+        let media = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let media = media.split(';').next().unwrap_or_default().trim();
+        let form = if media.eq_ignore_ascii_case("application/x-www-form-urlencoded") {
+            Bytes::from_request(Request::from_parts(parts.clone(), body), &()).await.map_err(|rejection| {
+                let kind = match rejection.status() {
+                    StatusCode::PAYLOAD_TOO_LARGE => Kind::BodyTooLarge,
+                    _ => Kind::BodyInvalid,
+                };
+                Problem::new(kind, rejection.body_text())
+            })
+        } else {
+            Ok(Bytes::new())
+        };
+        let query = parts.uri.query().unwrap_or_default().to_owned();
+        (parts, form.map(|form| Self { query, form }))
+    }
+
+    /// Those of a query alone.
+    fn of_query(parts: &Parts) -> Self {
+        Self { query: parts.uri.query().unwrap_or_default().to_owned(), form: Bytes::new() }
+    }
+
+    /// The first value; an empty one counts as none.
+    fn get(&self, name: &str) -> Option<String> {
+        let pairs = form_urlencoded::parse(self.query.as_bytes()).chain(form_urlencoded::parse(&self.form));
+        let mut values = pairs.filter(|(known, _)| known == name).map(|(_, value)| value.into_owned());
+        values.next().filter(|value| !value.is_empty())
+    }
+}
+
+/// A finished answer.
+fn finished(status: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Response {
+    let mut response = (status, [(CONTENT_TYPE, HeaderValue::from_static(content_type))], body.into()).into_response();
+    if status == StatusCode::UNAUTHORIZED {
+        response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    response
+}
+
+/// JSON of what is always written: text and whole numbers.
+fn json(status: StatusCode, content_type: &'static str, value: &impl Serialize) -> Response {
+    match serde_json::to_vec(value) {
+        Ok(body) => finished(status, content_type, body),
+        Err(error) => {
+            tracing::error!(%error, "an answer could not be written");
+            Problem::new(Kind::Internal, "the answer could not be written").into_response()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn segment(start: u64, end: u64, stride: u64) -> Segment {
+        Segment { start, end, stride, generation: 0, version: 1 }
+    }
+
+    #[test]
+    fn a_client_that_counts_back_from_the_last_number_gets_exactly_as_many() {
+        let usable = |segment| is_usable("order", Want::Exactly(100), segment).map_err(|problem| problem.kind());
+        assert_eq!(usable(segment(1, 101, 1)), Ok(true));
+        assert_eq!(usable(segment(1, 100, 1)), Ok(false), "fewer are a gap");
+        assert_eq!(usable(segment(1, 102, 1)), Err(Kind::GrantRefused), "more were not asked for");
+        assert_eq!(usable(segment(1, 201, 2)), Err(Kind::TagInvalid), "it would take the numbers between");
+        assert_eq!(usable(segment(5, 5, 1)), Err(Kind::GrantRefused), "no interval");
+    }
+
+    #[test]
+    fn no_client_counts_into_negative_numbers() {
+        let usable = |segment| is_usable("order", Want::TagStep, segment).map_err(|problem| problem.kind());
+        let last = ID_MAX - OVERSHOOT_MAX;
+        assert_eq!(usable(segment(last, last + 1, 1)), Ok(true));
+        assert_eq!(usable(segment(last + 1, last + 2, 1)), Err(Kind::Exhausted));
+        assert_eq!(usable(segment(1, 1 + (1 << 43), 1 << 43)), Err(Kind::Exhausted), "a stride that overflows");
+        assert_eq!(usable(segment(1, 41, 4)), Ok(true));
+    }
+}

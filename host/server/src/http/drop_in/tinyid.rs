@@ -1,0 +1,234 @@
+//! Didi's tinyid, as its server speaks.
+//!
+//! | path, any method | parameters, by query or form | answer |
+//! | --- | --- | --- |
+//! | `/tinyid/id/nextId` | `bizType`, `batchSize`, `token` | `{"data":[1,2],"code":200,"message":""}` |
+//! | `/tinyid/id/nextIdSimple` | the same | `1,2` |
+//! | `/tinyid/id/nextSegmentId` | `bizType`, `token` | `{"data":{"maxId":..,"loadingId":..,"currentId":..,"delta":1,"remainder":0},"code":200,"message":""}` |
+//! | `/tinyid/id/nextSegmentIdSimple` | the same | `currentId,loadingId,maxId,delta,remainder` |
+//!
+//! The status is always 200. An error has `data` null, code 5 for a token that is missing or not good for the business
+//! type, else code 6, and a message. The Simple forms have no room for errors: their body is empty then, as clients
+//! expect, and the reason is in this server's log (at the level debug, as anybody can cause one).
+//!
+//! `batchSize` is 1 if it is not given, and 100,000 if it is more, as tinyid does with `batch.size.max`. It is an error if it
+//! is no number, if it is 0 or less, and if it is more than this server gives at once (`count_max`): no answer without an
+//! error ever has fewer ids than tinyid's would.
+//!
+//! A segment is the interval `(currentId, maxId]` of the numbers `x` with `x % delta == remainder`, as many as the tag's
+//! step says (the first step, where it adapts). A client should ask for the next one from `loadingId` on, at a fifth of the
+//! way. Where the client sends no `token`, the header `Authorization: Bearer TOKEN` counts.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use axum::routing::any;
+use serde::Serialize;
+use unalike::storage::{self, validate_tag};
+
+use super::{Parameters, Want, finished, grant, json};
+use crate::auth::{Scope, bearer};
+use crate::http::Route;
+use crate::layouts::shortened;
+use crate::problem::{Kind, Problem};
+use crate::service::Service;
+
+const TEXT: &str = "text/plain;charset=UTF-8";
+const JSON: &str = "application/json;charset=UTF-8";
+
+/// tinyid's `batch.size.max`.
+const BATCH_SIZE_MAX: u64 = 100_000;
+
+pub(super) fn routes() -> Vec<Route> {
+    vec![
+        ("/tinyid/id/nextId", any(next_id)),
+        ("/tinyid/id/nextIdSimple", any(next_id_simple)),
+        ("/tinyid/id/nextSegmentId", any(next_segment_id)),
+        ("/tinyid/id/nextSegmentIdSimple", any(next_segment_id_simple)),
+    ]
+}
+
+async fn next_id(State(service): State<Arc<Service>>, request: Request) -> Response {
+    Envelope::of(ids(&service, request).await)
+}
+
+async fn next_id_simple(State(service): State<Arc<Service>>, request: Request) -> Response {
+    simple(ids(&service, request).await.map(|ids| {
+        let mut text = String::with_capacity(ids.len().saturating_mul(20));
+        for id in ids {
+            let comma = if text.is_empty() { "" } else { "," };
+            // A string takes everything.
+            let _ = write!(text, "{comma}{id}");
+        }
+        text
+    }))
+}
+
+async fn next_segment_id(State(service): State<Arc<Service>>, request: Request) -> Response {
+    Envelope::of(segment(&service, request).await)
+}
+
+async fn next_segment_id_simple(State(service): State<Arc<Service>>, request: Request) -> Response {
+    simple(segment(&service, request).await.map(|segment| {
+        let Segment { max_id, loading_id, current_id, delta, remainder } = segment;
+        format!("{current_id},{loading_id},{max_id},{delta},{remainder}")
+    }))
+}
+
+async fn ids(service: &Service, request: Request) -> Result<Vec<u64>, Refusal> {
+    let (tag, parameters) = permitted(service, request).await?;
+    let count = batch_size(&parameters, service.count_max)?;
+    let batch = async { Ok(service.sequence(&tag).await?.take(count).await?) };
+    let batch = batch.await.map_err(|problem: Problem| Refusal::of(&problem, &tag))?;
+    Ok(batch.iter().collect())
+}
+
+async fn segment(service: &Service, request: Request) -> Result<Segment, Refusal> {
+    let (tag, _) = permitted(service, request).await?;
+    let granted = grant(service, &tag, Want::TagStep).await.map_err(|problem| Refusal::of(&problem, &tag))?;
+    Segment::of(granted).ok_or_else(|| {
+        let message = format!("the numbers of {tag} lie {} apart, more than a segment can say", granted.stride);
+        Refusal { code: CODE_FAILED, message }
+    })
+}
+
+/// The tag and the parameters of a request whose token is good for that tag.
+async fn permitted(service: &Service, request: Request) -> Result<(String, Parameters), Refusal> {
+    let (parts, parameters) = Parameters::of(request).await;
+    let parameters = parameters.map_err(|problem| Refusal::of(&problem, ""))?;
+    let tag = parameters.get("bizType").unwrap_or_default();
+    let token = parameters.get("token");
+    let presented = token.as_deref().map(str::as_bytes).or_else(|| bearer(&parts.headers));
+    service.tokens.check(presented, Scope::Read, &tag).map_err(|denied| Refusal::of(&denied.into(), &tag))?;
+    validate_tag(&tag).map_err(|error| Refusal::of(&error.into(), &tag))?;
+    Ok((tag, parameters))
+}
+
+fn batch_size(parameters: &Parameters, count_max: u32) -> Result<u32, Refusal> {
+    let Some(text) = parameters.get("batchSize") else { return Ok(1) };
+    let failed = |message| Refusal { code: CODE_FAILED, message };
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    let asked: Option<u64> = if digits { text.parse().ok() } else { None };
+    let Some(asked) = asked.filter(|&asked| asked >= 1) else {
+        let text = shortened(&text);
+        return Err(failed(format!("batchSize is {text:?}, it must be a whole number of 1 or more")));
+    };
+    let count = asked.min(BATCH_SIZE_MAX);
+    u32::try_from(count).ok().filter(|&count| count <= count_max).ok_or_else(|| {
+        failed(format!("batchSize is {asked}, and this server gives {count_max} ids at once at most (count_max)"))
+    })
+}
+
+/// The token is missing, or not good for the business type.
+const CODE_TOKEN: u16 = 5;
+
+/// Everything else that goes wrong.
+const CODE_FAILED: u16 = 6;
+
+/// Why there is no id.
+struct Refusal {
+    code: u16,
+    message: String,
+}
+
+impl Refusal {
+    fn of(problem: &Problem, tag: &str) -> Self {
+        match problem.kind() {
+            Kind::Unauthorized | Kind::Forbidden => Self { code: CODE_TOKEN, message: "token is error".to_owned() },
+            Kind::TagUnknown => Self { code: CODE_FAILED, message: format!("can not find biztype:{tag}") },
+            _ => Self { code: CODE_FAILED, message: problem.detail().to_owned() },
+        }
+    }
+}
+
+/// What every answer in JSON is, member by member in tinyid's order.
+#[derive(Serialize)]
+struct Envelope<T> {
+    data: Option<T>,
+    code: u16,
+    message: String,
+}
+
+impl<T: Serialize> Envelope<T> {
+    fn of(result: Result<T, Refusal>) -> Response {
+        let envelope = match result {
+            Ok(data) => Self { data: Some(data), code: 200, message: String::new() },
+            Err(Refusal { code, message }) => Self { data: None, code, message },
+        };
+        json(StatusCode::OK, JSON, &envelope)
+    }
+}
+
+fn simple(result: Result<String, Refusal>) -> Response {
+    let body = result.unwrap_or_else(|Refusal { code, message }| {
+        tracing::debug!(code, message, "an error as tinyid's Simple form tells it: an empty body");
+        String::new()
+    });
+    finished(StatusCode::OK, TEXT, body)
+}
+
+/// Numbers for a client, member by member in tinyid's order.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Segment {
+    /// The last number.
+    max_id: u64,
+    /// From this number on the client should ask for the next segment.
+    loading_id: u64,
+    /// Below the first number, and not below the last one of others.
+    current_id: u64,
+    delta: i32,
+    remainder: u64,
+}
+
+impl Segment {
+    /// The same numbers as tinyid says them; it has no larger strides than a Java `int`.
+    fn of(granted: storage::Segment) -> Option<Self> {
+        let (current_id, max_id) = (granted.start - 1, granted.end - granted.stride);
+        Some(Self {
+            max_id,
+            loading_id: current_id + (max_id - current_id) / 5,
+            current_id,
+            delta: i32::try_from(granted.stride).ok()?,
+            remainder: granted.start % granted.stride,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a client of tinyid counts through: `SegmentId.init` and `nextId`, in Java's signed numbers.
+    fn counted(segment: &Segment) -> Vec<i64> {
+        let (delta, remainder) = (i64::from(segment.delta), segment.remainder.cast_signed());
+        let mut id = segment.current_id.cast_signed();
+        if id % delta != remainder {
+            while id % delta != remainder {
+                id += 1;
+            }
+            id -= delta;
+        }
+        std::iter::from_fn(|| {
+            id += delta;
+            (id <= segment.max_id.cast_signed()).then_some(id)
+        })
+        .collect()
+    }
+
+    #[test]
+    fn a_client_counts_through_what_was_granted() {
+        for (start, count, stride) in
+            [(1, 1_000, 1), (1, 1, 1), (1, 10, 4), (3, 10, 4), (4, 10, 4), (1_001, 7, 3), (7, 1, 9)]
+        {
+            let granted = storage::Segment { start, end: start + count * stride, stride, generation: 0, version: 1 };
+            let numbers: Vec<i64> = (0..count).map(|at| (start + at * stride).cast_signed()).collect();
+            assert_eq!(counted(&Segment::of(granted).unwrap()), numbers, "{granted:?}");
+        }
+        let wide = storage::Segment { start: 1, end: 1 + (1 << 31), stride: 1 << 31, generation: 0, version: 1 };
+        assert!(Segment::of(wide).is_none());
+    }
+}

@@ -1,0 +1,1009 @@
+//! What this service offers, as an OpenAPI 3.1 document (<https://spec.openapis.org/oas/v3.1.1.html>).
+//!
+//! It is built when the server starts, as some of it is configured: the most ids of a request, whether tokens are
+//! wanted, which drop-in paths there are. Problems are named by [`Kind`], which brings statuses and types along, so a
+//! problem's status cannot differ between document and server. Tests hold the rest to the truth: every route is
+//! described and every description has its route, and a client that was made from the document finds nothing amiss.
+
+#![expect(clippy::indexing_slicing, reason = "members are added to objects that were made here, once at the start")]
+
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::http::StatusCode;
+use axum::http::header::{CONTENT_TYPE, HeaderValue};
+use axum::routing::{MethodRouter, get};
+use serde_json::{Map, Value, json};
+use strum::VariantArray;
+use unalike::{ID_MAX, PRESETS, Text, encode};
+
+use super::drop_in::DropIn;
+use crate::config::Config;
+use crate::layouts::LAYOUT_DEFAULT;
+use crate::problem::Kind;
+use crate::service::Service;
+
+/// What any request may meet.
+const ANY: &[Kind] = &[Kind::Timeout, Kind::ConnectionsMax, Kind::Internal];
+/// What any request may meet before anybody looks at where it goes, under its status.
+const HEAD: &[Kind] = &[Kind::HeadTimeout, Kind::UrlTooLong];
+/// What any request to the store may meet.
+const STORE: &[Kind] = &[Kind::StoreUnavailable, Kind::StoreCorrupt, Kind::StoreRefused];
+/// What a request for ids may meet besides.
+const IDS: &[Kind] = &[Kind::CountInvalid, Kind::Exhausted, Kind::GrantRefused, Kind::Closing, Kind::Rebuilt];
+/// What a request for ids of a snowflake may meet besides.
+const LEASES: &[Kind] = &[Kind::WorkersExhausted, Kind::ClockWrong, Kind::LayoutMismatch];
+/// What is refused of a query.
+const QUERY: &[Kind] = &[Kind::QueryInvalid];
+/// What is refused of a body.
+const BODY: &[Kind] = &[Kind::BodyInvalid, Kind::BodyTooLarge, Kind::MediaTypeUnsupported];
+/// What a token may be refused for.
+const TOKEN: &[Kind] = &[Kind::Unauthorized, Kind::Forbidden];
+
+/// Two ways to the same: GET is the simplest, and POST is safe from caches and from clients that ask twice.
+const GET_AND_POST: [(&str, &str); 2] = [("get", "Get"), ("post", "Post")];
+
+/// Where it is served.
+pub(super) const PATH: &str = "/openapi.json";
+
+/// The document of a server with this configuration and these routes: what is described here and has no route is left out.
+fn document(config: &Config, templates: &[&str]) -> Value {
+    let mut paths = Paths { tokens: config.tokens.is_some(), paths: Map::new() };
+    ids(&mut paths, config.count_max);
+    tags(&mut paths);
+    layouts(&mut paths);
+    operation(&mut paths);
+    let mut groups = vec![
+        json!({ "name": "ids", "description": "Ids of sequences and snowflakes" }),
+        json!({ "name": "tags", "description": "What sequences count under" }),
+        json!({ "name": "layouts", "description": "Snowflake layouts, and ids taken apart" }),
+        json!({ "name": "operation", "description": "Health, metrics and this document" }),
+    ];
+    for drop_in in config.drop_ins() {
+        let (name, description) = match drop_in {
+            DropIn::Leaf => leaf(&mut paths),
+            DropIn::Tinyid => tinyid(&mut paths),
+            DropIn::Cosid => cosid(&mut paths),
+        };
+        groups.push(json!({ "name": name, "description": description }));
+    }
+    paths.paths.retain(|path, _| path == PATH || templates.contains(&path.as_str()));
+    let mut responses = problem_responses(HEAD);
+    responses.insert(
+        StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE.as_str().to_owned(),
+        json!({ "description": "The head of the request is too large; without a body" }),
+    );
+    let mut components = json!({ "schemas": schemas(), "responses": responses });
+    if paths.tokens {
+        components["securitySchemes"] = json!({ "bearer": {
+            "type": "http", "scheme": "bearer",
+            "description": "A token of the server's token file. Its scope is read (hand out ids, look at things) or admin \
+                (also create, change and raise tags), and it may be bound to some tags and snowflakes.",
+        } });
+    }
+    json!({
+        "openapi": "3.1.1",
+        "info": {
+            "title": "unalike",
+            "version": env!("CARGO_PKG_VERSION"),
+            "summary": "Distributed id generator: no two ids alike",
+            "description": "Ids are whole numbers from 1 to 2^63 - 1, unique per tag of a store, and per snowflake. JSON has \
+                them as strings, because JavaScript rounds numbers above 2^53. Errors are problem documents (RFC 9457), \
+                whose type is stable; Retry-After is there where waiting helps. No answer may be cached. Each answer has the \
+                X-Request-Id of its request, or a new one.",
+            "license": { "name": "Apache-2.0 OR MIT", "identifier": "Apache-2.0 OR MIT" },
+        },
+        "servers": [{ "url": "/" }],
+        "tags": groups,
+        "paths": paths.paths,
+        "components": components,
+    })
+}
+
+/// The route that serves it.
+pub(super) fn route(config: &Config, templates: &[&str]) -> MethodRouter<Arc<Service>> {
+    let body = Bytes::from(document(config, templates).to_string());
+    get(move || {
+        let body = body.clone();
+        async move { ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], body) }
+    })
+}
+
+/// The paths so far.
+struct Paths {
+    /// Whether tokens are wanted.
+    tokens: bool,
+    paths: Map<String, Value>,
+}
+
+/// Who may ask.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Access {
+    /// Everybody.
+    Open,
+    /// A token, where tokens are wanted.
+    Token,
+}
+
+impl Paths {
+    /// Adds an operation: what is said of it, its answers that are no problems, and its problems.
+    fn add(&mut self, method: &str, path: &str, access: Access, said: Value, problems: &[&[Kind]]) {
+        let mut operation = said;
+        let mut kinds: Vec<Kind> = problems.concat();
+        if self.tokens && access == Access::Token {
+            kinds.extend(TOKEN);
+            operation["security"] = json!([{ "bearer": [] }]);
+        }
+        self.insert(method, path, operation, &kinds);
+    }
+
+    /// The same for an operation of another service, whose errors have a form of their own. `failure` is that of an error
+    /// with a status, if there is such.
+    fn add_foreign(&mut self, method: &str, path: &str, said: Value, failure: Option<&Value>) {
+        let mut operation = said;
+        match failure.filter(|_| self.tokens) {
+            Some(content) => {
+                operation["security"] = json!([{ "bearer": [] }]);
+                operation["responses"]["401"] = json!({
+                    "description": "The token is missing or unknown",
+                    "headers": { "WWW-Authenticate": www_authenticate() },
+                    "content": content,
+                });
+                operation["responses"]["403"] =
+                    json!({ "description": "The token is not good for this", "content": content });
+            }
+            // The token may be a parameter instead, and a request without any is answered too.
+            None if self.tokens => operation["security"] = json!([{ "bearer": [] }, {}]),
+            None => {}
+        }
+        self.insert(method, path, operation, &[Kind::Timeout, Kind::ConnectionsMax]);
+    }
+
+    fn insert(&mut self, method: &str, path: &str, mut operation: Value, kinds: &[Kind]) {
+        for (status, response) in problem_responses(kinds) {
+            operation["responses"][status] = response;
+        }
+        for status in HEAD.iter().map(|kind| kind.status()).chain([StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE]) {
+            operation["responses"][status.as_str()] =
+                json!({ "$ref": format!("#/components/responses/{}", status.as_str()) });
+        }
+        let item = self.paths.entry(path).or_insert_with(|| json!({}));
+        item[method] = operation;
+    }
+}
+
+/// One response for each status that these kinds have.
+fn problem_responses(kinds: &[Kind]) -> Map<String, Value> {
+    let mut by_status: Vec<(u16, Vec<Kind>)> = Vec::new();
+    for &kind in kinds {
+        let status = kind.status().as_u16();
+        match by_status.iter_mut().find(|(known, _)| *known == status) {
+            Some((_, kinds)) => kinds.push(kind),
+            None => by_status.push((status, vec![kind])),
+        }
+    }
+    by_status.sort_unstable_by_key(|(status, _)| *status);
+    let response = |(status, kinds): (u16, Vec<Kind>)| {
+        let titles: Vec<&str> = kinds.iter().map(|kind| kind.title()).collect();
+        let types: Vec<String> = kinds.iter().map(|kind| kind.urn()).collect();
+        let schema = json!({
+            "allOf": [reference("Problem")],
+            "properties": { "type": { "enum": types }, "status": { "const": status } },
+        });
+        let mut response = json!({
+            "description": titles.join("; "),
+            "content": { "application/problem+json": { "schema": schema } },
+        });
+        if status == 401 {
+            response["headers"]["WWW-Authenticate"] = www_authenticate();
+        }
+        if status == 503 {
+            response["headers"]["Retry-After"] = json!({
+                "schema": { "type": "integer", "minimum": 1 },
+                "description": "After how many seconds it may be better, where that can be said",
+            });
+        }
+        (status.to_string(), response)
+    };
+    by_status.into_iter().map(response).collect()
+}
+
+fn www_authenticate() -> Value {
+    json!({ "schema": { "const": "Bearer" }, "required": true })
+}
+
+fn reference(schema: &str) -> Value {
+    json!({ "$ref": format!("#/components/schemas/{schema}") })
+}
+
+/// A response with a body of one schema.
+fn answer(description: &str, media: &str, schema: Value, example: Value) -> Value {
+    json!({ "description": description, "content": { media: { "schema": schema, "example": example } } })
+}
+
+/// A parameter of the path that is a name.
+fn name(parameter: &str, description: &str, example: &str) -> Value {
+    json!({
+        "name": parameter, "in": "path", "required": true, "description": description,
+        "schema": reference("Name"), "example": example,
+    })
+}
+
+/// A parameter of the query that may be left out.
+fn query(parameter: &str, description: &str, schema: Value) -> Value {
+    json!({ "name": parameter, "in": "query", "description": description, "schema": schema })
+}
+
+fn ids(paths: &mut Paths, count_max: u32) {
+    let count =
+        query("count", "How many ids", json!({ "type": "integer", "minimum": 1, "maximum": count_max, "default": 1 }));
+    let form = query(
+        "as",
+        "Whether JSON has ids as strings or as numbers",
+        json!({ "type": "string", "enum": ["string", "number"], "default": "string" }),
+    );
+    let lines = json!({ "schema": { "type": "string", "pattern": "^([0-9]{1,19}\n)+$" }, "example": "1\n2\n3\n" });
+    for (method, verb) in GET_AND_POST {
+        let mut ok = answer(
+            "Ids, ascending",
+            "application/json",
+            reference("SequenceIds"),
+            json!({ "tag": "order", "ids": ["1", "2", "3"] }),
+        );
+        ok["content"]["text/plain"] = lines.clone();
+        paths.add(
+            method,
+            "/v1/sequences/{tag}/ids",
+            Access::Token,
+            json!({
+                "operationId": format!("sequenceIdsBy{verb}"),
+                "tags": ["ids"],
+                "summary": "Take ids of a sequence",
+                "description": "The tag is created on first use, unless the server is told otherwise. \
+                    `Accept: text/plain` gives one id per line.",
+                "parameters": [name("tag", "The tag that is counted under", "order"), count, form],
+                "responses": { "200": ok },
+            }),
+            &[QUERY, IDS, &[Kind::TagInvalid, Kind::TagUnknown, Kind::TagLimit], STORE, ANY],
+        );
+        let mut ok = answer(
+            "Ids, ascending",
+            "application/json",
+            reference("SnowflakeIds"),
+            json!({ "snowflake": "default", "ids": ["2091879713353478144"] }),
+        );
+        ok["content"]["text/plain"] = lines.clone();
+        paths.add(
+            method,
+            "/v1/snowflakes/{name}/ids",
+            Access::Token,
+            json!({
+                "operationId": format!("snowflakeIdsBy{verb}"),
+                "tags": ["ids"],
+                "summary": "Take ids of a snowflake",
+                "description": "`default` exists without being configured. `Accept: text/plain` gives one id per line.",
+                "parameters": [name("name", "The name of a snowflake in the configuration", "default"), count, form],
+                "responses": { "200": ok },
+            }),
+            &[QUERY, IDS, LEASES, &[Kind::TagInvalid, Kind::SnowflakeUnknown], STORE, ANY],
+        );
+    }
+}
+
+fn tags(paths: &mut Paths) {
+    let record = json!({
+        "tag": "order", "mode": "buffered", "start": "1", "step": { "policy": "fixed", "step": "1000" },
+        "refill": { "policy": "share-consumed", "percent": 10 }, "watermark": "1000", "version": "1",
+    });
+    let ok = |description: &str| answer(description, "application/json", reference("Tag"), record.clone());
+    paths.add(
+        "get",
+        "/v1/tags",
+        Access::Token,
+        json!({
+            "operationId": "listTags",
+            "tags": ["tags"],
+            "summary": "List tags in the byte order of their names",
+            "description": "The next page comes after the last tag of this one. A token that is bound to tags is refused.",
+            "parameters": [
+                query("after", "Only tags after this name", json!({ "type": "string" })),
+                query(
+                    "limit",
+                    "The most tags of the page",
+                    json!({ "type": "integer", "minimum": 1, "maximum": 1000, "default": 100 }),
+                ),
+            ],
+            "responses": { "200": answer(
+                "A page of tags", "application/json", reference("TagPage"), json!({ "tags": [record.clone()] }),
+            ) },
+        }),
+        &[QUERY, STORE, ANY],
+    );
+    let body = |schema: &str, example: Value| {
+        json!({
+            "required": true, "content": { "application/json": { "schema": reference(schema), "example": example } },
+        })
+    };
+    paths.add(
+        "post",
+        "/v1/tags",
+        Access::Token,
+        json!({
+            "operationId": "createTag",
+            "tags": ["tags"],
+            "summary": "Create a tag",
+            "description": "Needs a token with the scope admin, where tokens are wanted.",
+            "requestBody": body("TagCreate", json!({ "tag": "invoice", "start": "1000" })),
+            "responses": { "201": ok("The tag as the store keeps it") },
+        }),
+        &[BODY, &[Kind::TagInvalid, Kind::TagExists, Kind::TagLimit], STORE, ANY],
+    );
+    let tag = || name("tag", "The tag", "order");
+    paths.add(
+        "get",
+        "/v1/tags/{tag}",
+        Access::Token,
+        json!({
+            "operationId": "showTag",
+            "tags": ["tags"],
+            "summary": "Look at a tag",
+            "description": "Never creates one.",
+            "parameters": [tag()],
+            "responses": { "200": ok("The tag as the store keeps it") },
+        }),
+        &[&[Kind::TagInvalid, Kind::TagUnknown], STORE, ANY],
+    );
+    paths.add(
+        "patch",
+        "/v1/tags/{tag}",
+        Access::Token,
+        json!({
+            "operationId": "changeTag",
+            "tags": ["tags"],
+            "summary": "Change a tag's step and refill, or raise its next number",
+            "description": "What is not given stays. Needs a token with the scope admin, where tokens are wanted.",
+            "parameters": [tag()],
+            "requestBody": body("TagChange", json!({ "raise_to": "5000" })),
+            "responses": { "200": ok("The tag as it is now") },
+        }),
+        &[BODY, &[Kind::TagInvalid, Kind::TagUnknown], STORE, ANY],
+    );
+}
+
+fn layouts(paths: &mut Paths) {
+    let layouts: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
+    paths.add(
+        "get",
+        "/v1/layouts",
+        Access::Token,
+        json!({
+            "operationId": "listLayouts",
+            "tags": ["layouts"],
+            "summary": "List the snowflake layouts",
+            "responses": { "200": answer(
+                "All layouts",
+                "application/json",
+                reference("LayoutList"),
+                json!({ "layouts": [{
+                    "name": "leaf", "bits": 63, "timestamp_bits": 41, "datacenter_bits": 0, "worker_bits": 10,
+                    "sequence_bits": 12, "tick_ms": 1, "epoch": "2010-11-04T01:42:54.657Z", "workers": 1024,
+                    "ids_per_second": 4_096_000, "ends": "2080-07-10T17:30:30.209Z", "ended": false,
+                    "source": "Leaf's snowflake mode: Twitter's epoch and widths, the worker as one field of 10 bits",
+                }] }),
+            ) },
+        }),
+        &[ANY],
+    );
+    paths.add(
+        "get",
+        "/v1/decode/{id}",
+        Access::Token,
+        json!({
+            "operationId": "decodeId",
+            "tags": ["layouts"],
+            "summary": "Take a snowflake id apart",
+            "description": "Layouts of less than 63 bits have no ids above their greatest, which are refused.",
+            "parameters": [
+                {
+                    "name": "id", "in": "path", "required": true, "description": "The id, in decimal",
+                    "schema": reference("Id"), "example": "1169786042799259000",
+                },
+                {
+                    "name": "layout", "in": "query", "description": "The layout of the id", "example": "leaf",
+                    "schema": { "type": "string", "enum": layouts, "default": LAYOUT_DEFAULT },
+                },
+            ],
+            "responses": { "200": answer(
+                "The parts of the id",
+                "application/json",
+                reference("Decoded"),
+                json!({
+                    "id": "1169786042799259000", "layout": "leaf", "time": "2019-09-06T01:35:00.834Z",
+                    "unix_ms": 1_567_733_700_834_u64, "datacenter": 0, "worker": 39, "sequence": 3448,
+                }),
+            ) },
+        }),
+        &[QUERY, &[Kind::IdInvalid, Kind::LayoutUnknown], ANY],
+    );
+}
+
+fn operation(paths: &mut Paths) {
+    let health = |status: &str| {
+        let schema = json!({
+            "type": "object", "required": ["status"], "additionalProperties": false,
+            "properties": { "status": { "const": status } },
+        });
+        answer("It is so", "application/json", schema, json!({ "status": status }))
+    };
+    paths.add(
+        "get",
+        "/health/live",
+        Access::Open,
+        json!({
+            "operationId": "live",
+            "tags": ["operation"],
+            "summary": "Whether the process serves requests",
+            "description": "Nothing is said about the store.",
+            "responses": { "200": health("live") },
+        }),
+        &[ANY],
+    );
+    paths.add(
+        "get",
+        "/health/ready",
+        Access::Open,
+        json!({
+            "operationId": "ready",
+            "tags": ["operation"],
+            "summary": "Whether the store answers and can be written to",
+            "responses": { "200": health("ready") },
+        }),
+        &[&[Kind::Closing], STORE, ANY],
+    );
+    paths.add(
+        "get",
+        "/metrics",
+        Access::Token,
+        json!({
+            "operationId": "metrics",
+            "tags": ["operation"],
+            "summary": "The figures of this process as Prometheus reads them",
+            "description": "A token that is bound to tags is refused.",
+            "responses": { "200": {
+                "description": "Prometheus text",
+                "content": { "text/plain; version=0.0.4": { "schema": { "type": "string" } } },
+            } },
+        }),
+        &[ANY],
+    );
+    paths.add(
+        "get",
+        PATH,
+        Access::Open,
+        json!({
+            "operationId": "describe",
+            "tags": ["operation"],
+            "summary": "This document",
+            "responses": { "200": {
+                "description": "An OpenAPI document",
+                "content": { "application/json": { "schema": { "type": "object", "required": ["openapi"] } } },
+            } },
+        }),
+        &[ANY],
+    );
+}
+
+fn leaf(paths: &mut Paths) -> (&'static str, &'static str) {
+    const TEXT: &str = "text/plain";
+    let content = json!({
+        "application/json": { "schema": reference("LeafError") },
+        "text/html": { "schema": { "type": "string" } },
+    });
+    let failure = |description: &str| json!({ "description": description, "content": content });
+    let id = || json!({ "type": "string", "pattern": decimal(ID_MAX) });
+    let any_key = json!({
+        "name": "key", "in": "path", "required": true, "description": "Anything", "example": "order",
+        "schema": { "type": "string", "minLength": 1 },
+    });
+    for (path, key, operation, summary) in [
+        ("/api/segment/get/{key}", name("key", "The tag", "order"), "leafSegmentId", "Take an id of the tag"),
+        (
+            "/api/snowflake/get/{key}",
+            any_key,
+            "leafSnowflakeId",
+            "Take an id of the snowflake leaf, or else default; the key is ignored",
+        ),
+    ] {
+        for (method, verb) in GET_AND_POST {
+            paths.add_foreign(
+                method,
+                path,
+                json!({
+                    "operationId": format!("{operation}By{verb}"),
+                    "tags": ["leaf"],
+                    "summary": summary,
+                    "description": "Any other method does the same.",
+                    "parameters": [key],
+                    "responses": {
+                        "200": answer("The id, in decimal", TEXT, id(), json!("1")),
+                        "500": failure("No id: the message has Leaf's code for the reason"),
+                    },
+                }),
+                Some(&content),
+            );
+        }
+    }
+    let decoded = json!({
+        "timestamp": "1567733700834(2019-09-06 01:35:00.834)", "sequenceId": "3448", "workerId": "39",
+    });
+    for (method, verb) in GET_AND_POST {
+        paths.add_foreign(
+            method,
+            "/decodeSnowflakeId",
+            json!({
+                "operationId": format!("leafDecodeBy{verb}"),
+                "tags": ["leaf"],
+                "summary": "Take an id of Leaf's layout apart; the time is in UTC",
+                "description": "The parameter may also come in a form. Any other method does the same.",
+                "parameters": [{
+                    "name": "snowflakeId", "in": "query", "required": true, "example": "1169786042799259000",
+                    "schema": { "type": "string", "minLength": 1 },
+                }],
+                "responses": {
+                    "200": answer(
+                        "The parts, or errorMsg for what is no id", "application/json", reference("LeafDecoded"), decoded.clone(),
+                    ),
+                    "400": failure("The parameter is missing"),
+                },
+            }),
+            Some(&content),
+        );
+    }
+    ("leaf", "The paths of Meituan's Leaf")
+}
+
+fn tinyid(paths: &mut Paths) -> (&'static str, &'static str) {
+    let biz_type = json!({
+        "name": "bizType", "in": "query", "required": true, "description": "The tag", "example": "order",
+        "schema": reference("Name"),
+    });
+    let batch_size = query(
+        "batchSize",
+        "How many ids; more than 100,000 count as 100,000, and more than the server gives at once is an error",
+        json!({ "type": "integer", "minimum": 1, "default": 1 }),
+    );
+    let token = query("token", "A token, where tokens are wanted", json!({ "type": "string" }));
+    let simple = |description: &str, pattern: &str, example: &str| {
+        let schema = json!({ "type": "string", "pattern": format!("^({pattern})?$") });
+        answer(description, "text/plain", schema, json!(example))
+    };
+    let operations = [
+        (
+            "nextId",
+            "Take ids",
+            vec![&biz_type, &batch_size, &token],
+            answer(
+                "Ids, or an error with a code of its own",
+                "application/json",
+                reference("TinyidIds"),
+                json!({ "data": [1, 2], "code": 200, "message": "" }),
+            ),
+        ),
+        (
+            "nextIdSimple",
+            "Take ids as text",
+            vec![&biz_type, &batch_size, &token],
+            simple("Ids with commas between them; nothing after an error", "[0-9]{1,19}(,[0-9]{1,19})*", "1,2"),
+        ),
+        (
+            "nextSegmentId",
+            "Take numbers to hand out",
+            vec![&biz_type, &token],
+            answer(
+                "A segment, or an error with a code of its own",
+                "application/json",
+                reference("TinyidSegment"),
+                json!({
+                    "data": { "maxId": 1000, "loadingId": 200, "currentId": 0, "delta": 1, "remainder": 0 },
+                    "code": 200, "message": "",
+                }),
+            ),
+        ),
+        (
+            "nextSegmentIdSimple",
+            "Take numbers to hand out, as text",
+            vec![&biz_type, &token],
+            simple(
+                "currentId, loadingId, maxId, delta and remainder; nothing after an error",
+                "[0-9]{1,19}(,[0-9]{1,19}){4}",
+                "0,200,1000,1,0",
+            ),
+        ),
+    ];
+    for (path, summary, parameters, ok) in operations {
+        for (method, verb) in GET_AND_POST {
+            paths.add_foreign(
+                method,
+                &format!("/tinyid/id/{path}"),
+                json!({
+                    "operationId": format!("{path}By{verb}"),
+                    "tags": ["tinyid"],
+                    "summary": summary,
+                    "description": "The parameters may also come in a form. Any other method does the same.",
+                    "parameters": parameters,
+                    "responses": { "200": ok },
+                }),
+                None,
+            );
+        }
+    }
+    ("tinyid", "The paths of Didi's tinyid: the status is always 200")
+}
+
+fn cosid(paths: &mut Paths) -> (&'static str, &'static str) {
+    const JSON: &str = "application/json";
+    let content = json!({ JSON: { "schema": reference("CosIdError") } });
+    let failure = |description: &str| json!({ "description": description, "content": content });
+    let failed = || failure("The server cannot do it now");
+    let number = || answer("The id", JSON, json!({ "type": "integer", "minimum": 1, "maximum": ID_MAX }), json!(1));
+    let text = || {
+        let example = encode(1, Text::Base62).map(|text| text.as_str().to_owned()).unwrap_or_default();
+        let schema = json!({ "type": "string", "pattern": "^[0-9A-Za-z]{11}$" });
+        answer("The id in base 62", "text/plain", schema, json!(example))
+    };
+    let id_name = || name("name", "A snowflake in the configuration, or else a tag", "order");
+    for (path, operation, parameters, ok) in [
+        ("/ids", "ShareId", vec![], number()),
+        ("/ids/{name}", "Id", vec![id_name()], number()),
+        ("/ids/as-string", "ShareIdAsString", vec![], text()),
+        ("/ids/as-string/{name}", "IdAsString", vec![id_name()], text()),
+    ] {
+        let mut responses = json!({ "200": ok, "500": failed() });
+        if !parameters.is_empty() {
+            responses["400"] = failure("The name is unknown or not valid");
+        }
+        paths.add_foreign(
+            "get",
+            path,
+            json!({
+                "operationId": format!("cosid{operation}"),
+                "tags": ["cosid"],
+                "summary": "Take an id",
+                "description": "Without a name, of the snowflake cosid, or else default.",
+                "parameters": parameters,
+                "responses": responses,
+            }),
+            Some(&content),
+        );
+    }
+    let required = |parameter: &str, description: &str, minimum: u64, maximum: u64, example: u64| {
+        json!({
+            "name": parameter, "in": "query", "required": true, "description": description, "example": example,
+            "schema": { "type": "integer", "minimum": minimum, "maximum": maximum },
+        })
+    };
+    let names = || {
+        [
+            name("namespace", "The tag is this, a dot, and the name", "shop"),
+            name("name", "What follows the dot", "order"),
+        ]
+    };
+    let step = || required("step", "How many numbers", 1, 1_000_000_000, 100);
+    let [namespace, last] = names();
+    paths.add_foreign(
+        "post",
+        "/segments/distributor/{namespace}/{name}",
+        json!({
+            "operationId": "cosidCreateDistributor",
+            "tags": ["cosid"],
+            "summary": "Create the tag, unless it exists",
+            "description": "Creating needs a token with the scope admin, where tokens are wanted.",
+            "parameters": [
+                namespace, last,
+                required("offset", "The number before the first", 0, ID_MAX - 1, 0), step(),
+            ],
+            "responses": {
+                "200": { "description": "The tag is there" },
+                "400": failure("A name or parameter is not valid"),
+                "500": failed(),
+            },
+        }),
+        Some(&content),
+    );
+    let [namespace, last] = names();
+    paths.add_foreign(
+        "patch",
+        "/segments/{namespace}/{name}",
+        json!({
+            "operationId": "cosidNextMaxId",
+            "tags": ["cosid"],
+            "summary": "Take numbers to hand out: those in (max - step, max]",
+            "parameters": [namespace, last, step()],
+            "responses": {
+                "200": answer(
+                    "max, the last of the numbers", JSON, json!({ "type": "integer", "minimum": 1, "maximum": ID_MAX }), json!(100),
+                ),
+                "400": failure("A name or parameter is not valid, or the tag is unknown or gives no segments"),
+                "500": failed(),
+            },
+        }),
+        Some(&content),
+    );
+    ("cosid", "The paths of CosId's proxy, but for machine ids")
+}
+
+/// An object with these members, all of them given and no others.
+fn record(members: Value) -> Value {
+    let names: Vec<String> = members.as_object().into_iter().flat_map(|members| members.keys().cloned()).collect();
+    json!({ "type": "object", "required": names, "additionalProperties": false, "properties": members })
+}
+
+fn schemas() -> Value {
+    let kinds: Vec<String> = Kind::VARIANTS.iter().map(|kind| kind.urn()).collect();
+    let list_of = |schema: &str| json!({ "type": "array", "items": reference(schema) });
+    let ids = || {
+        json!({
+            "type": "array", "minItems": 1, "items": { "oneOf": [reference("Id"), reference("IdNumber")] },
+        })
+    };
+    let bits = || json!({ "type": "integer", "minimum": 0, "maximum": 63 });
+    let optional = |schema: Value| json!({ "oneOf": [schema, { "type": "null" }] });
+    let whole = |minimum: u64| {
+        json!({ "oneOf": [
+        { "type": "integer", "minimum": minimum, "maximum": u64::MAX },
+        { "type": "string", "pattern": decimal_from(minimum, u64::MAX) },
+    ] })
+    };
+    json!({
+        "Name": {
+            "type": "string", "minLength": 1, "maxLength": 128, "pattern": r"^[^\u0000-\u001f\u007f-\u009f]+$",
+            "description": "1 to 128 bytes of UTF-8 without control characters",
+        },
+        "Id": {
+            "type": "string", "pattern": decimal(ID_MAX), "description": "A whole number from 1 to 2^63 - 1",
+        },
+        "IdNumber": { "type": "integer", "minimum": 1, "maximum": ID_MAX },
+        "Figure": {
+            "type": "string", "pattern": "^[0-9]{1,20}$", "description": "A whole number from 0 to 2^64 - 1",
+        },
+        "SequenceIds": record(json!({ "tag": reference("Name"), "ids": ids() })),
+        "SnowflakeIds": record(json!({ "snowflake": reference("Name"), "ids": ids() })),
+        "Tag": record(json!({
+            "tag": reference("Name"),
+            "mode": { "enum": ["buffered", "ordered"], "description":
+                "buffered: ids ascend within a server; ordered: they ascend across all servers in real time" },
+            "start": reference("Figure"),
+            "step": { "description": "How many numbers a segment asks for", "oneOf": [
+                record(json!({ "policy": { "const": "fixed" }, "step": reference("Figure") })),
+                record(json!({
+                    "policy": { "const": "adaptive" }, "initial": reference("Figure"), "min": reference("Figure"),
+                    "max": reference("Figure"), "grow_below_ms": reference("Figure"),
+                    "shrink_above_ms": reference("Figure"),
+                })),
+            ] },
+            "refill": { "description": "When the next segment is asked for", "oneOf": [
+                record(json!({
+                    "policy": { "const": "share-consumed" },
+                    "percent": { "type": "integer", "minimum": 0, "maximum": 100 },
+                })),
+                record(json!({ "policy": { "const": "remaining" }, "count": reference("Figure") })),
+            ] },
+            "watermark": { "allOf": [reference("Figure")], "description":
+                "The greatest number that may have been handed out" },
+            "version": { "allOf": [reference("Figure")], "description": "Grows with every grant, release and raise" },
+        })),
+        "TagPage": record(json!({ "tags": list_of("Tag") })),
+        "TagCreate": {
+            "type": "object", "required": ["tag"], "additionalProperties": false,
+            "properties": {
+                "tag": reference("Name"),
+                "start": optional(json!({ "oneOf": [reference("IdNumber"), reference("Id")] })),
+                "step": optional(reference("StepPolicy")),
+                "refill": optional(reference("RefillPolicy")),
+                "mode": optional(json!({ "enum": ["buffered", "ordered"] })),
+            },
+        },
+        "TagChange": {
+            "type": "object", "additionalProperties": false,
+            "properties": {
+                "step": optional(reference("StepPolicy")),
+                "refill": optional(reference("RefillPolicy")),
+                "raise_to": optional(json!({ "oneOf": [reference("IdNumber"), reference("Id")] })),
+            },
+        },
+        "StepPolicy": {
+            "description": "How many numbers a segment asks for: always as many, or as demand has it, min to max",
+            "oneOf": [
+                {
+                    "type": "object", "required": ["policy", "step"], "additionalProperties": false,
+                    "properties": {
+                        "policy": { "const": "fixed" },
+                        "step": { "oneOf": [reference("IdNumber"), reference("Id")] },
+                    },
+                },
+                {
+                    "type": "object", "required": ["policy"], "additionalProperties": false,
+                    "properties": {
+                        "policy": { "const": "adaptive" },
+                        "initial": { "oneOf": [reference("IdNumber"), reference("Id")] },
+                        "min": { "oneOf": [reference("IdNumber"), reference("Id")] },
+                        "max": { "oneOf": [reference("IdNumber"), reference("Id")] },
+                        "grow_below_ms": whole(0),
+                        "shrink_above_ms": whole(0),
+                    },
+                },
+            ],
+        },
+        "RefillPolicy": {
+            "description": "When the next segment is asked for: at a share used, or at a number remaining",
+            "oneOf": [
+                record(json!({
+                    "policy": { "const": "share-consumed" },
+                    "percent": { "type": "integer", "minimum": 0, "maximum": 100 },
+                })),
+                record(json!({ "policy": { "const": "remaining" }, "count": whole(0) })),
+            ],
+        },
+        "LayoutList": record(json!({ "layouts": list_of("Layout") })),
+        "Layout": record(json!({
+            "name": { "type": "string" },
+            "bits": bits(), "timestamp_bits": bits(), "datacenter_bits": bits(), "worker_bits": bits(),
+            "sequence_bits": bits(),
+            "tick_ms": { "type": "integer", "minimum": 1 },
+            "epoch": { "type": "string", "format": "date-time" },
+            "workers": { "type": "integer", "minimum": 1 },
+            "ids_per_second": { "type": "integer", "minimum": 1, "description": "The most ids of one worker" },
+            "ends": { "type": "string", "description": "When the last tick ends: there are no ids from then on" },
+            "ended": { "type": "boolean" },
+            "source": { "type": "string" },
+        })),
+        "Decoded": record(json!({
+            "id": reference("Id"),
+            "layout": { "type": "string" },
+            "time": { "type": "string", "description": "When the id's tick began, in UTC" },
+            "unix_ms": { "type": "integer", "minimum": 0 },
+            "datacenter": { "type": "integer", "minimum": 0 },
+            "worker": { "type": "integer", "minimum": 0 },
+            "sequence": { "type": "integer", "minimum": 0 },
+        })),
+        "Problem": {
+            "description": "RFC 9457; other members are the values that it is about",
+            "type": "object", "required": ["type", "title", "status", "detail"],
+            "properties": {
+                "type": { "enum": kinds },
+                "title": { "type": "string" },
+                "status": { "type": "integer", "minimum": 400, "maximum": 599 },
+                "detail": { "type": "string", "minLength": 1 },
+                "request_id": { "type": "string", "description": "By which the operator finds the request in the log" },
+            },
+            "examples": [{
+                "type": Kind::CountInvalid.urn(), "title": Kind::CountInvalid.title(),
+                "status": Kind::CountInvalid.status().as_u16(),
+                "detail": "the count is \"0\", it must be a whole number from 1 to 10000", "count": "0", "count_max": 10_000,
+            }],
+        },
+        "LeafError": {
+            "type": "object", "required": ["timestamp", "status", "error", "message", "path"],
+            "additionalProperties": false,
+            "properties": {
+                "timestamp": { "type": "integer" }, "status": { "type": "integer" }, "error": { "type": "string" },
+                "exception": { "type": "string" }, "message": { "type": "string" }, "path": { "type": "string" },
+            },
+        },
+        "LeafDecoded": { "oneOf": [
+            record(json!({
+                "timestamp": { "type": "string" }, "sequenceId": { "type": "string" }, "workerId": { "type": "string" },
+            })),
+            record(json!({ "errorMsg": { "type": "string" } })),
+        ] },
+        "TinyidIds": envelope(json!({ "type": "array", "minItems": 1, "items": reference("IdNumber") })),
+        "TinyidSegment": envelope(record(json!({
+            "maxId": reference("IdNumber"), "loadingId": { "type": "integer", "minimum": 0 },
+            "currentId": { "type": "integer", "minimum": 0 }, "delta": { "type": "integer", "minimum": 1 },
+            "remainder": { "type": "integer", "minimum": 0 },
+        }))),
+        "CosIdError": record(json!({
+            "code": { "type": "string" }, "msg": { "type": "string" }, "errors": { "type": "array" },
+        })),
+    })
+}
+
+/// tinyid's answers: data with code 200, or none with another code.
+fn envelope(data: Value) -> Value {
+    json!({ "oneOf": [
+        record(json!({ "data": data, "code": { "const": 200 }, "message": { "const": "" } })),
+        record(json!({ "data": { "type": "null" }, "code": { "enum": [5, 6] }, "message": { "type": "string" } })),
+    ] })
+}
+
+/// A pattern for whole numbers in decimal from 1 to `max`, without leading zeros: a schema for strings knows no other bound.
+fn decimal(max: u64) -> String {
+    decimal_from(1, max)
+}
+
+/// The same from 0 or 1.
+fn decimal_from(min: u64, max: u64) -> String {
+    let digits = max.to_string();
+    let mut cases = Vec::new();
+    if min == 0 {
+        cases.push("0".to_owned());
+    }
+    if digits.len() > 1 {
+        cases.push(format!("[1-9][0-9]{{0,{}}}", digits.len() - 2));
+    }
+    // As long as `max`: equal to it up to some digit, and less there.
+    for (at, digit) in digits.bytes().enumerate() {
+        let least = if at == 0 { b'1' } else { b'0' };
+        if digit > least {
+            let (equal, rest) = (digits.get(..at).unwrap_or_default(), digits.len() - at - 1);
+            let (least, below) = (char::from(least), char::from(digit - 1));
+            cases.push(format!("{equal}[{least}-{below}][0-9]{{{rest}}}"));
+        }
+    }
+    cases.push(digits);
+    format!("^({})$", cases.join("|"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use clap::ValueEnum;
+
+    use super::*;
+    use crate::http::routes;
+
+    /// The document of a server with every service, and tokens, and the templates of its routes.
+    fn everything() -> (Value, Vec<&'static str>) {
+        let drop_in = Some(DropIn::value_variants().to_vec());
+        let config = Config { drop_in, tokens: Some("tokens.toml".into()), ..Config::default() };
+        let templates = routes(&config).templates;
+        (document(&config, &templates), templates)
+    }
+
+    #[test]
+    fn every_route_is_described_and_every_description_has_its_route() {
+        let (document, templates) = everything();
+        let described: BTreeSet<&str> = document["paths"].as_object().unwrap().keys().map(String::as_str).collect();
+        // Routes without a name only say that it is missing.
+        let is_whole = |template: &&str| !template.contains("//") && !template.ends_with('/');
+        assert_eq!(described, templates.into_iter().filter(is_whole).collect());
+    }
+
+    #[test]
+    fn every_problem_is_described() {
+        // What fits no operation: every request may meet it.
+        const ELSEWHERE: [Kind; 2] = [Kind::RouteUnknown, Kind::MethodNotAllowed];
+        let (document, _) = everything();
+        let document = format!("{}{}", document["paths"], document["components"]["responses"]);
+        for kind in Kind::VARIANTS {
+            let described = document.contains(&format!("\"{}\"", kind.urn()));
+            assert_ne!(described, ELSEWHERE.contains(kind), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn every_reference_has_its_schema_and_every_schema_is_referred_to() {
+        let (document, _) = everything();
+        let text = document.to_string();
+        let referred: BTreeSet<&str> =
+            text.split("\"#/components/schemas/").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+        let schemas = document["components"]["schemas"].as_object().unwrap();
+        assert_eq!(referred, schemas.keys().map(String::as_str).collect());
+    }
+
+    #[test]
+    fn operations_have_names_of_their_own() {
+        let (document, _) = everything();
+        let items = document["paths"].as_object().unwrap().values();
+        let operations = items.flat_map(|item| item.as_object().unwrap().values());
+        let names: Vec<&str> = operations.map(|operation| operation["operationId"].as_str().unwrap()).collect();
+        assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len(), "{names:?}");
+    }
+
+    #[test]
+    fn whole_numbers_have_a_pattern() {
+        assert_eq!(decimal_from(1, 123), "^([1-9][0-9]{0,1}|1[0-1][0-9]{1}|12[0-2][0-9]{0}|123)$");
+        assert_eq!(decimal_from(0, 20), "^(0|[1-9][0-9]{0,0}|[1-1][0-9]{1}|20)$");
+    }
+}

@@ -1,0 +1,61 @@
+"""Which requests are good or bad, as far as JSON Schema cannot say it: those are left out."""
+
+import schemathesis
+
+# The figures of an adaptive step that a body does not give.
+ADAPTIVE = {"min": 100, "initial": 1_000, "max": 1_000_000, "grow_below_ms": 900_000, "shrink_above_ms": 1_800_000}
+
+
+def size(name):
+    return len(name.encode("utf-8", "surrogatepass"))
+
+
+def are_short(path, query, body):
+    """A tag has 128 bytes at most, where a schema counts characters; one of CosId's is made of two names and a dot."""
+    names = [name for name in [*path.values(), *query.values(), body.get("tag")] if isinstance(name, str)]
+    if any(len(name) > 128 for name in names):
+        return True
+    whole = size(f"{path['namespace']}.{path.get('name')}") if "namespace" in path else 0
+    return max(whole, *map(size, names), 0) <= 128
+
+
+def is_in_order(step):
+    """An adaptive step lies between its bounds."""
+    if step.get("policy") != "adaptive":
+        return True
+    try:
+        figures = {name: int(step.get(name, default)) for name, default in ADAPTIVE.items()}
+    except (TypeError, ValueError):
+        return True
+    return (
+        figures["min"] <= figures["initial"] <= figures["max"]
+        and figures["grow_below_ms"] <= figures["shrink_above_ms"]
+    )
+
+
+def leaves_numbers(query, body, step):
+    """A tag whose numbers are used up accepts nothing from then on."""
+    for figure in [query.get("offset"), body.get("start"), body.get("raise_to"), *step.values()]:
+        if str(figure).isdecimal() and int(figure) >= 1 << 56:
+            return False
+    return True
+
+
+def has_no_whole_float(value):
+    """1.0 is an integer to JSON Schema. The service takes none: what came as a float may have been rounded."""
+    if isinstance(value, dict):
+        return all(map(has_no_whole_float, value.values()))
+    return not (isinstance(value, float) and value.is_integer())
+
+
+@schemathesis.hook
+def filter_case(ctx, case):
+    path, query = case.path_parameters or {}, case.query or {}
+    body = case.body if isinstance(case.body, dict) else {}
+    step = body.get("step") if isinstance(body.get("step"), dict) else {}
+    return (
+        are_short(path, query, body)
+        and is_in_order(step)
+        and leaves_numbers(query, body, step)
+        and has_no_whole_float(body)
+    )

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use serde::Serialize;
 
+use crate::bench::{BENCH_HELP, BenchArguments};
 use crate::tags::{RefillText, StepText};
 
 const EXAMPLES: &str = "\
@@ -76,6 +77,9 @@ pub(crate) enum Command {
     Decode(DecodeArguments),
     /// List the known snowflake layouts: bits, rate limit per worker, workers, the date they run out
     Layouts,
+    /// Measure a running server: requests and ids per second, latencies, and that no id comes twice
+    #[command(after_help = BENCH_HELP)]
+    Bench(BenchArguments),
 }
 
 const SERVE_HELP: &str = "\

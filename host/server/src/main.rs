@@ -4,6 +4,7 @@
 //! read). Results go to the standard output, the log to the standard error.
 
 mod arguments;
+mod bench;
 mod commands;
 mod config;
 mod http;
@@ -59,6 +60,7 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         }
         Command::Decode(decode) => commands::decode(&decode),
         Command::Layouts => commands::layouts(),
+        Command::Bench(bench) => bench::run(&bench),
     }
 }
 

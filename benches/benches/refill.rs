@@ -91,7 +91,7 @@ fn main() -> Result<()> {
 
 /// The next id of a sequence, and whether it had to be waited for.
 fn next(sequence: &Sequence) -> impl FnMut() -> Result<(u64, bool)> {
-    || match sequence.try_next()? {
+    move || match sequence.try_next()? {
         Some(id) => Ok((id, false)),
         None => Ok((sequence.next_blocking()?, true)),
     }

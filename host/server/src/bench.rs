@@ -343,5 +343,7 @@ fn work_alone(run: &Arc<Run>, opened: Opened, seen_bytes: u64) -> anyhow::Result
 
 /// The processor time that this thread has had.
 fn thread_cpu() -> Duration {
-    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    let (seconds, nanos) = (u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0));
+    Duration::new(seconds, nanos)
 }

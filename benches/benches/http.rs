@@ -71,7 +71,8 @@ fn main() -> Result<()> {
     bench.row(single.against(base).ratio_at_least(1.0));
     let snowflake = Row::samples("unalike, one snowflake", figures(|round| &round.snowflake, rate)?, "/s");
     bench.row(snowflake.against(base).ratio_at_least(1.0));
-    let batch = Row::samples("unalike, 1,000 ids a request", figures(|round| &round.batch, "/ids_per_second")?, "ids/s");
+    let batch =
+        Row::samples("unalike, 1,000 ids a request", figures(|round| &round.batch, "/ids_per_second")?, "ids/s");
     bench.row(batch.against(base));
 
     let p99 = bench.row(Row::samples("redis INCR, p99", each(|round| round.redis.p99_us), "us"));
@@ -85,7 +86,8 @@ fn main() -> Result<()> {
     let base = bench.row(Row::samples("redis INCR, 16 at once", base, "/s"));
     let pipelined = Row::samples("unalike, one id, 16 at once", figures(|round| &round.pipelined, rate)?, "/s");
     bench.row(pipelined.against(base));
-    let busy: Vec<_> = figures(|round| &round.single, "/generator_busy")?.into_iter().map(|busy| busy * 100.0).collect();
+    let busy: Vec<_> =
+        figures(|round| &round.single, "/generator_busy")?.into_iter().map(|busy| busy * 100.0).collect();
     bench.row(Row::samples("unalike bench, one id: its share of a core", busy, "%"));
     bench.run()
 }

@@ -21,7 +21,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::Result;
 use ferroid::generator::AtomicSnowflakeGenerator;
-use ferroid::id::{SnowflakeId, SnowflakeTwitterId};
+use ferroid::id::SnowflakeTwitterId;
 use ferroid::time::{MonotonicClock, TWITTER_EPOCH};
 use snowflake::SnowflakeIdGenerator;
 use unalike::{Ids, Layout, Sequence, SequenceOptions, Snowflake, SnowflakeOptions, StepPolicy};

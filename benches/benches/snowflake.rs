@@ -17,9 +17,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use unalike::{Ids, Layout, LayoutFields, Snowflake, SnowflakeOptions};
-use unalike_benches::{
-    Bench, Latencies, MutexSnowflake, Plan, Row, at_next_tick, check_unique, clock_ms, read_clock,
-};
+use unalike_benches::{Bench, Latencies, MutexSnowflake, Plan, Row, at_next_tick, check_unique, clock_ms, read_clock};
 use unalike_memory::MemoryStore;
 
 const CHUNK: u32 = 256;
@@ -107,8 +105,8 @@ fn below_the_limit(plan: Plan, open: &Open<'_>, twitter: SnowflakeOptions, wide:
     let mut bench = Bench::new("snowflake below the limit: the cost of an id", plan);
     for per_tick in [100, 1_000] {
         let mutex = MutexSnowflake::default();
-        let clock =
-            bench.case_by(paced, vec![()], move |(), tally| at_next_tick(tally, |tally| tally.values(per_tick, bare_clock)));
+        let clock = bench
+            .case_by(paced, vec![()], move |(), tally| at_next_tick(tally, |tally| tally.values(per_tick, bare_clock)));
         let peer = bench.case_by(paced, vec![mutex], move |peer, tally| {
             at_next_tick(tally, |tally| tally.ids(per_tick, || Ok(peer.next())))
         });

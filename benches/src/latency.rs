@@ -14,7 +14,9 @@ pub struct Latencies {
 impl Default for Latencies {
     fn default() -> Self {
         // Three digits of each figure, up to a minute; only bounds that make no sense are refused.
-        Self { histogram: Histogram::new_with_max(60_000_000_000, 3).unwrap_or_else(|_| unreachable!("bounds are fine")) }
+        Self {
+            histogram: Histogram::new_with_max(60_000_000_000, 3).unwrap_or_else(|_| unreachable!("bounds are fine")),
+        }
     }
 }
 

@@ -96,7 +96,8 @@ fn every_request_and_every_id_is_counted() {
     }
     let bars = report["histogram"].as_array().unwrap();
     assert_eq!(bars.iter().map(|bar| number(bar, "/requests")).sum::<u64>(), 1_000);
-    let latency = ["p50", "p90", "p99", "p99.9", "p99.99", "max"].map(|name| report["latency_us"][name].as_f64().unwrap());
+    let latency =
+        ["p50", "p90", "p99", "p99.9", "p99.99", "max"].map(|name| report["latency_us"][name].as_f64().unwrap());
     assert!(latency[0] > 0.0 && latency.is_sorted(), "{report}");
     let seconds = report["seconds"].as_f64().unwrap();
     let per_second = report["requests_per_second"].as_f64().unwrap();
@@ -108,10 +109,12 @@ fn every_request_and_every_id_is_counted() {
 #[test]
 fn it_runs_for_a_time_and_shows_figures_to_people() {
     let server = Server::start().unwrap();
-    let arguments = ["--duration", "200ms", "--pipeline", "5", "--threads", "2", "--connections", "4", "--tag", "ö/ä b"];
+    let arguments =
+        ["--duration", "200ms", "--pipeline", "5", "--threads", "2", "--connections", "4", "--tag", "ö/ä b"];
     let ran = bench(server.url(), &arguments);
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
-    for word in ["/v1/sequences/%C3%B6%2F%C3%A4%20b/ids", "4 connections, 5 requests", "all different", "p99.99", "█"] {
+    for word in ["/v1/sequences/%C3%B6%2F%C3%A4%20b/ids", "4 connections, 5 requests", "all different", "p99.99", "█"]
+    {
         assert!(ran.stdout.contains(word), "no {word:?} in {}", ran.stdout);
     }
     let next = server.get("/v1/sequences/%C3%B6%2F%C3%A4%20b/ids").unwrap().ids().unwrap();
@@ -131,7 +134,8 @@ fn snowflakes_are_measured_alike_and_memory_is_bounded() {
 #[test]
 fn answers_without_ids_are_counted_by_status() {
     let server = Server::start_with(["--create-tags", "false"]).unwrap();
-    let ran = fails(server.url(), &["--requests", "20", "--json"], 1, &["every request failed", "404", "create it first"]);
+    let ran =
+        fails(server.url(), &["--requests", "20", "--json"], 1, &["every request failed", "404", "create it first"]);
     let report: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!((number(&report, "/requests"), number(&report, "/errors/by_status/404/requests")), (0, 20));
 

@@ -250,7 +250,8 @@ fn raise_open_files(connections: u32) -> anyhow::Result<()> {
     }
     let raised = limits.maximum.map_or(wanted, |maximum| maximum.max(wanted));
     // A superuser may go beyond the maximum, others up to it.
-    let tries = [raised, limits.maximum.unwrap_or(wanted)].map(|most| Rlimit { current: Some(wanted), maximum: Some(most) });
+    let tries =
+        [raised, limits.maximum.unwrap_or(wanted)].map(|most| Rlimit { current: Some(wanted), maximum: Some(most) });
     ensure!(
         tries.into_iter().any(|limits| setrlimit(Resource::Nofile, limits).is_ok()),
         "{connections} connections need {wanted} open files, and this process may have {}: raise the limit (ulimit -n)",
@@ -291,7 +292,8 @@ fn progress_bar(arguments: &BenchArguments) -> ProgressBar {
         Some(requests) => (requests, "{pos} of {len} requests"),
         None => (u64::try_from(arguments.duration.as_millis()).unwrap_or(u64::MAX), "{elapsed} of {msg}"),
     };
-    let style = ProgressStyle::with_template(&format!("{{wide_bar}} {unit}")).unwrap_or_else(|_| ProgressStyle::default_bar());
+    let style =
+        ProgressStyle::with_template(&format!("{{wide_bar}} {unit}")).unwrap_or_else(|_| ProgressStyle::default_bar());
     ProgressBar::new(length).with_style(style).with_message(format!("{:.0?}", arguments.duration))
 }
 

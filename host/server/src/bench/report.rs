@@ -175,7 +175,8 @@ impl Report {
             bail!("{lost} of {} connections broke and could not be opened again: {because}", self.connections);
         }
         if self.requests == 0 {
-            let said = self.errors.by_status.iter().next().map(|(status, refused)| format!("{status}: {}", refused.example));
+            let said =
+                self.errors.by_status.iter().next().map(|(status, refused)| format!("{status}: {}", refused.example));
             bail!("every request failed: {}", said.unwrap_or_else(|| "none was answered".to_owned()));
         }
         Ok(())
@@ -236,7 +237,8 @@ impl Display for Report {
         writeln!(f, "load generator busy for {:.0}% of the time{busy}", self.generator_busy * 100.0)?;
         if let Some(Latency { mean, p50, p90, p99, p99_9, p99_99, max }) = self.latency_us {
             writeln!(f, "\nlatency")?;
-            let figures = [("mean", mean), ("p50", p50), ("p90", p90), ("p99", p99), ("p99.9", p99_9), ("p99.99", p99_99)];
+            let figures =
+                [("mean", mean), ("p50", p50), ("p90", p90), ("p99", p99), ("p99.9", p99_9), ("p99.99", p99_99)];
             for (name, figure) in figures.into_iter().chain([("max", max)]) {
                 writeln!(f, "  {name:<7} {:>10}", time(figure))?;
             }

@@ -74,6 +74,7 @@ impl Routes {
 /// Where each request comes in and each answer goes out.
 pub(crate) struct Front {
     router: Router,
+    service: Arc<Service>,
     templates: Vec<&'static str>,
     request_timeout_ms: u64,
     url_max_bytes: usize,
@@ -86,7 +87,11 @@ impl Front {
         let Routes { router, templates } = routes();
         Self {
             // No layers: each would allocate for every request.
-            router: router.fallback(route_unknown).method_not_allowed_fallback(method_not_allowed).with_state(service),
+            router: router
+                .fallback(route_unknown)
+                .method_not_allowed_fallback(method_not_allowed)
+                .with_state(Arc::clone(&service)),
+            service,
             templates,
             request_timeout_ms: config.request_timeout_ms,
             url_max_bytes: config.url_max_bytes,
@@ -126,8 +131,12 @@ impl Front {
         let timeout = || Problem::timeout(self.request_timeout_ms).into_response();
         let (parts, body) = request.into_parts();
         if body.is_end_stream() {
-            // No body, which costs no allocation. Most answers are there at once, and need no timer.
-            let mut answer = pin!(self.route(Request::from_parts(parts, Body::empty())));
+            // No body, which costs no allocation. Most answers are there at once, and need neither router nor timer.
+            let request = Request::from_parts(parts, Body::empty());
+            if let Some(response) = ids::at_once(&self.service, &request) {
+                return response;
+            }
+            let mut answer = pin!(self.route(request));
             return match poll_fn(|context| Poll::Ready(answer.as_mut().poll(context))).await {
                 Poll::Ready(response) => response,
                 Poll::Pending => tokio::time::timeout(limit, answer).await.unwrap_or_else(|_| timeout()),

@@ -95,7 +95,7 @@ pub(super) async fn drive(mut connection: Connection, run: Arc<Run>, tally: Arc<
             Ok(true) => continue,
             // The server said that it was the connection's last answer.
             Ok(false) => {}
-            Err(Failure::Broken(_)) => lock(&tally).broken += 1,
+            Err(Failure::Broken) => lock(&tally).broken += 1,
             Err(Failure::Wrong(error)) => return Err(error),
         }
         match reopen(&run).await {
@@ -150,14 +150,14 @@ fn lock(tally: &Mutex<Tally>) -> MutexGuard<'_, Tally> {
 #[derive(Debug)]
 enum Failure {
     /// The connection is gone, as happens.
-    Broken(io::Error),
+    Broken,
     /// The other side is no such server.
     Wrong(anyhow::Error),
 }
 
 impl From<io::Error> for Failure {
-    fn from(error: io::Error) -> Self {
-        Self::Broken(error)
+    fn from(_: io::Error) -> Self {
+        Self::Broken
     }
 }
 
@@ -230,7 +230,7 @@ impl Connection {
             self.start = 0;
             self.buffer.reserve(READ_BYTES.max(needed.saturating_sub(self.buffer.len())));
             if self.stream.read_buf(&mut self.buffer).await? == 0 {
-                return Err(Failure::Broken(io::ErrorKind::UnexpectedEof.into()));
+                return Err(Failure::Broken);
             }
         }
     }

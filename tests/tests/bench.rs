@@ -206,7 +206,9 @@ fn a_server_that_dies_ends_the_run() {
     assert!(stderr.contains("3 of 3 connections broke and could not be opened again"), "{stderr}");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(number(&report, "/requests") > 0 && number(&report, "/uniqueness/twice") == 0, "{report}");
-    assert_eq!((number(&report, "/errors/connections_lost"), number(&report, "/errors/connections_broken")), (3, 3));
+    // One that was opened again while the server died broke twice.
+    assert_eq!(number(&report, "/errors/connections_lost"), 3);
+    assert!(number(&report, "/errors/connections_broken") >= 3, "{report}");
 }
 
 #[test]

@@ -15,9 +15,9 @@ mod tags;
 
 use std::convert::Infallible;
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
@@ -100,14 +100,21 @@ impl Front {
     }
 
     /// The answer to a request.
-    pub(crate) async fn answer(&self, request: Request<Incoming>) -> Result<Response, Infallible> {
+    pub(crate) fn answer(&self, request: Request<Incoming>) -> Answer<'_> {
+        let is_short = request.uri().path().len() <= self.url_max_bytes;
+        if is_short && request.body().is_end_stream() && !tracing::enabled!(Level::DEBUG) {
+            if let Some(response) = ids::at_once(&self.service, &request) {
+                let id = request_id::of(request.headers());
+                return Answer::Now(Some(finish(response, id)));
+            }
+        }
+        Answer::Later(Box::pin(self.answer_later(request)))
+    }
+
+    async fn answer_later(&self, request: Request<Incoming>) -> Response {
         let id = request_id::of(request.headers());
-        let mut response = request_id::within(id.clone(), self.answer_logged(request)).await;
-        let headers = response.headers_mut();
-        // A cache would give an id to two callers.
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        headers.insert(X_REQUEST_ID, id);
-        Ok(response)
+        let response = request_id::within(id.clone(), self.answer_logged(request)).await;
+        finish(response, id)
     }
 
     async fn answer_logged(&self, request: Request<Incoming>) -> Response {
@@ -131,12 +138,8 @@ impl Front {
         let timeout = || Problem::timeout(self.request_timeout_ms).into_response();
         let (parts, body) = request.into_parts();
         if body.is_end_stream() {
-            // No body, which costs no allocation. Most answers are there at once, and need neither router nor timer.
-            let request = Request::from_parts(parts, Body::empty());
-            if let Some(response) = ids::at_once(&self.service, &request) {
-                return response;
-            }
-            let mut answer = pin!(self.route(request));
+            // No body, which costs no allocation. Most answers are there at once, and need no timer.
+            let mut answer = pin!(self.route(Request::from_parts(parts, Body::empty())));
             return match poll_fn(|context| Poll::Ready(answer.as_mut().poll(context))).await {
                 Poll::Ready(response) => response,
                 Poll::Pending => tokio::time::timeout(limit, answer).await.unwrap_or_else(|_| timeout()),
@@ -167,6 +170,34 @@ impl Front {
         };
         self.templates.iter().copied().find(|template| fits(template)).unwrap_or("none")
     }
+}
+
+/// The answer to a request, which is small where it is there already: hyper moves it to the heap.
+pub(crate) enum Answer<'a> {
+    /// Taken out once.
+    Now(Option<Response>),
+    Later(Pin<Box<dyn Future<Output = Response> + Send + 'a>>),
+}
+
+impl Future for Answer<'_> {
+    type Output = Result<Response, Infallible>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut *self {
+            // A future is not polled again once it was ready.
+            Self::Now(response) => response.take().map_or(Poll::Pending, |response| Poll::Ready(Ok(response))),
+            Self::Later(answer) => answer.as_mut().poll(context).map(Ok),
+        }
+    }
+}
+
+/// Adds the headers that every answer has.
+fn finish(mut response: Response, id: HeaderValue) -> Response {
+    let headers = response.headers_mut();
+    // A cache would give an id to two callers.
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(X_REQUEST_ID, id);
+    response
 }
 
 async fn route_unknown(uri: Uri) -> Problem {

@@ -3,7 +3,6 @@
 use std::iter;
 use std::sync::Arc;
 
-use axum::body::Body;
 use axum::extract::{FromRequestParts, State};
 use axum::http::header::ACCEPT;
 use axum::http::request::Parts;
@@ -54,9 +53,10 @@ pub(super) async fn of_snowflake(
 
 /// The answer to the plainest request, for one id, if there is one without waiting.
 ///
-/// It saves the router what it allocates for every request, and is no more than that: whatever is refused, has to wait, or
-/// asks for anything else is none of its business, and the routes say what there is to say.
-pub(super) fn at_once(service: &Service, request: &Request<Body>) -> Option<Response> {
+/// It saves what the router allocates for every request and what its future, of some KiB, costs to move, and is no more than
+/// that: whatever is refused, has to wait, or asks for anything else is none of its business, and the routes say what there
+/// is to say.
+pub(super) fn at_once<B>(service: &Service, request: &Request<B>) -> Option<Response> {
     let is_plain = matches!(*request.method(), Method::GET | Method::POST) && request.uri().query().is_none();
     if !is_plain || prefers_text(request.headers()) {
         return None;

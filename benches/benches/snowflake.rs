@@ -12,12 +12,12 @@
 //! cargo bench -p unalike-benches --bench snowflake
 //! ```
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use unalike::{Ids, Layout, LayoutFields, Snowflake, SnowflakeOptions};
-use unalike_benches::{Bench, Latencies, Plan, Row, Tally, check_unique, clock_ms, read_clock};
+use unalike_benches::{Bench, Latencies, MutexSnowflake, Plan, Row, at_next_tick, check_unique, clock_ms, read_clock};
 use unalike_memory::MemoryStore;
 
 const CHUNK: u32 = 256;
@@ -105,18 +105,18 @@ fn below_the_limit(plan: Plan, open: &Open<'_>, twitter: SnowflakeOptions, wide:
     let mut bench = Bench::new("snowflake below the limit: the cost of an id", plan);
     for per_tick in [100, 1_000] {
         let mutex = MutexSnowflake::default();
-        let clock =
-            bench.case_by(paced, vec![()], move |(), tally| burst(tally, |tally| tally.values(per_tick, bare_clock)));
+        let clock = bench
+            .case_by(paced, vec![()], move |(), tally| at_next_tick(tally, |tally| tally.values(per_tick, bare_clock)));
         let peer = bench.case_by(paced, vec![mutex], move |peer, tally| {
-            burst(tally, |tally| tally.ids(per_tick, || Ok(peer.next())))
+            at_next_tick(tally, |tally| tally.ids(per_tick, || Ok(peer.next())))
         });
         let flakes = open(&format!("paced-{per_tick}"), twitter)?;
         let ours = bench.case_by(paced, vec![flakes], move |flakes, tally| {
-            burst(tally, |tally| tally.ids(per_tick, || Ok(flakes.next_blocking()?)))
+            at_next_tick(tally, |tally| tally.ids(per_tick, || Ok(flakes.next_blocking()?)))
         });
         let flakes = open(&format!("paced-take-{per_tick}"), twitter)?;
         let take = bench.case_by(paced, vec![flakes], move |flakes, tally| {
-            burst(tally, |tally| {
+            at_next_tick(tally, |tally| {
                 let batch = flakes.take_blocking(per_tick)?;
                 tally.batch(batch.runs(), batch.iter())
             })
@@ -147,15 +147,6 @@ fn bare_clock() -> Result<u64> {
     Ok(0)
 }
 
-/// Waits for the next tick, and times what then happens.
-fn burst(tally: &mut Tally, work: impl FnOnce(&mut Tally) -> Result<()>) -> Result<()> {
-    let now_ms = clock_ms();
-    while clock_ms() == now_ms {
-        std::hint::spin_loop();
-    }
-    tally.time(work)
-}
-
 /// Ids carry the present, within what they may run ahead and a pause of this process.
 fn check_layout(flakes: &Snowflake) -> Result<()> {
     let id = flakes.next_blocking()?;
@@ -163,39 +154,4 @@ fn check_layout(flakes: &Snowflake) -> Result<()> {
     let (stamp_ms, now_ms) = (flakes.layout().tick_start_ms(ticks), clock_ms());
     ensure!(stamp_ms.abs_diff(now_ms) < 1_000, "an id of {stamp_ms} was handed out at {now_ms}");
     Ok(())
-}
-
-/// The peer: timestamp, worker 1 of 1,024 (or none), sequence, behind a lock. It spins when a tick is spent.
-struct MutexSnowflake {
-    /// The timestamp and sequence of the last id.
-    last: Mutex<(u64, u64)>,
-    worker_bits: u32,
-    sequence_bits: u32,
-}
-
-impl Default for MutexSnowflake {
-    fn default() -> Self {
-        Self { last: Mutex::default(), worker_bits: 10, sequence_bits: 12 }
-    }
-}
-
-impl MutexSnowflake {
-    fn wide() -> Self {
-        Self { last: Mutex::default(), worker_bits: 0, sequence_bits: 22 }
-    }
-
-    #[inline]
-    fn next(&self) -> u64 {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let worker = u64::from(self.worker_bits > 0);
-        loop {
-            let ticks = clock_ms().max(last.0 + Layout::TWITTER.epoch_ms()) - Layout::TWITTER.epoch_ms();
-            let sequence = if ticks > last.0 { 0 } else { last.1 + 1 };
-            if sequence < 1 << self.sequence_bits {
-                *last = (ticks, sequence);
-                return ((ticks << self.worker_bits | worker) << self.sequence_bits) | sequence;
-            }
-            std::hint::spin_loop();
-        }
-    }
 }

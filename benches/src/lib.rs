@@ -38,6 +38,8 @@
 mod component;
 mod latency;
 mod native;
+mod peer;
+mod process;
 mod table;
 mod tally;
 mod windows;
@@ -45,6 +47,8 @@ mod windows;
 pub use component::{Compiled, Host, Instance, MachineCode};
 pub use latency::Latencies;
 pub use native::{NativeSequence, NativeSnowflake};
+pub use peer::{MutexSnowflake, at_next_tick};
+pub use process::{Redis, RedisFigures, allow_open_files, load, memory_kib};
 pub use table::{Bench, Row, RowId};
 pub use tally::Tally;
 pub use windows::{CaseId, Plan, check_unique, undisturbed};

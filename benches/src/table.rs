@@ -37,6 +37,8 @@ enum Of {
 enum Target {
     /// At most so many times the baseline.
     Ratio(f64),
+    /// At least so many times the baseline, for what is better when it is more.
+    RatioAtLeast(f64),
     /// At most so much, in the row's own unit.
     AtMost(f64),
     /// At least so many ids a second.
@@ -58,7 +60,7 @@ impl Row {
         Self::new(name, Of::Calls(case))
     }
 
-    /// What was measured in another way: milliseconds, KiB.
+    /// What was measured in another way: milliseconds, KiB, requests per second.
     pub fn samples(name: impl Into<String>, samples: Vec<f64>, unit: &'static str) -> Self {
         Self::new(name, Of::Samples { samples, unit })
     }
@@ -73,6 +75,12 @@ impl Row {
     #[must_use]
     pub fn ratio_at_most(self, ratio: f64) -> Self {
         Self { target: Some(Target::Ratio(ratio)), ..self }
+    }
+
+    /// The target, as a multiple of the baseline, of a rate.
+    #[must_use]
+    pub fn ratio_at_least(self, ratio: f64) -> Self {
+        Self { target: Some(Target::RatioAtLeast(ratio)), ..self }
     }
 
     /// The target in nanoseconds.
@@ -214,6 +222,7 @@ impl<'a> Bench<'a> {
         let (target, missed) = match row.target {
             None => (String::new(), None),
             Some(Target::Ratio(limit)) => (format!("<= {limit} x"), ratio.map(|ratio| ratio / limit)),
+            Some(Target::RatioAtLeast(limit)) => (format!(">= {limit} x"), ratio.map(|ratio| limit / ratio)),
             Some(Target::AtMost(limit)) => (format!("<= {limit} {unit}"), Some(median / limit)),
             Some(Target::PerSecond(limit)) => (format!(">= {:.3} M/s", limit / 1e6), Some(limit / rate)),
         };

@@ -250,6 +250,12 @@ impl Server {
         }
     }
 
+    /// The id of its process.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Its address: `http://127.0.0.1:PORT`.
     #[must_use]
     pub fn url(&self) -> &str {

@@ -61,6 +61,8 @@ pub(crate) fn instantiate(imports: Imports) -> Result<(Store<Imports>, bindings:
     let linked = LINKED.as_ref().map_err(|reason| ErrorKind::Component { reason: reason.clone() })?;
     let mut store = Store::new(linked.engine(), imports);
     store.limiter(|imports| imports.limits());
+    // Every open generator is a handle, and one beyond wasmtime's 100,000 would trap. The memory is what limits them.
+    store.set_max_component_handles(usize::MAX);
     let core = linked.instantiate(&mut store).map_err(|error| ErrorKind::Component { reason: format!("{error:#}") })?;
     Ok((store, core))
 }

@@ -230,6 +230,12 @@ impl Ids {
         }
     }
 
+    /// The sequence of a tag if it is open already, whatever its options: a look-up that waits for nothing.
+    #[must_use]
+    pub fn open_sequence(&self, tag: &str) -> Option<Sequence> {
+        lock(&self.shared.sequences).get(tag).map(|open| Sequence::of(Arc::clone(open)))
+    }
+
     /// [`Ids::sequence`] for threads outside any runtime.
     ///
     /// # Errors

@@ -339,4 +339,16 @@ mod tests {
         let error = orders.next().await.unwrap_err();
         assert!(error.is_retryable() && error.retry_after_ms().is_some_and(|ms| ms > 0), "{error:?}");
     }
+
+    #[tokio::test]
+    async fn one_instance_serves_more_than_a_hundred_thousand_tags() {
+        let store = Arc::new(MemoryStore::default());
+        let ids = open(&store).await;
+        for number in 0..=100_000 {
+            let sequence = ids.sequence(&format!("tag-{number}"), SequenceOptions::default()).await.unwrap();
+            assert_eq!(sequence.next().await.unwrap(), 1, "of tag {number}");
+        }
+        let first = ids.open_sequence("tag-0").unwrap();
+        assert_eq!(first.next().await.unwrap(), 2, "its grant was not abandoned");
+    }
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 
+use crate::bench::{BENCH_HELP, BenchArguments};
 use crate::http::DropIn;
 use crate::tags::{RefillText, StepText};
 
@@ -99,6 +100,9 @@ pub(crate) enum Command {
     Decode(DecodeArguments),
     /// List the known snowflake layouts: bits, rate limit per worker, workers, the date they run out
     Layouts,
+    /// Measure a running server: requests and ids per second, latencies, and that no id comes twice
+    #[command(after_help = BENCH_HELP)]
+    Bench(BenchArguments),
     /// Check the configuration, or print a file with every key
     #[command(subcommand)]
     Config(ConfigCommand),

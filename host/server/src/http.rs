@@ -17,9 +17,9 @@ mod tags;
 
 use std::convert::Infallible;
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
@@ -87,8 +87,8 @@ impl Routes {
 
 /// Where each request comes in and each answer goes out.
 pub(crate) struct Front {
-    service: Arc<Service>,
     router: Router,
+    service: Arc<Service>,
     templates: Vec<&'static str>,
     request_timeout_ms: u64,
     url_max_bytes: usize,
@@ -100,9 +100,12 @@ impl Front {
     pub(crate) fn new(config: &Config, service: Arc<Service>) -> Self {
         let Routes { router, templates } = routes(config);
         Self {
-            service: Arc::clone(&service),
             // No layers: each would allocate for every request.
-            router: router.fallback(route_unknown).method_not_allowed_fallback(method_not_allowed).with_state(service),
+            router: router
+                .fallback(route_unknown)
+                .method_not_allowed_fallback(method_not_allowed)
+                .with_state(Arc::clone(&service)),
+            service,
             templates,
             request_timeout_ms: config.request_timeout_ms,
             url_max_bytes: config.url_max_bytes,
@@ -111,14 +114,26 @@ impl Front {
     }
 
     /// The answer to a request.
-    pub(crate) async fn answer(&self, request: Request<Incoming>) -> Result<Response, Infallible> {
-        let id = request_id::of(request.headers(), |id| self.service.tokens.contain(id));
-        let mut response = request_id::within(id.clone(), self.answer_logged(request)).await;
-        let headers = response.headers_mut();
-        // A cache would give an id to two callers.
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        headers.insert(X_REQUEST_ID, id);
-        Ok(response)
+    pub(crate) fn answer(&self, request: Request<Incoming>) -> Answer<'_> {
+        let is_short = request.uri().path().len() <= self.url_max_bytes;
+        if is_short
+            && request.body().is_end_stream()
+            && !tracing::enabled!(Level::DEBUG)
+            && let Some(response) = ids::at_once(&self.service, &request)
+        {
+            return Answer::Now(Some(finish(response, self.id_of(&request))));
+        }
+        Answer::Later(Box::pin(self.answer_later(request)))
+    }
+
+    async fn answer_later(&self, request: Request<Incoming>) -> Response {
+        let id = self.id_of(&request);
+        let response = request_id::within(id.clone(), self.answer_logged(request)).await;
+        finish(response, id)
+    }
+
+    fn id_of(&self, request: &Request<Incoming>) -> HeaderValue {
+        request_id::of(request.headers(), |id| self.service.tokens.contain(id))
     }
 
     async fn answer_logged(&self, request: Request<Incoming>) -> Response {
@@ -174,6 +189,34 @@ impl Front {
         };
         self.templates.iter().copied().find(|template| fits(template)).unwrap_or("none")
     }
+}
+
+/// The answer to a request, which is small where it is there already: hyper moves it to the heap.
+pub(crate) enum Answer<'a> {
+    /// Taken out once.
+    Now(Option<Response>),
+    Later(Pin<Box<dyn Future<Output = Response> + Send + 'a>>),
+}
+
+impl Future for Answer<'_> {
+    type Output = Result<Response, Infallible>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut *self {
+            // A future is not polled again once it was ready.
+            Self::Now(response) => response.take().map_or(Poll::Pending, |response| Poll::Ready(Ok(response))),
+            Self::Later(answer) => answer.as_mut().poll(context).map(Ok),
+        }
+    }
+}
+
+/// Adds the headers that every answer has.
+fn finish(mut response: Response, id: HeaderValue) -> Response {
+    let headers = response.headers_mut();
+    // A cache would give an id to two callers.
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(X_REQUEST_ID, id);
+    response
 }
 
 async fn route_unknown(uri: Uri) -> Problem {

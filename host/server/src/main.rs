@@ -5,6 +5,7 @@
 
 mod arguments;
 mod auth;
+mod bench;
 mod commands;
 mod config;
 mod connections;
@@ -61,6 +62,7 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         }
         Command::Decode(decode) => commands::decode(&decode),
         Command::Layouts => commands::layouts(),
+        Command::Bench(bench) => bench::run(&bench),
         Command::Config(ConfigCommand::Check { file }) => commands::check_config(common, file),
         Command::Config(ConfigCommand::Default) => commands::default_config(),
     }

@@ -50,6 +50,11 @@ impl Service {
         self.ids.sequence(tag, SequenceOptions::default()).await
     }
 
+    /// The sequence of a tag that was opened before.
+    pub(crate) fn open_sequence(&self, tag: &str) -> Option<Sequence> {
+        self.ids.open_sequence(tag)
+    }
+
     /// The configured snowflake of this name.
     pub(crate) fn snowflake(&self, name: &str) -> Option<&Snowflake> {
         self.snowflakes.get(name)

@@ -4,13 +4,14 @@ use std::iter;
 use std::sync::Arc;
 
 use axum::extract::{FromRequestParts, State};
-use axum::http::HeaderMap;
 use axum::http::header::ACCEPT;
 use axum::http::request::Parts;
+use axum::http::{HeaderMap, Method, Request};
 use axum::response::Response;
 
 use super::query::{Parameters, invalid};
 use super::{Readable, finished};
+use crate::auth::{Scope, bearer};
 use crate::layouts::shortened;
 use crate::problem::{Kind, Problem};
 use crate::service::Service;
@@ -48,6 +49,31 @@ pub(super) async fn of_snowflake(
     }
     let batch = snowflake.take(wanted.count).await?;
     wanted.answer("snowflake", &name, batch.iter())
+}
+
+/// The answer to the plainest request, for one id, if there is one without waiting.
+///
+/// It saves what the router allocates for every request and what its future, of some KiB, costs to move, and is no more than
+/// that: whatever is refused, has to wait, or asks for anything else is none of its business, and the routes say what there
+/// is to say.
+pub(super) fn at_once<B>(service: &Service, request: &Request<B>) -> Option<Response> {
+    let is_plain = matches!(*request.method(), Method::GET | Method::POST) && request.uri().query().is_none();
+    if !is_plain || prefers(request.headers(), "text/plain") {
+        return None;
+    }
+    let path = request.uri().path().strip_prefix("/v1/")?.strip_suffix("/ids")?;
+    let (kind, name) = path.split_once('/')?;
+    // What is percent-encoded has another name.
+    if name.contains(['%', '/']) {
+        return None;
+    }
+    service.tokens.check(bearer(request.headers()), Scope::Read, name).ok()?;
+    let (label, id) = match kind {
+        "sequences" => ("tag", service.open_sequence(name)?.try_next().ok()??),
+        "snowflakes" => ("snowflake", service.snowflake(name)?.try_next().ok()??),
+        _ => return None,
+    };
+    Wanted { count: 1, form: Form::Strings }.answer(label, name, iter::once(id)).ok()
 }
 
 /// What a request asks for.

@@ -1,0 +1,351 @@
+//! `unalike bench`: load on a running server, for those who want to know what theirs can do.
+//!
+//! The load generator shares the machine with the server more often than not, so it must cost little: raw sockets, a
+//! request that is written once and sent again and again, and a reader that looks at nothing but what it needs. It is a
+//! closed loop: a connection sends its next request (or `--pipeline` of them) when the last was answered, so a server that
+//! pauses is asked less meanwhile, and the latencies are those of requests that were sent.
+
+mod connection;
+mod report;
+mod seen;
+
+use std::io::{self, IsTerminal, Write};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow, bail, ensure};
+use axum::http::Uri;
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use jiff::SignedDuration;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::time::{ClockId, clock_gettime};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+
+use self::connection::{Connection, Tally, drive};
+use self::report::Report;
+use self::seen::Seen;
+use crate::layouts::shortened;
+
+/// A server that answers nobody for so long is given up.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// How often the progress is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Descriptors that the process needs for other things than connections.
+const FILES_BESIDE: u64 = 64;
+/// The longest run: a day.
+const DURATION_MAX: Duration = Duration::from_secs(86_400);
+
+pub(crate) const BENCH_HELP: &str = "\
+Examples:
+  unalike bench                                            the server on this machine, 10 seconds
+  unalike bench http://ids.internal:8080 --connections 200 --duration 1m
+  unalike bench --snowflake default --count 100 --json
+  unalike bench --requests 1000000 --pipeline 16
+
+Each connection sends its next requests when the last ones were answered. The ids that come are used up; the tag \"bench\" is
+created on first use, if the server creates tags. An id that comes twice, a connection that is lost and cannot be opened
+again, or a run in which every request failed ends with exit code 1.";
+
+/// What to send, and for how long.
+#[derive(Debug, Args)]
+pub(crate) struct BenchArguments {
+    /// The server: http://HOST:PORT
+    #[arg(value_name = "URL", default_value = "http://127.0.0.1:8080")]
+    url: String,
+    /// The tag whose ids are asked for
+    #[arg(long, value_name = "TAG", default_value = "bench", conflicts_with = "snowflake")]
+    tag: String,
+    /// Ask for ids of this snowflake instead
+    #[arg(long, value_name = "NAME")]
+    snowflake: Option<String>,
+    /// How many connections are kept open: 1 to 50000
+    #[arg(long, value_name = "COUNT", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=50_000))]
+    connections: u32,
+    /// Ids per request: 1 to 1000000
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    count: u32,
+    /// For how long: 500ms, 10s, 1m30s; a day at most
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
+    duration: Duration,
+    /// How many requests, whatever time they take, instead
+    #[arg(long, value_name = "COUNT", conflicts_with = "duration", value_parser = clap::value_parser!(u64).range(1..))]
+    requests: Option<u64>,
+    /// Requests that a connection sends at once, before it reads the first answer: 1 to 1000
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pipeline: u32,
+    /// Threads that share the connections: 1 to 64. One is enough unless the report says that it was busy throughout
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    threads: u32,
+    /// A file that holds the bearer token, if the server asks for one
+    #[arg(long, value_name = "FILE", conflicts_with = "token_env")]
+    token_file: Option<PathBuf>,
+    /// The environment variable that holds it
+    #[arg(long, value_name = "NAME")]
+    token_env: Option<String>,
+    /// Memory for the check that no id comes twice: 0 (no check) to 65536 MiB. A quarter of a KiB keeps up to 512 ids that
+    /// lie together; what comes once the memory is full is counted as unchecked
+    #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(0..=65_536))]
+    check_memory_mib: u32,
+    /// Print the report as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let duration: SignedDuration = text.parse().map_err(|error: jiff::Error| error.to_string())?;
+    let duration = Duration::try_from(duration).map_err(|_| "it is negative".to_owned())?;
+    if duration.is_zero() || duration > DURATION_MAX {
+        return Err("it must be more than nothing and a day at most".to_owned());
+    }
+    Ok(duration)
+}
+
+/// What every connection of the run needs to know.
+struct Run {
+    addresses: Vec<SocketAddr>,
+    /// As many requests as a connection sends at once.
+    requests: Vec<u8>,
+    /// The bytes of one.
+    request_bytes: usize,
+    pipeline: u32,
+    count: u32,
+    /// No request is sent after this.
+    until: Option<Instant>,
+    /// Requests that may still be sent.
+    left: AtomicU64,
+    /// Answers so far, whatever they said: for the progress, and to notice silence.
+    answered: AtomicU64,
+    /// The server is silent: nobody waits any longer.
+    gave_up: Notify,
+}
+
+/// What one thread did.
+struct Share {
+    tally: Tally,
+    cpu: Duration,
+}
+
+/// `unalike bench`
+pub(crate) fn run(arguments: &BenchArguments) -> anyhow::Result<()> {
+    let target = Target::of(arguments)?;
+    let requests = target.request.repeat(usize::try_from(arguments.pipeline)?);
+    raise_open_files(arguments.connections)?;
+    let mut run = Run {
+        addresses: target.addresses,
+        requests,
+        request_bytes: target.request.len(),
+        pipeline: arguments.pipeline,
+        count: arguments.count,
+        until: None,
+        left: AtomicU64::new(arguments.requests.unwrap_or(u64::MAX)),
+        answered: AtomicU64::new(0),
+        gave_up: Notify::new(),
+    };
+    let threads = arguments.threads.min(arguments.connections);
+    let seen_bytes = (u64::from(arguments.check_memory_mib) << 20) / u64::from(threads);
+    let opened = connect(&run.addresses, arguments.connections, threads)
+        .with_context(|| format!("{} cannot be measured (`unalike` starts a server)", arguments.url))?;
+
+    let began = Instant::now();
+    run.until = arguments.requests.is_none().then(|| began + arguments.duration);
+    let run = Arc::new(run);
+    let bar = progress_bar(arguments);
+    let shares = work(&run, opened, seen_bytes, || match arguments.requests {
+        Some(_) => bar.set_position(run.answered.load(Ordering::Relaxed)),
+        None => bar.set_position(u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX)),
+    });
+    bar.finish_and_clear();
+    let report = Report::new(arguments, target.shown, began, shares?)?;
+    if arguments.json {
+        writeln!(io::stdout(), "{}", serde_json::to_string(&report)?)?;
+    } else {
+        write!(io::stdout(), "{report}")?;
+    }
+    report.verdict()
+}
+
+/// The server and what is sent to it.
+struct Target {
+    addresses: Vec<SocketAddr>,
+    request: Vec<u8>,
+    /// The URL of the request.
+    shown: String,
+}
+
+impl Target {
+    fn of(arguments: &BenchArguments) -> anyhow::Result<Self> {
+        let url = &arguments.url;
+        let uri: Uri = url.parse().with_context(|| format!("the URL {:?} cannot be read", shortened(url)))?;
+        match uri.scheme_str() {
+            Some("http") => {}
+            Some("https") => bail!("{url}: this speaks plain HTTP: measure behind what ends TLS, http://HOST:PORT"),
+            _ => bail!("the URL {:?} must be http://HOST:PORT", shortened(url)),
+        }
+        ensure!(matches!(uri.path(), "" | "/") && uri.query().is_none(), "{url}: give http://HOST:PORT without a path");
+        let authority = uri.authority().with_context(|| format!("the URL {url} names no host"))?;
+        // It would be shown, and sent nowhere.
+        ensure!(!authority.as_str().contains('@'), "the URL must not hold a user: use --token-file or --token-env");
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+        let addresses: Vec<_> = (host, authority.port_u16().unwrap_or(80))
+            .to_socket_addrs()
+            .with_context(|| format!("the host {host:?} cannot be found"))?
+            .collect();
+        ensure!(!addresses.is_empty(), "the host {host:?} has no address");
+
+        let (kind, name) = match &arguments.snowflake {
+            Some(name) => ("snowflakes", name),
+            None => ("sequences", &arguments.tag),
+        };
+        let mut path = format!("/v1/{kind}/{}/ids", percent_encoded(name));
+        if arguments.count > 1 {
+            path.push_str(&format!("?count={}", arguments.count));
+        }
+        let authorization = match token(arguments)? {
+            Some(token) => format!("Authorization: Bearer {token}\r\n"),
+            None => String::new(),
+        };
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {authority}\r\n{authorization}\r\n").into_bytes();
+        Ok(Self { addresses, request, shown: format!("http://{authority}{path}") })
+    }
+}
+
+/// A name as one segment of a path.
+fn percent_encoded(name: &str) -> String {
+    let unreserved = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    name.bytes()
+        .map(|byte| if unreserved(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
+}
+
+/// The bearer token; it is never shown.
+fn token(arguments: &BenchArguments) -> anyhow::Result<Option<String>> {
+    let (token, place) = if let Some(file) = &arguments.token_file {
+        let place = format!("the file {}", file.display());
+        (std::fs::read_to_string(file).with_context(|| format!("{place} cannot be read (--token-file)"))?, place)
+    } else if let Some(name) = &arguments.token_env {
+        let place = format!("the variable {name}");
+        (std::env::var(name).with_context(|| format!("{place} cannot be read (--token-env)"))?, place)
+    } else {
+        return Ok(None);
+    };
+    let token = token.trim();
+    ensure!(!token.is_empty(), "{place} is empty: it must hold a token");
+    ensure!(token.bytes().all(|byte| byte.is_ascii_graphic()), "{place} holds what cannot be in a token");
+    Ok(Some(token.to_owned()))
+}
+
+/// Every connection needs a descriptor: the limit is raised as far as this process may.
+fn raise_open_files(connections: u32) -> anyhow::Result<()> {
+    let wanted = u64::from(connections) + FILES_BESIDE;
+    let limits = getrlimit(Resource::Nofile);
+    if limits.current.is_none_or(|current| current >= wanted) {
+        return Ok(());
+    }
+    let raised = limits.maximum.map_or(wanted, |maximum| maximum.max(wanted));
+    // A superuser may go beyond the maximum, others up to it.
+    let tries =
+        [raised, limits.maximum.unwrap_or(wanted)].map(|most| Rlimit { current: Some(wanted), maximum: Some(most) });
+    ensure!(
+        tries.into_iter().any(|limits| setrlimit(Resource::Nofile, limits).is_ok()),
+        "{connections} connections need {wanted} open files, and this process may have {}: raise the limit (ulimit -n)",
+        limits.maximum.or(limits.current).unwrap_or_default()
+    );
+    Ok(())
+}
+
+/// A thread's connections, and the runtime that they belong to.
+struct Opened {
+    runtime: Runtime,
+    connections: Vec<Connection>,
+}
+
+/// Opens all connections before the first request, so that opening is not measured.
+fn connect(addresses: &[SocketAddr], connections: u32, threads: u32) -> anyhow::Result<Vec<Opened>> {
+    (0..threads)
+        .map(|thread| {
+            let runtime = Builder::new_current_thread().enable_all().build().context("no asynchronous runtime")?;
+            let share = connections / threads + u32::from(thread < connections % threads);
+            let connections = runtime.block_on(async {
+                let mut opened = Vec::new();
+                for _ in 0..share {
+                    opened.push(Connection::open(addresses).await?);
+                }
+                anyhow::Ok(opened)
+            })?;
+            Ok(Opened { runtime, connections })
+        })
+        .collect()
+}
+
+fn progress_bar(arguments: &BenchArguments) -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let (length, unit) = match arguments.requests {
+        Some(requests) => (requests, "{pos} of {len} requests"),
+        None => (u64::try_from(arguments.duration.as_millis()).unwrap_or(u64::MAX), "{elapsed} of {msg}"),
+    };
+    let style =
+        ProgressStyle::with_template(&format!("{{wide_bar}} {unit}")).unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(length).with_style(style).with_message(format!("{:.0?}", arguments.duration))
+}
+
+/// Lets all threads work until the run is over.
+fn work(run: &Arc<Run>, opened: Vec<Opened>, seen_bytes: u64, look: impl Fn()) -> anyhow::Result<Vec<Share>> {
+    thread::scope(|scope| {
+        let threads: Vec<_> =
+            opened.into_iter().map(|opened| scope.spawn(move || work_alone(run, opened, seen_bytes))).collect();
+        let (mut answered, mut heard) = (0, Instant::now());
+        while !threads.iter().all(thread::ScopedJoinHandle::is_finished) {
+            thread::sleep(LOOK_EVERY);
+            look();
+            let now = run.answered.load(Ordering::Relaxed);
+            if now > answered {
+                (answered, heard) = (now, Instant::now());
+            } else if heard.elapsed() > SILENCE_MAX {
+                run.gave_up.notify_waiters();
+            }
+        }
+        threads.into_iter().map(|thread| thread.join().map_err(|_| anyhow!("a thread panicked"))?).collect()
+    })
+}
+
+fn work_alone(run: &Arc<Run>, opened: Opened, seen_bytes: u64) -> anyhow::Result<Share> {
+    let tally = Arc::new(Mutex::new(Tally::new(Seen::within(seen_bytes))?));
+    let Opened { runtime, connections } = opened;
+    let cpu_before = thread_cpu();
+    runtime.block_on(async {
+        let mut tasks = JoinSet::new();
+        for connection in connections {
+            tasks.spawn(drive(connection, Arc::clone(run), Arc::clone(&tally)));
+        }
+        loop {
+            tokio::select! {
+                ended = tasks.join_next() => match ended {
+                    Some(ended) => ended.context("a connection's task panicked")??,
+                    None => return anyhow::Ok(()),
+                },
+                // What was not answered by now is counted as such.
+                () = run.gave_up.notified() => return Ok(()),
+            }
+        }
+    })?;
+    let cpu = thread_cpu().saturating_sub(cpu_before);
+    drop(runtime);
+    let tally = Arc::into_inner(tally).context("a connection is still in use")?;
+    Ok(Share { tally: tally.into_inner().unwrap_or_else(PoisonError::into_inner), cpu })
+}
+
+/// The processor time that this thread has had.
+fn thread_cpu() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    let (seconds, nanos) = (u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0));
+    Duration::new(seconds, nanos)
+}

@@ -32,14 +32,16 @@
 
 mod batch;
 mod clock;
+pub mod component;
 mod dispenser;
 mod engine;
 mod error;
 mod fork;
 mod ids;
-mod imports;
 mod lane;
+pub mod metrics;
 mod ordered;
+mod requests;
 mod sequence;
 mod snowflake;
 

@@ -5,6 +5,7 @@
 //! went away leaves a gap: its share is never given to a later one.
 
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::oneshot;
@@ -80,7 +81,7 @@ impl Rounds {
                 queue.waiting.drain(..served).collect::<VecDeque<_>>()
             };
             match self.round(generator, &waiting).await {
-                Ok(run) => self.share(run, waiting),
+                Ok(run) => self.share(generator, run, waiting),
                 Err(error) => {
                     for waiter in waiting {
                         // A caller that went away hears nothing.
@@ -126,7 +127,8 @@ impl Rounds {
     }
 
     /// Gives each caller its share. Whoever the store granted too little for stays first in the queue.
-    fn share(&self, run: Run, waiting: VecDeque<Waiter>) {
+    fn share(&self, generator: &Generator, run: Run, waiting: VecDeque<Waiter>) {
+        generator.issued.fetch_add(u64::from(run.count), Ordering::Relaxed);
         let mut next = run.first;
         let mut left = run.count;
         let mut short = VecDeque::new();

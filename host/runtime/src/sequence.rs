@@ -4,11 +4,13 @@
 //! demand: one id at a time while ids are asked for now and then (a crash loses none), up to a thousand while runs are used
 //! up within a millisecond.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use unalike_core::{RefillPolicy, Run, SequenceOptions as CoreOptions, StepPolicy};
 use unalike_storage::Mode;
 
+use crate::component::sequences;
 use crate::dispenser::Dispenser;
 use crate::ids::{Generator, Shared, lock};
 use crate::lane::{self, Lane, Opening, Step};
@@ -42,6 +44,10 @@ pub struct SequenceStatus {
     pub step: u64,
     /// Whether a request to the store is under way.
     pub in_flight: bool,
+    /// Numbers that crossed into runs: those that were handed out, and the rest of the run in hand.
+    pub issued: u64,
+    /// Calls that had to wait for the store.
+    pub waits: u64,
 }
 
 /// The ids of one tag. Clone it freely: all clones, and all threads, share one buffer.
@@ -98,7 +104,7 @@ impl SequenceShared {
     pub(crate) async fn open(shared: &Shared, tag: &str, given: &SequenceOptions) -> Result<Looked, Error> {
         let name = || tag.to_owned();
         let refused = |source| ErrorKind::Store { name: name(), source: Arc::new(source) };
-        let store = shared.storage.segments.as_ref().ok_or_else(|| refused(crate::imports::missing("segment")))?;
+        let store = shared.storage.segments.as_ref().ok_or_else(|| refused(crate::requests::missing("segment")))?;
         let wait_max = shared.wait_max.min(shared.storage.request_timeout);
         let record = tokio::time::timeout(wait_max, store.open_tag(tag))
             .await
@@ -139,7 +145,11 @@ impl SequenceShared {
             let max = max(call.now_ms);
             call.core.unalike_ids_sequences().sequence().call_reserve(call.store, call.handle, call.now_ms, max)
         })?;
-        lane::step(answer.map(lane::run), &self.generator.name, &self.generator.signal)
+        let step = lane::step(answer.map(lane::run), &self.generator.name, &self.generator.signal)?;
+        if let Step::Ready(run) = &step {
+            self.generator.issued.fetch_add(u64::from(run.count), Ordering::Relaxed);
+        }
+        Ok(step)
     }
 }
 
@@ -271,12 +281,17 @@ impl Sequence {
     /// # Errors
     /// [`ErrorKind::Closed`], [`ErrorKind::Rebuilt`].
     pub fn status(&self) -> Result<SequenceStatus, Error> {
+        let issued = self.shared.generator.issued.load(Ordering::Relaxed);
+        let waits = self.shared.generator.waits.load(Ordering::Relaxed);
         match &self.shared.kind {
-            Kind::Ordered(rounds) => Ok(SequenceStatus { remaining: 0, step: 0, in_flight: rounds.is_in_flight() }),
+            Kind::Ordered(rounds) => {
+                Ok(SequenceStatus { remaining: 0, step: 0, in_flight: rounds.is_in_flight(), issued, waits })
+            }
             Kind::Buffered { .. } => self.shared.generator.call(|call| {
                 let status =
                     call.core.unalike_ids_sequences().sequence().call_tick(call.store, call.handle, call.now_ms)?;
-                Ok(SequenceStatus { remaining: status.remaining, step: status.step, in_flight: status.in_flight })
+                let sequences::SequenceStatus { remaining, step, in_flight, .. } = status;
+                Ok(SequenceStatus { remaining, step, in_flight, issued, waits })
             }),
         }
     }

@@ -24,6 +24,10 @@ pub struct SnowflakeStatus {
     pub used_until_ms: u64,
     /// Whether a request to the lease store is under way.
     pub in_flight: bool,
+    /// Ids that were handed out.
+    pub issued: u64,
+    /// Calls that had to wait for a lease or for the next tick.
+    pub waits: u64,
 }
 
 /// The snowflake ids of one lease namespace. Clone it freely: all clones, and all threads, share one worker.
@@ -48,6 +52,8 @@ struct Current {
     left: Option<Run>,
     from_ms: u64,
     until_ms: u64,
+    /// Ids taken so far.
+    issued: u64,
 }
 
 impl Current {
@@ -60,6 +66,7 @@ impl Current {
             count: run.count - count,
             ..run
         });
+        self.issued += u64::from(count);
         Some(Run { count, ..run })
     }
 }
@@ -74,7 +81,7 @@ impl SnowflakeShared {
             options,
             clock: Arc::clone(&shared.clock),
             used_until_ms,
-            current: Mutex::new(Current { left: None, from_ms: 0, until_ms: 0 }),
+            current: Mutex::new(Current { left: None, from_ms: 0, until_ms: 0, issued: 0 }),
         }
     }
 
@@ -118,7 +125,7 @@ impl SnowflakeShared {
         let ticks = layout.unpack(run.first).map_err(|error| ErrorKind::Component { reason: error.to_string() })?.ticks;
         let until_ms = layout.tick_start_ms(ticks.saturating_add(1));
         self.used_until_ms.fetch_max(until_ms, Ordering::Relaxed);
-        *current = Current { left: Some(run), from_ms: asked_ms, until_ms };
+        *current = Current { left: Some(run), from_ms: asked_ms, until_ms, ..*current };
         // With a policy that keeps the last timestamp the clock may stand past `until_ms` never, before it always.
         Ok(match current.take(asked_ms.min(until_ms.saturating_sub(1)), max) {
             Some(run) => Step::Ready(run),
@@ -222,6 +229,7 @@ impl Snowflake {
     /// # Errors
     /// [`ErrorKind::Closed`], [`ErrorKind::Rebuilt`].
     pub fn status(&self) -> Result<SnowflakeStatus, Error> {
+        let issued = lock(&self.shared.current).issued;
         self.shared.generator.call(|call| {
             let status =
                 call.core.unalike_ids_snowflakes().snowflake().call_tick(call.store, call.handle, call.now_ms)?;
@@ -230,6 +238,8 @@ impl Snowflake {
                 valid_until_ms: status.valid_until,
                 used_until_ms: status.used_until,
                 in_flight: status.in_flight,
+                issued,
+                waits: self.shared.generator.waits.load(Ordering::Relaxed),
             })
         })
     }

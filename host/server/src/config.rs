@@ -44,6 +44,8 @@ pub(crate) struct Config {
     /// How long running requests may take once the process was told to end, in milliseconds: 0 to 600,000. Default:
     /// 10,000.
     pub(crate) shutdown_timeout_ms: u64,
+    /// How many tags `/metrics` shows one by one: 0 to 100,000. Default: 1,000. The others are added up.
+    pub(crate) metrics_tags_max: usize,
     /// A stable name of this process, by which the lease store prefers the worker that it had before. Default: a random
     /// one. It proves nothing: two processes with one name stay unique.
     pub(crate) holder: Option<String>,
@@ -77,6 +79,7 @@ impl Default for Config {
             body_max_bytes: 64 * 1024,
             request_timeout_ms: 10_000,
             shutdown_timeout_ms: 10_000,
+            metrics_tags_max: 1_000,
             holder: None,
             snowflakes: BTreeMap::new(),
         }
@@ -124,6 +127,7 @@ impl Config {
         within("body_max_bytes", self.body_max_bytes, 1..=16 * 1024 * 1024)?;
         within("request_timeout_ms", self.request_timeout_ms, 1..=600_000)?;
         within("shutdown_timeout_ms", self.shutdown_timeout_ms, 0..=600_000)?;
+        within("metrics_tags_max", self.metrics_tags_max, 0..=100_000)?;
         self.sqlite_path()?;
         self.snowflakes()?;
         Ok(())

@@ -7,6 +7,7 @@
 
 mod ids;
 mod layouts;
+pub(crate) mod metrics;
 mod query;
 mod tags;
 
@@ -20,17 +21,18 @@ use axum::http::{Method, Uri};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use serde_json::json;
 use unalike::storage::validate_tag;
 
+use self::metrics::Metrics;
 use crate::config::Config;
 use crate::layouts::shortened;
 use crate::problem::{Kind, Problem};
 use crate::service::Service;
 
 /// The routes over a service.
-pub(crate) fn router(config: &Config, service: Arc<Service>) -> Router {
+pub(crate) fn router(config: &Config, service: Arc<Service>, metrics: Arc<Metrics>) -> Router {
     let limit = Duration::from_millis(config.request_timeout_ms);
     Router::new()
         .route("/v1/sequences/{tag}/ids", get(ids::of_sequence).post(ids::of_sequence).head(method_not_allowed))
@@ -41,6 +43,7 @@ pub(crate) fn router(config: &Config, service: Arc<Service>) -> Router {
         .route("/v1/tags/", get(empty_name).patch(empty_name))
         .route("/v1/decode/{id}", get(layouts::decode))
         .route("/v1/layouts", get(layouts::list))
+        .route("/metrics", get(metrics::render).layer(Extension(metrics)))
         .route("/health/live", get(live))
         .route("/health/ready", get(ready))
         .fallback(route_unknown)

@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 
 use crate::config::Config;
 use crate::http;
+use crate::http::metrics::Metrics;
 use crate::service::Service;
 
 /// How often leases are looked after: well within the third of a horizon after which they are due.
@@ -28,6 +29,7 @@ pub(crate) async fn serve(config: Config) -> anyhow::Result<()> {
         .await
         .with_context(|| format!("cannot listen on {}: choose another address with --listen", config.listen))?;
     let address = listener.local_addr().context("the listener has no address")?;
+    let metrics = Arc::new(Metrics::install(config.metrics_tags_max)?);
     let service = Arc::new(Service::open(&config).await?);
 
     let renewing = tokio::spawn(renew(Arc::clone(&service)));
@@ -38,10 +40,11 @@ pub(crate) async fn serve(config: Config) -> anyhow::Result<()> {
             tracing::debug!(%error, "a connection keeps its delay");
         }
     });
-    let server = axum::serve(listener, http::router(&config, Arc::clone(&service))).with_graceful_shutdown(async {
-        // A sender that is gone means the same.
-        let _ = ended.await;
-    });
+    let server =
+        axum::serve(listener, http::router(&config, Arc::clone(&service), metrics)).with_graceful_shutdown(async {
+            // A sender that is gone means the same.
+            let _ = ended.await;
+        });
     let mut server = tokio::spawn(async move { server.await });
 
     // For people and programs that started it; it is no loss if nobody reads it.

@@ -4,7 +4,8 @@
 //! 2. in the source tree, a build of `guest/component` for wasm32-wasip2;
 //! 3. the copy packaged with this crate (`component/unalike.wasm`), as on crates.io.
 //!
-//! Otherwise it ends with the command that helps.
+//! Otherwise it ends with the command that helps. With the feature `precompiled` it also compiles them to machine code for
+//! the target of the program.
 
 #![expect(clippy::expect_used, reason = "a build script that cannot go on ends the build")]
 
@@ -20,6 +21,28 @@ fn main() {
     let here = PathBuf::from(variable("CARGO_MANIFEST_DIR"));
     let component = component(&here);
     println!("cargo:rustc-env=UNALIKE_COMPONENT={}", component.display());
+    #[cfg(feature = "precompiled")]
+    println!("cargo:rustc-env=UNALIKE_COMPONENT_PRECOMPILED={}", precompile(&component).display());
+}
+
+/// The component as machine code, for any processor of the target: no instruction beyond the architecture's baseline.
+#[cfg(feature = "precompiled")]
+fn precompile(component: &Path) -> PathBuf {
+    let target = variable("TARGET");
+    let mut config = wasmtime::Config::new();
+    // As the host's own engine is set: wasmtime refuses code that was compiled under other settings.
+    config.concurrency_support(false);
+    config.target(&target).unwrap_or_else(|error| {
+        panic!(
+            "the component cannot be compiled ahead of time for {target}: leave the feature `precompiled` out: {error}"
+        )
+    });
+    let engine = wasmtime::Engine::new(&config).expect("these settings fit together");
+    let bytes = fs::read(component).expect("the component can be read");
+    let code = engine.precompile_component(&bytes).expect("the component is valid");
+    let path = PathBuf::from(variable("OUT_DIR")).join("unalike.cwasm");
+    fs::write(&path, code).expect("OUT_DIR can be written to");
+    path
 }
 
 fn component(here: &Path) -> PathBuf {

@@ -6,6 +6,8 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
+use std::net::TcpStream;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::{Arc, OnceLock, mpsc};
@@ -54,7 +56,8 @@ fn command(directory: &Path) -> anyhow::Result<Command> {
             command.env_remove(name);
         }
     }
-    command.current_dir(directory).stdin(Stdio::null());
+    // No load balancer is told, unless a test says otherwise.
+    command.current_dir(directory).env("UNALIKE_DRAIN_MS", "0").stdin(Stdio::null());
     Ok(command)
 }
 
@@ -170,6 +173,56 @@ impl Server {
         self.wait()
     }
 
+    /// The number of its process.
+    #[must_use]
+    pub fn process_id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// A bare connection to it.
+    ///
+    /// # Errors
+    /// When it does not listen.
+    pub fn connect(&self) -> anyhow::Result<TcpStream> {
+        let stream = TcpStream::connect(self.url.strip_prefix("http://").context("a URL")?)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        Ok(stream)
+    }
+
+    /// Keeps all others from writing to its store, as a process that hangs in a transaction would, until it is dropped: in
+    /// write-ahead mode the right to write is byte 120 of the `-shm` file
+    /// (<https://www.sqlite.org/walformat.html>, section 2.3.1).
+    ///
+    /// # Errors
+    /// When there is no store yet.
+    pub fn lock_store(&self) -> anyhow::Result<File> {
+        let file = File::options().read(true).write(true).open(self.directory().join("unalike.sqlite-shm"))?;
+        let lock = libc::flock {
+            l_type: i16::try_from(libc::F_WRLCK)?,
+            l_whence: i16::try_from(libc::SEEK_SET)?,
+            l_start: 120,
+            l_len: 1,
+            l_pid: 0,
+        };
+        #[expect(unsafe_code, reason = "the file is open and the lock outlives the call")]
+        let locked = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLKW, &raw const lock) };
+        ensure!(locked == 0, "no lock: {}", std::io::Error::last_os_error());
+        Ok(file)
+    }
+
+    /// Waits until it has logged this, `count` times at least.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn wait_for_log(&self, text: &str, count: usize) -> anyhow::Result<()> {
+        let deadline = std::time::Instant::now() + PATIENCE;
+        while self.log()?.matches(text).count() < count {
+            ensure!(std::time::Instant::now() < deadline, "no {text:?} in the log:\n{}", self.log()?);
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        Ok(())
+    }
+
     /// Sends it a signal.
     ///
     /// # Errors
@@ -283,6 +336,8 @@ fn spawn(directory: &Path, arguments: &[String]) -> anyhow::Result<(Child, BufRe
 pub struct Client {
     agent: Agent,
     url: String,
+    /// Sent with each request.
+    headers: Vec<(String, String)>,
 }
 
 impl Client {
@@ -290,7 +345,20 @@ impl Client {
     #[must_use]
     pub fn new(url: &str) -> Self {
         let config = Agent::config_builder().http_status_as_error(false).timeout_global(Some(PATIENCE)).build();
-        Self { agent: config.new_agent(), url: url.to_owned() }
+        Self { agent: config.new_agent(), url: url.to_owned(), headers: Vec::new() }
+    }
+
+    /// The same client, with this header in each of its requests.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: &str) -> Self {
+        self.headers.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// The same client, with this token in each of its requests.
+    #[must_use]
+    pub fn with_token(self, token: &str) -> Self {
+        self.with("authorization", &format!("Bearer {token}"))
     }
 
     /// The answer to a GET.
@@ -298,7 +366,8 @@ impl Client {
     /// # Errors
     /// When there is none.
     pub fn get(&self, path: &str) -> anyhow::Result<Answer> {
-        Answer::read(self.agent.get(format!("{}{path}", self.url)).call()?)
+        let request = self.agent.get(format!("{}{path}", self.url));
+        Answer::read(self.headers.iter().fold(request, |request, (name, value)| request.header(name, value)).call()?)
     }
 
     /// The same with an `Accept` header.
@@ -306,7 +375,7 @@ impl Client {
     /// # Errors
     /// When there is none.
     pub fn get_as(&self, path: &str, accept: &str) -> anyhow::Result<Answer> {
-        Answer::read(self.agent.get(format!("{}{path}", self.url)).header("accept", accept).call()?)
+        self.clone().with("accept", accept).get(path)
     }
 
     /// The answer to a request with a body, or to one with another method.
@@ -317,8 +386,9 @@ impl Client {
         let request = ureq::http::Request::builder()
             .method(method)
             .uri(format!("{}{path}", self.url))
-            .header("content-type", content_type)
-            .body(body.to_owned())?;
+            .header("content-type", content_type);
+        let request = self.headers.iter().fold(request, |request, (name, value)| request.header(name, value));
+        let request = request.body(body.to_owned())?;
         let request = self.agent.configure_request(request).allow_non_standard_methods(true).build();
         Answer::read(self.agent.run(request)?)
     }

@@ -235,7 +235,8 @@ fn bad_configuration_is_named() {
     let directory = TempDir::new().unwrap();
     let at = directory.path();
     for (text, named) in [
-        ("lisen = \"127.0.0.1:0\"", &["lisen"][..]),
+        ("lisen = \"127.0.0.1:0\"", &["unknown key lisen", "did you mean listen?"][..]),
+        ("colour = 5", &["unknown key colour", "the keys are store"]),
         ("count_max = \"many\"", &["count_max", "many"]),
         ("count_max = 0", &["count_max is 0", "1 to 1000000"]),
         ("[snowflakes.web]\nlayout = \"loof\"", &["web", "loof", "leaf"]),
@@ -253,6 +254,67 @@ fn bad_configuration_is_named() {
     let ran = run_with(at, ["serve"], &[("UNALIKE_TAGS_MAX", "lots")]).unwrap();
     assert!(ran.code == Some(2) && ran.stderr.contains("lots"), "{ran:?}");
     assert!(!at.join("unalike.sqlite").exists());
+}
+
+#[test]
+fn the_default_configuration_is_valid_and_is_what_is_effective_without_one() {
+    let directory = TempDir::new().unwrap();
+    let at = directory.path();
+    let text = ok(at, &["config", "default"]);
+    std::fs::write(at.join("unalike.toml"), &text).unwrap();
+    // The drain is set by the environment of these tests.
+    let values = |printed: &str| -> Vec<String> {
+        let lines = printed.lines().filter(|line| !line.starts_with("drain_ms"));
+        lines.map(|line| line.split(" # ").next().unwrap().to_owned()).collect()
+    };
+    let with_file = ok(at, &["config", "check", "unalike.toml"]);
+    assert_eq!(values(&with_file), values(&ok(at, &["config", "check"])));
+    assert!(with_file.contains("listen = \"127.0.0.1:8080\" # file\n"), "{with_file}");
+    assert!(with_file.contains("drain_ms = 0 # flag or environment\n"), "{with_file}");
+    assert!(with_file.contains("# tokens is not set"), "{with_file}");
+    for line in with_file.lines().filter(|line| line.contains(" = ") && !line.starts_with("drain_ms")) {
+        let setting = line.split(" # ").next().unwrap();
+        assert!(text.contains(&format!("\n{setting}\n")), "{setting:?} is not in {text}");
+    }
+    assert!(!at.join("unalike.sqlite").exists());
+}
+
+#[test]
+fn config_check_says_what_is_effective_and_why() {
+    let directory = TempDir::new().unwrap();
+    let at = directory.path();
+    std::fs::write(
+        at.join("tokens.toml"),
+        "[[tokens]]\nname = \"a\"\ntoken = \"0123456789abcdef\"\nscope = \"read\"\n",
+    )
+    .unwrap();
+    let file = "listen = \"0.0.0.0:0\"\ntokens = \"tokens.toml\"\ncount_max = 5\n[snowflakes.web]\nlayout = \"leaf\"\n";
+    std::fs::write(at.join("unalike.toml"), file).unwrap();
+    let environment = [("UNALIKE_CONFIG", "unalike.toml"), ("UNALIKE_COUNT_MAX", "7")];
+    let ran = run_with(at, ["--store", "sqlite://x.sqlite", "config", "check"], &environment).unwrap();
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    for line in [
+        "store = \"sqlite://x.sqlite\" # flag or environment",
+        "listen = \"0.0.0.0:0\" # file",
+        "count_max = 7 # flag or environment",
+        "tags_max = 1000000 # default",
+        "[snowflakes.\"web\"] # file",
+        "layout = \"leaf\"",
+        "# the token file is valid: 1 tokens",
+    ] {
+        assert!(ran.stdout.lines().any(|printed| printed == line), "no {line:?} in {}", ran.stdout);
+    }
+    assert!(!ran.stdout.contains("0123456789abcdef"));
+    // What would keep the server from starting fails here too.
+    fails(at, &["config", "check", "missing.toml"], 1, &["missing.toml"]);
+    std::fs::write(at.join("bad.toml"), "listen = \"0.0.0.0:0\"").unwrap();
+    fails(at, &["config", "check", "bad.toml"], 1, &["--tokens FILE", "--insecure-no-auth"]);
+    std::fs::write(at.join("bad.toml"), "head_timeout_ms = 5").unwrap();
+    fails(at, &["config", "check", "bad.toml"], 1, &["head_timeout_ms is 5, it must be 100 to 600000"]);
+    std::fs::write(at.join("bad.toml"), "tokens = \"missing.toml\"").unwrap();
+    fails(at, &["config", "check", "bad.toml"], 1, &["token file missing.toml cannot be read"]);
+    let ran = run_with(at, ["config", "check"], &[("UNALIKE_IDLE_TIMEOUT_MS", "soon")]).unwrap();
+    assert!(ran.code == Some(2) && ran.stderr.contains("soon"), "{ran:?}");
 }
 
 #[test]

@@ -17,6 +17,7 @@ impl Clock for SystemClock {
     #[expect(clippy::disallowed_methods, reason = "this is the clock module")]
     fn now_ms(&self) -> u64 {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX)
+        // Not `as_millis`, whose 128 bits cost half as much again as the reading itself.
+        since_epoch.as_secs().saturating_mul(1_000).saturating_add(u64::from(since_epoch.subsec_millis()))
     }
 }

@@ -9,7 +9,13 @@ use crate::component::{self, Core, CorePre};
 use crate::lane::Imports;
 use crate::{Error, ErrorKind};
 
-/// The pre-linked component. Compiling it takes a few milliseconds, so it happens at first use and once.
+#[cfg(not(any(feature = "compiler", feature = "precompiled")))]
+compile_error!(
+    "the component must be compiled: enable the feature `compiler`, or `precompiled`, of the crate `unalike`"
+);
+
+/// The linked component. Compiling it takes some 70 ms, so it happens at first use and once; code that was compiled
+/// ahead of time is loaded within a millisecond.
 static LINKED: LazyLock<Result<CorePre<Imports>, String>> =
     LazyLock::new(|| link().map_err(|error| format!("{error:#}")));
 
@@ -18,10 +24,31 @@ fn link() -> wasmtime::Result<CorePre<Imports>> {
     // Every call is synchronous, and a synchronous call costs 138 ns without concurrency support and 500 ns with it.
     config.concurrency_support(false);
     let engine = Engine::new(&config)?;
-    let component = Component::new(&engine, unalike_artifact::CORE)?;
+    let component = load(&engine)?;
     let mut linker = Linker::new(&engine);
     component::add_to_linker(&mut linker, |imports: &mut Imports| imports.ids.view())?;
     CorePre::new(linker.instantiate_pre(&component)?)
+}
+
+/// The component as machine code: as it was compiled ahead of time, else compiled now.
+#[cfg(feature = "precompiled")]
+fn load(engine: &Engine) -> wasmtime::Result<Component> {
+    #[expect(unsafe_code, reason = "machine code is trusted, and there is no safe way to say so")]
+    // SAFETY: the bytes are wasmtime's own, made of the component by the build script of `unalike-artifact` and part of
+    // this program since: whoever can change them can change the program. Another version's or engine's are refused.
+    let precompiled = unsafe { Component::deserialize(engine, unalike_artifact::CORE_PRECOMPILED) };
+    #[cfg(feature = "compiler")]
+    let precompiled = precompiled.or_else(|error| {
+        tracing::warn!(error = format!("{error:#}"), "the precompiled component is not usable, so it is compiled now");
+        Component::new(engine, unalike_artifact::CORE)
+    });
+    precompiled
+}
+
+/// The component, compiled now.
+#[cfg(all(feature = "compiler", not(feature = "precompiled")))]
+fn load(engine: &Engine) -> wasmtime::Result<Component> {
+    Component::new(engine, unalike_artifact::CORE)
 }
 
 /// A new instance with memory of its own.

@@ -169,6 +169,12 @@ pub enum ErrorKind {
         /// The mode that was asked for.
         asked: &'static str,
     },
+    /// Runs per thread or handle were asked for, and the tag's ids ascend across all nodes.
+    #[error("the tag {name:?} is ordered across all nodes, which runs per thread or handle would break")]
+    OrderedPerThread {
+        /// The tag.
+        name: String,
+    },
     /// The component trapped; it is built anew, and what its generators held is a gap. Try again.
     #[error("the component of {name:?} failed, and its grants are abandoned: try again ({reason})")]
     Rebuilt {
@@ -216,6 +222,7 @@ impl ErrorKind {
             Self::Layout { .. } => "layout",
             Self::OpenOtherwise { .. } => "open_otherwise",
             Self::ModeBound { .. } => "mode_bound",
+            Self::OrderedPerThread { .. } => "ordered_per_thread",
             Self::Rebuilt { .. } => "rebuilt",
             Self::Component { .. } => "component",
             Self::Forked { .. } => "forked",

@@ -412,8 +412,6 @@ pub(crate) struct Generator {
     pub(crate) name: String,
     pub(crate) signal: Signal,
     pub(crate) storage: Arc<Storage>,
-    /// How many ids crossed into runs.
-    pub(crate) issued: AtomicU64,
     /// How many calls had to wait.
     pub(crate) waits: AtomicU64,
     /// A word for metrics.
@@ -433,7 +431,6 @@ impl Generator {
             name: name.to_owned(),
             signal: Signal::default(),
             storage: Arc::clone(&shared.storage),
-            issued: AtomicU64::new(0),
             waits: AtomicU64::new(0),
             kind,
             wait_max: shared.wait_max,

@@ -30,10 +30,18 @@
 //!
 //! A thread outside any asynchronous runtime uses [`IdsBuilder::build_blocking`] and the `.._blocking` calls.
 
+/// What the dispenser is made of; its model check puts others in their place.
+mod atomic {
+    pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
+}
 mod batch;
 mod clock;
 pub mod component;
 mod dispenser;
+#[cfg(test)]
+mod dispenser_model;
+#[cfg(test)]
+mod dispenser_tests;
 mod engine;
 mod error;
 mod fork;
@@ -42,6 +50,7 @@ mod lane;
 pub mod metrics;
 mod ordered;
 mod requests;
+mod runs;
 mod sequence;
 mod snowflake;
 
@@ -49,7 +58,7 @@ pub use batch::{Batch, BatchIds};
 pub use clock::{Clock, SystemClock};
 pub use error::{Error, ErrorKind};
 pub use ids::{Ids, IdsBuilder};
-pub use sequence::{Sequence, SequenceOptions, SequenceStatus};
+pub use sequence::{LocalSequence, Order, Sequence, SequenceOptions, SequenceStatus};
 pub use snowflake::{Snowflake, SnowflakeStatus};
 pub use unalike_core::{
     AdaptiveStep, ClockPolicy, FieldOrder, GrantFault, ID_MAX, Layout, LayoutError, LayoutFields, OptionsError,

@@ -5,7 +5,6 @@
 //! went away leaves a gap: its share is never given to a later one.
 
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::oneshot;
@@ -26,6 +25,8 @@ struct Queue {
     waiting: VecDeque<Waiter>,
     /// A driver task is following rounds.
     driven: bool,
+    /// Ids that rounds brought.
+    issued: u64,
 }
 
 struct Waiter {
@@ -35,8 +36,10 @@ struct Waiter {
 }
 
 impl Rounds {
-    pub(crate) fn is_in_flight(&self) -> bool {
-        lock(&self.queue).driven
+    /// How many ids rounds have brought, and whether one is in flight.
+    pub(crate) fn status(&self) -> (u64, bool) {
+        let queue = lock(&self.queue);
+        (queue.issued, queue.driven)
     }
 
     pub(crate) async fn next(self: &Arc<Self>, generator: &Arc<Generator>) -> Result<u64, Error> {
@@ -81,7 +84,7 @@ impl Rounds {
                 queue.waiting.drain(..served).collect::<VecDeque<_>>()
             };
             match self.round(generator, &waiting).await {
-                Ok(run) => self.share(generator, run, waiting),
+                Ok(run) => self.share(run, waiting),
                 Err(error) => {
                     for waiter in waiting {
                         // A caller that went away hears nothing.
@@ -127,8 +130,7 @@ impl Rounds {
     }
 
     /// Gives each caller its share. Whoever the store granted too little for stays first in the queue.
-    fn share(&self, generator: &Generator, run: Run, waiting: VecDeque<Waiter>) {
-        generator.issued.fetch_add(u64::from(run.count), Ordering::Relaxed);
+    fn share(&self, run: Run, waiting: VecDeque<Waiter>) {
         let mut next = run.first;
         let mut left = run.count;
         let mut short = VecDeque::new();
@@ -148,6 +150,7 @@ impl Rounds {
             }
         }
         let mut queue = lock(&self.queue);
+        queue.issued += u64::from(run.count);
         while let Some(waiter) = short.pop_back() {
             queue.waiting.push_front(waiter);
         }

@@ -1,28 +1,34 @@
 //! Sequences: ids under a tag.
 //!
-//! `next` is served from the dispenser, natively; the component is called once per run, and the size of runs follows
-//! demand: one id at a time while ids are asked for now and then (a crash loses none), up to a thousand while runs are used
-//! up within a millisecond.
+//! `next` is served from a run, natively; the component is called once per run, and the size of runs follows demand: one id
+//! at a time while ids are asked for now and then (a crash loses none), thousands while runs are used up within a
+//! millisecond.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use unalike_core::{RefillPolicy, Run, SequenceOptions as CoreOptions, StepPolicy};
 use unalike_storage::Mode;
 
-use crate::component::sequences;
 use crate::dispenser::Dispenser;
 use crate::ids::{Generator, Shared, lock};
 use crate::lane::{self, Lane, Opening, Step};
 use crate::ordered::Rounds;
+use crate::runs::{HeldRun, RunSize, ThreadRuns};
 use crate::{Batch, Error, ErrorKind};
 
-/// The largest run. At 1,024 a crossing costs a third of a nanosecond per id; a crash loses as many ids at most.
-const RUN_MAX: u32 = 1_024;
-/// A run that lasted longer than this halves the next one; one that was used up within a millisecond doubles it.
-const RUN_SLOW_MS: u64 = 100;
-
 /// How a tag's sequence works in this process. What is not given is as the tag's record in the store says.
+///
+/// ```
+/// use unalike::{Order, SequenceOptions, StepPolicy};
+///
+/// let options = SequenceOptions {
+///     step: Some(StepPolicy::Fixed { step: 5_000 }),
+///     order: Some(Order::Thread),
+///     ..SequenceOptions::default()
+/// };
+/// # assert_eq!(options.prefetch, None);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SequenceOptions {
     /// How many numbers a segment asks for.
@@ -33,27 +39,86 @@ pub struct SequenceOptions {
     pub prefetch: Option<u32>,
     /// The mode that the caller counts on; the tag's own must be the same.
     pub mode: Option<Mode>,
+    /// Among whom ids ascend: [`Order::Process`] by default.
+    pub order: Option<Order>,
+}
+
+/// Among which calls of one process the ids of a buffered sequence ascend.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use unalike::{Ids, Order, SequenceOptions};
+/// # fn main() -> Result<(), unalike::Error> {
+/// # let store = Arc::new(unalike_memory::MemoryStore::default());
+/// # let ids = Ids::builder().segments(store).build_blocking()?;
+/// let options = SequenceOptions { order: Some(Order::Thread), ..SequenceOptions::default() };
+/// let orders = ids.sequence_blocking("order", options)?;
+/// std::thread::scope(|scope| {
+///     for _ in 0..4 {
+///         scope.spawn(|| assert!(orders.next_blocking().unwrap() < orders.next_blocking().unwrap()));
+///     }
+/// });
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Order {
+    /// A call that begins after another has ended gets a greater id, on whichever threads they run. All threads share a
+    /// run, through one atomic addition per id.
+    #[default]
+    Process,
+    /// Each thread's ids ascend. Each thread has a run of its own, so that threads never wait for each other, and what is
+    /// left of it when the thread ends is a gap. A task that moves between threads sees ids go up and down.
+    Thread,
 }
 
 /// Figures of an open sequence, for metrics.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), unalike::Error> {
+/// # let store = Arc::new(unalike_memory::MemoryStore::default());
+/// # let ids = unalike::Ids::builder().segments(store).build().await?;
+/// let orders = ids.sequence("order", Default::default()).await?;
+/// orders.take(10).await?;
+/// assert_eq!(orders.status()?.issued, 10);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SequenceStatus {
+    /// Ids that were handed out by this process since the sequence was opened. What a thread or a local handle holds for
+    /// itself counts.
+    pub issued: u64,
     /// Numbers granted to this process that never crossed into a run. 0 for ordered sequences.
     pub remaining: u64,
     /// How many numbers the next request asks for. 0 for ordered sequences.
     pub step: u64,
     /// Whether a request to the store is under way.
     pub in_flight: bool,
-    /// Numbers that crossed into runs: those that were handed out, and the rest of the run in hand.
-    pub issued: u64,
-    /// Calls that had to wait for the store.
+    /// Calls that found nothing buffered and waited. Those of ordered sequences wait for a round instead, and do not count.
     pub waits: u64,
 }
 
 /// The ids of one tag. Clone it freely: all clones, and all threads, share one buffer.
 ///
-/// Ids ascend within the process; with [`Mode::Ordered`] they ascend across all nodes in real time. No id is handed out
-/// twice.
+/// Ids ascend within the process, or with [`Order::Thread`] within each thread; with [`Mode::Ordered`] they ascend across
+/// all nodes in real time. No id is handed out twice.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), unalike::Error> {
+/// # let store = Arc::new(unalike_memory::MemoryStore::default());
+/// # let ids = unalike::Ids::builder().segments(store).build().await?;
+/// let orders = ids.sequence("order", Default::default()).await?;
+/// let elsewhere = orders.clone();
+/// assert_eq!(orders.next().await?, 1);
+/// assert_eq!(tokio::spawn(async move { elsewhere.next().await }).await.unwrap()?, 2);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Sequence {
     shared: Arc<SequenceShared>,
@@ -63,32 +128,20 @@ pub(crate) struct SequenceShared {
     generator: Arc<Generator>,
     given: SequenceOptions,
     kind: Kind,
+    /// Ids that crossed into runs, or were handed out by rounds.
+    reserved: AtomicU64,
 }
 
 #[expect(clippy::large_enum_variant, reason = "one per tag, and the large one is the usual one")]
 enum Kind {
-    Buffered { dispenser: Dispenser, runs: Mutex<RunSize> },
+    /// [`Order::Process`]. The lock around the size of runs is the refill lock.
+    Shared {
+        dispenser: Dispenser,
+        runs: Mutex<RunSize>,
+    },
+    /// [`Order::Thread`].
+    PerThread(ThreadRuns),
     Ordered(Arc<Rounds>),
-}
-
-/// The size of the next run, by how long the last one lasted. Its lock is the refill lock.
-struct RunSize {
-    next: u32,
-    last_ms: u64,
-}
-
-impl RunSize {
-    /// A run was used up: fits the next one to demand.
-    fn adapt(&mut self, now_ms: u64) -> u32 {
-        let lasted_ms = now_ms.saturating_sub(self.last_ms);
-        if lasted_ms <= 1 {
-            self.next = self.next.saturating_mul(2).min(RUN_MAX);
-        } else if lasted_ms > RUN_SLOW_MS {
-            self.next = (self.next / 2).max(1);
-        }
-        self.last_ms = now_ms;
-        self.next
-    }
 }
 
 /// A sequence whose tag was looked up and that has no place in a lane yet.
@@ -118,6 +171,9 @@ impl SequenceShared {
         if let Some(asked) = given.mode.filter(|&asked| asked != mode) {
             return Err(ErrorKind::ModeBound { name: name(), stored: mode.name(), asked: asked.name() }.into());
         }
+        if mode == Mode::Ordered && given.order == Some(Order::Thread) {
+            return Err(ErrorKind::OrderedPerThread { name: name() }.into());
+        }
         let options = CoreOptions {
             step: given.step.unwrap_or(record.options.step),
             refill: given.refill.unwrap_or(record.options.refill),
@@ -133,7 +189,9 @@ impl SequenceShared {
 
     pub(crate) fn close(&self) {
         self.generator.close(|call| match self.kind {
-            Kind::Buffered { .. } => call.core.unalike_ids_sequences().sequence().call_close(call.store, call.handle),
+            Kind::Shared { .. } | Kind::PerThread(_) => {
+                call.core.unalike_ids_sequences().sequence().call_close(call.store, call.handle)
+            }
             // It holds nothing that could be given back.
             Kind::Ordered(_) => Ok(()),
         });
@@ -147,9 +205,158 @@ impl SequenceShared {
         })?;
         let step = lane::step(answer.map(lane::run), &self.generator.name, &self.generator.signal)?;
         if let Step::Ready(run) = &step {
-            self.generator.issued.fetch_add(u64::from(run.count), Ordering::Relaxed);
+            self.reserved.fetch_add(u64::from(run.count), Ordering::Relaxed);
         }
         Ok(step)
+    }
+
+    /// An id without a crossing; or the position that was taken in vain, if one was.
+    #[inline]
+    fn take_native(&self) -> Result<u64, Option<u64>> {
+        if !self.generator.is_own_process() {
+            return Err(None);
+        }
+        match &self.kind {
+            Kind::Shared { dispenser, .. } => dispenser.take().map_err(Some),
+            Kind::PerThread(held) => held.take().ok_or(None),
+            Kind::Ordered(_) => Err(None),
+        }
+    }
+
+    /// An id from a fresh run, whose rest goes where the last one's was. Ordered sequences have none.
+    #[cold]
+    fn refill(&self, position: Option<u64>) -> Result<Step<u64>, Error> {
+        match &self.kind {
+            Kind::Shared { dispenser, runs } => self.refill_shared(dispenser, runs, position),
+            Kind::PerThread(held) => held.with(|held| self.refill_held(held)),
+            Kind::Ordered(_) => Ok(Step::Pending),
+        }
+    }
+
+    fn refill_shared(
+        &self,
+        dispenser: &Dispenser,
+        runs: &Mutex<RunSize>,
+        position: Option<u64>,
+    ) -> Result<Step<u64>, Error> {
+        let mut runs = lock(runs);
+        if self.generator.is_own_process() {
+            // Somebody else may have brought a run while this thread waited for the lock.
+            if let Some(id) = position.and_then(|position| dispenser.redeem(position)) {
+                return Ok(Step::Ready(id));
+            }
+            if let Ok(id) = dispenser.take() {
+                return Ok(Step::Ready(id));
+            }
+        }
+        Ok(match self.reserve(|now_ms| runs.adapt(now_ms))? {
+            Step::Ready(run) => {
+                install_after(dispenser, run, 1);
+                Step::Ready(run.first)
+            }
+            Step::Pending => Step::Pending,
+            Step::Wait(wait_ms) => Step::Wait(wait_ms),
+        })
+    }
+
+    /// The same for a run that nobody else takes from.
+    fn refill_held(&self, held: &mut HeldRun) -> Result<Step<u64>, Error> {
+        if self.generator.is_own_process()
+            && let Some(id) = held.take()
+        {
+            return Ok(Step::Ready(id));
+        }
+        Ok(match self.reserve(|now_ms| held.size.adapt(now_ms))? {
+            Step::Ready(run) => {
+                held.hold(Run { first: run.first.wrapping_add(run.stride), count: run.count - 1, ..run });
+                Step::Ready(run.first)
+            }
+            Step::Pending => Step::Pending,
+            Step::Wait(wait_ms) => Step::Wait(wait_ms),
+        })
+    }
+
+    /// Adds runs to a batch: first what is left of the last one, so that ids never go down, then fresh ones.
+    fn fill(&self, batch: &mut Batch, left: &mut u32) -> Result<Step<()>, Error> {
+        match &self.kind {
+            Kind::Shared { dispenser, runs } => {
+                let mut runs = lock(runs);
+                if self.generator.is_own_process()
+                    && let Some(run) = dispenser.take_run(*left)
+                {
+                    batch.add(run, left);
+                }
+                self.fill_fresh(&mut runs, batch, left, |run, used| install_after(dispenser, run, used))
+            }
+            Kind::PerThread(held) => held.with(|held| self.fill_held(held, batch, left)),
+            Kind::Ordered(_) => Ok(Step::Pending),
+        }
+    }
+
+    fn fill_held(&self, held: &mut HeldRun, batch: &mut Batch, left: &mut u32) -> Result<Step<()>, Error> {
+        if self.generator.is_own_process()
+            && let Some(run) = held.take_run(*left)
+        {
+            batch.add(run, left);
+        }
+        let mut size = held.size;
+        let filled = self.fill_fresh(&mut size, batch, left, |run, used| {
+            let first = run.first.wrapping_add(u64::from(used).wrapping_mul(run.stride));
+            held.hold(Run { first, count: run.count - used, ..run });
+        });
+        held.size = size;
+        filled
+    }
+
+    /// Adds fresh runs; of the last one the rest is kept, as is how many ids of it were used.
+    fn fill_fresh(
+        &self,
+        size: &mut RunSize,
+        batch: &mut Batch,
+        left: &mut u32,
+        mut keep: impl FnMut(Run, u32),
+    ) -> Result<Step<()>, Error> {
+        while *left > 0 {
+            match self.reserve(|now_ms| size.adapt(now_ms).max(*left))? {
+                Step::Ready(run) => {
+                    let used = run.count.min(*left);
+                    batch.add(Run { count: used, ..run }, left);
+                    keep(run, used);
+                }
+                Step::Pending => return Ok(Step::Pending),
+                Step::Wait(wait_ms) => return Ok(Step::Wait(wait_ms)),
+            }
+        }
+        Ok(Step::Ready(()))
+    }
+
+    fn status(&self) -> Result<SequenceStatus, Error> {
+        let reserved = self.reserved.load(Ordering::Relaxed);
+        let status = match &self.kind {
+            Kind::Ordered(rounds) => {
+                let (issued, in_flight) = rounds.status();
+                return Ok(SequenceStatus { issued, remaining: 0, step: 0, in_flight, waits: 0 });
+            }
+            Kind::Shared { .. } | Kind::PerThread(_) => self.generator.call(|call| {
+                call.core.unalike_ids_sequences().sequence().call_tick(call.store, call.handle, call.now_ms)
+            })?,
+        };
+        let left = if let Kind::Shared { dispenser, .. } = &self.kind { dispenser.left() } else { 0 };
+        Ok(SequenceStatus {
+            issued: reserved.saturating_sub(left),
+            remaining: status.remaining,
+            step: status.step,
+            in_flight: status.in_flight,
+            waits: self.generator.waits.load(Ordering::Relaxed),
+        })
+    }
+}
+
+/// Installs what a run holds beyond the ids that were used already.
+fn install_after(dispenser: &Dispenser, run: Run, used: u32) {
+    if run.count > used {
+        let first = run.first + u64::from(used) * run.stride;
+        dispenser.install(Run { first, count: run.count - used, ..run });
     }
 }
 
@@ -159,11 +366,15 @@ impl Looked {
         let (opening, kind) = match mode {
             Mode::Buffered => (
                 Opening::Sequence { tag: tag.clone(), options },
-                Kind::Buffered { dispenser: Dispenser::new(), runs: Mutex::new(RunSize { next: 1, last_ms: 0 }) },
+                match given.order.unwrap_or_default() {
+                    Order::Process => Kind::Shared { dispenser: Dispenser::new(), runs: Mutex::default() },
+                    Order::Thread => Kind::PerThread(ThreadRuns::new()),
+                },
             ),
             Mode::Ordered => (Opening::Ordered { tag: tag.clone() }, Kind::Ordered(Arc::default())),
         };
-        SequenceShared { generator: Arc::new(Generator::new(shared, lane, &tag, opening)), given, kind }
+        let generator = Arc::new(Generator::new(shared, lane, &tag, opening));
+        SequenceShared { generator, given, kind, reserved: AtomicU64::new(0) }
     }
 }
 
@@ -190,9 +401,22 @@ impl Sequence {
     #[must_use]
     pub fn mode(&self) -> Mode {
         match self.shared.kind {
-            Kind::Buffered { .. } => Mode::Buffered,
+            Kind::Shared { .. } | Kind::PerThread(_) => Mode::Buffered,
             Kind::Ordered(_) => Mode::Ordered,
         }
+    }
+
+    /// A handle with runs of its own: its ids ascend among themselves, and cost an addition each.
+    ///
+    /// What is left in it when it is dropped is a gap.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OrderedPerThread`] for an ordered sequence.
+    pub fn local(&self) -> Result<LocalSequence, Error> {
+        if let Kind::Ordered(_) = self.shared.kind {
+            return Err(ErrorKind::OrderedPerThread { name: self.tag().to_owned() }.into());
+        }
+        Ok(LocalSequence { shared: Arc::clone(&self.shared), held: HeldRun::EMPTY })
     }
 
     /// The next id.
@@ -204,9 +428,10 @@ impl Sequence {
     /// [`Error`].
     #[inline]
     pub async fn next(&self) -> Result<u64, Error> {
-        match self.take_buffered() {
+        match self.shared.take_native() {
             Ok(id) => Ok(id),
-            Err(position) => self.next_slowly(position).await,
+            // Boxed, so that the future of a call that does not wait is a word or two.
+            Err(position) => Box::pin(self.next_slowly(position)).await,
         }
     }
 
@@ -218,16 +443,9 @@ impl Sequence {
     /// [`Error`].
     #[inline]
     pub fn try_next(&self) -> Result<Option<u64>, Error> {
-        let position = match self.take_buffered() {
-            Ok(id) => return Ok(Some(id)),
-            Err(position) => position,
-        };
-        match &self.shared.kind {
-            Kind::Ordered(_) => Ok(None),
-            Kind::Buffered { dispenser, runs } => match self.refill(dispenser, runs, position)? {
-                Step::Ready(id) => Ok(Some(id)),
-                Step::Pending | Step::Wait(_) => Ok(None),
-            },
+        match self.shared.take_native() {
+            Ok(id) => Ok(Some(id)),
+            Err(position) => self.try_slowly(position),
         }
     }
 
@@ -240,9 +458,9 @@ impl Sequence {
     /// Inside asynchronous code, when it has to wait.
     #[inline]
     pub fn next_blocking(&self) -> Result<u64, Error> {
-        match self.try_next()? {
-            Some(id) => Ok(id),
-            None => self.shared.generator.block_on(self.next()),
+        match self.shared.take_native() {
+            Ok(id) => Ok(id),
+            Err(position) => self.next_slowly_blocking(position),
         }
     }
 
@@ -251,15 +469,15 @@ impl Sequence {
     /// # Errors
     /// [`ErrorKind::CountZero`] and as [`Sequence::next`]. Ids that it had when it failed are a gap.
     pub async fn take(&self, count: u32) -> Result<Batch, Error> {
-        if count == 0 {
-            return Err(ErrorKind::CountZero.into());
-        }
+        let mut batch = match self.take_run_native(count)? {
+            batch if batch.len() == u64::from(count) => return Ok(batch),
+            batch => batch,
+        };
         match &self.shared.kind {
             Kind::Ordered(rounds) => rounds.take(&self.shared.generator, count).await,
-            Kind::Buffered { dispenser, runs } => {
-                let mut batch = Batch::default();
-                let mut left = count;
-                self.shared.generator.until_ready(|| self.fill(dispenser, runs, &mut batch, &mut left)).await?;
+            Kind::Shared { .. } | Kind::PerThread(_) => {
+                let mut left = count - u32::try_from(batch.len()).unwrap_or(count);
+                self.shared.generator.until_ready(|| self.shared.fill(&mut batch, &mut left)).await?;
                 Ok(batch)
             }
         }
@@ -273,7 +491,20 @@ impl Sequence {
     /// # Panics
     /// Inside asynchronous code.
     pub fn take_blocking(&self, count: u32) -> Result<Batch, Error> {
-        self.shared.generator.block_on(self.take(count))
+        let mut batch = match self.take_run_native(count)? {
+            batch if batch.len() == u64::from(count) => return Ok(batch),
+            batch => batch,
+        };
+        let mut left = count - u32::try_from(batch.len()).unwrap_or(count);
+        if !matches!(self.shared.kind, Kind::Ordered(_))
+            && let Step::Ready(()) = self.shared.fill(&mut batch, &mut left)?
+        {
+            return Ok(batch);
+        }
+        self.shared.generator.block_on(async {
+            batch.append(self.take(left).await?);
+            Ok(batch)
+        })
     }
 
     /// Figures for metrics.
@@ -281,19 +512,7 @@ impl Sequence {
     /// # Errors
     /// [`ErrorKind::Closed`], [`ErrorKind::Rebuilt`].
     pub fn status(&self) -> Result<SequenceStatus, Error> {
-        let issued = self.shared.generator.issued.load(Ordering::Relaxed);
-        let waits = self.shared.generator.waits.load(Ordering::Relaxed);
-        match &self.shared.kind {
-            Kind::Ordered(rounds) => {
-                Ok(SequenceStatus { remaining: 0, step: 0, in_flight: rounds.is_in_flight(), issued, waits })
-            }
-            Kind::Buffered { .. } => self.shared.generator.call(|call| {
-                let status =
-                    call.core.unalike_ids_sequences().sequence().call_tick(call.store, call.handle, call.now_ms)?;
-                let sequences::SequenceStatus { remaining, step, in_flight, .. } = status;
-                Ok(SequenceStatus { remaining, step, in_flight, issued, waits })
-            }),
-        }
+        self.shared.status()
     }
 
     /// What a defect of the component would do.
@@ -302,78 +521,44 @@ impl Sequence {
         self.shared.generator.call(|_| Err(wasmtime::Error::msg("a trap")))
     }
 
-    /// An id without a crossing; or the position that was taken in vain, if one was.
-    #[inline]
-    fn take_buffered(&self) -> Result<u64, Option<u64>> {
-        match &self.shared.kind {
-            Kind::Buffered { dispenser, .. } if self.shared.generator.is_own_process() => {
-                dispenser.take().map_err(Some)
-            }
-            _ => Err(None),
+    /// As much of a batch as the run in hand has.
+    fn take_run_native(&self, count: u32) -> Result<Batch, Error> {
+        if count == 0 {
+            return Err(ErrorKind::CountZero.into());
         }
+        let mut batch = Batch::default();
+        if let Kind::Shared { dispenser, .. } = &self.shared.kind
+            && self.shared.generator.is_own_process()
+            && let Some(run) = dispenser.take_run(count)
+        {
+            batch.push(run);
+        }
+        Ok(batch)
     }
 
-    #[cold]
     async fn next_slowly(&self, position: Option<u64>) -> Result<u64, Error> {
         match &self.shared.kind {
             Kind::Ordered(rounds) => rounds.next(&self.shared.generator).await,
-            Kind::Buffered { dispenser, runs } => {
-                self.shared.generator.until_ready(|| self.refill(dispenser, runs, position)).await
+            Kind::Shared { .. } | Kind::PerThread(_) => {
+                self.shared.generator.until_ready(|| self.shared.refill(position)).await
             }
         }
     }
 
-    /// An id from a fresh run, whose rest goes to the dispenser.
     #[cold]
-    fn refill(&self, dispenser: &Dispenser, runs: &Mutex<RunSize>, position: Option<u64>) -> Result<Step<u64>, Error> {
-        let mut runs = lock(runs);
-        if self.shared.generator.is_own_process() {
-            // Somebody else may have brought a run while this thread waited for the lock.
-            if let Some(id) = position.and_then(|position| dispenser.redeem(position)) {
-                return Ok(Step::Ready(id));
-            }
-            if let Ok(id) = dispenser.take() {
-                return Ok(Step::Ready(id));
-            }
-        }
-        Ok(match self.shared.reserve(|now_ms| runs.adapt(now_ms))? {
-            Step::Ready(run) => {
-                if run.count > 1 {
-                    dispenser.install(Run { first: run.first + run.stride, count: run.count - 1, ..run });
-                }
-                Step::Ready(run.first)
-            }
-            Step::Pending => Step::Pending,
-            Step::Wait(wait_ms) => Step::Wait(wait_ms),
+    fn try_slowly(&self, position: Option<u64>) -> Result<Option<u64>, Error> {
+        Ok(match self.shared.refill(position)? {
+            Step::Ready(id) => Some(id),
+            Step::Pending | Step::Wait(_) => None,
         })
     }
 
-    /// Adds runs to a batch: first what the dispenser has left, so that ids never go down, then fresh ones.
-    fn fill(
-        &self,
-        dispenser: &Dispenser,
-        runs: &Mutex<RunSize>,
-        batch: &mut Batch,
-        left: &mut u32,
-    ) -> Result<Step<()>, Error> {
-        let _refilling = lock(runs);
-        if self.shared.generator.is_own_process()
-            && let Some(run) = dispenser.take_run(*left)
-        {
-            *left -= run.count;
-            batch.push(run);
+    #[cold]
+    fn next_slowly_blocking(&self, position: Option<u64>) -> Result<u64, Error> {
+        match self.try_slowly(position)? {
+            Some(id) => Ok(id),
+            None => self.shared.generator.block_on(self.next_slowly(None)),
         }
-        while *left > 0 {
-            match self.shared.reserve(|_| *left)? {
-                Step::Ready(run) => {
-                    *left -= run.count;
-                    batch.push(run);
-                }
-                Step::Pending => return Ok(Step::Pending),
-                Step::Wait(wait_ms) => return Ok(Step::Wait(wait_ms)),
-            }
-        }
-        Ok(Step::Ready(()))
     }
 }
 
@@ -383,17 +568,133 @@ impl std::fmt::Debug for Sequence {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// A handle of a [`Sequence`] with runs of its own: one per thread or task that needs ids faster than an atomic addition.
+///
+/// Its ids ascend among themselves, not among the handles of the sequence. Runs grow with demand, as they do for everybody;
+/// what is left in the handle when it is dropped is a gap. Ids that it has when the sequence is closed are handed out.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # fn main() -> Result<(), unalike::Error> {
+/// # let store = Arc::new(unalike_memory::MemoryStore::default());
+/// # let ids = unalike::Ids::builder().segments(store).build_blocking()?;
+/// let orders = ids.sequence_blocking("order", Default::default())?;
+/// let (mut one, mut other) = (orders.local()?, orders.local()?);
+/// let first = one.next_blocking()?;
+/// assert_ne!(first, other.next_blocking()?);
+/// assert!(first < one.next_blocking()?);
+/// # Ok(())
+/// # }
+/// ```
+pub struct LocalSequence {
+    shared: Arc<SequenceShared>,
+    held: HeldRun,
+}
 
-    #[test]
-    fn the_size_of_runs_follows_demand() {
-        let mut runs = RunSize { next: 1, last_ms: 0 };
-        assert_eq!(runs.adapt(1_000), 1, "now and then: one at a time");
-        assert_eq!((0..12).map(|_| runs.adapt(1_000)).last(), Some(RUN_MAX));
-        assert_eq!(runs.adapt(1_050), RUN_MAX);
-        assert_eq!(runs.adapt(1_200), RUN_MAX / 2);
-        assert_eq!((1..20).map(|second| runs.adapt(second * 10_000)).last(), Some(1));
+impl LocalSequence {
+    /// The tag.
+    #[must_use]
+    pub fn tag(&self) -> &str {
+        &self.shared.generator.name
+    }
+
+    /// As [`Sequence::next`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub async fn next(&mut self) -> Result<u64, Error> {
+        match self.take_held() {
+            Some(id) => Ok(id),
+            None => Box::pin(self.next_slowly()).await,
+        }
+    }
+
+    /// As [`Sequence::try_next`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn try_next(&mut self) -> Result<Option<u64>, Error> {
+        match self.take_held() {
+            Some(id) => Ok(Some(id)),
+            None => self.try_slowly(),
+        }
+    }
+
+    /// As [`Sequence::next_blocking`].
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Panics
+    /// Inside asynchronous code, when it has to wait.
+    #[inline]
+    pub fn next_blocking(&mut self) -> Result<u64, Error> {
+        match self.take_held() {
+            Some(id) => Ok(id),
+            None => self.next_slowly_blocking(),
+        }
+    }
+
+    /// As [`Sequence::take`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn take(&mut self, count: u32) -> Result<Batch, Error> {
+        if count == 0 {
+            return Err(ErrorKind::CountZero.into());
+        }
+        let Self { shared, held } = self;
+        let (mut batch, mut left) = (Batch::default(), count);
+        shared.generator.until_ready(|| shared.fill_held(held, &mut batch, &mut left)).await?;
+        Ok(batch)
+    }
+
+    /// As [`Sequence::take_blocking`].
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Panics
+    /// Inside asynchronous code.
+    pub fn take_blocking(&mut self, count: u32) -> Result<Batch, Error> {
+        let shared = Arc::clone(&self.shared);
+        shared.generator.block_on(self.take(count))
+    }
+
+    #[inline]
+    fn take_held(&mut self) -> Option<u64> {
+        if self.shared.generator.is_own_process() { self.held.take() } else { None }
+    }
+
+    async fn next_slowly(&mut self) -> Result<u64, Error> {
+        let Self { shared, held } = self;
+        shared.generator.until_ready(|| shared.refill_held(held)).await
+    }
+
+    #[cold]
+    fn try_slowly(&mut self) -> Result<Option<u64>, Error> {
+        Ok(match self.shared.refill_held(&mut self.held)? {
+            Step::Ready(id) => Some(id),
+            Step::Pending | Step::Wait(_) => None,
+        })
+    }
+
+    #[cold]
+    fn next_slowly_blocking(&mut self) -> Result<u64, Error> {
+        match self.try_slowly()? {
+            Some(id) => Ok(id),
+            None => {
+                let shared = Arc::clone(&self.shared);
+                shared.generator.block_on(self.next_slowly())
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for LocalSequence {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LocalSequence").field("tag", &self.tag()).finish_non_exhaustive()
     }
 }

@@ -2,13 +2,15 @@
 //!
 //! The component hands out the rest of a tick as one run; the host hands its ids out while the clock is in that tick, and
 //! drops what is left when the clock has moved on, so that an id's timestamp is the time of its issue (ahead of it by
-//! the option `ahead_max_ms` at most).
+//! the option `ahead_max_ms` at most; behind it by the time for which a thread stands still between reading the clock and
+//! taking its id). An id costs a reading of the clock and an atomic addition.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use unalike_core::{Run, SnowflakeOptions};
 
+use crate::dispenser::Dispenser;
 use crate::ids::{Generator, Shared, lock};
 use crate::lane::{self, Opening, Step};
 use crate::{Batch, Clock, Error, ErrorKind, Layout};
@@ -16,6 +18,8 @@ use crate::{Batch, Clock, Error, ErrorKind, Layout};
 /// Figures of an open snowflake generator, for metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnowflakeStatus {
+    /// Ids that were handed out by this process since the generator was opened.
+    pub issued: u64,
     /// The worker under lease.
     pub worker: Option<u32>,
     /// The end of the lease, in Unix milliseconds; 0 without one.
@@ -24,8 +28,6 @@ pub struct SnowflakeStatus {
     pub used_until_ms: u64,
     /// Whether a request to the lease store is under way.
     pub in_flight: bool,
-    /// Ids that were handed out.
-    pub issued: u64,
     /// Calls that had to wait for a lease or for the next tick.
     pub waits: u64,
 }
@@ -44,31 +46,13 @@ pub(crate) struct SnowflakeShared {
     clock: Arc<dyn Clock>,
     /// The end of the greatest tick that a run came from: where a rebuilt component begins.
     used_until_ms: Arc<AtomicU64>,
-    current: Mutex<Current>,
-}
-
-/// What is left of the newest run, and while which times it may be handed out.
-struct Current {
-    left: Option<Run>,
-    from_ms: u64,
-    until_ms: u64,
-    /// Ids taken so far.
-    issued: u64,
-}
-
-impl Current {
-    /// Up to `max` ids of the run, if it is still its time.
-    fn take(&mut self, now_ms: u64, max: u32) -> Option<Run> {
-        let run = self.left.filter(|_| self.from_ms <= now_ms && now_ms < self.until_ms)?;
-        let count = run.count.min(max);
-        self.left = (run.count > count).then(|| Run {
-            first: run.first + u64::from(count) * run.stride,
-            count: run.count - count,
-            ..run
-        });
-        self.issued += u64::from(count);
-        Some(Run { count, ..run })
-    }
+    /// The run of the newest tick, what is left of it.
+    dispenser: Dispenser,
+    /// While which times the run is handed out: from the time that was asked for to the end of its tick.
+    from_ms: AtomicU64,
+    until_ms: AtomicU64,
+    /// Held while a run is brought; ids that crossed into runs so far.
+    refill: Mutex<u64>,
 }
 
 impl SnowflakeShared {
@@ -81,7 +65,10 @@ impl SnowflakeShared {
             options,
             clock: Arc::clone(&shared.clock),
             used_until_ms,
-            current: Mutex::new(Current { left: None, from_ms: 0, until_ms: 0, issued: 0 }),
+            dispenser: Dispenser::new(),
+            from_ms: AtomicU64::new(0),
+            until_ms: AtomicU64::new(0),
+            refill: Mutex::new(0),
         }
     }
 
@@ -90,9 +77,9 @@ impl SnowflakeShared {
     }
 
     pub(crate) fn close(&self) {
-        // No run outlives the lease: what is left of it is dropped before the lease goes back.
-        let mut current = lock(&self.current);
-        current.left = None;
+        // Nobody brings another run meanwhile. What is left of the last one may still be handed out by a thread that came
+        // before: the lease ends after the last tick that a run came from.
+        let _refilling = lock(&self.refill);
         self.generator.close(|call| call.core.unalike_ids_snowflakes().snowflake().call_close(call.store, call.handle));
     }
 
@@ -102,14 +89,35 @@ impl SnowflakeShared {
             .map(|_| ())
     }
 
+    /// Whether it is the time of the run in hand, and the generator may be used.
+    #[inline]
+    fn is_time(&self) -> bool {
+        // The end first: if it is a new run's, so is what the dispenser shows afterwards.
+        let until_ms = self.until_ms.load(Ordering::Acquire);
+        let from_ms = self.from_ms.load(Ordering::Relaxed);
+        let now_ms = self.clock.now_ms();
+        from_ms <= now_ms && now_ms < until_ms && self.generator.is_open()
+    }
+
+    /// An id of the run in hand; else the position that was taken in vain, if one was.
+    #[inline]
+    fn take_native(&self) -> Result<u64, Option<u64>> {
+        if self.is_time() { self.dispenser.take().map_err(Some) } else { Err(None) }
+    }
+
     /// At least one id and at most `max`, from the run in hand or from the next one.
-    fn reserve(&self, max: u32) -> Result<Step<Run>, Error> {
-        let mut current = lock(&self.current);
-        if self.generator.is_open() {
-            // The clock is read inside the lock, so that waiting for it does not look like a clock that goes back.
-            if let Some(run) = current.take(self.clock.now_ms(), max) {
-                return Ok(Step::Ready(run));
-            }
+    #[cold]
+    fn reserve(&self, position: Option<u64>, max: u32) -> Result<Step<Run>, Error> {
+        let mut reserved = lock(&self.refill);
+        // Somebody else may have brought a run while this thread waited for the lock.
+        if let Some(first) = position.and_then(|position| self.dispenser.redeem(position)) {
+            return Ok(Step::Ready(Run { first, stride: 1, count: 1 }));
+        }
+        // The clock is read inside the lock, so that waiting for it does not look like a clock that goes back.
+        if self.is_time()
+            && let Some(run) = self.dispenser.take_run(max)
+        {
+            return Ok(Step::Ready(run));
         }
         let mut asked_ms = 0;
         let answer = self.generator.call(|call| {
@@ -125,12 +133,17 @@ impl SnowflakeShared {
         let ticks = layout.unpack(run.first).map_err(|error| ErrorKind::Component { reason: error.to_string() })?.ticks;
         let until_ms = layout.tick_start_ms(ticks.saturating_add(1));
         self.used_until_ms.fetch_max(until_ms, Ordering::Relaxed);
-        *current = Current { left: Some(run), from_ms: asked_ms, until_ms, ..*current };
-        // With a policy that keeps the last timestamp the clock may stand past `until_ms` never, before it always.
-        Ok(match current.take(asked_ms.min(until_ms.saturating_sub(1)), max) {
-            Some(run) => Step::Ready(run),
-            None => Step::Wait(1),
-        })
+        let used = run.count.min(max);
+        // Also where no run takes its place: what is left of an earlier tick must not come after this one's.
+        *reserved -= self.dispenser.drop_run();
+        if run.count > used {
+            let first = run.first + u64::from(used) * run.stride;
+            self.dispenser.install(Run { first, count: run.count - used, ..run });
+            self.from_ms.store(asked_ms, Ordering::Release);
+            self.until_ms.store(until_ms, Ordering::Release);
+        }
+        *reserved += u64::from(run.count);
+        Ok(Step::Ready(Run { count: used, ..run }))
     }
 }
 
@@ -164,9 +177,10 @@ impl Snowflake {
     /// # Errors
     /// [`Error`].
     pub async fn next(&self) -> Result<u64, Error> {
-        match self.shared.reserve(1)? {
-            Step::Ready(run) => Ok(run.first),
-            _ => self.shared.generator.until_ready(|| self.shared.reserve(1)).await.map(|run| run.first),
+        match self.shared.take_native() {
+            Ok(id) => Ok(id),
+            // Boxed, so that the future of a call that does not wait is a word or two.
+            Err(position) => Box::pin(self.next_slowly(position)).await,
         }
     }
 
@@ -175,10 +189,10 @@ impl Snowflake {
     /// # Errors
     /// [`Error`].
     pub fn try_next(&self) -> Result<Option<u64>, Error> {
-        Ok(match self.shared.reserve(1)? {
-            Step::Ready(run) => Some(run.first),
-            Step::Pending | Step::Wait(_) => None,
-        })
+        match self.shared.take_native() {
+            Ok(id) => Ok(Some(id)),
+            Err(position) => self.try_slowly(position),
+        }
     }
 
     /// [`Snowflake::next`] for threads outside any runtime.
@@ -189,9 +203,9 @@ impl Snowflake {
     /// # Panics
     /// Inside asynchronous code, when it has to wait.
     pub fn next_blocking(&self) -> Result<u64, Error> {
-        match self.try_next()? {
-            Some(id) => Ok(id),
-            None => self.shared.generator.block_on(self.next()),
+        match self.shared.take_native() {
+            Ok(id) => Ok(id),
+            Err(position) => self.next_slowly_blocking(position),
         }
     }
 
@@ -206,9 +220,11 @@ impl Snowflake {
         let mut batch = Batch::default();
         let mut left = count;
         while left > 0 {
-            let run = self.shared.generator.until_ready(|| self.shared.reserve(left)).await?;
-            left -= run.count;
-            batch.push(run);
+            let run = match self.take_run_native(left) {
+                Some(run) => run,
+                None => self.shared.generator.until_ready(|| self.shared.reserve(None, left)).await?,
+            };
+            batch.add(run, &mut left);
         }
         Ok(batch)
     }
@@ -221,7 +237,15 @@ impl Snowflake {
     /// # Panics
     /// Inside asynchronous code.
     pub fn take_blocking(&self, count: u32) -> Result<Batch, Error> {
-        self.shared.generator.block_on(self.take(count))
+        match self.take_run_native(count) {
+            Some(run) if run.count == count => Ok(Batch::from(run)),
+            Some(run) => self.shared.generator.block_on(async {
+                let mut batch = Batch::from(run);
+                batch.append(self.take(count - run.count).await?);
+                Ok(batch)
+            }),
+            None => self.shared.generator.block_on(self.take(count)),
+        }
     }
 
     /// Figures for metrics.
@@ -229,19 +253,42 @@ impl Snowflake {
     /// # Errors
     /// [`ErrorKind::Closed`], [`ErrorKind::Rebuilt`].
     pub fn status(&self) -> Result<SnowflakeStatus, Error> {
-        let issued = lock(&self.shared.current).issued;
-        self.shared.generator.call(|call| {
-            let status =
-                call.core.unalike_ids_snowflakes().snowflake().call_tick(call.store, call.handle, call.now_ms)?;
-            Ok(SnowflakeStatus {
-                worker: status.worker,
-                valid_until_ms: status.valid_until,
-                used_until_ms: status.used_until,
-                in_flight: status.in_flight,
-                issued,
-                waits: self.shared.generator.waits.load(Ordering::Relaxed),
-            })
+        let status = self.shared.generator.call(|call| {
+            call.core.unalike_ids_snowflakes().snowflake().call_tick(call.store, call.handle, call.now_ms)
+        })?;
+        Ok(SnowflakeStatus {
+            issued: lock(&self.shared.refill).saturating_sub(self.shared.dispenser.left()),
+            worker: status.worker,
+            valid_until_ms: status.valid_until,
+            used_until_ms: status.used_until,
+            in_flight: status.in_flight,
+            waits: self.shared.generator.waits.load(Ordering::Relaxed),
         })
+    }
+
+    /// Up to `max` ids of the run in hand.
+    fn take_run_native(&self, max: u32) -> Option<Run> {
+        if max > 0 && self.shared.is_time() { self.shared.dispenser.take_run(max) } else { None }
+    }
+
+    async fn next_slowly(&self, position: Option<u64>) -> Result<u64, Error> {
+        self.shared.generator.until_ready(|| self.shared.reserve(position, 1)).await.map(|run| run.first)
+    }
+
+    #[cold]
+    fn try_slowly(&self, position: Option<u64>) -> Result<Option<u64>, Error> {
+        Ok(match self.shared.reserve(position, 1)? {
+            Step::Ready(run) => Some(run.first),
+            Step::Pending | Step::Wait(_) => None,
+        })
+    }
+
+    #[cold]
+    fn next_slowly_blocking(&self, position: Option<u64>) -> Result<u64, Error> {
+        match self.try_slowly(position)? {
+            Some(id) => Ok(id),
+            None => self.shared.generator.block_on(self.next_slowly(None)),
+        }
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
-use serde::Serialize;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use serde::{Deserialize, Serialize};
 
 use crate::tags::{RefillText, StepText};
 
@@ -14,7 +14,8 @@ Examples:
   unalike next order -n 5            five ids on the terminal, from the same file
   unalike next default --snowflake   one snowflake id
   unalike decode 1169786042799259000 --layout leaf
-  unalike --store sqlite:///var/lib/unalike/ids.sqlite serve --listen 0.0.0.0:8080
+  unalike config default > unalike.toml     a configuration file to start from
+  unalike --store sqlite:///var/lib/unalike/ids.sqlite serve --listen 0.0.0.0:8080 --tokens tokens.toml
 
 Settings: a flag comes before its environment variable, that before the configuration file, that before the default.
 Exit codes: 0 done, 1 failed (the reason is on the standard error), 2 the command line cannot be read.";
@@ -31,6 +32,8 @@ pub(crate) struct Arguments {
 }
 
 /// Settings of every command that opens the store.
+///
+/// What is said here about each key is its documentation everywhere: in the help, and in `unalike config default`.
 #[derive(Clone, Debug, Default, Args, Serialize)]
 pub(crate) struct CommonArguments {
     /// Where ids are kept: sqlite://PATH, a relative path counts from the working directory
@@ -43,7 +46,9 @@ pub(crate) struct CommonArguments {
     #[arg(long, global = true, value_name = "FILE", env = "UNALIKE_CONFIG")]
     #[serde(skip)]
     pub(crate) config: Option<PathBuf>,
-    /// Whether an unknown tag is created on first use [default: true]
+    /// Whether asking for ids of an unknown tag creates it [default: true]
+    ///
+    /// With false, tags are created by `unalike tags create` and POST /v1/tags alone.
     #[arg(long, global = true, value_name = "BOOL", env = "UNALIKE_CREATE_TAGS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) create_tags: Option<bool>,
@@ -52,6 +57,8 @@ pub(crate) struct CommonArguments {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tags_max: Option<u64>,
     /// How long a call waits for ids, in milliseconds: 1 to 600000 [default: 5000]
+    ///
+    /// While it is below request_timeout_ms, an answer says what the store said.
     #[arg(long, global = true, value_name = "MS", env = "UNALIKE_WAIT_MAX_MS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) wait_max_ms: Option<u64>,
@@ -60,6 +67,21 @@ pub(crate) struct CommonArguments {
     #[arg(long, global = true, value_name = "FILTER", env = "UNALIKE_LOG")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) log: Option<String>,
+    /// How a line of the log is written: text for people, json for programs [default: text]
+    #[arg(long, global = true, value_name = "FORMAT", env = "UNALIKE_LOG_FORMAT")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) log_format: Option<LogFormat>,
+}
+
+/// How a line of the log is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object per line.
+    Json,
 }
 
 #[derive(Debug, Subcommand)]
@@ -76,6 +98,20 @@ pub(crate) enum Command {
     Decode(DecodeArguments),
     /// List the known snowflake layouts: bits, rate limit per worker, workers, the date they run out
     Layouts,
+    /// Check the configuration, or print a file with every key
+    #[command(subcommand)]
+    Config(ConfigCommand),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Print what is effective and where it comes from; exit code 1 when it is not valid
+    Check {
+        /// The configuration file [default: --config, UNALIKE_CONFIG, or none]
+        file: Option<PathBuf>,
+    },
+    /// Print a configuration file with every key, its meaning and its default
+    Default,
 }
 
 const SERVE_HELP: &str = "\
@@ -88,35 +124,119 @@ Routes (GET and POST where ids are handed out):
 
 `Accept: text/plain` gives one id per line. Errors are application/problem+json.
 
-A configuration file:
+A configuration file (`unalike config default` prints one with every key):
   listen = \"0.0.0.0:8080\"
+  tokens = \"/etc/unalike/tokens.toml\"
   store = \"sqlite:///var/lib/unalike/ids.sqlite\"
   create_tags = false
   [snowflakes.web]          # GET /v1/snowflakes/web/ids
   layout = \"cosid-53\"     # see `unalike layouts`; horizon_ms and ahead_max_ms may follow
 
-SIGTERM or SIGINT ends it: running requests finish, unused ids go back to the store. A second one ends it at once.";
+A token file, for --tokens; requests then carry `Authorization: Bearer TOKEN`, except for /health/..:
+  [[tokens]]
+  name = \"billing\"
+  token = \"at-least-16-characters\"   # or sha256 = \"..\"
+  scope = \"read\"                    # or \"admin\": also create, change and raise tags
+  tags = [\"order\", \"invoice*\"]    # may be left out
 
-/// Settings of the HTTP service.
+SIGTERM or SIGINT ends it: running requests finish, unused ids go back to the store. A second one ends it at once.
+SIGTERM serves on for drain_ms first, while /health/ready says 503. SIGHUP reads the token file again.";
+
+/// Settings of the HTTP service, documented as those of [`CommonArguments`] are.
 #[derive(Clone, Debug, Default, Args, Serialize)]
 pub(crate) struct ServeArguments {
     /// Where to listen: HOST:PORT, port 0 takes a free one [default: 127.0.0.1:8080]
+    ///
+    /// An address that other machines reach needs tokens, or insecure_no_auth.
     #[arg(long, value_name = "ADDR", env = "UNALIKE_LISTEN")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) listen: Option<String>,
+    /// A file of tokens, of which requests need one: TOML with [[tokens]] tables [default: none]
+    ///
+    /// Each table has name, token (or sha256, the token's hash), scope ("read" or "admin"), and perhaps tags, a list of
+    /// the tags and snowflakes that it is good for: whole names, or beginnings of names before a "*". SIGHUP reads it
+    /// again.
+    #[arg(long, value_name = "FILE", env = "UNALIKE_TOKENS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tokens: Option<PathBuf>,
+    /// Listen beyond this machine without tokens: everyone who reaches the port may do everything [default: false]
+    #[arg(
+        long,
+        value_name = "BOOL",
+        env = "UNALIKE_INSECURE_NO_AUTH",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true"
+    )]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) insecure_no_auth: Option<bool>,
     /// The most ids that one request gets: 1 to 1000000 [default: 10000]
+    ///
+    /// 10,000 are some 220 KB of text, which one client can have without others noticing.
     #[arg(long, value_name = "COUNT", env = "UNALIKE_COUNT_MAX")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) count_max: Option<u32>,
-    /// The largest request body, in bytes: 1 to 16777216 [default: 65536]
+    /// The largest request body, in bytes: 1 to 1048576 [default: 65536]
+    ///
+    /// The largest that makes sense is below 1 KB.
     #[arg(long, value_name = "BYTES", env = "UNALIKE_BODY_MAX_BYTES")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) body_max_bytes: Option<usize>,
+    /// The longest URL, in bytes: 256 to 65534; a longer one is answered with 414 [default: 8192]
+    ///
+    /// The longest tag takes 384 bytes, percent-encoded.
+    #[arg(long, value_name = "BYTES", env = "UNALIKE_URL_MAX_BYTES")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) url_max_bytes: Option<usize>,
+    /// The largest head of a request, URL and headers together, in bytes: 1024 to 1048576; a larger one is answered
+    /// with 431 [default: 16384]
+    ///
+    /// Proxies allow clients 8 to 16 KB, and add some of their own. It is also the most that is read ahead of a
+    /// connection, at least 8 KiB.
+    #[arg(long, value_name = "BYTES", env = "UNALIKE_HEAD_MAX_BYTES")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) head_max_bytes: Option<usize>,
+    /// The most headers of a request: 1 to 1000; more are answered with 431 [default: 100]
+    ///
+    /// Up to 100 are read without allocating.
+    #[arg(long, value_name = "COUNT", env = "UNALIKE_HEADERS_MAX")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) headers_max: Option<usize>,
+    /// The most open connections: 1 to 1000000; one more is answered with 503 and closed [default: 20000]
+    ///
+    /// A busy one holds some 20 KB, an idle one some 5 KB, and each a file descriptor. The limit of open files is raised to the hard one at the
+    /// start; when that is not enough, fewer are taken, and the log says how many.
+    #[arg(long, value_name = "COUNT", env = "UNALIKE_CONNECTIONS_MAX")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) connections_max: Option<usize>,
+    /// How long a client may take for the head of a request, in milliseconds: 100 to 600000; then it is answered with
+    /// 408 [default: 10000]
+    ///
+    /// A head is one packet, seldom three; the time leaves room for two that were lost. It begins with the connection or
+    /// with the first byte after another request.
+    #[arg(long, value_name = "MS", env = "UNALIKE_HEAD_TIMEOUT_MS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) head_timeout_ms: Option<u64>,
+    /// How long a connection may be idle between requests, or take no byte of an answer, in milliseconds: 100 to
+    /// 3600000 [default: 75000]
+    ///
+    /// Longer than a load balancer keeps its own idle connections (60 s with most), so that it never sends a request
+    /// into a connection that is being closed.
+    #[arg(long, value_name = "MS", env = "UNALIKE_IDLE_TIMEOUT_MS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) idle_timeout_ms: Option<u64>,
     /// After how long a request is answered with 503, in milliseconds: 1 to 600000 [default: 10000]
     #[arg(long, value_name = "MS", env = "UNALIKE_REQUEST_TIMEOUT_MS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) request_timeout_ms: Option<u64>,
-    /// How long running requests may take once it was told to end, in milliseconds: 0 to 600000 [default: 10000]
+    /// How long everything is served on after SIGTERM while /health/ready says 503, in milliseconds: 0 to 600000
+    /// [default: 5000]
+    ///
+    /// Load balancers and Kubernetes take some seconds until they send no more requests. SIGINT (Ctrl-C) does not wait.
+    #[arg(long, value_name = "MS", env = "UNALIKE_DRAIN_MS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) drain_ms: Option<u64>,
+    /// How long running requests may take after that, in milliseconds: 0 to 600000 [default: 10000]
     #[arg(long, value_name = "MS", env = "UNALIKE_SHUTDOWN_TIMEOUT_MS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) shutdown_timeout_ms: Option<u64>,
@@ -125,6 +245,8 @@ pub(crate) struct ServeArguments {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) metrics_tags_max: Option<usize>,
     /// A stable name of this process, by which the store prefers the worker it had before [default: a random one]
+    ///
+    /// It proves nothing: two processes with one name stay unique.
     #[arg(long, value_name = "NAME", env = "UNALIKE_HOLDER")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) holder: Option<String>,

@@ -1,6 +1,7 @@
 //! The commands that print and end.
 
 use std::io::{self, BufWriter, ErrorKind, Write};
+use std::path::PathBuf;
 
 use anyhow::{Context, anyhow};
 use unalike::storage::{Mode, SegmentStore, TagOptions, TagRecord};
@@ -8,8 +9,9 @@ use unalike::{Sequence, Snowflake};
 
 use unalike_sqlite::SqliteStore;
 
-use crate::arguments::{DecodeArguments, NextArguments, TagsCommand};
-use crate::config::Config;
+use crate::arguments::{CommonArguments, DecodeArguments, NextArguments, ServeArguments, TagsCommand};
+use crate::auth::Tokens;
+use crate::config::{self, Config};
 use crate::layouts;
 use crate::service::{Service, change_tag, connect};
 use crate::tags::{refill_text, step_text};
@@ -22,7 +24,7 @@ const PAGE: u32 = 1_000;
 
 /// `unalike next`
 pub(crate) async fn next(config: Config, arguments: NextArguments) -> anyhow::Result<()> {
-    let service = Service::open(&config).await?;
+    let service = Service::open(&config, Tokens::unwanted()).await?;
     let printed = print_ids(&service, &arguments).await;
     // Also after an error: what was not used goes back.
     service.close().await;
@@ -156,6 +158,18 @@ pub(crate) fn layouts() -> anyhow::Result<()> {
         ]);
     }
     table.print()
+}
+
+/// `unalike config check`
+pub(crate) fn check_config(common: &CommonArguments, file: Option<PathBuf>) -> anyhow::Result<()> {
+    let mut common = common.clone();
+    common.config = file.or(common.config);
+    print(&config::effective_text(&common, &ServeArguments::from_environment())?)
+}
+
+/// `unalike config default`
+pub(crate) fn default_config() -> anyhow::Result<()> {
+    print(&config::default_text()?)
 }
 
 /// Columns of text, each as wide as its widest cell.

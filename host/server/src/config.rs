@@ -1,70 +1,85 @@
 //! The configuration: flags before environment before file before defaults.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
+use std::fmt::{Display, Write};
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
+use clap::Args;
 use figment::Figment;
 use figment::providers::{Format, Serialized, Toml};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use unalike::{SnowflakeOptions, storage};
 
-use crate::arguments::{CommonArguments, ServeArguments};
+use crate::arguments::{CommonArguments, LogFormat, ServeArguments};
+use crate::auth::Tokens;
 use crate::layouts::{LAYOUT_DEFAULT, layout_named};
+
+/// So many headers hyper reads into an array on the stack; with any other limit it allocates.
+pub(crate) const HEADERS_ON_STACK: usize = 100;
 
 /// The snowflake that exists without configuration.
 const SNOWFLAKE_DEFAULT: &str = "default";
 
-/// The keys of the configuration file. Others are refused.
-#[derive(Clone, Debug, Deserialize)]
+/// The keys of the configuration file; what they mean is said once, in [`CommonArguments`] and [`ServeArguments`]. Others
+/// are refused.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Config {
-    /// Where ids are kept: `sqlite://PATH`. Default: `sqlite://unalike.sqlite`, in the working directory.
     pub(crate) store: String,
-    /// Whether an unknown tag is created on first use. Default: true.
     pub(crate) create_tags: bool,
-    /// No tag is created beyond this many. Default: 1,000,000.
     pub(crate) tags_max: u64,
-    /// How long a call waits for ids, in milliseconds: 1 to 600,000. Default: 5,000. Below `request_timeout_ms` the
-    /// answer says what the store said.
     pub(crate) wait_max_ms: u64,
-    /// What is logged to the standard error, in `tracing-subscriber`'s filter syntax. Default: `info`
-    /// for `serve`, `warn` for the other commands.
     pub(crate) log: Option<String>,
-    /// Where to listen, `HOST:PORT`; port 0 takes a free one. Default: `127.0.0.1:8080`.
+    pub(crate) log_format: LogFormat,
     pub(crate) listen: String,
-    /// The most ids that one request gets: 1 to 1,000,000. Default: 10,000, some 200 KiB of text.
+    pub(crate) tokens: Option<PathBuf>,
+    pub(crate) insecure_no_auth: bool,
     pub(crate) count_max: u32,
-    /// The largest request body, in bytes: 1 to 16 MiB. Default: 64 KiB; the largest that makes sense is below 1 KiB.
     pub(crate) body_max_bytes: usize,
-    /// After how long a request is answered with 503, in milliseconds: 1 to 600,000. Default: 10,000.
+    pub(crate) url_max_bytes: usize,
+    pub(crate) head_max_bytes: usize,
+    pub(crate) headers_max: usize,
+    pub(crate) connections_max: usize,
+    pub(crate) head_timeout_ms: u64,
+    pub(crate) idle_timeout_ms: u64,
     pub(crate) request_timeout_ms: u64,
-    /// How long running requests may take once the process was told to end, in milliseconds: 0 to 600,000. Default:
-    /// 10,000.
+    pub(crate) drain_ms: u64,
     pub(crate) shutdown_timeout_ms: u64,
-    /// How many tags `/metrics` shows one by one: 0 to 100,000. Default: 1,000. The others are added up.
     pub(crate) metrics_tags_max: usize,
-    /// A stable name of this process, by which the lease store prefers the worker that it had before. Default: a random
-    /// one. It proves nothing: two processes with one name stay unique.
     pub(crate) holder: Option<String>,
     /// The snowflakes by name. `default`, with Twitter's layout, exists without being named here.
     pub(crate) snowflakes: BTreeMap<String, SnowflakeConfig>,
 }
 
-/// A table `[snowflakes.NAME]`. The name is the lease namespace: ids are unique within it.
-#[derive(Clone, Debug, Deserialize)]
+/// A table `[snowflakes.NAME]`, as [`SNOWFLAKES_HELP`] says.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SnowflakeConfig {
-    /// The layout by name, see `unalike layouts`. A namespace keeps the layout that it was first used with.
     pub(crate) layout: String,
-    /// How far ahead of now a lease is asked for, in milliseconds: 1 to 366 days. Default: 60,000. It is also the
-    /// outage of the store that is ridden out.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) horizon_ms: Option<u64>,
-    /// How far ahead of the clock a timestamp may run when a tick's ids are used up, in milliseconds. Default: 10.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ahead_max_ms: Option<u64>,
 }
+
+/// What a configuration file says of snowflakes, which no flag sets.
+const SNOWFLAKES_HELP: &str = "\
+# Snowflakes by name: GET /v1/snowflakes/web/ids. The name is the lease namespace: ids are unique within it, and it keeps
+# the layout that it was first used with. \"default\", with the layout twitter, exists without being named here.
+#
+# [snowflakes.web]
+# The layout by name; `unalike layouts` lists them.
+# layout = \"cosid-53\"
+# How far ahead of now a lease is asked for, in milliseconds: 1 to 366 days. It is also the outage of the store that is
+# ridden out.
+# horizon_ms = 60000
+# How far ahead of the clock a timestamp may run when a tick's ids are used up, in milliseconds.
+# ahead_max_ms = 10
+";
 
 impl Default for Config {
     fn default() -> Self {
@@ -74,10 +89,20 @@ impl Default for Config {
             tags_max: 1_000_000,
             wait_max_ms: 5_000,
             log: None,
+            log_format: LogFormat::Text,
             listen: "127.0.0.1:8080".to_owned(),
+            tokens: None,
+            insecure_no_auth: false,
             count_max: 10_000,
             body_max_bytes: 64 * 1024,
+            url_max_bytes: 8 * 1024,
+            head_max_bytes: 16 * 1024,
+            headers_max: HEADERS_ON_STACK,
+            connections_max: 20_000,
+            head_timeout_ms: 10_000,
+            idle_timeout_ms: 75_000,
             request_timeout_ms: 10_000,
+            drain_ms: 5_000,
             shutdown_timeout_ms: 10_000,
             metrics_tags_max: 1_000,
             holder: None,
@@ -92,9 +117,7 @@ impl Config {
         let Some(path) = &common.config else {
             return Self::assemble(None, common, serve);
         };
-        let text = std::fs::read_to_string(path)
-            .with_context(|| format!("the configuration file {} cannot be read", path.display()))?;
-        Self::assemble(Some((path, &text)), common, serve)
+        Self::assemble(Some((path, &read(path)?)), common, serve)
     }
 
     fn assemble(
@@ -124,8 +147,15 @@ impl Config {
     fn validate(&self) -> anyhow::Result<()> {
         within("wait_max_ms", self.wait_max_ms, 1..=600_000)?;
         within("count_max", self.count_max, 1..=1_000_000)?;
-        within("body_max_bytes", self.body_max_bytes, 1..=16 * 1024 * 1024)?;
+        within("body_max_bytes", self.body_max_bytes, 1..=1024 * 1024)?;
+        within("url_max_bytes", self.url_max_bytes, 256..=65_534)?;
+        within("head_max_bytes", self.head_max_bytes, 1_024..=1024 * 1024)?;
+        within("headers_max", self.headers_max, 1..=1_000)?;
+        within("connections_max", self.connections_max, 1..=1_000_000)?;
+        within("head_timeout_ms", self.head_timeout_ms, 100..=600_000)?;
+        within("idle_timeout_ms", self.idle_timeout_ms, 100..=3_600_000)?;
         within("request_timeout_ms", self.request_timeout_ms, 1..=600_000)?;
+        within("drain_ms", self.drain_ms, 0..=600_000)?;
         within("shutdown_timeout_ms", self.shutdown_timeout_ms, 0..=600_000)?;
         within("metrics_tags_max", self.metrics_tags_max, 0..=100_000)?;
         self.sqlite_path()?;
@@ -162,13 +192,164 @@ impl Config {
         }
         Ok(snowflakes)
     }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// When the host is unknown, and when other machines reach it and everyone there could do everything, though nobody said
+    /// that it is meant so.
+    pub(crate) fn addresses(&self) -> anyhow::Result<Vec<SocketAddr>> {
+        let addresses: Vec<_> = self.listen.to_socket_addrs().with_context(|| self.cannot_listen())?.collect();
+        let open = addresses.iter().find(|address| !address.ip().to_canonical().is_loopback());
+        if let (Some(address), None, false) = (open, &self.tokens, self.insecure_no_auth) {
+            bail!(
+                "{address} is open to other machines, where everyone could take ids and change tags: give a file of \
+                 tokens (--tokens FILE), or say that it is meant so (--insecure-no-auth)"
+            );
+        }
+        Ok(addresses)
+    }
+
+    /// What the error of an address begins with.
+    pub(crate) fn cannot_listen(&self) -> String {
+        format!("cannot listen on {}: choose another address with --listen", self.listen)
+    }
+
+    /// The tokens that requests need.
+    ///
+    /// # Errors
+    /// When the file cannot be read or is not valid.
+    pub(crate) fn read_tokens(&self) -> anyhow::Result<Tokens> {
+        self.tokens.as_deref().map_or_else(|| Ok(Tokens::unwanted()), Tokens::read)
+    }
+}
+
+fn read(path: &Path) -> anyhow::Result<String> {
+    std::fs::read_to_string(path).with_context(|| format!("the configuration file {} cannot be read", path.display()))
+}
+
+/// A configuration file with every key, its meaning and its default.
+///
+/// # Errors
+/// When the defaults cannot be written.
+pub(crate) fn default_text() -> anyhow::Result<String> {
+    let defaults = keys(&Config::default())?;
+    let mut text =
+        "# The configuration of unalike: unalike --config FILE\n# Flags and UNALIKE_.. variables of the same \
+                    names come before it. Every key may be left out.\n"
+            .to_owned();
+    for argument in documented().get_arguments() {
+        let key = argument.get_id().as_str();
+        let Some(default) = defaults.get(key) else { continue };
+        let help = argument.get_long_help().or(argument.get_help()).map(ToString::to_string).unwrap_or_default();
+        text.push('\n');
+        for paragraph in without_default(&help).split("\n\n") {
+            text.push_str(&commented(paragraph));
+        }
+        match default {
+            Value::Null => writeln!(text, "# {key} =")?,
+            default => writeln!(text, "{key} = {default}")?,
+        }
+    }
+    text.push('\n');
+    text.push_str(SNOWFLAKES_HELP);
+    Ok(text)
+}
+
+/// What is effective, and where each key comes from: a configuration file too.
+///
+/// # Errors
+/// When it is not valid, or the tokens are not.
+pub(crate) fn effective_text(common: &CommonArguments, serve: &ServeArguments) -> anyhow::Result<String> {
+    let config = Config::load(common, Some(serve))?;
+    config.addresses()?;
+    let tokens = config.read_tokens()?;
+    let file: toml::Table = match &common.config {
+        Some(path) => toml::from_str(&read(path)?).context("the configuration file has changed")?,
+        None => toml::Table::new(),
+    };
+    let given = [keys(common)?, keys(serve)?];
+    let mut text = "# The configuration is valid. What is effective, and where it comes from:\n".to_owned();
+    for argument in documented().get_arguments() {
+        let key = argument.get_id().as_str();
+        let Some(value) = keys(&config)?.remove(key) else { continue };
+        let source = if given.iter().any(|given| given.contains_key(key)) {
+            "flag or environment"
+        } else if file.contains_key(key) {
+            "file"
+        } else {
+            "default"
+        };
+        match value {
+            Value::Null => writeln!(text, "# {key} is not set")?,
+            value => writeln!(text, "{key} = {value} # {source}")?,
+        }
+    }
+    for (name, snowflake) in config.snowflakes {
+        writeln!(text, "[snowflakes.{}] # file", Value::from(name))?;
+        for (key, value) in keys(&snowflake)? {
+            writeln!(text, "{key} = {value}")?;
+        }
+    }
+    if tokens.are_wanted() {
+        writeln!(text, "# the token file is valid: {} tokens", tokens.count())?;
+    }
+    Ok(text)
+}
+
+/// Every key that a flag sets too, with its documentation.
+fn documented() -> clap::Command {
+    ServeArguments::augment_args(CommonArguments::augment_args(clap::Command::new("unalike")))
+}
+
+/// Keys and values. What JSON writes of strings, numbers and booleans is TOML.
+fn keys(settings: &impl Serialize) -> anyhow::Result<Map<String, Value>> {
+    match serde_json::to_value(settings)? {
+        Value::Object(keys) => Ok(keys),
+        other => bail!("no settings: {other}"),
+    }
+}
+
+/// The help without its remark on the default, which the file shows.
+fn without_default(help: &str) -> String {
+    let Some((before, rest)) = help.split_once("[default: ") else { return help.to_owned() };
+    let after = rest.split_once(']').map_or("", |(_, after)| after);
+    format!("{}{after}", before.trim_end())
+}
+
+/// A paragraph as comments, 100 columns wide.
+fn commented(paragraph: &str) -> String {
+    let mut lines = String::new();
+    let mut line = "#".to_owned();
+    for word in paragraph.split_whitespace() {
+        if line.len() + 1 + word.len() > 100 {
+            lines.push_str(&line);
+            lines.push('\n');
+            line = "#".to_owned();
+        }
+        line.push(' ');
+        line.push_str(word);
+    }
+    lines + &line + "\n"
 }
 
 /// Names the key first, then what is wrong with it.
 fn describe(error: &figment::Error) -> String {
-    match error.path.as_slice() {
-        [] => error.kind.to_string(),
-        path => format!("{}: {}", path.join("."), error.kind),
+    let path = error.path.join(".");
+    if let figment::error::Kind::UnknownField(key, known) = &error.kind {
+        let place = error.path.split_last().map_or(&[][..], |(_, place)| place).join(".");
+        let place = if place.is_empty() { place } else { format!("{place}: ") };
+        return format!("{place}unknown key {key}: {}", suggestion(key, known));
+    }
+    if path.is_empty() { error.kind.to_string() } else { format!("{path}: {}", error.kind) }
+}
+
+/// The key that was probably meant, or all of them.
+fn suggestion(key: &str, known: &[&str]) -> String {
+    let like = known.iter().map(|known| (strsim::jaro_winkler(key, known), known));
+    match like.max_by(|one, other| one.0.total_cmp(&other.0)) {
+        Some((likeness, meant)) if likeness > 0.8 => format!("did you mean {meant}?"),
+        _ => format!("the keys are {}", known.join(", ")),
     }
 }
 
@@ -204,8 +385,12 @@ mod tests {
     #[test]
     fn errors_name_the_key() {
         for (text, named) in [
-            ("lisen = \"x\"", "lisen"),
-            ("[snowflakes.a]\nlayout = \"leaf\"\nepoch = 1", "epoch"),
+            ("lisen = \"x\"", "unknown key lisen: did you mean listen?"),
+            ("colour = \"x\"", "unknown key colour: the keys are store, "),
+            (
+                "[snowflakes.a]\nlayout = \"leaf\"\nhorizon = 1",
+                "snowflakes.a: unknown key horizon: did you mean horizon_ms?",
+            ),
             ("[snowflakes.a]\nlayout = \"loof\"", "\"loof\""),
             ("[snowflakes.a]\nlayout = \"leaf\"\nhorizon_ms = 0", "horizon"),
             ("count_max = 0", "count_max is 0"),
@@ -216,5 +401,41 @@ mod tests {
             let error = format!("{:#}", load(text).unwrap_err());
             assert!(error.contains(named), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn the_documented_defaults_are_the_defaults() {
+        let defaults = keys(&Config::default()).unwrap();
+        let mut undocumented: Vec<_> = defaults.keys().cloned().collect();
+        for argument in documented().get_arguments() {
+            let key = argument.get_id().as_str();
+            let help = argument.get_help().unwrap().to_string();
+            assert_eq!(argument.get_env().unwrap().to_str().unwrap(), format!("UNALIKE_{}", key.to_uppercase()));
+            assert_eq!(argument.get_long().unwrap(), key.replace('_', "-"));
+            let Some(default) = defaults.get(key).filter(|default| !default.is_null()) else { continue };
+            let default = default.as_str().map_or_else(|| default.to_string(), str::to_owned);
+            assert!(help.ends_with(&format!("[default: {default}]")), "{key}: {help}");
+        }
+        undocumented.retain(|key| documented().get_arguments().all(|argument| argument.get_id() != key.as_str()));
+        assert_eq!(undocumented, ["snowflakes"], "a key of the file that no flag sets");
+    }
+
+    #[test]
+    fn the_default_file_is_valid_and_changes_nothing() {
+        let text = default_text().unwrap();
+        let config = load(&text).unwrap();
+        assert_eq!(keys(&config).unwrap(), keys(&Config::default()).unwrap());
+        for key in keys(&Config::default()).unwrap().keys() {
+            assert!(
+                text.contains(&format!("{key} =")) || text.contains(&format!("[{key}.")),
+                "{key} is missing:\n{text}"
+            );
+        }
+        // The example at its end is an example.
+        let example = SNOWFLAKES_HELP.lines().filter_map(|line| line.strip_prefix("# "));
+        let example: String = example
+            .filter(|line| line.starts_with('[') || line.contains(" = "))
+            .fold(String::new(), |text, line| text + line + "\n");
+        assert_eq!(load(&example).unwrap().snowflakes().unwrap().len(), 2, "{example}");
     }
 }

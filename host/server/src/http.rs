@@ -1,40 +1,51 @@
-//! The HTTP interface: routes, limits, and what happens to requests that fit no route.
+//! The HTTP interface: routes, limits of a request, and what happens to requests that fit no route.
 //!
-//! Limits of a request: its body (`body_max_bytes`), the number of ids (`count_max`), its time
-//! (`request_timeout_ms`), and hyper's own: 100 headers, 64 KiB of URL, and a head of some 400 KiB in all. What hyper
-//! cannot read as HTTP it answers itself, without a body. The number of connections, and the time that a client takes for
-//! the head of a request, are not limited: before an open network this service needs a proxy, as it knows no users.
+//! Limits of a request: the length of its URL (`url_max_bytes`), its body (`body_max_bytes`), the number of ids
+//! (`count_max`), its time (`request_timeout_ms`). Those of a head and a connection are in [`crate::connections`]. What hyper
+//! cannot read as HTTP, or a head beyond its limits, it answers itself, without a body.
+//!
+//! A route asks for the token that it needs by an extractor: [`Readable`] and [`Changeable`] for one tag, [`Reader`] and
+//! [`Admin`] for anything else. Only what lies under `/health` needs none.
 
+mod body;
 mod ids;
 mod layouts;
 pub(crate) mod metrics;
 mod query;
 mod tags;
 
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::task::Poll;
+use std::time::{Duration, Instant};
 
-use axum::extract::{DefaultBodyLimit, FromRequestParts, Path, Request, State};
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use axum::body::Body;
+use axum::extract::{FromRequestParts, Path, State};
+use axum::http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderValue};
 use axum::http::request::Parts;
-use axum::http::{Method, Uri};
-use axum::middleware::{self, Next};
+use axum::http::{Method, Request, Uri};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{MethodRouter, get};
 use axum::{Extension, Json, Router};
+use hyper::body::{Body as _, Incoming};
 use serde_json::json;
+use tower_service::Service as _;
+use tracing::Level;
 use unalike::storage::validate_tag;
 
+use self::body::RequestBody;
 use self::metrics::Metrics;
+use crate::auth::{Permit, Scope, bearer};
 use crate::config::Config;
 use crate::layouts::shortened;
 use crate::problem::{Kind, Problem};
+use crate::request_id::{self, X_REQUEST_ID};
 use crate::service::Service;
 
-/// The routes over a service.
-pub(crate) fn router(config: &Config, service: Arc<Service>, metrics: Arc<Metrics>) -> Router {
-    let limit = Duration::from_millis(config.request_timeout_ms);
-    Router::new()
+fn routes(metrics: Arc<Metrics>) -> Routes {
+    Routes::default()
         .route("/v1/sequences/{tag}/ids", get(ids::of_sequence).post(ids::of_sequence).head(method_not_allowed))
         .route("/v1/sequences//ids", get(empty_name).post(empty_name))
         .route("/v1/snowflakes/{name}/ids", get(ids::of_snowflake).post(ids::of_snowflake).head(method_not_allowed))
@@ -46,21 +57,112 @@ pub(crate) fn router(config: &Config, service: Arc<Service>, metrics: Arc<Metric
         .route("/metrics", get(metrics::render).layer(Extension(metrics)))
         .route("/health/live", get(live))
         .route("/health/ready", get(ready))
-        .fallback(route_unknown)
-        .method_not_allowed_fallback(method_not_allowed)
-        .layer(middleware::from_fn_with_state(limit, limited))
-        .layer(DefaultBodyLimit::max(config.body_max_bytes))
-        .with_state(service)
 }
 
-/// Bounds the time of a request, and keeps caches from giving an id to two callers.
-async fn limited(State(limit): State<Duration>, request: Request, next: Next) -> Response {
-    let limit_ms = || u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
-    let mut response = tokio::time::timeout(limit, next.run(request))
-        .await
-        .unwrap_or_else(|_| Problem::timeout(limit_ms()).into_response());
-    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
+/// Routes, and their templates for the log.
+#[derive(Default)]
+struct Routes {
+    router: Router<Arc<Service>>,
+    templates: Vec<&'static str>,
+}
+
+impl Routes {
+    fn route(mut self, template: &'static str, methods: MethodRouter<Arc<Service>>) -> Self {
+        self.router = self.router.route(template, methods);
+        self.templates.push(template);
+        self
+    }
+}
+
+/// Where each request comes in and each answer goes out.
+pub(crate) struct Front {
+    service: Arc<Service>,
+    router: Router,
+    templates: Vec<&'static str>,
+    request_timeout_ms: u64,
+    url_max_bytes: usize,
+    body_max_bytes: usize,
+}
+
+impl Front {
+    /// The routes over a service.
+    pub(crate) fn new(config: &Config, service: Arc<Service>, metrics: Arc<Metrics>) -> Self {
+        let Routes { router, templates } = routes(metrics);
+        Self {
+            service: Arc::clone(&service),
+            // No layers: each would allocate for every request.
+            router: router.fallback(route_unknown).method_not_allowed_fallback(method_not_allowed).with_state(service),
+            templates,
+            request_timeout_ms: config.request_timeout_ms,
+            url_max_bytes: config.url_max_bytes,
+            body_max_bytes: config.body_max_bytes,
+        }
+    }
+
+    /// The answer to a request.
+    pub(crate) async fn answer(&self, request: Request<Incoming>) -> Result<Response, Infallible> {
+        let id = request_id::of(request.headers(), |id| self.service.tokens.contain(id));
+        let mut response = request_id::within(id.clone(), self.answer_logged(request)).await;
+        let headers = response.headers_mut();
+        // A cache would give an id to two callers.
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        headers.insert(X_REQUEST_ID, id);
+        Ok(response)
+    }
+
+    async fn answer_logged(&self, request: Request<Incoming>) -> Response {
+        if !tracing::enabled!(Level::DEBUG) {
+            return self.answer_limited(request).await;
+        }
+        // The route and not the path, and never the query: clients of other systems send their tokens there.
+        let (method, route, start) = (request.method().clone(), self.route_of(request.uri()), Instant::now());
+        let response = self.answer_limited(request).await;
+        let duration_us = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
+        tracing::debug!(%method, route, status = response.status().as_u16(), duration_us, "answered");
+        response
+    }
+
+    async fn answer_limited(&self, request: Request<Incoming>) -> Response {
+        let url_bytes = request.uri().path_and_query().map_or(0, |url| url.as_str().len());
+        if url_bytes > self.url_max_bytes {
+            return Problem::url_too_long(url_bytes, self.url_max_bytes).into_response();
+        }
+        let limit = Duration::from_millis(self.request_timeout_ms);
+        let timeout = || Problem::timeout(self.request_timeout_ms).into_response();
+        let (parts, body) = request.into_parts();
+        if body.is_end_stream() {
+            // No body, which costs no allocation. Most answers are there at once, and need no timer.
+            let mut answer = pin!(self.route(Request::from_parts(parts, Body::empty())));
+            return match poll_fn(|context| Poll::Ready(answer.as_mut().poll(context))).await {
+                Poll::Ready(response) => response,
+                Poll::Pending => tokio::time::timeout(limit, answer).await.unwrap_or_else(|_| timeout()),
+            };
+        }
+        let body = RequestBody::new(body, self.body_max_bytes, &parts.headers);
+        let request = Request::from_parts(parts, Body::new(body.clone()));
+        let deadline = tokio::time::Instant::now() + limit;
+        let mut response = tokio::time::timeout_at(deadline, self.route(request)).await.unwrap_or_else(|_| timeout());
+        if !tokio::time::timeout_at(deadline, body.read_away()).await.unwrap_or(false) {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+
+    async fn route(&self, request: Request<Body>) -> Response {
+        match self.router.clone().call(request).await {
+            Ok(response) => response,
+        }
+    }
+
+    /// The template of the route that a path takes.
+    fn route_of(&self, uri: &Uri) -> &'static str {
+        let fits = |template: &str| {
+            let mut segments = uri.path().split('/');
+            template.split('/').all(|part| segments.next().is_some_and(|given| part.starts_with('{') || part == given))
+                && segments.next().is_none()
+        };
+        self.templates.iter().copied().find(|template| fits(template)).unwrap_or("none")
+    }
 }
 
 async fn route_unknown(uri: Uri) -> Problem {
@@ -71,7 +173,7 @@ async fn method_not_allowed(method: Method) -> Problem {
     Problem::method_not_allowed(&method)
 }
 
-async fn empty_name() -> Problem {
+async fn empty_name(_: Reader) -> Problem {
     validate_tag("").err().map_or_else(|| Problem::new(Kind::TagInvalid, "the tag is empty"), Problem::from)
 }
 
@@ -80,10 +182,62 @@ async fn live() -> Json<serde_json::Value> {
     Json(json!({ "status": "live" }))
 }
 
-/// The store answers and can be written to.
+/// The store answers and can be written to, and the server is not about to end.
 async fn ready(State(service): State<Arc<Service>>) -> Result<Json<serde_json::Value>, Problem> {
+    if service.is_ending() {
+        return Err(Problem::closing());
+    }
     service.check().await?;
     Ok(Json(json!({ "status": "ready" })))
+}
+
+/// A request whose token, if tokens are wanted, may look at things and take ids.
+struct Reader(Permit);
+
+/// A request whose token, if tokens are wanted, may change things.
+struct Admin(Permit);
+
+/// The name in a path, of a tag or snowflake that the request may look at and take ids of.
+struct Readable(String);
+
+/// The name in a path, of a tag that the request may change, and by what permission.
+struct Changeable(String, Permit);
+
+impl FromRequestParts<Arc<Service>> for Reader {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, service: &Arc<Service>) -> Result<Self, Problem> {
+        Ok(Self(service.tokens.permit(bearer(&parts.headers), Scope::Read)?))
+    }
+}
+
+impl FromRequestParts<Arc<Service>> for Admin {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, service: &Arc<Service>) -> Result<Self, Problem> {
+        Ok(Self(service.tokens.permit(bearer(&parts.headers), Scope::Admin)?))
+    }
+}
+
+impl FromRequestParts<Arc<Service>> for Readable {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, service: &Arc<Service>) -> Result<Self, Problem> {
+        let Name(name) = Name::from_request_parts(parts, service).await?;
+        service.tokens.check(bearer(&parts.headers), Scope::Read, &name)?;
+        Ok(Self(name))
+    }
+}
+
+impl FromRequestParts<Arc<Service>> for Changeable {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, service: &Arc<Service>) -> Result<Self, Problem> {
+        let Name(name) = Name::from_request_parts(parts, service).await?;
+        let permit = service.tokens.permit(bearer(&parts.headers), Scope::Admin)?;
+        permit.covers(&name)?;
+        Ok(Self(name, permit))
+    }
 }
 
 /// The one parameter of a path, percent-decoded.

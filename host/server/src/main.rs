@@ -4,24 +4,26 @@
 //! read). Results go to the standard output, the log to the standard error.
 
 mod arguments;
+mod auth;
 mod commands;
 mod config;
+mod connections;
 mod http;
 mod layouts;
+mod log;
 mod problem;
+mod request_id;
 mod serve;
 mod service;
 mod tags;
 
-use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Parser;
 use tokio::runtime::{Builder, Runtime};
-use tracing_subscriber::EnvFilter;
 
-use crate::arguments::{Arguments, Command, CommonArguments};
+use crate::arguments::{Arguments, Command, CommonArguments, ConfigCommand};
 use crate::config::Config;
 use crate::problem::with_causes;
 
@@ -46,7 +48,7 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
     match command {
         Command::Serve(serve) => {
             let config = Config::load(common, Some(&serve))?;
-            start_log(config.log.as_deref().unwrap_or("info"))?;
+            log::start(config.log.as_deref().unwrap_or("info"), config.log_format)?;
             runtime(&mut Builder::new_multi_thread())?.block_on(serve::serve(config))
         }
         Command::Next(next) => {
@@ -59,27 +61,18 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         }
         Command::Decode(decode) => commands::decode(&decode),
         Command::Layouts => commands::layouts(),
+        Command::Config(ConfigCommand::Check { file }) => commands::check_config(common, file),
+        Command::Config(ConfigCommand::Default) => commands::default_config(),
     }
 }
 
 /// For the commands that print and end: they say nothing else unless something is wrong.
 fn configure_command(common: &CommonArguments) -> anyhow::Result<Config> {
     let config = Config::load(common, None)?;
-    start_log(config.log.as_deref().unwrap_or("warn"))?;
+    log::start(config.log.as_deref().unwrap_or("warn"), config.log_format)?;
     Ok(config)
 }
 
 fn runtime(builder: &mut Builder) -> anyhow::Result<Runtime> {
     builder.enable_all().build().context("the asynchronous runtime does not start")
-}
-
-fn start_log(filter: &str) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(filter)
-        .with_context(|| format!("the log filter {filter:?} cannot be read: give a level such as info (--log)"))?;
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal())
-        .init();
-    Ok(())
 }

@@ -3,7 +3,7 @@
 //! A problem says what the caller can do about it. What only the operator can act on (paths, statements, drivers'
 //! words) goes to the log and never into an answer.
 
-use axum::http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use axum::http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -11,7 +11,9 @@ use serde_json::{Map, Value};
 use unalike::storage::StoreError;
 use unalike::{Clock, Error, ErrorKind, SystemClock};
 
+use crate::auth::Denied;
 use crate::layouts::{DecodeError, shortened};
+use crate::request_id;
 
 /// What kind of problem it is. `urn:unalike:problem:` and the name make the stable `type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +22,16 @@ pub(crate) enum Kind {
     RouteUnknown,
     /// The route exists, with other methods.
     MethodNotAllowed,
+    /// There is no token in the request, or one that is not known.
+    Unauthorized,
+    /// The token is not good for this.
+    Forbidden,
+    /// The URL is longer than the limit.
+    UrlTooLong,
+    /// The head of a request did not come in time.
+    HeadTimeout,
+    /// As many connections are open as may be.
+    ConnectionsMax,
     /// A query parameter is unknown, given twice, or has a value that cannot be read.
     QueryInvalid,
     /// The count is no number from 1 to the limit.
@@ -77,6 +89,13 @@ impl Kind {
             Self::RouteUnknown => ("route-unknown", "No such route", StatusCode::NOT_FOUND),
             Self::MethodNotAllowed => {
                 ("method-not-allowed", "The route has other methods", StatusCode::METHOD_NOT_ALLOWED)
+            }
+            Self::Unauthorized => ("unauthorized", "A token is needed", StatusCode::UNAUTHORIZED),
+            Self::Forbidden => ("forbidden", "The token is not good for this", StatusCode::FORBIDDEN),
+            Self::UrlTooLong => ("url-too-long", "The URL is too long", StatusCode::URI_TOO_LONG),
+            Self::HeadTimeout => ("head-timeout", "The request came too slowly", StatusCode::REQUEST_TIMEOUT),
+            Self::ConnectionsMax => {
+                ("connections-max", "Too many connections are open", StatusCode::SERVICE_UNAVAILABLE)
             }
             Self::QueryInvalid => ("query-invalid", "A query parameter is not valid", StatusCode::BAD_REQUEST),
             Self::CountInvalid => ("count-invalid", "The count is out of range", StatusCode::BAD_REQUEST),
@@ -139,7 +158,7 @@ impl Problem {
     }
 
     /// Which it is better to come back for after so many milliseconds.
-    fn retry_after(mut self, wait_ms: u64) -> Self {
+    pub(crate) fn retry_after(mut self, wait_ms: u64) -> Self {
         self.retry_after_ms = Some(wait_ms);
         self
     }
@@ -162,6 +181,48 @@ impl Problem {
         Self::new(Kind::Timeout, detail).retry_after(1_000)
     }
 
+    /// The URL is longer than it may be.
+    pub(crate) fn url_too_long(url_bytes: usize, url_max_bytes: usize) -> Self {
+        let detail = format!("the URL has {url_bytes} bytes, {url_max_bytes} at most are read");
+        Self::new(Kind::UrlTooLong, detail).with("url_max_bytes", url_max_bytes)
+    }
+
+    /// The server is ending.
+    pub(crate) fn closing() -> Self {
+        Self::new(Kind::Closing, "the server is ending").retry_after(1_000)
+    }
+
+    /// The answer, as bytes, to a client that gets no other and whose connection is closed then.
+    pub(crate) fn into_last_message(self) -> Vec<u8> {
+        let status = self.kind.describe().2;
+        let retry_after = self.retry_after_s().map_or(String::new(), |wait_s| format!("retry-after: {wait_s}\r\n"));
+        let body = self.body();
+        let head = format!(
+            "HTTP/1.1 {status}\r\ncontent-type: application/problem+json\r\ncontent-length: {}\r\n{retry_after}\
+             cache-control: no-store\r\nconnection: close\r\n\r\n",
+            body.len()
+        );
+        [head.into_bytes(), body].concat()
+    }
+
+    fn retry_after_s(&self) -> Option<u64> {
+        self.retry_after_ms.map(|wait_ms| wait_ms.div_ceil(1_000).max(1))
+    }
+
+    fn body(&self) -> Vec<u8> {
+        let (name, title, status) = self.kind.describe();
+        let document = Document {
+            kind: format!("urn:unalike:problem:{name}"),
+            title,
+            status: status.as_u16(),
+            detail: &self.detail,
+            request_id: request_id::with_current(str::to_owned),
+            members: &self.members,
+        };
+        // Text and numbers are always written.
+        serde_json::to_vec(&document).unwrap_or_default()
+    }
+
     /// An error of the operator's or of the program's own: explained in the log, and not here.
     fn withheld(kind: Kind, detail: &str, error: &(dyn std::error::Error + 'static)) -> Self {
         tracing::error!(error = %with_causes(error), "a request failed: {detail}");
@@ -177,14 +238,17 @@ impl Problem {
 
 /// RFC 9457, section 3.1.
 #[derive(Serialize)]
-struct Document {
+struct Document<'a> {
     #[serde(rename = "type")]
     kind: String,
     title: &'static str,
     status: u16,
-    detail: String,
+    detail: &'a str,
+    /// By which the operator finds it in the log.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request_id: Option<String>,
     #[serde(flatten)]
-    members: Map<String, Value>,
+    members: &'a Map<String, Value>,
 }
 
 /// An error and its causes, for logs and terminals.
@@ -205,21 +269,14 @@ pub(crate) fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let (name, title, status) = self.kind.describe();
-        let document = Document {
-            kind: format!("urn:unalike:problem:{name}"),
-            title,
-            status: status.as_u16(),
-            detail: self.detail,
-            members: self.members,
-        };
-        // Text and numbers are always written.
-        let body = serde_json::to_vec(&document).unwrap_or_default();
-        let mut response = (status, body).into_response();
+        let mut response = (self.kind.describe().2, self.body()).into_response();
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        if let Some(wait_ms) = self.retry_after_ms {
-            headers.insert(RETRY_AFTER, HeaderValue::from(wait_ms.div_ceil(1_000).max(1)));
+        if let Some(wait_s) = self.retry_after_s() {
+            headers.insert(RETRY_AFTER, HeaderValue::from(wait_s));
+        }
+        if self.kind == Kind::Unauthorized {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         response
     }
@@ -248,7 +305,7 @@ impl From<Error> for Problem {
             ErrorKind::Exhausted { name, .. } => {
                 Self::new(Kind::Exhausted, error.to_string()).with("name", name.as_str())
             }
-            ErrorKind::Closed { .. } => Self::new(Kind::Closing, "the server is ending").retry_after(1_000),
+            ErrorKind::Closed { .. } => Self::closing(),
             ErrorKind::Rebuilt { .. } => {
                 Self::unavailable(Kind::Rebuilt, "the component was rebuilt after a fault", wait_ms, &error)
             }
@@ -296,6 +353,16 @@ impl From<&StoreError> for Problem {
             }
             _ => Self::withheld(Kind::StoreRefused, "the store refused; the server's log has more", error),
         }
+    }
+}
+
+impl From<Denied> for Problem {
+    fn from(denied: Denied) -> Self {
+        let kind = match denied {
+            Denied::Missing | Denied::Unknown => Kind::Unauthorized,
+            Denied::Scope | Denied::Tag | Denied::AllTags => Kind::Forbidden,
+        };
+        Self::new(kind, denied.to_string())
     }
 }
 

@@ -1,74 +1,97 @@
-//! The service's life: start, serve, renew, end.
+//! The service's life: start, serve, drain, end.
 
 use std::io::Write;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use axum::serve::ListenerExt;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::oneshot;
 
+use crate::auth::warn_if_open;
 use crate::config::Config;
-use crate::http;
+use crate::connections::Connections;
+use crate::http::Front;
 use crate::http::metrics::Metrics;
 use crate::service::Service;
 
 /// How often leases are looked after: well within the third of a horizon after which they are due.
 const RENEW_EVERY: Duration = Duration::from_secs(1);
 
+/// Connections that the kernel has accepted and the server has not yet: a burst of clients that start together.
+const BACKLOG: u32 = 4_096;
+
 /// The exit code of a process that was told twice to end.
 const EXIT_AT_ONCE: i32 = 1;
 
 /// Serves until it is told to end, then gives back what was not used.
 pub(crate) async fn serve(config: Config) -> anyhow::Result<()> {
-    // The signals first, so that none is missed, and the address before the store, so that a mistake creates no file.
+    // The signals first, so that none is missed, and tokens and address before the store, so that a mistake creates no file.
     let mut ends = Ends::watch()?;
-    let listener = TcpListener::bind(&config.listen)
-        .await
-        .with_context(|| format!("cannot listen on {}: choose another address with --listen", config.listen))?;
+    let tokens = config.read_tokens()?;
+    config.tokens.as_deref().inspect(|path| warn_if_open(path));
+    let listener = listen(&config)?;
     let address = listener.local_addr().context("the listener has no address")?;
     let metrics = Arc::new(Metrics::install(config.metrics_tags_max)?);
-    let service = Arc::new(Service::open(&config).await?);
+    let service = Arc::new(Service::open(&config, tokens).await?);
 
     let renewing = tokio::spawn(renew(Arc::clone(&service)));
-    let (end, ended) = oneshot::channel::<()>();
-    let listener = listener.tap_io(|connection| {
-        // Answers are small: waiting to fill a packet would only delay them.
-        if let Err(error) = connection.set_nodelay(true) {
-            tracing::debug!(%error, "a connection keeps its delay");
-        }
-    });
-    let server =
-        axum::serve(listener, http::router(&config, Arc::clone(&service), metrics)).with_graceful_shutdown(async {
-            // A sender that is gone means the same.
-            let _ = ended.await;
-        });
-    let mut server = tokio::spawn(async move { server.await });
+    if config.tokens.is_some() {
+        tokio::spawn(reload_tokens(Arc::clone(&service), watch(SignalKind::hangup())?));
+    }
+    let connections = Connections::new(&config, Front::new(&config, Arc::clone(&service), metrics));
+    let watching = tokio::spawn(Arc::clone(&connections).watch());
+    let accepting = tokio::spawn(Arc::clone(&connections).accept(listener));
 
     // For people and programs that started it; it is no loss if nobody reads it.
     let _ = writeln!(std::io::stdout(), "listening on http://{address}");
-    tracing::info!(%address, store = config.store, "ready");
+    tracing::info!(%address, store = config.store, tokens = service.tokens.count(), "ready");
 
-    tokio::select! {
-        signal = ends.next() => tracing::info!(signal, "ending; another signal ends it at once"),
-        done = &mut server => done.context("the server stopped")?.context("the server stopped")?,
-    }
+    let end = ends.next().await;
+    service.end();
+    let drain_ms = if end == End::Terminate { config.drain_ms } else { 0 };
+    tracing::info!(signal = end.name(), drain_ms, "ending; another signal ends it at once");
     tokio::spawn(async move {
         ends.next().await;
         std::process::exit(EXIT_AT_ONCE);
     });
-    let _ = end.send(());
-    let shutdown = Duration::from_millis(config.shutdown_timeout_ms);
-    if !server.is_finished() && tokio::time::timeout(shutdown, &mut server).await.is_err() {
-        tracing::warn!("requests were still running after {} ms: they are broken off", shutdown.as_millis());
-        server.abort();
+    tokio::time::sleep(Duration::from_millis(drain_ms)).await;
+
+    // Ends with the listener: who comes now is refused by the kernel, and can go to another server.
+    accepting.abort();
+    connections.end();
+    let left = connections.closed_within(Duration::from_millis(config.shutdown_timeout_ms)).await;
+    if left > 0 {
+        let limit_ms = config.shutdown_timeout_ms;
+        tracing::warn!("{left} connections had requests running after {limit_ms} ms: they are broken off");
     }
+    watching.abort();
     renewing.abort();
+    tracing::info!("giving back what was not used");
     service.close().await;
     tracing::info!("ended");
     Ok(())
+}
+
+/// Listens where the configuration says, unless that is open to others who then could do everything.
+fn listen(config: &Config) -> anyhow::Result<TcpListener> {
+    let mut refused = std::io::Error::other("the name has no address");
+    for address in config.addresses()? {
+        match bind(address) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => refused = error,
+        }
+    }
+    Err(refused).with_context(|| config.cannot_listen())
+}
+
+fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // A server that is started again finds the closed connections of the one before.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 async fn renew(service: Arc<Service>) {
@@ -80,22 +103,52 @@ async fn renew(service: Arc<Service>) {
     }
 }
 
+async fn reload_tokens(service: Arc<Service>, mut hangup: Signal) {
+    while hangup.recv().await.is_some() {
+        match service.tokens.reload() {
+            Ok(()) => tracing::info!(tokens = service.tokens.count(), "the token file was read again"),
+            Err(error) => tracing::error!(error = format!("{error:#}"), "the tokens stay as they were"),
+        }
+    }
+}
+
 /// The signals that end a process.
 struct Ends {
     terminate: Signal,
     interrupt: Signal,
 }
 
+/// Which of them came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// A supervisor's: requests are still on their way here.
+    Terminate,
+    /// Ctrl-C: somebody waits.
+    Interrupt,
+}
+
+impl End {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Terminate => "SIGTERM",
+            Self::Interrupt => "SIGINT",
+        }
+    }
+}
+
 impl Ends {
     fn watch() -> anyhow::Result<Self> {
-        let watch = |kind| signal(kind).context("signals cannot be watched");
         Ok(Self { terminate: watch(SignalKind::terminate())?, interrupt: watch(SignalKind::interrupt())? })
     }
 
-    async fn next(&mut self) -> &'static str {
+    async fn next(&mut self) -> End {
         tokio::select! {
-            _ = self.terminate.recv() => "SIGTERM",
-            _ = self.interrupt.recv() => "SIGINT",
+            _ = self.terminate.recv() => End::Terminate,
+            _ = self.interrupt.recv() => End::Interrupt,
         }
     }
+}
+
+fn watch(kind: SignalKind) -> anyhow::Result<Signal> {
+    signal(kind).context("signals cannot be watched")
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -9,6 +10,7 @@ use unalike::storage::{SegmentStore, StoreError, TagCreation, TagRecord};
 use unalike::{Error, Ids, RefillPolicy, Sequence, SequenceOptions, Snowflake, SnowflakeOptions, StepPolicy};
 use unalike_sqlite::{SqliteOptions, SqliteStore};
 
+use crate::auth::Tokens;
 use crate::config::Config;
 
 /// Everything that a request needs.
@@ -16,13 +18,16 @@ pub(crate) struct Service {
     ids: Ids,
     store: Arc<SqliteStore>,
     snowflakes: HashMap<String, Snowflake>,
+    /// Who may do what.
+    pub(crate) tokens: Tokens,
+    ending: AtomicBool,
     /// The most ids of one request.
     pub(crate) count_max: u32,
 }
 
 impl Service {
     /// Opens the store and compiles the component. No id is reserved yet.
-    pub(crate) async fn open(config: &Config) -> anyhow::Result<Self> {
+    pub(crate) async fn open(config: &Config, tokens: Tokens) -> anyhow::Result<Self> {
         let store = Arc::new(connect(config).await?);
         let mut builder = Ids::builder()
             .segments(Arc::clone(&store))
@@ -37,7 +42,7 @@ impl Service {
             let snowflake = open_snowflake(&ids, &name, options).await?;
             snowflakes.insert(name, snowflake);
         }
-        Ok(Self { ids, store, snowflakes, count_max: config.count_max })
+        Ok(Self { ids, store, snowflakes, tokens, ending: AtomicBool::new(false), count_max: config.count_max })
     }
 
     /// The sequence of a tag: a look-up in a map once it is open.
@@ -63,6 +68,16 @@ impl Service {
     /// Whether the store answers and can be written to.
     pub(crate) async fn check(&self) -> Result<(), StoreError> {
         self.store.check().await
+    }
+
+    /// From now on the service is not ready, though it goes on.
+    pub(crate) fn end(&self) {
+        self.ending.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it is about to end.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.ending.load(Ordering::Relaxed)
     }
 
     /// Renews leases that are due, also of idle snowflakes.

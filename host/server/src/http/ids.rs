@@ -10,7 +10,7 @@ use axum::http::request::Parts;
 use axum::response::Response;
 
 use super::query::{Parameters, invalid};
-use super::{Name, finished};
+use super::{Readable, finished};
 use crate::layouts::shortened;
 use crate::problem::{Kind, Problem};
 use crate::service::Service;
@@ -20,7 +20,7 @@ const ID_BYTES_MAX: usize = 22;
 
 pub(super) async fn of_sequence(
     State(service): State<Arc<Service>>,
-    Name(tag): Name,
+    Readable(tag): Readable,
     wanted: Wanted,
 ) -> Result<Response, Problem> {
     let sequence = service.sequence(&tag).await?;
@@ -34,7 +34,7 @@ pub(super) async fn of_sequence(
 
 pub(super) async fn of_snowflake(
     State(service): State<Arc<Service>>,
-    Name(name): Name,
+    Readable(name): Readable,
     wanted: Wanted,
 ) -> Result<Response, Problem> {
     let Some(snowflake) = service.snowflake(&name) else {

@@ -16,7 +16,8 @@ use metrics::{counter, describe_counter, describe_gauge, gauge, with_local_recor
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use unalike::{Clock, Ids, SystemClock};
 
-use super::finished;
+use super::{Reader, finished};
+use crate::problem::Problem;
 use crate::service::Service;
 
 /// The label of all tags that have none of their own. (A tag of this very name never has one.)
@@ -37,11 +38,13 @@ const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 type Issued = HashMap<String, u64>;
 
 pub(super) async fn render(
+    Reader(permit): Reader,
     State(service): State<Arc<Service>>,
     Extension(metrics): Extension<Arc<Metrics>>,
-) -> Response {
+) -> Result<Response, Problem> {
+    permit.covers_all()?;
     let body = metrics.render(service.ids());
-    finished("text/plain; version=0.0.4; charset=utf-8", body.into_bytes())
+    Ok(finished("text/plain; version=0.0.4; charset=utf-8", body.into_bytes()))
 }
 
 /// The exporter of a process.

@@ -10,8 +10,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use unalike::storage::SegmentStore;
 
-use super::Name;
 use super::query::{Parameters, invalid};
+use super::{Admin, Changeable, Readable, Reader};
 use crate::problem::{Kind, Problem};
 use crate::service::{Service, change_tag};
 use crate::tags::{TagChange, TagCreate, TagJson};
@@ -26,7 +26,12 @@ pub(super) struct TagPage {
     tags: Vec<TagJson>,
 }
 
-pub(super) async fn list(State(service): State<Arc<Service>>, uri: Uri) -> Result<Json<TagPage>, Problem> {
+pub(super) async fn list(
+    State(service): State<Arc<Service>>,
+    Reader(permit): Reader,
+    uri: Uri,
+) -> Result<Json<TagPage>, Problem> {
+    permit.covers_all()?;
     let mut parameters = Parameters::of(&uri)?;
     let limit_invalid = |text: String| {
         invalid("limit", &text, format!("limit is {text:?}, it must be a whole number from 1 to {LIMIT_MAX}"))
@@ -43,19 +48,25 @@ pub(super) async fn list(State(service): State<Arc<Service>>, uri: Uri) -> Resul
 
 pub(super) async fn create(
     State(service): State<Arc<Service>>,
+    Admin(permit): Admin,
     Body(body): Body<TagCreate>,
 ) -> Result<(StatusCode, Json<TagJson>), Problem> {
+    permit.covers(&body.tag)?;
     let record = service.store().create_tag(&body.tag, &body.options()).await?;
+    tracing::info!(tag = record.tag, by = permit.token_name(), "a tag was created");
     Ok((StatusCode::CREATED, Json(record.into())))
 }
 
-pub(super) async fn show(State(service): State<Arc<Service>>, Name(tag): Name) -> Result<Json<TagJson>, Problem> {
+pub(super) async fn show(
+    State(service): State<Arc<Service>>,
+    Readable(tag): Readable,
+) -> Result<Json<TagJson>, Problem> {
     Ok(Json(service.store().tag(&tag).await?.into()))
 }
 
 pub(super) async fn change(
     State(service): State<Arc<Service>>,
-    Name(tag): Name,
+    Changeable(tag, permit): Changeable,
     Body(body): Body<TagChange>,
 ) -> Result<Json<TagJson>, Problem> {
     let store = service.store();
@@ -68,6 +79,7 @@ pub(super) async fn change(
         (Some(raised), None, None) => raised,
         (_, step, refill) => change_tag(store, &tag, step.map(Into::into), refill.map(Into::into)).await?,
     };
+    tracing::info!(tag = record.tag, watermark = record.watermark, by = permit.token_name(), "a tag was changed");
     Ok(Json(record.into()))
 }
 

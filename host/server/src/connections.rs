@@ -1,0 +1,616 @@
+//! Connections: accepted, limited, watched, ended.
+//!
+//! hyper speaks HTTP on each; what it does not limit is limited here. One task looks at all connections once per tick, so
+//! that no request sets a timer or reads a clock: a connection notes in which tick it came to what it is doing (its
+//! [`Phase`]), and a phase that has lasted too long ends it.
+
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use axum::body::Bytes;
+use hyper::body::Body as _;
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, Semaphore};
+
+use crate::config::{Config, HEADERS_ON_STACK};
+use crate::http::Front;
+use crate::problem::{Kind, Problem};
+
+/// The smallest buffer that hyper takes.
+const BUFFER_BYTES_MIN: usize = 8 * 1024;
+
+/// Files beside the connections: the store's, the log, the runtime's own.
+const FILES_BESIDE: usize = 64;
+
+/// So many refused connections are told why at a time. Beyond it they are only closed.
+const REFUSALS_MAX: usize = 64;
+
+/// A refused client gets this long to read why.
+const REFUSAL_LINGERS: Duration = Duration::from_secs(1);
+
+/// When no connection can be accepted, as all files are in use, it is tried again after this long.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
+
+/// What would be logged for each connection is logged once in this time.
+const SAY_AGAIN: Duration = Duration::from_secs(10);
+
+/// A connection that was idle for so long is likely to be idle for longer.
+const PARK_AFTER_MS: u64 = 1_000;
+
+/// What a connection is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Phase {
+    /// Accepted, and nothing was read.
+    New,
+    /// Some of a request's head was read.
+    Head,
+    /// A request runs: its own limit of time holds.
+    Request,
+    /// Its answer is being written.
+    Answer,
+    /// The client takes no more of it.
+    Stalled,
+    /// Between two requests.
+    Idle,
+    /// The same, without buffers.
+    Parked,
+}
+
+impl Phase {
+    const ALL: [Self; 7] =
+        [Self::New, Self::Head, Self::Request, Self::Answer, Self::Stalled, Self::Idle, Self::Parked];
+}
+
+/// What is to happen to a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Order {
+    Serve,
+    /// Give the buffers back if it is still idle.
+    Park,
+    /// Close if what took too long has not ended meanwhile.
+    Expire,
+    /// Answer the request that runs, and close.
+    End,
+    /// Close now.
+    Break,
+}
+
+/// Why a connection serves no requests now.
+enum Pause {
+    Closed,
+    Expired,
+    Parked,
+}
+
+/// What a connection and its watcher share.
+#[derive(Debug)]
+struct Watched {
+    phase: AtomicU8,
+    since_ms: AtomicU64,
+    order: AtomicU8,
+    /// An answer was of unknown length: hyper may have more of it to write whenever it seems to be idle.
+    streams: AtomicBool,
+    waker: Mutex<Option<Waker>>,
+}
+
+impl Watched {
+    fn new(now_ms: u64) -> Self {
+        Self {
+            phase: AtomicU8::new(Phase::New as u8),
+            since_ms: AtomicU64::new(now_ms),
+            order: AtomicU8::new(Order::Serve as u8),
+            streams: AtomicBool::new(false),
+            waker: Mutex::new(None),
+        }
+    }
+
+    fn phase(&self) -> Phase {
+        let phase = self.phase.load(Ordering::Acquire);
+        Phase::ALL.into_iter().find(|known| *known as u8 == phase).unwrap_or(Phase::Idle)
+    }
+
+    fn is(&self, phase: Phase) -> bool {
+        self.phase.load(Ordering::Relaxed) == phase as u8
+    }
+
+    fn enter(&self, phase: Phase) {
+        // Whoever sees the phase sees when it began.
+        self.phase.store(phase as u8, Ordering::Release);
+    }
+
+    fn enter_at(&self, phase: Phase, now_ms: u64) {
+        self.since_ms.store(now_ms, Ordering::Relaxed);
+        self.enter(phase);
+    }
+
+    fn ordered(&self, order: Order) -> bool {
+        self.order.load(Ordering::Acquire) == order as u8
+    }
+
+    /// Tells the connection, and wakes it to hear it.
+    fn tell(&self, order: Order) {
+        self.order.store(order as u8, Ordering::Release);
+        self.wake();
+    }
+
+    /// Tells a connection that is not ending.
+    fn tell_while_serving(&self, order: Order) {
+        if self.replace_order(Order::Serve, order) || self.replace_order(Order::Park, order) {
+            self.wake();
+        }
+    }
+
+    /// Whether the connection was told to expire, and a request has not come just then.
+    fn expires(&self) -> bool {
+        if !self.ordered(Order::Expire) {
+            return false;
+        }
+        let expires = !(self.is(Phase::Request) || self.is(Phase::Answer));
+        if !expires {
+            self.replace_order(Order::Expire, Order::Serve);
+        }
+        expires
+    }
+
+    fn replace_order(&self, old: Order, new: Order) -> bool {
+        self.order.compare_exchange(old as u8, new as u8, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// Whether the connection was told to park, and can: then nothing is lost with hyper's state.
+    fn parks(&self) -> bool {
+        self.replace_order(Order::Park, Order::Serve) && self.is(Phase::Idle) && !self.streams.load(Ordering::Relaxed)
+    }
+
+    /// Waits until there is something to read, or the peer has closed; false when the connection is to close instead.
+    async fn readable(&self, stream: &TcpStream) -> bool {
+        let mut registered = None;
+        poll_fn(|context| {
+            self.register(&mut registered, context);
+            if self.ordered(Order::Expire) || self.ordered(Order::Break) {
+                return Poll::Ready(false);
+            }
+            // What is wrong with it, reading will tell. A request that is there when the server ends is answered yet.
+            match stream.poll_read_ready(context) {
+                Poll::Pending if self.ordered(Order::End) => Poll::Ready(false),
+                ready => ready.map(|_| true),
+            }
+        })
+        .await
+    }
+
+    /// Notes whom to wake.
+    fn register(&self, registered: &mut Option<Waker>, context: &Context<'_>) {
+        if !registered.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+            *registered = Some(context.waker().clone());
+            lock(&self.waker).clone_from(registered);
+        }
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = lock(&self.waker).as_ref() {
+            waker.wake_by_ref();
+        }
+    }
+}
+
+/// All connections of a server.
+pub(crate) struct Connections {
+    open: Mutex<Open>,
+    /// Milliseconds since the start, as of the last tick.
+    now_ms: AtomicU64,
+    /// When the last one has closed.
+    all_closed: Notify,
+    refusals: Arc<Semaphore>,
+    refusal: Vec<u8>,
+    too_slow: Vec<u8>,
+    http: http1::Builder,
+    front: Front,
+    connections_max: usize,
+    head_timeout_ms: u64,
+    idle_timeout_ms: u64,
+}
+
+struct Open {
+    connections: HashMap<u64, Arc<Watched>>,
+    next: u64,
+    /// No more are taken.
+    ending: bool,
+}
+
+impl Connections {
+    /// Those of a server that is about to listen.
+    pub(crate) fn new(config: &Config, front: Front) -> Arc<Self> {
+        let mut http = http1::Builder::new();
+        // The one per request that hyper would set is replaced by the watch here.
+        http.header_read_timeout(None);
+        http.max_header_size(config.head_max_bytes);
+        http.max_buf_size(config.head_max_bytes.max(BUFFER_BYTES_MIN));
+        if config.headers_max != HEADERS_ON_STACK {
+            http.max_headers(config.headers_max);
+        }
+        let refused = Problem::new(Kind::ConnectionsMax, "as many connections are open as this server takes");
+        let slow = format!("the head of the request was not there within {} ms", config.head_timeout_ms);
+        Arc::new(Self {
+            open: Mutex::new(Open { connections: HashMap::new(), next: 0, ending: false }),
+            now_ms: AtomicU64::new(0),
+            all_closed: Notify::new(),
+            refusals: Arc::new(Semaphore::new(REFUSALS_MAX)),
+            refusal: refused.retry_after(1_000).into_last_message(),
+            too_slow: Problem::new(Kind::HeadTimeout, slow).into_last_message(),
+            http,
+            front,
+            connections_max: connections_possible(config.connections_max),
+            head_timeout_ms: config.head_timeout_ms,
+            idle_timeout_ms: config.idle_timeout_ms,
+        })
+    }
+
+    /// Accepts connections for as long as it is polled. No error ends it.
+    pub(crate) async fn accept(self: Arc<Self>, listener: TcpListener) {
+        let (mut failures, mut refusals) = (Seldom::default(), Seldom::default());
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    if let Err(stream) = Arc::clone(&self).take(stream) {
+                        if let Some(count) = refusals.say() {
+                            let max = self.connections_max;
+                            tracing::warn!("connections_max ({max}) was reached: {count} were refused");
+                        }
+                        self.refuse(stream);
+                    }
+                }
+                // The client has gone already.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(error) => {
+                    if let Some(count) = failures.say() {
+                        tracing::error!(%error, "no connection could be accepted, {count} times");
+                    }
+                    tokio::time::sleep(ACCEPT_AGAIN).await;
+                }
+            }
+        }
+    }
+
+    /// Serves this one, or gives it back when there are as many as there may be.
+    fn take(self: Arc<Self>, stream: TcpStream) -> Result<(), TcpStream> {
+        let mut open = lock(&self.open);
+        if open.ending || open.connections.len() >= self.connections_max {
+            return Err(stream);
+        }
+        // Answers are small: waiting to fill a packet would only delay them.
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "a connection keeps its delay");
+        }
+        let key = open.next;
+        open.next += 1;
+        let watched = Arc::new(Watched::new(self.now_ms.load(Ordering::Relaxed)));
+        open.connections.insert(key, Arc::clone(&watched));
+        drop(open);
+        let entry = Entry { connections: self, key };
+        tokio::spawn(async move { entry.connections.serve(stream, watched).await });
+        Ok(())
+    }
+
+    /// Says why, so that the client comes back later, and closes.
+    fn refuse(&self, mut stream: TcpStream) {
+        let Ok(permit) = Arc::clone(&self.refusals).try_acquire_owned() else { return };
+        let refusal = self.refusal.clone();
+        tokio::spawn(async move {
+            let told = async {
+                stream.write_all(&refusal).await?;
+                stream.shutdown().await?;
+                // A socket that is closed with its request unread takes the answer back.
+                let mut unread = [0; 1024];
+                while stream.read(&mut unread).await? > 0 {}
+                io::Result::Ok(())
+            };
+            // Whoever is gone or slow does without.
+            let _ = tokio::time::timeout(REFUSAL_LINGERS, told).await;
+            drop(permit);
+        });
+    }
+
+    /// Serves a connection until it closes.
+    async fn serve(self: &Arc<Self>, mut stream: TcpStream, watched: Arc<Watched>) {
+        let mut unread = Bytes::new();
+        // hyper, and its buffers of 16 KiB, only while there is something to do.
+        while !unread.is_empty() || watched.readable(&stream).await {
+            if watched.is(Phase::Parked) {
+                watched.enter(Phase::Idle);
+            }
+            match Box::pin(self.serve_requests(stream, unread, &watched)).await {
+                Some(idle) => (stream, unread) = idle,
+                None => return,
+            }
+        }
+    }
+
+    /// Serves requests until the connection closes, or is to be parked: then gives it back, and what was read ahead.
+    async fn serve_requests(
+        self: &Arc<Self>,
+        stream: TcpStream,
+        unread: Bytes,
+        watched: &Arc<Watched>,
+    ) -> Option<(TcpStream, Bytes)> {
+        let stream = TokioIo::new(stream);
+        let io = WatchedStream { stream, unread, watched: Arc::clone(watched), all: Arc::clone(self) };
+        let service = service_fn(|request| {
+            watched.enter(Phase::Request);
+            let answer = self.front.answer(request);
+            async move {
+                let answer = answer.await;
+                if answer.as_ref().is_ok_and(|answer| answer.body().size_hint().exact().is_none()) {
+                    watched.streams.store(true, Ordering::Relaxed);
+                }
+                watched.enter(Phase::Answer);
+                answer
+            }
+        });
+        let mut connection = self.http.serve_connection(io, service);
+        let mut ending = false;
+        let mut registered = None;
+        let pause = poll_fn(|context| {
+            watched.register(&mut registered, context);
+            loop {
+                if let Poll::Ready(closed) = Pin::new(&mut connection).poll(context) {
+                    if let Err(error) = closed {
+                        tracing::debug!(%error, "a connection ended early");
+                    }
+                    return Poll::Ready(Pause::Closed);
+                }
+                if watched.ordered(Order::Break) {
+                    return Poll::Ready(Pause::Closed);
+                }
+                if watched.expires() {
+                    return Poll::Ready(Pause::Expired);
+                }
+                if watched.parks() {
+                    return Poll::Ready(Pause::Parked);
+                }
+                if ending || !watched.ordered(Order::End) {
+                    return Poll::Pending;
+                }
+                ending = true;
+                Pin::new(&mut connection).graceful_shutdown();
+            }
+        })
+        .await;
+        match pause {
+            Pause::Closed => None,
+            Pause::Parked => {
+                watched.enter(Phase::Parked);
+                tracing::trace!("a connection is parked");
+                let parts = connection.into_parts();
+                // An empty rest would keep the buffer that it was part of.
+                let unread = if parts.read_buf.is_empty() { Bytes::new() } else { parts.read_buf };
+                Some((parts.io.stream.into_inner(), unread))
+            }
+            Pause::Expired => {
+                let phase = watched.phase();
+                tracing::debug!(?phase, "a connection took too long and is closed");
+                if phase == Phase::Head {
+                    // As far as it goes: whoever sends so slowly is owed no more.
+                    let _ = connection.into_parts().io.stream.inner().try_write(&self.too_slow);
+                }
+                None
+            }
+        }
+    }
+
+    /// Looks after the connections for as long as it is polled.
+    pub(crate) async fn watch(self: Arc<Self>) {
+        let start = Instant::now();
+        let shortest_ms = self.head_timeout_ms.min(self.idle_timeout_ms);
+        let tick = Duration::from_millis((shortest_ms / 10).clamp(10, 1_000));
+        let mut ticks = tokio::time::interval(tick);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let now_ms = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
+            self.now_ms.store(now_ms, Ordering::Relaxed);
+            for watched in lock(&self.open).connections.values() {
+                let phase = watched.phase();
+                let limit_ms = match phase {
+                    Phase::New | Phase::Head => self.head_timeout_ms,
+                    Phase::Idle | Phase::Parked | Phase::Stalled => self.idle_timeout_ms,
+                    Phase::Request | Phase::Answer => continue,
+                };
+                let lasted_ms = now_ms.saturating_sub(watched.since_ms.load(Ordering::Relaxed));
+                if lasted_ms >= limit_ms {
+                    watched.tell_while_serving(Order::Expire);
+                } else if phase == Phase::Idle && lasted_ms >= PARK_AFTER_MS {
+                    watched.tell_while_serving(Order::Park);
+                }
+            }
+        }
+    }
+
+    /// Takes no more, closes idle ones, and the others after the answer to the request that runs.
+    pub(crate) fn end(&self) {
+        let mut open = lock(&self.open);
+        open.ending = true;
+        for watched in open.connections.values() {
+            watched.tell(Order::End);
+        }
+    }
+
+    /// Waits for this long until all have closed; gives how many have not.
+    pub(crate) async fn closed_within(&self, limit: Duration) -> usize {
+        let closed = async {
+            loop {
+                let closed = self.all_closed.notified();
+                if lock(&self.open).connections.is_empty() {
+                    return;
+                }
+                closed.await;
+            }
+        };
+        // The time is over or not: what counts is who is left.
+        let _ = tokio::time::timeout(limit, closed).await;
+        let open = lock(&self.open);
+        for watched in open.connections.values() {
+            watched.tell(Order::Break);
+        }
+        open.connections.len()
+    }
+}
+
+/// The place of a connection among the open ones, which it leaves when it closes, however that comes.
+struct Entry {
+    connections: Arc<Connections>,
+    key: u64,
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        let mut open = lock(&self.connections.open);
+        open.connections.remove(&self.key);
+        if open.connections.is_empty() {
+            self.connections.all_closed.notify_one();
+        }
+    }
+}
+
+/// A connection that notes what it is doing.
+struct WatchedStream {
+    stream: TokioIo<TcpStream>,
+    /// What was read before it was parked.
+    unread: Bytes,
+    watched: Arc<Watched>,
+    all: Arc<Connections>,
+}
+
+impl WatchedStream {
+    fn now_ms(&self) -> u64 {
+        self.all.now_ms.load(Ordering::Relaxed)
+    }
+
+    fn written<T>(&self, written: Poll<T>) -> Poll<T> {
+        let watched = &self.watched;
+        if written.is_pending() {
+            if watched.is(Phase::Answer) || watched.is(Phase::Idle) {
+                watched.enter_at(Phase::Stalled, self.now_ms());
+            }
+        } else if watched.is(Phase::Stalled) {
+            watched.enter(Phase::Answer);
+        }
+        written
+    }
+}
+
+impl Read for WatchedStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        mut buffer: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        let read = if self.unread.is_empty() {
+            Pin::new(&mut self.stream).poll_read(context, buffer)
+        } else {
+            let fits = buffer.remaining().min(self.unread.len());
+            buffer.put_slice(&self.unread.split_to(fits));
+            Poll::Ready(Ok(()))
+        };
+        if read.is_ready() {
+            if self.watched.is(Phase::Idle) {
+                self.watched.enter_at(Phase::Head, self.now_ms());
+            } else if self.watched.is(Phase::New) {
+                // The first head has had its time since the connection began.
+                self.watched.enter(Phase::Head);
+            }
+        }
+        read
+    }
+}
+
+impl Write for WatchedStream {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.written(written)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.stream).poll_flush(context);
+        if flushed.is_ready() && self.watched.is(Phase::Answer) {
+            self.watched.enter_at(Phase::Idle, self.now_ms());
+        }
+        flushed
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        self.written(written)
+    }
+}
+
+/// Counts what happens often, and says so seldom.
+#[derive(Default)]
+struct Seldom {
+    last: Option<Instant>,
+    count: u64,
+}
+
+impl Seldom {
+    /// It happened: how often since it was last said, if it is time to say so.
+    fn say(&mut self) -> Option<u64> {
+        self.count += 1;
+        if self.last.is_some_and(|last| last.elapsed() < SAY_AGAIN) {
+            return None;
+        }
+        self.last = Some(Instant::now());
+        Some(std::mem::take(&mut self.count))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Allows this process as many files as the system lets it, and gives how many connections that is enough for. Fewer than
+/// asked for is better than a store that finds no file left, and clients that are told nothing.
+fn connections_possible(connections_max: usize) -> usize {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+        if let Err(error) = setrlimit(Resource::Nofile, raised) {
+            tracing::warn!(%error, "the limit of open files stays as it was");
+        }
+    }
+    let Some(files) = getrlimit(Resource::Nofile).current else { return connections_max };
+    let beside = REFUSALS_MAX + FILES_BESIDE;
+    let possible = usize::try_from(files).unwrap_or(usize::MAX).saturating_sub(beside).max(1);
+    if possible >= connections_max {
+        return connections_max;
+    }
+    tracing::info!(
+        "{possible} connections are possible instead of {connections_max}, as {files} files may be open: raise that limit \
+         (ulimit -Hn, LimitNOFILE= in systemd), or lower connections_max"
+    );
+    possible
+}

@@ -1,0 +1,115 @@
+//! The log: lines on the standard error, for people or for programs, each with the id of the request that caused it.
+
+use std::fmt;
+use std::io::{self, IsTerminal};
+
+use anyhow::Context;
+use serde_json::{Map, Value};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
+
+use crate::arguments::LogFormat;
+use crate::request_id;
+
+/// Begins to log what the filter lets through.
+pub(crate) fn start(filter: &str, format: LogFormat) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_new(filter)
+        .with_context(|| format!("the log filter {filter:?} cannot be read: give a level such as info (--log)"))?;
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    match format {
+        LogFormat::Text => log.with_ansi(io::stderr().is_terminal()).event_format(Text).init(),
+        LogFormat::Json => log.with_ansi(false).event_format(Json).init(),
+    }
+    Ok(())
+}
+
+/// `2026-11-21T18:36:23.000000Z  WARN unalike::problem: a request failed error=.. request_id=..`
+struct Text;
+
+impl<S, N> FormatEvent<S, N> for Text
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(&self, context: &FmtContext<'_, S, N>, mut line: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let metadata = event.metadata();
+        SystemTime.format_time(&mut line)?;
+        let (colour, plain) = match (line.has_ansi_escapes(), *metadata.level()) {
+            (false, _) => ("", ""),
+            (true, Level::ERROR) => ("\x1b[31m", "\x1b[0m"),
+            (true, Level::WARN) => ("\x1b[33m", "\x1b[0m"),
+            (true, _) => ("\x1b[32m", "\x1b[0m"),
+        };
+        write!(line, " {colour}{:>5}{plain} {}: ", metadata.level().as_str(), metadata.target())?;
+        context.format_fields(line.by_ref(), event)?;
+        if let Some(written) = request_id::with_current(|id| write!(line, " request_id={id}")) {
+            written?;
+        }
+        writeln!(line)
+    }
+}
+
+/// `{"fields":{..},"level":"WARN","message":"..","request_id":"..","target":"..","timestamp":".."}`
+struct Json;
+
+impl<S, N> FormatEvent<S, N> for Json
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(&self, _: &FmtContext<'_, S, N>, mut line: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let metadata = event.metadata();
+        let mut fields = Fields(Map::new());
+        event.record(&mut fields);
+        let mut timestamp = String::new();
+        SystemTime.format_time(&mut Writer::new(&mut timestamp))?;
+        let mut object = Map::new();
+        object.insert("timestamp".to_owned(), timestamp.into());
+        object.insert("level".to_owned(), metadata.level().as_str().into());
+        object.insert("target".to_owned(), metadata.target().into());
+        if let Some(message) = fields.0.remove("message") {
+            object.insert("message".to_owned(), message);
+        }
+        if let Some(id) = request_id::with_current(str::to_owned) {
+            object.insert("request_id".to_owned(), id.into());
+        }
+        object.insert("fields".to_owned(), Value::Object(fields.0));
+        writeln!(line, "{}", Value::Object(object))
+    }
+}
+
+/// The fields of an event as JSON.
+struct Fields(Map<String, Value>);
+
+impl Fields {
+    fn insert(&mut self, field: &Field, value: impl Into<Value>) {
+        self.0.insert(field.name().to_owned(), value.into());
+    }
+}
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.insert(field, format!("{value:?}"));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.insert(field, value);
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.insert(field, value);
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.insert(field, value);
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.insert(field, value);
+    }
+}

@@ -32,9 +32,22 @@ use crate::leases::NamespaceRow;
 use crate::segments::TagRow;
 
 /// A source of 64-bit numbers: Unix milliseconds for a clock, anything for randomness.
+///
+/// ```
+/// # use std::sync::Arc;
+/// let stopped: unalike_memory::Source64 = Arc::new(|| 1_700_000_000_000);
+/// assert_eq!(stopped(), 1_700_000_000_000);
+/// ```
 pub type Source64 = Arc<dyn Fn() -> u64 + Send + Sync>;
 
 /// What a [`MemoryStore`] is made with.
+///
+/// ```
+/// use std::sync::Arc;
+/// use unalike_memory::{MemoryOptions, MemoryStore};
+/// let options = MemoryOptions { clock: Arc::new(|| 1_700_000_000_000), ..MemoryOptions::default() };
+/// let store = MemoryStore::new(options);
+/// ```
 #[derive(Clone)]
 pub struct MemoryOptions {
     /// Whether tags are created on first use, and how many there may be.
@@ -70,6 +83,20 @@ impl fmt::Debug for MemoryOptions {
 }
 
 /// Segments and leases in memory; clones share them.
+///
+/// ```
+/// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+/// # runtime.block_on(async {
+/// use unalike_memory::{MemoryOptions, MemoryStore};
+/// use unalike_storage::SegmentStore;
+/// let store = MemoryStore::default();
+/// let beside = store.client(MemoryOptions::default()); // as another process would have
+/// assert_eq!(store.allocate("order", 10, 0).await?.start, 1);
+/// assert_eq!(beside.allocate("order", 10, 0).await?.start, 11);
+/// # Ok::<(), unalike_storage::StoreError>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct MemoryStore {
     options: MemoryOptions,

@@ -119,6 +119,13 @@ CREATE INDEX lease_by_holder ON lease (namespace, holder, valid_until_ms);
 ";
 
 /// Where the file is, and what its clients may do.
+///
+/// ```
+/// use std::time::Duration;
+/// use unalike_sqlite::SqliteOptions;
+/// let options = SqliteOptions { busy_timeout: Duration::from_secs(1), ..SqliteOptions::new("ids.sqlite") };
+/// assert!(options.create);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SqliteOptions {
     /// The file; SQLite puts a `-wal` and a `-shm` file beside it. A relative path counts from the working directory.
@@ -148,6 +155,21 @@ impl SqliteOptions {
 }
 
 /// Segments and leases in one SQLite file; clones share its connections.
+///
+/// ```
+/// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path().join("ids.sqlite");
+/// # runtime.block_on(async {
+/// use unalike_sqlite::{SqliteOptions, SqliteStore};
+/// use unalike_storage::SegmentStore;
+/// let store = SqliteStore::connect(SqliteOptions::new(path)).await?;
+/// assert_eq!(store.allocate("order", 10, 0).await?.end, 11);
+/// store.close().await;
+/// # Ok::<(), unalike_storage::StoreError>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct SqliteStore {
     path: Arc<Path>,

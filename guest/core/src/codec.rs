@@ -12,6 +12,14 @@ use crate::{ID_MAX, TextError};
 pub const TEXT_LEN_MAX: usize = 19;
 
 /// How an id is written.
+///
+/// ```
+/// use unalike_core::{Text, encode};
+/// assert_eq!(encode(1_000_000, Text::Decimal)?.as_str(), "1000000");
+/// assert_eq!(encode(1_000_000, Text::Base62)?.as_str(), "00000004C92");
+/// assert_eq!(encode(1_000_000, Text::Base32)?.as_str(), "000000000YGJ0");
+/// # Ok::<(), unalike_core::TextError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Text {
     /// Decimal, 1 to 19 digits, without leading zeros.
@@ -65,6 +73,13 @@ impl Text {
 /// An id as text: ASCII, made by [`encode`] without an allocation.
 ///
 /// `Display` and `to_string` go through `core::fmt`; `String::from(buffer.as_str())` does not.
+///
+/// ```
+/// let text = unalike_core::encode(42, unalike_core::Text::Decimal)?;
+/// assert_eq!(text.as_str(), "42");
+/// assert_eq!(text.len(), 2); // it is a `str` by Deref
+/// # Ok::<(), unalike_core::TextError>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TextBuffer {
     /// The text stands at the end; what is before it is `0`.

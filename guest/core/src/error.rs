@@ -3,6 +3,12 @@
 use core::fmt;
 
 /// Why a store gave nothing, as far as the algorithm has to know.
+///
+/// ```
+/// use unalike_core::StoreFailure;
+/// assert!(StoreFailure::Unavailable.is_retryable());
+/// assert!(!StoreFailure::TagUnknown.is_retryable());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StoreFailure {
     /// Not done; may be done later.
@@ -50,6 +56,12 @@ impl fmt::Display for StoreFailure {
 }
 
 /// What was wrong with a grant: the store broke its promise.
+///
+/// ```
+/// use unalike_core::{GrantFault, Segment};
+/// let backwards = Segment { start: 10, end: 1, stride: 1, generation: 0, version: 1 };
+/// assert_eq!(backwards.validate(), Err(GrantFault::Malformed));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum GrantFault {
     /// Bounds that make no interval of ids.
@@ -73,6 +85,14 @@ impl fmt::Display for GrantFault {
 impl core::error::Error for GrantFault {}
 
 /// Why no ids were handed out. Nothing changed, and no ids were lost.
+///
+/// ```
+/// use unalike_core::{ReserveError, SegmentBuffer, SequenceOptions};
+/// let mut buffer = SegmentBuffer::new(SequenceOptions::default(), 0)?;
+/// assert_eq!(buffer.reserve(0, 0), Err(ReserveError::Count));
+/// assert_eq!(buffer.reserve(0, 1), Err(ReserveError::Pending));
+/// # Ok::<(), unalike_core::OptionsError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReserveError {
     /// A request to the store is due or under way: call again after its answer.
@@ -112,6 +132,12 @@ pub enum ReserveError {
 }
 
 /// Why a layout cannot exist, or a value does not fit one.
+///
+/// ```
+/// use unalike_core::{Layout, LayoutError, LayoutFields};
+/// let fields = LayoutFields { tick_ms: 0, ..Layout::TWITTER.fields() };
+/// assert_eq!(Layout::new(fields), Err(LayoutError::TickZero));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LayoutError {
     /// The widths sum to more than 63 bits.
@@ -168,6 +194,11 @@ impl fmt::Display for LayoutError {
 impl core::error::Error for LayoutError {}
 
 /// Why a generator cannot be made with these options.
+///
+/// ```
+/// use unalike_core::{OptionsError, StepPolicy};
+/// assert_eq!(StepPolicy::Fixed { step: 0 }.validate(), Err(OptionsError::Step));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OptionsError {
     /// A step of 0, or bounds that contradict each other.
@@ -194,6 +225,12 @@ impl fmt::Display for OptionsError {
 impl core::error::Error for OptionsError {}
 
 /// Where and why a text is no id.
+///
+/// ```
+/// use unalike_core::{Text, TextError, decode};
+/// assert_eq!(decode("12x", Text::Decimal), Err(TextError::Character { at: 2 }));
+/// assert_eq!(decode("007", Text::Decimal), Err(TextError::LeadingZero));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TextError {
     /// No id has this many bytes in this notation.

@@ -6,6 +6,13 @@ use crate::{GrantFault, ID_MAX, Layout};
 ///
 /// Invariant, checked by [`Segment::validate`] on both sides of every store: `1 <= start < end`, `stride >= 1`,
 /// `end - start` is a multiple of `stride`, and the last number, `end - stride`, is at most [`ID_MAX`].
+///
+/// ```
+/// use unalike_core::Segment;
+/// let segment = Segment { start: 1, end: 1_001, stride: 1, generation: 0, version: 1 };
+/// assert!(segment.validate().is_ok());
+/// assert_eq!(segment.count(), 1_000);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Segment {
     /// The first number.
@@ -47,10 +54,22 @@ impl Segment {
 }
 
 /// The 128-bit name of one successful acquire, minted by the lease store and never used again.
+///
+/// ```
+/// use unalike_core::GrantId;
+/// assert_ne!(GrantId(1), GrantId(2));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GrantId(pub u128);
 
 /// A worker id with the half-open interval of timestamps in which its holder may use it.
+///
+/// ```
+/// use unalike_core::{GrantId, Layout, Lease};
+/// let start_ms = Layout::TWITTER.epoch_ms();
+/// let lease = Lease { worker: 3, grant_id: GrantId(1), not_before_ms: start_ms + 10, valid_until_ms: start_ms + 15 };
+/// assert_eq!(lease.ticks(&Layout::TWITTER), (10, 15));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Lease {
     /// Datacenter and worker as one number.
@@ -78,6 +97,13 @@ impl Lease {
 }
 
 /// Ids handed out together: `first`, `first + stride`, .., `count` of them.
+///
+/// ```
+/// use unalike_core::Run;
+/// let run = Run { first: 10, stride: 5, count: 3 };
+/// assert_eq!(run.last(), 20);
+/// assert!(run.ids().eq([10, 15, 20]));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Run {
     /// The first id, at least 1.
@@ -109,6 +135,16 @@ impl Run {
 /// The unused end of what a closed sequence was granted, to be given back.
 ///
 /// A store takes it only while the tag's row still has this version: then nothing was granted since.
+///
+/// ```
+/// use unalike_core::{Segment, SegmentBuffer, SequenceOptions, TailRelease};
+/// let mut buffer = SegmentBuffer::new(SequenceOptions::default(), 0)?;
+/// buffer.request(0);
+/// buffer.granted(0, Segment { start: 1, end: 1_001, stride: 1, generation: 0, version: 9 })?;
+/// buffer.reserve(0, 10).unwrap();
+/// assert_eq!(buffer.close(), Some(TailRelease { start: 11, version: 9 }));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TailRelease {
     /// The first number that never crossed into a run.

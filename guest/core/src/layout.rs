@@ -16,6 +16,12 @@ const BITS_MAX: u32 = 63;
 const FIELD_BITS_MAX: u32 = 31;
 
 /// Where the worker and the sequence stand below the timestamp of a snowflake id.
+///
+/// ```
+/// use unalike_core::{FieldOrder, Layout};
+/// assert_eq!(Layout::TWITTER.order(), FieldOrder::WorkerFirst);
+/// assert_eq!(Layout::SONYFLAKE.order(), FieldOrder::SequenceFirst);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FieldOrder {
     /// timestamp | datacenter | worker | sequence (Twitter, Leaf, most others).
@@ -25,6 +31,14 @@ pub enum FieldOrder {
 }
 
 /// What a layout is made of; any values, checked by [`Layout::new`].
+///
+/// ```
+/// use unalike_core::{Layout, LayoutFields};
+/// // Twitter's widths, counted from 2026-01-01.
+/// let layout = Layout::new(LayoutFields { epoch_ms: 1_767_225_600_000, ..Layout::TWITTER.fields() })?;
+/// assert_eq!(layout.bits(), 63);
+/// # Ok::<(), unalike_core::LayoutError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LayoutFields {
     /// Width of the timestamp field, which counts ticks since the epoch, in bits: at least 1.
@@ -44,6 +58,13 @@ pub struct LayoutFields {
 }
 
 /// The fields of one snowflake id, as they stand in its bits.
+///
+/// ```
+/// use unalike_core::{Layout, Parts};
+/// let id = Layout::TWITTER.pack(Parts { ticks: 1_000, worker: 33, sequence: 7 })?;
+/// assert_eq!(Layout::TWITTER.split_worker(Layout::TWITTER.unpack(id)?.worker)?, (1, 1));
+/// # Ok::<(), unalike_core::LayoutError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Parts {
     /// Ticks since the layout's epoch.

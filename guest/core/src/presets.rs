@@ -7,6 +7,12 @@
 use crate::{FieldOrder, Layout, LayoutFields};
 
 /// A layout with a name.
+///
+/// ```
+/// let preset = unalike_core::preset("discord").unwrap();
+/// assert_eq!(preset.layout, unalike_core::Layout::DISCORD);
+/// assert!(preset.source.contains("Discord"));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preset {
     /// Lower-case letters, digits and hyphens.

@@ -15,6 +15,12 @@ use crate::{GrantFault, ID_MAX, OptionsError, ReserveError, Run, Segment, StoreF
 const CHAIN_MAX: usize = 65;
 
 /// Leaf's rule: a step that follows use.
+///
+/// ```
+/// use unalike_core::{AdaptiveStep, StepPolicy};
+/// let quick = AdaptiveStep { grow_below_ms: 60_000, shrink_above_ms: 600_000, ..AdaptiveStep::default() };
+/// assert!(StepPolicy::Adaptive(quick).validate().is_ok());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AdaptiveStep {
     /// The first step.
@@ -43,6 +49,11 @@ impl Default for AdaptiveStep {
 }
 
 /// How many numbers a segment asks for.
+///
+/// ```
+/// use unalike_core::StepPolicy;
+/// assert!(StepPolicy::Fixed { step: 500 }.validate().is_ok());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StepPolicy {
     /// Always this many.
@@ -84,6 +95,12 @@ impl StepPolicy {
 }
 
 /// When the next segment is asked for.
+///
+/// ```
+/// use unalike_core::RefillPolicy;
+/// assert!(RefillPolicy::ShareConsumed { percent: 50 }.validate().is_ok());
+/// assert!(RefillPolicy::ShareConsumed { percent: 101 }.validate().is_err());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RefillPolicy {
     /// When this share of the current segment is used.
@@ -119,6 +136,12 @@ impl RefillPolicy {
 }
 
 /// How a sequence fetches its segments.
+///
+/// ```
+/// use unalike_core::{SequenceOptions, StepPolicy};
+/// let options = SequenceOptions { step: StepPolicy::Fixed { step: 100 }, ..SequenceOptions::default() };
+/// assert!(options.validate().is_ok());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SequenceOptions {
     /// How many numbers a segment asks for.
@@ -148,6 +171,14 @@ impl SequenceOptions {
 }
 
 /// A request that the host must carry to the store.
+///
+/// ```
+/// use unalike_core::{SegmentBuffer, SegmentRequest, SequenceOptions};
+/// let mut buffer = SegmentBuffer::new(SequenceOptions::default(), 0)?;
+/// assert!(matches!(buffer.request(0), Some(SegmentRequest { count: 1_000, .. })));
+/// assert_eq!(buffer.request(0), None, "never a second one while one is out");
+/// # Ok::<(), unalike_core::OptionsError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentRequest {
     /// How many numbers, 1 or more; the store may grant fewer.
@@ -171,6 +202,16 @@ impl Part {
 }
 
 /// The segments of one tag: hands out ids, and says when another segment is wanted.
+///
+/// ```
+/// use unalike_core::{Segment, SegmentBuffer, SequenceOptions};
+/// let mut buffer = SegmentBuffer::new(SequenceOptions::default(), 0)?;
+/// let request = buffer.request(0).unwrap(); // the caller carries it to the store
+/// let granted = Segment { start: 1, end: 1 + request.count, stride: 1, generation: 0, version: 1 };
+/// buffer.granted(5, granted)?;
+/// assert!(buffer.reserve(5, 3).unwrap().ids().eq([1, 2, 3]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct SegmentBuffer {
     options: SequenceOptions,

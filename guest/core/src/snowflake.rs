@@ -15,6 +15,13 @@ use crate::{GrantFault, GrantId, Layout, Lease, OptionsError, Parts, ReserveErro
 const HORIZON_MAX_MS: u64 = 366 * 24 * 60 * 60 * 1_000;
 
 /// What to do when the clock stands behind a time that was handed in before.
+///
+/// ```
+/// use unalike_core::{ClockPolicy, Layout, SnowflakeOptions};
+/// let mut options = SnowflakeOptions::new(Layout::TWITTER);
+/// options.clock = ClockPolicy::Wait { max_ms: 5 }; // as Leaf does
+/// assert!(options.validate().is_ok());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ClockPolicy {
     /// Refuse until it has caught up (Twitter).
@@ -38,6 +45,13 @@ impl Default for ClockPolicy {
 }
 
 /// How a snowflake generator works.
+///
+/// ```
+/// use unalike_core::{Layout, SnowflakeOptions};
+/// let mut options = SnowflakeOptions::new(Layout::LEAF);
+/// options.horizon_ms = 10 * 60 * 1_000; // rides out ten minutes without the lease store
+/// assert!(options.validate().is_ok());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SnowflakeOptions {
     /// Widths, epoch and tick of the ids.
@@ -70,6 +84,13 @@ impl SnowflakeOptions {
 }
 
 /// A request that the host must carry to the lease store.
+///
+/// ```
+/// use unalike_core::{Layout, LeaseRequest, Snowflake, SnowflakeOptions};
+/// let mut ids = Snowflake::new(SnowflakeOptions::new(Layout::TWITTER))?;
+/// assert_eq!(ids.request(1_700_000_000_000), Some(LeaseRequest::Acquire));
+/// # Ok::<(), unalike_core::OptionsError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseRequest {
     /// A worker id from about now on.
@@ -84,6 +105,18 @@ pub enum LeaseRequest {
 }
 
 /// The lease of a closed generator, to be ended at its last used tick.
+///
+/// ```
+/// use unalike_core::{GrantId, Layout, Lease, LeaseRelease, Snowflake, SnowflakeOptions};
+/// let mut ids = Snowflake::new(SnowflakeOptions::new(Layout::TWITTER))?;
+/// let now_ms = 1_700_000_000_000;
+/// ids.request(now_ms);
+/// let lease = Lease { worker: 7, grant_id: GrantId(1), not_before_ms: now_ms, valid_until_ms: now_ms + 60_000 };
+/// ids.granted(now_ms, lease)?;
+/// ids.reserve(now_ms, 1).unwrap();
+/// assert_eq!(ids.close(), Some(LeaseRelease { worker: 7, grant_id: GrantId(1), end_ms: now_ms + 1 }));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseRelease {
     /// Its worker.

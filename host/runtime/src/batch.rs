@@ -86,6 +86,21 @@ impl<'a> IntoIterator for &'a Batch {
 }
 
 /// The ids of a [`Batch`], in ascending order.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let store = Arc::new(unalike_memory::MemoryStore::default());
+/// # let ids = unalike::Ids::builder().segments(store).build().await?;
+/// # let orders = ids.sequence("order", Default::default()).await?;
+/// let batch = orders.take(100).await?;
+/// let mut ids = batch.iter();
+/// assert_eq!((ids.next(), ids.next()), (Some(1), Some(2)));
+/// assert_eq!(ids.size_hint(), (98, Some(98)));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct BatchIds<'a> {
     runs: std::slice::Iter<'a, Run>,

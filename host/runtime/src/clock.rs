@@ -3,12 +3,33 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Where the time comes from. It may stand still, jump or go back: that costs availability, never uniqueness.
+///
+/// ```
+/// use std::sync::Arc;
+/// use unalike::{Clock, Ids};
+///
+/// /// A clock that stands still, for a test.
+/// struct Stopped;
+///
+/// impl Clock for Stopped {
+///     fn now_ms(&self) -> u64 {
+///         1_700_000_000_000
+///     }
+/// }
+///
+/// let builder = Ids::builder().clock(Arc::new(Stopped));
+/// ```
 pub trait Clock: Send + Sync + 'static {
     /// Milliseconds since 1970-01-01T00:00:00Z.
     fn now_ms(&self) -> u64;
 }
 
 /// The system's wall clock.
+///
+/// ```
+/// use unalike::{Clock, SystemClock};
+/// assert!(SystemClock.now_ms() > 1_700_000_000_000); // November 2023
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 

@@ -2,17 +2,12 @@
 
 use std::sync::LazyLock;
 
-use wasmtime::component::{Component, HasSelf, Linker};
+use wasmtime::component::{Component, Linker};
 use wasmtime::{Config, Engine, Store};
 
-use crate::imports::Imports;
+use crate::component::{self, Core, CorePre};
+use crate::lane::Imports;
 use crate::{Error, ErrorKind};
-
-/// The Rust face of the WIT package.
-#[allow(missing_docs, unreachable_pub, clippy::all, clippy::restriction, reason = "generated code")]
-pub(crate) mod bindings {
-    wasmtime::component::bindgen!({ path: "wit", world: "core" });
-}
 
 #[cfg(not(any(feature = "compiler", feature = "precompiled")))]
 compile_error!(
@@ -21,18 +16,18 @@ compile_error!(
 
 /// The linked component. Compiling it takes some 70 ms, so it happens at first use and once; code that was compiled
 /// ahead of time is loaded within a millisecond.
-static LINKED: LazyLock<Result<bindings::CorePre<Imports>, String>> =
+static LINKED: LazyLock<Result<CorePre<Imports>, String>> =
     LazyLock::new(|| link().map_err(|error| format!("{error:#}")));
 
-fn link() -> wasmtime::Result<bindings::CorePre<Imports>> {
+fn link() -> wasmtime::Result<CorePre<Imports>> {
     let mut config = Config::new();
     // Every call is synchronous, and a synchronous call costs 138 ns without concurrency support and 500 ns with it.
     config.concurrency_support(false);
     let engine = Engine::new(&config)?;
     let component = load(&engine)?;
     let mut linker = Linker::new(&engine);
-    bindings::Core::add_to_linker::<_, HasSelf<Imports>>(&mut linker, |imports| imports)?;
-    bindings::CorePre::new(linker.instantiate_pre(&component)?)
+    component::add_to_linker(&mut linker, |imports: &mut Imports| imports.ids.view())?;
+    CorePre::new(linker.instantiate_pre(&component)?)
 }
 
 /// The component as machine code: as it was compiled ahead of time, else compiled now.
@@ -57,7 +52,7 @@ fn load(engine: &Engine) -> wasmtime::Result<Component> {
 }
 
 /// A new instance with memory of its own.
-pub(crate) fn instantiate(imports: Imports) -> Result<(Store<Imports>, bindings::Core), Error> {
+pub(crate) fn instantiate(imports: Imports) -> Result<(Store<Imports>, Core), Error> {
     let linked = LINKED.as_ref().map_err(|reason| ErrorKind::Component { reason: reason.clone() })?;
     let mut store = Store::new(linked.engine(), imports);
     store.limiter(|imports| imports.limits());

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use unalike_core::{GrantFault, LayoutError, OptionsError};
 use unalike_storage::StoreError;
 
+use crate::metrics;
+
 /// Why no ids were handed out. None were lost.
 ///
 /// [`Error::is_retryable`] says whether the same call may succeed later, [`Error::retry_after_ms`] when, and
@@ -31,7 +33,9 @@ use unalike_storage::StoreError;
 pub struct Error(Box<ErrorKind>);
 
 impl From<ErrorKind> for Error {
+    /// Every error of the library comes to be here, and is counted.
     fn from(kind: ErrorKind) -> Self {
+        metrics::error(kind.name());
         Self(Box::new(kind))
     }
 }
@@ -43,6 +47,20 @@ impl std::fmt::Debug for Error {
 }
 
 /// What happened, for those who tell cases apart.
+///
+/// ```
+/// use unalike::{ErrorKind, Ids};
+/// # use std::sync::Arc;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let store = Arc::new(unalike_memory::MemoryStore::default());
+/// let ids = Ids::builder().segments(store).build().await?;
+/// let error = ids.sequence("", Default::default()).await.unwrap_err();
+/// assert!(matches!(error.kind(), ErrorKind::NameInvalid { name } if name.is_empty()));
+/// assert_eq!(error.kind().name(), "name_invalid");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -183,6 +201,34 @@ pub enum ErrorKind {
         /// Why.
         reason: String,
     },
+}
+
+impl ErrorKind {
+    /// A word for it, as metrics and logs have it: `timeout`, `clock_moved_back`.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Timeout { .. } => "timeout",
+            Self::NotYet { .. } => "not_yet",
+            Self::Store { .. } => "store",
+            Self::GrantRefused { .. } => "grant_refused",
+            Self::ClockMovedBack { .. } => "clock_moved_back",
+            Self::ClockBeforeEpoch { .. } => "clock_before_epoch",
+            Self::Exhausted { .. } => "exhausted",
+            Self::Closed { .. } => "closed",
+            Self::CountZero => "count_zero",
+            Self::NameInvalid { .. } => "name_invalid",
+            Self::Options { .. } => "options",
+            Self::Layout { .. } => "layout",
+            Self::OpenOtherwise { .. } => "open_otherwise",
+            Self::ModeBound { .. } => "mode_bound",
+            Self::OrderedPerThread { .. } => "ordered_per_thread",
+            Self::Rebuilt { .. } => "rebuilt",
+            Self::Component { .. } => "component",
+            Self::Forked { .. } => "forked",
+            Self::Executor { .. } => "executor",
+        }
+    }
 }
 
 fn because(source: &Option<Arc<StoreError>>) -> String {

@@ -5,20 +5,21 @@ use std::collections::hash_map::RandomState;
 use std::future::Future;
 use std::hash::BuildHasher;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::runtime::Handle;
-use tokio::sync::watch;
 use unalike_core::is_name;
 use unalike_storage::{LeaseStore, SegmentStore};
 
-use crate::imports::{OwnExecutor, Signal, Storage};
+use crate::component::{IdsCtxBuilder, Signal};
 use crate::lane::{Call, Lane, Opening, Step};
+use crate::requests::{OwnExecutor, Storage};
 use crate::sequence::SequenceShared;
 use crate::snowflake::SnowflakeShared;
-use crate::{Clock, Error, ErrorKind, Sequence, SequenceOptions, Snowflake, SnowflakeOptions, SystemClock, fork};
+use crate::{
+    Clock, Error, ErrorKind, Sequence, SequenceOptions, Snowflake, SnowflakeOptions, SystemClock, fork, metrics,
+};
 
 /// More lanes than this only cost memory: a call into one takes well under a microsecond.
 const LANES_MAX: usize = 8;
@@ -26,6 +27,20 @@ const LANES_MAX: usize = 8;
 /// All id generators of an application: open it once, clone it freely.
 ///
 /// See the [crate's documentation](crate) for an example.
+///
+/// ```
+/// use unalike::{Ids, SequenceOptions};
+/// # use std::sync::Arc;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let store = Arc::new(unalike_memory::MemoryStore::default());
+/// let ids = Ids::builder().segments(store.clone()).leases(store).build().await?;
+/// let orders = ids.sequence("order", SequenceOptions::default()).await?;
+/// assert_eq!(orders.next().await?, 1);
+/// ids.close().await;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Ids {
     shared: Arc<Shared>,
@@ -45,14 +60,28 @@ pub(crate) struct Shared {
 }
 
 /// Makes an [`Ids`].
+///
+/// ```
+/// use std::time::Duration;
+/// use unalike::Ids;
+/// # use std::sync::Arc;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let store = Arc::new(unalike_memory::MemoryStore::default());
+/// let ids = Ids::builder()
+///     .segments(store.clone())
+///     .leases(store)
+///     .holder("host-a:8080")
+///     .wait_max(Duration::from_millis(500))
+///     .build()
+///     .await?;
+/// # Ok(())
+/// # }
+/// ```
 pub struct IdsBuilder {
-    segments: Option<Arc<dyn SegmentStore>>,
-    leases: Option<Arc<dyn LeaseStore>>,
-    holder: Option<String>,
-    preferred_worker: Option<u32>,
+    ctx: IdsCtxBuilder,
     lanes: Option<usize>,
     wait_max: Duration,
-    request_timeout: Duration,
     clock: Arc<dyn Clock>,
 }
 
@@ -60,14 +89,14 @@ impl IdsBuilder {
     /// Where sequences get their segments. Without it there are no sequences.
     #[must_use]
     pub fn segments(mut self, store: Arc<impl SegmentStore>) -> Self {
-        self.segments = Some(store);
+        self.ctx = self.ctx.segments(store);
         self
     }
 
     /// Where snowflakes get their leases. Without it there are no snowflakes.
     #[must_use]
     pub fn leases(mut self, store: Arc<impl LeaseStore>) -> Self {
-        self.leases = Some(store);
+        self.ctx = self.ctx.leases(store);
         self
     }
 
@@ -75,14 +104,14 @@ impl IdsBuilder {
     /// before. It proves nothing, and two processes with one name stay unique. A random name by default.
     #[must_use]
     pub fn holder(mut self, holder: impl Into<String>) -> Self {
-        self.holder = Some(holder.into());
+        self.ctx = self.ctx.holder(holder);
         self
     }
 
     /// A worker id that this process would like to have, if it is free.
     #[must_use]
     pub fn preferred_worker(mut self, worker: u32) -> Self {
-        self.preferred_worker = Some(worker);
+        self.ctx = self.ctx.preferred_worker(worker);
         self
     }
 
@@ -104,7 +133,7 @@ impl IdsBuilder {
     /// default.
     #[must_use]
     pub fn request_timeout(mut self, request_timeout: Duration) -> Self {
-        self.request_timeout = request_timeout;
+        self.ctx = self.ctx.request_timeout(request_timeout);
         self
     }
 
@@ -123,7 +152,7 @@ impl IdsBuilder {
     /// [`ErrorKind::Component`].
     #[expect(clippy::unused_async, reason = "it must be called inside a runtime, and may check its stores one day")]
     pub async fn build(self) -> Result<Ids, Error> {
-        self.build_on(Handle::current(), None)
+        self.make()
     }
 
     /// The same outside any runtime: the library starts a small one of its own for its requests.
@@ -142,37 +171,29 @@ impl IdsBuilder {
     ///
     /// # Errors
     /// [`ErrorKind::Component`], [`ErrorKind::Executor`].
-    pub fn build_blocking(self) -> Result<Ids, Error> {
+    pub fn build_blocking(mut self) -> Result<Ids, Error> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("unalike")
             .enable_all()
             .build()
             .map_err(|error| ErrorKind::Executor { reason: error.to_string() })?;
-        self.build_on(runtime.handle().clone(), Some(OwnExecutor(Some(runtime))))
+        self.ctx = self.ctx.executor(runtime.handle().clone());
+        self.ctx.own_executor = Some(OwnExecutor(Some(runtime)));
+        self.make()
     }
 
-    fn build_on(self, executor: Handle, own: Option<OwnExecutor>) -> Result<Ids, Error> {
-        fork::watch();
-        let storage = Arc::new(Storage {
-            segments: self.segments,
-            leases: self.leases,
-            holder: self.holder.unwrap_or_else(random_name),
-            preferred_worker: self.preferred_worker,
-            executor,
-            request_timeout: self.request_timeout,
-            under_way: watch::Sender::new(0),
-            _own_executor: own,
-        });
+    fn make(self) -> Result<Ids, Error> {
+        let origin = self.ctx.build()?;
         let lanes = self.lanes.unwrap_or_else(|| {
             std::thread::available_parallelism().map_or(1, std::num::NonZero::get).clamp(1, LANES_MAX)
         });
         let lanes = (0..lanes)
-            .map(|_| Lane::new(Arc::clone(&storage), Arc::clone(&self.clock)).map(Arc::new))
+            .map(|_| Lane::new(origin.successor(), Arc::clone(&self.clock)).map(Arc::new))
             .collect::<Result<Vec<_>, _>>()?;
         Ok(Ids {
             shared: Arc::new(Shared {
-                storage,
+                storage: Arc::clone(origin.storage()),
                 wait_max: self.wait_max,
                 clock: self.clock,
                 lanes,
@@ -186,23 +207,14 @@ impl IdsBuilder {
     }
 }
 
-/// Names a holder that has no name of its own. Without randomness the name is empty, which costs the preference only.
-fn random_name() -> String {
-    getrandom::u64().map_or_else(|_| String::new(), |random| format!("unnamed-{random:016x}"))
-}
-
 impl Ids {
     /// A builder with the defaults and without stores.
     #[must_use]
     pub fn builder() -> IdsBuilder {
         IdsBuilder {
-            segments: None,
-            leases: None,
-            holder: None,
-            preferred_worker: None,
+            ctx: IdsCtxBuilder::new(),
             lanes: None,
             wait_max: Duration::from_secs(5),
-            request_timeout: Duration::from_secs(10),
             clock: Arc::new(SystemClock),
         }
     }
@@ -277,6 +289,33 @@ impl Ids {
         self.shared.storage.executor.block_on(self.snowflake(namespace, options))
     }
 
+    /// A handle of every open sequence, in no order: for figures, see [`Sequence::status`].
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), unalike::Error> {
+    /// # let store = Arc::new(unalike_memory::MemoryStore::default());
+    /// # let ids = unalike::Ids::builder().segments(store).build().await?;
+    /// ids.sequence("order", Default::default()).await?.next().await?;
+    /// for sequence in ids.sequences() {
+    ///     println!("{}: {:?}", sequence.tag(), sequence.status()?);
+    /// }
+    /// # assert_eq!(ids.sequences().len(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn sequences(&self) -> Vec<Sequence> {
+        lock(&self.shared.sequences).values().map(|open| Sequence::of(Arc::clone(open))).collect()
+    }
+
+    /// A handle of every open snowflake generator, in no order: for figures, see [`Snowflake::status`].
+    #[must_use]
+    pub fn snowflakes(&self) -> Vec<Snowflake> {
+        lock(&self.shared.snowflakes).values().map(|open| Snowflake::of(Arc::clone(open))).collect()
+    }
+
     /// Renews the leases that are due. Renewal also happens inside ordinary calls; a long-running service that is idle at
     /// times calls this every second or so, and its next id does not wait for the lease store.
     pub fn renew_leases(&self) {
@@ -300,10 +339,10 @@ impl Ids {
         sequences.iter().for_each(|sequence| sequence.stop());
         snowflakes.iter().for_each(|snowflake| snowflake.stop());
         // A segment that is on its way would stand between the tail and the tag's watermark.
-        self.shared.storage.settle("requests").await;
+        self.shared.settle("requests").await;
         sequences.iter().for_each(|sequence| sequence.close());
         snowflakes.iter().for_each(|snowflake| snowflake.close());
-        self.shared.storage.settle("releases").await;
+        self.shared.settle("releases").await;
     }
 
     /// [`Ids::close`] for threads outside any runtime.
@@ -323,7 +362,7 @@ impl std::fmt::Debug for Ids {
 
 impl std::fmt::Debug for IdsBuilder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("IdsBuilder").field("holder", &self.holder).finish_non_exhaustive()
+        f.debug_struct("IdsBuilder").field("ctx", &self.ctx).finish_non_exhaustive()
     }
 }
 
@@ -346,6 +385,12 @@ impl Shared {
         Ok(())
     }
 
+    async fn settle(&self, what: &str) {
+        if !self.storage.settle().await {
+            tracing::warn!("gave up waiting for {what}: what they carry is a gap");
+        }
+    }
+
     pub(crate) fn lane(&self, name: &str) -> Arc<Lane> {
         let hash = self.lane_hasher.hash_one(name);
         let lanes = u64::try_from(self.lanes.len()).unwrap_or(1).max(1);
@@ -355,11 +400,28 @@ impl Shared {
     }
 }
 
+/// A call that waits; counted when it ends, also if its caller went away.
+struct Waiting<'a> {
+    generator: &'a Generator,
+    started: Instant,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.generator.waits.fetch_add(1, Ordering::Relaxed);
+        metrics::waited(self.generator.kind, self.started.elapsed());
+    }
+}
+
 /// What every open generator has: its name, its place in a lane, and how it hears of answers.
 pub(crate) struct Generator {
     pub(crate) name: String,
-    pub(crate) signal: Arc<Signal>,
+    pub(crate) signal: Signal,
     pub(crate) storage: Arc<Storage>,
+    /// How many calls had to wait.
+    pub(crate) waits: AtomicU64,
+    /// A word for metrics.
+    kind: &'static str,
     wait_max: Duration,
     lane: Arc<Lane>,
     number: usize,
@@ -369,11 +431,14 @@ pub(crate) struct Generator {
 
 impl Generator {
     pub(crate) fn new(shared: &Shared, lane: Arc<Lane>, name: &str, opening: Opening) -> Self {
+        let kind = opening.kind();
         let number = lane.add(opening);
         Self {
             name: name.to_owned(),
-            signal: Arc::default(),
+            signal: Signal::default(),
             storage: Arc::clone(&shared.storage),
+            waits: AtomicU64::new(0),
+            kind,
             wait_max: shared.wait_max,
             lane,
             number,
@@ -407,7 +472,7 @@ impl Generator {
     /// Ends it here: calls fail from now on, and so do those that wait.
     pub(crate) fn stop(&self) {
         self.closed.store(true, Ordering::Release);
-        self.signal.answered.notify_waiters();
+        self.signal.wake();
     }
 
     /// Ends it in the component, which gives back what it can.
@@ -420,11 +485,14 @@ impl Generator {
     /// Tries again after each answer of the store, and whenever told to, until something comes or time is up.
     pub(crate) async fn until_ready<T>(&self, mut attempt: impl FnMut() -> Result<Step<T>, Error>) -> Result<T, Error> {
         let started = Instant::now();
+        let mut waiting = None;
         loop {
             // Listening begins before the attempt: an answer in between is not missed.
-            let mut answered = pin!(self.signal.answered.notified());
-            answered.as_mut().enable();
+            let answered = pin!(self.signal.answered());
             let step = attempt()?;
+            if !matches!(step, Step::Ready(_)) {
+                waiting.get_or_insert_with(|| Waiting { generator: self, started });
+            }
             let left = self.wait_max.saturating_sub(started.elapsed());
             let timed_out = match step {
                 Step::Ready(value) => return Ok(value),

@@ -4,28 +4,30 @@
 //! call builds another; generators are opened again as they are used, above what their predecessors may have handed
 //! out. Other lanes never notice.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use unalike_core as core;
 use unalike_storage::StoreError;
-use wasmtime::Store;
 use wasmtime::component::ResourceAny;
+use wasmtime::{Store, StoreLimits, StoreLimitsBuilder};
 
-use crate::engine::bindings::exports::unalike::ids::{sequences, snowflakes};
-use crate::engine::bindings::unalike::ids::types;
-use crate::engine::{bindings, instantiate};
-use crate::imports::{Imports, Signal, Storage};
+use crate::component::{Core, IdsCtx, Signal, sequences, snowflakes, types};
+use crate::engine::instantiate;
+use crate::metrics::{self, Abandoned};
 use crate::{Clock, Error, ErrorKind};
+
+/// An instance with 100,000 open tags needs well under this many bytes of memory.
+const MEMORY_MAX: usize = 1 << 30;
 
 /// The pause before a rebuild when a trap follows another within this time: a fault that repeats must not burn a worker
 /// id or a segment per call.
 const REBUILD_PAUSE: Duration = Duration::from_secs(1);
 
 pub(crate) struct Lane {
-    storage: Arc<Storage>,
+    /// What each instance's context succeeds.
+    origin: IdsCtx,
     clock: Arc<dyn Clock>,
     inner: Mutex<Inner>,
 }
@@ -33,16 +35,32 @@ pub(crate) struct Lane {
 struct Inner {
     instance: Option<Instance>,
     generators: Vec<Opened>,
-    /// What a dead instance's tags had been granted.
-    floors: HashMap<String, u64>,
     /// No instance is built before this: set when a trap follows a rebuild closely.
     rebuild_at: Option<Instant>,
     last_trap: Option<Instant>,
+    /// The newest reading of the clock.
+    now_ms: u64,
 }
 
 struct Instance {
     store: Store<Imports>,
-    core: bindings::Core,
+    core: Core,
+}
+
+/// The data of an instance's store.
+pub(crate) struct Imports {
+    pub(crate) ids: IdsCtx,
+    limits: StoreLimits,
+}
+
+impl Imports {
+    fn new(ids: IdsCtx) -> Self {
+        Self { ids, limits: StoreLimitsBuilder::new().memory_size(MEMORY_MAX).build() }
+    }
+
+    pub(crate) fn limits(&mut self) -> &mut StoreLimits {
+        &mut self.limits
+    }
 }
 
 struct Opened {
@@ -65,24 +83,32 @@ impl Opening {
             Self::Snowflake { namespace, .. } => namespace,
         }
     }
+
+    /// A word for metrics.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Self::Sequence { .. } => "sequence",
+            Self::Ordered { .. } => "ordered",
+            Self::Snowflake { .. } => "snowflake",
+        }
+    }
 }
 
 /// One call's view of its generator: the instance, the handle, and the time, read inside the lane's lock (outside it,
 /// scheduling would look like a clock that goes back).
 pub(crate) struct Call<'a> {
     pub(crate) store: &'a mut Store<Imports>,
-    pub(crate) core: &'a bindings::Core,
+    pub(crate) core: &'a Core,
     pub(crate) handle: ResourceAny,
     pub(crate) now_ms: u64,
 }
 
 impl Lane {
     /// A lane with its first instance.
-    pub(crate) fn new(storage: Arc<Storage>, clock: Arc<dyn Clock>) -> Result<Self, Error> {
-        let instance = Some(Instance::new(&storage, HashMap::new())?);
-        let inner =
-            Inner { instance, generators: Vec::new(), floors: HashMap::new(), rebuild_at: None, last_trap: None };
-        Ok(Self { storage, clock, inner: Mutex::new(inner) })
+    pub(crate) fn new(origin: IdsCtx, clock: Arc<dyn Clock>) -> Result<Self, Error> {
+        let instance = Some(Instance::new(&origin)?);
+        let inner = Inner { instance, generators: Vec::new(), rebuild_at: None, last_trap: None, now_ms: 0 };
+        Ok(Self { origin, clock, inner: Mutex::new(inner) })
     }
 
     /// Adds a generator and answers its number. Opening happens at its first call.
@@ -96,11 +122,11 @@ impl Lane {
     pub(crate) fn call<T>(
         &self,
         generator: usize,
-        signal: &Arc<Signal>,
+        signal: &Signal,
         act: impl FnOnce(Call<'_>) -> wasmtime::Result<T>,
     ) -> Result<T, Error> {
         let mut inner = self.lock();
-        let Inner { instance: home, generators, floors, rebuild_at, last_trap } = &mut *inner;
+        let Inner { instance: home, generators, rebuild_at, last_trap, now_ms } = &mut *inner;
         let Some(opened) = generators.get_mut(generator) else {
             return Err(ErrorKind::Closed { name: format!("generator {generator}") }.into());
         };
@@ -113,15 +139,19 @@ impl Lane {
                     let reason = format!("it trapped twice, and is built again in {} ms", left.as_millis());
                     return Err(ErrorKind::Rebuilt { name: opened.opening.name().to_owned(), reason }.into());
                 }
-                Instance::new(&self.storage, std::mem::take(floors))?
+                Instance::new(&self.origin)?
             }
         };
-        instance.store.data_mut().set_caller(signal);
+        instance.store.data_mut().ids.set_signal(signal);
         let outcome = instance.open(opened).and_then(|handle| match handle {
             Err(error) => Ok(Err(opened.opening.refused(&error))),
             Ok(handle) => {
                 let Instance { store, core } = &mut instance;
-                act(Call { store, core, handle, now_ms: self.clock.now_ms() }).map(Ok)
+                let before_ms = std::mem::replace(now_ms, self.clock.now_ms());
+                if *now_ms < before_ms {
+                    metrics::clock_backward();
+                }
+                act(Call { store, core, handle, now_ms: *now_ms }).map(Ok)
             }
         });
         match outcome {
@@ -132,13 +162,15 @@ impl Lane {
             Err(trap) => {
                 let (name, reason) = (opened.opening.name().to_owned(), format!("{trap:#}"));
                 tracing::error!(generator = %name, %reason, "the component trapped: its grants are abandoned");
-                *floors = std::mem::take(&mut instance.store.data_mut().floors);
+                metrics::lane_rebuilt();
                 let now = Instant::now();
                 *rebuild_at = last_trap.filter(|&at| now - at < REBUILD_PAUSE).map(|_| now + REBUILD_PAUSE);
                 *last_trap = Some(now);
+                let mut abandoned = 0;
                 for opened in generators {
-                    opened.handle = None;
+                    abandoned += u64::from(opened.handle.take().is_some());
                 }
+                metrics::grants_abandoned(Abandoned::Trap, abandoned);
                 Err(ErrorKind::Rebuilt { name, reason }.into())
             }
         }
@@ -151,8 +183,8 @@ impl Lane {
 }
 
 impl Instance {
-    fn new(storage: &Arc<Storage>, floors: HashMap<String, u64>) -> Result<Self, Error> {
-        let (store, core) = instantiate(Imports::new(Arc::clone(storage), floors))?;
+    fn new(origin: &IdsCtx) -> Result<Self, Error> {
+        let (store, core) = instantiate(Imports::new(origin.successor()))?;
         Ok(Self { store, core })
     }
 
@@ -161,10 +193,10 @@ impl Instance {
         if let Some(handle) = opened.handle {
             return Ok(Ok(handle));
         }
-        let floor = self.store.data().floors.get(opened.opening.name()).copied().unwrap_or(0);
+        let floor = self.store.data().ids.floor(opened.opening.name());
         let handle = match &opened.opening {
             Opening::Sequence { tag, options } => {
-                let options = sequence_options(options, floor);
+                let options = sequences::SequenceOptions { floor, ..options.into() };
                 self.core.unalike_ids_sequences().sequence().call_open(&mut self.store, tag, options)?
             }
             Opening::Ordered { tag } => {
@@ -172,7 +204,7 @@ impl Instance {
             }
             Opening::Snowflake { namespace, options, used_until_ms } => {
                 let floor = options.floor_ms.max(used_until_ms.load(Ordering::Relaxed));
-                let options = snowflake_options(options, floor);
+                let options = snowflakes::SnowflakeOptions { floor, ..options.into() };
                 self.core.unalike_ids_snowflakes().snowflake().call_open(&mut self.store, namespace, options)?
             }
         };
@@ -185,55 +217,6 @@ impl Opening {
     /// Options that the host had not checked: each is checked before a generator is added, so this is a defect.
     fn refused(&self, error: &types::Error) -> Error {
         ErrorKind::Component { reason: format!("it refused to open {:?}: {error:?}", self.name()) }.into()
-    }
-}
-
-fn sequence_options(options: &core::SequenceOptions, floor: u64) -> sequences::SequenceOptions {
-    let adaptive = match options.step {
-        core::StepPolicy::Adaptive(adaptive) => adaptive,
-        // Equal bounds: whatever the rule says, the step stays.
-        core::StepPolicy::Fixed { step } => {
-            core::AdaptiveStep { initial: step, min: step, max: step, ..core::AdaptiveStep::default() }
-        }
-    };
-    sequences::SequenceOptions {
-        step: adaptive.initial,
-        step_min: adaptive.min,
-        step_max: adaptive.max,
-        grow_below_ms: adaptive.grow_below_ms,
-        shrink_above_ms: adaptive.shrink_above_ms,
-        refill: match options.refill {
-            core::RefillPolicy::ShareConsumed { percent } => sequences::RefillPolicy::ShareConsumed(percent),
-            core::RefillPolicy::Remaining { count } => sequences::RefillPolicy::Remaining(count),
-        },
-        prefetch: options.prefetch,
-        floor,
-    }
-}
-
-fn snowflake_options(options: &core::SnowflakeOptions, floor: u64) -> snowflakes::SnowflakeOptions {
-    let fields = options.layout.fields();
-    snowflakes::SnowflakeOptions {
-        layout: types::Layout {
-            timestamp_bits: fields.timestamp_bits,
-            datacenter_bits: fields.datacenter_bits,
-            worker_bits: fields.worker_bits,
-            sequence_bits: fields.sequence_bits,
-            order: match fields.order {
-                core::FieldOrder::WorkerFirst => types::FieldOrder::WorkerFirst,
-                core::FieldOrder::SequenceFirst => types::FieldOrder::SequenceFirst,
-            },
-            epoch_ms: fields.epoch_ms,
-            tick_ms: fields.tick_ms,
-        },
-        clock: match options.clock {
-            core::ClockPolicy::Reject => snowflakes::ClockPolicy::Reject,
-            core::ClockPolicy::Wait { max_ms } => snowflakes::ClockPolicy::Wait(max_ms),
-            core::ClockPolicy::Keep { max_ms } => snowflakes::ClockPolicy::Keep(max_ms),
-        },
-        horizon_ms: options.horizon_ms,
-        ahead_max_ms: options.ahead_max_ms,
-        floor,
     }
 }
 
@@ -275,14 +258,15 @@ pub(crate) fn step<T>(answer: Result<T, types::Error>, name: &str, signal: &Sign
         types::Error::Exhausted => {
             ErrorKind::Exhausted { name: name(), what: "no number, or no timestamp of its layout, is left" }
         }
-        types::Error::GrantRefused(fault) => ErrorKind::GrantRefused {
-            name: name(),
-            source: match fault {
+        types::Error::GrantRefused(fault) => {
+            metrics::grants_abandoned(Abandoned::Refused, 1);
+            let source = match fault {
                 types::GrantFault::Malformed => core::GrantFault::Malformed,
                 types::GrantFault::Overlap => core::GrantFault::Overlap,
                 types::GrantFault::Worker => core::GrantFault::Worker,
-            },
-        },
+            };
+            ErrorKind::GrantRefused { name: name(), source }
+        }
         types::Error::Closed => ErrorKind::Closed { name: name() },
         types::Error::InvalidArgument(types::Argument::Count) => ErrorKind::CountZero,
         // Another generator's trap took the instance away in which the round was begun.

@@ -36,6 +36,7 @@ mod atomic {
 }
 mod batch;
 mod clock;
+pub mod component;
 mod dispenser;
 #[cfg(test)]
 mod dispenser_model;
@@ -45,9 +46,10 @@ mod engine;
 mod error;
 mod fork;
 mod ids;
-mod imports;
 mod lane;
+pub mod metrics;
 mod ordered;
+mod requests;
 mod runs;
 mod sequence;
 mod snowflake;

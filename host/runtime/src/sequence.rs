@@ -97,6 +97,8 @@ pub struct SequenceStatus {
     pub step: u64,
     /// Whether a request to the store is under way.
     pub in_flight: bool,
+    /// Calls that found nothing buffered and waited. Those of ordered sequences wait for a round instead, and do not count.
+    pub waits: u64,
 }
 
 /// The ids of one tag. Clone it freely: all clones, and all threads, share one buffer.
@@ -155,7 +157,7 @@ impl SequenceShared {
     pub(crate) async fn open(shared: &Shared, tag: &str, given: &SequenceOptions) -> Result<Looked, Error> {
         let name = || tag.to_owned();
         let refused = |source| ErrorKind::Store { name: name(), source: Arc::new(source) };
-        let store = shared.storage.segments.as_ref().ok_or_else(|| refused(crate::imports::missing("segment")))?;
+        let store = shared.storage.segments.as_ref().ok_or_else(|| refused(crate::requests::missing("segment")))?;
         let wait_max = shared.wait_max.min(shared.storage.request_timeout);
         let record = tokio::time::timeout(wait_max, store.open_tag(tag))
             .await
@@ -333,7 +335,7 @@ impl SequenceShared {
         let status = match &self.kind {
             Kind::Ordered(rounds) => {
                 let (issued, in_flight) = rounds.status();
-                return Ok(SequenceStatus { issued, remaining: 0, step: 0, in_flight });
+                return Ok(SequenceStatus { issued, remaining: 0, step: 0, in_flight, waits: 0 });
             }
             Kind::Shared { .. } | Kind::PerThread(_) => self.generator.call(|call| {
                 call.core.unalike_ids_sequences().sequence().call_tick(call.store, call.handle, call.now_ms)
@@ -345,6 +347,7 @@ impl SequenceShared {
             remaining: status.remaining,
             step: status.step,
             in_flight: status.in_flight,
+            waits: self.generator.waits.load(Ordering::Relaxed),
         })
     }
 }

@@ -16,6 +16,21 @@ use crate::lane::{self, Opening, Step};
 use crate::{Batch, Clock, Error, ErrorKind, Layout};
 
 /// Figures of an open snowflake generator, for metrics.
+///
+/// ```
+/// use unalike::{Layout, SnowflakeOptions};
+/// # use std::sync::Arc;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let store = Arc::new(unalike_memory::MemoryStore::default());
+/// # let ids = unalike::Ids::builder().leases(store).build().await?;
+/// let flakes = ids.snowflake("default", SnowflakeOptions::new(Layout::TWITTER)).await?;
+/// flakes.next().await?;
+/// let status = flakes.status()?;
+/// assert!(status.worker.is_some() && status.used_until_ms <= status.valid_until_ms);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnowflakeStatus {
     /// Ids that were handed out by this process since the generator was opened.
@@ -28,11 +43,27 @@ pub struct SnowflakeStatus {
     pub used_until_ms: u64,
     /// Whether a request to the lease store is under way.
     pub in_flight: bool,
+    /// Calls that had to wait for a lease or for the next tick.
+    pub waits: u64,
 }
 
 /// The snowflake ids of one lease namespace. Clone it freely: all clones, and all threads, share one worker.
 ///
 /// Ids ascend within the process. No id is handed out twice in its namespace, whatever the clocks do.
+///
+/// ```
+/// use unalike::{Layout, SnowflakeOptions};
+/// # use std::sync::Arc;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let store = Arc::new(unalike_memory::MemoryStore::default());
+/// # let ids = unalike::Ids::builder().leases(store).build().await?;
+/// let flakes = ids.snowflake("default", SnowflakeOptions::new(Layout::TWITTER)).await?;
+/// let (first, second) = (flakes.next().await?, flakes.next().await?);
+/// assert!(first < second);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Snowflake {
     shared: Arc<SnowflakeShared>,
@@ -260,6 +291,7 @@ impl Snowflake {
             valid_until_ms: status.valid_until,
             used_until_ms: status.used_until,
             in_flight: status.in_flight,
+            waits: self.shared.generator.waits.load(Ordering::Relaxed),
         })
     }
 

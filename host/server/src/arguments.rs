@@ -125,7 +125,7 @@ Routes (GET and POST where ids are handed out):
   /v1/snowflakes/NAME/ids?count=N&as=string|number   the snowflake \"default\" needs no configuration
   /v1/tags  /v1/tags/TAG                             list, create (POST), change (PATCH)
   /v1/decode/ID?layout=NAME  /v1/layouts
-  /health/live  /health/ready  /openapi.json
+  /health/live  /health/ready  /metrics  /openapi.json
   --drop-in leaf,tinyid,cosid                        the paths of these services, for their clients
 
 `Accept: text/plain` gives one id per line. Errors are application/problem+json.
@@ -247,6 +247,10 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "MS", env = "UNALIKE_SHUTDOWN_TIMEOUT_MS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) shutdown_timeout_ms: Option<u64>,
+    /// How many tags /metrics shows one by one: 0 to 100000; the others are added up [default: 1000]
+    #[arg(long, value_name = "COUNT", env = "UNALIKE_METRICS_TAGS_MAX")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) metrics_tags_max: Option<usize>,
     /// A stable name of this process, by which the store prefers the worker it had before [default: a random one]
     ///
     /// It proves nothing: two processes with one name stay unique.

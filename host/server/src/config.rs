@@ -50,6 +50,7 @@ pub(crate) struct Config {
     pub(crate) request_timeout_ms: u64,
     pub(crate) drain_ms: u64,
     pub(crate) shutdown_timeout_ms: u64,
+    pub(crate) metrics_tags_max: usize,
     pub(crate) holder: Option<String>,
     pub(crate) drop_in: Option<Vec<DropIn>>,
     /// The snowflakes by name. `default`, with Twitter's layout, exists without being named here.
@@ -105,6 +106,7 @@ impl Default for Config {
             request_timeout_ms: 10_000,
             drain_ms: 5_000,
             shutdown_timeout_ms: 10_000,
+            metrics_tags_max: 1_000,
             holder: None,
             drop_in: None,
             snowflakes: BTreeMap::new(),
@@ -158,6 +160,7 @@ impl Config {
         within("request_timeout_ms", self.request_timeout_ms, 1..=600_000)?;
         within("drain_ms", self.drain_ms, 0..=600_000)?;
         within("shutdown_timeout_ms", self.shutdown_timeout_ms, 0..=600_000)?;
+        within("metrics_tags_max", self.metrics_tags_max, 0..=100_000)?;
         self.sqlite_path()?;
         self.snowflakes()?;
         Ok(())

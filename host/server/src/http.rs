@@ -11,6 +11,7 @@ mod body;
 mod drop_in;
 mod ids;
 mod layouts;
+pub(crate) mod metrics;
 mod openapi;
 mod query;
 mod tags;
@@ -29,7 +30,7 @@ use axum::http::request::Parts;
 use axum::http::{Method, Request, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get};
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use hyper::body::{Body as _, Incoming};
 use serde_json::json;
 use tower_service::Service as _;
@@ -37,6 +38,7 @@ use tracing::Level;
 use unalike::storage::validate_tag;
 
 use self::body::RequestBody;
+use self::metrics::Metrics;
 use crate::auth::{Permit, Scope, bearer};
 use crate::config::Config;
 use crate::layouts::shortened;
@@ -46,7 +48,7 @@ use crate::service::Service;
 
 pub(crate) use drop_in::DropIn;
 
-fn routes(config: &Config) -> Routes {
+fn routes(config: &Config, metrics: Arc<Metrics>) -> Routes {
     let routes = Routes::default()
         .route("/v1/sequences/{tag}/ids", get(ids::of_sequence).post(ids::of_sequence).head(method_not_allowed))
         .route("/v1/sequences//ids", get(empty_name).post(empty_name))
@@ -56,6 +58,7 @@ fn routes(config: &Config) -> Routes {
         .route("/v1/tags/", get(empty_name).patch(empty_name))
         .route("/v1/decode/{id}", get(layouts::decode))
         .route("/v1/layouts", get(layouts::list))
+        .route("/metrics", get(metrics::render).layer(Extension(metrics)))
         .route("/health/live", get(live))
         .route("/health/ready", get(ready));
     let routes = config
@@ -97,8 +100,8 @@ pub(crate) struct Front {
 
 impl Front {
     /// The routes over a service.
-    pub(crate) fn new(config: &Config, service: Arc<Service>) -> Self {
-        let Routes { router, templates } = routes(config);
+    pub(crate) fn new(config: &Config, service: Arc<Service>, metrics: Arc<Metrics>) -> Self {
+        let Routes { router, templates } = routes(config, metrics);
         Self {
             // No layers: each would allocate for every request.
             router: router

@@ -13,6 +13,7 @@ use crate::auth::warn_if_open;
 use crate::config::Config;
 use crate::connections::Connections;
 use crate::http::Front;
+use crate::http::metrics::Metrics;
 use crate::service::Service;
 
 /// How often leases are looked after: well within the third of a horizon after which they are due.
@@ -32,13 +33,14 @@ pub(crate) async fn serve(config: Config) -> anyhow::Result<()> {
     config.tokens.as_deref().inspect(|path| warn_if_open(path));
     let listener = listen(&config)?;
     let address = listener.local_addr().context("the listener has no address")?;
+    let metrics = Arc::new(Metrics::install(config.metrics_tags_max)?);
     let service = Arc::new(Service::open(&config, tokens).await?);
 
     let renewing = tokio::spawn(renew(Arc::clone(&service)));
     if config.tokens.is_some() {
         tokio::spawn(reload_tokens(Arc::clone(&service), watch(SignalKind::hangup())?));
     }
-    let connections = Connections::new(&config, Front::new(&config, Arc::clone(&service)));
+    let connections = Connections::new(&config, Front::new(&config, Arc::clone(&service), metrics));
     let watching = tokio::spawn(Arc::clone(&connections).watch());
     let accepting = tokio::spawn(Arc::clone(&connections).accept(listener));
 

@@ -60,6 +60,11 @@ impl Service {
         self.snowflakes.get(name)
     }
 
+    /// The open generators, for their figures.
+    pub(crate) fn ids(&self) -> &Ids {
+        &self.ids
+    }
+
     /// The store, for what concerns tags.
     pub(crate) fn store(&self) -> &SqliteStore {
         &self.store

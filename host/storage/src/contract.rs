@@ -20,6 +20,18 @@ use async_trait::async_trait;
 use crate::{LeaseLimits, LeaseStore, SegmentStore, StoreError, TagCreation};
 
 /// A running store, empty at first.
+///
+/// ```
+/// use unalike_storage::contract::Fixture;
+///
+/// /// A store in memory has nothing that could be restarted.
+/// struct Memory;
+///
+/// #[async_trait::async_trait]
+/// impl Fixture for Memory {
+///     async fn restart(&self) {}
+/// }
+/// ```
 #[async_trait]
 pub trait Fixture: Send + Sync {
     /// Stops the store and starts it again on the data that it keeps. All clients were dropped before.
@@ -29,6 +41,15 @@ pub trait Fixture: Send + Sync {
 }
 
 /// A running segment store.
+///
+/// ```
+/// use unalike_storage::contract::{self, SegmentFixture};
+///
+/// /// In a test of the adapter.
+/// async fn my_store_keeps_the_contract_of_segments(fixture: &dyn SegmentFixture) {
+///     contract::segments(fixture).await;
+/// }
+/// ```
 #[async_trait]
 pub trait SegmentFixture: Fixture {
     /// A new client of the one store, with connections of its own, as another process would have.
@@ -41,6 +62,15 @@ pub trait SegmentFixture: Fixture {
 }
 
 /// A running lease store.
+///
+/// ```
+/// use unalike_storage::contract::{self, LeaseFixture};
+///
+/// /// In a test of the adapter.
+/// async fn my_store_keeps_the_contract_of_leases(fixture: &dyn LeaseFixture) {
+///     contract::leases(fixture).await;
+/// }
+/// ```
 #[async_trait]
 pub trait LeaseFixture: Fixture {
     /// A new client of the one store, with connections of its own, as another process would have.

@@ -8,6 +8,12 @@ type Source = Box<dyn std::error::Error + Send + Sync>;
 ///
 /// It answers what a caller asks: [is it worth a retry](StoreError::is_retryable), [may the grant have been
 /// made](StoreError::may_have_granted), [is it the caller's fault](StoreError::is_callers_fault).
+///
+/// ```
+/// use unalike_storage::StoreError;
+/// let lost = StoreError::OutcomeUnknown { what: "COMMIT on db.example:3306".to_owned(), source: None };
+/// assert!(lost.is_retryable() && lost.may_have_granted() && !lost.is_callers_fault());
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {

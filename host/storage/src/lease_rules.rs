@@ -14,6 +14,12 @@ use unalike_core::{Layout, Lease, is_name};
 use crate::{LeaseAcquire, LeaseExtend, StoreError};
 
 /// What a lease store allows its holders.
+///
+/// ```
+/// use unalike_storage::LeaseLimits;
+/// let limits = LeaseLimits { max_horizon_ms: 3_600_000, ..LeaseLimits::default() };
+/// assert!(limits.validate().is_ok());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseLimits {
     /// How far ahead of the store's clock a lease may reach, in milliseconds: 1 to [`LeaseLimits::HORIZON_MAX_MS`].
@@ -64,6 +70,12 @@ impl LeaseLimits {
 }
 
 /// The two clocks of a request.
+///
+/// ```
+/// use unalike_storage::{Clocks, LeaseLimits};
+/// let a_minute_ahead = Clocks { holder_ms: 1_060_000, store_ms: 1_000_000 };
+/// assert!(LeaseLimits::default().check_clocks(a_minute_ahead).is_err());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clocks {
     /// The holder's, in Unix milliseconds.
@@ -73,6 +85,16 @@ pub struct Clocks {
 }
 
 /// What a namespace was bound to when it was first used; never changes.
+///
+/// ```
+/// use unalike_storage::{Clocks, Layout, LeaseLimits, NamespaceBinding};
+/// let binding = NamespaceBinding::new(Layout::TWITTER, LeaseLimits::default())?;
+/// let now_ms = 1_700_000_000_000;
+/// let clocks = Clocks { holder_ms: now_ms, store_ms: now_ms };
+/// // The worker's last lease ended in 5 ms from now: nothing is granted before.
+/// assert_eq!(binding.grant(now_ms + 5, clocks, 60_000)?, now_ms + 5..now_ms + 60_000);
+/// # Ok::<(), unalike_storage::StoreError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NamespaceBinding {
     /// The layout of its ids.
@@ -169,6 +191,13 @@ impl NamespaceBinding {
 }
 
 /// A worker that was granted before, or is asked for by number.
+///
+/// ```
+/// use unalike_storage::{Candidates, Choice, UsedWorker};
+/// let ended = UsedWorker { worker: 3, end_ms: 1_000 };
+/// let candidates = Candidates { workers: 8, used: 1, previous: Some(ended), oldest: Some(ended), preferred: None };
+/// assert_eq!(candidates.choose(2_000, 0), Choice::Worker(ended));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UsedWorker {
     /// The worker.
@@ -178,6 +207,12 @@ pub struct UsedWorker {
 }
 
 /// What a store must look up to choose a worker; each is one indexed read in a store that has many.
+///
+/// ```
+/// use unalike_storage::{Candidates, Choice};
+/// let unused = Candidates { workers: 1_024, ..Candidates::default() };
+/// assert!(matches!(unused.choose(0, 77), Choice::NeverUsed { nth: 77 }));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Candidates {
     /// How many worker ids the layout has.
@@ -193,6 +228,13 @@ pub struct Candidates {
 }
 
 /// Which worker is offered.
+///
+/// ```
+/// use unalike_storage::{Candidates, Choice, UsedWorker};
+/// let busy = Some(UsedWorker { worker: 0, end_ms: 5_000 });
+/// let full = Candidates { workers: 1, used: 1, oldest: busy, ..Candidates::default() };
+/// assert_eq!(full.choose(1_000, 0), Choice::Exhausted { free_at_ms: 5_000 });
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
     /// This one.

@@ -24,6 +24,22 @@ use crate::StoreError;
 /// [`NamespaceBinding`]: crate::NamespaceBinding
 /// [`Candidates`]: crate::Candidates
 /// [`LeaseLimits`]: crate::LeaseLimits
+///
+/// ```
+/// use unalike_storage::{Layout, Lease, LeaseAcquire, LeaseStore, StoreError};
+///
+/// async fn a_worker_for_a_minute(store: &dyn LeaseStore, now_ms: u64) -> Result<Lease, StoreError> {
+///     let acquire = LeaseAcquire {
+///         namespace: "default".to_owned(),
+///         layout: Layout::TWITTER,
+///         holder: "host-a:8080".to_owned(),
+///         preferred_worker: None,
+///         now_ms,
+///         horizon_ms: 60_000,
+///     };
+///     store.acquire(&acquire).await
+/// }
+/// ```
 #[async_trait]
 pub trait LeaseStore: Send + Sync + 'static {
     /// Grants a worker: the preferred one when it is free, else the holder's previous one when its interval has ended,
@@ -58,6 +74,19 @@ pub trait LeaseStore: Send + Sync + 'static {
 }
 
 /// A request for a worker id.
+///
+/// ```
+/// use unalike_storage::{Layout, LeaseAcquire};
+/// let acquire = LeaseAcquire {
+///     namespace: "default".to_owned(),
+///     layout: Layout::TWITTER,
+///     holder: String::new(),
+///     preferred_worker: Some(1_024),
+///     now_ms: 1_700_000_000_000,
+///     horizon_ms: 60_000,
+/// };
+/// assert!(acquire.validate().is_err(), "Twitter's layout has workers 0 to 1023");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseAcquire {
     /// Which set of worker ids: ids are unique within it.
@@ -75,6 +104,19 @@ pub struct LeaseAcquire {
 }
 
 /// A request to prolong a lease.
+///
+/// ```
+/// use unalike_storage::{GrantId, Layout, LeaseExtend};
+/// let extend = LeaseExtend {
+///     namespace: "default".to_owned(),
+///     layout: Layout::TWITTER,
+///     worker: 7,
+///     grant_id: GrantId(1),
+///     now_ms: 1_700_000_000_000,
+///     horizon_ms: 60_000,
+/// };
+/// assert!(extend.validate().is_ok());
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseExtend {
     /// The lease's namespace.
@@ -92,6 +134,15 @@ pub struct LeaseExtend {
 }
 
 /// A worker's newest lease as its store keeps it.
+///
+/// ```
+/// use unalike_storage::{LeaseStore, StoreError};
+///
+/// async fn running(store: &dyn LeaseStore, now_ms: u64) -> Result<usize, StoreError> {
+///     let records = store.leases("default").await?;
+///     Ok(records.iter().filter(|record| record.lease.valid_until_ms > now_ms).count())
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseRecord {
     /// The lease.

@@ -10,6 +10,15 @@ use crate::StoreError;
 /// Implementations are shared by all tasks of a process and must not wait for one tag while they serve another.
 /// An implementation that cannot know whether a grant was made answers [`StoreError::OutcomeUnknown`] and never offers
 /// that grant again; it does not retry on its own once a statement may have reached the server.
+///
+/// ```
+/// use unalike_storage::{SegmentStore, StoreError, TailRelease};
+///
+/// async fn take_ten_and_give_five_back(store: &dyn SegmentStore) -> Result<bool, StoreError> {
+///     let segment = store.allocate("order", 10, 0).await?;
+///     store.release("order", TailRelease { start: segment.start + 5, version: segment.version }).await
+/// }
+/// ```
 #[async_trait]
 pub trait SegmentStore: Send + Sync + 'static {
     /// Grants up to `count` numbers (1 or more) under `tag`, none below `at_least`: fewer perhaps, never none.
@@ -80,6 +89,12 @@ pub trait SegmentStore: Send + Sync + 'static {
 }
 
 /// Whether tags come into being on first use, and how many there may be.
+///
+/// ```
+/// use unalike_storage::TagCreation;
+/// let only_by_command = TagCreation { on_first_use: false, ..TagCreation::default() };
+/// assert_eq!(only_by_command.tags_max, 1_000_000);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TagCreation {
     /// `allocate` and `open_tag` create a tag that they do not know.
@@ -97,6 +112,12 @@ impl Default for TagCreation {
 
 /// How callers of a tag are served; bound to the tag in the store, since one buffered node would break the order that
 /// all others promise.
+///
+/// ```
+/// use unalike_storage::Mode;
+/// assert_eq!(Mode::default(), Mode::Buffered);
+/// assert_eq!(Mode::Ordered.name(), "ordered");
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// From segments fetched ahead: fast, ascending per process.
@@ -118,6 +139,13 @@ impl Mode {
 }
 
 /// What a tag is created with.
+///
+/// ```
+/// use unalike_storage::{StepPolicy, TagOptions};
+/// let options = TagOptions { start: 1_000_000, step: StepPolicy::Fixed { step: 500 }, ..TagOptions::default() };
+/// assert!(options.validate("invoice").is_ok());
+/// assert!(options.validate("").is_err());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TagOptions {
     /// The first number that is ever granted: 1 to 2^63 - 1.
@@ -211,6 +239,14 @@ pub fn validate_policies(tag: &str, step: StepPolicy, refill: RefillPolicy) -> R
 }
 
 /// A tag as its store keeps it.
+///
+/// ```
+/// use unalike_storage::{SegmentStore, StoreError};
+///
+/// async fn next_number(store: &dyn SegmentStore, tag: &str) -> Result<u64, StoreError> {
+///     Ok(store.tag(tag).await?.watermark + 1)
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TagRecord {
     /// Its name.

@@ -951,13 +951,15 @@ mod tests {
     use clap::ValueEnum;
 
     use super::*;
+    use crate::http::metrics::Metrics;
     use crate::http::routes;
 
     /// The document of a server with every service, and tokens, and the templates of its routes.
     fn everything() -> (Value, Vec<&'static str>) {
         let drop_in = Some(DropIn::value_variants().to_vec());
         let config = Config { drop_in, tokens: Some("tokens.toml".into()), ..Config::default() };
-        let templates = routes(&config).templates;
+        let metrics = Arc::new(Metrics::of_nothing().unwrap());
+        let templates = routes(&config, metrics).templates;
         (document(&config, &templates), templates)
     }
 

@@ -1,0 +1,241 @@
+//! The requests that the component starts: each runs on the host's executor, named by a ticket.
+//!
+//! Nobody waits here. A ticket's answer goes to the slot that the ticket's own context holds, so an answer that comes after
+//! the context is gone, or after its request was given up, lands nowhere: the grant is burnt.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::runtime::{Handle, Runtime};
+use tokio::sync::{Notify, watch};
+use tracing::Instrument;
+use unalike_storage::{LeaseStore, SegmentStore, StoreError};
+
+use crate::metrics::{self, Operation};
+
+/// Tickets are unique in the process, whichever instance they belong to.
+static NEXT_TICKET: AtomicU64 = AtomicU64::new(1);
+
+/// The stores and the executor: what all contexts of one origin share.
+pub(crate) struct Storage {
+    pub(crate) segments: Option<Arc<dyn SegmentStore>>,
+    pub(crate) leases: Option<Arc<dyn LeaseStore>>,
+    pub(crate) holder: String,
+    pub(crate) preferred_worker: Option<u32>,
+    pub(crate) executor: Handle,
+    /// No request takes longer; one that does is given up, and its grant burnt.
+    pub(crate) request_timeout: Duration,
+    /// How many requests and releases are on their way.
+    pub(crate) under_way: watch::Sender<usize>,
+    /// The library's own executor, if it had to start one: it lives as long as anybody may send a request.
+    pub(crate) _own_executor: Option<OwnExecutor>,
+}
+
+/// An executor of the library's own, for programs without one.
+pub(crate) struct OwnExecutor(pub(crate) Option<Runtime>);
+
+impl Drop for OwnExecutor {
+    fn drop(&mut self) {
+        // Dropping a runtime waits for its blocking tasks, which asynchronous code must not do.
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Storage {
+    /// Waits until nothing is on its way, at most as long as a request may take; answers whether that was so.
+    pub(crate) async fn settle(&self) -> bool {
+        let mut under_way = self.under_way.subscribe();
+        tokio::time::timeout(self.request_timeout, under_way.wait_for(|count| *count == 0)).await.is_ok()
+    }
+
+    /// Runs a release on the executor; nobody waits for it but a graceful shutdown.
+    pub(crate) fn start_release(
+        self: &Arc<Self>,
+        operation: Operation,
+        name: &str,
+        release: impl Future<Output = Result<bool, StoreError>> + Send + 'static,
+    ) {
+        let under_way = UnderWay::begin(self);
+        metrics::store_request_started(operation);
+        let span = operation.span(name);
+        let request_timeout = self.request_timeout;
+        let work = async move {
+            let started = Instant::now();
+            let outcome = within(request_timeout, release).await;
+            metrics::store_request(operation, outcome.as_ref().err(), started.elapsed());
+            match outcome {
+                Ok(taken_back) => tracing::debug!(taken_back, "gave back what was not used"),
+                Err(error) => tracing::warn!(%error, "could not give back what was not used: it is a gap"),
+            }
+            // Held to the end, also if the executor drops the task before it began.
+            drop(under_way);
+        };
+        self.executor.spawn(work.instrument(span));
+    }
+}
+
+/// Counts as one on its way while it lives.
+struct UnderWay(Arc<Storage>);
+
+impl UnderWay {
+    fn begin(storage: &Arc<Storage>) -> Self {
+        storage.under_way.send_modify(|count| *count += 1);
+        Self(Arc::clone(storage))
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.under_way.send_modify(|count| *count -= 1);
+    }
+}
+
+async fn within<T>(timeout: Duration, request: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+    tokio::time::timeout(timeout, request).await.unwrap_or_else(|_| {
+        let what = format!("no answer within {} ms", timeout.as_millis());
+        Err(StoreError::OutcomeUnknown { what, source: None })
+    })
+}
+
+/// How a host hears that a request was answered, and what the store said in full.
+///
+/// A context has one (see [`IdsCtx::signal`](crate::component::IdsCtx::signal)). A host that keeps several generators in one
+/// instance may give each its own ([`IdsCtx::set_signal`](crate::component::IdsCtx::set_signal)), so that an answer wakes only
+/// those who wait for it. Clones are the same signal.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let signal = unalike::component::Signal::default();
+/// let answered = signal.answered(); // listens from here on
+/// signal.wake(); // what an answer does
+/// answered.await;
+/// assert!(signal.last_error().is_none());
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Signal(Arc<Heard>);
+
+#[derive(Debug, Default)]
+struct Heard {
+    answered: Notify,
+    last_error: Mutex<Option<Arc<StoreError>>>,
+}
+
+impl Signal {
+    /// Ends with the next answer. Listening begins with this call, not with the first poll: call it, then call the
+    /// component, then wait if it was `pending`; an answer in between is not missed.
+    pub fn answered(&self) -> impl Future<Output = ()> + Send + '_ {
+        self.0.answered.notified()
+    }
+
+    /// The store's own words for the newest failure that the component was told of; none after a success.
+    #[must_use]
+    pub fn last_error(&self) -> Option<Arc<StoreError>> {
+        self.0.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Wakes whoever waits, as an answer does: for a host that ends a generator while others wait for it.
+    pub fn wake(&self) {
+        self.0.answered.notify_waiters();
+    }
+
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    fn record<T>(&self, answer: Result<T, StoreError>) -> Result<T, Arc<StoreError>> {
+        let answer = answer.map_err(Arc::new);
+        *self.0.last_error.lock().unwrap_or_else(PoisonError::into_inner) = answer.as_ref().err().map(Arc::clone);
+        answer
+    }
+}
+
+/// Where the answer of a request arrives.
+type Slot<T> = Arc<Mutex<Option<Result<T, StoreError>>>>;
+
+/// The requests of one kind that a context has out: who hears of the answer, and where it arrives.
+pub(crate) struct Tickets<T>(HashMap<u64, (Signal, Slot<T>)>);
+
+impl<T> Default for Tickets<T> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<T: Send + 'static> Tickets<T> {
+    /// Runs a request on the executor, which puts its answer, or that it took too long, into the slot.
+    pub(crate) fn start(
+        &mut self,
+        storage: &Arc<Storage>,
+        signal: &Signal,
+        operation: Operation,
+        name: &str,
+        request: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+    ) -> u64 {
+        let ticket = NEXT_TICKET.fetch_add(1, Ordering::Relaxed);
+        let slot = Slot::default();
+        // A request that panics, or that an executor at its end never begins, must be answered too: by this guard.
+        let guard = Answer {
+            slot: Arc::clone(&slot),
+            signal: signal.clone(),
+            operation,
+            started: Instant::now(),
+            result: None,
+            _under_way: UnderWay::begin(storage),
+        };
+        metrics::store_request_started(operation);
+        let request_timeout = storage.request_timeout;
+        let work = async move {
+            // The whole guard moves in: an assignment alone would capture the field and leave the guard behind.
+            let mut guard = guard;
+            guard.result = Some(within(request_timeout, request).await);
+        };
+        storage.executor.spawn(work.instrument(operation.span(name)));
+        self.0.insert(ticket, (signal.clone(), slot));
+        ticket
+    }
+
+    /// The answer of a ticket, once. A ticket that is not held here answers that nobody knows.
+    pub(crate) fn collect(&mut self, ticket: u64) -> Option<Result<T, Arc<StoreError>>> {
+        let Some((signal, slot)) = self.0.get(&ticket) else {
+            let what = format!("the ticket {ticket} is not held by this instance");
+            return Some(Err(Arc::new(StoreError::OutcomeUnknown { what, source: None })));
+        };
+        let answer = slot.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        let told = signal.record(answer);
+        self.0.remove(&ticket);
+        Some(told)
+    }
+}
+
+/// Fills a slot when it goes, whatever happened.
+struct Answer<T> {
+    slot: Slot<T>,
+    signal: Signal,
+    operation: Operation,
+    started: Instant,
+    result: Option<Result<T, StoreError>>,
+    /// Dropped last: when nothing is on its way, every answer is in its slot.
+    _under_way: UnderWay,
+}
+
+impl<T> Drop for Answer<T> {
+    fn drop(&mut self) {
+        let result = self.result.take().unwrap_or_else(|| {
+            Err(StoreError::OutcomeUnknown { what: "the request did not end".to_owned(), source: None })
+        });
+        metrics::store_request(self.operation, result.as_ref().err(), self.started.elapsed());
+        *self.slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+        self.signal.wake();
+    }
+}
+
+pub(crate) fn missing(kind: &str) -> StoreError {
+    StoreError::Refused { what: format!("no {kind} store was given to the builder"), source: None }
+}

@@ -1,7 +1,7 @@
 //! A service that numbers its orders: `cargo run -p unalike --example orders`.
 //!
-//! Run it twice: the second run goes on where the first one ended, without a gap, because `close` gives back what was
-//! not used. Kill it with -9 in between: there is a gap, and no number comes twice.
+//! Run it twice: the second run goes on close above where the first one ended, because `close` gives back what never
+//! crossed into a run. Kill it with -9 in between: the gap is larger, and no number comes twice.
 
 use std::sync::Arc;
 

@@ -102,11 +102,13 @@ impl Front {
     /// The answer to a request.
     pub(crate) fn answer(&self, request: Request<Incoming>) -> Answer<'_> {
         let is_short = request.uri().path().len() <= self.url_max_bytes;
-        if is_short && request.body().is_end_stream() && !tracing::enabled!(Level::DEBUG) {
-            if let Some(response) = ids::at_once(&self.service, &request) {
-                let id = request_id::of(request.headers());
-                return Answer::Now(Some(finish(response, id)));
-            }
+        if is_short
+            && request.body().is_end_stream()
+            && !tracing::enabled!(Level::DEBUG)
+            && let Some(response) = ids::at_once(&self.service, &request)
+        {
+            let id = request_id::of(request.headers());
+            return Answer::Now(Some(finish(response, id)));
         }
         Answer::Later(Box::pin(self.answer_later(request)))
     }

@@ -223,7 +223,10 @@ impl<'a> Bench<'a> {
             None => (String::new(), None),
             Some(Target::Ratio(limit)) => (format!("<= {limit} x"), ratio.map(|ratio| ratio / limit)),
             Some(Target::RatioAtLeast(limit)) => (format!(">= {limit} x"), ratio.map(|ratio| limit / ratio)),
-            Some(Target::AtMost(limit)) => (format!("<= {limit} {unit}"), Some(median / limit)),
+            // Where nothing is allowed there is no share by which it is missed.
+            Some(Target::AtMost(limit)) => {
+                (format!("<= {limit} {unit}"), Some(if median <= limit { 0.0 } else { median / limit }))
+            }
             Some(Target::PerSecond(limit)) => (format!(">= {:.3} M/s", limit / 1e6), Some(limit / rate)),
         };
         let verdict = missed.map_or_else(String::new, |missed| {

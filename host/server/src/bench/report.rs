@@ -204,7 +204,7 @@ fn microseconds(ns: u64) -> f64 {
 
 /// From the least to the greatest latency, between bounds of 1, 2, 5, 10, ..
 fn bars(latency: &Histogram<u64>) -> Vec<Bar> {
-    let bounds: Vec<_> = (0..=11).flat_map(|power| [1, 2, 5].map(|digit| digit * 10_u64.pow(power))).collect();
+    let bounds: Vec<_> = (0..=12).flat_map(|power| [1, 2, 5].map(|digit| digit * 10_u64.pow(power))).collect();
     let mut bars: Vec<Bar> = Vec::new();
     for recorded in latency.iter_recorded() {
         let ns = recorded.value_iterated_to();

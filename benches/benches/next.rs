@@ -74,12 +74,13 @@ fn main() -> Result<()> {
         let mut threaded = options;
         threaded.order = Some(Order::Thread);
         let sequence = ids.sequence_blocking(&format!("per-thread-{threads}"), threaded)?;
-        let per_thread = bench.case_by(plan, vec![sequence; threads], |sequence, tally| {
+        let per_thread = bench.case_by(plan.own_order(), vec![sequence; threads], |sequence, tally| {
             tally.ids(CHUNK, || Ok(sequence.next_blocking()?))
         });
         let sequence = open(&format!("local-{threads}"))?;
         let handles = (0..threads).map(|_| sequence.local()).collect::<Result<Vec<_>, _>>()?;
-        let local = bench.case_by(plan, handles, |handle, tally| tally.ids(CHUNK, || Ok(handle.next_blocking()?)));
+        let local =
+            bench.case_by(plan.own_order(), handles, |handle, tally| tally.ids(CHUNK, || Ok(handle.next_blocking()?)));
         let take_runs = bench.case_by(plan, states(&format!("take-runs-{threads}"))?, |sequence, tally| {
             sequence.take_blocking(1_000)?.runs().iter().try_for_each(|run| tally.run(run))
         });

@@ -22,7 +22,7 @@ use unalike_memory::MemoryStore;
 const TAGS: usize = 100_000;
 const CHUNK: u32 = 1_024;
 /// A run that is longer than any that the dispenser holds, so that each call is one crossing.
-const TAKEN: u32 = 2_000;
+const TAKEN: u32 = 20_000;
 const STEP: u64 = 10_000_000;
 
 fn main() -> Result<()> {
@@ -79,7 +79,7 @@ fn main() -> Result<()> {
     let base = bench.row(Row::ids("next_blocking(), one tag alone", next_alone));
     bench.row(Row::ids("next_blocking(), one of many", next_one).against(base).ratio_at_most(1.1));
     bench.row(Row::calls("next_blocking(), each of many in turn", next_each).against(base));
-    let base = bench.row(Row::calls("reserve: take_blocking(2000), one tag alone", reserve_alone));
+    let base = bench.row(Row::calls("reserve: take_blocking(20000), one tag alone", reserve_alone));
     bench.row(Row::calls("the same, one of many", reserve_one).against(base).ratio_at_most(1.1));
     bench.row(Row::calls("the same, each of many in turn", reserve_each).against(base));
 

@@ -12,6 +12,8 @@
 //!   reader sees of `end` is never newer than `shift`, and `shift` never newer than `start`. If all three are of one run, a
 //!   position inside is that run's. If `start` is newer than `end`, no position passes both tests, since the newer interval
 //!   begins at or above the older one's end. There is nothing to be retried, and no mixture that passes.
+//! - Whether a thread reads the map before it takes its position or after does not matter: what a position stands for never
+//!   changes.
 //! - A thread that finds its position outside brings it to the refill lock, under which the map stands still: a run that
 //!   was installed meanwhile may cover it. If not, the position is abandoned, and no later run covers it. (So a thread that
 //!   slept between taking a position and reading the map, until the run was used up and replaced, leaves a gap of one.)
@@ -20,9 +22,9 @@ use unalike_core::{ID_MAX, Run};
 
 use super::atomic::{AtomicU64, Ordering};
 
-/// A cache line of its own (two, for the adjacent-line prefetcher): the counter is written by every call, the map is
-/// only read.
-#[repr(align(128))]
+/// A cache line of its own: the counter is written by every call, the map is only read. (Not two, as the prefetcher of
+/// adjacent lines would have it: a hundred thousand open tags have a hundred thousand of these.)
+#[repr(align(64))]
 struct Line<T>(T);
 
 /// See the module's documentation.
@@ -56,14 +58,27 @@ impl Dispenser {
     /// The next id; or, if the run has none left, the position that was taken, for [`Dispenser::redeem`].
     #[inline]
     pub(crate) fn take(&self) -> Result<u64, u64> {
+        self.take_of(self.mapping())
+    }
+
+    /// The newest run's mapping, for [`Dispenser::take_of`].
+    #[inline]
+    pub(crate) fn mapping(&self) -> Mapping {
+        self.map.0.read()
+    }
+
+    /// [`Dispenser::take`] by a mapping that was read before: a position has the same id whenever its run is looked at, so
+    /// an old mapping refuses at worst. Reading it before the addition leaves no load to wait for after it.
+    #[inline]
+    pub(crate) fn take_of(&self, mapping: Mapping) -> Result<u64, u64> {
         let position = self.position.0.fetch_add(1, Ordering::Relaxed);
-        self.redeem(position).ok_or(position)
+        mapping.id(position).ok_or(position)
     }
 
     /// The id of a position that this caller took and got no id for, if the map covers it by now.
     #[inline]
     pub(crate) fn redeem(&self, position: u64) -> Option<u64> {
-        self.map.0.read(position).map(|(run, _)| run.first(position))
+        self.mapping().id(position)
     }
 
     /// Up to `max` of the ids that are left, as a run.
@@ -75,9 +90,10 @@ impl Dispenser {
             return None;
         }
         let position = self.position.0.fetch_add(u64::from(max), Ordering::Relaxed);
-        let (run, end) = self.map.0.read(position)?;
-        let count = u32::try_from(end - position).unwrap_or(u32::MAX).min(max);
-        Some(Run { first: run.first(position), stride: run.stride, count })
+        let mapping = self.mapping();
+        let first = mapping.id(position)?;
+        let count = u32::try_from(mapping.end - position).unwrap_or(u32::MAX).min(max);
+        Some(Run { first, stride: mapping.stride, count })
     }
 
     /// How many ids the run has left.
@@ -114,34 +130,35 @@ impl Dispenser {
     }
 }
 
-/// How a run's positions stand for its ids.
+/// How a run's positions stand for its ids, as one reader saw it.
 #[derive(Clone, Copy)]
-struct Mapping {
+pub(crate) struct Mapping {
+    start: u64,
     shift: u64,
     stride: u64,
+    end: u64,
 }
 
 impl Mapping {
-    /// The id of a position inside the run: `install` made sure that not even the last one overflows.
+    /// The id of a position, if it lies in the run. `install` made sure that not even the last id overflows.
     #[inline]
-    fn first(self, position: u64) -> u64 {
+    fn id(self, position: u64) -> Option<u64> {
+        let Self { start, shift, stride, end } = self;
         // A multiplication takes longer than everything else here.
-        if self.stride == 1 {
-            position.wrapping_add(self.shift)
-        } else {
-            position.wrapping_mul(self.stride).wrapping_add(self.shift)
-        }
+        (start <= position && position < end).then(|| match stride {
+            1 => position.wrapping_add(shift),
+            _ => position.wrapping_mul(stride).wrapping_add(shift),
+        })
     }
 }
 
 impl Map {
-    /// How this position's run maps it, and where the run ends, if the position lies in the newest run.
     #[inline]
-    fn read(&self, position: u64) -> Option<(Mapping, u64)> {
+    fn read(&self) -> Mapping {
         let end = self.end.load(Ordering::Acquire);
         let shift = self.shift.load(Ordering::Acquire);
         let stride = self.stride.load(Ordering::Acquire);
         let start = self.start.load(Ordering::Acquire);
-        (start <= position && position < end).then_some((Mapping { shift, stride }, end))
+        Mapping { start, shift, stride, end }
     }
 }

@@ -12,14 +12,13 @@ use std::time::{Duration, Instant};
 use unalike_core::is_name;
 use unalike_storage::{LeaseStore, SegmentStore};
 
+use crate::clock::Time;
 use crate::component::{IdsCtxBuilder, Signal};
 use crate::lane::{Call, Lane, Opening, Step};
 use crate::requests::{OwnExecutor, Storage};
 use crate::sequence::SequenceShared;
 use crate::snowflake::SnowflakeShared;
-use crate::{
-    Clock, Error, ErrorKind, Sequence, SequenceOptions, Snowflake, SnowflakeOptions, SystemClock, fork, metrics,
-};
+use crate::{Clock, Error, ErrorKind, Sequence, SequenceOptions, Snowflake, SnowflakeOptions, fork, metrics};
 
 /// More lanes than this only cost memory: a call into one takes well under a microsecond.
 const LANES_MAX: usize = 8;
@@ -50,7 +49,7 @@ pub struct Ids {
 pub(crate) struct Shared {
     pub(crate) storage: Arc<Storage>,
     pub(crate) wait_max: Duration,
-    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) clock: Time,
     lanes: Vec<Arc<Lane>>,
     lane_hasher: RandomState,
     sequences: Mutex<HashMap<String, Arc<SequenceShared>>>,
@@ -82,7 +81,7 @@ pub struct IdsBuilder {
     ctx: IdsCtxBuilder,
     lanes: Option<usize>,
     wait_max: Duration,
-    clock: Arc<dyn Clock>,
+    clock: Time,
 }
 
 impl IdsBuilder {
@@ -140,7 +139,7 @@ impl IdsBuilder {
     /// Another clock, for tests and simulations.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.clock = clock;
+        self.clock = Time::Given(clock);
         self
     }
 
@@ -189,7 +188,7 @@ impl IdsBuilder {
             std::thread::available_parallelism().map_or(1, std::num::NonZero::get).clamp(1, LANES_MAX)
         });
         let lanes = (0..lanes)
-            .map(|_| Lane::new(origin.successor(), Arc::clone(&self.clock)).map(Arc::new))
+            .map(|_| Lane::new(origin.successor(), self.clock.clone()).map(Arc::new))
             .collect::<Result<Vec<_>, _>>()?;
         Ok(Ids {
             shared: Arc::new(Shared {
@@ -211,12 +210,7 @@ impl Ids {
     /// A builder with the defaults and without stores.
     #[must_use]
     pub fn builder() -> IdsBuilder {
-        IdsBuilder {
-            ctx: IdsCtxBuilder::new(),
-            lanes: None,
-            wait_max: Duration::from_secs(5),
-            clock: Arc::new(SystemClock),
-        }
+        IdsBuilder { ctx: IdsCtxBuilder::new(), lanes: None, wait_max: Duration::from_secs(5), clock: Time::System }
     }
 
     /// The sequence of a tag, opened at first use; options that are not given are the tag's own, as its store keeps them.

@@ -249,8 +249,11 @@ impl SequenceShared {
                 return Ok(Step::Ready(id));
             }
         }
-        Ok(match self.reserve(|now_ms| runs.adapt(now_ms))? {
+        // Kept if a run comes: waiting for the store is no demand.
+        let mut adapted = *runs;
+        Ok(match self.reserve(|now_ms| adapted.adapt(now_ms))? {
             Step::Ready(run) => {
+                *runs = adapted;
                 install_after(dispenser, run, 1);
                 Step::Ready(run.first)
             }
@@ -266,8 +269,10 @@ impl SequenceShared {
         {
             return Ok(Step::Ready(id));
         }
-        Ok(match self.reserve(|now_ms| held.size.adapt(now_ms))? {
+        let mut adapted = held.size;
+        Ok(match self.reserve(|now_ms| adapted.adapt(now_ms))? {
             Step::Ready(run) => {
+                held.size = adapted;
                 held.hold(Run { first: run.first.wrapping_add(run.stride), count: run.count - 1, ..run });
                 Step::Ready(run.first)
             }
@@ -317,8 +322,10 @@ impl SequenceShared {
         mut keep: impl FnMut(Run, u32),
     ) -> Result<Step<()>, Error> {
         while *left > 0 {
-            match self.reserve(|now_ms| size.adapt(now_ms).max(*left))? {
+            let mut adapted = *size;
+            match self.reserve(|now_ms| adapted.adapt(now_ms).max(*left))? {
                 Step::Ready(run) => {
+                    *size = adapted;
                     let used = run.count.min(*left);
                     batch.add(Run { count: used, ..run }, left);
                     keep(run, used);
@@ -586,6 +593,7 @@ impl std::fmt::Debug for Sequence {
 /// # Ok(())
 /// # }
 /// ```
+#[repr(align(64))] // Two handles side by side, for two threads, share no line of the cache.
 pub struct LocalSequence {
     shared: Arc<SequenceShared>,
     held: HeldRun,

@@ -10,10 +10,11 @@ use std::sync::{Arc, Mutex};
 
 use unalike_core::{Run, SnowflakeOptions};
 
-use crate::dispenser::Dispenser;
+use crate::clock::Time;
+use crate::dispenser::{Dispenser, Mapping};
 use crate::ids::{Generator, Shared, lock};
 use crate::lane::{self, Opening, Step};
-use crate::{Batch, Clock, Error, ErrorKind, Layout};
+use crate::{Batch, Error, ErrorKind, Layout};
 
 /// Figures of an open snowflake generator, for metrics.
 ///
@@ -72,7 +73,7 @@ pub struct Snowflake {
 pub(crate) struct SnowflakeShared {
     generator: Generator,
     options: SnowflakeOptions,
-    clock: Arc<dyn Clock>,
+    clock: Time,
     /// The end of the greatest tick that a run came from: where a rebuilt component begins.
     used_until_ms: Arc<AtomicU64>,
     /// The run of the newest tick, what is left of it.
@@ -92,7 +93,7 @@ impl SnowflakeShared {
         Self {
             generator: Generator::new(shared, shared.lane(namespace), namespace, opening),
             options,
-            clock: Arc::clone(&shared.clock),
+            clock: shared.clock.clone(),
             used_until_ms,
             dispenser: Dispenser::new(),
             from_ms: AtomicU64::new(0),
@@ -121,17 +122,29 @@ impl SnowflakeShared {
     /// Whether it is the time of the run in hand, and the generator may be used.
     #[inline]
     fn is_time(&self) -> bool {
-        // The end first: if it is a new run's, so is what the dispenser shows afterwards.
+        self.time_mapping().is_some()
+    }
+
+    /// How the run in hand maps positions, under the same conditions.
+    #[inline]
+    fn time_mapping(&self) -> Option<Mapping> {
+        // The end first: if it is a new run's, so is what the dispenser shows afterwards. The clock last, as it takes
+        // longest and would have the rest wait.
         let until_ms = self.until_ms.load(Ordering::Acquire);
+        let mapping = self.dispenser.mapping();
         let from_ms = self.from_ms.load(Ordering::Relaxed);
+        let is_open = self.generator.is_open();
         let now_ms = self.clock.now_ms();
-        from_ms <= now_ms && now_ms < until_ms && self.generator.is_open()
+        (from_ms <= now_ms && now_ms < until_ms && is_open).then_some(mapping)
     }
 
     /// An id of the run in hand; else the position that was taken in vain, if one was.
     #[inline]
     fn take_native(&self) -> Result<u64, Option<u64>> {
-        if self.is_time() { self.dispenser.take().map_err(Some) } else { Err(None) }
+        match self.time_mapping() {
+            Some(mapping) => self.dispenser.take_of(mapping).map_err(Some),
+            None => Err(None),
+        }
     }
 
     /// At least one id and at most `max`, from the run in hand or from the next one.

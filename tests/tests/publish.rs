@@ -144,7 +144,7 @@ fn third_party() -> Result<String> {
     let metadata: Value = serde_json::from_str(&succeeded("cargo metadata", cargo.output()?)?)?;
     // Name to requirement, whether the default features are wanted, and the other ones.
     let mut wanted: BTreeMap<&str, (&str, bool, BTreeSet<&str>)> = BTreeMap::new();
-    let packages = metadata["packages"].as_array().context("cargo lists packages")?;
+    let packages = metadata.get("packages").and_then(Value::as_array).context("cargo lists packages")?;
     for dependency in packages.iter().filter_map(|package| package["dependencies"].as_array()).flatten() {
         if !dependency["path"].is_null() || !dependency["target"].is_null() {
             continue;

@@ -12,7 +12,7 @@ use self::dispenser::Dispenser;
 mod atomic {
     pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};
 }
-#[allow(dead_code, reason = "the model uses a part of it")]
+#[allow(dead_code, clippy::duplicate_mod, reason = "the model compiles a part of it anew, over other atomics")]
 #[path = "dispenser.rs"]
 mod dispenser;
 

@@ -132,7 +132,6 @@ pub(crate) struct SequenceShared {
     reserved: AtomicU64,
 }
 
-#[expect(clippy::large_enum_variant, reason = "one per tag, and the large one is the usual one")]
 enum Kind {
     /// [`Order::Process`]. The lock around the size of runs is the refill lock.
     Shared {

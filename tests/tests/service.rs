@@ -67,7 +67,7 @@ fn guarded(arguments: &[&str]) -> anyhow::Result<Server> {
 }
 
 /// Every route, with a body where one is needed.
-const ROUTES: [(&str, &str, &str); 13] = [
+const ROUTES: [(&str, &str, &str); 14] = [
     ("GET", ORDER, ""),
     ("POST", ORDER, ""),
     ("GET", "/v1/sequences//ids", ""),
@@ -78,6 +78,7 @@ const ROUTES: [(&str, &str, &str); 13] = [
     ("GET", "/v1/decode/1169786042799259000?layout=leaf", ""),
     ("GET", "/v1/layouts", ""),
     ("GET", "/v1/tags", ""),
+    ("GET", "/metrics", ""),
     ("POST", "/v1/tags", r#"{"tag":"invoice/1"}"#),
     ("PATCH", "/v1/tags/order", r#"{"raise_to":"5"}"#),
     ("PATCH", "/v1/tags/invoice", r#"{"raise_to":"5"}"#),
@@ -188,6 +189,7 @@ fn a_token_may_be_bound_to_tags() -> anyhow::Result<()> {
     // What tells of all tags is not for it; what belongs to none is.
     for client in [&bound, &ruler] {
         assert_eq!(status(client, "/v1/tags")?, 403);
+        assert_eq!(status(client, "/metrics")?, 403);
         assert_eq!(status(client, "/v1/layouts")?, 200);
     }
     let create =

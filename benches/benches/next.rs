@@ -42,6 +42,18 @@ fn main() -> Result<()> {
         let fetch_add = bench.case_by(plan, vec![counter; threads], |counter, tally| {
             tally.ids(CHUNK, || Ok(counter.fetch_add(1, Ordering::Relaxed)))
         });
+        let runtimes = (0..threads).map(|_| current_thread()).collect::<Result<Vec<_>>>()?;
+        let counting = runtimes.into_iter().map(|runtime| (runtime, counter)).collect();
+        let fetch_add_async = bench.case_by(plan, counting, |(runtime, counter), tally| {
+            runtime.block_on(async {
+                let mut local = *tally;
+                for _ in 0..CHUNK {
+                    local.id(std::future::ready(counter.fetch_add(1, Ordering::Relaxed)).await);
+                }
+                *tally = local;
+                tally.check()
+            })
+        });
         let mutex = bench.case_by(plan, vec![locked; threads], |locked: &mut &Mutex<u64>, tally| {
             tally.ids(CHUNK, || {
                 let mut last = locked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -100,6 +112,8 @@ fn main() -> Result<()> {
         // Half of one addition; and five times the throughput of two threads that contend for one.
         let own = if threads == 1 { 0.5 } else { 0.2 };
         let base = bench.row(Row::ids(format!("fetch_add, {on}"), fetch_add));
+        // What an asynchronous loop keeps across its waits lies in memory, which an addition to shared memory waits for.
+        bench.row(Row::ids(format!("fetch_add in an asynchronous loop, {on}"), fetch_add_async).against(base));
         bench.row(Row::ids(format!("Mutex<u64> += 1, {on}"), mutex).against(base));
         let against = |name: &str, case: CaseId| row(name, on, case, base);
         let rows = [

@@ -366,6 +366,11 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Shared {
+    /// How many forks lay behind the process that built it.
+    pub(crate) fn forks(&self) -> u64 {
+        self.forks
+    }
+
     fn check(&self, name: &str) -> Result<(), Error> {
         if !is_name(name) {
             return Err(ErrorKind::NameInvalid { name: name.chars().take(32).collect() }.into());

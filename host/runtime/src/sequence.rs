@@ -15,7 +15,7 @@ use crate::ids::{Generator, Shared, lock};
 use crate::lane::{self, Lane, Opening, Step};
 use crate::ordered::Rounds;
 use crate::runs::{HeldRun, RunSize, ThreadRuns};
-use crate::{Batch, Error, ErrorKind};
+use crate::{Batch, Error, ErrorKind, fork};
 
 /// How a tag's sequence works in this process. What is not given is as the tag's record in the store says.
 ///
@@ -128,8 +128,10 @@ pub(crate) struct SequenceShared {
     generator: Arc<Generator>,
     given: SequenceOptions,
     kind: Kind,
-    /// Ids that crossed into runs, or were handed out by rounds.
+    /// Ids that crossed into runs.
     reserved: AtomicU64,
+    /// As the generator's, without the way there.
+    forks: u64,
 }
 
 enum Kind {
@@ -209,10 +211,16 @@ impl SequenceShared {
         Ok(step)
     }
 
+    /// Whether this is still the process that opened it: a forked child hands out nothing that it inherited.
+    #[inline]
+    fn is_own_process(&self) -> bool {
+        fork::generation() == self.forks
+    }
+
     /// An id without a crossing; or the position that was taken in vain, if one was.
     #[inline]
     fn take_native(&self) -> Result<u64, Option<u64>> {
-        if !self.generator.is_own_process() {
+        if !self.is_own_process() {
             return Err(None);
         }
         match &self.kind {
@@ -239,7 +247,7 @@ impl SequenceShared {
         position: Option<u64>,
     ) -> Result<Step<u64>, Error> {
         let mut runs = lock(runs);
-        if self.generator.is_own_process() {
+        if self.is_own_process() {
             // Somebody else may have brought a run while this thread waited for the lock.
             if let Some(id) = position.and_then(|position| dispenser.redeem(position)) {
                 return Ok(Step::Ready(id));
@@ -263,7 +271,7 @@ impl SequenceShared {
 
     /// The same for a run that nobody else takes from.
     fn refill_held(&self, held: &mut HeldRun) -> Result<Step<u64>, Error> {
-        if self.generator.is_own_process()
+        if self.is_own_process()
             && let Some(id) = held.take()
         {
             return Ok(Step::Ready(id));
@@ -285,7 +293,7 @@ impl SequenceShared {
         match &self.kind {
             Kind::Shared { dispenser, runs } => {
                 let mut runs = lock(runs);
-                if self.generator.is_own_process()
+                if self.is_own_process()
                     && let Some(run) = dispenser.take_run(*left)
                 {
                     batch.add(run, left);
@@ -298,7 +306,7 @@ impl SequenceShared {
     }
 
     fn fill_held(&self, held: &mut HeldRun, batch: &mut Batch, left: &mut u32) -> Result<Step<()>, Error> {
-        if self.generator.is_own_process()
+        if self.is_own_process()
             && let Some(run) = held.take_run(*left)
         {
             batch.add(run, left);
@@ -380,7 +388,7 @@ impl Looked {
             Mode::Ordered => (Opening::Ordered { tag: tag.clone() }, Kind::Ordered(Arc::default())),
         };
         let generator = Arc::new(Generator::new(shared, lane, &tag, opening));
-        SequenceShared { generator, given, kind, reserved: AtomicU64::new(0) }
+        SequenceShared { generator, given, kind, reserved: AtomicU64::new(0), forks: shared.forks() }
     }
 }
 
@@ -534,7 +542,7 @@ impl Sequence {
         }
         let mut batch = Batch::default();
         if let Kind::Shared { dispenser, .. } = &self.shared.kind
-            && self.shared.generator.is_own_process()
+            && self.shared.is_own_process()
             && let Some(run) = dispenser.take_run(count)
         {
             batch.push(run);
@@ -672,7 +680,7 @@ impl LocalSequence {
 
     #[inline]
     fn take_held(&mut self) -> Option<u64> {
-        if self.shared.generator.is_own_process() { self.held.take() } else { None }
+        if self.shared.is_own_process() { self.held.take() } else { None }
     }
 
     async fn next_slowly(&mut self) -> Result<u64, Error> {

@@ -128,20 +128,20 @@ impl Lane {
     ) -> Result<T, Error> {
         let mut inner = self.lock();
         let Inner { instance: home, generators, rebuild_at, last_trap, now_ms } = &mut *inner;
-        let Some(opened) = generators.get_mut(generator) else {
-            return Err(ErrorKind::Closed { name: format!("generator {generator}") }.into());
-        };
-        // Taken out for the call: a panic that unwinds through it leaves no half-used instance behind.
-        let mut instance = match home.take() {
-            Some(instance) => instance,
-            None => {
-                let left = rebuild_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()));
-                if !left.is_zero() {
-                    let reason = format!("it trapped twice, and is built again in {} ms", left.as_millis());
-                    return Err(ErrorKind::Rebuilt { name: opened.opening.name().to_owned(), reason }.into());
-                }
-                Instance::new(&self.origin)?
+        if home.is_none() {
+            let left = rebuild_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()));
+            if !left.is_zero() {
+                let name = generators.get(generator).map_or("", |opened| opened.opening.name()).to_owned();
+                let reason = format!("it trapped twice, and is built again in {} ms", left.as_millis());
+                return Err(ErrorKind::Rebuilt { name, reason }.into());
             }
+            *home = Some(Instance::new(&self.origin)?);
+            // After a panic there are handles left of the instance that it took away.
+            generators.iter_mut().for_each(|opened| opened.handle = None);
+        }
+        // Taken out for the call: a panic that unwinds through it leaves no half-used instance behind.
+        let (Some(opened), Some(mut instance)) = (generators.get_mut(generator), home.take()) else {
+            return Err(ErrorKind::Closed { name: format!("generator {generator}") }.into());
         };
         instance.store.data_mut().ids.set_signal(signal);
         let outcome = instance.open(opened).and_then(|handle| match handle {
@@ -324,6 +324,21 @@ mod tests {
         // More than a run in hand may hold.
         let error = orders.take(10_000).await.unwrap_err();
         assert!(error.is_retryable() && error.retry_after_ms().is_some_and(|ms| ms > 0), "{error:?}");
+    }
+
+    #[tokio::test]
+    async fn a_panic_in_a_call_costs_what_a_trap_does() {
+        let store = Arc::new(MemoryStore::default());
+        let ids = open(&store).await;
+        let orders = ids.sequence("order", SequenceOptions::default()).await.unwrap();
+        let invoices = ids.sequence("invoice", SequenceOptions::default()).await.unwrap();
+        let before = (orders.take(10).await.unwrap(), invoices.take(10).await.unwrap());
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| orders.panic()));
+        assert!(panicked.is_err());
+        for (sequence, before) in [(&orders, before.0), (&invoices, before.1)] {
+            let after = sequence.take(10_000).await.unwrap();
+            assert!(after.iter().next() > before.iter().last(), "{after:?} after {before:?}");
+        }
     }
 
     #[tokio::test]

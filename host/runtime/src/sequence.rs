@@ -535,6 +535,12 @@ impl Sequence {
         self.shared.generator.call(|_| Err(wasmtime::Error::msg("a trap")))
     }
 
+    /// What a defect of this library, or of a clock that was given to it, would do.
+    #[cfg(test)]
+    pub(crate) fn panic(&self) -> Result<(), Error> {
+        self.shared.generator.call(|_| panic!("a panic that is expected"))
+    }
+
     /// As much of a batch as the run in hand has.
     fn take_run_native(&self, count: u32) -> Result<Batch, Error> {
         if count == 0 {

@@ -116,7 +116,7 @@ fn project(folder: &Path, packages: &Path) -> Result<()> {
         format!(
             "[workspace]\nmembers = [\"beside\"]\nresolver = \"1\"\n\n\
              [package]\nname = \"shop\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n\
-             [dependencies]\nunalike = \"{version}\"\nunalike-sqlite = \"{version}\"\n\
+             [dependencies]\nunalike = {{ version = \"{version}\", features = [\"precompiled\"] }}\nunalike-sqlite = \"{version}\"\n\
              tokio = {{ version = \"1\", features = [\"macros\", \"rt\"] }}\n\n\
              [patch.crates-io]\n{patches}"
         ),

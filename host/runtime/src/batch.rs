@@ -39,12 +39,6 @@ impl Batch {
         self.push(run);
     }
 
-    /// Adds a later batch.
-    pub(crate) fn append(&mut self, later: Self) {
-        self.len += later.len;
-        self.runs.extend(later.runs);
-    }
-
     /// How many ids it holds.
     #[must_use]
     pub fn len(&self) -> u64 {
@@ -67,12 +61,6 @@ impl Batch {
     #[must_use]
     pub fn iter(&self) -> BatchIds<'_> {
         BatchIds { runs: self.runs.iter(), next: 0, stride: 0, left: 0 }
-    }
-}
-
-impl From<Run> for Batch {
-    fn from(run: Run) -> Self {
-        Self { len: u64::from(run.count), runs: vec![run] }
     }
 }
 

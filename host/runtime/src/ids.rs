@@ -511,6 +511,17 @@ impl Generator {
         }
     }
 
+    /// The same for threads outside any runtime, who enter one only if there is something to wait for.
+    pub(crate) fn until_ready_blocking<T>(
+        &self,
+        mut attempt: impl FnMut() -> Result<Step<T>, Error>,
+    ) -> Result<T, Error> {
+        match attempt()? {
+            Step::Ready(value) => Ok(value),
+            Step::Pending | Step::Wait(_) => self.block_on(self.until_ready(attempt)),
+        }
+    }
+
     fn timeout(&self, started: Instant) -> Error {
         ErrorKind::Timeout {
             name: self.name.clone(),

@@ -231,6 +231,25 @@ pub(crate) enum Step<T> {
     Wait(u64),
 }
 
+impl<T> Step<T> {
+    /// What it brought, made into something else.
+    pub(crate) fn map<U>(self, into: impl FnOnce(T) -> U) -> Step<U> {
+        match self {
+            Self::Ready(value) => Step::Ready(into(value)),
+            Self::Pending => Step::Pending,
+            Self::Wait(wait_ms) => Step::Wait(wait_ms),
+        }
+    }
+
+    /// What it brought, if that is not to be waited for.
+    pub(crate) fn ready(self) -> Option<T> {
+        match self {
+            Self::Ready(value) => Some(value),
+            Self::Pending | Self::Wait(_) => None,
+        }
+    }
+}
+
 /// The component's answer as a step; `name` and `signal` are the generator's.
 pub(crate) fn step<T>(answer: Result<T, types::Error>, name: &str, signal: &Signal) -> Result<Step<T>, Error> {
     let name = || name.to_owned();

@@ -40,6 +40,12 @@ impl Default for RunSize {
     }
 }
 
+/// What a run holds beyond the first `used` of its ids.
+pub(crate) fn rest_of(run: Run, used: u32) -> Option<Run> {
+    let count = run.count.checked_sub(used).filter(|&count| count > 0)?;
+    Some(Run { first: run.first + u64::from(used) * run.stride, count, ..run })
+}
+
 /// What is left of a run that nobody else takes from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HeldRun {
@@ -71,10 +77,12 @@ impl HeldRun {
         Some(run)
     }
 
-    /// Takes a run in place of the one that is used up.
-    pub(crate) fn hold(&mut self, run: Run) {
+    /// Takes what a run holds beyond the first `used` of its ids in place of the run that is used up.
+    pub(crate) fn hold_rest(&mut self, run: Run, used: u32) {
         assert!(self.left == 0, "the ids of a run are handed out before the next one comes");
-        (self.next, self.stride, self.left) = (run.first, run.stride, run.count);
+        if let Some(rest) = rest_of(run, used) {
+            (self.next, self.stride, self.left) = (rest.first, rest.stride, rest.count);
+        }
     }
 }
 
@@ -145,10 +153,18 @@ mod tests {
     }
 
     #[test]
+    fn the_rest_of_a_run_begins_after_what_was_used() {
+        let run = Run { first: 10, stride: 5, count: 3 };
+        assert_eq!(rest_of(run, 0), Some(run));
+        assert_eq!(rest_of(run, 1), Some(Run { first: 15, stride: 5, count: 2 }));
+        assert_eq!((rest_of(run, 3), rest_of(run, 4)), (None, None));
+    }
+
+    #[test]
     fn a_held_run_ends_with_its_last_id() {
         let mut held = HeldRun::EMPTY;
         assert_eq!(held.take(), None);
-        held.hold(Run { first: unalike_core::ID_MAX - 4, stride: 2, count: 3 });
+        held.hold_rest(Run { first: unalike_core::ID_MAX - 4, stride: 2, count: 3 }, 0);
         assert_eq!(held.take(), Some(unalike_core::ID_MAX - 4));
         assert_eq!(held.take_run(9), Some(Run { first: unalike_core::ID_MAX - 2, stride: 2, count: 2 }));
         assert_eq!((held.take_run(9), held.take()), (None, None));
@@ -157,7 +173,7 @@ mod tests {
     #[test]
     fn each_thread_has_a_run_of_its_own() {
         let (one, other) = (ThreadRuns::new(), ThreadRuns::new());
-        one.with(|held| held.hold(Run { first: 1, stride: 1, count: 2 }));
+        one.with(|held| held.hold_rest(Run { first: 1, stride: 1, count: 2 }, 0));
         assert_eq!(other.take(), None);
         std::thread::scope(|scope| {
             scope.spawn(|| assert_eq!(one.take(), None));

@@ -14,7 +14,7 @@ use crate::dispenser::Dispenser;
 use crate::ids::{Generator, Shared, lock};
 use crate::lane::{self, Lane, Opening, Step};
 use crate::ordered::Rounds;
-use crate::runs::{HeldRun, RunSize, ThreadRuns};
+use crate::runs::{HeldRun, RunSize, ThreadRuns, rest_of};
 use crate::{Batch, Error, ErrorKind, fork};
 
 /// How a tag's sequence works in this process. What is not given is as the tag's record in the store says.
@@ -258,15 +258,12 @@ impl SequenceShared {
         }
         // Kept if a run comes: waiting for the store is no demand.
         let mut adapted = *runs;
-        Ok(match self.reserve(|now_ms| adapted.adapt(now_ms))? {
-            Step::Ready(run) => {
-                *runs = adapted;
-                install_after(dispenser, run, 1);
-                Step::Ready(run.first)
-            }
-            Step::Pending => Step::Pending,
-            Step::Wait(wait_ms) => Step::Wait(wait_ms),
-        })
+        let step = self.reserve(|now_ms| adapted.adapt(now_ms))?;
+        Ok(step.map(|run| {
+            *runs = adapted;
+            install_rest(dispenser, run, 1);
+            run.first
+        }))
     }
 
     /// The same for a run that nobody else takes from.
@@ -277,15 +274,12 @@ impl SequenceShared {
             return Ok(Step::Ready(id));
         }
         let mut adapted = held.size;
-        Ok(match self.reserve(|now_ms| adapted.adapt(now_ms))? {
-            Step::Ready(run) => {
-                held.size = adapted;
-                held.hold(Run { first: run.first.wrapping_add(run.stride), count: run.count - 1, ..run });
-                Step::Ready(run.first)
-            }
-            Step::Pending => Step::Pending,
-            Step::Wait(wait_ms) => Step::Wait(wait_ms),
-        })
+        let step = self.reserve(|now_ms| adapted.adapt(now_ms))?;
+        Ok(step.map(|run| {
+            held.size = adapted;
+            held.hold_rest(run, 1);
+            run.first
+        }))
     }
 
     /// Adds runs to a batch: first what is left of the last one, so that ids never go down, then fresh ones.
@@ -298,7 +292,7 @@ impl SequenceShared {
                 {
                     batch.add(run, left);
                 }
-                self.fill_fresh(&mut runs, batch, left, |run, used| install_after(dispenser, run, used))
+                self.fill_fresh(&mut runs, batch, left, |run, used| install_rest(dispenser, run, used))
             }
             Kind::PerThread(held) => held.with(|held| self.fill_held(held, batch, left)),
             Kind::Ordered(_) => Ok(Step::Pending),
@@ -312,10 +306,7 @@ impl SequenceShared {
             batch.add(run, left);
         }
         let mut size = held.size;
-        let filled = self.fill_fresh(&mut size, batch, left, |run, used| {
-            let first = run.first.wrapping_add(u64::from(used).wrapping_mul(run.stride));
-            held.hold(Run { first, count: run.count - used, ..run });
-        });
+        let filled = self.fill_fresh(&mut size, batch, left, |run, used| held.hold_rest(run, used));
         held.size = size;
         filled
     }
@@ -367,10 +358,9 @@ impl SequenceShared {
 }
 
 /// Installs what a run holds beyond the ids that were used already.
-fn install_after(dispenser: &Dispenser, run: Run, used: u32) {
-    if run.count > used {
-        let first = run.first + u64::from(used) * run.stride;
-        dispenser.install(Run { first, count: run.count - used, ..run });
+fn install_rest(dispenser: &Dispenser, run: Run, used: u32) {
+    if let Some(rest) = rest_of(run, used) {
+        dispenser.install(rest);
     }
 }
 
@@ -483,18 +473,15 @@ impl Sequence {
     /// # Errors
     /// [`ErrorKind::CountZero`] and as [`Sequence::next`]. Ids that it had when it failed are a gap.
     pub async fn take(&self, count: u32) -> Result<Batch, Error> {
-        let mut batch = match self.take_run_native(count)? {
-            batch if batch.len() == u64::from(count) => return Ok(batch),
-            batch => batch,
-        };
-        match &self.shared.kind {
-            Kind::Ordered(rounds) => rounds.take(&self.shared.generator, count).await,
-            Kind::Shared { .. } | Kind::PerThread(_) => {
-                let mut left = count - u32::try_from(batch.len()).unwrap_or(count);
-                self.shared.generator.until_ready(|| self.shared.fill(&mut batch, &mut left)).await?;
-                Ok(batch)
-            }
+        let (mut batch, mut left) = self.take_native(count)?;
+        let generator = &self.shared.generator;
+        if let Kind::Ordered(rounds) = &self.shared.kind {
+            return rounds.take(generator, count).await;
         }
+        if left > 0 {
+            generator.until_ready(|| self.shared.fill(&mut batch, &mut left)).await?;
+        }
+        Ok(batch)
     }
 
     /// [`Sequence::take`] for threads outside any runtime.
@@ -505,20 +492,15 @@ impl Sequence {
     /// # Panics
     /// Inside asynchronous code.
     pub fn take_blocking(&self, count: u32) -> Result<Batch, Error> {
-        let mut batch = match self.take_run_native(count)? {
-            batch if batch.len() == u64::from(count) => return Ok(batch),
-            batch => batch,
-        };
-        let mut left = count - u32::try_from(batch.len()).unwrap_or(count);
-        if !matches!(self.shared.kind, Kind::Ordered(_))
-            && let Step::Ready(()) = self.shared.fill(&mut batch, &mut left)?
-        {
-            return Ok(batch);
+        let (mut batch, mut left) = self.take_native(count)?;
+        let generator = &self.shared.generator;
+        if let Kind::Ordered(rounds) = &self.shared.kind {
+            return generator.block_on(rounds.take(generator, count));
         }
-        self.shared.generator.block_on(async {
-            batch.append(self.take(left).await?);
-            Ok(batch)
-        })
+        if left > 0 {
+            generator.until_ready_blocking(|| self.shared.fill(&mut batch, &mut left))?;
+        }
+        Ok(batch)
     }
 
     /// Figures for metrics.
@@ -541,19 +523,19 @@ impl Sequence {
         self.shared.generator.call(|_| panic!("a panic that is expected"))
     }
 
-    /// As much of a batch as the run in hand has.
-    fn take_run_native(&self, count: u32) -> Result<Batch, Error> {
+    /// As much of a batch as the run in hand has, and how many ids it still lacks.
+    fn take_native(&self, count: u32) -> Result<(Batch, u32), Error> {
         if count == 0 {
             return Err(ErrorKind::CountZero.into());
         }
-        let mut batch = Batch::default();
+        let (mut batch, mut left) = (Batch::default(), count);
         if let Kind::Shared { dispenser, .. } = &self.shared.kind
             && self.shared.is_own_process()
             && let Some(run) = dispenser.take_run(count)
         {
-            batch.push(run);
+            batch.add(run, &mut left);
         }
-        Ok(batch)
+        Ok((batch, left))
     }
 
     async fn next_slowly(&self, position: Option<u64>) -> Result<u64, Error> {
@@ -567,17 +549,15 @@ impl Sequence {
 
     #[cold]
     fn try_slowly(&self, position: Option<u64>) -> Result<Option<u64>, Error> {
-        Ok(match self.shared.refill(position)? {
-            Step::Ready(id) => Some(id),
-            Step::Pending | Step::Wait(_) => None,
-        })
+        Ok(self.shared.refill(position)?.ready())
     }
 
     #[cold]
     fn next_slowly_blocking(&self, position: Option<u64>) -> Result<u64, Error> {
-        match self.try_slowly(position)? {
-            Some(id) => Ok(id),
-            None => self.shared.generator.block_on(self.next_slowly(None)),
+        let generator = &self.shared.generator;
+        match &self.shared.kind {
+            Kind::Ordered(rounds) => generator.block_on(rounds.next(generator)),
+            Kind::Shared { .. } | Kind::PerThread(_) => generator.until_ready_blocking(|| self.shared.refill(position)),
         }
     }
 }
@@ -680,8 +660,13 @@ impl LocalSequence {
     /// # Panics
     /// Inside asynchronous code.
     pub fn take_blocking(&mut self, count: u32) -> Result<Batch, Error> {
-        let shared = Arc::clone(&self.shared);
-        shared.generator.block_on(self.take(count))
+        if count == 0 {
+            return Err(ErrorKind::CountZero.into());
+        }
+        let Self { shared, held } = self;
+        let (mut batch, mut left) = (Batch::default(), count);
+        shared.generator.until_ready_blocking(|| shared.fill_held(held, &mut batch, &mut left))?;
+        Ok(batch)
     }
 
     #[inline]
@@ -696,21 +681,13 @@ impl LocalSequence {
 
     #[cold]
     fn try_slowly(&mut self) -> Result<Option<u64>, Error> {
-        Ok(match self.shared.refill_held(&mut self.held)? {
-            Step::Ready(id) => Some(id),
-            Step::Pending | Step::Wait(_) => None,
-        })
+        Ok(self.shared.refill_held(&mut self.held)?.ready())
     }
 
     #[cold]
     fn next_slowly_blocking(&mut self) -> Result<u64, Error> {
-        match self.try_slowly()? {
-            Some(id) => Ok(id),
-            None => {
-                let shared = Arc::clone(&self.shared);
-                shared.generator.block_on(self.next_slowly())
-            }
-        }
+        let Self { shared, held } = self;
+        shared.generator.until_ready_blocking(|| shared.refill_held(held))
     }
 }
 

@@ -14,6 +14,7 @@ use crate::clock::Time;
 use crate::dispenser::{Dispenser, Mapping};
 use crate::ids::{Generator, Shared, lock};
 use crate::lane::{self, Opening, Step};
+use crate::runs::rest_of;
 use crate::{Batch, Error, ErrorKind, Layout};
 
 /// Figures of an open snowflake generator, for metrics.
@@ -178,9 +179,8 @@ impl SnowflakeShared {
         let used = run.count.min(max);
         // Also where no run takes its place: what is left of an earlier tick must not come after this one's.
         *reserved -= self.dispenser.drop_run();
-        if run.count > used {
-            let first = run.first + u64::from(used) * run.stride;
-            self.dispenser.install(Run { first, count: run.count - used, ..run });
+        if let Some(rest) = rest_of(run, used) {
+            self.dispenser.install(rest);
             self.from_ms.store(asked_ms, Ordering::Release);
             self.until_ms.store(until_ms, Ordering::Release);
         }
@@ -259,8 +259,7 @@ impl Snowflake {
         if count == 0 {
             return Err(ErrorKind::CountZero.into());
         }
-        let mut batch = Batch::default();
-        let mut left = count;
+        let (mut batch, mut left) = (Batch::default(), count);
         while left > 0 {
             let run = match self.take_run_native(left) {
                 Some(run) => run,
@@ -279,15 +278,18 @@ impl Snowflake {
     /// # Panics
     /// Inside asynchronous code.
     pub fn take_blocking(&self, count: u32) -> Result<Batch, Error> {
-        match self.take_run_native(count) {
-            Some(run) if run.count == count => Ok(Batch::from(run)),
-            Some(run) => self.shared.generator.block_on(async {
-                let mut batch = Batch::from(run);
-                batch.append(self.take(count - run.count).await?);
-                Ok(batch)
-            }),
-            None => self.shared.generator.block_on(self.take(count)),
+        if count == 0 {
+            return Err(ErrorKind::CountZero.into());
         }
+        let (mut batch, mut left) = (Batch::default(), count);
+        while left > 0 {
+            let run = match self.take_run_native(left) {
+                Some(run) => run,
+                None => self.shared.generator.until_ready_blocking(|| self.shared.reserve(None, left))?,
+            };
+            batch.add(run, &mut left);
+        }
+        Ok(batch)
     }
 
     /// Figures for metrics.
@@ -310,7 +312,7 @@ impl Snowflake {
 
     /// Up to `max` ids of the run in hand.
     fn take_run_native(&self, max: u32) -> Option<Run> {
-        if max > 0 && self.shared.is_time() { self.shared.dispenser.take_run(max) } else { None }
+        if self.shared.is_time() { self.shared.dispenser.take_run(max) } else { None }
     }
 
     async fn next_slowly(&self, position: Option<u64>) -> Result<u64, Error> {
@@ -319,18 +321,12 @@ impl Snowflake {
 
     #[cold]
     fn try_slowly(&self, position: Option<u64>) -> Result<Option<u64>, Error> {
-        Ok(match self.shared.reserve(position, 1)? {
-            Step::Ready(run) => Some(run.first),
-            Step::Pending | Step::Wait(_) => None,
-        })
+        Ok(self.shared.reserve(position, 1)?.ready().map(|run| run.first))
     }
 
     #[cold]
     fn next_slowly_blocking(&self, position: Option<u64>) -> Result<u64, Error> {
-        match self.try_slowly(position)? {
-            Some(id) => Ok(id),
-            None => self.shared.generator.block_on(self.next_slowly(None)),
-        }
+        self.shared.generator.until_ready_blocking(|| self.shared.reserve(position, 1)).map(|run| run.first)
     }
 }
 

@@ -248,6 +248,29 @@ impl Problem {
         serde_json::to_vec(&document).unwrap_or_default()
     }
 
+    /// No snowflake of this name is configured.
+    pub(crate) fn snowflake_unknown(name: &str) -> Self {
+        let name = shortened(name);
+        let detail = format!("no snowflake {name:?} is configured: add [snowflakes.NAME] to the configuration file");
+        Self::new(Kind::SnowflakeUnknown, detail).with("snowflake", name)
+    }
+
+    /// A body that could not be taken in, for the reason that axum's rejection gives.
+    pub(crate) fn body_refused(status: StatusCode, detail: String) -> Self {
+        let kind = match status {
+            StatusCode::PAYLOAD_TOO_LARGE => Kind::BodyTooLarge,
+            StatusCode::UNSUPPORTED_MEDIA_TYPE => Kind::MediaTypeUnsupported,
+            _ => Kind::BodyInvalid,
+        };
+        Self::new(kind, detail)
+    }
+
+    /// The answer was there, and could not be written.
+    pub(crate) fn unwritten(error: &serde_json::Error) -> Self {
+        tracing::error!(%error, "an answer could not be written");
+        Self::new(Kind::Internal, "the answer could not be written")
+    }
+
     /// An error of the operator's or of the program's own: explained in the log, and not here.
     fn withheld(kind: Kind, detail: &str, error: &(dyn std::error::Error + 'static)) -> Self {
         tracing::error!(error = %with_causes(error), "a request failed: {detail}");

@@ -34,13 +34,16 @@ impl<'de> Deserialize<'de> for Number {
             }
 
             fn visit_str<E: de::Error>(self, value: &str) -> Result<Number, E> {
-                let digits = value.bytes().all(|byte| byte.is_ascii_digit());
-                let number = if digits { value.parse().ok() } else { None };
-                number.map(Number).ok_or_else(|| E::invalid_value(de::Unexpected::Str(value), &self))
+                decimal(value).map(Number).ok_or_else(|| E::invalid_value(de::Unexpected::Str(value), &self))
             }
         }
         deserializer.deserialize_any(Visitor)
     }
+}
+
+/// A whole number in digits alone: no sign, which `parse` would take.
+pub(crate) fn decimal<T: FromStr>(text: &str) -> Option<T> {
+    if text.bytes().all(|byte| byte.is_ascii_digit()) { text.parse().ok() } else { None }
 }
 
 /// How many numbers a segment asks for. Figures that are not given are the defaults.

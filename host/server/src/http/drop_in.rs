@@ -150,10 +150,8 @@ fn snowflake_name(service: &Service, drop_in: &'static str) -> &'static str {
 
 /// An id of a snowflake that is configured.
 async fn next_of_snowflake(service: &Service, name: &str) -> Result<u64, Problem> {
-    match service.snowflake(name) {
-        Some(snowflake) => Ok(snowflake.next().await?),
-        None => Err(Problem::new(Kind::SnowflakeUnknown, "no such snowflake is configured")),
-    }
+    let snowflake = service.snowflake(name).ok_or_else(|| Problem::snowflake_unknown(name))?;
+    Ok(snowflake.next().await?)
 }
 
 /// The parameters of a path, percent-decoded.
@@ -178,13 +176,9 @@ impl Parameters {
         let media = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let media = media.split(';').next().unwrap_or_default().trim();
         let form = if media.eq_ignore_ascii_case("application/x-www-form-urlencoded") {
-            Bytes::from_request(Request::from_parts(parts.clone(), body), &()).await.map_err(|rejection| {
-                let kind = match rejection.status() {
-                    StatusCode::PAYLOAD_TOO_LARGE => Kind::BodyTooLarge,
-                    _ => Kind::BodyInvalid,
-                };
-                Problem::new(kind, rejection.body_text())
-            })
+            Bytes::from_request(Request::from_parts(parts.clone(), body), &())
+                .await
+                .map_err(|rejection| Problem::body_refused(rejection.status(), rejection.body_text()))
         } else {
             Ok(Bytes::new())
         };
@@ -218,10 +212,7 @@ fn finished(status: StatusCode, content_type: &'static str, body: impl Into<Body
 fn json(status: StatusCode, content_type: &'static str, value: &impl Serialize) -> Response {
     match serde_json::to_vec(value) {
         Ok(body) => finished(status, content_type, body),
-        Err(error) => {
-            tracing::error!(%error, "an answer could not be written");
-            Problem::new(Kind::Internal, "the answer could not be written").into_response()
-        }
+        Err(error) => Problem::unwritten(&error).into_response(),
     }
 }
 

@@ -38,11 +38,7 @@ pub(super) async fn of_snowflake(
     Readable(name): Readable,
     wanted: Wanted,
 ) -> Result<Response, Problem> {
-    let Some(snowflake) = service.snowflake(&name) else {
-        let name = shortened(&name);
-        let detail = format!("no snowflake {name:?} is configured: add [snowflakes.NAME] to the configuration file");
-        return Err(Problem::new(Kind::SnowflakeUnknown, detail).with("snowflake", name));
-    };
+    let snowflake = service.snowflake(&name).ok_or_else(|| Problem::snowflake_unknown(&name))?;
     if wanted.count == 1 {
         let id = snowflake.next().await?;
         return wanted.answer("snowflake", &name, iter::once(id));
@@ -126,10 +122,7 @@ impl FromRequestParts<Arc<Service>> for Wanted {
 impl Wanted {
     fn answer(&self, label: &str, name: &str, ids: impl Iterator<Item = u64>) -> Result<Response, Problem> {
         // Written by hand, since it is the whole work of most requests: a value per id would cost more than the id.
-        self.write(label, name, ids).map_err(|error| {
-            tracing::error!(%error, "an answer could not be written");
-            Problem::new(Kind::Internal, "the answer could not be written")
-        })
+        self.write(label, name, ids).map_err(|error| Problem::unwritten(&error))
     }
 
     fn write(&self, label: &str, name: &str, ids: impl Iterator<Item = u64>) -> serde_json::Result<Response> {

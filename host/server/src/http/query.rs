@@ -7,6 +7,7 @@ use axum::http::Uri;
 
 use crate::layouts::shortened;
 use crate::problem::{Kind, Problem};
+use crate::tags::decimal;
 
 /// The parameters of a request that were not taken yet.
 pub(super) struct Parameters(Vec<(String, String)>);
@@ -30,9 +31,7 @@ impl Parameters {
 
     /// Takes out a number.
     pub(super) fn take_number<T: FromStr>(&mut self, name: &str) -> Result<Option<T>, String> {
-        self.take(name)
-            .map(|text| if is_decimal(&text) { text.parse().map_err(|_| text) } else { Err(text) })
-            .transpose()
+        self.take(name).map(|text| decimal(&text).ok_or(text)).transpose()
     }
 
     /// Refuses what nobody took: a parameter that is unknown, or given twice.
@@ -47,9 +46,4 @@ impl Parameters {
 /// A parameter with a value that cannot be.
 pub(super) fn invalid(name: &str, value: &str, detail: impl Into<String>) -> Problem {
     Problem::new(Kind::QueryInvalid, detail).with("parameter", name).with("value", shortened(value))
-}
-
-/// Digits alone: no sign, which `parse` would take.
-fn is_decimal(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::rejection::JsonRejection;
 use axum::extract::{FromRequest, Request, State};
 use axum::http::{StatusCode, Uri};
 use serde::Serialize;
@@ -12,7 +11,7 @@ use unalike::storage::SegmentStore;
 
 use super::query::{Parameters, invalid};
 use super::{Admin, Changeable, Readable, Reader};
-use crate::problem::{Kind, Problem};
+use crate::problem::Problem;
 use crate::service::{Service, change_tag};
 use crate::tags::{TagChange, TagCreate, TagJson};
 
@@ -92,16 +91,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
         match Json::<T>::from_request(request, state).await {
             Ok(Json(body)) => Ok(Self(body)),
-            Err(rejection) => Err(refused(&rejection)),
+            Err(rejection) => Err(Problem::body_refused(rejection.status(), rejection.body_text())),
         }
     }
-}
-
-fn refused(rejection: &JsonRejection) -> Problem {
-    let kind = match rejection.status() {
-        StatusCode::PAYLOAD_TOO_LARGE => Kind::BodyTooLarge,
-        StatusCode::UNSUPPORTED_MEDIA_TYPE => Kind::MediaTypeUnsupported,
-        _ => Kind::BodyInvalid,
-    };
-    Problem::new(kind, rejection.body_text())
 }

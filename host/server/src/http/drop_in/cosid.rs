@@ -38,6 +38,7 @@ use crate::http::{Route, method_not_allowed};
 use crate::layouts::shortened;
 use crate::problem::{Kind, Problem};
 use crate::service::Service;
+use crate::tags::decimal;
 
 const TEXT: &str = "text/plain;charset=UTF-8";
 const JSON: &str = "application/json";
@@ -138,9 +139,7 @@ async fn permitted_tag(service: &Service, parts: &mut Parts) -> Result<String, P
 
 fn whole(parameters: &Parameters, name: &str, range: std::ops::RangeInclusive<u64>) -> Result<u64, Problem> {
     let text = parameters.get(name).unwrap_or_default();
-    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-    let number: Option<u64> = if digits { text.parse().ok() } else { None };
-    number.filter(|number| range.contains(number)).ok_or_else(|| {
+    decimal(&text).filter(|number| range.contains(number)).ok_or_else(|| {
         let (text, start, end) = (shortened(&text), range.start(), range.end());
         Problem::new(Kind::QueryInvalid, format!("{name} is {text:?}, it must be a whole number from {start} to {end}"))
     })

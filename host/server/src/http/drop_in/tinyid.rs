@@ -35,6 +35,7 @@ use crate::http::Route;
 use crate::layouts::shortened;
 use crate::problem::{Kind, Problem};
 use crate::service::Service;
+use crate::tags::decimal;
 
 const TEXT: &str = "text/plain;charset=UTF-8";
 const JSON: &str = "application/json;charset=UTF-8";
@@ -110,9 +111,7 @@ async fn permitted(service: &Service, request: Request) -> Result<(String, Param
 fn batch_size(parameters: &Parameters, count_max: u32) -> Result<u32, Refusal> {
     let Some(text) = parameters.get("batchSize") else { return Ok(1) };
     let failed = |message| Refusal { code: CODE_FAILED, message };
-    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-    let asked: Option<u64> = if digits { text.parse().ok() } else { None };
-    let Some(asked) = asked.filter(|&asked| asked >= 1) else {
+    let Some(asked) = decimal::<u64>(&text).filter(|&asked| asked >= 1) else {
         let text = shortened(&text);
         return Err(failed(format!("batchSize is {text:?}, it must be a whole number of 1 or more")));
     };

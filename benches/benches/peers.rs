@@ -77,7 +77,7 @@ impl Generators {
 
 fn main() -> Result<()> {
     let store = Arc::new(MemoryStore::default());
-    let ids = Ids::builder().segments(Arc::clone(&store)).leases(store).build_blocking()?;
+    let ids = Ids::builder().segments(store.clone()).leases(store).build_blocking()?;
     let step = Some(StepPolicy::Fixed { step: 10_000_000 });
     let epoch = UNIX_EPOCH + Duration::from_millis(Layout::TWITTER.epoch_ms());
     let generators = Generators {

@@ -60,7 +60,7 @@ fn main() -> Result<()> {
     for delay_ms in [0, 1, 50] {
         let store = Arc::new(FaultyStore::default());
         store.set_delay(Duration::from_millis(delay_ms));
-        let ids = Ids::builder().segments(Arc::clone(&store)).build_blocking()?;
+        let ids = Ids::builder().segments(store.clone()).build_blocking()?;
         let steady = ids.sequence_blocking("steady", SequenceOptions::default())?;
         let at = |what: &str| format!("store {delay_ms} ms, {what}");
 

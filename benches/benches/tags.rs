@@ -31,8 +31,8 @@ fn main() -> Result<()> {
     let tags = if plan.kept > 1 { TAGS } else { 1_000 };
     let store = Arc::new(MemoryStore::default());
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-    let alone = Ids::builder().segments(Arc::clone(&store)).lanes(1).build_blocking()?;
-    let many = Ids::builder().segments(Arc::clone(&store)).lanes(1).build_blocking()?;
+    let alone = Ids::builder().segments(store.clone()).lanes(1).build_blocking()?;
+    let many = Ids::builder().segments(store.clone()).lanes(1).build_blocking()?;
     let open = |ids: &Ids, tag: &str| -> Result<Sequence> {
         let sequence = ids.sequence_blocking(tag, SequenceOptions::default())?;
         sequence.next_blocking()?;

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a fixture that cannot do its work fails its test")]
 
 pub mod faulty;
+pub mod mariadb;
 pub mod server;
 pub mod sqlite;
 

@@ -24,7 +24,7 @@ fn is_closed(error: &Error) -> bool {
 }
 
 async fn open(store: &Arc<impl SegmentStore + LeaseStore>) -> Ids {
-    Ids::builder().segments(Arc::clone(store)).leases(Arc::clone(store)).build().await.unwrap()
+    Ids::builder().segments(store.clone()).leases(store.clone()).build().await.unwrap()
 }
 
 fn fixed(step: u64) -> SequenceOptions {
@@ -263,7 +263,7 @@ async fn lost_answers_and_outages_cost_gaps_and_never_an_id_twice() {
 #[tokio::test]
 async fn a_store_that_stays_down_is_told_with_its_reason_and_ids_go_on_when_it_is_back() {
     let store = Arc::new(FaultyStore::default());
-    let ids = Ids::builder().segments(Arc::clone(&store)).wait_max(Duration::from_millis(100)).build().await.unwrap();
+    let ids = Ids::builder().segments(store.clone()).wait_max(Duration::from_millis(100)).build().await.unwrap();
     let orders = ids.sequence("order", fixed(10)).await.unwrap();
     store.set_down(true);
     let error = orders.next().await.unwrap_err();
@@ -284,7 +284,7 @@ async fn a_store_that_stays_down_is_told_with_its_reason_and_ids_go_on_when_it_i
 async fn a_request_that_takes_too_long_is_given_up_and_its_late_grant_burnt() {
     let store = Arc::new(FaultyStore::default());
     let ids = Ids::builder()
-        .segments(Arc::clone(&store))
+        .segments(store.clone())
         .wait_max(Duration::from_secs(5))
         .request_timeout(Duration::from_millis(50))
         .build()
@@ -478,7 +478,7 @@ async fn snowflakes_stay_unique_whatever_the_clock_does() {
     let mut generators: Vec<Snowflake> = Vec::new();
     for policy in [ClockPolicy::Reject, ClockPolicy::Wait { max_ms: 5 }, ClockPolicy::Keep { max_ms: 2_000 }] {
         let ids = Ids::builder()
-            .leases(Arc::clone(&store))
+            .leases(store.clone())
             .clock(Arc::clone(&clock) as Arc<dyn Clock>)
             .wait_max(Duration::from_millis(20))
             .build()

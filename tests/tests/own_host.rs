@@ -69,7 +69,7 @@ impl Instance {
 }
 
 fn context(store: &Arc<FaultyStore>) -> IdsCtx {
-    IdsCtxBuilder::new().segments(Arc::clone(store)).leases(Arc::clone(store)).build().unwrap()
+    IdsCtxBuilder::new().segments(store.clone()).leases(store.clone()).build().unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -124,8 +124,7 @@ async fn a_graceful_end_gives_the_tail_back_and_waits_for_it() {
 #[tokio::test]
 async fn a_request_that_takes_too_long_is_given_up_and_answered() {
     let store = Arc::new(FaultyStore::default());
-    let ctx =
-        IdsCtxBuilder::new().segments(Arc::clone(&store)).request_timeout(Duration::from_millis(30)).build().unwrap();
+    let ctx = IdsCtxBuilder::new().segments(store.clone()).request_timeout(Duration::from_millis(30)).build().unwrap();
     let mut instance = Instance::new(ctx);
     let signal = instance.store.data().ids.signal();
     let orders = instance.open("order", 100);
@@ -203,7 +202,7 @@ async fn a_successor_begins_above_its_predecessor_and_takes_none_of_its_answers(
 #[test]
 fn requests_run_on_the_runtime_that_the_builder_was_given() {
     let store = Arc::new(MemoryStore::default());
-    let error = IdsCtxBuilder::new().segments(Arc::clone(&store)).build().unwrap_err();
+    let error = IdsCtxBuilder::new().segments(store.clone()).build().unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Executor { .. }), "outside any runtime: {error:?}");
 
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap();

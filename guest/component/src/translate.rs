@@ -60,7 +60,7 @@ pub(crate) fn layout_error(error: core::LayoutError) -> Error {
 }
 
 pub(crate) fn name(name: &str) -> Result<(), Error> {
-    if core::is_name(name) { Ok(()) } else { Err(Error::InvalidArgument(Argument::Name)) }
+    if core::is_tag(name) { Ok(()) } else { Err(Error::InvalidArgument(Argument::Name)) }
 }
 
 #[inline(never)]

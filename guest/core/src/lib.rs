@@ -66,6 +66,25 @@ pub fn is_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= NAME_LEN_MAX && !bytes.iter().any(ascii) && !bytes.windows(2).any(latin)
 }
 
+/// Stands between a tag and a sub-key of it: a control character (unit separator), which no name that people give can hold.
+pub const SUB_SEPARATOR: char = '\u{1f}';
+
+/// Whether a tag is well formed: a [name](is_name), or two names with [`SUB_SEPARATOR`] between them, 1 to [`NAME_LEN_MAX`]
+/// bytes in all.
+///
+/// ```
+/// assert!(unalike_core::is_tag("chat"));
+/// assert!(unalike_core::is_tag("chat\u{1f}user_1")); // the numbers of chat for user_1
+/// assert!(!unalike_core::is_tag("chat\u{1f}"));
+/// ```
+#[must_use]
+pub fn is_tag(tag: &str) -> bool {
+    match tag.split_once(SUB_SEPARATOR) {
+        None => is_name(tag),
+        Some((tag_alone, sub)) => tag.len() <= NAME_LEN_MAX && is_name(tag_alone) && is_name(sub),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use alloc::string::String;
@@ -81,5 +100,17 @@ mod tests {
             }
         }
         assert!(is_name(&"x".repeat(NAME_LEN_MAX)) && !is_name(&"x".repeat(NAME_LEN_MAX + 1)) && !is_name(""));
+    }
+
+    #[test]
+    fn a_tag_has_one_sub_key_at_most() {
+        for tag in ["a", "a\u{1f}b"] {
+            assert!(is_tag(tag), "{tag:?}");
+        }
+        let (longest, too_long) = ("x".repeat(NAME_LEN_MAX - 2), "x".repeat(NAME_LEN_MAX - 1));
+        assert!(is_tag(&alloc::format!("{longest}\u{1f}b")) && !is_tag(&alloc::format!("{too_long}\u{1f}b")));
+        for tag in ["", "\u{1f}", "a\u{1f}", "\u{1f}b", "a\u{1f}b\u{1f}c", "a\u{1f}\n"] {
+            assert!(!is_tag(tag), "{tag:?}");
+        }
     }
 }

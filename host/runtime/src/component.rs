@@ -156,14 +156,14 @@ impl IdsCtxBuilder {
 
     /// Where sequences get their segments. Without it every allocation is refused.
     #[must_use]
-    pub fn segments(mut self, store: Arc<impl SegmentStore>) -> Self {
+    pub fn segments(mut self, store: Arc<dyn SegmentStore>) -> Self {
         self.segments = Some(store);
         self
     }
 
     /// Where snowflakes get their leases. Without it every lease is refused.
     #[must_use]
-    pub fn leases(mut self, store: Arc<impl LeaseStore>) -> Self {
+    pub fn leases(mut self, store: Arc<dyn LeaseStore>) -> Self {
         self.leases = Some(store);
         self
     }

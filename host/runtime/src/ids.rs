@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use unalike_core::is_name;
+use unalike_core::is_tag;
 use unalike_storage::{LeaseStore, SegmentStore};
 
 use crate::clock::Time;
@@ -87,14 +87,14 @@ pub struct IdsBuilder {
 impl IdsBuilder {
     /// Where sequences get their segments. Without it there are no sequences.
     #[must_use]
-    pub fn segments(mut self, store: Arc<impl SegmentStore>) -> Self {
+    pub fn segments(mut self, store: Arc<dyn SegmentStore>) -> Self {
         self.ctx = self.ctx.segments(store);
         self
     }
 
     /// Where snowflakes get their leases. Without it there are no snowflakes.
     #[must_use]
-    pub fn leases(mut self, store: Arc<impl LeaseStore>) -> Self {
+    pub fn leases(mut self, store: Arc<dyn LeaseStore>) -> Self {
         self.ctx = self.ctx.leases(store);
         self
     }
@@ -372,7 +372,7 @@ impl Shared {
     }
 
     fn check(&self, name: &str) -> Result<(), Error> {
-        if !is_name(name) {
+        if !is_tag(name) {
             return Err(ErrorKind::NameInvalid { name: name.chars().take(32).collect() }.into());
         }
         if fork::generation() != self.forks {

@@ -314,7 +314,7 @@ mod tests {
     use crate::{Ids, Layout, SequenceOptions, SnowflakeOptions};
 
     async fn open(store: &Arc<MemoryStore>) -> Ids {
-        Ids::builder().segments(Arc::clone(store)).leases(Arc::clone(store)).lanes(1).build().await.unwrap()
+        Ids::builder().segments(store.clone()).leases(store.clone()).lanes(1).build().await.unwrap()
     }
 
     #[tokio::test]

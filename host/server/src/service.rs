@@ -30,8 +30,8 @@ impl Service {
     pub(crate) async fn open(config: &Config, tokens: Tokens) -> anyhow::Result<Self> {
         let store = Arc::new(connect(config).await?);
         let mut builder = Ids::builder()
-            .segments(Arc::clone(&store))
-            .leases(Arc::clone(&store))
+            .segments(store.clone())
+            .leases(store.clone())
             .wait_max(Duration::from_millis(config.wait_max_ms));
         if let Some(holder) = &config.holder {
             builder = builder.holder(holder);

@@ -18,8 +18,8 @@ pub use error::StoreError;
 pub use lease_rules::{Candidates, Choice, Clocks, LeaseLimits, NamespaceBinding, UsedWorker, nth_never_used};
 pub use leases::{LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore};
 pub use segments::{
-    Mode, SegmentStore, TagCreation, TagOptions, TagRecord, validate_allocate, validate_policies, validate_raise,
-    validate_tag,
+    Mode, SegmentStore, Stripe, StripeNumbers, TagCreation, TagOptions, TagRecord, split_tag, sub_tag,
+    validate_allocate, validate_policies, validate_raise, validate_tag,
 };
 pub use unalike_core::{
     AdaptiveStep, FieldOrder, GrantId, ID_MAX, Layout, LayoutFields, Lease, RefillPolicy, Segment, StepPolicy,

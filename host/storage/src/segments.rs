@@ -1,7 +1,7 @@
 //! The segment port: numbers under a tag, granted in intervals.
 
 use async_trait::async_trait;
-use unalike_core::{ID_MAX, RefillPolicy, Segment, StepPolicy, TailRelease, is_name};
+use unalike_core::{ID_MAX, RefillPolicy, SUB_SEPARATOR, Segment, StepPolicy, TailRelease, is_tag};
 
 use crate::StoreError;
 
@@ -23,8 +23,9 @@ use crate::StoreError;
 pub trait SegmentStore: Send + Sync + 'static {
     /// Grants up to `count` numbers (1 or more) under `tag`, none below `at_least`: fewer perhaps, never none.
     ///
-    /// An unknown tag is created with default options when the store's [`TagCreation`] allows it. Starts ascend per
-    /// tag, generation, stride and remainder.
+    /// An unknown tag is created with default options when the store's [`TagCreation`] allows it. A [sub-key](sub_tag) of a
+    /// tag that exists is always created, up to the limit, with the tag's own options. Starts ascend per tag,
+    /// generation, stride and remainder.
     ///
     /// # Errors
     /// [`StoreError::TagUnknown`], [`StoreError::TagLimit`], [`StoreError::TagInvalid`], [`StoreError::Exhausted`] (also
@@ -75,6 +76,16 @@ pub trait SegmentStore: Send + Sync + 'static {
     /// [`StoreError::TagUnknown`]; [`StoreError::TagInvalid`] when `next` is 0 or above 2^63 - 1.
     async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError>;
 
+    /// Ends a tag: answers its record as it was, and nothing is ever granted under it again, to this program or to any other
+    /// that uses the same row. Reading and ending are one step, so the numbers can go on in another store from behind
+    /// that record's watermark.
+    ///
+    /// # Errors
+    /// [`StoreError::TagUnknown`], [`StoreError::TagInvalid`]; [`StoreError::Refused`] by a store that cannot end a tag.
+    async fn retire_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        Err(StoreError::Refused { what: format!("this store cannot end the tag {tag:?}"), source: None })
+    }
+
     /// Up to `limit` tags in ascending byte order of their names, those after `after` only.
     ///
     /// # Errors
@@ -86,6 +97,118 @@ pub trait SegmentStore: Send + Sync + 'static {
     /// # Errors
     /// As the connection brings.
     async fn check(&self) -> Result<(), StoreError>;
+
+    /// The place among stripes that this store is recorded to have; `None` when it stands alone.
+    ///
+    /// # Errors
+    /// As the connection brings.
+    async fn stripe(&self) -> Result<Option<Stripe>, StoreError> {
+        Ok(None)
+    }
+
+    /// Makes this client one of those that use the store as this stripe. The first one records it durably, in a store that
+    /// has never granted anything; a client that has not joined, and one that joined otherwise, is granted nothing
+    /// from a store that is recorded as a stripe. Says what the numbers granted from now on are.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] when another stripe is recorded, when the store was used alone, and by a store that cannot be a
+    /// stripe; and whatever the connection brings.
+    async fn join_stripe(&self, stripe: &Stripe) -> Result<StripeNumbers, StoreError> {
+        let what = format!("this store cannot be {stripe}: it keeps no record of it");
+        Err(StoreError::Refused { what, source: None })
+    }
+
+    /// Records another place among stripes, or none, whatever was recorded before. Every client that joined another one is
+    /// granted nothing from then on, this one included until it joins. For resizing alone, which lifts all tags
+    /// before anybody joins.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] by a store that cannot be a stripe; and whatever the connection brings.
+    async fn restripe(&self, stripe: Option<&Stripe>) -> Result<(), StoreError> {
+        let what = format!("this store cannot be {}: it keeps no record of it", Stripe::name(stripe));
+        Err(StoreError::Refused { what, source: None })
+    }
+
+    /// Closes what it has open and waits until that is done; requests fail from now on. Not needed for safety.
+    async fn close(&self) {}
+}
+
+/// One place among several independent stores that number together: store `index` of `count` grants the numbers that
+/// are `index + 1` modulo `count`, so no two stores ever grant the same one.
+///
+/// ```
+/// use unalike_storage::Stripe;
+/// let second = Stripe { set: 0x5eed, index: 1, count: 3 }; // grants 2, 5, 8, ..
+/// assert_eq!(second.to_string(), "stripe 1 of 3 in the set 00000000000000000000000000005eed");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Stripe {
+    /// The random name of the set; another one after each resize. Never 0.
+    pub set: u128,
+    /// Which store of the set: below `count`.
+    pub index: u32,
+    /// How many stores the set has: 2 or more.
+    pub count: u32,
+}
+
+impl Stripe {
+    /// In words, for messages.
+    fn name(stripe: Option<&Self>) -> String {
+        stripe.map_or_else(|| "a store that stands alone".to_owned(), Self::to_string)
+    }
+}
+
+impl std::fmt::Display for Stripe {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "stripe {} of {} in the set {:032x}", self.index, self.count, self.set)
+    }
+}
+
+/// What the numbers that a stripe grants are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StripeNumbers {
+    /// It counts 1, 2, 3, .. as if it stood alone: whoever uses it makes `(n - 1) * count + index + 1` of `n`.
+    Counted,
+    /// Its segments have the stride and the remainder of the stripe already.
+    Strided,
+}
+
+/// The name under which a tag's numbers for one sub-key are kept: a row of its own, with the tag's options, made on first
+/// use (the issuer's `business` and `subBusiness`). Ids are unique per tag and sub-key.
+///
+/// ```
+/// use unalike_storage::{split_tag, sub_tag};
+/// let chat = sub_tag("chat", "user_1")?;
+/// assert_eq!(split_tag(&chat), ("chat", Some("user_1")));
+/// assert_eq!(split_tag("chat"), ("chat", None));
+/// # Ok::<(), unalike_storage::StoreError>(())
+/// ```
+///
+/// # Errors
+/// [`StoreError::TagInvalid`] when either is no name, or both together have more than 127 bytes.
+pub fn sub_tag(tag: &str, sub: &str) -> Result<String, StoreError> {
+    let name = format!("{tag}{SUB_SEPARATOR}{sub}");
+    if is_tag(&name) {
+        return Ok(name);
+    }
+    validate_tag(tag)?;
+    let reason = if sub.is_empty() {
+        "its sub-key is empty".to_owned()
+    } else if sub.chars().any(char::is_control) || tag.contains(SUB_SEPARATOR) {
+        "its sub-key holds a control character".to_owned()
+    } else {
+        format!("with its sub-key it has {} bytes, 127 at most are allowed", name.len() - 1)
+    };
+    Err(StoreError::TagInvalid { tag: tag.to_owned(), reason })
+}
+
+/// A tag, and the sub-key in its name if there is one.
+#[must_use]
+pub fn split_tag(name: &str) -> (&str, Option<&str>) {
+    match name.split_once(SUB_SEPARATOR) {
+        Some((tag, sub)) => (tag, Some(sub)),
+        None => (name, None),
+    }
 }
 
 /// Whether tags come into being on first use, and how many there may be.
@@ -214,7 +337,7 @@ pub fn validate_raise(tag: &str, next: u64) -> Result<(), StoreError> {
 /// # Errors
 /// [`StoreError::TagInvalid`].
 pub fn validate_tag(tag: &str) -> Result<(), StoreError> {
-    if is_name(tag) {
+    if is_tag(tag) {
         return Ok(());
     }
     let reason = if tag.is_empty() {

@@ -1,0 +1,373 @@
+//! The connections to one server, and what is checked of it before it is trusted.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use sqlx::mysql::{MySqlArguments, MySqlConnection, MySqlPoolOptions, MySqlQueryResult, MySqlRow};
+use sqlx::pool::PoolConnection;
+use sqlx::{Executor as _, MySql, MySqlPool, Row as _};
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
+use unalike_storage::StoreError;
+
+use crate::MysqlOptions;
+use crate::error::{Refusal, damaged, read_error, refusal, write_error};
+
+pub(crate) type Statement<'q> = sqlx::query::Query<'q, MySql, MySqlArguments>;
+
+/// A pool of connections to one database, all of them checked; clones share it.
+#[derive(Clone)]
+pub(crate) struct Database {
+    pool: MySqlPool,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    /// Host, port and database, for messages.
+    at: String,
+    request_timeout: Duration,
+    /// The server that connections must lead to, once it is known.
+    expected: OnceLock<Expected>,
+    /// Why the newest connection was not taken; the pool itself would try again until its time is up.
+    refused: Mutex<Option<StoreError>>,
+    refusal: Notify,
+    /// When a connection last broke: those that are older are probably broken too, and are not used again.
+    broke: Mutex<Option<Instant>>,
+}
+
+/// What every connection is compared with.
+struct Expected {
+    identity: Option<String>,
+    check: fn(&ServerFacts) -> Result<(), String>,
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Database").field("at", &self.shared.at).finish_non_exhaustive()
+    }
+}
+
+/// The names of the server's variables that are looked at.
+const FACTS: &str = "SHOW VARIABLES WHERE Variable_name IN ('server_uuid', 'server_uid', 'hostname', 'port', 'datadir', \
+    'innodb_flush_log_at_trx_commit', 'log_bin', 'sync_binlog', 'auto_increment_increment', 'auto_increment_offset')";
+
+/// What a server says of itself, on the connection in hand.
+#[derive(Clone, Debug)]
+pub(crate) struct ServerFacts(BTreeMap<String, String>);
+
+impl ServerFacts {
+    async fn read(connection: &mut MySqlConnection) -> Result<Self, sqlx::Error> {
+        let rows = sqlx::query(FACTS).fetch_all(connection).await?;
+        let mut facts = BTreeMap::new();
+        for row in rows {
+            facts.insert(row.try_get(0)?, row.try_get(1)?);
+        }
+        Ok(Self(facts))
+    }
+
+    /// A variable's value; empty when the server has no such variable.
+    pub(crate) fn value(&self, name: &str) -> &str {
+        self.0.get(name).map_or("", String::as_str)
+    }
+
+    /// Which server this is: MySQL's `server_uuid`, MariaDB's `server_uid`; older ones have neither, and are known by
+    /// where they run and keep their data.
+    pub(crate) fn identity(&self) -> String {
+        for name in ["server_uuid", "server_uid"] {
+            if !self.value(name).is_empty() {
+                return format!("{name} {}", self.value(name));
+            }
+        }
+        format!("{}:{}{}", self.value("hostname"), self.value("port"), self.value("datadir"))
+    }
+
+    /// Whether a commit that was reported is on the disk, and in the binary log if there is one: replicas that take over
+    /// have it from there.
+    fn check_durability(&self) -> Result<(), String> {
+        let flush = self.value("innodb_flush_log_at_trx_commit");
+        if flush != "1" {
+            return Err(format!(
+                "innodb_flush_log_at_trx_commit is {flush}: a crash would lose commits, and numbers would repeat; set it \
+                 to 1"
+            ));
+        }
+        let (log, sync) = (self.value("log_bin"), self.value("sync_binlog"));
+        if matches!(log, "ON" | "1") && sync != "1" {
+            return Err(format!(
+                "the binary log is on and sync_binlog is {sync}: a replica that takes over after a crash would lack \
+                 commits, and numbers would repeat; set it to 1"
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Database {
+    /// Connects once, to see that the server is there, and looks at it.
+    pub(crate) async fn connect(options: &MysqlOptions) -> Result<(Self, ServerFacts), StoreError> {
+        let shared = Arc::new(Shared {
+            at: options.address(),
+            request_timeout: options.request_timeout,
+            expected: OnceLock::new(),
+            refused: Mutex::default(),
+            refusal: Notify::new(),
+            broke: Mutex::default(),
+        });
+        let older = Arc::clone(&shared);
+        let (hook, assume_durable) = (Arc::clone(&shared), options.assume_durable);
+        // A lock that is waited for must not outlive the request, rounded up to whole seconds.
+        let lock_wait_s = options.request_timeout.as_secs() + 1;
+        let pool = MySqlPoolOptions::new()
+            .max_connections(options.connections_max)
+            .acquire_timeout(options.connect_timeout)
+            .idle_timeout(Some(Duration::from_secs(600)))
+            .max_lifetime(Some(Duration::from_secs(1_800)))
+            // A connection that broke is noticed when it is used, and its statement is burnt: a look before each use
+            // would cost as much as the use.
+            .test_before_acquire(false)
+            .before_acquire(move |_, connection| {
+                let broke = *lock(&older.broke);
+                let is_newer = broke.is_none_or(|broke| broke.elapsed() > connection.age);
+                Box::pin(async move { Ok(is_newer) })
+            })
+            .after_connect(move |connection, _| {
+                let hook = Arc::clone(&hook);
+                Box::pin(async move {
+                    let looked = hook.look_at(connection, lock_wait_s, assume_durable).await;
+                    looked.map_err(|error| {
+                        *lock(&hook.refused) = Some(error);
+                        hook.refusal.notify_waiters();
+                        Refusal::into_driver_error(refusal("a new connection was not taken".to_owned()))
+                    })
+                })
+            })
+            .connect_lazy_with(options.connect_options());
+        let database = Self { pool, shared };
+        let mut turn = database.turn("looking at the server").await?;
+        let facts = turn.look().await?;
+        turn.give_back();
+        Ok((database, facts))
+    }
+
+    /// From now on every connection must lead to this server (any, without an identity) and pass this check; those that
+    /// are open were looked at by the caller.
+    pub(crate) fn expect(&self, identity: Option<String>, check: fn(&ServerFacts) -> Result<(), String>) {
+        // Set once, when the store is opened.
+        let _ = self.shared.expected.set(Expected { identity, check });
+    }
+
+    /// Host, port and database.
+    pub(crate) fn at(&self) -> &str {
+        &self.shared.at
+    }
+
+    pub(crate) async fn close(&self) {
+        self.pool.close().await;
+    }
+
+    /// Runs one statement that writes, in a transaction of its own.
+    pub(crate) async fn execute(
+        &self,
+        doing: &'static str,
+        statement: Statement<'_>,
+    ) -> Result<MySqlQueryResult, StoreError> {
+        let mut turn = self.turn(doing).await?;
+        let done = turn.execute(statement).await?;
+        turn.give_back();
+        Ok(done)
+    }
+
+    /// Runs one statement that reads.
+    pub(crate) async fn rows(
+        &self,
+        doing: &'static str,
+        statement: Statement<'_>,
+    ) -> Result<Vec<MySqlRow>, StoreError> {
+        let mut turn = self.turn(doing).await?;
+        let rows = turn.rows(statement).await?;
+        turn.give_back();
+        Ok(rows)
+    }
+
+    /// A transaction. Without a commit it is rolled back: its connection is closed.
+    pub(crate) async fn begin(&self, doing: &'static str) -> Result<Turn, StoreError> {
+        let mut turn = self.turn(doing).await?;
+        turn.run_text("START TRANSACTION").await.map_err(|error| read_error(self.at(), doing, error))?;
+        Ok(turn)
+    }
+
+    /// A connection for some statements, all of them within the time that a request may take.
+    pub(crate) async fn turn(&self, doing: &'static str) -> Result<Turn, StoreError> {
+        let deadline = Instant::now() + self.shared.request_timeout;
+        let refused = self.shared.refusal.notified();
+        let acquired = tokio::select! {
+            acquired = self.pool.acquire() => acquired.map_err(|error| read_error(self.at(), doing, error)),
+            () = refused => {
+                let why = lock(&self.shared.refused).take();
+                Err(why.unwrap_or_else(|| StoreError::Unavailable {
+                    what: format!("{doing}, at {}: a new connection was not taken", self.at()),
+                    source: None,
+                }))
+            }
+        };
+        Ok(Turn { connection: Some(acquired?), database: self.clone(), doing, deadline })
+    }
+}
+
+impl Shared {
+    /// Sets a new connection up and checks where it leads.
+    async fn look_at(
+        &self,
+        connection: &mut MySqlConnection,
+        lock_wait_s: u64,
+        assume_durable: bool,
+    ) -> Result<(), StoreError> {
+        let failed = |error| read_error(&self.at, "setting a connection up", error);
+        // In a strict mode a number that does not fit is an error, never cut off; whatever the server's own mode is.
+        let settings = sqlx::query(
+            "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', autocommit = 1, innodb_lock_wait_timeout = ?",
+        );
+        settings.bind(lock_wait_s).execute(&mut *connection).await.map_err(failed)?;
+        let facts = ServerFacts::read(connection).await.map_err(failed)?;
+        let refused = |why: String| refusal(format!("the server at {}: {why}", self.at));
+        if !assume_durable {
+            facts.check_durability().map_err(|why| refused(format!("{why} (or vouch for it: durability=assumed)")))?;
+        }
+        let Some(expected) = self.expected.get() else { return Ok(()) };
+        if let Some(identity) = &expected.identity
+            && *identity != facts.identity()
+        {
+            return Err(another_server(&self.at, identity, &facts.identity()));
+        }
+        (expected.check)(&facts).map_err(refused)
+    }
+}
+
+/// A server that took over may lack the last commits of the one before: numbers would repeat.
+pub(crate) fn another_server(at: &str, recorded: &str, found: &str) -> StoreError {
+    refusal(format!(
+        "the server at {at} is another one than before ({found}, not {recorded}). If it took over from that one, it may lack \
+         its last commits: lift its tags above everything that was handed out with `unalike store adopt --lift COUNT`"
+    ))
+}
+
+/// A connection in use. Unless it is given back, it is closed: nobody knows what is still under way on it.
+pub(crate) struct Turn {
+    connection: Option<PoolConnection<MySql>>,
+    database: Database,
+    doing: &'static str,
+    deadline: Instant,
+}
+
+impl Turn {
+    /// Runs a statement that writes. After an error nothing more can be done.
+    pub(crate) async fn execute(&mut self, statement: Statement<'_>) -> Result<MySqlQueryResult, StoreError> {
+        let (at, doing) = (self.database.at().to_owned(), self.doing);
+        self.run(|connection| statement.execute(connection)).await.map_err(|error| write_error(&at, doing, error))
+    }
+
+    /// The same; the server's own error number is the caller's business.
+    pub(crate) async fn try_execute(
+        &mut self,
+        statement: Statement<'_>,
+        expected: u16,
+    ) -> Result<Option<MySqlQueryResult>, StoreError> {
+        let (at, doing) = (self.database.at().to_owned(), self.doing);
+        match self.run(|connection| statement.execute(connection)).await {
+            Ok(done) => Ok(Some(done)),
+            Err(error) if crate::error::code(&error) == Some(expected) => Ok(None),
+            Err(error) => Err(write_error(&at, doing, error)),
+        }
+    }
+
+    /// The same for a statement that reads.
+    pub(crate) async fn try_rows(
+        &mut self,
+        statement: Statement<'_>,
+        expected: u16,
+    ) -> Result<Option<Vec<MySqlRow>>, StoreError> {
+        let (at, doing) = (self.database.at().to_owned(), self.doing);
+        match self.run(|connection| statement.fetch_all(connection)).await {
+            Ok(rows) => Ok(Some(rows)),
+            Err(error) if crate::error::code(&error) == Some(expected) => Ok(None),
+            Err(error) => Err(read_error(&at, doing, error)),
+        }
+    }
+
+    /// Runs a statement that reads.
+    pub(crate) async fn rows(&mut self, statement: Statement<'_>) -> Result<Vec<MySqlRow>, StoreError> {
+        let (at, doing) = (self.database.at().to_owned(), self.doing);
+        self.run(|connection| statement.fetch_all(connection)).await.map_err(|error| read_error(&at, doing, error))
+    }
+
+    pub(crate) async fn look(&mut self) -> Result<ServerFacts, StoreError> {
+        let (at, doing) = (self.database.at().to_owned(), self.doing);
+        self.run(|connection| ServerFacts::read(connection)).await.map_err(|error| read_error(&at, doing, error))
+    }
+
+    /// Commits, and gives the connection back.
+    pub(crate) async fn commit(mut self) -> Result<(), StoreError> {
+        let committed = self.run_text("COMMIT").await;
+        committed.map_err(|error| write_error(self.database.at(), self.doing, error))?;
+        self.give_back();
+        Ok(())
+    }
+
+    /// Rolls back, and gives the connection back.
+    pub(crate) async fn roll_back(mut self) -> Result<(), StoreError> {
+        let rolled_back = self.run_text("ROLLBACK").await;
+        rolled_back.map_err(|error| read_error(self.database.at(), self.doing, error))?;
+        self.give_back();
+        Ok(())
+    }
+
+    /// Nothing is under way on the connection: it is as good as new.
+    pub(crate) fn give_back(mut self) {
+        self.connection = None;
+    }
+
+    async fn run_text(&mut self, sql: &'static str) -> Result<(), sqlx::Error> {
+        self.run(|connection| connection.execute(sql)).await.map(drop)
+    }
+
+    /// Runs something to its end, or gives up when the time is up.
+    async fn run<'c, T, F>(&'c mut self, work: impl FnOnce(&'c mut MySqlConnection) -> F) -> Result<T, sqlx::Error>
+    where
+        F: Future<Output = Result<T, sqlx::Error>>,
+    {
+        let Some(connection) = &mut self.connection else { return Err(sqlx::Error::PoolClosed) };
+        let shared = &self.database.shared;
+        let done = timeout_at(self.deadline, work(&mut **connection)).await.unwrap_or_else(|_| {
+            let what = format!("no answer within {} ms", shared.request_timeout.as_millis());
+            Err(sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, what)))
+        });
+        if matches!(done, Err(sqlx::Error::Io(_))) {
+            *lock(&shared.broke) = Some(Instant::now());
+        }
+        done
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if let Some(connection) = self.connection.take() {
+            // At once and without a word: on a server that hangs, a farewell would hang too.
+            drop(connection.detach());
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Each value is whole at any time.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A column of 0 or more.
+pub(crate) fn number(database: &Database, row: &MySqlRow, column: &str) -> Result<u64, StoreError> {
+    // BIGINT and INT, signed or not.
+    let value = row.try_get_unchecked::<i64, _>(column);
+    let value = value.map_err(|error| read_error(database.at(), "reading a row", error))?;
+    u64::try_from(value).map_err(|_| damaged(database.at(), &format!("{column} is {value}, and is never negative")))
+}

@@ -1,0 +1,409 @@
+//! Segments in MySQL and MariaDB: in tables of unalike's own, or in those of the systems that it replaces, in place.
+//!
+//! | [`Dialect`] | table | what it is |
+//! | --- | --- | --- |
+//! | `Unalike` | `unalike_tag` | unalike's own, the default: one statement per grant, tails given back |
+//! | `Leaf` | `leaf_alloc` | Meituan's Leaf |
+//! | `Tinyid` | `tiny_id_info` | Didi's tinyid |
+//! | `Cosid` | `cosid` | CosId |
+//! | `SequenceTable` | `t_sequence` | a row lock per block |
+//! | `IdGenerator` | `id_generator` | a ceiling by whole numbers as keys |
+//! | `Batch` | `ng_business_mysql_autoincrement` | the issuer's channel 0: numbers in batches |
+//! | `SlowOrdered` | `ng_business_slowordered0` to `63` | the issuer's channel 3: strictly increasing, 64 tables |
+//! | `Ticket` | one per tag | Flickr's ticket servers: `REPLACE INTO` and `auto_increment` |
+//!
+//! Every connection is checked before it is used: commits must be durable, and the server must be the one that was used
+//! before ([`MysqlOptions::assume_durable`], [`MysqlOptions::assume_identity`]). A statement whose answer is lost counts as done,
+//! and what it granted is never offered again.
+//!
+//! Tested on MariaDB 10.11; the statements are those that MySQL 8 takes too.
+
+mod database;
+mod dialects;
+mod error;
+mod schema;
+mod segments;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
+use unalike_storage::{
+    RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers, TagCreation, TagOptions,
+    TagRecord, TailRelease,
+};
+use url::Url;
+
+use crate::database::Database;
+use crate::dialects::{batch, cosid, id_generator, leaf, sequence_table, slow_ordered, ticket, tinyid};
+
+use crate::error::refusal;
+
+/// Where the database is, and how it is used.
+///
+/// ```
+/// use unalike_mysql::{Dialect, MysqlOptions};
+/// let options = MysqlOptions::from_url("mysql://ids@db.example/leaf?dialect=leaf")?.password("secret");
+/// assert_eq!(options.dialect, Dialect::Leaf);
+/// assert_eq!(options.address(), "db.example:3306/leaf");
+/// # Ok::<(), unalike_storage::StoreError>(())
+/// ```
+#[derive(Clone)]
+pub struct MysqlOptions {
+    connect: MySqlConnectOptions,
+    address: String,
+    /// Whose tables are used.
+    pub dialect: Dialect,
+    /// Create tables that are missing, if the user may. `true` by default.
+    pub create_tables: bool,
+    /// Whether tags are created on first use, and how many there may be.
+    pub creation: TagCreation,
+    /// The most connections at a time: 1 or more, 10 by default.
+    pub connections_max: u32,
+    /// How long a request waits for a connection: for its turn, or for a new one to open. 3 s by default.
+    pub connect_timeout: Duration,
+    /// How long the statements of one request may take, then its connection is closed and its grant burnt. 5 s by default.
+    pub request_timeout: Duration,
+    /// Do not refuse a server whose settings allow it to lose a commit in a crash. The promise that no id repeats is then
+    /// the operator's.
+    pub assume_durable: bool,
+    /// Do not refuse a server that is not the one that was used before: for clusters that take over without losing a
+    /// commit. The promise that no id repeats is then the operator's.
+    pub assume_identity: bool,
+}
+
+/// Whose tables are used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Dialect {
+    /// unalike's own.
+    #[default]
+    Unalike,
+    /// Leaf's `leaf_alloc`.
+    Leaf,
+    /// tinyid's `tiny_id_info`.
+    Tinyid,
+    /// CosId's `cosid`.
+    Cosid,
+    /// `t_sequence`.
+    SequenceTable {
+        /// Start again at the beginning when the numbers end: a new generation, outside the promise that no id repeats.
+        cycle: bool,
+    },
+    /// `id_generator`.
+    IdGenerator {
+        /// The row of each tag; others are unknown.
+        keys: BTreeMap<String, i32>,
+        /// Nothing else uses the table any more. It must be so: programs that count up to a ceiling of their own cannot be
+        /// told apart.
+        source_stopped: bool,
+    },
+    /// `ng_business_mysql_autoincrement`.
+    Batch,
+    /// `ng_business_slowordered0` to `63`.
+    SlowOrdered,
+    /// A table with `auto_increment` per tag.
+    Ticket,
+}
+
+impl MysqlOptions {
+    /// Reads `mysql://USER[:PASSWORD]@HOST[:PORT]/DATABASE[?PARAMETERS]`.
+    ///
+    /// | parameter | meaning | default |
+    /// | --- | --- | --- |
+    /// | `dialect` | [`Dialect`] by name | `unalike` |
+    /// | `ssl-mode` | `disabled`, `preferred`, `required`, `verify_ca`, `verify_identity` | `preferred` |
+    /// | `ssl-ca` | a file with the certificates of the authorities to trust | the system's |
+    /// | `create` | `true` or `false`: [`create_tables`](Self::create_tables) | `true` |
+    /// | `connections` | [`connections_max`](Self::connections_max) | 10 |
+    /// | `connect-timeout-ms`, `request-timeout-ms` | milliseconds, 1 to 600000 | 3000, 5000 |
+    /// | `durability` | `checked`, or `assumed`: [`assume_durable`](Self::assume_durable) | `checked` |
+    /// | `identity` | `checked`, or `assumed`: [`assume_identity`](Self::assume_identity) | `checked` |
+    /// | `cycle` | `true` or `false`, after `dialect=sequence-table` | `false` |
+    /// | `keys` | `TAG:NUMBER,TAG:NUMBER`, after `dialect=id-generator` | none |
+    /// | `source-stopped` | `true`, after `dialect=id-generator`, where it is needed | |
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] saying which part is wrong. No message holds the password.
+    pub fn from_url(text: &str) -> Result<Self, StoreError> {
+        let mut url = Url::parse(text).map_err(|error| refusal(format!("the store's URL cannot be read: {error}")))?;
+        if !matches!(url.scheme(), "mysql" | "mariadb") {
+            return Err(refusal(format!("the store's scheme is {:?}, it must be mysql", url.scheme())));
+        }
+        let host = url.host_str().filter(|host| !host.is_empty()).unwrap_or("localhost").to_owned();
+        let database = url.path().trim_start_matches('/').to_owned();
+        if database.is_empty() {
+            return Err(refusal("the store's URL names no database: write mysql://USER@HOST/DATABASE".to_owned()));
+        }
+        let address = format!("{host}:{}/{database}", url.port().unwrap_or(3306));
+        let parameters: Vec<(String, String)> = url.query_pairs().into_owned().collect();
+        url.set_query(None);
+        let connect: MySqlConnectOptions =
+            sqlx::ConnectOptions::from_url(&url).map_err(|error| StoreError::Refused {
+                what: format!("the URL of the store at {address} cannot be used"),
+                source: Some(Box::new(error)),
+            })?;
+        let mut options = Self {
+            // What these would set, every connection sets itself.
+            connect: connect.pipes_as_concat(false).no_engine_substitution(false),
+            address,
+            dialect: Dialect::Unalike,
+            create_tables: true,
+            creation: TagCreation::default(),
+            connections_max: 10,
+            connect_timeout: Duration::from_secs(3),
+            request_timeout: Duration::from_secs(5),
+            assume_durable: false,
+            assume_identity: false,
+        };
+        for (name, value) in parameters {
+            options.set(&name, &value)?;
+        }
+        Ok(options)
+    }
+
+    /// The password, instead of one in the URL.
+    #[must_use]
+    pub fn password(mut self, password: &str) -> Self {
+        self.connect = self.connect.password(password);
+        self
+    }
+
+    /// Host, port and database, for messages.
+    #[must_use]
+    pub fn address(&self) -> String {
+        self.address.clone()
+    }
+
+    fn set(&mut self, name: &str, value: &str) -> Result<(), StoreError> {
+        let expected = |what: &str| refusal(format!("the store's parameter {name} is {value:?}, it must be {what}"));
+        let dialect = self.dialect.clone();
+        let flag = || value.parse::<bool>().map_err(|_| expected("true or false"));
+        let whole = |range: std::ops::RangeInclusive<u64>| {
+            let number = value.parse().ok().filter(|number| range.contains(number));
+            number.ok_or_else(|| expected(&format!("a whole number from {} to {}", range.start(), range.end())))
+        };
+        let assumed = || match value {
+            "checked" => Ok(false),
+            "assumed" => Ok(true),
+            _ => Err(expected("checked or assumed")),
+        };
+        match name {
+            "dialect" => self.dialect = Dialect::named(value).ok_or_else(|| expected(Dialect::NAMES))?,
+            "ssl-mode" => {
+                let mode: MySqlSslMode = value
+                    .parse()
+                    .map_err(|_| expected("disabled, preferred, required, verify_ca or verify_identity"))?;
+                self.connect = self.connect.clone().ssl_mode(mode);
+            }
+            "ssl-ca" => self.connect = self.connect.clone().ssl_ca(PathBuf::from(value)),
+            "cycle" if matches!(dialect, Dialect::SequenceTable { .. }) => {
+                self.dialect = Dialect::SequenceTable { cycle: flag()? };
+            }
+            "keys" | "source-stopped" => {
+                let Dialect::IdGenerator { keys, source_stopped } = &mut self.dialect else {
+                    return Err(refusal(format!("the store's parameter {name} belongs behind dialect=id-generator")));
+                };
+                if name == "keys" {
+                    *keys = key_map(value).ok_or_else(|| expected("TAG:NUMBER,TAG:NUMBER"))?;
+                } else {
+                    *source_stopped = flag()?;
+                }
+            }
+            "create" => self.create_tables = flag()?,
+            "connections" => {
+                self.connections_max = u32::try_from(whole(1..=10_000)?).unwrap_or(u32::MAX);
+            }
+            "connect-timeout-ms" => self.connect_timeout = Duration::from_millis(whole(1..=600_000)?),
+            "request-timeout-ms" => self.request_timeout = Duration::from_millis(whole(1..=600_000)?),
+            "durability" => self.assume_durable = assumed()?,
+            "identity" => self.assume_identity = assumed()?,
+            _ => return Err(refusal(format!("the store's parameter {name} is unknown"))),
+        }
+        Ok(())
+    }
+
+    pub(crate) fn connect_options(&self) -> MySqlConnectOptions {
+        self.connect.clone()
+    }
+}
+
+/// `order:1,invoice:2`
+fn key_map(text: &str) -> Option<BTreeMap<String, i32>> {
+    let pairs = text.split(',').map(|pair| {
+        let (tag, key) = pair.rsplit_once(':')?;
+        Some((tag.to_owned(), key.parse().ok()?))
+    });
+    pairs.collect()
+}
+
+impl fmt::Debug for MysqlOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Never the password.
+        f.debug_struct("MysqlOptions")
+            .field("address", &self.address)
+            .field("dialect", &self.dialect)
+            .field("create_tables", &self.create_tables)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Dialect {
+    const NAMES: &str = "unalike, leaf, tinyid, cosid, sequence-table, id-generator, batch, slow-ordered or ticket";
+
+    /// The dialect of this name, with its parameters at their defaults.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "unalike" => Self::Unalike,
+            "leaf" => Self::Leaf,
+            "tinyid" => Self::Tinyid,
+            "cosid" => Self::Cosid,
+            "sequence-table" => Self::SequenceTable { cycle: false },
+            "id-generator" => Self::IdGenerator { keys: BTreeMap::new(), source_stopped: false },
+            "batch" => Self::Batch,
+            "slow-ordered" => Self::SlowOrdered,
+            "ticket" => Self::Ticket,
+            _ => return None,
+        })
+    }
+
+    /// The statements that create its tables, `unalike_store` among them, for those who do not let programs do it.
+    #[must_use]
+    pub fn ddl(&self) -> Vec<String> {
+        let mut statements = vec![schema::STORE_TABLE.trim().to_owned()];
+        statements.extend(match self {
+            Self::Unalike => segments::ddl(),
+            Self::Leaf => leaf::ddl(),
+            Self::Tinyid => tinyid::ddl(),
+            Self::Cosid => cosid::ddl(),
+            Self::SequenceTable { .. } => sequence_table::ddl(),
+            Self::IdGenerator { .. } => id_generator::ddl(),
+            Self::Batch => batch::ddl(),
+            Self::SlowOrdered => slow_ordered::ddl(),
+            Self::Ticket => ticket::ddl(),
+        });
+        statements
+    }
+
+    /// Tables, and the least privileges on each, once the tables exist.
+    #[must_use]
+    pub fn privileges(&self) -> Vec<(String, &'static str)> {
+        let mut tables = vec![("unalike_store".to_owned(), "SELECT, INSERT, UPDATE")];
+        tables.extend(match self {
+            Self::Unalike => segments::privileges(),
+            Self::Leaf => leaf::privileges(),
+            Self::Tinyid => tinyid::privileges(),
+            Self::Cosid => cosid::privileges(),
+            Self::SequenceTable { .. } => sequence_table::privileges(),
+            Self::IdGenerator { .. } => id_generator::privileges(),
+            Self::Batch => batch::privileges(),
+            Self::SlowOrdered => slow_ordered::privileges(),
+            Self::Ticket => ticket::privileges(),
+        });
+        tables
+    }
+}
+
+/// Segments in one database; clones share its connections.
+#[derive(Clone, Debug)]
+pub struct MysqlStore {
+    database: Database,
+    /// What the dialect makes of it.
+    segments: Arc<dyn DialectStore>,
+}
+
+/// A dialect's way to keep segments.
+trait DialectStore: SegmentStore + fmt::Debug {}
+
+impl<S: SegmentStore + fmt::Debug> DialectStore for S {}
+
+impl MysqlStore {
+    /// Connects, checks the server, and creates the tables that are missing if that is allowed.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] when the server does not answer; [`StoreError::Refused`] when it denies access, when its
+    /// commits are not durable, when it is another server than before, and when its tables are missing or of another
+    /// version. Each says what to do.
+    pub async fn connect(options: MysqlOptions) -> Result<Self, StoreError> {
+        let (database, facts) = Database::connect(&options).await?;
+        let schema = schema::open(&database, &facts, &options).await?;
+        let segments = match &options.dialect {
+            Dialect::Unalike => segments::open(&database, schema, &options).await?,
+            Dialect::Leaf => leaf::open(&database, &options).await?,
+            Dialect::Tinyid => tinyid::open(&database, &options).await?,
+            Dialect::Cosid => cosid::open(&database, &options).await?,
+            Dialect::SequenceTable { .. } => sequence_table::open(&database, &options).await?,
+            Dialect::IdGenerator { .. } => id_generator::open(&database, &options).await?,
+            Dialect::Batch => batch::open(&database, &options).await?,
+            Dialect::SlowOrdered => slow_ordered::open(&database, &options).await?,
+            Dialect::Ticket => ticket::open(&database, &options).await?,
+        };
+        let identity = (!options.assume_identity).then(|| facts.identity());
+        database.expect(identity, |_| Ok(()));
+        Ok(Self { database, segments })
+    }
+}
+
+#[async_trait]
+impl SegmentStore for MysqlStore {
+    async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {
+        self.segments.allocate(tag, count, at_least).await
+    }
+
+    async fn release(&self, tag: &str, tail: TailRelease) -> Result<bool, StoreError> {
+        self.segments.release(tag, tail).await
+    }
+
+    async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        self.segments.open_tag(tag).await
+    }
+
+    async fn tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        self.segments.tag(tag).await
+    }
+
+    async fn create_tag(&self, tag: &str, options: &TagOptions) -> Result<TagRecord, StoreError> {
+        self.segments.create_tag(tag, options).await
+    }
+
+    async fn change_tag(&self, tag: &str, step: StepPolicy, refill: RefillPolicy) -> Result<TagRecord, StoreError> {
+        self.segments.change_tag(tag, step, refill).await
+    }
+
+    async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError> {
+        self.segments.raise_tag(tag, next).await
+    }
+
+    async fn retire_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        self.segments.retire_tag(tag).await
+    }
+
+    async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
+        self.segments.tags(after, limit).await
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        self.segments.check().await
+    }
+
+    async fn stripe(&self) -> Result<Option<Stripe>, StoreError> {
+        self.segments.stripe().await
+    }
+
+    async fn join_stripe(&self, stripe: &Stripe) -> Result<StripeNumbers, StoreError> {
+        self.segments.join_stripe(stripe).await
+    }
+
+    async fn restripe(&self, stripe: Option<&Stripe>) -> Result<(), StoreError> {
+        self.segments.restripe(stripe).await
+    }
+
+    async fn close(&self) {
+        self.database.close().await;
+    }
+}

@@ -1,0 +1,28 @@
+//! unalike's own tables: one row per tag, one statement per grant.
+
+use std::sync::Arc;
+
+use unalike_storage::StoreError;
+
+use crate::database::Database;
+use crate::error::refusal;
+use crate::schema::Schema;
+use crate::{DialectStore, MysqlOptions};
+
+/// The statements that create its tables.
+pub(crate) fn ddl() -> Vec<String> {
+    Vec::new()
+}
+
+/// The least privileges on its tables.
+pub(crate) fn privileges() -> Vec<(String, &'static str)> {
+    Vec::new()
+}
+
+pub(crate) async fn open(
+    _database: &Database,
+    _schema: Schema,
+    _options: &MysqlOptions,
+) -> Result<Arc<dyn DialectStore>, StoreError> {
+    Err(refusal("this dialect is not there".to_owned()))
+}

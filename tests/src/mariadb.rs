@@ -1,0 +1,235 @@
+//! MariaDB as a private child process: a free port, a data directory of its own, killed when its value is dropped.
+
+use std::fs::File;
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use tempfile::TempDir;
+
+/// A server that is not ready after this long never will be.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What to do when the server's programs are not there.
+const INSTALL: &str = "install MariaDB: apt-get install mariadb-server";
+
+/// A running server.
+#[derive(Debug)]
+pub struct MariaDb {
+    directory: TempDir,
+    port: u16,
+    settings: Vec<String>,
+    process: Child,
+}
+
+impl MariaDb {
+    /// Starts one with durable commits, as the adapter asks for.
+    ///
+    /// # Errors
+    /// When MariaDB is not installed, or does not become ready; with what it said.
+    pub fn start() -> anyhow::Result<Self> {
+        Self::start_with(&[])
+    }
+
+    /// The same with settings of its own, which come after the usual ones: `--innodb-flush-log-at-trx-commit=2`.
+    ///
+    /// # Errors
+    /// As [`MariaDb::start`].
+    pub fn start_with(settings: &[&str]) -> anyhow::Result<Self> {
+        let directory = TempDir::new()?;
+        copy(template()?, &directory.path().join("data"))?;
+        // Free just now; nobody else here takes one that was given out a moment ago.
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let settings: Vec<String> = settings.iter().map(|&setting| setting.to_owned()).collect();
+        let process = spawn(directory.path(), port, &settings)?;
+        let mut server = Self { directory, port, settings, process };
+        server.wait_until_ready()?;
+        Ok(server)
+    }
+
+    /// A copy of this server's data as it is on the disk, as another server: a replica that takes over.
+    ///
+    /// This one must not be running.
+    ///
+    /// # Errors
+    /// As [`MariaDb::start`].
+    pub fn start_copy(&self) -> anyhow::Result<Self> {
+        let directory = TempDir::new()?;
+        copy(&self.directory.path().join("data"), &directory.path().join("data"))?;
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let process = spawn(directory.path(), port, &self.settings)?;
+        let mut server = Self { directory, port, settings: self.settings.clone(), process };
+        server.wait_until_ready()?;
+        Ok(server)
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Its data, configuration and log.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// A new, empty database: its URL for the user root, who needs no password.
+    ///
+    /// # Errors
+    /// When the server does not do it.
+    pub fn database(&self) -> anyhow::Result<String> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let name = format!("test_{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        self.sql("", &format!("CREATE DATABASE {name}"))?;
+        Ok(format!("mysql://root@127.0.0.1:{}/{name}", self.port))
+    }
+
+    /// Runs statements with MariaDB's own client, in this database if one is named; gives what they print, without titles.
+    ///
+    /// # Errors
+    /// When one of them fails.
+    pub fn sql(&self, database: &str, statements: &str) -> anyhow::Result<String> {
+        let output = Command::new("mariadb")
+            .args(["--no-defaults", "--user=root", "--batch", "--skip-column-names"])
+            .arg(format!("--socket={}", self.socket().display()))
+            .arg(format!("--execute={statements}"))
+            .args((!database.is_empty()).then_some(database))
+            .output()
+            .context(INSTALL)?;
+        ensure!(output.status.success(), "{statements}: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
+    /// Kills it with SIGKILL.
+    ///
+    /// # Errors
+    /// When it cannot be waited for.
+    pub fn kill9(&mut self) -> anyhow::Result<()> {
+        // An error means that it has ended already.
+        let _ = self.process.kill();
+        self.process.wait()?;
+        Ok(())
+    }
+
+    /// Starts it again on the same data and the same port; kills it before if it still runs.
+    ///
+    /// # Errors
+    /// As [`MariaDb::start`].
+    pub fn restart(&mut self) -> anyhow::Result<()> {
+        self.kill9()?;
+        self.process = spawn(self.directory.path(), self.port, &self.settings)?;
+        self.wait_until_ready()
+    }
+
+    /// Stops it where it is, without ending it: connections stay open and nothing answers.
+    ///
+    /// # Errors
+    /// When there is no such process.
+    pub fn pause(&self) -> anyhow::Result<()> {
+        self.signal(libc::SIGSTOP)
+    }
+
+    /// Lets it go on.
+    ///
+    /// # Errors
+    /// When there is no such process.
+    pub fn resume(&self) -> anyhow::Result<()> {
+        self.signal(libc::SIGCONT)
+    }
+
+    fn signal(&self, signal: i32) -> anyhow::Result<()> {
+        let id = libc::pid_t::try_from(self.process.id())?;
+        #[expect(unsafe_code, reason = "kill takes two integers, and the child was not waited for yet")]
+        let sent = unsafe { libc::kill(id, signal) };
+        ensure!(sent == 0, "the signal was not sent: {}", std::io::Error::last_os_error());
+        Ok(())
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.directory.path().join("s.sock")
+    }
+
+    fn wait_until_ready(&mut self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if TcpStream::connect(("127.0.0.1", self.port)).is_ok() && self.sql("", "SELECT 1").is_ok() {
+                return Ok(());
+            }
+            let log = || std::fs::read_to_string(self.directory.path().join(LOG)).unwrap_or_default();
+            if let Some(status) = self.process.try_wait()? {
+                bail!("MariaDB ended with {status}; its log:\n{}", log());
+            }
+            ensure!(Instant::now() < deadline, "MariaDB does not become ready; its log:\n{}", log());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for MariaDb {
+    fn drop(&mut self) {
+        // It may have ended already. SIGKILL ends a stopped process too.
+        let _ = self.kill9();
+    }
+}
+
+const LOG: &str = "mariadb.log";
+
+/// An empty data directory, made once per process: that takes a second or more.
+fn template() -> anyhow::Result<&'static Path> {
+    static TEMPLATE: OnceLock<Result<TempDir, String>> = OnceLock::new();
+    let made = TEMPLATE.get_or_init(|| make_template().map_err(|error| format!("{error:#}")));
+    match made {
+        Ok(directory) => Ok(directory.path()),
+        Err(error) => bail!("{error}"),
+    }
+}
+
+fn make_template() -> anyhow::Result<TempDir> {
+    let directory = TempDir::new()?;
+    let output = Command::new("mariadb-install-db")
+        .args(["--no-defaults", "--user=root", "--auth-root-authentication-method=normal", "--skip-test-db"])
+        .arg("--innodb-log-file-size=4M")
+        .arg(format!("--datadir={}", directory.path().display()))
+        .output()
+        .context(INSTALL)?;
+    ensure!(output.status.success(), "mariadb-install-db: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(directory)
+}
+
+fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
+    let status = Command::new("cp").args(["--recursive", "--sparse=always"]).args([from, to]).status()?;
+    ensure!(status.success(), "the data directory was not copied: {status}");
+    Ok(())
+}
+
+fn spawn(directory: &Path, port: u16, settings: &[String]) -> anyhow::Result<Child> {
+    let log = File::options().create(true).append(true).open(directory.join(LOG))?;
+    // Debian puts it where ordinary users do not look.
+    let program = ["/usr/sbin/mariadbd", "mariadbd"].into_iter().find(|path| Path::new(path).exists());
+    Command::new(program.unwrap_or("mariadbd"))
+        .args([
+            "--no-defaults",
+            "--user=root",
+            "--bind-address=127.0.0.1",
+            "--skip-log-bin",
+            "--performance-schema=off",
+        ])
+        .args(["--skip-name-resolve", "--max-connections=300", "--innodb-flush-log-at-trx-commit=1"])
+        .args(["--innodb-buffer-pool-size=64M", "--innodb-log-file-size=4M"])
+        .arg(format!("--port={port}"))
+        .arg(format!("--datadir={}", directory.join("data").display()))
+        .arg(format!("--socket={}", directory.join("s.sock").display()))
+        .arg(format!("--pid-file={}", directory.join("pid").display()))
+        .args(settings)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()
+        .context(INSTALL)
+}

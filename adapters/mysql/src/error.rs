@@ -37,6 +37,12 @@ pub(crate) fn write_error(at: &str, doing: &str, error: sqlx::Error) -> StoreErr
         }
         // A number that does not fit its column; STRICT_ALL_TABLES, which every connection sets, has it refused.
         Some(1264 | 1690) => (refused, "a number is beyond what the column can hold"),
+        // The constraints of unalike's own tables.
+        Some(3819 | 4025) => (
+            refused,
+            "a row would not be as it must be: most likely the store became a stripe, or was resized; restart the program with the \
+             new set",
+        ),
         // Shut down, interrupted, killed, or broken off in a commit: it may have been done.
         Some(1026 | 1030 | 1053 | 1077 | 1079 | 1180 | 1181 | 1317 | 1598 | 1927 | 3024) => {
             (outcome_unknown, "the server broke the statement off, and its commit may stand")

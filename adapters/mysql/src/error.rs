@@ -1,5 +1,7 @@
 //! From MySQL's and MariaDB's error codes to the one error of every store.
 
+use std::io::ErrorKind;
+
 use unalike_storage::StoreError;
 
 // <https://dev.mysql.com/doc/mysql-errors/8.0/en/server-error-reference.html>,
@@ -70,10 +72,18 @@ pub(crate) fn read_error(at: &str, doing: &str, error: sqlx::Error) -> StoreErro
     }
 }
 
+const TLS: &str = "no TLS with a server that can be trusted: check ssl-mode and ssl-ca, and the server's certificate";
+
 /// The error of connecting.
 pub(crate) fn connect_error(at: &str, error: sqlx::Error) -> StoreError {
-    if let sqlx::Error::Io(_) = error {
-        return unavailable(format!("the server at {at} cannot be reached"), error);
+    match &error {
+        // From the TLS library; or ssl-ca names a file that is not there.
+        sqlx::Error::Tls(_) => return refused(format!("{at}: {TLS}"), error),
+        sqlx::Error::Io(io) if matches!(io.kind(), ErrorKind::InvalidData | ErrorKind::NotFound) => {
+            return refused(format!("{at}: {TLS}"), error);
+        }
+        sqlx::Error::Io(_) => return unavailable(format!("the server at {at} cannot be reached"), error),
+        _ => {}
     }
     read_error(at, "connecting", error)
 }

@@ -93,7 +93,7 @@ impl ServerFacts {
 
     /// Whether a commit that was reported is on the disk, and in the binary log if there is one: replicas that take over
     /// have it from there.
-    fn check_durability(&self) -> Result<(), String> {
+    pub(crate) fn check_durability(&self) -> Result<(), String> {
         let flush = self.value("innodb_flush_log_at_trx_commit");
         if flush != "1" {
             return Err(format!(
@@ -282,6 +282,12 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
+    /// The same with so much time from now on, for work on all rows at once.
+    pub(crate) fn within(mut self, limit: Duration) -> Self {
+        self.deadline = Instant::now() + limit;
+        self
+    }
+
     /// Runs a statement that writes. After an error nothing more can be done.
     pub(crate) async fn execute(&mut self, statement: Statement<'_>) -> Result<MySqlQueryResult, StoreError> {
         let (at, doing) = (self.database.at().to_owned(), self.doing);

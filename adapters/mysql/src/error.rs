@@ -1,5 +1,7 @@
 //! From MySQL's and MariaDB's error codes to the one error of every store.
 
+use std::io::ErrorKind;
+
 use unalike_storage::StoreError;
 
 // <https://dev.mysql.com/doc/mysql-errors/8.0/en/server-error-reference.html>,
@@ -39,6 +41,12 @@ pub(crate) fn write_error(at: &str, doing: &str, error: sqlx::Error) -> StoreErr
         }
         // A number that does not fit its column; STRICT_ALL_TABLES, which every connection sets, has it refused.
         Some(1264 | 1690) => (refused, "a number is beyond what the column can hold"),
+        // The constraints of unalike's own tables.
+        Some(3819 | 4025) => (
+            refused,
+            "a row would not be as it must be: most likely the store became a stripe, or was resized; restart the program with the \
+             new set",
+        ),
         // Shut down, interrupted, killed, or broken off in a commit: it may have been done.
         Some(
             1026 | 1030 | 1053 | 1077 | 1079 | 1158..=1161 | 1180 | 1181 | 1317 | 1598 | 1927 | 1969 | 3024 | 3169,
@@ -64,10 +72,18 @@ pub(crate) fn read_error(at: &str, doing: &str, error: sqlx::Error) -> StoreErro
     }
 }
 
+const TLS: &str = "no TLS with a server that can be trusted: check ssl-mode and ssl-ca, and the server's certificate";
+
 /// The error of connecting.
 pub(crate) fn connect_error(at: &str, error: sqlx::Error) -> StoreError {
-    if let sqlx::Error::Io(_) = error {
-        return unavailable(format!("the server at {at} cannot be reached"), error);
+    match &error {
+        // From the TLS library; or ssl-ca names a file that is not there.
+        sqlx::Error::Tls(_) => return refused(format!("{at}: {TLS}"), error),
+        sqlx::Error::Io(io) if matches!(io.kind(), ErrorKind::InvalidData | ErrorKind::NotFound) => {
+            return refused(format!("{at}: {TLS}"), error);
+        }
+        sqlx::Error::Io(_) => return unavailable(format!("the server at {at} cannot be reached"), error),
+        _ => {}
     }
     read_error(at, "connecting", error)
 }

@@ -246,8 +246,8 @@ impl Connector {
             "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', autocommit = 1, innodb_lock_wait_timeout = ?, \
              wait_timeout = ?",
         );
-        // A lock that is waited for must not outlive the request, rounded up to whole seconds.
-        let lock_wait_s = self.request_timeout.as_secs() + 1;
+        // Whole seconds. A wait for a lock that ends before the request does leaves no doubt about what was done.
+        let lock_wait_s = self.request_timeout.as_secs().saturating_sub(1).max(1);
         let settings = settings.bind(lock_wait_s).bind(2 * IDLE_MAX.as_secs());
         settings.execute(&mut *connection).await.map_err(failed)?;
         let facts = ServerFacts::read(connection).await.map_err(failed)?;

@@ -8,9 +8,10 @@ mod members;
 mod numbering;
 mod resize;
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -67,6 +68,9 @@ pub struct StripedStore {
     members: Vec<Member>,
     /// Whose turn it is, modulo their number.
     turn: AtomicUsize,
+    /// Hashes of the tags that this client has made known to all stores that were up.
+    spread: Mutex<HashSet<u64>>,
+    hasher: RandomState,
 }
 
 impl StripedStore {
@@ -155,7 +159,7 @@ impl StripedStore {
             }
         }
         let members = stores.into_iter().map(|(place, store)| Member::new(place, store)).collect();
-        let store = Self { members, turn: AtomicUsize::new(0) };
+        let store = Self { members, turn: AtomicUsize::new(0), spread: Mutex::default(), hasher: RandomState::new() };
         let answers: Vec<Result<(), StoreError>> = store.each(When::Due, |_, _| std::future::ready(Ok(()))).await;
         if answers.iter().any(Result::is_ok) { Ok(store) } else { Err(combined(errors(answers))) }
     }
@@ -208,6 +212,19 @@ impl StripedStore {
         }
     }
 
+    /// Makes a tag known to all stores that are up if one knows it, and says what they know.
+    async fn spread(&self, tag: &str) -> Option<TagRecord> {
+        let found = self.look_up(tag).await;
+        let record = known(&found)?;
+        self.complete(tag, &found, &record.options).await;
+        self.spread.lock().unwrap_or_else(PoisonError::into_inner).insert(self.hasher.hash_one(tag));
+        Some(record)
+    }
+
+    fn is_spread(&self, tag: &str) -> bool {
+        self.spread.lock().unwrap_or_else(PoisonError::into_inner).contains(&self.hasher.hash_one(tag))
+    }
+
     /// The tag, once all stores answer, and all know it if one does.
     async fn everywhere(&self, tag: &str) -> Result<TagRecord, StoreError> {
         let found =
@@ -256,6 +273,8 @@ impl SegmentStore for StripedStore {
         validate_allocate(tag, count, at_least)?;
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) % self.members.len();
         let (before, from) = self.members.split_at(turn);
+        // A tag that was made elsewhere shall have its options here; one that this request makes shall be known elsewhere.
+        let is_known = self.is_spread(tag) || self.spread(tag).await.is_some();
         let mut errors: Vec<(u32, StoreError)> = Vec::new();
         for when in [When::Due, When::Now] {
             for member in from.iter().chain(before) {
@@ -265,17 +284,12 @@ impl SegmentStore for StripedStore {
                 }
                 let allocated = member.ask(when, |store, numbering| async move {
                     let (count, at_least) = numbering.request(tag, count, at_least)?;
-                    let segment = store.allocate(tag, count, at_least).await?;
-                    Ok((segment.start == 1, numbering.segment(tag, segment)?))
+                    numbering.segment(tag, store.allocate(tag, count, at_least).await?)
                 });
                 match allocated.await {
-                    Ok((is_first, segment)) => {
-                        if is_first {
-                            // Perhaps first use has just created the tag here: it shall exist everywhere.
-                            let found = self.look_up(tag).await;
-                            if let Some(record) = known(&found) {
-                                self.complete(tag, &found, &record.options).await;
-                            }
+                    Ok(segment) => {
+                        if !is_known {
+                            self.spread(tag).await;
                         }
                         return Ok(segment);
                     }
@@ -284,6 +298,12 @@ impl SegmentStore for StripedStore {
             }
             if errors.iter().any(|(_, error)| is_unknown(error)) {
                 break;
+            }
+        }
+        for member in &self.members {
+            let index = member.stripe().index;
+            if errors.iter().all(|(asked, _)| *asked != index) {
+                errors.push((index, member.left_out()));
             }
         }
         Err(combined(errors))
@@ -299,14 +319,15 @@ impl SegmentStore for StripedStore {
 
     async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
         validate_tag(tag)?;
-        let mut found = self.look_up(tag).await;
-        if let Some(record) = known(&found) {
-            self.complete(tag, &found, &record.options).await;
-        } else {
-            found =
-                self.each_up(|store, numbering| async move { Ok(numbering.record(store.open_tag(tag).await?)) }).await;
-        }
-        let record = known(&found).ok_or_else(|| combined(errors(found)))?;
+        let record = match self.spread(tag).await {
+            Some(record) => record,
+            None => {
+                let created =
+                    self.each_up(|store, numbering| async move { Ok(numbering.record(store.open_tag(tag).await?)) });
+                let created = created.await;
+                known(&created).ok_or_else(|| combined(errors(created)))?
+            }
+        };
         if record.options.mode == Mode::Ordered { Err(ordered(tag)) } else { Ok(record) }
     }
 

@@ -59,6 +59,16 @@ struct Trouble {
     is_tried: bool,
 }
 
+impl Trouble {
+    fn may_be_tried(&self, when: When) -> bool {
+        match when {
+            When::Due => !self.is_tried && self.until <= Instant::now(),
+            When::Now => !self.is_tried,
+            When::Insist => true,
+        }
+    }
+}
+
 impl fmt::Debug for Member {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Member").field("stripe", &self.stripe).field("state", &self.state).finish_non_exhaustive()
@@ -80,12 +90,14 @@ impl Member {
 
     /// Whether it would be asked.
     pub(super) fn is_asked(&self, when: When) -> bool {
-        match &self.state().trouble {
-            None => true,
-            Some(trouble) => {
-                when == When::Insist || !trouble.is_tried && (when == When::Now || trouble.until <= Instant::now())
-            }
-        }
+        self.state().trouble.as_ref().is_none_or(|trouble| trouble.may_be_tried(when))
+    }
+
+    /// What is said about it while it is not asked.
+    pub(super) fn left_out(&self) -> StoreError {
+        let state = self.state();
+        let error = state.trouble.as_ref().map_or("it was not asked", |trouble| &trouble.error);
+        StoreError::Unavailable { what: format!("it is left out for now: {error}"), source: None }
     }
 
     /// Asks the store, after joining it if that was not possible before.
@@ -101,7 +113,7 @@ impl Member {
         T: Send,
         Answer: Future<Output = Result<T, StoreError>> + Send,
     {
-        let turn = self.begin(when)?;
+        let turn = self.begin(when).ok_or_else(|| self.left_out())?;
         let answer = match self.numbering().await {
             Ok(numbering) => request(&*self.store, numbering).await,
             Err(error) => Err(error),
@@ -110,21 +122,16 @@ impl Member {
         answer
     }
 
-    fn begin(&self, when: When) -> Result<Turn<'_>, StoreError> {
-        let is_asked = self.is_asked(when);
-        let mut state = self.state();
+    fn begin(&self, when: When) -> Option<Turn<'_>> {
         let mut is_retry = false;
-        if let Some(trouble) = &mut state.trouble {
-            if !is_asked || (trouble.is_tried && when != When::Insist) {
-                return Err(StoreError::Unavailable {
-                    what: format!("it is left out: {}", trouble.error),
-                    source: None,
-                });
+        if let Some(trouble) = &mut self.state().trouble {
+            if !trouble.may_be_tried(when) {
+                return None;
             }
             is_retry = !trouble.is_tried;
             trouble.is_tried = true;
         }
-        Ok(Turn { member: self, is_retry, began: Instant::now(), ended: false })
+        Some(Turn { member: self, is_retry, began: Instant::now(), ended: false })
     }
 
     /// What its numbers are: joins it, if that was not possible before. Never records anything: a store that has no record

@@ -14,7 +14,8 @@ use async_trait::async_trait;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tokio::sync::OnceCell;
 use unalike::storage::{
-    Segment, SegmentStore, StoreError, Stripe, StripeNumbers, TagCreation, TagOptions, TagRecord, TailRelease,
+    Segment, SegmentStore, StoreError, Stripe, StripeNumbers, StripedStore, TagCreation, TagOptions, TagRecord,
+    TailRelease, resize_stripes,
 };
 use unalike::{RefillPolicy, StepPolicy};
 use unalike_mysql::{Dialect, MysqlOptions, MysqlStore};
@@ -447,19 +448,50 @@ fn databases(stores: &StoreUrls) -> anyhow::Result<Vec<MysqlOptions>> {
 pub(crate) async fn upgrade(config: &Config) -> anyhow::Result<()> {
     let databases = databases(&config.store)?;
     ensure!(!databases.is_empty(), "the store {} has no tables in MySQL to upgrade", config.store);
-    bail!("unalike's own tables have one version")
+    for database in databases {
+        let address = database.address();
+        MysqlStore::upgrade(database).await.with_context(|| format!("the tables in {address} were not upgraded"))?;
+        println!("the tables in {address} have this program's version");
+    }
+    Ok(())
 }
 
 /// `unalike store adopt`
-pub(crate) async fn adopt(config: &Config, _lift: u64) -> anyhow::Result<()> {
-    bail!("the store {} has no server to adopt", config.store)
+pub(crate) async fn adopt(config: &Config, lift: u64) -> anyhow::Result<()> {
+    let Some(url) = config.store.only() else {
+        bail!("a server is adopted for one store: name it alone, not all of {} (--store)", config.store);
+    };
+    let Place::Mysql(options) = url.place()? else { bail!("the store {url} is a file, and has no server to adopt") };
+    let lifted = MysqlStore::adopt_server(*options, lift).await.with_context(|| format!("{url} was not adopted"))?;
+    println!("the server of {url} is used from now on; tags lifted by {lift}: {lifted}");
+    Ok(())
 }
 
 /// `unalike stripes resize`
-pub(crate) async fn resize(config: &Config, to: Vec<String>, _floor: u64) -> anyhow::Result<()> {
+pub(crate) async fn resize(config: &Config, to: Vec<String>, floor: u64) -> anyhow::Result<()> {
     let to = StoreUrls::of(to);
     to.validate()?;
-    bail!("the stores {} cannot be resized to {to}", config.store)
+    // A store of both sets is opened once.
+    let mut open: Vec<(String, Arc<dyn SegmentStore>)> = Vec::new();
+    let (mut old_set, mut new_set) = (Vec::new(), Vec::new());
+    for (urls, set) in [(&config.store, &mut old_set), (&to, &mut new_set)] {
+        for url in urls.iter() {
+            let name = url.place()?.name()?;
+            let store = match open.iter().find(|(other, _)| *other == name) {
+                Some((_, store)) => Arc::clone(store),
+                None => open_one(url).await?,
+            };
+            open.push((name, Arc::clone(&store)));
+            set.push(store);
+        }
+    }
+    let resized = resize_stripes(&old_set, &new_set, floor).await;
+    for (_, store) in open {
+        store.close().await;
+    }
+    resized.with_context(|| format!("the stores {} were not resized: do it again", config.store))?;
+    println!("the tags go on in {to}");
+    Ok(())
 }
 
 /// A store that was opened by its kind.
@@ -509,7 +541,10 @@ fn cannot_open(urls: &StoreUrls) -> String {
 async fn together(mut stores: Vec<Arc<dyn SegmentStore>>) -> Result<Arc<dyn SegmentStore>, StoreError> {
     match stores.pop() {
         Some(store) if stores.is_empty() => Ok(store),
-        _ => Err(StoreError::Refused { what: "several stores cannot be used together".to_owned(), source: None }),
+        last => {
+            stores.extend(last);
+            Ok(Arc::new(StripedStore::open(stores).await?))
+        }
     }
 }
 

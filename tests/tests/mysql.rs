@@ -120,8 +120,7 @@ async fn every_isolation_level_serves() {
             task.await.expect("a client");
         }
         let listed = store.tags(Some(level), 100).await.expect("a list");
-        let created: Vec<u64> =
-            listed.iter().filter(|it| it.tag.starts_with(level)).map(|it| it.watermark).collect();
+        let created: Vec<u64> = listed.iter().filter(|it| it.tag.starts_with(level)).map(|it| it.watermark).collect();
         assert_eq!(created, [8; 10], "at {level} each tag was created once and granted 8 numbers");
         let granted = store.allocate("restriped", 5, 0).await.expect("a grant");
         let stripe = Stripe { set: 7, index: 0, count: 2 };
@@ -377,12 +376,11 @@ async fn programs_of_both_versions_share_the_tables_before_during_and_after_the_
     kept.push(upgraded.allocate("order", 5, 0).await.expect("a grant"));
     numbers(&kept);
     let mut raw = connection(&url).await;
-    let counted: (u64, u64, i64) = sqlx::query_as(
-        "SELECT schema_version, tags, (SELECT COUNT(*) FROM unalike_tag) FROM unalike_store",
-    )
-    .fetch_one(&mut raw)
-    .await
-    .expect("the row");
+    let counted: (u64, u64, i64) =
+        sqlx::query_as("SELECT schema_version, tags, (SELECT COUNT(*) FROM unalike_tag) FROM unalike_store")
+            .fetch_one(&mut raw)
+            .await
+            .expect("the row");
     assert_eq!(counted, (2, 241, 241), "version, tags counted, tags there");
 }
 

@@ -16,6 +16,11 @@ use crate::error::{broke, connect_error, damaged, no_connection, read_error, ref
 
 pub(crate) type Statement<'q> = sqlx::query::Query<'q, MySql, MySqlArguments>;
 
+/// A connection that nobody used for so long is asked for a sign of life before it is used: the server may have been
+/// started anew meanwhile. To ask before each use would cost as much as the use; one that breaks within this time is
+/// noticed when it is used, and its statement is burnt.
+const IDLE_TRUSTED: Duration = Duration::from_secs(1);
+
 /// A connection that nobody used for so long is not used again: a firewall between may have forgotten it.
 const IDLE_MAX: Duration = Duration::from_secs(300);
 
@@ -195,7 +200,7 @@ impl Database {
     /// A connection for some statements, all of them within the time that a request may take.
     pub(crate) async fn turn(&self, doing: &'static str) -> Result<Turn, StoreError> {
         let connector = self.connector();
-        let wait_max = connector.connect_timeout.min(connector.request_timeout);
+        let wait_max = connector.wait_max();
         let deadline = Instant::now() + connector.request_timeout;
         let connection = match timeout(wait_max, self.pool.get()).await {
             Ok(Ok(connection)) => connection,
@@ -225,18 +230,33 @@ impl Manager for Connector {
         Ok(connection)
     }
 
-    async fn recycle(&self, _: &mut MySqlConnection, metrics: &Metrics) -> RecycleResult<StoreError> {
-        // A connection that broke is noticed when it is used, and its statement is burnt: a look before each use would
-        // cost as much as the use.
+    async fn recycle(&self, connection: &mut MySqlConnection, metrics: &Metrics) -> RecycleResult<StoreError> {
         let is_suspect = lock(&self.broke).is_some_and(|broke| metrics.created <= broke);
         if is_suspect || metrics.last_used() > IDLE_MAX || metrics.age() > LIFETIME_MAX {
             return Err(RecycleError::message("it is too old"));
+        }
+        if metrics.last_used() > IDLE_TRUSTED {
+            // Half of the time, so that the other half is left for a new connection.
+            let alive = timeout(self.wait_max() / 2, connection.ping()).await;
+            if !matches!(alive, Ok(Ok(()))) {
+                self.note_broken();
+                return Err(RecycleError::message("it broke"));
+            }
         }
         Ok(())
     }
 }
 
 impl Connector {
+    /// How long a request waits for a connection.
+    fn wait_max(&self) -> Duration {
+        self.connect_timeout.min(self.request_timeout)
+    }
+
+    fn note_broken(&self) {
+        *lock(&self.broke) = Some(Instant::now());
+    }
+
     /// Sets a new connection up and checks where it leads.
     async fn look_at(&self, connection: &mut MySqlConnection) -> Result<(), StoreError> {
         let failed = |error| read_error(&self.at, "setting a connection up", error);
@@ -269,7 +289,8 @@ impl Connector {
 pub(crate) fn another_server(at: &str, recorded: &str, found: &str) -> StoreError {
     refusal(format!(
         "the server at {at} is another one than before ({found}, not {recorded}). If it took over from that one, it may lack \
-         its last commits: lift its tags above everything that was handed out with `unalike store adopt --lift COUNT`"
+         its last commits: lift its tags above everything that was handed out with `unalike store adopt --lift COUNT`, and then restart the \
+         programs that knew the other one"
     ))
 }
 
@@ -370,7 +391,7 @@ impl Turn {
             Err(sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, what)))
         });
         if done.as_ref().is_err_and(broke) {
-            *lock(&connector.broke) = Some(Instant::now());
+            connector.note_broken();
         }
         done
     }

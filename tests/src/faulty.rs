@@ -1,5 +1,6 @@
 //! A store that is slow, fails, or loses its answers when a test says so.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -27,9 +28,21 @@ pub struct FaultyStore {
     held: AtomicBool,
     gate: Notify,
     allocations: AtomicU64,
+    /// How many more requests are carried out, by all stores that share it.
+    budget: std::sync::Mutex<Option<Arc<AtomicU64>>>,
 }
 
 impl FaultyStore {
+    /// In front of this store.
+    pub fn before(inner: MemoryStore) -> Self {
+        Self { inner, ..Self::default() }
+    }
+
+    /// From now on this many requests are carried out, by all stores with this budget, and then none.
+    pub fn set_budget(&self, requests: &Arc<AtomicU64>) {
+        *self.budget.lock().unwrap() = Some(Arc::clone(requests));
+    }
+
     /// The store behind.
     pub fn inner(&self) -> &MemoryStore {
         &self.inner
@@ -78,7 +91,11 @@ impl FaultyStore {
         if delay_ms > 0 {
             tokio::time::sleep(Duration::from_millis(delay_ms)).await;
         }
-        if self.down.load(Ordering::SeqCst) {
+        let budget = self.budget.lock().unwrap().clone();
+        let is_spent = budget.is_some_and(|budget| {
+            budget.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_err()
+        });
+        if is_spent || self.down.load(Ordering::SeqCst) {
             return Err(StoreError::Unavailable { what: "connection refused".to_owned(), source: None });
         }
         Ok(())

@@ -6,15 +6,19 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+};
 use sqlx::mysql::{MySqlConnection, MySqlQueryResult};
 use sqlx::{Connection as _, Executor as _};
-use unalike_mysql::{MysqlOptions, MysqlStore};
+use unalike_mysql::{Dialect, MysqlOptions, MysqlStore};
 use unalike_storage::contract::{self, Fixture, SegmentFixture, segment_checks};
 use unalike_storage::{
     AdaptiveStep, ID_MAX, Mode, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers,
     TagCreation, TagOptions, TailRelease, sub_tag,
 };
 use unalike_tests::mariadb::MariaDb;
+use unalike_tests::proxy::Proxy;
 
 /// A server of the test's own, with one database.
 struct Server {
@@ -563,7 +567,7 @@ async fn another_server_is_refused_until_it_is_adopted_with_a_lift() {
     refused(MysqlStore::adopt_server(options(&url), 5).await, &["recorded one already"]);
     drop(store);
     first.kill9().expect("killed");
-    let second = first.start_copy().expect("a copy starts");
+    let mut second = first.start_copy().expect("a copy starts");
     let copy = moved(&url, &second);
     refused(MysqlStore::connect(options(&copy)).await, &["another one", "unalike store adopt --lift"]);
     for lift in [0, ID_MAX + 1, u64::MAX] {
@@ -577,12 +581,33 @@ async fn another_server_is_refused_until_it_is_adopted_with_a_lift() {
     assert!(matches!(error, StoreError::Exhausted { .. }), "{error:?}");
     let tail = TailRelease { start: near.start + 1, version: near.version };
     assert!(!store.release("late", tail).await.expect("an answer"), "a lift is not given back");
-    // Now the old one is another server.
-    first.restart().expect("the first starts again");
-    open(&url).await;
-    drop((store, second));
-    let mut second = first;
+    drop(store);
     second.kill9().expect("killed");
+    let third = second.start_copy().expect("a copy starts");
+    refused(MysqlStore::connect(options(&moved(&url, &third))).await, &["another one", "unalike store adopt --lift"]);
+}
+
+#[tokio::test]
+async fn a_server_that_takes_an_address_over_is_refused_by_those_who_knew_the_one_before() {
+    let mut first = MariaDb::start().expect("MariaDB starts");
+    let url = first.database().expect("a database");
+    let proxy = Proxy::start(first.port()).expect("a proxy");
+    let through = proxy.url(&url);
+    let store = open(&through).await;
+    store.allocate("order", 10, 0).await.expect("a grant");
+    first.kill9().expect("killed");
+    let second = first.start_copy().expect("a copy starts");
+    proxy.lead_to(second.port());
+    // The first request finds its connection cut, and cannot know more.
+    let error = store.allocate("order", 10, 0).await.expect_err("the connection was cut");
+    assert!(error.is_retryable(), "{error:?}");
+    for _ in 0..3 {
+        refused(store.allocate("order", 10, 0).await, &["another one", "unalike store adopt --lift"]);
+    }
+    refused(MysqlStore::connect(options(&through)).await, &["another one", "unalike store adopt --lift"]);
+    MysqlStore::adopt_server(options(&through), 100).await.expect("adopted");
+    refused(store.allocate("order", 10, 0).await, &["another one", "restart"]);
+    assert_eq!(open(&through).await.allocate("order", 10, 0).await.expect("a grant").start, 111);
 }
 
 #[tokio::test]
@@ -595,4 +620,166 @@ async fn an_assumed_server_is_taken() {
     let store = open(&format!("{}?identity=assumed", moved(&url, &second))).await;
     assert_eq!(store.allocate("order", 10, 0).await.expect("a grant").start, 11);
     refused(MysqlStore::connect(options(&moved(&url, &second))).await, &["another one"]);
+}
+
+/// What is logged by this thread.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Log {
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()).unwrap()
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_may_lose_commits_is_refused_unless_somebody_vouches_for_it() {
+    for (settings, why) in [
+        (&["--innodb-flush-log-at-trx-commit=2"][..], "innodb_flush_log_at_trx_commit is 2"),
+        (&["--log-bin=binlog", "--server-id=1", "--sync-binlog=0"][..], "sync_binlog is 0"),
+    ] {
+        let server = Server::start(settings);
+        refused(MysqlStore::connect(options(&server.url)).await, &[why, "set it to 1", "durability=assumed"]);
+        let log = Log::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+        let _guard = tracing_subscriber::util::SubscriberInitExt::set_default(subscriber);
+        let store = open(&format!("{}?durability=assumed", server.url)).await;
+        assert_eq!(store.allocate("order", 10, 0).await.expect("a grant").start, 1);
+        let text = log.text();
+        assert!(text.contains("WARN") && text.contains(why), "{text}");
+    }
+}
+
+// ---- users and TLS ----
+
+/// A server whose database was made by somebody else, and a user who may do what is needed and no more.
+fn server_with_user(settings: &[&str], password: &str) -> (Server, String) {
+    let server = Server::start(settings);
+    let name = server.url.rsplit_once('/').unwrap().1.to_owned();
+    let mut statements = Dialect::Unalike.ddl();
+    statements.push(format!("CREATE USER ids@'127.0.0.1' IDENTIFIED BY '{password}'"));
+    for (table, privileges) in Dialect::Unalike.privileges() {
+        statements.push(format!("GRANT {privileges} ON {table} TO ids@'127.0.0.1'"));
+    }
+    let mariadb = server.mariadb.lock().unwrap();
+    mariadb.sql(&name, &statements.join(";\n")).expect("tables and user");
+    let url = format!("mysql://ids:{password}@127.0.0.1:{}/{name}?create=false", mariadb.port());
+    drop(mariadb);
+    (server, url)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_least_privileges_are_enough_for_all_that_the_contract_asks() {
+    let (mut server, url) = server_with_user(&[], "secret-word");
+    let root = std::mem::replace(&mut server.url, url);
+    contract::segments(&server).await;
+    let store = open(&server.url).await;
+    store.retire_tag("contract.first").await.expect("ended");
+    let stripe = Stripe { set: 4, index: 0, count: 2 };
+    store.restripe(Some(&stripe)).await.expect("resized");
+    store.join_stripe(&stripe).await.expect("joined");
+    store.check().await.expect("ready");
+    // And no more than these.
+    let denied = connection(&server.url.replace("?create=false", "")).await.execute("DELETE FROM unalike_tag").await;
+    assert!(denied.expect_err("denied").to_string().contains("DELETE command denied"));
+    // A user who may not write is not ready.
+    let revoke = "REVOKE UPDATE ON unalike_store FROM ids@'127.0.0.1'; FLUSH PRIVILEGES";
+    let name = root.rsplit_once('/').unwrap().1;
+    server.mariadb.lock().unwrap().sql(name, revoke).expect("revoked");
+    refused(store.check().await, &["denied access", "unalike schema"]);
+}
+
+#[tokio::test]
+async fn without_leave_to_create_tables_it_is_said_what_to_run_and_no_password_is_shown() {
+    let (server, url) = server_with_user(&[], "secret-word");
+    let empty = server.mariadb.lock().unwrap().database().expect("a database");
+    let error = MysqlStore::connect(options(&format!("{empty}?create=false"))).await;
+    refused(error, &["unalike_store is missing", "`unalike schema`"]);
+    // The table for the server alone: another dialect made it.
+    let store_table = Dialect::Unalike.ddl().swap_remove(0);
+    connection(&empty).await.execute(sqlx::AssertSqlSafe(store_table)).await.expect("made");
+    refused(MysqlStore::connect(options(&format!("{empty}?create=false"))).await, &["unalike_tag is missing"]);
+
+    let wrong = options(&url.replace("secret-word", "wrong-word"));
+    assert!(!format!("{wrong:?}").contains("wrong-word"));
+    let error = MysqlStore::connect(wrong).await.expect_err("a wrong password");
+    let mut text = format!("{error} {error:?}");
+    let mut source = std::error::Error::source(&error);
+    while let Some(error) = source {
+        text.push_str(&error.to_string());
+        source = error.source();
+    }
+    assert!(text.contains("denied access") && !text.contains("wrong-word"), "{text}");
+}
+
+/// A certificate authority, and the certificate and key of a server called `name`, as files.
+struct Authority {
+    directory: tempfile::TempDir,
+}
+
+impl Authority {
+    fn new(name: &str) -> Self {
+        let mut authority = CertificateParams::new(Vec::new()).unwrap();
+        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        authority.distinguished_name.push(DnType::CommonName, "an authority of the test's own");
+        let key = KeyPair::generate().unwrap();
+        let certificate = authority.self_signed(&key).unwrap();
+        let issuer = Issuer::new(authority, key);
+        let server_key = KeyPair::generate().unwrap();
+        let mut server = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        server.distinguished_name.push(DnType::CommonName, name);
+        server.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        let server = server.signed_by(&server_key, &issuer).unwrap();
+        let directory = tempfile::TempDir::new().unwrap();
+        for (file, pem) in
+            [("ca.pem", certificate.pem()), ("server.pem", server.pem()), ("key.pem", server_key.serialize_pem())]
+        {
+            std::fs::write(directory.path().join(file), pem).unwrap();
+        }
+        Self { directory }
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.directory.path().join(name).display().to_string()
+    }
+}
+
+#[tokio::test]
+async fn tls_is_used_as_the_url_says() {
+    let authority = Authority::new("localhost");
+    let server = Server::start(&[
+        "--require-secure-transport=ON",
+        &format!("--ssl-cert={}", authority.file("server.pem")),
+        &format!("--ssl-key={}", authority.file("key.pem")),
+    ]);
+    let with = |mode: &str, authority: &Authority| {
+        options(&format!("{}?ssl-mode={mode}&ssl-ca={}", server.url, authority.file("ca.pem")))
+    };
+    let store = MysqlStore::connect(with("verify_ca", &authority)).await.expect("its own authority vouches for it");
+    assert_eq!(store.allocate("order", 10, 0).await.expect("a grant").start, 1);
+    MysqlStore::connect(options(&server.url)).await.expect("preferred: encrypted, and not verified");
+
+    let stranger = Authority::new("localhost");
+    refused(MysqlStore::connect(with("verify_ca", &stranger)).await, &["ssl-ca", "certificate"]);
+    // The certificate is for localhost.
+    refused(MysqlStore::connect(with("verify_identity", &authority)).await, &["ssl-mode", "certificate"]);
+    let url = server.url.replace("127.0.0.1", "localhost");
+    let identity = format!("{url}?ssl-mode=verify_identity&ssl-ca={}", authority.file("ca.pem"));
+    MysqlStore::connect(options(&identity)).await.expect("the name is the certificate's");
+    refused(MysqlStore::connect(options(&format!("{}?ssl-mode=disabled", server.url))).await, &["demands TLS"]);
+    let nowhere = format!("{}?ssl-mode=verify_ca&ssl-ca=/nowhere/ca.pem", server.url);
+    refused(MysqlStore::connect(options(&nowhere)).await, &["ssl-ca"]);
 }

@@ -33,8 +33,14 @@ pub(crate) fn write_error(at: &str, doing: &str, error: sqlx::Error) -> StoreErr
         // A node of a cluster that is joining or has lost the others; a server that is taken offline or was idle for too long.
         Some(1047 | 3032 | 3168 | 4031) => (unavailable, "the server serves nobody just now"),
         Some(1044 | 1045 | 1130 | 1142 | 1143 | 1227 | 1370 | 1698) => {
-            (refused, "the server denied access: check user, password and privileges (`unalike schema` lists them)")
+            // MariaDB answers so to a connection without TLS, too.
+            (
+                refused,
+                "the server denied access: check user, password and privileges (`unalike schema` lists them), and whether it \
+                 demands TLS (ssl-mode)",
+            )
         }
+        Some(3159) => (refused, "the server demands TLS: check ssl-mode"),
         Some(1049) => (refused, "there is no such database: create it"),
         Some(NO_SUCH_TABLE | 1054 | 1109) => {
             (refused, "a table or column is missing: `unalike schema` prints what is needed")

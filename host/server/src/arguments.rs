@@ -18,7 +18,7 @@ Examples:
   unalike next default --snowflake   one snowflake id
   unalike decode 1169786042799259000 --layout leaf
   unalike config default > unalike.toml     a configuration file to start from
-  unalike --store 'mysql://ids@db/ids?password-file=/run/secrets/ids' --leases sqlite://leases.sqlite
+  unalike --store 'mysql://ids@db/ids?password-file=/etc/ids.password' --leases sqlite://leases.sqlite
   unalike --store 'mysql://ids@db/ids' tags import --from leaf     go on where Leaf's own tables end
   unalike --store sqlite:///var/lib/unalike/ids.sqlite serve --listen 0.0.0.0:8080 --tokens tokens.toml
 

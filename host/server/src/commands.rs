@@ -258,6 +258,11 @@ impl<const COLUMNS: usize> Table<COLUMNS> {
         self.rows.push(row);
     }
 
+    /// Whether there is nothing below the titles.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.len() == 1
+    }
+
     pub(crate) fn print(&self) -> anyhow::Result<()> {
         let mut widths = [0; COLUMNS];
         for row in &self.rows {

@@ -30,6 +30,8 @@ struct Watched {
     newest: Instant,
     before: Instant,
     down: Option<Down>,
+    /// When it was last heard of.
+    up: Instant,
 }
 
 struct WatchedTag {
@@ -91,7 +93,7 @@ pub(crate) struct Outage {
 impl Covers {
     pub(crate) fn new() -> Self {
         let now = Instant::now();
-        Self { watched: Mutex::new(Watched { tags: Vec::new(), newest: now, before: now, down: None }) }
+        Self { watched: Mutex::new(Watched { tags: Vec::new(), newest: now, before: now, down: None, up: now }) }
     }
 
     /// Takes a sample, if the last one is old enough.
@@ -110,9 +112,15 @@ impl Covers {
     /// The store answered: what it was down for, if it was down.
     pub(crate) fn store_is_up(&self) -> Option<Duration> {
         let mut watched = self.lock();
+        watched.up = Instant::now();
         let down = watched.down.take()?;
         watched.tags.iter_mut().for_each(|tag| tag.rate_held = 0.0);
         Some(down.since.elapsed())
+    }
+
+    /// Whether it answered after this moment, somebody else perhaps.
+    pub(crate) fn was_up_after(&self, moment: Instant) -> bool {
+        self.lock().up > moment
     }
 
     /// The store did not answer: how its tags last, and whether that is news.

@@ -43,7 +43,7 @@ pub(crate) async fn import(config: &Config, arguments: &ImportArguments) -> anyh
         unfinished: 0,
     };
     let done = import.run().await;
-    let printed = import.table.print();
+    let printed = if import.table.is_empty() { Ok(()) } else { import.table.print() };
     source.close().await;
     target.close().await;
     done?;

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use unalike::storage::{SegmentStore, StoreError, TagRecord};
@@ -88,8 +88,8 @@ impl Service {
 
     /// The sequence of a tag, or of one of its sub-keys: a look-up in a map once it is open.
     pub(crate) async fn sequence(&self, tag: &str, sub: Option<&str>) -> Result<Sequence, Error> {
-        if let Err(source) = plain_tag(tag) {
-            return Err(ErrorKind::Store { name: tag.chars().take(32).collect(), source: Arc::new(source) }.into());
+        if plain_tag(tag).is_err() {
+            return Err(ErrorKind::NameInvalid { name: tag.chars().take(32).collect() }.into());
         }
         match sub {
             None => self.ids.sequence(tag, SequenceOptions::default()).await,
@@ -151,6 +151,7 @@ impl Service {
     /// # Errors
     /// What the store refuses for good.
     pub(crate) async fn check(&self) -> Result<Checked, StoreError> {
+        let started = Instant::now();
         let check = tokio::time::timeout(self.check_max, self.store().check()).await;
         let checked = check.unwrap_or_else(|_| {
             let what = format!("it did not answer within {} ms", self.check_max.as_millis());
@@ -163,6 +164,8 @@ impl Service {
                 }
                 Ok(Checked::Up)
             }
+            // Another request was answered while this one waited.
+            Err(error) if error.is_retryable() && self.covers.was_up_after(started) => Ok(Checked::Up),
             Err(error) if error.is_retryable() => {
                 let (outage, is_news) = self.covers.store_is_down(&self.ids);
                 if is_news {

@@ -217,8 +217,12 @@ impl StripedStore {
         let found = self.look_up(tag).await;
         let record = known(&found)?;
         self.complete(tag, &found, &record.options).await;
-        self.spread.lock().unwrap_or_else(PoisonError::into_inner).insert(self.hasher.hash_one(tag));
+        self.note_spread(tag);
         Some(record)
+    }
+
+    fn note_spread(&self, tag: &str) {
+        self.spread.lock().unwrap_or_else(PoisonError::into_inner).insert(self.hasher.hash_one(tag));
     }
 
     fn is_spread(&self, tag: &str) -> bool {
@@ -325,7 +329,9 @@ impl SegmentStore for StripedStore {
                 let created =
                     self.each_up(|store, numbering| async move { Ok(numbering.record(store.open_tag(tag).await?)) });
                 let created = created.await;
-                known(&created).ok_or_else(|| combined(errors(created)))?
+                let record = known(&created).ok_or_else(|| combined(errors(created)))?;
+                self.note_spread(tag);
+                record
             }
         };
         if record.options.mode == Mode::Ordered { Err(ordered(tag)) } else { Ok(record) }

@@ -3,6 +3,7 @@
 
 pub mod faulty;
 pub mod mariadb;
+pub mod proxy;
 pub mod server;
 pub mod sqlite;
 

@@ -33,9 +33,9 @@ static SQL: Sql = Sql {
     ddl: DDL,
     key: "name",
     numbers: &["last_max_id", "last_fetch_time"],
-    find: "SELECT CONVERT(name USING utf8mb4) AS name, last_max_id AS value FROM cosid WHERE name = ?",
-    lock: "SELECT CONVERT(name USING utf8mb4) AS name, last_max_id AS value FROM cosid WHERE name = ? FOR UPDATE",
-    list: "SELECT CONVERT(name USING utf8mb4) AS name, last_max_id AS value FROM cosid \
+    find: "SELECT CONVERT(name USING utf8mb4) AS name, last_max_id FROM cosid WHERE name = ?",
+    lock: "SELECT CONVERT(name USING utf8mb4) AS name, last_max_id FROM cosid WHERE name = ? FOR UPDATE",
+    list: "SELECT CONVERT(name USING utf8mb4) AS name, last_max_id FROM cosid \
         WHERE CAST(CONVERT(name USING utf8mb4) AS BINARY) > ? ORDER BY CAST(CONVERT(name USING utf8mb4) AS BINARY) LIMIT ?",
     count: "SELECT COUNT(*) AS tags FROM cosid",
     probe: "UPDATE cosid SET last_max_id = last_max_id WHERE 1 = 0",
@@ -82,7 +82,7 @@ impl Table for Cosid {
     }
 
     fn record(&self, tag: &str, row: &MySqlRow) -> Result<TagRecord, StoreError> {
-        let value = self.rows().number(row, "value")?;
+        let value = self.rows().number(row, "last_max_id")?;
         let (watermark, options) = (self.0.watermark(value), TagOptions::default());
         Ok(TagRecord { tag: tag.to_owned(), options, watermark, version: value })
     }

@@ -16,7 +16,7 @@ pub(super) struct Counter {
 
 #[derive(Debug)]
 pub(super) struct CounterSql {
-    /// The column; [`super::Sql::find`] gives it as `value`.
+    /// The column.
     pub(super) column: &'static str,
     /// What makes the next number of the column's value: 0 where it is the next number itself, 1 where it is the last one.
     pub(super) next: u64,
@@ -72,7 +72,7 @@ impl Counter {
             turn.roll_back().await?;
             return Ok(None);
         };
-        let before = self.rows.number(&row, "value")?.max(floor);
+        let before = self.rows.number(&row, self.sql.column)?.max(floor);
         let count = count.min(self.highest().saturating_sub(before));
         if count == 0 {
             turn.roll_back().await?;
@@ -110,7 +110,7 @@ impl Counter {
                 "the tag {tag:?} was not ended: the column {column} of {table} has less than 64 bits; make it BIGINT"
             )));
         }
-        if self.rows.number(row, "value")? == limit {
+        if self.rows.number(row, self.sql.column)? == limit {
             return Err(refusal(format!("the tag {tag:?} has no numbers left: it was ended before, or used up")));
         }
         turn.execute(key.bind_to(sqlx::query(self.sql.set).bind(limit))).await.map(drop)

@@ -32,8 +32,8 @@ static SQL: Sql = Sql {
     ddl: DDL,
     key: "id",
     numbers: &["current_max_id", "increment_step"],
-    find: "SELECT CAST(id AS CHAR) AS name, current_max_id AS value, increment_step FROM id_generator WHERE id = ?",
-    lock: "SELECT CAST(id AS CHAR) AS name, current_max_id AS value, increment_step FROM id_generator WHERE id = ? FOR UPDATE",
+    find: "SELECT CAST(id AS CHAR) AS name, current_max_id, increment_step FROM id_generator WHERE id = ?",
+    lock: "SELECT CAST(id AS CHAR) AS name, current_max_id, increment_step FROM id_generator WHERE id = ? FOR UPDATE",
     list: "",
     count: "SELECT COUNT(*) AS tags FROM id_generator",
     probe: "UPDATE id_generator SET current_max_id = current_max_id WHERE 1 = 0",
@@ -111,7 +111,7 @@ impl Table for IdGenerator {
     }
 
     fn record(&self, tag: &str, row: &MySqlRow) -> Result<TagRecord, StoreError> {
-        let value = self.rows().number(row, "value")?;
+        let value = self.rows().number(row, "current_max_id")?;
         let step = StepPolicy::Fixed { step: self.rows().step(row, "increment_step")? };
         Ok(TagRecord {
             tag: tag.to_owned(),

@@ -34,9 +34,9 @@ static SQL: Sql = Sql {
     ddl: DDL,
     key: "biz_tag",
     numbers: &["max_id", "step"],
-    find: "SELECT CONVERT(biz_tag USING utf8mb4) AS name, max_id AS value, step FROM leaf_alloc WHERE biz_tag = ?",
-    lock: "SELECT CONVERT(biz_tag USING utf8mb4) AS name, max_id AS value, step FROM leaf_alloc WHERE biz_tag = ? FOR UPDATE",
-    list: "SELECT CONVERT(biz_tag USING utf8mb4) AS name, max_id AS value, step FROM leaf_alloc \
+    find: "SELECT CONVERT(biz_tag USING utf8mb4) AS name, max_id, step FROM leaf_alloc WHERE biz_tag = ?",
+    lock: "SELECT CONVERT(biz_tag USING utf8mb4) AS name, max_id, step FROM leaf_alloc WHERE biz_tag = ? FOR UPDATE",
+    list: "SELECT CONVERT(biz_tag USING utf8mb4) AS name, max_id, step FROM leaf_alloc \
         WHERE CAST(CONVERT(biz_tag USING utf8mb4) AS BINARY) > ? AND biz_tag NOT LIKE 'retired:%' \
         ORDER BY CAST(CONVERT(biz_tag USING utf8mb4) AS BINARY) LIMIT ?",
     count: "SELECT COUNT(*) AS tags FROM leaf_alloc",
@@ -92,7 +92,7 @@ impl Table for LeafAlloc {
     }
 
     fn record(&self, tag: &str, row: &MySqlRow) -> Result<TagRecord, StoreError> {
-        let value = self.rows().number(row, "value")?;
+        let value = self.rows().number(row, "max_id")?;
         let step = StepPolicy::Adaptive(policy(self.rows().step(row, "step")?));
         Ok(TagRecord {
             tag: tag.to_owned(),

@@ -28,8 +28,10 @@ struct Shared {
     /// Host, port and database, for messages.
     at: String,
     request_timeout: Duration,
-    /// The server that connections must lead to, once it is known.
-    expected: OnceLock<Expected>,
+    /// The identity of the server that connections must lead to, once the store is open; none where any will do.
+    expected: OnceLock<Option<String>>,
+    /// What else a dialect asks of a server.
+    requirement: OnceLock<Requirement>,
     /// Why the newest connection was not taken; the pool itself would try again until its time is up.
     refused: Mutex<Option<StoreError>>,
     refusal: Notify,
@@ -37,11 +39,8 @@ struct Shared {
     broke: Mutex<Option<Instant>>,
 }
 
-/// What every connection is compared with.
-struct Expected {
-    identity: Option<String>,
-    check: fn(&ServerFacts) -> Result<(), String>,
-}
+/// Says what is wrong with a server.
+type Requirement = Box<dyn Fn(&ServerFacts) -> Result<(), String> + Send + Sync>;
 
 impl fmt::Debug for Database {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -51,7 +50,7 @@ impl fmt::Debug for Database {
 
 /// The names of the server's variables that are looked at.
 const FACTS: &str = "SHOW VARIABLES WHERE Variable_name IN ('server_uuid', 'server_uid', 'hostname', 'port', 'datadir', \
-    'innodb_flush_log_at_trx_commit', 'log_bin', 'sync_binlog', 'auto_increment_increment', 'auto_increment_offset')";
+    'version', 'innodb_flush_log_at_trx_commit', 'log_bin', 'sync_binlog', 'auto_increment_increment', 'auto_increment_offset')";
 
 /// What a server says of itself, on the connection in hand.
 #[derive(Clone, Debug)]
@@ -111,6 +110,7 @@ impl Database {
             at: options.address(),
             request_timeout: options.request_timeout,
             expected: OnceLock::new(),
+            requirement: OnceLock::new(),
             refused: Mutex::default(),
             refusal: Notify::new(),
             broke: Mutex::default(),
@@ -151,11 +151,17 @@ impl Database {
         Ok((database, facts))
     }
 
-    /// From now on every connection must lead to this server (any, without an identity) and pass this check; those that
-    /// are open were looked at by the caller.
-    pub(crate) fn expect(&self, identity: Option<String>, check: fn(&ServerFacts) -> Result<(), String>) {
+    /// From now on every connection must lead to this server (any, without an identity); those that are open were looked
+    /// at by the caller.
+    pub(crate) fn expect(&self, identity: Option<String>) {
         // Set once, when the store is opened.
-        let _ = self.shared.expected.set(Expected { identity, check });
+        let _ = self.shared.expected.set(identity);
+    }
+
+    /// From now on every new connection must pass this check too. A dialect sets it once, when it is opened, and has looked
+    /// at the server itself.
+    pub(crate) fn require(&self, check: impl Fn(&ServerFacts) -> Result<(), String> + Send + Sync + 'static) {
+        let _ = self.shared.requirement.set(Box::new(check));
     }
 
     /// Host, port and database.
@@ -235,13 +241,12 @@ impl Shared {
         if !assume_durable {
             facts.check_durability().map_err(|why| refused(format!("{why} (or vouch for it: durability=assumed)")))?;
         }
-        let Some(expected) = self.expected.get() else { return Ok(()) };
-        if let Some(identity) = &expected.identity
+        if let Some(Some(identity)) = self.expected.get()
             && *identity != facts.identity()
         {
             return Err(another_server(&self.at, identity, &facts.identity()));
         }
-        (expected.check)(&facts).map_err(refused)
+        self.requirement.get().map_or(Ok(()), |check| check(&facts)).map_err(refused)
     }
 }
 
@@ -266,6 +271,23 @@ impl Turn {
     pub(crate) async fn execute(&mut self, statement: Statement<'_>) -> Result<MySqlQueryResult, StoreError> {
         let (at, doing) = (self.database.at().to_owned(), self.doing);
         self.run(|connection| statement.execute(connection)).await.map_err(|error| write_error(&at, doing, error))
+    }
+
+    /// The same, where some of the server's error numbers are the caller's business: the statement was not done then, and
+    /// the connection is as good as before.
+    pub(crate) async fn execute_or(
+        &mut self,
+        statement: Statement<'_>,
+        expected: &[u16],
+    ) -> Result<Result<MySqlQueryResult, u16>, StoreError> {
+        let (at, doing) = (self.database.at().to_owned(), self.doing);
+        match self.run(|connection| statement.execute(connection)).await {
+            Ok(done) => Ok(Ok(done)),
+            Err(error) => match crate::error::code(&error) {
+                Some(code) if expected.contains(&code) => Ok(Err(code)),
+                _ => Err(write_error(&at, doing, error)),
+            },
+        }
     }
 
     /// The same; the server's own error number is the caller's business.

@@ -210,6 +210,9 @@ fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
 
 fn spawn(directory: &Path, port: u16, settings: &[String]) -> anyhow::Result<Child> {
     let log = File::options().create(true).append(true).open(directory.join(LOG))?;
+    // Of its own: a server that starts removes the temporary tables of others from a directory that they share.
+    let temporary = directory.join("tmp");
+    std::fs::create_dir_all(&temporary)?;
     // Debian puts it where ordinary users do not look.
     let program = ["/usr/sbin/mariadbd", "mariadbd"].into_iter().find(|path| Path::new(path).exists());
     Command::new(program.unwrap_or("mariadbd"))
@@ -224,6 +227,7 @@ fn spawn(directory: &Path, port: u16, settings: &[String]) -> anyhow::Result<Chi
         .args(["--innodb-buffer-pool-size=64M", "--innodb-log-file-size=4M"])
         .arg(format!("--port={port}"))
         .arg(format!("--datadir={}", directory.join("data").display()))
+        .arg(format!("--tmpdir={}", temporary.display()))
         .arg(format!("--socket={}", directory.join("s.sock").display()))
         .arg(format!("--pid-file={}", directory.join("pid").display()))
         .args(settings)

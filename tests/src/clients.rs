@@ -105,9 +105,10 @@ impl Clients {
     /// When that takes too long, or a client ended.
     pub fn wait_for(&mut self, grants: usize) -> anyhow::Result<()> {
         let deadline = Instant::now() + PATIENCE;
+        let clients = self.processes.len();
         let counts = |granted: &[Grant]| {
             let of = |client| granted.iter().filter(|grant| grant.client == client).count();
-            (0..self.processes.len()).map(of).collect::<Vec<_>>()
+            (0..clients).map(of).collect::<Vec<_>>()
         };
         let before = counts(&lock(&self.granted));
         loop {

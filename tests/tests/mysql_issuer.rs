@@ -26,7 +26,13 @@ const CHILD: &str = env!("CARGO_BIN_EXE_mysql-issuer-child");
 const CLIENTS: usize = 8;
 
 async fn open(url: &str, dialect: &str) -> Result<MysqlStore, StoreError> {
-    MysqlStore::connect(MysqlOptions::from_url(&format!("{url}?dialect={dialect}"))?).await
+    open_with(url, dialect, TagCreation::default()).await
+}
+
+async fn open_with(url: &str, dialect: &str, creation: TagCreation) -> Result<MysqlStore, StoreError> {
+    let mut options = MysqlOptions::from_url(&format!("{url}?dialect={dialect}"))?;
+    options.creation = creation;
+    MysqlStore::connect(options).await
 }
 
 fn ordered() -> TagOptions {
@@ -49,7 +55,12 @@ fn refused<T: std::fmt::Debug>(answer: Result<T, StoreError>) -> String {
 }
 
 /// What an old client does in its own way, until it is told to stop: `draw` gives the numbers of one request.
-fn beside(url: &str, stopped: &Arc<AtomicBool>, draw: Draw) -> thread::JoinHandle<anyhow::Result<Vec<Grant>>> {
+fn beside(
+    url: &str,
+    stopped: &Arc<AtomicBool>,
+    draw: Draw,
+    client: usize,
+) -> thread::JoinHandle<anyhow::Result<Vec<Grant>>> {
     let (url, stopped) = (url.to_owned(), Arc::clone(stopped));
     thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -64,7 +75,7 @@ fn beside(url: &str, stopped: &Arc<AtomicBool>, draw: Draw) -> thread::JoinHandl
                     Draw::Ticket => Some(draw_ticket(&mut connection).await?),
                 };
                 let Some((start, end)) = drawn else { continue };
-                granted.push(Grant { client: CLIENTS, asked_ns, heard_ns: monotonic_ns(), start, end, stride: 1 });
+                granted.push(Grant { client, asked_ns, heard_ns: monotonic_ns(), start, end, stride: 1 });
             }
             Ok(granted)
         })
@@ -82,15 +93,21 @@ enum Draw {
 async fn swap(connection: &mut MySqlConnection, size: u64) -> anyhow::Result<Option<(u64, u64)>> {
     let select = "SELECT num FROM ng_business_slowordered0 WHERE business = 'order' AND subBusiness = ''";
     let Some(row) = sqlx::query(select).fetch_optional(&mut *connection).await? else { return Ok(None) };
-    let old: u64 = row.try_get(0)?;
-    let update = "UPDATE ng_business_slowordered0 SET num = ? WHERE business = 'order' AND subBusiness = '' AND num = ?";
-    let done = sqlx::query(update).bind(old + size).bind(old).execute(&mut *connection).await?;
-    Ok((done.rows_affected() == 1).then_some((old + 1, old + size + 1)))
+    let old: i64 = row.try_get(0)?;
+    // As Java adds.
+    let new = old.wrapping_add(i64::try_from(size)?);
+    let update =
+        "UPDATE ng_business_slowordered0 SET num = ? WHERE business = 'order' AND subBusiness = '' AND num = ?";
+    if sqlx::query(update).bind(new).bind(old).execute(&mut *connection).await?.rows_affected() == 0 {
+        return Ok(None);
+    }
+    Ok(Some((u64::try_from(old)? + 1, u64::try_from(new)? + 1)))
 }
 
 /// The issuer's channel 0, once: read the greatest batch number, insert the next one.
 async fn take_batch(connection: &mut MySqlConnection, tag: BatchTag) -> anyhow::Result<Option<(u64, u64)>> {
-    let select = "SELECT version FROM ng_business_mysql_autoincrement WHERE business = 'order' ORDER BY version DESC LIMIT 1";
+    let select =
+        "SELECT version FROM ng_business_mysql_autoincrement WHERE business = 'order' ORDER BY version DESC LIMIT 1";
     let row = sqlx::query(select).fetch_optional(&mut *connection).await?;
     let version = row.map(|row| row.try_get::<u64, _>(0)).transpose()?.unwrap_or(0) + 1;
     let insert = "INSERT INTO ng_business_mysql_autoincrement (business, version) VALUES ('order', ?)";
@@ -118,11 +135,19 @@ async fn draw_ticket(connection: &mut MySqlConnection) -> anyhow::Result<(u64, u
 
 /// Eight clients in as many processes, and old ones beside; then the server is killed and restarted in the middle. What all
 /// of them were granted; those beside before the first kill only.
-fn crowd(server: &mut MariaDb, url: &str, dialect: &str, tag: &str, count: u64, draw: Draw) -> anyhow::Result<Vec<Grant>> {
+fn crowd(
+    server: &mut MariaDb,
+    url: &str,
+    dialect: &str,
+    tag: &str,
+    count: u64,
+    draw: Draw,
+) -> anyhow::Result<Vec<Grant>> {
     let store = format!("{url}?dialect={dialect}");
+    tokio::runtime::Runtime::new()?.block_on(async { open(url, dialect).await?.open_tag(tag).await })?;
     let mut clients = Clients::start(CHILD, &[&store, tag, &count.to_string()], CLIENTS)?;
     let stopped = Arc::new(AtomicBool::new(false));
-    let old = [beside(url, &stopped, draw), beside(url, &stopped, draw)];
+    let old = [CLIENTS, CLIENTS + 1].map(|client| beside(url, &stopped, draw, client));
     clients.wait_for(20)?;
     stopped.store(true, Ordering::SeqCst);
     let mut granted = Vec::new();
@@ -180,8 +205,7 @@ impl Fixture for Issuer {
 #[async_trait]
 impl SegmentFixture for Issuer {
     async fn segment_client(&self, creation: TagCreation) -> Arc<dyn SegmentStore> {
-        let options = MysqlOptions::from_url(&format!("{}?dialect={}", self.url, self.dialect)).unwrap();
-        Arc::new(MysqlStore::connect(MysqlOptions { creation, ..options }).await.unwrap())
+        Arc::new(open_with(&self.url, self.dialect, creation).await.unwrap())
     }
 
     fn takes_tails_back(&self) -> bool {
@@ -224,10 +248,13 @@ async fn slow_ordered_reads_and_writes_the_issuers_rows() -> anyhow::Result<()> 
     assert_eq!(bounds(&segment), (1_000_000_000_000_000_207, 1_000_000_000_000_000_217), "(old, old + size]");
     assert_eq!(bounds(&store.allocate(&sub_tag("chat", "user_1")?, 3, 0).await?), (42, 45));
     // The tables that Java's hash code leads to.
-    for (sub, table) in [("im", 36), ("order", 14), ("polygenelubricants", 0), ("\u{4f1a}\u{8bdd}", 3), ("\u{1f600}", 35)] {
+    for (sub, table) in
+        [("im", 36), ("order", 14), ("polygenelubricants", 0), ("\u{4f1a}\u{8bdd}", 3), ("\u{1f600}", 35)]
+    {
         let tag = sub_tag("chat", sub)?;
         assert_eq!(bounds(&store.allocate(&tag, 5, 0).await?), (1, 6));
-        let select = format!("SELECT num FROM ng_business_slowordered{table} WHERE business = 'chat' AND subBusiness = '{sub}'");
+        let select =
+            format!("SELECT num FROM ng_business_slowordered{table} WHERE business = 'chat' AND subBusiness = '{sub}'");
         assert_eq!(server.sql(database, &format!("SET NAMES utf8mb4; {select}"))?.trim(), "5", "{sub}");
     }
     // Listed in the order of their names, from 64 tables, page by page.
@@ -246,8 +273,11 @@ async fn slow_ordered_reads_and_writes_the_issuers_rows() -> anyhow::Result<()> 
     }
     assert_eq!(listed, names);
     // Rows that cannot be.
-    server.sql(database, "ALTER TABLE ng_business_slowordered1 MODIFY num BIGINT NOT NULL;
-        INSERT INTO ng_business_slowordered1 VALUES ('bad', '23', -5)")?;
+    server.sql(
+        database,
+        "ALTER TABLE ng_business_slowordered1 MODIFY num BIGINT NOT NULL;
+        INSERT INTO ng_business_slowordered1 VALUES ('bad', '23', -5)",
+    )?;
     let error = store.allocate(&sub_tag("bad", "23")?, 1, 0).await;
     assert!(matches!(error, Err(StoreError::Corrupt { .. })), "{error:?}");
     server.sql(database, "ALTER TABLE ng_business_slowordered36 MODIFY num INT NOT NULL")?;
@@ -266,15 +296,18 @@ async fn slow_ordered_tags_are_ordered_and_made_on_first_use_where_that_is_allow
     assert!(refused(open.create_tag("buffered", &TagOptions::default()).await).contains("every tag is ordered"));
     let stepped = TagOptions { step: StepPolicy::Fixed { step: 7 }, ..ordered() };
     assert!(refused(open.create_tag("stepped", &stepped).await).contains("no step"));
-    assert!(matches!(open.tag("stepped").await, Err(StoreError::TagUnknown { .. })), "a refused creation leaves nothing");
+    assert!(
+        matches!(open.tag("stepped").await, Err(StoreError::TagUnknown { .. })),
+        "a refused creation leaves nothing"
+    );
     let record = open.create_tag("order", &TagOptions { start: 500, ..ordered() }).await?;
     assert_eq!((record.watermark, record.options), (499, ordered()));
     assert!(matches!(open.create_tag("order", &ordered()).await, Err(StoreError::TagExists { .. })));
-    assert!(refused(open.change_tag("order", StepPolicy::default(), RefillPolicy::default()).await).contains("ordered"));
+    assert!(
+        refused(open.change_tag("order", StepPolicy::default(), RefillPolicy::default()).await).contains("ordered")
+    );
 
-    let options = MysqlOptions::from_url(&format!("{url}?dialect=slow-ordered"))?;
-    let creation = TagCreation { on_first_use: false, tags_max: 3 };
-    let closed = MysqlStore::connect(MysqlOptions { creation, ..options }).await?;
+    let closed = open_with(&url, "slow-ordered", TagCreation { on_first_use: false, tags_max: 3 }).await?;
     assert_eq!(closed.allocate("order", 1, 0).await?.start, 500);
     for tag in ["new".to_owned(), sub_tag("new", "a")?] {
         assert!(matches!(closed.allocate(&tag, 1, 0).await, Err(StoreError::TagUnknown { .. })));
@@ -320,13 +353,16 @@ fn slow_ordered_ascends_in_real_time_over_processes_beside_the_issuer_and_throug
 async fn slow_ordered_needs_no_more_than_the_privileges_it_names() -> anyhow::Result<()> {
     let server = MariaDb::start()?;
     let (url, database) = least_privileged(&server, &Dialect::SlowOrdered)?;
-    let store = MysqlStore::connect(MysqlOptions::from_url(&format!("{url}?dialect=slow-ordered&create=false"))?).await?;
+    let store =
+        MysqlStore::connect(MysqlOptions::from_url(&format!("{url}?dialect=slow-ordered&create=false"))?).await?;
     assert_eq!(store.allocate(&sub_tag("chat", "user_1")?, 5, 0).await?.start, 1);
     store.raise_tag(&sub_tag("chat", "user_1")?, 50).await?;
     assert_eq!(store.retire_tag(&sub_tag("chat", "user_1")?).await?.watermark, 49);
     store.check().await?;
     server.sql(&database, "DROP TABLE ng_business_slowordered63")?;
-    let text = refused(MysqlStore::connect(MysqlOptions::from_url(&format!("{url}?dialect=slow-ordered&create=false"))?).await);
+    let text = refused(
+        MysqlStore::connect(MysqlOptions::from_url(&format!("{url}?dialect=slow-ordered&create=false"))?).await,
+    );
     assert!(text.contains("ng_business_slowordered63 is missing"), "{text}");
     server.sql(&database, "CREATE TABLE ng_business_slowordered63 (business INT) ENGINE = MyISAM")?;
     let text = refused(MysqlStore::connect(MysqlOptions::from_url(&format!("{url}?dialect=slow-ordered"))?).await);
@@ -375,7 +411,8 @@ async fn ids_of_batches_are_prefix_batch_and_offset() -> anyhow::Result<()> {
     assert_eq!(store.raise_tag("order", 1).await?.watermark, 120_000_005_000, "a raise never lowers");
     assert_eq!(bounds(&store.allocate("order", 1, 0).await?), (121_000_000_001, 121_000_000_002));
     // The chain: every jump holds the next number too.
-    let versions = "SELECT GROUP_CONCAT(version ORDER BY version) FROM ng_business_mysql_autoincrement WHERE business = 'order'";
+    let versions =
+        "SELECT GROUP_CONCAT(version ORDER BY version) FROM ng_business_mysql_autoincrement WHERE business = 'order'";
     assert_eq!(server.sql(database, versions)?.trim(), "1,2,3,4,5,6,10,11,20,21");
 
     let own = BatchTag { prefix: 7, buff_size: 300, width: 3, lowest_critical_value: 30 };
@@ -387,7 +424,10 @@ async fn ids_of_batches_are_prefix_batch_and_offset() -> anyhow::Result<()> {
     }
     let text = refused(store.declare_batch_tag("bad", &BatchTag { buff_size: 1_000, ..own }).await);
     assert!(text.contains("1 to 999"), "{text}");
-    assert!(refused(store.change_tag("own", StepPolicy::Fixed { step: 5 }, RefillPolicy::default()).await).contains("never change"));
+    assert!(
+        refused(store.change_tag("own", StepPolicy::Fixed { step: 5 }, RefillPolicy::default()).await)
+            .contains("never change")
+    );
     assert!(matches!(store.create_tag("own", &TagOptions::default()).await, Err(StoreError::TagExists { .. })));
     let made = TagOptions { start: 13_000_000_001, step: StepPolicy::Fixed { step: 9 }, ..TagOptions::default() };
     assert_eq!(store.create_tag("made", &made).await?.watermark, 12_000_000_009);
@@ -397,7 +437,9 @@ async fn ids_of_batches_are_prefix_batch_and_offset() -> anyhow::Result<()> {
     let names: Vec<String> = store.tags(None, 2).await?.into_iter().map(|record| record.tag).collect();
     assert_eq!(names, ["made", "order"]);
     assert_eq!(store.tags(Some("order"), 5).await?.len(), 1);
-    assert!(refused(open(&url, "slow-ordered").await?.declare_batch_tag("x", &own).await).contains("use the dialect batch"));
+    assert!(
+        refused(open(&url, "slow-ordered").await?.declare_batch_tag("x", &own).await).contains("use the dialect batch")
+    );
     Ok(())
 }
 
@@ -424,7 +466,8 @@ async fn batches_end_at_63_bits_and_where_a_tag_ends() -> anyhow::Result<()> {
     assert_eq!(store.retire_tag("order").await?, ended, "whoever lost the answer asks again");
     assert!(matches!(store.allocate("order", 1, 0).await, Err(StoreError::Exhausted { .. })));
     // One that read the greatest number before the end inserts the next one: it was taken by the end.
-    let late = server.sql(database, "INSERT INTO ng_business_mysql_autoincrement (business, version) VALUES ('order', 2)");
+    let late =
+        server.sql(database, "INSERT INTO ng_business_mysql_autoincrement (business, version) VALUES ('order', 2)");
     assert!(late.is_err(), "a late insert must not find room");
     assert_eq!(store.retire_tag("narrow").await?.watermark, 9_223_372_036_854_770_005);
     assert!(matches!(store.retire_tag("none").await, Err(StoreError::TagUnknown { .. })));
@@ -485,14 +528,18 @@ async fn tickets_are_drawn_one_by_one_from_a_table_per_tag() -> anyhow::Result<(
     assert_eq!(bounds(&segment), (72_157_623_227_190_423, 72_157_623_227_190_424));
     assert_eq!(store.tag("Tickets64").await?.watermark, 72_157_623_227_190_423);
     assert_eq!(server.sql(database, "SELECT * FROM Tickets64")?.trim(), "72157623227190423\ta", "one row, as Flickr's");
-    for (tag, why) in [("users", "not one to draw tickets from"), ("small", "bigint unsigned"), ("lossy", "kept in MyISAM")] {
+    for (tag, why) in
+        [("users", "not one to draw tickets from"), ("small", "bigint unsigned"), ("lossy", "kept in MyISAM")]
+    {
         let text = refused(store.allocate(tag, 1, 0).await);
         assert!(text.contains(why), "{text}");
         refused(store.raise_tag(tag, 100).await);
     }
     assert_eq!(server.sql(database, "SELECT COUNT(*) FROM users")?.trim(), "0");
     for tag in ["a`b", "a b", "order.x", "é", "unalike_store", "unalike_ticket"] {
-        for error in [store.allocate(tag, 1, 0).await.err(), store.retire_tag(tag).await.err(), store.tag(tag).await.err()] {
+        for error in
+            [store.allocate(tag, 1, 0).await.err(), store.retire_tag(tag).await.err(), store.tag(tag).await.err()]
+        {
             assert!(matches!(error, Some(StoreError::TagInvalid { .. })), "{tag}: {error:?}");
         }
     }
@@ -529,9 +576,7 @@ async fn tags_of_tickets_are_created_and_ended_with_their_tables() -> anyhow::Re
     let server = MariaDb::start()?;
     let url = server.database()?;
     let store = open(&url, "ticket").await?;
-    let options = MysqlOptions::from_url(&format!("{url}?dialect=ticket"))?;
-    let closed = TagCreation { on_first_use: false, tags_max: 1 };
-    let closed = MysqlStore::connect(MysqlOptions { creation: closed, ..options }).await?;
+    let closed = open_with(&url, "ticket", TagCreation { on_first_use: false, tags_max: 1 }).await?;
     assert!(matches!(closed.allocate("Tickets64", 1, 0).await, Err(StoreError::TagUnknown { .. })));
     assert!(matches!(store.raise_tag("Tickets64", 5).await, Err(StoreError::TagUnknown { .. })));
     store.allocate("Tickets64", 1, 0).await?;
@@ -582,9 +627,11 @@ async fn a_counter_is_never_lowered_by_a_raise_or_a_crash() -> anyhow::Result<()
     assert_eq!(store.raise_tag("order", 4).await?.watermark, 5);
     server.restart()?;
     let store = open(&url, "ticket").await?;
-    assert_eq!(store.allocate("order", 1, 0).await?.start, 6);
-    assert_eq!(store.allocate("raised", 1, 0).await?.start, 900);
-    assert_eq!(store.allocate("started", 1, 0).await?.start, 5_000);
+    // A crash may cost some numbers.
+    for (tag, next) in [("order", 6), ("raised", 900), ("started", 5_000)] {
+        let start = store.allocate(tag, 1, 0).await?.start;
+        assert!((next..next + 10).contains(&start), "{tag} goes on at {start}");
+    }
     Ok(())
 }
 
@@ -639,7 +686,8 @@ async fn servers_number_together_in_steps_as_their_configuration_says() -> anyho
     let larger = Stripe { set: 0xfeed, index: 0, count: 5 };
     store.restripe(Some(&larger)).await?;
     refused(store.allocate("Tickets64", 1, 0).await);
-    assert_eq!(store.tag("Tickets64").await?.watermark, 200, "counted as before");
+    let watermark = store.tag("Tickets64").await?.watermark;
+    assert!((200..=201).contains(&watermark), "counted as before: {watermark}");
     let mut connection = MySqlConnection::connect(url).await?;
     assert!(draw_ticket(&mut connection).await?.0 > 200 * 5 - 5, "the counter went along");
     let second = stores.get(1).context("the second store")?;

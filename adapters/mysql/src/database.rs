@@ -386,10 +386,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A column of 0 or more.
+/// A column of whole numbers, of 0 or more: BIGINT and INT, signed or not.
+///
+/// Anything else is an error: the driver would read the text of a DECIMAL as if it were a number.
 pub(crate) fn number(database: &Database, row: &MySqlRow, column: &str) -> Result<u64, StoreError> {
-    // BIGINT and INT, signed or not.
-    let value = row.try_get_unchecked::<i64, _>(column);
-    let value = value.map_err(|error| read_error(database.at(), "reading a row", error))?;
-    u64::try_from(value).map_err(|_| damaged(database.at(), &format!("{column} is {value}, and is never negative")))
+    let value = match row.try_get::<i64, _>(column) {
+        Ok(value) => i128::from(value),
+        Err(_) => {
+            let value = row.try_get::<u64, _>(column);
+            i128::from(value.map_err(|error| read_error(database.at(), "reading a row", error))?)
+        }
+    };
+    let number = u64::try_from(value).ok().filter(|&number| i64::try_from(number).is_ok());
+    number.ok_or_else(|| damaged(database.at(), &format!("{column} is {value}, and is 0 to 2^63 - 1")))
 }

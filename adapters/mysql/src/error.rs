@@ -8,6 +8,7 @@ pub(crate) const TABLE_EXISTS: u16 = 1050;
 pub(crate) const DUPLICATE_ENTRY: u16 = 1062;
 pub(crate) const NO_SUCH_TABLE: u16 = 1146;
 pub(crate) const DEADLOCK: u16 = 1213;
+pub(crate) const AUTO_INCREMENT_FAILED: u16 = 1467;
 
 /// The error of a statement that writes, or of its commit.
 ///

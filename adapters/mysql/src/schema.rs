@@ -43,13 +43,19 @@ pub(crate) async fn open(
     options: &MysqlOptions,
 ) -> Result<Schema, StoreError> {
     let identity = facts.identity();
-    let mut row = read(database).await?;
-    if row.is_none() {
-        create(database, &identity, options).await?;
-        row = read(database).await?;
+    let mut found = read(database).await?;
+    if found == Found::NoTable {
+        create(database, options).await?;
+        found = Found::NoRow;
     }
-    let Some((version, server)) = row else {
-        return Err(refusal(format!("{}: the table unalike_store has no row: run `unalike schema`", database.at())));
+    if found == Found::NoRow {
+        let insert = "INSERT IGNORE INTO unalike_store (id, schema_version, server) VALUES (1, ?, ?)";
+        database.execute("filling unalike_store", sqlx::query(insert).bind(VERSION).bind(&identity)).await?;
+        tracing::info!(database = database.at(), server = identity, "filled the table unalike_store");
+        found = read(database).await?;
+    }
+    let Found::Row { version, server } = found else {
+        return Err(refusal(format!("{}: the table unalike_store does not keep its row", database.at())));
     };
     if !(VERSION_MIN..=VERSION).contains(&version) {
         let advice = if version > VERSION {
@@ -68,29 +74,37 @@ pub(crate) async fn open(
     Ok(Schema { version })
 }
 
-/// Version and server; none when there is no table, or no row in it.
-async fn read(database: &Database) -> Result<Option<(u64, String)>, StoreError> {
-    let mut turn = database.turn("reading unalike_store").await?;
-    let statement = sqlx::query("SELECT schema_version, server FROM unalike_store WHERE id = 1");
-    let Some(rows) = turn.try_rows(statement, NO_SUCH_TABLE).await? else { return Ok(None) };
-    turn.give_back();
-    let Some(row) = rows.first() else { return Ok(None) };
-    let server = row.try_get("server").map_err(|error| read_error(database.at(), "reading unalike_store", error))?;
-    Ok(Some((number(database, row, "schema_version")?, server)))
+#[derive(PartialEq)]
+enum Found {
+    NoTable,
+    /// As the statements that are printed for those who forbid CREATE leave it.
+    NoRow,
+    Row {
+        version: u64,
+        server: String,
+    },
 }
 
-async fn create(database: &Database, identity: &str, options: &MysqlOptions) -> Result<(), StoreError> {
+async fn read(database: &Database) -> Result<Found, StoreError> {
+    let mut turn = database.turn("reading unalike_store").await?;
+    let statement = sqlx::query("SELECT schema_version, server FROM unalike_store WHERE id = 1");
+    let Some(rows) = turn.try_rows(statement, NO_SUCH_TABLE).await? else { return Ok(Found::NoTable) };
+    turn.give_back();
+    let Some(row) = rows.first() else { return Ok(Found::NoRow) };
+    let server = row.try_get("server").map_err(|error| read_error(database.at(), "reading unalike_store", error))?;
+    Ok(Found::Row { version: number(database, row, "schema_version")?, server })
+}
+
+async fn create(database: &Database, options: &MysqlOptions) -> Result<(), StoreError> {
     if !options.create_tables {
         return Err(refusal(format!(
-            "{}: the table unalike_store is missing or empty, and tables are not to be created (create=false): run the statements that \
+            "{}: the table unalike_store is missing, and tables are not to be created (create=false): run the statements that \
              `unalike schema` prints",
             database.at()
         )));
     }
-    // Each of these statements is a transaction of its own in MySQL, and each may be repeated.
+    // Such a statement is a transaction of its own in MySQL, and may be repeated.
     database.execute("creating unalike_store", sqlx::query(STORE_TABLE)).await?;
-    let insert = "INSERT IGNORE INTO unalike_store (id, schema_version, server) VALUES (1, ?, ?)";
-    database.execute("filling unalike_store", sqlx::query(insert).bind(VERSION).bind(identity)).await?;
-    tracing::info!(database = database.at(), server = identity, "created the table unalike_store");
+    tracing::info!(database = database.at(), "created the table unalike_store");
     Ok(())
 }

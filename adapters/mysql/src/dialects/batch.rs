@@ -53,10 +53,10 @@ const DECLARATIONS_TABLE: &str = "CREATE TABLE IF NOT EXISTS unalike_batch_tag (
 macro_rules! select {
     ($business:literal, $which:literal) => {
         concat!(
-            "SELECT tag, prefix, buff_size, width, lowest_critical_value, COALESCE((SELECT MAX(version) FROM ",
+            "SELECT tag, prefix, buff_size, width, lowest_critical_value, CAST(COALESCE((SELECT MAX(version) FROM ",
             "ng_business_mysql_autoincrement WHERE business = ",
             $business,
-            "), 0) AS newest FROM unalike_batch_tag ",
+            "), 0) AS UNSIGNED) AS newest FROM unalike_batch_tag ",
             $which
         )
     };
@@ -418,7 +418,7 @@ impl SegmentStore for Batches {
             if declared.newest >= END {
                 // Ended before, perhaps by a request whose answer was lost: behind the last batch lies the row that proved
                 // that it was the last one.
-                let before = "SELECT COALESCE(MAX(version), 1) AS fence FROM ng_business_mysql_autoincrement \
+                let before = "SELECT CAST(COALESCE(MAX(version), 1) AS UNSIGNED) AS fence FROM ng_business_mysql_autoincrement \
                     WHERE business = ? AND version < ?";
                 let rows = self.database.rows("reading an ended tag", sqlx::query(before).bind(tag).bind(END)).await?;
                 let fence = rows.first().map_or(Ok(1), |row| number(&self.database, row, "fence"))?;
@@ -450,7 +450,8 @@ fn validate(tag: &str) -> Result<(), StoreError> {
     match split_tag(tag) {
         (_, None) => Ok(()),
         (tag, Some(sub)) => {
-            let reason = format!("{BATCHES} has no sub-keys, and {sub:?} was given: use a tag for each, or slow-ordered");
+            let reason =
+                format!("{BATCHES} has no sub-keys, and {sub:?} was given: use a tag for each, or slow-ordered");
             Err(StoreError::TagInvalid { tag: tag.to_owned(), reason })
         }
     }

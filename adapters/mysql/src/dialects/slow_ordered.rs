@@ -9,7 +9,8 @@
 //! made on first use, from 1 on; the tables have no column for a start that later sub-keys could take over.
 //!
 //! Tags are always in ordered mode. The original has no public DDL; here `business` and `subBusiness` are compared by their
-//! bytes, and `num` is unsigned, so that an addition beyond 2^63 by anybody shows as an error. In tables that compare otherwise
+//! bytes, and `num` is checked to be no less than 0, so that an addition beyond 2^63 by anybody, which wraps in Java, is an error.
+//! In tables that compare otherwise
 //! two names may share a row: numbers stay unique. A tag is ended by setting its `num` to 2^63 - 1, since the issuer may
 //! create a row that it misses; what it was is kept in a row whose business has the character U+001F in front.
 
@@ -56,7 +57,7 @@ fn tables() -> Vec<(String, String)> {
             "CREATE TABLE IF NOT EXISTS {name} (
     business VARBINARY(129) NOT NULL,
     subBusiness VARBINARY(128) NOT NULL,
-    num BIGINT UNSIGNED NOT NULL DEFAULT 0,
+    num BIGINT NOT NULL DEFAULT 0 CHECK (num >= 0),
     PRIMARY KEY (business, subBusiness)
 ) ENGINE = InnoDB"
         )
@@ -166,7 +167,8 @@ impl SlowOrdered {
 
     /// All rows of all tables.
     async fn count(&self) -> Result<u64, StoreError> {
-        let tables: Vec<String> = (0..TABLES).map(|table| format!("(SELECT COUNT(*) FROM {})", table_name(table))).collect();
+        let tables: Vec<String> =
+            (0..TABLES).map(|table| format!("(SELECT COUNT(*) FROM {})", table_name(table))).collect();
         let statement = sqlx::query(AssertSqlSafe(format!("SELECT {} AS rows_in_all", tables.join(" + "))));
         let rows = self.database.rows("counting rows", statement).await?;
         rows.first().map_or(Ok(0), |row| number(&self.database, row, "rows_in_all"))
@@ -181,7 +183,8 @@ impl SlowOrdered {
         };
         let (business, sub) = (text("b")?, text("s")?);
         // What is no name here may be one for the issuer: it is shown as it stands.
-        let tag = if sub.is_empty() { business } else { sub_tag(&business, &sub).unwrap_or(format!("{business}/{sub}")) };
+        let tag =
+            if sub.is_empty() { business } else { sub_tag(&business, &sub).unwrap_or(format!("{business}/{sub}")) };
         Ok(record(tag, self.num(row)?))
     }
 }
@@ -249,7 +252,9 @@ impl SegmentStore for SlowOrdered {
     async fn change_tag(&self, tag: &str, step: StepPolicy, refill: RefillPolicy) -> Result<TagRecord, StoreError> {
         validate_policies(tag, step, refill)?;
         self.tag(tag).await?;
-        Err(refusal(format!("the tag {tag:?} is ordered: ng_business_slowordered has no step and no refill point to change")))
+        Err(refusal(format!(
+            "the tag {tag:?} is ordered: ng_business_slowordered has no step and no refill point to change"
+        )))
     }
 
     async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError> {
@@ -299,7 +304,7 @@ impl SegmentStore for SlowOrdered {
         });
         let part = |table: u32| {
             format!(
-                "(SELECT CAST(business AS BINARY) AS b, CAST(subBusiness AS BINARY) AS s, num FROM {} \
+                "(SELECT CAST(business AS BINARY) AS b, CAST(subBusiness AS BINARY) AS s, CAST(num AS SIGNED) AS num FROM {} \
                  WHERE CAST(business AS BINARY) > ? OR CAST(business AS BINARY) = ? AND CAST(subBusiness AS BINARY) > ? \
                  ORDER BY b, s LIMIT ?)",
                 table_name(table)

@@ -33,7 +33,7 @@ use unalike_storage::{
 use super::race::Race;
 use super::tables::{Room, check_engine, create_missing, prove_writable};
 use crate::database::{Database, ServerFacts, Turn, number};
-use crate::error::{DEADLOCK, NO_SUCH_TABLE, TABLE_EXISTS, damaged, read_error, refusal};
+use crate::error::{AUTO_INCREMENT_FAILED, DEADLOCK, NO_SUCH_TABLE, TABLE_EXISTS, damaged, read_error, refusal};
 use crate::{DialectStore, MysqlOptions};
 
 /// One row: what the numbers of this server are.
@@ -44,7 +44,8 @@ const RECORD_TABLE: &str = "CREATE TABLE IF NOT EXISTS unalike_ticket (
     stripe_count INT UNSIGNED NOT NULL
 ) ENGINE = InnoDB";
 
-const RECORD_ROW: &str = "INSERT IGNORE INTO unalike_ticket (id, stripe_set, stripe_index, stripe_count) VALUES (1, '', 0, 1)";
+const RECORD_ROW: &str =
+    "INSERT IGNORE INTO unalike_ticket (id, stripe_set, stripe_index, stripe_count) VALUES (1, '', 0, 1)";
 
 /// The tables that tickets are drawn from: those with the right columns, in ascending byte order of their names.
 const TICKET_TABLES: &str = "
@@ -272,7 +273,7 @@ impl Tickets {
         )));
         let statement = statement.bind(numbering.set()).bind(numbering.index()).bind(numbering.count());
         let mut turn = self.database.turn("drawing a ticket").await?;
-        let done = turn.execute_or(statement, &[DEADLOCK, NO_SUCH_TABLE]).await?;
+        let done = turn.execute_or(statement, &[DEADLOCK, AUTO_INCREMENT_FAILED, NO_SUCH_TABLE]).await?;
         turn.give_back();
         Ok(match done {
             // The number and the count of rows are from one and the same reply; without a row the number is an old one.
@@ -306,7 +307,8 @@ impl Tickets {
             return Ok(Ok(()));
         }
         let statement = sqlx::query(AssertSqlSafe(format!("REPLACE INTO `{tag}` (id, stub) VALUES (?, 'a')")));
-        let done = turn.execute_or(statement.bind(ticket - 1), &[DEADLOCK, NO_SUCH_TABLE]).await?;
+        let done =
+            turn.execute_or(statement.bind(ticket - 1), &[DEADLOCK, AUTO_INCREMENT_FAILED, NO_SUCH_TABLE]).await?;
         Ok(done.map(drop))
     }
 
@@ -323,7 +325,8 @@ impl Tickets {
         let counter = options.split_once(" AUTO_INCREMENT=").map(|(_, rest)| rest);
         let Some(counter) = counter else { return Ok(Some(1)) };
         let digits: String = counter.chars().take_while(char::is_ascii_digit).collect();
-        let counter = digits.parse().map_err(|_| damaged(self.database.at(), &format!("the counter of {table} is {digits}")))?;
+        let counter =
+            digits.parse().map_err(|_| damaged(self.database.at(), &format!("the counter of {table} is {digits}")))?;
         Ok(Some(counter))
     }
 
@@ -343,7 +346,8 @@ impl Tickets {
         }
         let rows = self.database.rows(DOING, sqlx::query(TABLE).bind(tag)).await?;
         let Some(row) = rows.first() else { return Ok(false) };
-        let text = |column: &str| row.try_get_unchecked::<String, _>(column).map_err(|error| self.unreadable(DOING, error));
+        let text =
+            |column: &str| row.try_get_unchecked::<String, _>(column).map_err(|error| self.unreadable(DOING, error));
         check_engine(&self.database, tag, &text("engine")?)?;
         let (id_type, extra) = (text("id_type")?, text("extra")?);
         if !is_ticket_id(&id_type, &extra) || number(&self.database, row, "has_stub")? == 0 {
@@ -384,7 +388,9 @@ impl Tickets {
         let mut turn = self.locked().await?;
         if self.counter(&mut turn, &retired(tag)).await?.is_some() {
             self.unlock(turn).await?;
-            return Err(refusal(format!("the tag {tag:?} was ended, and its numbers go on elsewhere: use another tag")));
+            return Err(refusal(format!(
+                "the tag {tag:?} was ended, and its numbers go on elsewhere: use another tag"
+            )));
         }
         let done = turn.execute_or(sqlx::query(AssertSqlSafe(ticket_table(tag, ticket))), &[TABLE_EXISTS]).await?;
         self.unlock(turn).await?;
@@ -441,7 +447,7 @@ enum Drawn {
     /// The record is not that which this client joined.
     OtherRecord,
     NoTable,
-    /// Against another one; the statement was rolled back.
+    /// Against another one, for the row or for the counter's lock; the statement was rolled back.
     Lost,
 }
 
@@ -570,7 +576,9 @@ impl SegmentStore for Tickets {
         // Without the table it may have been ended before, by a request whose answer was lost.
         if let Err(TABLE_EXISTS) = turn.execute_or(rename, &[NO_SUCH_TABLE, TABLE_EXISTS]).await? {
             self.unlock(turn).await?;
-            return Err(refusal(format!("both tables are there, {tag} and {retired}: drop the one that is not in use")));
+            return Err(refusal(format!(
+                "both tables are there, {tag} and {retired}: drop the one that is not in use"
+            )));
         }
         lock(&self.known).remove(tag);
         // Nobody draws from it any more, so this is its last word.
@@ -651,7 +659,7 @@ impl SegmentStore for Tickets {
             if next <= counter {
                 continue;
             }
-            if let Err(DEADLOCK) = self.lift(&mut turn, table, next).await? {
+            if let Err(DEADLOCK | AUTO_INCREMENT_FAILED) = self.lift(&mut turn, table, next).await? {
                 let what = format!("raising the counter of {table} lost against another transaction: try again");
                 return Err(StoreError::Unavailable { what, source: None });
             }
@@ -684,7 +692,9 @@ fn retired(tag: &str) -> String {
 /// Whether counters of this type end above all ids.
 fn is_ticket_id(id_type: &str, extra: &str) -> bool {
     let id_type = id_type.to_ascii_lowercase();
-    id_type.starts_with("bigint") && id_type.contains("unsigned") && extra.to_ascii_lowercase().contains("auto_increment")
+    id_type.starts_with("bigint")
+        && id_type.contains("unsigned")
+        && extra.to_ascii_lowercase().contains("auto_increment")
 }
 
 /// Tags are names of tables.
@@ -696,7 +706,9 @@ fn validate(tag: &str) -> Result<(), StoreError> {
         return invalid(format!("tickets have no sub-keys, and {sub:?} was given: use a tag for each"));
     }
     if name.len() > NAME_LEN_MAX || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
-        return invalid("tickets are drawn from a table of its name, which may have 1 to 64 of A-Z a-z 0-9 _".to_owned());
+        return invalid(
+            "tickets are drawn from a table of its name, which may have 1 to 64 of A-Z a-z 0-9 _".to_owned(),
+        );
     }
     if name.to_ascii_lowercase().starts_with("unalike_") {
         return invalid("tables that begin with unalike_ are for other purposes".to_owned());
@@ -756,7 +768,9 @@ mod tests {
 
     #[test]
     fn only_counters_that_end_above_all_ids_are_used() {
-        assert!(is_ticket_id("bigint(20) unsigned", "auto_increment") && is_ticket_id("bigint unsigned", "auto_increment"));
+        assert!(
+            is_ticket_id("bigint(20) unsigned", "auto_increment") && is_ticket_id("bigint unsigned", "auto_increment")
+        );
         for id_type in ["bigint(20)", "int(10) unsigned", "int unsigned", ""] {
             assert!(!is_ticket_id(id_type, "auto_increment"), "{id_type}");
         }

@@ -30,8 +30,10 @@ pub(crate) mod cosid;
 mod counter;
 pub(crate) mod id_generator;
 pub(crate) mod leaf;
+mod race;
 pub(crate) mod sequence_table;
 pub(crate) mod slow_ordered;
+mod tables;
 pub(crate) mod ticket;
 pub(crate) mod tinyid;
 

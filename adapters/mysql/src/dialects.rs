@@ -8,7 +8,8 @@
 //! is still granted once, and under one of them only. A tag's sub-keys have no place in any.
 //!
 //! A tag whose row could be missed is ended by renaming the row, `order` to `retired:order`: the old system no longer finds it,
-//! everybody can see what happened and can undo it by the opposite statement, and no tag of that name is created again.
+//! everybody can see what happened and can undo it by the opposite statement, and no tag of that name is created again. To
+//! this program such a tag has used up all its numbers.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -30,8 +31,10 @@ pub(crate) mod cosid;
 mod counter;
 pub(crate) mod id_generator;
 pub(crate) mod leaf;
+mod race;
 pub(crate) mod sequence_table;
 pub(crate) mod slow_ordered;
+mod tables;
 pub(crate) mod ticket;
 pub(crate) mod tinyid;
 
@@ -374,30 +377,21 @@ impl<T: Table> Foreign<T> {
         self.0.key(tag)
     }
 
+    /// The tag's record. One that was ended has used up all its numbers.
     async fn find_tag(&self, tag: &str, key: Key) -> Result<Option<TagRecord>, StoreError> {
-        let row = self.0.rows().find(key).await?;
-        row.map(|row| self.0.record(tag, &row)).transpose()
-    }
-
-    /// Why there is no row.
-    async fn missing(&self, tag: &str) -> StoreError {
-        let rows = self.0.rows();
-        let ended = match rows.sql.rename {
-            Some(_) => rows.find(Key::Text(format!("{RETIRED}{tag}"))).await,
-            None => Ok(None),
-        };
-        match ended {
-            Ok(Some(_)) => self.ended(tag),
-            Ok(None) => StoreError::TagUnknown { tag: tag.to_owned() },
-            Err(error) => error,
+        if let Some(row) = self.0.rows().find(key).await? {
+            return self.0.record(tag, &row).map(Some);
         }
+        let Some(row) = self.find_ended(tag).await? else { return Ok(None) };
+        Ok(Some(TagRecord { watermark: ID_MAX, ..self.0.record(tag, &row)? }))
     }
 
-    fn ended(&self, tag: &str) -> StoreError {
-        let table = self.0.rows().sql.table;
-        refusal(format!(
-            "the tag {tag:?} was ended: its row in {table} is {RETIRED}{tag} now, and its numbers go on elsewhere"
-        ))
+    /// The row of a tag that was ended by renaming it.
+    async fn find_ended(&self, tag: &str) -> Result<Option<MySqlRow>, StoreError> {
+        if self.0.rows().sql.rename.is_none() {
+            return Ok(None);
+        }
+        self.0.rows().find(Key::Text(format!("{RETIRED}{tag}"))).await
     }
 
     /// The figure that says the options in a row.
@@ -433,7 +427,7 @@ impl<T: Table> Foreign<T> {
             let ended = sqlx::query(rows.sql.find).bind(format!("{RETIRED}{tag}"));
             if !turn.rows(ended).await?.is_empty() {
                 turn.roll_back().await?;
-                return Err(self.ended(tag));
+                return Ok(None);
             }
         }
         let counted = turn.rows(sqlx::query(rows.sql.count)).await?;
@@ -456,10 +450,14 @@ impl<T: Table> Foreign<T> {
     /// An unknown tag, created if first use may do that.
     async fn use_first(&self, tag: &str, key: Key) -> Result<(), StoreError> {
         if !self.0.rows().creation.on_first_use {
-            return Err(self.missing(tag).await);
+            return Err(unknown(tag));
         }
         self.insert_tag(tag, key, &TagOptions::default()).await.map(drop)
     }
+}
+
+fn unknown(tag: &str) -> StoreError {
+    StoreError::TagUnknown { tag: tag.to_owned() }
 }
 
 #[async_trait]
@@ -474,6 +472,9 @@ impl<T: Table> SegmentStore for Foreign<T> {
         for _ in 0..2 {
             if let Some(segment) = self.0.grant(tag, count, at_least).await? {
                 return Ok(segment);
+            }
+            if self.find_ended(tag).await?.is_some() {
+                return Err(StoreError::Exhausted { tag: tag.to_owned() });
             }
             self.use_first(tag, key.clone()).await?;
         }
@@ -496,10 +497,7 @@ impl<T: Table> SegmentStore for Foreign<T> {
 
     async fn tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
         let key = self.key(tag)?;
-        match self.find_tag(tag, key).await? {
-            Some(record) => Ok(record),
-            None => Err(self.missing(tag).await),
-        }
+        self.find_tag(tag, key).await?.ok_or_else(|| unknown(tag))
     }
 
     async fn create_tag(&self, tag: &str, options: &TagOptions) -> Result<TagRecord, StoreError> {
@@ -513,7 +511,7 @@ impl<T: Table> SegmentStore for Foreign<T> {
         let key = self.key(tag)?;
         validate_policies(tag, step, refill)?;
         let record = self.tag(tag).await?;
-        if (record.options.step, record.options.refill) == (step, refill) {
+        if (record.options.step, record.options.refill) == (step, refill) || self.find_ended(tag).await?.is_some() {
             return Ok(record);
         }
         let figure = self.figure(step, refill)?;
@@ -526,7 +524,9 @@ impl<T: Table> SegmentStore for Foreign<T> {
     async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError> {
         let key = self.key(tag)?;
         validate_raise(tag, next)?;
-        if self.0.raise(key, next).await? { self.tag(tag).await } else { Err(self.missing(tag).await) }
+        // One that was ended is as high as it can be.
+        self.0.raise(key, next).await?;
+        self.tag(tag).await
     }
 
     async fn retire_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
@@ -535,7 +535,7 @@ impl<T: Table> SegmentStore for Foreign<T> {
         let mut turn = rows.database.begin("ending a tag").await?;
         let Some(row) = rows.lock(&mut turn, key.clone()).await? else {
             turn.roll_back().await?;
-            return Err(self.missing(tag).await);
+            return self.tag(tag).await;
         };
         let record = self.0.record(tag, &row)?;
         self.0.retire(&mut turn, tag, key, &row).await?;

@@ -111,7 +111,7 @@ impl Table for Cosid {
         self.0.raise(key, next).await
     }
 
-    async fn retire(&self, turn: &mut Turn, tag: &str, key: Key, row: &MySqlRow) -> Result<(), StoreError> {
-        self.0.spend(turn, tag, key, row).await
+    async fn retire(&self, turn: &mut Turn, tag: &str, key: Key, _: &MySqlRow) -> Result<(), StoreError> {
+        self.0.spend(turn, tag, key).await
     }
 }

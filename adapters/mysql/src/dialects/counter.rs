@@ -1,6 +1,5 @@
 //! Rows that hold one counter, from which one statement grants.
 
-use sqlx::mysql::MySqlRow;
 use unalike_storage::{ID_MAX, Segment, StoreError};
 
 use super::{Key, Rows};
@@ -101,7 +100,7 @@ impl Counter {
     }
 
     /// Ends a tag: sets the value to the greatest that the column holds, so that every addition is out of range.
-    pub(super) async fn spend(&self, turn: &mut Turn, tag: &str, key: Key, row: &MySqlRow) -> Result<(), StoreError> {
+    pub(super) async fn spend(&self, turn: &mut Turn, tag: &str, key: Key) -> Result<(), StoreError> {
         let (column, table) = (self.sql.column, self.rows.sql.table);
         let limit = self.rows.limit(column);
         if limit < ID_MAX {
@@ -109,9 +108,6 @@ impl Counter {
             return Err(refusal(format!(
                 "the tag {tag:?} was not ended: the column {column} of {table} has less than 64 bits; make it BIGINT"
             )));
-        }
-        if self.rows.number(row, self.sql.column)? == limit {
-            return Err(refusal(format!("the tag {tag:?} has no numbers left: it was ended before, or used up")));
         }
         turn.execute(key.bind_to(sqlx::query(self.sql.set).bind(limit))).await.map(drop)
     }

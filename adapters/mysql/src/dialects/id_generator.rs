@@ -146,8 +146,8 @@ impl Table for IdGenerator {
         self.counter.raise(key, next).await
     }
 
-    async fn retire(&self, turn: &mut Turn, tag: &str, key: Key, row: &MySqlRow) -> Result<(), StoreError> {
-        self.counter.spend(turn, tag, key, row).await
+    async fn retire(&self, turn: &mut Turn, tag: &str, key: Key, _: &MySqlRow) -> Result<(), StoreError> {
+        self.counter.spend(turn, tag, key).await
     }
 
     async fn list(&self, after: &str, limit: u32) -> Result<Vec<TagRecord>, StoreError> {

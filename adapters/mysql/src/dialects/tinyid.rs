@@ -301,6 +301,7 @@ impl Table for TinyIdInfo {
     }
 
     async fn join_stripe(&self, stripe: &Stripe) -> Result<StripeNumbers, StoreError> {
+        stripe.validate()?;
         let at = self.rows.database.at();
         let (delta, remainder) = stripe_numbers(stripe);
         let misfit = sqlx::query(

@@ -129,7 +129,7 @@ async fn every_isolation_level_serves() {
         let granted = store.allocate("restriped", 5, 0).await.expect("a grant");
         let stripe = Stripe { set: 7, index: 0, count: 2 };
         store.restripe(Some(&stripe)).await.expect("a new set");
-        refused(store.allocate("restriped", 5, 0).await, &["restart"]);
+        refused(store.allocate("restriped", 5, 0).await, &["stripe 0 of 2", "together with all stores"]);
         assert_eq!(store.join_stripe(&stripe).await.expect("joined"), StripeNumbers::Counted);
         assert_eq!(store.allocate("restriped", 5, 0).await.expect("a grant").start, granted.end);
     }
@@ -537,8 +537,8 @@ async fn programs_that_know_no_stripes_get_nothing_from_one() {
         assert!(error.to_string().contains("unalike_tag_stripe"), "{error}");
         let error = old.create("new").await.expect_err("version 1 creates nothing");
         assert!(error.to_string().contains("unalike_store_stripe"), "{error}");
-        refused(early.allocate("order", 1, 0).await, &["stripe", "restart"]);
-        refused(early.allocate("new", 1, 0).await, &["stripe", "restart"]);
+        refused(early.allocate("order", 1, 0).await, &["stripe", "all stores of its set"]);
+        refused(early.allocate("new", 1, 0).await, &["stripe", "all stores of its set"]);
     }
     assert_eq!(operator.tag("order").await.expect("a record").watermark, 20);
     assert_eq!(operator.tags(None, 10).await.expect("a list").len(), 1);
@@ -608,6 +608,26 @@ async fn a_server_that_takes_an_address_over_is_refused_by_those_who_knew_the_on
     MysqlStore::adopt_server(options(&through), 100).await.expect("adopted");
     refused(store.allocate("order", 10, 0).await, &["another one", "restart"]);
     assert_eq!(open(&through).await.allocate("order", 10, 0).await.expect("a grant").start, 111);
+}
+
+#[tokio::test]
+async fn the_tables_of_other_systems_are_lifted_too() {
+    let mut first = MariaDb::start().expect("MariaDB starts");
+    let url = format!("{}?dialect=leaf", first.database().expect("a database"));
+    let store = open(&url).await;
+    store.create_tag("order", &TagOptions::default()).await.expect("created");
+    let granted = store.allocate("order", 10, 0).await.expect("a grant");
+    let empty = TagOptions { start: 500, ..TagOptions::default() };
+    store.create_tag("invoice", &empty).await.expect("created");
+    drop(store);
+    first.kill9().expect("killed");
+    let second = first.start_copy().expect("a copy starts");
+    let copy = moved(&url, &second);
+    refused(MysqlStore::connect(options(&copy)).await, &["another one", "unalike store adopt --lift"]);
+    assert_eq!(MysqlStore::adopt_server(options(&copy), 10_000).await.expect("adopted"), 2);
+    let store = open(&copy).await;
+    assert!(store.allocate("order", 10, 0).await.expect("a grant").start >= granted.end + 10_000);
+    assert!(store.allocate("invoice", 10, 0).await.expect("a grant").start >= 10_500);
 }
 
 #[tokio::test]

@@ -16,7 +16,8 @@
 //! before ([`MysqlOptions::assume_durable`], [`MysqlOptions::assume_identity`]). A statement whose answer is lost counts as done,
 //! and what it granted is never offered again.
 //!
-//! Tested on MariaDB 10.11; the statements are those that MySQL 8 takes too.
+//! Tested on MariaDB 10.11. The statements are those that MySQL 8.0.16 takes too; MySQL before that ignores the `CHECK`s, which
+//! keep programs that know no stripes out of them.
 
 mod database;
 mod dialects;
@@ -374,7 +375,8 @@ impl MysqlStore {
 
     /// Goes on with a server that took over from the recorded one: lifts the watermark of every tag by `lift` numbers, 1
     /// or more, to above all that the old server granted and this one may have lost, and records the new server. Answers
-    /// how many tags were lifted. A tag with fewer numbers left is exhausted. When it breaks off before its end, do it again.
+    /// how many tags were lifted. A tag with fewer numbers left is exhausted. In a stripe each tag is lifted by so many numbers
+    /// of the stripe. When it breaks off before its end, do it again; programs that were running go on after a restart.
     ///
     /// # Errors
     /// As [`MysqlStore::connect`]; [`StoreError::Refused`] for a lift of 0 or above 2^63 - 1, and when the server is the

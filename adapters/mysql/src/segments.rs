@@ -384,17 +384,13 @@ impl OwnTables {
 
     /// Makes sure that the store is what this client joined.
     async fn check_stripe(&self) -> Result<(), StoreError> {
-        let (recorded, own) = (self.stripe().await?, self.joined().stripe);
-        if recorded == own {
-            return Ok(());
-        }
-        Err(refusal(format!(
-            "the store at {} is {} by now, and this program uses it as {}: the stripes were resized; restart the program with \
-             the new set",
-            self.database.at(),
-            name(recorded),
-            name(own)
-        )))
+        let recorded = self.stripe().await?;
+        Stripe::check_grant(&self.name(), recorded.as_ref(), self.joined().stripe.as_ref())
+    }
+
+    /// For messages.
+    fn name(&self) -> String {
+        format!("the store at {}", self.database.at())
     }
 }
 
@@ -543,31 +539,28 @@ impl SegmentStore for OwnTables {
     async fn join_stripe(&self, stripe: &Stripe) -> Result<StripeNumbers, StoreError> {
         self.require_stripes().await?;
         let mut turn = self.database.begin("recording the stripe").await?.within(MAINTENANCE);
-        let mut recorded = schema::lock_stripe(&mut turn, &self.database).await?;
-        let mut has_granted = false;
-        if recorded.is_none() {
-            let granted = sqlx::query("SELECT 1 FROM unalike_tag WHERE version > 0 LIMIT 1");
-            has_granted = !turn.rows(granted).await?.is_empty();
-            if !has_granted {
-                set_stripe(&mut turn, Some(stripe)).await?;
-                recorded = Some(*stripe);
+        let recorded = schema::lock_stripe(&mut turn, &self.database).await?;
+        let has_granted = match recorded {
+            Some(_) => true,
+            None => {
+                let granted = sqlx::query("SELECT 1 FROM unalike_tag WHERE version > 0 LIMIT 1");
+                !turn.rows(granted).await?.is_empty()
             }
+        };
+        if let Err(refusal) = stripe.check_join(&self.name(), recorded.as_ref(), has_granted) {
+            turn.roll_back().await?;
+            return Err(refusal);
+        }
+        if recorded.is_none() {
+            set_stripe(&mut turn, Some(stripe)).await?;
         }
         turn.commit().await?;
-        let at = self.database.at();
-        match recorded {
-            Some(recorded) if recorded == *stripe => {
-                self.join(|joined| joined.stripe = Some(*stripe));
-                Ok(StripeNumbers::Counted)
-            }
-            None if has_granted => Err(refusal(format!(
-                "the store at {at} was used alone, so it cannot be {stripe} as it is: make it one with `unalike stripes resize`"
-            ))),
-            _ => Err(refusal(format!("the store at {at} is {}, and not {stripe}", name(recorded)))),
-        }
+        self.join(|joined| joined.stripe = Some(*stripe));
+        Ok(StripeNumbers::Counted)
     }
 
     async fn restripe(&self, stripe: Option<&Stripe>) -> Result<(), StoreError> {
+        stripe.map_or(Ok(()), Stripe::validate)?;
         self.require_stripes().await?;
         let mut turn = self.database.begin("recording another stripe").await?.within(MAINTENANCE);
         schema::lock_stripe(&mut turn, &self.database).await?;
@@ -581,10 +574,6 @@ async fn set_stripe(turn: &mut Turn, stripe: Option<&Stripe>) -> Result<(), Stor
     schema::record_stripe(turn, stripe).await?;
     turn.execute(sqlx::query(RESTRIPE_ALL).bind(schema::set_bytes(stripe))).await?;
     Ok(())
-}
-
-fn name(stripe: Option<Stripe>) -> String {
-    stripe.map_or_else(|| "a store that stands alone".to_owned(), |stripe| stripe.to_string())
 }
 
 /// The policies of a tag as its row has them.

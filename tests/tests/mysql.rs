@@ -1,4 +1,5 @@
-//! unalike's own tables in a real MariaDB: the contract, stripes, versions of the tables, and what is checked of a server.
+//! unalike's own tables in a real MariaDB: the contract, stripes, versions of the tables, and what is checked of a
+//! server.
 
 #![expect(clippy::expect_used, clippy::unwrap_used, reason = "a fixture that cannot start fails the test")]
 
@@ -15,7 +16,7 @@ use unalike_mysql::{Dialect, MysqlOptions, MysqlStore};
 use unalike_storage::contract::{self, Fixture, SegmentFixture, segment_checks};
 use unalike_storage::{
     AdaptiveStep, ID_MAX, Mode, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers,
-    TagCreation, TagOptions, TailRelease, sub_tag,
+    StripedStore, TagCreation, TagOptions, TailRelease, resize_stripes, sub_tag,
 };
 use unalike_tests::mariadb::MariaDb;
 use unalike_tests::proxy::Proxy;
@@ -518,6 +519,42 @@ async fn after_a_resize_every_client_of_the_old_set_is_fenced_at_once() {
     operator.restripe(None).await.expect("alone");
     refused(operator.allocate("order", 1, 0).await, &["stands alone"]);
     assert_eq!(open(&url).await.allocate("order", 5, 0).await.expect("a grant").start, 106);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn databases_number_together_and_a_resize_repeats_nothing() {
+    let urls = [database(), database(), database()];
+    let stores = async |urls: &[String]| {
+        let mut stores: Vec<Arc<dyn SegmentStore>> = Vec::new();
+        for url in urls {
+            stores.push(Arc::new(open(url).await));
+        }
+        stores
+    };
+    let granted = async |store: &StripedStore| {
+        let mut numbers = Vec::new();
+        for _ in 0..6 {
+            let segment = store.allocate("order", 10, 0).await.expect("a grant");
+            numbers.extend((0..segment.count()).map(|nth| segment.start + nth * segment.stride));
+        }
+        numbers
+    };
+    let two = StripedStore::open(stores(&urls[..2]).await).await.expect("two stripes");
+    let beside = StripedStore::open(stores(&urls[..2]).await).await.expect("another program");
+    let mut all = granted(&two).await;
+    all.extend(granted(&beside).await);
+    let (from, to) = (stores(&urls[..2]).await, stores(&urls).await);
+    resize_stripes(&from, &to, 0).await.expect("resized");
+    for store in [&two, &beside] {
+        refused(store.allocate("order", 10, 0).await, &["resized", "restart"]);
+    }
+    let three = StripedStore::open(stores(&urls).await).await.expect("three stripes");
+    let greatest = all.iter().copied().max().unwrap();
+    let after = granted(&three).await;
+    assert!(after.iter().all(|&number| number > greatest), "all of it lies above {greatest}: {after:?}");
+    all.extend(after);
+    let distinct: BTreeSet<u64> = all.iter().copied().collect();
+    assert_eq!(distinct.len(), all.len(), "no number was granted twice");
 }
 
 #[tokio::test]

@@ -290,8 +290,8 @@ impl Connector {
 pub(crate) fn another_server(at: &str, recorded: &str, found: &str) -> StoreError {
     refusal(format!(
         "the server at {at} is another one than before ({found}, not {recorded}). If it took over from that one, it may lack \
-         its last commits: lift its tags above everything that was handed out with `unalike store adopt --lift COUNT`, and then restart the \
-         programs that knew the other one"
+         its last commits: lift its tags above everything that was handed out with `unalike store adopt --lift COUNT`, and \
+         then restart the programs that knew the other one"
     ))
 }
 

@@ -1,4 +1,5 @@
-//! unalike's own tables in a real MariaDB: the contract, stripes, versions of the tables, and what is checked of a server.
+//! unalike's own tables in a real MariaDB: the contract, stripes, versions of the tables, and what is checked of a
+//! server.
 
 #![expect(clippy::expect_used, clippy::unwrap_used, reason = "a fixture that cannot start fails the test")]
 
@@ -15,7 +16,7 @@ use unalike_mysql::{Dialect, MysqlOptions, MysqlStore};
 use unalike_storage::contract::{self, Fixture, SegmentFixture, segment_checks};
 use unalike_storage::{
     AdaptiveStep, ID_MAX, Mode, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers,
-    TagCreation, TagOptions, TailRelease, sub_tag,
+    StripedStore, TagCreation, TagOptions, TailRelease, resize_stripes, sub_tag,
 };
 use unalike_tests::mariadb::MariaDb;
 use unalike_tests::proxy::Proxy;
@@ -129,7 +130,7 @@ async fn every_isolation_level_serves() {
         let granted = store.allocate("restriped", 5, 0).await.expect("a grant");
         let stripe = Stripe { set: 7, index: 0, count: 2 };
         store.restripe(Some(&stripe)).await.expect("a new set");
-        refused(store.allocate("restriped", 5, 0).await, &["restart"]);
+        refused(store.allocate("restriped", 5, 0).await, &["stripe 0 of 2", "together with all stores"]);
         assert_eq!(store.join_stripe(&stripe).await.expect("joined"), StripeNumbers::Counted);
         assert_eq!(store.allocate("restriped", 5, 0).await.expect("a grant").start, granted.end);
     }
@@ -520,6 +521,42 @@ async fn after_a_resize_every_client_of_the_old_set_is_fenced_at_once() {
     assert_eq!(open(&url).await.allocate("order", 5, 0).await.expect("a grant").start, 106);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn databases_number_together_and_a_resize_repeats_nothing() {
+    let urls = [database(), database(), database()];
+    let stores = async |urls: &[String]| {
+        let mut stores: Vec<Arc<dyn SegmentStore>> = Vec::new();
+        for url in urls {
+            stores.push(Arc::new(open(url).await));
+        }
+        stores
+    };
+    let granted = async |store: &StripedStore| {
+        let mut numbers = Vec::new();
+        for _ in 0..6 {
+            let segment = store.allocate("order", 10, 0).await.expect("a grant");
+            numbers.extend((0..segment.count()).map(|nth| segment.start + nth * segment.stride));
+        }
+        numbers
+    };
+    let two = StripedStore::open(stores(&urls[..2]).await).await.expect("two stripes");
+    let beside = StripedStore::open(stores(&urls[..2]).await).await.expect("another program");
+    let mut all = granted(&two).await;
+    all.extend(granted(&beside).await);
+    let (from, to) = (stores(&urls[..2]).await, stores(&urls).await);
+    resize_stripes(&from, &to, 0).await.expect("resized");
+    for store in [&two, &beside] {
+        refused(store.allocate("order", 10, 0).await, &["resized", "restart"]);
+    }
+    let three = StripedStore::open(stores(&urls).await).await.expect("three stripes");
+    let greatest = all.iter().copied().max().unwrap();
+    let after = granted(&three).await;
+    assert!(after.iter().all(|&number| number > greatest), "all of it lies above {greatest}: {after:?}");
+    all.extend(after);
+    let distinct: BTreeSet<u64> = all.iter().copied().collect();
+    assert_eq!(distinct.len(), all.len(), "no number was granted twice");
+}
+
 #[tokio::test]
 async fn programs_that_know_no_stripes_get_nothing_from_one() {
     let url = database_of_version_1().await;
@@ -537,8 +574,8 @@ async fn programs_that_know_no_stripes_get_nothing_from_one() {
         assert!(error.to_string().contains("unalike_tag_stripe"), "{error}");
         let error = old.create("new").await.expect_err("version 1 creates nothing");
         assert!(error.to_string().contains("unalike_store_stripe"), "{error}");
-        refused(early.allocate("order", 1, 0).await, &["stripe", "restart"]);
-        refused(early.allocate("new", 1, 0).await, &["stripe", "restart"]);
+        refused(early.allocate("order", 1, 0).await, &["stripe", "all stores of its set"]);
+        refused(early.allocate("new", 1, 0).await, &["stripe", "all stores of its set"]);
     }
     assert_eq!(operator.tag("order").await.expect("a record").watermark, 20);
     assert_eq!(operator.tags(None, 10).await.expect("a list").len(), 1);
@@ -608,6 +645,26 @@ async fn a_server_that_takes_an_address_over_is_refused_by_those_who_knew_the_on
     MysqlStore::adopt_server(options(&through), 100).await.expect("adopted");
     refused(store.allocate("order", 10, 0).await, &["another one", "restart"]);
     assert_eq!(open(&through).await.allocate("order", 10, 0).await.expect("a grant").start, 111);
+}
+
+#[tokio::test]
+async fn the_tables_of_other_systems_are_lifted_too() {
+    let mut first = MariaDb::start().expect("MariaDB starts");
+    let url = format!("{}?dialect=leaf", first.database().expect("a database"));
+    let store = open(&url).await;
+    store.create_tag("order", &TagOptions::default()).await.expect("created");
+    let granted = store.allocate("order", 10, 0).await.expect("a grant");
+    let empty = TagOptions { start: 500, ..TagOptions::default() };
+    store.create_tag("invoice", &empty).await.expect("created");
+    drop(store);
+    first.kill9().expect("killed");
+    let second = first.start_copy().expect("a copy starts");
+    let copy = moved(&url, &second);
+    refused(MysqlStore::connect(options(&copy)).await, &["another one", "unalike store adopt --lift"]);
+    assert_eq!(MysqlStore::adopt_server(options(&copy), 10_000).await.expect("adopted"), 2);
+    let store = open(&copy).await;
+    assert!(store.allocate("order", 10, 0).await.expect("a grant").start >= granted.end + 10_000);
+    assert!(store.allocate("invoice", 10, 0).await.expect("a grant").start >= 10_500);
 }
 
 #[tokio::test]

@@ -207,7 +207,8 @@ impl Database {
     pub(crate) async fn turn(&self, doing: &'static str) -> Result<Turn, StoreError> {
         let connector = self.connector();
         let wait_max = connector.wait_max();
-        let deadline = Instant::now() + connector.request_timeout;
+        let limit = connector.request_timeout;
+        let deadline = Instant::now() + limit;
         let connection = match timeout(wait_max, self.pool.get()).await {
             Ok(Ok(connection)) => connection,
             Ok(Err(PoolError::Backend(error))) => return Err(error),
@@ -221,7 +222,7 @@ impl Database {
                 return Err(no_connection(self.at(), doing, &why));
             }
         };
-        Ok(Turn { connection: Some(connection), database: self.clone(), doing, deadline })
+        Ok(Turn { connection: Some(connection), database: self.clone(), doing, limit, deadline })
     }
 }
 
@@ -294,8 +295,8 @@ impl Connector {
 pub(crate) fn another_server(at: &str, recorded: &str, found: &str) -> StoreError {
     refusal(format!(
         "the server at {at} is another one than before ({found}, not {recorded}). If it took over from that one, it may lack \
-         its last commits: lift its tags above everything that was handed out with `unalike store adopt --lift COUNT`, and then restart the \
-         programs that knew the other one"
+         its last commits: lift its tags above everything that was handed out with `unalike store adopt --lift COUNT`, and \
+         then restart the programs that knew the other one"
     ))
 }
 
@@ -304,13 +305,14 @@ pub(crate) struct Turn {
     connection: Option<Object<Connector>>,
     database: Database,
     doing: &'static str,
+    limit: Duration,
     deadline: Instant,
 }
 
 impl Turn {
     /// The same with so much time from now on, for work on all rows at once.
     pub(crate) fn within(mut self, limit: Duration) -> Self {
-        self.deadline = Instant::now() + limit;
+        (self.limit, self.deadline) = (limit, Instant::now() + limit);
         self
     }
 
@@ -373,7 +375,7 @@ impl Turn {
 
     pub(crate) async fn look(&mut self) -> Result<ServerFacts, StoreError> {
         let (at, doing) = (self.database.at().to_owned(), self.doing);
-        self.run(|connection| ServerFacts::read(connection)).await.map_err(|error| read_error(&at, doing, error))
+        self.run(ServerFacts::read).await.map_err(|error| read_error(&at, doing, error))
     }
 
     /// Commits, and gives the connection back.
@@ -407,9 +409,9 @@ impl Turn {
         F: Future<Output = Result<T, sqlx::Error>>,
     {
         let Some(connection) = &mut self.connection else { return Err(sqlx::Error::PoolClosed) };
-        let connector = self.database.connector();
-        let done = timeout_at(self.deadline.into(), work(&mut **connection)).await.unwrap_or_else(|_| {
-            let what = format!("no answer within {} ms", connector.request_timeout.as_millis());
+        let (connector, limit) = (self.database.connector(), self.limit);
+        let done = timeout_at(self.deadline.into(), work(connection)).await.unwrap_or_else(|_| {
+            let what = format!("no answer within {} ms", limit.as_millis());
             Err(sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, what)))
         });
         if done.as_ref().is_err_and(broke) {

@@ -53,8 +53,8 @@ pub(crate) fn write_error(at: &str, doing: &str, error: sqlx::Error) -> StoreErr
         // The constraints of unalike's own tables.
         Some(3819 | 4025) => (
             refused,
-            "a row would not be as it must be: most likely the store became a stripe, or was resized; restart the program with the \
-             new set",
+            "a row would not be as it must be: most likely the store became a stripe; restart the program with all \
+             stores of its set",
         ),
         // Shut down, interrupted, killed, or broken off in a commit: it may have been done.
         Some(

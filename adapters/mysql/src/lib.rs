@@ -13,10 +13,11 @@
 //! | `Ticket` | one per tag | Flickr's ticket servers: `REPLACE INTO` and `auto_increment` |
 //!
 //! Every connection is checked before it is used: commits must be durable, and the server must be the one that was used
-//! before ([`MysqlOptions::assume_durable`], [`MysqlOptions::assume_identity`]). A statement whose answer is lost counts as done,
-//! and what it granted is never offered again.
+//! before ([`MysqlOptions::assume_durable`], [`MysqlOptions::assume_identity`]). A statement whose answer is lost
+//! counts as done, and what it granted is never offered again.
 //!
-//! Tested on MariaDB 10.11; the statements are those that MySQL 8 takes too.
+//! Tested on MariaDB 10.11. The statements are those that MySQL 8.0.16 takes too; MySQL before that ignores the
+//! `CHECK`s, which keep programs that know no stripes out of them.
 
 mod database;
 mod dialects;
@@ -68,10 +69,11 @@ pub struct MysqlOptions {
     pub connections_max: u32,
     /// How long a request waits for a connection: for its turn, or for a new one to open. 3 s by default.
     pub connect_timeout: Duration,
-    /// How long the statements of one request may take, then its connection is closed and its grant burnt. 5 s by default.
+    /// How long the statements of one request may take, then its connection is closed and its grant burnt. 5 s by
+    /// default.
     pub request_timeout: Duration,
-    /// Do not refuse a server whose settings allow it to lose a commit in a crash. The promise that no id repeats is then
-    /// the operator's.
+    /// Do not refuse a server whose settings allow it to lose a commit in a crash. The promise that no id repeats is
+    /// then the operator's.
     pub assume_durable: bool,
     /// Do not refuse a server that is not the one that was used before: for clusters that take over without losing a
     /// commit. The promise that no id repeats is then the operator's.
@@ -100,8 +102,8 @@ pub enum Dialect {
     IdGenerator {
         /// The row of each tag; others are unknown.
         keys: BTreeMap<String, i32>,
-        /// Nothing else uses the table any more. It must be so: programs that count up to a ceiling of their own cannot be
-        /// told apart.
+        /// Nothing else uses the table any more. It must be so: programs that count up to a ceiling of their own cannot
+        /// be told apart.
         source_stopped: bool,
     },
     /// `ng_business_mysql_autoincrement`.
@@ -330,9 +332,9 @@ impl MysqlStore {
     /// Connects, checks the server, and creates the tables that are missing if that is allowed.
     ///
     /// # Errors
-    /// [`StoreError::Unavailable`] when the server does not answer; [`StoreError::Refused`] when it denies access, when its
-    /// commits are not durable, when it is another server than before, and when its tables are missing or of another
-    /// version. Each says what to do.
+    /// [`StoreError::Unavailable`] when the server does not answer; [`StoreError::Refused`] when it denies access, when
+    /// its commits are not durable, when it is another server than before, and when its tables are missing or of
+    /// another version. Each says what to do.
     pub async fn connect(options: MysqlOptions) -> Result<Self, StoreError> {
         let (database, facts) = Database::connect(&options).await?;
         warn_of_assumptions(&options, &facts);
@@ -376,8 +378,8 @@ impl MysqlStore {
         }
     }
 
-    /// Takes unalike's own tables to the version that this program creates, by statements that only add. Programs of the
-    /// version before go on. Needs the privileges CREATE and ALTER; may be repeated.
+    /// Takes unalike's own tables to the version that this program creates, by statements that only add. Programs of
+    /// the version before go on. Needs the privileges CREATE and ALTER; may be repeated.
     ///
     /// # Errors
     /// As [`MysqlStore::connect`]. A busy table is [`StoreError::Unavailable`] after some seconds: try again.
@@ -390,13 +392,15 @@ impl MysqlStore {
         upgraded
     }
 
-    /// Goes on with a server that took over from the recorded one: lifts the watermark of every tag by `lift` numbers, 1
-    /// or more, to above all that the old server granted and this one may have lost, and records the new server. Answers
-    /// how many tags were lifted. A tag with fewer numbers left is exhausted. When it breaks off before its end, do it again.
+    /// Goes on with a server that took over from the recorded one: lifts the watermark of every tag by `lift` numbers,
+    /// 1 or more, to above all that the old server granted and this one may have lost, and records the new server.
+    /// Answers how many tags were lifted. A tag with fewer numbers left is exhausted. In a stripe each tag is lifted by
+    /// so many numbers of the stripe. When it breaks off before its end, do it again; programs that were running go on
+    /// after a restart.
     ///
     /// # Errors
-    /// As [`MysqlStore::connect`]; [`StoreError::Refused`] for a lift of 0 or above 2^63 - 1, and when the server is the
-    /// recorded one already.
+    /// As [`MysqlStore::connect`]; [`StoreError::Refused`] for a lift of 0 or above 2^63 - 1, and when the server is
+    /// the recorded one already.
     pub async fn adopt_server(options: MysqlOptions, lift: u64) -> Result<u64, StoreError> {
         if lift == 0 || lift > ID_MAX {
             return Err(refusal(format!("tags were to be lifted by {lift} numbers, it must be 1 to 2^63 - 1")));

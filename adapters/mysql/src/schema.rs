@@ -1,10 +1,10 @@
 //! The table that says what a database is: written once, looked at whenever it is opened.
 //!
-//! Beside whatever tags are kept in, every database has `unalike_store`, with one row: the version of unalike's own tables,
-//! the server that it was last seen on, how many rows `unalike_tag` has, and which stripe the store is.
+//! Beside whatever tags are kept in, every database has `unalike_store`, with one row: the version of unalike's own
+//! tables, the server that it was last seen on, how many rows `unalike_tag` has, and which stripe the store is.
 //!
-//! Version 1 had no stripes. Its tables are served as they are, and [`upgrade`] adds to them; what is there already stays as it
-//! is, so programs of both versions can run while they are replaced one by one.
+//! Version 1 had no stripes. Its tables are served as they are, and [`upgrade`] adds to them; what is there already
+//! stays as it is, so programs of both versions can run while they are replaced one by one.
 
 use std::time::Duration;
 
@@ -28,8 +28,8 @@ pub(crate) const MAINTENANCE: Duration = Duration::from_secs(600);
 
 /// `unalike_store`. The `stripe_` columns came with version 2.
 ///
-/// The last constraint keeps programs that know version 1 alone from creating tags in a stripe: they change `tags` and not
-/// `stripe_tags`, so the server refuses it.
+/// The last constraint keeps programs that know version 1 alone from creating tags in a stripe: they change `tags` and
+/// not `stripe_tags`, so the server refuses it.
 pub(crate) const STORE_TABLE: &str = "
 CREATE TABLE IF NOT EXISTS unalike_store (
     id TINYINT UNSIGNED NOT NULL PRIMARY KEY CHECK (id = 1),
@@ -80,8 +80,8 @@ impl Schema {
 /// Reads the row, or writes it into a new database, and makes sure that the server is the one it names.
 ///
 /// # Errors
-/// [`StoreError::Refused`] when the tables are missing and may not be created, when they are of another version, and when
-/// the server is another one than before.
+/// [`StoreError::Refused`] when the tables are missing and may not be created, when they are of another version, and
+/// when the server is another one than before.
 pub(crate) async fn open(
     database: &Database,
     facts: &ServerFacts,
@@ -166,7 +166,8 @@ pub(crate) async fn upgrade(database: &Database) -> Result<(), StoreError> {
     let mut turn = database.turn("upgrading the tables").await?.within(MAINTENANCE);
     // While a table waits for running transactions, all others wait behind it: not for long.
     turn.execute(sqlx::query("SET SESSION lock_wait_timeout = 5")).await?;
-    // Databases that held other systems' tables alone have no unalike_tag; nor may a program of version 1 create it now.
+    // Databases that held other systems' tables alone have no unalike_tag; nor may a program of version 1 create it
+    // now.
     turn.execute(sqlx::query(TAG_TABLE)).await?;
     for statement in UPGRADE {
         turn.try_execute(sqlx::query(statement), DUPLICATE_COLUMN).await?;

@@ -23,8 +23,9 @@ use crate::{DialectStore, MysqlOptions};
 /// A name is kept as bytes: it is compared exactly and sorted by its bytes, on every server and under every collation.
 /// `start`, `settled` and `watermark` are 2^63 - 1 at most; the figures of policies have all 64 bits.
 ///
-/// `stripe_set` and `stripe_version` came with version 2. The last constraint keeps programs that know version 1 alone from
-/// being granted anything from a stripe: they change the version and not `stripe_version`, so the server refuses it.
+/// `stripe_set` and `stripe_version` came with version 2. The last constraint keeps programs that know version 1 alone
+/// from being granted anything from a stripe: they change the version and not `stripe_version`, so the server refuses
+/// it.
 pub(crate) const TAG_TABLE: &str = "
 CREATE TABLE IF NOT EXISTS unalike_tag (
     tag VARBINARY(128) NOT NULL PRIMARY KEY,
@@ -88,12 +89,12 @@ macro_rules! change {
 
 /// Grants some numbers (one more than the fourth argument), none below the others, or what is left.
 ///
-/// The reply alone says what was granted: that one row was matched, and its `LAST_INSERT_ID`, the start. (A reply about no
-/// row would hold an older one; a second statement to ask for it could land on another connection.) The end follows from
-/// the count and the greatest id. No sum overflows: the watermark is below 2^63 - 1 where 1 is added to it.
+/// The reply alone says what was granted: that one row was matched, and its `LAST_INSERT_ID`, the start. (A reply about
+/// no row would hold an older one; a second statement to ask for it could land on another connection.) The end follows
+/// from the count and the greatest id. No sum overflows: the watermark is below 2^63 - 1 where 1 is added to it.
 ///
-/// Who asks for numbers from right behind the watermark was told of the newest grant, so it is the one who holds it: both
-/// grants together are one tail, and `settled` stays. Otherwise all that was granted before is settled.
+/// Who asks for numbers from right behind the watermark was told of the newest grant, so it is the one who holds it:
+/// both grants together are one tail, and `settled` stays. Otherwise all that was granted before is settled.
 const ALLOCATE: Change = change!(
     "settled = IF(? = watermark + 1, settled, GREATEST(watermark + 1, ?) - 1), \
      watermark = LAST_INSERT_ID(GREATEST(watermark + 1, ?)) + LEAST(?, 9223372036854775807 - GREATEST(watermark + 1, ?))",
@@ -120,8 +121,8 @@ const LIFT_ALL_STRIPED: &str = "UPDATE unalike_tag SET \
 
 const RESTRIPE_ALL: &str = "UPDATE unalike_tag SET stripe_set = ?, stripe_version = version";
 
-/// One more tag, below the limit, by a client of the store's stripe. It comes first in a creation: its lock on the row has
-/// creations and changes of the stripe wait for each other.
+/// One more tag, below the limit, by a client of the store's stripe. It comes first in a creation: its lock on the row
+/// has creations and changes of the stripe wait for each other.
 const COUNT: &str = "UPDATE unalike_store SET tags = tags + 1 WHERE id = 1 AND tags < ?";
 
 const COUNT_STRIPED: &str =
@@ -206,11 +207,11 @@ struct Joined {
 
 /// The version that a row shall have after the statement that is about to run, at least.
 ///
-/// The reply to an allocation has no room for the row's version, so the client proposes it: `GREATEST(version + 1, ?)`. A row
-/// that was ahead of the proposal has another version than the client believes, and a greater one for ever: the tail cannot be
-/// given back, which is a gap. A version that does match was set by the very statement that proposed it, for each statement
-/// after it sets a greater one. Hence proposals need not be unique among programs. They grow within a program, and with the
-/// clock across restarts, so that they are seldom behind; uniqueness never rests on the clock.
+/// The reply to an allocation has no room for the row's version, so the client proposes it: `GREATEST(version + 1, ?)`.
+/// A row that was ahead of the proposal has another version than the client believes, and a greater one for ever: the
+/// tail cannot be given back, which is a gap. A version that does match was set by the very statement that proposed it,
+/// for each statement after it sets a greater one. Hence proposals need not be unique among programs. They grow within
+/// a program, and with the clock across restarts, so that they are seldom behind; uniqueness never rests on the clock.
 fn propose_version() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     #[expect(clippy::disallowed_methods, reason = "a wrong clock costs a gap when a tail is given back, and no more")]
@@ -306,8 +307,8 @@ impl OwnTables {
         Ok(Some(TagRecord { tag: tag.to_owned(), options: *options, watermark, version: 0 }))
     }
 
-    /// An unknown tag, created if first use may do that; none if somebody else was quicker. A sub-key of a tag that exists
-    /// is created in any case.
+    /// An unknown tag, created if first use may do that; none if somebody else was quicker. A sub-key of a tag that
+    /// exists is created in any case.
     async fn use_first(&self, name: &str) -> Result<Option<TagRecord>, StoreError> {
         let options = match split_tag(name) {
             (tag, Some(_)) => self.find_tag(tag).await?.map(|record| record.options),
@@ -384,17 +385,13 @@ impl OwnTables {
 
     /// Makes sure that the store is what this client joined.
     async fn check_stripe(&self) -> Result<(), StoreError> {
-        let (recorded, own) = (self.stripe().await?, self.joined().stripe);
-        if recorded == own {
-            return Ok(());
-        }
-        Err(refusal(format!(
-            "the store at {} is {} by now, and this program uses it as {}: the stripes were resized; restart the program with \
-             the new set",
-            self.database.at(),
-            name(recorded),
-            name(own)
-        )))
+        let recorded = self.stripe().await?;
+        Stripe::check_grant(&self.name(), recorded.as_ref(), self.joined().stripe.as_ref())
+    }
+
+    /// For messages.
+    fn name(&self) -> String {
+        format!("the store at {}", self.database.at())
     }
 }
 
@@ -543,31 +540,28 @@ impl SegmentStore for OwnTables {
     async fn join_stripe(&self, stripe: &Stripe) -> Result<StripeNumbers, StoreError> {
         self.require_stripes().await?;
         let mut turn = self.database.begin("recording the stripe").await?.within(MAINTENANCE);
-        let mut recorded = schema::lock_stripe(&mut turn, &self.database).await?;
-        let mut has_granted = false;
-        if recorded.is_none() {
-            let granted = sqlx::query("SELECT 1 FROM unalike_tag WHERE version > 0 LIMIT 1");
-            has_granted = !turn.rows(granted).await?.is_empty();
-            if !has_granted {
-                set_stripe(&mut turn, Some(stripe)).await?;
-                recorded = Some(*stripe);
+        let recorded = schema::lock_stripe(&mut turn, &self.database).await?;
+        let has_granted = match recorded {
+            Some(_) => true,
+            None => {
+                let granted = sqlx::query("SELECT 1 FROM unalike_tag WHERE version > 0 LIMIT 1");
+                !turn.rows(granted).await?.is_empty()
             }
+        };
+        if let Err(refusal) = stripe.check_join(&self.name(), recorded.as_ref(), has_granted) {
+            turn.roll_back().await?;
+            return Err(refusal);
+        }
+        if recorded.is_none() {
+            set_stripe(&mut turn, Some(stripe)).await?;
         }
         turn.commit().await?;
-        let at = self.database.at();
-        match recorded {
-            Some(recorded) if recorded == *stripe => {
-                self.join(|joined| joined.stripe = Some(*stripe));
-                Ok(StripeNumbers::Counted)
-            }
-            None if has_granted => Err(refusal(format!(
-                "the store at {at} was used alone, so it cannot be {stripe} as it is: make it one with `unalike stripes resize`"
-            ))),
-            _ => Err(refusal(format!("the store at {at} is {}, and not {stripe}", name(recorded)))),
-        }
+        self.join(|joined| joined.stripe = Some(*stripe));
+        Ok(StripeNumbers::Counted)
     }
 
     async fn restripe(&self, stripe: Option<&Stripe>) -> Result<(), StoreError> {
+        stripe.map_or(Ok(()), Stripe::validate)?;
         self.require_stripes().await?;
         let mut turn = self.database.begin("recording another stripe").await?.within(MAINTENANCE);
         schema::lock_stripe(&mut turn, &self.database).await?;
@@ -576,15 +570,12 @@ impl SegmentStore for OwnTables {
     }
 }
 
-/// Records the stripe in the store and in all rows, so that every client of another one is granted nothing from then on.
+/// Records the stripe in the store and in all rows, so that every client of another one is granted nothing from then
+/// on.
 async fn set_stripe(turn: &mut Turn, stripe: Option<&Stripe>) -> Result<(), StoreError> {
     schema::record_stripe(turn, stripe).await?;
     turn.execute(sqlx::query(RESTRIPE_ALL).bind(schema::set_bytes(stripe))).await?;
     Ok(())
-}
-
-fn name(stripe: Option<Stripe>) -> String {
-    stripe.map_or_else(|| "a store that stands alone".to_owned(), |stripe| stripe.to_string())
 }
 
 /// The policies of a tag as its row has them.

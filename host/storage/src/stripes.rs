@@ -47,21 +47,18 @@ const OPEN_PAUSE: Duration = Duration::from_millis(50);
 ///   their options.
 ///
 /// ```
-/// # let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-/// # runtime.block_on(async {
 /// use std::sync::Arc;
-/// use unalike_memory::MemoryStore;
-/// use unalike_storage::{SegmentStore, StripedStore};
+/// use unalike_storage::{SegmentStore, StoreError, StripedStore};
 ///
-/// let stores: Vec<Arc<dyn SegmentStore>> = vec![Arc::new(MemoryStore::default()), Arc::new(MemoryStore::default())];
-/// let store = StripedStore::open(stores).await?;
-/// let odd = store.allocate("order", 3, 0).await?; // 1, 3, 5
-/// let even = store.allocate("order", 3, 0).await?; // 2, 4, 6
-/// assert_eq!((odd.start, odd.end, odd.stride), (1, 7, 2));
-/// assert_eq!((even.start, even.end, even.stride), (2, 8, 2));
-/// # Ok::<(), unalike_storage::StoreError>(())
-/// # })?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// /// Two new stores.
+/// async fn stripe(first: Arc<dyn SegmentStore>, second: Arc<dyn SegmentStore>) -> Result<(), StoreError> {
+///     let store = StripedStore::open(vec![first, second]).await?;
+///     let odd = store.allocate("order", 3, 0).await?; // 1, 3, 5
+///     let even = store.allocate("order", 3, 0).await?; // 2, 4, 6
+///     assert_eq!((odd.start, odd.end, odd.stride), (1, 7, 2));
+///     assert_eq!((even.start, even.end, even.stride), (2, 8, 2));
+///     Ok(())
+/// }
 /// ```
 #[derive(Debug)]
 pub struct StripedStore {

@@ -57,25 +57,15 @@ fn named(name: &str, error: StoreError) -> StoreError {
 /// that goes from `n` to `m` stripes goes on at about `m / n` times its number, and after a crash once more.
 ///
 /// ```
-/// # let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-/// # runtime.block_on(async {
 /// use std::sync::Arc;
-/// use unalike_memory::{MemoryOptions, MemoryStore};
-/// use unalike_storage::{SegmentStore, StripedStore, resize_stripes};
+/// use unalike_storage::{SegmentStore, StoreError, StripedStore, resize_stripes};
 ///
-/// let (first, second) = (MemoryStore::default(), MemoryStore::default());
-/// assert_eq!(first.allocate("order", 10, 0).await?.end, 11); // 1 to 10, used alone
-///
-/// let from: Vec<Arc<dyn SegmentStore>> = vec![Arc::new(first)];
-/// let to = vec![from[0].clone(), Arc::new(second)];
-/// resize_stripes(&from, &to, 0).await?;
-///
-/// let store = StripedStore::open(to).await?;
-/// assert!(store.allocate("order", 1, 0).await?.start > 10);
-/// assert!(store.allocate("order", 1, 0).await?.start > 10);
-/// # Ok::<(), unalike_storage::StoreError>(())
-/// # })?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// /// One store that was used alone, and a new one.
+/// async fn grow(alone: Arc<dyn SegmentStore>, new: Arc<dyn SegmentStore>) -> Result<StripedStore, StoreError> {
+///     let to = vec![alone.clone(), new];
+///     resize_stripes(&[alone], &to, 0).await?;
+///     StripedStore::open(to).await
+/// }
 /// ```
 ///
 /// # Errors

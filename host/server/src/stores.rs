@@ -14,7 +14,8 @@ use async_trait::async_trait;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tokio::sync::OnceCell;
 use unalike::storage::{
-    Segment, SegmentStore, StoreError, Stripe, StripeNumbers, TagCreation, TagOptions, TagRecord, TailRelease,
+    Segment, SegmentStore, StoreError, Stripe, StripeNumbers, StripedStore, TagCreation, TagOptions, TagRecord,
+    TailRelease, resize_stripes,
 };
 use unalike::{RefillPolicy, StepPolicy};
 use unalike_mysql::{Dialect, MysqlOptions, MysqlStore};
@@ -22,6 +23,7 @@ use unalike_sqlite::{SqliteOptions, SqliteStore};
 use url::Url;
 
 use crate::channels::Declared;
+use crate::commands::print;
 use crate::config::Config;
 
 /// What a URL of a store looks like, for messages.
@@ -446,20 +448,58 @@ fn databases(stores: &StoreUrls) -> anyhow::Result<Vec<MysqlOptions>> {
 /// `unalike schema upgrade`
 pub(crate) async fn upgrade(config: &Config) -> anyhow::Result<()> {
     let databases = databases(&config.store)?;
-    ensure!(!databases.is_empty(), "the store {} has no tables in MySQL to upgrade", config.store);
-    bail!("unalike's own tables have one version")
+    ensure!(!databases.is_empty(), "the store {} has no tables in MySQL to upgrade (--store)", config.store);
+    for options in databases {
+        let address = options.address();
+        MysqlStore::upgrade(options).await.with_context(|| format!("the tables in {address} cannot be upgraded"))?;
+        print(&format!("{address}: the tables have the version of this program\n"))?;
+    }
+    Ok(())
 }
 
 /// `unalike store adopt`
-pub(crate) async fn adopt(config: &Config, _lift: u64) -> anyhow::Result<()> {
-    bail!("the store {} has no server to adopt", config.store)
+pub(crate) async fn adopt(config: &Config, lift: u64) -> anyhow::Result<()> {
+    // One of several has to be named alone: the others' servers are as they were.
+    let [options] = <[MysqlOptions; 1]>::try_from(databases(&config.store)?).map_err(|databases| {
+        anyhow::anyhow!("{} of the stores are in MySQL: name the one whose server changed (--store)", databases.len())
+    })?;
+    let address = options.address();
+    let lifted = MysqlStore::adopt_server(options, lift).await;
+    let lifted = lifted.with_context(|| format!("the server behind {address} was not adopted"))?;
+    print(&format!("{address}: the server is adopted, and {lifted} tags are lifted by {lift} numbers\n"))
 }
 
 /// `unalike stripes resize`
-pub(crate) async fn resize(config: &Config, to: Vec<String>, _floor: u64) -> anyhow::Result<()> {
+pub(crate) async fn resize(config: &Config, to: Vec<String>, floor: u64) -> anyhow::Result<()> {
     let to = StoreUrls::of(to);
     to.validate()?;
-    bail!("the stores {} cannot be resized to {to}", config.store)
+    // A store of both lists is one store.
+    let mut open: Vec<(String, Arc<dyn SegmentStore>)> = Vec::new();
+    let mut lists = [Vec::new(), Vec::new()];
+    for (list, urls) in lists.iter_mut().zip([&config.store, &to]) {
+        for url in urls.iter() {
+            let name = url.place()?.name()?;
+            let known = open.iter().find(|(known, _)| *known == name).map(|(_, store)| Arc::clone(store));
+            let store = match known {
+                Some(store) => store,
+                None => {
+                    let store = open_one(url).await?;
+                    open.push((name, Arc::clone(&store)));
+                    store
+                }
+            };
+            list.push(store);
+        }
+    }
+    let [from_stores, to_stores] = lists;
+    let resized = resize_stripes(&from_stores, &to_stores, floor).await;
+    for (_, store) in open {
+        store.close().await;
+    }
+    resized.with_context(|| {
+        format!("the stores {} are not resized yet: once that is mended, repeat the command", config.store)
+    })?;
+    print(&format!("the tags of {} go on in {to}: start the programs again with these\n", config.store))
 }
 
 /// A store that was opened by its kind.
@@ -505,12 +545,14 @@ fn cannot_open(urls: &StoreUrls) -> String {
     format!("the store {urls} cannot be opened")
 }
 
-/// Several stores as the stripes of one set.
+/// One store, or several as the stripes of one set.
 async fn together(mut stores: Vec<Arc<dyn SegmentStore>>) -> Result<Arc<dyn SegmentStore>, StoreError> {
-    match stores.pop() {
-        Some(store) if stores.is_empty() => Ok(store),
-        _ => Err(StoreError::Refused { what: "several stores cannot be used together".to_owned(), source: None }),
+    if stores.len() == 1
+        && let Some(store) = stores.pop()
+    {
+        return Ok(store);
     }
+    Ok(Arc::new(StripedStore::open(stores).await?))
 }
 
 /// A database that may have been down when the program started: it is connected to when it is first needed.

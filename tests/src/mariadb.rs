@@ -265,6 +265,9 @@ fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
 /// Starts the program; if asked to, so that it ends when the calling thread does.
 fn spawn(directory: &Path, port: u16, settings: &[String], ends_with_thread: bool) -> anyhow::Result<Child> {
     let log = File::options().create(true).append(true).open(directory.join(LOG))?;
+    // Of its own: a server that starts removes the temporary tables of others from a directory that they share.
+    let temporary = directory.join("tmp");
+    std::fs::create_dir_all(&temporary)?;
     // Debian puts it where ordinary users do not look.
     let program = ["/usr/sbin/mariadbd", "mariadbd"].into_iter().find(|path| Path::new(path).exists());
     let mut command = Command::new(program.unwrap_or("mariadbd"));
@@ -290,6 +293,7 @@ fn spawn(directory: &Path, port: u16, settings: &[String], ends_with_thread: boo
         .args(["--innodb-buffer-pool-size=64M", "--innodb-log-file-size=4M"])
         .arg(format!("--port={port}"))
         .arg(format!("--datadir={}", directory.join("data").display()))
+        .arg(format!("--tmpdir={}", temporary.display()))
         .arg(format!("--socket={}", directory.join("s.sock").display()))
         .arg(format!("--pid-file={}", directory.join("pid").display()))
         .args(settings)

@@ -100,7 +100,8 @@ fn leaf_s_tags_go_on_in_tables_of_our_own() -> anyhow::Result<()> {
     assert_eq!(ok(&directory, &url, &["next", "order"])?, "2001\n");
     assert_eq!(ok(&directory, &url, &["next", "invoice"])?, "1\n");
     // Leaf finds its rows no more.
-    let leaf = mariadb.sql(database, "UPDATE leaf_alloc SET max_id = max_id + step WHERE biz_tag = 'order'; SELECT ROW_COUNT()")?;
+    let leaf = mariadb
+        .sql(database, "UPDATE leaf_alloc SET max_id = max_id + step WHERE biz_tag = 'order'; SELECT ROW_COUNT()")?;
     assert_eq!(leaf.trim(), "0");
 
     // What broke off behind the fence is finished by hand.
@@ -124,7 +125,10 @@ fn a_server_goes_on_without_its_database_and_by_itself_when_it_is_back() -> anyh
         assert_eq!(client.get("/v1/sequences/order/ids")?.status, 200, "it is covered");
     }
     let ready = client.get("/health/ready")?;
-    assert_eq!((ready.status, &ready.json()?["status"], &ready.json()?["tag"]), (200, &json!("covered"), &json!("order")));
+    assert_eq!(
+        (ready.status, &ready.json()?["status"], &ready.json()?["tag"]),
+        (200, &json!("covered"), &json!("order"))
+    );
     assert_eq!(client.get("/v1/sequences/new/ids")?.status, 503);
     mariadb.restart()?;
     while client.get("/health/ready")?.body != r#"{"status":"ready"}"# {}

@@ -44,17 +44,16 @@ struct Connector {
     connect_timeout: Duration,
     request_timeout: Duration,
     assume_durable: bool,
-    /// The server that connections must lead to, once it is known.
-    expected: OnceLock<Expected>,
+    /// The identity of the server that connections must lead to, once the store is open; none where any will do.
+    expected: OnceLock<Option<String>>,
+    /// What else a dialect asks of a server.
+    requirement: OnceLock<Requirement>,
     /// When a connection last broke: those that are older are probably broken too, and are not used again.
     broke: Mutex<Option<Instant>>,
 }
 
-/// What every connection is compared with.
-struct Expected {
-    identity: Option<String>,
-    check: fn(&ServerFacts) -> Result<(), String>,
-}
+/// Says what is wrong with a server.
+type Requirement = Box<dyn Fn(&ServerFacts) -> Result<(), String> + Send + Sync>;
 
 impl fmt::Debug for Database {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -64,7 +63,7 @@ impl fmt::Debug for Database {
 
 /// The names of the server's variables that are looked at.
 const FACTS: &str = "SHOW VARIABLES WHERE Variable_name IN ('server_uuid', 'server_uid', 'hostname', 'port', 'datadir', \
-    'innodb_flush_log_at_trx_commit', 'log_bin', 'sync_binlog', 'auto_increment_increment', 'auto_increment_offset')";
+    'version', 'innodb_flush_log_at_trx_commit', 'log_bin', 'sync_binlog', 'auto_increment_increment', 'auto_increment_offset')";
 
 /// What a server says of itself, on the connection in hand.
 #[derive(Clone, Debug)]
@@ -127,6 +126,7 @@ impl Database {
             request_timeout: options.request_timeout,
             assume_durable: options.assume_durable,
             expected: OnceLock::new(),
+            requirement: OnceLock::new(),
             broke: Mutex::default(),
         };
         let size = usize::try_from(options.connections_max).unwrap_or(usize::MAX);
@@ -140,11 +140,17 @@ impl Database {
         Ok((database, facts))
     }
 
-    /// From now on every connection must lead to this server (any, without an identity) and pass this check; those that
-    /// are open were looked at by the caller.
-    pub(crate) fn expect(&self, identity: Option<String>, check: fn(&ServerFacts) -> Result<(), String>) {
+    /// From now on every connection must lead to this server (any, without an identity); those that are open were looked
+    /// at by the caller.
+    pub(crate) fn expect(&self, identity: Option<String>) {
         // Set once, when the store is opened.
-        let _ = self.connector().expected.set(Expected { identity, check });
+        let _ = self.connector().expected.set(identity);
+    }
+
+    /// From now on every new connection must pass this check too. A dialect sets it once, when it is opened, and has looked
+    /// at the server itself.
+    pub(crate) fn require(&self, check: impl Fn(&ServerFacts) -> Result<(), String> + Send + Sync + 'static) {
+        let _ = self.connector().requirement.set(Box::new(check));
     }
 
     /// Host, port and database.
@@ -275,13 +281,12 @@ impl Connector {
         if !self.assume_durable {
             facts.check_durability().map_err(|why| refused(format!("{why} (or vouch for it: durability=assumed)")))?;
         }
-        let Some(expected) = self.expected.get() else { return Ok(()) };
-        if let Some(identity) = &expected.identity
+        if let Some(Some(identity)) = self.expected.get()
             && *identity != facts.identity()
         {
             return Err(another_server(&self.at, identity, &facts.identity()));
         }
-        (expected.check)(&facts).map_err(refused)
+        self.requirement.get().map_or(Ok(()), |check| check(&facts)).map_err(refused)
     }
 }
 
@@ -313,6 +318,23 @@ impl Turn {
     pub(crate) async fn execute(&mut self, statement: Statement<'_>) -> Result<MySqlQueryResult, StoreError> {
         let (at, doing) = (self.database.at().to_owned(), self.doing);
         self.run(|connection| statement.execute(connection)).await.map_err(|error| write_error(&at, doing, error))
+    }
+
+    /// The same, where some of the server's error numbers are the caller's business: the statement was not done then, and
+    /// the connection is as good as before.
+    pub(crate) async fn execute_or(
+        &mut self,
+        statement: Statement<'_>,
+        expected: &[u16],
+    ) -> Result<Result<MySqlQueryResult, u16>, StoreError> {
+        let (at, doing) = (self.database.at().to_owned(), self.doing);
+        match self.run(|connection| statement.execute(connection)).await {
+            Ok(done) => Ok(Ok(done)),
+            Err(error) => match crate::error::code(&error) {
+                Some(code) if expected.contains(&code) => Ok(Err(code)),
+                _ => Err(write_error(&at, doing, error)),
+            },
+        }
     }
 
     /// The same; the server's own error number is the caller's business.
@@ -411,10 +433,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A column of 0 or more.
+/// A column of whole numbers, of 0 or more: BIGINT and INT, signed or not.
+///
+/// Anything else is an error: the driver would read the text of a DECIMAL as if it were a number.
 pub(crate) fn number(database: &Database, row: &MySqlRow, column: &str) -> Result<u64, StoreError> {
-    // BIGINT and INT, signed or not.
-    let value = row.try_get_unchecked::<i64, _>(column);
-    let value = value.map_err(|error| read_error(database.at(), "reading a row", error))?;
-    u64::try_from(value).map_err(|_| damaged(database.at(), &format!("{column} is {value}, and is never negative")))
+    let value = match row.try_get::<i64, _>(column) {
+        Ok(value) => i128::from(value),
+        Err(_) => {
+            let value = row.try_get::<u64, _>(column);
+            i128::from(value.map_err(|error| read_error(database.at(), "reading a row", error))?)
+        }
+    };
+    let number = u64::try_from(value).ok().filter(|&number| i64::try_from(number).is_ok());
+    number.ok_or_else(|| damaged(database.at(), &format!("{column} is {value}, and is 0 to 2^63 - 1")))
 }

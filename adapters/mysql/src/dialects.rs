@@ -17,8 +17,8 @@ use async_trait::async_trait;
 use sqlx::Row as _;
 use sqlx::mysql::MySqlRow;
 use unalike_storage::{
-    Mode, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers, TagCreation, TagOptions,
-    TagRecord, TailRelease, split_tag, validate_allocate, validate_policies, validate_raise, validate_tag,
+    ID_MAX, Mode, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers, TagCreation,
+    TagOptions, TagRecord, TailRelease, split_tag, validate_allocate, validate_policies, validate_raise, validate_tag,
 };
 
 use crate::MysqlOptions;
@@ -30,8 +30,10 @@ pub(crate) mod cosid;
 mod counter;
 pub(crate) mod id_generator;
 pub(crate) mod leaf;
+mod race;
 pub(crate) mod sequence_table;
 pub(crate) mod slow_ordered;
+mod tables;
 pub(crate) mod ticket;
 pub(crate) mod tinyid;
 
@@ -138,6 +140,8 @@ pub(crate) struct Sql {
     pub(crate) count: &'static str,
     /// Changes nothing, and fails where nothing can be changed.
     pub(crate) probe: &'static str,
+    /// Renames the row of a key to [`RETIRED`] and the key, in tables where tags are ended in that way.
+    pub(crate) rename: Option<&'static str>,
 }
 
 /// The rows of a table that was looked at and found usable.
@@ -243,6 +247,24 @@ impl Rows {
         self.limits.get(column).copied().unwrap_or_default()
     }
 
+    /// Whether a column of [`Sql::numbers`] holds nothing below 0.
+    pub(crate) fn is_unsigned(&self, column: &str) -> bool {
+        // One bit of the signed ones is the sign.
+        self.limit(column).count_ones().is_multiple_of(8)
+    }
+
+    /// The error when a tag has no numbers left, for a column that counts them.
+    pub(crate) fn exhausted(&self, tag: &str, column: &str) -> StoreError {
+        let (limit, table) = (self.limit(column), self.sql.table);
+        if limit >= ID_MAX {
+            return StoreError::Exhausted { tag: tag.to_owned() };
+        }
+        refusal(format!(
+            "the tag {tag:?} has no numbers left: the column {column} of {table} holds {limit} at most; make it BIGINT, and start \
+             this program again"
+        ))
+    }
+
     /// The key of a table whose keys are tags.
     fn text_key(&self, tag: &str) -> Result<Key, StoreError> {
         let Sql { table, key, .. } = self.sql;
@@ -254,7 +276,8 @@ impl Rows {
         if matches!(self.key_charset.as_str(), "utf8" | "utf8mb3") && tag.chars().any(|it| it > '\u{ffff}') {
             return invalid(format!("the column {key} of {table} holds no characters above U+FFFF: make it utf8mb4"));
         }
-        if tag.get(..RETIRED.len()).is_some_and(|start| start.eq_ignore_ascii_case(RETIRED)) {
+        let begins_retired = tag.get(..RETIRED.len()).is_some_and(|start| start.eq_ignore_ascii_case(RETIRED));
+        if begins_retired && self.sql.rename.is_some() {
             return invalid(format!("{table} has the tags that were ended under names that begin with {RETIRED}"));
         }
         Ok(Key::Text(tag.to_owned()))
@@ -302,15 +325,9 @@ impl Rows {
     }
 
     /// Renames the row, so that nobody finds it under the old key.
-    pub(crate) async fn rename(
-        &self,
-        turn: &mut Turn,
-        tag: &str,
-        key: Key,
-        row: &MySqlRow,
-        rename: &'static str,
-    ) -> Result<(), StoreError> {
-        let Sql { table, key: column, .. } = self.sql;
+    pub(crate) async fn rename(&self, turn: &mut Turn, tag: &str, key: Key, row: &MySqlRow) -> Result<(), StoreError> {
+        let Sql { table, key: column, rename, .. } = self.sql;
+        let Some(rename) = *rename else { return Err(refusal(format!("the rows of {table} are not renamed"))) };
         let name = self.text(row, "name")?;
         let width = if self.key_charset.is_empty() { name.len() } else { name.chars().count() } + RETIRED.len();
         if width as u64 > self.key_width {
@@ -367,14 +384,22 @@ impl<T: Table> Foreign<T> {
     /// Why there is no row.
     async fn missing(&self, tag: &str) -> StoreError {
         let rows = self.0.rows();
-        match rows.find(Key::Text(format!("{RETIRED}{tag}"))).await {
-            Ok(Some(_)) => refusal(format!(
-                "the tag {tag:?} was ended: its row in {} is {RETIRED}{tag} now, and its numbers go on elsewhere",
-                rows.sql.table
-            )),
+        let ended = match rows.sql.rename {
+            Some(_) => rows.find(Key::Text(format!("{RETIRED}{tag}"))).await,
+            None => Ok(None),
+        };
+        match ended {
+            Ok(Some(_)) => self.ended(tag),
             Ok(None) => StoreError::TagUnknown { tag: tag.to_owned() },
             Err(error) => error,
         }
+    }
+
+    fn ended(&self, tag: &str) -> StoreError {
+        let table = self.0.rows().sql.table;
+        refusal(format!(
+            "the tag {tag:?} was ended: its row in {table} is {RETIRED}{tag} now, and its numbers go on elsewhere"
+        ))
     }
 
     /// The figure that says the options in a row.
@@ -406,11 +431,11 @@ impl<T: Table> Foreign<T> {
             turn.roll_back().await?;
             return Ok(None);
         }
-        if let Key::Text(name) = &key {
-            let ended = sqlx::query(rows.sql.find).bind(format!("{RETIRED}{name}"));
+        if rows.sql.rename.is_some() {
+            let ended = sqlx::query(rows.sql.find).bind(format!("{RETIRED}{tag}"));
             if !turn.rows(ended).await?.is_empty() {
                 turn.roll_back().await?;
-                return Err(self.missing(tag).await);
+                return Err(self.ended(tag));
             }
         }
         let counted = turn.rows(sqlx::query(rows.sql.count)).await?;

@@ -6,8 +6,11 @@ use unalike_storage::StoreError;
 
 // <https://dev.mysql.com/doc/mysql-errors/8.0/en/server-error-reference.html>,
 // <https://mariadb.com/kb/en/mariadb-error-code-reference/>.
+pub(crate) const TABLE_EXISTS: u16 = 1050;
 pub(crate) const DUPLICATE_ENTRY: u16 = 1062;
 pub(crate) const NO_SUCH_TABLE: u16 = 1146;
+pub(crate) const DEADLOCK: u16 = 1213;
+pub(crate) const AUTO_INCREMENT_FAILED: u16 = 1467;
 
 /// The error of a statement that writes, or of its commit.
 ///
@@ -20,7 +23,7 @@ pub(crate) fn write_error(at: &str, doing: &str, error: sqlx::Error) -> StoreErr
         Some(1205 | 3572) => {
             (unavailable, "another transaction holds the row for too long; the statement was rolled back")
         }
-        Some(1020 | 1206 | 1213 | 1637 | 3101) => {
+        Some(1020 | 1206 | DEADLOCK | 1637 | 3101) => {
             (unavailable, "the transaction lost against another one and was rolled back")
         }
         Some(1290 | 1792 | 1836 | 3100) => {

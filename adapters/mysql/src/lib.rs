@@ -39,6 +39,8 @@ use unalike_storage::{
 use url::Url;
 
 use crate::database::{Database, ServerFacts};
+pub use crate::dialects::batch::BatchTag;
+use crate::dialects::batch::Batches;
 use crate::dialects::{batch, cosid, id_generator, leaf, sequence_table, slow_ordered, ticket, tinyid};
 use crate::error::refusal;
 use crate::schema::Schema;
@@ -281,7 +283,7 @@ impl Dialect {
             Self::Leaf => leaf::ddl(),
             Self::Tinyid => tinyid::ddl(),
             Self::Cosid => cosid::ddl(),
-            Self::SequenceTable { .. } => sequence_table::ddl(),
+            Self::SequenceTable { cycle } => sequence_table::ddl(*cycle),
             Self::IdGenerator { .. } => id_generator::ddl(),
             Self::Batch => batch::ddl(),
             Self::SlowOrdered => slow_ordered::ddl(),
@@ -299,7 +301,7 @@ impl Dialect {
             Self::Leaf => leaf::privileges(),
             Self::Tinyid => tinyid::privileges(),
             Self::Cosid => cosid::privileges(),
-            Self::SequenceTable { .. } => sequence_table::privileges(),
+            Self::SequenceTable { cycle } => sequence_table::privileges(*cycle),
             Self::IdGenerator { .. } => id_generator::privileges(),
             Self::Batch => batch::privileges(),
             Self::SlowOrdered => slow_ordered::privileges(),
@@ -315,6 +317,8 @@ pub struct MysqlStore {
     database: Database,
     /// What the dialect makes of it.
     segments: Arc<dyn DialectStore>,
+    /// The same, where the dialect is [`Dialect::Batch`].
+    batches: Option<Arc<Batches>>,
 }
 
 /// A dialect's way to keep segments.
@@ -343,6 +347,7 @@ impl MysqlStore {
         options: &MysqlOptions,
         identity: Option<String>,
     ) -> Result<Self, StoreError> {
+        let mut batches = None;
         let segments = match &options.dialect {
             Dialect::Unalike => segments::open(&database, schema, options).await?,
             Dialect::Leaf => leaf::open(&database, options).await?,
@@ -350,12 +355,25 @@ impl MysqlStore {
             Dialect::Cosid => cosid::open(&database, options).await?,
             Dialect::SequenceTable { .. } => sequence_table::open(&database, options).await?,
             Dialect::IdGenerator { .. } => id_generator::open(&database, options).await?,
-            Dialect::Batch => batch::open(&database, options).await?,
+            Dialect::Batch => batches.insert(batch::open(&database, options).await?).clone(),
             Dialect::SlowOrdered => slow_ordered::open(&database, options).await?,
             Dialect::Ticket => ticket::open(&database, options).await?,
         };
-        database.expect(identity, |_| Ok(()));
-        Ok(Self { database, segments })
+        database.expect(identity);
+        Ok(Self { database, segments, batches })
+    }
+
+    /// Says how the ids of a tag in [`Dialect::Batch`] are made, before its first use; otherwise that takes the
+    /// [default](BatchTag::default). The same declaration again changes nothing.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] when the tag was declared otherwise, since its ids would be made again, and in other dialects;
+    /// [`StoreError::TagInvalid`] when the figures make no ids of 63 bits; [`StoreError::TagLimit`].
+    pub async fn declare_batch_tag(&self, tag: &str, batch_tag: &BatchTag) -> Result<(), StoreError> {
+        match &self.batches {
+            Some(batches) => batches.declare(tag, batch_tag).await,
+            None => Err(refusal(format!("{tag:?} cannot be declared as a tag of batches: use the dialect batch"))),
+        }
     }
 
     /// Takes unalike's own tables to the version that this program creates, by statements that only add. Programs of the
@@ -366,7 +384,7 @@ impl MysqlStore {
     pub async fn upgrade(options: MysqlOptions) -> Result<(), StoreError> {
         let (database, facts) = Database::connect(&options).await?;
         schema::open(&database, &facts, &options).await?;
-        database.expect((!options.assume_identity).then(|| facts.identity()), |_| Ok(()));
+        database.expect((!options.assume_identity).then(|| facts.identity()));
         let upgraded = schema::upgrade(&database).await;
         database.close().await;
         upgraded

@@ -96,6 +96,10 @@ impl StepPolicy {
 
 /// When the next segment is asked for.
 ///
+/// It decides how long an outage of the store is ridden out at least. With a step of 600 x the ids per second at the peak,
+/// no call waits for 10 minutes from any moment on at 0 percent (the next segment is asked for as soon as one is begun),
+/// and for 20 just after a refill; at Leaf's 10 percent it is 9 and 19.
+///
 /// ```
 /// use unalike_core::RefillPolicy;
 /// assert!(RefillPolicy::ShareConsumed { percent: 50 }.validate().is_ok());
@@ -471,6 +475,48 @@ mod tests {
         assert_eq!(buffer.request(0), None);
         buffer.reserve(0, 1).unwrap();
         assert!(buffer.request(0).is_some());
+    }
+
+    /// How many seconds of an outage that begins so long after the first id no call waits in; at 5 ids/s and a step of 600
+    /// seconds' worth.
+    fn ridden_out_s(refill: RefillPolicy, begins_s: u64) -> u64 {
+        const RATE: u32 = 5;
+        let mut buffer = fixed(600 * u64::from(RATE), refill);
+        let mut next = 1;
+        let mut take = |now_s: u64, is_up: bool| {
+            let now_ms = now_s * 1_000;
+            for _ in 0..RATE {
+                if is_up {
+                    serve(&mut buffer, now_ms, &mut next);
+                } else if buffer.request(now_ms).is_some() {
+                    buffer.failed(now_ms, StoreFailure::Unavailable);
+                }
+                if buffer.reserve(now_ms, 1).is_err() {
+                    return false;
+                }
+            }
+            if is_up {
+                serve(&mut buffer, now_ms, &mut next);
+            }
+            true
+        };
+        assert!((0..begins_s).all(|now_s| take(now_s, true)), "no call waits while the store is up");
+        (begins_s..).take_while(|&now_s| take(now_s, false)).count() as u64
+    }
+
+    #[test]
+    fn a_step_of_ten_minutes_rides_out_ten_minutes_from_any_moment() {
+        for (percent, least_s, greatest_s) in [(0, 600, 1_200), (10, 540, 1_140)] {
+            let refill = RefillPolicy::ShareConsumed { percent };
+            // Two whole segments, each second of them.
+            let ridden_out: Vec<u64> = (1..=1_200).map(|begins_s| ridden_out_s(refill, begins_s)).collect();
+            assert!(
+                ridden_out.iter().all(|&lasted_s| lasted_s >= least_s),
+                "{percent}%: {:?}",
+                ridden_out.iter().min()
+            );
+            assert_eq!(ridden_out.iter().max(), Some(&greatest_s), "{percent}%, just after a refill");
+        }
     }
 
     #[test]

@@ -18,7 +18,7 @@ use unalike::storage::{
     TailRelease, resize_stripes,
 };
 use unalike::{RefillPolicy, StepPolicy};
-use unalike_mysql::{Dialect, MysqlOptions, MysqlStore};
+use unalike_mysql::{BatchTag, Dialect, MysqlOptions, MysqlStore};
 use unalike_sqlite::{SqliteOptions, SqliteStore};
 use url::Url;
 
@@ -325,7 +325,14 @@ impl Stores {
             let reason = "no store keeps a quick tag: declare it in the configuration, [tags.NAME]".to_owned();
             return Err(StoreError::TagInvalid { tag: tag.to_owned(), reason });
         };
-        self.declare_batch(tag, declared).await?;
+        match self.segments.tag(tag).await {
+            Ok(_) => return Err(StoreError::TagExists { tag: tag.to_owned() }),
+            Err(StoreError::TagUnknown { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        if self.declare_batch(tag, declared).await? {
+            return self.segments.tag(tag).await;
+        }
         self.segments.create_tag(tag, &options).await
     }
 
@@ -357,9 +364,23 @@ impl Stores {
         }
     }
 
-    /// Tells the issuer's own tables what its unordered tags are like: no column of theirs says it.
-    async fn declare_batch(&self, _tag: &str, _declared: &Declared) -> Result<(), StoreError> {
-        Ok(())
+    /// Tells the issuer's own tables what its unordered tags are like, which no column of theirs says; answers whether these
+    /// are the store's.
+    async fn declare_batch(&self, tag: &str, declared: &Declared) -> Result<bool, StoreError> {
+        let Declared::Unordered(unordered) = declared else { return Ok(false) };
+        let usual = BatchTag::default();
+        let batch_tag = BatchTag {
+            prefix: unordered.prefix.unwrap_or(usual.prefix),
+            buff_size: unordered.buff_size,
+            lowest_critical_value: unordered.lowest_critical_value,
+            ..usual
+        };
+        let mut is_batch = false;
+        for store in self.mysql.iter().filter(|store| store.options.dialect == Dialect::Batch) {
+            store.connected().await?.declare_batch_tag(tag, &batch_tag).await?;
+            is_batch = true;
+        }
+        Ok(is_batch)
     }
 
     /// Closes them. Not needed for safety.
@@ -459,12 +480,12 @@ pub(crate) async fn upgrade(config: &Config) -> anyhow::Result<()> {
 
 /// `unalike store adopt`
 pub(crate) async fn adopt(config: &Config, lift: u64) -> anyhow::Result<()> {
-    // One of several has to be named alone: the others' servers are as they were.
-    let [options] = <[MysqlOptions; 1]>::try_from(databases(&config.store)?).map_err(|databases| {
-        anyhow::anyhow!("{} of the stores are in MySQL: name the one whose server changed (--store)", databases.len())
-    })?;
+    let Some(url) = config.store.only() else {
+        bail!("a server is adopted for one store: name it alone, not all of {} (--store)", config.store);
+    };
+    let Place::Mysql(options) = url.place()? else { bail!("the store {url} is a file, and has no server to adopt") };
     let address = options.address();
-    let lifted = MysqlStore::adopt_server(options, lift).await;
+    let lifted = MysqlStore::adopt_server(*options, lift).await;
     let lifted = lifted.with_context(|| format!("the server behind {address} was not adopted"))?;
     print(&format!("{address}: the server is adopted, and {lifted} tags are lifted by {lift} numbers\n"))
 }

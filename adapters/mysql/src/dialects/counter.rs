@@ -1,8 +1,10 @@
 //! Rows that hold one counter, from which one statement grants.
 
+use sqlx::mysql::MySqlRow;
 use unalike_storage::{ID_MAX, Segment, StoreError};
 
 use super::{Key, Rows};
+use crate::database::Turn;
 use crate::error::{damaged, refusal};
 
 /// The counters of a table, one per row.
@@ -74,7 +76,7 @@ impl Counter {
         let count = count.min(self.highest().saturating_sub(before));
         if count == 0 {
             turn.roll_back().await?;
-            return Err(self.exhausted(tag));
+            return Err(self.rows.exhausted(tag, self.sql.column));
         }
         let after = before + count;
         turn.execute(key.bind_to(sqlx::query(self.sql.set).bind(after.cast_signed()))).await?;
@@ -91,22 +93,27 @@ impl Counter {
         Ok(segment)
     }
 
-    fn exhausted(&self, tag: &str) -> StoreError {
-        let limit = self.rows.limit(self.sql.column);
-        if limit >= ID_MAX {
-            return StoreError::Exhausted { tag: tag.to_owned() };
-        }
-        refusal(format!(
-            "the tag {tag:?} has no numbers left: the column {} of {} holds {limit} at most; make it BIGINT and start again",
-            self.sql.column, self.rows.sql.table
-        ))
-    }
-
     /// Lifts the row so that the next number is `next` or above; false when there is no such row.
     pub(super) async fn raise(&self, key: Key, next: u64) -> Result<bool, StoreError> {
         let raise = sqlx::query(self.sql.raise).bind((next - self.sql.next).cast_signed());
         let done = self.rows.database.execute("raising a tag", key.bind_to(raise)).await?;
         Ok(done.rows_affected() > 0)
+    }
+
+    /// Ends a tag: sets the value to the greatest that the column holds, so that every addition is out of range.
+    pub(super) async fn spend(&self, turn: &mut Turn, tag: &str, key: Key, row: &MySqlRow) -> Result<(), StoreError> {
+        let (column, table) = (self.sql.column, self.rows.sql.table);
+        let limit = self.rows.limit(column);
+        if limit < ID_MAX {
+            // A server that is not strict cuts such a sum off at the limit, instead of refusing it as one beyond 64 bits.
+            return Err(refusal(format!(
+                "the tag {tag:?} was not ended: the column {column} of {table} has less than 64 bits; make it BIGINT"
+            )));
+        }
+        if self.rows.number(row, "value")? == limit {
+            return Err(refusal(format!("the tag {tag:?} has no numbers left: it was ended before, or used up")));
+        }
+        turn.execute(key.bind_to(sqlx::query(self.sql.set).bind(limit))).await.map(drop)
     }
 
     fn damaged(&self, tag: &str, what: &str) -> StoreError {

@@ -41,6 +41,7 @@ static SQL: Sql = Sql {
         ORDER BY CAST(CONVERT(biz_tag USING utf8mb4) AS BINARY) LIMIT ?",
     count: "SELECT COUNT(*) AS tags FROM leaf_alloc",
     probe: "UPDATE leaf_alloc SET max_id = max_id WHERE 1 = 0",
+    rename: Some("UPDATE leaf_alloc SET biz_tag = CONCAT('retired:', biz_tag) WHERE biz_tag = ?"),
 };
 
 static COUNTER: CounterSql = CounterSql {
@@ -136,7 +137,6 @@ impl Table for LeafAlloc {
     }
 
     async fn retire(&self, turn: &mut Turn, tag: &str, key: Key, row: &MySqlRow) -> Result<(), StoreError> {
-        let rename = "UPDATE leaf_alloc SET biz_tag = CONCAT('retired:', biz_tag) WHERE biz_tag = ?";
-        self.rows().rename(turn, tag, key, row, rename).await
+        self.rows().rename(turn, tag, key, row).await
     }
 }

@@ -1,23 +1,365 @@
 //! The issuer's channel 3: `ng_business_slowordered0` to `63`, strictly increasing.
+//!
+//! A row per (`business`, `subBusiness`) holds `num`, the greatest number that was granted. A grant is one compare-and-swap:
+//! `UPDATE .. SET num = old + size WHERE num = old`, and its numbers are `(old, old + size]`; who loses reads again, for up to
+//! two seconds. The issuer's own statements may run beside: both sides move `num` in this way alone.
+//!
+//! A tag is a `business`, and the [sub-key](unalike_storage::sub_tag) of a tag its `subBusiness`, empty without one. The table
+//! of a row follows from the sub-key, by Java's `String.hashCode`, so rows of one business spread over all 64. Rows are
+//! made on first use, from 1 on; the tables have no column for a start that later sub-keys could take over.
+//!
+//! Tags are always in ordered mode. The original has no public DDL; here `business` and `subBusiness` are compared by their
+//! bytes, and `num` is checked to be no less than 0, so that an addition beyond 2^63 by anybody, which wraps in Java, is an error.
+//! In tables that compare otherwise
+//! two names may share a row: numbers stay unique. A tag is ended by setting its `num` to 2^63 - 1, since the issuer may
+//! create a row that it misses; what it was is kept in a row whose business has the character U+001F in front.
 
 use std::sync::Arc;
 
-use unalike_storage::StoreError;
+use async_trait::async_trait;
+use sqlx::mysql::MySqlRow;
+use sqlx::{AssertSqlSafe, Row as _};
+use unalike_storage::{
+    ID_MAX, Mode, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, TagCreation, TagOptions, TagRecord,
+    TailRelease, split_tag, sub_tag, validate_allocate, validate_policies, validate_raise, validate_tag,
+};
 
-use crate::database::Database;
-use crate::error::refusal;
+use super::race::Race;
+use super::tables::{Room, create_missing, prove_writable};
+use crate::database::{Database, Statement, number};
+use crate::error::{DUPLICATE_ENTRY, read_error, refusal};
 use crate::{DialectStore, MysqlOptions};
+
+/// Fixed: with another number every row would be looked for elsewhere.
+const TABLES: u32 = 64;
+
+/// In front of the business of a row that says how far a tag had come when it was ended; no tag begins with it.
+const ENDED: char = '\u{1f}';
 
 /// The statements that create its tables.
 pub(crate) fn ddl() -> Vec<String> {
-    Vec::new()
+    tables().into_iter().map(|(_, statement)| statement).collect()
 }
 
 /// The least privileges on its tables.
 pub(crate) fn privileges() -> Vec<(String, &'static str)> {
-    Vec::new()
+    (0..TABLES).map(|table| (table_name(table), "SELECT, INSERT, UPDATE")).collect()
 }
 
-pub(crate) async fn open(_database: &Database, _options: &MysqlOptions) -> Result<Arc<dyn DialectStore>, StoreError> {
-    Err(refusal("this dialect is not there".to_owned()))
+pub(crate) async fn open(database: &Database, options: &MysqlOptions) -> Result<Arc<dyn DialectStore>, StoreError> {
+    create_missing(database, options, &tables()).await?;
+    Ok(Arc::new(SlowOrdered { database: database.clone(), creation: options.creation, room: Room::default() }))
+}
+
+fn tables() -> Vec<(String, String)> {
+    let statement = |name: &str| {
+        format!(
+            "CREATE TABLE IF NOT EXISTS {name} (
+    business VARBINARY(129) NOT NULL,
+    subBusiness VARBINARY(128) NOT NULL,
+    num BIGINT NOT NULL DEFAULT 0 CHECK (num >= 0),
+    PRIMARY KEY (business, subBusiness)
+) ENGINE = InnoDB"
+        )
+    };
+    (0..TABLES).map(table_name).map(|name| (name.clone(), statement(&name))).collect()
+}
+
+fn table_name(table: u32) -> String {
+    format!("ng_business_slowordered{table}")
+}
+
+/// Java's `String.hashCode`: over UTF-16 code units, in 32 bits that wrap.
+fn java_hash(text: &str) -> i32 {
+    text.encode_utf16().fold(0_i32, |hash, unit| hash.wrapping_mul(31).wrapping_add(i32::from(unit)))
+}
+
+/// The table of a sub-key. In Java the absolute value of the least hash stays negative; 64 divides it all the same.
+fn table_of(sub: &str) -> u32 {
+    java_hash(sub).unsigned_abs() % TABLES
+}
+
+/// Where a tag is kept.
+#[derive(Clone, Copy, Debug)]
+struct Place<'t> {
+    tag: &'t str,
+    table: u32,
+    business: &'t str,
+    sub: &'t str,
+}
+
+impl<'t> Place<'t> {
+    fn of(tag: &'t str) -> Self {
+        let (business, sub) = split_tag(tag);
+        let sub = sub.unwrap_or_default();
+        Self { tag, table: table_of(sub), business, sub }
+    }
+
+    /// A statement on its table, that begins like this and ends with its row.
+    fn statement(&self, begin: &str, end: &str) -> AssertSqlSafe<String> {
+        AssertSqlSafe(format!("{begin} {} {end}", table_name(self.table)))
+    }
+
+    fn select(&self, suffix: &str) -> Statement<'t> {
+        let end = format!("WHERE business = ? AND subBusiness = ? {suffix}");
+        sqlx::query(self.statement("SELECT num FROM", &end)).bind(self.business).bind(self.sub)
+    }
+
+    fn record(&self, num: u64) -> TagRecord {
+        record(self.tag.to_owned(), num)
+    }
+}
+
+/// What every tag has: its start is not kept, and nothing is buffered.
+fn options() -> TagOptions {
+    TagOptions { mode: Mode::Ordered, ..TagOptions::default() }
+}
+
+/// The greatest number is the version too: it grows with every grant and raise.
+fn record(tag: String, num: u64) -> TagRecord {
+    TagRecord { tag, options: options(), watermark: num, version: num }
+}
+
+#[derive(Debug)]
+struct SlowOrdered {
+    database: Database,
+    creation: TagCreation,
+    room: Room,
+}
+
+impl SlowOrdered {
+    async fn read(&self, place: Place<'_>) -> Result<Option<u64>, StoreError> {
+        let rows = self.database.rows("reading num", place.select("")).await?;
+        rows.first().map(|row| self.num(row)).transpose()
+    }
+
+    fn num(&self, row: &MySqlRow) -> Result<u64, StoreError> {
+        number(&self.database, row, "num")
+    }
+
+    /// Moves `num` on, unless somebody else did: one reply tells both.
+    async fn swap(&self, place: Place<'_>, old: u64, new: u64) -> Result<bool, StoreError> {
+        let statement = place.statement("UPDATE", "SET num = ? WHERE business = ? AND subBusiness = ? AND num = ?");
+        let statement = sqlx::query(statement).bind(new).bind(place.business).bind(place.sub).bind(old);
+        Ok(self.database.execute("swapping num", statement).await?.rows_affected() == 1)
+    }
+
+    /// Creates the row if first use may do that: a sub-key of a tag that exists always may.
+    async fn use_first(&self, place: Place<'_>) -> Result<(), StoreError> {
+        let is_allowed = self.creation.on_first_use
+            || !place.sub.is_empty() && self.read(Place::of(place.business)).await?.is_some();
+        if !is_allowed {
+            return Err(unknown(place.tag));
+        }
+        self.insert(place, 0).await.map(drop)
+    }
+
+    /// Whether the row is new.
+    async fn insert(&self, place: Place<'_>, num: u64) -> Result<bool, StoreError> {
+        self.room.take(place.tag, self.creation, self.count()).await?;
+        let mut turn = self.database.turn("creating a row").await?;
+        let statement = place.statement("INSERT INTO", "(business, subBusiness, num) VALUES (?, ?, ?)");
+        let statement = sqlx::query(statement).bind(place.business).bind(place.sub).bind(num);
+        let done = turn.execute_or(statement, &[DUPLICATE_ENTRY]).await?;
+        turn.give_back();
+        Ok(done.is_ok())
+    }
+
+    /// All rows of all tables.
+    async fn count(&self) -> Result<u64, StoreError> {
+        let tables: Vec<String> =
+            (0..TABLES).map(|table| format!("(SELECT COUNT(*) FROM {})", table_name(table))).collect();
+        let statement = sqlx::query(AssertSqlSafe(format!("SELECT {} AS rows_in_all", tables.join(" + "))));
+        let rows = self.database.rows("counting rows", statement).await?;
+        rows.first().map_or(Ok(0), |row| number(&self.database, row, "rows_in_all"))
+    }
+
+    /// A row as [`SegmentStore::tags`] selects it.
+    fn listed(&self, row: &MySqlRow) -> Result<TagRecord, StoreError> {
+        let text = |column: &str| {
+            let bytes = row.try_get_unchecked::<Vec<u8>, _>(column);
+            let bytes = bytes.map_err(|error| read_error(self.database.at(), "listing rows", error))?;
+            Ok::<_, StoreError>(String::from_utf8_lossy(&bytes).into_owned())
+        };
+        let (business, sub) = (text("b")?, text("s")?);
+        // What is no name here may be one for the issuer: it is shown as it stands.
+        let tag =
+            if sub.is_empty() { business } else { sub_tag(&business, &sub).unwrap_or(format!("{business}/{sub}")) };
+        Ok(record(tag, self.num(row)?))
+    }
+}
+
+#[async_trait]
+impl SegmentStore for SlowOrdered {
+    async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {
+        validate_allocate(tag, count, at_least)?;
+        let place = Place::of(tag);
+        let mut race = Race::new();
+        loop {
+            if let Some(old) = self.read(place).await? {
+                let below = old.max(at_least.saturating_sub(1));
+                if below >= ID_MAX {
+                    return Err(StoreError::Exhausted { tag: tag.to_owned() });
+                }
+                let new = below + count.min(ID_MAX - below);
+                if self.swap(place, old, new).await? {
+                    return Ok(Segment { start: below + 1, end: new + 1, stride: 1, generation: 0, version: new });
+                }
+            } else {
+                self.use_first(place).await?;
+            }
+            race.lost(tag).await?;
+        }
+    }
+
+    async fn release(&self, tag: &str, _tail: TailRelease) -> Result<bool, StoreError> {
+        // The row has no version: a request that arrives late could take back what was granted since.
+        validate_tag(tag).map(|()| false)
+    }
+
+    async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        validate_tag(tag)?;
+        let place = Place::of(tag);
+        if let Some(num) = self.read(place).await? {
+            return Ok(place.record(num));
+        }
+        self.use_first(place).await?;
+        self.tag(tag).await
+    }
+
+    async fn tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        validate_tag(tag)?;
+        let place = Place::of(tag);
+        self.read(place).await?.map(|num| place.record(num)).ok_or_else(|| unknown(tag))
+    }
+
+    async fn create_tag(&self, tag: &str, wanted: &TagOptions) -> Result<TagRecord, StoreError> {
+        wanted.validate(tag)?;
+        if *wanted != (TagOptions { start: wanted.start, ..options() }) {
+            return Err(refusal(format!(
+                "in ng_business_slowordered every tag is ordered and has no step and no refill point of its own: create {tag:?} \
+                 in the mode ordered, and leave these out"
+            )));
+        }
+        let place = Place::of(tag);
+        // That it exists is more useful to hear than that there is no room.
+        if self.read(place).await?.is_none() && self.insert(place, wanted.start - 1).await? {
+            return Ok(place.record(wanted.start - 1));
+        }
+        Err(StoreError::TagExists { tag: tag.to_owned() })
+    }
+
+    async fn change_tag(&self, tag: &str, step: StepPolicy, refill: RefillPolicy) -> Result<TagRecord, StoreError> {
+        validate_policies(tag, step, refill)?;
+        self.tag(tag).await?;
+        Err(refusal(format!(
+            "the tag {tag:?} is ordered: ng_business_slowordered has no step and no refill point to change"
+        )))
+    }
+
+    async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError> {
+        validate_raise(tag, next)?;
+        let place = Place::of(tag);
+        let statement = place.statement("UPDATE", "SET num = GREATEST(num, ?) WHERE business = ? AND subBusiness = ?");
+        let statement = sqlx::query(statement).bind(next - 1).bind(place.business).bind(place.sub);
+        // The driver counts rows that were found, changed or not.
+        if self.database.execute("raising num", statement).await?.rows_affected() == 0 {
+            return Err(unknown(tag));
+        }
+        self.tag(tag).await
+    }
+
+    async fn retire_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        validate_tag(tag)?;
+        let place = Place::of(tag);
+        let mark = format!("{ENDED}{}", place.business);
+        let marked = Place { business: &mark, ..place };
+        let mut turn = self.database.begin("ending a tag").await?;
+        let rows = turn.rows(place.select("FOR UPDATE")).await?;
+        let Some(num) = rows.first().map(|row| self.num(row)).transpose()? else {
+            turn.roll_back().await?;
+            return Err(unknown(tag));
+        };
+        if num >= ID_MAX {
+            // Ended before, perhaps by a request whose answer was lost; or there never was a number left.
+            let rows = turn.rows(marked.select("")).await?;
+            turn.roll_back().await?;
+            return Ok(place.record(rows.first().map(|row| self.num(row)).transpose()?.unwrap_or(num)));
+        }
+        let values = "(business, subBusiness, num) VALUES (?, ?, ?) ON DUPLICATE KEY UPDATE num = ?";
+        let statement = sqlx::query(place.statement("INSERT INTO", values));
+        turn.execute(statement.bind(&mark).bind(place.sub).bind(num).bind(num)).await?;
+        let statement = place.statement("UPDATE", "SET num = ? WHERE business = ? AND subBusiness = ?");
+        turn.execute(sqlx::query(statement).bind(ID_MAX).bind(place.business).bind(place.sub)).await?;
+        turn.commit().await?;
+        Ok(place.record(num))
+    }
+
+    async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
+        // The separator sorts below all that names are made of: the order of the pairs is that of the tags. Marks of ended
+        // tags lie below the first name.
+        let (business, sub) = after.map_or(("\u{1f}\u{10ffff}", ""), |after| {
+            let (business, sub) = split_tag(after);
+            (business, sub.unwrap_or_default())
+        });
+        let part = |table: u32| {
+            format!(
+                "(SELECT CAST(business AS BINARY) AS b, CAST(subBusiness AS BINARY) AS s, CAST(num AS SIGNED) AS num FROM {} \
+                 WHERE CAST(business AS BINARY) > ? OR CAST(business AS BINARY) = ? AND CAST(subBusiness AS BINARY) > ? \
+                 ORDER BY b, s LIMIT ?)",
+                table_name(table)
+            )
+        };
+        let parts: Vec<String> = (0..TABLES).map(part).collect();
+        let statement = format!("{} ORDER BY b, s LIMIT ?", parts.join(" UNION ALL "));
+        let mut statement = sqlx::query(AssertSqlSafe(statement));
+        for _ in 0..TABLES {
+            let (business, sub) = (business.as_bytes(), sub.as_bytes());
+            statement = statement.bind(business).bind(business).bind(sub).bind(limit);
+        }
+        let rows = self.database.rows("listing rows", statement.bind(limit)).await?;
+        rows.iter().map(|row| self.listed(row)).collect()
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        prove_writable(&self.database).await
+    }
+}
+
+fn unknown(tag: &str) -> StoreError {
+    StoreError::TagUnknown { tag: tag.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sub_keys_are_hashed_as_java_does() {
+        let golden = [
+            ("", 0),
+            ("a", 33),
+            ("im", 36),
+            ("order", 14),
+            ("23", 1),
+            ("user_1", 3),
+            ("polygenelubricants", 0),
+            ("\u{4f1a}\u{8bdd}", 3),
+            ("\u{1f600}", 35),
+        ];
+        for (sub, table) in golden {
+            assert_eq!(table_of(sub), table, "{sub:?}");
+        }
+        assert_eq!(java_hash("polygenelubricants"), i32::MIN);
+        assert!(java_hash("user_1") < 0);
+    }
+
+    #[test]
+    fn a_tag_and_its_sub_keys_have_rows_of_their_own() {
+        let place = Place::of("chat");
+        assert_eq!((place.business, place.sub, place.table), ("chat", "", 0));
+        let tag = sub_tag("chat", "user_1").unwrap();
+        let place = Place::of(&tag);
+        assert_eq!((place.business, place.sub, place.table), ("chat", "user_1", 3));
+    }
 }

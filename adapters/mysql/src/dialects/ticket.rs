@@ -1,23 +1,779 @@
-//! Flickr's ticket servers: `REPLACE INTO` a table with `auto_increment`.
+//! Flickr's ticket servers: `REPLACE INTO` a table with `auto_increment`, one table per tag.
+//!
+//! `REPLACE` leaves one row in the table and moves its counter on; the number comes in the reply to that very statement. A grant is
+//! one number, so a node holds some tickets ahead, and what that costs is a round trip each: use another dialect for high rates.
+//!
+//! **Several servers** number together as Flickr's two did: server i of N has `auto_increment_increment = N` and
+//! `auto_increment_offset = i + 1`, in its own configuration. Both are looked at on every new connection, and must be 1 and 1 as
+//! long as the server stands alone. A stripe's numbers are [counted](StripeNumbers::Counted): ticket t is the grant
+//! `(t - offset) / N + 1`, of which the stripes make `(n - 1) * N + i + 1`, the very t that the server gave. So all stores that
+//! number by stripes speak of the same thing, "the n-th number of this store", also while the number of stripes changes.
+//! Which stripe a server is, is kept in `unalike_ticket`, and every grant reads it in its own statement.
+//!
+//! **The counter never goes down.** It is raised by a row with an explicit id, which lifts it if it is lower and leaves it alone
+//! otherwise, in one step; `ALTER TABLE .. AUTO_INCREMENT` would set a counter that is higher back to the greatest id in the table,
+//! which may be lower than ids that were handed out. InnoDB keeps the counter over a crash since MySQL 8.0 and MariaDB 10.2.4;
+//! older servers are refused. The id must be `bigint unsigned`: a counter at the end of a smaller type stays there, and `REPLACE`
+//! would hand out the last number again and again.
+//!
+//! A tag ends by renaming its table to `TAG$retired`, which stops Flickr's own statement too. The name shows here that the tag
+//! may never be created again.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use unalike_storage::StoreError;
+use async_trait::async_trait;
+use sqlx::mysql::MySqlRow;
+use sqlx::{AssertSqlSafe, Row as _};
+use unalike_storage::{
+    ID_MAX, Mode, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers, TagCreation,
+    TagOptions, TagRecord, TailRelease, split_tag, validate_allocate, validate_policies, validate_raise, validate_tag,
+};
 
-use crate::database::Database;
-use crate::error::refusal;
+use super::race::Race;
+use super::tables::{Room, check_engine, create_missing, prove_writable};
+use crate::database::{Database, ServerFacts, Turn, number};
+use crate::error::{AUTO_INCREMENT_FAILED, DEADLOCK, NO_SUCH_TABLE, TABLE_EXISTS, damaged, read_error, refusal};
 use crate::{DialectStore, MysqlOptions};
 
-/// The statements that create its tables.
+/// One row: what the numbers of this server are.
+const RECORD_TABLE: &str = "CREATE TABLE IF NOT EXISTS unalike_ticket (
+    id TINYINT UNSIGNED NOT NULL PRIMARY KEY CHECK (id = 1),
+    stripe_set CHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, -- hexadecimal; empty while the server stands alone
+    stripe_index INT UNSIGNED NOT NULL,
+    stripe_count INT UNSIGNED NOT NULL
+) ENGINE = InnoDB";
+
+const RECORD_ROW: &str =
+    "INSERT IGNORE INTO unalike_ticket (id, stripe_set, stripe_index, stripe_count) VALUES (1, '', 0, 1)";
+
+/// The tables that tickets are drawn from: those with the right columns, in ascending byte order of their names.
+const TICKET_TABLES: &str = "
+SELECT t.TABLE_NAME, i.COLUMN_TYPE, i.EXTRA, COALESCE(t.ENGINE, 'none') FROM information_schema.TABLES t
+JOIN information_schema.COLUMNS i ON i.TABLE_SCHEMA = t.TABLE_SCHEMA AND i.TABLE_NAME = t.TABLE_NAME AND i.COLUMN_NAME = 'id'
+JOIN information_schema.COLUMNS s ON s.TABLE_SCHEMA = t.TABLE_SCHEMA AND s.TABLE_NAME = t.TABLE_NAME AND s.COLUMN_NAME = 'stub'
+WHERE t.TABLE_SCHEMA = DATABASE() AND t.TABLE_TYPE = 'BASE TABLE' AND i.EXTRA LIKE '%auto_increment%'
+AND t.TABLE_NAME REGEXP '^[A-Za-z0-9_]+$' AND t.TABLE_NAME NOT LIKE 'unalike\\\\_%'
+AND CAST(t.TABLE_NAME AS BINARY) > ? ORDER BY CAST(t.TABLE_NAME AS BINARY) LIMIT ?";
+
+/// What a table of this name is, if there is one.
+const TABLE: &str = "
+SELECT COALESCE(t.ENGINE, 'none') AS engine, COALESCE(i.COLUMN_TYPE, '') AS id_type, COALESCE(i.EXTRA, '') AS extra,
+    s.COLUMN_NAME IS NOT NULL AS has_stub
+FROM information_schema.TABLES t
+LEFT JOIN information_schema.COLUMNS i ON i.TABLE_SCHEMA = t.TABLE_SCHEMA AND i.TABLE_NAME = t.TABLE_NAME AND i.COLUMN_NAME = 'id'
+LEFT JOIN information_schema.COLUMNS s ON s.TABLE_SCHEMA = t.TABLE_SCHEMA AND s.TABLE_NAME = t.TABLE_NAME AND s.COLUMN_NAME = 'stub'
+WHERE t.TABLE_SCHEMA = DATABASE() AND t.TABLE_NAME = ?";
+
+/// One lock per database, for what creates and ends tags: statements that change tables are transactions of their own.
+const LOCK: &str = "SELECT GET_LOCK(CONCAT('unalike:', SHA1(DATABASE())), 2) AS locked";
+const UNLOCK: &str = "SELECT RELEASE_LOCK(CONCAT('unalike:', SHA1(DATABASE()))) AS locked";
+
+/// Appended to the name of a tag's table when the tag ends. No tag has such a name.
+const RETIRED: &str = "$retired";
+
+/// Names of tables have 64 characters at most.
+const NAME_LEN_MAX: usize = 64;
+
+/// Tickets that a node holds ahead.
+const AHEAD: u64 = 10;
+
+/// The statements that create its tables: that of `Tickets64` stands for those of all tags.
 pub(crate) fn ddl() -> Vec<String> {
-    Vec::new()
+    let tickets = ticket_table("Tickets64", 1).replacen("CREATE TABLE", "CREATE TABLE IF NOT EXISTS", 1);
+    vec![RECORD_TABLE.to_owned(), RECORD_ROW.to_owned(), tickets]
 }
 
-/// The least privileges on its tables.
+/// The least privileges on its tables; each tag's table needs those of `Tickets64`.
 pub(crate) fn privileges() -> Vec<(String, &'static str)> {
-    Vec::new()
+    vec![("unalike_ticket".to_owned(), "SELECT, UPDATE"), ("Tickets64".to_owned(), "SELECT, INSERT, DELETE")]
 }
 
-pub(crate) async fn open(_database: &Database, _options: &MysqlOptions) -> Result<Arc<dyn DialectStore>, StoreError> {
-    Err(refusal("this dialect is not there".to_owned()))
+fn ticket_table(tag: &str, next: u64) -> String {
+    format!(
+        "CREATE TABLE `{tag}` (
+    id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY,
+    stub CHAR(1) NOT NULL DEFAULT '',
+    UNIQUE KEY stub (stub)
+) ENGINE = InnoDB AUTO_INCREMENT = {next}"
+    )
+}
+
+pub(crate) async fn open(database: &Database, options: &MysqlOptions) -> Result<Arc<dyn DialectStore>, StoreError> {
+    create_missing(database, options, &[("unalike_ticket".to_owned(), RECORD_TABLE.to_owned())]).await?;
+    let mut turn = database.turn("looking at the server").await?;
+    let facts = turn.look().await?;
+    turn.give_back();
+    let refused = |why: String| refusal(format!("the server at {}: {why}", database.at()));
+    check_counter(&facts).map_err(refused)?;
+    let steps = Steps::of(&facts).map_err(refused)?;
+    database.require(move |facts| {
+        check_counter(facts)?;
+        let found = Steps::of(facts)?;
+        if found == steps { Ok(()) } else { Err(format!("it has {found} now, and had {steps} before: set it back")) }
+    });
+    let store = Tickets {
+        database: database.clone(),
+        creation: options.creation,
+        create_tables: options.create_tables,
+        room: Room::default(),
+        steps,
+        joined: Mutex::default(),
+        known: Mutex::default(),
+    };
+    if store.find_numbering().await?.is_none() {
+        database.execute("filling unalike_ticket", sqlx::query(RECORD_ROW)).await?;
+    }
+    Ok(Arc::new(store))
+}
+
+/// Whether the server's counters outlive a crash.
+fn check_counter(facts: &ServerFacts) -> Result<(), String> {
+    let version = facts.value("version");
+    let mut parts = version.split(['.', '-']).map(|part| part.parse::<u32>().unwrap_or_default());
+    let mut part = || parts.next().unwrap_or_default();
+    let found = (part(), part(), part());
+    let least = if version.contains("MariaDB") { (10, 2, 4) } else { (8, 0, 0) };
+    if found >= least {
+        return Ok(());
+    }
+    Err(format!(
+        "its version is {version:?}, which forgets counters of auto_increment in a crash, and numbers would repeat: use \
+         MySQL 8.0 or MariaDB 10.2.4 or newer"
+    ))
+}
+
+/// How a connection steps: its two variables, 1 or more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Steps {
+    increment: u64,
+    offset: u64,
+}
+
+impl Steps {
+    fn of(facts: &ServerFacts) -> Result<Self, String> {
+        let value = |name: &str| {
+            let value = facts.value(name).parse().ok().filter(|&value: &u64| value >= 1);
+            value.ok_or_else(|| format!("{name} is {:?}, it must be 1 or more", facts.value(name)))
+        };
+        Ok(Self { increment: value("auto_increment_increment")?, offset: value("auto_increment_offset")? })
+    }
+}
+
+impl std::fmt::Display for Steps {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "auto_increment_increment = {} and auto_increment_offset = {}", self.increment, self.offset)
+    }
+}
+
+/// What the record says that the server's tickets are: place `index` of `count`, or 0 of 1 without a stripe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Numbering {
+    stripe: Option<Stripe>,
+}
+
+impl Numbering {
+    const ALONE: Self = Self { stripe: None };
+
+    fn set(self) -> String {
+        self.stripe.map_or_else(String::new, |stripe| format!("{:032x}", stripe.set))
+    }
+
+    fn index(self) -> u32 {
+        self.stripe.map_or(0, |stripe| stripe.index)
+    }
+
+    fn count(self) -> u32 {
+        self.stripe.map_or(1, |stripe| stripe.count)
+    }
+
+    fn steps(self) -> Steps {
+        Steps { increment: u64::from(self.count()), offset: u64::from(self.index()) + 1 }
+    }
+
+    /// The ticket that is the n-th of this server (1, 2, 3, ..); `None` beyond 2^63 - 1.
+    fn ticket(self, n: u64) -> Option<u64> {
+        let Steps { increment, offset } = self.steps();
+        let ticket = n.checked_sub(1)?.checked_mul(increment)?.checked_add(offset)?;
+        (ticket <= ID_MAX).then_some(ticket)
+    }
+
+    /// The inverse of [`Numbering::ticket`]; `None` for a ticket of another server.
+    fn ordinal(self, ticket: u64) -> Option<u64> {
+        let Steps { increment, offset } = self.steps();
+        let above = ticket.checked_sub(offset)?;
+        above.is_multiple_of(increment).then(|| above / increment + 1)
+    }
+
+    /// How many tickets of this server lie below a counter.
+    fn drawn(self, counter: u64) -> u64 {
+        let Steps { increment, offset } = self.steps();
+        counter.saturating_sub(offset).div_ceil(increment)
+    }
+
+    fn describe(self) -> String {
+        self.stripe.map_or_else(|| "a server that stands alone".to_owned(), |stripe| stripe.to_string())
+    }
+}
+
+#[derive(Debug)]
+struct Tickets {
+    database: Database,
+    creation: TagCreation,
+    create_tables: bool,
+    room: Room,
+    /// Those of every connection.
+    steps: Steps,
+    joined: Mutex<Option<Stripe>>,
+    /// Tags whose tables were looked at.
+    known: Mutex<BTreeSet<String>>,
+}
+
+impl Tickets {
+    async fn find_numbering(&self) -> Result<Option<Numbering>, StoreError> {
+        let statement = sqlx::query("SELECT stripe_set, stripe_index, stripe_count FROM unalike_ticket WHERE id = 1");
+        let rows = self.database.rows("reading unalike_ticket", statement).await?;
+        rows.first().map(|row| self.numbering_of(row)).transpose()
+    }
+
+    async fn numbering(&self) -> Result<Numbering, StoreError> {
+        self.find_numbering().await?.ok_or_else(|| self.no_record())
+    }
+
+    fn no_record(&self) -> StoreError {
+        damaged(self.database.at(), "the table unalike_ticket has no row")
+    }
+
+    fn numbering_of(&self, row: &MySqlRow) -> Result<Numbering, StoreError> {
+        let set: String =
+            row.try_get_unchecked("stripe_set").map_err(|error| self.unreadable("reading unalike_ticket", error))?;
+        if set.is_empty() {
+            return Ok(Numbering::ALONE);
+        }
+        let figure = |column: &str| Ok::<_, StoreError>(u32::try_from(number(&self.database, row, column)?).ok());
+        match (u128::from_str_radix(&set, 16), figure("stripe_index")?, figure("stripe_count")?) {
+            (Ok(set), Some(index), Some(count)) if index < count && count >= 2 => {
+                Ok(Numbering { stripe: Some(Stripe { set, index, count }) })
+            }
+            _ => Err(damaged(self.database.at(), "the stripe in unalike_ticket is none")),
+        }
+    }
+
+    fn unreadable(&self, doing: &'static str, error: sqlx::Error) -> StoreError {
+        read_error(self.database.at(), doing, error)
+    }
+
+    /// Draws a ticket, if the server's record is that which this client joined.
+    ///
+    /// The record is locked for reading until the ticket is drawn, so whoever writes it knows that all others were drawn before.
+    async fn draw(&self, tag: &str, numbering: Numbering) -> Result<Drawn, StoreError> {
+        let statement = sqlx::query(AssertSqlSafe(format!(
+            "REPLACE INTO `{tag}` (stub) SELECT 'a' FROM unalike_ticket \
+             WHERE id = 1 AND stripe_set = ? AND stripe_index = ? AND stripe_count = ? LOCK IN SHARE MODE"
+        )));
+        let statement = statement.bind(numbering.set()).bind(numbering.index()).bind(numbering.count());
+        let mut turn = self.database.turn("drawing a ticket").await?;
+        let done = turn.execute_or(statement, &[DEADLOCK, AUTO_INCREMENT_FAILED, NO_SUCH_TABLE]).await?;
+        turn.give_back();
+        Ok(match done {
+            // The number and the count of rows are from one and the same reply; without a row the number is an old one.
+            Ok(done) if done.rows_affected() >= 1 => Drawn::Ticket(done.last_insert_id()),
+            Ok(_) => Drawn::OtherRecord,
+            Err(NO_SUCH_TABLE) => Drawn::NoTable,
+            Err(_) => Drawn::Lost,
+        })
+    }
+
+    /// What this client may draw; an error when its connections step otherwise.
+    fn joined(&self) -> Result<Numbering, StoreError> {
+        let numbering = Numbering { stripe: *lock(&self.joined) };
+        if numbering.steps() == self.steps {
+            return Ok(numbering);
+        }
+        Err(refusal(format!(
+            "the server at {} has {}, but as {} it needs {}: set both variables, for all new connections, in the server's \
+             configuration",
+            self.database.at(),
+            self.steps,
+            numbering.describe(),
+            numbering.steps()
+        )))
+    }
+
+    /// Lifts a table's counter to this ticket, unless it is there or above.
+    async fn lift(&self, turn: &mut Turn, tag: &str, ticket: u64) -> Result<Result<(), u16>, StoreError> {
+        if ticket <= 1 {
+            // An id of 0 would draw a ticket.
+            return Ok(Ok(()));
+        }
+        let statement = sqlx::query(AssertSqlSafe(format!("REPLACE INTO `{tag}` (id, stub) VALUES (?, 'a')")));
+        let done =
+            turn.execute_or(statement.bind(ticket - 1), &[DEADLOCK, AUTO_INCREMENT_FAILED, NO_SUCH_TABLE]).await?;
+        Ok(done.map(drop))
+    }
+
+    /// The counter of a table, the next ticket at the least; `None` when there is no table.
+    async fn counter(&self, turn: &mut Turn, table: &str) -> Result<Option<u64>, StoreError> {
+        const DOING: &str = "reading a counter";
+        // The server's other tables of counters are up to a day old.
+        let statement = sqlx::query(AssertSqlSafe(format!("SHOW CREATE TABLE `{table}`")));
+        let Some(rows) = turn.try_rows(statement, NO_SUCH_TABLE).await? else { return Ok(None) };
+        let Some(row) = rows.first() else { return Ok(None) };
+        let text: String = row.try_get_unchecked(1).map_err(|error| self.unreadable(DOING, error))?;
+        // Options of the table come last, its comment behind the counter.
+        let options = text.rsplit_once("\n) ").map_or("", |(_, options)| options);
+        let counter = options.split_once(" AUTO_INCREMENT=").map(|(_, rest)| rest);
+        let Some(counter) = counter else { return Ok(Some(1)) };
+        let digits: String = counter.chars().take_while(char::is_ascii_digit).collect();
+        let counter =
+            digits.parse().map_err(|_| damaged(self.database.at(), &format!("the counter of {table} is {digits}")))?;
+        Ok(Some(counter))
+    }
+
+    async fn find(&self, tag: &str) -> Result<Option<TagRecord>, StoreError> {
+        let numbering = self.numbering().await?;
+        let mut turn = self.database.turn("reading a counter").await?;
+        let counter = self.counter(&mut turn, tag).await?;
+        turn.give_back();
+        Ok(counter.map(|counter| record(tag, numbering.drawn(counter))))
+    }
+
+    /// Whether there is such a table; an error if tickets cannot be drawn from it.
+    async fn look_at(&self, tag: &str) -> Result<bool, StoreError> {
+        const DOING: &str = "looking at a table";
+        if lock(&self.known).contains(tag) {
+            return Ok(true);
+        }
+        let rows = self.database.rows(DOING, sqlx::query(TABLE).bind(tag)).await?;
+        let Some(row) = rows.first() else { return Ok(false) };
+        let text =
+            |column: &str| row.try_get_unchecked::<String, _>(column).map_err(|error| self.unreadable(DOING, error));
+        check_engine(&self.database, tag, &text("engine")?)?;
+        let (id_type, extra) = (text("id_type")?, text("extra")?);
+        if !is_ticket_id(&id_type, &extra) || number(&self.database, row, "has_stub")? == 0 {
+            return Err(refusal(format!(
+                "{}: the table {tag} is not one to draw tickets from: it must have the columns `id bigint unsigned \
+                 auto_increment` (it is {id_type:?} {extra:?}) and `stub char(1)` with a unique key",
+                self.database.at()
+            )));
+        }
+        lock(&self.known).insert(tag.to_owned());
+        Ok(true)
+    }
+
+    /// The tag's table, created if first use may do that.
+    async fn look_at_or_create(&self, tag: &str) -> Result<(), StoreError> {
+        if self.look_at(tag).await? {
+            return Ok(());
+        }
+        if !self.creation.on_first_use {
+            return Err(unknown(tag));
+        }
+        self.create(tag, 1).await?;
+        // It is new, or somebody else was quicker.
+        if self.look_at(tag).await? { Ok(()) } else { Err(unknown(tag)) }
+    }
+
+    /// Creates the tag's table with this ordinal as the first; whether it is new.
+    async fn create(&self, tag: &str, start: u64) -> Result<bool, StoreError> {
+        if !self.create_tables {
+            return Err(refusal(format!(
+                "{}: the table {tag} is missing, and tables are not to be created (create=false): {}",
+                self.database.at(),
+                ticket_table(tag, 1)
+            )));
+        }
+        let ticket = self.numbering().await?.ticket(start).ok_or_else(|| exhausted(tag))?;
+        self.room.take(tag, self.creation, self.count()).await?;
+        let mut turn = self.locked().await?;
+        if self.counter(&mut turn, &retired(tag)).await?.is_some() {
+            self.unlock(turn).await?;
+            return Err(refusal(format!(
+                "the tag {tag:?} was ended, and its numbers go on elsewhere: use another tag"
+            )));
+        }
+        let done = turn.execute_or(sqlx::query(AssertSqlSafe(ticket_table(tag, ticket))), &[TABLE_EXISTS]).await?;
+        self.unlock(turn).await?;
+        Ok(done.is_ok())
+    }
+
+    async fn count(&self) -> Result<u64, StoreError> {
+        Ok(u64::try_from(self.tables("", u32::MAX).await?.len()).unwrap_or(u64::MAX))
+    }
+
+    /// The tables to draw from, those behind this name only.
+    async fn tables(&self, after: &str, limit: u32) -> Result<Vec<String>, StoreError> {
+        const DOING: &str = "listing tables";
+        let statement = sqlx::query(TICKET_TABLES).bind(after.as_bytes()).bind(limit);
+        let rows = self.database.rows(DOING, statement).await?;
+        let name = |row: &MySqlRow| row.try_get_unchecked(0).map_err(|error| self.unreadable(DOING, error));
+        rows.iter().map(name).collect()
+    }
+
+    /// A connection that holds the lock for creating and ending tags; the lock goes with the connection at the latest.
+    async fn locked(&self) -> Result<Turn, StoreError> {
+        let mut turn = self.database.turn("creating or ending a tag").await?;
+        let rows = turn.rows(sqlx::query(LOCK)).await?;
+        if rows.first().and_then(|row| row.try_get_unchecked::<Option<i64>, _>("locked").ok().flatten()) == Some(1) {
+            return Ok(turn);
+        }
+        let what = "other programs create or end tags just now: try again".to_owned();
+        Err(StoreError::Unavailable { what, source: None })
+    }
+
+    async fn unlock(&self, mut turn: Turn) -> Result<(), StoreError> {
+        turn.rows(sqlx::query(UNLOCK)).await?;
+        turn.give_back();
+        Ok(())
+    }
+
+    /// The record, locked until the transaction ends: no ticket is drawn meanwhile.
+    async fn locked_numbering(&self, turn: &mut Turn) -> Result<Numbering, StoreError> {
+        let select = "SELECT stripe_set, stripe_index, stripe_count FROM unalike_ticket WHERE id = 1 FOR UPDATE";
+        let rows = turn.rows(sqlx::query(select)).await?;
+        rows.first().map_or_else(|| Err(self.no_record()), |row| self.numbering_of(row))
+    }
+
+    async fn write_numbering(&self, turn: &mut Turn, numbering: Numbering) -> Result<(), StoreError> {
+        let update = "UPDATE unalike_ticket SET stripe_set = ?, stripe_index = ?, stripe_count = ? WHERE id = 1";
+        let update = sqlx::query(update).bind(numbering.set()).bind(numbering.index()).bind(numbering.count());
+        turn.execute(update).await.map(drop)
+    }
+}
+
+/// What came of drawing a ticket.
+enum Drawn {
+    Ticket(u64),
+    /// The record is not that which this client joined.
+    OtherRecord,
+    NoTable,
+    /// Against another one, for the row or for the counter's lock; the statement was rolled back.
+    Lost,
+}
+
+#[async_trait]
+impl SegmentStore for Tickets {
+    async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {
+        validate_allocate(tag, count, at_least)?;
+        validate(tag)?;
+        let numbering = self.joined()?;
+        // A floor without a ticket of 63 bits is never reached.
+        let floor = if at_least == 0 { 0 } else { numbering.ticket(at_least).ok_or_else(|| exhausted(tag))? };
+        let mut race = Race::new();
+        loop {
+            self.look_at_or_create(tag).await?;
+            match self.draw(tag, numbering).await? {
+                Drawn::Ticket(ticket) if ticket > ID_MAX => return Err(exhausted(tag)),
+                Drawn::Ticket(ticket) => {
+                    let Some(n) = numbering.ordinal(ticket) else {
+                        let what = format!("the ticket {ticket} of {tag} is not one of {}", numbering.describe());
+                        return Err(damaged(self.database.at(), &what));
+                    };
+                    if ticket >= floor {
+                        return Ok(Segment { start: n, end: n + 1, stride: 1, generation: 0, version: n });
+                    }
+                    // This ticket is a gap.
+                    let mut turn = self.database.turn("raising a counter").await?;
+                    let _lost = self.lift(&mut turn, tag, floor).await?;
+                    turn.give_back();
+                }
+                Drawn::OtherRecord => {
+                    let recorded = self.numbering().await?;
+                    return Err(refusal(format!(
+                        "the server at {} is {}, and was used as {}: open it as what it is",
+                        self.database.at(),
+                        recorded.describe(),
+                        numbering.describe()
+                    )));
+                }
+                Drawn::NoTable => {
+                    lock(&self.known).remove(tag);
+                }
+                Drawn::Lost => {}
+            }
+            race.lost(tag).await?;
+        }
+    }
+
+    async fn release(&self, tag: &str, _tail: TailRelease) -> Result<bool, StoreError> {
+        validate_tag(tag).map(|()| false)
+    }
+
+    async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        validate(tag)?;
+        self.look_at_or_create(tag).await?;
+        self.find(tag).await?.ok_or_else(|| unknown(tag))
+    }
+
+    async fn tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        validate(tag)?;
+        if !self.look_at(tag).await? {
+            return Err(unknown(tag));
+        }
+        self.find(tag).await?.ok_or_else(|| unknown(tag))
+    }
+
+    async fn create_tag(&self, tag: &str, wanted: &TagOptions) -> Result<TagRecord, StoreError> {
+        wanted.validate(tag)?;
+        validate(tag)?;
+        let is_usual = wanted.step == StepPolicy::default() || wanted.step == options().step;
+        let is_usual = is_usual && (wanted.refill == RefillPolicy::default() || wanted.refill == options().refill);
+        if !is_usual || wanted.mode != Mode::Buffered {
+            return Err(refusal(format!(
+                "the tag {tag:?} was not created: tickets are drawn one by one and buffered, and have no other step, refill \
+                 point or mode"
+            )));
+        }
+        if self.look_at(tag).await? || !self.create(tag, wanted.start).await? {
+            return Err(StoreError::TagExists { tag: tag.to_owned() });
+        }
+        self.tag(tag).await
+    }
+
+    async fn change_tag(&self, tag: &str, step: StepPolicy, refill: RefillPolicy) -> Result<TagRecord, StoreError> {
+        validate_policies(tag, step, refill)?;
+        let record = self.tag(tag).await?;
+        if (record.options.step, record.options.refill) == (step, refill) {
+            return Ok(record);
+        }
+        Err(refusal(format!("the tag {tag:?} keeps its step and refill point: tickets are drawn one by one")))
+    }
+
+    async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError> {
+        validate_raise(tag, next)?;
+        validate(tag)?;
+        let ticket = self.numbering().await?.ticket(next).ok_or_else(|| {
+            let reason = format!("its next number was to be {next}, and its ticket is beyond 2^63 - 1");
+            StoreError::TagInvalid { tag: tag.to_owned(), reason }
+        })?;
+        let mut race = Race::new();
+        loop {
+            if !self.look_at(tag).await? {
+                return Err(unknown(tag));
+            }
+            let mut turn = self.database.turn("raising a counter").await?;
+            let lifted = self.lift(&mut turn, tag, ticket).await?;
+            turn.give_back();
+            match lifted {
+                Ok(()) => return self.tag(tag).await,
+                Err(NO_SUCH_TABLE) => return Err(unknown(tag)),
+                Err(_) => race.lost(tag).await?,
+            }
+        }
+    }
+
+    async fn retire_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        validate(tag)?;
+        let retired = retired(tag);
+        if retired.len() > NAME_LEN_MAX {
+            return Err(refusal(format!(
+                "the table of {tag:?} cannot be renamed to {retired}: names of tables have {NAME_LEN_MAX} characters at most"
+            )));
+        }
+        let numbering = self.numbering().await?;
+        let mut turn = self.locked().await?;
+        let rename = sqlx::query(AssertSqlSafe(format!("RENAME TABLE `{tag}` TO `{retired}`")));
+        // Without the table it may have been ended before, by a request whose answer was lost.
+        if let Err(TABLE_EXISTS) = turn.execute_or(rename, &[NO_SUCH_TABLE, TABLE_EXISTS]).await? {
+            self.unlock(turn).await?;
+            return Err(refusal(format!(
+                "both tables are there, {tag} and {retired}: drop the one that is not in use"
+            )));
+        }
+        lock(&self.known).remove(tag);
+        // Nobody draws from it any more, so this is its last word.
+        let counter = self.counter(&mut turn, &retired).await?;
+        self.unlock(turn).await?;
+        counter.map(|counter| record(tag, numbering.drawn(counter))).ok_or_else(|| unknown(tag))
+    }
+
+    async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
+        let numbering = self.numbering().await?;
+        let tables = self.tables(after.unwrap_or_default(), limit).await?;
+        let mut turn = self.database.turn("reading counters").await?;
+        let mut records = Vec::with_capacity(tables.len());
+        for tag in tables {
+            // One that was ended meanwhile is left out.
+            if let Some(counter) = self.counter(&mut turn, &tag).await? {
+                records.push(record(&tag, numbering.drawn(counter)));
+            }
+        }
+        turn.give_back();
+        Ok(records)
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        prove_writable(&self.database).await
+    }
+
+    async fn stripe(&self) -> Result<Option<Stripe>, StoreError> {
+        Ok(self.numbering().await?.stripe)
+    }
+
+    async fn join_stripe(&self, stripe: &Stripe) -> Result<StripeNumbers, StoreError> {
+        let wanted = Numbering { stripe: Some(*stripe) };
+        if wanted.steps() != self.steps {
+            return Err(refusal(format!(
+                "the server at {} has {}, but as {stripe} it needs {}: set both variables, for all new connections, in the \
+                 server's configuration",
+                self.database.at(),
+                self.steps,
+                wanted.steps()
+            )));
+        }
+        let tables = self.tables("", u32::MAX).await?;
+        let mut turn = self.database.begin("joining a stripe").await?;
+        let recorded = self.locked_numbering(&mut turn).await?;
+        if recorded == Numbering::ALONE {
+            for table in &tables {
+                if self.counter(&mut turn, table).await?.is_some_and(|counter| counter > 1) {
+                    turn.roll_back().await?;
+                    return Err(refusal(format!(
+                        "the server at {} was used alone, tickets were drawn from {table}: it can become {stripe} by \
+                         resizing only",
+                        self.database.at()
+                    )));
+                }
+            }
+            self.write_numbering(&mut turn, wanted).await?;
+        } else if recorded != wanted {
+            turn.roll_back().await?;
+            let (at, recorded) = (self.database.at(), recorded.describe());
+            return Err(refusal(format!("the server at {at} is recorded as {recorded}, and was to be {stripe}")));
+        }
+        turn.commit().await?;
+        *lock(&self.joined) = Some(*stripe);
+        Ok(StripeNumbers::Counted)
+    }
+
+    async fn restripe(&self, stripe: Option<&Stripe>) -> Result<(), StoreError> {
+        let wanted = Numbering { stripe: stripe.copied() };
+        let tables = self.tables("", u32::MAX).await?;
+        let mut turn = self.database.begin("recording another stripe").await?;
+        let recorded = self.locked_numbering(&mut turn).await?;
+        // Each tag goes on behind as many tickets as before: as the n-th of this server, whatever their numbers are then.
+        for table in &tables {
+            let Some(counter) = self.counter(&mut turn, table).await? else { continue };
+            // One that has no such ticket is exhausted.
+            let next = wanted.ticket(recorded.drawn(counter) + 1).unwrap_or(ID_MAX + 1);
+            if next <= counter {
+                continue;
+            }
+            if let Err(DEADLOCK | AUTO_INCREMENT_FAILED) = self.lift(&mut turn, table, next).await? {
+                let what = format!("raising the counter of {table} lost against another transaction: try again");
+                return Err(StoreError::Unavailable { what, source: None });
+            }
+        }
+        self.write_numbering(&mut turn, wanted).await?;
+        turn.commit().await?;
+        *lock(&self.joined) = None;
+        Ok(())
+    }
+}
+
+/// What every tag has.
+fn options() -> TagOptions {
+    TagOptions {
+        start: 1,
+        step: StepPolicy::Fixed { step: 1 },
+        refill: RefillPolicy::Remaining { count: AHEAD },
+        mode: Mode::Buffered,
+    }
+}
+
+fn record(tag: &str, drawn: u64) -> TagRecord {
+    TagRecord { tag: tag.to_owned(), options: options(), watermark: drawn, version: drawn }
+}
+
+fn retired(tag: &str) -> String {
+    format!("{tag}{RETIRED}")
+}
+
+/// Whether counters of this type end above all ids.
+fn is_ticket_id(id_type: &str, extra: &str) -> bool {
+    let id_type = id_type.to_ascii_lowercase();
+    id_type.starts_with("bigint")
+        && id_type.contains("unsigned")
+        && extra.to_ascii_lowercase().contains("auto_increment")
+}
+
+/// Tags are names of tables.
+fn validate(tag: &str) -> Result<(), StoreError> {
+    validate_tag(tag)?;
+    let (name, sub) = split_tag(tag);
+    let invalid = |reason: String| Err(StoreError::TagInvalid { tag: name.to_owned(), reason });
+    if let Some(sub) = sub {
+        return invalid(format!("tickets have no sub-keys, and {sub:?} was given: use a tag for each"));
+    }
+    if name.len() > NAME_LEN_MAX || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+        return invalid(
+            "tickets are drawn from a table of its name, which may have 1 to 64 of A-Z a-z 0-9 _".to_owned(),
+        );
+    }
+    if name.to_ascii_lowercase().starts_with("unalike_") {
+        return invalid("tables that begin with unalike_ are for other purposes".to_owned());
+    }
+    Ok(())
+}
+
+fn unknown(tag: &str) -> StoreError {
+    StoreError::TagUnknown { tag: tag.to_owned() }
+}
+
+fn exhausted(tag: &str) -> StoreError {
+    StoreError::Exhausted { tag: tag.to_owned() }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Each value is whole at any time.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stripe(index: u32, count: u32) -> Numbering {
+        Numbering { stripe: Some(Stripe { set: 1, index, count }) }
+    }
+
+    #[test]
+    fn tickets_and_their_ordinals_are_one_to_one() {
+        for numbering in [Numbering::ALONE, stripe(0, 2), stripe(1, 2), stripe(4, 7)] {
+            let steps = numbering.steps();
+            for n in [1, 2, 3, 1_000, (ID_MAX - steps.offset) / steps.increment + 1] {
+                let ticket = numbering.ticket(n).unwrap();
+                assert_eq!(numbering.ordinal(ticket), Some(n), "{numbering:?}");
+                // As stripes make ids of ordinals.
+                assert_eq!(ticket, (n - 1) * steps.increment + steps.offset);
+                assert_eq!((numbering.drawn(ticket), numbering.drawn(ticket + 1)), (n - 1, n));
+            }
+            assert_eq!(numbering.ticket((ID_MAX - steps.offset) / steps.increment + 2), None, "beyond 63 bits");
+            assert_eq!((numbering.ticket(0), numbering.drawn(1)), (None, 0));
+        }
+        assert_eq!(stripe(1, 2).ordinal(3), None, "another server's");
+        assert_eq!(stripe(1, 2).ordinal(1), None);
+    }
+
+    #[test]
+    fn tags_are_plain_names_of_tables() {
+        for tag in ["Tickets64", "a", "_", "9", &"x".repeat(64)] {
+            assert!(validate(tag).is_ok(), "{tag}");
+        }
+        let sub = unalike_storage::sub_tag("order", "a").unwrap();
+        for tag in ["", "a b", "a`b", "a.b", "a$b", "é", &"x".repeat(65), "unalike_store", "Unalike_x", &sub] {
+            assert!(matches!(validate(tag), Err(StoreError::TagInvalid { .. })), "{tag}");
+        }
+    }
+
+    #[test]
+    fn only_counters_that_end_above_all_ids_are_used() {
+        assert!(
+            is_ticket_id("bigint(20) unsigned", "auto_increment") && is_ticket_id("bigint unsigned", "auto_increment")
+        );
+        for id_type in ["bigint(20)", "int(10) unsigned", "int unsigned", ""] {
+            assert!(!is_ticket_id(id_type, "auto_increment"), "{id_type}");
+        }
+        assert!(!is_ticket_id("bigint unsigned", ""));
+    }
 }

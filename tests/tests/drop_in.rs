@@ -696,3 +696,45 @@ fn all_ways_to_one_tag_at_once_give_no_id_twice() -> anyhow::Result<()> {
     assert!(ids.len() > 50_000);
     Ok(())
 }
+
+/// A server over three stores that number together.
+fn start_striped() -> anyhow::Result<Server> {
+    let stores = ["a", "b", "c"].map(|name| format!("sqlite://{name}.sqlite"));
+    let stores = stores.iter().flat_map(|store| ["--store", store.as_str()]);
+    start(stores.chain(["--leases", "sqlite://leases.sqlite"]))
+}
+
+#[test]
+fn clients_of_all_three_go_on_over_stripes() -> anyhow::Result<()> {
+    let server = start_striped()?;
+    let client = server.client();
+    let mut ids: Vec<u64> = Vec::new();
+    let mut remainders = HashSet::new();
+    for _ in 0..6 {
+        ids.push(client.get("/api/segment/get/order")?.body.parse()?);
+        let text = client.get("/tinyid/id/nextIdSimple?bizType=order&batchSize=30")?.body;
+        ids.extend(text.split(',').map(str::parse).collect::<Result<Vec<u64>, _>>()?);
+        // What tinyid's client counts through: the numbers of the stripe that granted them.
+        let text = client.get("/tinyid/id/nextSegmentIdSimple?bizType=order")?.body;
+        let figures: Vec<u64> = text.split(',').map(str::parse).collect::<Result<_, _>>()?;
+        let [current, loading, max, delta, remainder] = figures[..] else { anyhow::bail!("{text}") };
+        assert_eq!(delta, 3, "{text}");
+        assert!(current < loading && loading < max && remainder < delta, "{text}");
+        remainders.insert(remainder);
+        let segment: Vec<u64> = (current + 1..=max).filter(|id| id % delta == remainder).collect();
+        assert_eq!(segment.len(), 1_000, "{text}");
+        ids.extend(segment);
+        let json = client.get("/tinyid/id/nextSegmentId?bizType=order")?.json()?;
+        assert_eq!(json["data"]["delta"], json!(3), "{json}");
+        ids.push(client.get("/ids/order")?.body.parse()?);
+    }
+    assert_eq!(remainders.len(), 3, "each store is used");
+    let count = ids.len();
+    assert_eq!(ids.into_iter().collect::<HashSet<_>>().len(), count, "an id came twice");
+
+    // CosId's clients count by one, and would take the numbers of the other stores.
+    let answer = client.send("PATCH", "/segments/shop/order?step=100", "application/json", "")?;
+    assert_eq!(answer.status, 400, "{answer:?}");
+    assert!(answer.json()?["msg"].as_str().is_some_and(|message| message.contains("3 apart")), "{answer:?}");
+    Ok(())
+}

@@ -280,7 +280,7 @@ impl<const COLUMNS: usize> Table<COLUMNS> {
     }
 }
 
-fn print(text: &str) -> anyhow::Result<()> {
+pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     is_closed(out.write_all(text.as_bytes()).and_then(|()| out.flush())).map(drop)
 }

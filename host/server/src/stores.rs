@@ -18,11 +18,12 @@ use unalike::storage::{
     TailRelease, resize_stripes,
 };
 use unalike::{RefillPolicy, StepPolicy};
-use unalike_mysql::{Dialect, MysqlOptions, MysqlStore};
+use unalike_mysql::{BatchTag, Dialect, MysqlOptions, MysqlStore};
 use unalike_sqlite::{SqliteOptions, SqliteStore};
 use url::Url;
 
 use crate::channels::Declared;
+use crate::commands::print;
 use crate::config::Config;
 
 /// What a URL of a store looks like, for messages.
@@ -324,7 +325,14 @@ impl Stores {
             let reason = "no store keeps a quick tag: declare it in the configuration, [tags.NAME]".to_owned();
             return Err(StoreError::TagInvalid { tag: tag.to_owned(), reason });
         };
-        self.declare_batch(tag, declared).await?;
+        match self.segments.tag(tag).await {
+            Ok(_) => return Err(StoreError::TagExists { tag: tag.to_owned() }),
+            Err(StoreError::TagUnknown { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        if self.declare_batch(tag, declared).await? {
+            return self.segments.tag(tag).await;
+        }
         self.segments.create_tag(tag, &options).await
     }
 
@@ -356,9 +364,23 @@ impl Stores {
         }
     }
 
-    /// Tells the issuer's own tables what its unordered tags are like: no column of theirs says it.
-    async fn declare_batch(&self, _tag: &str, _declared: &Declared) -> Result<(), StoreError> {
-        Ok(())
+    /// Tells the issuer's own tables what its unordered tags are like, which no column of theirs says; answers whether these
+    /// are the store's.
+    async fn declare_batch(&self, tag: &str, declared: &Declared) -> Result<bool, StoreError> {
+        let Declared::Unordered(unordered) = declared else { return Ok(false) };
+        let usual = BatchTag::default();
+        let batch_tag = BatchTag {
+            prefix: unordered.prefix.unwrap_or(usual.prefix),
+            buff_size: unordered.buff_size,
+            lowest_critical_value: unordered.lowest_critical_value,
+            ..usual
+        };
+        let mut is_batch = false;
+        for store in self.mysql.iter().filter(|store| store.options.dialect == Dialect::Batch) {
+            store.connected().await?.declare_batch_tag(tag, &batch_tag).await?;
+            is_batch = true;
+        }
+        Ok(is_batch)
     }
 
     /// Closes them. Not needed for safety.
@@ -447,11 +469,11 @@ fn databases(stores: &StoreUrls) -> anyhow::Result<Vec<MysqlOptions>> {
 /// `unalike schema upgrade`
 pub(crate) async fn upgrade(config: &Config) -> anyhow::Result<()> {
     let databases = databases(&config.store)?;
-    ensure!(!databases.is_empty(), "the store {} has no tables in MySQL to upgrade", config.store);
-    for database in databases {
-        let address = database.address();
-        MysqlStore::upgrade(database).await.with_context(|| format!("the tables in {address} were not upgraded"))?;
-        println!("the tables in {address} have this program's version");
+    ensure!(!databases.is_empty(), "the store {} has no tables in MySQL to upgrade (--store)", config.store);
+    for options in databases {
+        let address = options.address();
+        MysqlStore::upgrade(options).await.with_context(|| format!("the tables in {address} cannot be upgraded"))?;
+        print(&format!("{address}: the tables have the version of this program\n"))?;
     }
     Ok(())
 }
@@ -462,36 +484,43 @@ pub(crate) async fn adopt(config: &Config, lift: u64) -> anyhow::Result<()> {
         bail!("a server is adopted for one store: name it alone, not all of {} (--store)", config.store);
     };
     let Place::Mysql(options) = url.place()? else { bail!("the store {url} is a file, and has no server to adopt") };
-    let lifted = MysqlStore::adopt_server(*options, lift).await.with_context(|| format!("{url} was not adopted"))?;
-    println!("the server of {url} is used from now on; tags lifted by {lift}: {lifted}");
-    Ok(())
+    let address = options.address();
+    let lifted = MysqlStore::adopt_server(*options, lift).await;
+    let lifted = lifted.with_context(|| format!("the server behind {address} was not adopted"))?;
+    print(&format!("{address}: the server is adopted, and {lifted} tags are lifted by {lift} numbers\n"))
 }
 
 /// `unalike stripes resize`
 pub(crate) async fn resize(config: &Config, to: Vec<String>, floor: u64) -> anyhow::Result<()> {
     let to = StoreUrls::of(to);
     to.validate()?;
-    // A store of both sets is opened once.
+    // A store of both lists is one store.
     let mut open: Vec<(String, Arc<dyn SegmentStore>)> = Vec::new();
-    let (mut old_set, mut new_set) = (Vec::new(), Vec::new());
-    for (urls, set) in [(&config.store, &mut old_set), (&to, &mut new_set)] {
+    let mut lists = [Vec::new(), Vec::new()];
+    for (list, urls) in lists.iter_mut().zip([&config.store, &to]) {
         for url in urls.iter() {
             let name = url.place()?.name()?;
-            let store = match open.iter().find(|(other, _)| *other == name) {
-                Some((_, store)) => Arc::clone(store),
-                None => open_one(url).await?,
+            let known = open.iter().find(|(known, _)| *known == name).map(|(_, store)| Arc::clone(store));
+            let store = match known {
+                Some(store) => store,
+                None => {
+                    let store = open_one(url).await?;
+                    open.push((name, Arc::clone(&store)));
+                    store
+                }
             };
-            open.push((name, Arc::clone(&store)));
-            set.push(store);
+            list.push(store);
         }
     }
-    let resized = resize_stripes(&old_set, &new_set, floor).await;
+    let [from_stores, to_stores] = lists;
+    let resized = resize_stripes(&from_stores, &to_stores, floor).await;
     for (_, store) in open {
         store.close().await;
     }
-    resized.with_context(|| format!("the stores {} were not resized: do it again", config.store))?;
-    println!("the tags go on in {to}");
-    Ok(())
+    resized.with_context(|| {
+        format!("the stores {} are not resized yet: once that is mended, repeat the command", config.store)
+    })?;
+    print(&format!("the tags of {} go on in {to}: start the programs again with these\n", config.store))
 }
 
 /// A store that was opened by its kind.
@@ -537,15 +566,14 @@ fn cannot_open(urls: &StoreUrls) -> String {
     format!("the store {urls} cannot be opened")
 }
 
-/// Several stores as the stripes of one set.
+/// One store, or several as the stripes of one set.
 async fn together(mut stores: Vec<Arc<dyn SegmentStore>>) -> Result<Arc<dyn SegmentStore>, StoreError> {
-    match stores.pop() {
-        Some(store) if stores.is_empty() => Ok(store),
-        last => {
-            stores.extend(last);
-            Ok(Arc::new(StripedStore::open(stores).await?))
-        }
+    if stores.len() == 1
+        && let Some(store) = stores.pop()
+    {
+        return Ok(store);
     }
+    Ok(Arc::new(StripedStore::open(stores).await?))
 }
 
 /// A database that may have been down when the program started: it is connected to when it is first needed.

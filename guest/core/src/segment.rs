@@ -96,6 +96,18 @@ impl StepPolicy {
 
 /// When the next segment is asked for.
 ///
+/// With a fixed step this says how long an outage of the store no caller notices. Of a step of 600 x the greatest rate of
+/// use, and a segment ahead ([`SequenceOptions::prefetch`]), it is, in seconds of use at that rate:
+///
+/// | policy | from the worst moment | just after a refill |
+/// | --- | --- | --- |
+/// | `ShareConsumed { percent: 0 }` | 600: ten minutes | 1,200: twenty |
+/// | `ShareConsumed { percent: 10 }`, Leaf's | 540 | 1,140 |
+/// | `ShareConsumed { percent: p }` | (100 - p)% of the step | that, and a step |
+/// | `Remaining { count }`, up to a step | `count - 1` numbers | that, and a step |
+///
+/// So ten minutes at any moment take 0 percent, or with Leaf's 10 percent a step of 667 x the greatest rate.
+///
 /// ```
 /// use unalike_core::RefillPolicy;
 /// assert!(RefillPolicy::ShareConsumed { percent: 50 }.validate().is_ok());
@@ -589,6 +601,44 @@ mod tests {
         next += 100; // somebody else was granted numbers in between
         serve(&mut buffer, 0, &mut next).unwrap();
         assert_eq!(buffer.close().unwrap().start, next - 10);
+    }
+
+    /// One call a second, and a step of 600 x that. The store answers at once, until it is gone after so many calls: before
+    /// the refill that the last of them made due, or just after it. How many calls are served from then on.
+    fn served_in_an_outage(refill: RefillPolicy, calls: u64, after_refill: bool) -> u64 {
+        let mut buffer = fixed(600, refill);
+        let mut next = 1;
+        serve(&mut buffer, 0, &mut next).unwrap();
+        serve(&mut buffer, 0, &mut next);
+        for call in 1.. {
+            let now_ms = call * 1_000;
+            if buffer.reserve(now_ms, 1).is_err() {
+                return call - 1 - calls;
+            }
+            if call < calls || call == calls && after_refill {
+                serve(&mut buffer, now_ms, &mut next);
+            } else if buffer.request(now_ms).is_some() {
+                buffer.failed(now_ms, StoreFailure::Unavailable);
+            }
+        }
+        unreachable!("a buffer that nobody fills runs dry")
+    }
+
+    #[test]
+    fn a_step_of_600_times_the_rate_rides_out_ten_minutes_from_any_moment_and_twenty_after_a_refill() {
+        for (refill, least, most) in [
+            (RefillPolicy::ShareConsumed { percent: 0 }, 600, 1_200),
+            (RefillPolicy::ShareConsumed { percent: 10 }, 540, 1_140),
+            (RefillPolicy::ShareConsumed { percent: 100 }, 0, 600),
+            (RefillPolicy::Remaining { count: 600 }, 599, 1_199),
+            (RefillPolicy::Remaining { count: 100 }, 99, 699),
+        ] {
+            let served: Vec<(u64, u64)> = (600..1_200)
+                .map(|calls| (served_in_an_outage(refill, calls, false), served_in_an_outage(refill, calls, true)))
+                .collect();
+            assert_eq!(served.iter().map(|served| served.0).min(), Some(least), "{refill:?} from the worst moment");
+            assert_eq!(served.iter().map(|served| served.1).max(), Some(most), "{refill:?} just after a refill");
+        }
     }
 
     #[test]

@@ -16,6 +16,8 @@ def are_short(path, query, body):
     if any(len(name) > 128 for name in names):
         return True
     whole = size(f"{path['namespace']}.{path.get('name')}") if "namespace" in path else 0
+    if isinstance(query.get("sub"), str):
+        whole = size(f"{path.get('tag')}.{query['sub']}")
     return max(whole, *map(size, names), 0) <= 128
 
 
@@ -33,9 +35,21 @@ def is_in_order(step):
     )
 
 
+def number(figure, default):
+    return int(figure) if str(figure).isdecimal() else default
+
+
+def fits_its_channel(body):
+    """The next numbers are fetched before the last are used up."""
+    if body.get("channel") != "unordered":
+        return True
+    buff_size = number(body.get("buff_size"), 5_000)
+    return number(body.get("lowest_critical_value"), min(500, buff_size // 10)) < buff_size
+
+
 def leaves_numbers(query, body, step):
     """A tag whose numbers are used up accepts nothing from then on."""
-    for figure in [query.get("offset"), body.get("start"), body.get("raise_to"), *step.values()]:
+    for figure in [query.get("offset"), body.get("start"), body.get("raise_to"), body.get("buff_size"), *step.values()]:
         if str(figure).isdecimal() and int(figure) >= 1 << 56:
             return False
     return True
@@ -56,6 +70,8 @@ def filter_case(ctx, case):
     return (
         are_short(path, query, body)
         and is_in_order(step)
+        and fits_its_channel(body)
+        and ("after_sub" not in query or "after" in query)
         and leaves_numbers(query, body, step)
         and has_no_whole_float(body)
     )

@@ -1,5 +1,6 @@
 //! A store that is slow, fails, or loses its answers when a test says so.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use tokio::sync::Notify;
 use unalike_memory::MemoryStore;
 use unalike_storage::{
     GrantId, Lease, LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore, RefillPolicy, Segment, SegmentStore,
-    StepPolicy, StoreError, TagOptions, TagRecord, TailRelease,
+    StepPolicy, StoreError, Stripe, StripeNumbers, TagOptions, TagRecord, TailRelease,
 };
 
 /// A [`MemoryStore`] behind a bad network.
@@ -27,9 +28,21 @@ pub struct FaultyStore {
     held: AtomicBool,
     gate: Notify,
     allocations: AtomicU64,
+    /// How many more requests are carried out, by all stores that share it.
+    budget: std::sync::Mutex<Option<Arc<AtomicU64>>>,
 }
 
 impl FaultyStore {
+    /// In front of this store.
+    pub fn before(inner: MemoryStore) -> Self {
+        Self { inner, ..Self::default() }
+    }
+
+    /// From now on this many requests are carried out, by all stores with this budget, and then none.
+    pub fn set_budget(&self, requests: &Arc<AtomicU64>) {
+        *self.budget.lock().unwrap() = Some(Arc::clone(requests));
+    }
+
     /// The store behind.
     pub fn inner(&self) -> &MemoryStore {
         &self.inner
@@ -78,7 +91,11 @@ impl FaultyStore {
         if delay_ms > 0 {
             tokio::time::sleep(Duration::from_millis(delay_ms)).await;
         }
-        if self.down.load(Ordering::SeqCst) {
+        let budget = self.budget.lock().unwrap().clone();
+        let is_spent = budget.is_some_and(|budget| {
+            budget.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_err()
+        });
+        if is_spent || self.down.load(Ordering::SeqCst) {
             return Err(StoreError::Unavailable { what: "connection refused".to_owned(), source: None });
         }
         Ok(())
@@ -114,31 +131,66 @@ impl SegmentStore for FaultyStore {
     }
 
     async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
-        self.inner.open_tag(tag).await
+        self.arrive().await?;
+        let answer = self.inner.open_tag(tag).await?;
+        self.leave(answer)
     }
 
     async fn tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
-        self.inner.tag(tag).await
+        self.arrive().await?;
+        let answer = self.inner.tag(tag).await?;
+        self.leave(answer)
     }
 
     async fn create_tag(&self, tag: &str, options: &TagOptions) -> Result<TagRecord, StoreError> {
-        self.inner.create_tag(tag, options).await
+        self.arrive().await?;
+        let answer = self.inner.create_tag(tag, options).await?;
+        self.leave(answer)
     }
 
     async fn change_tag(&self, tag: &str, step: StepPolicy, refill: RefillPolicy) -> Result<TagRecord, StoreError> {
-        self.inner.change_tag(tag, step, refill).await
+        self.arrive().await?;
+        let answer = self.inner.change_tag(tag, step, refill).await?;
+        self.leave(answer)
     }
 
     async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError> {
-        self.inner.raise_tag(tag, next).await
+        self.arrive().await?;
+        let answer = self.inner.raise_tag(tag, next).await?;
+        self.leave(answer)
+    }
+
+    async fn retire_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        self.arrive().await?;
+        let answer = self.inner.retire_tag(tag).await?;
+        self.leave(answer)
     }
 
     async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
-        self.inner.tags(after, limit).await
+        self.arrive().await?;
+        let answer = self.inner.tags(after, limit).await?;
+        self.leave(answer)
     }
 
     async fn check(&self) -> Result<(), StoreError> {
         self.arrive().await
+    }
+
+    async fn stripe(&self) -> Result<Option<Stripe>, StoreError> {
+        self.arrive().await?;
+        self.inner.stripe().await
+    }
+
+    async fn join_stripe(&self, stripe: &Stripe) -> Result<StripeNumbers, StoreError> {
+        self.arrive().await?;
+        let numbers = self.inner.join_stripe(stripe).await?;
+        self.leave(numbers)
+    }
+
+    async fn restripe(&self, stripe: Option<&Stripe>) -> Result<(), StoreError> {
+        self.arrive().await?;
+        self.inner.restripe(stripe).await?;
+        self.leave(())
     }
 }
 

@@ -4,6 +4,7 @@
 pub mod clients;
 pub mod faulty;
 pub mod mariadb;
+pub mod proxy;
 pub mod server;
 pub mod sqlite;
 

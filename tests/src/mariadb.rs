@@ -2,10 +2,11 @@
 
 use std::fs::File;
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Once, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
@@ -35,17 +36,42 @@ impl MariaDb {
         Self::start_with(&[])
     }
 
+    /// One that all tests of a program share, each with a [database](MariaDb::database) of its own. It ends with the program,
+    /// however that ends.
+    ///
+    /// # Errors
+    /// As [`MariaDb::start`].
+    pub fn shared() -> anyhow::Result<&'static Self> {
+        let server = SHARED.get_or_init(|| {
+            let (sender, started) = mpsc::channel();
+            // The server ends with the thread that started it, and the threads of tests do not last.
+            std::thread::spawn(move || {
+                let _ = sender.send(Self::start_for(&[], true));
+                loop {
+                    std::thread::park();
+                }
+            });
+            started.recv().map_err(anyhow::Error::from).flatten().map_err(|error| format!("{error:#}"))
+        });
+        clean_up_at_exit();
+        server.as_ref().map_err(|error| anyhow::anyhow!("{error}"))
+    }
+
     /// The same with settings of its own, which come after the usual ones: `--innodb-flush-log-at-trx-commit=2`.
     ///
     /// # Errors
     /// As [`MariaDb::start`].
     pub fn start_with(settings: &[&str]) -> anyhow::Result<Self> {
+        Self::start_for(settings, false)
+    }
+
+    fn start_for(settings: &[&str], ends_with_thread: bool) -> anyhow::Result<Self> {
         let directory = TempDir::new()?;
         copy(template()?, &directory.path().join("data"))?;
         // Free just now; nobody else here takes one that was given out a moment ago.
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let settings: Vec<String> = settings.iter().map(|&setting| setting.to_owned()).collect();
-        let process = spawn(directory.path(), port, &settings)?;
+        let process = spawn(directory.path(), port, &settings, ends_with_thread)?;
         let mut server = Self { directory, port, settings, process };
         server.wait_until_ready()?;
         Ok(server)
@@ -61,7 +87,7 @@ impl MariaDb {
         let directory = TempDir::new()?;
         copy(&self.directory.path().join("data"), &directory.path().join("data"))?;
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let process = spawn(directory.path(), port, &self.settings)?;
+        let process = spawn(directory.path(), port, &self.settings, false)?;
         let mut server = Self { directory, port, settings: self.settings.clone(), process };
         server.wait_until_ready()?;
         Ok(server)
@@ -123,7 +149,7 @@ impl MariaDb {
     /// As [`MariaDb::start`].
     pub fn restart(&mut self) -> anyhow::Result<()> {
         self.kill9()?;
-        self.process = spawn(self.directory.path(), self.port, &self.settings)?;
+        self.process = spawn(self.directory.path(), self.port, &self.settings, false)?;
         self.wait_until_ready()
     }
 
@@ -180,9 +206,37 @@ impl Drop for MariaDb {
 
 const LOG: &str = "mariadb.log";
 
+static SHARED: OnceLock<Result<MariaDb, String>> = OnceLock::new();
+
+static TEMPLATE: OnceLock<Result<TempDir, String>> = OnceLock::new();
+
+/// Statics are never dropped, so what they stand for is ended and removed when the program ends.
+fn clean_up_at_exit() {
+    extern "C" fn clean_up() {
+        let mut directories = Vec::new();
+        if let Some(Ok(server)) = SHARED.get() {
+            // The server may have ended already.
+            let _ = server.signal(libc::SIGKILL);
+            directories.push(server.directory.path());
+        }
+        if let Some(Ok(directory)) = TEMPLATE.get() {
+            directories.push(directory.path());
+        }
+        for directory in directories {
+            let _ = std::fs::remove_dir_all(directory);
+        }
+    }
+    static REGISTERED: Once = Once::new();
+    #[expect(unsafe_code, reason = "the standard library has no handlers for the end of a program")]
+    // SAFETY: the handler is a function of this program, and uses nothing that ends before it runs.
+    REGISTERED.call_once(|| unsafe {
+        libc::atexit(clean_up);
+    });
+}
+
 /// An empty data directory, made once per process: that takes a second or more.
 fn template() -> anyhow::Result<&'static Path> {
-    static TEMPLATE: OnceLock<Result<TempDir, String>> = OnceLock::new();
+    clean_up_at_exit();
     let made = TEMPLATE.get_or_init(|| make_template().map_err(|error| format!("{error:#}")));
     match made {
         Ok(directory) => Ok(directory.path()),
@@ -208,14 +262,26 @@ fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn spawn(directory: &Path, port: u16, settings: &[String]) -> anyhow::Result<Child> {
+/// Starts the program; if asked to, so that it ends when the calling thread does.
+fn spawn(directory: &Path, port: u16, settings: &[String], ends_with_thread: bool) -> anyhow::Result<Child> {
     let log = File::options().create(true).append(true).open(directory.join(LOG))?;
     // Of its own: a server that starts removes the temporary tables of others from a directory that they share.
     let temporary = directory.join("tmp");
     std::fs::create_dir_all(&temporary)?;
     // Debian puts it where ordinary users do not look.
     let program = ["/usr/sbin/mariadbd", "mariadbd"].into_iter().find(|path| Path::new(path).exists());
-    Command::new(program.unwrap_or("mariadbd"))
+    let mut command = Command::new(program.unwrap_or("mariadbd"));
+    if ends_with_thread {
+        #[expect(unsafe_code, reason = "the standard library cannot have a child end with its parent")]
+        // SAFETY: between fork and exec there is one system call, which takes two integers.
+        unsafe {
+            command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            });
+        }
+    }
+    command
         .args([
             "--no-defaults",
             "--user=root",

@@ -105,7 +105,7 @@ fn tags_are_created_listed_changed_and_raised() {
     let cells = |text: &str, row: usize| -> Vec<String> {
         text.lines().nth(row).unwrap().split_whitespace().map(str::to_owned).collect()
     };
-    assert_eq!(cells(&created, 0), ["TAG", "MODE", "START", "WATERMARK", "STEP", "REFILL"]);
+    assert_eq!(cells(&created, 0), ["TAG", "SUB", "MODE", "START", "WATERMARK", "STEP", "REFILL"]);
     assert_eq!(cells(&created, 1), ["invoice", "buffered", "100", "99", "10", "3"]);
     assert_eq!(ok(at, &["next", "invoice"]), "100\n");
     let changed = ok(at, &["tags", "change", "invoice", "--step", "adaptive:5..50"]);
@@ -219,11 +219,15 @@ fn a_store_that_cannot_be_used_is_named_and_left_alone() {
             ("sqlite:///dev/null/ids.sqlite", &["/dev/null"]),
             ("sqlite:///proc/ids.sqlite", &["/proc/ids.sqlite"]),
             ("sqlite://", &["names no file", "sqlite://PATH"]),
-            ("mysql://127.0.0.1/ids", &["mysql", "sqlite://PATH"]),
+            // Nothing listens on the first port.
+            ("mysql://ids:secret@127.0.0.1:1/ids", &["mysql://ids@127.0.0.1:1/ids"]),
+            ("mysql://ids:secret@127.0.0.1:1", &["mysql://ids@127.0.0.1:1", "names no database"]),
+            ("redis://127.0.0.1/0", &["redis", "sqlite://PATH or mysql://"]),
             ("ids.sqlite", &["ids.sqlite", "sqlite://PATH"]),
         ] {
             let arguments = [&["--store", store][..], command].concat();
-            fails(at, &arguments, 1, named);
+            let ran = fails(at, &arguments, 1, named);
+            assert!(!ran.stderr.contains("secret"), "{}", ran.stderr);
         }
     }
     assert_eq!(std::fs::read(at.join("torn.sqlite")).unwrap(), torn);
@@ -358,4 +362,213 @@ fn a_server_says_why_it_does_not_start() {
     let directory = Arc::new(TempDir::new().unwrap());
     let error = Server::start_in(directory, vec!["--store".into(), "sqlite://missing/ids.sqlite".into()]).unwrap_err();
     assert!(error.to_string().contains("does not exist"), "{error:#}");
+}
+
+#[test]
+fn a_sub_key_has_numbers_of_its_own() {
+    let directory = TempDir::new().unwrap();
+    let at = directory.path();
+    ok(at, &["tags", "create", "chat", "--step", "10", "--start", "5"]);
+    assert_eq!(ok(at, &["next", "chat", "--sub", "user_1", "-n", "3"]), "5\n6\n7\n");
+    assert_eq!(ok(at, &["next", "chat", "--sub", "user_2"]), "5\n");
+    assert_eq!(ok(at, &["next", "chat", "--sub", "user_1"]), "8\n");
+    let raised = ok(at, &["tags", "raise", "chat", "100", "--sub", "user_1"]);
+    assert!(raised.lines().nth(1).unwrap().starts_with("chat  user_1  buffered  5      99"), "{raised}");
+    assert_eq!(ok(at, &["next", "chat", "--sub", "user_1"]), "100\n");
+    ok(at, &["tags", "change", "chat", "--sub", "user_2", "--step", "20"]);
+    let list = ok(at, &["tags", "list", "--after", "chat"]);
+    assert_eq!(list.lines().count(), 3, "{list}");
+    assert_eq!(ok(at, &["tags", "list", "--after", "chat", "--after-sub", "user_1"]).lines().count(), 2);
+    fails(at, &["next", "chat", "--sub", ""], 1, &["sub-key is empty"]);
+    fails(at, &["next", "chat", "--sub", "a\tb"], 1, &["control character"]);
+    fails(at, &["next", "chat\u{1f}user_1"], 1, &["control character"]);
+    fails(at, &["tags", "raise", "chat\u{1f}user_1", "5"], 1, &["control character"]);
+    fails(at, &["next", "default", "--snowflake", "--sub", "x"], 2, &["--sub", "--snowflake"]);
+    fails(at, &["tags", "list", "--after-sub", "x"], 2, &["--after"]);
+}
+
+#[test]
+fn tags_are_declared_as_the_channels_of_an_issuer() {
+    let directory = TempDir::new().unwrap();
+    let at = directory.path();
+    let file = "[tags.order]\nchannel = \"unordered\"\nbuff_size = 50\nprefix = 12\n[tags.chat]\nchannel = \"slow-ordered\"\n\
+                [tags.flake]\nchannel = \"quick\"\n";
+    std::fs::write(at.join("unalike.toml"), file).unwrap();
+    let with = |more: &[&'static str]| [&["--config", "unalike.toml"], more].concat();
+    assert_eq!(ok(at, &with(&["next", "order", "-n", "2"])), "120000000000000000\n120000000000000001\n");
+    assert_eq!(ok(at, &with(&["next", "chat", "--sub", "a"])), "1\n");
+    assert!(numbers(&ok(at, &with(&["next", "flake"])))[0] > 1 << 53);
+    fails(at, &with(&["next", "flake", "--sub", "a"]), 1, &["flake", "quick"]);
+    let list = ok(at, &["tags", "list"]);
+    let row =
+        |name: &str| list.lines().find(|line| line.starts_with(name)).unwrap().split_whitespace().collect::<Vec<_>>();
+    assert_eq!(row("order")[1..], ["buffered", "120000000000000000", "120000000000000001", "50", "5"]);
+    assert_eq!(row("chat")[..2], ["chat", "ordered"]);
+    assert!(!list.contains("flake"), "no store keeps it");
+    let checked = ok(at, &["config", "check", "unalike.toml"]);
+    assert!(
+        checked.contains("[tags.\"order\"] # file\nbuff_size = 50\nchannel = \"unordered\"\nprefix = 12\n"),
+        "{checked}"
+    );
+
+    // Another step is the store's affair, and another mode nobody's.
+    std::fs::write(at.join("unalike.toml"), "[tags.order]\nchannel = \"unordered\"\nbuff_size = 60\n").unwrap();
+    let ran = run(at, with(&["next", "order"])).unwrap();
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "120000000000000002\n"));
+    assert!(ran.stderr.contains("WARN") && ran.stderr.contains("tags change"), "{}", ran.stderr);
+    std::fs::write(at.join("unalike.toml"), "[tags.order]\nchannel = \"slow-ordered\"\n").unwrap();
+    for command in [&["next", "order"][..], &["serve", "--listen", "127.0.0.1:0"]] {
+        fails(at, &with(command), 1, &["order", "buffered in the store", "declared ordered"]);
+    }
+
+    let created = ok(at, &["tags", "create", "invoice", "--channel", "unordered", "--buff-size", "7", "--prefix", "3"]);
+    assert!(created.contains("300000000000000000"), "{created}");
+    assert!(ok(at, &["tags", "create", "strict", "--channel", "slow-ordered"]).contains("ordered"));
+    fails(at, &["tags", "create", "x", "--channel", "quick"], 1, &["[tags.NAME]"]);
+    fails(at, &["tags", "create", "x", "--channel", "ordered"], 1, &["Redis", "slow-ordered"]);
+    fails(at, &["tags", "create", "x", "--channel", "slow-ordered", "--prefix", "1"], 1, &["prefix"]);
+    fails(at, &["tags", "create", "x", "--channel", "unordered", "--step", "5"], 2, &["--step"]);
+    fails(at, &["tags", "create", "x", "--buff-size", "5"], 2, &["--channel"]);
+}
+
+#[test]
+fn no_password_is_ever_shown() {
+    let directory = TempDir::new().unwrap();
+    let at = directory.path();
+    std::fs::write(at.join("password"), "secret\n").unwrap();
+    let stores = [
+        "mysql://ids:secret@127.0.0.1:1/ids",
+        "mysql://ids@127.0.0.1:1/ids?password-file=password",
+        "mysql://ids@127.0.0.1:1/ids?password-env=DB_PASSWORD",
+        "mysql://ids@127.0.0.1:1/ids?password=secret",
+        "mysql://ids:secret@127.0.0.1:1/ids?password-file=password",
+        "mysql://ids:sec/ret@127.0.0.1:1/ids",
+        "mysql://ids:secret@127.0.0.1:1/ids?colour=red",
+        "redis://ids:secret@127.0.0.1/0",
+        "ids:secret@127.0.0.1",
+    ];
+    for store in stores {
+        std::fs::write(at.join("unalike.toml"), format!("store = \"{store}\"\n")).unwrap();
+        for command in
+            [&["config", "check"][..], &["next", "order"], &["serve", "--listen", "127.0.0.1:0"], &["--help"]]
+        {
+            let environment = [("DB_PASSWORD", "secret"), ("UNALIKE_LOG", "trace")];
+            let by_file = run_with(at, [&["--config", "unalike.toml"], command].concat(), &environment).unwrap();
+            let by_variable =
+                run_with(at, command.iter().copied(), &[environment[0], ("UNALIKE_STORE", store)]).unwrap();
+            for ran in [by_file, by_variable] {
+                let said = ran.stdout + &ran.stderr;
+                assert!(!said.contains("secret") && !said.contains("sec/ret"), "{store} {command:?}: {said}");
+            }
+        }
+    }
+    let shown = ok(at, &["--store", stores[1], "config", "check"]);
+    assert!(shown.contains("store = \"mysql://ids@127.0.0.1:1/ids?password-file=password\""), "{shown}");
+    let shown = ok(at, &["--store", stores[0], "config", "check"]);
+    assert!(shown.contains("store = \"mysql://ids@127.0.0.1:1/ids\""), "{shown}");
+    fails(at, &["--store", stores[2], "config", "check"], 1, &["DB_PASSWORD", "password-env"]);
+}
+
+#[test]
+fn several_stores_are_a_list_in_each_of_the_ways() {
+    let directory = TempDir::new().unwrap();
+    let at = directory.path();
+    let line = "store = [\"sqlite://a.sqlite\",\"sqlite://b.sqlite\"] # ";
+    let shown = ok(at, &["--store", "sqlite://a.sqlite", "--store", "sqlite://b.sqlite", "config", "check"]);
+    assert!(shown.contains(&format!("{line}flag or environment")), "{shown}");
+    let environment = [("UNALIKE_STORE", "sqlite://a.sqlite\nsqlite://b.sqlite")];
+    let shown = run_with(at, ["config", "check"], &environment).unwrap().stdout;
+    assert!(shown.contains(&format!("{line}flag or environment")), "{shown}");
+    std::fs::write(at.join("unalike.toml"), "store = [\"sqlite://a.sqlite\", \"sqlite://b.sqlite\"]\n").unwrap();
+    let shown = ok(at, &["config", "check", "unalike.toml"]);
+    assert!(shown.contains(&format!("{line}file")), "{shown}");
+    fails(
+        at,
+        &["--store", "sqlite://a.sqlite", "--store", "sqlite://./a.sqlite", "next", "order"],
+        1,
+        &["given twice"],
+    );
+}
+
+#[test]
+fn snowflakes_need_a_store_for_leases() {
+    let directory = TempDir::new().unwrap();
+    let at = directory.path();
+    let flake = ok(at, &["--leases", "sqlite://leases.sqlite", "next", "default", "--snowflake"]);
+    assert_eq!((flake.lines().count(), at.join("leases.sqlite").exists()), (1, true));
+    fails(
+        at,
+        &["--leases", "mysql://127.0.0.1/ids", "next", "default", "--snowflake"],
+        1,
+        &["--leases", "sqlite://PATH"],
+    );
+}
+
+#[test]
+fn schema_prints_tables_and_the_least_privileges() {
+    let directory = TempDir::new().unwrap();
+    let at = directory.path();
+    let text = ok(at, &["schema", "--user", "o'brien@10.%"]);
+    for line in [
+        "CREATE TABLE IF NOT EXISTS unalike_store (",
+        "GRANT SELECT, INSERT, UPDATE ON unalike_store TO 'o''brien'@'10.%';",
+    ] {
+        assert!(text.lines().any(|printed| printed == line), "no {line:?} in {text}");
+    }
+    assert!(!text.contains(";;"));
+    fails(at, &["schema", "--dialect", "loof"], 1, &["loof", "tinyid"]);
+    fails(at, &["schema", "upgrade"], 1, &["sqlite://unalike.sqlite", "MySQL"]);
+    assert!(!at.join("unalike.sqlite").exists(), "no store is needed for it");
+}
+
+#[test]
+fn tags_go_on_in_another_store() {
+    let directory = TempDir::new().unwrap();
+    let at = directory.path();
+    let old = |arguments: &[&'static str]| ok(at, &[&["--store", "sqlite://old.sqlite"], arguments].concat());
+    old(&["tags", "create", "order", "--step", "10", "--refill", "3"]);
+    old(&["tags", "create", "strict", "--ordered", "--start", "500"]);
+    old(&["next", "order", "-n", "25"]);
+    old(&["next", "strict"]);
+    old(&["next", "strict", "--sub", "a", "-n", "2"]);
+    let import = |more: &[&'static str]| {
+        [&["tags", "import", "--from", "sqlite://old.sqlite", "--source-stopped"], more].concat()
+    };
+    let cells = |text: &str| -> Vec<Vec<String>> {
+        text.lines().skip(1).map(|line| line.split_whitespace().map(str::to_owned).collect()).collect()
+    };
+
+    fails(at, &import(&["--tag", "order", "--at", "25"]), 1, &["--at is 25", "up to 25", "nothing was changed"]);
+    fails(at, &import(&["--at", "26"]), 2, &["--tag"]);
+    fails(at, &import(&["--tag", "order", "--tag", "strict", "--at", "600"]), 1, &["one tag"]);
+    fails(at, &import(&["--tag", "nobody"]), 1, &["nobody", "unknown"]);
+    fails(at, &["tags", "import", "--from", "leaf"], 1, &["leaf", "dialect=leaf"]);
+    fails(at, &["tags", "import", "--from", "sqlite://unalike.sqlite"], 1, &["the store itself"]);
+
+    let done = ok(at, &import(&[]));
+    assert_eq!(
+        cells(&done),
+        [
+            &["order", "25", "26", "created"][..],
+            &["strict", "500", "501", "created"],
+            &["strict", "a", "501", "502", "created"],
+        ]
+    );
+    assert_eq!(ok(at, &["next", "order"]), "26\n");
+    assert_eq!(ok(at, &["next", "strict"]), "501\n");
+    assert_eq!(ok(at, &["next", "strict", "--sub", "a"]), "502\n");
+    let list = ok(at, &["tags", "list"]);
+    assert_eq!(cells(&list)[0], ["order", "buffered", "26", "26", "10", "3"]);
+    assert_eq!(cells(&list)[1][..2], ["strict", "ordered"]);
+
+    // Again: nothing is lowered, and what went on in the old store is passed.
+    old(&["next", "order", "-n", "75"]);
+    let done = ok(at, &import(&[]));
+    assert_eq!(cells(&done)[0], ["order", "100", "101", "raised"]);
+    assert!(done.contains("was here, further on"), "{done}");
+    assert_eq!(ok(at, &["next", "order"]), "101\n");
+    assert_eq!(ok(at, &["next", "strict"]), "502\n");
+    let done = ok(at, &import(&["--tag", "order", "--at", "5000"]));
+    assert_eq!(cells(&done), [["order", "100", "5000", "raised"]]);
+    assert_eq!(ok(at, &["next", "order"]), "5000\n");
 }

@@ -1,4 +1,4 @@
-//! The contract suite on every store: memory and SQLite.
+//! The contract suite on every store: memory and SQLite, each also as three stripes.
 
 #![expect(clippy::expect_used, reason = "a fixture that cannot start fails the test")]
 
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use unalike_memory::{MemoryOptions, MemoryStore};
 use unalike_sqlite::{SqliteOptions, SqliteStore};
 use unalike_storage::contract::{self, Fixture, LeaseFixture, SegmentFixture};
-use unalike_storage::{LeaseLimits, LeaseStore, SegmentStore, TagCreation};
+use unalike_storage::{LeaseLimits, LeaseStore, SegmentStore, StripedStore, TagCreation};
 
 /// One store in memory; it has nothing to be restarted from.
 #[derive(Default)]
@@ -82,6 +82,37 @@ impl LeaseFixture for Sqlite {
     }
 }
 
+/// Three stores of a kind that number together.
+struct Stripes<F>([F; 3]);
+
+#[async_trait]
+impl<F: Fixture> Fixture for Stripes<F> {
+    async fn restart(&self) {
+        for store in &self.0 {
+            store.restart().await;
+        }
+    }
+}
+
+#[async_trait]
+impl<F: SegmentFixture> SegmentFixture for Stripes<F> {
+    async fn segment_client(&self, creation: TagCreation) -> Arc<dyn SegmentStore> {
+        let mut stores = Vec::new();
+        for store in &self.0 {
+            stores.push(store.segment_client(creation).await);
+        }
+        Arc::new(StripedStore::open(stores).await.expect("the stripes open"))
+    }
+
+    fn keeps_order(&self) -> bool {
+        false
+    }
+
+    fn can_be_a_stripe(&self) -> bool {
+        false
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_keeps_the_contract_of_segments() {
     contract::segments(&Memory::default()).await;
@@ -95,6 +126,16 @@ async fn memory_keeps_the_contract_of_leases() {
 #[tokio::test(flavor = "multi_thread")]
 async fn sqlite_keeps_the_contract_of_segments() {
     contract::segments(&Sqlite::new()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stripes_in_memory_keep_the_contract_of_segments() {
+    contract::segments(&Stripes::<Memory>(Default::default())).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stripes_in_sqlite_keep_the_contract_of_segments() {
+    contract::segments(&Stripes([Sqlite::new(), Sqlite::new(), Sqlite::new()])).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -519,12 +519,10 @@ fn a_store_that_hangs_is_told_without_its_details() -> anyhow::Result<()> {
     let lock = server.lock_store()?;
     assert_eq!(client.get(ORDER)?.ids()?, [2], "what was granted before is handed out");
     assert_eq!(client.get("/health/live")?.status, 200);
-    for (path, name) in [("/v1/sequences/new/ids", "store-unavailable"), ("/health/ready", "timeout")] {
-        let answer = client.get(path)?;
-        assert_eq!((answer.status, answer.problem()?.as_str()), (503, name), "{answer:?}");
-        assert_eq!(answer.header("retry-after"), Some("1"));
-        assert!(!answer.body.contains("sqlite") && !answer.body.contains("BEGIN"), "{answer:?}");
-    }
+    let answer = client.get("/v1/sequences/new/ids")?;
+    assert_eq!((answer.status, answer.problem()?.as_str()), (503, "store-unavailable"), "{answer:?}");
+    assert_eq!(answer.header("retry-after"), Some("1"));
+    assert!(!answer.body.contains("sqlite") && !answer.body.contains("BEGIN"), "{answer:?}");
     drop(lock);
     // The requests that were broken off may still have to end.
     let answer = client.get("/health/ready")?;
@@ -550,6 +548,196 @@ fn a_damaged_store_is_told_without_its_details() -> anyhow::Result<()> {
         assert!(!answer.body.contains(server.directory().to_str().context("a path of UTF-8")?), "{answer:?}");
     }
     assert!(server.log()?.contains("unalike.sqlite"), "the operator is told");
+    Ok(())
+}
+
+#[test]
+fn a_server_is_ready_while_what_it_was_granted_lasts() -> anyhow::Result<()> {
+    let server = Server::start_with(["--wait-max-ms", "100", "--request-timeout-ms", "2000"])?;
+    let client = server.client();
+    let ready = || client.get("/health/ready");
+    assert_eq!((ready()?.status, ready()?.body.as_str()), (200, r#"{"status":"ready"}"#));
+
+    // Nothing is open yet: there is nothing to hand out.
+    let lock = server.lock_store()?;
+    let answer = ready()?;
+    assert_problem(&answer, 503, "store-unavailable", "tag", &Value::Null);
+    assert!(answer.json()?["store_down_since"].as_str().is_some_and(|since| since.starts_with("20")), "{answer:?}");
+    assert!(!answer.body.contains("sqlite"), "{answer:?}");
+    drop(lock);
+    while ready()?.status != 200 {}
+
+    let created = client.send_json(
+        "POST",
+        "/v1/tags",
+        &json!({
+            "tag": "few", "step": { "policy": "fixed", "step": "20" }, "refill": { "policy": "remaining", "count": 0 },
+        }),
+    )?;
+    ensure!(created.status == 201, "{created:?}");
+    client.ids("/v1/sequences/few/ids?count=5")?;
+    client.ids("/v1/sequences/order/ids?count=5")?;
+    let lock = server.lock_store()?;
+    let answer = ready()?;
+    let body = answer.json()?;
+    assert_eq!((answer.status, &body["status"], &body["tag"]), (200, &json!("covered"), &json!("few")), "{body}");
+    assert!(body["cover_seconds"].as_f64().is_some_and(|seconds| seconds > 0.0), "{body}");
+    let down = body["store_down_since"].clone();
+    assert_eq!(ready()?.json()?["store_down_since"], down, "since the same moment");
+    let metrics = client.get("/metrics")?.body;
+    let figure = |name: &str| -> f64 {
+        let line = metrics.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("no {name}"));
+        line.trim().parse().unwrap()
+    };
+    assert!(figure("unalike_store_down_seconds ") > 0.0);
+    assert_eq!(figure("unalike_least_cover_seconds "), figure("unalike_cover_seconds{tag=\"few\"}"));
+    assert!(figure("unalike_use_rate{tag=\"few\"}") > 0.0);
+
+    // The last number of a tag that is used, and no request for ids ever asked the store.
+    assert_eq!(client.ids("/v1/sequences/few/ids?count=15")?.len(), 15);
+    assert_problem(&ready()?, 503, "store-unavailable", "tag", &json!("few"));
+    assert_eq!(ready()?.json()?["cover_seconds"], json!(0.0));
+    assert_eq!(client.get("/v1/sequences/few/ids")?.status, 503);
+    assert_eq!(client.get("/v1/sequences/order/ids")?.status, 200, "other tags go on");
+
+    drop(lock);
+    while ready()?.body != r#"{"status":"ready"}"# {}
+    while client.get("/v1/sequences/few/ids")?.status != 200 {}
+    let log = server.log()?;
+    assert_eq!(log.matches("the store is down").count(), 2, "each outage is told once: {log}");
+    server.wait_for_log("the store answers again", 2)?;
+    Ok(())
+}
+
+#[test]
+fn an_ordered_tag_in_use_has_no_cover() -> anyhow::Result<()> {
+    let server = Server::start_with(["--wait-max-ms", "100", "--request-timeout-ms", "2000"])?;
+    let client = server.client();
+    client.send_json("POST", "/v1/tags", &json!({ "tag": "strict", "mode": "ordered" }))?;
+    client.ids("/v1/sequences/order/ids?count=5")?;
+    client.ids("/v1/sequences/strict/ids?count=5")?;
+    let _lock = server.lock_store()?;
+    assert_problem(&client.get("/health/ready")?, 503, "store-unavailable", "tag", &json!("strict"));
+    assert_eq!(client.get("/v1/sequences/order/ids")?.status, 200);
+    assert!(!client.get("/metrics")?.body.contains("unalike_cover_seconds{tag=\"strict\"}"));
+    Ok(())
+}
+
+#[test]
+fn a_sub_key_has_numbers_of_its_own() -> anyhow::Result<()> {
+    let server = Server::start()?;
+    let client = server.client();
+    let chat = "/v1/sequences/chat/ids";
+    client.send_json("POST", "/v1/tags", &json!({ "tag": "chat", "mode": "ordered" }))?;
+    let answer = client.get(&format!("{chat}?sub=user_1&count=2"))?;
+    assert_eq!((answer.status, answer.body.as_str()), (200, r#"{"tag":"chat","sub":"user_1","ids":["1","2"]}"#));
+    let answer = client.get(&format!("{chat}?as=number&sub={}", encoded("会话")))?;
+    assert_eq!(answer.body, r#"{"tag":"chat","sub":"会话","ids":[1]}"#);
+    assert_eq!(client.ids(&format!("{chat}?sub=user_1"))?, [3]);
+    assert_eq!(client.ids(chat)?, [1], "and so does the tag itself");
+
+    let shown = client.get("/v1/tags/chat?sub=user_1")?.json()?;
+    assert_eq!((&shown["tag"], &shown["sub"], &shown["mode"]), (&json!("chat"), &json!("user_1"), &json!("ordered")));
+    assert_eq!(shown["watermark"], json!("3"));
+    assert_eq!(client.get("/v1/tags/chat")?.json()?.get("sub"), None);
+    let raised = client.send_json("PATCH", "/v1/tags/chat?sub=user_1", &json!({ "raise_to": 50 }))?.json()?;
+    assert_eq!((&raised["sub"], &raised["watermark"]), (&json!("user_1"), &json!("49")));
+    assert_eq!(client.ids(&format!("{chat}?sub=user_1"))?, [50]);
+    let subs = |path: &str| -> anyhow::Result<Vec<Value>> {
+        let page = client.get(path)?.json()?;
+        Ok(page["tags"].as_array().context("no page")?.iter().map(|tag| tag["sub"].clone()).collect())
+    };
+    assert_eq!(subs("/v1/tags")?, [Value::Null, json!("user_1"), json!("会话")]);
+    assert_eq!(subs("/v1/tags?after=chat&after_sub=user_1")?, [json!("会话")]);
+    let metrics = client.get("/metrics")?.body;
+    assert!(metrics.contains("unalike_ids_total{tag=\"chat\"} 6\n"), "sub-keys count under their tag: {metrics}");
+
+    let long = "x".repeat(127);
+    for (path, name) in [
+        (format!("{chat}?sub="), "tag-invalid"),
+        (format!("{chat}?sub=a%0Ab"), "tag-invalid"),
+        (format!("{chat}?sub=a%1Fb"), "tag-invalid"),
+        (format!("{chat}?sub={long}"), "tag-invalid"),
+        (format!("{chat}?sub=a&sub=b"), "query-invalid"),
+        ("/v1/sequences/chat%1Fuser_1/ids".to_owned(), "tag-invalid"),
+        ("/v1/tags/chat%1Fuser_1".to_owned(), "tag-invalid"),
+        ("/v1/tags?after_sub=a".to_owned(), "query-invalid"),
+        ("/v1/snowflakes/default/ids?sub=a".to_owned(), "query-invalid"),
+        ("/v1/tags/chat?colour=red".to_owned(), "query-invalid"),
+    ] {
+        let answer = client.get(&path)?;
+        assert_eq!((answer.status, answer.problem()?.as_str()), (400, name), "{path}: {answer:?}");
+    }
+    let created = client.send_json("POST", "/v1/tags", &json!({ "tag": "chat\u{1f}user_9" }))?;
+    assert_eq!((created.status, created.problem()?.as_str()), (400, "tag-invalid"));
+    Ok(())
+}
+
+#[test]
+fn a_token_for_a_tag_is_good_for_its_sub_keys() -> anyhow::Result<()> {
+    let directory = Arc::new(TempDir::new()?);
+    let tokens = "[[tokens]]\nname = \"chat\"\ntoken = \"0123456789abcdef\"\nscope = \"read\"\ntags = [\"chat\"]\n";
+    std::fs::write(directory.path().join("tokens.toml"), tokens)?;
+    let server = Server::start_in(directory, ["--tokens", "tokens.toml"].map(str::to_owned).to_vec())?;
+    let client = server.client().with_token("0123456789abcdef");
+    assert_eq!(client.ids("/v1/sequences/chat/ids?sub=user_1")?, [1]);
+    assert_eq!(client.get("/v1/sequences/order/ids?sub=chat")?.status, 403);
+    assert_eq!(client.get("/v1/tags/chat?sub=user_1")?.status, 200);
+    Ok(())
+}
+
+#[test]
+fn a_tag_can_be_one_of_an_issuer_s_channels() -> anyhow::Result<()> {
+    let (directory, arguments) =
+        configured("[tags.flake]\nchannel = \"quick\"\n[tags.order]\nchannel = \"unordered\"\nprefix = 9\n")?;
+    let arguments = [arguments, ["--drop-in", "leaf,tinyid,cosid"].map(str::to_owned).to_vec()].concat();
+    let server = Server::start_in(directory, arguments)?;
+    let client = server.client();
+    assert_eq!(client.get(ORDER)?.ids()?, [900_000_000_000_000_000]);
+    let record = client.get("/v1/tags/order")?.json()?;
+    assert_eq!(record["step"], json!({ "policy": "fixed", "step": "5000" }));
+    assert_eq!(record["refill"], json!({ "policy": "remaining", "count": "500" }));
+
+    let mut flakes = Vec::new();
+    for path in [
+        "/v1/sequences/flake/ids",
+        "/v1/sequences/flake/ids?count=3",
+        "/v1/snowflakes/flake/ids",
+        "/v1/sequences/flake/ids",
+    ] {
+        flakes.extend(client.get(path)?.ids()?);
+    }
+    flakes.push(client.get("/api/segment/get/flake")?.body.parse()?);
+    flakes.push(client.get("/tinyid/id/nextIdSimple?bizType=flake")?.body.parse()?);
+    flakes.push(client.get("/ids/flake")?.body.parse()?);
+    assert!(flakes.is_sorted() && flakes[0] > 1 << 53, "{flakes:?}");
+    assert_distinct(flakes);
+    let answer = client.get("/v1/sequences/flake/ids")?.json()?;
+    assert_eq!(answer["tag"], json!("flake"));
+    assert_eq!(client.get("/v1/sequences/flake/ids?sub=a")?.problem()?, "query-invalid");
+    assert_eq!(client.get("/tinyid/id/nextSegmentId?bizType=flake")?.json()?["code"], json!(6));
+    assert_eq!(client.get("/v1/tags/flake")?.problem()?, "tag-unknown");
+
+    let post = |body: Value| client.send_json("POST", "/v1/tags", &body);
+    let created = post(
+        json!({ "tag": "invoice", "channel": "unordered", "buff_size": "70", "lowest_critical_value": 7, "prefix": "42" }),
+    )?;
+    let record = created.json()?;
+    assert_eq!((created.status, &record["start"]), (201, &json!("420000000000000000")), "{record}");
+    assert_eq!(record["refill"]["count"], json!("7"));
+    assert_eq!(post(json!({ "tag": "strict", "channel": "slow-ordered" }))?.json()?["mode"], json!("ordered"));
+    for body in [
+        json!({ "tag": "x", "channel": "quick" }),
+        json!({ "tag": "x", "channel": "ordered" }),
+        json!({ "tag": "x", "channel": "slow-ordered", "prefix": 1 }),
+        json!({ "tag": "x", "channel": "unordered", "start": 1 }),
+        json!({ "tag": "x", "buff_size": 1 }),
+        json!({ "tag": "x", "channel": "unordered", "buff_size": 0 }),
+    ] {
+        let answer = post(body)?;
+        assert_eq!((answer.status, answer.problem()?.as_str()), (400, "tag-invalid"), "{answer:?}");
+    }
+    assert_eq!(post(json!({ "tag": "x", "channel": "fast" }))?.problem()?, "body-invalid");
     Ok(())
 }
 

@@ -14,11 +14,12 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// The crates that are for others, and no more.
-const PUBLIC: [&str; 7] = [
+const PUBLIC: [&str; 8] = [
     "unalike",
     "unalike-artifact",
     "unalike-core",
     "unalike-memory",
+    "unalike-mysql",
     "unalike-server",
     "unalike-sqlite",
     "unalike-storage",

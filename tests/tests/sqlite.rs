@@ -7,11 +7,13 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, UNIX_EPOCH};
 
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{ConnectOptions, Connection, Row, SqliteConnection};
 use tempfile::TempDir;
 use unalike_sqlite::{SqliteOptions, SqliteStore};
-use unalike_storage::{LeaseStore, Segment, SegmentStore, StoreError};
+use unalike_storage::{LeaseStore, Segment, SegmentStore, StoreError, Stripe};
 use unalike_tests::sqlite::{acquire, assert_disjoint, open};
 
 /// Offsets in the header of a database file: <https://www.sqlite.org/fileformat2.html#the_database_header>.
@@ -134,12 +136,121 @@ async fn another_program_s_database_is_refused_and_left_alone() {
 async fn a_newer_schema_is_refused_and_left_alone() {
     let directory = directory();
     let path = closed_store(&directory).await;
-    patch(&path, USER_VERSION_AT, &2_u32.to_be_bytes());
+    patch(&path, USER_VERSION_AT, &3_u32.to_be_bytes());
     let error = assert_refused_untouched(&path, "newer version").await;
     assert!(matches!(error, StoreError::Refused { .. }), "{error:?}");
     patch(&path, USER_VERSION_AT, &0_u32.to_be_bytes());
     let error = assert_refused_untouched(&path, "version 0").await;
     assert!(matches!(error, StoreError::Corrupt { .. }), "{error:?}");
+}
+
+/// The tables of tags as version 1 created them.
+const SCHEMA_1: &str = "
+PRAGMA application_id = 1970168172;
+PRAGMA user_version = 1;
+CREATE TABLE store (
+    id INTEGER NOT NULL PRIMARY KEY CHECK (id = 1),
+    tags INTEGER NOT NULL CHECK (tags >= 0)
+) STRICT;
+INSERT INTO store (id, tags) VALUES (1, 0);
+CREATE TABLE tag (
+    tag TEXT NOT NULL PRIMARY KEY,
+    start INTEGER NOT NULL CHECK (start >= 1),
+    mode TEXT NOT NULL CHECK (mode IN ('buffered', 'ordered')),
+    step_policy TEXT NOT NULL CHECK (step_policy IN ('fixed', 'adaptive')),
+    step INTEGER NOT NULL,
+    step_min INTEGER,
+    step_max INTEGER,
+    grow_below_ms INTEGER,
+    shrink_above_ms INTEGER,
+    refill_policy TEXT NOT NULL CHECK (refill_policy IN ('share-consumed', 'remaining')),
+    refill INTEGER NOT NULL,
+    generation INTEGER NOT NULL DEFAULT 0 CHECK (generation >= 0),
+    grant_start INTEGER NOT NULL CHECK (grant_start >= 1),
+    settled INTEGER NOT NULL CHECK (settled >= 0),
+    watermark INTEGER NOT NULL CHECK (watermark >= settled),
+    version INTEGER NOT NULL DEFAULT 0 CHECK (version >= 0)
+) STRICT, WITHOUT ROWID;
+CREATE TRIGGER tag_created AFTER INSERT ON tag BEGIN UPDATE store SET tags = tags + 1; END;
+CREATE TRIGGER tag_deleted AFTER DELETE ON tag BEGIN UPDATE store SET tags = tags - 1; END;
+PRAGMA journal_mode = WAL;
+";
+
+/// How version 1 created a tag, and how it was granted numbers.
+const CREATE_1: &str = "
+INSERT INTO tag (tag, start, mode, step_policy, step, step_min, step_max, grow_below_ms, shrink_above_ms,
+    refill_policy, refill, grant_start, settled, watermark)
+SELECT ?1, ?2, 'buffered', 'fixed', 10, NULL, NULL, NULL, NULL, 'share-consumed', 10, ?2, ?2 - 1, ?2 - 1
+FROM store WHERE tags < 1000000
+ON CONFLICT (tag) DO NOTHING
+RETURNING *";
+const ALLOCATE_1: &str = "
+UPDATE tag SET
+    grant_start = max(watermark + 1, ?2),
+    settled = CASE WHEN ?2 = watermark + 1 THEN settled ELSE max(watermark + 1, ?2) - 1 END,
+    watermark = max(watermark + 1, ?2) + min(?3 - 1, 9223372036854775807 - max(watermark + 1, ?2)),
+    version = version + 1
+WHERE tag = ?1 AND watermark < 9223372036854775807
+RETURNING *";
+
+async fn allocate_as_version_1(connection: &mut SqliteConnection, tag: &str) -> Result<Segment, sqlx::Error> {
+    let rows = sqlx::query(ALLOCATE_1).bind(tag).bind(0).bind(10).fetch_all(connection).await?;
+    let number = |column: &str| u64::try_from(rows[0].get::<i64, _>(column)).expect("no number is negative");
+    let (start, end) = (number("grant_start"), number("watermark") + 1);
+    Ok(Segment { start, end, stride: 1, generation: 0, version: number("version") })
+}
+
+#[tokio::test]
+async fn a_file_of_the_version_before_is_upgraded_and_programs_of_that_version_go_on() {
+    let directory = directory();
+    let path = directory.path().join("ids.sqlite");
+    let connect =
+        || SqliteConnectOptions::new().filename(&path).create_if_missing(true).busy_timeout(Duration::from_secs(5));
+    let mut before = connect().connect().await.unwrap();
+    sqlx::raw_sql(SCHEMA_1).execute(&mut before).await.unwrap();
+    sqlx::query(CREATE_1).bind("order").bind(100).fetch_all(&mut before).await.unwrap();
+    let mut segments = vec![allocate_as_version_1(&mut before, "order").await.unwrap()];
+    assert_eq!(segments[0].start, 100);
+
+    // Several programs of this version start at once, while that of the version before is at work.
+    let opened = open_twice(&path).await;
+    for store in &opened {
+        for _ in 0..20 {
+            segments.push(allocate_as_version_1(&mut before, "order").await.unwrap());
+            segments.push(store.allocate("order", 10, 0).await.unwrap());
+        }
+        sqlx::query(CREATE_1).bind("from before").bind(1).fetch_all(&mut before).await.unwrap();
+        segments.push(allocate_as_version_1(&mut before, "order").await.unwrap());
+        let record = store.open_tag("order").await.unwrap();
+        assert_eq!((record.options.start, record.watermark), (100, segments.last().unwrap().end - 1));
+        assert!(store.tag("from before").await.is_ok());
+    }
+    assert_disjoint(&mut segments);
+    let [store, other] = opened;
+
+    // As one of several stripes its numbers mean something else, which the version before does not know.
+    let stripe = Stripe { set: 5, index: 0, count: 2 };
+    store.restripe(Some(&stripe)).await.unwrap();
+    let error = allocate_as_version_1(&mut before, "order").await.unwrap_err();
+    assert!(error.to_string().contains("one of several stripes"), "{error}");
+    store.join_stripe(&stripe).await.unwrap();
+    for _ in 0..3 {
+        segments.push(store.allocate("order", 10, 0).await.unwrap());
+        assert!(allocate_as_version_1(&mut before, "order").await.is_err());
+    }
+    store.restripe(None).await.unwrap();
+    segments.push(allocate_as_version_1(&mut before, "order").await.unwrap());
+    segments.push(other.allocate("order", 10, 0).await.unwrap());
+    assert_disjoint(&mut segments);
+    before.close().await.unwrap();
+    store.close().await;
+    other.close().await;
+}
+
+/// Two programs that open the file at once.
+async fn open_twice(path: &Path) -> [SqliteStore; 2] {
+    let (first, second) = tokio::join!(open(path), open(path));
+    [first.expect("the file opens"), second.expect("the file opens")]
 }
 
 #[tokio::test]
@@ -208,7 +319,7 @@ async fn aborted_tasks_leave_no_transaction_open_and_no_number_granted_twice() {
                 }
             }));
         }
-        tokio::time::sleep(std::time::Duration::from_micros(round * 150)).await;
+        tokio::time::sleep(Duration::from_micros(round * 150)).await;
         for task in tasks {
             task.abort();
             let _ = task.await;

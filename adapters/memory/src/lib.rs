@@ -26,7 +26,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use unalike_storage::{LeaseLimits, StoreError, TagCreation};
+use unalike_storage::{LeaseLimits, StoreError, Stripe, TagCreation};
 
 use crate::leases::NamespaceRow;
 use crate::segments::TagRow;
@@ -100,12 +100,15 @@ impl fmt::Debug for MemoryOptions {
 #[derive(Clone, Debug, Default)]
 pub struct MemoryStore {
     options: MemoryOptions,
+    /// The stripe that this client and its clones joined.
+    joined: Arc<Mutex<Option<Stripe>>>,
     state: Arc<Mutex<State>>,
 }
 
 /// All that is kept; in the order of names, which is the order in which they are listed.
 #[derive(Debug, Default)]
 struct State {
+    stripe: Option<Stripe>,
     tags: BTreeMap<String, TagRow>,
     namespaces: BTreeMap<String, NamespaceRow>,
 }
@@ -114,13 +117,13 @@ impl MemoryStore {
     /// An empty store.
     #[must_use]
     pub fn new(options: MemoryOptions) -> Self {
-        Self { options, state: Arc::default() }
+        Self { options, ..Self::default() }
     }
 
     /// Another client of the same tags and leases, with options of its own.
     #[must_use]
     pub fn client(&self, options: MemoryOptions) -> Self {
-        Self { options, state: Arc::clone(&self.state) }
+        Self { options, joined: Arc::default(), state: Arc::clone(&self.state) }
     }
 
     fn state(&self) -> Result<MutexGuard<'_, State>, StoreError> {

@@ -1,11 +1,12 @@
 //! The segment port in memory: one row per tag.
 
 use std::ops::Bound;
+use std::sync::PoisonError;
 
 use async_trait::async_trait;
 use unalike_storage::{
-    ID_MAX, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, TagOptions, TagRecord, TailRelease,
-    validate_allocate, validate_policies, validate_raise, validate_tag,
+    ID_MAX, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers, TagOptions, TagRecord,
+    TailRelease, split_tag, validate_allocate, validate_policies, validate_raise, validate_tag,
 };
 
 use crate::{MemoryStore, State};
@@ -64,15 +65,20 @@ impl MemoryStore {
     /// The tag's row, created when it is unknown and that is allowed.
     fn tag_row<'s>(&self, state: &'s mut State, tag: &str) -> Result<&'s mut TagRow, StoreError> {
         if !state.tags.contains_key(tag) {
-            if !self.options.creation.on_first_use {
-                return Err(StoreError::TagUnknown { tag: tag.to_owned() });
-            }
-            self.insert_tag(state, tag, TagOptions::default())?;
+            // A sub-key has the options of its tag.
+            let of_its_tag = match split_tag(tag) {
+                (name, Some(_)) => state.tags.get(name).map(|row| row.options),
+                (_, None) => None,
+            };
+            let on_first_use = self.options.creation.on_first_use.then(TagOptions::default);
+            let options = of_its_tag.or(on_first_use).ok_or_else(|| StoreError::TagUnknown { tag: tag.to_owned() })?;
+            self.insert_tag(state, tag, options)?;
         }
         known_row(state, tag)
     }
 
     fn insert_tag(&self, state: &mut State, tag: &str, options: TagOptions) -> Result<(), StoreError> {
+        self.check_joined(state)?;
         let tags_max = self.options.creation.tags_max;
         if state.tags.len() as u64 >= tags_max {
             return Err(StoreError::TagLimit { tag: tag.to_owned(), tags_max });
@@ -80,7 +86,15 @@ impl MemoryStore {
         state.tags.insert(tag.to_owned(), TagRow::new(options));
         Ok(())
     }
+
+    fn check_joined(&self, state: &State) -> Result<(), StoreError> {
+        let joined = *self.joined.lock().unwrap_or_else(PoisonError::into_inner);
+        Stripe::check_grant(NAME, state.stripe.as_ref(), joined.as_ref())
+    }
 }
+
+/// For messages.
+const NAME: &str = "the store in memory";
 
 fn known_row<'s>(state: &'s mut State, tag: &str) -> Result<&'s mut TagRow, StoreError> {
     state.tags.get_mut(tag).ok_or_else(|| StoreError::TagUnknown { tag: tag.to_owned() })
@@ -91,6 +105,7 @@ impl SegmentStore for MemoryStore {
     async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {
         validate_allocate(tag, count, at_least)?;
         let mut state = self.state()?;
+        self.check_joined(&state)?;
         let row = self.tag_row(&mut state, tag)?;
         row.grant(count, at_least).ok_or_else(|| StoreError::Exhausted { tag: tag.to_owned() })
     }
@@ -141,6 +156,16 @@ impl SegmentStore for MemoryStore {
         Ok(row.record(tag))
     }
 
+    async fn retire_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        validate_tag(tag)?;
+        let mut state = self.state()?;
+        let row = known_row(&mut state, tag)?;
+        let record = row.record(tag);
+        (row.watermark, row.settled) = (ID_MAX, ID_MAX);
+        row.version += 1;
+        Ok(record)
+    }
+
     async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
@@ -151,5 +176,24 @@ impl SegmentStore for MemoryStore {
 
     async fn check(&self) -> Result<(), StoreError> {
         self.state().map(drop)
+    }
+
+    async fn stripe(&self) -> Result<Option<Stripe>, StoreError> {
+        Ok(self.state()?.stripe)
+    }
+
+    async fn join_stripe(&self, stripe: &Stripe) -> Result<StripeNumbers, StoreError> {
+        let mut state = self.state()?;
+        let has_granted = state.tags.values().any(|row| row.version > 0);
+        stripe.check_join(NAME, state.stripe.as_ref(), has_granted)?;
+        state.stripe = Some(*stripe);
+        *self.joined.lock().unwrap_or_else(PoisonError::into_inner) = Some(*stripe);
+        Ok(StripeNumbers::Counted)
+    }
+
+    async fn restripe(&self, stripe: Option<&Stripe>) -> Result<(), StoreError> {
+        stripe.map_or(Ok(()), Stripe::validate)?;
+        self.state()?.stripe = stripe.copied();
+        Ok(())
     }
 }

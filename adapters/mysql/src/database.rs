@@ -2,39 +2,52 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
-use sqlx::mysql::{MySqlArguments, MySqlConnection, MySqlPoolOptions, MySqlQueryResult, MySqlRow};
-use sqlx::pool::PoolConnection;
-use sqlx::{Executor as _, MySql, MySqlPool, Row as _};
-use tokio::sync::Notify;
-use tokio::time::{Instant, timeout_at};
+use deadpool::managed::{Manager, Metrics, Object, Pool, PoolError, QueueMode, RecycleError, RecycleResult};
+use sqlx::mysql::{MySqlArguments, MySqlConnectOptions, MySqlConnection, MySqlQueryResult, MySqlRow};
+use sqlx::{ConnectOptions as _, Connection as _, Executor as _, MySql, Row as _};
+use tokio::time::{timeout, timeout_at};
 use unalike_storage::StoreError;
 
 use crate::MysqlOptions;
-use crate::error::{Refusal, damaged, read_error, refusal, write_error};
+use crate::error::{broke, connect_error, damaged, no_connection, read_error, refusal, write_error};
 
 pub(crate) type Statement<'q> = sqlx::query::Query<'q, MySql, MySqlArguments>;
 
+/// A connection that nobody used for so long is asked for a sign of life before it is used: the server may have been
+/// started anew meanwhile. To ask before each use would cost as much as the use; one that breaks within this time is
+/// noticed when it is used, and its statement is burnt.
+const IDLE_TRUSTED: Duration = Duration::from_secs(1);
+
+/// A connection that nobody used for so long is not used again: a firewall between may have forgotten it.
+const IDLE_MAX: Duration = Duration::from_secs(300);
+
+/// No connection is used for longer: load spreads again over servers that share an address.
+const LIFETIME_MAX: Duration = Duration::from_secs(1_800);
+
 /// A pool of connections to one database, all of them checked; clones share it.
+///
+/// Not sqlx's own: that one asks each connection that is given back for a sign of life, a round trip more per statement,
+/// and waits for the answer without end, so that a network that swallows packets takes the connections away one by one.
 #[derive(Clone)]
 pub(crate) struct Database {
-    pool: MySqlPool,
-    shared: Arc<Shared>,
+    pool: Pool<Connector>,
 }
 
-struct Shared {
+/// Opens connections, and says which may be used again.
+struct Connector {
     /// Host, port and database, for messages.
     at: String,
+    connect: MySqlConnectOptions,
+    connect_timeout: Duration,
     request_timeout: Duration,
+    assume_durable: bool,
     /// The identity of the server that connections must lead to, once the store is open; none where any will do.
     expected: OnceLock<Option<String>>,
     /// What else a dialect asks of a server.
     requirement: OnceLock<Requirement>,
-    /// Why the newest connection was not taken; the pool itself would try again until its time is up.
-    refused: Mutex<Option<StoreError>>,
-    refusal: Notify,
     /// When a connection last broke: those that are older are probably broken too, and are not used again.
     broke: Mutex<Option<Instant>>,
 }
@@ -44,7 +57,7 @@ type Requirement = Box<dyn Fn(&ServerFacts) -> Result<(), String> + Send + Sync>
 
 impl fmt::Debug for Database {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Database").field("at", &self.shared.at).finish_non_exhaustive()
+        f.debug_struct("Database").field("at", &self.at()).finish_non_exhaustive()
     }
 }
 
@@ -84,7 +97,7 @@ impl ServerFacts {
 
     /// Whether a commit that was reported is on the disk, and in the binary log if there is one: replicas that take over
     /// have it from there.
-    fn check_durability(&self) -> Result<(), String> {
+    pub(crate) fn check_durability(&self) -> Result<(), String> {
         let flush = self.value("innodb_flush_log_at_trx_commit");
         if flush != "1" {
             return Err(format!(
@@ -106,45 +119,21 @@ impl ServerFacts {
 impl Database {
     /// Connects once, to see that the server is there, and looks at it.
     pub(crate) async fn connect(options: &MysqlOptions) -> Result<(Self, ServerFacts), StoreError> {
-        let shared = Arc::new(Shared {
+        let connector = Connector {
             at: options.address(),
+            connect: options.connect_options(),
+            connect_timeout: options.connect_timeout,
             request_timeout: options.request_timeout,
+            assume_durable: options.assume_durable,
             expected: OnceLock::new(),
             requirement: OnceLock::new(),
-            refused: Mutex::default(),
-            refusal: Notify::new(),
             broke: Mutex::default(),
-        });
-        let older = Arc::clone(&shared);
-        let (hook, assume_durable) = (Arc::clone(&shared), options.assume_durable);
-        // A lock that is waited for must not outlive the request, rounded up to whole seconds.
-        let lock_wait_s = options.request_timeout.as_secs() + 1;
-        let pool = MySqlPoolOptions::new()
-            .max_connections(options.connections_max)
-            .acquire_timeout(options.connect_timeout)
-            .idle_timeout(Some(Duration::from_secs(600)))
-            .max_lifetime(Some(Duration::from_secs(1_800)))
-            // A connection that broke is noticed when it is used, and its statement is burnt: a look before each use
-            // would cost as much as the use.
-            .test_before_acquire(false)
-            .before_acquire(move |_, connection| {
-                let broke = *lock(&older.broke);
-                let is_newer = broke.is_none_or(|broke| broke.elapsed() > connection.age);
-                Box::pin(async move { Ok(is_newer) })
-            })
-            .after_connect(move |connection, _| {
-                let hook = Arc::clone(&hook);
-                Box::pin(async move {
-                    let looked = hook.look_at(connection, lock_wait_s, assume_durable).await;
-                    looked.map_err(|error| {
-                        *lock(&hook.refused) = Some(error);
-                        hook.refusal.notify_waiters();
-                        Refusal::into_driver_error(refusal("a new connection was not taken".to_owned()))
-                    })
-                })
-            })
-            .connect_lazy_with(options.connect_options());
-        let database = Self { pool, shared };
+        };
+        let size = usize::try_from(options.connections_max).unwrap_or(usize::MAX);
+        // The connection that was used last is used next, so that those of a burst become idle.
+        let pool = Pool::builder(connector).max_size(size).queue_mode(QueueMode::Lifo).build();
+        let pool = pool.map_err(|error| refusal(format!("the pool of connections cannot be made: {error}")))?;
+        let database = Self { pool };
         let mut turn = database.turn("looking at the server").await?;
         let facts = turn.look().await?;
         turn.give_back();
@@ -155,22 +144,32 @@ impl Database {
     /// at by the caller.
     pub(crate) fn expect(&self, identity: Option<String>) {
         // Set once, when the store is opened.
-        let _ = self.shared.expected.set(identity);
+        let _ = self.connector().expected.set(identity);
     }
 
     /// From now on every new connection must pass this check too. A dialect sets it once, when it is opened, and has looked
     /// at the server itself.
     pub(crate) fn require(&self, check: impl Fn(&ServerFacts) -> Result<(), String> + Send + Sync + 'static) {
-        let _ = self.shared.requirement.set(Box::new(check));
+        let _ = self.connector().requirement.set(Box::new(check));
     }
 
     /// Host, port and database.
     pub(crate) fn at(&self) -> &str {
-        &self.shared.at
+        &self.connector().at
     }
 
+    fn connector(&self) -> &Connector {
+        self.pool.manager()
+    }
+
+    /// Closes what nobody uses now; the others are closed when they are given back.
     pub(crate) async fn close(&self) {
-        self.pool.close().await;
+        let idle = self.pool.retain(|_, _| false).removed;
+        self.pool.close();
+        for connection in idle {
+            // A farewell, so that the server notes no broken connection; one that does not take it is dropped.
+            let _ = timeout(self.connector().connect_timeout, connection.close()).await;
+        }
     }
 
     /// Runs one statement that writes, in a transaction of its own.
@@ -206,39 +205,80 @@ impl Database {
 
     /// A connection for some statements, all of them within the time that a request may take.
     pub(crate) async fn turn(&self, doing: &'static str) -> Result<Turn, StoreError> {
-        let deadline = Instant::now() + self.shared.request_timeout;
-        let refused = self.shared.refusal.notified();
-        let acquired = tokio::select! {
-            acquired = self.pool.acquire() => acquired.map_err(|error| read_error(self.at(), doing, error)),
-            () = refused => {
-                let why = lock(&self.shared.refused).take();
-                Err(why.unwrap_or_else(|| StoreError::Unavailable {
-                    what: format!("{doing}, at {}: a new connection was not taken", self.at()),
-                    source: None,
-                }))
+        let connector = self.connector();
+        let wait_max = connector.wait_max();
+        let deadline = Instant::now() + connector.request_timeout;
+        let connection = match timeout(wait_max, self.pool.get()).await {
+            Ok(Ok(connection)) => connection,
+            Ok(Err(PoolError::Backend(error))) => return Err(error),
+            Ok(Err(PoolError::Closed)) => return Err(no_connection(self.at(), doing, "the store was closed")),
+            Ok(Err(error)) => return Err(no_connection(self.at(), doing, &error.to_string())),
+            Err(_) => {
+                let why = format!(
+                    "no connection within {} ms: the server does not answer, or too many requests wait",
+                    wait_max.as_millis()
+                );
+                return Err(no_connection(self.at(), doing, &why));
             }
         };
-        Ok(Turn { connection: Some(acquired?), database: self.clone(), doing, deadline })
+        Ok(Turn { connection: Some(connection), database: self.clone(), doing, deadline })
     }
 }
 
-impl Shared {
+impl Manager for Connector {
+    type Type = MySqlConnection;
+    type Error = StoreError;
+
+    async fn create(&self) -> Result<MySqlConnection, StoreError> {
+        let connected = self.connect.connect().await;
+        let mut connection = connected.map_err(|error| connect_error(&self.at, error))?;
+        self.look_at(&mut connection).await?;
+        Ok(connection)
+    }
+
+    async fn recycle(&self, connection: &mut MySqlConnection, metrics: &Metrics) -> RecycleResult<StoreError> {
+        let is_suspect = lock(&self.broke).is_some_and(|broke| metrics.created <= broke);
+        if is_suspect || metrics.last_used() > IDLE_MAX || metrics.age() > LIFETIME_MAX {
+            return Err(RecycleError::message("it is too old"));
+        }
+        if metrics.last_used() > IDLE_TRUSTED {
+            // Half of the time, so that the other half is left for a new connection.
+            let alive = timeout(self.wait_max() / 2, connection.ping()).await;
+            if !matches!(alive, Ok(Ok(()))) {
+                self.note_broken();
+                return Err(RecycleError::message("it broke"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Connector {
+    /// How long a request waits for a connection.
+    fn wait_max(&self) -> Duration {
+        self.connect_timeout.min(self.request_timeout)
+    }
+
+    fn note_broken(&self) {
+        *lock(&self.broke) = Some(Instant::now());
+    }
+
     /// Sets a new connection up and checks where it leads.
-    async fn look_at(
-        &self,
-        connection: &mut MySqlConnection,
-        lock_wait_s: u64,
-        assume_durable: bool,
-    ) -> Result<(), StoreError> {
+    async fn look_at(&self, connection: &mut MySqlConnection) -> Result<(), StoreError> {
         let failed = |error| read_error(&self.at, "setting a connection up", error);
-        // In a strict mode a number that does not fit is an error, never cut off; whatever the server's own mode is.
+        // In a strict mode a number that does not fit is an error, never cut off; whatever the server's own mode is. And the
+        // server is not to close what is idle before it is dropped here.
         let settings = sqlx::query(
-            "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', autocommit = 1, innodb_lock_wait_timeout = ?",
+            "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', autocommit = 1, innodb_lock_wait_timeout = ?, \
+             wait_timeout = ?",
         );
-        settings.bind(lock_wait_s).execute(&mut *connection).await.map_err(failed)?;
+        // Whole seconds. A wait for a lock that ends before the request does leaves no doubt about what was done.
+        let lock_wait_s = self.request_timeout.as_secs().saturating_sub(1).max(1);
+        let settings = settings.bind(lock_wait_s).bind(2 * IDLE_MAX.as_secs());
+        settings.execute(&mut *connection).await.map_err(failed)?;
         let facts = ServerFacts::read(connection).await.map_err(failed)?;
         let refused = |why: String| refusal(format!("the server at {}: {why}", self.at));
-        if !assume_durable {
+        if !self.assume_durable {
             facts.check_durability().map_err(|why| refused(format!("{why} (or vouch for it: durability=assumed)")))?;
         }
         if let Some(Some(identity)) = self.expected.get()
@@ -254,19 +294,26 @@ impl Shared {
 pub(crate) fn another_server(at: &str, recorded: &str, found: &str) -> StoreError {
     refusal(format!(
         "the server at {at} is another one than before ({found}, not {recorded}). If it took over from that one, it may lack \
-         its last commits: lift its tags above everything that was handed out with `unalike store adopt --lift COUNT`"
+         its last commits: lift its tags above everything that was handed out with `unalike store adopt --lift COUNT`, and then restart the \
+         programs that knew the other one"
     ))
 }
 
 /// A connection in use. Unless it is given back, it is closed: nobody knows what is still under way on it.
 pub(crate) struct Turn {
-    connection: Option<PoolConnection<MySql>>,
+    connection: Option<Object<Connector>>,
     database: Database,
     doing: &'static str,
     deadline: Instant,
 }
 
 impl Turn {
+    /// The same with so much time from now on, for work on all rows at once.
+    pub(crate) fn within(mut self, limit: Duration) -> Self {
+        self.deadline = Instant::now() + limit;
+        self
+    }
+
     /// Runs a statement that writes. After an error nothing more can be done.
     pub(crate) async fn execute(&mut self, statement: Statement<'_>) -> Result<MySqlQueryResult, StoreError> {
         let (at, doing) = (self.database.at().to_owned(), self.doing);
@@ -360,13 +407,13 @@ impl Turn {
         F: Future<Output = Result<T, sqlx::Error>>,
     {
         let Some(connection) = &mut self.connection else { return Err(sqlx::Error::PoolClosed) };
-        let shared = &self.database.shared;
-        let done = timeout_at(self.deadline, work(&mut **connection)).await.unwrap_or_else(|_| {
-            let what = format!("no answer within {} ms", shared.request_timeout.as_millis());
+        let connector = self.database.connector();
+        let done = timeout_at(self.deadline.into(), work(&mut **connection)).await.unwrap_or_else(|_| {
+            let what = format!("no answer within {} ms", connector.request_timeout.as_millis());
             Err(sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, what)))
         });
-        if matches!(done, Err(sqlx::Error::Io(_))) {
-            *lock(&shared.broke) = Some(Instant::now());
+        if done.as_ref().is_err_and(broke) {
+            connector.note_broken();
         }
         done
     }
@@ -376,7 +423,7 @@ impl Drop for Turn {
     fn drop(&mut self) {
         if let Some(connection) = self.connection.take() {
             // At once and without a word: on a server that hangs, a farewell would hang too.
-            drop(connection.detach());
+            drop(Object::take(connection));
         }
     }
 }

@@ -1,7 +1,33 @@
-//! The tables of other systems, read and written in place: one module each.
+//! The tables of other systems, read and written in place: one module each, and here what they share.
+//!
+//! Such a table has a row per tag. It knows less of a tag than unalike's own do: how it is refilled, that it is ordered, what
+//! its first number was. What a table cannot say is refused when somebody wants it said, except what [`TagOptions`] say by
+//! default: that is taken as left to the table. Tails are not given back, for most of these tables have no version.
+//!
+//! Many of these tables compare names without regard to letter case or accents. There two tags may be one row; each number
+//! is still granted once, and under one of them only. A tag's sub-keys have no place in any.
+//!
+//! A tag whose row could be missed is ended by renaming the row, `order` to `retired:order`: the old system no longer finds it,
+//! everybody can see what happened and can undo it by the opposite statement, and no tag of that name is created again.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use async_trait::async_trait;
+use sqlx::Row as _;
+use sqlx::mysql::MySqlRow;
+use unalike_storage::{
+    ID_MAX, Mode, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers, TagCreation,
+    TagOptions, TagRecord, TailRelease, split_tag, validate_allocate, validate_policies, validate_raise, validate_tag,
+};
+
+use crate::MysqlOptions;
+use crate::database::{Database, Statement, Turn};
+use crate::error::{DUPLICATE_ENTRY, damaged, read_error, refusal};
 
 pub(crate) mod batch;
 pub(crate) mod cosid;
+mod counter;
 pub(crate) mod id_generator;
 pub(crate) mod leaf;
 mod race;
@@ -10,3 +36,530 @@ pub(crate) mod slow_ordered;
 mod tables;
 pub(crate) mod ticket;
 pub(crate) mod tinyid;
+
+/// What the key of an ended tag's row begins with.
+const RETIRED: &str = "retired:";
+
+/// Locked while a tag is created, so that programs that create tags at once count them one after the other.
+const LOCK_CREATION: &str = "SELECT id FROM unalike_store WHERE id = 1 FOR UPDATE";
+
+/// One table with a row per tag, as [`Foreign`] makes a store of it.
+#[async_trait]
+pub(crate) trait Table: fmt::Debug + Send + Sync + 'static {
+    fn rows(&self) -> &Rows;
+
+    /// The key of the tag's row.
+    fn key(&self, tag: &str) -> Result<Key, StoreError> {
+        self.rows().text_key(tag)
+    }
+
+    /// Whether numbers begin again, in a new generation, when they end.
+    fn cycles(&self) -> bool {
+        false
+    }
+
+    /// Grants numbers, fewer perhaps than were asked for; none when the tag has no row.
+    async fn grant(&self, tag: &str, count: u64, at_least: u64) -> Result<Option<Segment>, StoreError>;
+
+    /// What a row that [`Sql::find`] gave says of the tag.
+    fn record(&self, tag: &str, row: &MySqlRow) -> Result<TagRecord, StoreError>;
+
+    /// What the table's tags have when nothing is said.
+    fn policies(&self) -> (StepPolicy, RefillPolicy);
+
+    /// The figure that says these policies in a row; or what can be said.
+    fn figure(&self, step: StepPolicy, refill: RefillPolicy) -> Result<u64, String>;
+
+    /// The statement that makes the tag's row.
+    fn insert(&self, key: Key, start: u64, figure: u64) -> Result<Statement<'static>, StoreError>;
+
+    /// The statement that changes the figure in the tag's row; none when there is no such figure.
+    fn change(&self, key: Key, figure: u64) -> Option<Statement<'static>>;
+
+    /// Lifts what the tag's row says, never lowers it; false when there is no row.
+    async fn raise(&self, key: Key, next: u64) -> Result<bool, StoreError>;
+
+    /// Makes sure that nobody is granted anything from the row, which is locked.
+    async fn retire(&self, turn: &mut Turn, tag: &str, key: Key, row: &MySqlRow) -> Result<(), StoreError>;
+
+    /// The tags behind `after`, in byte order.
+    async fn list(&self, after: &str, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
+        let rows = self.rows();
+        let list = sqlx::query(rows.sql.list).bind(after.as_bytes().to_vec()).bind(limit);
+        let found = rows.database.rows("listing tags", list).await?;
+        found.iter().map(|row| self.record(&rows.text(row, "name")?, row)).collect()
+    }
+
+    async fn stripe(&self) -> Result<Option<Stripe>, StoreError> {
+        Ok(None)
+    }
+
+    async fn join_stripe(&self, stripe: &Stripe) -> Result<StripeNumbers, StoreError> {
+        let table = self.rows().sql.table;
+        Err(refusal(format!(
+            "the table {table} cannot be {stripe}: the system that it belongs to counts every number in it"
+        )))
+    }
+}
+
+/// What a row is found by.
+#[derive(Clone, Debug)]
+pub(crate) enum Key {
+    Text(String),
+    Number(i32),
+}
+
+impl Key {
+    /// Binds it as the next argument.
+    pub(crate) fn bind_to(self, statement: Statement<'static>) -> Statement<'static> {
+        match self {
+            Self::Text(text) => statement.bind(text),
+            Self::Number(number) => statement.bind(number),
+        }
+    }
+}
+
+/// A table and the statements that are alike for all.
+#[derive(Debug)]
+pub(crate) struct Sql {
+    /// Its name.
+    pub(crate) table: &'static str,
+    /// The statement that creates it.
+    pub(crate) ddl: &'static str,
+    /// The column with the unique key.
+    pub(crate) key: &'static str,
+    /// The other columns that are used: whole numbers.
+    pub(crate) numbers: &'static [&'static str],
+    /// The row of a key, with the key as `name`.
+    pub(crate) find: &'static str,
+    /// The same, locked until the transaction ends.
+    pub(crate) lock: &'static str,
+    /// The rows behind a name, so many, in byte order, without those that were ended.
+    pub(crate) list: &'static str,
+    /// How many rows there are.
+    pub(crate) count: &'static str,
+    /// Changes nothing, and fails where nothing can be changed.
+    pub(crate) probe: &'static str,
+    /// Renames the row of a key to [`RETIRED`] and the key, in tables where tags are ended in that way.
+    pub(crate) rename: Option<&'static str>,
+}
+
+/// The rows of a table that was looked at and found usable.
+#[derive(Debug)]
+pub(crate) struct Rows {
+    pub(crate) database: Database,
+    pub(crate) sql: &'static Sql,
+    creation: TagCreation,
+    /// How many characters the key has at most (bytes, in a binary column).
+    key_width: u64,
+    /// The character set of the key; empty in a binary column, or for a number.
+    key_charset: String,
+    /// The greatest number that fits each column.
+    limits: BTreeMap<String, u64>,
+}
+
+const ENGINE: &str = "SELECT CAST(COALESCE(ENGINE, '') AS CHAR) AS engine FROM information_schema.TABLES \
+    WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ?";
+
+const COLUMNS: &str = "SELECT CAST(LOWER(COLUMN_NAME) AS CHAR) AS name, CAST(LOWER(COLUMN_TYPE) AS CHAR) AS type, \
+    CAST(COALESCE(CHARACTER_MAXIMUM_LENGTH, 0) AS UNSIGNED) AS width, \
+    CAST(COALESCE(CHARACTER_SET_NAME, '') AS CHAR) AS charset \
+    FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ?";
+
+const UNIQUE: &str = "SELECT CAST(LOWER(MAX(COLUMN_NAME)) AS CHAR) AS name FROM information_schema.STATISTICS \
+    WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ? GROUP BY INDEX_NAME \
+    HAVING COUNT(*) = 1 AND MAX(NON_UNIQUE) = 0 AND MAX(SUB_PART) IS NULL";
+
+impl Rows {
+    /// Looks at the table, and creates it if it is missing and may be created.
+    pub(crate) async fn open(
+        database: &Database,
+        sql: &'static Sql,
+        options: &MysqlOptions,
+    ) -> Result<Self, StoreError> {
+        let doing = "looking at a table";
+        let table = sql.table;
+        let failed = |error| read_error(database.at(), doing, error);
+        let wrong = |what: String| refusal(format!("{}: the table {table} {what}", database.at()));
+        let mut found = database.rows(doing, sqlx::query(ENGINE).bind(table)).await?;
+        if found.is_empty() {
+            if !options.create_tables {
+                return Err(wrong(
+                    "is missing, and tables are not to be created (create=false): run the statements that `unalike schema` \
+                     prints"
+                        .to_owned(),
+                ));
+            }
+            database.execute("creating a table", sqlx::query(sql.ddl)).await?;
+            tracing::info!(database = database.at(), table, "created a table");
+            found = database.rows(doing, sqlx::query(ENGINE).bind(table)).await?;
+        }
+        let engine: String = found.first().ok_or_else(|| wrong("is gone".to_owned()))?.try_get(0).map_err(failed)?;
+        if !engine.eq_ignore_ascii_case("InnoDB") {
+            let engine = if engine.is_empty() { "a view".to_owned() } else { format!("kept by {engine}") };
+            return Err(wrong(format!(
+                "is {engine}, where a crash or a concurrent client could repeat numbers: make it an InnoDB table (ALTER TABLE \
+                 {table} ENGINE = InnoDB)"
+            )));
+        }
+        let mut rows = Self {
+            database: database.clone(),
+            sql,
+            creation: options.creation,
+            key_width: 0,
+            key_charset: String::new(),
+            limits: BTreeMap::new(),
+        };
+        let mut has_key = false;
+        for column in database.rows(doing, sqlx::query(COLUMNS).bind(table)).await? {
+            let (name, kind): (String, String) =
+                (column.try_get("name").map_err(failed)?, column.try_get("type").map_err(failed)?);
+            if name == sql.key {
+                has_key = true;
+                rows.key_width = column.try_get("width").map_err(failed)?;
+                rows.key_charset = column.try_get("charset").map_err(failed)?;
+            }
+            if sql.numbers.contains(&name.as_str()) {
+                let limit = integer_limit(&kind).ok_or_else(|| {
+                    wrong(format!("has the column {name} {kind}, which must be a whole number: BIGINT"))
+                })?;
+                rows.limits.insert(name, limit);
+            }
+        }
+        let missing = sql.numbers.iter().find(|&&name| !rows.limits.contains_key(name)).copied();
+        if let Some(name) = missing.or((!has_key).then_some(sql.key)) {
+            return Err(wrong(format!("has no column {name}: `unalike schema` prints what is needed")));
+        }
+        for index in database.rows(doing, sqlx::query(UNIQUE).bind(table)).await? {
+            if index.try_get::<String, _>("name").map_err(failed)? == sql.key {
+                return Ok(rows);
+            }
+        }
+        Err(wrong(format!(
+            "has no unique index on {key}: add one (ALTER TABLE {table} ADD UNIQUE ({key}))",
+            key = sql.key
+        )))
+    }
+
+    /// The greatest number that fits a column of [`Sql::numbers`].
+    pub(crate) fn limit(&self, column: &str) -> u64 {
+        // All of them were found when the table was opened.
+        self.limits.get(column).copied().unwrap_or_default()
+    }
+
+    /// Whether a column of [`Sql::numbers`] holds nothing below 0.
+    pub(crate) fn is_unsigned(&self, column: &str) -> bool {
+        // One bit of the signed ones is the sign.
+        self.limit(column).count_ones().is_multiple_of(8)
+    }
+
+    /// The error when a tag has no numbers left, for a column that counts them.
+    pub(crate) fn exhausted(&self, tag: &str, column: &str) -> StoreError {
+        let (limit, table) = (self.limit(column), self.sql.table);
+        if limit >= ID_MAX {
+            return StoreError::Exhausted { tag: tag.to_owned() };
+        }
+        refusal(format!(
+            "the tag {tag:?} has no numbers left: the column {column} of {table} holds {limit} at most; make it BIGINT, and start \
+             this program again"
+        ))
+    }
+
+    /// The key of a table whose keys are tags.
+    fn text_key(&self, tag: &str) -> Result<Key, StoreError> {
+        let Sql { table, key, .. } = self.sql;
+        let invalid = |reason: String| Err(StoreError::TagInvalid { tag: tag.to_owned(), reason });
+        let length = if self.key_charset.is_empty() { tag.len() } else { tag.chars().count() };
+        if length as u64 > self.key_width {
+            return invalid(format!("it is {length} long, and the column {key} of {table} holds {}", self.key_width));
+        }
+        if matches!(self.key_charset.as_str(), "utf8" | "utf8mb3") && tag.chars().any(|it| it > '\u{ffff}') {
+            return invalid(format!("the column {key} of {table} holds no characters above U+FFFF: make it utf8mb4"));
+        }
+        let begins_retired = tag.get(..RETIRED.len()).is_some_and(|start| start.eq_ignore_ascii_case(RETIRED));
+        if begins_retired && self.sql.rename.is_some() {
+            return invalid(format!("{table} has the tags that were ended under names that begin with {RETIRED}"));
+        }
+        Ok(Key::Text(tag.to_owned()))
+    }
+
+    pub(crate) async fn find(&self, key: Key) -> Result<Option<MySqlRow>, StoreError> {
+        Ok(self.database.rows("reading a tag", key.bind_to(sqlx::query(self.sql.find))).await?.pop())
+    }
+
+    /// The row, which nobody else changes until the transaction ends.
+    pub(crate) async fn lock(&self, turn: &mut Turn, key: Key) -> Result<Option<MySqlRow>, StoreError> {
+        Ok(turn.rows(key.bind_to(sqlx::query(self.sql.lock))).await?.pop())
+    }
+
+    /// A whole number, of 0 or more unless the column may be below.
+    pub(crate) fn integer(&self, row: &MySqlRow, column: &str) -> Result<i128, StoreError> {
+        // The driver reads a column as signed or unsigned, as the column is.
+        let signed = |_| row.try_get::<i64, _>(column).map(i128::from);
+        let value = row.try_get::<u64, _>(column).map(i128::from).or_else(signed);
+        value.map_err(|error| read_error(self.database.at(), "reading a row", error))
+    }
+
+    /// A whole number of 0 or more.
+    pub(crate) fn number(&self, row: &MySqlRow, column: &str) -> Result<u64, StoreError> {
+        let value = self.integer(row, column)?;
+        u64::try_from(value).map_err(|_| self.damaged(row, &format!("{column} is {value}, and is never negative")))
+    }
+
+    /// A step: 1 or more.
+    pub(crate) fn step(&self, row: &MySqlRow, column: &str) -> Result<u64, StoreError> {
+        match self.number(row, column)? {
+            0 => Err(self.damaged(row, &format!("{column} is 0, and must be 1 or more"))),
+            step => Ok(step),
+        }
+    }
+
+    pub(crate) fn text(&self, row: &MySqlRow, column: &str) -> Result<String, StoreError> {
+        row.try_get(column).map_err(|error| read_error(self.database.at(), "reading a row", error))
+    }
+
+    /// The error of a row that cannot be used.
+    pub(crate) fn damaged(&self, row: &MySqlRow, what: &str) -> StoreError {
+        let name = row.try_get::<String, _>("name").unwrap_or_default();
+        damaged(self.database.at(), &format!("in the row {name:?} of {}, {what}", self.sql.table))
+    }
+
+    /// Renames the row, so that nobody finds it under the old key.
+    pub(crate) async fn rename(&self, turn: &mut Turn, tag: &str, key: Key, row: &MySqlRow) -> Result<(), StoreError> {
+        let Sql { table, key: column, rename, .. } = self.sql;
+        let Some(rename) = *rename else { return Err(refusal(format!("the rows of {table} are not renamed"))) };
+        let name = self.text(row, "name")?;
+        let width = if self.key_charset.is_empty() { name.len() } else { name.chars().count() } + RETIRED.len();
+        if width as u64 > self.key_width {
+            return Err(refusal(format!(
+                "the tag {tag:?} was not ended: its row would become {RETIRED}{name}, and the column {column} of {table} holds {} \
+                 characters: widen it to {width}",
+                self.key_width
+            )));
+        }
+        let renamed = turn.try_execute(key.bind_to(sqlx::query(rename)), DUPLICATE_ENTRY).await?;
+        if renamed.is_none() {
+            return Err(refusal(format!(
+                "the tag {tag:?} was not ended: {table} has a row {RETIRED}{name} already, from when it was ended before; rename \
+                 that one"
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// The greatest number that fits a column of this type.
+fn integer_limit(column_type: &str) -> Option<u64> {
+    let bits = match column_type.split([' ', '(']).next()? {
+        "tinyint" => 8,
+        "smallint" => 16,
+        "mediumint" => 24,
+        "int" => 32,
+        "bigint" => 64,
+        _ => return None,
+    };
+    Some(u64::MAX >> (64 - bits) >> u32::from(!column_type.contains("unsigned")))
+}
+
+/// A store in a foreign table.
+#[derive(Debug)]
+pub(crate) struct Foreign<T>(pub(crate) T);
+
+impl<T: Table> Foreign<T> {
+    /// Checks the name, and finds its key.
+    fn key(&self, tag: &str) -> Result<Key, StoreError> {
+        validate_tag(tag)?;
+        if let (tag, Some(sub)) = split_tag(tag) {
+            let reason = format!("the table {} has no place for its sub-key {sub:?}", self.0.rows().sql.table);
+            return Err(StoreError::TagInvalid { tag: tag.to_owned(), reason });
+        }
+        self.0.key(tag)
+    }
+
+    async fn find_tag(&self, tag: &str, key: Key) -> Result<Option<TagRecord>, StoreError> {
+        let row = self.0.rows().find(key).await?;
+        row.map(|row| self.0.record(tag, &row)).transpose()
+    }
+
+    /// Why there is no row.
+    async fn missing(&self, tag: &str) -> StoreError {
+        let rows = self.0.rows();
+        let ended = match rows.sql.rename {
+            Some(_) => rows.find(Key::Text(format!("{RETIRED}{tag}"))).await,
+            None => Ok(None),
+        };
+        match ended {
+            Ok(Some(_)) => self.ended(tag),
+            Ok(None) => StoreError::TagUnknown { tag: tag.to_owned() },
+            Err(error) => error,
+        }
+    }
+
+    fn ended(&self, tag: &str) -> StoreError {
+        let table = self.0.rows().sql.table;
+        refusal(format!(
+            "the tag {tag:?} was ended: its row in {table} is {RETIRED}{tag} now, and its numbers go on elsewhere"
+        ))
+    }
+
+    /// The figure that says the options in a row.
+    fn figure(&self, step: StepPolicy, refill: RefillPolicy) -> Result<u64, StoreError> {
+        self.0.figure(step, refill).map_err(|can| {
+            refusal(format!("a row of {} cannot say this step and refill policy: {can}", self.0.rows().sql.table))
+        })
+    }
+
+    /// The new tag, or none if it exists already.
+    async fn insert_tag(&self, tag: &str, key: Key, options: &TagOptions) -> Result<Option<TagRecord>, StoreError> {
+        let rows = self.0.rows();
+        let table = rows.sql.table;
+        if options.mode != Mode::Buffered {
+            return Err(refusal(format!(
+                "a row of {table} cannot say that the tag {tag:?} is ordered: use another store"
+            )));
+        }
+        let unsaid = TagOptions::default();
+        let (step, refill) = self.0.policies();
+        let step = if options.step == unsaid.step { step } else { options.step };
+        let refill = if options.refill == unsaid.refill { refill } else { options.refill };
+        let insert = self.0.insert(key.clone(), options.start, self.figure(step, refill)?)?;
+
+        let mut turn = rows.database.begin("creating a tag").await?;
+        turn.rows(sqlx::query(LOCK_CREATION)).await?;
+        let found = turn.rows(key.clone().bind_to(sqlx::query(rows.sql.find))).await?;
+        if !found.is_empty() {
+            turn.roll_back().await?;
+            return Ok(None);
+        }
+        if rows.sql.rename.is_some() {
+            let ended = sqlx::query(rows.sql.find).bind(format!("{RETIRED}{tag}"));
+            if !turn.rows(ended).await?.is_empty() {
+                turn.roll_back().await?;
+                return Err(self.ended(tag));
+            }
+        }
+        let counted = turn.rows(sqlx::query(rows.sql.count)).await?;
+        let tags = counted.first().map(|row| rows.number(row, "tags")).transpose()?.unwrap_or_default();
+        let tags_max = rows.creation.tags_max;
+        if tags >= tags_max {
+            turn.roll_back().await?;
+            return Err(StoreError::TagLimit { tag: tag.to_owned(), tags_max });
+        }
+        // The old system may have made the row in the meantime.
+        if turn.try_execute(insert, DUPLICATE_ENTRY).await?.is_none() {
+            turn.roll_back().await?;
+            return Ok(None);
+        }
+        turn.commit().await?;
+        tracing::info!(tag, table, "created a tag");
+        self.find_tag(tag, key).await
+    }
+
+    /// An unknown tag, created if first use may do that.
+    async fn use_first(&self, tag: &str, key: Key) -> Result<(), StoreError> {
+        if !self.0.rows().creation.on_first_use {
+            return Err(self.missing(tag).await);
+        }
+        self.insert_tag(tag, key, &TagOptions::default()).await.map(drop)
+    }
+}
+
+#[async_trait]
+impl<T: Table> SegmentStore for Foreign<T> {
+    async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {
+        match validate_allocate(tag, count, at_least) {
+            Err(StoreError::Exhausted { .. }) if self.0.cycles() => {}
+            checked => checked?,
+        }
+        let key = self.key(tag)?;
+        // Twice, when the tag comes into being in between.
+        for _ in 0..2 {
+            if let Some(segment) = self.0.grant(tag, count, at_least).await? {
+                return Ok(segment);
+            }
+            self.use_first(tag, key.clone()).await?;
+        }
+        Err(StoreError::Unavailable { what: format!("the tag {tag:?} changes all the time: try again"), source: None })
+    }
+
+    async fn release(&self, tag: &str, _: TailRelease) -> Result<bool, StoreError> {
+        validate_tag(tag)?;
+        Ok(false)
+    }
+
+    async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        let key = self.key(tag)?;
+        if let Some(record) = self.find_tag(tag, key.clone()).await? {
+            return Ok(record);
+        }
+        self.use_first(tag, key).await?;
+        self.tag(tag).await
+    }
+
+    async fn tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        let key = self.key(tag)?;
+        match self.find_tag(tag, key).await? {
+            Some(record) => Ok(record),
+            None => Err(self.missing(tag).await),
+        }
+    }
+
+    async fn create_tag(&self, tag: &str, options: &TagOptions) -> Result<TagRecord, StoreError> {
+        let key = self.key(tag)?;
+        options.validate(tag)?;
+        let created = self.insert_tag(tag, key, options).await?;
+        created.ok_or_else(|| StoreError::TagExists { tag: tag.to_owned() })
+    }
+
+    async fn change_tag(&self, tag: &str, step: StepPolicy, refill: RefillPolicy) -> Result<TagRecord, StoreError> {
+        let key = self.key(tag)?;
+        validate_policies(tag, step, refill)?;
+        let record = self.tag(tag).await?;
+        if (record.options.step, record.options.refill) == (step, refill) {
+            return Ok(record);
+        }
+        let figure = self.figure(step, refill)?;
+        if let Some(change) = self.0.change(key, figure) {
+            self.0.rows().database.execute("changing a tag", change).await?;
+        }
+        self.tag(tag).await
+    }
+
+    async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError> {
+        let key = self.key(tag)?;
+        validate_raise(tag, next)?;
+        if self.0.raise(key, next).await? { self.tag(tag).await } else { Err(self.missing(tag).await) }
+    }
+
+    async fn retire_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        let key = self.key(tag)?;
+        let rows = self.0.rows();
+        let mut turn = rows.database.begin("ending a tag").await?;
+        let Some(row) = rows.lock(&mut turn, key.clone()).await? else {
+            turn.roll_back().await?;
+            return Err(self.missing(tag).await);
+        };
+        let record = self.0.record(tag, &row)?;
+        self.0.retire(&mut turn, tag, key, &row).await?;
+        turn.commit().await?;
+        tracing::info!(tag, table = rows.sql.table, watermark = record.watermark, "ended a tag");
+        Ok(record)
+    }
+
+    async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
+        self.0.list(after.unwrap_or_default(), limit).await
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        let rows = self.0.rows();
+        rows.database.execute("a check", sqlx::query(rows.sql.probe)).await.map(drop)
+    }
+
+    async fn stripe(&self) -> Result<Option<Stripe>, StoreError> {
+        self.0.stripe().await
+    }
+
+    async fn join_stripe(&self, stripe: &Stripe) -> Result<StripeNumbers, StoreError> {
+        self.0.join_stripe(stripe).await
+    }
+}

@@ -1,5 +1,7 @@
 //! From MySQL's and MariaDB's error codes to the one error of every store.
 
+use std::io::ErrorKind;
+
 use unalike_storage::StoreError;
 
 // <https://dev.mysql.com/doc/mysql-errors/8.0/en/server-error-reference.html>,
@@ -16,43 +18,50 @@ pub(crate) const AUTO_INCREMENT_FAILED: u16 = 1467;
 /// refused was rolled back. But an answer that did not come, a server that was shut down, a connection that was killed, and
 /// a commit that broke off in the storage engine or in the binary log leave that open; so does everything that is not known.
 pub(crate) fn write_error(at: &str, doing: &str, error: sqlx::Error) -> StoreError {
-    // The pool's own checks of a new connection say more than the driver does.
-    let error = match Refusal::in_driver_error(error) {
-        Ok(refusal) => return refusal,
-        Err(error) => error,
-    };
     let what = |advice: &str| format!("{doing}, at {at}: {advice}");
     let (kind, advice): (fn(String, sqlx::Error) -> StoreError, &str) = match code(&error) {
-        Some(1205) => (unavailable, "another transaction holds the row for too long; the statement was rolled back"),
-        Some(DEADLOCK | 1020 | 1637) => (unavailable, "the transaction lost against another one and was rolled back"),
-        Some(1290 | 1792 | 1836 | 3100 | 3572) => {
+        Some(1205 | 3572) => {
+            (unavailable, "another transaction holds the row for too long; the statement was rolled back")
+        }
+        Some(1020 | 1206 | DEADLOCK | 1637 | 3101) => {
+            (unavailable, "the transaction lost against another one and was rolled back")
+        }
+        Some(1290 | 1792 | 1836 | 3100) => {
             (unavailable, "the server only reads just now: is it a replica, or failing over?")
         }
-        Some(1021 | 1114 | 3675) => (unavailable, "the server's disk is full: free some space"),
+        Some(1021 | 1114) => (unavailable, "the server's disk, or its tablespace, is full: make room"),
         Some(1037 | 1038 | 1041) => (unavailable, "the server is out of memory"),
         Some(1040 | 1203 | 1226) => (unavailable, "the server has too many connections"),
-        Some(1044 | 1045 | 1142 | 1143 | 1227 | 1370 | 1698) => {
-            (refused, "the server denied access: check user, password and privileges (`unalike schema` lists them)")
+        Some(1129) => (unavailable, "the server blocks this host after too many broken connections: FLUSH HOSTS there"),
+        // A node of a cluster that is joining or has lost the others; a server that is taken offline or was idle for too long.
+        Some(1047 | 3032 | 3168 | 4031) => (unavailable, "the server serves nobody just now"),
+        Some(1044 | 1045 | 1130 | 1142 | 1143 | 1227 | 1370 | 1698) => {
+            // MariaDB answers so to a connection without TLS, too.
+            (
+                refused,
+                "the server denied access: check user, password and privileges (`unalike schema` lists them), and whether it \
+                 demands TLS (ssl-mode)",
+            )
         }
+        Some(3159) => (refused, "the server demands TLS: check ssl-mode"),
         Some(1049) => (refused, "there is no such database: create it"),
         Some(NO_SUCH_TABLE | 1054 | 1109) => {
             (refused, "a table or column is missing: `unalike schema` prints what is needed")
         }
         // A number that does not fit its column; STRICT_ALL_TABLES, which every connection sets, has it refused.
         Some(1264 | 1690) => (refused, "a number is beyond what the column can hold"),
+        // The constraints of unalike's own tables.
+        Some(3819 | 4025) => (
+            refused,
+            "a row would not be as it must be: most likely the store became a stripe, or was resized; restart the program with the \
+             new set",
+        ),
         // Shut down, interrupted, killed, or broken off in a commit: it may have been done.
-        Some(1026 | 1030 | 1053 | 1077 | 1079 | 1180 | 1181 | 1317 | 1598 | 1927 | 3024) => {
-            (outcome_unknown, "the server broke the statement off, and its commit may stand")
-        }
+        Some(
+            1026 | 1030 | 1053 | 1077 | 1079 | 1158..=1161 | 1180 | 1181 | 1317 | 1598 | 1927 | 1969 | 3024 | 3169,
+        ) => (outcome_unknown, "the server broke the statement off, and its commit may stand"),
         Some(_) => (refused, "the server refused the statement"),
         None => match &error {
-            sqlx::Error::PoolTimedOut => {
-                (unavailable, "no connection in time: the server is down, or too many requests wait")
-            }
-            sqlx::Error::PoolClosed => (unavailable, "the store was closed"),
-            sqlx::Error::BeginFailed | sqlx::Error::InvalidSavePointStatement => {
-                (unavailable, "the transaction could not begin")
-            }
             sqlx::Error::Configuration(_) => (refused, "the connection is configured wrongly"),
             sqlx::Error::ColumnDecode { .. }
             | sqlx::Error::ColumnNotFound(_)
@@ -69,6 +78,36 @@ pub(crate) fn read_error(at: &str, doing: &str, error: sqlx::Error) -> StoreErro
     match write_error(at, doing, error) {
         StoreError::OutcomeUnknown { what, source } => StoreError::Unavailable { what, source },
         other => other,
+    }
+}
+
+const TLS: &str = "no TLS with a server that can be trusted: check ssl-mode and ssl-ca, and the server's certificate";
+
+/// The error of connecting.
+pub(crate) fn connect_error(at: &str, error: sqlx::Error) -> StoreError {
+    match &error {
+        // From the TLS library; or ssl-ca names a file that is not there.
+        sqlx::Error::Tls(_) => return refused(format!("{at}: {TLS}"), error),
+        sqlx::Error::Io(io) if matches!(io.kind(), ErrorKind::InvalidData | ErrorKind::NotFound) => {
+            return refused(format!("{at}: {TLS}"), error);
+        }
+        sqlx::Error::Io(_) => return unavailable(format!("the server at {at} cannot be reached"), error),
+        _ => {}
+    }
+    read_error(at, "connecting", error)
+}
+
+/// No connection, so nothing was done.
+pub(crate) fn no_connection(at: &str, doing: &str, why: &str) -> StoreError {
+    StoreError::Unavailable { what: format!("{doing}, at {at}: {why}"), source: None }
+}
+
+/// Whether the connection is gone, and others that lead to the same server may be.
+pub(crate) fn broke(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Database(_) => code(error).is_some_and(|code| matches!(code, 1053 | 1077 | 1079 | 1927 | 4031)),
+        sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_) => true,
+        _ => false,
     }
 }
 
@@ -101,25 +140,4 @@ fn refused(what: String, error: sqlx::Error) -> StoreError {
 
 fn corrupt(what: String, error: sqlx::Error) -> StoreError {
     StoreError::Corrupt { what, source: Some(Box::new(error)) }
-}
-
-/// Why a new connection was not taken, as the pool's hook can say it.
-#[derive(Debug, thiserror::Error)]
-#[error(transparent)]
-pub(crate) struct Refusal(StoreError);
-
-impl Refusal {
-    pub(crate) fn into_driver_error(error: StoreError) -> sqlx::Error {
-        sqlx::Error::Configuration(Box::new(Self(error)))
-    }
-
-    fn in_driver_error(error: sqlx::Error) -> Result<StoreError, sqlx::Error> {
-        match error {
-            sqlx::Error::Configuration(inner) => match inner.downcast::<Self>() {
-                Ok(refusal) => Ok(refusal.0),
-                Err(inner) => Err(sqlx::Error::Configuration(inner)),
-            },
-            other => Err(other),
-        }
-    }
 }

@@ -33,17 +33,17 @@ use std::time::Duration;
 use async_trait::async_trait;
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 use unalike_storage::{
-    RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers, TagCreation, TagOptions,
-    TagRecord, TailRelease,
+    ID_MAX, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers, TagCreation,
+    TagOptions, TagRecord, TailRelease,
 };
 use url::Url;
 
-use crate::database::Database;
+use crate::database::{Database, ServerFacts};
 pub use crate::dialects::batch::BatchTag;
 use crate::dialects::batch::Batches;
 use crate::dialects::{batch, cosid, id_generator, leaf, sequence_table, slow_ordered, ticket, tinyid};
-
 use crate::error::refusal;
+use crate::schema::Schema;
 
 /// Where the database is, and how it is used.
 ///
@@ -283,7 +283,7 @@ impl Dialect {
             Self::Leaf => leaf::ddl(),
             Self::Tinyid => tinyid::ddl(),
             Self::Cosid => cosid::ddl(),
-            Self::SequenceTable { .. } => sequence_table::ddl(),
+            Self::SequenceTable { cycle } => sequence_table::ddl(*cycle),
             Self::IdGenerator { .. } => id_generator::ddl(),
             Self::Batch => batch::ddl(),
             Self::SlowOrdered => slow_ordered::ddl(),
@@ -301,7 +301,7 @@ impl Dialect {
             Self::Leaf => leaf::privileges(),
             Self::Tinyid => tinyid::privileges(),
             Self::Cosid => cosid::privileges(),
-            Self::SequenceTable { .. } => sequence_table::privileges(),
+            Self::SequenceTable { cycle } => sequence_table::privileges(*cycle),
             Self::IdGenerator { .. } => id_generator::privileges(),
             Self::Batch => batch::privileges(),
             Self::SlowOrdered => slow_ordered::privileges(),
@@ -335,20 +335,30 @@ impl MysqlStore {
     /// version. Each says what to do.
     pub async fn connect(options: MysqlOptions) -> Result<Self, StoreError> {
         let (database, facts) = Database::connect(&options).await?;
+        warn_of_assumptions(&options, &facts);
         let schema = schema::open(&database, &facts, &options).await?;
+        let identity = (!options.assume_identity).then(|| facts.identity());
+        Self::open(database, schema, &options, identity).await
+    }
+
+    async fn open(
+        database: Database,
+        schema: Schema,
+        options: &MysqlOptions,
+        identity: Option<String>,
+    ) -> Result<Self, StoreError> {
         let mut batches = None;
         let segments = match &options.dialect {
-            Dialect::Unalike => segments::open(&database, schema, &options).await?,
-            Dialect::Leaf => leaf::open(&database, &options).await?,
-            Dialect::Tinyid => tinyid::open(&database, &options).await?,
-            Dialect::Cosid => cosid::open(&database, &options).await?,
-            Dialect::SequenceTable { .. } => sequence_table::open(&database, &options).await?,
-            Dialect::IdGenerator { .. } => id_generator::open(&database, &options).await?,
-            Dialect::Batch => batches.insert(batch::open(&database, &options).await?).clone(),
-            Dialect::SlowOrdered => slow_ordered::open(&database, &options).await?,
-            Dialect::Ticket => ticket::open(&database, &options).await?,
+            Dialect::Unalike => segments::open(&database, schema, options).await?,
+            Dialect::Leaf => leaf::open(&database, options).await?,
+            Dialect::Tinyid => tinyid::open(&database, options).await?,
+            Dialect::Cosid => cosid::open(&database, options).await?,
+            Dialect::SequenceTable { .. } => sequence_table::open(&database, options).await?,
+            Dialect::IdGenerator { .. } => id_generator::open(&database, options).await?,
+            Dialect::Batch => batches.insert(batch::open(&database, options).await?).clone(),
+            Dialect::SlowOrdered => slow_ordered::open(&database, options).await?,
+            Dialect::Ticket => ticket::open(&database, options).await?,
         };
-        let identity = (!options.assume_identity).then(|| facts.identity());
         database.expect(identity);
         Ok(Self { database, segments, batches })
     }
@@ -364,6 +374,84 @@ impl MysqlStore {
             Some(batches) => batches.declare(tag, batch_tag).await,
             None => Err(refusal(format!("{tag:?} cannot be declared as a tag of batches: use the dialect batch"))),
         }
+    }
+
+    /// Takes unalike's own tables to the version that this program creates, by statements that only add. Programs of the
+    /// version before go on. Needs the privileges CREATE and ALTER; may be repeated.
+    ///
+    /// # Errors
+    /// As [`MysqlStore::connect`]. A busy table is [`StoreError::Unavailable`] after some seconds: try again.
+    pub async fn upgrade(options: MysqlOptions) -> Result<(), StoreError> {
+        let (database, facts) = Database::connect(&options).await?;
+        schema::open(&database, &facts, &options).await?;
+        database.expect((!options.assume_identity).then(|| facts.identity()));
+        let upgraded = schema::upgrade(&database).await;
+        database.close().await;
+        upgraded
+    }
+
+    /// Goes on with a server that took over from the recorded one: lifts the watermark of every tag by `lift` numbers, 1
+    /// or more, to above all that the old server granted and this one may have lost, and records the new server. Answers
+    /// how many tags were lifted. A tag with fewer numbers left is exhausted. When it breaks off before its end, do it again.
+    ///
+    /// # Errors
+    /// As [`MysqlStore::connect`]; [`StoreError::Refused`] for a lift of 0 or above 2^63 - 1, and when the server is the
+    /// recorded one already.
+    pub async fn adopt_server(options: MysqlOptions, lift: u64) -> Result<u64, StoreError> {
+        if lift == 0 || lift > ID_MAX {
+            return Err(refusal(format!("tags were to be lifted by {lift} numbers, it must be 1 to 2^63 - 1")));
+        }
+        let (database, facts) = Database::connect(&options).await?;
+        let identity = facts.identity();
+        let (schema, recorded) = schema::read(&database).await?.ok_or_else(|| {
+            refusal(format!("{}: no server is recorded here, so there is none to take over from", database.at()))
+        })?;
+        if recorded == identity {
+            return Err(refusal(format!("{}: this server ({identity}) is the recorded one already", database.at())));
+        }
+        let store = Self::open(database.clone(), schema, &options, Some(identity.clone())).await?;
+        // The record comes last: until then nobody is granted anything here.
+        let lifted = match &options.dialect {
+            Dialect::Unalike => segments::lift_all(&database, schema, lift).await,
+            _ => store.lift_each(lift).await,
+        }?;
+        schema::record_server(&database, &recorded, &identity).await?;
+        tracing::info!(database = database.at(), from = recorded, to = identity, lift, lifted, "adopted the server");
+        store.close().await;
+        Ok(lifted)
+    }
+
+    /// Lifts the tags one by one, as every dialect can.
+    async fn lift_each(&self, numbers: u64) -> Result<u64, StoreError> {
+        const PAGE: u32 = 1_000;
+        let mut lifted = 0;
+        let mut page = self.tags(None, PAGE).await?;
+        while let Some(last) = page.last() {
+            let after = last.tag.clone();
+            for TagRecord { tag, watermark, .. } in &page {
+                match watermark.checked_add(numbers).map(|greatest| greatest + 1) {
+                    Some(next) if next <= ID_MAX => drop(self.raise_tag(tag, next).await?),
+                    _ if *watermark < ID_MAX => drop(self.retire_tag(tag).await?),
+                    _ => {}
+                }
+                lifted += 1;
+            }
+            page = self.tags(Some(&after), PAGE).await?;
+        }
+        Ok(lifted)
+    }
+}
+
+/// What the operator vouches for is said once.
+fn warn_of_assumptions(options: &MysqlOptions, facts: &ServerFacts) {
+    if let Err(why) = facts.check_durability()
+        && options.assume_durable
+    {
+        tracing::warn!(
+            database = options.address,
+            why,
+            "commits may be lost; durability=assumed takes the server all the same"
+        );
     }
 }
 

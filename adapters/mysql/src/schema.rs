@@ -1,14 +1,21 @@
 //! The table that says what a database is: written once, looked at whenever it is opened.
 //!
 //! Beside whatever tags are kept in, every database has `unalike_store`, with one row: the version of unalike's own tables,
-//! and the server that it was last seen on.
+//! the server that it was last seen on, how many rows `unalike_tag` has, and which stripe the store is.
+//!
+//! Version 1 had no stripes. Its tables are served as they are, and [`upgrade`] adds to them; what is there already stays as it
+//! is, so programs of both versions can run while they are replaced one by one.
+
+use std::time::Duration;
 
 use sqlx::Row as _;
-use unalike_storage::StoreError;
+use sqlx::mysql::MySqlRow;
+use unalike_storage::{StoreError, Stripe};
 
 use crate::MysqlOptions;
-use crate::database::{Database, ServerFacts, another_server, number};
-use crate::error::{NO_SUCH_TABLE, read_error, refusal};
+use crate::database::{Database, ServerFacts, Turn, another_server, number};
+use crate::error::{NO_SUCH_TABLE, damaged, read_error, refusal};
+use crate::segments::TAG_TABLE;
 
 /// The version of the tables that this program creates.
 pub(crate) const VERSION: u64 = 2;
@@ -16,20 +23,58 @@ pub(crate) const VERSION: u64 = 2;
 /// The oldest version that it still serves, so that programs can be replaced one by one before the tables are.
 const VERSION_MIN: u64 = 1;
 
-/// `unalike_store`, as every version has it.
+/// How long work on all rows, or on a table, may take.
+pub(crate) const MAINTENANCE: Duration = Duration::from_secs(600);
+
+/// `unalike_store`. The `stripe_` columns came with version 2.
+///
+/// The last constraint keeps programs that know version 1 alone from creating tags in a stripe: they change `tags` and not
+/// `stripe_tags`, so the server refuses it.
 pub(crate) const STORE_TABLE: &str = "
 CREATE TABLE IF NOT EXISTS unalike_store (
     id TINYINT UNSIGNED NOT NULL PRIMARY KEY CHECK (id = 1),
     schema_version INT UNSIGNED NOT NULL,
     server VARCHAR(512) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, -- the only one that is used
-    tags BIGINT UNSIGNED NOT NULL DEFAULT 0                                 -- rows in unalike_tag
+    tags BIGINT UNSIGNED NOT NULL DEFAULT 0,                                -- rows in unalike_tag
+    stripe_set BINARY(16) NOT NULL DEFAULT X'00000000000000000000000000000000', -- zeros: it stands alone
+    stripe_index INT UNSIGNED NOT NULL DEFAULT 0,
+    stripe_count INT UNSIGNED NOT NULL DEFAULT 0,
+    stripe_tags BIGINT UNSIGNED NOT NULL DEFAULT 0,
+    CONSTRAINT unalike_store_stripe
+        CHECK (stripe_set = X'00000000000000000000000000000000' OR stripe_tags = tags)
 ) ENGINE = InnoDB";
 
+/// From version 1 to version 2, each unless it was done before.
+const UPGRADE: [&str; 2] = [
+    "ALTER TABLE unalike_store
+    ADD COLUMN stripe_set BINARY(16) NOT NULL DEFAULT X'00000000000000000000000000000000',
+    ADD COLUMN stripe_index INT UNSIGNED NOT NULL DEFAULT 0,
+    ADD COLUMN stripe_count INT UNSIGNED NOT NULL DEFAULT 0,
+    ADD COLUMN stripe_tags BIGINT UNSIGNED NOT NULL DEFAULT 0,
+    ADD CONSTRAINT unalike_store_stripe
+        CHECK (stripe_set = X'00000000000000000000000000000000' OR stripe_tags = tags)",
+    "ALTER TABLE unalike_tag
+    ADD COLUMN stripe_set BINARY(16) NOT NULL DEFAULT X'00000000000000000000000000000000',
+    ADD COLUMN stripe_version BIGINT UNSIGNED NOT NULL DEFAULT 0,
+    ADD CONSTRAINT unalike_tag_stripe
+        CHECK (stripe_set = X'00000000000000000000000000000000' OR stripe_version = version)",
+];
+
+/// The error of an upgrade that was done before.
+const DUPLICATE_COLUMN: u16 = 1060;
+
 /// What the row says.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Schema {
     /// The version of unalike's own tables.
     pub(crate) version: u64,
+}
+
+impl Schema {
+    /// Whether the tables have what stripes need.
+    pub(crate) fn has_stripes(self) -> bool {
+        self.version >= 2
+    }
 }
 
 /// Reads the row, or writes it into a new database, and makes sure that the server is the one it names.
@@ -43,20 +88,29 @@ pub(crate) async fn open(
     options: &MysqlOptions,
 ) -> Result<Schema, StoreError> {
     let identity = facts.identity();
-    let mut found = read(database).await?;
-    if found == Found::NoTable {
-        create(database, options).await?;
-        found = Found::NoRow;
-    }
-    if found == Found::NoRow {
-        let insert = "INSERT IGNORE INTO unalike_store (id, schema_version, server) VALUES (1, ?, ?)";
-        database.execute("filling unalike_store", sqlx::query(insert).bind(VERSION).bind(&identity)).await?;
-        tracing::info!(database = database.at(), server = identity, "filled the table unalike_store");
-        found = read(database).await?;
-    }
-    let Found::Row { version, server } = found else {
-        return Err(refusal(format!("{}: the table unalike_store does not keep its row", database.at())));
+    let (schema, server) = match read(database).await? {
+        Some(row) => row,
+        None => create(database, &identity, options).await?,
     };
+    if server != identity && !options.assume_identity {
+        return Err(another_server(database.at(), &server, &identity));
+    }
+    Ok(schema)
+}
+
+/// Version and recorded server; none when the table is missing or has no row.
+///
+/// # Errors
+/// [`StoreError::Refused`] for a version that this program does not serve.
+pub(crate) async fn read(database: &Database) -> Result<Option<(Schema, String)>, StoreError> {
+    let mut turn = database.turn("reading unalike_store").await?;
+    let statement = sqlx::query("SELECT schema_version, server FROM unalike_store WHERE id = 1");
+    let rows = turn.try_rows(statement, NO_SUCH_TABLE).await?;
+    turn.give_back();
+    let rows = rows.unwrap_or_default();
+    let Some(row) = rows.first() else { return Ok(None) };
+    let server = row.try_get("server").map_err(|error| read_error(database.at(), "reading unalike_store", error))?;
+    let version = number(database, row, "schema_version")?;
     if !(VERSION_MIN..=VERSION).contains(&version) {
         let advice = if version > VERSION {
             "upgrade this program"
@@ -68,43 +122,122 @@ pub(crate) async fn open(
             database.at()
         )));
     }
-    if server != identity && !options.assume_identity {
-        return Err(another_server(database.at(), &server, &identity));
+    Ok(Some((Schema { version }, server)))
+}
+
+/// The version as it is now.
+pub(crate) async fn current(database: &Database) -> Result<Schema, StoreError> {
+    let row = read(database).await?;
+    row.map(|(schema, _)| schema).ok_or_else(|| no_row(database))
+}
+
+async fn create(database: &Database, identity: &str, options: &MysqlOptions) -> Result<(Schema, String), StoreError> {
+    // Each of these statements is a transaction of its own in MySQL, and each may be repeated.
+    if options.create_tables {
+        database.execute("creating unalike_store", sqlx::query(STORE_TABLE)).await?;
     }
-    Ok(Schema { version })
-}
-
-#[derive(PartialEq)]
-enum Found {
-    NoTable,
-    /// As the statements that are printed for those who forbid CREATE leave it.
-    NoRow,
-    Row {
-        version: u64,
-        server: String,
-    },
-}
-
-async fn read(database: &Database) -> Result<Found, StoreError> {
-    let mut turn = database.turn("reading unalike_store").await?;
-    let statement = sqlx::query("SELECT schema_version, server FROM unalike_store WHERE id = 1");
-    let Some(rows) = turn.try_rows(statement, NO_SUCH_TABLE).await? else { return Ok(Found::NoTable) };
+    let insert = "INSERT IGNORE INTO unalike_store (id, schema_version, server) VALUES (1, ?, ?)";
+    let mut turn = database.turn("filling unalike_store").await?;
+    let inserted = turn.try_execute(sqlx::query(insert).bind(VERSION).bind(identity), NO_SUCH_TABLE).await?;
     turn.give_back();
-    let Some(row) = rows.first() else { return Ok(Found::NoRow) };
-    let server = row.try_get("server").map_err(|error| read_error(database.at(), "reading unalike_store", error))?;
-    Ok(Found::Row { version: number(database, row, "schema_version")?, server })
+    match inserted {
+        Some(done) if done.rows_affected() == 1 => {
+            tracing::info!(database = database.at(), server = identity, "a new store: recorded its server");
+        }
+        Some(_) => {}
+        None => {
+            return Err(refusal(format!(
+                "{}: the table unalike_store is missing, and tables are not to be created (create=false): run the statements \
+                 that `unalike schema` prints",
+                database.at()
+            )));
+        }
+    }
+    // As somebody else may have written it, a moment before.
+    read(database).await?.ok_or_else(|| no_row(database))
 }
 
-async fn create(database: &Database, options: &MysqlOptions) -> Result<(), StoreError> {
-    if !options.create_tables {
-        return Err(refusal(format!(
-            "{}: the table unalike_store is missing, and tables are not to be created (create=false): run the statements that \
-             `unalike schema` prints",
-            database.at()
-        )));
+/// Takes the tables to the version of this program. Programs of the version before go on.
+pub(crate) async fn upgrade(database: &Database) -> Result<(), StoreError> {
+    let Schema { version } = current(database).await?;
+    if version == VERSION {
+        return Ok(());
     }
-    // Such a statement is a transaction of its own in MySQL, and may be repeated.
-    database.execute("creating unalike_store", sqlx::query(STORE_TABLE)).await?;
-    tracing::info!(database = database.at(), "created the table unalike_store");
+    let mut turn = database.turn("upgrading the tables").await?.within(MAINTENANCE);
+    // While a table waits for running transactions, all others wait behind it: not for long.
+    turn.execute(sqlx::query("SET SESSION lock_wait_timeout = 5")).await?;
+    // Databases that held other systems' tables alone have no unalike_tag; nor may a program of version 1 create it now.
+    turn.execute(sqlx::query(TAG_TABLE)).await?;
+    for statement in UPGRADE {
+        turn.try_execute(sqlx::query(statement), DUPLICATE_COLUMN).await?;
+    }
+    // Last, so that an upgrade which broke off is done again.
+    let record = sqlx::query("UPDATE unalike_store SET schema_version = ? WHERE id = 1 AND schema_version = ?");
+    turn.execute(record.bind(VERSION).bind(version)).await?;
+    turn.give_back();
+    tracing::info!(database = database.at(), from = version, to = VERSION, "upgraded the tables");
     Ok(())
+}
+
+/// Records the server that this connection leads to, in place of the recorded one.
+pub(crate) async fn record_server(database: &Database, recorded: &str, identity: &str) -> Result<(), StoreError> {
+    let mut turn = database.turn("recording the server").await?;
+    let found = turn.look().await?.identity();
+    if found != identity {
+        return Err(another_server(database.at(), identity, &found));
+    }
+    let update = sqlx::query("UPDATE unalike_store SET server = ? WHERE id = 1 AND server = ?");
+    let updated = turn.execute(update.bind(identity).bind(recorded)).await?.rows_affected();
+    turn.give_back();
+    if updated == 0 {
+        return Err(refusal(format!("{}: somebody else recorded a server just now: look again", database.at())));
+    }
+    Ok(())
+}
+
+fn no_row(database: &Database) -> StoreError {
+    refusal(format!("{}: the table unalike_store is missing or has no row: run `unalike schema`", database.at()))
+}
+
+/// Which stripe the store is recorded to be; none when it stands alone.
+pub(crate) async fn stripe(turn: &mut Turn, database: &Database) -> Result<Option<Stripe>, StoreError> {
+    let statement = "SELECT stripe_set, stripe_index, stripe_count FROM unalike_store WHERE id = 1";
+    let rows = turn.rows(sqlx::query(statement)).await?;
+    stripe_in(rows.first(), database)
+}
+
+/// The same, and nobody changes it or creates a tag until the transaction ends.
+pub(crate) async fn lock_stripe(turn: &mut Turn, database: &Database) -> Result<Option<Stripe>, StoreError> {
+    let statement = "SELECT stripe_set, stripe_index, stripe_count FROM unalike_store WHERE id = 1 FOR UPDATE";
+    let rows = turn.rows(sqlx::query(statement)).await?;
+    stripe_in(rows.first(), database)
+}
+
+/// Records a stripe, or that the store stands alone.
+pub(crate) async fn record_stripe(turn: &mut Turn, stripe: Option<&Stripe>) -> Result<(), StoreError> {
+    let statement = "UPDATE unalike_store SET stripe_set = ?, stripe_index = ?, stripe_count = ?, stripe_tags = tags \
+        WHERE id = 1";
+    let (index, count) = stripe.map_or((0, 0), |stripe| (stripe.index, stripe.count));
+    turn.execute(sqlx::query(statement).bind(set_bytes(stripe)).bind(index).bind(count)).await?;
+    Ok(())
+}
+
+fn stripe_in(row: Option<&MySqlRow>, database: &Database) -> Result<Option<Stripe>, StoreError> {
+    let row = row.ok_or_else(|| no_row(database))?;
+    let set: Vec<u8> =
+        row.try_get("stripe_set").map_err(|error| read_error(database.at(), "reading unalike_store", error))?;
+    let broken = || damaged(database.at(), "the stripe in unalike_store is none");
+    let set = u128::from_be_bytes(set.try_into().map_err(|_| broken())?);
+    let figure = |column| u32::try_from(number(database, row, column)?).map_err(|_| broken());
+    let (index, count) = (figure("stripe_index")?, figure("stripe_count")?);
+    match set {
+        0 => Ok(None),
+        _ if index < count && count >= 2 => Ok(Some(Stripe { set, index, count })),
+        _ => Err(broken()),
+    }
+}
+
+/// The name of the set as it is kept: zeros for a store that stands alone.
+pub(crate) fn set_bytes(stripe: Option<&Stripe>) -> Vec<u8> {
+    stripe.map_or(0, |stripe| stripe.set).to_be_bytes().to_vec()
 }

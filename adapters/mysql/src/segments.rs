@@ -1,28 +1,648 @@
 //! unalike's own tables: one row per tag, one statement per grant.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use unalike_storage::StoreError;
+use async_trait::async_trait;
+use sqlx::Row as _;
+use sqlx::mysql::MySqlRow;
+use unalike_storage::{
+    AdaptiveStep, ID_MAX, Mode, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers,
+    TagCreation, TagOptions, TagRecord, TailRelease, split_tag, validate_allocate, validate_policies, validate_raise,
+    validate_tag,
+};
 
-use crate::database::Database;
-use crate::error::refusal;
-use crate::schema::Schema;
+use crate::database::{Database, Statement, Turn};
+use crate::error::{DUPLICATE_ENTRY, NO_SUCH_TABLE, damaged, read_error, refusal};
+use crate::schema::{self, MAINTENANCE, Schema};
 use crate::{DialectStore, MysqlOptions};
 
-/// The statements that create its tables.
-pub(crate) fn ddl() -> Vec<String> {
-    Vec::new()
+/// The tags.
+///
+/// A name is kept as bytes: it is compared exactly and sorted by its bytes, on every server and under every collation.
+/// `start`, `settled` and `watermark` are 2^63 - 1 at most; the figures of policies have all 64 bits.
+///
+/// `stripe_set` and `stripe_version` came with version 2. The last constraint keeps programs that know version 1 alone from
+/// being granted anything from a stripe: they change the version and not `stripe_version`, so the server refuses it.
+pub(crate) const TAG_TABLE: &str = "
+CREATE TABLE IF NOT EXISTS unalike_tag (
+    tag VARBINARY(128) NOT NULL PRIMARY KEY,
+    start BIGINT UNSIGNED NOT NULL,
+    mode VARCHAR(16) CHARACTER SET ascii NOT NULL,            -- buffered, ordered
+    step_policy VARCHAR(16) CHARACTER SET ascii NOT NULL,     -- fixed, adaptive
+    step BIGINT UNSIGNED NOT NULL,                            -- of an adaptive policy: the first
+    step_min BIGINT UNSIGNED,                                 -- these four: of an adaptive policy only
+    step_max BIGINT UNSIGNED,
+    grow_below_ms BIGINT UNSIGNED,
+    shrink_above_ms BIGINT UNSIGNED,
+    refill_policy VARCHAR(16) CHARACTER SET ascii NOT NULL,   -- share-consumed, remaining
+    refill BIGINT UNSIGNED NOT NULL,                          -- a percentage, or how many remain
+    settled BIGINT UNSIGNED NOT NULL,                         -- no release lowers the watermark below this
+    watermark BIGINT UNSIGNED NOT NULL,                       -- the greatest number that may have been handed out
+    version BIGINT UNSIGNED NOT NULL DEFAULT 0,               -- grows with every grant, release and raise
+    stripe_set BINARY(16) NOT NULL DEFAULT X'00000000000000000000000000000000',
+    stripe_version BIGINT UNSIGNED NOT NULL DEFAULT 0,
+    CONSTRAINT unalike_tag_start CHECK (start >= 1 AND start <= 9223372036854775807),
+    CONSTRAINT unalike_tag_mode CHECK (mode IN ('buffered', 'ordered')),
+    CONSTRAINT unalike_tag_step CHECK (step_policy IN ('fixed', 'adaptive')),
+    CONSTRAINT unalike_tag_refill CHECK (refill_policy IN ('share-consumed', 'remaining')),
+    CONSTRAINT unalike_tag_settled CHECK (settled <= watermark),
+    CONSTRAINT unalike_tag_watermark CHECK (watermark <= 9223372036854775807),
+    CONSTRAINT unalike_tag_stripe
+        CHECK (stripe_set = X'00000000000000000000000000000000' OR stripe_version = version)
+) ENGINE = InnoDB";
+
+/// A change of one tag's row that counts as one in its version, as a database of version 1 takes it, and as one of
+/// version 2 does.
+///
+/// MySQL assigns from left to right, each assignment seeing those before it; MariaDB does too, or all at once
+/// (`SIMULTANEOUS_ASSIGNMENT`). So each here reads only columns that are assigned later, or by itself.
+struct Change {
+    plain: &'static str,
+    striped: &'static str,
+    /// In version 2 it is for clients of the row's stripe alone.
+    is_fenced: bool,
 }
 
-/// The least privileges on its tables.
+macro_rules! change {
+    ($assignments:literal, $condition:literal, $fence:literal) => {
+        Change {
+            plain: concat!(
+                "UPDATE unalike_tag SET ",
+                $assignments,
+                ", version = GREATEST(version + 1, ?) WHERE tag = ?",
+                $condition
+            ),
+            striped: concat!(
+                "UPDATE unalike_tag SET ",
+                $assignments,
+                ", stripe_version = GREATEST(version + 1, ?), version = GREATEST(version + 1, ?) WHERE tag = ?",
+                $condition,
+                $fence
+            ),
+            is_fenced: !$fence.is_empty(),
+        }
+    };
+}
+
+/// Grants some numbers (one more than the fourth argument), none below the others, or what is left.
+///
+/// The reply alone says what was granted: that one row was matched, and its `LAST_INSERT_ID`, the start. (A reply about no
+/// row would hold an older one; a second statement to ask for it could land on another connection.) The end follows from
+/// the count and the greatest id. No sum overflows: the watermark is below 2^63 - 1 where 1 is added to it.
+///
+/// Who asks for numbers from right behind the watermark was told of the newest grant, so it is the one who holds it: both
+/// grants together are one tail, and `settled` stays. Otherwise all that was granted before is settled.
+const ALLOCATE: Change = change!(
+    "settled = IF(? = watermark + 1, settled, GREATEST(watermark + 1, ?) - 1), \
+     watermark = LAST_INSERT_ID(GREATEST(watermark + 1, ?)) + LEAST(?, 9223372036854775807 - GREATEST(watermark + 1, ?))",
+    " AND watermark < 9223372036854775807",
+    " AND stripe_set = ?"
+);
+
+const RELEASE: Change =
+    change!("settled = ?, watermark = ?", " AND version = ? AND settled < ? AND watermark >= ?", " AND stripe_set = ?");
+
+const RAISE: Change = change!("settled = GREATEST(settled, ?), watermark = GREATEST(watermark, ?)", "", "");
+
+const RETIRE: Change = change!("settled = 9223372036854775807, watermark = 9223372036854775807", "", "");
+
+/// All tags, by so many numbers or to the end.
+const LIFT_ALL: &str = "UPDATE unalike_tag SET \
+    settled = watermark + LEAST(?, 9223372036854775807 - watermark), \
+    watermark = watermark + LEAST(?, 9223372036854775807 - watermark), version = version + 1";
+
+const LIFT_ALL_STRIPED: &str = "UPDATE unalike_tag SET \
+    settled = watermark + LEAST(?, 9223372036854775807 - watermark), \
+    watermark = watermark + LEAST(?, 9223372036854775807 - watermark), \
+    stripe_version = version + 1, version = version + 1";
+
+const RESTRIPE_ALL: &str = "UPDATE unalike_tag SET stripe_set = ?, stripe_version = version";
+
+/// One more tag, below the limit, by a client of the store's stripe. It comes first in a creation: its lock on the row has
+/// creations and changes of the stripe wait for each other.
+const COUNT: &str = "UPDATE unalike_store SET tags = tags + 1 WHERE id = 1 AND tags < ?";
+
+const COUNT_STRIPED: &str =
+    "UPDATE unalike_store SET stripe_tags = tags + 1, tags = tags + 1 WHERE id = 1 AND tags < ? AND stripe_set = ?";
+
+const INSERT: &str = "INSERT INTO unalike_tag (tag, start, mode, step_policy, step, step_min, step_max, grow_below_ms, \
+    shrink_above_ms, refill_policy, refill, settled, watermark) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+
+const INSERT_STRIPED: &str = "INSERT INTO unalike_tag (tag, start, mode, step_policy, step, step_min, step_max, \
+    grow_below_ms, shrink_above_ms, refill_policy, refill, settled, watermark, stripe_set) \
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+
+const CHANGE_POLICIES: &str = "UPDATE unalike_tag SET step_policy = ?, step = ?, step_min = ?, step_max = ?, \
+    grow_below_ms = ?, shrink_above_ms = ?, refill_policy = ?, refill = ? WHERE tag = ?";
+
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "SELECT tag, start, mode, step_policy, step, step_min, step_max, grow_below_ms, shrink_above_ms, \
+             refill_policy, refill, watermark, version FROM unalike_tag ",
+            $rest
+        )
+    };
+}
+
+/// The statement that creates its table.
+pub(crate) fn ddl() -> Vec<String> {
+    vec![TAG_TABLE.trim().to_owned()]
+}
+
+/// The least privileges on its table.
 pub(crate) fn privileges() -> Vec<(String, &'static str)> {
-    Vec::new()
+    vec![("unalike_tag".to_owned(), "SELECT, INSERT, UPDATE")]
 }
 
 pub(crate) async fn open(
-    _database: &Database,
-    _schema: Schema,
-    _options: &MysqlOptions,
+    database: &Database,
+    schema: Schema,
+    options: &MysqlOptions,
 ) -> Result<Arc<dyn DialectStore>, StoreError> {
-    Err(refusal("this dialect is not there".to_owned()))
+    let mut turn = database.turn("looking for the table unalike_tag").await?;
+    let found = turn.try_rows(sqlx::query("SELECT 1 FROM unalike_tag LIMIT 1"), NO_SUCH_TABLE).await?;
+    turn.give_back();
+    if found.is_none() {
+        if !options.create_tables {
+            return Err(refusal(format!(
+                "{}: the table unalike_tag is missing, and tables are not to be created (create=false): run the \
+                 statements that `unalike schema` prints",
+                database.at()
+            )));
+        }
+        database.execute("creating unalike_tag", sqlx::query(TAG_TABLE)).await?;
+    }
+    let joined = Joined { schema, stripe: None };
+    Ok(Arc::new(OwnTables { database: database.clone(), creation: options.creation, joined: Mutex::new(joined) }))
+}
+
+/// Lifts every tag by so many numbers, or to the end. Answers how many tags there are.
+pub(crate) async fn lift_all(database: &Database, schema: Schema, numbers: u64) -> Result<u64, StoreError> {
+    let statement = if schema.has_stripes() { LIFT_ALL_STRIPED } else { LIFT_ALL };
+    let mut turn = database.turn("lifting all tags").await?.within(MAINTENANCE);
+    let lifted = turn.execute(sqlx::query(statement).bind(numbers).bind(numbers)).await?.rows_affected();
+    turn.give_back();
+    Ok(lifted)
+}
+
+/// Segments in `unalike_tag`.
+#[derive(Debug)]
+struct OwnTables {
+    database: Database,
+    creation: TagCreation,
+    joined: Mutex<Joined>,
+}
+
+/// What this client takes the store for.
+#[derive(Clone, Copy, Debug)]
+struct Joined {
+    /// Of the tables when they were last looked at; they may be newer by now.
+    schema: Schema,
+    stripe: Option<Stripe>,
+}
+
+/// The version that a row shall have after the statement that is about to run, at least.
+///
+/// The reply to an allocation has no room for the row's version, so the client proposes it: `GREATEST(version + 1, ?)`. A row
+/// that was ahead of the proposal has another version than the client believes, and a greater one for ever: the tail cannot be
+/// given back, which is a gap. A version that does match was set by the very statement that proposed it, for each statement
+/// after it sets a greater one. Hence proposals need not be unique among programs. They grow within a program, and with the
+/// clock across restarts, so that they are seldom behind; uniqueness never rests on the clock.
+fn propose_version() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    #[expect(clippy::disallowed_methods, reason = "a wrong clock costs a gap when a tail is given back, and no more")]
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    // 2^47 ms are some 4,000 years.
+    let clock = u64::try_from(since.as_millis()).unwrap_or_default().min((1 << 47) - 1) << 16;
+    let last = LAST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(clock.max(last + 1)));
+    // It always gives a new value, so both arms hold the old one.
+    let (Ok(last) | Err(last)) = last;
+    clock.max(last + 1)
+}
+
+impl OwnTables {
+    fn joined(&self) -> Joined {
+        *self.joined.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn join(&self, change: impl FnOnce(&mut Joined)) {
+        change(&mut self.joined.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// A change of the tag's row, and the version that it proposes.
+    fn change<'q>(
+        &self,
+        change: &Change,
+        tag: &'q str,
+        assignments: &[u64],
+        conditions: &[u64],
+    ) -> (Statement<'q>, u64) {
+        let joined = self.joined();
+        let has_stripes = joined.schema.has_stripes();
+        let version = propose_version();
+        let mut statement = sqlx::query(if has_stripes { change.striped } else { change.plain });
+        for &value in assignments {
+            statement = statement.bind(value);
+        }
+        statement = statement.bind(version);
+        if has_stripes {
+            statement = statement.bind(version);
+        }
+        statement = statement.bind(tag.as_bytes());
+        for &value in conditions {
+            statement = statement.bind(value);
+        }
+        if has_stripes && change.is_fenced {
+            statement = statement.bind(schema::set_bytes(joined.stripe.as_ref()));
+        }
+        (statement, version)
+    }
+
+    async fn find_tag(&self, tag: &str) -> Result<Option<TagRecord>, StoreError> {
+        let rows = self.database.rows("reading a tag", find(tag)).await?;
+        rows.first().map(|row| self.tag_record(row)).transpose()
+    }
+
+    /// The row, after it was changed or while it is locked.
+    async fn tag_in(&self, turn: &mut Turn, tag: &str) -> Result<TagRecord, StoreError> {
+        let rows = turn.rows(find(tag)).await?;
+        let row = rows.first().ok_or_else(|| damaged(self.database.at(), &format!("the tag {tag:?} vanished")))?;
+        self.tag_record(row)
+    }
+
+    /// The new tag, or none if it exists already.
+    async fn insert_tag(&self, tag: &str, options: &TagOptions) -> Result<Option<TagRecord>, StoreError> {
+        let joined = self.joined();
+        let has_stripes = joined.schema.has_stripes();
+        let tags_max = self.creation.tags_max;
+        let mut turn = self.database.begin("creating a tag").await?;
+        let mut count = sqlx::query(if has_stripes { COUNT_STRIPED } else { COUNT }).bind(tags_max);
+        if has_stripes {
+            count = count.bind(schema::set_bytes(joined.stripe.as_ref()));
+        }
+        if turn.execute(count).await?.rows_affected() == 0 {
+            turn.roll_back().await?;
+            self.check_stripe().await?;
+            return match self.find_tag(tag).await? {
+                Some(_) => Ok(None),
+                None => Err(StoreError::TagLimit { tag: tag.to_owned(), tags_max }),
+            };
+        }
+        let watermark = options.start - 1;
+        let insert = sqlx::query(if has_stripes { INSERT_STRIPED } else { INSERT });
+        let insert = insert.bind(tag.as_bytes()).bind(options.start).bind(options.mode.name());
+        let mut insert = PolicyColumns::new(options.step, options.refill).bind(insert).bind(watermark).bind(watermark);
+        if has_stripes {
+            insert = insert.bind(schema::set_bytes(joined.stripe.as_ref()));
+        }
+        if turn.try_execute(insert, DUPLICATE_ENTRY).await?.is_none() {
+            turn.roll_back().await?;
+            return Ok(None);
+        }
+        turn.commit().await?;
+        Ok(Some(TagRecord { tag: tag.to_owned(), options: *options, watermark, version: 0 }))
+    }
+
+    /// An unknown tag, created if first use may do that; none if somebody else was quicker. A sub-key of a tag that exists
+    /// is created in any case.
+    async fn use_first(&self, name: &str) -> Result<Option<TagRecord>, StoreError> {
+        let options = match split_tag(name) {
+            (tag, Some(_)) => self.find_tag(tag).await?.map(|record| record.options),
+            (_, None) => None,
+        };
+        match options {
+            Some(options) => self.insert_tag(name, &options).await,
+            None if self.creation.on_first_use => self.insert_tag(name, &TagOptions::default()).await,
+            None => Err(unknown(name)),
+        }
+    }
+
+    fn column<'r, T>(&self, row: &'r MySqlRow, column: &str) -> Result<T, StoreError>
+    where
+        T: sqlx::Decode<'r, sqlx::MySql> + sqlx::Type<sqlx::MySql>,
+    {
+        row.try_get(column).map_err(|error| read_error(self.database.at(), "reading a row of unalike_tag", error))
+    }
+
+    fn tag_record(&self, row: &MySqlRow) -> Result<TagRecord, StoreError> {
+        let figure = |column: &str| self.column::<u64>(row, column);
+        let broken = |what: &str| damaged(self.database.at(), &format!("unalike_tag has a row with {what}"));
+        let step = match self.column(row, "step_policy")? {
+            "fixed" => StepPolicy::Fixed { step: figure("step")? },
+            "adaptive" => StepPolicy::Adaptive(AdaptiveStep {
+                initial: figure("step")?,
+                min: figure("step_min")?,
+                max: figure("step_max")?,
+                grow_below_ms: figure("grow_below_ms")?,
+                shrink_above_ms: figure("shrink_above_ms")?,
+            }),
+            other => return Err(broken(&format!("the step policy {other:?}"))),
+        };
+        let refill = match self.column(row, "refill_policy")? {
+            "remaining" => RefillPolicy::Remaining { count: figure("refill")? },
+            "share-consumed" => {
+                RefillPolicy::ShareConsumed { percent: u8::try_from(figure("refill")?).unwrap_or(u8::MAX) }
+            }
+            other => return Err(broken(&format!("the refill policy {other:?}"))),
+        };
+        let mode = match self.column(row, "mode")? {
+            "buffered" => Mode::Buffered,
+            "ordered" => Mode::Ordered,
+            other => return Err(broken(&format!("the mode {other:?}"))),
+        };
+        let tag = String::from_utf8(self.column(row, "tag")?).map_err(|_| broken("a name that is not UTF-8"))?;
+        let options = TagOptions { start: figure("start")?, step, refill, mode };
+        options.validate(&tag).map_err(|error| broken(&error.to_string()))?;
+        let watermark = figure("watermark")?;
+        if watermark > ID_MAX {
+            return Err(broken(&format!("the watermark {watermark}, and 2^63 - 1 is the greatest")));
+        }
+        Ok(TagRecord { tag, options, watermark, version: figure("version")? })
+    }
+
+    /// Whether the database has stripes by now: somebody else may have taken it to a newer version.
+    async fn has_stripes(&self) -> Result<bool, StoreError> {
+        if !self.joined().schema.has_stripes() {
+            let schema = schema::current(&self.database).await?;
+            self.join(|joined| joined.schema = schema);
+        }
+        Ok(self.joined().schema.has_stripes())
+    }
+
+    async fn require_stripes(&self) -> Result<(), StoreError> {
+        if self.has_stripes().await? {
+            return Ok(());
+        }
+        Err(refusal(format!(
+            "{}: its tables have a version that knows no stripes: run `unalike schema upgrade`",
+            self.database.at()
+        )))
+    }
+
+    /// Makes sure that the store is what this client joined.
+    async fn check_stripe(&self) -> Result<(), StoreError> {
+        let (recorded, own) = (self.stripe().await?, self.joined().stripe);
+        if recorded == own {
+            return Ok(());
+        }
+        Err(refusal(format!(
+            "the store at {} is {} by now, and this program uses it as {}: the stripes were resized; restart the program with \
+             the new set",
+            self.database.at(),
+            name(recorded),
+            name(own)
+        )))
+    }
+}
+
+fn find(tag: &str) -> Statement<'_> {
+    sqlx::query(select!("WHERE tag = ?")).bind(tag.as_bytes())
+}
+
+#[async_trait]
+impl SegmentStore for OwnTables {
+    async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {
+        validate_allocate(tag, count, at_least)?;
+        let others = count.min(ID_MAX) - 1;
+        // Twice, when the tag comes into being in between.
+        for _ in 0..2 {
+            let assignments = [at_least, at_least, at_least, others, at_least];
+            let (statement, version) = self.change(&ALLOCATE, tag, &assignments, &[]);
+            let done = self.database.execute("allocating a segment", statement).await?;
+            if done.rows_affected() == 1 {
+                let start = done.last_insert_id();
+                let end = if start > ID_MAX { 0 } else { start + others.min(ID_MAX - start) + 1 };
+                let segment = Segment { start, end, stride: 1, generation: 0, version };
+                if segment.validate().is_err() || segment.start < at_least {
+                    return Err(damaged(
+                        self.database.at(),
+                        &format!("the grant {segment:?} is not what was asked for"),
+                    ));
+                }
+                return Ok(segment);
+            }
+            self.check_stripe().await?;
+            match self.find_tag(tag).await? {
+                Some(record) if record.watermark == ID_MAX => {
+                    return Err(StoreError::Exhausted { tag: tag.to_owned() });
+                }
+                Some(_) => {}
+                None => {
+                    self.use_first(tag).await?;
+                }
+            }
+        }
+        Err(StoreError::Unavailable { what: format!("the tag {tag:?} changes all the time: try again"), source: None })
+    }
+
+    async fn release(&self, tag: &str, tail: TailRelease) -> Result<bool, StoreError> {
+        validate_tag(tag)?;
+        if tail.start == 0 {
+            return Ok(false);
+        }
+        let assignments = [tail.start - 1, tail.start - 1];
+        let conditions = [tail.version, tail.start, tail.start];
+        let (statement, _) = self.change(&RELEASE, tag, &assignments, &conditions);
+        Ok(self.database.execute("releasing a tail", statement).await?.rows_affected() == 1)
+    }
+
+    async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        validate_tag(tag)?;
+        if let Some(record) = self.find_tag(tag).await? {
+            return Ok(record);
+        }
+        match self.use_first(tag).await? {
+            Some(record) => Ok(record),
+            None => self.find_tag(tag).await?.ok_or_else(|| unknown(tag)),
+        }
+    }
+
+    async fn tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        validate_tag(tag)?;
+        self.find_tag(tag).await?.ok_or_else(|| unknown(tag))
+    }
+
+    async fn create_tag(&self, tag: &str, options: &TagOptions) -> Result<TagRecord, StoreError> {
+        options.validate(tag)?;
+        self.insert_tag(tag, options).await?.ok_or_else(|| StoreError::TagExists { tag: tag.to_owned() })
+    }
+
+    async fn change_tag(&self, tag: &str, step: StepPolicy, refill: RefillPolicy) -> Result<TagRecord, StoreError> {
+        validate_tag(tag)?;
+        validate_policies(tag, step, refill)?;
+        let mut turn = self.database.begin("changing a tag").await?;
+        let change = PolicyColumns::new(step, refill).bind(sqlx::query(CHANGE_POLICIES)).bind(tag.as_bytes());
+        if turn.execute(change).await?.rows_affected() == 0 {
+            turn.roll_back().await?;
+            return Err(unknown(tag));
+        }
+        let record = self.tag_in(&mut turn, tag).await?;
+        turn.commit().await?;
+        Ok(record)
+    }
+
+    async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError> {
+        validate_raise(tag, next)?;
+        let mut turn = self.database.begin("raising a tag").await?;
+        let (statement, _) = self.change(&RAISE, tag, &[next - 1, next - 1], &[]);
+        if turn.execute(statement).await?.rows_affected() == 0 {
+            turn.roll_back().await?;
+            return Err(unknown(tag));
+        }
+        let record = self.tag_in(&mut turn, tag).await?;
+        turn.commit().await?;
+        Ok(record)
+    }
+
+    async fn retire_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        validate_tag(tag)?;
+        let mut turn = self.database.begin("ending a tag").await?;
+        let rows = turn.rows(sqlx::query(select!("WHERE tag = ? FOR UPDATE")).bind(tag.as_bytes())).await?;
+        let Some(row) = rows.first() else {
+            turn.roll_back().await?;
+            return Err(unknown(tag));
+        };
+        let record = self.tag_record(row)?;
+        let (statement, _) = self.change(&RETIRE, tag, &[], &[]);
+        turn.execute(statement).await?;
+        turn.commit().await?;
+        Ok(record)
+    }
+
+    async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
+        // No tag is empty.
+        let list = sqlx::query(select!("WHERE tag > ? ORDER BY tag LIMIT ?"));
+        let list = list.bind(after.unwrap_or_default().as_bytes()).bind(limit);
+        let rows = self.database.rows("listing tags", list).await?;
+        rows.iter().map(|row| self.tag_record(row)).collect()
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        // It changes nothing, and is refused where nothing may be changed.
+        let touch = sqlx::query("UPDATE unalike_store SET tags = tags WHERE id = 1");
+        let touched = self.database.execute("checking that the store can be written to", touch).await?.rows_affected();
+        if touched == 0 {
+            return Err(damaged(self.database.at(), "the table unalike_store has no row"));
+        }
+        Ok(())
+    }
+
+    async fn stripe(&self) -> Result<Option<Stripe>, StoreError> {
+        if !self.has_stripes().await? {
+            return Ok(None);
+        }
+        let mut turn = self.database.turn("reading the stripe").await?;
+        let recorded = schema::stripe(&mut turn, &self.database).await?;
+        turn.give_back();
+        Ok(recorded)
+    }
+
+    async fn join_stripe(&self, stripe: &Stripe) -> Result<StripeNumbers, StoreError> {
+        self.require_stripes().await?;
+        let mut turn = self.database.begin("recording the stripe").await?.within(MAINTENANCE);
+        let mut recorded = schema::lock_stripe(&mut turn, &self.database).await?;
+        let mut has_granted = false;
+        if recorded.is_none() {
+            let granted = sqlx::query("SELECT 1 FROM unalike_tag WHERE version > 0 LIMIT 1");
+            has_granted = !turn.rows(granted).await?.is_empty();
+            if !has_granted {
+                set_stripe(&mut turn, Some(stripe)).await?;
+                recorded = Some(*stripe);
+            }
+        }
+        turn.commit().await?;
+        let at = self.database.at();
+        match recorded {
+            Some(recorded) if recorded == *stripe => {
+                self.join(|joined| joined.stripe = Some(*stripe));
+                Ok(StripeNumbers::Counted)
+            }
+            None if has_granted => Err(refusal(format!(
+                "the store at {at} was used alone, so it cannot be {stripe} as it is: make it one with `unalike stripes resize`"
+            ))),
+            _ => Err(refusal(format!("the store at {at} is {}, and not {stripe}", name(recorded)))),
+        }
+    }
+
+    async fn restripe(&self, stripe: Option<&Stripe>) -> Result<(), StoreError> {
+        self.require_stripes().await?;
+        let mut turn = self.database.begin("recording another stripe").await?.within(MAINTENANCE);
+        schema::lock_stripe(&mut turn, &self.database).await?;
+        set_stripe(&mut turn, stripe).await?;
+        turn.commit().await
+    }
+}
+
+/// Records the stripe in the store and in all rows, so that every client of another one is granted nothing from then on.
+async fn set_stripe(turn: &mut Turn, stripe: Option<&Stripe>) -> Result<(), StoreError> {
+    schema::record_stripe(turn, stripe).await?;
+    turn.execute(sqlx::query(RESTRIPE_ALL).bind(schema::set_bytes(stripe))).await?;
+    Ok(())
+}
+
+fn name(stripe: Option<Stripe>) -> String {
+    stripe.map_or_else(|| "a store that stands alone".to_owned(), |stripe| stripe.to_string())
+}
+
+/// The policies of a tag as its row has them.
+struct PolicyColumns {
+    step_policy: &'static str,
+    step: u64,
+    step_min: Option<u64>,
+    step_max: Option<u64>,
+    grow_below_ms: Option<u64>,
+    shrink_above_ms: Option<u64>,
+    refill_policy: &'static str,
+    refill: u64,
+}
+
+impl PolicyColumns {
+    fn new(step: StepPolicy, refill: RefillPolicy) -> Self {
+        let (refill_policy, refill) = match refill {
+            RefillPolicy::ShareConsumed { percent } => ("share-consumed", u64::from(percent)),
+            RefillPolicy::Remaining { count } => ("remaining", count),
+        };
+        match step {
+            StepPolicy::Fixed { step } => Self {
+                step_policy: "fixed",
+                step,
+                step_min: None,
+                step_max: None,
+                grow_below_ms: None,
+                shrink_above_ms: None,
+                refill_policy,
+                refill,
+            },
+            StepPolicy::Adaptive(adaptive) => Self {
+                step_policy: "adaptive",
+                step: adaptive.initial,
+                step_min: Some(adaptive.min),
+                step_max: Some(adaptive.max),
+                grow_below_ms: Some(adaptive.grow_below_ms),
+                shrink_above_ms: Some(adaptive.shrink_above_ms),
+                refill_policy,
+                refill,
+            },
+        }
+    }
+
+    /// All of them, in the order above.
+    fn bind(self, statement: Statement<'_>) -> Statement<'_> {
+        statement
+            .bind(self.step_policy)
+            .bind(self.step)
+            .bind(self.step_min)
+            .bind(self.step_max)
+            .bind(self.grow_below_ms)
+            .bind(self.shrink_above_ms)
+            .bind(self.refill_policy)
+            .bind(self.refill)
+    }
+}
+
+fn unknown(tag: &str) -> StoreError {
+    StoreError::TagUnknown { tag: tag.to_owned() }
 }

@@ -30,12 +30,12 @@ mod leases;
 mod segments;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool, SqlitePoolOptions, SqliteRow, SqliteSynchronous};
 use sqlx::{ConnectOptions, Connection, Row, Sqlite, SqliteConnection, Transaction};
-use unalike_storage::{LeaseLimits, StoreError, TagCreation};
+use unalike_storage::{LeaseLimits, StoreError, Stripe, TagCreation};
 
 use crate::error::{damaged, is_busy, open_error, read_error, write_error};
 
@@ -43,7 +43,10 @@ use crate::error::{damaged, is_busy, open_error, read_error, write_error};
 const APPLICATION_ID: i64 = 0x756e_616c;
 
 /// The version of [`SCHEMA`], in the file's header.
-const USER_VERSION: i64 = 1;
+const USER_VERSION: i64 = 2;
+
+/// The version before, which [`UPGRADE`] makes into this one.
+const USER_VERSION_BEFORE: i64 = 1;
 
 /// Connections that read; they never wait for the one that writes.
 const READERS_MAX: u32 = 2;
@@ -58,12 +61,15 @@ const RETRY: Duration = Duration::from_millis(5);
 /// of policies) they are kept in two's complement.
 const SCHEMA: &str = "
 PRAGMA application_id = 1970168172;
-PRAGMA user_version = 1;
+PRAGMA user_version = 2;
 
--- One row: how many tags there are, so that the limit costs no count.
+-- One row: how many tags there are, so that the limit costs no count, and the place among stripes, if there is one.
 CREATE TABLE store (
     id INTEGER NOT NULL PRIMARY KEY CHECK (id = 1),
-    tags INTEGER NOT NULL CHECK (tags >= 0)
+    tags INTEGER NOT NULL CHECK (tags >= 0),
+    stripe_set BLOB CHECK (length(stripe_set) = 16),
+    stripe_index INTEGER,
+    stripe_count INTEGER
 ) STRICT;
 INSERT INTO store (id, tags) VALUES (1, 0);
 
@@ -88,6 +94,12 @@ CREATE TABLE tag (
 
 CREATE TRIGGER tag_created AFTER INSERT ON tag BEGIN UPDATE store SET tags = tags + 1; END;
 CREATE TRIGGER tag_deleted AFTER DELETE ON tag BEGIN UPDATE store SET tags = tags - 1; END;
+
+-- Programs that know stripes count the version up by 2 with the grants of a stripe. Those before them, which may have the
+-- file open, count by 1, and would hand out the numbers as if the store stood alone.
+CREATE TRIGGER tag_granted BEFORE UPDATE OF grant_start ON tag
+WHEN NEW.version = OLD.version + 1 AND (SELECT stripe_set FROM store) IS NOT NULL
+BEGIN SELECT RAISE(ABORT, 'this file is one of several stripes, which this version of unalike does not know'); END;
 
 -- What a namespace was bound to at its first use.
 CREATE TABLE namespace (
@@ -116,6 +128,17 @@ CREATE TABLE lease (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX lease_by_end ON lease (namespace, valid_until_ms);
 CREATE INDEX lease_by_holder ON lease (namespace, holder, valid_until_ms);
+";
+
+/// Makes a file of version 1 into one of version 2 by adding to it: programs of version 1 that have it open go on.
+const UPGRADE: &str = "
+ALTER TABLE store ADD COLUMN stripe_set BLOB CHECK (length(stripe_set) = 16);
+ALTER TABLE store ADD COLUMN stripe_index INTEGER;
+ALTER TABLE store ADD COLUMN stripe_count INTEGER;
+CREATE TRIGGER tag_granted BEFORE UPDATE OF grant_start ON tag
+WHEN NEW.version = OLD.version + 1 AND (SELECT stripe_set FROM store) IS NOT NULL
+BEGIN SELECT RAISE(ABORT, 'this file is one of several stripes, which this version of unalike does not know'); END;
+PRAGMA user_version = 2;
 ";
 
 /// Where the file is, and what its clients may do.
@@ -175,13 +198,16 @@ pub struct SqliteStore {
     path: Arc<Path>,
     creation: TagCreation,
     limits: LeaseLimits,
+    /// The stripe that this client and its clones joined.
+    joined: Arc<Mutex<Option<Stripe>>>,
     /// One connection, since SQLite has one writer: waiting here is fair, waiting for its lock is a poll.
     writer: SqlitePool,
     readers: SqlitePool,
 }
 
 impl SqliteStore {
-    /// Opens the file, or creates it, and proves that it can be written to.
+    /// Opens the file, or creates it, and proves that it can be written to. A file of the schema before is brought to this
+    /// one; programs of the version before that have it open go on.
     ///
     /// # Errors
     /// [`StoreError::Refused`] when the file or its directory is missing, is not writable, or belongs to another program
@@ -225,6 +251,7 @@ impl SqliteStore {
             path: path.into(),
             creation: options.creation,
             limits: options.limits,
+            joined: Arc::default(),
         };
         store.prepare_file(options.busy_timeout).await?;
         Ok(store)
@@ -244,10 +271,10 @@ impl SqliteStore {
         let mut connection = self.writer.acquire().await.map_err(failed)?;
         // In a transaction, so that all of it is read before or after another process creates the tables.
         let mut transaction = connection.begin().await.map_err(failed)?;
-        let is_ours = is_ours(&self.path, &mut transaction).await?;
+        let version = schema_version(&self.path, &mut transaction).await?;
         transaction.rollback().await.map_err(failed)?;
-        if !is_ours {
-            self.create_tables(&mut connection).await?;
+        if version != Some(USER_VERSION) {
+            self.write_schema(&mut connection).await?;
         }
         let mut tries_left = busy_timeout.as_millis() / RETRY.as_millis();
         loop {
@@ -272,16 +299,19 @@ impl SqliteStore {
         self.prove_writable().await
     }
 
-    async fn create_tables(&self, connection: &mut SqliteConnection) -> Result<(), StoreError> {
-        let failed = |error| write_error(&self.path, "creating the tables", error);
+    /// Creates the tables, or upgrades them.
+    async fn write_schema(&self, connection: &mut SqliteConnection) -> Result<(), StoreError> {
+        let failed = |error| write_error(&self.path, "writing the schema", error);
         let mut transaction = connection.begin_with("BEGIN EXCLUSIVE").await.map_err(failed)?;
         // Another process may have been quicker.
-        if is_ours(&self.path, &mut transaction).await? {
-            return transaction.rollback().await.map_err(failed);
-        }
-        sqlx::raw_sql(SCHEMA).execute(&mut *transaction).await.map_err(failed)?;
+        let (statements, did) = match schema_version(&self.path, &mut transaction).await? {
+            Some(USER_VERSION) => return transaction.rollback().await.map_err(failed),
+            Some(_) => (UPGRADE, "upgraded the store's schema"),
+            None => (SCHEMA, "created a new, empty store"),
+        };
+        sqlx::raw_sql(statements).execute(&mut *transaction).await.map_err(failed)?;
         transaction.commit().await.map_err(failed)?;
-        tracing::info!(path = %self.path.display(), "created a new, empty store");
+        tracing::info!(path = %self.path.display(), version = USER_VERSION, "{did}");
         Ok(())
     }
 
@@ -347,7 +377,7 @@ fn look_at_file(path: &Path, create: bool) -> Result<(), StoreError> {
 /// Refuses a file that is not ours before anything could change it.
 ///
 /// An immutable connection reads the file alone, takes no lock and leaves no other files behind. What it sees may be older
-/// than the write-ahead log, so [`is_ours`] looks again later. It may also be half of what another process is just
+/// than the write-ahead log, so [`schema_version`] looks again later. It may also be half of what another process is just
 /// writing while it creates the file, so a refusal needs a second look.
 async fn check_header(path: &Path, connect: SqliteConnectOptions) -> Result<(), StoreError> {
     let connect = connect.read_only(true).immutable(true);
@@ -360,25 +390,25 @@ async fn check_header(path: &Path, connect: SqliteConnectOptions) -> Result<(), 
 
 async fn look_at_header(path: &Path, connect: &SqliteConnectOptions) -> Result<(), StoreError> {
     let mut connection = connect.connect().await.map_err(|error| open_error(path, error))?;
-    let is_ours = is_ours(path, &mut connection).await;
+    let version = schema_version(path, &mut connection).await;
     // It holds nothing that closing could lose.
     let _ = connection.close().await;
-    is_ours.map(drop)
+    version.map(drop)
 }
 
-/// Whether the file is a store of this version; `false` when it is empty.
-async fn is_ours(path: &Path, connection: &mut SqliteConnection) -> Result<bool, StoreError> {
+/// The version of the store's schema, one that this program can use; none when the file is empty.
+async fn schema_version(path: &Path, connection: &mut SqliteConnection) -> Result<Option<i64>, StoreError> {
     let application_id: i64 = read_value(path, connection, "PRAGMA application_id").await?;
     let user_version: i64 = read_value(path, connection, "PRAGMA user_version").await?;
     let file = path.display();
     match (application_id, user_version) {
-        (APPLICATION_ID, USER_VERSION) => Ok(true),
+        (APPLICATION_ID, USER_VERSION_BEFORE | USER_VERSION) => Ok(Some(user_version)),
         (APPLICATION_ID, version) if version > USER_VERSION => Err(refused(format!(
             "{file} was written by a newer version of unalike (schema {version}, this one knows {USER_VERSION}): \
              upgrade this process"
         ))),
         (APPLICATION_ID, version) => Err(damaged(path, &format!("its schema has the version {version}"))),
-        (0, 0) if read_value(path, connection, "SELECT count(*) FROM sqlite_schema").await? == 0 => Ok(false),
+        (0, 0) if read_value(path, connection, "SELECT count(*) FROM sqlite_schema").await? == 0 => Ok(None),
         _ => Err(refused(format!(
             "{file} is the database of another program (application id {application_id:#x}): name another file"
         ))),
@@ -401,6 +431,14 @@ mod tests {
     fn the_schema_marks_the_file_as_ours() {
         assert!(SCHEMA.contains(&format!("PRAGMA application_id = {APPLICATION_ID};")));
         assert!(SCHEMA.contains(&format!("PRAGMA user_version = {USER_VERSION};")));
+        assert!(UPGRADE.contains(&format!("PRAGMA user_version = {USER_VERSION};")));
         assert_eq!(APPLICATION_ID.to_be_bytes()[4..], *b"unal");
+    }
+
+    #[test]
+    fn an_upgraded_file_refuses_the_same_statements_as_a_new_one() {
+        let (_, trigger) = SCHEMA.split_once("CREATE TRIGGER tag_granted").unwrap();
+        let (trigger, _) = trigger.split_once("END;").unwrap();
+        assert!(UPGRADE.contains(trigger), "{trigger}");
     }
 }

@@ -1,29 +1,34 @@
 //! The segment port on SQLite: one row per tag, one statement per grant.
 
+use std::sync::PoisonError;
+
 use async_trait::async_trait;
+use sqlx::SqliteExecutor;
 use sqlx::sqlite::SqliteRow;
 use unalike_storage::{
-    AdaptiveStep, ID_MAX, Mode, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, TagOptions, TagRecord,
-    TailRelease, validate_allocate, validate_policies, validate_raise, validate_tag,
+    AdaptiveStep, ID_MAX, Mode, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers,
+    TagOptions, TagRecord, TailRelease, split_tag, validate_allocate, validate_policies, validate_raise, validate_tag,
 };
 
 use crate::SqliteStore;
 use crate::error::{damaged, read_error, write_error};
 
-/// Grants `?3` numbers (1 or more), none below `?2`, or what is left.
+/// Grants `?3` numbers (1 or more), none below `?2`, or what is left, to a client that joined the stripe set `?4`.
 ///
 /// SQLite turns an integer that overflows into floating point, so nothing here can: the watermark is below 2^63 - 1 where
 /// 1 is added to it, and the last sum is at most 2^63 - 1 by the `min`. On the right of `=` stand the old values.
 ///
 /// Who asks for numbers from right behind the watermark was told of the newest grant, so it is the one who holds it: both
 /// grants together are one tail, and `settled` stays. Otherwise all that was granted before is settled.
+///
+/// The version grows by 2 in a stripe, which tells the schema's trigger that this program knows what a stripe is.
 const ALLOCATE: &str = "
 UPDATE tag SET
     grant_start = max(watermark + 1, ?2),
     settled = CASE WHEN ?2 = watermark + 1 THEN settled ELSE max(watermark + 1, ?2) - 1 END,
     watermark = max(watermark + 1, ?2) + min(?3 - 1, 9223372036854775807 - max(watermark + 1, ?2)),
-    version = version + 1
-WHERE tag = ?1 AND watermark < 9223372036854775807
+    version = version + CASE WHEN ?4 IS NULL THEN 1 ELSE 2 END
+WHERE tag = ?1 AND watermark < 9223372036854775807 AND (SELECT stripe_set FROM store) IS ?4
 RETURNING *";
 
 const RELEASE: &str = "
@@ -36,11 +41,19 @@ UPDATE tag SET watermark = max(watermark, ?2 - 1), settled = max(settled, ?2 - 1
 WHERE tag = ?1
 RETURNING *";
 
-/// Creates a tag, unless it exists or there are `?12` tags.
+/// Numbers all up to the top as granted.
+const RETIRE: &str = "
+UPDATE tag SET watermark = 9223372036854775807, settled = 9223372036854775807, version = version + 1 WHERE tag = ?1";
+
+/// Records the place among stripes, or none.
+const RESTRIPE: &str = "UPDATE store SET stripe_set = ?1, stripe_index = ?2, stripe_count = ?3";
+
+/// Creates a tag, unless it exists, or there are `?12` tags, or the store is not of the stripe set `?13`.
 const CREATE: &str = "
 INSERT INTO tag (tag, start, mode, step_policy, step, step_min, step_max, grow_below_ms, shrink_above_ms,
     refill_policy, refill, grant_start, settled, watermark)
-SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?2, ?2 - 1, ?2 - 1 FROM store WHERE tags < ?12
+SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?2, ?2 - 1, ?2 - 1 FROM store
+WHERE tags < ?12 AND stripe_set IS ?13
 ON CONFLICT (tag) DO NOTHING
 RETURNING *";
 
@@ -124,22 +137,52 @@ impl SqliteStore {
             .bind(policies.shrink_above_ms)
             .bind(policies.refill_policy)
             .bind(policies.refill)
-            .bind(i64::try_from(tags_max).unwrap_or(i64::MAX));
+            .bind(i64::try_from(tags_max).unwrap_or(i64::MAX))
+            .bind(self.joined_set());
         if let Some(row) = self.write("creating a tag", insert).await? {
             return self.tag_record(&row).map(Some);
         }
         if self.find_tag(tag).await?.is_some() {
             return Ok(None);
         }
+        self.check_joined().await?;
         Err(StoreError::TagLimit { tag: tag.to_owned(), tags_max })
     }
 
     /// An unknown tag, created if first use may do that.
     async fn use_first(&self, tag: &str) -> Result<Option<TagRecord>, StoreError> {
-        if !self.creation.on_first_use {
-            return Err(unknown(tag));
-        }
-        self.insert_tag(tag, &TagOptions::default()).await
+        // A sub-key has the options of its tag.
+        let of_its_tag = match split_tag(tag) {
+            (name, Some(_)) => self.find_tag(name).await?.map(|record| record.options),
+            (_, None) => None,
+        };
+        let on_first_use = self.creation.on_first_use.then(TagOptions::default);
+        let options = of_its_tag.or(on_first_use).ok_or_else(|| unknown(tag))?;
+        self.insert_tag(tag, &options).await
+    }
+
+    /// The stripe set that this client joined, as statements compare it.
+    fn joined_set(&self) -> Option<Vec<u8>> {
+        let joined = self.joined.lock().unwrap_or_else(PoisonError::into_inner);
+        joined.map(|stripe| stripe.set.to_be_bytes().to_vec())
+    }
+
+    async fn check_joined(&self) -> Result<(), StoreError> {
+        let recorded = self.recorded_stripe(&self.readers).await?;
+        let joined = *self.joined.lock().unwrap_or_else(PoisonError::into_inner);
+        Stripe::check_grant(&self.path.display().to_string(), recorded.as_ref(), joined.as_ref())
+    }
+
+    async fn recorded_stripe(&self, executor: impl SqliteExecutor<'_>) -> Result<Option<Stripe>, StoreError> {
+        let row = sqlx::query("SELECT stripe_set, stripe_index, stripe_count FROM store").fetch_one(executor).await;
+        let row = row.map_err(|error| read_error(&self.path, "reading the place among stripes", error))?;
+        let Some(set) = self.column::<Option<Vec<u8>>>(&row, "stripe_set")? else { return Ok(None) };
+        let small = |column| Some(u32::try_from(self.number(&row, column).ok()?).unwrap_or(u32::MAX));
+        let stripe = set.try_into().ok().and_then(|set| {
+            let (index, count) = (small("stripe_index")?, small("stripe_count")?);
+            Some(Stripe { set: u128::from_be_bytes(set), index, count }).filter(|stripe| stripe.validate().is_ok())
+        });
+        stripe.map(Some).ok_or_else(|| damaged(&self.path, "its place among stripes is none"))
     }
 
     fn tag_record(&self, row: &SqliteRow) -> Result<TagRecord, StoreError> {
@@ -188,11 +231,15 @@ impl SegmentStore for SqliteStore {
         validate_allocate(tag, count, at_least)?;
         // Twice, when the tag comes into being in between.
         for _ in 0..2 {
-            let allocate =
-                sqlx::query(ALLOCATE).bind(tag).bind(at_least.cast_signed()).bind(count.min(ID_MAX).cast_signed());
+            let allocate = sqlx::query(ALLOCATE)
+                .bind(tag)
+                .bind(at_least.cast_signed())
+                .bind(count.min(ID_MAX).cast_signed())
+                .bind(self.joined_set());
             if let Some(row) = self.write("allocating a segment", allocate).await? {
                 return self.segment(&row, count, at_least);
             }
+            self.check_joined().await?;
             match self.find_tag(tag).await? {
                 Some(record) if record.watermark == ID_MAX => {
                     return Err(StoreError::Exhausted { tag: tag.to_owned() });
@@ -262,6 +309,18 @@ impl SegmentStore for SqliteStore {
         self.tag_record(&row)
     }
 
+    async fn retire_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        validate_tag(tag)?;
+        let failed = |error| write_error(&self.path, "ending a tag", error);
+        let mut transaction = self.begin().await?;
+        let rows = sqlx::query("SELECT * FROM tag WHERE tag = ?1").bind(tag).fetch_all(&mut *transaction).await;
+        let row = rows.map_err(failed)?.pop().ok_or_else(|| unknown(tag))?;
+        let record = self.tag_record(&row)?;
+        sqlx::query(RETIRE).bind(tag).execute(&mut *transaction).await.map_err(failed)?;
+        transaction.commit().await.map_err(failed)?;
+        Ok(record)
+    }
+
     async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
         // Text is compared by its bytes, and no tag is empty.
         let rows = sqlx::query("SELECT * FROM tag WHERE tag > ?1 ORDER BY tag LIMIT ?2")
@@ -276,6 +335,42 @@ impl SegmentStore for SqliteStore {
     async fn check(&self) -> Result<(), StoreError> {
         self.prove_writable().await
     }
+
+    async fn stripe(&self) -> Result<Option<Stripe>, StoreError> {
+        self.recorded_stripe(&self.readers).await
+    }
+
+    async fn join_stripe(&self, stripe: &Stripe) -> Result<StripeNumbers, StoreError> {
+        let failed = |error| write_error(&self.path, "joining the stripes", error);
+        let mut transaction = self.begin().await?;
+        let recorded = self.recorded_stripe(&mut *transaction).await?;
+        let granted = sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM tag WHERE version > 0)");
+        let has_granted: bool = granted.fetch_one(&mut *transaction).await.map_err(failed)?;
+        stripe.check_join(&self.path.display().to_string(), recorded.as_ref(), has_granted)?;
+        if recorded.is_none() {
+            record(Some(stripe)).execute(&mut *transaction).await.map_err(failed)?;
+        }
+        transaction.commit().await.map_err(failed)?;
+        *self.joined.lock().unwrap_or_else(PoisonError::into_inner) = Some(*stripe);
+        Ok(StripeNumbers::Counted)
+    }
+
+    async fn restripe(&self, stripe: Option<&Stripe>) -> Result<(), StoreError> {
+        stripe.map_or(Ok(()), Stripe::validate)?;
+        self.write("recording the place among stripes", record(stripe)).await.map(drop)
+    }
+
+    async fn close(&self) {
+        Self::close(self).await;
+    }
+}
+
+/// The statement that records the place among stripes, or none.
+fn record(stripe: Option<&Stripe>) -> WriteStatement<'static> {
+    sqlx::query(RESTRIPE)
+        .bind(stripe.map(|stripe| stripe.set.to_be_bytes().to_vec()))
+        .bind(stripe.map(|stripe| stripe.index))
+        .bind(stripe.map(|stripe| stripe.count))
 }
 
 type WriteStatement<'q> = sqlx::query::Query<'q, sqlx::Sqlite, sqlx::sqlite::SqliteArguments>;

@@ -15,7 +15,7 @@ use unalike::storage::contract::{self, Fixture, LeaseFixture, SegmentFixture};
 use unalike::storage::{
     Candidates, Choice, Clocks, GrantId, Lease, LeaseAcquire, LeaseExtend, LeaseLimits, LeaseRecord, LeaseStore,
     NamespaceBinding, Segment, SegmentStore, StoreError, TagCreation, TagOptions, TagRecord, TailRelease, UsedWorker,
-    nth_never_used, validate_allocate, validate_policies, validate_raise, validate_tag,
+    nth_never_used, split_tag, validate_allocate, validate_policies, validate_raise, validate_tag,
 };
 use unalike::{
     AdaptiveStep, Clock, FieldOrder, ID_MAX, Ids, Layout, LayoutFields, Mode, RefillPolicy, SequenceOptions,
@@ -161,8 +161,14 @@ impl State {
     }
 
     fn tag_on_first_use(&mut self, tag: &str, creation: TagCreation) -> Result<&mut TagRow, StoreError> {
-        if creation.on_first_use && !self.tags.contains_key(tag) {
-            self.insert_tag(tag, TagOptions::default(), creation.tags_max)?;
+        // A sub-key has the options of its tag.
+        let of_its_tag = match split_tag(tag) {
+            (name, Some(_)) => self.tags.get(name).map(|row| row.options),
+            (_, None) => None,
+        };
+        let options = of_its_tag.or(creation.on_first_use.then(TagOptions::default));
+        if let Some(options) = options.filter(|_| !self.tags.contains_key(tag)) {
+            self.insert_tag(tag, options, creation.tags_max)?;
         }
         self.tag(tag)
     }
@@ -257,6 +263,19 @@ impl SegmentStore for FileStore {
             // No tail that is given back later may undo the raise, whatever version it names.
             row.newest_start = row.watermark + 1;
             Ok(row.record(&tag))
+        })
+        .await
+    }
+
+    async fn retire_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        validate_tag(tag)?;
+        let tag = tag.to_owned();
+        self.change(move |state| {
+            let row = state.tag(&tag)?;
+            let record = row.record(&tag);
+            row.watermark = ID_MAX;
+            row.version += 1;
+            Ok(record)
         })
         .await
     }
@@ -494,6 +513,11 @@ impl Fixture for Directory {
 impl SegmentFixture for Directory {
     async fn segment_client(&self, creation: TagCreation) -> Arc<dyn SegmentStore> {
         Arc::new(FileStore { creation, ..FileStore::new(self.0.path()) })
+    }
+
+    /// It keeps no record of a place among several stores.
+    fn can_be_a_stripe(&self) -> bool {
+        false
     }
 }
 

@@ -382,6 +382,9 @@ impl segments::Host for IdsView<'_> {
             let mut floors = self.ctx.floors.lock().unwrap_or_else(PoisonError::into_inner);
             let floor = floors.entry(tag).or_insert(0);
             *floor = (*floor).max(segment.end);
+            if segment.validate().is_ok() {
+                self.ctx.signal.add_buffered(segment.count());
+            }
             segments::Segment {
                 start: segment.start,
                 end: segment.end,

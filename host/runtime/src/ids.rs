@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use unalike_core::is_tag;
-use unalike_storage::{LeaseStore, SegmentStore};
+use unalike_storage::{LeaseStore, SegmentStore, sub_tag};
 
 use crate::clock::Time;
 use crate::component::{IdsCtxBuilder, Signal};
@@ -52,10 +52,18 @@ pub(crate) struct Shared {
     pub(crate) clock: Time,
     lanes: Vec<Arc<Lane>>,
     lane_hasher: RandomState,
-    sequences: Mutex<HashMap<String, Arc<SequenceShared>>>,
+    sequences: Mutex<OpenSequences>,
     snowflakes: Mutex<HashMap<String, Arc<SnowflakeShared>>>,
     closed: AtomicBool,
     forks: u64,
+}
+
+/// The sequences that are open; none is ever taken out.
+#[derive(Default)]
+struct OpenSequences {
+    by_name: HashMap<String, Arc<SequenceShared>>,
+    /// In the order in which they were opened.
+    all: Vec<Arc<SequenceShared>>,
 }
 
 /// Makes an [`Ids`].
@@ -220,17 +228,18 @@ impl Ids {
     /// [`ErrorKind::Timeout`] when the tag cannot be looked up.
     pub async fn sequence(&self, tag: &str, options: SequenceOptions) -> Result<Sequence, Error> {
         self.shared.check(tag)?;
-        if let Some(open) = lock(&self.shared.sequences).get(tag) {
+        if let Some(open) = lock(&self.shared.sequences).by_name.get(tag) {
             return Sequence::again(open, &options);
         }
         let opened = SequenceShared::open(&self.shared, tag, &options).await?;
         let mut sequences = lock(&self.shared.sequences);
         // Somebody may have opened it meanwhile: a process has one buffer per tag.
-        match sequences.get(tag) {
+        match sequences.by_name.get(tag) {
             Some(open) => Sequence::again(open, &options),
             None => {
                 let opened = Arc::new(opened.add(self.shared.lane(tag), &self.shared));
-                sequences.insert(tag.to_owned(), Arc::clone(&opened));
+                sequences.by_name.insert(tag.to_owned(), Arc::clone(&opened));
+                sequences.all.push(Arc::clone(&opened));
                 Ok(Sequence::of(opened))
             }
         }
@@ -239,7 +248,48 @@ impl Ids {
     /// The sequence of a tag if it is open already, whatever its options: a look-up that waits for nothing.
     #[must_use]
     pub fn open_sequence(&self, tag: &str) -> Option<Sequence> {
-        lock(&self.shared.sequences).get(tag).map(|open| Sequence::of(Arc::clone(open)))
+        lock(&self.shared.sequences).by_name.get(tag).map(|open| Sequence::of(Arc::clone(open)))
+    }
+
+    /// The sequence of a tag's sub-key: numbers of their own, for which the tag is the common name and gives the options.
+    ///
+    /// A sub-key is a name, and both together have at most 127 bytes. It needs no creation: its first use makes its row in
+    /// the store, as long as the tag is there or may be created. Ids are unique, and ordered if the tag is, per tag and
+    /// sub-key: the messages of each of a million chats can be numbered 1, 2, 3, ..
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use unalike::{Ids, SequenceOptions};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), unalike::Error> {
+    /// # let store = Arc::new(unalike_memory::MemoryStore::default());
+    /// # let ids = Ids::builder().segments(store).build().await?;
+    /// let ours = ids.sequence_of("chat", "alice-and-bob", SequenceOptions::default()).await?;
+    /// let theirs = ids.sequence_of("chat", "carol-and-dave", SequenceOptions::default()).await?;
+    /// assert_eq!((ours.next().await?, ours.next().await?, theirs.next().await?), (1, 2, 1));
+    /// assert_eq!((ours.tag(), ours.sub()), ("chat", Some("alice-and-bob")));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Ids::sequence`]; [`ErrorKind::Store`] saying what is wrong with the sub-key; and [`ErrorKind::Store`] when the store
+    /// keeps no sub-keys, as tables of other systems may not.
+    pub async fn sequence_of(&self, tag: &str, sub: &str, options: SequenceOptions) -> Result<Sequence, Error> {
+        let name = sub_tag(tag, sub)
+            .map_err(|source| ErrorKind::Store { name: tag.chars().take(32).collect(), source: Arc::new(source) })?;
+        self.sequence(&name, options).await
+    }
+
+    /// [`Ids::sequence_of`] for threads outside any runtime.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Panics
+    /// Inside asynchronous code.
+    pub fn sequence_of_blocking(&self, tag: &str, sub: &str, options: SequenceOptions) -> Result<Sequence, Error> {
+        self.shared.storage.executor.block_on(self.sequence_of(tag, sub, options))
     }
 
     /// [`Ids::sequence`] for threads outside any runtime.
@@ -283,7 +333,7 @@ impl Ids {
         self.shared.storage.executor.block_on(self.snowflake(namespace, options))
     }
 
-    /// A handle of every open sequence, in no order: for figures, see [`Sequence::status`].
+    /// A handle of every open sequence, in the order of opening: for figures, see [`Sequence::status`].
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -301,7 +351,15 @@ impl Ids {
     /// ```
     #[must_use]
     pub fn sequences(&self) -> Vec<Sequence> {
-        lock(&self.shared.sequences).values().map(|open| Sequence::of(Arc::clone(open))).collect()
+        self.sequences_from(0)
+    }
+
+    /// The same without the first `known` that were opened, in the order of opening: for those who watch all sequences and
+    /// keep their handles.
+    #[must_use]
+    pub fn sequences_from(&self, known: usize) -> Vec<Sequence> {
+        let sequences = lock(&self.shared.sequences);
+        sequences.all.iter().skip(known).map(|open| Sequence::of(Arc::clone(open))).collect()
     }
 
     /// A handle of every open snowflake generator, in no order: for figures, see [`Snowflake::status`].
@@ -328,7 +386,7 @@ impl Ids {
         if self.shared.closed.swap(true, Ordering::SeqCst) || fork::generation() != self.shared.forks {
             return;
         }
-        let sequences: Vec<_> = lock(&self.shared.sequences).values().cloned().collect();
+        let sequences = lock(&self.shared.sequences).all.clone();
         let snowflakes: Vec<_> = lock(&self.shared.snowflakes).values().cloned().collect();
         sequences.iter().for_each(|sequence| sequence.stop());
         snowflakes.iter().for_each(|snowflake| snowflake.stop());

@@ -144,6 +144,10 @@ impl Lane {
             return Err(ErrorKind::Closed { name: format!("generator {generator}") }.into());
         };
         instance.store.data_mut().ids.set_signal(signal);
+        if opened.handle.is_none() {
+            // What a predecessor held is abandoned.
+            signal.set_buffered(0);
+        }
         let outcome = instance.open(opened).and_then(|handle| match handle {
             Err(error) => Ok(Err(opened.opening.refused(&error))),
             Ok(handle) => {

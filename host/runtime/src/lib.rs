@@ -58,12 +58,12 @@ pub use batch::{Batch, BatchIds};
 pub use clock::{Clock, SystemClock};
 pub use error::{Error, ErrorKind};
 pub use ids::{Ids, IdsBuilder};
-pub use sequence::{LocalSequence, Order, Sequence, SequenceOptions, SequenceStatus};
+pub use sequence::{LocalSequence, Order, Sequence, SequenceOptions, SequenceStatus, Supply};
 pub use snowflake::{Snowflake, SnowflakeStatus};
 pub use unalike_core::{
     AdaptiveStep, ClockPolicy, FieldOrder, GrantFault, ID_MAX, Layout, LayoutError, LayoutFields, OptionsError,
-    PRESETS, Parts, Preset, RefillPolicy, Run, SnowflakeOptions, StepPolicy, Text, TextBuffer, TextError, decode,
-    encode, preset,
+    PRESETS, Parts, Preset, RefillPolicy, Run, SUB_SEPARATOR, SnowflakeOptions, StepPolicy, Text, TextBuffer,
+    TextError, decode, encode, preset,
 };
 pub use unalike_storage as storage;
 pub use unalike_storage::Mode;

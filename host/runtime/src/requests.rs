@@ -125,6 +125,9 @@ pub struct Signal(Arc<Heard>);
 struct Heard {
     answered: Notify,
     last_error: Mutex<Option<Arc<StoreError>>>,
+    /// Numbers that the component was granted and has not put into runs, counted here so that looking costs no call into
+    /// it. Written within such calls alone, one at a time.
+    buffered: AtomicU64,
 }
 
 impl Signal {
@@ -143,6 +146,25 @@ impl Signal {
     /// Wakes whoever waits, as an answer does: for a host that ends a generator while others wait for it.
     pub fn wake(&self) {
         self.0.answered.notify_waiters();
+    }
+
+    pub(crate) fn buffered(&self) -> u64 {
+        self.0.buffered.load(Ordering::Relaxed)
+    }
+
+    /// The component was granted so many more numbers.
+    pub(crate) fn add_buffered(&self, count: u64) {
+        self.set_buffered(self.buffered().saturating_add(count));
+    }
+
+    /// So many crossed into a run.
+    pub(crate) fn take_buffered(&self, count: u64) {
+        self.set_buffered(self.buffered().saturating_sub(count));
+    }
+
+    /// So many they are.
+    pub(crate) fn set_buffered(&self, count: u64) {
+        self.0.buffered.store(count, Ordering::Relaxed);
     }
 
     pub(crate) fn is_same(&self, other: &Self) -> bool {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use unalike_core::{RefillPolicy, Run, SequenceOptions as CoreOptions, StepPolicy};
-use unalike_storage::Mode;
+use unalike_storage::{Mode, split_tag};
 
 use crate::dispenser::Dispenser;
 use crate::ids::{Generator, Shared, lock};
@@ -99,6 +99,32 @@ pub struct SequenceStatus {
     pub in_flight: bool,
     /// Calls that found nothing buffered and waited. Those of ordered sequences wait for a round instead, and do not count.
     pub waits: u64,
+}
+
+/// What a sequence has handed out and has left, counted beside the component: looking calls nothing, so that a service can
+/// watch hundreds of thousands of tags. While ids are being taken the two figures may belong to neighbouring moments.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), unalike::Error> {
+/// # let store = Arc::new(unalike_memory::MemoryStore::default());
+/// # let ids = unalike::Ids::builder().segments(store).build().await?;
+/// let orders = ids.sequence("order", Default::default()).await?;
+/// orders.take(10).await?;
+/// let supply = orders.supply();
+/// assert_eq!(supply.issued, 10);
+/// assert_eq!(supply.left, 990); // of the first segment
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Supply {
+    /// As [`SequenceStatus::issued`].
+    pub issued: u64,
+    /// Numbers granted to this process and not handed out: they can be had while the store is down. 0 for ordered
+    /// sequences.
+    pub left: u64,
 }
 
 /// The ids of one tag. Clone it freely: all clones, and all threads, share one buffer.
@@ -202,7 +228,12 @@ impl SequenceShared {
     fn reserve(&self, max: impl FnOnce(u64) -> u32) -> Result<Step<Run>, Error> {
         let answer = self.generator.call(|call| {
             let max = max(call.now_ms);
-            call.core.unalike_ids_sequences().sequence().call_reserve(call.store, call.handle, call.now_ms, max)
+            let sequence = call.core.unalike_ids_sequences().sequence();
+            let answer = sequence.call_reserve(call.store, call.handle, call.now_ms, max)?;
+            if let Ok(run) = &answer {
+                self.generator.signal.take_buffered(u64::from(run.count));
+            }
+            Ok(answer)
         })?;
         let step = lane::step(answer.map(lane::run), &self.generator.name, &self.generator.signal)?;
         if let Step::Ready(run) = &step {
@@ -335,6 +366,21 @@ impl SequenceShared {
         Ok(Step::Ready(()))
     }
 
+    /// What the run that all threads share has left.
+    fn left_in_run(&self) -> u64 {
+        if let Kind::Shared { dispenser, .. } = &self.kind { dispenser.left() } else { 0 }
+    }
+
+    fn supply(&self) -> Supply {
+        if let Kind::Ordered(rounds) = &self.kind {
+            return Supply { issued: rounds.status().0, left: 0 };
+        }
+        // In this order: what crosses into a run in between counts twice in `left` rather than not at all in `issued`.
+        let (buffered, reserved) = (self.generator.signal.buffered(), self.reserved.load(Ordering::Relaxed));
+        let in_run = self.left_in_run();
+        Supply { issued: reserved.saturating_sub(in_run), left: buffered.saturating_add(in_run) }
+    }
+
     fn status(&self) -> Result<SequenceStatus, Error> {
         let reserved = self.reserved.load(Ordering::Relaxed);
         let status = match &self.kind {
@@ -343,10 +389,13 @@ impl SequenceShared {
                 return Ok(SequenceStatus { issued, remaining: 0, step: 0, in_flight, waits: 0 });
             }
             Kind::Shared { .. } | Kind::PerThread(_) => self.generator.call(|call| {
-                call.core.unalike_ids_sequences().sequence().call_tick(call.store, call.handle, call.now_ms)
+                let sequence = call.core.unalike_ids_sequences().sequence();
+                let status = sequence.call_tick(call.store, call.handle, call.now_ms)?;
+                self.generator.signal.set_buffered(status.remaining);
+                Ok(status)
             })?,
         };
-        let left = if let Kind::Shared { dispenser, .. } = &self.kind { dispenser.left() } else { 0 };
+        let left = self.left_in_run();
         Ok(SequenceStatus {
             issued: reserved.saturating_sub(left),
             remaining: status.remaining,
@@ -398,7 +447,13 @@ impl Sequence {
     /// The tag.
     #[must_use]
     pub fn tag(&self) -> &str {
-        &self.shared.generator.name
+        split_tag(&self.shared.generator.name).0
+    }
+
+    /// The sub-key, if it is the sequence of one: see [`Ids::sequence_of`](crate::Ids::sequence_of).
+    #[must_use]
+    pub fn sub(&self) -> Option<&str> {
+        split_tag(&self.shared.generator.name).1
     }
 
     /// How callers are served.
@@ -503,6 +558,18 @@ impl Sequence {
         Ok(batch)
     }
 
+    /// The two figures that tell for how long it lasts, without a call into the component.
+    #[must_use]
+    pub fn supply(&self) -> Supply {
+        self.shared.supply()
+    }
+
+    /// How many calls found nothing buffered and waited: [`SequenceStatus::waits`], without a call into the component.
+    #[must_use]
+    pub fn waits(&self) -> u64 {
+        self.shared.generator.waits.load(Ordering::Relaxed)
+    }
+
     /// Figures for metrics.
     ///
     /// # Errors
@@ -596,7 +663,13 @@ impl LocalSequence {
     /// The tag.
     #[must_use]
     pub fn tag(&self) -> &str {
-        &self.shared.generator.name
+        split_tag(&self.shared.generator.name).0
+    }
+
+    /// The sub-key, if it is the sequence of one.
+    #[must_use]
+    pub fn sub(&self) -> Option<&str> {
+        split_tag(&self.shared.generator.name).1
     }
 
     /// As [`Sequence::next`].

@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 
 use crate::bench::{BENCH_HELP, BenchArguments};
+use crate::channels::Channel;
 use crate::http::DropIn;
 use crate::tags::{RefillText, StepText};
 
@@ -17,6 +18,8 @@ Examples:
   unalike next default --snowflake   one snowflake id
   unalike decode 1169786042799259000 --layout leaf
   unalike config default > unalike.toml     a configuration file to start from
+  unalike --store 'mysql://ids@db/ids?password-file=/etc/ids.password' --leases sqlite://leases.sqlite
+  unalike --store 'mysql://ids@db/ids' tags import --from leaf     go on where Leaf's own tables end
   unalike --store sqlite:///var/lib/unalike/ids.sqlite serve --listen 0.0.0.0:8080 --tokens tokens.toml
 
 Settings: a flag comes before its environment variable, that before the configuration file, that before the default.
@@ -38,11 +41,28 @@ pub(crate) struct Arguments {
 /// What is said here about each key is its documentation everywhere: in the help, and in `unalike config default`.
 #[derive(Clone, Debug, Default, Args, Serialize)]
 pub(crate) struct CommonArguments {
-    /// Where ids are kept: sqlite://PATH, a relative path counts from the working directory
-    /// [default: sqlite://unalike.sqlite]
-    #[arg(long, global = true, value_name = "URL", env = "UNALIKE_STORE")]
+    /// Where ids are kept: sqlite://PATH or mysql://USER@HOST/DATABASE; several together are the stripes of one set, always
+    /// in the same order [default: sqlite://unalike.sqlite]
+    ///
+    /// A relative path counts from the working directory. A database is followed by ?dialect=NAME for the tables of another
+    /// system (leaf, tinyid, cosid, sequence-table, id-generator, batch, slow-ordered, ticket), password-file=PATH or
+    /// password-env=NAME for its password, ssl-mode=, ssl-ca=, connections=, .. Several stores are a list in the file, one
+    /// --store each, and one line each in the variable: any but one of them may be down.
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        env = "UNALIKE_STORE",
+        hide_env_values = true,
+        action = clap::ArgAction::Append,
+        value_delimiter = '\n'
+    )]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) store: Option<String>,
+    pub(crate) store: Option<Vec<String>>,
+    /// Where the workers of snowflakes are leased: sqlite://PATH [default: the store, if it is one in SQLite]
+    #[arg(long, global = true, value_name = "URL", env = "UNALIKE_LEASES", hide_env_values = true)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) leases: Option<String>,
     /// A configuration file in TOML, with the same names as the flags: create_tags = false, [snowflakes.NAME] ...
     /// [default: none]
     #[arg(long, global = true, value_name = "FILE", env = "UNALIKE_CONFIG")]
@@ -96,6 +116,15 @@ pub(crate) enum Command {
     /// List, create and change the tags of the store
     #[command(subcommand)]
     Tags(TagsCommand),
+    /// Print the tables that MySQL needs and the least privileges on them, or upgrade them
+    #[command(after_help = SCHEMA_HELP)]
+    Schema(SchemaArguments),
+    /// Commands for the server behind a store
+    #[command(subcommand)]
+    Store(StoreCommand),
+    /// Commands for several stores that number together
+    #[command(subcommand)]
+    Stripes(StripesCommand),
     /// Take a snowflake id apart: time, datacenter, worker, sequence
     Decode(DecodeArguments),
     /// List the known snowflake layouts: bits, rate limit per worker, workers, the date they run out
@@ -121,7 +150,7 @@ pub(crate) enum ConfigCommand {
 
 const SERVE_HELP: &str = "\
 Routes (GET and POST where ids are handed out):
-  /v1/sequences/TAG/ids?count=N&as=string|number     {\"tag\":\"order\",\"ids\":[\"1\",\"2\"]}
+  /v1/sequences/TAG/ids?count=N&sub=KEY&as=string|number   {\"tag\":\"order\",\"ids\":[\"1\",\"2\"]}
   /v1/snowflakes/NAME/ids?count=N&as=string|number   the snowflake \"default\" needs no configuration
   /v1/tags  /v1/tags/TAG                             list, create (POST), change (PATCH)
   /v1/decode/ID?layout=NAME  /v1/layouts
@@ -290,6 +319,64 @@ pub(crate) struct NextArguments {
     /// Ids of a timestamp, a worker and a sequence instead of a tag's numbers
     #[arg(long)]
     pub(crate) snowflake: bool,
+    /// A sub-key of the tag, which has numbers of its own
+    #[arg(long, value_name = "KEY", conflicts_with = "snowflake")]
+    pub(crate) sub: Option<String>,
+}
+
+const SCHEMA_HELP: &str = "\
+For those who do not let programs create tables: run what it prints as an administrator, and add create=false to the URL.
+  unalike schema --dialect leaf --user ids | mariadb leaf
+  unalike --store mysql://admin@db/ids schema upgrade";
+
+/// Which tables to print.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct SchemaArguments {
+    /// Whose tables: unalike, leaf, tinyid, cosid, sequence-table, id-generator, batch, slow-ordered, ticket
+    /// [default: those of --store]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) dialect: Option<String>,
+    /// The user that the privileges are for: NAME, or NAME@HOST
+    #[arg(long, value_name = "NAME", default_value = "unalike")]
+    pub(crate) user: String,
+    #[command(subcommand)]
+    pub(crate) command: Option<SchemaCommand>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SchemaCommand {
+    /// Bring unalike's own tables in --store to the version of this program; older programs go on running
+    Upgrade,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum StoreCommand {
+    /// Use the server that is now behind --store, after a fail-over say
+    ///
+    /// A server that is not the one that was used before is refused, as it may lack that one's last commits. This lifts every
+    /// tag, so that numbers whose grants were lost are not granted again, and records the server.
+    Adopt {
+        /// By how many numbers each tag is lifted: more than were granted in the commits that may be lost
+        #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+        lift: u64,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum StripesCommand {
+    /// Make the tags of --store go on in other stores: more, fewer, or others in their place
+    ///
+    /// Every store of both lists must answer. Programs that use the old set get errors from then on, until they are started
+    /// again with the new one. It can be run again if it breaks off.
+    Resize {
+        /// The stores of the new set, in its order; one alone is a store that stands alone
+        #[arg(long, value_name = "URL", required = true, num_args = 1..)]
+        to: Vec<String>,
+        /// No tag goes on below this number: needed when a store of the old set is lost, whose numbers nobody knows
+        #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+        floor: u64,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -299,6 +386,9 @@ pub(crate) enum TagsCommand {
         /// Only tags after this name
         #[arg(long, value_name = "TAG")]
         after: Option<String>,
+        /// Of that tag, only its sub-keys after this one
+        #[arg(long, value_name = "KEY", requires = "after")]
+        after_sub: Option<String>,
         /// The most tags to list
         #[arg(long, value_name = "COUNT", default_value_t = u64::MAX, hide_default_value = true)]
         limit: u64,
@@ -319,6 +409,18 @@ pub(crate) enum TagsCommand {
         /// Ids ascend across all nodes in real time; each request goes to the store
         #[arg(long)]
         ordered: bool,
+        /// What the tag is like, by the name of an issuer's channel, in place of start, step, refill and ordered
+        #[arg(long, value_name = "NAME", conflicts_with_all = ["start", "step", "refill", "ordered"])]
+        channel: Option<Channel>,
+        /// How many ids an unordered tag fetches at once [default: 5000]
+        #[arg(long, value_name = "COUNT", requires = "channel")]
+        buff_size: Option<u64>,
+        /// How many are left when it fetches the next [default: 500, a tenth of a smaller buff-size]
+        #[arg(long, value_name = "COUNT", requires = "channel")]
+        lowest_critical_value: Option<u64>,
+        /// What the ids of an unordered tag begin with
+        #[arg(long, value_name = "NUMBER", requires = "channel")]
+        prefix: Option<u64>,
     },
     /// Change a tag's step and refill; processes that use the tag follow when they open it again
     Change {
@@ -330,6 +432,9 @@ pub(crate) enum TagsCommand {
         /// When the next segment is asked for: a share used (10%), or a number remaining (500)
         #[arg(long, value_name = "REFILL")]
         refill: Option<RefillText>,
+        /// The sub-key alone
+        #[arg(long, value_name = "KEY")]
+        sub: Option<String>,
     },
     /// Raise a tag's next number; it is never lowered
     Raise {
@@ -337,7 +442,36 @@ pub(crate) enum TagsCommand {
         tag: String,
         /// Every later segment starts here or above: 1 to 2^63 - 1
         next: u64,
+        /// The sub-key alone
+        #[arg(long, value_name = "KEY")]
+        sub: Option<String>,
     },
+    /// Go on in --store where the tags of another store end
+    ///
+    /// Each tag is ended in the other store, for every program that uses it, in the transaction that reads it, and then
+    /// created here from the next number on, or raised to it. It can be run again; a tag is never lowered.
+    Import(ImportArguments),
+}
+
+/// Which tags go where.
+#[derive(Debug, Args)]
+pub(crate) struct ImportArguments {
+    /// The other store: a URL, or the name of a dialect (leaf, tinyid, ..) for other tables in the database of --store
+    #[arg(long, value_name = "URL|DIALECT")]
+    pub(crate) from: String,
+    /// Only this tag, with its sub-keys [default: all that it has]
+    #[arg(long = "tag", value_name = "TAG")]
+    pub(crate) tags: Vec<String>,
+    /// Go on at this number, which must lie above all that the other store granted; also finishes an import that broke off
+    /// after a tag was ended there
+    #[arg(long, value_name = "NUMBER", requires = "tags")]
+    pub(crate) at: Option<u64>,
+    /// With --at: this sub-key of the tag alone
+    #[arg(long, value_name = "KEY", requires = "at")]
+    pub(crate) sub: Option<String>,
+    /// Every program that uses the other store was stopped for good: it is only read
+    #[arg(long)]
+    pub(crate) source_stopped: bool,
 }
 
 /// Which id to take apart.

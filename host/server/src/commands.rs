@@ -1,26 +1,31 @@
 //! The commands that print and end.
 
-use std::io::{self, BufWriter, ErrorKind, Write};
+use std::fmt::Write as _;
+use std::io::{self, BufWriter, ErrorKind, Write as _};
 use std::path::PathBuf;
 
-use anyhow::{Context, anyhow};
-use unalike::storage::{Mode, SegmentStore, TagOptions, TagRecord};
+use anyhow::{Context, anyhow, ensure};
+use unalike::storage::{Mode, SegmentStore, TagOptions, TagRecord, split_tag};
 use unalike::{Sequence, Snowflake};
+use unalike_mysql::Dialect;
 
-use unalike_sqlite::SqliteStore;
-
-use crate::arguments::{CommonArguments, DecodeArguments, NextArguments, ServeArguments, TagsCommand};
+use crate::arguments::{
+    CommonArguments, DecodeArguments, NextArguments, SchemaArguments, SchemaCommand, ServeArguments, TagsCommand,
+};
 use crate::auth::Tokens;
+use crate::channels::ChannelConfig;
 use crate::config::{self, Config};
-use crate::layouts;
-use crate::service::{Service, change_tag, connect};
-use crate::tags::{refill_text, step_text};
+use crate::problem::Problem;
+use crate::service::{Service, change_tag};
+use crate::stores::{self, Stores};
+use crate::tags::{plain_tag, refill_text, step_text, stored_name};
+use crate::{import, layouts};
 
 /// Ids that are taken at once: no more than these are lost if the reader goes away.
 const BATCH: u32 = 1_000;
 
 /// Tags that are read at once.
-const PAGE: u32 = 1_000;
+pub(crate) const PAGE: u32 = 1_000;
 
 /// `unalike next`
 pub(crate) async fn next(config: Config, arguments: NextArguments) -> anyhow::Result<()> {
@@ -39,11 +44,17 @@ enum Generator<'a> {
 
 async fn print_ids(service: &Service, arguments: &NextArguments) -> anyhow::Result<()> {
     let name = &arguments.name;
+    let told = |problem: Problem| anyhow!("{}", problem.detail());
     let generator = if arguments.snowflake {
-        let unknown = "is configured: add [snowflakes.NAME] to the configuration file (--config)";
-        Generator::Snowflake(service.snowflake(name).ok_or_else(|| anyhow!("no snowflake {name:?} {unknown}"))?)
+        Generator::Snowflake(service.snowflake(name).map_err(told)?)
+    } else if let Some(snowflake) = service.quick(name).map_err(told)? {
+        ensure!(
+            arguments.sub.is_none(),
+            "the tag {name:?} is quick: its ids are those of a snowflake, which has no sub-keys"
+        );
+        Generator::Snowflake(snowflake)
     } else {
-        Generator::Sequence(service.sequence(name).await?)
+        Generator::Sequence(service.sequence(name, arguments.sub.as_deref()).await?)
     };
     let mut out = BufWriter::new(io::stdout().lock());
     let mut left = arguments.count;
@@ -74,36 +85,62 @@ fn is_closed(written: io::Result<()>) -> anyhow::Result<bool> {
 
 /// `unalike tags`
 pub(crate) async fn tags(config: Config, command: TagsCommand) -> anyhow::Result<()> {
-    let store = connect(&config).await?;
-    let done = run(&store, command).await;
-    store.close().await;
+    if let TagsCommand::Import(arguments) = &command {
+        return import::import(&config, arguments).await;
+    }
+    let stores = Stores::open(&config).await?;
+    let done = run(&stores, command).await;
+    stores.close().await;
     done
 }
 
-async fn run(store: &SqliteStore, command: TagsCommand) -> anyhow::Result<()> {
+async fn run(stores: &Stores, command: TagsCommand) -> anyhow::Result<()> {
+    let store = stores.segments().as_ref();
     let record = match command {
-        TagsCommand::List { after, limit } => return list(store, after, limit).await,
-        TagsCommand::Create { tag, start, step, refill, ordered } => {
-            let defaults = TagOptions::default();
-            let options = TagOptions {
-                start,
-                step: step.map_or(defaults.step, |step| step.0),
-                refill: refill.map_or(defaults.refill, |refill| refill.0),
-                mode: if ordered { Mode::Ordered } else { Mode::Buffered },
-            };
-            store.create_tag(&tag, &options).await?
+        TagsCommand::List { after, after_sub, limit } => {
+            let after = after.map(|after| stored_name(&after, after_sub.as_deref())).transpose()?;
+            return list(store, after, limit).await;
         }
-        TagsCommand::Change { tag, step, refill } => {
-            change_tag(store, &tag, step.map(|step| step.0), refill.map(|refill| refill.0)).await?
+        TagsCommand::Create {
+            tag,
+            start,
+            step,
+            refill,
+            ordered,
+            channel,
+            buff_size,
+            lowest_critical_value,
+            prefix,
+        } => {
+            plain_tag(&tag)?;
+            if let Some(channel) = channel {
+                let config = ChannelConfig { channel, buff_size, lowest_critical_value, prefix };
+                stores.create(&tag, &config.declared(&tag)?).await?
+            } else {
+                let defaults = TagOptions::default();
+                let options = TagOptions {
+                    start,
+                    step: step.map_or(defaults.step, |step| step.0),
+                    refill: refill.map_or(defaults.refill, |refill| refill.0),
+                    mode: if ordered { Mode::Ordered } else { Mode::Buffered },
+                };
+                store.create_tag(&tag, &options).await?
+            }
         }
-        TagsCommand::Raise { tag, next } => store.raise_tag(&tag, next).await?,
+        TagsCommand::Change { tag, step, refill, sub } => {
+            let name = stored_name(&tag, sub.as_deref())?;
+            change_tag(store, &name, step.map(|step| step.0), refill.map(|refill| refill.0)).await?
+        }
+        TagsCommand::Raise { tag, next, sub } => store.raise_tag(&stored_name(&tag, sub.as_deref())?, next).await?,
+        // It opens more than one store.
+        TagsCommand::Import(_) => return Ok(()),
     };
     let mut table = Table::new(TAG_COLUMNS);
     table.add(tag_row(&record));
     table.print()
 }
 
-async fn list(store: &SqliteStore, mut after: Option<String>, limit: u64) -> anyhow::Result<()> {
+async fn list(store: &dyn SegmentStore, mut after: Option<String>, limit: u64) -> anyhow::Result<()> {
     let mut left = limit;
     let mut table = Table::new(TAG_COLUMNS);
     while left > 0 {
@@ -119,18 +156,53 @@ async fn list(store: &SqliteStore, mut after: Option<String>, limit: u64) -> any
     table.print()
 }
 
-const TAG_COLUMNS: [&str; 6] = ["TAG", "MODE", "START", "WATERMARK", "STEP", "REFILL"];
+const TAG_COLUMNS: [&str; 7] = ["TAG", "SUB", "MODE", "START", "WATERMARK", "STEP", "REFILL"];
 
-fn tag_row(record: &TagRecord) -> [String; 6] {
+fn tag_row(record: &TagRecord) -> [String; 7] {
     let options = &record.options;
+    let (tag, sub) = split_tag(&record.tag);
     [
-        record.tag.clone(),
+        tag.to_owned(),
+        sub.unwrap_or_default().to_owned(),
         options.mode.name().to_owned(),
         options.start.to_string(),
         record.watermark.to_string(),
         step_text(options.step),
         refill_text(options.refill),
     ]
+}
+
+/// `unalike schema`
+pub(crate) async fn schema(config: &Config, arguments: &SchemaArguments) -> anyhow::Result<()> {
+    if let Some(SchemaCommand::Upgrade) = arguments.command {
+        return stores::upgrade(config).await;
+    }
+    let dialect = match &arguments.dialect {
+        Some(name) => Dialect::named(name).ok_or_else(|| {
+            anyhow!(
+                "the dialect {name:?} is unknown: it is one of unalike, leaf, tinyid, cosid, sequence-table, id-generator, \
+                 batch, slow-ordered and ticket (--dialect)"
+            )
+        })?,
+        None => stores::dialect(&config.store)?,
+    };
+    let mut text = String::new();
+    for statement in dialect.ddl() {
+        writeln!(text, "{};\n", statement.trim().trim_end_matches(';'))?;
+    }
+    let user = account(&arguments.user);
+    writeln!(text, "-- The least that the user needs: CREATE USER {user} IDENTIFIED BY '..';")?;
+    for (table, privileges) in dialect.privileges() {
+        writeln!(text, "GRANT {privileges} ON {table} TO {user};")?;
+    }
+    print(&text)
+}
+
+/// `'NAME'@'HOST'`, as statements have it.
+fn account(user: &str) -> String {
+    let (name, host) = user.rsplit_once('@').unwrap_or((user, "%"));
+    let quoted = |text: &str| format!("'{}'", text.replace('\\', "\\\\").replace('\'', "''"));
+    format!("{}@{}", quoted(name), quoted(host))
 }
 
 /// `unalike decode`
@@ -173,20 +245,25 @@ pub(crate) fn default_config() -> anyhow::Result<()> {
 }
 
 /// Columns of text, each as wide as its widest cell.
-struct Table<const COLUMNS: usize> {
+pub(crate) struct Table<const COLUMNS: usize> {
     rows: Vec<[String; COLUMNS]>,
 }
 
 impl<const COLUMNS: usize> Table<COLUMNS> {
-    fn new(titles: [&str; COLUMNS]) -> Self {
+    pub(crate) fn new(titles: [&str; COLUMNS]) -> Self {
         Self { rows: vec![titles.map(str::to_owned)] }
     }
 
-    fn add(&mut self, row: [String; COLUMNS]) {
+    pub(crate) fn add(&mut self, row: [String; COLUMNS]) {
         self.rows.push(row);
     }
 
-    fn print(&self) -> anyhow::Result<()> {
+    /// Whether there is nothing below the titles.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.len() == 1
+    }
+
+    pub(crate) fn print(&self) -> anyhow::Result<()> {
         let mut widths = [0; COLUMNS];
         for row in &self.rows {
             for (width, cell) in widths.iter_mut().zip(row) {

@@ -16,8 +16,11 @@ use unalike::{SnowflakeOptions, storage};
 
 use crate::arguments::{CommonArguments, LogFormat, ServeArguments};
 use crate::auth::Tokens;
+use crate::channels::{Channel, ChannelConfig, Declared};
 use crate::http::DropIn;
 use crate::layouts::{LAYOUT_DEFAULT, layout_named};
+use crate::stores::{Place, StoreUrl, StoreUrls};
+use crate::tags::plain_tag;
 
 /// So many headers hyper reads into an array on the stack; with any other limit it allocates.
 pub(crate) const HEADERS_ON_STACK: usize = 100;
@@ -30,7 +33,8 @@ const SNOWFLAKE_DEFAULT: &str = "default";
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Config {
-    pub(crate) store: String,
+    pub(crate) store: StoreUrls,
+    pub(crate) leases: Option<StoreUrl>,
     pub(crate) create_tags: bool,
     pub(crate) tags_max: u64,
     pub(crate) wait_max_ms: u64,
@@ -55,6 +59,8 @@ pub(crate) struct Config {
     pub(crate) drop_in: Option<Vec<DropIn>>,
     /// The snowflakes by name. `default`, with Twitter's layout, exists without being named here.
     pub(crate) snowflakes: BTreeMap<String, SnowflakeConfig>,
+    /// Tags that are declared by the name of a channel.
+    pub(crate) tags: BTreeMap<String, ChannelConfig>,
 }
 
 /// A table `[snowflakes.NAME]`, as [`SNOWFLAKES_HELP`] says.
@@ -83,10 +89,29 @@ const SNOWFLAKES_HELP: &str = "\
 # ahead_max_ms = 10
 ";
 
+/// What it says of tags, which no flag sets either.
+const TAGS_HELP: &str = "\
+# Tags by name, declared as one of the channels unordered, slow-ordered and quick: created when the server starts, compared
+# with what the store has otherwise. Another mode there is an error; another step or refill is a warning, and the store's
+# counts. Tags that are not named here are as they were created.
+#
+# [tags.order]
+# unordered: buffered, ascending per server. slow-ordered: strictly increasing across all servers. quick: ids of the snowflake
+# of the same name, which has the layout twitter unless [snowflakes.NAME] says otherwise.
+# channel = \"unordered\"
+# How many ids are fetched at once, and how many are left when the next are fetched; of unordered tags alone, as what follows.
+# buff_size = 5000
+# lowest_critical_value = 500
+# What ids begin with, 1 to 17 digits. In a store with dialect=batch a batch number and an offset follow; in others the first
+# id is this followed by zeros, 18 digits in all.
+# prefix = 10
+";
+
 impl Default for Config {
     fn default() -> Self {
         Self {
-            store: "sqlite://unalike.sqlite".to_owned(),
+            store: StoreUrls::one("sqlite://unalike.sqlite"),
+            leases: None,
             create_tags: true,
             tags_max: 1_000_000,
             wait_max_ms: 5_000,
@@ -110,6 +135,7 @@ impl Default for Config {
             holder: None,
             drop_in: None,
             snowflakes: BTreeMap::new(),
+            tags: BTreeMap::new(),
         }
     }
 }
@@ -161,7 +187,13 @@ impl Config {
         within("drain_ms", self.drain_ms, 0..=600_000)?;
         within("shutdown_timeout_ms", self.shutdown_timeout_ms, 0..=600_000)?;
         within("metrics_tags_max", self.metrics_tags_max, 0..=100_000)?;
-        self.sqlite_path()?;
+        self.store.validate()?;
+        if let Some(url) = &self.leases
+            && !matches!(url.place().context("leases")?, Place::Sqlite(_))
+        {
+            bail!("leases are kept in SQLite, and {url:?} is no such store: write sqlite://PATH (--leases)");
+        }
+        self.declared()?;
         self.snowflakes()?;
         Ok(())
     }
@@ -171,21 +203,23 @@ impl Config {
         self.drop_in.iter().flatten().copied().collect()
     }
 
-    /// The file that `store` names.
-    pub(crate) fn sqlite_path(&self) -> anyhow::Result<PathBuf> {
-        let Some((scheme, rest)) = self.store.split_once("://") else {
-            bail!("the store {:?} is no URL: write sqlite://PATH (--store)", self.store);
+    /// The tags that are declared, and what each is.
+    pub(crate) fn declared(&self) -> anyhow::Result<BTreeMap<String, Declared>> {
+        let declared = |(name, config): (&String, &ChannelConfig)| {
+            let declared = plain_tag(name).and_then(|()| config.declared(name));
+            Ok((name.clone(), declared.context("the configuration declares a tag that cannot be")?))
         };
-        ensure!(scheme == "sqlite", "the store's scheme {scheme:?} is unknown: write sqlite://PATH (--store)");
-        ensure!(!rest.is_empty(), "the store {:?} names no file: write sqlite://PATH (--store)", self.store);
-        Ok(Path::new(rest).to_owned())
+        self.tags.iter().map(declared).collect()
     }
 
-    /// The snowflakes and how each works, `default` among them.
+    /// The snowflakes and how each works, `default` among them, and those of quick tags.
     pub(crate) fn snowflakes(&self) -> anyhow::Result<BTreeMap<String, SnowflakeOptions>> {
         let mut snowflakes = BTreeMap::new();
         let default = layout_named(LAYOUT_DEFAULT).map_err(anyhow::Error::msg)?;
         snowflakes.insert(SNOWFLAKE_DEFAULT.to_owned(), SnowflakeOptions::new(default));
+        for (name, _) in self.tags.iter().filter(|(_, tag)| tag.channel == Channel::Quick) {
+            snowflakes.insert(name.clone(), SnowflakeOptions::new(default));
+        }
         for (name, configured) in &self.snowflakes {
             storage::validate_tag(name).map_err(|error| {
                 anyhow::anyhow!("the configuration's snowflake {name:?} has no valid name: {error}")
@@ -259,8 +293,10 @@ pub(crate) fn default_text() -> anyhow::Result<String> {
             default => writeln!(text, "{key} = {default}")?,
         }
     }
-    text.push('\n');
-    text.push_str(SNOWFLAKES_HELP);
+    for help in [SNOWFLAKES_HELP, TAGS_HELP] {
+        text.push('\n');
+        text.push_str(help);
+    }
     Ok(text)
 }
 
@@ -296,6 +332,12 @@ pub(crate) fn effective_text(common: &CommonArguments, serve: &ServeArguments) -
     for (name, snowflake) in config.snowflakes {
         writeln!(text, "[snowflakes.{}] # file", Value::from(name))?;
         for (key, value) in keys(&snowflake)? {
+            writeln!(text, "{key} = {value}")?;
+        }
+    }
+    for (name, tag) in config.tags {
+        writeln!(text, "[tags.{}] # file", Value::from(name))?;
+        for (key, value) in keys(&tag)? {
             writeln!(text, "{key} = {value}")?;
         }
     }
@@ -404,8 +446,19 @@ mod tests {
             ("count_max = 0", "count_max is 0"),
             ("drop_in = [\"leaf\", \"loof\"]", "one of `leaf`, `tinyid`, `cosid`"),
             ("count_max = \"many\"", "count_max"),
-            ("store = \"mysql://h/db\"", "\"mysql\""),
+            ("store = \"redis://h/0\"", "\"redis\""),
             ("store = \"ids.sqlite\"", "sqlite://PATH"),
+            ("store = []", "there is no store"),
+            ("store = 5", "a URL, or a list of URLs"),
+            ("store = [\"sqlite://a\", \"sqlite://./a\"]", "given twice"),
+            ("store = \"mysql://h/db?dialect=loof\"", "dialect is \"loof\""),
+            ("leases = \"mysql://h/db\"", "leases are kept in SQLite"),
+            ("[tags.a]\nchannel = \"ordered\"", "Redis"),
+            ("[tags.a]\nchannel = \"fast\"", "`slow-ordered`"),
+            ("[tags.a]\nbuff_size = 5", "channel"),
+            ("[tags.a]\nchannel = \"unordered\"\nbufsize = 1", "did you mean buff_size?"),
+            ("[tags.a]\nchannel = \"unordered\"\nbuff_size = 0", "\"a\""),
+            ("[tags.\"a\\u001fb\"]\nchannel = \"quick\"", "control character"),
         ] {
             let error = format!("{:#}", load(text).unwrap_err());
             assert!(error.contains(named), "{text}: {error}");
@@ -426,7 +479,7 @@ mod tests {
             assert!(help.ends_with(&format!("[default: {default}]")), "{key}: {help}");
         }
         undocumented.retain(|key| documented().get_arguments().all(|argument| argument.get_id() != key.as_str()));
-        assert_eq!(undocumented, ["snowflakes"], "a key of the file that no flag sets");
+        assert_eq!(undocumented, ["snowflakes", "tags"], "keys of the file that no flag sets");
     }
 
     #[test]
@@ -440,11 +493,29 @@ mod tests {
                 "{key} is missing:\n{text}"
             );
         }
-        // The example at its end is an example.
-        let example = SNOWFLAKES_HELP.lines().filter_map(|line| line.strip_prefix("# "));
-        let example: String = example
-            .filter(|line| line.starts_with('[') || line.contains(" = "))
-            .fold(String::new(), |text, line| text + line + "\n");
-        assert_eq!(load(&example).unwrap().snowflakes().unwrap().len(), 2, "{example}");
+        // The examples at its end are examples.
+        let example = |help: &str| {
+            let lines = help.lines().filter_map(|line| line.strip_prefix("# "));
+            lines
+                .filter(|line| {
+                    line.starts_with('[') || line.split_once(" = ").is_some_and(|(key, _)| !key.contains(' '))
+                })
+                .fold(String::new(), |text, line| text + line + "\n")
+        };
+        let example = example(SNOWFLAKES_HELP) + &example(TAGS_HELP);
+        let config = load(&example).unwrap();
+        assert_eq!(config.snowflakes().unwrap().len(), 2, "{example}");
+        assert_eq!(config.declared().unwrap().len(), 1, "{example}");
+    }
+
+    #[test]
+    fn a_quick_tag_has_a_snowflake_of_its_name() {
+        let config = load(
+            "[tags.flake]\nchannel = \"quick\"\n[tags.web]\nchannel = \"quick\"\n[snowflakes.web]\nlayout = \"leaf\"",
+        );
+        let snowflakes = config.unwrap().snowflakes().unwrap();
+        assert_eq!(snowflakes.keys().collect::<Vec<_>>(), ["default", "flake", "web"]);
+        assert_eq!(snowflakes["flake"], snowflakes["default"]);
+        assert_ne!(snowflakes["web"], snowflakes["default"]);
     }
 }

@@ -35,16 +35,17 @@ use hyper::body::{Body as _, Incoming};
 use serde_json::json;
 use tower_service::Service as _;
 use tracing::Level;
-use unalike::storage::validate_tag;
+use unalike::storage::{split_tag, validate_tag};
 
 use self::body::RequestBody;
 use self::metrics::Metrics;
 use crate::auth::{Permit, Scope, bearer};
 use crate::config::Config;
-use crate::layouts::shortened;
+use crate::layouts::{rfc3339, shortened};
 use crate::problem::{Kind, Problem};
 use crate::request_id::{self, X_REQUEST_ID};
-use crate::service::Service;
+use crate::service::{Checked, Service};
+use crate::tags::plain_tag;
 
 pub(crate) use drop_in::DropIn;
 
@@ -239,13 +240,23 @@ async fn live() -> Json<serde_json::Value> {
     Json(json!({ "status": "live" }))
 }
 
-/// The store answers and can be written to, and the server is not about to end.
+/// The server is not about to end; and the store answers and can be written to, or what it granted before still lasts.
 async fn ready(State(service): State<Arc<Service>>) -> Result<Json<serde_json::Value>, Problem> {
     if service.is_ending() {
         return Err(Problem::closing());
     }
-    service.check().await?;
-    Ok(Json(json!({ "status": "ready" })))
+    let (outage, error) = match service.check().await? {
+        Checked::Up => return Ok(Json(json!({ "status": "ready" }))),
+        Checked::Down(outage, error) => (outage, error),
+    };
+    let (tag, cover_seconds) = outage.least.unzip();
+    let since = rfc3339(outage.since_ms);
+    if outage.is_covered {
+        return Ok(Json(json!({
+            "status": "covered", "store_down_since": since, "cover_seconds": cover_seconds, "tag": tag,
+        })));
+    }
+    Err(Problem::from(error).with("store_down_since", since).with("cover_seconds", cover_seconds).with("tag", tag))
 }
 
 /// A request whose token, if tokens are wanted, may look at things and take ids.
@@ -305,7 +316,9 @@ impl<S: Send + Sync> FromRequestParts<S> for Name {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         match Path::<String>::from_request_parts(parts, state).await {
-            Ok(Path(name)) => Ok(Self(name)),
+            // An empty or a long one is answered by whoever looks it up.
+            Ok(Path(name)) if split_tag(&name).1.is_none() => Ok(Self(name)),
+            Ok(Path(name)) => plain_tag(&name).map(|()| Self(name)).map_err(Problem::from),
             Err(_) => Err(Problem::new(Kind::TagInvalid, "the name is not UTF-8 once percent-decoded")
                 .with("path", shortened(parts.uri.path()))),
         }

@@ -159,7 +159,7 @@ fn widths(layout: &Layout) -> String {
 }
 
 /// RFC 3339 in UTC with milliseconds; beyond the year 9999 there is none.
-fn rfc3339(unix_ms: u64) -> String {
+pub(crate) fn rfc3339(unix_ms: u64) -> String {
     let time = i64::try_from(unix_ms).ok().and_then(|unix_ms| Timestamp::from_millisecond(unix_ms).ok());
     time.map_or_else(|| "after the year 9999".to_owned(), |time| format!("{time:.3}"))
 }

@@ -6,16 +6,20 @@
 mod arguments;
 mod auth;
 mod bench;
+mod channels;
 mod commands;
 mod config;
 mod connections;
+mod cover;
 mod http;
+mod import;
 mod layouts;
 mod log;
 mod problem;
 mod request_id;
 mod serve;
 mod service;
+mod stores;
 mod tags;
 
 use std::process::ExitCode;
@@ -24,7 +28,7 @@ use anyhow::Context;
 use clap::Parser;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::arguments::{Arguments, Command, CommonArguments, ConfigCommand};
+use crate::arguments::{Arguments, Command, CommonArguments, ConfigCommand, StoreCommand, StripesCommand};
 use crate::config::Config;
 use crate::problem::with_causes;
 
@@ -59,6 +63,18 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Tags(tags) => {
             let config = configure_command(common)?;
             runtime(&mut Builder::new_current_thread())?.block_on(commands::tags(config, tags))
+        }
+        Command::Schema(schema) => {
+            let config = configure_command(common)?;
+            runtime(&mut Builder::new_current_thread())?.block_on(commands::schema(&config, &schema))
+        }
+        Command::Store(StoreCommand::Adopt { lift }) => {
+            let config = configure_command(common)?;
+            runtime(&mut Builder::new_current_thread())?.block_on(stores::adopt(&config, lift))
+        }
+        Command::Stripes(StripesCommand::Resize { to, floor }) => {
+            let config = configure_command(common)?;
+            runtime(&mut Builder::new_current_thread())?.block_on(stores::resize(&config, to, floor))
         }
         Command::Decode(decode) => commands::decode(&decode),
         Command::Layouts => commands::layouts(),

@@ -53,6 +53,8 @@ pub(crate) enum Kind {
     TagLimit,
     /// No snowflake of this name is configured.
     SnowflakeUnknown,
+    /// There is no store that leases workers to snowflakes.
+    LeasesMissing,
     /// No layout has this name.
     LayoutUnknown,
     /// Not an id, or no id of the layout.
@@ -125,6 +127,9 @@ impl Kind {
             Self::TagExists => ("tag-exists", "The tag exists already", StatusCode::CONFLICT),
             Self::TagLimit => ("tag-limit", "No more tags may be created", StatusCode::FORBIDDEN),
             Self::SnowflakeUnknown => ("snowflake-unknown", "The snowflake is unknown", StatusCode::NOT_FOUND),
+            Self::LeasesMissing => {
+                ("leases-missing", "There is no store for leases", StatusCode::INTERNAL_SERVER_ERROR)
+            }
             Self::LayoutUnknown => ("layout-unknown", "The layout is unknown", StatusCode::BAD_REQUEST),
             Self::IdInvalid => ("id-invalid", "The id is not valid", StatusCode::BAD_REQUEST),
             Self::Exhausted => ("exhausted", "There are no more ids", StatusCode::GONE),

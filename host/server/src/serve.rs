@@ -12,8 +12,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::auth::warn_if_open;
 use crate::config::Config;
 use crate::connections::Connections;
+use crate::cover::SAMPLE_EVERY;
 use crate::http::Front;
 use crate::http::metrics::Metrics;
+use crate::problem::with_causes;
 use crate::service::Service;
 
 /// How often leases are looked after: well within the third of a horizon after which they are due.
@@ -37,6 +39,7 @@ pub(crate) async fn serve(config: Config) -> anyhow::Result<()> {
     let service = Arc::new(Service::open(&config, tokens).await?);
 
     let renewing = tokio::spawn(renew(Arc::clone(&service)));
+    let sampling = tokio::spawn(watch_cover(Arc::clone(&service)));
     if config.tokens.is_some() {
         tokio::spawn(reload_tokens(Arc::clone(&service), watch(SignalKind::hangup())?));
     }
@@ -46,7 +49,7 @@ pub(crate) async fn serve(config: Config) -> anyhow::Result<()> {
 
     // For people and programs that started it; it is no loss if nobody reads it.
     let _ = writeln!(std::io::stdout(), "listening on http://{address}");
-    tracing::info!(%address, store = config.store, tokens = service.tokens.count(), "ready");
+    tracing::info!(%address, store = %config.store, tokens = service.tokens.count(), "ready");
 
     let end = ends.next().await;
     service.end();
@@ -68,6 +71,7 @@ pub(crate) async fn serve(config: Config) -> anyhow::Result<()> {
     }
     watching.abort();
     renewing.abort();
+    sampling.abort();
     tracing::info!("giving back what was not used");
     service.close().await;
     tracing::info!("ended");
@@ -100,6 +104,22 @@ async fn renew(service: Arc<Service>) {
     loop {
         ticks.tick().await;
         service.renew_leases();
+    }
+}
+
+/// Measures how quickly tags are used, and notices when the store goes down and comes back.
+async fn watch_cover(service: Arc<Service>) {
+    let mut ticks = tokio::time::interval(SAMPLE_EVERY);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut said = String::new();
+    loop {
+        ticks.tick().await;
+        service.covers.sample(service.ids());
+        let refusal = service.check().await.err().map(|error| with_causes(&error)).unwrap_or_default();
+        if !refusal.is_empty() && refusal != said {
+            tracing::error!(error = refusal, "the store refuses");
+        }
+        said = refusal;
     }
 }
 

@@ -1,23 +1,38 @@
-//! The open store and the open generators of one process.
+//! The open stores and the open generators of one process.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use unalike::storage::{SegmentStore, StoreError, TagCreation, TagRecord};
-use unalike::{Error, Ids, RefillPolicy, Sequence, SequenceOptions, Snowflake, SnowflakeOptions, StepPolicy};
-use unalike_sqlite::{SqliteOptions, SqliteStore};
+use unalike::storage::{SegmentStore, StoreError, TagRecord};
+use unalike::{
+    Error, ErrorKind, Ids, RefillPolicy, Sequence, SequenceOptions, Snowflake, SnowflakeOptions, StepPolicy,
+};
 
 use crate::auth::Tokens;
+use crate::channels::Declared;
 use crate::config::Config;
+use crate::cover::{Covers, Outage};
+use crate::problem::{Kind, Problem, with_causes};
+use crate::stores::Stores;
+use crate::tags::plain_tag;
+
+/// A store that has not answered whether it is there after this long is taken to be down: who asks whether the server is
+/// ready waits no longer than a second.
+const CHECK_MAX: Duration = Duration::from_millis(700);
 
 /// Everything that a request needs.
 pub(crate) struct Service {
     ids: Ids,
-    store: Arc<SqliteStore>,
+    stores: Stores,
     snowflakes: HashMap<String, Snowflake>,
+    /// Tags whose ids are those of the snowflake of the same name.
+    quick: HashSet<String>,
+    /// How the open tags last without the store.
+    pub(crate) covers: Covers,
+    check_max: Duration,
     /// Who may do what.
     pub(crate) tokens: Tokens,
     ending: AtomicBool,
@@ -25,14 +40,29 @@ pub(crate) struct Service {
     pub(crate) count_max: u32,
 }
 
+/// What became of asking the store whether it is there.
+pub(crate) enum Checked {
+    Up,
+    /// It is not, and ids last for so long.
+    Down(Outage, StoreError),
+}
+
 impl Service {
-    /// Opens the store and compiles the component. No id is reserved yet.
+    /// Opens the stores, compiles the component, and creates the tags that are declared and unknown. No id is reserved yet.
     pub(crate) async fn open(config: &Config, tokens: Tokens) -> anyhow::Result<Self> {
-        let store = Arc::new(connect(config).await?);
-        let mut builder = Ids::builder()
-            .segments(store.clone())
-            .leases(store.clone())
-            .wait_max(Duration::from_millis(config.wait_max_ms));
+        let stores = Stores::open(config).await?;
+        let mut quick = HashSet::new();
+        for (tag, declared) in config.declared()? {
+            stores.declare(&tag, &declared).await?;
+            if declared == Declared::Quick {
+                quick.insert(tag);
+            }
+        }
+        let mut builder =
+            Ids::builder().segments(Arc::clone(stores.segments())).wait_max(Duration::from_millis(config.wait_max_ms));
+        if let Some(leases) = stores.leases() {
+            builder = builder.leases(Arc::clone(leases) as _);
+        }
         if let Some(holder) = &config.holder {
             builder = builder.holder(holder);
         }
@@ -42,12 +72,29 @@ impl Service {
             let snowflake = open_snowflake(&ids, &name, options).await?;
             snowflakes.insert(name, snowflake);
         }
-        Ok(Self { ids, store, snowflakes, tokens, ending: AtomicBool::new(false), count_max: config.count_max })
+        Ok(Self {
+            ids,
+            stores,
+            snowflakes,
+            quick,
+            covers: Covers::new(),
+            // An answer about the store comes before the request is given up.
+            check_max: CHECK_MAX.min(Duration::from_millis(config.request_timeout_ms) / 2),
+            tokens,
+            ending: AtomicBool::new(false),
+            count_max: config.count_max,
+        })
     }
 
-    /// The sequence of a tag: a look-up in a map once it is open.
-    pub(crate) async fn sequence(&self, tag: &str) -> Result<Sequence, Error> {
-        self.ids.sequence(tag, SequenceOptions::default()).await
+    /// The sequence of a tag, or of one of its sub-keys: a look-up in a map once it is open.
+    pub(crate) async fn sequence(&self, tag: &str, sub: Option<&str>) -> Result<Sequence, Error> {
+        if plain_tag(tag).is_err() {
+            return Err(ErrorKind::NameInvalid { name: tag.chars().take(32).collect() }.into());
+        }
+        match sub {
+            None => self.ids.sequence(tag, SequenceOptions::default()).await,
+            Some(sub) => self.ids.sequence_of(tag, sub, SequenceOptions::default()).await,
+        }
     }
 
     /// The sequence of a tag that was opened before.
@@ -55,9 +102,33 @@ impl Service {
         self.ids.open_sequence(tag)
     }
 
+    /// The snowflake that the ids of a quick tag come from; none for a tag that a store counts.
+    ///
+    /// # Errors
+    /// As [`Service::snowflake`].
+    pub(crate) fn quick(&self, tag: &str) -> Result<Option<&Snowflake>, Problem> {
+        if self.quick.contains(tag) { self.snowflake(tag).map(Some) } else { Ok(None) }
+    }
+
+    /// Whether a snowflake of this name is configured.
+    pub(crate) fn has_snowflake(&self, name: &str) -> bool {
+        self.snowflakes.contains_key(name)
+    }
+
     /// The configured snowflake of this name.
-    pub(crate) fn snowflake(&self, name: &str) -> Option<&Snowflake> {
-        self.snowflakes.get(name)
+    ///
+    /// # Errors
+    /// When there is none, and when there is no store that could lease it a worker.
+    pub(crate) fn snowflake(&self, name: &str) -> Result<&Snowflake, Problem> {
+        let snowflake = self.snowflakes.get(name).ok_or_else(|| Problem::snowflake_unknown(name))?;
+        if self.stores.leases().is_none() {
+            return Err(Problem::new(
+                Kind::LeasesMissing,
+                "snowflakes need a store that leases them workers, and this store does not: start the server with \
+                 --leases sqlite://PATH",
+            ));
+        }
+        Ok(snowflake)
     }
 
     /// The open generators, for their figures.
@@ -66,13 +137,46 @@ impl Service {
     }
 
     /// The store, for what concerns tags.
-    pub(crate) fn store(&self) -> &SqliteStore {
-        &self.store
+    pub(crate) fn store(&self) -> &dyn SegmentStore {
+        self.stores.segments().as_ref()
     }
 
-    /// Whether the store answers and can be written to.
-    pub(crate) async fn check(&self) -> Result<(), StoreError> {
-        self.store.check().await
+    /// The open stores.
+    pub(crate) fn stores(&self) -> &Stores {
+        &self.stores
+    }
+
+    /// Asks the store whether it answers and can be written to, and notes since when it does not.
+    ///
+    /// # Errors
+    /// What the store refuses for good.
+    pub(crate) async fn check(&self) -> Result<Checked, StoreError> {
+        let started = Instant::now();
+        let check = tokio::time::timeout(self.check_max, self.store().check()).await;
+        let checked = check.unwrap_or_else(|_| {
+            let what = format!("it did not answer within {} ms", self.check_max.as_millis());
+            Err(StoreError::Unavailable { what, source: None })
+        });
+        match checked {
+            Ok(()) => {
+                if let Some(down) = self.covers.store_is_up() {
+                    tracing::info!(down_ms = down.as_millis(), "the store answers again");
+                }
+                Ok(Checked::Up)
+            }
+            // Another request was answered while this one waited.
+            Err(error) if error.is_retryable() && self.covers.was_up_after(started) => Ok(Checked::Up),
+            Err(error) if error.is_retryable() => {
+                let (outage, is_news) = self.covers.store_is_down(&self.ids);
+                if is_news {
+                    let least = outage.least.as_ref().map(|(tag, seconds)| format!("{tag:?} for {seconds:.0} s"));
+                    let error = with_causes(&error);
+                    tracing::warn!(%error, least_cover = least, "the store is down; ids come from what it granted before");
+                }
+                Ok(Checked::Down(outage, error))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// From now on the service is not ready, though it goes on.
@@ -90,10 +194,10 @@ impl Service {
         self.ids.renew_leases();
     }
 
-    /// Gives back what was not used and closes the store.
+    /// Gives back what was not used and closes the stores.
     pub(crate) async fn close(&self) {
         self.ids.close().await;
-        self.store.close().await;
+        self.stores.close().await;
     }
 }
 
@@ -106,7 +210,7 @@ async fn open_snowflake(ids: &Ids, name: &str, options: SnowflakeOptions) -> any
 /// # Errors
 /// As [`SegmentStore::change_tag`].
 pub(crate) async fn change_tag(
-    store: &impl SegmentStore,
+    store: &dyn SegmentStore,
     tag: &str,
     step: Option<StepPolicy>,
     refill: Option<RefillPolicy>,
@@ -117,11 +221,4 @@ pub(crate) async fn change_tag(
     }
     let (step, refill) = (step.unwrap_or(current.options.step), refill.unwrap_or(current.options.refill));
     store.change_tag(tag, step, refill).await
-}
-
-/// Opens the store that the configuration names.
-pub(crate) async fn connect(config: &Config) -> anyhow::Result<SqliteStore> {
-    let mut options = SqliteOptions::new(config.sqlite_path()?);
-    options.creation = TagCreation { on_first_use: config.create_tags, tags_max: config.tags_max };
-    SqliteStore::connect(options).await.with_context(|| format!("the store {} cannot be opened", config.store))
 }

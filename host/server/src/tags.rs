@@ -6,8 +6,32 @@ use std::str::FromStr;
 
 use serde::de::{self, Deserializer};
 use serde::{Deserialize, Serialize};
-use unalike::storage::{TagOptions, TagRecord};
+use unalike::storage::{StoreError, TagOptions, TagRecord, split_tag, sub_tag, validate_tag};
 use unalike::{AdaptiveStep, Mode, RefillPolicy, StepPolicy};
+
+use crate::channels::{Channel, ChannelConfig, Declared};
+
+/// Checks the name of a tag that came from outside. There a sub-key is always apart from its tag, never in its name.
+///
+/// # Errors
+/// [`StoreError::TagInvalid`].
+pub(crate) fn plain_tag(tag: &str) -> Result<(), StoreError> {
+    validate_tag(tag)?;
+    if split_tag(tag).1.is_some() {
+        let reason = "it holds a control character".to_owned();
+        return Err(StoreError::TagInvalid { tag: tag.to_owned(), reason });
+    }
+    Ok(())
+}
+
+/// The name under which stores keep a tag, or one sub-key of it.
+///
+/// # Errors
+/// [`StoreError::TagInvalid`].
+pub(crate) fn stored_name(tag: &str, sub: Option<&str>) -> Result<String, StoreError> {
+    plain_tag(tag)?;
+    sub.map_or_else(|| Ok(tag.to_owned()), |sub| sub_tag(tag, sub))
+}
 
 /// A whole number of 64 bits: a string in JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,6 +171,9 @@ impl From<RefillJson> for RefillPolicy {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct TagJson {
     tag: String,
+    /// Where it is the record of a sub-key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sub: Option<String>,
     mode: &'static str,
     start: Number,
     step: StepJson,
@@ -160,8 +187,10 @@ pub(crate) struct TagJson {
 impl From<TagRecord> for TagJson {
     fn from(record: TagRecord) -> Self {
         let TagOptions { start, step, refill, mode } = record.options;
+        let (tag, sub) = split_tag(&record.tag);
         Self {
-            tag: record.tag,
+            tag: tag.to_owned(),
+            sub: sub.map(str::to_owned),
             mode: mode.name(),
             start: Number(start),
             step: step.into(),
@@ -183,10 +212,49 @@ pub(crate) struct TagCreate {
     step: Option<StepJson>,
     refill: Option<RefillJson>,
     mode: Option<ModeJson>,
+    /// A channel in place of all these, and its settings.
+    channel: Option<Channel>,
+    buff_size: Option<Number>,
+    lowest_critical_value: Option<Number>,
+    prefix: Option<Number>,
+}
+
+/// What a new tag is to be like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NewTag {
+    Options(TagOptions),
+    Declared(Declared),
 }
 
 impl TagCreate {
-    pub(crate) fn options(&self) -> TagOptions {
+    /// What it asks for.
+    ///
+    /// # Errors
+    /// [`StoreError::TagInvalid`] when that cannot be.
+    pub(crate) fn new_tag(&self) -> Result<NewTag, StoreError> {
+        plain_tag(&self.tag)?;
+        let invalid = |reason: &str| StoreError::TagInvalid { tag: self.tag.clone(), reason: reason.to_owned() };
+        let Self { start, step, refill, mode, channel, buff_size, lowest_critical_value, prefix, .. } = self;
+        let is_channel_s = buff_size.is_some() || lowest_critical_value.is_some() || prefix.is_some();
+        let is_plain = start.is_some() || step.is_some() || refill.is_some() || mode.is_some();
+        match *channel {
+            None if is_channel_s => Err(invalid("buff_size, lowest_critical_value and prefix need a channel")),
+            None => Ok(NewTag::Options(self.options())),
+            Some(_) if is_plain => Err(invalid("a channel stands in place of start, step, refill and mode")),
+            Some(channel) => {
+                let number = |value: Option<Number>| value.map(|number| number.0);
+                let config = ChannelConfig {
+                    channel,
+                    buff_size: number(*buff_size),
+                    lowest_critical_value: number(*lowest_critical_value),
+                    prefix: number(*prefix),
+                };
+                config.declared(&self.tag).map(NewTag::Declared)
+            }
+        }
+    }
+
+    fn options(&self) -> TagOptions {
         let defaults = TagOptions::default();
         TagOptions {
             start: self.start.map_or(defaults.start, |start| start.0),

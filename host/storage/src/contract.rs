@@ -59,6 +59,21 @@ pub trait SegmentFixture: Fixture {
     fn takes_tails_back(&self) -> bool {
         true
     }
+
+    /// Whether it keeps one order of all numbers, which several stores together do not.
+    fn keeps_order(&self) -> bool {
+        true
+    }
+
+    /// Whether it can end a tag.
+    fn ends_tags(&self) -> bool {
+        true
+    }
+
+    /// Whether it can be one of several stripes.
+    fn can_be_a_stripe(&self) -> bool {
+        true
+    }
 }
 
 /// A running lease store.
@@ -83,6 +98,10 @@ pub trait LeaseFixture: Fixture {
 /// When the store breaks a promise.
 pub async fn segments(fixture: &dyn SegmentFixture) {
     use segment_checks as check;
+    // While it is new.
+    if fixture.can_be_a_stripe() {
+        check::a_stripe_grants_only_to_those_who_joined_it(fixture).await;
+    }
     check::the_first_number_is_the_start(fixture).await;
     check::grants_are_well_formed_and_ascend(fixture).await;
     check::concurrent_clients_never_share_a_number(fixture).await;
@@ -98,6 +117,10 @@ pub async fn segments(fixture: &dyn SegmentFixture) {
     check::tags_keep_their_options(fixture).await;
     check::a_raise_lifts_and_never_lowers(fixture).await;
     check::tags_are_listed_in_byte_order(fixture).await;
+    check::sub_keys_have_the_options_of_their_tag(fixture).await;
+    if fixture.ends_tags() {
+        check::an_ended_tag_grants_nothing(fixture).await;
+    }
     check::an_abandoned_request_costs_only_numbers(fixture).await;
     check::the_tag_limit_holds(fixture).await;
     check::a_restart_repeats_nothing(fixture).await;

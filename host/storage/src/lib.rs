@@ -13,6 +13,7 @@ mod error;
 mod lease_rules;
 mod leases;
 mod segments;
+mod stripes;
 
 pub use error::StoreError;
 pub use lease_rules::{Candidates, Choice, Clocks, LeaseLimits, NamespaceBinding, UsedWorker, nth_never_used};
@@ -21,6 +22,7 @@ pub use segments::{
     Mode, SegmentStore, Stripe, StripeNumbers, TagCreation, TagOptions, TagRecord, split_tag, sub_tag,
     validate_allocate, validate_policies, validate_raise, validate_tag,
 };
+pub use stripes::{StripedStore, resize_stripes};
 pub use unalike_core::{
     AdaptiveStep, FieldOrder, GrantId, ID_MAX, Layout, LayoutFields, Lease, RefillPolicy, Segment, StepPolicy,
     TailRelease,

@@ -147,11 +147,64 @@ pub struct Stripe {
     pub set: u128,
     /// Which store of the set: below `count`.
     pub index: u32,
-    /// How many stores the set has: 2 or more.
+    /// How many stores the set has: 2 to [`Stripe::COUNT_MAX`].
     pub count: u32,
 }
 
 impl Stripe {
+    /// The most stores of a set: as many remainders as a sequence tells apart when it checks that grants ascend.
+    pub const COUNT_MAX: u32 = 1_024;
+
+    /// Checks the ranges.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] saying what is out of range.
+    pub fn validate(&self) -> Result<(), StoreError> {
+        if self.set == 0 || !(2..=Self::COUNT_MAX).contains(&self.count) || self.index >= self.count {
+            let what = format!("there is no {self}: a set has 2 to {} stores and is not 0", Self::COUNT_MAX);
+            return Err(StoreError::Refused { what, source: None });
+        }
+        Ok(())
+    }
+
+    /// Checks that a client that joined `joined` may be granted something from `store` (a name for messages), which is
+    /// recorded to be `recorded`.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] saying what to do.
+    pub fn check_grant(store: &str, recorded: Option<&Self>, joined: Option<&Self>) -> Result<(), StoreError> {
+        if recorded == joined {
+            return Ok(());
+        }
+        let is = Self::name(recorded);
+        let what = match joined {
+            None => format!("{store} is {is}: use it together with all stores of its set, in their order"),
+            Some(joined) => format!(
+                "{store} is {is}, and this program uses it as {joined}: the stripes were resized, so restart this program \
+                 with the stores of the new set"
+            ),
+        };
+        Err(StoreError::Refused { what, source: None })
+    }
+
+    /// Checks that `store` (a name for messages), which is recorded to be `recorded` and `has_granted` something or not,
+    /// may be joined as this stripe.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] saying what to do.
+    pub fn check_join(&self, store: &str, recorded: Option<&Self>, has_granted: bool) -> Result<(), StoreError> {
+        self.validate()?;
+        let what = match recorded {
+            Some(recorded) if recorded == self => return Ok(()),
+            Some(recorded) => format!("{store} is {recorded}, and not {self}"),
+            None if has_granted => format!(
+                "{store} was used alone, so it cannot be {self} as it is: make it one with `unalike stripes resize`"
+            ),
+            None => return Ok(()),
+        };
+        Err(StoreError::Refused { what, source: None })
+    }
+
     /// In words, for messages.
     fn name(stripe: Option<&Self>) -> String {
         stripe.map_or_else(|| "a store that stands alone".to_owned(), Self::to_string)

@@ -26,7 +26,7 @@ use axum::response::{IntoResponse, Response};
 use clap::ValueEnum;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use unalike::storage::{Segment, SegmentStore};
+use unalike::storage::Segment;
 use unalike::{ID_MAX, Mode, StepPolicy};
 
 use super::Route;
@@ -34,6 +34,7 @@ use crate::auth::{Permit, Scope, bearer};
 use crate::layouts::shortened;
 use crate::problem::{Kind, Problem};
 use crate::service::Service;
+use crate::tags::plain_tag;
 
 /// The services whose paths there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
@@ -79,6 +80,12 @@ enum Want {
 
 /// Grants numbers to a client, straight from the store and for ever.
 async fn grant(service: &Service, tag: &str, want: Want) -> Result<Segment, Problem> {
+    // None of these services knows sub-keys.
+    plain_tag(tag)?;
+    if service.quick(tag)?.is_some() {
+        let detail = format!("the tag {:?} is quick, a snowflake without segments: ask for single ids", shortened(tag));
+        return Err(Problem::new(Kind::TagInvalid, detail).with("tag", shortened(tag)));
+    }
     let store = service.store();
     let options = store.open_tag(tag).await?.options;
     if options.mode == Mode::Ordered {
@@ -134,7 +141,10 @@ fn is_usable(tag: &str, want: Want, segment: Segment) -> Result<bool, Problem> {
 
 /// One id of a tag.
 async fn next_of_tag(service: &Service, tag: &str) -> Result<u64, Problem> {
-    Ok(service.sequence(tag).await?.next().await?)
+    match service.quick(tag)? {
+        Some(snowflake) => Ok(snowflake.next().await?),
+        None => Ok(service.sequence(tag, None).await?.next().await?),
+    }
 }
 
 /// What the token in the header is good for.
@@ -145,13 +155,12 @@ fn permit(service: &Service, headers: &HeaderMap) -> Result<Permit, Problem> {
 /// The name of the snowflake that ids come from when the path names none: the one called as the service is, if it is
 /// configured, or else `default`.
 fn snowflake_name(service: &Service, drop_in: &'static str) -> &'static str {
-    if service.snowflake(drop_in).is_some() { drop_in } else { "default" }
+    if service.has_snowflake(drop_in) { drop_in } else { "default" }
 }
 
 /// An id of a snowflake that is configured.
 async fn next_of_snowflake(service: &Service, name: &str) -> Result<u64, Problem> {
-    let snowflake = service.snowflake(name).ok_or_else(|| Problem::snowflake_unknown(name))?;
-    Ok(snowflake.next().await?)
+    Ok(service.snowflake(name)?.next().await?)
 }
 
 /// The parameters of a path, percent-decoded.

@@ -8,6 +8,7 @@ use axum::http::header::ACCEPT;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, Request};
 use axum::response::Response;
+use unalike::Snowflake;
 
 use super::query::{Parameters, invalid};
 use super::{Readable, finished};
@@ -24,7 +25,17 @@ pub(super) async fn of_sequence(
     Readable(tag): Readable,
     wanted: Wanted,
 ) -> Result<Response, Problem> {
-    let sequence = service.sequence(&tag).await?;
+    if let Some(snowflake) = service.quick(&tag)? {
+        if let Some(sub) = &wanted.sub {
+            return Err(invalid(
+                "sub",
+                sub,
+                "the tag is quick: its ids are those of a snowflake, which has no sub-keys",
+            ));
+        }
+        return wanted.of_snowflake("tag", &tag, snowflake).await;
+    }
+    let sequence = service.sequence(&tag, wanted.sub.as_deref()).await?;
     if wanted.count == 1 {
         let id = sequence.next().await?;
         return wanted.answer("tag", &tag, iter::once(id));
@@ -38,13 +49,10 @@ pub(super) async fn of_snowflake(
     Readable(name): Readable,
     wanted: Wanted,
 ) -> Result<Response, Problem> {
-    let snowflake = service.snowflake(&name).ok_or_else(|| Problem::snowflake_unknown(&name))?;
-    if wanted.count == 1 {
-        let id = snowflake.next().await?;
-        return wanted.answer("snowflake", &name, iter::once(id));
+    if let Some(sub) = &wanted.sub {
+        return Err(invalid("sub", sub, "a snowflake has no sub-keys; this route knows count and as"));
     }
-    let batch = snowflake.take(wanted.count).await?;
-    wanted.answer("snowflake", &name, batch.iter())
+    wanted.of_snowflake("snowflake", &name, service.snowflake(&name)?).await
 }
 
 /// The answer to the plainest request, for one id, if there is one without waiting.
@@ -65,11 +73,14 @@ pub(super) fn at_once<B>(service: &Service, request: &Request<B>) -> Option<Resp
     }
     service.tokens.check(bearer(request.headers()), Scope::Read, name).ok()?;
     let (label, id) = match kind {
-        "sequences" => ("tag", service.open_sequence(name)?.try_next().ok()??),
-        "snowflakes" => ("snowflake", service.snowflake(name)?.try_next().ok()??),
+        "sequences" => match service.open_sequence(name) {
+            Some(sequence) => ("tag", sequence.try_next().ok()??),
+            None => ("tag", service.quick(name).ok()??.try_next().ok()??),
+        },
+        "snowflakes" => ("snowflake", service.snowflake(name).ok()?.try_next().ok()??),
         _ => return None,
     };
-    Wanted { count: 1, form: Form::Strings }.answer(label, name, iter::once(id)).ok()
+    Wanted { count: 1, form: Form::Strings, sub: None }.answer(label, name, iter::once(id)).ok()
 }
 
 /// What a request asks for.
@@ -77,6 +88,8 @@ pub(super) struct Wanted {
     /// 1 to the configured maximum.
     count: u32,
     form: Form,
+    /// Of which sub-key.
+    sub: Option<String>,
 }
 
 /// How ids are written.
@@ -113,13 +126,23 @@ impl FromRequestParts<Arc<Service>> for Wanted {
                 return Err(invalid("as", other, detail));
             }
         };
-        parameters.finish("count and as")?;
+        let sub = parameters.take("sub");
+        parameters.finish("count, sub and as")?;
         let form = if prefers(&parts.headers, "text/plain") { Form::Lines } else { form };
-        Ok(Self { count, form })
+        Ok(Self { count, form, sub })
     }
 }
 
 impl Wanted {
+    async fn of_snowflake(&self, label: &str, name: &str, snowflake: &Snowflake) -> Result<Response, Problem> {
+        if self.count == 1 {
+            let id = snowflake.next().await?;
+            return self.answer(label, name, iter::once(id));
+        }
+        let batch = snowflake.take(self.count).await?;
+        self.answer(label, name, batch.iter())
+    }
+
     fn answer(&self, label: &str, name: &str, ids: impl Iterator<Item = u64>) -> Result<Response, Problem> {
         // Written by hand, since it is the whole work of most requests: a value per id would cost more than the id.
         self.write(label, name, ids).map_err(|error| Problem::unwritten(&error))
@@ -139,6 +162,10 @@ impl Wanted {
         body.extend_from_slice(label.as_bytes());
         body.extend_from_slice(b"\":");
         serde_json::to_writer(&mut body, name)?;
+        if let Some(sub) = &self.sub {
+            body.extend_from_slice(b",\"sub\":");
+            serde_json::to_writer(&mut body, sub)?;
+        }
         body.extend_from_slice(b",\"ids\":");
         let mut before: &[u8] = b"[";
         for id in ids {

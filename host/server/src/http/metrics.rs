@@ -4,8 +4,8 @@
 //! into a recorder of its own, so that the path of an id counts nothing and labels never pile up. At most `tags_max` tags
 //! have a label of their own, first come, first served; the rest are one line under [`OTHERS`].
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -14,7 +14,7 @@ use axum::extract::State;
 use axum::response::Response;
 use metrics::{counter, describe_counter, describe_gauge, gauge, with_local_recorder};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
-use unalike::{Clock, Ids, SystemClock};
+use unalike::{Clock, SystemClock};
 
 use super::{Reader, finished};
 use crate::problem::Problem;
@@ -28,14 +28,8 @@ const OTHERS: &str = "(others)";
 const SECONDS: &[f64] =
     &[0.000_1, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
-/// How far apart the two samples must lie that the use of a tag is taken from.
-const WINDOW_MIN: Duration = Duration::from_secs(5);
-
 /// Samples of durations are kept until they are sorted into buckets, this often.
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
-
-/// How many ids each label had at a moment.
-type Issued = HashMap<String, u64>;
 
 pub(super) async fn render(
     Reader(permit): Reader,
@@ -43,7 +37,7 @@ pub(super) async fn render(
     Extension(metrics): Extension<Arc<Metrics>>,
 ) -> Result<Response, Problem> {
     permit.covers_all()?;
-    let body = metrics.render(service.ids());
+    let body = metrics.render(&service);
     Ok(finished("text/plain; version=0.0.4; charset=utf-8", body.into_bytes()))
 }
 
@@ -52,25 +46,20 @@ pub(crate) struct Metrics {
     pushed: PrometheusHandle,
     started: Instant,
     tags_max: usize,
-    window: Mutex<Window>,
-}
-
-/// Since when the use of tags is measured: the newest sample, or the one before while the newest is too young.
-struct Window {
     /// Tags with a label of their own; none ever loses it, so that no counter ever goes back.
-    labelled: HashSet<String>,
-    newest: (Instant, Issued),
-    before: (Instant, Issued),
+    labelled: Mutex<HashSet<String>>,
 }
 
-/// The figures of a tag, or of several together.
+/// The figures of a tag with its sub-keys, or of several tags together.
 #[derive(Clone, Copy, Debug, Default)]
 struct TagFigures {
+    open: u64,
     issued: u64,
     waits: u64,
-    remaining: u64,
-    /// Ids handed out within the window.
-    used: u64,
+    left: u64,
+    rate: f64,
+    /// The least of their covers; none for ordered tags.
+    cover_seconds: Option<f64>,
 }
 
 impl Metrics {
@@ -91,10 +80,7 @@ impl Metrics {
     }
 
     fn over(pushed: PrometheusHandle, tags_max: usize) -> Self {
-        let started = Instant::now();
-        let none = || (started, Issued::new());
-        let window = Mutex::new(Window { labelled: HashSet::new(), newest: none(), before: none() });
-        Self { pushed, started, tags_max, window }
+        Self { pushed, started: Instant::now(), tags_max, labelled: Mutex::default() }
     }
 
     /// One to which nothing is pushed.
@@ -103,12 +89,12 @@ impl Metrics {
         Ok(Self::over(exporter()?.build_recorder().handle(), 1))
     }
 
-    fn render(&self, ids: &Ids) -> String {
+    fn render(&self, service: &Service) -> String {
         let mut text = self.pushed.render();
         match exporter() {
             Ok(builder) => {
                 let recorder = builder.build_recorder();
-                with_local_recorder(&recorder, || self.pull(ids));
+                with_local_recorder(&recorder, || self.pull(service));
                 text.push_str(&recorder.handle().render());
             }
             Err(error) => tracing::error!(error = format!("{error:#}"), "the figures of tags cannot be shown"),
@@ -116,27 +102,30 @@ impl Metrics {
         text
     }
 
-    fn pull(&self, ids: &Ids) {
+    fn pull(&self, service: &Service) {
         describe();
         gauge!("unalike_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
         gauge!("unalike_uptime_seconds").set(self.started.elapsed().as_secs_f64());
 
-        let (tags, seconds) = self.tags(ids);
+        let tags = self.tags(service);
         #[expect(clippy::cast_precision_loss, reason = "a gauge is a double, and a number of tags fits one")]
-        gauge!("unalike_tags_open").set(tags.values().map(|(count, _)| *count).sum::<u64>() as f64);
-        for (tag, (_, figures)) in tags {
+        gauge!("unalike_tags_open").set(tags.values().map(|figures| figures.open).sum::<u64>() as f64);
+        let covers = tags.values().filter_map(|figures| figures.cover_seconds);
+        gauge!("unalike_least_cover_seconds").set(covers.fold(f64::INFINITY, f64::min));
+        gauge!("unalike_store_down_seconds").set(service.covers.down_seconds());
+        for (tag, figures) in tags {
             counter!("unalike_ids_total", "tag" => tag.clone()).absolute(figures.issued);
             counter!("unalike_tag_waits_total", "tag" => tag.clone()).absolute(figures.waits);
             #[expect(clippy::cast_precision_loss, reason = "a gauge is a double, and a figure to look at")]
-            let (remaining, used) = (figures.remaining as f64, figures.used as f64);
-            gauge!("unalike_remaining_ids", "tag" => tag.clone()).set(remaining);
-            // Without use it lasts for ever.
-            let cover = if figures.used == 0 { f64::INFINITY } else { remaining * seconds / used };
-            gauge!("unalike_cover_seconds", "tag" => tag).set(cover);
+            gauge!("unalike_remaining_ids", "tag" => tag.clone()).set(figures.left as f64);
+            gauge!("unalike_use_rate", "tag" => tag.clone()).set(figures.rate);
+            if let Some(cover_seconds) = figures.cover_seconds {
+                gauge!("unalike_cover_seconds", "tag" => tag).set(cover_seconds);
+            }
         }
 
         let now_ms = SystemClock.now_ms();
-        for snowflake in ids.snowflakes() {
+        for snowflake in service.ids().snowflakes() {
             // A generator that is closed, or being built again, has no figures now.
             let Ok(status) = snowflake.status() else { continue };
             let name = snowflake.namespace().to_owned();
@@ -147,44 +136,32 @@ impl Metrics {
         }
     }
 
-    /// The figures of all open tags under their labels, with how many tags each label stands for; and how many seconds the
-    /// window is long.
-    fn tags(&self, ids: &Ids) -> (BTreeMap<String, (u64, TagFigures)>, f64) {
-        let mut window = self.lock();
-        let now = Instant::now();
-        let mut labels: BTreeMap<String, (u64, TagFigures)> = BTreeMap::new();
-        let mut issued = Issued::new();
-        let mut sequences = ids.sequences();
-        sequences.sort_by(|a, b| a.tag().cmp(b.tag()));
-        for sequence in sequences {
-            let Ok(status) = sequence.status() else { continue };
-            let tag = sequence.tag();
-            if window.labelled.len() < self.tags_max && tag != OTHERS && !window.labelled.contains(tag) {
-                window.labelled.insert(tag.to_owned());
-            }
-            let label = if window.labelled.contains(tag) { tag } else { OTHERS };
-            let (count, figures) = labels.entry(label.to_owned()).or_default();
-            *count += 1;
-            figures.issued += status.issued;
-            figures.waits += status.waits;
-            figures.remaining += status.remaining;
-        }
-        let is_old = now.duration_since(window.newest.0) >= WINDOW_MIN;
-        let (since, had) = if is_old { &window.newest } else { &window.before };
-        let seconds = now.duration_since(*since).as_secs_f64();
-        for (label, (_, figures)) in &mut labels {
-            figures.used = figures.issued.saturating_sub(had.get(label).copied().unwrap_or(0));
-            issued.insert(label.clone(), figures.issued);
-        }
-        if is_old {
-            window.before = std::mem::replace(&mut window.newest, (now, issued));
-        }
-        (labels, seconds)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Window> {
+    /// The figures of all open tags under their labels. Sub-keys have none: there is no end to them.
+    fn tags(&self, service: &Service) -> BTreeMap<String, TagFigures> {
         // It is whole after every statement.
-        self.window.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut labelled = self.labelled.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut labels: BTreeMap<String, TagFigures> = BTreeMap::new();
+        service.covers.each(service.ids(), |tag| {
+            let name = tag.sequence.tag();
+            if labelled.len() < self.tags_max && name != OTHERS && !labelled.contains(name) {
+                labelled.insert(name.to_owned());
+            }
+            let label = if labelled.contains(name) { name } else { OTHERS };
+            let figures = match labels.get_mut(label) {
+                Some(figures) => figures,
+                None => labels.entry(label.to_owned()).or_default(),
+            };
+            figures.open += 1;
+            figures.issued += tag.issued;
+            figures.waits += tag.sequence.waits();
+            figures.left += tag.left;
+            figures.rate += tag.rate;
+            figures.cover_seconds = match (figures.cover_seconds, tag.cover_seconds()) {
+                (Some(one), Some(other)) => Some(one.min(other)),
+                (one, other) => one.or(other),
+            };
+        });
+        labels
     }
 }
 
@@ -199,6 +176,12 @@ fn describe() {
     describe_counter!("unalike_ids_total", "Ids of the tag that this process handed out");
     describe_counter!("unalike_tag_waits_total", "Calls for ids of the tag that had to wait");
     describe_gauge!("unalike_remaining_ids", "Numbers of the tag that this process was granted and has not handed out");
+    describe_gauge!(
+        "unalike_use_rate",
+        "Ids of the tag that this process handed out per second, in the last 5 to 10 seconds"
+    );
+    describe_gauge!("unalike_least_cover_seconds", "The least cover of all tags that are in use");
+    describe_gauge!("unalike_store_down_seconds", "How long the store has not answered, 0 while it does");
     describe_gauge!(
         "unalike_cover_seconds",
         "How long they last at the present use: the outage of the store that is ridden out"

@@ -18,6 +18,7 @@ use strum::VariantArray;
 use unalike::{ID_MAX, PRESETS, Text, encode};
 
 use super::drop_in::DropIn;
+use crate::channels::PREFIX_MAX;
 use crate::config::Config;
 use crate::layouts::LAYOUT_DEFAULT;
 use crate::problem::Kind;
@@ -32,7 +33,7 @@ const STORE: &[Kind] = &[Kind::StoreUnavailable, Kind::StoreCorrupt, Kind::Store
 /// What a request for ids may meet besides.
 const IDS: &[Kind] = &[Kind::CountInvalid, Kind::Exhausted, Kind::GrantRefused, Kind::Closing, Kind::Rebuilt];
 /// What a request for ids of a snowflake may meet besides.
-const LEASES: &[Kind] = &[Kind::WorkersExhausted, Kind::ClockWrong, Kind::LayoutMismatch];
+const LEASES: &[Kind] = &[Kind::WorkersExhausted, Kind::ClockWrong, Kind::LayoutMismatch, Kind::LeasesMissing];
 /// What is refused of a query.
 const QUERY: &[Kind] = &[Kind::QueryInvalid];
 /// What is refused of a body.
@@ -234,6 +235,15 @@ fn query(parameter: &str, description: &str, schema: Value) -> Value {
     json!({ "name": parameter, "in": "query", "description": description, "schema": schema })
 }
 
+/// The parameter for a sub-key.
+fn sub_key() -> Value {
+    query(
+        "sub",
+        "A sub-key of the tag, which has numbers of its own; both together have 127 bytes at most",
+        reference("SubKey"),
+    )
+}
+
 fn ids(paths: &mut Paths, count_max: u32) {
     let count =
         query("count", "How many ids", json!({ "type": "integer", "minimum": 1, "maximum": count_max, "default": 1 }));
@@ -259,12 +269,12 @@ fn ids(paths: &mut Paths, count_max: u32) {
                 "operationId": format!("sequenceIdsBy{verb}"),
                 "tags": ["ids"],
                 "summary": "Take ids of a sequence",
-                "description": "The tag is created on first use, unless the server is told otherwise. \
-                    `Accept: text/plain` gives one id per line.",
-                "parameters": [name("tag", "The tag that is counted under", "order"), count, form],
+                "description": "The tag is created on first use, unless the server is told otherwise; a sub-key of a tag that \
+                    there is always is. `Accept: text/plain` gives one id per line.",
+                "parameters": [name("tag", "The tag that is counted under", "order"), count, sub_key(), form],
                 "responses": { "200": ok },
             }),
-            &[QUERY, IDS, &[Kind::TagInvalid, Kind::TagUnknown, Kind::TagLimit], STORE, ANY],
+            &[QUERY, IDS, LEASES, &[Kind::TagInvalid, Kind::TagUnknown, Kind::TagLimit], STORE, ANY],
         );
         let mut ok = answer(
             "Ids, ascending",
@@ -308,6 +318,11 @@ fn tags(paths: &mut Paths) {
             "parameters": [
                 query("after", "Only tags after this name", json!({ "type": "string" })),
                 query(
+                    "after_sub",
+                    "Of that tag, only its sub-keys after this one; nothing without after",
+                    json!({ "type": "string" }),
+                ),
+                query(
                     "limit",
                     "The most tags of the page",
                     json!({ "type": "integer", "minimum": 1, "maximum": 1000, "default": 100 }),
@@ -332,7 +347,8 @@ fn tags(paths: &mut Paths) {
             "operationId": "createTag",
             "tags": ["tags"],
             "summary": "Create a tag",
-            "description": "Needs a token with the scope admin, where tokens are wanted.",
+            "description": "A channel and its settings stand in place of start, step, refill and mode. Needs a token with the \
+                scope admin, where tokens are wanted.",
             "requestBody": body("TagCreate", json!({ "tag": "invoice", "start": "1000" })),
             "responses": { "201": ok("The tag as the store keeps it") },
         }),
@@ -348,10 +364,10 @@ fn tags(paths: &mut Paths) {
             "tags": ["tags"],
             "summary": "Look at a tag",
             "description": "Never creates one.",
-            "parameters": [tag()],
+            "parameters": [tag(), sub_key()],
             "responses": { "200": ok("The tag as the store keeps it") },
         }),
-        &[&[Kind::TagInvalid, Kind::TagUnknown], STORE, ANY],
+        &[QUERY, &[Kind::TagInvalid, Kind::TagUnknown], STORE, ANY],
     );
     paths.add(
         "patch",
@@ -362,11 +378,11 @@ fn tags(paths: &mut Paths) {
             "tags": ["tags"],
             "summary": "Change a tag's step and refill, or raise its next number",
             "description": "What is not given stays. Needs a token with the scope admin, where tokens are wanted.",
-            "parameters": [tag()],
+            "parameters": [tag(), sub_key()],
             "requestBody": body("TagChange", json!({ "raise_to": "5000" })),
             "responses": { "200": ok("The tag as it is now") },
         }),
-        &[BODY, &[Kind::TagInvalid, Kind::TagUnknown], STORE, ANY],
+        &[QUERY, BODY, &[Kind::TagInvalid, Kind::TagUnknown], STORE, ANY],
     );
 }
 
@@ -455,8 +471,12 @@ fn operation(paths: &mut Paths) {
         json!({
             "operationId": "ready",
             "tags": ["operation"],
-            "summary": "Whether the store answers and can be written to",
-            "responses": { "200": health("ready") },
+            "summary": "Whether the store answers and can be written to, or what it granted before still lasts",
+            "description": "While the store is down it is covered as long as every tag that is used has numbers left: the answer \
+                says since when the store is down, and which tag's numbers are used up first, in how many seconds.",
+            "responses": { "200": answer(
+                "It is so", "application/json", reference("Readiness"), json!({ "status": "ready" }),
+            ) },
         }),
         &[&[Kind::Closing], STORE, ANY],
     );
@@ -738,6 +758,12 @@ fn record(members: Value) -> Value {
     json!({ "type": "object", "required": names, "additionalProperties": false, "properties": members })
 }
 
+/// The same with a member that may be missing.
+fn also(mut record: Value, member: &str, schema: Value) -> Value {
+    record["properties"][member] = schema;
+    record
+}
+
 fn schemas() -> Value {
     let kinds: Vec<String> = Kind::VARIANTS.iter().map(|kind| kind.urn()).collect();
     let list_of = |schema: &str| json!({ "type": "array", "items": reference(schema) });
@@ -766,9 +792,22 @@ fn schemas() -> Value {
         "Figure": {
             "type": "string", "pattern": "^[0-9]{1,20}$", "description": "A whole number from 0 to 2^64 - 1",
         },
-        "SequenceIds": record(json!({ "tag": reference("Name"), "ids": ids() })),
+        "SubKey": {
+            "type": "string", "minLength": 1, "maxLength": 126, "pattern": r"^[^\u0000-\u001f\u007f-\u009f]+$",
+            "description": "A name; a tag and its sub-key together have 127 bytes at most",
+        },
+        "Readiness": { "oneOf": [
+            record(json!({ "status": { "const": "ready" } })),
+            record(json!({
+                "status": { "const": "covered" },
+                "store_down_since": { "type": "string", "format": "date-time" },
+                "cover_seconds": optional(json!({ "type": "number", "minimum": 0 })),
+                "tag": optional(reference("Name")),
+            })),
+        ] },
+        "SequenceIds": also(record(json!({ "tag": reference("Name"), "ids": ids() })), "sub", reference("SubKey")),
         "SnowflakeIds": record(json!({ "snowflake": reference("Name"), "ids": ids() })),
-        "Tag": record(json!({
+        "Tag": also(record(json!({
             "tag": reference("Name"),
             "mode": { "enum": ["buffered", "ordered"], "description":
                 "buffered: ids ascend within a server; ordered: they ascend across all servers in real time" },
@@ -791,18 +830,36 @@ fn schemas() -> Value {
             "watermark": { "allOf": [reference("Figure")], "description":
                 "The greatest number that may have been handed out" },
             "version": { "allOf": [reference("Figure")], "description": "Grows with every grant, release and raise" },
-        })),
+        })), "sub", reference("SubKey")),
         "TagPage": record(json!({ "tags": list_of("Tag") })),
-        "TagCreate": {
-            "type": "object", "required": ["tag"], "additionalProperties": false,
-            "properties": {
-                "tag": reference("Name"),
-                "start": optional(json!({ "oneOf": [reference("IdNumber"), reference("Id")] })),
-                "step": optional(reference("StepPolicy")),
-                "refill": optional(reference("RefillPolicy")),
-                "mode": optional(json!({ "enum": ["buffered", "ordered"] })),
+        "TagCreate": { "oneOf": [
+            {
+                "type": "object", "required": ["tag"], "additionalProperties": false,
+                "properties": {
+                    "tag": reference("Name"),
+                    "start": optional(json!({ "oneOf": [reference("IdNumber"), reference("Id")] })),
+                    "step": optional(reference("StepPolicy")),
+                    "refill": optional(reference("RefillPolicy")),
+                    "mode": optional(json!({ "enum": ["buffered", "ordered"] })),
+                },
             },
-        },
+            record(json!({ "tag": reference("Name"), "channel": { "const": "slow-ordered" } })),
+            {
+                "type": "object", "required": ["tag", "channel"], "additionalProperties": false,
+                "properties": {
+                    "tag": reference("Name"),
+                    "channel": { "const": "unordered" },
+                    "buff_size": optional(json!({ "oneOf": [reference("IdNumber"), reference("Id")] })),
+                    "lowest_critical_value": optional(json!({
+                        "oneOf": whole(0)["oneOf"], "description": "Below buff_size",
+                    })),
+                    "prefix": optional(json!({ "oneOf": [
+                        { "type": "integer", "minimum": 1, "maximum": PREFIX_MAX },
+                        { "type": "string", "pattern": decimal(PREFIX_MAX) },
+                    ], "description": "What ids begin with" })),
+                },
+            },
+        ] },
         "TagChange": {
             "type": "object", "additionalProperties": false,
             "properties": {

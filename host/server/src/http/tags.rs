@@ -7,13 +7,13 @@ use axum::extract::{FromRequest, Request, State};
 use axum::http::{StatusCode, Uri};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use unalike::storage::SegmentStore;
+use unalike::SUB_SEPARATOR;
 
 use super::query::{Parameters, invalid};
 use super::{Admin, Changeable, Readable, Reader};
 use crate::problem::Problem;
 use crate::service::{Service, change_tag};
-use crate::tags::{TagChange, TagCreate, TagJson};
+use crate::tags::{NewTag, TagChange, TagCreate, TagJson, stored_name};
 
 /// How many tags one page has at most, and when nothing is asked: a page is read into memory.
 const LIMIT_MAX: u32 = 1_000;
@@ -40,7 +40,15 @@ pub(super) async fn list(
         return Err(limit_invalid(limit.to_string()));
     }
     let after = parameters.take("after");
-    parameters.finish("after and limit")?;
+    let after_sub = parameters.take("after_sub");
+    parameters.finish("after, after_sub and limit")?;
+    let after = match (after, after_sub) {
+        (Some(after), Some(sub)) => Some(format!("{after}{SUB_SEPARATOR}{sub}")),
+        (None, Some(sub)) => {
+            return Err(invalid("after_sub", &sub, "after_sub needs after, the tag that it belongs to"));
+        }
+        (after, None) => after,
+    };
     let records = service.store().tags(after.as_deref(), limit).await?;
     Ok(Json(TagPage { tags: records.into_iter().map(TagJson::from).collect() }))
 }
@@ -51,7 +59,10 @@ pub(super) async fn create(
     Body(body): Body<TagCreate>,
 ) -> Result<(StatusCode, Json<TagJson>), Problem> {
     permit.covers(&body.tag)?;
-    let record = service.store().create_tag(&body.tag, &body.options()).await?;
+    let record = match body.new_tag()? {
+        NewTag::Options(options) => service.store().create_tag(&body.tag, &options).await?,
+        NewTag::Declared(declared) => service.stores().create(&body.tag, &declared).await?,
+    };
     tracing::info!(tag = record.tag, by = permit.token_name(), "a tag was created");
     Ok((StatusCode::CREATED, Json(record.into())))
 }
@@ -59,15 +70,27 @@ pub(super) async fn create(
 pub(super) async fn show(
     State(service): State<Arc<Service>>,
     Readable(tag): Readable,
+    uri: Uri,
 ) -> Result<Json<TagJson>, Problem> {
-    Ok(Json(service.store().tag(&tag).await?.into()))
+    let name = stored_name(&tag, sub_of(&uri)?.as_deref())?;
+    Ok(Json(service.store().tag(&name).await?.into()))
+}
+
+/// The sub-key that a request for one tag means.
+fn sub_of(uri: &Uri) -> Result<Option<String>, Problem> {
+    let mut parameters = Parameters::of(uri)?;
+    let sub = parameters.take("sub");
+    parameters.finish("sub")?;
+    Ok(sub)
 }
 
 pub(super) async fn change(
     State(service): State<Arc<Service>>,
     Changeable(tag, permit): Changeable,
+    uri: Uri,
     Body(body): Body<TagChange>,
 ) -> Result<Json<TagJson>, Problem> {
+    let tag = stored_name(&tag, sub_of(&uri)?.as_deref())?;
     let store = service.store();
     // The raise first: if it is refused, nothing has changed.
     let raised = match body.raise_to {

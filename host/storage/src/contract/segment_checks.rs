@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::{SegmentFixture, abandoned_after, expected, refused};
 use crate::{
-    AdaptiveStep, ID_MAX, Mode, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, TagCreation, TagOptions,
-    TagRecord, TailRelease,
+    AdaptiveStep, ID_MAX, Mode, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers,
+    TagCreation, TagOptions, TagRecord, TailRelease, sub_tag,
 };
 
 type Client = Arc<dyn SegmentStore>;
@@ -30,13 +30,27 @@ fn checked(segment: Segment, count: u64, at_least: u64) -> Segment {
     segment
 }
 
+/// Grants whose numbers are an interval of the same ones: other remainders of one stride never meet.
+fn class(segment: &Segment) -> (u64, u64, u64) {
+    (segment.generation, segment.stride, segment.start.checked_rem(segment.stride).unwrap_or_default())
+}
+
+/// A grant of the same remainder as another one: the next, or in stripes the one when that stripe has its turn.
+async fn allocate_beside(client: &Client, tag: &str, count: u64, at_least: u64, beside: &Segment) -> Segment {
+    for _ in 0..beside.stride {
+        let segment = allocate(client, tag, count, at_least).await;
+        if class(&segment) == class(beside) {
+            return segment;
+        }
+    }
+    panic!("each of {} stripes has its turn", beside.stride)
+}
+
 /// Panics if two grants of one tag have a number in common.
 fn assert_disjoint(segments: &[Segment]) {
-    // Numbers of one remainder are an interval; other remainders of the same stride never meet.
     let mut remainders: BTreeMap<(u64, u64, u64), Vec<Segment>> = BTreeMap::new();
     for segment in segments {
-        let remainder = segment.start.checked_rem(segment.stride).unwrap_or_default();
-        remainders.entry((segment.generation, segment.stride, remainder)).or_default().push(*segment);
+        remainders.entry(class(segment)).or_default().push(*segment);
     }
     for segments in remainders.values_mut() {
         segments.sort_by_key(|segment| segment.start);
@@ -53,7 +67,7 @@ pub async fn the_first_number_is_the_start(fixture: &dyn SegmentFixture) {
     let client = fixture.segment_client(OPEN).await;
     let first = allocate(&client, "contract.first", 3, 0).await;
     assert!(first.start <= first.stride, "the first number is 1 (in stripes: the stripe's): {first:?}");
-    let second = allocate(&client, "contract.first", 3, 0).await;
+    let second = allocate_beside(&client, "contract.first", 3, 0, &first).await;
     assert_eq!(second.start, first.end, "numbers go on without a gap while nothing is lost");
 
     let options = TagOptions { start: 5_000, ..TagOptions::default() };
@@ -66,18 +80,20 @@ pub async fn the_first_number_is_the_start(fixture: &dyn SegmentFixture) {
 /// Grants hold what was asked for or less, ascend, and the version grows with each.
 pub async fn grants_are_well_formed_and_ascend(fixture: &dyn SegmentFixture) {
     let client = fixture.segment_client(OPEN).await;
-    let mut before = expected(client.open_tag("contract.ascend").await, "opening a tag").version;
-    let (mut end, mut stride) = (1, 1);
+    let version = expected(client.open_tag("contract.ascend").await, "opening a tag").version;
+    let mut newest: BTreeMap<(u64, u64, u64), (u64, u64)> = BTreeMap::new();
+    let mut last = 0;
     for count in [1, 2, 1_000, 1, 1_000_000_000, 1 << 53, 7] {
         let segment = allocate(&client, "contract.ascend", count, 0).await;
+        let (end, before) = newest.insert(class(&segment), (segment.end, segment.version)).unwrap_or((1, version));
         assert!(segment.start >= end, "starts ascend: {segment:?} after {end}");
         if fixture.takes_tails_back() {
             assert!(segment.version > before, "the version grows with every grant: {segment:?} after {before}");
         }
-        (end, stride, before) = (segment.end, segment.stride, segment.version);
+        last = last.max(segment.end - segment.stride);
     }
     let record = expected(client.open_tag("contract.ascend").await, "opening a tag");
-    assert!(record.watermark >= end - stride, "nothing above the watermark was granted: {record:?}, {end}");
+    assert!(record.watermark >= last, "nothing above the watermark was granted: {record:?}, {last}");
 }
 
 /// However many clients ask at once, no number is granted twice, and each client sees ascending starts.
@@ -100,7 +116,8 @@ pub async fn concurrent_clients_never_share_a_number(fixture: &dyn SegmentFixtur
                         Err(error) if error.is_retryable() => continue,
                         Err(error) => panic!("a crowd is no reason to fail for good: {error}"),
                     };
-                    let last_end = granted.last().map_or(1, |last| last.end);
+                    let before = granted.iter().rfind(|before| class(before) == class(&segment));
+                    let last_end = before.map_or(1, |before| before.end);
                     assert!(segment.start >= last_end, "one client's starts ascend: {segment:?} after {last_end}");
                     granted.push(segment);
                 }
@@ -125,7 +142,7 @@ pub async fn at_least_skips_up_and_never_back(fixture: &dyn SegmentFixture) {
     let first = allocate(&client, "contract.floor", 10, 0).await;
     let skipped = allocate(&client, "contract.floor", 10, 1_000).await;
     assert!(skipped.start < 1_000 + skipped.stride, "no more is skipped than was asked for: {skipped:?}");
-    let below = allocate(&client, "contract.floor", 10, 500).await;
+    let below = allocate_beside(&client, "contract.floor", 10, 500, &skipped).await;
     assert!(below.start >= skipped.end, "a lower floor leads nowhere back: {below:?} after {skipped:?}");
     let new = allocate(&client, "contract.floor.new", 10, 77).await;
     assert!((77..77 + new.stride).contains(&new.start), "a new tag skips too: {new:?}");
@@ -249,7 +266,7 @@ pub async fn odd_names_are_kept_as_they_are(fixture: &dyn SegmentFixture) {
     ];
     for tag in names {
         let first = allocate(&client, tag, 5, 0).await;
-        let second = allocate(&client, tag, 5, 0).await;
+        let second = allocate_beside(&client, tag, 5, 0, &first).await;
         assert!(first.start <= first.stride && second.start == first.end, "{tag:?} is a tag of its own");
         let record = expected(client.open_tag(tag).await, "opening a tag");
         assert_eq!(record.tag, tag, "a name comes back as it was");
@@ -272,9 +289,14 @@ pub async fn numbers_end_at_the_top(fixture: &dyn SegmentFixture) {
     };
     assert!(matches!(exhausted, StoreError::Exhausted { .. }), "the tag is exhausted: {exhausted:?}");
     assert_disjoint(&granted);
-    let numbers: u64 = granted.iter().map(Segment::count).sum();
-    let stride = granted.first().map_or(1, |segment| segment.stride);
-    assert!(numbers == 10_000_u64.div_ceil(stride) || numbers == 10_000 / stride, "all were granted: {numbers}");
+    let mut numbers: BTreeMap<(u64, u64, u64), u64> = BTreeMap::new();
+    for segment in &granted {
+        *numbers.entry(class(segment)).or_default() += segment.count();
+    }
+    for ((_, stride, remainder), numbers) in numbers {
+        let all = numbers == 10_000_u64.div_ceil(stride) || numbers == 10_000 / stride;
+        assert!(all, "all numbers that are {remainder} modulo {stride} were granted: {numbers}");
+    }
     for (count, at_least) in [(1, 0), (u64::MAX, 0), (1, ID_MAX), (u64::MAX, u64::MAX)] {
         let error = refused(client.allocate(tag, count, at_least).await, "a grant beyond the top");
         assert!(matches!(error, StoreError::Exhausted { .. }), "it stays exhausted: {error:?}");
@@ -291,10 +313,17 @@ pub async fn numbers_end_at_the_top(fixture: &dyn SegmentFixture) {
     let rest = allocate(&client, tag, u64::MAX, 0).await;
     assert_disjoint(&[first, rest]);
     let tag = "contract.top.last";
-    let last = allocate(&client, tag, u64::MAX, ID_MAX - first.stride + 1).await;
-    assert!(last.count() == 1 && last.start <= ID_MAX, "the last number is granted: {last:?}");
-    let error = refused(client.allocate(tag, 1, 0).await, "a grant beyond the last");
-    assert!(matches!(error, StoreError::Exhausted { .. }), "it is exhausted: {error:?}");
+    let mut granted = Vec::new();
+    let exhausted = loop {
+        match client.allocate(tag, u64::MAX, ID_MAX - first.stride + 1).await {
+            Ok(last) => granted.push(last),
+            Err(error) => break error,
+        }
+        assert!(granted.len() as u64 <= first.stride, "one number is the last of each remainder: {granted:?}");
+    };
+    assert!(!granted.is_empty() && granted.iter().all(|last| last.count() == 1), "it is granted: {granted:?}");
+    assert_disjoint(&granted);
+    assert!(matches!(exhausted, StoreError::Exhausted { .. }), "then it is exhausted: {exhausted:?}");
 }
 
 /// The tail of the newest grant is taken back by its version; the same request a second time changes nothing, also when
@@ -308,30 +337,31 @@ pub async fn a_tail_is_taken_back_once(fixture: &dyn SegmentFixture) {
     let taken = expected(client.release(tag, tail).await, "giving a tail back");
     assert_eq!(taken, fixture.takes_tails_back(), "the newest grant's tail is taken back");
     if !taken {
-        assert!(allocate(&client, tag, 10, 0).await.start >= first.end, "what was not taken back stays granted");
+        let next = allocate_beside(&client, tag, 10, 0, &first).await;
+        assert!(next.start >= first.end, "what was not taken back stays granted");
         return;
     }
     assert!(!expected(client.release(tag, tail).await, "giving it back again"), "a resent release changes nothing");
-    let again = allocate(&other, tag, 10, 0).await;
+    let again = allocate_beside(&other, tag, 10, 0, &first).await;
     assert_eq!(again.start, tail.start, "the numbers are granted again, from the tail's start on");
     assert!(again.version > first.version + 1, "the version grew with the release and the grant: {again:?}");
     assert!(!expected(client.release(tag, tail).await, "giving it back late"), "a late release changes nothing");
-    let next = allocate(&client, tag, 10, 0).await;
+    let next = allocate_beside(&client, tag, 10, 0, &first).await;
     let kept = Segment { end: tail.start, ..first };
     assert_disjoint(&[kept, again, next]);
 
     // The whole grant, when nothing of it was used.
     let whole = TailRelease { start: next.start, version: next.version };
     assert!(expected(client.release(tag, whole).await, "giving a whole grant back"), "a whole grant is a tail too");
-    assert_eq!(allocate(&client, tag, 10, 0).await.start, next.start, "it is granted again");
+    assert_eq!(allocate_beside(&client, tag, 10, 0, &first).await.start, next.start, "it is granted again");
 
     // Two grants of one holder may be one tail; a store that cannot tell refuses.
     let tag = "contract.tail.chain";
     let first = allocate(&client, tag, 10, 0).await;
-    let second = allocate(&client, tag, 10, first.end).await;
+    let second = allocate_beside(&client, tag, 10, first.end, &first).await;
     let tail = TailRelease { start: first.start + 4 * first.stride, version: second.version };
     let taken = expected(client.release(tag, tail).await, "giving back a tail of two grants");
-    let next = allocate(&other, tag, 10, 0).await;
+    let next = allocate_beside(&other, tag, 10, 0, &first).await;
     let expected_start = if taken { tail.start } else { second.end };
     assert_eq!(next.start, expected_start, "either all of it is taken back or nothing");
 }
@@ -341,7 +371,7 @@ pub async fn a_tail_that_was_not_granted_is_not_taken_back(fixture: &dyn Segment
     let client = fixture.segment_client(OPEN).await;
     let tag = "contract.foreign";
     let foreign = allocate(&client, tag, 10, 0).await;
-    let own = allocate(&client, tag, 10, 0).await;
+    let own = allocate_beside(&client, tag, 10, 0, &foreign).await;
     for (start, version) in [
         (own.end, own.version),
         (own.end + 1_000, own.version),
@@ -357,12 +387,12 @@ pub async fn a_tail_that_was_not_granted_is_not_taken_back(fixture: &dyn Segment
         let taken = expected(client.release(tag, TailRelease { start, version }).await, "a release of foreign numbers");
         assert!(!taken, "[{start}, ..) under version {version} is not to be taken back after {foreign:?}, {own:?}");
     }
-    assert!(allocate(&client, tag, 10, 0).await.start >= own.end, "nothing was taken back");
+    assert!(allocate_beside(&client, tag, 10, 0, &own).await.start >= own.end, "nothing was taken back");
     // A skipped stretch was never granted either.
     let skipped = allocate(&client, tag, 10, 10_000).await;
     let tail = TailRelease { start: 5_000, version: skipped.version };
     assert!(!expected(client.release(tag, tail).await, "a release of skipped numbers"), "the floor stands");
-    assert!(allocate(&client, tag, 10, 0).await.start >= skipped.end, "nothing was taken back");
+    assert!(allocate_beside(&client, tag, 10, 0, &skipped).await.start >= skipped.end, "nothing was taken back");
 }
 
 /// After a raise no grant starts below it, although a tail from before is given back later.
@@ -383,6 +413,7 @@ pub async fn a_raise_stands_against_a_late_release(fixture: &dyn SegmentFixture)
 pub async fn tags_keep_their_options(fixture: &dyn SegmentFixture) {
     let client = fixture.segment_client(OPEN).await;
     let other = fixture.segment_client(OPEN).await;
+    let mode = if fixture.keeps_order() { Mode::Ordered } else { Mode::Buffered };
     let adaptive = AdaptiveStep { initial: 5, min: 2, max: ID_MAX, grow_below_ms: 7, shrink_above_ms: u64::MAX };
     let given = [
         ("contract.options.default", TagOptions::default()),
@@ -392,7 +423,7 @@ pub async fn tags_keep_their_options(fixture: &dyn SegmentFixture) {
                 start: 1_000,
                 step: StepPolicy::Fixed { step: ID_MAX },
                 refill: RefillPolicy::Remaining { count: u64::MAX },
-                mode: Mode::Ordered,
+                mode,
             },
         ),
         (
@@ -418,10 +449,18 @@ pub async fn tags_keep_their_options(fixture: &dyn SegmentFixture) {
     let granted = allocate(&client, tag, 10, 0).await;
     let (step, refill) = (StepPolicy::Adaptive(adaptive), RefillPolicy::ShareConsumed { percent: 100 });
     let record = expected(other.change_tag(tag, step, refill).await, "changing a tag");
-    let options = TagOptions { start: 1_000, step, refill, mode: Mode::Ordered };
+    let options = TagOptions { start: 1_000, step, refill, mode };
     assert_eq!(record.options, options, "step and refill are replaced, start and mode stay");
     assert_eq!(expected(client.open_tag(tag).await, "opening it"), record, "all clients see the change");
-    assert!(allocate(&client, tag, 10, 0).await.start >= granted.end, "a change grants nothing again");
+    assert!(allocate_beside(&client, tag, 10, 0, &granted).await.start >= granted.end, "a change grants nothing again");
+    if !fixture.keeps_order() {
+        let tag = "contract.options.ordered";
+        let options = TagOptions { mode: Mode::Ordered, ..TagOptions::default() };
+        let error = refused(client.create_tag(tag, &options).await, "creating an ordered tag where there is no order");
+        assert!(error.is_callers_fault(), "an ordered tag is refused for good: {error:?}");
+        let error = refused(client.tag(tag).await, "looking it up");
+        assert!(matches!(error, StoreError::TagUnknown { .. }), "a refused tag is not created: {error:?}");
+    }
 }
 
 /// A raise lifts the watermark to just below its number and never lowers it.
@@ -436,7 +475,7 @@ pub async fn a_raise_lifts_and_never_lowers(fixture: &dyn SegmentFixture) {
     let before = expected(client.open_tag(tag).await, "opening a tag");
     let record = expected(client.raise_tag(tag, 5).await, "raising a tag to where it was");
     assert_eq!(record.watermark, before.watermark, "a raise never lowers");
-    assert!(allocate(&client, tag, 10, 0).await.start >= first.end, "nothing is granted again");
+    assert!(allocate_beside(&client, tag, 10, 0, &first).await.start >= first.end, "nothing is granted again");
 }
 
 /// Tags are listed in ascending byte order, page by page, each once.
@@ -520,7 +559,8 @@ pub async fn the_tag_limit_holds(fixture: &dyn SegmentFixture) {
 pub async fn a_restart_repeats_nothing(fixture: &dyn SegmentFixture) {
     let tag = "contract.restart";
     let client = fixture.segment_client(OPEN).await;
-    let options = TagOptions { start: 100, mode: Mode::Ordered, ..TagOptions::default() };
+    let mode = if fixture.keeps_order() { Mode::Ordered } else { Mode::Buffered };
+    let options = TagOptions { start: 100, mode, ..TagOptions::default() };
     expected(client.create_tag(tag, &options).await, "creating a tag");
     let mut granted = Vec::new();
     for _ in 0..5 {
@@ -533,4 +573,139 @@ pub async fn a_restart_repeats_nothing(fixture: &dyn SegmentFixture) {
     assert_eq!(expected(client.open_tag(tag).await, "opening a tag"), before, "a restart changes nothing");
     granted.push(allocate(&client, tag, 10, 0).await);
     assert_disjoint(&granted);
+}
+
+/// A sub-key of a tag has numbers of its own and the options of its tag, also where first use creates no tags.
+pub async fn sub_keys_have_the_options_of_their_tag(fixture: &dyn SegmentFixture) {
+    let open = fixture.segment_client(OPEN).await;
+    let closed = fixture.segment_client(CLOSED).await;
+    let name = |tag: &str, sub: &str| expected(sub_tag(tag, sub), "naming a sub-key");
+    let tag = "contract.sub";
+    let options = TagOptions { start: 100, step: StepPolicy::Fixed { step: 7 }, ..TagOptions::default() };
+    expected(open.create_tag(tag, &options).await, "creating a tag");
+    for sub in ["a", "A", "ä"] {
+        let first = allocate(&closed, &name(tag, sub), 10, 0).await;
+        assert!((100..100 + first.stride).contains(&first.start), "{sub:?} starts where its tag does: {first:?}");
+    }
+    let record = expected(closed.open_tag(&name(tag, "b")).await, "opening a sub-key");
+    assert_eq!((record.tag, record.options, record.watermark), (name(tag, "b"), options, 99), "it is a row of its own");
+    let record = expected(open.tag(tag).await, "looking the tag up");
+    assert_eq!(record.watermark, 99, "its sub-keys take none of a tag's numbers");
+
+    let orphan = name("contract.sub.none", "a");
+    let error = refused(closed.allocate(&orphan, 1, 0).await, "a sub-key of an unknown tag");
+    assert!(matches!(error, StoreError::TagUnknown { .. }), "there is no such tag: {error:?}");
+    let error = refused(closed.open_tag(&orphan).await, "a sub-key of an unknown tag");
+    assert!(matches!(error, StoreError::TagUnknown { .. }), "there is no such tag: {error:?}");
+    let first = allocate(&open, &orphan, 1, 0).await;
+    assert!(first.start <= first.stride, "where first use creates tags, it creates this one: {first:?}");
+    for tag in ["contract.sub\u{1f}", "\u{1f}a", "contract.sub\u{1f}a\u{1f}b"] {
+        let error = refused(open.allocate(tag, 1, 0).await, "a sub-key that is no name");
+        assert!(matches!(error, StoreError::TagInvalid { .. }), "{tag:?} is refused: {error:?}");
+    }
+}
+
+/// A tag that was ended grants nothing any more, to nobody; its record from before says where numbers can go on.
+pub async fn an_ended_tag_grants_nothing(fixture: &dyn SegmentFixture) {
+    let client = fixture.segment_client(OPEN).await;
+    let other = fixture.segment_client(OPEN).await;
+    let tag = "contract.end";
+    let error = refused(client.retire_tag(tag).await, "ending an unknown tag");
+    assert!(matches!(error, StoreError::TagUnknown { .. }), "there is no such tag: {error:?}");
+    let granted = allocate(&client, tag, 10, 0).await;
+    let before = expected(client.tag(tag).await, "looking a tag up");
+    let ended = expected(other.retire_tag(tag).await, "ending a tag");
+    assert_eq!(ended, before, "the record is as it was");
+    assert!(ended.watermark >= granted.end - granted.stride, "nothing above its watermark was granted: {ended:?}");
+
+    let tail = TailRelease { start: granted.start, version: granted.version };
+    assert!(!expected(client.release(tag, tail).await, "giving a tail back"), "no tail is taken back after the end");
+    expected(client.raise_tag(tag, 1_000).await, "raising an ended tag");
+    expected(client.change_tag(tag, StepPolicy::default(), RefillPolicy::default()).await, "changing an ended tag");
+    for client in [&client, &other, &fixture.segment_client(OPEN).await] {
+        for at_least in [0, granted.end, ID_MAX] {
+            let error = refused(client.allocate(tag, 1, at_least).await, "a grant of an ended tag");
+            assert!(matches!(error, StoreError::Exhausted { .. }), "it has no numbers: {error:?}");
+        }
+    }
+    expected(client.retire_tag(tag).await, "ending it again");
+}
+
+/// A store that is one of several grants only to those who know it, and remembers its place. Runs in a store that has
+/// never granted anything, and leaves it standing alone.
+pub async fn a_stripe_grants_only_to_those_who_joined_it(fixture: &dyn SegmentFixture) {
+    let tag = "contract.stripe";
+    let stripe = Stripe { set: 1 << 127 | 5, index: 1, count: 3 };
+    let client = fixture.segment_client(OPEN).await;
+    let other = fixture.segment_client(OPEN).await;
+    assert_eq!(expected(client.stripe().await, "asking for the place"), None, "a new store stands alone");
+    for bad in [
+        Stripe { set: 0, ..stripe },
+        Stripe { index: 3, ..stripe },
+        Stripe { index: 0, count: 1, ..stripe },
+        Stripe { count: Stripe::COUNT_MAX + 1, ..stripe },
+    ] {
+        assert_refused(client.join_stripe(&bad).await, "a place that there is not");
+        assert_refused(client.restripe(Some(&bad)).await, "a place that there is not");
+    }
+    assert_eq!(expected(client.stripe().await, "asking for the place"), None, "what was refused is not recorded");
+
+    let numbers = expected(client.join_stripe(&stripe).await, "joining as the first");
+    assert_eq!(expected(other.stripe().await, "asking for the place"), Some(stripe), "all clients see the place");
+    let is_ours = |segment: &Segment| match numbers {
+        StripeNumbers::Counted => segment.stride == 1,
+        StripeNumbers::Strided => segment.stride.is_multiple_of(3) && segment.start % 3 == 2,
+    };
+    let mut granted = vec![allocate(&client, tag, 10, 0).await];
+    assert_refused(other.allocate(tag, 10, 0).await, "a grant to a client that did not join");
+    for another in [Stripe { set: 6, ..stripe }, Stripe { index: 0, ..stripe }, Stripe { count: 2, ..stripe }] {
+        assert_refused(other.join_stripe(&another).await, "joining a store as what it is not");
+    }
+    assert_refused(other.allocate(tag, 10, 0).await, "a grant after a refused joining");
+    assert_eq!(expected(other.join_stripe(&stripe).await, "joining as the second"), numbers);
+    granted.push(allocate(&other, tag, 10, 0).await);
+    expected(client.join_stripe(&stripe).await, "joining again");
+    granted.push(allocate(&client, tag, 10, 0).await);
+    drop((client, other));
+    fixture.restart().await;
+
+    let client = fixture.segment_client(OPEN).await;
+    assert_eq!(expected(client.stripe().await, "asking for the place"), Some(stripe), "a restart forgets no place");
+    assert_refused(client.allocate(tag, 10, 0).await, "a grant to a client that did not join");
+    expected(client.join_stripe(&stripe).await, "joining after a restart");
+    granted.push(allocate(&client, tag, 10, 0).await);
+    assert!(granted.iter().all(is_ours), "numbers are of the stripe: {granted:?}");
+
+    // Resized: who joined before is granted nothing, until it joins the new place.
+    let other = fixture.segment_client(OPEN).await;
+    let moved = Stripe { set: 7, index: 0, count: 2 };
+    expected(other.restripe(Some(&moved)).await, "recording another place");
+    for client in [&client, &other] {
+        assert_eq!(expected(client.stripe().await, "asking for the place"), Some(moved), "the place is another");
+        let error = assert_refused(client.allocate(tag, 10, 0).await, "a grant to one who did not join the new place");
+        assert!(!error.may_have_granted(), "nothing was granted: {error:?}");
+        assert_refused(client.allocate("contract.stripe.new", 10, 0).await, "a grant under a new tag");
+        assert_refused(client.join_stripe(&stripe).await, "joining the old place");
+    }
+    if numbers == StripeNumbers::Counted {
+        expected(client.join_stripe(&moved).await, "joining the new place");
+        granted.push(allocate(&client, tag, 10, 0).await);
+    }
+    expected(other.restripe(None).await, "making it stand alone");
+    assert_eq!(expected(client.stripe().await, "asking for the place"), None, "it stands alone");
+    if numbers == StripeNumbers::Counted {
+        assert_refused(client.allocate(tag, 10, 0).await, "a grant to one who joined");
+    }
+    let alone = fixture.segment_client(OPEN).await;
+    granted.push(allocate(&alone, tag, 10, 0).await);
+    assert_disjoint(&granted);
+    assert_refused(alone.join_stripe(&stripe).await, "making a stripe of a store that was used alone");
+    assert_eq!(expected(alone.stripe().await, "asking for the place"), None, "it stands alone");
+}
+
+/// The refusal, or a panic.
+fn assert_refused<T: std::fmt::Debug>(result: Result<T, StoreError>, what: &str) -> StoreError {
+    let error = refused(result, what);
+    assert!(matches!(error, StoreError::Refused { .. }), "{what} is refused: {error:?}");
+    error
 }

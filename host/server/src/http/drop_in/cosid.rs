@@ -26,7 +26,7 @@ use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, patch, post};
 use serde::Serialize;
-use unalike::storage::{SegmentStore, StoreError, TagOptions};
+use unalike::storage::{StoreError, TagOptions};
 use unalike::{ID_MAX, StepPolicy, Text, encode};
 
 use super::{
@@ -38,7 +38,7 @@ use crate::http::{Route, method_not_allowed};
 use crate::layouts::shortened;
 use crate::problem::{Kind, Problem};
 use crate::service::Service;
-use crate::tags::decimal;
+use crate::tags::{decimal, plain_tag};
 
 const TEXT: &str = "text/plain;charset=UTF-8";
 const JSON: &str = "application/json";
@@ -81,10 +81,10 @@ async fn named_id(service: &Service, request: Request) -> Result<u64, Problem> {
     let permit = permit(service, &parts.headers)?;
     let name: String = path_of(&mut parts).await?;
     permit.covers(&name)?;
-    match service.snowflake(&name) {
-        Some(snowflake) => Ok(snowflake.next().await?),
-        None => next_of_tag(service, &name).await,
+    if service.has_snowflake(&name) {
+        return next_of_snowflake(service, &name).await;
     }
+    next_of_tag(service, &name).await
 }
 
 async fn distributor(State(service): State<Arc<Service>>, request: Request) -> Response {
@@ -100,6 +100,7 @@ async fn create(service: &Service, request: Request) -> Result<(), Problem> {
     let parameters = Parameters::of_query(&parts);
     let offset = whole(&parameters, "offset", 0..=ID_MAX - 1)?;
     let step = whole(&parameters, "step", 1..=SEGMENT_COUNT_MAX)?;
+    plain_tag(&tag)?;
     match service.store().tag(&tag).await {
         Err(StoreError::TagUnknown { .. }) => {}
         known => return known.map(drop).map_err(Problem::from),

@@ -27,7 +27,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use axum::routing::any;
 use serde::Serialize;
-use unalike::storage::{self, validate_tag};
+use unalike::storage;
 
 use super::{Parameters, Want, finished, grant, json};
 use crate::auth::{Scope, bearer};
@@ -35,7 +35,7 @@ use crate::http::Route;
 use crate::layouts::shortened;
 use crate::problem::{Kind, Problem};
 use crate::service::Service;
-use crate::tags::decimal;
+use crate::tags::{decimal, plain_tag};
 
 const TEXT: &str = "text/plain;charset=UTF-8";
 const JSON: &str = "application/json;charset=UTF-8";
@@ -82,7 +82,12 @@ async fn next_segment_id_simple(State(service): State<Arc<Service>>, request: Re
 async fn ids(service: &Service, request: Request) -> Result<Vec<u64>, Refusal> {
     let (tag, parameters) = permitted(service, request).await?;
     let count = batch_size(&parameters, service.count_max)?;
-    let batch = async { Ok(service.sequence(&tag).await?.take(count).await?) };
+    let batch = async {
+        match service.quick(&tag)? {
+            Some(snowflake) => Ok(snowflake.take(count).await?),
+            None => Ok(service.sequence(&tag, None).await?.take(count).await?),
+        }
+    };
     let batch = batch.await.map_err(|problem: Problem| Refusal::of(&problem, &tag))?;
     Ok(batch.iter().collect())
 }
@@ -104,7 +109,7 @@ async fn permitted(service: &Service, request: Request) -> Result<(String, Param
     let token = parameters.get("token");
     let presented = token.as_deref().map(str::as_bytes).or_else(|| bearer(&parts.headers));
     service.tokens.check(presented, Scope::Read, &tag).map_err(|denied| Refusal::of(&denied.into(), &tag))?;
-    validate_tag(&tag).map_err(|error| Refusal::of(&error.into(), &tag))?;
+    plain_tag(&tag).map_err(|error| Refusal::of(&error.into(), &tag))?;
     Ok((tag, parameters))
 }
 

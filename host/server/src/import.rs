@@ -1,0 +1,238 @@
+//! `unalike tags import`: tags of another store go on in this one.
+//!
+//! The order of the steps is what matters. A tag is first ended in the other store, in the transaction that reads it, and
+//! only then created here, or raised, from the next number on: at no moment can both grant the same number, whoever goes on
+//! asking the other store. (With `--source-stopped` nobody does, and it is only read.) What was read is printed in between:
+//! should the command break off there, `--at` with that number finishes the job, as the other store knows it no more.
+
+use std::io::Write as _;
+use std::sync::Arc;
+
+use anyhow::{Context, bail, ensure};
+use unalike::ID_MAX;
+use unalike::storage::{SegmentStore, StoreError, TagOptions, TagRecord, split_tag};
+
+use crate::arguments::ImportArguments;
+use crate::commands::{PAGE, Table};
+use crate::config::Config;
+use crate::stores::{self, Stores};
+use crate::tags::{plain_tag, stored_name};
+
+const COLUMNS: [&str; 5] = ["TAG", "SUB", "LAST THERE", "NEXT HERE", "DONE"];
+
+/// `unalike tags import`
+pub(crate) async fn import(config: &Config, arguments: &ImportArguments) -> anyhow::Result<()> {
+    for tag in &arguments.tags {
+        plain_tag(tag)?;
+    }
+    ensure!(
+        arguments.at.is_none() || arguments.tags.len() == 1,
+        "--at is a number of one tag: name it alone, with --tag"
+    );
+    if let Some(at) = arguments.at {
+        ensure!((1..=ID_MAX).contains(&at), "--at is {at}, it must be 1 to {ID_MAX}");
+    }
+    let url = stores::source(&arguments.from, &config.store, arguments.source_stopped)?;
+    let target = Stores::open(config).await?;
+    let source = stores::open_one(&url).await?;
+    let mut import = Import {
+        source: Arc::clone(&source),
+        target: Arc::clone(target.segments()),
+        arguments,
+        table: Table::new(COLUMNS),
+        unfinished: 0,
+    };
+    let done = import.run().await;
+    let printed = if import.table.is_empty() { Ok(()) } else { import.table.print() };
+    source.close().await;
+    target.close().await;
+    done?;
+    printed?;
+    ensure!(
+        import.unfinished == 0,
+        "{} tags were ended in {url} before and are not here: find out what it granted, and bring each with --tag and --at",
+        import.unfinished
+    );
+    Ok(())
+}
+
+struct Import<'a> {
+    source: Arc<dyn SegmentStore>,
+    target: Arc<dyn SegmentStore>,
+    arguments: &'a ImportArguments,
+    table: Table<5>,
+    /// Tags whose next number nobody knows.
+    unfinished: usize,
+}
+
+impl Import<'_> {
+    async fn run(&mut self) -> anyhow::Result<()> {
+        let arguments = self.arguments;
+        if let Some(at) = arguments.at {
+            return match arguments.tags.first() {
+                Some(tag) => self.bring(&stored_name(tag, arguments.sub.as_deref())?, Some(at)).await,
+                None => Ok(()),
+            };
+        }
+        for tag in &arguments.tags {
+            self.bring(tag, None).await?;
+            // Sub-keys come right behind their tag.
+            self.bring_listed(Some(tag.clone()), |name| split_tag(name).0 == tag).await?;
+        }
+        if arguments.tags.is_empty() {
+            self.bring_listed(None, |_| true).await?;
+        }
+        Ok(())
+    }
+
+    /// Brings the tags after this one, as long as they are wanted.
+    async fn bring_listed(
+        &mut self,
+        mut after: Option<String>,
+        is_wanted: impl Fn(&str) -> bool,
+    ) -> anyhow::Result<()> {
+        loop {
+            let page = self.source.tags(after.as_deref(), PAGE).await.context("the source cannot be read")?;
+            let Some(last) = page.last() else { return Ok(()) };
+            after = Some(last.tag.clone());
+            for record in &page {
+                if !is_wanted(&record.tag) {
+                    return Ok(());
+                }
+                self.bring(&record.tag, None).await?;
+            }
+        }
+    }
+
+    async fn bring(&mut self, name: &str, at: Option<u64>) -> anyhow::Result<()> {
+        let shown = shown(name);
+        let known = match self.source.tag(name).await {
+            Ok(record) => Some(record),
+            // Ended there, if its name is gone with it.
+            Err(StoreError::TagUnknown { .. }) if at.is_some() => None,
+            Err(error) => return Err(error).with_context(|| format!("{shown} cannot be read in the source")),
+        };
+        // Behind the greatest number there is no other: it was ended, or used up.
+        let Some(known) = known.as_ref().filter(|record| record.watermark < ID_MAX) else {
+            return self.bring_ended(name, known.map(|record| record.options), at).await;
+        };
+        if let Some(at) = at.filter(|&at| at <= known.watermark) {
+            bail!("--at is {at}, and {shown} was granted up to {} in the source: nothing was changed", known.watermark);
+        }
+        let record = if self.arguments.source_stopped { known.clone() } else { self.end(name, known).await? };
+        if record.watermark >= ID_MAX {
+            return self.bring_ended(name, Some(record.options), at).await;
+        }
+        let next = at.map_or(record.watermark + 1, |at| at.max(record.watermark + 1));
+        if !self.arguments.source_stopped {
+            say(&format!(
+                "{shown} is ended in the source and goes on here at {next}. Should this break off, finish it with: {}",
+                self.finish(name, &next.to_string())
+            ));
+        }
+        self.go_on(name, &record.options, Some(record.watermark), next).await
+    }
+
+    /// A tag that was ended in the source before, so that its record does not say what was granted.
+    async fn bring_ended(&mut self, name: &str, options: Option<TagOptions>, at: Option<u64>) -> anyhow::Result<()> {
+        if let Some(at) = at {
+            return self.go_on(name, &options.unwrap_or_default(), None, at).await;
+        }
+        match self.target.tag(name).await {
+            Ok(record) => self.add(name, None, &record, "was ended there before"),
+            Err(StoreError::TagUnknown { .. }) => {
+                self.unfinished += 1;
+                self.table.add([
+                    split_tag(name).0.to_owned(),
+                    split_tag(name).1.unwrap_or_default().to_owned(),
+                    "?".to_owned(),
+                    "?".to_owned(),
+                    format!("ended there, missing here: {}", self.finish(name, "NUMBER")),
+                ]);
+            }
+            Err(error) => return Err(error).with_context(|| format!("{} cannot be read", shown(name))),
+        }
+        Ok(())
+    }
+
+    /// Ends a tag in the source; its record as it was then.
+    async fn end(&self, name: &str, known: &TagRecord) -> anyhow::Result<TagRecord> {
+        self.source.retire_tag(name).await.with_context(|| {
+            format!(
+                "{} was not ended for certain in the source, where {} was its last number a moment ago; nothing was changed \
+                 here. If it is ended there, find out what it granted and finish with: {}",
+                shown(name),
+                known.watermark,
+                self.finish(name, "NUMBER")
+            )
+        })
+    }
+
+    /// Creates the tag here, or raises it: the numbers from `next` on are this store's.
+    async fn go_on(&mut self, name: &str, options: &TagOptions, last: Option<u64>, next: u64) -> anyhow::Result<()> {
+        let wanted = TagOptions { start: next, ..*options };
+        let plain = TagOptions { start: next, mode: options.mode, ..TagOptions::default() };
+        let mut created = self.target.create_tag(name, &wanted).await;
+        let mut done = "created";
+        // Tables of other systems cannot say every step and refill.
+        if matches!(created, Err(StoreError::Refused { .. } | StoreError::TagInvalid { .. })) && wanted != plain {
+            created = self.target.create_tag(name, &plain).await;
+            done = "created, with a step of this store's own";
+        }
+        let failed = || {
+            format!(
+                "{} did not get its numbers from {next} on: once that is mended, finish it with: {}",
+                shown(name),
+                self.finish(name, &next.to_string())
+            )
+        };
+        let record = match created {
+            Err(StoreError::TagExists { .. }) => {
+                let before = self.target.tag(name).await.with_context(failed)?;
+                done = if before.watermark >= next { "was here, further on" } else { "raised" };
+                if before.options.mode != options.mode {
+                    done = "raised; its mode here is another one";
+                }
+                // Also if it is further on: a tail that is given back would take it below.
+                self.target.raise_tag(name, next).await.with_context(failed)?
+            }
+            created => created.with_context(failed)?,
+        };
+        self.add(name, last, &record, done);
+        Ok(())
+    }
+
+    fn add(&mut self, name: &str, last: Option<u64>, here: &TagRecord, done: &str) {
+        let (tag, sub) = split_tag(name);
+        self.table.add([
+            tag.to_owned(),
+            sub.unwrap_or_default().to_owned(),
+            last.map_or_else(|| "?".to_owned(), |last| last.to_string()),
+            here.watermark.saturating_add(1).to_string(),
+            done.to_owned(),
+        ]);
+    }
+
+    /// The command that brings this tag from this number on.
+    fn finish(&self, name: &str, at: &str) -> String {
+        let (tag, sub) = split_tag(name);
+        let sub = sub.map_or_else(String::new, |sub| format!(" --sub {sub:?}"));
+        let stopped = if self.arguments.source_stopped { " --source-stopped" } else { "" };
+        let from = if self.arguments.from.contains("://") { "URL" } else { &self.arguments.from };
+        format!("unalike tags import --from {from} --tag {tag:?}{sub} --at {at}{stopped}")
+    }
+}
+
+/// A tag for messages.
+fn shown(name: &str) -> String {
+    match split_tag(name) {
+        (tag, None) => format!("the tag {tag:?}"),
+        (tag, Some(sub)) => format!("the sub-key {sub:?} of the tag {tag:?}"),
+    }
+}
+
+/// For whoever has to mend what breaks off: to the standard error, at once.
+fn say(text: &str) {
+    // If nobody reads it, the table still says it.
+    let _ = writeln!(std::io::stderr(), "{text}");
+}

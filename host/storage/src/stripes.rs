@@ -1,0 +1,503 @@
+//! Several independent stores that number together: any but one of them may be down, and no number comes twice.
+//!
+//! Store `index` of `count` grants the numbers that are `index + 1` modulo `count`, so the stores need to know nothing of
+//! each other. What each must know, durably, is its own place: one that took another's would grant the other's numbers.
+//! So a store that is recorded otherwise, or that has no record while others of its set have, is not used.
+
+mod members;
+mod numbering;
+mod resize;
+
+use std::collections::{BTreeMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::future::join_all;
+use unalike_core::{RefillPolicy, Segment, StepPolicy, TailRelease};
+
+use self::members::{Member, When, combined, full_text, is_trouble, with_text};
+use self::numbering::{Numbering, merged};
+use crate::{
+    Mode, SegmentStore, StoreError, Stripe, TagOptions, TagRecord, validate_allocate, validate_policies,
+    validate_raise, validate_tag,
+};
+
+pub use self::resize::resize_stripes;
+
+/// How often stores are asked for their place while another program is recording it.
+const OPEN_TRIES: u32 = 40;
+
+/// The pause between two such tries.
+const OPEN_PAUSE: Duration = Duration::from_millis(50);
+
+/// One [`SegmentStore`] made of 2 to 1,024 others, the stripes of one set.
+///
+/// Requests go to the stores in turn. One that fails is left out and tried again after a pause, of 100 ms at first
+/// and of 30 s at most, by one request at a time; its failure is nobody's error while another store can serve. A grant whose
+/// answer was lost is burnt, and the next store is asked.
+///
+/// - Numbers of one tag ascend per store only: a buffer that is filled from several stores goes up and down a little.
+///   So [`Mode::Ordered`] is refused.
+/// - A [`TagRecord`] is put together from the stores that answer: its watermark and its version are the greatest of theirs.
+/// - Creating, changing, raising and ending a tag need all stores.
+/// - A store that does not know a tag that others have (it was down when the tag came into being) creates it with
+///   their options.
+///
+/// ```
+/// # let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+/// # runtime.block_on(async {
+/// use std::sync::Arc;
+/// use unalike_memory::MemoryStore;
+/// use unalike_storage::{SegmentStore, StripedStore};
+///
+/// let stores: Vec<Arc<dyn SegmentStore>> = vec![Arc::new(MemoryStore::default()), Arc::new(MemoryStore::default())];
+/// let store = StripedStore::open(stores).await?;
+/// let odd = store.allocate("order", 3, 0).await?; // 1, 3, 5
+/// let even = store.allocate("order", 3, 0).await?; // 2, 4, 6
+/// assert_eq!((odd.start, odd.end, odd.stride), (1, 7, 2));
+/// assert_eq!((even.start, even.end, even.stride), (2, 8, 2));
+/// # Ok::<(), unalike_storage::StoreError>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct StripedStore {
+    members: Vec<Member>,
+    /// Whose turn it is, modulo their number.
+    turn: AtomicUsize,
+    /// Hashes of the tags that this client has made known to all stores that were up.
+    spread: Mutex<HashSet<u64>>,
+    hasher: RandomState,
+}
+
+impl StripedStore {
+    /// Joins the stores, which are given in the order of their places.
+    ///
+    /// Stores that were never used are recorded as a new set; all of them must answer then. Later those that do not
+    /// answer are left out, and joined when they come back.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] when there are fewer than 2 stores or more than 1,024, when they are recorded in another order,
+    /// number or set, when one of them was used alone, and when only some have a record: another may have lost its
+    /// data. When none answers, what they answer instead.
+    pub async fn open(stores: Vec<Arc<dyn SegmentStore>>) -> Result<Self, StoreError> {
+        let count = u32::try_from(stores.len()).unwrap_or(u32::MAX);
+        if !(2..=Stripe::COUNT_MAX).contains(&count) {
+            return Err(refused(format!(
+                "{count} stores were given as stripes, and 2 to {} can be",
+                Stripe::COUNT_MAX
+            )));
+        }
+        // The set that this call records for the first time, if it does.
+        let mut minted = None;
+        let mut error = None;
+        for tries in 0..OPEN_TRIES {
+            if tries > 0 {
+                tokio::time::sleep(OPEN_PAUSE).await;
+            }
+            let records = join_all(stores.iter().map(|store| store.stripe())).await;
+            let set = records.iter().find_map(|record| record.as_ref().ok()?.map(|stripe| stripe.set));
+            let unrecorded = records.iter().position(|record| matches!(record, Ok(None)));
+            let failed = records.iter().position(Result::is_err);
+            match (set, unrecorded) {
+                // Every program that records a new set records it in all stores before anything is granted.
+                (Some(set), _) if minted == Some(set) && (unrecorded.is_some() || failed.is_some()) => {
+                    let joins = (0..).zip(&stores).map(|(index, store)| async move {
+                        let joined = store.join_stripe(&Stripe { set, index, count }).await;
+                        joined.err().map(|error| at_store(index, error))
+                    });
+                    error = join_all(joins).await.into_iter().flatten().next().or(error);
+                }
+                // Another program is recording it just now, or did not get to the end, or the store lost its data.
+                (Some(_), Some(unrecorded)) => error = Some(may_have_lost_its_data(unrecorded)),
+                (Some(set), None) => {
+                    let stripes = (0..count).map(|index| Stripe { set, index, count });
+                    return Self::join(stripes.zip(stores).collect(), &records).await;
+                }
+                (None, _) => {
+                    // All must answer the first time.
+                    for (index, record) in (0..).zip(records) {
+                        record.map_err(|error| at_store(index, error))?;
+                    }
+                    check_unused(&stores).await?;
+                    let set = match minted {
+                        Some(set) => set,
+                        None => *minted.insert(new_set()?),
+                    };
+                    // Who is first at the first store has recorded the set, and all others find it there.
+                    if let Some(first) = stores.first()
+                        && let Err(failure) = first.join_stripe(&Stripe { set, index: 0, count }).await
+                    {
+                        error = Some(at_store(0, failure));
+                    }
+                }
+            }
+        }
+        Err(error.unwrap_or_else(|| StoreError::Unavailable {
+            what: "another program is recording the stripes just now: try again".to_owned(),
+            source: None,
+        }))
+    }
+
+    /// Joins those that answer; at least one must.
+    async fn join(
+        stores: Vec<(Stripe, Arc<dyn SegmentStore>)>,
+        records: &[Result<Option<Stripe>, StoreError>],
+    ) -> Result<Self, StoreError> {
+        for ((place, _), record) in stores.iter().zip(records) {
+            if let Ok(Some(record)) = record
+                && record != place
+            {
+                return Err(refused(format!(
+                    "store {} is {record}, and not {place}: give all stores of one set in their order; if a resize was \
+                     broken off, repeat `unalike stripes resize`",
+                    place.index
+                )));
+            }
+        }
+        let members = stores.into_iter().map(|(place, store)| Member::new(place, store)).collect();
+        let store = Self { members, turn: AtomicUsize::new(0), spread: Mutex::default(), hasher: RandomState::new() };
+        let answers: Vec<Result<(), StoreError>> = store.each(When::Due, |_, _| std::future::ready(Ok(()))).await;
+        if answers.iter().any(Result::is_ok) { Ok(store) } else { Err(combined(errors(answers))) }
+    }
+
+    /// Asks all stores at once.
+    async fn each<'s, T, Answer>(
+        &'s self,
+        when: When,
+        request: impl Fn(&'s dyn SegmentStore, Numbering) -> Answer + Sync,
+    ) -> Vec<Result<T, StoreError>>
+    where
+        T: Send,
+        Answer: Future<Output = Result<T, StoreError>> + Send,
+    {
+        let request = &request;
+        join_all(self.members.iter().map(|member| member.ask(when, request))).await
+    }
+
+    /// Asks all stores at once that are up; all, when those that are up are none.
+    async fn each_up<'s, T, Answer>(
+        &'s self,
+        request: impl Fn(&'s dyn SegmentStore, Numbering) -> Answer + Sync,
+    ) -> Vec<Result<T, StoreError>>
+    where
+        T: Send,
+        Answer: Future<Output = Result<T, StoreError>> + Send,
+    {
+        let answers = self.each(When::Due, &request).await;
+        let nobody = answers.iter().all(|answer| answer.as_ref().is_err_and(is_trouble));
+        if nobody { self.each(When::Now, request).await } else { answers }
+    }
+
+    /// What each store that is up knows about a tag.
+    async fn look_up(&self, tag: &str) -> Vec<Result<TagRecord, StoreError>> {
+        let answers = self.each_up(|store, numbering| async move { Ok(numbering.record(store.tag(tag).await?)) });
+        answers.await
+    }
+
+    /// Creates a tag, with the options that it has elsewhere, in the stores that were found not to know it.
+    async fn complete(&self, tag: &str, found: &[Result<TagRecord, StoreError>], options: &TagOptions) {
+        let missing = self.members.iter().zip(found).filter(|(_, found)| found.as_ref().is_err_and(is_unknown));
+        let created = missing.map(|(member, _)| {
+            member.ask(When::Due, |store, numbering| async move {
+                store.create_tag(tag, &numbering.options(options)).await.map(drop)
+            })
+        });
+        for error in join_all(created).await.into_iter().filter_map(Result::err) {
+            // It is left out for this tag, or creates it later.
+            tracing::debug!(tag, %error, "one of the stripes does not know the tag that others have");
+        }
+    }
+
+    /// Makes a tag known to all stores that are up if one knows it, and says what they know.
+    async fn spread(&self, tag: &str) -> Option<TagRecord> {
+        let found = self.look_up(tag).await;
+        let record = known(&found)?;
+        self.complete(tag, &found, &record.options).await;
+        self.note_spread(tag);
+        Some(record)
+    }
+
+    fn note_spread(&self, tag: &str) {
+        self.spread.lock().unwrap_or_else(PoisonError::into_inner).insert(self.hasher.hash_one(tag));
+    }
+
+    fn is_spread(&self, tag: &str) -> bool {
+        self.spread.lock().unwrap_or_else(PoisonError::into_inner).contains(&self.hasher.hash_one(tag))
+    }
+
+    /// The tag, once all stores answer, and all know it if one does.
+    async fn everywhere(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        let found =
+            self.each(When::Insist, |store, numbering| async move { Ok(numbering.record(store.tag(tag).await?)) });
+        let found = found.await;
+        let record = known(&found);
+        for (index, found) in (0..).zip(&found) {
+            if let Err(error) = found
+                && !is_unknown(error)
+            {
+                return Err(needs_all(index, error));
+            }
+        }
+        let record = record.ok_or_else(|| StoreError::TagUnknown { tag: tag.to_owned() })?;
+        self.complete(tag, &found, &record.options).await;
+        Ok(record)
+    }
+
+    /// Does something to a tag in all stores, one of which knows it.
+    async fn in_all<'s, Answer>(
+        &'s self,
+        tag: &str,
+        request: impl Fn(&'s dyn SegmentStore, Numbering) -> Answer + Sync,
+    ) -> Result<TagRecord, StoreError>
+    where
+        Answer: Future<Output = Result<TagRecord, StoreError>> + Send,
+    {
+        self.everywhere(tag).await?;
+        let answers = self.each(When::Insist, request).await;
+        let done = known(&answers);
+        for (index, answer) in (0..).zip(answers) {
+            if let Err(error) = answer {
+                let error = needs_all(index, &error);
+                tracing::warn!(tag, ?done, %error, "a tag was changed in some of the stripes only: repeat the command");
+                return Err(error);
+            }
+        }
+        done.ok_or_else(|| StoreError::TagUnknown { tag: tag.to_owned() })
+    }
+}
+
+#[async_trait]
+impl SegmentStore for StripedStore {
+    /// From the first store in turn that grants something.
+    async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {
+        validate_allocate(tag, count, at_least)?;
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed) % self.members.len();
+        let (before, from) = self.members.split_at(turn);
+        // A tag that was made elsewhere shall have its options here; one that this request makes shall be known elsewhere.
+        let is_known = self.is_spread(tag) || self.spread(tag).await.is_some();
+        let mut errors: Vec<(u32, StoreError)> = Vec::new();
+        for when in [When::Due, When::Now] {
+            for member in from.iter().chain(before) {
+                let index = member.stripe().index;
+                if errors.iter().any(|(asked, _)| *asked == index) || !member.is_asked(when) {
+                    continue;
+                }
+                let allocated = member.ask(when, |store, numbering| async move {
+                    let (count, at_least) = numbering.request(tag, count, at_least)?;
+                    numbering.segment(tag, store.allocate(tag, count, at_least).await?)
+                });
+                match allocated.await {
+                    Ok(segment) => {
+                        if !is_known {
+                            self.spread(tag).await;
+                        }
+                        return Ok(segment);
+                    }
+                    Err(error) => errors.push((index, error)),
+                }
+            }
+            if errors.iter().any(|(_, error)| is_unknown(error)) {
+                break;
+            }
+        }
+        for member in &self.members {
+            let index = member.stripe().index;
+            if errors.iter().all(|(asked, _)| *asked != index) {
+                errors.push((index, member.left_out()));
+            }
+        }
+        Err(combined(errors))
+    }
+
+    async fn release(&self, tag: &str, tail: TailRelease) -> Result<bool, StoreError> {
+        validate_tag(tag)?;
+        let Some(index) = Numbering::index_of(tail.start, self.members.len()) else { return Ok(false) };
+        let Some(member) = self.members.get(index) else { return Ok(false) };
+        let released = member.ask(When::Due, |store, numbering| store.release(tag, numbering.tail(tail)));
+        released.await
+    }
+
+    async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        validate_tag(tag)?;
+        let record = match self.spread(tag).await {
+            Some(record) => record,
+            None => {
+                let created =
+                    self.each_up(|store, numbering| async move { Ok(numbering.record(store.open_tag(tag).await?)) });
+                let created = created.await;
+                let record = known(&created).ok_or_else(|| combined(errors(created)))?;
+                self.note_spread(tag);
+                record
+            }
+        };
+        if record.options.mode == Mode::Ordered { Err(ordered(tag)) } else { Ok(record) }
+    }
+
+    async fn tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        validate_tag(tag)?;
+        let found = self.look_up(tag).await;
+        known(&found).ok_or_else(|| combined(errors(found)))
+    }
+
+    async fn create_tag(&self, tag: &str, options: &TagOptions) -> Result<TagRecord, StoreError> {
+        options.validate(tag)?;
+        if options.mode == Mode::Ordered {
+            return Err(ordered(tag));
+        }
+        match self.everywhere(tag).await {
+            Err(StoreError::TagUnknown { .. }) => {}
+            Err(error) => return Err(error),
+            Ok(_) => return Err(StoreError::TagExists { tag: tag.to_owned() }),
+        }
+        let mut created = Vec::new();
+        for member in &self.members {
+            let in_store = member.ask(When::Insist, |store, numbering| async move {
+                Ok(numbering.record(store.create_tag(tag, &numbering.options(options)).await?))
+            });
+            match in_store.await {
+                Ok(record) => created.push(record),
+                // Somebody used it meanwhile, with default options: all stores shall agree.
+                Err(StoreError::TagExists { .. }) if !created.is_empty() => {
+                    self.everywhere(tag).await?;
+                    self.change_tag(tag, options.step, options.refill).await?;
+                    return self.raise_tag(tag, options.start).await;
+                }
+                Err(error) if is_trouble(&error) => return Err(needs_all(member.stripe().index, &error)),
+                Err(error) => return Err(error),
+            }
+        }
+        merged(created.iter()).ok_or_else(|| StoreError::TagUnknown { tag: tag.to_owned() })
+    }
+
+    async fn change_tag(&self, tag: &str, step: StepPolicy, refill: RefillPolicy) -> Result<TagRecord, StoreError> {
+        validate_tag(tag)?;
+        validate_policies(tag, step, refill)?;
+        let changed = self.in_all(tag, |store, numbering| async move {
+            Ok(numbering.record(store.change_tag(tag, step, refill).await?))
+        });
+        changed.await
+    }
+
+    async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError> {
+        validate_raise(tag, next)?;
+        let raised = self.in_all(tag, |store, numbering| async move {
+            Ok(numbering.record(store.raise_tag(tag, numbering.ordinal(next)).await?))
+        });
+        raised.await
+    }
+
+    async fn retire_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        validate_tag(tag)?;
+        let retired =
+            self.in_all(tag, |store, numbering| async move { Ok(numbering.record(store.retire_tag(tag).await?)) });
+        retired.await
+    }
+
+    async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
+        let pages = self.each_up(|store, numbering| async move {
+            let page = store.tags(after, limit).await?;
+            Ok(page.into_iter().map(|record| numbering.record(record)).collect::<Vec<_>>())
+        });
+        let (pages, errors): (Vec<_>, Vec<_>) = pages.await.into_iter().partition(Result::is_ok);
+        if pages.is_empty() {
+            return Err(combined(self::errors(errors)));
+        }
+        // The first tags of all are among the first of each store.
+        let mut tags: BTreeMap<String, Vec<TagRecord>> = BTreeMap::new();
+        for record in pages.into_iter().flatten().flatten() {
+            tags.entry(record.tag.clone()).or_default().push(record);
+        }
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        Ok(tags.values().take(limit).filter_map(|records| merged(records.iter())).collect())
+    }
+
+    /// Whether one of the stores answers and can be written to.
+    async fn check(&self) -> Result<(), StoreError> {
+        let answers = self.each_up(|store, _| store.check()).await;
+        if answers.iter().any(Result::is_ok) { Ok(()) } else { Err(combined(errors(answers))) }
+    }
+
+    async fn close(&self) {
+        join_all(self.members.iter().map(Member::close)).await;
+    }
+}
+
+/// What the stores that know a tag say of it.
+fn known(found: &[Result<TagRecord, StoreError>]) -> Option<TagRecord> {
+    merged(found.iter().flatten())
+}
+
+fn is_unknown(error: &StoreError) -> bool {
+    matches!(error, StoreError::TagUnknown { .. })
+}
+
+/// The errors among the answers of all stores, by place.
+fn errors<T>(answers: Vec<Result<T, StoreError>>) -> Vec<(u32, StoreError)> {
+    (0..).zip(answers).filter_map(|(index, answer)| Some((index, answer.err()?))).collect()
+}
+
+fn at_store(index: u32, error: StoreError) -> StoreError {
+    let what = format!("store {index} of the stripes: {}", full_text(&error));
+    with_text(error, what)
+}
+
+/// What was to be done was not done, or not everywhere, since a store did not do it.
+fn needs_all(index: u32, error: &StoreError) -> StoreError {
+    let what = format!("all stripes are needed for this, and store {index} says: {}", full_text(error));
+    match error {
+        StoreError::Corrupt { .. } => StoreError::Corrupt { what, source: None },
+        StoreError::Refused { .. } => StoreError::Refused { what, source: None },
+        StoreError::OutcomeUnknown { .. } => StoreError::OutcomeUnknown { what, source: None },
+        _ => StoreError::Unavailable { what, source: None },
+    }
+}
+
+fn ordered(tag: &str) -> StoreError {
+    let reason = "it is ordered, and several stores have no order among them: use one store for it".to_owned();
+    StoreError::TagInvalid { tag: tag.to_owned(), reason }
+}
+
+fn may_have_lost_its_data(index: usize) -> StoreError {
+    refused(format!("store {index} of the stripes: {}", lost_data_advice()))
+}
+
+fn lost_data_advice() -> String {
+    "it has no record of its place, and others have: it may have lost its data, or was never used. Find out, then run \
+     `unalike stripes resize` over all stores of the set"
+        .to_owned()
+}
+
+/// Checks that not only some of the stores were used: what was used alone is no stripe.
+async fn check_unused(stores: &[Arc<dyn SegmentStore>]) -> Result<(), StoreError> {
+    let pages = join_all(stores.iter().map(|store| store.tags(None, 1))).await;
+    let mut used = Vec::new();
+    for (index, page) in (0..).zip(pages) {
+        if !page.map_err(|error| at_store(index, error))?.is_empty() {
+            used.push(index);
+        }
+    }
+    match used.first() {
+        Some(index) if used.len() < stores.len() => Err(refused(format!(
+            "store {index} of the stripes was used alone, and others are new: make them stripes with `unalike stripes resize`"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// A name that no other set has.
+fn new_set() -> Result<u128, StoreError> {
+    let failed = |error: getrandom::Error| StoreError::Unavailable {
+        what: format!("the operating system gives no random bits: {error}"),
+        source: None,
+    };
+    let (high, low) = (getrandom::u64().map_err(failed)?, getrandom::u64().map_err(failed)?);
+    Ok((u128::from(high) << 64 | u128::from(low)).max(1))
+}
+
+fn refused(what: String) -> StoreError {
+    StoreError::Refused { what, source: None }
+}

@@ -1,0 +1,202 @@
+//! A network between a client and MariaDB that a test can stall, cut, lead elsewhere, and make lose exactly one answer.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+/// A TCP proxy on a port of its own, for as long as its value lives.
+#[derive(Debug)]
+pub struct Proxy {
+    port: u16,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    /// The port on this machine that new connections lead to.
+    target: u16,
+    /// Nothing is passed on, and connections stay open.
+    stalled: bool,
+    /// How many requests are still passed on before the answer to one is lost.
+    requests_until_loss: Option<u32>,
+    links: Vec<Arc<Link>>,
+    ended: bool,
+}
+
+/// One connection through the proxy.
+#[derive(Debug)]
+struct Link {
+    client: TcpStream,
+    server: TcpStream,
+    /// Whatever is sent from now on is swallowed, for good.
+    swallows: AtomicBool,
+    /// The server's next answer is swallowed, and then the connection cut.
+    loses: AtomicBool,
+}
+
+impl Link {
+    fn cut(&self) {
+        // An error means that it is closed already.
+        let _ = self.client.shutdown(Shutdown::Both);
+        let _ = self.server.shutdown(Shutdown::Both);
+    }
+}
+
+impl Proxy {
+    /// Leads to this port on this machine.
+    ///
+    /// # Errors
+    /// When there is no free port.
+    pub fn start(target: u16) -> anyhow::Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let port = listener.local_addr()?.port();
+        let state = State { target, stalled: false, requests_until_loss: None, links: Vec::new(), ended: false };
+        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
+        let accepting = Arc::clone(&shared);
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                if accepting.lock().ended {
+                    return;
+                }
+                // A client whose server is not there sees its connection closed.
+                if let Ok(client) = client {
+                    let _ = accepting.link(client);
+                }
+            }
+        });
+        Ok(Self { port, shared })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The URL of a database, through this proxy.
+    #[must_use]
+    pub fn url(&self, url: &str) -> String {
+        let target = self.shared.lock().target;
+        url.replace(&format!(":{target}/"), &format!(":{}/", self.port))
+    }
+
+    /// Stops passing anything on, or goes on where it stopped.
+    pub fn stall(&self, stalled: bool) {
+        self.shared.lock().stalled = stalled;
+        self.shared.changed.notify_all();
+    }
+
+    /// Swallows whatever is sent on the connections that are open now, for good, and leaves them open: a network that
+    /// forgot them.
+    pub fn swallow(&self) {
+        for link in &self.shared.lock().links {
+            link.swallows.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// Cuts all connections. Others can be opened.
+    pub fn cut(&self) {
+        let mut state = self.shared.lock();
+        state.links.drain(..).for_each(|link| link.cut());
+        drop(state);
+        self.shared.changed.notify_all();
+    }
+
+    /// Leads new connections to another port, and cuts the others: another server takes the address over.
+    pub fn lead_to(&self, target: u16) {
+        self.shared.lock().target = target;
+        self.cut();
+    }
+
+    /// Passes `passed` requests on, and then one whose answer is lost, with its connection.
+    pub fn lose_answer_after(&self, passed: u32) {
+        self.shared.lock().requests_until_loss = Some(passed);
+    }
+
+    /// Whether no such request came; none is waited for any longer.
+    #[must_use]
+    pub fn lost_none(&self) -> bool {
+        self.shared.lock().requests_until_loss.take().is_some()
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.shared.lock().ended = true;
+        self.cut();
+        // Wakes the listener, which then ends.
+        let _ = TcpStream::connect(("127.0.0.1", self.port));
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn link(self: &Arc<Self>, client: TcpStream) -> std::io::Result<()> {
+        let target = self.lock().target;
+        let server = TcpStream::connect(("127.0.0.1", target))?;
+        client.set_nodelay(true)?;
+        server.set_nodelay(true)?;
+        let link = Link { client, server, swallows: AtomicBool::new(false), loses: AtomicBool::new(false) };
+        let link = Arc::new(link);
+        self.lock().links.push(Arc::clone(&link));
+        for from_client in [true, false] {
+            let (shared, link) = (Arc::clone(self), Arc::clone(&link));
+            thread::spawn(move || {
+                // An end of one side, or an error, ends both.
+                let _ = shared.pump(&link, from_client);
+                link.cut();
+                shared.lock().links.retain(|open| !Arc::ptr_eq(open, &link));
+            });
+        }
+        Ok(())
+    }
+
+    /// Passes on what one side sends, until it ends.
+    fn pump(&self, link: &Link, from_client: bool) -> std::io::Result<()> {
+        let (mut from, mut to) = if from_client { (&link.client, &link.server) } else { (&link.server, &link.client) };
+        let mut buffer = [0; 16 * 1_024];
+        loop {
+            let length = from.read(&mut buffer)?;
+            let Some(sent) = buffer.get(..length).filter(|sent| !sent.is_empty()) else { return Ok(()) };
+            let mut state = self.lock();
+            while state.stalled && !state.ended {
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            if from_client && is_request(sent) {
+                match &mut state.requests_until_loss {
+                    Some(0) => {
+                        state.requests_until_loss = None;
+                        link.loses.store(true, Ordering::SeqCst);
+                    }
+                    Some(left) => *left -= 1,
+                    None => {}
+                }
+            }
+            drop(state);
+            if link.swallows.load(Ordering::SeqCst) {
+                continue;
+            }
+            if !from_client && link.loses.load(Ordering::SeqCst) {
+                return Ok(());
+            }
+            to.write_all(sent)?;
+        }
+    }
+}
+
+/// Whether this is a command that the server answers: the first packet of an exchange, and neither a farewell (1) nor the
+/// end of a prepared statement (25).
+fn is_request(sent: &[u8]) -> bool {
+    matches!(sent, [_, _, _, 0, command, ..] if !matches!(command, 1 | 25))
+}

@@ -8,7 +8,7 @@ use std::thread;
 
 use anyhow::{Context, ensure};
 use async_trait::async_trait;
-use sqlx::mysql::MySqlConnection;
+use sqlx::mysql::{MySqlConnection, MySqlDatabaseError};
 use sqlx::{AssertSqlSafe, Connection as _, Row as _};
 use unalike_mysql::{BatchTag, Dialect, MysqlOptions, MysqlStore};
 use unalike_storage::contract::{Fixture, SegmentFixture, segment_checks as check};
@@ -125,9 +125,11 @@ async fn take_batch(connection: &mut MySqlConnection, tag: BatchTag) -> anyhow::
 async fn draw_ticket(connection: &mut MySqlConnection) -> anyhow::Result<(u64, u64)> {
     let mut tries = 0;
     while let Err(error) = sqlx::query("REPLACE INTO Tickets64 (stub) VALUES ('a')").execute(&mut *connection).await {
-        let is_deadlock = matches!(&error, sqlx::Error::Database(error) if error.code().as_deref() == Some("40001"));
+        let number = error.as_database_error().and_then(|error| error.try_downcast_ref::<MySqlDatabaseError>());
+        // A deadlock, over the row or over the counter.
+        let has_lost = matches!(number.map(MySqlDatabaseError::number), Some(1213 | 1467));
         tries += 1;
-        ensure!(is_deadlock && tries < 1_000, "{error}");
+        ensure!(has_lost && tries < 1_000, "{error}");
     }
     let id: u64 = sqlx::query("SELECT LAST_INSERT_ID()").fetch_one(connection).await?.try_get(0)?;
     Ok((id, id + 1))

@@ -132,18 +132,15 @@ pub(crate) async fn current(database: &Database) -> Result<Schema, StoreError> {
 }
 
 async fn create(database: &Database, identity: &str, options: &MysqlOptions) -> Result<(Schema, String), StoreError> {
-    // Each of these statements is a transaction of its own in MySQL, and each may be repeated.
-    if options.create_tables {
+    // Each of these statements is a transaction of its own in MySQL, and each may be repeated. Where the table was made by
+    // hand, only the row is missing, and the user may not be one who creates tables.
+    let mut inserted = insert(database, identity).await?;
+    if inserted.is_none() && options.create_tables {
         database.execute("creating unalike_store", sqlx::query(STORE_TABLE)).await?;
+        inserted = insert(database, identity).await?;
     }
-    let insert = "INSERT IGNORE INTO unalike_store (id, schema_version, server) VALUES (1, ?, ?)";
-    let mut turn = database.turn("filling unalike_store").await?;
-    let inserted = turn.try_execute(sqlx::query(insert).bind(VERSION).bind(identity), NO_SUCH_TABLE).await?;
-    turn.give_back();
     match inserted {
-        Some(done) if done.rows_affected() == 1 => {
-            tracing::info!(database = database.at(), server = identity, "a new store: recorded its server");
-        }
+        Some(1) => tracing::info!(database = database.at(), server = identity, "a new store: recorded its server"),
         Some(_) => {}
         None => {
             return Err(refusal(format!(
@@ -155,6 +152,15 @@ async fn create(database: &Database, identity: &str, options: &MysqlOptions) -> 
     }
     // As somebody else may have written it, a moment before.
     read(database).await?.ok_or_else(|| no_row(database))
+}
+
+/// Writes the row unless there is one; none without a table, else how many rows were written.
+async fn insert(database: &Database, identity: &str) -> Result<Option<u64>, StoreError> {
+    let insert = "INSERT IGNORE INTO unalike_store (id, schema_version, server) VALUES (1, ?, ?)";
+    let mut turn = database.turn("filling unalike_store").await?;
+    let inserted = turn.try_execute(sqlx::query(insert).bind(VERSION).bind(identity), NO_SUCH_TABLE).await?;
+    turn.give_back();
+    Ok(inserted.map(|done| done.rows_affected()))
 }
 
 /// Takes the tables to the version of this program. Programs of the version before go on.

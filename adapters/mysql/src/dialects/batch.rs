@@ -285,6 +285,10 @@ impl Batches {
         }
         let known = sqlx::query("SELECT 1 FROM ng_business_mysql_autoincrement WHERE business = ? LIMIT 1").bind(tag);
         if !self.database.rows("looking for batches", known).await?.is_empty() {
+            // Somebody may have declared it meanwhile, and taken them.
+            if let Some(declared) = self.find(tag).await? {
+                return Ok(declared);
+            }
             return Err(refusal(format!(
                 "batches of {tag:?} were taken before, and nobody said here what ids are made of them: declare the tag with \
                  the prefix, the buff-size and the width that the issuer has"

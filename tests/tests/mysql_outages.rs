@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use serde_json::json;
 use sqlx::mysql::MySqlConnection;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 use unalike::{Ids, Sequence, SequenceOptions, StepPolicy};
@@ -15,9 +16,13 @@ use unalike_mysql::{MysqlOptions, MysqlStore};
 use unalike_storage::{Mode, Segment, SegmentStore, StoreError, TagOptions};
 use unalike_tests::mariadb::MariaDb;
 use unalike_tests::proxy::Proxy;
+use unalike_tests::server::{Client, Server};
 
 /// What does not happen within this time never will.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The dialects whose tags come into being on first use.
+const DIALECTS: [&str; 5] = ["unalike", "leaf", "tinyid", "cosid", "sequence-table"];
 
 /// Worth a retry, may have granted, the caller's fault.
 type Judgement = (bool, bool, bool);
@@ -359,41 +364,46 @@ async fn connections_that_the_network_forgot_do_not_use_the_pool_up() {
 #[tokio::test(flavor = "multi_thread")]
 async fn whichever_answer_is_lost_nothing_is_granted_twice() {
     let server = MariaDb::start().unwrap();
+    for dialect in DIALECTS {
+        lose_each_answer(&server, dialect).await;
+    }
+}
+
+/// Loses the answer to the first statement of a grant, then to the second of another one, and so on.
+async fn lose_each_answer(server: &MariaDb, dialect: &str) {
     let url = server.database().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
-    let store = connect(&proxy.url(&url), "connections=1").await;
+    let store = connect(&proxy.url(&url), &format!("dialect={dialect}&connections=1")).await;
+    let direct = connect(&url, &format!("dialect={dialect}")).await;
     let mut end = store.allocate("order", 10, 0).await.unwrap().end;
     let (mut losses, mut grants_lost) = (0, 0);
     loop {
         // On a connection of its own, where each statement is prepared first.
         proxy.cut();
-        let before = loop {
-            if let Ok(record) = store.tag("order").await {
-                break record.watermark;
-            }
-        };
+        allocate_at_last(&store, "other").await;
+        let before = direct.tag("order").await.unwrap().watermark;
         proxy.lose_answer_after(losses);
         let answer = store.allocate("order", 10, 0).await;
         if proxy.lost_none() {
-            assert!(answer.unwrap().start >= end);
+            assert!(answer.unwrap().start >= end, "{dialect}");
             break;
         }
         losses += 1;
-        let granted = connect(&url, "").await.tag("order").await.unwrap().watermark > before;
+        let granted = direct.tag("order").await.unwrap().watermark > before;
         match answer {
-            Ok(segment) => panic!("its answer {losses} was lost, and it is {segment:?}"),
+            Ok(segment) => panic!("{dialect}: the answer {losses} was lost, and it granted {segment:?}"),
             Err(error) => {
-                assert!(error.is_retryable(), "{error:?}");
-                assert!(error.may_have_granted() || !granted, "a grant was lost: {error:?}");
+                assert!(error.is_retryable(), "{dialect}: {error:?}");
+                assert!(error.may_have_granted() || !granted, "{dialect}: a grant was lost: {error:?}");
             }
         }
         grants_lost += u32::from(granted);
         let segment = allocate_at_last(&store, "order").await;
-        assert!(segment.start >= end, "{segment:?} after {end}");
-        assert!(!granted || segment.start > end, "what was lost is burnt: {segment:?} after {end}");
+        assert!(segment.start >= end, "{dialect}: {segment:?} after {end}");
+        assert!(!granted || segment.start > end, "{dialect}: what was lost is burnt: {segment:?} after {end}");
         end = segment.end;
     }
-    assert!(losses > 0 && grants_lost > 0, "{losses} answers were lost, {grants_lost} of them with a grant");
+    assert!(losses > 0 && grants_lost > 0, "{dialect}: {losses} answers were lost, {grants_lost} of them with a grant");
 }
 
 /// Ids that many tasks take from a tag, in two nodes, while something happens to the database.
@@ -630,4 +640,58 @@ async fn a_replica_that_takes_over_is_refused_unless_it_is_vouched_for() {
     let segment = vouched.allocate("order", 10, 0).await.unwrap();
     assert_eq!(segment.start, end, "{segment:?}");
     judge(try_connect(&through, "").await, REFUSED, "is another one than before");
+}
+
+#[test]
+fn the_server_serves_on_while_its_database_is_killed_and_cut_off() {
+    let mut database = MariaDb::start().unwrap();
+    let url = database.database().unwrap();
+    let proxy = Proxy::start(database.port()).unwrap();
+    let store = format!("--store={}?request-timeout-ms=2000", proxy.url(&url));
+    let server = Server::start_with([store.as_str()]).unwrap();
+    // Of 100,000 numbers nine tenths are left when a refill begins, and a load of some thousand a second is on them.
+    let tag = json!({ "tag": "order", "step": { "policy": "fixed", "step": 100_000 } });
+    let created = server.client().send_json("POST", "/v1/tags", &tag).unwrap();
+    assert_eq!(created.status, 201, "{created:?}");
+    let (ending, answers) = (AtomicBool::new(false), AtomicU64::new(0));
+    let ask = |client: Client| {
+        let mut ids = Vec::new();
+        while !ending.load(Ordering::SeqCst) {
+            // Each is served: none may fail within cover.
+            ids.extend(client.ids("/v1/sequences/order/ids?count=10").unwrap());
+            answers.fetch_add(1, Ordering::SeqCst);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        ids
+    };
+    let answered = || {
+        let (from, deadline) = (answers.load(Ordering::SeqCst), Instant::now() + PATIENCE);
+        while answers.load(Ordering::SeqCst) < from + 100 {
+            assert!(Instant::now() < deadline, "the server does not answer");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..3).map(|_| scope.spawn(|| ask(server.client()))).collect();
+        for _ in 0..3 {
+            answered();
+            database.kill9().unwrap();
+            answered();
+            database.restart().unwrap();
+            answered();
+            proxy.cut();
+        }
+        // A tag that is not open yet needs the database: it is back without a restart of the server.
+        let deadline = Instant::now() + PATIENCE;
+        while let Err(error) = server.client().ids("/v1/sequences/invoice/ids") {
+            assert!(Instant::now() < deadline, "{error:#}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        ending.store(true, Ordering::SeqCst);
+        let mut ids: Vec<_> = clients.into_iter().flat_map(|client| client.join().unwrap()).collect();
+        let count = ids.len();
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), count, "an id came twice");
+    });
 }

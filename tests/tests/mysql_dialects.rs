@@ -1,6 +1,8 @@
 //! The tables of Leaf, tinyid, CosId and others, used in place on a real MariaDB: the ranges that each counts by, its own
 //! statements beside ours, tables and rows that cannot be used, and the end of a tag.
 
+#![expect(clippy::expect_used, reason = "a fixture that cannot do its work fails its test")]
+
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::process::{Command, Stdio};
@@ -279,7 +281,7 @@ fn collect(child: std::process::Child, numbers: &mut Numbers) -> usize {
     let mut ends = std::collections::BTreeMap::new();
     for line in printed.lines() {
         let fields: Vec<u64> = line.split(' ').map(|field| field.parse().expect("a number")).collect();
-        let [client, start, end, stride] = fields[..] else { panic!("{line}") };
+        let &[client, start, end, stride] = fields.as_slice() else { panic!("{line}") };
         let before = ends.insert(client, end).unwrap_or_default();
         assert!(start >= before, "the grants of a client ascend: {line} after {before}");
         numbers.add((start, end, stride));

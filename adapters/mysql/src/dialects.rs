@@ -137,7 +137,7 @@ pub(crate) struct Sql {
     pub(crate) lock: &'static str,
     /// The rows behind a name, so many, in byte order, without those that were ended.
     pub(crate) list: &'static str,
-    /// How many rows there are.
+    /// How many tags there are.
     pub(crate) count: &'static str,
     /// Changes nothing, and fails where nothing can be changed.
     pub(crate) probe: &'static str,

@@ -28,7 +28,13 @@ async fn main() {
             let mut granted = 0;
             while granted < grants {
                 // Counts of all sizes, one of them an old program's.
-                let count = [1, 7, 1_000, 3, 2_500][usize::try_from((client + granted) % 5).unwrap()];
+                let count = match (client + granted) % 5 {
+                    0 => 1,
+                    1 => 7,
+                    2 => 1_000,
+                    3 => 3,
+                    _ => 2_500,
+                };
                 match store.allocate(&tag, count, 0).await {
                     Ok(segment) => {
                         let mut output = std::io::stdout().lock();

@@ -39,7 +39,7 @@ static SQL: Sql = Sql {
     list: "SELECT CONVERT(biz_tag USING utf8mb4) AS name, max_id, step FROM leaf_alloc \
         WHERE CAST(CONVERT(biz_tag USING utf8mb4) AS BINARY) > ? AND biz_tag NOT LIKE 'retired:%' \
         ORDER BY CAST(CONVERT(biz_tag USING utf8mb4) AS BINARY) LIMIT ?",
-    count: "SELECT COUNT(*) AS tags FROM leaf_alloc",
+    count: "SELECT COUNT(*) AS tags FROM leaf_alloc WHERE biz_tag NOT LIKE 'retired:%'",
     probe: "UPDATE leaf_alloc SET max_id = max_id WHERE 1 = 0",
     rename: Some("UPDATE leaf_alloc SET biz_tag = CONCAT('retired:', biz_tag) WHERE biz_tag = ?"),
 };

@@ -108,8 +108,12 @@ impl Import<'_> {
         let shown = shown(name);
         let known = match self.source.tag(name).await {
             Ok(record) => Some(record),
-            // Ended there, if its name is gone with it.
-            Err(StoreError::TagUnknown { .. }) if at.is_some() => None,
+            // Ended there, if its name is gone with it: whoever reads the list and does not find it knows that.
+            Err(StoreError::TagUnknown { .. } | StoreError::Refused { .. })
+                if at.is_some() && !self.is_listed(name).await.context("the source cannot be read")? =>
+            {
+                None
+            }
             Err(error) => return Err(error).with_context(|| format!("{shown} cannot be read in the source")),
         };
         // Behind the greatest number there is no other: it was ended, or used up.
@@ -131,6 +135,19 @@ impl Import<'_> {
             ));
         }
         self.go_on(name, &record.options, Some(record.watermark), next).await
+    }
+
+    /// Whether the source has a tag of this name.
+    async fn is_listed(&self, name: &str) -> Result<bool, StoreError> {
+        let mut after: Option<String> = None;
+        loop {
+            let page = self.source.tags(after.as_deref(), PAGE).await?;
+            if page.iter().any(|record| record.tag == name) {
+                return Ok(true);
+            }
+            let Some(last) = page.into_iter().next_back() else { return Ok(false) };
+            after = Some(last.tag);
+        }
     }
 
     /// A tag that was ended in the source before, so that its record does not say what was granted.

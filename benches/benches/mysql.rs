@@ -48,10 +48,38 @@ struct Bare {
     grant: &'static [&'static str],
 }
 
-const BARE: &[Bare] = &[Bare {
-    dialect: "unalike",
-    grant: &["UPDATE unalike_tag SET watermark = LAST_INSERT_ID(watermark) + 1000 WHERE tag = '{tag}'"],
-}];
+const BARE: &[Bare] = &[
+    Bare {
+        dialect: "unalike",
+        grant: &["UPDATE unalike_tag SET watermark = LAST_INSERT_ID(watermark) + 1000 WHERE tag = '{tag}'"],
+    },
+    Bare {
+        dialect: "leaf",
+        grant: &["UPDATE leaf_alloc SET max_id = LAST_INSERT_ID(max_id + 1000) WHERE biz_tag = '{tag}'"],
+    },
+    Bare {
+        dialect: "tinyid",
+        grant: &[
+            "SELECT id, max_id, version FROM tiny_id_info WHERE biz_type = '{tag}'",
+            "UPDATE tiny_id_info SET max_id = max_id + 1000, update_time = NOW(), version = version + 1 \
+             WHERE biz_type = '{tag}'",
+        ],
+    },
+    Bare {
+        dialect: "cosid",
+        grant: &["UPDATE cosid SET last_max_id = LAST_INSERT_ID(last_max_id + 1000), \
+                  last_fetch_time = UNIX_TIMESTAMP() * 1000 WHERE name = '{tag}'"],
+    },
+    Bare {
+        dialect: "sequence-table",
+        grant: &[
+            "START TRANSACTION",
+            "SELECT current_val, increment_val FROM t_sequence WHERE pk_seq_name = '{tag}' FOR UPDATE",
+            "UPDATE t_sequence SET current_val = current_val + increment_val WHERE pk_seq_name = '{tag}'",
+            "COMMIT",
+        ],
+    },
+];
 
 /// What one caller does, again and again.
 enum Caller {
@@ -270,7 +298,7 @@ fn grants(plan: Plan, runtime: &Runtime, server: &MariaDb) -> Result<()> {
             measure(runtime, plan, Duration::from_millis(100), &mut cases)?;
             runtime.block_on(store.close());
             let [bare, ours, pooled] = cases;
-            let name = |what: &str| format!("{dialect}, {connections} connections: {what}");
+            let name = |what: &str| format!("{dialect}, {connections} at a time: {what}");
             let base = bench.row(Row::samples(name("the bare statements"), bare.rates, "/s"));
             bench.row(Row::samples(name("grants"), ours.rates, "/s").against(base).ratio_at_least(0.9));
             bench.row(Row::samples(name("the bare statements, sqlx's pool"), pooled.rates, "/s").against(base));

@@ -1,6 +1,6 @@
 //! The dialects of the four-channel issuer and of Flickr's ticket servers on a real MariaDB: `batch`, `slow-ordered`, `ticket`.
 
-#![expect(clippy::panic_in_result_fn, reason = "a test that cannot go on fails")]
+#![expect(clippy::panic_in_result_fn, clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

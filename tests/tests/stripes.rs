@@ -1,6 +1,6 @@
 //! Several stores that number together: which of them may fail, come back, lose their data, be exchanged, and what programs
 //! notice. What every store promises is in `contract.rs`, also of stripes.
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that cannot go on fails")]
+#![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -351,7 +351,7 @@ impl Turn {
 
     pub(crate) async fn look(&mut self) -> Result<ServerFacts, StoreError> {
         let (at, doing) = (self.database.at().to_owned(), self.doing);
-        self.run(|connection| ServerFacts::read(connection)).await.map_err(|error| read_error(&at, doing, error))
+        self.run(ServerFacts::read).await.map_err(|error| read_error(&at, doing, error))
     }
 
     /// Commits, and gives the connection back.
@@ -386,7 +386,7 @@ impl Turn {
     {
         let Some(connection) = &mut self.connection else { return Err(sqlx::Error::PoolClosed) };
         let connector = self.database.connector();
-        let done = timeout_at(self.deadline.into(), work(&mut **connection)).await.unwrap_or_else(|_| {
+        let done = timeout_at(self.deadline.into(), work(connection)).await.unwrap_or_else(|_| {
             let what = format!("no answer within {} ms", connector.request_timeout.as_millis());
             Err(sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, what)))
         });

@@ -242,7 +242,8 @@ async fn a_server_or_connection_that_ends_in_the_middle_leaves_the_outcome_unkno
     let store = Arc::new(connect(&url, "").await);
     let mut end = store.allocate("order", 10, 0).await.unwrap().end;
 
-    let endings: [(&str, fn(&mut MariaDb)); 4] = [
+    type Ending = (&'static str, fn(&mut MariaDb));
+    let endings: [Ending; 4] = [
         ("KILL QUERY", |server| {
             for id in waiting(server) {
                 server.sql("", &format!("KILL QUERY {id}")).unwrap();

@@ -1,11 +1,11 @@
-//! Ids over HTTP beside Redis' `INCR`, what people otherwise take for a counter that everybody shares: one server and one
-//! load generator at a time on the same cores, 50 connections, in turns.
+//! Ids over HTTP beside Redis' `INCR`, what people otherwise take for a counter that everybody shares: one server and
+//! one load generator at a time on the same cores, 50 connections, in turns.
 //!
 //! Expected: Redis' protocol is a tenth of HTTP's bytes and its server does nothing else, some 130,000 a second on one
-//! core beside a load generator on the other. An id over HTTP costs the server one read, one write and some microseconds
-//! for hyper and the route, on two threads. So they are about even; the target is at least as many as Redis that keeps
-//! nothing, although ours never hands out an id twice, whatever dies. A batch of 1,000 ids is one request of some 10
-//! KiB: millions of ids a second.
+//! core beside a load generator on the other. An id over HTTP costs the server one read, one write and some
+//! microseconds for hyper and the route, on two threads. So they are about even; the target is at least as many as
+//! Redis that keeps nothing, although ours never hands out an id twice, whatever dies. A batch of 1,000 ids is one
+//! request of some 10 KiB: millions of ids a second.
 //!
 //! Needs redis-server and redis-benchmark (apt-get install redis-server redis-tools).
 //!

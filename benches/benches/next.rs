@@ -2,10 +2,10 @@
 //! bare `fetch_add` under the same threads; also with runs per thread and per handle.
 //!
 //! Expected, on a 2 GHz machine with two cores: `fetch_add` 6 ns on one thread and 18 on two. `next` is one `fetch_add`
-//! and a few loads of a line that nobody writes, so 8 to 9 ns and 20 to 27, with a crossing (465 ns) per 8,192 ids, less
-//! than a tenth of a nanosecond each. A run of one's own costs an addition to plain memory. `take(1000)` is one addition
-//! per batch, a crossing per eight, an allocation, and the loop of the caller.
-//! The store grants ten million numbers at a time: refills are in the figures, the store is not.
+//! and a few loads of a line that nobody writes, so 8 to 9 ns and 20 to 27, with a crossing (465 ns) per 8,192 ids,
+//! less than a tenth of a nanosecond each. A run of one's own costs an addition to plain memory. `take(1000)` is one
+//! addition per batch, a crossing per eight, an allocation, and the loop of the caller. The store grants ten million
+//! numbers at a time: refills are in the figures, the store is not.
 //!
 //! ```text
 //! cargo bench -p unalike-benches --bench next
@@ -112,7 +112,8 @@ fn main() -> Result<()> {
         // Half of one addition; and five times the throughput of two threads that contend for one.
         let own = if threads == 1 { 0.5 } else { 0.2 };
         let base = bench.row(Row::ids(format!("fetch_add, {on}"), fetch_add));
-        // What an asynchronous loop keeps across its waits lies in memory, which an addition to shared memory waits for.
+        // What an asynchronous loop keeps across its waits lies in memory, which an addition to shared memory waits
+        // for.
         bench.row(Row::ids(format!("fetch_add in an asynchronous loop, {on}"), fetch_add_async).against(base));
         bench.row(Row::ids(format!("Mutex<u64> += 1, {on}"), mutex).against(base));
         let against = |name: &str, case: CaseId| row(name, on, case, base);

@@ -2,10 +2,10 @@
 //!
 //! Expected: every generator with a 12-bit sequence stops at 4,096,000 ids/s, 244 ns per id, so a saturated figure says
 //! nothing about a generator but that it reaches the limit. 1,000 ids at the beginning of a millisecond stay below it:
-//! there an id costs what its clock, its lock and its arithmetic cost. ferroid's clock is an atomic that a thread of its
-//! own writes once a millisecond (14 ns per id); the others read the system's clock for each id (24 to 31 ns) behind a
-//! lock (15 ns) or a compare-and-swap. Ours reads the clock for each id, since one more id of a tick may be handed out
-//! only within it. A sequence needs no clock.
+//! there an id costs what its clock, its lock and its arithmetic cost. ferroid's clock is an atomic that a thread of
+//! its own writes once a millisecond (14 ns per id); the others read the system's clock for each id (24 to 31 ns)
+//! behind a lock (15 ns) or a compare-and-swap. Ours reads the clock for each id, since one more id of a tick may be
+//! handed out only within it. A sequence needs no clock.
 //!
 //! All have Twitter's layout and worker 1. `snowflaked` panics when the clock steps back, `rs-snowflake` can repeat ids
 //! then, and ferroid follows the monotonic clock from its start on; none of them knows whether another process has the

@@ -1,15 +1,15 @@
 //! `next` across refills: what single calls take, and how many of them have to wait, when the store is slow.
 //!
 //! Expected: a call takes some 10 ns, one in some hundred or thousand a crossing more (300 ns to 1 us), and none waits
-//! for the store once the step fits the demand: a refill begins when a tenth of a segment is used, so a store that takes
-//! 50 ms is waited for only while nine tenths of a segment last less than that. Steps double from 1,000 to 1,000,000 with
-//! each segment that is used up within 15 minutes, so a million ids a second have outgrown a store of 50 ms after some 10
-//! segments, and a tenfold burst needs no further growth: 900,000 numbers last 90 ms at ten million a second. At a
-//! hundred million a second they last 9 ms; there the step may grow to 100,000,000.
+//! for the store once the step fits the demand: a refill begins when a tenth of a segment is used, so a store that
+//! takes 50 ms is waited for only while nine tenths of a segment last less than that. Steps double from 1,000 to
+//! 1,000,000 with each segment that is used up within 15 minutes, so a million ids a second have outgrown a store of 50
+//! ms after some 10 segments, and a tenfold burst needs no further growth: 900,000 numbers last 90 ms at ten million a
+//! second. At a hundred million a second they last 9 ms; there the step may grow to 100,000,000.
 //!
-//! Each call is timed, one reading of the clock (some 28 ns) included; the baseline is the same loop around nothing. What
-//! the machine takes for itself (interrupts, other processes) is in the tails of both. A call waits if `try_next` has no
-//! id for it.
+//! Each call is timed, one reading of the clock (some 28 ns) included; the baseline is the same loop around nothing.
+//! What the machine takes for itself (interrupts, other processes) is in the tails of both. A call waits if `try_next`
+//! has no id for it.
 //!
 //! ```text
 //! cargo bench -p unalike-benches --bench refill

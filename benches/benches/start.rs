@@ -1,9 +1,9 @@
 //! How long it takes until the first id: of the component by itself, of the command line, of the server.
 //!
-//! Expected: compiling some 30 KiB of WebAssembly takes cranelift some 45 to 75 ms on one core, once per process; machine
-//! code made before loads in half a millisecond, and an instance takes a fifth of one. A process of its own starts in 1
-//! to 2 ms, and opens a SQLite file that exists in 1 to 2 more. So `unalike next` is about the compilation where the
-//! component is compiled at start, and well below 30 ms where it was compiled before.
+//! Expected: compiling some 30 KiB of WebAssembly takes cranelift some 45 to 75 ms on one core, once per process;
+//! machine code made before loads in half a millisecond, and an instance takes a fifth of one. A process of its own
+//! starts in 1 to 2 ms, and opens a SQLite file that exists in 1 to 2 more. So `unalike next` is about the compilation
+//! where the component is compiled at start, and well below 30 ms where it was compiled before.
 //!
 //! ```text
 //! cargo bench -p unalike-benches --bench start

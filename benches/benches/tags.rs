@@ -1,5 +1,5 @@
-//! A hundred thousand open tags in one instance of the component: what they cost, and whether one of many is as quick as
-//! one alone.
+//! A hundred thousand open tags in one instance of the component: what they cost, and whether one of many is as quick
+//! as one alone.
 //!
 //! Expected: a tag is a generator in the component (some hundred bytes there), a handle, an entry in two maps and a
 //! dispenser with its lines of cache outside of it, half a KiB to one KiB in all, so 50 to 100 MiB for 100,000. A call

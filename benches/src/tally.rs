@@ -45,8 +45,8 @@ impl Tally {
     }
 
     /// Takes the ids of one call that answered several, each of them looked at, in a plain `for` loop. They are checked
-    /// by the bounds of their runs and by what the exclusive-or of all of them must be, since a check of each would cost
-    /// as much as the id.
+    /// by the bounds of their runs and by what the exclusive-or of all of them must be, since a check of each would
+    /// cost as much as the id.
     #[inline(always)]
     pub fn batch(&mut self, runs: &[Run], ids: impl IntoIterator<Item = u64>) -> Result<()> {
         let mut xor = 0;

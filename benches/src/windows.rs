@@ -21,7 +21,8 @@ pub struct Plan {
     pub rest: Duration,
     /// How long the threads work before the window begins.
     pub warm_up: Duration,
-    /// The share of processor time that every thread must have had. 0 for work that sleeps: nothing is thrown away then.
+    /// The share of processor time that every thread must have had. 0 for work that sleeps: nothing is thrown away
+    /// then.
     pub cpu_min: f64,
     /// How much longer than at best the probe may have taken, before the window or after it. For one thread only: two
     /// cores are hardly ever undisturbed at once, and a contended cache line depends less on how fast they are.
@@ -200,8 +201,8 @@ impl<'a> Case<'a> {
         Ok(())
     }
 
-    /// The kept windows in ns per call or per id, and whether they had to be the least disturbed ones, because the machine
-    /// left too few to keep.
+    /// The kept windows in ns per call or per id, and whether they had to be the least disturbed ones, because the
+    /// machine left too few to keep.
     pub(crate) fn samples(&self, per_call: bool, probe_best: Duration) -> (Vec<f64>, bool) {
         let figure = |window: &Window| if per_call { window.ns_per_call } else { window.ns_per_id };
         let kept: Vec<_> = self.kept(probe_best).map(figure).collect();
@@ -307,7 +308,8 @@ fn thread_cpu() -> Result<Duration> {
     Ok(Duration::new(u64::try_from(time.tv_sec)?, u32::try_from(time.tv_nsec)?))
 }
 
-/// Repeats what takes milliseconds, up to `times` times, and keeps what the probe before and after says was not disturbed.
+/// Repeats what takes milliseconds, up to `times` times, and keeps what the probe before and after says was not
+/// disturbed.
 ///
 /// # Errors
 /// What `work` fails with.

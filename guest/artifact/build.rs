@@ -4,8 +4,8 @@
 //! 2. in the source tree, a build of `guest/component` for wasm32-wasip2;
 //! 3. the copy packaged with this crate (`component/unalike.wasm`), as on crates.io.
 //!
-//! Otherwise it ends with the command that helps. With the feature `precompiled` it also compiles them to machine code for
-//! the target of the program.
+//! Otherwise it ends with the command that helps. With the feature `precompiled` it also compiles them to machine code
+//! for the target of the program.
 
 #![expect(clippy::expect_used, reason = "a build script that cannot go on ends the build")]
 
@@ -107,8 +107,8 @@ fn build(source: &Path) -> PathBuf {
 
 /// The component without its names and producers, which nothing needs at run time and which are a tenth of it.
 ///
-/// After an eight-byte header a component is a list of sections: one byte of kind (0 is custom), the size in LEB128, the
-/// content (<https://github.com/WebAssembly/component-model/blob/main/design/mvp/Binary.md>).
+/// After an eight-byte header a component is a list of sections: one byte of kind (0 is custom), the size in LEB128,
+/// the content (<https://github.com/WebAssembly/component-model/blob/main/design/mvp/Binary.md>).
 fn without_custom_sections(component: &[u8]) -> Vec<u8> {
     let (header, mut rest) = component.split_at(8);
     let mut stripped = header.to_vec();

@@ -13,7 +13,8 @@ use unalike_storage::SegmentStore;
 /// Clients that get no further within this time are stuck.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Numbers that one client was granted, and when it asked and heard, by the clock that all processes of a machine share.
+/// Numbers that one client was granted, and when it asked and heard, by the clock that all processes of a machine
+/// share.
 #[derive(Clone, Copy, Debug)]
 pub struct Grant {
     /// Which client.
@@ -37,8 +38,8 @@ pub fn monotonic_ns() -> u64 {
     u64::try_from(time.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap()
 }
 
-/// What a client does: asks for `count` numbers of `tag` again and again until its standard input ends, and prints what it
-/// was granted. Errors that are worth a retry are nothing to it.
+/// What a client does: asks for `count` numbers of `tag` again and again until its standard input ends, and prints what
+/// it was granted. Errors that are worth a retry are nothing to it.
 ///
 /// # Errors
 /// Any other error of the store.

@@ -36,8 +36,8 @@ impl MariaDb {
         Self::start_with(&[])
     }
 
-    /// One that all tests of a program share, each with a [database](MariaDb::database) of its own. It ends with the program,
-    /// however that ends.
+    /// One that all tests of a program share, each with a [database](MariaDb::database) of its own. It ends with the
+    /// program, however that ends.
     ///
     /// # Errors
     /// As [`MariaDb::start`].
@@ -116,7 +116,8 @@ impl MariaDb {
         Ok(format!("mysql://root@127.0.0.1:{}/{name}", self.port))
     }
 
-    /// Runs statements with MariaDB's own client, in this database if one is named; gives what they print, without titles.
+    /// Runs statements with MariaDB's own client, in this database if one is named; gives what they print, without
+    /// titles.
     ///
     /// # Errors
     /// When one of them fails.

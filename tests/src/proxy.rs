@@ -195,8 +195,8 @@ impl Shared {
     }
 }
 
-/// Whether this is a command that the server answers: the first packet of an exchange, and neither a farewell (1) nor the
-/// end of a prepared statement (25).
+/// Whether this is a command that the server answers: the first packet of an exchange, and neither a farewell (1) nor
+/// the end of a prepared statement (25).
 fn is_request(sent: &[u8]) -> bool {
     matches!(sent, [_, _, _, 0, command, ..] if !matches!(command, 1 | 25))
 }

@@ -189,9 +189,9 @@ impl Server {
         Ok(stream)
     }
 
-    /// Keeps all others from writing to its store, as a process that hangs in a transaction would, until it is dropped: in
-    /// write-ahead mode the right to write is byte 120 of the `-shm` file
-    /// (<https://www.sqlite.org/walformat.html>, section 2.3.1).
+    /// Keeps all others from writing to its store, as a process that hangs in a transaction would, until it is dropped:
+    /// in write-ahead mode the right to write is byte 120 of the `-shm` file (<https://www.sqlite.org/walformat.html>,
+    /// section 2.3.1).
     ///
     /// # Errors
     /// When there is no store yet.

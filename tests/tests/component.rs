@@ -1,5 +1,5 @@
-//! The built component in wasmtime, through its WIT alone: what it imports, how large it is, and how each export answers.
-//! The host here is a few lines of synchronous Rust; nothing of the library is used.
+//! The built component in wasmtime, through its WIT alone: what it imports, how large it is, and how each export
+//! answers. The host here is a few lines of synchronous Rust; nothing of the library is used.
 #![expect(clippy::unwrap_used, reason = "a helper of a test that cannot do its work fails the test")]
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,5 +1,5 @@
-//! The library as an application uses it: many tasks and threads, stores that are slow, down or lying, clocks that jump,
-//! forks. Every test that hands out ids checks that none comes twice.
+//! The library as an application uses it: many tasks and threads, stores that are slow, down or lying, clocks that
+//! jump, forks. Every test that hands out ids checks that none comes twice.
 #![expect(clippy::unwrap_used, reason = "a helper of a test that cannot do its work fails the test")]
 
 use std::collections::BTreeSet;
@@ -146,7 +146,8 @@ async fn an_ordered_tag_has_no_runs_per_thread_or_handle() {
     assert_eq!(tickets.status().unwrap().issued, 1);
 }
 
-/// What other threads hold while everything is given back stays theirs alone: a successor on the same store gets none of it.
+/// What other threads hold while everything is given back stays theirs alone: a successor on the same store gets none
+/// of it.
 #[test]
 fn giving_back_while_runs_are_out_hands_none_of_them_to_a_successor() {
     let store = Arc::new(MemoryStore::default());
@@ -401,7 +402,8 @@ async fn closing_while_others_still_call_is_safe() {
     assert_unique(flakes.concat());
 }
 
-/// Ids of an ordered tag ascend across nodes in real time: an id is above every id whose call ended before its call began.
+/// Ids of an ordered tag ascend across nodes in real time: an id is above every id whose call ended before its call
+/// began.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn ordered_ids_ascend_across_nodes_in_real_time() {
     let store = Arc::new(FaultyStore::default());

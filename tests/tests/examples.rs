@@ -10,8 +10,8 @@ use serde_json::json;
 use tempfile::TempDir;
 use unalike_tests::server::Client;
 
-/// An example, built with the features of the whole workspace, so that nothing is compiled twice; whatever it keeps lies
-/// in this directory.
+/// An example, built with the features of the whole workspace, so that nothing is compiled twice; whatever it keeps
+/// lies in this directory.
 fn example(name: &str, directory: &TempDir) -> Result<Command> {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let built = BUILT.get_or_init(|| build().map_err(|error| format!("{error:#}")));

@@ -1,5 +1,5 @@
-//! `/metrics` of a real server after traffic: read by a parser, compared with the table of names in its documentation, and
-//! with what was handed out.
+//! `/metrics` of a real server after traffic: read by a parser, compared with the table of names in its documentation,
+//! and with what was handed out.
 #![expect(clippy::unwrap_used, reason = "a helper of a test that cannot do its work fails the test")]
 
 use std::collections::{BTreeMap, BTreeSet};

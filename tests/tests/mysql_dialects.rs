@@ -1,5 +1,5 @@
-//! The tables of Leaf, tinyid, CosId and others, used in place on a real MariaDB: the ranges that each counts by, its own
-//! statements beside ours, tables and rows that cannot be used, and the end of a tag.
+//! The tables of Leaf, tinyid, CosId and others, used in place on a real MariaDB: the ranges that each counts by, its
+//! own statements beside ours, tables and rows that cannot be used, and the end of a tag.
 
 #![expect(clippy::expect_used, reason = "a fixture that cannot do its work fails its test")]
 
@@ -987,8 +987,8 @@ impl SegmentFixture for Place {
     }
 }
 
-/// What every table can promise. Of the rest, tables without a place for options cannot keep them, and most equate names
-/// that differ in a space at the end.
+/// What every table can promise. Of the rest, tables without a place for options cannot keep them, and most equate
+/// names that differ in a space at the end.
 async fn keeps_the_contract(case: Case) {
     let place = Place::new(case);
     check::the_first_number_is_the_start(&place).await;

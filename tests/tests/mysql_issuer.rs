@@ -1,4 +1,5 @@
-//! The dialects of the four-channel issuer and of Flickr's ticket servers on a real MariaDB: `batch`, `slow-ordered`, `ticket`.
+//! The dialects of the four-channel issuer and of Flickr's ticket servers on a real MariaDB: `batch`, `slow-ordered`,
+//! `ticket`.
 
 #![expect(clippy::panic_in_result_fn, clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -135,8 +136,8 @@ async fn draw_ticket(connection: &mut MySqlConnection) -> anyhow::Result<(u64, u
     Ok((id, id + 1))
 }
 
-/// Eight clients in as many processes, and old ones beside; then the server is killed and restarted in the middle. What all
-/// of them were granted; those beside before the first kill only.
+/// Eight clients in as many processes, and old ones beside; then the server is killed and restarted in the middle. What
+/// all of them were granted; those beside before the first kill only.
 fn crowd(
     server: &mut MariaDb,
     url: &str,

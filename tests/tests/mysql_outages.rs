@@ -103,8 +103,8 @@ async fn allocate_at_last(store: &MysqlStore, tag: &str) -> Segment {
     }
 }
 
-/// The numbers of the connections whose statements wait for a lock. The server makes the table anew only when nobody has
-/// looked at it for a tenth of a second.
+/// The numbers of the connections whose statements wait for a lock. The server makes the table anew only when nobody
+/// has looked at it for a tenth of a second.
 fn waiting(server: &MariaDb) -> Vec<String> {
     let select = "SELECT trx_mysql_thread_id FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'";
     std::thread::sleep(Duration::from_millis(150));
@@ -179,7 +179,8 @@ async fn a_deadlock_grants_nothing_and_is_worth_a_retry() {
     let (_, database) = url.rsplit_once('/').unwrap();
     let store = Arc::new(connect(&url, "").await);
     let first = store.allocate("order", 10, 0).await.unwrap();
-    // Somebody's trigger counts the updates, so a grant takes two locks; and somebody else takes them the other way round.
+    // Somebody's trigger counts the updates, so a grant takes two locks; and somebody else takes them the other way
+    // round.
     let count = "CREATE TABLE counts (id INT PRIMARY KEY, n INT NOT NULL); INSERT INTO counts VALUES (1, 0); \
                  CREATE TRIGGER counting AFTER UPDATE ON unalike_tag FOR EACH ROW UPDATE counts SET n = n + 1 WHERE id = 1; \
                  CREATE TABLE heavy (id INT PRIMARY KEY AUTO_INCREMENT); INSERT INTO heavy SELECT seq FROM seq_1_to_1000";
@@ -457,8 +458,8 @@ async fn node(url: &str) -> Ids {
     Ids::builder().segments(store).wait_max(Duration::from_secs(1)).build().await.unwrap()
 }
 
-/// What happens to the database while two nodes take ids through the proxy: of a tag whose buffer outlasts it all, one whose
-/// buffer is soon empty, and one in the ordered mode, which has none.
+/// What happens to the database while two nodes take ids through the proxy: of a tag whose buffer outlasts it all, one
+/// whose buffer is soon empty, and one in the ordered mode, which has none.
 async fn under_load(server: &mut MariaDb, mut happen: impl AsyncFnMut(&mut MariaDb, &Proxy, &[Arc<Load>])) {
     let url = server.database().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
@@ -627,7 +628,8 @@ async fn a_replica_that_takes_over_is_refused_unless_it_is_vouched_for() {
     primary.kill9().unwrap();
     proxy.lead_to(replica.port());
 
-    // The first request of each may find its connection broken. Nothing is granted by a server that only reads, or is another.
+    // The first request of each may find its connection broken. Nothing is granted by a server that only reads, or is
+    // another.
     let ask = async |store: &MysqlStore| match store.allocate("order", 10, 0).await {
         Err(error) if error.may_have_granted() => store.allocate("order", 10, 0).await,
         answer => answer,

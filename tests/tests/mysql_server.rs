@@ -1,5 +1,5 @@
-//! The server and the command line over MariaDB: where its stores, passwords and tables come from, and what it does without
-//! them.
+//! The server and the command line over MariaDB: where its stores, passwords and tables come from, and what it does
+//! without them.
 
 #![expect(clippy::unwrap_used, clippy::panic_in_result_fn, reason = "a test that cannot go on fails")]
 

@@ -1,4 +1,5 @@
-//! The OpenAPI document against real servers: what it says is so, and a client that is made from it finds nothing amiss.
+//! The OpenAPI document against real servers: what it says is so, and a client that is made from it finds nothing
+//! amiss.
 
 #![expect(clippy::panic_in_result_fn, reason = "a test that cannot go on fails")]
 

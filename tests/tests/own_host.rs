@@ -1,5 +1,5 @@
-//! The component in a wasmtime `Store` of the host's own, through `unalike::component`: what an application does that runs
-//! wasmtime already. Each test has its own engine, linker and store; the library's lanes take no part.
+//! The component in a wasmtime `Store` of the host's own, through `unalike::component`: what an application does that
+//! runs wasmtime already. Each test has its own engine, linker and store; the library's lanes take no part.
 #![expect(clippy::unwrap_used, reason = "a helper of a test that cannot do its work fails the test")]
 
 use std::sync::Arc;

@@ -1,8 +1,8 @@
-//! The packages as crates.io would serve them: `.ci/publish` makes them, and a fresh project that sees nothing of this source
-//! tree builds with them and gets ids from SQLite.
+//! The packages as crates.io would serve them: `.ci/publish` makes them, and a fresh project that sees nothing of this
+//! source tree builds with them and gets ids from SQLite.
 //!
-//! The project is built in the workspace's target directory and with its profile, so that what is compiled there already,
-//! wasmtime above all, is not compiled again.
+//! The project is built in the workspace's target directory and with its profile, so that what is compiled there
+//! already, wasmtime above all, is not compiled again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -124,7 +124,8 @@ fn project(folder: &Path, packages: &Path) -> Result<()> {
     )?;
     // The same versions as here, so that the same builds are found.
     fs::copy(workspace().join("Cargo.lock"), folder.join("Cargo.lock"))?;
-    // And with the same features, which cargo adds up over a workspace: a crate that asks for what this workspace asks for.
+    // And with the same features, which cargo adds up over a workspace: a crate that asks for what this workspace asks
+    // for.
     let beside = folder.join("beside");
     fs::create_dir_all(beside.join("src"))?;
     fs::write(beside.join("src/lib.rs"), "")?;

@@ -1,5 +1,5 @@
-//! Several stores that number together: which of them may fail, come back, lose their data, be exchanged, and what programs
-//! notice. What every store promises is in `contract.rs`, also of stripes.
+//! Several stores that number together: which of them may fail, come back, lose their data, be exchanged, and what
+//! programs notice. What every store promises is in `contract.rs`, also of stripes.
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -542,7 +542,8 @@ async fn a_resize_that_was_broken_off_anywhere_repeats_nothing_and_can_be_repeat
             let broken_off = resize_stripes(&dynamic(&from), &dynamic(&to), 0).await;
             let is_whole = broken_off.is_ok();
             assert!(is_whole || budget.load(Ordering::SeqCst) == 0, "{broken_off:?}");
-            // Whoever runs on, or starts anew with the old or the new stores, may be refused, and is granted nothing twice.
+            // Whoever runs on, or starts anew with the old or the new stores, may be refused, and is granted nothing
+            // twice.
             let programs = [
                 Some(program),
                 open_any(dynamic(&choose(&old))).await.ok(),

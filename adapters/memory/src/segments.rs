@@ -39,8 +39,8 @@ impl TagRow {
         }
         let start = (self.watermark + 1).max(at_least);
         let last = start + (count - 1).min(ID_MAX - start);
-        // Who asks for numbers from right behind the newest grant was told of that grant, so it is the one who holds it:
-        // both together are one tail. Otherwise the tail begins anew.
+        // Who asks for numbers from right behind the newest grant was told of that grant, so it is the one who holds
+        // it: both together are one tail. Otherwise the tail begins anew.
         if at_least != self.watermark + 1 {
             self.settled = start - 1;
         }

@@ -29,8 +29,9 @@ const LIFETIME_MAX: Duration = Duration::from_secs(1_800);
 
 /// A pool of connections to one database, all of them checked; clones share it.
 ///
-/// Not sqlx's own: that one asks each connection that is given back for a sign of life, a round trip more per statement,
-/// and waits for the answer without end, so that a network that swallows packets takes the connections away one by one.
+/// Not sqlx's own: that one asks each connection that is given back for a sign of life, a round trip more per
+/// statement, and waits for the answer without end, so that a network that swallows packets takes the connections away
+/// one by one.
 #[derive(Clone)]
 pub(crate) struct Database {
     pool: Pool<Connector>,
@@ -95,8 +96,8 @@ impl ServerFacts {
         format!("{}:{}{}", self.value("hostname"), self.value("port"), self.value("datadir"))
     }
 
-    /// Whether a commit that was reported is on the disk, and in the binary log if there is one: replicas that take over
-    /// have it from there.
+    /// Whether a commit that was reported is on the disk, and in the binary log if there is one: replicas that take
+    /// over have it from there.
     pub(crate) fn check_durability(&self) -> Result<(), String> {
         let flush = self.value("innodb_flush_log_at_trx_commit");
         if flush != "1" {
@@ -140,15 +141,15 @@ impl Database {
         Ok((database, facts))
     }
 
-    /// From now on every connection must lead to this server (any, without an identity); those that are open were looked
-    /// at by the caller.
+    /// From now on every connection must lead to this server (any, without an identity); those that are open were
+    /// looked at by the caller.
     pub(crate) fn expect(&self, identity: Option<String>) {
         // Set once, when the store is opened.
         let _ = self.connector().expected.set(identity);
     }
 
-    /// From now on every new connection must pass this check too. A dialect sets it once, when it is opened, and has looked
-    /// at the server itself.
+    /// From now on every new connection must pass this check too. A dialect sets it once, when it is opened, and has
+    /// looked at the server itself.
     pub(crate) fn require(&self, check: impl Fn(&ServerFacts) -> Result<(), String> + Send + Sync + 'static) {
         let _ = self.connector().requirement.set(Box::new(check));
     }
@@ -267,8 +268,8 @@ impl Connector {
     /// Sets a new connection up and checks where it leads.
     async fn look_at(&self, connection: &mut MySqlConnection) -> Result<(), StoreError> {
         let failed = |error| read_error(&self.at, "setting a connection up", error);
-        // In a strict mode a number that does not fit is an error, never cut off; whatever the server's own mode is. And the
-        // server is not to close what is idle before it is dropped here.
+        // In a strict mode a number that does not fit is an error, never cut off; whatever the server's own mode is.
+        // And the server is not to close what is idle before it is dropped here.
         let settings = sqlx::query(
             "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', autocommit = 1, innodb_lock_wait_timeout = ?, \
              wait_timeout = ?",
@@ -322,8 +323,8 @@ impl Turn {
         self.run(|connection| statement.execute(connection)).await.map_err(|error| write_error(&at, doing, error))
     }
 
-    /// The same, where some of the server's error numbers are the caller's business: the statement was not done then, and
-    /// the connection is as good as before.
+    /// The same, where some of the server's error numbers are the caller's business: the statement was not done then,
+    /// and the connection is as good as before.
     pub(crate) async fn execute_or(
         &mut self,
         statement: Statement<'_>,

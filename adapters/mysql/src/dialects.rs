@@ -1,15 +1,16 @@
 //! The tables of other systems, read and written in place: one module each, and here what they share.
 //!
-//! Such a table has a row per tag. It knows less of a tag than unalike's own do: how it is refilled, that it is ordered, what
-//! its first number was. What a table cannot say is refused when somebody wants it said, except what [`TagOptions`] say by
-//! default: that is taken as left to the table. Tails are not given back, for most of these tables have no version.
+//! Such a table has a row per tag. It knows less of a tag than unalike's own do: how it is refilled, that it is
+//! ordered, what its first number was. What a table cannot say is refused when somebody wants it said, except what
+//! [`TagOptions`] say by default: that is taken as left to the table. Tails are not given back, for most of these
+//! tables have no version.
 //!
-//! Many of these tables compare names without regard to letter case or accents. There two tags may be one row; each number
-//! is still granted once, and under one of them only. A tag's sub-keys have no place in any.
+//! Many of these tables compare names without regard to letter case or accents. There two tags may be one row; each
+//! number is still granted once, and under one of them only. A tag's sub-keys have no place in any.
 //!
-//! A tag whose row could be missed is ended by renaming the row, `order` to `retired:order`: the old system no longer finds it,
-//! everybody can see what happened and can undo it by the opposite statement, and no tag of that name is created again. To
-//! this program such a tag has used up all its numbers.
+//! A tag whose row could be missed is ended by renaming the row, `order` to `retired:order`: the old system no longer
+//! finds it, everybody can see what happened and can undo it by the opposite statement, and no tag of that name is
+//! created again. To this program such a tag has used up all its numbers.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -159,9 +160,6 @@ pub(crate) struct Rows {
     limits: BTreeMap<String, u64>,
 }
 
-const ENGINE: &str = "SELECT CAST(COALESCE(ENGINE, '') AS CHAR) AS engine FROM information_schema.TABLES \
-    WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ?";
-
 const COLUMNS: &str = "SELECT CAST(LOWER(COLUMN_NAME) AS CHAR) AS name, CAST(LOWER(COLUMN_TYPE) AS CHAR) AS type, \
     CAST(COALESCE(CHARACTER_MAXIMUM_LENGTH, 0) AS UNSIGNED) AS width, \
     CAST(COALESCE(CHARACTER_SET_NAME, '') AS CHAR) AS charset \
@@ -182,27 +180,7 @@ impl Rows {
         let table = sql.table;
         let failed = |error| read_error(database.at(), doing, error);
         let wrong = |what: String| refusal(format!("{}: the table {table} {what}", database.at()));
-        let mut found = database.rows(doing, sqlx::query(ENGINE).bind(table)).await?;
-        if found.is_empty() {
-            if !options.create_tables {
-                return Err(wrong(
-                    "is missing, and tables are not to be created (create=false): run the statements that `unalike schema` \
-                     prints"
-                        .to_owned(),
-                ));
-            }
-            database.execute("creating a table", sqlx::query(sql.ddl)).await?;
-            tracing::info!(database = database.at(), table, "created a table");
-            found = database.rows(doing, sqlx::query(ENGINE).bind(table)).await?;
-        }
-        let engine: String = found.first().ok_or_else(|| wrong("is gone".to_owned()))?.try_get(0).map_err(failed)?;
-        if !engine.eq_ignore_ascii_case("InnoDB") {
-            let engine = if engine.is_empty() { "a view".to_owned() } else { format!("kept by {engine}") };
-            return Err(wrong(format!(
-                "is {engine}, where a crash or a concurrent client could repeat numbers: make it an InnoDB table (ALTER TABLE \
-                 {table} ENGINE = InnoDB)"
-            )));
-        }
+        tables::create_missing(database, options, &[(table.to_owned(), sql.ddl.to_owned())]).await?;
         let mut rows = Self {
             database: database.clone(),
             sql,

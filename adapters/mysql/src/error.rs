@@ -14,60 +14,65 @@ pub(crate) const AUTO_INCREMENT_FAILED: u16 = 1467;
 
 /// The error of a statement that writes, or of its commit.
 ///
-/// The question that matters is whether the commit may stand although no success was reported. A statement that the server
-/// refused was rolled back. But an answer that did not come, a server that was shut down, a connection that was killed, and
-/// a commit that broke off in the storage engine or in the binary log leave that open; so does everything that is not known.
+/// The question that matters is whether the commit may stand although no success was reported. A statement that the
+/// server refused was rolled back. But an answer that did not come, a server that was shut down, a connection that was
+/// killed, and a commit that broke off in the storage engine or in the binary log leave that open; so does everything
+/// that is not known.
 pub(crate) fn write_error(at: &str, doing: &str, error: sqlx::Error) -> StoreError {
     let what = |advice: &str| format!("{doing}, at {at}: {advice}");
     let (kind, advice): (fn(String, sqlx::Error) -> StoreError, &str) = match code(&error) {
         Some(1205 | 3572) => {
-            (unavailable, "another transaction holds the row for too long; the statement was rolled back")
+            (StoreError::unavailable, "another transaction holds the row for too long; the statement was rolled back")
         }
         Some(1020 | 1206 | DEADLOCK | 1637 | 3101) => {
-            (unavailable, "the transaction lost against another one and was rolled back")
+            (StoreError::unavailable, "the transaction lost against another one and was rolled back")
         }
         Some(1290 | 1792 | 1836 | 3100) => {
-            (unavailable, "the server only reads just now: is it a replica, or failing over?")
+            (StoreError::unavailable, "the server only reads just now: is it a replica, or failing over?")
         }
-        Some(1021 | 1114) => (unavailable, "the server's disk, or its tablespace, is full: make room"),
-        Some(1037 | 1038 | 1041) => (unavailable, "the server is out of memory"),
-        Some(1040 | 1203 | 1226) => (unavailable, "the server has too many connections"),
-        Some(1129) => (unavailable, "the server blocks this host after too many broken connections: FLUSH HOSTS there"),
-        // A node of a cluster that is joining or has lost the others; a server that is taken offline or was idle for too long.
-        Some(1047 | 3032 | 3168 | 4031) => (unavailable, "the server serves nobody just now"),
+        Some(1021 | 1114) => (StoreError::unavailable, "the server's disk, or its tablespace, is full: make room"),
+        Some(1037 | 1038 | 1041) => (StoreError::unavailable, "the server is out of memory"),
+        Some(1040 | 1203 | 1226) => (StoreError::unavailable, "the server has too many connections"),
+        Some(1129) => (
+            StoreError::unavailable,
+            "the server blocks this host after too many broken connections: FLUSH HOSTS there",
+        ),
+        // A node of a cluster that is joining or has lost the others; a server that is taken offline or was idle for
+        // too long.
+        Some(1047 | 3032 | 3168 | 4031) => (StoreError::unavailable, "the server serves nobody just now"),
         Some(1044 | 1045 | 1130 | 1142 | 1143 | 1227 | 1370 | 1698) => {
             // MariaDB answers so to a connection without TLS, too.
             (
-                refused,
+                StoreError::refused,
                 "the server denied access: check user, password and privileges (`unalike schema` lists them), and whether it \
                  demands TLS (ssl-mode)",
             )
         }
-        Some(3159) => (refused, "the server demands TLS: check ssl-mode"),
-        Some(1049) => (refused, "there is no such database: create it"),
+        Some(3159) => (StoreError::refused, "the server demands TLS: check ssl-mode"),
+        Some(1049) => (StoreError::refused, "there is no such database: create it"),
         Some(NO_SUCH_TABLE | 1054 | 1109) => {
-            (refused, "a table or column is missing: `unalike schema` prints what is needed")
+            (StoreError::refused, "a table or column is missing: `unalike schema` prints what is needed")
         }
         // A number that does not fit its column; STRICT_ALL_TABLES, which every connection sets, has it refused.
-        Some(1264 | 1690) => (refused, "a number is beyond what the column can hold"),
+        Some(1264 | 1690) => (StoreError::refused, "a number is beyond what the column can hold"),
         // The constraints of unalike's own tables.
         Some(3819 | 4025) => (
-            refused,
+            StoreError::refused,
             "a row would not be as it must be: most likely the store became a stripe; restart the program with all \
              stores of its set",
         ),
         // Shut down, interrupted, killed, or broken off in a commit: it may have been done.
         Some(
             1026 | 1030 | 1053 | 1077 | 1079 | 1158..=1161 | 1180 | 1181 | 1317 | 1598 | 1927 | 1969 | 3024 | 3169,
-        ) => (outcome_unknown, "the server broke the statement off, and its commit may stand"),
-        Some(_) => (refused, "the server refused the statement"),
+        ) => (StoreError::outcome_unknown, "the server broke the statement off, and its commit may stand"),
+        Some(_) => (StoreError::refused, "the server refused the statement"),
         None => match &error {
-            sqlx::Error::Configuration(_) => (refused, "the connection is configured wrongly"),
+            sqlx::Error::Configuration(_) => (StoreError::refused, "the connection is configured wrongly"),
             sqlx::Error::ColumnDecode { .. }
             | sqlx::Error::ColumnNotFound(_)
             | sqlx::Error::ColumnIndexOutOfBounds { .. }
-            | sqlx::Error::Decode(_) => (corrupt, "a row is not as it should be"),
-            _ => (outcome_unknown, "the connection broke"),
+            | sqlx::Error::Decode(_) => (StoreError::corrupt, "a row is not as it should be"),
+            _ => (StoreError::outcome_unknown, "the connection broke"),
         },
     };
     kind(what(advice), error)
@@ -87,11 +92,11 @@ const TLS: &str = "no TLS with a server that can be trusted: check ssl-mode and 
 pub(crate) fn connect_error(at: &str, error: sqlx::Error) -> StoreError {
     match &error {
         // From the TLS library; or ssl-ca names a file that is not there.
-        sqlx::Error::Tls(_) => return refused(format!("{at}: {TLS}"), error),
+        sqlx::Error::Tls(_) => return StoreError::refused(format!("{at}: {TLS}"), error),
         sqlx::Error::Io(io) if matches!(io.kind(), ErrorKind::InvalidData | ErrorKind::NotFound) => {
-            return refused(format!("{at}: {TLS}"), error);
+            return StoreError::refused(format!("{at}: {TLS}"), error);
         }
-        sqlx::Error::Io(_) => return unavailable(format!("the server at {at} cannot be reached"), error),
+        sqlx::Error::Io(_) => return StoreError::unavailable(format!("the server at {at} cannot be reached"), error),
         _ => {}
     }
     read_error(at, "connecting", error)
@@ -124,20 +129,4 @@ pub(crate) fn damaged(at: &str, what: &str) -> StoreError {
 
 pub(crate) fn refusal(what: String) -> StoreError {
     StoreError::Refused { what, source: None }
-}
-
-fn unavailable(what: String, error: sqlx::Error) -> StoreError {
-    StoreError::Unavailable { what, source: Some(Box::new(error)) }
-}
-
-fn outcome_unknown(what: String, error: sqlx::Error) -> StoreError {
-    StoreError::OutcomeUnknown { what, source: Some(Box::new(error)) }
-}
-
-fn refused(what: String, error: sqlx::Error) -> StoreError {
-    StoreError::Refused { what, source: Some(Box::new(error)) }
-}
-
-fn corrupt(what: String, error: sqlx::Error) -> StoreError {
-    StoreError::Corrupt { what, source: Some(Box::new(error)) }
 }

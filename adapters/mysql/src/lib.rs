@@ -369,8 +369,8 @@ impl MysqlStore {
     /// [default](BatchTag::default). The same declaration again changes nothing.
     ///
     /// # Errors
-    /// [`StoreError::Refused`] when the tag was declared otherwise, since its ids would be made again, and in other dialects;
-    /// [`StoreError::TagInvalid`] when the figures make no ids of 63 bits; [`StoreError::TagLimit`].
+    /// [`StoreError::Refused`] when the tag was declared otherwise, since its ids would be made again, and in other
+    /// dialects; [`StoreError::TagInvalid`] when the figures make no ids of 63 bits; [`StoreError::TagLimit`].
     pub async fn declare_batch_tag(&self, tag: &str, batch_tag: &BatchTag) -> Result<(), StoreError> {
         match &self.batches {
             Some(batches) => batches.declare(tag, batch_tag).await,

@@ -132,8 +132,8 @@ pub(crate) async fn current(database: &Database) -> Result<Schema, StoreError> {
 }
 
 async fn create(database: &Database, identity: &str, options: &MysqlOptions) -> Result<(Schema, String), StoreError> {
-    // Each of these statements is a transaction of its own in MySQL, and each may be repeated. Where the table was made by
-    // hand, only the row is missing, and the user may not be one who creates tables.
+    // Each of these statements is a transaction of its own in MySQL, and each may be repeated. Where the table was made
+    // by hand, only the row is missing, and the user may not be one who creates tables.
     let mut inserted = insert(database, identity).await?;
     if inserted.is_none() && options.create_tables {
         database.execute("creating unalike_store", sqlx::query(STORE_TABLE)).await?;

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use sqlx::Row as _;
 use sqlx::mysql::MySqlRow;
 use unalike_storage::{
-    AdaptiveStep, ID_MAX, Mode, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers,
+    ID_MAX, Mode, PolicyColumns, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers,
     TagCreation, TagOptions, TagRecord, TailRelease, split_tag, validate_allocate, validate_policies, validate_raise,
     validate_tag,
 };
@@ -295,7 +295,7 @@ impl OwnTables {
         let watermark = options.start - 1;
         let insert = sqlx::query(if has_stripes { INSERT_STRIPED } else { INSERT });
         let insert = insert.bind(tag.as_bytes()).bind(options.start).bind(options.mode.name());
-        let mut insert = PolicyColumns::new(options.step, options.refill).bind(insert).bind(watermark).bind(watermark);
+        let mut insert = bind_policies(insert, options.step, options.refill).bind(watermark).bind(watermark);
         if has_stripes {
             insert = insert.bind(schema::set_bytes(joined.stripe.as_ref()));
         }
@@ -331,29 +331,11 @@ impl OwnTables {
     fn tag_record(&self, row: &MySqlRow) -> Result<TagRecord, StoreError> {
         let figure = |column: &str| self.column::<u64>(row, column);
         let broken = |what: &str| damaged(self.database.at(), &format!("unalike_tag has a row with {what}"));
-        let step = match self.column(row, "step_policy")? {
-            "fixed" => StepPolicy::Fixed { step: figure("step")? },
-            "adaptive" => StepPolicy::Adaptive(AdaptiveStep {
-                initial: figure("step")?,
-                min: figure("step_min")?,
-                max: figure("step_max")?,
-                grow_below_ms: figure("grow_below_ms")?,
-                shrink_above_ms: figure("shrink_above_ms")?,
-            }),
-            other => return Err(broken(&format!("the step policy {other:?}"))),
-        };
-        let refill = match self.column(row, "refill_policy")? {
-            "remaining" => RefillPolicy::Remaining { count: figure("refill")? },
-            "share-consumed" => {
-                RefillPolicy::ShareConsumed { percent: u8::try_from(figure("refill")?).unwrap_or(u8::MAX) }
-            }
-            other => return Err(broken(&format!("the refill policy {other:?}"))),
-        };
-        let mode = match self.column(row, "mode")? {
-            "buffered" => Mode::Buffered,
-            "ordered" => Mode::Ordered,
-            other => return Err(broken(&format!("the mode {other:?}"))),
-        };
+        let (step_policy, refill_policy) = (self.column(row, "step_policy")?, self.column(row, "refill_policy")?);
+        let (step, refill) = PolicyColumns::read(step_policy, refill_policy, figure)?
+            .ok_or_else(|| broken(&format!("the policies {step_policy:?} and {refill_policy:?}")))?;
+        let mode: &str = self.column(row, "mode")?;
+        let mode = Mode::named(mode).ok_or_else(|| broken(&format!("the mode {mode:?}")))?;
         let tag = String::from_utf8(self.column(row, "tag")?).map_err(|_| broken("a name that is not UTF-8"))?;
         let options = TagOptions { start: figure("start")?, step, refill, mode };
         options.validate(&tag).map_err(|error| broken(&error.to_string()))?;
@@ -471,7 +453,7 @@ impl SegmentStore for OwnTables {
         validate_tag(tag)?;
         validate_policies(tag, step, refill)?;
         let mut turn = self.database.begin("changing a tag").await?;
-        let change = PolicyColumns::new(step, refill).bind(sqlx::query(CHANGE_POLICIES)).bind(tag.as_bytes());
+        let change = bind_policies(sqlx::query(CHANGE_POLICIES), step, refill).bind(tag.as_bytes());
         if turn.execute(change).await?.rows_affected() == 0 {
             turn.roll_back().await?;
             return Err(unknown(tag));
@@ -578,60 +560,18 @@ async fn set_stripe(turn: &mut Turn, stripe: Option<&Stripe>) -> Result<(), Stor
     Ok(())
 }
 
-/// The policies of a tag as its row has them.
-struct PolicyColumns {
-    step_policy: &'static str,
-    step: u64,
-    step_min: Option<u64>,
-    step_max: Option<u64>,
-    grow_below_ms: Option<u64>,
-    shrink_above_ms: Option<u64>,
-    refill_policy: &'static str,
-    refill: u64,
-}
-
-impl PolicyColumns {
-    fn new(step: StepPolicy, refill: RefillPolicy) -> Self {
-        let (refill_policy, refill) = match refill {
-            RefillPolicy::ShareConsumed { percent } => ("share-consumed", u64::from(percent)),
-            RefillPolicy::Remaining { count } => ("remaining", count),
-        };
-        match step {
-            StepPolicy::Fixed { step } => Self {
-                step_policy: "fixed",
-                step,
-                step_min: None,
-                step_max: None,
-                grow_below_ms: None,
-                shrink_above_ms: None,
-                refill_policy,
-                refill,
-            },
-            StepPolicy::Adaptive(adaptive) => Self {
-                step_policy: "adaptive",
-                step: adaptive.initial,
-                step_min: Some(adaptive.min),
-                step_max: Some(adaptive.max),
-                grow_below_ms: Some(adaptive.grow_below_ms),
-                shrink_above_ms: Some(adaptive.shrink_above_ms),
-                refill_policy,
-                refill,
-            },
-        }
-    }
-
-    /// All of them, in the order above.
-    fn bind(self, statement: Statement<'_>) -> Statement<'_> {
-        statement
-            .bind(self.step_policy)
-            .bind(self.step)
-            .bind(self.step_min)
-            .bind(self.step_max)
-            .bind(self.grow_below_ms)
-            .bind(self.shrink_above_ms)
-            .bind(self.refill_policy)
-            .bind(self.refill)
-    }
+/// Binds all policies, in the order in which the statements name their columns.
+fn bind_policies(statement: Statement<'_>, step: StepPolicy, refill: RefillPolicy) -> Statement<'_> {
+    let columns = PolicyColumns::new(step, refill);
+    statement
+        .bind(columns.step_policy)
+        .bind(columns.step)
+        .bind(columns.step_min)
+        .bind(columns.step_max)
+        .bind(columns.grow_below_ms)
+        .bind(columns.shrink_above_ms)
+        .bind(columns.refill_policy)
+        .bind(columns.refill)
 }
 
 fn unknown(tag: &str) -> StoreError {

@@ -24,8 +24,8 @@ const NOTADB: i32 = 26;
 
 /// The error of a statement that writes, or of its commit.
 ///
-/// The question that matters is whether the commit may be in the file although it was reported as failed. SQLite rolls a
-/// transaction back in the file on every error but one kind: after an I/O error (a failed fsync above all) the commit
+/// The question that matters is whether the commit may be in the file although it was reported as failed. SQLite rolls
+/// a transaction back in the file on every error but one kind: after an I/O error (a failed fsync above all) the commit
 /// record may have reached the disk, and a recovery would find it valid. So I/O errors, and everything that is not
 /// known, are of unknown outcome.
 pub(crate) fn write_error(path: &Path, doing: &str, error: sqlx::Error) -> StoreError {
@@ -35,37 +35,39 @@ pub(crate) fn write_error(path: &Path, doing: &str, error: sqlx::Error) -> Store
     // The advice is fixed text: the driver's own message follows as the source of the error.
     let (kind, advice): (fn(String, sqlx::Error) -> StoreError, &str) = match code {
         Some(BUSY | LOCKED | PROTOCOL) => {
-            (unavailable, "another process holds the file's write lock for longer than the busy timeout")
+            (StoreError::unavailable, "another process holds the file's write lock for longer than the busy timeout")
         }
         // The pages did not fit the write-ahead log, so its commit record was never written, and SQLite has rolled
         // the transaction back: nothing was granted.
-        Some(FULL) => (unavailable, "the disk is full: free some space"),
-        Some(CANTOPEN) => (unavailable, "the file or its -wal or -shm file cannot be opened"),
-        Some(NOMEM | INTERRUPT | ABORT | SCHEMA) => (unavailable, "the statement was broken off and rolled back"),
+        Some(FULL) => (StoreError::unavailable, "the disk is full: free some space"),
+        Some(CANTOPEN) => (StoreError::unavailable, "the file or its -wal or -shm file cannot be opened"),
+        Some(NOMEM | INTERRUPT | ABORT | SCHEMA) => {
+            (StoreError::unavailable, "the statement was broken off and rolled back")
+        }
         Some(READONLY | PERM | AUTH) => {
-            (refused, "this process may not write: make the file and its directory writable for its user")
+            (StoreError::refused, "this process may not write: make the file and its directory writable for its user")
         }
         Some(CORRUPT | NOTADB | FORMAT) => (
-            corrupt,
+            StoreError::corrupt,
             "the file is damaged or no SQLite database: stop all processes, restore it from a backup, and raise every \
              tag above what was handed out since (or start a new file under new tags)",
         ),
-        Some(IOERR) => (outcome_unknown, "reading or writing the file failed: look at the disk"),
+        Some(IOERR) => (StoreError::outcome_unknown, "reading or writing the file failed: look at the disk"),
         // Our own statements are refused only when a row breaks an invariant of the schema; it was rolled back.
-        Some(_) => (refused, "SQLite refused the statement"),
+        Some(_) => (StoreError::refused, "SQLite refused the statement"),
         None => match &error {
             sqlx::Error::PoolTimedOut => {
-                (unavailable, "no turn within the busy timeout: too many requests are waiting")
+                (StoreError::unavailable, "no turn within the busy timeout: too many requests are waiting")
             }
-            sqlx::Error::PoolClosed => (unavailable, "the store was closed"),
+            sqlx::Error::PoolClosed => (StoreError::unavailable, "the store was closed"),
             // The connection did not begin a transaction; the pool replaces it.
             sqlx::Error::BeginFailed | sqlx::Error::InvalidSavePointStatement => {
-                (unavailable, "the transaction could not begin")
+                (StoreError::unavailable, "the transaction could not begin")
             }
             sqlx::Error::ColumnDecode { .. } | sqlx::Error::ColumnNotFound(_) | sqlx::Error::Decode(_) => {
-                (corrupt, "a row is not as unalike writes it")
+                (StoreError::corrupt, "a row is not as unalike writes it")
             }
-            _ => (outcome_unknown, "the connection broke"),
+            _ => (StoreError::outcome_unknown, "the connection broke"),
         },
     };
     kind(what(advice), error)
@@ -86,7 +88,7 @@ pub(crate) fn open_error(path: &Path, error: sqlx::Error) -> StoreError {
             "opening {}: it cannot be opened: this user must be able to read and write the file and its directory",
             path.display()
         );
-        return refused(what, error);
+        return StoreError::refused(what, error);
     }
     read_error(path, "opening", error)
 }
@@ -109,20 +111,4 @@ fn result_code(error: &sqlx::Error) -> Option<i32> {
     // sqlx gives the extended code, as decimal text.
     let extended: i32 = error.code()?.parse().ok()?;
     Some(extended & 0xff)
-}
-
-fn unavailable(what: String, error: sqlx::Error) -> StoreError {
-    StoreError::Unavailable { what, source: Some(Box::new(error)) }
-}
-
-fn outcome_unknown(what: String, error: sqlx::Error) -> StoreError {
-    StoreError::OutcomeUnknown { what, source: Some(Box::new(error)) }
-}
-
-fn refused(what: String, error: sqlx::Error) -> StoreError {
-    StoreError::Refused { what, source: Some(Box::new(error)) }
-}
-
-fn corrupt(what: String, error: sqlx::Error) -> StoreError {
-    StoreError::Corrupt { what, source: Some(Box::new(error)) }
 }

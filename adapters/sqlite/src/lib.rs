@@ -206,13 +206,14 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens the file, or creates it, and proves that it can be written to. A file of the schema before is brought to this
-    /// one; programs of the version before that have it open go on.
+    /// Opens the file, or creates it, and proves that it can be written to. A file of the schema before is brought to
+    /// this one; programs of the version before that have it open go on.
     ///
     /// # Errors
-    /// [`StoreError::Refused`] when the file or its directory is missing, is not writable, or belongs to another program
-    /// or to a newer version of this one (it is then left as it is); [`StoreError::Corrupt`] when it is no database or
-    /// a damaged one; [`StoreError::Unavailable`] when another process keeps it locked. Each says what to do.
+    /// [`StoreError::Refused`] when the file or its directory is missing, is not writable, or belongs to another
+    /// program or to a newer version of this one (it is then left as it is); [`StoreError::Corrupt`] when it is no
+    /// database or a damaged one; [`StoreError::Unavailable`] when another process keeps it locked. Each says what to
+    /// do.
     pub async fn connect(options: SqliteOptions) -> Result<Self, StoreError> {
         options.limits.validate()?;
         if options.busy_timeout > BUSY_TIMEOUT_MAX {
@@ -221,7 +222,8 @@ impl SqliteStore {
                 options.busy_timeout
             )));
         }
-        // An absolute path is always a file: SQLite reads ":memory:" and "file:..?mode=memory" as something that forgets.
+        // An absolute path is always a file: SQLite reads ":memory:" and "file:..?mode=memory" as something that
+        // forgets.
         let path = std::path::absolute(&options.path)
             .map_err(|error| refused(format!("the path {:?} is not usable: {error}", options.path)))?;
         look_at_file(&path, options.create)?;
@@ -321,8 +323,8 @@ impl SqliteStore {
         self.begin().await?.rollback().await.map_err(failed)
     }
 
-    /// A transaction that holds the write lock from its beginning: nothing that it reads changes before its end. When it
-    /// is dropped, it is rolled back.
+    /// A transaction that holds the write lock from its beginning: nothing that it reads changes before its end. When
+    /// it is dropped, it is rolled back.
     async fn begin(&self) -> Result<Transaction<'static, Sqlite>, StoreError> {
         let began = self.writer.begin_with("BEGIN IMMEDIATE").await;
         began.map_err(|error| read_error(&self.path, "beginning a transaction", error))
@@ -344,8 +346,8 @@ impl SqliteStore {
 
 /// Checks what can be seen without opening the file.
 ///
-/// It is never opened by any means but SQLite's: closing a file drops all locks that this process holds on it, also those
-/// of another store in it.
+/// It is never opened by any means but SQLite's: closing a file drops all locks that this process holds on it, also
+/// those of another store in it.
 fn look_at_file(path: &Path, create: bool) -> Result<(), StoreError> {
     let file = path.display();
     if path.to_str().is_none() {
@@ -376,9 +378,9 @@ fn look_at_file(path: &Path, create: bool) -> Result<(), StoreError> {
 
 /// Refuses a file that is not ours before anything could change it.
 ///
-/// An immutable connection reads the file alone, takes no lock and leaves no other files behind. What it sees may be older
-/// than the write-ahead log, so [`schema_version`] looks again later. It may also be half of what another process is just
-/// writing while it creates the file, so a refusal needs a second look.
+/// An immutable connection reads the file alone, takes no lock and leaves no other files behind. What it sees may be
+/// older than the write-ahead log, so [`schema_version`] looks again later. It may also be half of what another process
+/// is just writing while it creates the file, so a refusal needs a second look.
 async fn check_header(path: &Path, connect: SqliteConnectOptions) -> Result<(), StoreError> {
     let connect = connect.read_only(true).immutable(true);
     if look_at_header(path, &connect).await.is_ok() {

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use sqlx::SqliteExecutor;
 use sqlx::sqlite::SqliteRow;
 use unalike_storage::{
-    AdaptiveStep, ID_MAX, Mode, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers,
+    ID_MAX, Mode, PolicyColumns, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers,
     TagOptions, TagRecord, TailRelease, split_tag, validate_allocate, validate_policies, validate_raise, validate_tag,
 };
 
@@ -15,11 +15,11 @@ use crate::error::{damaged, read_error, write_error};
 
 /// Grants `?3` numbers (1 or more), none below `?2`, or what is left, to a client that joined the stripe set `?4`.
 ///
-/// SQLite turns an integer that overflows into floating point, so nothing here can: the watermark is below 2^63 - 1 where
-/// 1 is added to it, and the last sum is at most 2^63 - 1 by the `min`. On the right of `=` stand the old values.
+/// SQLite turns an integer that overflows into floating point, so nothing here can: the watermark is below 2^63 - 1
+/// where 1 is added to it, and the last sum is at most 2^63 - 1 by the `min`. On the right of `=` stand the old values.
 ///
-/// Who asks for numbers from right behind the watermark was told of the newest grant, so it is the one who holds it: both
-/// grants together are one tail, and `settled` stays. Otherwise all that was granted before is settled.
+/// Who asks for numbers from right behind the watermark was told of the newest grant, so it is the one who holds it:
+/// both grants together are one tail, and `settled` stays. Otherwise all that was granted before is settled.
 ///
 /// The version grows by 2 in a stripe, which tells the schema's trigger that this program knows what a stripe is.
 const ALLOCATE: &str = "
@@ -63,48 +63,19 @@ UPDATE tag SET step_policy = ?2, step = ?3, step_min = ?4, step_max = ?5, grow_b
 WHERE tag = ?1
 RETURNING *";
 
-/// The policies of a tag as its row has them.
-struct PolicyColumns {
-    step_policy: &'static str,
-    step: i64,
-    step_min: Option<i64>,
-    step_max: Option<i64>,
-    grow_below_ms: Option<i64>,
-    shrink_above_ms: Option<i64>,
-    refill_policy: &'static str,
-    refill: i64,
-}
-
-impl PolicyColumns {
-    /// All 64 bits are kept: a policy may say `u64::MAX` for "never".
-    fn new(step: StepPolicy, refill: RefillPolicy) -> Self {
-        let (refill_policy, refill) = match refill {
-            RefillPolicy::ShareConsumed { percent } => ("share-consumed", i64::from(percent)),
-            RefillPolicy::Remaining { count } => ("remaining", count.cast_signed()),
-        };
-        match step {
-            StepPolicy::Fixed { step } => Self {
-                step_policy: "fixed",
-                step: step.cast_signed(),
-                step_min: None,
-                step_max: None,
-                grow_below_ms: None,
-                shrink_above_ms: None,
-                refill_policy,
-                refill,
-            },
-            StepPolicy::Adaptive(adaptive) => Self {
-                step_policy: "adaptive",
-                step: adaptive.initial.cast_signed(),
-                step_min: Some(adaptive.min.cast_signed()),
-                step_max: Some(adaptive.max.cast_signed()),
-                grow_below_ms: Some(adaptive.grow_below_ms.cast_signed()),
-                shrink_above_ms: Some(adaptive.shrink_above_ms.cast_signed()),
-                refill_policy,
-                refill,
-            },
-        }
-    }
+/// Binds all policies, in the order in which the statements number them; all 64 bits are kept, a policy may say
+/// `u64::MAX`.
+fn bind_policies(statement: WriteStatement<'_>, step: StepPolicy, refill: RefillPolicy) -> WriteStatement<'_> {
+    let columns = PolicyColumns::new(step, refill);
+    statement
+        .bind(columns.step_policy)
+        .bind(columns.step.cast_signed())
+        .bind(columns.step_min.map(u64::cast_signed))
+        .bind(columns.step_max.map(u64::cast_signed))
+        .bind(columns.grow_below_ms.map(u64::cast_signed))
+        .bind(columns.shrink_above_ms.map(u64::cast_signed))
+        .bind(columns.refill_policy)
+        .bind(columns.refill.cast_signed())
 }
 
 impl SqliteStore {
@@ -124,19 +95,8 @@ impl SqliteStore {
     /// The new tag, or none if it exists already.
     async fn insert_tag(&self, tag: &str, options: &TagOptions) -> Result<Option<TagRecord>, StoreError> {
         let tags_max = self.creation.tags_max;
-        let policies = PolicyColumns::new(options.step, options.refill);
-        let insert = sqlx::query(CREATE)
-            .bind(tag)
-            .bind(options.start.cast_signed())
-            .bind(options.mode.name())
-            .bind(policies.step_policy)
-            .bind(policies.step)
-            .bind(policies.step_min)
-            .bind(policies.step_max)
-            .bind(policies.grow_below_ms)
-            .bind(policies.shrink_above_ms)
-            .bind(policies.refill_policy)
-            .bind(policies.refill)
+        let insert = sqlx::query(CREATE).bind(tag).bind(options.start.cast_signed()).bind(options.mode.name());
+        let insert = bind_policies(insert, options.step, options.refill)
             .bind(i64::try_from(tags_max).unwrap_or(i64::MAX))
             .bind(self.joined_set());
         if let Some(row) = self.write("creating a tag", insert).await? {
@@ -187,22 +147,10 @@ impl SqliteStore {
 
     fn tag_record(&self, row: &SqliteRow) -> Result<TagRecord, StoreError> {
         let figure = |column: &str| self.column::<i64>(row, column).map(i64::cast_unsigned);
-        let step = match self.column(row, "step_policy")? {
-            "fixed" => StepPolicy::Fixed { step: figure("step")? },
-            _ => StepPolicy::Adaptive(AdaptiveStep {
-                initial: figure("step")?,
-                min: figure("step_min")?,
-                max: figure("step_max")?,
-                grow_below_ms: figure("grow_below_ms")?,
-                shrink_above_ms: figure("shrink_above_ms")?,
-            }),
-        };
-        let refill = match self.column(row, "refill_policy")? {
-            "remaining" => RefillPolicy::Remaining { count: figure("refill")? },
-            _ => RefillPolicy::ShareConsumed { percent: u8::try_from(figure("refill")?).unwrap_or(u8::MAX) },
-        };
-        let mode: &str = self.column(row, "mode")?;
-        let mode = if mode == Mode::Ordered.name() { Mode::Ordered } else { Mode::Buffered };
+        let broken = || damaged(&self.path, "a tag has policies or a mode that nobody knows");
+        let (step_policy, refill_policy) = (self.column(row, "step_policy")?, self.column(row, "refill_policy")?);
+        let (step, refill) = PolicyColumns::read(step_policy, refill_policy, figure)?.ok_or_else(broken)?;
+        let mode = Mode::named(self.column(row, "mode")?).ok_or_else(broken)?;
         let tag: String = self.column(row, "tag")?;
         let options = TagOptions { start: self.number(row, "start")?, step, refill, mode };
         options.validate(&tag).map_err(|error| damaged(&self.path, &error.to_string()))?;
@@ -287,17 +235,7 @@ impl SegmentStore for SqliteStore {
     async fn change_tag(&self, tag: &str, step: StepPolicy, refill: RefillPolicy) -> Result<TagRecord, StoreError> {
         validate_tag(tag)?;
         validate_policies(tag, step, refill)?;
-        let policies = PolicyColumns::new(step, refill);
-        let change = sqlx::query(CHANGE)
-            .bind(tag)
-            .bind(policies.step_policy)
-            .bind(policies.step)
-            .bind(policies.step_min)
-            .bind(policies.step_max)
-            .bind(policies.grow_below_ms)
-            .bind(policies.shrink_above_ms)
-            .bind(policies.refill_policy)
-            .bind(policies.refill);
+        let change = bind_policies(sqlx::query(CHANGE).bind(tag), step, refill);
         let row = self.write("changing a tag", change).await?.ok_or_else(|| unknown(tag))?;
         self.tag_record(&row)
     }

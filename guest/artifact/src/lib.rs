@@ -7,11 +7,11 @@
 //! assert_eq!(&unalike_artifact::CORE[..4], b"\0asm");
 //! ```
 
-/// The component of the `core` world of `unalike:ids@0.1.0`: it imports the package's two storage interfaces and nothing
-/// else.
+/// The component of the `core` world of `unalike:ids@0.1.0`: it imports the package's two storage interfaces and
+/// nothing else.
 pub const CORE: &[u8] = include_bytes!(env!("UNALIKE_COMPONENT"));
 
-/// The same as wasmtime 48 compiles it for this program's target, for `Component::deserialize` in an engine that was made
-/// with `Config::concurrency_support(false)`. It runs on every processor of the target's architecture.
+/// The same as wasmtime 48 compiles it for this program's target, for `Component::deserialize` in an engine that was
+/// made with `Config::concurrency_support(false)`. It runs on every processor of the target's architecture.
 #[cfg(feature = "precompiled")]
 pub const CORE_PRECOMPILED: &[u8] = include_bytes!(env!("UNALIKE_COMPONENT_PRECOMPILED"));

@@ -6,7 +6,8 @@
 
 use alloc::alloc::{Layout, alloc, realloc};
 
-// `memcmp` and its like come from the target's own C library. What is not used is not linked, so no WASI import with it.
+// `memcmp` and its like come from the target's own C library. What is not used is not linked, so no WASI import with
+// it.
 #[link(name = "c")]
 unsafe extern "C" {}
 

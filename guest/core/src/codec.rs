@@ -1,8 +1,8 @@
 //! Ids as text, and back: decimal, base 62 and Crockford's base 32.
 //!
 //! Each id has exactly one text in each notation, and reading gives back exactly that id; whatever is no id from 1 to
-//! [`ID_MAX`] is refused, never cut off. In the two notations of fixed width the order of the texts, byte by byte, is the
-//! order of the ids.
+//! [`ID_MAX`] is refused, never cut off. In the two notations of fixed width the order of the texts, byte by byte, is
+//! the order of the ids.
 
 use core::{fmt, ops::Deref, str};
 

@@ -66,11 +66,12 @@ pub fn is_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= NAME_LEN_MAX && !bytes.iter().any(ascii) && !bytes.windows(2).any(latin)
 }
 
-/// Stands between a tag and a sub-key of it: a control character (unit separator), which no name that people give can hold.
+/// Stands between a tag and a sub-key of it: a control character (unit separator), which no name that people give can
+/// hold.
 pub const SUB_SEPARATOR: char = '\u{1f}';
 
-/// Whether a tag is well formed: a [name](is_name), or two names with [`SUB_SEPARATOR`] between them, 1 to [`NAME_LEN_MAX`]
-/// bytes in all.
+/// Whether a tag is well formed: a [name](is_name), or two names with [`SUB_SEPARATOR`] between them, 1 to
+/// [`NAME_LEN_MAX`] bytes in all.
 ///
 /// ```
 /// assert!(unalike_core::is_tag("chat"));

@@ -66,8 +66,8 @@ impl OrderedBuffer {
     /// The run of this round, once: as many ids as the round asked for, or fewer if the store granted fewer.
     ///
     /// # Errors
-    /// [`ReserveError::Round`] for any round but the latest, or one that was claimed; [`ReserveError::Pending`]; and how
-    /// the round failed, which ends it.
+    /// [`ReserveError::Round`] for any round but the latest, or one that was claimed; [`ReserveError::Pending`]; and
+    /// how the round failed, which ends it.
     pub fn claim(&mut self, round: u64) -> Result<Run, ReserveError> {
         if round != self.number {
             return Err(ReserveError::Round);
@@ -184,8 +184,8 @@ mod tests {
     }
 
     proptest! {
-        /// Several nodes share one store. An id claimed from a round is above every id whose claim ended before the round
-        /// began, on whichever node.
+        /// Several nodes share one store. An id claimed from a round is above every id whose claim ended before the
+        /// round began, on whichever node.
         #[test]
         fn ids_ascend_across_nodes_in_real_time(
             steps in proptest::collection::vec((0_usize..3, 0_u8..4, 1_u32..5), 1..200),

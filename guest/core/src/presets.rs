@@ -128,7 +128,8 @@ pub fn preset(name: &str) -> Option<&'static Preset> {
 
 /// The presets, also found by name: [`PRESETS`] says where each comes from.
 impl Layout {
-    /// `twitter`: 41 bits of ms since 2010-11-04T01:42:54.657Z | datacenter 5 | worker 5 | sequence 12, until 2080-07-10.
+    /// `twitter`: 41 bits of ms since 2010-11-04T01:42:54.657Z | datacenter 5 | worker 5 | sequence 12, until
+    /// 2080-07-10.
     pub const TWITTER: Self = proven(LayoutFields {
         timestamp_bits: 41,
         datacenter_bits: 5,
@@ -144,8 +145,8 @@ impl Layout {
     /// `hutool`: the same as [`TWITTER`](Self::TWITTER).
     pub const HUTOOL: Self = Self::TWITTER;
 
-    /// `worker5`: 41 bits of ms since 2019-12-31T16:00:00Z | worker 5 | sequence 12, until 2089-09-06. Only the worker's
-    /// width and the epoch are given by its source.
+    /// `worker5`: 41 bits of ms since 2019-12-31T16:00:00Z | worker 5 | sequence 12, until 2089-09-06. Only the
+    /// worker's width and the epoch are given by its source.
     pub const WORKER5: Self = proven(LayoutFields {
         timestamp_bits: 41,
         worker_bits: 5,
@@ -300,7 +301,8 @@ mod tests {
         assert_eq!(Layout::DISCORD.split_worker(32), Ok((1, 0)));
     }
 
-    /// The worked example of Instagram's article: 1387263000 ms after the epoch, user 31341 of 2000 shards, number 5001.
+    /// The worked example of Instagram's article: 1387263000 ms after the epoch, user 31341 of 2000 shards, number
+    /// 5001.
     #[test]
     fn instagram_sample() {
         let parts = Parts { ticks: 1_387_263_000, worker: 31_341 % 2000, sequence: 5001 % 1024 };

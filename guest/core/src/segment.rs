@@ -96,9 +96,9 @@ impl StepPolicy {
 
 /// When the next segment is asked for.
 ///
-/// It decides how long an outage of the store is ridden out at least. With a step of 600 x the ids per second at the peak,
-/// no call waits for 10 minutes from any moment on at 0 percent (the next segment is asked for as soon as one is begun),
-/// and for 20 just after a refill; at Leaf's 10 percent it is 9 and 19.
+/// It decides how long an outage of the store is ridden out at least. With a step of 600 x the ids per second at the
+/// peak, no call waits for 10 minutes from any moment on at 0 percent (the next segment is asked for as soon as one is
+/// begun), and for 20 just after a refill; at Leaf's 10 percent it is 9 and 19.
 ///
 /// ```
 /// use unalike_core::RefillPolicy;
@@ -152,7 +152,8 @@ pub struct SequenceOptions {
     pub step: StepPolicy,
     /// When the next one is asked for.
     pub refill: RefillPolicy,
-    /// Whole segments to hold beyond the current one under [`RefillPolicy::ShareConsumed`]: 1 (Leaf's double buffer) to 64.
+    /// Whole segments to hold beyond the current one under [`RefillPolicy::ShareConsumed`]: 1 (Leaf's double buffer) to
+    /// 64.
     pub prefetch: u32,
 }
 
@@ -284,8 +285,8 @@ impl SegmentBuffer {
         Ok(run)
     }
 
-    /// The request that is due now, if one is. The caller carries it to the store and owes [`SegmentBuffer::granted`] or
-    /// [`SegmentBuffer::failed`]; until then no other is due.
+    /// The request that is due now, if one is. The caller carries it to the store and owes [`SegmentBuffer::granted`]
+    /// or [`SegmentBuffer::failed`]; until then no other is due.
     pub fn request(&mut self, now_ms: u64) -> Option<SegmentRequest> {
         if self.closed || self.in_flight || self.failures.pause_left_ms(now_ms).is_some() || !self.is_refill_due() {
             return None;
@@ -477,8 +478,8 @@ mod tests {
         assert!(buffer.request(0).is_some());
     }
 
-    /// How many seconds of an outage that begins so long after the first id no call waits in; at 5 ids/s and a step of 600
-    /// seconds' worth.
+    /// How many seconds of an outage that begins so long after the first id no call waits in; at 5 ids/s and a step of
+    /// 600 seconds' worth.
     fn ridden_out_s(refill: RefillPolicy, begins_s: u64) -> u64 {
         const RATE: u32 = 5;
         let mut buffer = fixed(600 * u64::from(RATE), refill);

@@ -3,7 +3,8 @@
 //! A lease is a worker id over an interval of timestamps that no other lease of that worker overlaps. So an id that is
 //! stamped inside the lease, once per (timestamp, sequence), is unique by construction: the clock decides only *which*
 //! tick of the interval is stamped next. The generator moves through ticks upwards only, across leases too, and never
-//! stamps at or past the end of its lease; a clock that went back, a pause or a jump can cost an error, not a duplicate.
+//! stamps at or past the end of its lease; a clock that went back, a pause or a jump can cost an error, not a
+//! duplicate.
 //!
 //! Sources: Twitter's Snowflake (2010), Leaf's wait, hutool's tolerance (but state changes here come after every check
 //! that can fail, so a refused call leaves nothing behind).
@@ -373,7 +374,8 @@ impl Snowflake {
         self.in_flight.is_some()
     }
 
-    /// When to ask for a due request again if nobody calls: the end of a pause or the time to renew, in Unix milliseconds.
+    /// When to ask for a due request again if nobody calls: the end of a pause or the time to renew, in Unix
+    /// milliseconds.
     #[must_use]
     pub fn wake_ms(&self, now_ms: u64) -> u64 {
         match (self.failures.pause_left_ms(now_ms), self.held) {

@@ -1,7 +1,7 @@
 //! A store of one's own: one JSON file, changed under a lock and flushed to the disk before anything is answered.
 //!
-//! `cargo run -p unalike --example custom_store` runs the contract suite on it, which every store must pass, and then takes
-//! ids from it. The store is slow and right: start here, and replace `change` by a transaction of your database.
+//! `cargo run -p unalike --example custom_store` runs the contract suite on it, which every store must pass, and then
+//! takes ids from it. The store is slow and right: start here, and replace `change` by a transaction of your database.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -93,7 +93,8 @@ impl FileStore {
         Self { directory: directory.to_owned(), creation: TagCreation::default(), limits: LeaseLimits::default() }
     }
 
-    /// Reads the state under the lock, changes it, and answers when the change is on the disk. A refusal changes nothing.
+    /// Reads the state under the lock, changes it, and answers when the change is on the disk. A refusal changes
+    /// nothing.
     async fn change<T: Send + 'static>(
         &self,
         change: impl FnOnce(&mut State) -> Result<T, StoreError> + Send + 'static,

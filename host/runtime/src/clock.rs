@@ -42,8 +42,8 @@ impl Clock for SystemClock {
     }
 }
 
-/// Seconds and nanoseconds since 1970. `SystemTime` reads the same, and then takes a third as long again to subtract 1970
-/// from it, which would be a fifth of a snowflake's cost.
+/// Seconds and nanoseconds since 1970. `SystemTime` reads the same, and then takes a third as long again to subtract
+/// 1970 from it, which would be a fifth of a snowflake's cost.
 #[cfg(unix)]
 #[inline]
 fn read() -> (u64, u32) {

@@ -1,9 +1,10 @@
 //! The component for hosts with a wasmtime `Store` of their own: a context, its builder, a view, and what links them.
 //!
-//! [`Ids`](crate::Ids) is made of these pieces, and most applications want it. Take the pieces when you run wasmtime already
-//! and the component shall live in your engine, your linker and your store:
+//! [`Ids`](crate::Ids) is made of these pieces, and most applications want it. Take the pieces when you run wasmtime
+//! already and the component shall live in your engine, your linker and your store:
 //!
-//! 1. [`IdsCtx`], made by [`IdsCtxBuilder`], goes into your store's data: it carries the component's requests to the stores.
+//! 1. [`IdsCtx`], made by [`IdsCtxBuilder`], goes into your store's data: it carries the component's requests to the
+//!    stores.
 //! 2. [`IdsView`] is a short-lived look at it, on which the imports are implemented.
 //! 3. [`add_to_linker`] defines the imports, given how to come from your data to the view.
 //! 4. [`COMPONENT`] is the component's bytes, and [`Core`] calls its exports.
@@ -57,8 +58,8 @@
 //! ```
 //!
 //! What the host owes: `now` is Unix time in milliseconds, read when the call is made. A trap poisons a store for good:
-//! drop it, and build the next instance around [`IdsCtx::successor`]. A process that forks uses no inherited instance in
-//! the child ([`IdsCtx::is_inherited`]).
+//! drop it, and build the next instance around [`IdsCtx::successor`]. A process that forks uses no inherited instance
+//! in the child ([`IdsCtx::is_inherited`]).
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -168,8 +169,8 @@ impl IdsCtxBuilder {
         self
     }
 
-    /// A stable name of this process (a host name and port, say), by which the lease store prefers the worker that it had
-    /// before. It proves nothing, and two processes with one name stay unique. A random name by default.
+    /// A stable name of this process (a host name and port, say), by which the lease store prefers the worker that it
+    /// had before. It proves nothing, and two processes with one name stay unique. A random name by default.
     #[must_use]
     pub fn holder(mut self, holder: impl Into<String>) -> Self {
         self.holder = Some(holder.into());
@@ -191,8 +192,8 @@ impl IdsCtxBuilder {
         self
     }
 
-    /// The tokio runtime on which requests run: by default the one in which [`IdsCtxBuilder::build`] is called. Its time
-    /// driver must be enabled, and whatever the stores need.
+    /// The tokio runtime on which requests run: by default the one in which [`IdsCtxBuilder::build`] is called. Its
+    /// time driver must be enabled, and whatever the stores need.
     #[must_use]
     pub fn executor(mut self, executor: Handle) -> Self {
         self.executor = Some(executor);
@@ -304,9 +305,9 @@ impl IdsCtx {
     /// were granted. 0 for a tag that was granted nothing. It belongs into `sequence-options.floor` or the `floor`
     /// of an ordered sequence.
     ///
-    /// The store never grants a number twice anyway; with a floor the component also notices one that does. Snowflakes need
-    /// none to be unique, since a new lease never overlaps an old one; `snowflake-status.used-until` of the predecessor
-    /// as their floor keeps them ascending.
+    /// The store never grants a number twice anyway; with a floor the component also notices one that does. Snowflakes
+    /// need none to be unique, since a new lease never overlaps an old one; `snowflake-status.used-until` of the
+    /// predecessor as their floor keeps them ascending.
     #[must_use]
     pub fn floor(&self, tag: &str) -> u64 {
         self.floors.lock().unwrap_or_else(PoisonError::into_inner).get(tag).copied().unwrap_or(0)
@@ -319,8 +320,8 @@ impl IdsCtx {
         Self::new(Arc::clone(&self.storage), Arc::clone(&self.floors))
     }
 
-    /// Waits until no request and no release of this context, its predecessors and its successors is under way, at most as
-    /// long as one may take. Answers whether that was so; if not, what they carry is a gap.
+    /// Waits until no request and no release of this context, its predecessors and its successors is under way, at most
+    /// as long as one may take. Answers whether that was so; if not, what they carry is a gap.
     ///
     /// For a graceful end: close the generators, then wait here before the stores go.
     pub fn settle(&self) -> impl Future<Output = bool> + Send + use<> {
@@ -328,8 +329,8 @@ impl IdsCtx {
         async move { storage.settle().await }
     }
 
-    /// Whether this process was forked from the one that made the context. Its instance then holds grants that belong to
-    /// the parent: use it no more.
+    /// Whether this process was forked from the one that made the context. Its instance then holds grants that belong
+    /// to the parent: use it no more.
     #[must_use]
     pub fn is_inherited(&self) -> bool {
         fork::generation() != self.forks
@@ -471,8 +472,8 @@ impl leases::Host for IdsView<'_> {
 }
 
 impl Default for sequences::SequenceOptions {
-    /// The defaults of [`AdaptiveStep`](crate::AdaptiveStep) and [`RefillPolicy`](crate::RefillPolicy), one segment ahead, no
-    /// floor.
+    /// The defaults of [`AdaptiveStep`](crate::AdaptiveStep) and [`RefillPolicy`](crate::RefillPolicy), one segment
+    /// ahead, no floor.
     fn default() -> Self {
         Self::from(&core::SequenceOptions::default())
     }

@@ -4,19 +4,20 @@
 //! the old run and then reads the *new* end believes that its number is inside, and an id goes out twice. Here taking
 //! and testing concern one and the same run by construction:
 //!
-//! - Threads take *positions* from a counter that only ever grows; no position is taken twice in the life of the process
-//!   (at 10^9 a second, 64 bits last 584 years).
-//! - A run is installed as a map from an interval of positions to its ids. Before that, the counter is lifted to the end
-//!   of the last run's interval, so intervals never overlap, and each position has at most one id for ever.
-//! - The map is three words (`start`, `shift`, `end`) that are written in this order and read in the opposite one. So what a
-//!   reader sees of `end` is never newer than `shift`, and `shift` never newer than `start`. If all three are of one run, a
-//!   position inside is that run's. If `start` is newer than `end`, no position passes both tests, since the newer interval
-//!   begins at or above the older one's end. There is nothing to be retried, and no mixture that passes.
-//! - Whether a thread reads the map before it takes its position or after does not matter: what a position stands for never
-//!   changes.
-//! - A thread that finds its position outside brings it to the refill lock, under which the map stands still: a run that
-//!   was installed meanwhile may cover it. If not, the position is abandoned, and no later run covers it. (So a thread that
-//!   slept between taking a position and reading the map, until the run was used up and replaced, leaves a gap of one.)
+//! - Threads take *positions* from a counter that only ever grows; no position is taken twice in the life of the
+//!   process (at 10^9 a second, 64 bits last 584 years).
+//! - A run is installed as a map from an interval of positions to its ids. Before that, the counter is lifted to the
+//!   end of the last run's interval, so intervals never overlap, and each position has at most one id for ever.
+//! - The map is three words (`start`, `shift`, `end`) that are written in this order and read in the opposite one. So
+//!   what a reader sees of `end` is never newer than `shift`, and `shift` never newer than `start`. If all three are of
+//!   one run, a position inside is that run's. If `start` is newer than `end`, no position passes both tests, since the
+//!   newer interval begins at or above the older one's end. There is nothing to be retried, and no mixture that passes.
+//! - Whether a thread reads the map before it takes its position or after does not matter: what a position stands for
+//!   never changes.
+//! - A thread that finds its position outside brings it to the refill lock, under which the map stands still: a run
+//!   that was installed meanwhile may cover it. If not, the position is abandoned, and no later run covers it. (So a
+//!   thread that slept between taking a position and reading the map, until the run was used up and replaced, leaves a
+//!   gap of one.)
 
 use unalike_core::{ID_MAX, Run};
 
@@ -67,8 +68,8 @@ impl Dispenser {
         self.map.0.read()
     }
 
-    /// [`Dispenser::take`] by a mapping that was read before: a position has the same id whenever its run is looked at, so
-    /// an old mapping refuses at worst. Reading it before the addition leaves no load to wait for after it.
+    /// [`Dispenser::take`] by a mapping that was read before: a position has the same id whenever its run is looked at,
+    /// so an old mapping refuses at worst. Reading it before the addition leaves no load to wait for after it.
     #[inline]
     pub(crate) fn take_of(&self, mapping: Mapping) -> Result<u64, u64> {
         let position = self.position.0.fetch_add(1, Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! The dispenser under every interleaving of a few threads.
 //!
-//! The same source, over loom's atomics, which try the orders in which threads may run and the stale values that they may
-//! see (<https://docs.rs/loom>, after CDSChecker, OOPSLA 2013).
+//! The same source, over loom's atomics, which try the orders in which threads may run and the stale values that they
+//! may see (<https://docs.rs/loom>, after CDSChecker, OOPSLA 2013).
 
 use loom::sync::{Arc, Mutex};
 use loom::thread;
@@ -71,8 +71,8 @@ fn check(taken: &[Vec<u64>], runs: &[Run]) {
     assert!(all.iter().all(|id| runs.iter().any(|run| run.ids().any(|known| known == *id))), "{taken:?}");
 }
 
-/// All schedules in which threads are interrupted three times at most (twice, if they are three): more find nothing new and
-/// take hours.
+/// All schedules in which threads are interrupted three times at most (twice, if they are three): more find nothing new
+/// and take hours.
 fn explore(runs: &'static [(u64, u64, u32)], threads: &'static [fn(&Shared) -> Vec<u64>]) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(if threads.len() > 2 { 2 } else { 3 });

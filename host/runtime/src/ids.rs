@@ -107,8 +107,8 @@ impl IdsBuilder {
         self
     }
 
-    /// A stable name of this process (a host name and port, say), by which the lease store prefers the worker that it had
-    /// before. It proves nothing, and two processes with one name stay unique. A random name by default.
+    /// A stable name of this process (a host name and port, say), by which the lease store prefers the worker that it
+    /// had before. It proves nothing, and two processes with one name stay unique. A random name by default.
     #[must_use]
     pub fn holder(mut self, holder: impl Into<String>) -> Self {
         self.ctx = self.ctx.holder(holder);
@@ -221,11 +221,12 @@ impl Ids {
         IdsBuilder { ctx: IdsCtxBuilder::new(), lanes: None, wait_max: Duration::from_secs(5), clock: Time::System }
     }
 
-    /// The sequence of a tag, opened at first use; options that are not given are the tag's own, as its store keeps them.
+    /// The sequence of a tag, opened at first use; options that are not given are the tag's own, as its store keeps
+    /// them.
     ///
     /// # Errors
-    /// [`ErrorKind::NameInvalid`], [`ErrorKind::Options`], [`ErrorKind::ModeBound`], [`ErrorKind::OpenOtherwise`], [`ErrorKind::Store`] and
-    /// [`ErrorKind::Timeout`] when the tag cannot be looked up.
+    /// [`ErrorKind::NameInvalid`], [`ErrorKind::Options`], [`ErrorKind::ModeBound`], [`ErrorKind::OpenOtherwise`],
+    /// [`ErrorKind::Store`] and [`ErrorKind::Timeout`] when the tag cannot be looked up.
     pub async fn sequence(&self, tag: &str, options: SequenceOptions) -> Result<Sequence, Error> {
         self.shared.check(tag)?;
         if let Some(open) = lock(&self.shared.sequences).by_name.get(tag) {
@@ -251,11 +252,12 @@ impl Ids {
         lock(&self.shared.sequences).by_name.get(tag).map(|open| Sequence::of(Arc::clone(open)))
     }
 
-    /// The sequence of a tag's sub-key: numbers of their own, for which the tag is the common name and gives the options.
+    /// The sequence of a tag's sub-key: numbers of their own, for which the tag is the common name and gives the
+    /// options.
     ///
-    /// A sub-key is a name, and both together have at most 127 bytes. It needs no creation: its first use makes its row in
-    /// the store, as long as the tag is there or may be created. Ids are unique, and ordered if the tag is, per tag and
-    /// sub-key: the messages of each of a million chats can be numbered 1, 2, 3, ..
+    /// A sub-key is a name, and both together have at most 127 bytes. It needs no creation: its first use makes its row
+    /// in the store, as long as the tag is there or may be created. Ids are unique, and ordered if the tag is, per tag
+    /// and sub-key: the messages of each of a million chats can be numbered 1, 2, 3, ..
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -273,8 +275,8 @@ impl Ids {
     /// ```
     ///
     /// # Errors
-    /// As [`Ids::sequence`]; [`ErrorKind::Store`] saying what is wrong with the sub-key; and [`ErrorKind::Store`] when the store
-    /// keeps no sub-keys, as tables of other systems may not.
+    /// As [`Ids::sequence`]; [`ErrorKind::Store`] saying what is wrong with the sub-key; and [`ErrorKind::Store`] when
+    /// the store keeps no sub-keys, as tables of other systems may not.
     pub async fn sequence_of(&self, tag: &str, sub: &str, options: SequenceOptions) -> Result<Sequence, Error> {
         let name = sub_tag(tag, sub)
             .map_err(|source| ErrorKind::Store { name: tag.chars().take(32).collect(), source: Arc::new(source) })?;
@@ -354,8 +356,8 @@ impl Ids {
         self.sequences_from(0)
     }
 
-    /// The same without the first `known` that were opened, in the order of opening: for those who watch all sequences and
-    /// keep their handles.
+    /// The same without the first `known` that were opened, in the order of opening: for those who watch all sequences
+    /// and keep their handles.
     #[must_use]
     pub fn sequences_from(&self, known: usize) -> Vec<Sequence> {
         let sequences = lock(&self.shared.sequences);
@@ -368,8 +370,8 @@ impl Ids {
         lock(&self.shared.snowflakes).values().map(|open| Snowflake::of(Arc::clone(open))).collect()
     }
 
-    /// Renews the leases that are due. Renewal also happens inside ordinary calls; a long-running service that is idle at
-    /// times calls this every second or so, and its next id does not wait for the lease store.
+    /// Renews the leases that are due. Renewal also happens inside ordinary calls; a long-running service that is idle
+    /// at times calls this every second or so, and its next id does not wait for the lease store.
     pub fn renew_leases(&self) {
         let open: Vec<_> = lock(&self.shared.snowflakes).values().cloned().collect();
         for snowflake in open {
@@ -379,8 +381,8 @@ impl Ids {
         }
     }
 
-    /// Ends all generators and gives back what never crossed into a run: the tails of segments, and leases from
-    /// their last used tick on. Waits for the stores' answers, each time at most as long as a request may take. Safe while
+    /// Ends all generators and gives back what never crossed into a run: the tails of segments, and leases from their
+    /// last used tick on. Waits for the stores' answers, each time at most as long as a request may take. Safe while
     /// other threads still call: they get [`ErrorKind::Closed`], or ids that they already had.
     pub async fn close(&self) {
         if self.shared.closed.swap(true, Ordering::SeqCst) || fork::generation() != self.shared.forks {

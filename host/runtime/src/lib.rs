@@ -2,8 +2,8 @@
 //!
 //! The component decides every id; this crate embeds it in wasmtime, carries its storage requests to your stores, and
 //! hands its runs out natively. Ids are whole numbers from 1 to 2^63 - 1. They stay unique through crashes, pauses,
-//! lost replies and clock jumps, because every id comes from a *grant*: an interval that the store gave to one holder, for
-//! ever.
+//! lost replies and clock jumps, because every id comes from a *grant*: an interval that the store gave to one holder,
+//! for ever.
 //!
 //! ```
 //! use std::sync::Arc;

@@ -24,8 +24,8 @@
 //! - `kind`: [`ErrorKind::name`](crate::ErrorKind::name).
 //! - `reason`: `outcome_unknown`, `refused` (the store broke its promise), `trap`.
 //!
-//! The requests themselves are `tracing` spans at the level `debug`, named `store_request`, with the fields `operation`,
-//! `name`, `outcome` and `duration_us`.
+//! The requests themselves are `tracing` spans at the level `debug`, named `store_request`, with the fields
+//! `operation`, `name`, `outcome` and `duration_us`.
 //!
 //! ```
 //! let names: Vec<_> = unalike::metrics::TABLE.iter().map(|metric| metric.name).collect();
@@ -117,8 +117,8 @@ pub const TABLE: &[Metric] = &[
     CLOCK_SKEW_SECONDS,
 ];
 
-/// Tells the installed recorder what the figures mean, and begins the rare ones at 0. Call it once, after the recorder was
-/// installed.
+/// Tells the installed recorder what the figures mean, and begins the rare ones at 0. Call it once, after the recorder
+/// was installed.
 ///
 /// ```
 /// unalike::metrics::describe(); // without a recorder it does nothing

@@ -1,8 +1,8 @@
 //! Ordered sequences: callers that wait are served together, by rounds.
 //!
-//! A caller queues; whoever finds no round in flight begins one for all that are queued *then*, so a request is served only
-//! from an allocation that started after it arrived. One driver task follows the rounds while anybody waits. A caller that
-//! went away leaves a gap: its share is never given to a later one.
+//! A caller queues; whoever finds no round in flight begins one for all that are queued *then*, so a request is served
+//! only from an allocation that started after it arrived. One driver task follows the rounds while anybody waits. A
+//! caller that went away leaves a gap: its share is never given to a later one.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};

@@ -1,7 +1,7 @@
 //! The requests that the component starts: each runs on the host's executor, named by a ticket.
 //!
-//! Nobody waits here. A ticket's answer goes to the slot that the ticket's own context holds, so an answer that comes after
-//! the context is gone, or after its request was given up, lands nowhere: the grant is burnt.
+//! Nobody waits here. A ticket's answer goes to the slot that the ticket's own context holds, so an answer that comes
+//! after the context is gone, or after its request was given up, lands nowhere: the grant is burnt.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -104,9 +104,9 @@ async fn within<T>(timeout: Duration, request: impl Future<Output = Result<T, St
 
 /// How a host hears that a request was answered, and what the store said in full.
 ///
-/// A context has one (see [`IdsCtx::signal`](crate::component::IdsCtx::signal)). A host that keeps several generators in one
-/// instance may give each its own ([`IdsCtx::set_signal`](crate::component::IdsCtx::set_signal)), so that an answer wakes only
-/// those who wait for it. Clones are the same signal.
+/// A context has one (see [`IdsCtx::signal`](crate::component::IdsCtx::signal)). A host that keeps several generators
+/// in one instance may give each its own ([`IdsCtx::set_signal`](crate::component::IdsCtx::set_signal)), so that an
+/// answer wakes only those who wait for it. Clones are the same signal.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -125,8 +125,8 @@ pub struct Signal(Arc<Heard>);
 struct Heard {
     answered: Notify,
     last_error: Mutex<Option<Arc<StoreError>>>,
-    /// Numbers that the component was granted and has not put into runs, counted here so that looking costs no call into
-    /// it. Written within such calls alone, one at a time.
+    /// Numbers that the component was granted and has not put into runs, counted here so that looking costs no call
+    /// into it. Written within such calls alone, one at a time.
     buffered: AtomicU64,
 }
 

@@ -1,8 +1,8 @@
 //! Sequences: ids under a tag.
 //!
-//! `next` is served from a run, natively; the component is called once per run, and the size of runs follows demand: one id
-//! at a time while ids are asked for now and then (a crash loses none), thousands while runs are used up within a
-//! millisecond.
+//! `next` is served from a run, natively; the component is called once per run, and the size of runs follows demand:
+//! one id at a time while ids are asked for now and then (a crash loses none), thousands while runs are used up within
+//! a millisecond.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -67,8 +67,8 @@ pub enum Order {
     /// run, through one atomic addition per id.
     #[default]
     Process,
-    /// Each thread's ids ascend. Each thread has a run of its own, so that threads never wait for each other, and what is
-    /// left of it when the thread ends is a gap. A task that moves between threads sees ids go up and down.
+    /// Each thread's ids ascend. Each thread has a run of its own, so that threads never wait for each other, and what
+    /// is left of it when the thread ends is a gap. A task that moves between threads sees ids go up and down.
     Thread,
 }
 
@@ -88,8 +88,8 @@ pub enum Order {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SequenceStatus {
-    /// Ids that were handed out by this process since the sequence was opened. What a thread or a local handle holds for
-    /// itself counts.
+    /// Ids that were handed out by this process since the sequence was opened. What a thread or a local handle holds
+    /// for itself counts.
     pub issued: u64,
     /// Numbers granted to this process that never crossed into a run. 0 for ordered sequences.
     pub remaining: u64,
@@ -97,12 +97,14 @@ pub struct SequenceStatus {
     pub step: u64,
     /// Whether a request to the store is under way.
     pub in_flight: bool,
-    /// Calls that found nothing buffered and waited. Those of ordered sequences wait for a round instead, and do not count.
+    /// Calls that found nothing buffered and waited. Those of ordered sequences wait for a round instead, and do not
+    /// count.
     pub waits: u64,
 }
 
-/// What a sequence has handed out and has left, counted beside the component: looking calls nothing, so that a service can
-/// watch hundreds of thousands of tags. While ids are being taken the two figures may belong to neighbouring moments.
+/// What a sequence has handed out and has left, counted beside the component: looking calls nothing, so that a service
+/// can watch hundreds of thousands of tags. While ids are being taken the two figures may belong to neighbouring
+/// moments.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -129,8 +131,8 @@ pub struct Supply {
 
 /// The ids of one tag. Clone it freely: all clones, and all threads, share one buffer.
 ///
-/// Ids ascend within the process, or with [`Order::Thread`] within each thread; with [`Mode::Ordered`] they ascend across
-/// all nodes in real time. No id is handed out twice.
+/// Ids ascend within the process, or with [`Order::Thread`] within each thread; with [`Mode::Ordered`] they ascend
+/// across all nodes in real time. No id is handed out twice.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -635,10 +637,12 @@ impl std::fmt::Debug for Sequence {
     }
 }
 
-/// A handle of a [`Sequence`] with runs of its own: one per thread or task that needs ids faster than an atomic addition.
+/// A handle of a [`Sequence`] with runs of its own: one per thread or task that needs ids faster than an atomic
+/// addition.
 ///
-/// Its ids ascend among themselves, not among the handles of the sequence. Runs grow with demand, as they do for everybody;
-/// what is left in the handle when it is dropped is a gap. Ids that it has when the sequence is closed are handed out.
+/// Its ids ascend among themselves, not among the handles of the sequence. Runs grow with demand, as they do for
+/// everybody; what is left in the handle when it is dropped is a gap. Ids that it has when the sequence is closed are
+/// handed out.
 ///
 /// ```
 /// # use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! Snowflakes: ids of a timestamp, a worker and a sequence, under a lease.
 //!
-//! The component hands out the rest of a tick as one run; the host hands its ids out while the clock is in that tick, and
-//! drops what is left when the clock has moved on, so that an id's timestamp is the time of its issue (ahead of it by
-//! the option `ahead_max_ms` at most; behind it by the time for which a thread stands still between reading the clock and
-//! taking its id). An id costs a reading of the clock and an atomic addition.
+//! The component hands out the rest of a tick as one run; the host hands its ids out while the clock is in that tick,
+//! and drops what is left when the clock has moved on, so that an id's timestamp is the time of its issue (ahead of it
+//! by the option `ahead_max_ms` at most; behind it by the time for which a thread stands still between reading the
+//! clock and taking its id). An id costs a reading of the clock and an atomic addition.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -108,8 +108,8 @@ impl SnowflakeShared {
     }
 
     pub(crate) fn close(&self) {
-        // Nobody brings another run meanwhile. What is left of the last one may still be handed out by a thread that came
-        // before: the lease ends after the last tick that a run came from.
+        // Nobody brings another run meanwhile. What is left of the last one may still be handed out by a thread that
+        // came before: the lease ends after the last tick that a run came from.
         let _refilling = lock(&self.refill);
         self.generator.close(|call| call.core.unalike_ids_snowflakes().snowflake().call_close(call.store, call.handle));
     }

@@ -41,13 +41,13 @@ pub(crate) struct Arguments {
 /// What is said here about each key is its documentation everywhere: in the help, and in `unalike config default`.
 #[derive(Clone, Debug, Default, Args, Serialize)]
 pub(crate) struct CommonArguments {
-    /// Where ids are kept: sqlite://PATH or mysql://USER@HOST/DATABASE; several together are the stripes of one set, always
-    /// in the same order [default: sqlite://unalike.sqlite]
+    /// Where ids are kept: sqlite://PATH or mysql://USER@HOST/DATABASE; several together are the stripes of one set,
+    /// always in the same order [default: sqlite://unalike.sqlite]
     ///
-    /// A relative path counts from the working directory. A database is followed by ?dialect=NAME for the tables of another
-    /// system (leaf, tinyid, cosid, sequence-table, id-generator, batch, slow-ordered, ticket), password-file=PATH or
-    /// password-env=NAME for its password, ssl-mode=, ssl-ca=, connections=, .. Several stores are a list in the file, one
-    /// --store each, and one line each in the variable: any but one of them may be down.
+    /// A relative path counts from the working directory. A database is followed by ?dialect=NAME for the tables of
+    /// another system (leaf, tinyid, cosid, sequence-table, id-generator, batch, slow-ordered, ticket),
+    /// password-file=PATH or password-env=NAME for its password, ssl-mode=, ssl-ca=, connections=, .. Several stores
+    /// are a list in the file, one --store each, and one line each in the variable: any but one of them may be down.
     #[arg(
         long,
         global = true,
@@ -240,16 +240,16 @@ pub(crate) struct ServeArguments {
     pub(crate) headers_max: Option<usize>,
     /// The most open connections: 1 to 1000000; one more is answered with 503 and closed [default: 20000]
     ///
-    /// A busy one holds some 20 KB, an idle one some 5 KB, and each a file descriptor. The limit of open files is raised to the hard one at the
-    /// start; when that is not enough, fewer are taken, and the log says how many.
+    /// A busy one holds some 20 KB, an idle one some 5 KB, and each a file descriptor. The limit of open files is
+    /// raised to the hard one at the start; when that is not enough, fewer are taken, and the log says how many.
     #[arg(long, value_name = "COUNT", env = "UNALIKE_CONNECTIONS_MAX")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) connections_max: Option<usize>,
     /// How long a client may take for the head of a request, in milliseconds: 100 to 600000; then it is answered with
     /// 408 [default: 10000]
     ///
-    /// A head is one packet, seldom three; the time leaves room for two that were lost. It begins with the connection or
-    /// with the first byte after another request.
+    /// A head is one packet, seldom three; the time leaves room for two that were lost. It begins with the connection
+    /// or with the first byte after another request.
     #[arg(long, value_name = "MS", env = "UNALIKE_HEAD_TIMEOUT_MS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) head_timeout_ms: Option<u64>,
@@ -288,8 +288,8 @@ pub(crate) struct ServeArguments {
     pub(crate) holder: Option<String>,
     /// Other id services whose paths there are too, so that their clients work unchanged [default: none]
     ///
-    /// leaf, tinyid and cosid. Where tokens are wanted, tinyid's clients send one in their parameter token; before Leaf's and
-    /// CosId's a proxy has to add the header.
+    /// leaf, tinyid and cosid. Where tokens are wanted, tinyid's clients send one in their parameter token; before
+    /// Leaf's and CosId's a proxy has to add the header.
     #[arg(long, value_name = "NAMES", env = "UNALIKE_DROP_IN", value_delimiter = ',')]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) drop_in: Option<Vec<DropIn>>,
@@ -354,8 +354,8 @@ pub(crate) enum SchemaCommand {
 pub(crate) enum StoreCommand {
     /// Use the server that is now behind --store, after a fail-over say
     ///
-    /// A server that is not the one that was used before is refused, as it may lack that one's last commits. This lifts every
-    /// tag, so that numbers whose grants were lost are not granted again, and records the server.
+    /// A server that is not the one that was used before is refused, as it may lack that one's last commits. This lifts
+    /// every tag, so that numbers whose grants were lost are not granted again, and records the server.
     Adopt {
         /// By how many numbers each tag is lifted: more than were granted in the commits that may be lost
         #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
@@ -367,8 +367,8 @@ pub(crate) enum StoreCommand {
 pub(crate) enum StripesCommand {
     /// Make the tags of --store go on in other stores: more, fewer, or others in their place
     ///
-    /// Every store of both lists must answer. Programs that use the old set get errors from then on, until they are started
-    /// again with the new one. It can be run again if it breaks off.
+    /// Every store of both lists must answer. Programs that use the old set get errors from then on, until they are
+    /// started again with the new one. It can be run again if it breaks off.
     Resize {
         /// The stores of the new set, in its order; one alone is a store that stands alone
         #[arg(long, value_name = "URL", required = true, num_args = 1..)]
@@ -462,8 +462,8 @@ pub(crate) struct ImportArguments {
     /// Only this tag, with its sub-keys [default: all that it has]
     #[arg(long = "tag", value_name = "TAG")]
     pub(crate) tags: Vec<String>,
-    /// Go on at this number, which must lie above all that the other store granted; also finishes an import that broke off
-    /// after a tag was ended there
+    /// Go on at this number, which must lie above all that the other store granted; also finishes an import that broke
+    /// off after a tag was ended there
     #[arg(long, value_name = "NUMBER", requires = "tags")]
     pub(crate) at: Option<u64>,
     /// With --at: this sub-key of the tag alone

@@ -12,8 +12,8 @@
 //! ```
 //!
 //! An entry of `tags` is a name, or the beginning of names followed by one `*`; the bytes of both are compared after
-//! percent-decoding, so upper and lower case differ. `invoice*` is good for `invoice` and `invoice/2026`. It
-//! speaks of sequences by their tags and of snowflakes by their names alike. A token that is bound to tags sees nothing that
+//! percent-decoding, so upper and lower case differ. `invoice*` is good for `invoice` and `invoice/2026`. It speaks of
+//! sequences by their tags and of snowflakes by their names alike. A token that is bound to tags sees nothing that
 //! tells of all of them: it cannot list tags or read metrics.
 //!
 //! Only SHA-256 digests are kept and compared, each presented token with every entry in constant time, and no message

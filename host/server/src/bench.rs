@@ -2,8 +2,8 @@
 //!
 //! The load generator shares the machine with the server more often than not, so it must cost little: raw sockets, a
 //! request that is written once and sent again and again, and a reader that looks at nothing but what it needs. It is a
-//! closed loop: a connection sends its next request (or `--pipeline` of them) when the last was answered, so a server that
-//! pauses is asked less meanwhile, and the latencies are those of requests that were sent.
+//! closed loop: a connection sends its next request (or `--pipeline` of them) when the last was answered, so a server
+//! that pauses is asked less meanwhile, and the latencies are those of requests that were sent.
 
 mod connection;
 mod report;
@@ -89,8 +89,8 @@ pub(crate) struct BenchArguments {
     /// The environment variable that holds it
     #[arg(long, value_name = "NAME")]
     token_env: Option<String>,
-    /// Memory for the check that no id comes twice: 0 (no check) to 65536 MiB. A quarter of a KiB keeps up to 512 ids that
-    /// lie together; what comes once the memory is full is counted as unchecked
+    /// Memory for the check that no id comes twice: 0 (no check) to 65536 MiB. A quarter of a KiB keeps up to 512 ids
+    /// that lie together; what comes once the memory is full is counted as unchecked
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(0..=65_536))]
     check_memory_mib: u32,
     /// Print the report as JSON

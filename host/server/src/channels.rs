@@ -7,13 +7,13 @@
 //! | `quick` | the snowflake of the same name | none |
 //! | `slow-ordered` | strictly increasing across all nodes: the mode `ordered` of a tag | none |
 //!
-//! Ids of an unordered tag begin with its `prefix`. In the issuer's own table (`dialect=batch`) they are the prefix, a batch
-//! number and an offset. In any other store the tag's first number is the prefix followed by zeros, 18 digits in all, so
-//! that ids begin with it until `10^(18 - digits of the prefix)` of them are used up.
+//! Ids of an unordered tag begin with its `prefix`. In the issuer's own table (`dialect=batch`) they are the prefix, a
+//! batch number and an offset. In any other store the tag's first number is the prefix followed by zeros, 18 digits in
+//! all, so that ids begin with it until `10^(18 - digits of the prefix)` of them are used up.
 //!
-//! A tag that is declared in the configuration is created when the server starts. If the store has it already, the store
-//! decides: another mode is an error, since one node that buffers would break the order that the others promise; another
-//! step or refill is a warning, since all nodes share what the store says (`unalike tags change` changes it).
+//! A tag that is declared in the configuration is created when the server starts. If the store has it already, the
+//! store decides: another mode is an error, since one node that buffers would break the order that the others promise;
+//! another step or refill is a warning, since all nodes share what the store says (`unalike tags change` changes it).
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};

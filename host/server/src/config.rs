@@ -28,8 +28,8 @@ pub(crate) const HEADERS_ON_STACK: usize = 100;
 /// The snowflake that exists without configuration.
 const SNOWFLAKE_DEFAULT: &str = "default";
 
-/// The keys of the configuration file; what they mean is said once, in [`CommonArguments`] and [`ServeArguments`]. Others
-/// are refused.
+/// The keys of the configuration file; what they mean is said once, in [`CommonArguments`] and [`ServeArguments`].
+/// Others are refused.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Config {
@@ -238,8 +238,8 @@ impl Config {
     /// Where it listens.
     ///
     /// # Errors
-    /// When the host is unknown, and when other machines reach it and everyone there could do everything, though nobody said
-    /// that it is meant so.
+    /// When the host is unknown, and when other machines reach it and everyone there could do everything, though nobody
+    /// said that it is meant so.
     pub(crate) fn addresses(&self) -> anyhow::Result<Vec<SocketAddr>> {
         let addresses: Vec<_> = self.listen.to_socket_addrs().with_context(|| self.cannot_listen())?.collect();
         let open = addresses.iter().find(|address| !address.ip().to_canonical().is_loopback());

@@ -1,7 +1,7 @@
 //! Connections: accepted, limited, watched, ended.
 //!
-//! hyper speaks HTTP on each; what it does not limit is limited here. One task looks at all connections once per tick, so
-//! that no request sets a timer or reads a clock: a connection notes in which tick it came to what it is doing (its
+//! hyper speaks HTTP on each; what it does not limit is limited here. One task looks at all connections once per tick,
+//! so that no request sets a timer or reads a clock: a connection notes in which tick it came to what it is doing (its
 //! [`Phase`]), and a phase that has lasted too long ends it.
 
 use std::collections::HashMap;
@@ -594,8 +594,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Allows this process as many files as the system lets it, and gives how many connections that is enough for. Fewer than
-/// asked for is better than a store that finds no file left, and clients that are told nothing.
+/// Allows this process as many files as the system lets it, and gives how many connections that is enough for. Fewer
+/// than asked for is better than a store that finds no file left, and clients that are told nothing.
 fn connections_possible(connections_max: usize) -> usize {
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {

@@ -1,11 +1,11 @@
 //! For how long ids last without the store: how quickly each tag is used, and what is left of it.
 //!
-//! A tag's *use rate* is what was handed out in the last five to ten seconds, per second; its *cover* is what is left of
-//! its numbers at that rate. Both come from figures that the library keeps beside the component, so looking at hundreds of
-//! thousands of tags calls nothing.
+//! A tag's *use rate* is what was handed out in the last five to ten seconds, per second; its *cover* is what is left
+//! of its numbers at that rate. Both come from figures that the library keeps beside the component, so looking at
+//! hundreds of thousands of tags calls nothing.
 //!
-//! While the store is down a rate does not fall: a tag whose numbers are used up hands out nothing, and is no less in use.
-//! Ordered tags have no cover at all: each of their ids is a request to the store.
+//! While the store is down a rate does not fall: a tag whose numbers are used up hands out nothing, and is no less in
+//! use. Ordered tags have no cover at all: each of their ids is a request to the store.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

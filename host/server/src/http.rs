@@ -1,11 +1,11 @@
 //! The HTTP interface: routes, limits of a request, and what happens to requests that fit no route.
 //!
 //! Limits of a request: the length of its URL (`url_max_bytes`), its body (`body_max_bytes`), the number of ids
-//! (`count_max`), its time (`request_timeout_ms`). Those of a head and a connection are in [`crate::connections`]. What hyper
-//! cannot read as HTTP, or a head beyond its limits, it answers itself, without a body.
+//! (`count_max`), its time (`request_timeout_ms`). Those of a head and a connection are in [`crate::connections`]. What
+//! hyper cannot read as HTTP, or a head beyond its limits, it answers itself, without a body.
 //!
-//! A route asks for the token that it needs by an extractor: [`Readable`] and [`Changeable`] for one tag, [`Reader`] and
-//! [`Admin`] for anything else. Only what lies under `/health` and the OpenAPI document need none.
+//! A route asks for the token that it needs by an extractor: [`Readable`] and [`Changeable`] for one tag, [`Reader`]
+//! and [`Admin`] for anything else. Only what lies under `/health` and the OpenAPI document need none.
 
 mod body;
 mod drop_in;

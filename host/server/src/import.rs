@@ -1,9 +1,10 @@
 //! `unalike tags import`: tags of another store go on in this one.
 //!
-//! The order of the steps is what matters. A tag is first ended in the other store, in the transaction that reads it, and
-//! only then created here, or raised, from the next number on: at no moment can both grant the same number, whoever goes on
-//! asking the other store. (With `--source-stopped` nobody does, and it is only read.) What was read is printed in between:
-//! should the command break off there, `--at` with that number finishes the job, as the other store knows it no more.
+//! The order of the steps is what matters. A tag is first ended in the other store, in the transaction that reads it,
+//! and only then created here, or raised, from the next number on: at no moment can both grant the same number, whoever
+//! goes on asking the other store. (With `--source-stopped` nobody does, and it is only read.) What was read is printed
+//! in between: should the command break off there, `--at` with that number finishes the job, as the other store knows
+//! it no more.
 
 use std::io::Write as _;
 use std::sync::Arc;

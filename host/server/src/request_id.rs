@@ -17,8 +17,8 @@ tokio::task_local! {
     static CURRENT: HeaderValue;
 }
 
-/// The id that came with a request, if it is well formed (1 to 128 letters, digits and `-_.:;=+/@`) and no secret. Else a
-/// new one.
+/// The id that came with a request, if it is well formed (1 to 128 letters, digits and `-_.:;=+/@`) and no secret. Else
+/// a new one.
 pub(crate) fn of(headers: &HeaderMap, is_secret: impl FnOnce(&[u8]) -> bool) -> HeaderValue {
     match headers.get(X_REQUEST_ID) {
         Some(id) if is_well_formed(id.as_bytes()) && !is_secret(id.as_bytes()) => id.clone(),

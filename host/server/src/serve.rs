@@ -29,7 +29,8 @@ const EXIT_AT_ONCE: i32 = 1;
 
 /// Serves until it is told to end, then gives back what was not used.
 pub(crate) async fn serve(config: Config) -> anyhow::Result<()> {
-    // The signals first, so that none is missed, and tokens and address before the store, so that a mistake creates no file.
+    // The signals first, so that none is missed, and tokens and address before the store, so that a mistake creates no
+    // file.
     let mut ends = Ends::watch()?;
     let tokens = config.read_tokens()?;
     config.tokens.as_deref().inspect(|path| warn_if_open(path));

@@ -19,8 +19,8 @@ use crate::problem::{Kind, Problem, with_causes};
 use crate::stores::Stores;
 use crate::tags::plain_tag;
 
-/// A store that has not answered whether it is there after this long is taken to be down: who asks whether the server is
-/// ready waits no longer than a second.
+/// A store that has not answered whether it is there after this long is taken to be down: who asks whether the server
+/// is ready waits no longer than a second.
 const CHECK_MAX: Duration = Duration::from_millis(700);
 
 /// Everything that a request needs.
@@ -48,7 +48,8 @@ pub(crate) enum Checked {
 }
 
 impl Service {
-    /// Opens the stores, compiles the component, and creates the tags that are declared and unknown. No id is reserved yet.
+    /// Opens the stores, compiles the component, and creates the tags that are declared and unknown. No id is reserved
+    /// yet.
     pub(crate) async fn open(config: &Config, tokens: Tokens) -> anyhow::Result<Self> {
         let stores = Stores::open(config).await?;
         let mut quick = HashSet::new();

@@ -364,8 +364,8 @@ impl Stores {
         }
     }
 
-    /// Tells the issuer's own tables what its unordered tags are like, which no column of theirs says; answers whether these
-    /// are the store's.
+    /// Tells the issuer's own tables what its unordered tags are like, which no column of theirs says; answers whether
+    /// these are the store's.
     async fn declare_batch(&self, tag: &str, declared: &Declared) -> Result<bool, StoreError> {
         let Declared::Unordered(unordered) = declared else { return Ok(false) };
         let usual = BatchTag::default();
@@ -423,7 +423,8 @@ pub(crate) async fn open_one(url: &StoreUrl) -> anyhow::Result<Arc<dyn SegmentSt
     Ok(Opened::open(url, creation, false).await?.segments())
 }
 
-/// The store that tags are imported from: a URL, or the name of a dialect for other tables in the only store's database.
+/// The store that tags are imported from: a URL, or the name of a dialect for other tables in the only store's
+/// database.
 ///
 /// # Errors
 /// When there is no such, or when it is the store itself.

@@ -1,6 +1,7 @@
 //! A tag's record and options as JSON and as text.
 //!
-//! In JSON every number that may need more than 53 bits is a string on the way out, and a string or a number on the way in.
+//! In JSON every number that may need more than 53 bits is a string on the way out, and a string or a number on the way
+//! in.
 
 use std::str::FromStr;
 

@@ -1,10 +1,10 @@
 //! What every store must promise, as checks that any adapter can run against its real server.
 //!
 //! An adapter's test implements [`SegmentFixture`] and [`LeaseFixture`] for its server and calls [`segments`] and
-//! [`leases`]. A breach panics with a message that says which promise was broken; [`segment_checks`] and [`lease_checks`]
-//! hold each check by itself. The checks need a tokio runtime, wait for conditions and not for fixed times, and each uses
-//! tags or a namespace of its own in one fresh store. They run one after the other: the one on the tag limit counts
-//! all tags.
+//! [`leases`]. A breach panics with a message that says which promise was broken; [`segment_checks`] and
+//! [`lease_checks`] hold each check by itself. The checks need a tokio runtime, wait for conditions and not for fixed
+//! times, and each uses tags or a namespace of its own in one fresh store. They run one after the other: the one on the
+//! tag limit counts all tags.
 
 pub mod lease_checks;
 pub mod segment_checks;

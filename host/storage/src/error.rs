@@ -132,6 +132,30 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// [`StoreError::Unavailable`], by an error of the driver.
+    #[must_use]
+    pub fn unavailable(what: String, source: impl Into<Source>) -> Self {
+        Self::Unavailable { what, source: Some(source.into()) }
+    }
+
+    /// [`StoreError::OutcomeUnknown`], by an error of the driver.
+    #[must_use]
+    pub fn outcome_unknown(what: String, source: impl Into<Source>) -> Self {
+        Self::OutcomeUnknown { what, source: Some(source.into()) }
+    }
+
+    /// [`StoreError::Refused`], by an error of the driver.
+    #[must_use]
+    pub fn refused(what: String, source: impl Into<Source>) -> Self {
+        Self::Refused { what, source: Some(source.into()) }
+    }
+
+    /// [`StoreError::Corrupt`], by an error of the driver.
+    #[must_use]
+    pub fn corrupt(what: String, source: impl Into<Source>) -> Self {
+        Self::Corrupt { what, source: Some(source.into()) }
+    }
+
     /// Whether the same request may succeed later.
     #[must_use]
     pub fn is_retryable(&self) -> bool {

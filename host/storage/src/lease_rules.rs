@@ -1,8 +1,8 @@
 //! The rules of every lease store, as pure functions: which worker is offered, and where its interval begins and ends.
 //!
-//! Invariant: an interval begins at or after the greatest end recorded for its worker, and both of its bounds lie on the
-//! layout's tick grid, so two leases of one worker never share a tick. Clocks decide who is offered what and how long,
-//! never whether intervals are disjoint.
+//! Invariant: an interval begins at or after the greatest end recorded for its worker, and both of its bounds lie on
+//! the layout's tick grid, so two leases of one worker never share a tick. Clocks decide who is offered what and how
+//! long, never whether intervals are disjoint.
 //!
 //! A store adds what only it can: its own clock, a durable record per worker, and one transaction around reading the
 //! record and writing it.
@@ -134,8 +134,8 @@ impl NamespaceBinding {
         })
     }
 
-    /// The interval of a new lease of a worker whose greatest recorded end is `recorded_end_ms` (0 if it was never used; the
-    /// end of a quarantine where that is later).
+    /// The interval of a new lease of a worker whose greatest recorded end is `recorded_end_ms` (0 if it was never
+    /// used; the end of a quarantine where that is later).
     ///
     /// It begins at the earlier clock, so that a holder whose clock is behind need not wait for it, and at the
     /// beginning of the tick in which that clock stands: the tick is the worker's own from the recorded end on.

@@ -47,7 +47,8 @@ pub trait LeaseStore: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`StoreError::WorkersExhausted`], [`StoreError::LayoutMismatch`], [`StoreError::ClockSkew`],
-    /// [`StoreError::Refused`] for a request that [`LeaseAcquire::validate`] refuses, and whatever the connection brings.
+    /// [`StoreError::Refused`] for a request that [`LeaseAcquire::validate`] refuses, and whatever the connection
+    /// brings.
     async fn acquire(&self, acquire: &LeaseAcquire) -> Result<Lease, StoreError>;
 
     /// Moves the end of a running lease to `horizon_ms` beyond the store's present, never back.
@@ -58,9 +59,9 @@ pub trait LeaseStore: Send + Sync + 'static {
     /// the worker: its interval goes on without a gap.
     async fn extend(&self, extend: &LeaseExtend) -> Result<Lease, StoreError>;
 
-    /// Ends a lease at `end_ms`, the end of the last tick that its holder used, if (worker, grant id) is the worker's newest
-    /// lease, was not released before, and `end_ms` is not past the recorded end. Answers whether it did. An end within a
-    /// tick counts as the end of that tick, one before the lease's start as its start.
+    /// Ends a lease at `end_ms`, the end of the last tick that its holder used, if (worker, grant id) is the worker's
+    /// newest lease, was not released before, and `end_ms` is not past the recorded end. Answers whether it did. An end
+    /// within a tick counts as the end of that tick, one before the lease's start as its start.
     ///
     /// # Errors
     /// As the connection brings; the lease then runs out by itself.

@@ -1,9 +1,9 @@
 //! The ports through which unalike reaches a store, their error, and the contract that every store must pass.
 //!
 //! A store has one duty: **an interval that it granted once is never granted again**, to anybody, whatever crashes,
-//! pauses or lost replies lie between. [`SegmentStore`] grants numbers under a tag, [`LeaseStore`] grants worker ids over
-//! intervals of timestamps. [`contract`] states the duty as tests; every adapter of this project passes it against its
-//! real server, and so should yours.
+//! pauses or lost replies lie between. [`SegmentStore`] grants numbers under a tag, [`LeaseStore`] grants worker ids
+//! over intervals of timestamps. [`contract`] states the duty as tests; every adapter of this project passes it against
+//! its real server, and so should yours.
 //!
 //! This crate opens no connection and knows no store.
 
@@ -12,12 +12,14 @@ pub mod contract;
 mod error;
 mod lease_rules;
 mod leases;
+mod policies;
 mod segments;
 mod stripes;
 
 pub use error::StoreError;
 pub use lease_rules::{Candidates, Choice, Clocks, LeaseLimits, NamespaceBinding, UsedWorker, nth_never_used};
 pub use leases::{LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore};
+pub use policies::PolicyColumns;
 pub use segments::{
     Mode, SegmentStore, Stripe, StripeNumbers, TagCreation, TagOptions, TagRecord, split_tag, sub_tag,
     validate_allocate, validate_policies, validate_raise, validate_tag,

@@ -23,13 +23,14 @@ use crate::StoreError;
 pub trait SegmentStore: Send + Sync + 'static {
     /// Grants up to `count` numbers (1 or more) under `tag`, none below `at_least`: fewer perhaps, never none.
     ///
-    /// An unknown tag is created with default options when the store's [`TagCreation`] allows it. A [sub-key](sub_tag) of a
-    /// tag that exists is always created, up to the limit, with the tag's own options. Starts ascend per tag,
+    /// An unknown tag is created with default options when the store's [`TagCreation`] allows it. A [sub-key](sub_tag)
+    /// of a tag that exists is always created, up to the limit, with the tag's own options. Starts ascend per tag,
     /// generation, stride and remainder.
     ///
     /// # Errors
-    /// [`StoreError::TagUnknown`], [`StoreError::TagLimit`], [`StoreError::TagInvalid`], [`StoreError::Exhausted`] (also
-    /// when `at_least` is above 2^63 - 1), [`StoreError::Refused`] for a count of 0, and whatever the connection brings.
+    /// [`StoreError::TagUnknown`], [`StoreError::TagLimit`], [`StoreError::TagInvalid`], [`StoreError::Exhausted`]
+    /// (also when `at_least` is above 2^63 - 1), [`StoreError::Refused`] for a count of 0, and whatever the connection
+    /// brings.
     async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError>;
 
     /// Takes numbers back, from `tail.start` to the tag's watermark, if the tag's row still has `tail.version`.
@@ -76,12 +77,13 @@ pub trait SegmentStore: Send + Sync + 'static {
     /// [`StoreError::TagUnknown`]; [`StoreError::TagInvalid`] when `next` is 0 or above 2^63 - 1.
     async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError>;
 
-    /// Ends a tag: answers its record as it was, and nothing is ever granted under it again, to this program or to any other
-    /// that uses the same row. Reading and ending are one step, so the numbers can go on in another store from behind
-    /// that record's watermark.
+    /// Ends a tag: answers its record as it was, and nothing is ever granted under it again, to this program or to any
+    /// other that uses the same row. Reading and ending are one step, so the numbers can go on in another store from
+    /// behind that record's watermark.
     ///
     /// # Errors
-    /// [`StoreError::TagUnknown`], [`StoreError::TagInvalid`]; [`StoreError::Refused`] by a store that cannot end a tag.
+    /// [`StoreError::TagUnknown`], [`StoreError::TagInvalid`]; [`StoreError::Refused`] by a store that cannot end a
+    /// tag.
     async fn retire_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
         Err(StoreError::Refused { what: format!("this store cannot end the tag {tag:?}"), source: None })
     }
@@ -106,20 +108,20 @@ pub trait SegmentStore: Send + Sync + 'static {
         Ok(None)
     }
 
-    /// Makes this client one of those that use the store as this stripe. The first one records it durably, in a store that
-    /// has never granted anything; a client that has not joined, and one that joined otherwise, is granted nothing
+    /// Makes this client one of those that use the store as this stripe. The first one records it durably, in a store
+    /// that has never granted anything; a client that has not joined, and one that joined otherwise, is granted nothing
     /// from a store that is recorded as a stripe. Says what the numbers granted from now on are.
     ///
     /// # Errors
-    /// [`StoreError::Refused`] when another stripe is recorded, when the store was used alone, and by a store that cannot be a
-    /// stripe; and whatever the connection brings.
+    /// [`StoreError::Refused`] when another stripe is recorded, when the store was used alone, and by a store that
+    /// cannot be a stripe; and whatever the connection brings.
     async fn join_stripe(&self, stripe: &Stripe) -> Result<StripeNumbers, StoreError> {
         let what = format!("this store cannot be {stripe}: it keeps no record of it");
         Err(StoreError::Refused { what, source: None })
     }
 
-    /// Records another place among stripes, or none, whatever was recorded before. Every client that joined another one is
-    /// granted nothing from then on, this one included until it joins. For resizing alone, which lifts all tags
+    /// Records another place among stripes, or none, whatever was recorded before. Every client that joined another one
+    /// is granted nothing from then on, this one included until it joins. For resizing alone, which lifts all tags
     /// before anybody joins.
     ///
     /// # Errors
@@ -187,8 +189,8 @@ impl Stripe {
         Err(StoreError::Refused { what, source: None })
     }
 
-    /// Checks that `store` (a name for messages), which is recorded to be `recorded` and `has_granted` something or not,
-    /// may be joined as this stripe.
+    /// Checks that `store` (a name for messages), which is recorded to be `recorded` and `has_granted` something or
+    /// not, may be joined as this stripe.
     ///
     /// # Errors
     /// [`StoreError::Refused`] saying what to do.
@@ -226,8 +228,8 @@ pub enum StripeNumbers {
     Strided,
 }
 
-/// The name under which a tag's numbers for one sub-key are kept: a row of its own, with the tag's options, made on first
-/// use (the issuer's `business` and `subBusiness`). Ids are unique per tag and sub-key.
+/// The name under which a tag's numbers for one sub-key are kept: a row of its own, with the tag's options, made on
+/// first use (the issuer's `business` and `subBusiness`). Ids are unique per tag and sub-key.
 ///
 /// ```
 /// use unalike_storage::{split_tag, sub_tag};
@@ -311,6 +313,12 @@ impl Mode {
             Self::Buffered => "buffered",
             Self::Ordered => "ordered",
         }
+    }
+
+    /// The mode of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::Buffered, Self::Ordered].into_iter().find(|mode| mode.name() == name)
     }
 }
 

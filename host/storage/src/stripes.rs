@@ -1,8 +1,8 @@
 //! Several independent stores that number together: any but one of them may be down, and no number comes twice.
 //!
-//! Store `index` of `count` grants the numbers that are `index + 1` modulo `count`, so the stores need to know nothing of
-//! each other. What each must know, durably, is its own place: one that took another's would grant the other's numbers.
-//! So a store that is recorded otherwise, or that has no record while others of its set have, is not used.
+//! Store `index` of `count` grants the numbers that are `index + 1` modulo `count`, so the stores need to know nothing
+//! of each other. What each must know, durably, is its own place: one that took another's would grant the other's
+//! numbers. So a store that is recorded otherwise, or that has no record while others of its set have, is not used.
 
 mod members;
 mod numbering;
@@ -35,13 +35,14 @@ const OPEN_PAUSE: Duration = Duration::from_millis(50);
 
 /// One [`SegmentStore`] made of 2 to 1,024 others, the stripes of one set.
 ///
-/// Requests go to the stores in turn. One that fails is left out and tried again after a pause, of 100 ms at first
-/// and of 30 s at most, by one request at a time; its failure is nobody's error while another store can serve. A grant whose
-/// answer was lost is burnt, and the next store is asked.
+/// Requests go to the stores in turn. One that fails is left out and tried again after a pause, of 100 ms at first and
+/// of 30 s at most, by one request at a time; its failure is nobody's error while another store can serve. A grant
+/// whose answer was lost is burnt, and the next store is asked.
 ///
 /// - Numbers of one tag ascend per store only: a buffer that is filled from several stores goes up and down a little.
 ///   So [`Mode::Ordered`] is refused.
-/// - A [`TagRecord`] is put together from the stores that answer: its watermark and its version are the greatest of theirs.
+/// - A [`TagRecord`] is put together from the stores that answer: its watermark and its version are the greatest of
+///   theirs.
 /// - Creating, changing, raising and ending a tag need all stores.
 /// - A store that does not know a tag that others have (it was down when the tag came into being) creates it with
 ///   their options.
@@ -77,9 +78,9 @@ impl StripedStore {
     /// answer are left out, and joined when they come back.
     ///
     /// # Errors
-    /// [`StoreError::Refused`] when there are fewer than 2 stores or more than 1,024, when they are recorded in another order,
-    /// number or set, when one of them was used alone, and when only some have a record: another may have lost its
-    /// data. When none answers, what they answer instead.
+    /// [`StoreError::Refused`] when there are fewer than 2 stores or more than 1,024, when they are recorded in another
+    /// order, number or set, when one of them was used alone, and when only some have a record: another may have lost
+    /// its data. When none answers, what they answer instead.
     pub async fn open(stores: Vec<Arc<dyn SegmentStore>>) -> Result<Self, StoreError> {
         let count = u32::try_from(stores.len()).unwrap_or(u32::MAX);
         if !(2..=Stripe::COUNT_MAX).contains(&count) {
@@ -274,7 +275,8 @@ impl SegmentStore for StripedStore {
         validate_allocate(tag, count, at_least)?;
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) % self.members.len();
         let (before, from) = self.members.split_at(turn);
-        // A tag that was made elsewhere shall have its options here; one that this request makes shall be known elsewhere.
+        // A tag that was made elsewhere shall have its options here; one that this request makes shall be known
+        // elsewhere.
         let is_known = self.is_spread(tag) || self.spread(tag).await.is_some();
         let mut errors: Vec<(u32, StoreError)> = Vec::new();
         for when in [When::Due, When::Now] {

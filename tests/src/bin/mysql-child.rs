@@ -1,7 +1,7 @@
 //! What the tests of MySQL do in processes of their own: `mysql-child URL TAG CLIENTS GRANTS`.
 //!
-//! So many clients, each with connections of its own, take so many grants each and print them: `CLIENT START END STRIDE`, in
-//! the order in which the client got them.
+//! So many clients, each with connections of its own, take so many grants each and print them: `CLIENT START END
+//! STRIDE`, in the order in which the client got them.
 #![expect(clippy::unwrap_used, reason = "a child that cannot go on fails its test")]
 
 use std::io::Write as _;

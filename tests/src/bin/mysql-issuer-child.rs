@@ -1,5 +1,5 @@
-//! A client of a MySQL store in a process of its own: `mysql-issuer-child URL TAG COUNT` asks for COUNT numbers at a time until
-//! its standard input ends.
+//! A client of a MySQL store in a process of its own: `mysql-issuer-child URL TAG COUNT` asks for COUNT numbers at a
+//! time until its standard input ends.
 
 use anyhow::bail;
 use unalike_mysql::{MysqlOptions, MysqlStore};

@@ -1,16 +1,17 @@
 //! The issuer's channel 0: `ng_business_mysql_autoincrement`, numbers in batches.
 //!
-//! The table holds batch numbers only, one row per batch that was taken: whoever inserts (`business`, `version`) has that batch,
-//! and the unique key has everybody else read again. The ids of a batch are `prefix`, batch and an offset from 1 to `buff_size`,
-//! as decimal digits one behind the other, the offset at a fixed width: [`BatchTag`]. These figures are kept in a table of
-//! our own, `unalike_batch_tag`, and never change: with others, ids would be made a second time. The issuer keeps them in its
-//! configuration; while it runs beside, they must be the same there.
+//! The table holds batch numbers only, one row per batch that was taken: whoever inserts (`business`, `version`) has
+//! that batch, and the unique key has everybody else read again. The ids of a batch are `prefix`, batch and an offset
+//! from 1 to `buff_size`, as decimal digits one behind the other, the offset at a fixed width: [`BatchTag`]. These
+//! figures are kept in a table of our own, `unalike_batch_tag`, and never change: with others, ids would be made a
+//! second time. The issuer keeps them in its configuration; while it runs beside, they must be the same there.
 //!
-//! **The rows are a chain.** Each insert holds the number behind the greatest one that was read, whatever else it inserts. So an
-//! insert that comes late, after others have moved on, always meets a row. Hence no row may ever be removed, as long as
-//! anybody may still hold a greatest number that it read before: the next one would be inserted twice. A program that is paused
-//! may do so after any time, so rows stay: one per `buff_size` ids. What is skipped (`at_least`, raising) is one insert of two
-//! rows, the next number and the one to go on behind. A tag ends with the greatest number there is, behind which nothing fits.
+//! **The rows are a chain.** Each insert holds the number behind the greatest one that was read, whatever else it
+//! inserts. So an insert that comes late, after others have moved on, always meets a row. Hence no row may ever be
+//! removed, as long as anybody may still hold a greatest number that it read before: the next one would be inserted
+//! twice. A program that is paused may do so after any time, so rows stay: one per `buff_size` ids. What is skipped
+//! (`at_least`, raising) is one insert of two rows, the next number and the one to go on behind. A tag ends with the
+//! greatest number there is, behind which nothing fits.
 //!
 //! Batches are never given back: a version that was inserted stays so.
 
@@ -82,8 +83,9 @@ pub(crate) async fn open(database: &Database, options: &MysqlOptions) -> Result<
     Ok(Arc::new(Batches { database: database.clone(), creation: options.creation, room: Room::default() }))
 }
 
-/// How the ids of a tag are made of batch numbers: the digits of `prefix`, those of the batch (1, 2, 3, ..), and the offset (1 to
-/// `buff_size`) with zeros in front to fill `width` digits. As a number: `(prefix ++ batch) * 10^width + offset`.
+/// How the ids of a tag are made of batch numbers: the digits of `prefix`, those of the batch (1, 2, 3, ..), and the
+/// offset (1 to `buff_size`) with zeros in front to fill `width` digits. As a number: `(prefix ++ batch) * 10^width +
+/// offset`.
 ///
 /// Later batches have greater ids, also where the batch gains a digit: 19 of prefix 1 and batch 9 is followed by 110.
 ///
@@ -420,8 +422,8 @@ impl SegmentStore for Batches {
         loop {
             let mut declared = self.find(tag).await?.ok_or_else(|| unknown(tag))?;
             if declared.newest >= END {
-                // Ended before, perhaps by a request whose answer was lost: behind the last batch lies the row that proved
-                // that it was the last one.
+                // Ended before, perhaps by a request whose answer was lost: behind the last batch lies the row that
+                // proved that it was the last one.
                 let before = "SELECT CAST(COALESCE(MAX(version), 1) AS UNSIGNED) AS fence FROM ng_business_mysql_autoincrement \
                     WHERE business = ? AND version < ?";
                 let rows = self.database.rows("reading an ended tag", sqlx::query(before).bind(tag).bind(END)).await?;

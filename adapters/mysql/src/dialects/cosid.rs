@@ -1,12 +1,12 @@
 //! CosId's table `cosid` (Ahoo-Wang/CosId), read and written in place.
 //!
-//! `last_max_id` is the last number: after `last_max_id = last_max_id + step` the ids are `(last_max_id - step, last_max_id]`. One
-//! statement adds and answers the sum; CosId's own, an addition and a select in one transaction, may run beside it on the same
-//! row. A tag is the row's whole `name`, `namespace.name`. Steps are a setting of CosId's clients and have no column, so a tag has
-//! unalike's default ones.
+//! `last_max_id` is the last number: after `last_max_id = last_max_id + step` the ids are `(last_max_id - step,
+//! last_max_id]`. One statement adds and answers the sum; CosId's own, an addition and a select in one transaction, may
+//! run beside it on the same row. A tag is the row's whole `name`, `namespace.name`. Steps are a setting of CosId's
+//! clients and have no column, so a tag has unalike's default ones.
 //!
-//! CosId's clients make a row again that they miss, so a tag is not ended by renaming its row but by the greatest number that
-//! the column holds: every further addition is out of range, an error of the server.
+//! CosId's clients make a row again that they miss, so a tag is not ended by renaming its row but by the greatest
+//! number that the column holds: every further addition is out of range, an error of the server.
 
 use std::sync::Arc;
 

@@ -17,10 +17,11 @@ pub(super) struct Counter {
 pub(super) struct CounterSql {
     /// The column.
     pub(super) column: &'static str,
-    /// What makes the next number of the column's value: 0 where it is the next number itself, 1 where it is the last one.
+    /// What makes the next number of the column's value: 0 where it is the next number itself, 1 where it is the last
+    /// one.
     pub(super) next: u64,
-    /// Lifts the value to the first argument at least, adds the second one, and sends the sum along with the number of rows: in
-    /// the row of the third argument, if its value is neither negative nor above the fourth one.
+    /// Lifts the value to the first argument at least, adds the second one, and sends the sum along with the number of
+    /// rows: in the row of the third argument, if its value is neither negative nor above the fourth one.
     pub(super) grant: &'static str,
     /// Sets the value.
     pub(super) set: &'static str,
@@ -104,7 +105,8 @@ impl Counter {
         let (column, table) = (self.sql.column, self.rows.sql.table);
         let limit = self.rows.limit(column);
         if limit < ID_MAX {
-            // A server that is not strict cuts such a sum off at the limit, instead of refusing it as one beyond 64 bits.
+            // A server that is not strict cuts such a sum off at the limit, instead of refusing it as one beyond 64
+            // bits.
             return Err(refusal(format!(
                 "the tag {tag:?} was not ended: the column {column} of {table} has less than 64 bits; make it BIGINT"
             )));

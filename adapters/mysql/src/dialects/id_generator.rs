@@ -1,8 +1,9 @@
 //! The table `id_generator`: ceilings by whole numbers as keys, of counters that were kept in Redis.
 //!
 //! `current_max_id` is the ceiling: everything up to it may have been handed out, so the ids of a grant are
-//! `(current_max_id - n, current_max_id]` after the addition. The old system counts up to a ceiling in Redis and lifts it by its own
-//! estimates, in Redis alone at first sight, so it must not run beside: that it is stopped has to be said.
+//! `(current_max_id - n, current_max_id]` after the addition. The old system counts up to a ceiling in Redis and lifts
+//! it by its own estimates, in Redis alone at first sight, so it must not run beside: that it is stopped has to be
+//! said.
 //!
 //! The keys are whole numbers, and each tag's is given with the options. `increment_step` is the tag's step.
 

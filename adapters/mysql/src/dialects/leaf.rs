@@ -1,11 +1,11 @@
 //! Leaf's `leaf_alloc` (Meituan-Dianping/Leaf), read and written in place.
 //!
-//! `max_id` is the number behind the last one: after `max_id = max_id + step` the ids are `[max_id - step, max_id)`. One statement
-//! adds and answers the sum; Leaf's own, an addition and a select in one transaction, may run beside it on the same row.
-//! Since the number behind the last one must fit, 2^63 - 1 itself is never granted.
+//! `max_id` is the number behind the last one: after `max_id = max_id + step` the ids are `[max_id - step, max_id)`.
+//! One statement adds and answers the sum; Leaf's own, an addition and a select in one transaction, may run beside it
+//! on the same row. Since the number behind the last one must fit, 2^63 - 1 itself is never granted.
 //!
-//! A row's `step` is used as Leaf uses it: doubled up to 1,000,000 when it lasted less than 15 minutes, halved down to itself when it
-//! lasted more than 30.
+//! A row's `step` is used as Leaf uses it: doubled up to 1,000,000 when it lasted less than 15 minutes, halved down to
+//! itself when it lasted more than 30.
 
 use std::sync::Arc;
 

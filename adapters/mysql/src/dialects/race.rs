@@ -27,8 +27,8 @@ impl Race {
         Self { deadline: Instant::now() + PATIENCE, pause: PAUSE, tries: 0 }
     }
 
-    /// Waits until the next try: somewhere between not at all and the current pause, so that those who lost together do not
-    /// meet again.
+    /// Waits until the next try: somewhere between not at all and the current pause, so that those who lost together do
+    /// not meet again.
     ///
     /// # Errors
     /// [`StoreError::Unavailable`] when the time is up; nothing was granted.

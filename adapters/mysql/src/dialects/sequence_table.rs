@@ -1,16 +1,16 @@
 //! A sequence table, `t_sequence`, read and written in place.
 //!
-//! Its programs lock a row, add `increment_val` to `current_val`, and count 1000 numbers up from the *sum*, so a block is
-//! `[current_val, current_val + 1000)` after the addition, and the next one begins at `current_val + increment_val`. With an
-//! `increment_val` of 1000 or more their blocks are apart, and this may run beside them: a grant begins where their next block
-//! would, and leaves `current_val` so that the next block begins behind it. (A grant of `increment_val` numbers is such a
-//! block.) With less their own blocks overlap, so such a row is refused. While a row is in use, `increment_val` is not
-//! lowered by hand: `change_tag` lifts `current_val` along with it.
+//! Its programs lock a row, add `increment_val` to `current_val`, and count 1000 numbers up from the *sum*, so a block
+//! is `[current_val, current_val + 1000)` after the addition, and the next one begins at `current_val + increment_val`.
+//! With an `increment_val` of 1000 or more their blocks are apart, and this may run beside them: a grant begins where
+//! their next block would, and leaves `current_val` so that the next block begins behind it. (A grant of
+//! `increment_val` numbers is such a block.) With less their own blocks overlap, so such a row is refused. While a row
+//! is in use, `increment_val` is not lowered by hand: `change_tag` lifts `current_val` along with it.
 //!
 //! To begin at 1, a new row has `current_val` at `1 - increment_val`, below 0.
 //!
-//! **`cycle`.** When the numbers have ended, the row can begin again at 0, as the old programs do. That is outside the promise that
-//! no id repeats, so it has to be asked for; the segments then say their generation, which is counted in
+//! **`cycle`.** When the numbers have ended, the row can begin again at 0, as the old programs do. That is outside the
+//! promise that no id repeats, so it has to be asked for; the segments then say their generation, which is counted in
 //! `unalike_sequence_generation` in the same transaction.
 
 use std::sync::Arc;
@@ -24,8 +24,8 @@ use crate::database::{Database, Statement, Turn};
 use crate::error::refusal;
 use crate::{Dialect, DialectStore, MysqlOptions};
 
-/// The article that the table comes from gives the names of its columns, and no statement. There `increment_val` is 1 unless
-/// somebody says otherwise; here it is what the programs count.
+/// The article that the table comes from gives the names of its columns, and no statement. There `increment_val` is 1
+/// unless somebody says otherwise; here it is what the programs count.
 const DDL: &str = "
 CREATE TABLE IF NOT EXISTS t_sequence (
     pk_seq_name VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL PRIMARY KEY,
@@ -148,8 +148,9 @@ impl Sequence {
             );
         }
         if generation > 0 {
-            // A caller that knows of an earlier generation only asks for what was above its numbers. Whoever knows of this
-            // one asks for nothing above its watermark, unless the table lost what it had granted, and then refuses this.
+            // A caller that knows of an earlier generation only asks for what was above its numbers. Whoever knows of
+            // this one asks for nothing above its watermark, unless the table lost what it had granted, and then
+            // refuses this.
             at_least = 1;
         }
         let start = next.max(at_least);

@@ -1,18 +1,20 @@
 //! The issuer's channel 3: `ng_business_slowordered0` to `63`, strictly increasing.
 //!
-//! A row per (`business`, `subBusiness`) holds `num`, the greatest number that was granted. A grant is one compare-and-swap:
-//! `UPDATE .. SET num = old + size WHERE num = old`, and its numbers are `(old, old + size]`; who loses reads again, for up to
-//! two seconds. The issuer's own statements may run beside: both sides move `num` in this way alone.
+//! A row per (`business`, `subBusiness`) holds `num`, the greatest number that was granted. A grant is one
+//! compare-and-swap: `UPDATE .. SET num = old + size WHERE num = old`, and its numbers are `(old, old + size]`; who
+//! loses reads again, for up to two seconds. The issuer's own statements may run beside: both sides move `num` in this
+//! way alone.
 //!
-//! A tag is a `business`, and the [sub-key](unalike_storage::sub_tag) of a tag its `subBusiness`, empty without one. The table
-//! of a row follows from the sub-key, by Java's `String.hashCode`, so rows of one business spread over all 64. Rows are
-//! made on first use, from 1 on; the tables have no column for a start that later sub-keys could take over.
+//! A tag is a `business`, and the [sub-key](unalike_storage::sub_tag) of a tag its `subBusiness`, empty without one.
+//! The table of a row follows from the sub-key, by Java's `String.hashCode`, so rows of one business spread over all
+//! 64. Rows are made on first use, from 1 on; the tables have no column for a start that later sub-keys could take
+//! over.
 //!
-//! Tags are always in ordered mode. The original has no public DDL; here `business` and `subBusiness` are compared by their
-//! bytes, and `num` is checked to be no less than 0, so that an addition beyond 2^63 by anybody, which wraps in Java, is an error.
-//! In tables that compare otherwise
-//! two names may share a row: numbers stay unique. A tag is ended by setting its `num` to 2^63 - 1, since the issuer may
-//! create a row that it misses; what it was is kept in a row whose business has the character U+001F in front.
+//! Tags are always in ordered mode. The original has no public DDL; here `business` and `subBusiness` are compared by
+//! their bytes, and `num` is checked to be no less than 0, so that an addition beyond 2^63 by anybody, which wraps in
+//! Java, is an error. In tables that compare otherwise two names may share a row: numbers stay unique. A tag is ended
+//! by setting its `num` to 2^63 - 1, since the issuer may create a row that it misses; what it was is kept in a row
+//! whose business has the character U+001F in front.
 
 use std::sync::Arc;
 
@@ -296,8 +298,8 @@ impl SegmentStore for SlowOrdered {
     }
 
     async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
-        // The separator sorts below all that names are made of: the order of the pairs is that of the tags. Marks of ended
-        // tags lie below the first name.
+        // The separator sorts below all that names are made of: the order of the pairs is that of the tags. Marks of
+        // ended tags lie below the first name.
         let (business, sub) = after.map_or(("\u{1f}\u{10ffff}", ""), |after| {
             let (business, sub) = split_tag(after);
             (business, sub.unwrap_or_default())

@@ -1,4 +1,5 @@
-//! What several dialects do alike: see that their tables are there, count tags against the limit, prove that they can write.
+//! What several dialects do alike: see that their tables are there, count tags against the limit, prove that they can
+//! write.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,8 +21,8 @@ pub(crate) async fn create_missing(
     tables: &[(String, String)],
 ) -> Result<(), StoreError> {
     const DOING: &str = "looking for tables";
-    const ENGINES: &str = "SELECT TABLE_NAME, COALESCE(ENGINE, 'none') FROM information_schema.TABLES \
-        WHERE TABLE_SCHEMA = DATABASE() AND TABLE_TYPE = 'BASE TABLE'";
+    const ENGINES: &str = "SELECT TABLE_NAME, IF(TABLE_TYPE = 'BASE TABLE', COALESCE(ENGINE, ''), 'a view') \
+        FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE()";
     let mut engines: BTreeMap<String, String> = BTreeMap::new();
     for row in database.rows(DOING, sqlx::query(ENGINES)).await? {
         let failed = |error| read_error(database.at(), DOING, error);
@@ -46,13 +47,17 @@ pub(crate) async fn create_missing(
     Ok(())
 }
 
+/// What stands in the place of an engine where a name is not a table's.
+const VIEW: &str = "a view";
+
 /// Only InnoDB keeps what it committed, and undoes what it did not.
 pub(crate) fn check_engine(database: &Database, table: &str, engine: &str) -> Result<(), StoreError> {
     if engine.eq_ignore_ascii_case("InnoDB") {
         return Ok(());
     }
+    let kind = if engine == VIEW { engine.to_owned() } else { format!("kept in {engine}") };
     Err(refusal(format!(
-        "{}: the table {table} is kept in {engine}, which can lose commits, and numbers would repeat: \
+        "{}: the table {table} is {kind}, which can lose commits, and numbers would repeat: \
          ALTER TABLE {table} ENGINE = InnoDB",
         database.at()
     )))
@@ -66,8 +71,8 @@ pub(crate) async fn prove_writable(database: &Database) -> Result<(), StoreError
 
 /// How many more tags this process creates before it counts them all again: counting reads every row.
 ///
-/// Close to the limit each creation counts. Farther from it, several processes may together pass the limit by what they had
-/// left: it keeps a bug from filling the store, and is no quota.
+/// Close to the limit each creation counts. Farther from it, several processes may together pass the limit by what they
+/// had left: it keeps a bug from filling the store, and is no quota.
 #[derive(Debug, Default)]
 pub(crate) struct Room(AtomicU64);
 

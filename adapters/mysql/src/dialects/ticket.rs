@@ -1,23 +1,25 @@
 //! Flickr's ticket servers: `REPLACE INTO` a table with `auto_increment`, one table per tag.
 //!
-//! `REPLACE` leaves one row in the table and moves its counter on; the number comes in the reply to that very statement. A grant is
-//! one number, so a node holds some tickets ahead, and what that costs is a round trip each: use another dialect for high rates.
+//! `REPLACE` leaves one row in the table and moves its counter on; the number comes in the reply to that very
+//! statement. A grant is one number, so a node holds some tickets ahead, and what that costs is a round trip each: use
+//! another dialect for high rates.
 //!
 //! **Several servers** number together as Flickr's two did: server i of N has `auto_increment_increment = N` and
-//! `auto_increment_offset = i + 1`, in its own configuration. Both are looked at on every new connection, and must be 1 and 1 as
-//! long as the server stands alone. A stripe's numbers are [counted](StripeNumbers::Counted): ticket t is the grant
-//! `(t - offset) / N + 1`, of which the stripes make `(n - 1) * N + i + 1`, the very t that the server gave. So all stores that
-//! number by stripes speak of the same thing, "the n-th number of this store", also while the number of stripes changes.
-//! Which stripe a server is, is kept in `unalike_ticket`, and every grant reads it in its own statement.
+//! `auto_increment_offset = i + 1`, in its own configuration. Both are looked at on every new connection, and must be 1
+//! and 1 as long as the server stands alone. A stripe's numbers are [counted](StripeNumbers::Counted): ticket t is the
+//! grant `(t - offset) / N + 1`, of which the stripes make `(n - 1) * N + i + 1`, the very t that the server gave. So
+//! all stores that number by stripes speak of the same thing, "the n-th number of this store", also while the number of
+//! stripes changes. Which stripe a server is, is kept in `unalike_ticket`, and every grant reads it in its own
+//! statement.
 //!
-//! **The counter never goes down.** It is raised by a row with an explicit id, which lifts it if it is lower and leaves it alone
-//! otherwise, in one step; `ALTER TABLE .. AUTO_INCREMENT` would set a counter that is higher back to the greatest id in the table,
-//! which may be lower than ids that were handed out. InnoDB keeps the counter over a crash since MySQL 8.0 and MariaDB 10.2.4;
-//! older servers are refused. The id must be `bigint unsigned`: a counter at the end of a smaller type stays there, and `REPLACE`
-//! would hand out the last number again and again.
+//! **The counter never goes down.** It is raised by a row with an explicit id, which lifts it if it is lower and leaves
+//! it alone otherwise, in one step; `ALTER TABLE .. AUTO_INCREMENT` would set a counter that is higher back to the
+//! greatest id in the table, which may be lower than ids that were handed out. InnoDB keeps the counter over a crash
+//! since MySQL 8.0 and MariaDB 10.2.4; older servers are refused. The id must be `bigint unsigned`: a counter at the
+//! end of a smaller type stays there, and `REPLACE` would hand out the last number again and again.
 //!
-//! A tag ends by renaming its table to `TAG$retired`, which stops Flickr's own statement too. The name shows here that the tag
-//! may never be created again.
+//! A tag ends by renaming its table to `TAG$retired`, which stops Flickr's own statement too. The name shows here that
+//! the tag may never be created again.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -265,7 +267,8 @@ impl Tickets {
 
     /// Draws a ticket, if the server's record is that which this client joined.
     ///
-    /// The record is locked for reading until the ticket is drawn, so whoever writes it knows that all others were drawn before.
+    /// The record is locked for reading until the ticket is drawn, so whoever writes it knows that all others were
+    /// drawn before.
     async fn draw(&self, tag: &str, numbering: Numbering) -> Result<Drawn, StoreError> {
         let statement = sqlx::query(AssertSqlSafe(format!(
             "REPLACE INTO `{tag}` (stub) SELECT 'a' FROM unalike_ticket \
@@ -651,7 +654,8 @@ impl SegmentStore for Tickets {
         let tables = self.tables("", u32::MAX).await?;
         let mut turn = self.database.begin("recording another stripe").await?;
         let recorded = self.locked_numbering(&mut turn).await?;
-        // Each tag goes on behind as many tickets as before: as the n-th of this server, whatever their numbers are then.
+        // Each tag goes on behind as many tickets as before: as the n-th of this server, whatever their numbers are
+        // then.
         for table in &tables {
             let Some(counter) = self.counter(&mut turn, table).await? else { continue };
             // One that has no such ticket is exhausted.

@@ -1,15 +1,16 @@
 //! tinyid's `tiny_id_info` (didi/tinyid), read and written in place.
 //!
-//! `max_id` is the last number: the ids of a grant are those of `(max_id before, max_id after]` that are `remainder` modulo `delta`.
-//! tinyid reads the row and then sets `max_id` if row and `version` are still as they were; so does this, and both may run side by
-//! side on the same row. After three lost races the row is locked for the fourth, which cannot be lost.
+//! `max_id` is the last number: the ids of a grant are those of `(max_id before, max_id after]` that are `remainder`
+//! modulo `delta`. tinyid reads the row and then sets `max_id` if row and `version` are still as they were; so does
+//! this, and both may run side by side on the same row. After three lost races the row is locked for the fourth, which
+//! cannot be lost.
 //!
-//! `step` counts all numbers, so a segment has `step / delta` ids of it; `begin_id` is the number before the first. As in tinyid
-//! the next segment is asked for when 20% are used.
+//! `step` counts all numbers, so a segment has `step / delta` ids of it; `begin_id` is the number before the first. As
+//! in tinyid the next segment is asked for when 20% are used.
 //!
-//! With `delta` N and another `remainder` in each, N databases count side by side. So are they used as stripes: store i of N
-//! has `remainder` `(i + 1) % N` in every row, which is checked when it joins and again at each grant. The place is
-//! recorded in `unalike_tinyid_stripe`.
+//! With `delta` N and another `remainder` in each, N databases count side by side. So are they used as stripes: store i
+//! of N has `remainder` `(i + 1) % N` in every row, which is checked when it joins and again at each grant. The place
+//! is recorded in `unalike_tinyid_stripe`.
 
 use std::sync::{Arc, OnceLock};
 

@@ -6,7 +6,8 @@ use std::collections::hash_map::Entry;
 /// A block has a bit for each of so many ids that lie together.
 const BLOCK_IDS: u64 = 512;
 const BLOCK_WORDS: usize = 8;
-/// What a block costs at worst: its 72 bytes in a map that has just grown to twice its size, and the map that it grew from.
+/// What a block costs at worst: its 72 bytes in a map that has just grown to twice its size, and the map that it grew
+/// from.
 const BLOCK_BYTES_MAX: u64 = 256;
 
 type Block = [u64; BLOCK_WORDS];

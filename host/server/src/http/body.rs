@@ -1,7 +1,7 @@
 //! The body of a request, of which the answer waits for the end.
 //!
-//! A handler that refuses does not read the body. hyper would then close the connection, sometimes, after an answer that did
-//! not say so, and the client's next request would be lost. So what is left of a body is read away first, and
+//! A handler that refuses does not read the body. hyper would then close the connection, sometimes, after an answer
+//! that did not say so, and the client's next request would be lost. So what is left of a body is read away first, and
 //! where that is not possible the answer says that it is the last.
 
 use std::pin::Pin;

@@ -3,15 +3,16 @@
 //! Each is switched on by name: `drop_in = ["leaf", "tinyid", "cosid"]`. What they share:
 //!
 //! - Their keys, business types and names are tags, and are created on first use where tags are (`create_tags`).
-//! - An error has that service's own form, and [`Problem`] decides what it says. Only what the server as a whole refuses is
-//!   a problem document here too: a path without a route, a request that took longer than `request_timeout_ms`.
+//! - An error has that service's own form, and [`Problem`] decides what it says. Only what the server as a whole
+//!   refuses is a problem document here too: a path without a route, a request that took longer than
+//!   `request_timeout_ms`.
 //! - Ids are whole numbers in every body, as those services send them, and never pass through a double.
-//! - Where tokens are wanted, `Authorization: Bearer TOKEN` with the scope `read` is needed, good for the tag or snowflake
-//!   at hand. Clients of Leaf and CosId send none by themselves: a proxy before this server may add the header. tinyid's
-//!   clients send their `token` parameter.
+//! - Where tokens are wanted, `Authorization: Bearer TOKEN` with the scope `read` is needed, good for the tag or
+//!   snowflake at hand. Clients of Leaf and CosId send none by themselves: a proxy before this server may add the
+//!   header. tinyid's clients send their `token` parameter.
 //! - A segment that a client takes is the client's for ever: it comes straight from the store, and no buffer of this
-//!   process ever holds it. So an ordered tag gives none, as a client that keeps numbers back would break the order that
-//!   the others were promised.
+//!   process ever holds it. So an ordered tag gives none, as a client that keeps numbers back would break the order
+//!   that the others were promised.
 
 mod cosid;
 mod leaf;
@@ -62,8 +63,9 @@ impl DropIn {
 /// A segment has at most this many numbers, whatever a client asks for: it may not use a tag up at one blow.
 const SEGMENT_COUNT_MAX: u64 = 1_000_000_000;
 
-/// Clients count on before they see that a segment is spent, each of their threads by one number. This many steps behind
-/// the last number must still be whole numbers of theirs, of 64 bits and a sign, lest they wrap into negative ids.
+/// Clients count on before they see that a segment is spent, each of their threads by one number. This many steps
+/// behind the last number must still be whole numbers of theirs, of 64 bits and a sign, lest they wrap into negative
+/// ids.
 const OVERSHOOT_MAX: u64 = 1 << 20;
 
 /// How often a store may answer with fewer numbers than were asked for.

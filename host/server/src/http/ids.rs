@@ -57,9 +57,9 @@ pub(super) async fn of_snowflake(
 
 /// The answer to the plainest request, for one id, if there is one without waiting.
 ///
-/// It saves what the router allocates for every request and what its future, of some KiB, costs to move, and is no more than
-/// that: whatever is refused, has to wait, or asks for anything else is none of its business, and the routes say what there
-/// is to say.
+/// It saves what the router allocates for every request and what its future, of some KiB, costs to move, and is no more
+/// than that: whatever is refused, has to wait, or asks for anything else is none of its business, and the routes say
+/// what there is to say.
 pub(super) fn at_once<B>(service: &Service, request: &Request<B>) -> Option<Response> {
     let is_plain = matches!(*request.method(), Method::GET | Method::POST) && request.uri().query().is_none();
     if !is_plain || prefers(request.headers(), "text/plain") {
@@ -184,9 +184,9 @@ impl Wanted {
     }
 }
 
-/// Whether this kind of text, `text/plain` for example, is preferred to `application/json`, by RFC 9110, section 12.5.1:
-/// the most specific range that fits says the weight. With equal weights the one that is named wins, and JSON if both or
-/// neither are.
+/// Whether this kind of text, `text/plain` for example, is preferred to `application/json`, by RFC 9110, section
+/// 12.5.1: the most specific range that fits says the weight. With equal weights the one that is named wins, and JSON
+/// if both or neither are.
 pub(super) fn prefers(headers: &HeaderMap, wanted: &str) -> bool {
     let mut accepts = headers.get_all(ACCEPT).iter().peekable();
     if accepts.peek().is_none() {

@@ -1,8 +1,8 @@
 //! `/metrics`: the figures of this process in Prometheus text, version 0.0.4.
 //!
-//! What the library pushes is rendered as it stands. What belongs to single tags and snowflakes is pulled at each scrape
-//! into a recorder of its own, so that the path of an id counts nothing and labels never pile up. At most `tags_max` tags
-//! have a label of their own, first come, first served; the rest are one line under [`OTHERS`].
+//! What the library pushes is rendered as it stands. What belongs to single tags and snowflakes is pulled at each
+//! scrape into a recorder of its own, so that the path of an id counts nothing and labels never pile up. At most
+//! `tags_max` tags have a label of their own, first come, first served; the rest are one line under [`OTHERS`].
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,8 +23,8 @@ use crate::service::Service;
 /// The label of all tags that have none of their own. (A tag of this very name never has one.)
 const OTHERS: &str = "(others)";
 
-/// Upper bounds of the buckets of durations, in seconds: an embedded store answers within a millisecond, a far one within
-/// some hundred.
+/// Upper bounds of the buckets of durations, in seconds: an embedded store answers within a millisecond, a far one
+/// within some hundred.
 const SECONDS: &[f64] =
     &[0.000_1, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 

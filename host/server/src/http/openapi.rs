@@ -47,7 +47,8 @@ const GET_AND_POST: [(&str, &str); 2] = [("get", "Get"), ("post", "Post")];
 /// Where it is served.
 pub(super) const PATH: &str = "/openapi.json";
 
-/// The document of a server with this configuration and these routes: what is described here and has no route is left out.
+/// The document of a server with this configuration and these routes: what is described here and has no route is left
+/// out.
 fn document(config: &Config, templates: &[&str]) -> Value {
     let mut paths = Paths { tokens: config.tokens.is_some(), paths: Map::new() };
     ids(&mut paths, config.count_max);
@@ -138,8 +139,8 @@ impl Paths {
         self.insert(method, path, operation, &kinds);
     }
 
-    /// The same for an operation of another service, whose errors have a form of their own. `failure` is that of an error
-    /// with a status, if there is such.
+    /// The same for an operation of another service, whose errors have a form of their own. `failure` is that of an
+    /// error with a status, if there is such.
     fn add_foreign(&mut self, method: &str, path: &str, said: Value, failure: Option<&Value>) {
         let mut operation = said;
         match failure.filter(|_| self.tokens) {
@@ -973,7 +974,8 @@ fn envelope(data: Value) -> Value {
     ] })
 }
 
-/// A pattern for whole numbers in decimal from 1 to `max`, without leading zeros: a schema for strings knows no other bound.
+/// A pattern for whole numbers in decimal from 1 to `max`, without leading zeros: a schema for strings knows no other
+/// bound.
 fn decimal(max: u64) -> String {
     decimal_from(1, max)
 }

@@ -134,8 +134,8 @@ impl Member {
         Some(Turn { member: self, is_retry, began: Instant::now(), ended: false })
     }
 
-    /// What its numbers are: joins it, if that was not possible before. Never records anything: a store that has no record
-    /// although others of its set were used may have lost its data.
+    /// What its numbers are: joins it, if that was not possible before. Never records anything: a store that has no
+    /// record although others of its set were used may have lost its data.
     async fn numbering(&self) -> Result<Numbering, StoreError> {
         if let Some(numbering) = self.state().numbering {
             return Ok(numbering);
@@ -227,7 +227,8 @@ pub(super) fn combined(errors: Vec<(u32, StoreError)>) -> StoreError {
         text = format!("{text}; and {more} more");
     }
     let what = format!("none of the stripes can serve: {text}");
-    // What the caller can change comes first, then what may pass by itself; a store that gave all its numbers away says least.
+    // What the caller can change comes first, then what may pass by itself; a store that gave all its numbers away says
+    // least.
     let rank = |error: &StoreError| match error {
         StoreError::TagInvalid { .. } | StoreError::TagUnknown { .. } => 0,
         StoreError::OutcomeUnknown { .. } => 1,

@@ -44,17 +44,18 @@ fn named(name: &str, error: StoreError) -> StoreError {
 
 /// Makes the stores `to` the stripes of one new set, in this order, or one store that stands alone, instead of `from`.
 ///
-/// `from` and `to` may have stores in common, and each may be anything: a stripe of any set, used alone, or new. All must
-/// answer. In three steps, each of which can be repeated after a crash by calling this again:
-/// 1. Every store is fenced: it is given a place that nobody knows, so **running programs are granted nothing from it until they
-///    are restarted** with the new set. What they hold already stays theirs.
-/// 2. Every tag of any store is lifted, in all stores of `to`, above the greatest number that any store may have granted,
-///    and above `floor`. It is created where it is missing.
+/// `from` and `to` may have stores in common, and each may be anything: a stripe of any set, used alone, or new. All
+/// must answer. In three steps, each of which can be repeated after a crash by calling this again:
+/// 1. Every store is fenced: it is given a place that nobody knows, so **running programs are granted nothing from it
+///    until they are restarted** with the new set. What they hold already stays theirs.
+/// 2. Every tag of any store is lifted, in all stores of `to`, above the greatest number that any store may have
+///    granted, and above `floor`. It is created where it is missing.
 /// 3. The places of the new set are recorded. Stores that leave stay fenced for good.
 ///
-/// A store that is lost is not among `from`; what it granted is not known then: `floor` must be the greatest number that may have
-/// been handed out (0 when no store is lost). Watermarks are only lifted, so each resize leaves gaps: a tag of a store
-/// that goes from `n` to `m` stripes goes on at about `m / n` times its number, and after a crash once more.
+/// A store that is lost is not among `from`; what it granted is not known then: `floor` must be the greatest number
+/// that may have been handed out (0 when no store is lost). Watermarks are only lifted, so each resize leaves gaps: a
+/// tag of a store that goes from `n` to `m` stripes goes on at about `m / n` times its number, and after a crash once
+/// more.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -69,8 +70,9 @@ fn named(name: &str, error: StoreError) -> StoreError {
 /// ```
 ///
 /// # Errors
-/// [`StoreError::Refused`] when `to` names no store, more than 1,024, or one twice, when a store cannot be a stripe, when `floor` is
-/// above 2^63 - 1, and when several stores shall have a tag that is ordered; and whatever a connection brings. Call it again then.
+/// [`StoreError::Refused`] when `to` names no store, more than 1,024, or one twice, when a store cannot be a stripe,
+/// when `floor` is above 2^63 - 1, and when several stores shall have a tag that is ordered; and whatever a connection
+/// brings. Call it again then.
 pub async fn resize_stripes(
     from: &[Arc<dyn SegmentStore>],
     to: &[Arc<dyn SegmentStore>],
@@ -108,8 +110,8 @@ async fn fence<'s>(
     let mut parts = Vec::new();
     for (store, name, place) in old.chain(new) {
         let old = store.stripe().await.map_err(|error| named(&name, error))?;
-        // A store that stands alone has no place. If this call does not get to the end, the next one takes its numbers for
-        // those of this fence, which are greater.
+        // A store that stands alone has no place. If this call does not get to the end, the next one takes its numbers
+        // for those of this fence, which are greater.
         let (index, count) = old.map_or((0, 2), |old| (old.index, old.count));
         parts.push(Part { store, name, place, old, fence: Stripe { set: new_set()?, index, count } });
     }

@@ -8,15 +8,15 @@
 //! | `POST /segments/distributor/{namespace}/{name}?offset=&step=` | nothing: the tag is there |
 //! | `PATCH /segments/{namespace}/{name}?step=` | `max`: the ids in `(max - step, max]` are the client's |
 //!
-//! The tag of a segment is `{namespace}.{name}`, as in CosId's own tables. `POST` creates it with the start `offset + 1` and
-//! the step `step` if it does not exist, and else changes nothing, whatever it says: so a client may repeat it. Where
-//! tokens are wanted, creating needs the scope `admin`, as it does under `/v1/tags`. `PATCH` needs no
-//! `POST` before it where tags are created on first use, so a restart of this server takes nothing from running clients. A
+//! The tag of a segment is `{namespace}.{name}`, as in CosId's own tables. `POST` creates it with the start `offset +
+//! 1` and the step `step` if it does not exist, and else changes nothing, whatever it says: so a client may repeat it.
+//! Where tokens are wanted, creating needs the scope `admin`, as it does under `/v1/tags`. `PATCH` needs no `POST`
+//! before it where tags are created on first use, so a restart of this server takes nothing from running clients. A
 //! step is 1 to 1,000,000,000, and a segment has exactly as many numbers: the client reckons its first id from `max`.
 //!
-//! An error is `{"code":"..","msg":"..","errors":[]}`. The code is `400` for a parameter that is missing or no number, `401` and
-//! `403` for a token, else CosId's `500`. The status is 401 and 403 for a token, 400 for all else that asking again does not
-//! change (a bad name, a tag that is unknown or used up), and 500 for what may pass, as in CosId.
+//! An error is `{"code":"..","msg":"..","errors":[]}`. The code is `400` for a parameter that is missing or no number,
+//! `401` and `403` for a token, else CosId's `500`. The status is 401 and 403 for a token, 400 for all else that asking
+//! again does not change (a bad name, a tag that is unknown or used up), and 500 for what may pass, as in CosId.
 
 use std::sync::Arc;
 

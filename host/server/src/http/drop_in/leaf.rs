@@ -6,8 +6,8 @@
 //! | `/api/snowflake/get/{key}` | an id of the snowflake `leaf` if one is configured, else of `default`, which has Leaf's widths and epoch; the key is ignored, as Leaf does |
 //! | `/decodeSnowflakeId?snowflakeId=` | the parts of an id of Leaf's layout, by query or form; the time in UTC, where Leaf takes the zone of its machine |
 //!
-//! An id is its decimal digits as `text/plain`, and there is no answer 200 with anything else: where Leaf answers `0` in a
-//! mode that is switched off, this server has no such mode.
+//! An id is its decimal digits as `text/plain`, and there is no answer 200 with anything else: where Leaf answers `0`
+//! in a mode that is switched off, this server has no such mode.
 //!
 //! An error is Spring Boot's: JSON, or a page where the client prefers HTML. The status is 500 and the message has
 //! Leaf's code for it; what happened is in this server's log.

@@ -11,13 +11,13 @@
 //! type, else code 6, and a message. The Simple forms have no room for errors: their body is empty then, as clients
 //! expect, and the reason is in this server's log (at the level debug, as anybody can cause one).
 //!
-//! `batchSize` is 1 if it is not given, and 100,000 if it is more, as tinyid does with `batch.size.max`. It is an error if it
-//! is no number, if it is 0 or less, and if it is more than this server gives at once (`count_max`): no answer without an
-//! error ever has fewer ids than tinyid's would.
+//! `batchSize` is 1 if it is not given, and 100,000 if it is more, as tinyid does with `batch.size.max`. It is an error
+//! if it is no number, if it is 0 or less, and if it is more than this server gives at once (`count_max`): no answer
+//! without an error ever has fewer ids than tinyid's would.
 //!
-//! A segment is the interval `(currentId, maxId]` of the numbers `x` with `x % delta == remainder`, as many as the tag's
-//! step says (the first step, where it adapts). A client should ask for the next one from `loadingId` on, at a fifth of the
-//! way. Where the client sends no `token`, the header `Authorization: Bearer TOKEN` counts.
+//! A segment is the interval `(currentId, maxId]` of the numbers `x` with `x % delta == remainder`, as many as the
+//! tag's step says (the first step, where it adapts). A client should ask for the next one from `loadingId` on, at a
+//! fifth of the way. Where the client sends no `token`, the header `Authorization: Bearer TOKEN` counts.
 
 use std::fmt::Write;
 use std::sync::Arc;

@@ -42,8 +42,9 @@ const CAS_MAX: Duration = Duration::from_secs(2);
 /// A share of successful tries from which on the loop was not contended.
 const CAS_SHARE_MAX: f64 = 0.1;
 
-/// The statements of one grant on the rows of a dialect, with `{tag}` for the row's key.
+/// The statements of one grant on the rows of a dialect, with `{tag}` for the tag and `{number}` for its number.
 struct Bare {
+    /// As a parameter of the store's URL, with what goes with it.
     dialect: &'static str,
     grant: &'static [&'static str],
 }
@@ -79,6 +80,27 @@ const BARE: &[Bare] = &[
             "COMMIT",
         ],
     },
+    Bare {
+        dialect: "id-generator&source-stopped=true&keys=tag_0:0,tag_1:1,tag_2:2,tag_3:3,tag_4:4,tag_5:5,tag_6:6,tag_7:7",
+        grant: &["UPDATE id_generator SET current_max_id = LAST_INSERT_ID(current_max_id + 1000) WHERE id = {number}"],
+    },
+    Bare {
+        dialect: "batch",
+        grant: &[
+            "SELECT MAX(version) FROM ng_business_mysql_autoincrement WHERE business = '{tag}'",
+            "INSERT INTO ng_business_mysql_autoincrement (business, version) \
+             SELECT '{tag}', MAX(version) + 1 FROM ng_business_mysql_autoincrement WHERE business = '{tag}'",
+        ],
+    },
+    Bare {
+        dialect: "slow-ordered",
+        grant: &[
+            "SELECT num FROM ng_business_slowordered0 WHERE business = '{tag}' AND subBusiness = ''",
+            "UPDATE ng_business_slowordered0 SET num = num + 1000 WHERE business = '{tag}' AND subBusiness = ''",
+        ],
+    },
+    // One number at a time: that is all that such a server gives.
+    Bare { dialect: "ticket", grant: &["REPLACE INTO {tag} (stub) VALUES ('a')"] },
 ];
 
 /// What one caller does, again and again.
@@ -289,7 +311,10 @@ fn grants(plan: Plan, runtime: &Runtime, server: &MariaDb) -> Result<()> {
             for number in 0..connections {
                 let tag = format!("tag_{number}");
                 runtime.block_on(store.allocate(&tag, 1, 0))?;
-                let statements: Vec<_> = grant.iter().map(|statement| statement.replace("{tag}", &tag)).collect();
+                let statements: Vec<_> = grant
+                    .iter()
+                    .map(|statement| statement.replace("{tag}", &tag).replace("{number}", &number.to_string()))
+                    .collect();
                 let connection = runtime.block_on(MySqlConnection::connect(&url))?;
                 bare.callers.push(Caller::Bare { connection, statements: statements.clone() });
                 ours.callers.push(Caller::Store { store: Arc::clone(&store), tag });
@@ -298,6 +323,7 @@ fn grants(plan: Plan, runtime: &Runtime, server: &MariaDb) -> Result<()> {
             measure(runtime, plan, Duration::from_millis(100), &mut cases)?;
             runtime.block_on(store.close());
             let [bare, ours, pooled] = cases;
+            let dialect = dialect.split('&').next().unwrap_or_default();
             let name = |what: &str| format!("{dialect}, {connections} at a time: {what}");
             let base = bench.row(Row::samples(name("the bare statements"), bare.rates, "/s"));
             bench.row(Row::samples(name("grants"), ours.rates, "/s").against(base).ratio_at_least(0.9));

@@ -157,9 +157,27 @@ impl MariaDb {
     /// Stops it where it is, without ending it: connections stay open and nothing answers.
     ///
     /// # Errors
-    /// When there is no such process.
+    /// When there is no such process, or it does not stop.
     pub fn pause(&self) -> anyhow::Result<()> {
-        self.signal(libc::SIGSTOP)
+        self.signal(libc::SIGSTOP)?;
+        // The signal is on its way: a thread that runs just now may still answer.
+        let deadline = Instant::now() + PATIENCE;
+        while !self.is_stopped()? {
+            ensure!(Instant::now() < deadline, "MariaDB does not stop");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    /// Whether all its threads are stopped: the state behind the name in brackets (`man 5 proc`).
+    fn is_stopped(&self) -> anyhow::Result<bool> {
+        for thread in std::fs::read_dir(format!("/proc/{}/task", self.process.id()))? {
+            let stat = std::fs::read_to_string(thread?.path().join("stat"))?;
+            if !stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T')) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Lets it go on.

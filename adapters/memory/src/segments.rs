@@ -71,7 +71,7 @@ impl MemoryStore {
                 (_, None) => None,
             };
             let on_first_use = self.options.creation.on_first_use.then(TagOptions::default);
-            let options = of_its_tag.or(on_first_use).ok_or_else(|| StoreError::TagUnknown { tag: tag.to_owned() })?;
+            let options = of_its_tag.or(on_first_use).ok_or_else(|| StoreError::tag_unknown(tag))?;
             self.insert_tag(state, tag, options)?;
         }
         known_row(state, tag)
@@ -97,7 +97,7 @@ impl MemoryStore {
 const NAME: &str = "the store in memory";
 
 fn known_row<'s>(state: &'s mut State, tag: &str) -> Result<&'s mut TagRow, StoreError> {
-    state.tags.get_mut(tag).ok_or_else(|| StoreError::TagUnknown { tag: tag.to_owned() })
+    state.tags.get_mut(tag).ok_or_else(|| StoreError::tag_unknown(tag))
 }
 
 #[async_trait]
@@ -107,7 +107,7 @@ impl SegmentStore for MemoryStore {
         let mut state = self.state()?;
         self.check_joined(&state)?;
         let row = self.tag_row(&mut state, tag)?;
-        row.grant(count, at_least).ok_or_else(|| StoreError::Exhausted { tag: tag.to_owned() })
+        row.grant(count, at_least).ok_or_else(|| StoreError::exhausted(tag))
     }
 
     async fn release(&self, tag: &str, tail: TailRelease) -> Result<bool, StoreError> {

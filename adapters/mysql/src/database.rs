@@ -325,7 +325,7 @@ impl Turn {
 
     /// The same, where some of the server's error numbers are the caller's business: the statement was not done then,
     /// and the connection is as good as before.
-    pub(crate) async fn execute_or(
+    pub(crate) async fn try_execute(
         &mut self,
         statement: Statement<'_>,
         expected: &[u16],
@@ -340,21 +340,7 @@ impl Turn {
         }
     }
 
-    /// The same; the server's own error number is the caller's business.
-    pub(crate) async fn try_execute(
-        &mut self,
-        statement: Statement<'_>,
-        expected: u16,
-    ) -> Result<Option<MySqlQueryResult>, StoreError> {
-        let (at, doing) = (self.database.at().to_owned(), self.doing);
-        match self.run(|connection| statement.execute(connection)).await {
-            Ok(done) => Ok(Some(done)),
-            Err(error) if crate::error::code(&error) == Some(expected) => Ok(None),
-            Err(error) => Err(write_error(&at, doing, error)),
-        }
-    }
-
-    /// The same for a statement that reads.
+    /// The same for a statement that reads, and one such number; none when the server answers with it.
     pub(crate) async fn try_rows(
         &mut self,
         statement: Statement<'_>,

@@ -146,6 +146,18 @@ pub(crate) struct Sql {
     pub(crate) rename: Option<&'static str>,
 }
 
+impl Sql {
+    /// The statements that create the table.
+    pub(crate) fn statements(&self) -> Vec<String> {
+        vec![self.ddl.trim().to_owned()]
+    }
+
+    /// The least privileges on the table.
+    pub(crate) fn privileges(&self) -> Vec<(String, &'static str)> {
+        vec![(self.table.to_owned(), "SELECT, INSERT, UPDATE")]
+    }
+}
+
 /// The rows of a table that was looked at and found usable.
 #[derive(Debug)]
 pub(crate) struct Rows {
@@ -236,7 +248,7 @@ impl Rows {
     pub(crate) fn exhausted(&self, tag: &str, column: &str) -> StoreError {
         let (limit, table) = (self.limit(column), self.sql.table);
         if limit >= ID_MAX {
-            return StoreError::Exhausted { tag: tag.to_owned() };
+            return StoreError::exhausted(tag);
         }
         refusal(format!(
             "the tag {tag:?} has no numbers left: the column {column} of {table} holds {limit} at most; make it BIGINT, and start \
@@ -316,8 +328,8 @@ impl Rows {
                 self.key_width
             )));
         }
-        let renamed = turn.try_execute(key.bind_to(sqlx::query(rename)), DUPLICATE_ENTRY).await?;
-        if renamed.is_none() {
+        let renamed = turn.try_execute(key.bind_to(sqlx::query(rename)), &[DUPLICATE_ENTRY]).await?;
+        if renamed.is_err() {
             return Err(refusal(format!(
                 "the tag {tag:?} was not ended: {table} has a row {RETIRED}{name} already, from when it was ended before; rename \
                  that one"
@@ -416,7 +428,7 @@ impl<T: Table> Foreign<T> {
             return Err(StoreError::TagLimit { tag: tag.to_owned(), tags_max });
         }
         // The old system may have made the row in the meantime.
-        if turn.try_execute(insert, DUPLICATE_ENTRY).await?.is_none() {
+        if turn.try_execute(insert, &[DUPLICATE_ENTRY]).await?.is_err() {
             turn.roll_back().await?;
             return Ok(None);
         }
@@ -428,14 +440,10 @@ impl<T: Table> Foreign<T> {
     /// An unknown tag, created if first use may do that.
     async fn use_first(&self, tag: &str, key: Key) -> Result<(), StoreError> {
         if !self.0.rows().creation.on_first_use {
-            return Err(unknown(tag));
+            return Err(StoreError::tag_unknown(tag));
         }
         self.insert_tag(tag, key, &TagOptions::default()).await.map(drop)
     }
-}
-
-fn unknown(tag: &str) -> StoreError {
-    StoreError::TagUnknown { tag: tag.to_owned() }
 }
 
 #[async_trait]
@@ -452,7 +460,7 @@ impl<T: Table> SegmentStore for Foreign<T> {
                 return Ok(segment);
             }
             if self.find_ended(tag).await?.is_some() {
-                return Err(StoreError::Exhausted { tag: tag.to_owned() });
+                return Err(StoreError::exhausted(tag));
             }
             self.use_first(tag, key.clone()).await?;
         }
@@ -475,7 +483,7 @@ impl<T: Table> SegmentStore for Foreign<T> {
 
     async fn tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
         let key = self.key(tag)?;
-        self.find_tag(tag, key).await?.ok_or_else(|| unknown(tag))
+        self.find_tag(tag, key).await?.ok_or_else(|| StoreError::tag_unknown(tag))
     }
 
     async fn create_tag(&self, tag: &str, options: &TagOptions) -> Result<TagRecord, StoreError> {

@@ -282,11 +282,11 @@ impl Dialect {
         let mut statements = vec![schema::STORE_TABLE.trim().to_owned()];
         statements.extend(match self {
             Self::Unalike => segments::ddl(),
-            Self::Leaf => leaf::ddl(),
+            Self::Leaf => leaf::SQL.statements(),
             Self::Tinyid => tinyid::ddl(),
-            Self::Cosid => cosid::ddl(),
+            Self::Cosid => cosid::SQL.statements(),
             Self::SequenceTable { cycle } => sequence_table::ddl(*cycle),
-            Self::IdGenerator { .. } => id_generator::ddl(),
+            Self::IdGenerator { .. } => id_generator::SQL.statements(),
             Self::Batch => batch::ddl(),
             Self::SlowOrdered => slow_ordered::ddl(),
             Self::Ticket => ticket::ddl(),
@@ -300,11 +300,11 @@ impl Dialect {
         let mut tables = vec![("unalike_store".to_owned(), "SELECT, INSERT, UPDATE")];
         tables.extend(match self {
             Self::Unalike => segments::privileges(),
-            Self::Leaf => leaf::privileges(),
+            Self::Leaf => leaf::SQL.privileges(),
             Self::Tinyid => tinyid::privileges(),
-            Self::Cosid => cosid::privileges(),
+            Self::Cosid => cosid::SQL.privileges(),
             Self::SequenceTable { cycle } => sequence_table::privileges(*cycle),
-            Self::IdGenerator { .. } => id_generator::privileges(),
+            Self::IdGenerator { .. } => id_generator::SQL.privileges(),
             Self::Batch => batch::privileges(),
             Self::SlowOrdered => slow_ordered::privileges(),
             Self::Ticket => ticket::privileges(),

@@ -158,9 +158,9 @@ async fn create(database: &Database, identity: &str, options: &MysqlOptions) -> 
 async fn insert(database: &Database, identity: &str) -> Result<Option<u64>, StoreError> {
     let insert = "INSERT IGNORE INTO unalike_store (id, schema_version, server) VALUES (1, ?, ?)";
     let mut turn = database.turn("filling unalike_store").await?;
-    let inserted = turn.try_execute(sqlx::query(insert).bind(VERSION).bind(identity), NO_SUCH_TABLE).await?;
+    let inserted = turn.try_execute(sqlx::query(insert).bind(VERSION).bind(identity), &[NO_SUCH_TABLE]).await?;
     turn.give_back();
-    Ok(inserted.map(|done| done.rows_affected()))
+    Ok(inserted.ok().map(|done| done.rows_affected()))
 }
 
 /// Takes the tables to the version of this program. Programs of the version before go on.
@@ -176,7 +176,8 @@ pub(crate) async fn upgrade(database: &Database) -> Result<(), StoreError> {
     // now.
     turn.execute(sqlx::query(TAG_TABLE)).await?;
     for statement in UPGRADE {
-        turn.try_execute(sqlx::query(statement), DUPLICATE_COLUMN).await?;
+        // Done before, it is an error that says so.
+        let _done_before = turn.try_execute(sqlx::query(statement), &[DUPLICATE_COLUMN]).await?;
     }
     // Last, so that an upgrade which broke off is done again.
     let record = sqlx::query("UPDATE unalike_store SET schema_version = ? WHERE id = 1 AND schema_version = ?");
@@ -230,16 +231,20 @@ pub(crate) async fn record_stripe(turn: &mut Turn, stripe: Option<&Stripe>) -> R
 }
 
 fn stripe_in(row: Option<&MySqlRow>, database: &Database) -> Result<Option<Stripe>, StoreError> {
-    let row = row.ok_or_else(|| no_row(database))?;
+    stripe_of(row.ok_or_else(|| no_row(database))?, database, "unalike_store")
+}
+
+/// The stripe that a row of this table says; none where the set is zeros.
+pub(crate) fn stripe_of(row: &MySqlRow, database: &Database, table: &str) -> Result<Option<Stripe>, StoreError> {
     let set: Vec<u8> =
-        row.try_get("stripe_set").map_err(|error| read_error(database.at(), "reading unalike_store", error))?;
-    let broken = || damaged(database.at(), "the stripe in unalike_store is none");
+        row.try_get("stripe_set").map_err(|error| read_error(database.at(), "reading a stripe", error))?;
+    let broken = || damaged(database.at(), &format!("the stripe in {table} is none"));
     let set = u128::from_be_bytes(set.try_into().map_err(|_| broken())?);
     let figure = |column| u32::try_from(number(database, row, column)?).map_err(|_| broken());
-    let (index, count) = (figure("stripe_index")?, figure("stripe_count")?);
+    let stripe = Stripe { set, index: figure("stripe_index")?, count: figure("stripe_count")? };
     match set {
         0 => Ok(None),
-        _ if index < count && count >= 2 => Ok(Some(Stripe { set, index, count })),
+        _ if stripe.index < stripe.count && stripe.count >= 2 => Ok(Some(stripe)),
         _ => Err(broken()),
     }
 }

@@ -299,7 +299,7 @@ impl OwnTables {
         if has_stripes {
             insert = insert.bind(schema::set_bytes(joined.stripe.as_ref()));
         }
-        if turn.try_execute(insert, DUPLICATE_ENTRY).await?.is_none() {
+        if turn.try_execute(insert, &[DUPLICATE_ENTRY]).await?.is_err() {
             turn.roll_back().await?;
             return Ok(None);
         }
@@ -317,7 +317,7 @@ impl OwnTables {
         match options {
             Some(options) => self.insert_tag(name, &options).await,
             None if self.creation.on_first_use => self.insert_tag(name, &TagOptions::default()).await,
-            None => Err(unknown(name)),
+            None => Err(StoreError::tag_unknown(name)),
         }
     }
 
@@ -406,7 +406,7 @@ impl SegmentStore for OwnTables {
             self.check_stripe().await?;
             match self.find_tag(tag).await? {
                 Some(record) if record.watermark == ID_MAX => {
-                    return Err(StoreError::Exhausted { tag: tag.to_owned() });
+                    return Err(StoreError::exhausted(tag));
                 }
                 Some(_) => {}
                 None => {
@@ -435,13 +435,13 @@ impl SegmentStore for OwnTables {
         }
         match self.use_first(tag).await? {
             Some(record) => Ok(record),
-            None => self.find_tag(tag).await?.ok_or_else(|| unknown(tag)),
+            None => self.find_tag(tag).await?.ok_or_else(|| StoreError::tag_unknown(tag)),
         }
     }
 
     async fn tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
         validate_tag(tag)?;
-        self.find_tag(tag).await?.ok_or_else(|| unknown(tag))
+        self.find_tag(tag).await?.ok_or_else(|| StoreError::tag_unknown(tag))
     }
 
     async fn create_tag(&self, tag: &str, options: &TagOptions) -> Result<TagRecord, StoreError> {
@@ -456,7 +456,7 @@ impl SegmentStore for OwnTables {
         let change = bind_policies(sqlx::query(CHANGE_POLICIES), step, refill).bind(tag.as_bytes());
         if turn.execute(change).await?.rows_affected() == 0 {
             turn.roll_back().await?;
-            return Err(unknown(tag));
+            return Err(StoreError::tag_unknown(tag));
         }
         let record = self.tag_in(&mut turn, tag).await?;
         turn.commit().await?;
@@ -469,7 +469,7 @@ impl SegmentStore for OwnTables {
         let (statement, _) = self.change(&RAISE, tag, &[next - 1, next - 1], &[]);
         if turn.execute(statement).await?.rows_affected() == 0 {
             turn.roll_back().await?;
-            return Err(unknown(tag));
+            return Err(StoreError::tag_unknown(tag));
         }
         let record = self.tag_in(&mut turn, tag).await?;
         turn.commit().await?;
@@ -482,7 +482,7 @@ impl SegmentStore for OwnTables {
         let rows = turn.rows(sqlx::query(select!("WHERE tag = ? FOR UPDATE")).bind(tag.as_bytes())).await?;
         let Some(row) = rows.first() else {
             turn.roll_back().await?;
-            return Err(unknown(tag));
+            return Err(StoreError::tag_unknown(tag));
         };
         let record = self.tag_record(row)?;
         let (statement, _) = self.change(&RETIRE, tag, &[], &[]);
@@ -572,8 +572,4 @@ fn bind_policies(statement: Statement<'_>, step: StepPolicy, refill: RefillPolic
         .bind(columns.shrink_above_ms)
         .bind(columns.refill_policy)
         .bind(columns.refill)
-}
-
-fn unknown(tag: &str) -> StoreError {
-    StoreError::TagUnknown { tag: tag.to_owned() }
 }

@@ -117,7 +117,7 @@ impl SqliteStore {
             (_, None) => None,
         };
         let on_first_use = self.creation.on_first_use.then(TagOptions::default);
-        let options = of_its_tag.or(on_first_use).ok_or_else(|| unknown(tag))?;
+        let options = of_its_tag.or(on_first_use).ok_or_else(|| StoreError::tag_unknown(tag))?;
         self.insert_tag(tag, &options).await
     }
 
@@ -190,7 +190,7 @@ impl SegmentStore for SqliteStore {
             self.check_joined().await?;
             match self.find_tag(tag).await? {
                 Some(record) if record.watermark == ID_MAX => {
-                    return Err(StoreError::Exhausted { tag: tag.to_owned() });
+                    return Err(StoreError::exhausted(tag));
                 }
                 Some(_) => {}
                 None => {
@@ -218,13 +218,13 @@ impl SegmentStore for SqliteStore {
         }
         match self.use_first(tag).await? {
             Some(record) => Ok(record),
-            None => self.find_tag(tag).await?.ok_or_else(|| unknown(tag)),
+            None => self.find_tag(tag).await?.ok_or_else(|| StoreError::tag_unknown(tag)),
         }
     }
 
     async fn tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
         validate_tag(tag)?;
-        self.find_tag(tag).await?.ok_or_else(|| unknown(tag))
+        self.find_tag(tag).await?.ok_or_else(|| StoreError::tag_unknown(tag))
     }
 
     async fn create_tag(&self, tag: &str, options: &TagOptions) -> Result<TagRecord, StoreError> {
@@ -236,14 +236,14 @@ impl SegmentStore for SqliteStore {
         validate_tag(tag)?;
         validate_policies(tag, step, refill)?;
         let change = bind_policies(sqlx::query(CHANGE).bind(tag), step, refill);
-        let row = self.write("changing a tag", change).await?.ok_or_else(|| unknown(tag))?;
+        let row = self.write("changing a tag", change).await?.ok_or_else(|| StoreError::tag_unknown(tag))?;
         self.tag_record(&row)
     }
 
     async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError> {
         validate_raise(tag, next)?;
         let raise = sqlx::query(RAISE).bind(tag).bind(next.cast_signed());
-        let row = self.write("raising a tag", raise).await?.ok_or_else(|| unknown(tag))?;
+        let row = self.write("raising a tag", raise).await?.ok_or_else(|| StoreError::tag_unknown(tag))?;
         self.tag_record(&row)
     }
 
@@ -252,7 +252,7 @@ impl SegmentStore for SqliteStore {
         let failed = |error| write_error(&self.path, "ending a tag", error);
         let mut transaction = self.begin().await?;
         let rows = sqlx::query("SELECT * FROM tag WHERE tag = ?1").bind(tag).fetch_all(&mut *transaction).await;
-        let row = rows.map_err(failed)?.pop().ok_or_else(|| unknown(tag))?;
+        let row = rows.map_err(failed)?.pop().ok_or_else(|| StoreError::tag_unknown(tag))?;
         let record = self.tag_record(&row)?;
         sqlx::query(RETIRE).bind(tag).execute(&mut *transaction).await.map_err(failed)?;
         transaction.commit().await.map_err(failed)?;
@@ -312,7 +312,3 @@ fn record(stripe: Option<&Stripe>) -> WriteStatement<'static> {
 }
 
 type WriteStatement<'q> = sqlx::query::Query<'q, sqlx::Sqlite, sqlx::sqlite::SqliteArguments>;
-
-fn unknown(tag: &str) -> StoreError {
-    StoreError::TagUnknown { tag: tag.to_owned() }
-}

@@ -156,6 +156,18 @@ impl StoreError {
         Self::Corrupt { what, source: Some(source.into()) }
     }
 
+    /// [`StoreError::TagUnknown`].
+    #[must_use]
+    pub fn tag_unknown(tag: &str) -> Self {
+        Self::TagUnknown { tag: tag.to_owned() }
+    }
+
+    /// [`StoreError::Exhausted`].
+    #[must_use]
+    pub fn exhausted(tag: &str) -> Self {
+        Self::Exhausted { tag: tag.to_owned() }
+    }
+
     /// Whether the same request may succeed later.
     #[must_use]
     pub fn is_retryable(&self) -> bool {

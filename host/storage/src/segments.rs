@@ -375,7 +375,7 @@ pub fn validate_allocate(tag: &str, count: u64, at_least: u64) -> Result<(), Sto
         return Err(StoreError::Refused { what: format!("0 numbers were asked for under {tag:?}"), source: None });
     }
     if at_least > ID_MAX {
-        return Err(StoreError::Exhausted { tag: tag.to_owned() });
+        return Err(StoreError::exhausted(tag));
     }
     Ok(())
 }

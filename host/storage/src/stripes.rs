@@ -240,7 +240,7 @@ impl StripedStore {
                 return Err(needs_all(index, error));
             }
         }
-        let record = record.ok_or_else(|| StoreError::TagUnknown { tag: tag.to_owned() })?;
+        let record = record.ok_or_else(|| StoreError::tag_unknown(tag))?;
         self.complete(tag, &found, &record.options).await;
         Ok(record)
     }
@@ -264,7 +264,7 @@ impl StripedStore {
                 return Err(error);
             }
         }
-        done.ok_or_else(|| StoreError::TagUnknown { tag: tag.to_owned() })
+        done.ok_or_else(|| StoreError::tag_unknown(tag))
     }
 }
 
@@ -369,7 +369,7 @@ impl SegmentStore for StripedStore {
                 Err(error) => return Err(error),
             }
         }
-        merged(created.iter()).ok_or_else(|| StoreError::TagUnknown { tag: tag.to_owned() })
+        merged(created.iter()).ok_or_else(|| StoreError::tag_unknown(tag))
     }
 
     async fn change_tag(&self, tag: &str, step: StepPolicy, refill: RefillPolicy) -> Result<TagRecord, StoreError> {

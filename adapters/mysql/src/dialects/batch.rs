@@ -263,7 +263,7 @@ impl Batches {
             .bind(batch_tag.width)
             .bind(batch_tag.lowest_critical_value);
         let mut turn = self.database.turn("declaring a tag").await?;
-        let done = turn.execute_or(insert, &[DUPLICATE_ENTRY]).await?;
+        let done = turn.try_execute(insert, &[DUPLICATE_ENTRY]).await?;
         turn.give_back();
         match done {
             Ok(_) => Ok(None),
@@ -283,7 +283,7 @@ impl Batches {
             return Ok(declared);
         }
         if !self.creation.on_first_use {
-            return Err(unknown(tag));
+            return Err(StoreError::tag_unknown(tag));
         }
         let known = sqlx::query("SELECT 1 FROM ng_business_mysql_autoincrement WHERE business = ? LIMIT 1").bind(tag);
         if !self.database.rows("looking for batches", known).await?.is_empty() {
@@ -297,7 +297,7 @@ impl Batches {
             )));
         }
         self.insert(tag, &BatchTag::default()).await?;
-        self.find(tag).await?.ok_or_else(|| unknown(tag))
+        self.find(tag).await?.ok_or_else(|| StoreError::tag_unknown(tag))
     }
 
     /// Takes the batches from right behind `newest` to `last`, if nobody took any of them meanwhile.
@@ -315,7 +315,7 @@ impl Batches {
         };
         let mut turn = self.database.turn("taking a batch").await?;
         // After either error the statement was rolled back: somebody else is ahead.
-        let done = turn.execute_or(statement, &[DUPLICATE_ENTRY, DEADLOCK]).await?;
+        let done = turn.try_execute(statement, &[DUPLICATE_ENTRY, DEADLOCK]).await?;
         turn.give_back();
         Ok(done.is_ok())
     }
@@ -329,7 +329,7 @@ impl SegmentStore for Batches {
         let mut race = Race::new();
         loop {
             let Declared { batch_tag, newest, .. } = self.find_or_declare(tag).await?;
-            let exhausted = || StoreError::Exhausted { tag: tag.to_owned() };
+            let exhausted = || StoreError::exhausted(tag);
             if newest >= END {
                 return Err(exhausted());
             }
@@ -357,7 +357,7 @@ impl SegmentStore for Batches {
 
     async fn tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
         validate(tag)?;
-        self.find(tag).await?.map(|declared| declared.record()).ok_or_else(|| unknown(tag))
+        self.find(tag).await?.map(|declared| declared.record()).ok_or_else(|| StoreError::tag_unknown(tag))
     }
 
     /// Prefix and width are the usual ones: others are declared.
@@ -401,7 +401,7 @@ impl SegmentStore for Batches {
         validate(tag)?;
         let mut race = Race::new();
         loop {
-            let mut declared = self.find(tag).await?.ok_or_else(|| unknown(tag))?;
+            let mut declared = self.find(tag).await?.ok_or_else(|| StoreError::tag_unknown(tag))?;
             // The first batch that lies wholly at or above; what lies above in the one before is skipped.
             let batch_tag = declared.batch_tag;
             let from = BatchTag::least_batch(|batch| batch_tag.base(batch) >= u128::from(next - 1));
@@ -420,7 +420,7 @@ impl SegmentStore for Batches {
         validate(tag)?;
         let mut race = Race::new();
         loop {
-            let mut declared = self.find(tag).await?.ok_or_else(|| unknown(tag))?;
+            let mut declared = self.find(tag).await?.ok_or_else(|| StoreError::tag_unknown(tag))?;
             if declared.newest >= END {
                 // Ended before, perhaps by a request whose answer was lost: behind the last batch lies the row that
                 // proved that it was the last one.
@@ -461,10 +461,6 @@ fn validate(tag: &str) -> Result<(), StoreError> {
             Err(StoreError::TagInvalid { tag: tag.to_owned(), reason })
         }
     }
-}
-
-fn unknown(tag: &str) -> StoreError {
-    StoreError::TagUnknown { tag: tag.to_owned() }
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ CREATE TABLE IF NOT EXISTS cosid (
     CONSTRAINT cosid_pk PRIMARY KEY (name)
 ) ENGINE = InnoDB";
 
-static SQL: Sql = Sql {
+pub(crate) static SQL: Sql = Sql {
     table: "cosid",
     ddl: DDL,
     key: "name",
@@ -55,16 +55,6 @@ static COUNTER: CounterSql = CounterSql {
 
 #[derive(Debug)]
 struct Cosid(Counter);
-
-/// The statements that create its tables.
-pub(crate) fn ddl() -> Vec<String> {
-    vec![DDL.trim().to_owned()]
-}
-
-/// The least privileges on its tables.
-pub(crate) fn privileges() -> Vec<(String, &'static str)> {
-    vec![(SQL.table.to_owned(), "SELECT, INSERT, UPDATE")]
-}
 
 pub(crate) async fn open(database: &Database, options: &MysqlOptions) -> Result<Arc<dyn DialectStore>, StoreError> {
     let rows = Rows::open(database, &SQL, options).await?;

@@ -28,7 +28,7 @@ CREATE TABLE IF NOT EXISTS id_generator (
     increment_step INT NOT NULL DEFAULT 1000
 ) ENGINE = InnoDB";
 
-static SQL: Sql = Sql {
+pub(crate) static SQL: Sql = Sql {
     table: "id_generator",
     ddl: DDL,
     key: "id",
@@ -57,16 +57,6 @@ const STEP: u64 = 1_000;
 struct IdGenerator {
     counter: Counter,
     keys: BTreeMap<String, i32>,
-}
-
-/// The statements that create its tables.
-pub(crate) fn ddl() -> Vec<String> {
-    vec![DDL.trim().to_owned()]
-}
-
-/// The least privileges on its tables.
-pub(crate) fn privileges() -> Vec<(String, &'static str)> {
-    vec![(SQL.table.to_owned(), "SELECT, INSERT, UPDATE")]
 }
 
 pub(crate) async fn open(database: &Database, options: &MysqlOptions) -> Result<Arc<dyn DialectStore>, StoreError> {
@@ -104,7 +94,7 @@ impl Table for IdGenerator {
 
     fn key(&self, tag: &str) -> Result<Key, StoreError> {
         let key = self.keys.get(tag).copied();
-        key.map(Key::Number).ok_or_else(|| StoreError::TagUnknown { tag: tag.to_owned() })
+        key.map(Key::Number).ok_or_else(|| StoreError::tag_unknown(tag))
     }
 
     async fn grant(&self, tag: &str, count: u64, at_least: u64) -> Result<Option<Segment>, StoreError> {

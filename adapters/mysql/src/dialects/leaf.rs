@@ -29,7 +29,7 @@ CREATE TABLE IF NOT EXISTS leaf_alloc (
     PRIMARY KEY (biz_tag)
 ) ENGINE = InnoDB";
 
-static SQL: Sql = Sql {
+pub(crate) static SQL: Sql = Sql {
     table: "leaf_alloc",
     ddl: DDL,
     key: "biz_tag",
@@ -60,16 +60,6 @@ const STEP: u64 = 1_000;
 
 #[derive(Debug)]
 struct LeafAlloc(Counter);
-
-/// The statements that create its tables.
-pub(crate) fn ddl() -> Vec<String> {
-    vec![DDL.trim().to_owned()]
-}
-
-/// The least privileges on its tables.
-pub(crate) fn privileges() -> Vec<(String, &'static str)> {
-    vec![(SQL.table.to_owned(), "SELECT, INSERT, UPDATE")]
-}
 
 pub(crate) async fn open(database: &Database, options: &MysqlOptions) -> Result<Arc<dyn DialectStore>, StoreError> {
     let rows = Rows::open(database, &SQL, options).await?;

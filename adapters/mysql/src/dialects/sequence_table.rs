@@ -67,14 +67,14 @@ struct Sequence {
 
 /// The statements that create its tables.
 pub(crate) fn ddl(cycle: bool) -> Vec<String> {
-    let mut statements = vec![DDL.trim().to_owned()];
+    let mut statements = SQL.statements();
     statements.extend(cycle.then(|| GENERATION_DDL.trim().to_owned()));
     statements
 }
 
 /// The least privileges on its tables.
 pub(crate) fn privileges(cycle: bool) -> Vec<(String, &'static str)> {
-    let mut tables = vec![(SQL.table.to_owned(), "SELECT, INSERT, UPDATE")];
+    let mut tables = SQL.privileges();
     tables.extend(cycle.then(|| ("unalike_sequence_generation".to_owned(), "SELECT, INSERT, UPDATE")));
     tables
 }

@@ -151,7 +151,7 @@ impl SlowOrdered {
         let is_allowed = self.creation.on_first_use
             || !place.sub.is_empty() && self.read(Place::of(place.business)).await?.is_some();
         if !is_allowed {
-            return Err(unknown(place.tag));
+            return Err(StoreError::tag_unknown(place.tag));
         }
         self.insert(place, 0).await.map(drop)
     }
@@ -162,7 +162,7 @@ impl SlowOrdered {
         let mut turn = self.database.turn("creating a row").await?;
         let statement = place.statement("INSERT INTO", "(business, subBusiness, num) VALUES (?, ?, ?)");
         let statement = sqlx::query(statement).bind(place.business).bind(place.sub).bind(num);
-        let done = turn.execute_or(statement, &[DUPLICATE_ENTRY]).await?;
+        let done = turn.try_execute(statement, &[DUPLICATE_ENTRY]).await?;
         turn.give_back();
         Ok(done.is_ok())
     }
@@ -201,7 +201,7 @@ impl SegmentStore for SlowOrdered {
             if let Some(old) = self.read(place).await? {
                 let below = old.max(at_least.saturating_sub(1));
                 if below >= ID_MAX {
-                    return Err(StoreError::Exhausted { tag: tag.to_owned() });
+                    return Err(StoreError::exhausted(tag));
                 }
                 let new = below + count.min(ID_MAX - below);
                 if self.swap(place, old, new).await? {
@@ -232,7 +232,7 @@ impl SegmentStore for SlowOrdered {
     async fn tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
         validate_tag(tag)?;
         let place = Place::of(tag);
-        self.read(place).await?.map(|num| place.record(num)).ok_or_else(|| unknown(tag))
+        self.read(place).await?.map(|num| place.record(num)).ok_or_else(|| StoreError::tag_unknown(tag))
     }
 
     async fn create_tag(&self, tag: &str, wanted: &TagOptions) -> Result<TagRecord, StoreError> {
@@ -266,7 +266,7 @@ impl SegmentStore for SlowOrdered {
         let statement = sqlx::query(statement).bind(next - 1).bind(place.business).bind(place.sub);
         // The driver counts rows that were found, changed or not.
         if self.database.execute("raising num", statement).await?.rows_affected() == 0 {
-            return Err(unknown(tag));
+            return Err(StoreError::tag_unknown(tag));
         }
         self.tag(tag).await
     }
@@ -280,7 +280,7 @@ impl SegmentStore for SlowOrdered {
         let rows = turn.rows(place.select("FOR UPDATE")).await?;
         let Some(num) = rows.first().map(|row| self.num(row)).transpose()? else {
             turn.roll_back().await?;
-            return Err(unknown(tag));
+            return Err(StoreError::tag_unknown(tag));
         };
         if num >= ID_MAX {
             // Ended before, perhaps by a request whose answer was lost; or there never was a number left.
@@ -326,10 +326,6 @@ impl SegmentStore for SlowOrdered {
     async fn check(&self) -> Result<(), StoreError> {
         prove_writable(&self.database).await
     }
-}
-
-fn unknown(tag: &str) -> StoreError {
-    StoreError::TagUnknown { tag: tag.to_owned() }
 }
 
 #[cfg(test)]

@@ -276,7 +276,7 @@ impl Tickets {
         )));
         let statement = statement.bind(numbering.set()).bind(numbering.index()).bind(numbering.count());
         let mut turn = self.database.turn("drawing a ticket").await?;
-        let done = turn.execute_or(statement, &[DEADLOCK, AUTO_INCREMENT_FAILED, NO_SUCH_TABLE]).await?;
+        let done = turn.try_execute(statement, &[DEADLOCK, AUTO_INCREMENT_FAILED, NO_SUCH_TABLE]).await?;
         turn.give_back();
         Ok(match done {
             // The number and the count of rows are from one and the same reply; without a row the number is an old one.
@@ -311,7 +311,7 @@ impl Tickets {
         }
         let statement = sqlx::query(AssertSqlSafe(format!("REPLACE INTO `{tag}` (id, stub) VALUES (?, 'a')")));
         let done =
-            turn.execute_or(statement.bind(ticket - 1), &[DEADLOCK, AUTO_INCREMENT_FAILED, NO_SUCH_TABLE]).await?;
+            turn.try_execute(statement.bind(ticket - 1), &[DEADLOCK, AUTO_INCREMENT_FAILED, NO_SUCH_TABLE]).await?;
         Ok(done.map(drop))
     }
 
@@ -370,11 +370,11 @@ impl Tickets {
             return Ok(());
         }
         if !self.creation.on_first_use {
-            return Err(unknown(tag));
+            return Err(StoreError::tag_unknown(tag));
         }
         self.create(tag, 1).await?;
         // It is new, or somebody else was quicker.
-        if self.look_at(tag).await? { Ok(()) } else { Err(unknown(tag)) }
+        if self.look_at(tag).await? { Ok(()) } else { Err(StoreError::tag_unknown(tag)) }
     }
 
     /// Creates the tag's table with this ordinal as the first; whether it is new.
@@ -386,7 +386,7 @@ impl Tickets {
                 ticket_table(tag, 1)
             )));
         }
-        let ticket = self.numbering().await?.ticket(start).ok_or_else(|| exhausted(tag))?;
+        let ticket = self.numbering().await?.ticket(start).ok_or_else(|| StoreError::exhausted(tag))?;
         self.room.take(tag, self.creation, self.count()).await?;
         let mut turn = self.locked().await?;
         if self.counter(&mut turn, &retired(tag)).await?.is_some() {
@@ -395,7 +395,7 @@ impl Tickets {
                 "the tag {tag:?} was ended, and its numbers go on elsewhere: use another tag"
             )));
         }
-        let done = turn.execute_or(sqlx::query(AssertSqlSafe(ticket_table(tag, ticket))), &[TABLE_EXISTS]).await?;
+        let done = turn.try_execute(sqlx::query(AssertSqlSafe(ticket_table(tag, ticket))), &[TABLE_EXISTS]).await?;
         self.unlock(turn).await?;
         Ok(done.is_ok())
     }
@@ -461,12 +461,13 @@ impl SegmentStore for Tickets {
         validate(tag)?;
         let numbering = self.joined()?;
         // A floor without a ticket of 63 bits is never reached.
-        let floor = if at_least == 0 { 0 } else { numbering.ticket(at_least).ok_or_else(|| exhausted(tag))? };
+        let floor =
+            if at_least == 0 { 0 } else { numbering.ticket(at_least).ok_or_else(|| StoreError::exhausted(tag))? };
         let mut race = Race::new();
         loop {
             self.look_at_or_create(tag).await?;
             match self.draw(tag, numbering).await? {
-                Drawn::Ticket(ticket) if ticket > ID_MAX => return Err(exhausted(tag)),
+                Drawn::Ticket(ticket) if ticket > ID_MAX => return Err(StoreError::exhausted(tag)),
                 Drawn::Ticket(ticket) => {
                     let Some(n) = numbering.ordinal(ticket) else {
                         let what = format!("the ticket {ticket} of {tag} is not one of {}", numbering.describe());
@@ -505,15 +506,15 @@ impl SegmentStore for Tickets {
     async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
         validate(tag)?;
         self.look_at_or_create(tag).await?;
-        self.find(tag).await?.ok_or_else(|| unknown(tag))
+        self.find(tag).await?.ok_or_else(|| StoreError::tag_unknown(tag))
     }
 
     async fn tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
         validate(tag)?;
         if !self.look_at(tag).await? {
-            return Err(unknown(tag));
+            return Err(StoreError::tag_unknown(tag));
         }
-        self.find(tag).await?.ok_or_else(|| unknown(tag))
+        self.find(tag).await?.ok_or_else(|| StoreError::tag_unknown(tag))
     }
 
     async fn create_tag(&self, tag: &str, wanted: &TagOptions) -> Result<TagRecord, StoreError> {
@@ -552,14 +553,14 @@ impl SegmentStore for Tickets {
         let mut race = Race::new();
         loop {
             if !self.look_at(tag).await? {
-                return Err(unknown(tag));
+                return Err(StoreError::tag_unknown(tag));
             }
             let mut turn = self.database.turn("raising a counter").await?;
             let lifted = self.lift(&mut turn, tag, ticket).await?;
             turn.give_back();
             match lifted {
                 Ok(()) => return self.tag(tag).await,
-                Err(NO_SUCH_TABLE) => return Err(unknown(tag)),
+                Err(NO_SUCH_TABLE) => return Err(StoreError::tag_unknown(tag)),
                 Err(_) => race.lost(tag).await?,
             }
         }
@@ -577,7 +578,7 @@ impl SegmentStore for Tickets {
         let mut turn = self.locked().await?;
         let rename = sqlx::query(AssertSqlSafe(format!("RENAME TABLE `{tag}` TO `{retired}`")));
         // Without the table it may have been ended before, by a request whose answer was lost.
-        if let Err(TABLE_EXISTS) = turn.execute_or(rename, &[NO_SUCH_TABLE, TABLE_EXISTS]).await? {
+        if let Err(TABLE_EXISTS) = turn.try_execute(rename, &[NO_SUCH_TABLE, TABLE_EXISTS]).await? {
             self.unlock(turn).await?;
             return Err(refusal(format!(
                 "both tables are there, {tag} and {retired}: drop the one that is not in use"
@@ -587,7 +588,7 @@ impl SegmentStore for Tickets {
         // Nobody draws from it any more, so this is its last word.
         let counter = self.counter(&mut turn, &retired).await?;
         self.unlock(turn).await?;
-        counter.map(|counter| record(tag, numbering.drawn(counter))).ok_or_else(|| unknown(tag))
+        counter.map(|counter| record(tag, numbering.drawn(counter))).ok_or_else(|| StoreError::tag_unknown(tag))
     }
 
     async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
@@ -718,14 +719,6 @@ fn validate(tag: &str) -> Result<(), StoreError> {
         return invalid("tables that begin with unalike_ are for other purposes".to_owned());
     }
     Ok(())
-}
-
-fn unknown(tag: &str) -> StoreError {
-    StoreError::TagUnknown { tag: tag.to_owned() }
-}
-
-fn exhausted(tag: &str) -> StoreError {
-    StoreError::Exhausted { tag: tag.to_owned() }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

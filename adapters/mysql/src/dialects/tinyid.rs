@@ -15,7 +15,6 @@
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
-use sqlx::Row as _;
 use sqlx::mysql::MySqlRow;
 use unalike_storage::{
     ID_MAX, RefillPolicy, Segment, StepPolicy, StoreError, Stripe, StripeNumbers, TagOptions, TagRecord,
@@ -23,7 +22,8 @@ use unalike_storage::{
 
 use super::{Foreign, Key, Rows, Sql, Table};
 use crate::database::{Database, Statement, Turn};
-use crate::error::{NO_SUCH_TABLE, read_error, refusal};
+use crate::error::{NO_SUCH_TABLE, refusal};
+use crate::schema::{set_bytes, stripe_of};
 use crate::{DialectStore, MysqlOptions};
 
 /// tinyid's own, but for the key's collation: this one tells all names apart.
@@ -119,15 +119,7 @@ async fn recorded_stripe(database: &Database) -> Result<Option<Stripe>, StoreErr
     let select = sqlx::query("SELECT stripe_set, stripe_index, stripe_count FROM unalike_tinyid_stripe WHERE id = 1");
     let Some(rows) = turn.try_rows(select, NO_SUCH_TABLE).await? else { return Ok(None) };
     turn.give_back();
-    let Some(row) = rows.first() else { return Ok(None) };
-    let failed = |error| read_error(database.at(), doing, error);
-    let set: Vec<u8> = row.try_get("stripe_set").map_err(failed)?;
-    let set = <[u8; 16]>::try_from(set).map_err(|set| failed(sqlx::Error::Decode(format!("{set:?}").into())))?;
-    Ok(Some(Stripe {
-        set: u128::from_be_bytes(set),
-        index: row.try_get("stripe_index").map_err(failed)?,
-        count: row.try_get("stripe_count").map_err(failed)?,
-    }))
+    rows.first().map_or(Ok(None), |row| stripe_of(row, database, "unalike_tinyid_stripe"))
 }
 
 /// What `delta` and `remainder` must be in each row of a stripe.
@@ -320,7 +312,7 @@ impl Table for TinyIdInfo {
         let record = sqlx::query(
             "INSERT IGNORE INTO unalike_tinyid_stripe (id, stripe_set, stripe_index, stripe_count) VALUES (1, ?, ?, ?)",
         );
-        let record = record.bind(stripe.set.to_be_bytes().to_vec()).bind(stripe.index).bind(stripe.count);
+        let record = record.bind(set_bytes(Some(stripe))).bind(stripe.index).bind(stripe.count);
         self.rows.database.execute("joining a stripe", record).await?;
         let recorded = self.stripe().await?;
         if recorded != Some(*stripe) || self.joined.get_or_init(|| *stripe) != stripe {

@@ -56,7 +56,7 @@ impl Numbering {
     pub(super) fn request(self, tag: &str, count: u64, at_least: u64) -> Result<(u64, u64), StoreError> {
         let at_least = if at_least == 0 { 0 } else { self.ordinal(at_least) };
         if at_least > self.ordinal_max() {
-            return Err(StoreError::Exhausted { tag: tag.to_owned() });
+            return Err(StoreError::exhausted(tag));
         }
         Ok((count.min(self.ordinal_max()), at_least))
     }
@@ -82,7 +82,7 @@ impl Numbering {
         }
         let last = (segment.end - 1).min(self.ordinal_max());
         if segment.start > last {
-            return Err(StoreError::Exhausted { tag: tag.to_owned() });
+            return Err(StoreError::exhausted(tag));
         }
         Ok(Segment {
             start: self.number(segment.start),

@@ -4,7 +4,9 @@
 pub mod clients;
 pub mod faulty;
 pub mod mariadb;
+pub mod process;
 pub mod proxy;
+pub mod redis;
 pub mod server;
 pub mod sqlite;
 

@@ -1,8 +1,7 @@
 //! MariaDB as a private child process: a free port, a data directory of its own, killed when its value is dropped.
 
 use std::fs::File;
-use std::net::{TcpListener, TcpStream};
-use std::os::unix::process::CommandExt as _;
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use tempfile::TempDir;
+
+use crate::process;
 
 /// A server that is not ready after this long never will be.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -68,8 +69,7 @@ impl MariaDb {
     fn start_for(settings: &[&str], ends_with_thread: bool) -> anyhow::Result<Self> {
         let directory = TempDir::new()?;
         copy(template()?, &directory.path().join("data"))?;
-        // Free just now; nobody else here takes one that was given out a moment ago.
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let port = process::free_port()?;
         let settings: Vec<String> = settings.iter().map(|&setting| setting.to_owned()).collect();
         let process = spawn(directory.path(), port, &settings, ends_with_thread)?;
         let mut server = Self { directory, port, settings, process };
@@ -86,7 +86,7 @@ impl MariaDb {
     pub fn start_copy(&self) -> anyhow::Result<Self> {
         let directory = TempDir::new()?;
         copy(&self.directory.path().join("data"), &directory.path().join("data"))?;
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let port = process::free_port()?;
         let process = spawn(directory.path(), port, &self.settings, false)?;
         let mut server = Self { directory, port, settings: self.settings.clone(), process };
         server.wait_until_ready()?;
@@ -159,25 +159,7 @@ impl MariaDb {
     /// # Errors
     /// When there is no such process, or it does not stop.
     pub fn pause(&self) -> anyhow::Result<()> {
-        self.signal(libc::SIGSTOP)?;
-        // The signal is on its way: a thread that runs just now may still answer.
-        let deadline = Instant::now() + PATIENCE;
-        while !self.is_stopped()? {
-            ensure!(Instant::now() < deadline, "MariaDB does not stop");
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        Ok(())
-    }
-
-    /// Whether all its threads are stopped: the state behind the name in brackets (`man 5 proc`).
-    fn is_stopped(&self) -> anyhow::Result<bool> {
-        for thread in std::fs::read_dir(format!("/proc/{}/task", self.process.id()))? {
-            let stat = std::fs::read_to_string(thread?.path().join("stat"))?;
-            if !stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T')) {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        process::pause(&self.process)
     }
 
     /// Lets it go on.
@@ -185,15 +167,7 @@ impl MariaDb {
     /// # Errors
     /// When there is no such process.
     pub fn resume(&self) -> anyhow::Result<()> {
-        self.signal(libc::SIGCONT)
-    }
-
-    fn signal(&self, signal: i32) -> anyhow::Result<()> {
-        let id = libc::pid_t::try_from(self.process.id())?;
-        #[expect(unsafe_code, reason = "kill takes two integers, and the child was not waited for yet")]
-        let sent = unsafe { libc::kill(id, signal) };
-        ensure!(sent == 0, "the signal was not sent: {}", std::io::Error::last_os_error());
-        Ok(())
+        process::signal(&self.process, libc::SIGCONT)
     }
 
     fn socket(&self) -> PathBuf {
@@ -235,7 +209,7 @@ fn clean_up_at_exit() {
         let mut directories = Vec::new();
         if let Some(Ok(server)) = SHARED.get() {
             // The server may have ended already.
-            let _ = server.signal(libc::SIGKILL);
+            let _ = process::signal(&server.process, libc::SIGKILL);
             directories.push(server.directory.path());
         }
         if let Some(Ok(directory)) = TEMPLATE.get() {
@@ -291,14 +265,7 @@ fn spawn(directory: &Path, port: u16, settings: &[String], ends_with_thread: boo
     let program = ["/usr/sbin/mariadbd", "mariadbd"].into_iter().find(|path| Path::new(path).exists());
     let mut command = Command::new(program.unwrap_or("mariadbd"));
     if ends_with_thread {
-        #[expect(unsafe_code, reason = "the standard library cannot have a child end with its parent")]
-        // SAFETY: between fork and exec there is one system call, which takes two integers.
-        unsafe {
-            command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
-                0 => Ok(()),
-                _ => Err(std::io::Error::last_os_error()),
-            });
-        }
+        process::end_with_thread(&mut command);
     }
     command
         .args([

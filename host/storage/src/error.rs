@@ -69,6 +69,17 @@ pub enum StoreError {
         /// The tag.
         tag: String,
     },
+    /// The numbers up to the tag's ceiling are handed out, and the durable store has not raised it yet.
+    #[error("the tag {tag:?} has reached its ceiling, which was not raised: try again in {retry_after_ms} ms")]
+    CeilingReached {
+        /// The tag.
+        tag: String,
+        /// When it is tried again, in milliseconds from now.
+        retry_after_ms: u64,
+        /// Why it was not raised, if that is known.
+        #[source]
+        source: Option<Source>,
+    },
     /// Every worker id of the namespace is under a lease.
     #[error("all {workers} worker ids of {namespace:?} are under a lease; the next is free at {free_at_ms} (Unix ms)")]
     WorkersExhausted {
@@ -197,7 +208,7 @@ impl StoreError {
     #[must_use]
     pub fn failure(&self) -> StoreFailure {
         match self {
-            Self::Unavailable { .. } => StoreFailure::Unavailable,
+            Self::Unavailable { .. } | Self::CeilingReached { .. } => StoreFailure::Unavailable,
             Self::OutcomeUnknown { .. } => StoreFailure::OutcomeUnknown,
             Self::TagUnknown { .. } => StoreFailure::TagUnknown,
             Self::Exhausted { .. } => StoreFailure::Exhausted,

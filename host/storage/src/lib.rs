@@ -21,7 +21,7 @@ pub use lease_rules::{Candidates, Choice, Clocks, LeaseLimits, NamespaceBinding,
 pub use leases::{LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore};
 pub use policies::PolicyColumns;
 pub use segments::{
-    Mode, SegmentStore, Stripe, StripeNumbers, TagCreation, TagOptions, TagRecord, split_tag, sub_tag,
+    Ceiling, Mode, SegmentStore, Stripe, StripeNumbers, TagCreation, TagOptions, TagRecord, split_tag, sub_tag,
     validate_allocate, validate_policies, validate_raise, validate_tag,
 };
 pub use stripes::{StripedStore, resize_stripes};

@@ -100,6 +100,16 @@ pub trait SegmentStore: Send + Sync + 'static {
     /// As the connection brings.
     async fn check(&self) -> Result<(), StoreError>;
 
+    /// How far a tag has got below its ceiling; `None` where there is none: in a durable store, which grants each
+    /// number itself, and for a tag that has not been used.
+    ///
+    /// # Errors
+    /// [`StoreError::TagInvalid`], and whatever the connection brings.
+    async fn ceiling(&self, tag: &str) -> Result<Option<Ceiling>, StoreError> {
+        validate_tag(tag)?;
+        Ok(None)
+    }
+
     /// The place among stripes that this store is recorded to have; `None` when it stands alone.
     ///
     /// # Errors
@@ -133,6 +143,26 @@ pub trait SegmentStore: Send + Sync + 'static {
 
     /// Closes what it has open and waits until that is done; requests fail from now on. Not needed for safety.
     async fn close(&self) {}
+}
+
+/// How far a quick store has got with the numbers that a durable store granted to it (the `cur`, `max`, `seq_recently`
+/// and `seq_long_term` of Redis counters with a ceiling).
+///
+/// ```
+/// use unalike_storage::Ceiling;
+/// let ceiling = Ceiling { last: 1_200, max: 100_000, used_recently: 50, used_long_term: 1_200 };
+/// assert_eq!(ceiling.max - ceiling.last, 98_800, "so many are left");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ceiling {
+    /// The number that was handed out last; `max` when what is left cannot be handed out.
+    pub last: u64,
+    /// The ceiling: the greatest number that may be handed out before it is raised.
+    pub max: u64,
+    /// How many numbers were handed out in the last 5 minutes.
+    pub used_recently: u64,
+    /// How many numbers were handed out in the last 30 minutes.
+    pub used_long_term: u64,
 }
 
 /// One place among several independent stores that number together: store `index` of `count` grants the numbers that

@@ -1,0 +1,413 @@
+//! Segments in Redis: as fast as `HINCRBY`, strictly increasing, and safe from whatever Redis loses.
+//!
+//! A durable store (any [`SegmentStore`]) grants Redis a large interval of numbers, whose end is the tag's *ceiling*, and
+//! Redis hands out its parts. The ceiling is durable before Redis learns of it. The numbers belong to one *incarnation* of
+//! Redis, its `run_id` and `master_replid`: a Redis that was restarted, restored or failed over hands out nothing until it
+//! has got another interval, so losing data costs a gap and never a duplicate. That holds for a Redis that lost all keys,
+//! came back with an old file, or was replaced by a replica that was behind.
+//!
+//! | [`Dialect`] | keys | what it is |
+//! | --- | --- | --- |
+//! | `Unalike` | hashes `unalike:{TAG}` | unalike's own, the default |
+//! | `Clock` | hashes `unalike:clock:{TAG}:SHARD` | snowflakes by Redis' clock |
+//! | `Cosid` | strings `cosid:{NAMESPACE.NAME}.adder` | CosId's, in place |
+//! | `IdGenerator` | hashes with `cur` and `max` | counters with a ceiling, to import from |
+//!
+//! What is not covered: keys that somebody copies (`COPY`, `RESTORE`, `SWAPDB`) within one running server; and without a
+//! durable store ([`Watermark::RedisAlone`]) a fail-over, since replication is asynchronous.
+//!
+//! Tested on Redis 7.0. Redis Cluster and Sentinel addresses are refused.
+
+mod alone;
+mod clock;
+mod cosid;
+mod error;
+mod growth;
+mod id_generator;
+mod segments;
+mod server;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use redis::{ConnectionInfo, IntoConnectionInfo};
+use unalike_storage::{
+    Ceiling, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, TagCreation, TagOptions, TagRecord,
+    TailRelease,
+};
+use url::Url;
+
+use crate::error::refusal;
+use crate::growth::NUMBERS_MAX;
+use crate::segments::Segments;
+use crate::server::Server;
+
+/// What stands behind Redis.
+#[derive(Clone)]
+pub enum Watermark {
+    /// A durable store grants what Redis hands out.
+    Durable(Arc<dyn SegmentStore>),
+    /// Nothing: numbers are as safe as Redis is. It must write each change to its disk before it answers
+    /// (`appendfsync always`), and a fail-over to a replica may repeat numbers, since replication is asynchronous.
+    RedisAlone,
+}
+
+/// Where Redis is, and how it is used.
+///
+/// ```
+/// use unalike_redis::{Dialect, RedisOptions};
+/// let options = RedisOptions::from_url("rediss://ids@cache.example/3?ssl-ca=/etc/ids/ca.pem")?.password("secret");
+/// assert_eq!(options.dialect, Dialect::Unalike);
+/// assert_eq!(options.address(), "cache.example:6379/3");
+/// # Ok::<(), unalike_storage::StoreError>(())
+/// ```
+#[derive(Clone)]
+pub struct RedisOptions {
+    connection: ConnectionInfo,
+    address: String,
+    ssl_ca: Option<PathBuf>,
+    /// Whose keys are used.
+    pub dialect: Dialect,
+    /// What unalike's own keys begin with: `unalike` by default. Programs with another one see other tags.
+    pub prefix: String,
+    /// Whether tags are created on first use, and how many there may be, without a durable store; with one, its own
+    /// settings count.
+    pub creation: TagCreation,
+    /// How long opening a connection may take. 1 s by default.
+    pub connect_timeout: Duration,
+    /// How long a command may take, then its connection is given up and its grant burnt. 1 s by default.
+    pub request_timeout: Duration,
+    /// How long a request waits while the ceiling is raised, before it fails. 1 s by default.
+    pub raise_timeout: Duration,
+    /// The least that the ceiling is raised by: 1 or more, 100,000 by default. Also what a lost Redis costs at least.
+    pub raise_min: u64,
+    /// The most that the ceiling is raised by: up to 2^53 - 1, 2^40 by default.
+    pub raise_max: u64,
+    /// How often the use of tags is noted and looked at. 10 s by default.
+    pub keep_every: Duration,
+    /// Give Redis its numbers of known tags at once, and not when they are first asked for. `true` by default.
+    pub preheat: bool,
+    /// Without a durable store: do not refuse a server that may lose what it said. The promise that no id repeats is
+    /// then the operator's.
+    pub assume_durable: bool,
+}
+
+/// Whose keys are used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Dialect {
+    /// unalike's own.
+    #[default]
+    Unalike,
+    /// Snowflakes by Redis' clock: `(ms - epoch) << 22 | shard << 10 | sequence`.
+    Clock {
+        /// The shard of a tag without a sub-key: 0 to 4095.
+        shard: u16,
+        /// What timestamps count from, in Unix milliseconds.
+        epoch_ms: u64,
+    },
+    /// CosId's counters.
+    Cosid,
+    /// Hashes with `cur` and `max`, to import from: nothing is granted here.
+    IdGenerator {
+        /// The key of each tag; others are unknown.
+        keys: BTreeMap<String, String>,
+        /// Nothing else uses the keys any more. It must be so: the job that lifts `max` cannot be stopped from here.
+        source_stopped: bool,
+    },
+}
+
+impl RedisOptions {
+    /// Reads `redis[s]://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE][?PARAMETERS]`; `rediss` is TLS.
+    ///
+    /// | parameter | meaning | default |
+    /// | --- | --- | --- |
+    /// | `dialect` | [`Dialect`] by name | `unalike` |
+    /// | `ssl-ca` | after `rediss://`: a file with the certificates of the authorities to trust | the system's |
+    /// | `prefix` | [`prefix`](Self::prefix) | `unalike` |
+    /// | `raise-min`, `raise-max` | [`raise_min`](Self::raise_min), [`raise_max`](Self::raise_max) | 100000, 2^40 |
+    /// | `connect-timeout-ms`, `request-timeout-ms`, `raise-timeout-ms` | milliseconds, 1 to 600000 | 1000 |
+    /// | `preheat` | `true` or `false`: [`preheat`](Self::preheat) | `true` |
+    /// | `durability` | `checked`, or `assumed`: [`assume_durable`](Self::assume_durable) | `checked` |
+    /// | `shard` | 0 to 4095, after `dialect=clock` | 0 |
+    /// | `epoch` | Unix milliseconds, after `dialect=clock` | 1704067200000, the year 2024 |
+    /// | `keys` | `TAG:KEY,TAG:KEY`, after `dialect=id-generator` | none |
+    /// | `source-stopped` | `true`, after `dialect=id-generator`, where it is needed | |
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] saying which part is wrong. No message holds the password.
+    pub fn from_url(text: &str) -> Result<Self, StoreError> {
+        let mut url = Url::parse(text).map_err(|error| refusal(format!("the store's URL cannot be read: {error}")))?;
+        match url.scheme() {
+            "redis" | "rediss" => {}
+            "redis-sentinel" | "rediss-sentinel" | "redis+sentinel" | "rediss+sentinel" | "redis-cluster"
+            | "rediss-cluster" | "redis+cluster" | "rediss+cluster" => {
+                return Err(refusal(format!(
+                    "{}: neither Sentinel nor Cluster is supported: give the address that leads to the master, redis://HOST",
+                    url.scheme()
+                )));
+            }
+            other => return Err(refusal(format!("the store's scheme is {other:?}, it must be redis or rediss"))),
+        }
+        let host = url.host_str().filter(|host| !host.is_empty()).unwrap_or("localhost").to_owned();
+        let database = match url.path().trim_matches('/') {
+            "" => 0,
+            path => path.parse::<u32>().map_err(|_| {
+                refusal(format!("the store's URL names the database {path:?}, it must be a number: redis://HOST/0"))
+            })?,
+        };
+        let address = format!("{host}:{}/{database}", url.port().unwrap_or(6379));
+        let parameters: Vec<(String, String)> = url.query_pairs().into_owned().collect();
+        // The driver has parameters and a fragment of its own, one of which switches checks off.
+        url.set_query(None);
+        url.set_fragment(None);
+        if url.host_str().is_none_or(str::is_empty) {
+            url.set_host(Some(&host)).map_err(|error| refusal(format!("the store's host cannot be read: {error}")))?;
+        }
+        let connection = url
+            .into_connection_info()
+            .map_err(|error| StoreError::refused(format!("the URL of the store at {address} cannot be used"), error))?;
+        let mut options = Self {
+            connection,
+            address,
+            ssl_ca: None,
+            dialect: Dialect::Unalike,
+            prefix: "unalike".to_owned(),
+            creation: TagCreation::default(),
+            connect_timeout: Duration::from_secs(1),
+            request_timeout: Duration::from_secs(1),
+            raise_timeout: Duration::from_secs(1),
+            raise_min: 100_000,
+            raise_max: 1 << 40,
+            keep_every: Duration::from_secs(10),
+            preheat: true,
+            assume_durable: false,
+        };
+        for (name, value) in parameters {
+            options.set(&name, &value)?;
+        }
+        if options.raise_min > options.raise_max {
+            let (min, max) = (options.raise_min, options.raise_max);
+            return Err(refusal(format!("the store's raise-min is {min}, it must not be above raise-max, {max}")));
+        }
+        Ok(options)
+    }
+
+    /// The password, instead of one in the URL.
+    #[must_use]
+    pub fn password(mut self, password: &str) -> Self {
+        let settings = self.connection.redis_settings().clone().set_password(password);
+        self.connection = self.connection.set_redis_settings(settings);
+        self
+    }
+
+    /// Host, port and database, for messages.
+    #[must_use]
+    pub fn address(&self) -> String {
+        self.address.clone()
+    }
+
+    pub(crate) fn connection_info(&self) -> &ConnectionInfo {
+        &self.connection
+    }
+
+    pub(crate) fn ssl_ca(&self) -> Option<&Path> {
+        self.ssl_ca.as_deref()
+    }
+
+    fn set(&mut self, name: &str, value: &str) -> Result<(), StoreError> {
+        let expected = |what: &str| refusal(format!("the store's parameter {name} is {value:?}, it must be {what}"));
+        let flag = || value.parse::<bool>().map_err(|_| expected("true or false"));
+        let whole = |range: std::ops::RangeInclusive<u64>| {
+            let number = value.parse().ok().filter(|number| range.contains(number));
+            number.ok_or_else(|| expected(&format!("a whole number from {} to {}", range.start(), range.end())))
+        };
+        let milliseconds = || whole(1..=600_000).map(Duration::from_millis);
+        match name {
+            "dialect" => self.dialect = Dialect::named(value).ok_or_else(|| expected(Dialect::NAMES))?,
+            "ssl-ca" => {
+                if !matches!(self.connection.addr(), redis::ConnectionAddr::TcpTls { .. }) {
+                    return Err(refusal("the store's parameter ssl-ca belongs behind rediss://".to_owned()));
+                }
+                self.ssl_ca = Some(PathBuf::from(value));
+            }
+            "prefix" => {
+                if value.is_empty() || value.contains(['{', '}']) || value.chars().any(char::is_control) {
+                    return Err(expected("a word without braces"));
+                }
+                value.clone_into(&mut self.prefix);
+            }
+            "raise-min" => self.raise_min = whole(1..=NUMBERS_MAX)?,
+            "raise-max" => self.raise_max = whole(1..=NUMBERS_MAX)?,
+            "connect-timeout-ms" => self.connect_timeout = milliseconds()?,
+            "request-timeout-ms" => self.request_timeout = milliseconds()?,
+            "raise-timeout-ms" => self.raise_timeout = milliseconds()?,
+            "preheat" => self.preheat = flag()?,
+            "durability" => {
+                self.assume_durable = match value {
+                    "checked" => false,
+                    "assumed" => true,
+                    _ => return Err(expected("checked or assumed")),
+                };
+            }
+            "shard" | "epoch" => {
+                let Dialect::Clock { shard, epoch_ms } = &mut self.dialect else {
+                    return Err(refusal(format!("the store's parameter {name} belongs behind dialect=clock")));
+                };
+                if name == "shard" {
+                    *shard = u16::try_from(whole(0..=4_095)?).unwrap_or(u16::MAX);
+                } else {
+                    *epoch_ms = whole(0..=NUMBERS_MAX)?;
+                }
+            }
+            "keys" | "source-stopped" => {
+                let Dialect::IdGenerator { keys, source_stopped } = &mut self.dialect else {
+                    return Err(refusal(format!("the store's parameter {name} belongs behind dialect=id-generator")));
+                };
+                if name == "keys" {
+                    *keys = key_map(value).ok_or_else(|| expected("TAG:KEY,TAG:KEY"))?;
+                } else {
+                    *source_stopped = flag()?;
+                }
+            }
+            _ => return Err(refusal(format!("the store's parameter {name} is unknown"))),
+        }
+        Ok(())
+    }
+}
+
+/// `order:id_order,invoice:id_invoice`
+fn key_map(text: &str) -> Option<BTreeMap<String, String>> {
+    text.split(',').map(|pair| pair.split_once(':').map(|(tag, key)| (tag.to_owned(), key.to_owned()))).collect()
+}
+
+impl fmt::Debug for RedisOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Never the password.
+        f.debug_struct("RedisOptions")
+            .field("address", &self.address)
+            .field("dialect", &self.dialect)
+            .field("prefix", &self.prefix)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Dialect {
+    const NAMES: &str = "unalike, clock, cosid or id-generator";
+
+    /// The beginning of the year 2024, in Unix milliseconds: 41 bits of milliseconds last until 2093.
+    pub const EPOCH_MS: u64 = 1_704_067_200_000;
+
+    /// The dialect of this name, with its parameters at their defaults.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "unalike" => Self::Unalike,
+            "clock" => Self::Clock { shard: 0, epoch_ms: Self::EPOCH_MS },
+            "cosid" => Self::Cosid,
+            "id-generator" => Self::IdGenerator { keys: BTreeMap::new(), source_stopped: false },
+            _ => return None,
+        })
+    }
+}
+
+/// Segments in one Redis database; clones share its connection.
+#[derive(Clone, Debug)]
+pub struct RedisStore {
+    server: Server,
+    /// What the dialect makes of it.
+    segments: Arc<dyn DialectStore>,
+}
+
+/// A dialect's way to keep segments.
+trait DialectStore: SegmentStore + fmt::Debug {}
+
+impl<S: SegmentStore + fmt::Debug> DialectStore for S {}
+
+impl RedisStore {
+    /// Connects and checks the server.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] when the server does not answer; [`StoreError::Refused`] when it denies access, when
+    /// it is a node of a cluster or too old, and when it is not durable although nothing stands behind it. Each says
+    /// what to do.
+    pub async fn connect(options: RedisOptions, watermark: Watermark) -> Result<Self, StoreError> {
+        let server = Server::connect(&options, &watermark).await?;
+        let segments: Arc<dyn DialectStore> = match (&options.dialect, watermark) {
+            (Dialect::Unalike, Watermark::Durable(durable)) => {
+                Arc::new(Segments::open(server.clone(), durable, &options)?)
+            }
+            (Dialect::Unalike, Watermark::RedisAlone) => alone::open(&server, &options)?,
+            (Dialect::Clock { .. }, watermark) => clock::open(&server, watermark, &options)?,
+            (Dialect::Cosid, watermark) => cosid::open(&server, &watermark, &options)?,
+            (Dialect::IdGenerator { .. }, _) => id_generator::open(&server, &options)?,
+        };
+        Ok(Self { server, segments })
+    }
+
+    /// Makes an empty Redis a store of its own, without a durable one ([`Watermark::RedisAlone`]): a command of its own,
+    /// so that a Redis that lost its data is not taken for a new one. Answers whether it was none before.
+    ///
+    /// # Errors
+    /// As [`RedisStore::connect`]; [`StoreError::Refused`] for a dialect that needs no such thing.
+    pub async fn initialise(options: &RedisOptions) -> Result<bool, StoreError> {
+        let server = Server::connect(options, &Watermark::RedisAlone).await?;
+        alone::initialise(&server, options).await
+    }
+}
+
+#[async_trait]
+impl SegmentStore for RedisStore {
+    async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {
+        self.segments.allocate(tag, count, at_least).await
+    }
+
+    async fn release(&self, tag: &str, tail: TailRelease) -> Result<bool, StoreError> {
+        self.segments.release(tag, tail).await
+    }
+
+    async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        self.segments.open_tag(tag).await
+    }
+
+    async fn tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        self.segments.tag(tag).await
+    }
+
+    async fn create_tag(&self, tag: &str, options: &TagOptions) -> Result<TagRecord, StoreError> {
+        self.segments.create_tag(tag, options).await
+    }
+
+    async fn change_tag(&self, tag: &str, step: StepPolicy, refill: RefillPolicy) -> Result<TagRecord, StoreError> {
+        self.segments.change_tag(tag, step, refill).await
+    }
+
+    async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError> {
+        self.segments.raise_tag(tag, next).await
+    }
+
+    async fn retire_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        self.segments.retire_tag(tag).await
+    }
+
+    async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
+        self.segments.tags(after, limit).await
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        self.segments.check().await
+    }
+
+    async fn ceiling(&self, tag: &str) -> Result<Option<Ceiling>, StoreError> {
+        self.segments.ceiling(tag).await
+    }
+
+    async fn close(&self) {
+        self.segments.close().await;
+        self.server.close();
+    }
+}

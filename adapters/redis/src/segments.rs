@@ -1,0 +1,689 @@
+//! Segments out of the intervals that a durable store grants to Redis.
+//!
+//! A request is one call of `allocate.lua`. When that has nothing to give, because the hash is missing, belongs to
+//! another incarnation, or is spent, one client raises the ceiling: it claims the tag, looks at its generation, takes an
+//! interval from the durable store, and installs it under that generation, once. Whatever comes of the installation but
+//! success, the interval is burnt. A background task of each host looks at the use of the tags it serves and raises
+//! their ceilings before they are reached.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::time::{Instant, timeout_at};
+use unalike_storage::{
+    Ceiling, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, TagOptions, TagRecord, TailRelease,
+    validate_allocate, validate_tag,
+};
+
+use crate::RedisOptions;
+use crate::error::refusal;
+use crate::growth::{Bounds, Demand, NUMBERS_MAX, uses};
+use crate::server::{Access, Reply, Script, Server, script};
+
+/// What all of them begin with.
+const TAG: &str = include_str!("scripts/tag.lua");
+
+static ALLOCATE: Script = Script::new(|| script(&[TAG, include_str!("scripts/allocate.lua")]));
+static LOOK: Script = Script::new(|| script(&[TAG, include_str!("scripts/look.lua")]));
+static CLAIM: Script = Script::new(|| script(&[TAG, include_str!("scripts/claim.lua")]));
+static INSTALL: Script = Script::new(|| script(&[TAG, include_str!("scripts/install.lua")]));
+static SKIP: Script = Script::new(|| script(&[TAG, include_str!("scripts/skip.lua")]));
+static RELEASE: Script = Script::new(|| script(&[TAG, include_str!("scripts/release.lua")]));
+static SETTLE: Script = Script::new(|| script(&[TAG, include_str!("scripts/settle.lua")]));
+
+/// Who gets more numbers for a tag is let alone for this long.
+const CLAIM_MS: u64 = 3_000;
+
+/// How often it is asked whether another client has got them.
+const ASK_AGAIN: Duration = Duration::from_millis(10);
+
+/// How old the newest note of a tag's use gets.
+const SAMPLE_MS: u64 = 60 * 1_000;
+
+/// A tag that nobody asked for this long is no longer looked after.
+const IDLE: Duration = Duration::from_secs(60 * 60);
+
+/// The durable store is left alone this long after a failure, and twice as long after each further one, up to the
+/// second figure.
+const BACKOFF_MS: (u64, u64) = (100, 5_000);
+
+/// Known tags that get their numbers at the start: the first so many by name.
+const PREHEATED_MAX: u32 = 1_000;
+
+/// Several clients may change a tag at once; one that never gets its turn gives up.
+const ATTEMPTS_MAX: u32 = 100;
+
+/// Clones share everything.
+#[derive(Clone)]
+pub(crate) struct Segments(Arc<Inner>);
+
+struct Inner {
+    server: Server,
+    durable: Arc<dyn SegmentStore>,
+    prefix: String,
+    bounds: Bounds,
+    raise_timeout: Duration,
+    /// Names this client where it claims a tag.
+    name: String,
+    tags: Mutex<HashMap<String, Arc<Tag>>>,
+    /// How the durable store did.
+    health: Mutex<Health>,
+    keeper: Mutex<Option<tokio::task::JoinHandle<()>>>,
+}
+
+/// What this client knows of a tag that it uses.
+struct Tag {
+    /// One task of this client at a time gets more numbers.
+    raising: Arc<tokio::sync::Mutex<()>>,
+    /// How often that was done.
+    raised: AtomicU64,
+    state: Mutex<TagState>,
+}
+
+struct TagState {
+    /// When it was asked for last.
+    asked: Instant,
+    /// The newest grant, as long as its tail can be given back.
+    newest: Option<Newest>,
+}
+
+struct Newest {
+    start: u64,
+    end: u64,
+    /// As the caller knows it.
+    version: u64,
+    generation: String,
+    /// As Redis knows it.
+    redis_version: String,
+}
+
+#[derive(Default)]
+struct Health {
+    failures: u32,
+    /// Until when the durable store is left alone.
+    until: Option<Instant>,
+}
+
+/// What `allocate.lua` granted, and the intervals it took it from.
+struct Grant {
+    segment: Segment,
+    generation: String,
+    redis_version: String,
+    end: u64,
+    next_end: Option<u64>,
+    left: u64,
+    next_left: u64,
+    low: u64,
+}
+
+/// What `look.lua` sees.
+struct View {
+    generation: String,
+    incarnation: String,
+    /// The numbers belong to this incarnation.
+    is_valid: bool,
+    /// Behind the last number of all.
+    end: u64,
+    left: u64,
+    next_left: u64,
+    demand: Demand,
+    low: u64,
+    used_recently: u64,
+    used_long_term: u64,
+}
+
+impl View {
+    /// How many numbers Redis may still hand out.
+    fn held(&self) -> u64 {
+        if self.is_valid { self.left + self.next_left } else { 0 }
+    }
+}
+
+/// What came of getting more numbers.
+enum Raise {
+    /// There are more, or enough.
+    Done,
+    /// Somebody else is at it, for this long at most.
+    Elsewhere(Duration),
+}
+
+/// Why more numbers are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reason {
+    /// A request found none, and takes none below this.
+    Nothing { at_least: u64 },
+    /// They will not last.
+    Low,
+}
+
+impl fmt::Debug for Segments {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Segments").field("server", &self.0.server.address()).finish_non_exhaustive()
+    }
+}
+
+/// A word that nobody else has.
+fn nonce() -> Result<String, StoreError> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|error| {
+        StoreError::unavailable("the system gives no random numbers".to_owned(), std::io::Error::other(error))
+    })?;
+    Ok(format!("{:032x}", u128::from_ne_bytes(bytes)))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Segments {
+    /// Starts to look after the tags in the background.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] when the system gives no random numbers.
+    pub(crate) fn open(
+        server: Server,
+        durable: Arc<dyn SegmentStore>,
+        options: &RedisOptions,
+    ) -> Result<Self, StoreError> {
+        let segments = Self(Arc::new(Inner {
+            server,
+            durable,
+            prefix: options.prefix.clone(),
+            bounds: Bounds { min: options.raise_min, max: options.raise_max },
+            raise_timeout: options.raise_timeout,
+            name: nonce()?,
+            tags: Mutex::default(),
+            health: Mutex::default(),
+            keeper: Mutex::default(),
+        }));
+        let keeper = tokio::spawn(keep(Arc::downgrade(&segments.0), options.keep_every, options.preheat));
+        *lock(&segments.0.keeper) = Some(keeper);
+        Ok(segments)
+    }
+}
+
+impl Inner {
+    /// In braces, so that all that may ever belong to a tag lies on one node.
+    fn key(&self, tag: &str) -> String {
+        format!("{}:{{{tag}}}", self.prefix)
+    }
+
+    fn tag(&self, tag: &str) -> Arc<Tag> {
+        let mut tags = lock(&self.tags);
+        if let Some(known) = tags.get(tag) {
+            lock(&known.state).asked = Instant::now();
+            return Arc::clone(known);
+        }
+        let new = Arc::new(Tag {
+            raising: Arc::default(),
+            raised: AtomicU64::new(0),
+            state: Mutex::new(TagState { asked: Instant::now(), newest: None }),
+        });
+        tags.insert(tag.to_owned(), Arc::clone(&new));
+        new
+    }
+
+    async fn script(
+        &self,
+        doing: &str,
+        access: Access,
+        script: &Script,
+        tag: &str,
+        arguments: &[&str],
+    ) -> Result<Reply, StoreError> {
+        self.server.script(&format!("{doing} {tag:?}"), access, script, &self.key(tag), arguments).await
+    }
+
+    /// One call; none when there is nothing to grant.
+    async fn grant(&self, tag: &str, count: u64) -> Result<Option<Grant>, StoreError> {
+        let count = count.min(NUMBERS_MAX).to_string();
+        let mut reply = self.script("granting numbers of", Access::Writes, &ALLOCATE, tag, &[&count]).await?;
+        if reply.text()? != "granted" {
+            return Ok(None);
+        }
+        let generation = reply.text()?;
+        let end = reply.number()?;
+        let (left, count) = (reply.number()?, reply.number()?);
+        let next_end = reply.number_or_none()?;
+        let next_left = reply.number()?;
+        let redis_version = reply.text()?;
+        let durable_version = reply.number()?;
+        let low = reply.number()?;
+        let start = end.checked_sub(left).filter(|_| (1..=left).contains(&count));
+        let Some(start) = start else { return Err(reply.damaged("its numbers make no interval")) };
+        let version = redis_version.parse::<u64>().ok().and_then(|version| version.checked_add(durable_version));
+        let Some(version) = version else { return Err(reply.damaged("its version is no number")) };
+        let segment = Segment { start, end: start + count, stride: 1, generation: 0, version };
+        if segment.validate().is_err() {
+            return Err(reply.damaged("its numbers are out of range"));
+        }
+        let left = left - count;
+        Ok(Some(Grant { segment, generation, redis_version, end, next_end, left, next_left, low }))
+    }
+
+    async fn look(&self, tag: &str, sample_ms: Option<u64>) -> Result<Option<View>, StoreError> {
+        let sample_ms = sample_ms.map_or_else(String::new, |sample_ms| sample_ms.to_string());
+        let mut reply = self.script("looking at", Access::Reads, &LOOK, tag, &[&sample_ms]).await?;
+        if reply.text()? == "missing" {
+            return Ok(None);
+        }
+        let (generation, incarnation) = (reply.text()?, reply.text()?);
+        let is_valid = reply.text()? == "1";
+        let first_end = reply.number()?;
+        let left = reply.number()?;
+        let next_end = reply.number_or_none()?;
+        let next_left = reply.number()?;
+        let used = reply.number()?;
+        let (raised_by, raised_ms, low) = (reply.number()?, reply.number()?, reply.number()?);
+        let samples = reply.text()?;
+        let now_ms = reply.number()?;
+        let (recently, long_term) = uses(&samples, now_ms, used);
+        let raised_ago_ms = now_ms.saturating_sub(raised_ms);
+        Ok(Some(View {
+            generation,
+            incarnation,
+            is_valid,
+            end: next_end.unwrap_or(first_end),
+            left,
+            next_left,
+            demand: Demand { recently, long_term, raised_by, raised_ago_ms },
+            low,
+            used_recently: recently.numbers,
+            used_long_term: long_term.numbers,
+        }))
+    }
+
+    /// How long the durable store is to be left alone.
+    fn backoff(&self) -> Option<Duration> {
+        let until = lock(&self.health).until?;
+        Some(until.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
+    }
+
+    /// Notes how the durable store did; how long it is left alone now.
+    fn durable_did(&self, well: bool) -> Duration {
+        let mut health = lock(&self.health);
+        if well {
+            *health = Health::default();
+            return Duration::ZERO;
+        }
+        let (first_ms, most_ms) = BACKOFF_MS;
+        let wait = Duration::from_millis(first_ms.saturating_mul(1 << health.failures.min(16)).min(most_ms));
+        health.failures = health.failures.saturating_add(1);
+        health.until = Some(Instant::now() + wait);
+        wait
+    }
+
+    fn reached(tag: &str, retry_after: Duration, source: Option<StoreError>) -> StoreError {
+        let retry_after_ms = u64::try_from(retry_after.as_millis()).unwrap_or(u64::MAX).max(1);
+        let source = source.map(|source| Box::new(source) as Box<dyn std::error::Error + Send + Sync>);
+        StoreError::CeilingReached { tag: tag.to_owned(), retry_after_ms, source }
+    }
+
+    /// Waits until there are more numbers, at most until the deadline. `raised` is how often there were when the caller
+    /// asked.
+    async fn wait_for_more(
+        self: &Arc<Self>,
+        tag: &str,
+        known: &Arc<Tag>,
+        raised: u64,
+        at_least: u64,
+        deadline: Instant,
+    ) -> Result<(), StoreError> {
+        let Ok(turn) = timeout_at(deadline, Arc::clone(&known.raising).lock_owned()).await else {
+            return Err(Self::reached(tag, ASK_AGAIN, None));
+        };
+        if known.raised.load(Ordering::Acquire) != raised {
+            return Ok(());
+        }
+        if let Some(left) = self.backoff() {
+            return Err(Self::reached(tag, left, None));
+        }
+        // A task of its own: what was begun is finished although the caller may go away.
+        let (inner, of, known) = (Arc::clone(self), tag.to_owned(), Arc::clone(known));
+        let raising = tokio::spawn(async move {
+            let _turn = turn;
+            inner.raise(&of, &known, Reason::Nothing { at_least }).await
+        });
+        let Ok(raise) = timeout_at(deadline, raising).await else {
+            return Err(Self::reached(tag, ASK_AGAIN, None));
+        };
+        let lost = |error| StoreError::unavailable(format!("the ceiling of {tag:?} was not raised"), error);
+        match raise.map_err(lost)?? {
+            Raise::Done => Ok(()),
+            Raise::Elsewhere(left) if Instant::now() + ASK_AGAIN.min(left) >= deadline => {
+                Err(Self::reached(tag, left, None))
+            }
+            Raise::Elsewhere(left) => {
+                tokio::time::sleep(ASK_AGAIN.min(left)).await;
+                Ok(())
+            }
+        }
+    }
+
+    /// Raises the ceiling in the background, if nobody here is at it.
+    fn raise_soon(self: &Arc<Self>, tag: &str, known: &Arc<Tag>) {
+        if self.backoff().is_some() {
+            return;
+        }
+        if let Ok(turn) = Arc::clone(&known.raising).try_lock_owned() {
+            let (inner, tag, known) = (Arc::clone(self), tag.to_owned(), Arc::clone(known));
+            tokio::spawn(async move {
+                let _turn = turn;
+                inner.raise_quietly(&tag, &known).await;
+            });
+        }
+    }
+
+    /// Raises the ceiling before anybody needs it: a failure is nobody's.
+    async fn raise_quietly(&self, tag: &str, known: &Tag) {
+        if let Err(error) = self.raise(tag, known, Reason::Low).await {
+            tracing::warn!(tag, error = &error as &dyn std::error::Error, "the ceiling was not raised");
+        }
+    }
+
+    /// Gets more numbers for a tag, if nobody else does and they are due.
+    async fn raise(&self, tag: &str, known: &Tag, reason: Reason) -> Result<Raise, StoreError> {
+        if let Some(left) = self.claim(tag).await? {
+            return Ok(Raise::Elsewhere(left));
+        }
+        let raise = self.raise_claimed(tag, reason).await;
+        match &raise {
+            Ok(Raise::Done) => {
+                known.raised.fetch_add(1, Ordering::Release);
+            }
+            // Nobody needs to wait until the claim ends by itself. Where Redis is gone, so is this.
+            _ => {
+                // A tag that cannot get more is left alone until it is looked after again.
+                let is_final = raise.as_ref().is_err_and(|error| !error.is_retryable());
+                let _ = self.settle(tag, &self.name, is_final.then_some(0)).await;
+            }
+        }
+        raise
+    }
+
+    /// Claims a tag; answers how long another client has it, if one has. A tag that Redis does not know is made, if the
+    /// durable store knows it or creates it.
+    async fn claim(&self, tag: &str) -> Result<Option<Duration>, StoreError> {
+        let claim_ms = CLAIM_MS.to_string();
+        let claim = async |generation: &str| {
+            let arguments = [self.name.as_str(), &claim_ms, generation];
+            self.script("claiming", Access::Reads, &CLAIM, tag, &arguments).await
+        };
+        let mut reply = claim("").await?;
+        let mut answer = reply.text()?;
+        if answer == "missing" {
+            self.durable(tag, self.durable.open_tag(tag)).await?;
+            reply = claim(&nonce()?).await?;
+            answer = reply.text()?;
+        }
+        if answer == "yours" {
+            return Ok(None);
+        }
+        Ok(Some(Duration::from_millis(reply.number()?)))
+    }
+
+    /// Asks the durable store; what may work later becomes the ceiling's error.
+    async fn durable<T>(
+        &self,
+        tag: &str,
+        request: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        match request.await {
+            Ok(value) => {
+                self.durable_did(true);
+                Ok(value)
+            }
+            Err(error) if error.is_retryable() => Err(Self::reached(tag, self.durable_did(false), Some(error))),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn raise_claimed(&self, tag: &str, reason: Reason) -> Result<Raise, StoreError> {
+        let Some(view) = self.look(tag, Some(SAMPLE_MS)).await? else {
+            return Ok(Raise::Elsewhere(ASK_AGAIN));
+        };
+        let held = view.held();
+        let (is_due, at_least) = match reason {
+            Reason::Nothing { at_least } => (held == 0, at_least),
+            Reason::Low => (held < view.demand.low(), 0),
+        };
+        if !is_due {
+            self.settle(tag, &self.name, Some(view.demand.low())).await?;
+            return Ok(Raise::Done);
+        }
+        let count = view.demand.raise_by(held, self.bounds);
+        let granted = self.durable(tag, self.durable.allocate(tag, count, at_least)).await?;
+        if granted.validate().is_err() || granted.stride != 1 || granted.generation != 0 || granted.count() > count {
+            return Err(refusal(format!(
+                "the durable store granted {granted:?} for {tag:?}, which Redis cannot hand out: numbers without gaps, in one \
+                 generation, are needed"
+            )));
+        }
+        let low = view.demand.raised(granted.count()).low();
+        let arguments = [
+            &view.generation,
+            &view.incarnation,
+            &nonce()?,
+            &granted.start.to_string(),
+            &granted.end.to_string(),
+            &granted.count().to_string(),
+            &granted.version.to_string(),
+            &low.to_string(),
+        ];
+        // Sent once. Whatever comes of it but success, these numbers are burnt.
+        let doing = "raising the ceiling of";
+        let why = match self.script(doing, Access::Writes, &INSTALL, tag, &arguments.map(String::as_str)).await {
+            Ok(mut reply) => {
+                if reply.text()? == "installed" {
+                    tracing::debug!(tag, start = granted.start, end = granted.end, ?reason, "the ceiling was raised");
+                    return Ok(Raise::Done);
+                }
+                reply.text()?
+            }
+            Err(error) if error.is_retryable() => error.to_string(),
+            Err(error) => return Err(error),
+        };
+        tracing::info!(tag, start = granted.start, end = granted.end, why, "numbers were burnt");
+        Ok(Raise::Elsewhere(ASK_AGAIN))
+    }
+
+    /// Notes when more numbers are due, and gives a claim up.
+    async fn settle(&self, tag: &str, claim: &str, low: Option<u64>) -> Result<(), StoreError> {
+        let low = low.map_or_else(String::new, |low| low.to_string());
+        self.script("looking after", Access::Reads, &SETTLE, tag, &[claim, &low]).await?;
+        Ok(())
+    }
+
+    /// Sees to it that nothing below `next` is granted any more, and nothing that was on its way is installed.
+    async fn skip(&self, tag: &str, next: u64) -> Result<(), StoreError> {
+        for _ in 0..ATTEMPTS_MAX {
+            let mut reply = self.script("looking at", Access::Reads, &LOOK, tag, &[""]).await?;
+            if reply.text()? == "missing" {
+                return Ok(());
+            }
+            let generation = reply.text()?;
+            let (_, _) = (reply.text()?, reply.text()?);
+            let end = reply.number()?;
+            let _ = reply.number()?;
+            let next_end = reply.number_or_none()?.unwrap_or(end);
+            let left = |end: u64| end.saturating_sub(next).min(NUMBERS_MAX).to_string();
+            if self.leave(tag, &generation, &left(end), &left(next_end)).await? {
+                return Ok(());
+            }
+        }
+        Err(StoreError::Unavailable { what: format!("the tag {tag:?} changes all the time"), source: None })
+    }
+
+    /// Leaves no more than so many numbers of each interval, if the tag is of this generation.
+    async fn leave(&self, tag: &str, generation: &str, left: &str, next_left: &str) -> Result<bool, StoreError> {
+        let arguments = [generation, left, next_left, &nonce()?];
+        let mut reply = self.script("skipping numbers of", Access::Writes, &SKIP, tag, &arguments).await?;
+        Ok(reply.text()? != "changed")
+    }
+
+    /// Looks at the use of a tag, and raises its ceiling if it is near.
+    async fn look_after(self: &Arc<Self>, tag: &str, known: &Arc<Tag>) -> Result<(), StoreError> {
+        let Some(view) = self.look(tag, Some(SAMPLE_MS)).await? else { return Ok(()) };
+        let low = view.demand.low();
+        if view.held() < low {
+            self.raise_soon(tag, known);
+        } else if low.abs_diff(view.low) > view.low / 10 {
+            self.settle(tag, "", Some(low)).await?;
+        }
+        Ok(())
+    }
+
+    /// Gives Redis the numbers of tags that were used before and that it does not know, or no longer.
+    async fn preheat(self: &Arc<Self>) -> Result<(), StoreError> {
+        for record in self.durable.tags(None, PREHEATED_MAX).await? {
+            let was_used = record.watermark >= record.options.start;
+            if was_used && self.look(&record.tag, None).await?.is_none_or(|view| view.held() == 0) {
+                let known = self.tag(&record.tag);
+                let turn = Arc::clone(&known.raising).lock_owned().await;
+                self.raise(&record.tag, &known, Reason::Nothing { at_least: 0 }).await?;
+                drop(turn);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Looks after the tags that are in use, until nobody has the store any more. Any number of hosts may do so at once.
+async fn keep(store: Weak<Inner>, every: Duration, preheat: bool) {
+    if preheat
+        && let Some(inner) = store.upgrade()
+        && let Err(error) = inner.preheat().await
+    {
+        tracing::warn!(error = &error as &dyn std::error::Error, "not all tags got their numbers beforehand");
+    }
+    loop {
+        tokio::time::sleep(every).await;
+        let Some(inner) = store.upgrade() else { return };
+        let tags: Vec<(String, Arc<Tag>)> = {
+            let mut tags = lock(&inner.tags);
+            tags.retain(|_, known| Arc::strong_count(known) > 1 || lock(&known.state).asked.elapsed() < IDLE);
+            tags.iter().map(|(tag, known)| (tag.clone(), Arc::clone(known))).collect()
+        };
+        for (tag, known) in tags {
+            if let Err(error) = inner.look_after(&tag, &known).await {
+                tracing::debug!(tag, error = &error as &dyn std::error::Error, "a tag was not looked after");
+                // The server is asked again in a while.
+                break;
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl SegmentStore for Segments {
+    async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {
+        validate_allocate(tag, count, at_least)?;
+        let inner = &self.0;
+        let known = inner.tag(tag);
+        let deadline = Instant::now() + inner.raise_timeout;
+        loop {
+            let raised = known.raised.load(Ordering::Acquire);
+            let Some(grant) = inner.grant(tag, count).await? else {
+                inner.wait_for_more(tag, &known, raised, at_least, deadline).await?;
+                continue;
+            };
+            if grant.left + grant.next_left < grant.low {
+                inner.raise_soon(tag, &known);
+            }
+            let mut segment = grant.segment;
+            if segment.end <= at_least {
+                // All of it lies below, and so does what would come next.
+                let left = |end: u64| end.saturating_sub(at_least).min(NUMBERS_MAX).to_string();
+                let next_end = grant.next_end.unwrap_or(grant.end);
+                inner.leave(tag, &grant.generation, &left(grant.end), &left(next_end)).await?;
+                continue;
+            }
+            segment.start = segment.start.max(at_least);
+            lock(&known.state).newest = Some(Newest {
+                start: segment.start,
+                end: segment.end,
+                version: segment.version,
+                generation: grant.generation,
+                redis_version: grant.redis_version,
+            });
+            return Ok(segment);
+        }
+    }
+
+    async fn release(&self, tag: &str, tail: TailRelease) -> Result<bool, StoreError> {
+        validate_tag(tag)?;
+        let inner = &self.0;
+        let Some(known) = lock(&inner.tags).get(tag).cloned() else { return Ok(false) };
+        // Taken out, so that it is sent once at most.
+        let newest = lock(&known.state)
+            .newest
+            .take_if(|newest| newest.version == tail.version && (newest.start..newest.end).contains(&tail.start));
+        let Some(newest) = newest else { return Ok(false) };
+        let count = (newest.end - tail.start).to_string();
+        let arguments = [newest.generation.as_str(), &newest.redis_version, &count];
+        let mut reply = inner.script("taking back numbers of", Access::Writes, &RELEASE, tag, &arguments).await?;
+        Ok(reply.text()? == "taken")
+    }
+
+    async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        self.0.durable.open_tag(tag).await
+    }
+
+    async fn tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        self.0.durable.tag(tag).await
+    }
+
+    async fn create_tag(&self, tag: &str, options: &TagOptions) -> Result<TagRecord, StoreError> {
+        self.0.durable.create_tag(tag, options).await
+    }
+
+    async fn change_tag(&self, tag: &str, step: StepPolicy, refill: RefillPolicy) -> Result<TagRecord, StoreError> {
+        self.0.durable.change_tag(tag, step, refill).await
+    }
+
+    async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError> {
+        let record = self.0.durable.raise_tag(tag, next).await?;
+        self.0.skip(tag, next).await?;
+        Ok(record)
+    }
+
+    async fn retire_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        let record = self.0.durable.retire_tag(tag).await?;
+        self.0.skip(tag, u64::MAX).await?;
+        Ok(record)
+    }
+
+    async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
+        self.0.durable.tags(after, limit).await
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        let mut command = redis::cmd("SET");
+        command.arg(format!("{}:check", self.0.prefix)).arg(1).arg("PX").arg(1);
+        let done: String = self.0.server.command("trying to write", Access::Reads, &command).await?;
+        if done == "OK" { Ok(()) } else { Err(self.0.server.damaged(&format!("a write was answered {done:?}"))) }
+    }
+
+    async fn ceiling(&self, tag: &str) -> Result<Option<Ceiling>, StoreError> {
+        validate_tag(tag)?;
+        let view = self.0.look(tag, None).await?;
+        Ok(view.filter(|view| view.end > 0).map(|view| Ceiling {
+            last: view.end - 1 - view.held().min(view.end - 1),
+            max: view.end - 1,
+            used_recently: view.used_recently,
+            used_long_term: view.used_long_term,
+        }))
+    }
+
+    async fn close(&self) {
+        let keeper = lock(&self.0.keeper).take();
+        if let Some(keeper) = keeper {
+            keeper.abort();
+        }
+        self.0.durable.close().await;
+    }
+}

@@ -1,0 +1,69 @@
+//! What all servers that run as child processes have in common.
+
+use std::net::TcpListener;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+
+/// A process that does not stop within this time never will.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A port that is free just now; nobody else here takes one that was given out a moment ago.
+///
+/// # Errors
+/// When there is none.
+pub fn free_port() -> anyhow::Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+/// Has the command's process end when the calling thread does.
+pub fn end_with_thread(command: &mut Command) {
+    #[expect(unsafe_code, reason = "the standard library cannot have a child end with its parent")]
+    // SAFETY: between fork and exec there is one system call, which takes two integers.
+    unsafe {
+        command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        });
+    }
+}
+
+/// Sends a signal to a child.
+///
+/// # Errors
+/// When there is no such process.
+pub fn signal(child: &Child, signal: i32) -> anyhow::Result<()> {
+    let id = libc::pid_t::try_from(child.id())?;
+    #[expect(unsafe_code, reason = "kill takes two integers, and the child was not waited for yet")]
+    let sent = unsafe { libc::kill(id, signal) };
+    ensure!(sent == 0, "the signal was not sent: {}", std::io::Error::last_os_error());
+    Ok(())
+}
+
+/// Stops a child where it is, without ending it: connections stay open and nothing answers. `SIGCONT` lets it go on.
+///
+/// # Errors
+/// When there is no such process, or it does not stop.
+pub fn pause(child: &Child) -> anyhow::Result<()> {
+    signal(child, libc::SIGSTOP)?;
+    // The signal is on its way: a thread that runs just now may still answer.
+    let deadline = Instant::now() + PATIENCE;
+    while !is_stopped(child)? {
+        ensure!(Instant::now() < deadline, "the process {} does not stop", child.id());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+/// Whether all its threads are stopped: the state behind the name in brackets (`man 5 proc`).
+fn is_stopped(child: &Child) -> anyhow::Result<bool> {
+    for thread in std::fs::read_dir(format!("/proc/{}/task", child.id()))? {
+        let stat = std::fs::read_to_string(thread?.path().join("stat"))?;
+        if !stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T')) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}

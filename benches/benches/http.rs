@@ -15,7 +15,8 @@
 
 use anyhow::{Context, Result};
 use serde_json::Value;
-use unalike_benches::{Bench, Plan, Redis, RedisFigures, Row, load};
+use unalike_benches::{Bench, Plan, RedisFigures, Row, load, redis_benchmark};
+use unalike_tests::redis::{Persistence, Redis};
 use unalike_tests::server::Server;
 
 const CONNECTIONS: u32 = 50;
@@ -33,8 +34,8 @@ struct Round {
 
 fn main() -> Result<()> {
     let plan = Plan::from_args();
-    let redis = Redis::start(false)?;
-    let redis_durable = Redis::start(true)?;
+    let redis = Redis::start(Persistence::Nothing)?;
+    let redis_durable = Redis::start(Persistence::AofEverySecond)?;
     let server = Server::start_with(["--log", "warn"])?;
     // Some 0.8 seconds each; a thirtieth of it where only the bench itself is tried out.
     let is_smoke = plan.kept == 1;
@@ -46,12 +47,12 @@ fn main() -> Result<()> {
     let rounds = (0..plan.kept.div_ceil(3))
         .map(|_| {
             Ok(Round {
-                redis: redis.increment(CONNECTIONS, 1, requests)?,
+                redis: redis_benchmark(&redis, CONNECTIONS, 1, requests)?,
                 single: ours(&[])?,
-                redis_durable: redis_durable.increment(CONNECTIONS, 1, requests)?,
+                redis_durable: redis_benchmark(&redis_durable, CONNECTIONS, 1, requests)?,
                 snowflake: ours(&["--snowflake", "default"])?,
                 batch: ours(&["--count", "1000"])?,
-                redis_pipelined: redis.increment(CONNECTIONS, 16, requests * 8)?,
+                redis_pipelined: redis_benchmark(&redis, CONNECTIONS, 16, requests * 8)?,
                 pipelined: ours(&["--pipeline", "16"])?,
             })
         })

@@ -48,7 +48,7 @@ pub use component::{Compiled, Host, Instance, MachineCode};
 pub use latency::Latencies;
 pub use native::{NativeSequence, NativeSnowflake};
 pub use peer::{MutexSnowflake, at_next_tick};
-pub use process::{Redis, RedisFigures, allow_open_files, load, memory_kib};
+pub use process::{RedisFigures, allow_open_files, load, memory_kib, redis_benchmark};
 pub use table::{Bench, Row, RowId};
 pub use tally::Tally;
 pub use windows::{CaseId, Plan, check_unique, undisturbed};

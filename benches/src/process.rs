@@ -1,19 +1,13 @@
 //! Processes that are measured from outside: their memory, the load on them, and Redis beside them.
 
 use std::fs;
-use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::Value;
-use tempfile::TempDir;
+use unalike_tests::redis::Redis;
 use unalike_tests::server::binary;
-
-/// A process that is not ready after this long never will be.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The memory that a process has in use (its resident set), in KiB; that of this process without an id.
 ///
@@ -51,14 +45,6 @@ pub fn load(url: &str, arguments: &[&str]) -> Result<Value> {
     serde_json::from_slice(&output.stdout).context("the report cannot be read")
 }
 
-/// A Redis server of our own on a free port, stopped when it is dropped.
-#[derive(Debug)]
-pub struct Redis {
-    process: Child,
-    port: u16,
-    _directory: TempDir,
-}
-
 /// What `redis-benchmark` says about one command.
 #[derive(Clone, Copy, Debug)]
 pub struct RedisFigures {
@@ -70,70 +56,32 @@ pub struct RedisFigures {
     pub p99_us: f64,
 }
 
-impl Redis {
-    /// Starts one; `durable` keeps an append-only file that is synced every second, else it keeps nothing.
-    ///
-    /// # Errors
-    /// When Redis is not installed, or does not start.
-    pub fn start(durable: bool) -> Result<Self> {
-        let directory = TempDir::new()?;
-        // Free a moment ago; Redis cannot be asked which port it took.
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let append_only = if durable { ["yes", "--appendfsync", "everysec"] } else { ["no", "--appendfsync", "no"] };
-        let process = Command::new("redis-server")
-            .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", "", "--appendonly"])
-            .args(append_only)
-            .arg("--dir")
-            .arg(directory.path())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .context("redis-server does not start: apt-get install redis-server redis-tools")?;
-        let redis = Self { process, port, _directory: directory };
-        let started = Instant::now();
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            ensure!(started.elapsed() < PATIENCE, "redis-server does not listen on port {port}");
-            thread::sleep(Duration::from_millis(5));
-        }
-        Ok(redis)
-    }
-
-    /// `redis-benchmark` with `INCR` of one key.
-    ///
-    /// # Errors
-    /// When it is not installed, or fails.
-    pub fn increment(&self, connections: u32, pipeline: u32, requests: u64) -> Result<RedisFigures> {
-        let output = Command::new("redis-benchmark")
-            .args(["-h", "127.0.0.1", "--csv"])
-            .args(["-p", &self.port.to_string(), "-c", &connections.to_string()])
-            .args(["-P", &pipeline.to_string(), "-n", &requests.to_string()])
-            .args(["INCR", "bench"])
-            .output()
-            .context("redis-benchmark does not start: apt-get install redis-server redis-tools")?;
-        ensure!(output.status.success(), "redis-benchmark: {}", String::from_utf8_lossy(&output.stderr));
-        let text = String::from_utf8(output.stdout)?;
-        let mut lines = text.lines().map(|line| line.split(',').map(|cell| cell.trim_matches('"')).collect::<Vec<_>>());
-        let (Some(names), Some(figures)) = (lines.next(), lines.next()) else {
-            bail!("redis-benchmark printed no table: {text}");
-        };
-        let figure = |name: &str| -> Result<f64> {
-            let at = names.iter().position(|known| *known == name);
-            let cell = at.and_then(|at| figures.get(at)).with_context(|| format!("no {name} in {text}"))?;
-            cell.parse().with_context(|| format!("{name} is {cell:?}"))
-        };
-        Ok(RedisFigures {
-            per_second: figure("rps")?,
-            p50_us: figure("p50_latency_ms")? * 1_000.0,
-            p99_us: figure("p99_latency_ms")? * 1_000.0,
-        })
-    }
-}
-
-impl Drop for Redis {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
+/// `redis-benchmark` with `INCR` of one key.
+///
+/// # Errors
+/// When it is not installed, or fails.
+pub fn redis_benchmark(server: &Redis, connections: u32, pipeline: u32, requests: u64) -> Result<RedisFigures> {
+    let output = Command::new("redis-benchmark")
+        .args(["-h", "127.0.0.1", "--csv"])
+        .args(["-p", &server.port().to_string(), "-c", &connections.to_string()])
+        .args(["-P", &pipeline.to_string(), "-n", &requests.to_string()])
+        .args(["INCR", "bench"])
+        .output()
+        .context("redis-benchmark does not start: apt-get install redis-server redis-tools")?;
+    ensure!(output.status.success(), "redis-benchmark: {}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout)?;
+    let mut lines = text.lines().map(|line| line.split(',').map(|cell| cell.trim_matches('"')).collect::<Vec<_>>());
+    let (Some(names), Some(figures)) = (lines.next(), lines.next()) else {
+        bail!("redis-benchmark printed no table: {text}");
+    };
+    let figure = |name: &str| -> Result<f64> {
+        let at = names.iter().position(|known| *known == name);
+        let cell = at.and_then(|at| figures.get(at)).with_context(|| format!("no {name} in {text}"))?;
+        cell.parse().with_context(|| format!("{name} is {cell:?}"))
+    };
+    Ok(RedisFigures {
+        per_second: figure("rps")?,
+        p50_us: figure("p50_latency_ms")? * 1_000.0,
+        p99_us: figure("p99_latency_ms")? * 1_000.0,
+    })
 }

@@ -14,12 +14,13 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// The crates that are for others, and no more.
-const PUBLIC: [&str; 8] = [
+const PUBLIC: [&str; 9] = [
     "unalike",
     "unalike-artifact",
     "unalike-core",
     "unalike-memory",
     "unalike-mysql",
+    "unalike-redis",
     "unalike-server",
     "unalike-sqlite",
     "unalike-storage",

@@ -298,9 +298,10 @@ fn a_master_that_becomes_a_replica_and_a_master_again_repeats_nothing_of_what_it
 }
 
 #[test]
-fn two_masters_at_once_never_share_a_number() {
+fn a_replica_that_takes_writes_grants_nothing_and_two_masters_never_share_a_number() {
     let first = Redis::start(Persistence::Nothing).unwrap();
     let second = first.start_replica(Persistence::Nothing).unwrap();
+    second.cli(&["CONFIG", "SET", "replica-read-only", "no"]).unwrap();
     let directory = TempDir::new().unwrap();
     let file = directory.path().join("ids.sqlite");
     watermark(&file);
@@ -314,6 +315,7 @@ fn two_masters_at_once_never_share_a_number() {
     let mut beside_second = start(&second);
     until("the replica is asked", || scripts_run(&second) > 500);
     second.cut_off().unwrap();
+    let promoted_ns = monotonic_ns();
     second.promote().unwrap();
     beside_second.wait_for(GRANTS).unwrap();
     beside_first.wait_for(GRANTS).unwrap();
@@ -321,6 +323,9 @@ fn two_masters_at_once_never_share_a_number() {
     let of_second = beside_second.stop().unwrap();
     granted.extend(&of_second);
     assert_disjoint(&granted);
+    // What its master writes would come on top of what it grants.
+    let early = of_second.iter().find(|grant| grant.heard_ns < promoted_ns);
+    assert!(early.is_none(), "a replica granted {early:?}");
     assert_ascends_in_real_time(&of_second);
 }
 

@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// share.
 #[derive(Clone, Copy, Debug)]
 pub struct Grant {
-    /// Which client.
+    /// Which client. Where each of P processes asks several stores, process p is client p + P s of store s.
     pub client: usize,
     /// Before it asked.
     pub asked_ns: u64,
@@ -44,6 +44,14 @@ pub fn monotonic_ns() -> u64 {
 /// # Errors
 /// Any other error of the store.
 pub async fn ask_until_told_to_stop(store: &dyn SegmentStore, tag: &str, count: u64) -> anyhow::Result<()> {
+    ask_each_until_told_to_stop(&[store], tag, count).await
+}
+
+/// The same with several stores, which are asked by turns.
+///
+/// # Errors
+/// As [`ask_until_told_to_stop`].
+pub async fn ask_each_until_told_to_stop(stores: &[&dyn SegmentStore], tag: &str, count: u64) -> anyhow::Result<()> {
     let stopped = Arc::new(AtomicBool::new(false));
     let stop = Arc::clone(&stopped);
     thread::spawn(move || {
@@ -51,15 +59,17 @@ pub async fn ask_until_told_to_stop(store: &dyn SegmentStore, tag: &str, count: 
         stop.store(true, Ordering::SeqCst);
     });
     while !stopped.load(Ordering::SeqCst) {
-        let asked_ns = monotonic_ns();
-        match store.allocate(tag, count, 0).await {
-            Ok(segment) => {
-                let heard_ns = monotonic_ns();
-                println!("{asked_ns} {heard_ns} {} {} {}", segment.start, segment.end, segment.stride);
+        for (number, store) in stores.iter().enumerate() {
+            let asked_ns = monotonic_ns();
+            match store.allocate(tag, count, 0).await {
+                Ok(segment) => {
+                    let heard_ns = monotonic_ns();
+                    println!("{number} {asked_ns} {heard_ns} {} {} {}", segment.start, segment.end, segment.stride);
+                }
+                // A server that is down is asked again, but not as fast as possible.
+                Err(error) if error.is_retryable() => tokio::time::sleep(Duration::from_millis(5)).await,
+                Err(error) => return Err(error.into()),
             }
-            // A server that is down is asked again, but not as fast as possible.
-            Err(error) if error.is_retryable() => tokio::time::sleep(Duration::from_millis(5)).await,
-            Err(error) => return Err(error.into()),
         }
     }
     Ok(())
@@ -69,6 +79,8 @@ pub async fn ask_until_told_to_stop(store: &dyn SegmentStore, tag: &str, count: 
 #[derive(Debug)]
 pub struct Clients {
     processes: Vec<(Child, ChildStdin, JoinHandle<()>)>,
+    /// How many stores each process asks.
+    stores: usize,
     granted: Arc<Mutex<Vec<Grant>>>,
 }
 
@@ -78,9 +90,17 @@ impl Clients {
     /// # Errors
     /// When one cannot be started.
     pub fn start(program: &str, arguments: &[&str], processes: usize) -> anyhow::Result<Self> {
+        Self::start_each(program, arguments, processes, 1)
+    }
+
+    /// The same where each process asks so many stores.
+    ///
+    /// # Errors
+    /// As [`Clients::start`].
+    pub fn start_each(program: &str, arguments: &[&str], processes: usize, stores: usize) -> anyhow::Result<Self> {
         let granted = Arc::new(Mutex::new(Vec::new()));
-        let mut clients = Self { processes: Vec::new(), granted: Arc::clone(&granted) };
-        for client in 0..processes {
+        let mut clients = Self { processes: Vec::new(), stores, granted: Arc::clone(&granted) };
+        for process in 0..processes {
             let mut child =
                 Command::new(program).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
             let input = child.stdin.take().context("its standard input")?;
@@ -89,9 +109,10 @@ impl Clients {
             let reader = thread::spawn(move || {
                 for line in BufReader::new(output).lines() {
                     let figures: Vec<u64> = line.unwrap().split(' ').map(|figure| figure.parse().unwrap()).collect();
-                    let &[asked_ns, heard_ns, start, end, stride] = figures.as_slice() else {
-                        panic!("a grant is five figures, not {figures:?}");
+                    let &[store, asked_ns, heard_ns, start, end, stride] = figures.as_slice() else {
+                        panic!("a grant is six figures, not {figures:?}");
                     };
+                    let client = process + processes * usize::try_from(store).unwrap();
                     lock(&granted).push(Grant { client, asked_ns, heard_ns, start, end, stride });
                 }
             });
@@ -100,13 +121,13 @@ impl Clients {
         Ok(clients)
     }
 
-    /// Waits until every client has been granted something so many times more.
+    /// Waits until every client has been granted something so many times more, by each store that it asks.
     ///
     /// # Errors
     /// When that takes too long, or a client ended.
     pub fn wait_for(&mut self, grants: usize) -> anyhow::Result<()> {
         let deadline = Instant::now() + PATIENCE;
-        let clients = self.processes.len();
+        let clients = self.processes.len() * self.stores;
         let counts = |granted: &[Grant]| {
             let of = |client| granted.iter().filter(|grant| grant.client == client).count();
             (0..clients).map(of).collect::<Vec<_>>()

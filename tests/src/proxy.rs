@@ -1,4 +1,5 @@
-//! A network between a client and MariaDB that a test can stall, cut, lead elsewhere, and make lose exactly one answer.
+//! A network between a client and MariaDB or Redis that a test can stall, cut, lead elsewhere, and make lose exactly one
+//! answer.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -25,10 +26,19 @@ struct State {
     target: u16,
     /// Nothing is passed on, and connections stay open.
     stalled: bool,
-    /// How many requests are still passed on before the answer to one is lost.
-    requests_until_loss: Option<u32>,
+    /// The answer that is to be lost.
+    loss: Option<Loss>,
     links: Vec<Arc<Link>>,
     ended: bool,
+}
+
+/// Which answer is to be lost.
+#[derive(Debug)]
+enum Loss {
+    /// That to a request of MySQL's, after so many that are still passed on.
+    After(u32),
+    /// The next one with these bytes in it.
+    With(Vec<u8>),
 }
 
 /// One connection through the proxy.
@@ -58,7 +68,7 @@ impl Proxy {
     pub fn start(target: u16) -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let port = listener.local_addr()?.port();
-        let state = State { target, stalled: false, requests_until_loss: None, links: Vec::new(), ended: false };
+        let state = State { target, stalled: false, loss: None, links: Vec::new(), ended: false };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
         let accepting = Arc::clone(&shared);
         thread::spawn(move || {
@@ -116,15 +126,28 @@ impl Proxy {
         self.cut();
     }
 
-    /// Passes `passed` requests on, and then one whose answer is lost, with its connection.
+    /// Passes `passed` requests to MariaDB on, and then one whose answer is lost, with its connection.
     pub fn lose_answer_after(&self, passed: u32) {
-        self.shared.lock().requests_until_loss = Some(passed);
+        self.shared.lock().loss = Some(Loss::After(passed));
     }
 
-    /// Whether no such request came; none is waited for any longer.
+    /// Loses the next answer that has this word in it, with its connection: what it tells of was done.
+    pub fn lose_answer_with(&self, word: &str) {
+        self.shared.lock().loss = Some(Loss::With(word.as_bytes().to_vec()));
+    }
+
+    /// Whether the answer that was to be lost came and was lost.
+    #[must_use]
+    pub fn has_lost(&self) -> bool {
+        let state = self.shared.lock();
+        // The connection is cut, and forgotten, when the answer comes.
+        state.loss.is_none() && state.links.iter().all(|link| !link.loses.load(Ordering::SeqCst))
+    }
+
+    /// Whether no such answer came; none is waited for any longer.
     #[must_use]
     pub fn lost_none(&self) -> bool {
-        self.shared.lock().requests_until_loss.take().is_some()
+        self.shared.lock().loss.take().is_some()
     }
 }
 
@@ -173,15 +196,18 @@ impl Shared {
             while state.stalled && !state.ended {
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
-            if from_client && is_request(sent) {
-                match &mut state.requests_until_loss {
-                    Some(0) => {
-                        state.requests_until_loss = None;
-                        link.loses.store(true, Ordering::SeqCst);
-                    }
-                    Some(left) => *left -= 1,
-                    None => {}
+            let loses = match &mut state.loss {
+                Some(Loss::After(left)) if from_client && is_request(sent) => {
+                    let loses = *left == 0;
+                    *left = left.saturating_sub(1);
+                    loses
                 }
+                Some(Loss::With(word)) if !from_client => sent.windows(word.len()).any(|bytes| bytes == word),
+                _ => false,
+            };
+            if loses {
+                state.loss = None;
+                link.loses.store(true, Ordering::SeqCst);
             }
             drop(state);
             if link.swallows.load(Ordering::SeqCst) {

@@ -85,6 +85,44 @@ impl Redis {
         Ok(replica)
     }
 
+    /// Makes this server a replica of another one, and waits until it has all its data.
+    ///
+    /// # Errors
+    /// When it never has.
+    pub fn follow(&self, master: &Self) -> anyhow::Result<()> {
+        self.cli(&["REPLICAOF", "127.0.0.1", &master.port.to_string()])?;
+        self.wait_until(|info| info.contains("master_link_status:up"))
+    }
+
+    /// Takes a replica's master from it: it keeps what it has, and hears of nothing more.
+    ///
+    /// # Errors
+    /// When the server does not do it.
+    pub fn cut_off(&self) -> anyhow::Result<()> {
+        // Nobody listens there.
+        self.cli(&["REPLICAOF", "127.0.0.1", "1"])?;
+        self.wait_until(|info| info.contains("master_link_status:down"))
+    }
+
+    /// Makes a replica a master, with what it has.
+    ///
+    /// # Errors
+    /// When the server does not do it.
+    pub fn promote(&self) -> anyhow::Result<()> {
+        self.cli(&["REPLICAOF", "NO", "ONE"])?;
+        self.wait_until(|info| info.contains("role:master"))
+    }
+
+    /// What the server says of itself under this name: `run_id`.
+    ///
+    /// # Errors
+    /// When it says nothing.
+    pub fn info(&self, name: &str) -> anyhow::Result<String> {
+        let info = self.cli(&["INFO", "everything"])?;
+        let value = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        Ok(value.with_context(|| format!("INFO has no {name}"))?.trim().to_owned())
+    }
+
     /// Where it listens.
     #[must_use]
     pub fn port(&self) -> u16 {

@@ -1,14 +1,20 @@
 -- Who this server is just now: its process, and the history of writes that it holds. Another process, and a server that
--- became a replica and then a master again, are another incarnation. Both names have 40 characters.
+-- became a replica and then a master again, are another incarnation. A replica is none: even one that takes writes, for
+-- what its master writes comes on top of them. Both names have 40 characters.
 local function incarnation()
     local info = redis.call('INFO', 'server', 'replication')
     -- Plain searches: a pattern takes longer than all else in a script.
-    local function named(name)
+    local function behind(name)
         local _, last = string.find(info, name, 1, true)
         if not last then
             error({err = 'ERR unalike: INFO names no ' .. name})
         end
-        return string.sub(info, last + 1, last + 40)
+        return last + 1
     end
-    return named('run_id:') .. ':' .. named('master_replid:')
+    local role = behind('role:')
+    if string.sub(info, role, role + 5) ~= 'master' then
+        error({err = 'READONLY unalike: a replica has no numbers of its own'})
+    end
+    local run_id, replication_id = behind('run_id:'), behind('master_replid:')
+    return string.sub(info, run_id, run_id + 39) .. ':' .. string.sub(info, replication_id, replication_id + 39)
 end

@@ -13,7 +13,7 @@ use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, RedisError, Redi
 use unalike_storage::StoreError;
 
 use crate::error::{broke, connect_error, damaged, read_error, refusal, write_error};
-use crate::{RedisOptions, Watermark};
+use crate::{Dialect, RedisOptions, Watermark};
 
 /// The oldest server whose scripts can ask who they run on (`INFO` of two sections).
 const VERSION_MIN: u64 = 7;
@@ -65,12 +65,14 @@ impl Server {
     /// # Errors
     /// [`StoreError::Unavailable`] when it does not answer, [`StoreError::Refused`] when it cannot be used.
     pub(crate) async fn connect(options: &RedisOptions, watermark: &Watermark) -> Result<Self, StoreError> {
+        // Where nothing is granted, nothing can be granted again.
+        let grants = !matches!(options.dialect, Dialect::IdGenerator { .. });
         let inner = Inner {
             client: client(options)?,
             address: options.address(),
             connect_timeout: options.connect_timeout,
             request_timeout: options.request_timeout,
-            must_be_durable: matches!(watermark, Watermark::RedisAlone) && !options.assume_durable,
+            must_be_durable: matches!(watermark, Watermark::RedisAlone) && grants && !options.assume_durable,
             open: RwLock::new(None),
             opened: AtomicU64::new(0),
             opening: tokio::sync::Mutex::new(()),

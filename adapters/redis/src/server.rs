@@ -215,7 +215,7 @@ impl Server {
     async fn check_durability(&self, connection: &mut MultiplexedConnection) -> Result<(), StoreError> {
         let at = self.address();
         let mut settings = Vec::new();
-        for name in ["appendonly", "appendfsync", "maxmemory-policy"] {
+        for name in ["appendonly", "appendfsync", "no-appendfsync-on-rewrite", "maxmemory-policy"] {
             let answer: RedisResult<Vec<String>> =
                 redis::cmd("CONFIG").arg("GET").arg(name).query_async(connection).await;
             let answer = answer.map_err(|error| {
@@ -228,12 +228,15 @@ impl Server {
             let is_right = match name {
                 "appendonly" => value == "yes",
                 "appendfsync" => value == "always",
+                // Else nothing is flushed while the file is rewritten.
+                "no-appendfsync-on-rewrite" => value == "no",
                 _ => value == "noeviction" || value.starts_with("volatile-"),
             };
             if !is_right {
                 return Err(refusal(format!(
                     "{at} has {name} {value:?}, and without a durable store the numbers are only as safe as Redis is: it needs \
-                     `appendonly yes`, `appendfsync always` and `maxmemory-policy noeviction`, or a durable store beside it"
+                     `appendonly yes`, `appendfsync always`, `no-appendfsync-on-rewrite no` and `maxmemory-policy noeviction`, or a \
+                     durable store beside it"
                 )));
             }
         }

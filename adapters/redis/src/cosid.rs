@@ -190,18 +190,29 @@ impl SegmentStore for Cosid {
 
     async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
         let mut listed = Vec::new();
-        for names in self.names(after, u64::from(limit)).await?.chunks(PAGE) {
-            let mut command = redis::cmd("MGET");
-            for name in names {
-                command.arg(key(name)?);
-            }
-            let values: Vec<Option<Vec<u8>>> = self.server().command("reading tags", Access::Reads, &command).await?;
-            for (name, value) in names.iter().zip(values) {
-                // None where a key is something else, or is gone in the meantime.
-                if let Some(value) = value {
-                    listed.push(self.read(name, &value)?);
+        let mut after = after.map(str::to_owned);
+        // Again where keys turn out to be none: a page that is short of tags ends the list.
+        while listed.len() as u64 != u64::from(limit) {
+            let wanted = u64::from(limit) - listed.len() as u64;
+            let names = self.names(after.as_deref(), wanted).await?;
+            for names in names.chunks(PAGE) {
+                let mut command = redis::cmd("MGET");
+                for name in names {
+                    command.arg(key(name)?);
+                }
+                let values: Vec<Option<Vec<u8>>> =
+                    self.server().command("reading tags", Access::Reads, &command).await?;
+                for (name, value) in names.iter().zip(values) {
+                    // None where a key is something else, or is gone in the meantime.
+                    if let Some(value) = value {
+                        listed.push(self.read(name, &value)?);
+                    }
                 }
             }
+            if (names.len() as u64) < wanted {
+                break;
+            }
+            after = names.into_iter().next_back();
         }
         Ok(listed)
     }

@@ -1,17 +1,284 @@
-//! unalike's own keys without a durable store.
+//! unalike's own keys without a durable store: all of it in the one hash `PREFIX:alone`.
+//!
+//! The hash has a marker, and of each tag the last number and the options, and it never expires. Whatever Redis loses,
+//! by `FLUSHALL`, `DEL`, an eviction, or an empty disk, it loses together with the marker, and without the marker
+//! nothing is granted, created or read: only [`initialise`] makes one, by command.
+//!
+//! A grant is one script whose one write is on Redis' disk before it is answered, for that is what the connection is
+//! checked for. What is not covered: a fail-over to a replica, which may not have had the last writes; `CONFIG SET`
+//! after the connection was checked; a file that was restored from a backup; and fields of the hash that somebody
+//! changes. A durable store behind Redis covers all of these.
+//!
+//! Tails are not given back: the version that tells a late request from a new one would be a second write.
 
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::sync::Arc;
 
-use unalike_storage::StoreError;
+use async_trait::async_trait;
+use unalike_storage::{
+    Mode, PolicyColumns, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, TagCreation, TagOptions,
+    TagRecord, TailRelease, split_tag, validate_allocate, validate_policies, validate_raise, validate_tag,
+};
 
+use crate::counter::{Answer, CounterScripts, Counters, NUMBER, PAGE, answer, counter_script, number, scan};
 use crate::error::refusal;
-use crate::server::Server;
-use crate::{DialectStore, RedisOptions};
+use crate::server::{Access, Script, Server, script};
+use crate::{Dialect, DialectStore, RedisOptions};
 
-pub(crate) fn open(_server: &Server, options: &RedisOptions) -> Result<Arc<dyn DialectStore>, StoreError> {
-    Err(refusal(format!("the dialect {:?} is not there yet", options.dialect)))
+const ALONE: &str = include_str!("scripts/alone.lua");
+
+static SCRIPTS: CounterScripts = CounterScripts {
+    grant: Script::new(|| counter_script(ALONE, include_str!("scripts/counter_grant.lua"))),
+    raise: Script::new(|| counter_script(ALONE, include_str!("scripts/counter_raise.lua"))),
+    retire: Script::new(|| counter_script(ALONE, include_str!("scripts/counter_retire.lua"))),
+};
+static CREATE: Script = Script::new(|| script(&[ALONE, include_str!("scripts/alone_create.lua")]));
+static CHANGE: Script = Script::new(|| script(&[NUMBER, ALONE, include_str!("scripts/alone_change.lua")]));
+static CHECK: Script = Script::new(|| script(&[include_str!("scripts/alone_check.lua")]));
+
+/// What the name of the field with a tag's options begins with.
+const OPTIONS: &str = "options:";
+
+#[derive(Debug)]
+struct Alone {
+    counters: Counters,
+    key: String,
+    creation: TagCreation,
 }
 
-pub(crate) async fn initialise(_server: &Server, options: &RedisOptions) -> Result<bool, StoreError> {
-    Err(refusal(format!("the dialect {:?} needs none", options.dialect)))
+/// No tag's key has this name: those have braces.
+fn key(options: &RedisOptions) -> String {
+    format!("{}:alone", options.prefix)
+}
+
+/// Opens a store that was initialised.
+pub(crate) async fn open(server: &Server, options: &RedisOptions) -> Result<Arc<dyn DialectStore>, StoreError> {
+    let counters = Counters { server: server.clone(), scripts: &SCRIPTS };
+    let alone = Alone { counters, key: key(options), creation: options.creation };
+    alone.records(&[]).await?;
+    Ok(Arc::new(alone))
+}
+
+/// Makes the marker if there is none; answers whether there was none.
+pub(crate) async fn initialise(server: &Server, options: &RedisOptions) -> Result<bool, StoreError> {
+    if options.dialect != Dialect::Unalike {
+        return Err(refusal(format!(
+            "the dialect {:?} is not initialised: its keys are another system's",
+            options.dialect
+        )));
+    }
+    let mut command = redis::cmd("HSETNX");
+    command.arg(key(options)).arg("marker").arg(1);
+    let made: u64 = server.command("initialising the store", Access::Writes, &command).await?;
+    Ok(made == 1)
+}
+
+impl Alone {
+    fn server(&self) -> &Server {
+        &self.counters.server
+    }
+
+    /// The error of a store without a marker.
+    fn void(&self) -> StoreError {
+        refusal(format!(
+            "the key {} on {} has no marker: this store was not initialised, or it has lost its data. If it is new, initialise \
+             it (`unalike store init`, RedisStore::initialise). If it is not, numbers would repeat: find out how far each tag \
+             had got, initialise it, and create each tag above that (`unalike tags create TAG --start NUMBER`) before \
+             anything else uses it",
+            self.key,
+            self.server().address()
+        ))
+    }
+
+    /// Something in the hash that should not be there.
+    fn damaged(&self, what: &str) -> StoreError {
+        self.server().damaged(&format!("in the key {}, {what}", self.key))
+    }
+
+    /// What was done, or why it was not.
+    fn done<T>(&self, tag: &str, answer: Answer<T>) -> Result<T, StoreError> {
+        match answer {
+            Answer::Done(done) => Ok(done),
+            Answer::Void => Err(self.void()),
+            Answer::Missing => Err(StoreError::tag_unknown(tag)),
+            Answer::Spent => Err(StoreError::exhausted(tag)),
+        }
+    }
+
+    /// The tags of these names, those that are unknown left out.
+    async fn records(&self, names: &[String]) -> Result<Vec<TagRecord>, StoreError> {
+        let mut command = redis::cmd("HMGET");
+        command.arg(&self.key).arg("marker");
+        for name in names {
+            command.arg(format!("last:{name}")).arg(format!("{OPTIONS}{name}"));
+        }
+        let fields: Vec<Option<Vec<u8>>> = self.server().command("reading tags", Access::Reads, &command).await?;
+        let mut fields = fields.into_iter();
+        if fields.next().flatten().is_none() {
+            return Err(self.void());
+        }
+        let mut records = Vec::new();
+        for name in names {
+            let record = match (fields.next().flatten(), fields.next().flatten()) {
+                (Some(last), Some(options)) => number(&last).zip(read_options(&options)),
+                (None, None) => continue,
+                _ => None,
+            };
+            let checked = record.filter(|(_, options)| options.validate(name).is_ok());
+            let Some((last, options)) = checked else {
+                return Err(self.damaged(&format!("the fields last:{name} and {OPTIONS}{name} say no tag")));
+            };
+            records.push(TagRecord { tag: name.clone(), options, watermark: last, version: last });
+        }
+        Ok(records)
+    }
+
+    async fn find_tag(&self, tag: &str) -> Result<Option<TagRecord>, StoreError> {
+        Ok(self.records(&[tag.to_owned()]).await?.pop())
+    }
+
+    /// The new tag, or none if it exists already.
+    async fn insert_tag(&self, tag: &str, options: &TagOptions) -> Result<Option<TagRecord>, StoreError> {
+        let tags_max = self.creation.tags_max;
+        let last = options.start - 1;
+        let arguments = [tag, &last.to_string(), &write_options(options), &tags_max.to_string()];
+        let doing = format!("creating {tag:?}");
+        let mut reply = self.server().script(&doing, Access::Writes, &CREATE, &self.key, &arguments).await?;
+        match reply.text()?.as_str() {
+            "done" => {}
+            "void" => return Err(self.void()),
+            "limit" => return Err(StoreError::TagLimit { tag: tag.to_owned(), tags_max }),
+            _ => return Ok(None),
+        }
+        tracing::info!(tag, "created a tag");
+        Ok(Some(TagRecord { tag: tag.to_owned(), options: *options, watermark: last, version: last }))
+    }
+
+    /// An unknown tag, created if first use may do that.
+    async fn use_first(&self, tag: &str) -> Result<Option<TagRecord>, StoreError> {
+        // A sub-key has the options of its tag.
+        let of_its_tag = match split_tag(tag) {
+            (name, Some(_)) => self.find_tag(name).await?.map(|record| record.options),
+            (_, None) => None,
+        };
+        let on_first_use = self.creation.on_first_use.then(TagOptions::default);
+        let options = of_its_tag.or(on_first_use).ok_or_else(|| StoreError::tag_unknown(tag))?;
+        self.insert_tag(tag, &options).await
+    }
+}
+
+#[async_trait]
+impl SegmentStore for Alone {
+    async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {
+        validate_allocate(tag, count, at_least)?;
+        // Twice, when the tag comes into being in between.
+        for _ in 0..2 {
+            match self.counters.grant(&self.key, tag, count, at_least).await? {
+                Answer::Missing => self.use_first(tag).await?,
+                answer => return self.done(tag, answer),
+            };
+        }
+        Err(StoreError::Unavailable { what: format!("the tag {tag:?} changes all the time: try again"), source: None })
+    }
+
+    async fn release(&self, tag: &str, _: TailRelease) -> Result<bool, StoreError> {
+        validate_tag(tag)?;
+        Ok(false)
+    }
+
+    async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        validate_tag(tag)?;
+        if let Some(record) = self.find_tag(tag).await? {
+            return Ok(record);
+        }
+        match self.use_first(tag).await? {
+            Some(record) => Ok(record),
+            None => self.tag(tag).await,
+        }
+    }
+
+    async fn tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        validate_tag(tag)?;
+        self.find_tag(tag).await?.ok_or_else(|| StoreError::tag_unknown(tag))
+    }
+
+    async fn create_tag(&self, tag: &str, options: &TagOptions) -> Result<TagRecord, StoreError> {
+        options.validate(tag)?;
+        self.insert_tag(tag, options).await?.ok_or_else(|| StoreError::TagExists { tag: tag.to_owned() })
+    }
+
+    async fn change_tag(&self, tag: &str, step: StepPolicy, refill: RefillPolicy) -> Result<TagRecord, StoreError> {
+        validate_tag(tag)?;
+        validate_policies(tag, step, refill)?;
+        let (doing, arguments) = (format!("changing {tag:?}"), [tag, &write_policies(step, refill)]);
+        let reply = self.server().script(&doing, Access::Writes, &CHANGE, &self.key, &arguments).await?;
+        self.done(tag, answer(reply, tag)?)?;
+        self.tag(tag).await
+    }
+
+    async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError> {
+        validate_raise(tag, next)?;
+        self.done(tag, self.counters.raise(&self.key, tag, next).await?)?;
+        self.tag(tag).await
+    }
+
+    async fn retire_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        // First, so that nothing can fail once the tag is ended.
+        let record = self.tag(tag).await?;
+        let last = self.done(tag, self.counters.retire(&self.key, tag).await?)?;
+        tracing::info!(tag, watermark = last, "ended a tag");
+        Ok(TagRecord { watermark: last, version: last, ..record })
+    }
+
+    async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
+        let mut listed = self.records(&[]).await?;
+        let start = |cursor| redis::cmd("HSCAN").arg(&self.key).arg(cursor).arg("MATCH").arg("options:*").to_owned();
+        // Values come between the names; none of them begins like one.
+        let name_of = |field: &[u8]| std::str::from_utf8(field).ok()?.strip_prefix(OPTIONS).map(str::to_owned);
+        let names = scan(self.server(), start, name_of, after, u64::from(limit)).await?;
+        for names in names.into_iter().collect::<Vec<String>>().chunks(PAGE) {
+            listed.append(&mut self.records(names).await?);
+        }
+        Ok(listed)
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        let reply = self.server().script("trying to write", Access::Reads, &CHECK, &self.key, &[]).await?;
+        self.done("", answer(reply, "")?).map(drop)
+    }
+}
+
+/// Options as the hash has them; what the policies do not have is left out.
+fn write_options(options: &TagOptions) -> String {
+    let policies = write_policies(options.step, options.refill);
+    format!("start={} mode={} {policies}", options.start, options.mode.name())
+}
+
+fn write_policies(step: StepPolicy, refill: RefillPolicy) -> String {
+    let columns = PolicyColumns::new(step, refill);
+    let mut text = format!("step_policy={} step={}", columns.step_policy, columns.step);
+    for (name, figure) in [
+        ("step_min", columns.step_min),
+        ("step_max", columns.step_max),
+        ("grow_below_ms", columns.grow_below_ms),
+        ("shrink_above_ms", columns.shrink_above_ms),
+        ("refill", Some(columns.refill)),
+    ] {
+        if let Some(figure) = figure {
+            // Writing to a text does not fail.
+            let _ = write!(text, " {name}={figure}");
+        }
+    }
+    text + " refill_policy=" + columns.refill_policy
+}
+
+fn read_options(text: &[u8]) -> Option<TagOptions> {
+    let text = std::str::from_utf8(text).ok()?;
+    let fields: BTreeMap<&str, &str> = text.split(' ').filter_map(|field| field.split_once('=')).collect();
+    let word = |name: &str| fields.get(name).copied();
+    let figure = |name: &str| word(name).and_then(|text| text.parse().ok());
+    let policies = PolicyColumns::read(word("step_policy")?, word("refill_policy")?, |name| figure(name).ok_or(()));
+    let (step, refill) = policies.ok()??;
+    Some(TagOptions { start: figure("start")?, step, refill, mode: Mode::named(word("mode")?)? })
 }

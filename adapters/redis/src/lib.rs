@@ -21,6 +21,7 @@
 mod alone;
 mod clock;
 mod cosid;
+mod counter;
 mod error;
 mod growth;
 mod id_generator;
@@ -52,7 +53,9 @@ pub enum Watermark {
     /// A durable store grants what Redis hands out.
     Durable(Arc<dyn SegmentStore>),
     /// Nothing: numbers are as safe as Redis is. It must write each change to its disk before it answers
-    /// (`appendfsync always`), and a fail-over to a replica may repeat numbers, since replication is asynchronous.
+    /// (`appendfsync always`), and a fail-over to a replica may repeat numbers, since replication is asynchronous. So may
+    /// a setting that is changed after the connection was checked, and a file that is restored from a backup. Losing
+    /// all data is noticed: unalike's own keys have to be [initialised](RedisStore::initialise) by command.
     RedisAlone,
 }
 
@@ -110,7 +113,7 @@ pub enum Dialect {
         /// What timestamps count from, in Unix milliseconds.
         epoch_ms: u64,
     },
-    /// CosId's counters.
+    /// CosId's counters, without a durable store: CosId's own clients know no ceiling. First use creates none of them.
     Cosid,
     /// Hashes with `cur` and `max`, to import from: nothing is granted here.
     IdGenerator {
@@ -341,7 +344,7 @@ impl RedisStore {
             (Dialect::Unalike, Watermark::Durable(durable)) => {
                 Arc::new(Segments::open(server.clone(), durable, &options)?)
             }
-            (Dialect::Unalike, Watermark::RedisAlone) => alone::open(&server, &options)?,
+            (Dialect::Unalike, Watermark::RedisAlone) => alone::open(&server, &options).await?,
             (Dialect::Clock { .. }, watermark) => clock::open(&server, watermark, &options)?,
             (Dialect::Cosid, watermark) => cosid::open(&server, &watermark, &options)?,
             (Dialect::IdGenerator { .. }, _) => id_generator::open(&server, &options)?,

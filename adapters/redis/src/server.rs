@@ -13,7 +13,7 @@ use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, RedisError, Redi
 use unalike_storage::StoreError;
 
 use crate::error::{broke, connect_error, damaged, read_error, refusal, write_error};
-use crate::{RedisOptions, Watermark};
+use crate::{Dialect, RedisOptions, Watermark};
 
 /// The oldest server whose scripts can ask who they run on (`INFO` of two sections).
 const VERSION_MIN: u64 = 7;
@@ -65,12 +65,14 @@ impl Server {
     /// # Errors
     /// [`StoreError::Unavailable`] when it does not answer, [`StoreError::Refused`] when it cannot be used.
     pub(crate) async fn connect(options: &RedisOptions, watermark: &Watermark) -> Result<Self, StoreError> {
+        // Where nothing is granted, nothing can be granted again.
+        let grants = !matches!(options.dialect, Dialect::IdGenerator { .. });
         let inner = Inner {
             client: client(options)?,
             address: options.address(),
             connect_timeout: options.connect_timeout,
             request_timeout: options.request_timeout,
-            must_be_durable: matches!(watermark, Watermark::RedisAlone) && !options.assume_durable,
+            must_be_durable: matches!(watermark, Watermark::RedisAlone) && grants && !options.assume_durable,
             open: RwLock::new(None),
             opened: AtomicU64::new(0),
             opening: tokio::sync::Mutex::new(()),
@@ -213,7 +215,7 @@ impl Server {
     async fn check_durability(&self, connection: &mut MultiplexedConnection) -> Result<(), StoreError> {
         let at = self.address();
         let mut settings = Vec::new();
-        for name in ["appendonly", "appendfsync", "maxmemory-policy"] {
+        for name in ["appendonly", "appendfsync", "no-appendfsync-on-rewrite", "maxmemory-policy"] {
             let answer: RedisResult<Vec<String>> =
                 redis::cmd("CONFIG").arg("GET").arg(name).query_async(connection).await;
             let answer = answer.map_err(|error| {
@@ -226,12 +228,15 @@ impl Server {
             let is_right = match name {
                 "appendonly" => value == "yes",
                 "appendfsync" => value == "always",
+                // Else nothing is flushed while the file is rewritten.
+                "no-appendfsync-on-rewrite" => value == "no",
                 _ => value == "noeviction" || value.starts_with("volatile-"),
             };
             if !is_right {
                 return Err(refusal(format!(
                     "{at} has {name} {value:?}, and without a durable store the numbers are only as safe as Redis is: it needs \
-                     `appendonly yes`, `appendfsync always` and `maxmemory-policy noeviction`, or a durable store beside it"
+                     `appendonly yes`, `appendfsync always`, `no-appendfsync-on-rewrite no` and `maxmemory-policy noeviction`, or a \
+                     durable store beside it"
                 )));
             }
         }

@@ -1,0 +1,184 @@
+//! Counters that hold the last number, from which one script grants: its checks first, then one write.
+//!
+//! All 63 bits of a number count, and a Lua number has 53: scripts compare numbers as texts, the server adds to them,
+//! and the sum is read back as a text in the same script.
+
+use std::collections::BTreeSet;
+
+use redis::Cmd;
+use unalike_storage::{ID_MAX, Segment, StoreError};
+
+use crate::server::{Access, Reply, Script, Server, script};
+
+/// What the scripts of all counters begin with.
+pub(crate) const NUMBER: &str = include_str!("scripts/number.lua");
+
+/// How many things the server is asked for at once.
+pub(crate) const PAGE: usize = 1_000;
+
+/// The scripts of one kind of counter.
+#[derive(Debug)]
+pub(crate) struct CounterScripts {
+    pub(crate) grant: Script,
+    pub(crate) raise: Script,
+    pub(crate) retire: Script,
+}
+
+/// A script of counters, for the kind that `kind` reads and writes.
+pub(crate) fn counter_script(kind: &str, what: &str) -> redis::Script {
+    script(&[NUMBER, kind, include_str!("scripts/counter.lua"), what])
+}
+
+/// The counters of one server.
+#[derive(Debug)]
+pub(crate) struct Counters {
+    pub(crate) server: Server,
+    pub(crate) scripts: &'static CounterScripts,
+}
+
+/// What a script of a counter answered.
+pub(crate) enum Answer<T> {
+    Done(T),
+    /// There is no such tag.
+    Missing,
+    /// The store has no marker.
+    Void,
+    /// All numbers were granted.
+    Spent,
+}
+
+impl<T> Answer<T> {
+    fn map<U>(self, read: impl FnOnce(T) -> Result<U, StoreError>) -> Result<Answer<U>, StoreError> {
+        Ok(match self {
+            Self::Done(answer) => Answer::Done(read(answer)?),
+            Self::Missing => Answer::Missing,
+            Self::Void => Answer::Void,
+            Self::Spent => Answer::Spent,
+        })
+    }
+}
+
+impl Counters {
+    /// Grants numbers, or what is left.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] when the counter is none, and whatever the connection brings.
+    pub(crate) async fn grant(
+        &self,
+        key: &str,
+        tag: &str,
+        count: u64,
+        at_least: u64,
+    ) -> Result<Answer<Segment>, StoreError> {
+        let count = count.min(ID_MAX);
+        let floor = at_least.max(1) - 1;
+        let behind_floor = floor.saturating_add(count).min(ID_MAX);
+        let arguments = [count, floor, behind_floor, ID_MAX - count];
+        let answer = self.run("granting numbers of", &self.scripts.grant, key, tag, &arguments).await?;
+        answer.map(|mut reply| segment(&mut reply, count, at_least))
+    }
+
+    /// Lifts a counter so that the next number is `next` or above.
+    ///
+    /// # Errors
+    /// As [`Counters::grant`].
+    pub(crate) async fn raise(&self, key: &str, tag: &str, next: u64) -> Result<Answer<()>, StoreError> {
+        self.run("raising", &self.scripts.raise, key, tag, &[next - 1]).await?.map(|_| Ok(()))
+    }
+
+    /// Ends a counter; answers the last number that it had granted.
+    ///
+    /// # Errors
+    /// As [`Counters::grant`].
+    pub(crate) async fn retire(&self, key: &str, tag: &str) -> Result<Answer<u64>, StoreError> {
+        self.run("ending", &self.scripts.retire, key, tag, &[]).await?.map(|mut reply| reply.number())
+    }
+
+    async fn run(
+        &self,
+        doing: &str,
+        script: &Script,
+        key: &str,
+        tag: &str,
+        numbers: &[u64],
+    ) -> Result<Answer<Reply>, StoreError> {
+        let numbers: Vec<String> = numbers.iter().map(u64::to_string).collect();
+        let arguments: Vec<&str> = std::iter::once(tag).chain(numbers.iter().map(String::as_str)).collect();
+        let reply = self.server.script(&format!("{doing} {tag:?}"), Access::Writes, script, key, &arguments).await?;
+        answer(reply, tag)
+    }
+}
+
+/// Reads the first word of an answer.
+///
+/// # Errors
+/// [`StoreError::Corrupt`] when what was found is not what should be there.
+pub(crate) fn answer(mut reply: Reply, tag: &str) -> Result<Answer<Reply>, StoreError> {
+    match reply.text()?.as_str() {
+        "done" => Ok(Answer::Done(reply)),
+        "missing" => Ok(Answer::Missing),
+        "void" => Ok(Answer::Void),
+        "spent" => Ok(Answer::Spent),
+        "damaged" => {
+            let found = reply.text()?;
+            Err(reply.damaged(&format!("of the tag {tag:?} it holds {found:?}, which cannot be used")))
+        }
+        other => Err(reply.damaged(&format!("a script answered {other:?}"))),
+    }
+}
+
+fn segment(reply: &mut Reply, count: u64, at_least: u64) -> Result<Segment, StoreError> {
+    let (before, last) = (reply.number()?, reply.number()?);
+    let segment = Segment {
+        start: before.saturating_add(1),
+        end: last.saturating_add(1),
+        stride: 1,
+        generation: 0,
+        version: last,
+    };
+    if segment.validate().is_err() || segment.start < at_least || segment.count() > count {
+        return Err(reply.damaged(&format!("the grant {segment:?} is not what was asked for")));
+    }
+    Ok(segment)
+}
+
+/// A number as the server writes it: 0 to 2^63 - 1, without a sign or leading zeros.
+pub(crate) fn number(text: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(text).ok()?;
+    text.parse().ok().filter(|&number: &u64| number <= ID_MAX && number.to_string() == text)
+}
+
+/// Up to `limit` names in byte order, those behind `after`, of all that `SCAN` or `HSCAN` goes through. What was there
+/// all the time is found.
+///
+/// # Errors
+/// As the connection brings.
+pub(crate) async fn scan(
+    server: &Server,
+    start: impl Fn(u64) -> Cmd,
+    name_of: impl Fn(&[u8]) -> Option<String>,
+    after: Option<&str>,
+    limit: u64,
+) -> Result<BTreeSet<String>, StoreError> {
+    let mut names = BTreeSet::new();
+    if limit == 0 {
+        return Ok(names);
+    }
+    let mut cursor = 0;
+    loop {
+        let (next, found): (u64, Vec<Vec<u8>>) =
+            server.command("listing tags", Access::Reads, start(cursor).arg("COUNT").arg(PAGE)).await?;
+        for name in found.iter().filter_map(|found| name_of(found)) {
+            if after.is_none_or(|after| name.as_str() > after) {
+                names.insert(name);
+                if names.len() as u64 > limit {
+                    names.pop_last();
+                }
+            }
+        }
+        if next == 0 {
+            return Ok(names);
+        }
+        cursor = next;
+    }
+}

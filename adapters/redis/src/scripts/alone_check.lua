@@ -1,0 +1,7 @@
+-- Writes, and changes nothing.
+local marker = redis.call('HGET', KEYS[1], 'marker')
+if not marker then
+    return {'void'}
+end
+redis.call('HSET', KEYS[1], 'marker', marker)
+return {'done'}

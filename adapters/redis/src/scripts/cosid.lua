@@ -1,0 +1,16 @@
+-- A counter of CosId: the last number that was handed out, and nothing else.
+local function is_initialised()
+    return true
+end
+
+local function read()
+    return redis.call('GET', KEYS[1])
+end
+
+local function write(last)
+    redis.call('SET', KEYS[1], last)
+end
+
+local function add(count)
+    redis.call('INCRBY', KEYS[1], count)
+end

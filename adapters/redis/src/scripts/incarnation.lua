@@ -5,7 +5,7 @@ local function incarnation()
     local info = redis.call('INFO', 'server', 'replication')
     -- Plain searches: a pattern takes longer than all else in a script.
     local function behind(name)
-        local _, last = string.find(info, name, 1, true)
+        local _, last = string.find(info, '\n' .. name, 1, true)
         if not last then
             error({err = 'ERR unalike: INFO names no ' .. name})
         end

@@ -1334,3 +1334,50 @@ async fn grants_that_redis_cannot_hand_out_are_refused() {
         assert_eq!(world.held(), held(0, 0, None, 0));
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_hash_hands_nothing_out() {
+    let world = World::start();
+    let client = world.client().await;
+    world.two_intervals(&client).await;
+    world.set(&[("low", "0")]);
+    let whole = world.hash();
+    let checked = ["end", "left", "next_end", "next_left", "version_base", "durable_version", "low"];
+    // These are read when more are wanted.
+    let later = ["given", "raised_by", "raised_ms", "samples", "sampled_ms"];
+    let numbers = ["x", "-5", "1.5", " 1", "1e3", "0x10", "9007199254740992.5"];
+    let mut damages: Vec<(&str, Option<&str>)> = Vec::new();
+    for field in checked.into_iter().chain(later) {
+        damages.push((field, None));
+        let values = numbers.iter().filter(|_| field != "samples");
+        damages.extend(values.map(|&value| (field, Some(value))));
+    }
+    for field in ["left", "next_left", "version_base", "given", "sampled_ms"] {
+        damages.push((field, Some("")));
+        damages.push((field, Some("9007199254740992")));
+    }
+    damages.extend([("end", Some("")), ("durable_version", Some("")), ("low", Some(""))]);
+    for (field, value) in damages {
+        world.redis.cli(&["DEL", KEY]).unwrap();
+        world.set(&whole.iter().map(|(field, value)| (field.as_str(), value.as_str())).collect::<Vec<_>>());
+        if later.contains(&field) {
+            world.set(&[("left", "0"), ("next_end", ""), ("next_left", "0")]);
+        }
+        match value {
+            None => drop(world.redis.cli(&["HDEL", KEY, field]).unwrap()),
+            Some(value) => world.set(&[(field, value)]),
+        }
+        let before = world.numbers();
+        let asked = world.durable.asked();
+        damaged(client.allocate(TAG, 10, 0).await, &format!("{field} is {value:?}"));
+        assert_eq!((world.numbers(), world.durable.asked()), (before, asked), "{field} is {value:?}");
+    }
+    world.redis.cli(&["SET", KEY, "something else"]).unwrap();
+    damaged(client.allocate(TAG, 10, 0).await, "a key of another type");
+    assert_eq!(world.redis.cli(&["GET", KEY]).unwrap(), "something else");
+}
+
+fn damaged(answer: Result<Segment, StoreError>, what: &str) {
+    let Err(error) = answer else { panic!("{what}: {answer:?}") };
+    assert!(matches!(&error, StoreError::Corrupt { what, .. } if what.contains(KEY)), "{what}: {error:?}");
+}

@@ -235,7 +235,8 @@ impl Inner {
         tag: &str,
         arguments: &[&str],
     ) -> Result<Reply, StoreError> {
-        self.server.script(&format!("{doing} {tag:?}"), access, script, &self.key(tag), arguments).await
+        let key = self.key(tag);
+        self.server.script(&format!("{doing} {tag:?}, the key {key}"), access, script, &key, arguments).await
     }
 
     /// One call; none when there is nothing to grant.

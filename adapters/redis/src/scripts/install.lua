@@ -1,8 +1,7 @@
 -- Gives this server the numbers ARGV[4] .. ARGV[5] - 1, ARGV[6] of them, granted by the durable store under the version
 -- ARGV[7]: at most once, for the generation ARGV[1] becomes ARGV[3], and only while the server is the incarnation
 -- ARGV[2]. ARGV[8] is the new `low`.
-local tag = redis.call('HMGET', KEYS[1], 'generation', 'incarnation', 'end', 'left', 'next_end', 'next_left',
-    'version_base', 'given')
+local tag = fields('end', 'left', 'next_end', 'next_left', 'version_base', 'given')
 local here = incarnation()
 if tag[1] ~= ARGV[1] then
     return {'refused', 'somebody changed the tag'}

@@ -1,6 +1,6 @@
 -- Takes back ARGV[3] numbers of the newest grant, if nothing happened since: the generation is ARGV[1], the version
 -- ARGV[2].
-local tag = redis.call('HMGET', KEYS[1], 'generation', 'incarnation', 'left', 'next_left', 'version_base')
+local tag = fields('left', 'next_left', 'version_base')
 if not tag[1] or tag[1] ~= ARGV[1] or tag[2] ~= incarnation() then
     return {'kept'}
 end

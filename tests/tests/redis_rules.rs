@@ -35,6 +35,9 @@ const RAISE: u64 = 100;
 
 const MINUTE_MS: u64 = 60 * 1_000;
 
+/// The greatest number that a Lua number holds beside all below it.
+const NUMBERS_MAX: u64 = (1 << 53) - 1;
+
 /// What a hash holds besides notes of use and claims: what may not change where nothing is granted.
 const NUMBERS: [&str; 9] =
     ["generation", "incarnation", "end", "left", "next_end", "next_left", "durable_version", "version_base", "given"];
@@ -1114,6 +1117,47 @@ async fn a_raise_that_did_not_last_is_followed_by_one_twice_as_large() {
         grant(&client, 1).await;
         assert_eq!(world.watermark().await, 100 + rise, "raised {raised_ago} minutes ago");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn as_much_as_redis_can_count_is_granted_again_and_again() {
+    let world = World::start();
+    let most = |options: &mut RedisOptions| (options.raise_min, options.raise_max) = (NUMBERS_MAX, NUMBERS_MAX);
+    let client = world.client_with(most).await;
+    for raise in 0..4 {
+        let start = 1 + raise * NUMBERS_MAX;
+        for number in 0..3 {
+            assert_eq!(grant(&client, 1).await, (start + number, start + number + 1), "exact to the last digit");
+        }
+        let segment = client.allocate(TAG, 4, 0).await.unwrap();
+        assert!(!client.release(TAG, tail(segment, segment.end)).await.unwrap());
+        // What has been given back cannot be counted any more; a gap can.
+        let was_taken = client.release(TAG, tail(segment, segment.start + 2)).await.unwrap();
+        assert_eq!(grant(&client, 1).await.0, segment.start + if was_taken { 2 } else { 4 });
+        world.set(&[("low", "0")]);
+        let rest = grant(&client, u64::MAX).await;
+        assert_eq!(rest.1, 1 + (raise + 1) * NUMBERS_MAX);
+    }
+    client.raise_tag(TAG, 5 * NUMBERS_MAX).await.unwrap();
+    assert_eq!(grant(&client, 1).await.0, 5 * NUMBERS_MAX);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tail_is_not_taken_back_where_versions_end() {
+    let world = World::start();
+    let client = world.client().await;
+    let version_base = |below: u64| {
+        let left = world.hash()["left"].parse::<u64>().unwrap();
+        (left, (NUMBERS_MAX - below).to_string())
+    };
+    world.client().await.allocate(TAG, 10, 0).await.unwrap();
+    let (_, base) = version_base(4);
+    world.set(&[("version_base", &base)]);
+    let segment = client.allocate(TAG, 10, 0).await.unwrap();
+    assert!(client.release(TAG, tail(segment, segment.end - 2)).await.unwrap());
+    let segment = client.allocate(TAG, 10, 0).await.unwrap();
+    assert!(!client.release(TAG, tail(segment, segment.end - 2)).await.unwrap(), "its version would not be exact");
+    assert_eq!(grant(&client, 1).await.0, segment.end);
 }
 
 // A Redis that lost its data.

@@ -8,7 +8,10 @@ local left, base = tonumber(tag[3]), tonumber(tag[5])
 if text(base - left - tonumber(tag[4])) ~= ARGV[2] then
     return {'kept'}
 end
-local count = tonumber(ARGV[3])
 -- The version grows by `count` although as many numbers more are left.
+local count = tonumber(ARGV[3])
+if base + 2 * count > NUMBERS_MAX then
+    return {'kept'}
+end
 redis.call('HSET', KEYS[1], 'left', text(left + count), 'version_base', text(base + 2 * count))
 return {'taken'}

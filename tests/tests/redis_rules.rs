@@ -1163,6 +1163,24 @@ async fn a_tail_is_not_taken_back_where_versions_end() {
 // A Redis that lost its data.
 
 #[tokio::test(flavor = "multi_thread")]
+async fn known_tags_have_numbers_before_anybody_asks() {
+    let world = World::start();
+    let client = world.client().await;
+    for tag in ["a.ended", "b.used", "c.damaged", "d.used"] {
+        client.allocate(tag, 1, 0).await.unwrap();
+    }
+    client.open_tag("b.unused").await.unwrap();
+    client.retire_tag("a.ended").await.unwrap();
+    world.redis.cli(&["FLUSHALL"]).unwrap();
+    world.redis.cli(&["SET", "unalike:{c.damaged}", "something else"]).unwrap();
+    let _host = world.client_with(|options| options.preheat = true).await;
+    for tag in ["b.used", "d.used"] {
+        until(tag, || world.hash_of(tag).get("left").is_some_and(|left| left == "100")).await;
+    }
+    assert!(world.hash_of("b.unused").is_empty(), "a tag that nobody used costs no numbers");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn tags_get_no_numbers_beforehand_if_that_is_not_wanted() {
     let world = World::start();
     take_all(&world.client().await, 10).await;
@@ -1359,6 +1377,26 @@ async fn an_error_makes_no_tag_that_is_missing() {
     raise.let_go();
     waiting.await.unwrap().unwrap_err();
     assert_eq!(world.redis.cli(&["DBSIZE"]).unwrap(), "0");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_tag_is_nothing_to_the_others() {
+    let world = World::start();
+    let keeps = |options: &mut RedisOptions| {
+        (options.raise_min, options.raise_max) = (1_000, 1_000);
+        options.keep_every = Duration::from_millis(5);
+    };
+    let client = world.client_with(keeps).await;
+    client.allocate(TAG, 10, 0).await.unwrap();
+    for number in 0..20 {
+        let tag = format!("damaged.{number}");
+        client.allocate(&tag, 10, 0).await.unwrap();
+        world.redis.cli(&["HDEL", &format!("unalike:{{{tag}}}"), "given"]).unwrap();
+    }
+    assert_eq!(world.held(), held(1_001, 990, None, 0));
+    // A quarter of the newest raise is more than is left.
+    world.set(&[("raised_by", "8000")]);
+    until("the ceiling rises", || world.held() == held(2_001, 1_990, None, 0)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1338,11 +1338,18 @@ async fn a_request_that_is_dropped_leaves_nothing_stuck() {
 #[tokio::test(flavor = "multi_thread")]
 async fn errors_that_are_not_worth_a_retry_come_as_they_are() {
     let closed = World::start_with(Persistence::Nothing, TagCreation { on_first_use: false, tags_max: 1 });
-    let client = closed.client().await;
+    let quick = |options: &mut RedisOptions| options.keep_every = Duration::from_millis(5);
+    let client = closed.client_with(quick).await;
     for _ in 0..2 {
         assert!(matches!(client.allocate(TAG, 1, 0).await, Err(StoreError::TagUnknown { .. })));
         assert_eq!(closed.redis.cli(&["DBSIZE"]).unwrap(), "0", "an unknown tag leaves nothing in Redis");
     }
+    client.create_tag("known", &TagOptions::default()).await.unwrap();
+    client.allocate("known", 1, 0).await.unwrap();
+    let monitor = Monitor::start(&closed.redis).await;
+    let looks = |key: &str| monitor.seen().iter().filter(|call| call.has(&[key, "60000"])).count();
+    until("two rounds", || looks("unalike:{known}") > 2).await;
+    assert_eq!(looks(KEY), 0, "nor in the client, which would look after it");
 
     let limited = World::start_with(Persistence::Nothing, TagCreation { on_first_use: true, tags_max: 0 });
     let client = limited.client().await;

@@ -602,7 +602,12 @@ impl SegmentStore for Segments {
         loop {
             let raised = known.raised.load(Ordering::Acquire);
             let Some(grant) = inner.grant(tag, count).await? else {
-                inner.wait_for_more(tag, &known, raised, at_least, deadline).await?;
+                let more = inner.wait_for_more(tag, &known, raised, at_least, deadline).await;
+                if more.as_ref().is_err_and(StoreError::is_callers_fault) {
+                    // There is no such tag: it is not looked after.
+                    lock(&inner.tags).remove(tag);
+                }
+                more?;
                 continue;
             };
             if grant.left + grant.next_left < grant.low {

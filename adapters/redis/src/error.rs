@@ -92,6 +92,8 @@ fn class(error: &RedisError) -> (Kind, &'static str) {
             Some("NOREPLICAS") => (unavailable, "the server has too few replicas to take writes"),
             Some("BUSY") => (unavailable, "the server is busy with a slow script"),
             Some("NOAUTH" | "WRONGPASS") => (refused, "the server denied access: check user and password"),
+            // Of the scripts here.
+            Some("DAMAGED") => (StoreError::corrupt, "the key does not hold what it should; find out who changed it"),
             Some("WRONGTYPE") => (StoreError::corrupt, "the key holds something else; find out who uses it"),
             _ => (refused, "the server refused the command"),
         },

@@ -235,7 +235,8 @@ impl Inner {
         tag: &str,
         arguments: &[&str],
     ) -> Result<Reply, StoreError> {
-        self.server.script(&format!("{doing} {tag:?}"), access, script, &self.key(tag), arguments).await
+        let key = self.key(tag);
+        self.server.script(&format!("{doing} {tag:?}, the key {key}"), access, script, &key, arguments).await
     }
 
     /// One call; none when there is nothing to grant.
@@ -541,12 +542,23 @@ impl Inner {
     async fn preheat(self: &Arc<Self>) -> Result<(), StoreError> {
         for record in self.durable.tags(None, PREHEATED_MAX).await? {
             let was_used = record.watermark >= record.options.start;
-            if was_used && self.look(&record.tag, None).await?.is_none_or(|view| view.held() == 0) {
-                let known = self.tag(&record.tag);
-                let turn = Arc::clone(&known.raising).lock_owned().await;
-                self.raise(&record.tag, &known, Reason::Nothing { at_least: 0 }).await?;
-                drop(turn);
+            if was_used && let Err(error) = self.preheat_tag(&record.tag).await {
+                if error.is_retryable() {
+                    return Err(error);
+                }
+                // What is wrong with one tag is nothing to the others.
+                let tag = record.tag;
+                tracing::debug!(tag, error = &error as &dyn std::error::Error, "a tag got no numbers beforehand");
             }
+        }
+        Ok(())
+    }
+
+    async fn preheat_tag(&self, tag: &str) -> Result<(), StoreError> {
+        if self.look(tag, None).await?.is_none_or(|view| view.held() == 0) {
+            let known = self.tag(tag);
+            let _turn = known.raising.lock().await;
+            self.raise(tag, &known, Reason::Nothing { at_least: 0 }).await?;
         }
         Ok(())
     }
@@ -571,8 +583,10 @@ async fn keep(store: Weak<Inner>, every: Duration, preheat: bool) {
         for (tag, known) in tags {
             if let Err(error) = inner.look_after(&tag, &known).await {
                 tracing::debug!(tag, error = &error as &dyn std::error::Error, "a tag was not looked after");
-                // The server is asked again in a while.
-                break;
+                if error.is_retryable() {
+                    // The server is asked again in a while.
+                    break;
+                }
             }
         }
     }
@@ -588,7 +602,12 @@ impl SegmentStore for Segments {
         loop {
             let raised = known.raised.load(Ordering::Acquire);
             let Some(grant) = inner.grant(tag, count).await? else {
-                inner.wait_for_more(tag, &known, raised, at_least, deadline).await?;
+                let more = inner.wait_for_more(tag, &known, raised, at_least, deadline).await;
+                if more.as_ref().is_err_and(StoreError::is_callers_fault) {
+                    // There is no such tag: it is not looked after.
+                    lock(&inner.tags).remove(tag);
+                }
+                more?;
                 continue;
             };
             if grant.left + grant.next_left < grant.low {

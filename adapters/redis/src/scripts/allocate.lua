@@ -1,6 +1,5 @@
 -- Grants up to ARGV[1] numbers.
-local tag = redis.call('HMGET', KEYS[1], 'generation', 'incarnation', 'end', 'left', 'next_end', 'next_left',
-    'version_base', 'durable_version', 'low')
+local tag = fields('end', 'left', 'next_end', 'next_left', 'version_base', 'durable_version', 'low')
 if not tag[1] then
     return {'missing'}
 end

@@ -1,8 +1,7 @@
 -- Gives this server the numbers ARGV[4] .. ARGV[5] - 1, ARGV[6] of them, granted by the durable store under the version
 -- ARGV[7]: at most once, for the generation ARGV[1] becomes ARGV[3], and only while the server is the incarnation
 -- ARGV[2]. ARGV[8] is the new `low`.
-local tag = redis.call('HMGET', KEYS[1], 'generation', 'incarnation', 'end', 'left', 'next_end', 'next_left',
-    'version_base', 'given')
+local tag = fields('end', 'left', 'next_end', 'next_left', 'version_base', 'given')
 local here = incarnation()
 if tag[1] ~= ARGV[1] then
     return {'refused', 'somebody changed the tag'}
@@ -26,10 +25,14 @@ elseif finish == ARGV[4] then
 else
     next_end, next_left = ARGV[5], count
 end
-local version_base = version + left + next_left + 1
-local given = used + left + next_left
-if left + next_left > NUMBERS_MAX or version_base > NUMBERS_MAX or given > NUMBERS_MAX then
-    return {'refused', 'the numbers left, or ever handed out, are beyond 2^53'}
+local held = left + next_left
+if held > NUMBERS_MAX then
+    return {'refused', 'the numbers left are beyond 2^53'}
+end
+local version_base, given = version + held + 1, used + held
+-- What only ever grows begins anew before it is too great: versions are compared within one generation.
+if version_base > NUMBERS_MAX or given > NUMBERS_MAX then
+    version_base, given = held, held
 end
 redis.call('HSET', KEYS[1], 'generation', ARGV[3], 'incarnation', here, 'end', finish, 'left', text(left),
     'next_end', next_end, 'next_left', text(next_left), 'durable_version', ARGV[7], 'version_base', text(version_base),

@@ -1,8 +1,8 @@
 -- What there is of a tag. With ARGV[1], notes what was handed out so far if the newest note is so many ms old, and
 -- forgets those that are older than half an hour, all but one.
 local SAMPLES_MS = 30 * 60 * 1000
-local tag = redis.call('HMGET', KEYS[1], 'generation', 'incarnation', 'end', 'left', 'next_end', 'next_left',
-    'given', 'raised_by', 'raised_ms', 'low', 'samples', 'sampled_ms')
+local tag = fields('end', 'left', 'next_end', 'next_left', 'given', 'raised_by', 'raised_ms', 'low', 'samples',
+    'sampled_ms')
 if not tag[1] then
     return {'missing'}
 end

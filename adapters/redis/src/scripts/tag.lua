@@ -23,3 +23,26 @@ local function now_ms()
     local time = redis.call('TIME')
     return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 end
+
+local function check(name, field)
+    local is_long = name == 'end' or name == 'next_end' or name == 'durable_version' or name == 'low'
+    local is_right = field and (name == 'samples' or field == '' and name == 'next_end'
+        or field ~= '' and not string.find(field, '%D') and (is_long or tonumber(field) <= NUMBERS_MAX))
+    if not is_right then
+        error({err = 'DAMAGED ' .. name .. ' is ' .. tostring(field)})
+    end
+end
+
+-- The generation, the incarnation and other fields; no generation means that there is no such tag. What somebody else
+-- removed or changed is an error before anything is done.
+local function fields(...)
+    local tag = redis.call('HMGET', KEYS[1], 'generation', 'incarnation', ...)
+    for index = 3, tag[1] and #tag or 0 do
+        local field = tag[index]
+        -- Up to 15 digits are right in any case; so are most fields of most tags.
+        if not field or field == '' or #field > 15 or string.find(field, '%D') then
+            check((select(index - 2, ...)), field)
+        end
+    end
+    return tag
+end

@@ -1,8 +1,10 @@
 //! Fixtures that the tests share: stores that fail on demand, and the server as a child process.
 #![expect(clippy::unwrap_used, reason = "a fixture that cannot do its work fails its test")]
 
+pub mod authority;
 pub mod clients;
 pub mod faulty;
+pub mod log;
 pub mod mariadb;
 pub mod process;
 pub mod proxy;

@@ -7,9 +7,6 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
-};
 use sqlx::mysql::{MySqlConnection, MySqlQueryResult};
 use sqlx::{Connection as _, Executor as _};
 use unalike_mysql::{Dialect, MysqlOptions, MysqlStore};
@@ -18,6 +15,8 @@ use unalike_storage::{
     AdaptiveStep, ID_MAX, Mode, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers,
     StripedStore, TagCreation, TagOptions, TailRelease, resize_stripes, sub_tag,
 };
+use unalike_tests::authority::Authority;
+use unalike_tests::log::Log;
 use unalike_tests::mariadb::MariaDb;
 use unalike_tests::proxy::Proxy;
 
@@ -679,27 +678,6 @@ async fn an_assumed_server_is_taken() {
     refused(MysqlStore::connect(options(&moved(&url, &second))).await, &["another one"]);
 }
 
-/// What is logged by this thread.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl std::io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Log {
-    fn text(&self) -> String {
-        String::from_utf8(self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()).unwrap()
-    }
-}
-
 #[tokio::test]
 async fn a_server_that_may_lose_commits_is_refused_unless_somebody_vouches_for_it() {
     for (settings, why) in [
@@ -709,9 +687,7 @@ async fn a_server_that_may_lose_commits_is_refused_unless_somebody_vouches_for_i
         let server = Server::start(settings);
         refused(MysqlStore::connect(options(&server.url)).await, &[why, "set it to 1", "durability=assumed"]);
         let log = Log::default();
-        let writer = log.clone();
-        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
-        let _guard = tracing_subscriber::util::SubscriberInitExt::set_default(subscriber);
+        let _guard = log.listen();
         let store = open(&format!("{}?durability=assumed", server.url)).await;
         assert_eq!(store.allocate("order", 10, 0).await.expect("a grant").start, 1);
         let text = log.text();
@@ -779,39 +755,6 @@ async fn without_leave_to_create_tables_it_is_said_what_to_run_and_no_password_i
         source = error.source();
     }
     assert!(text.contains("denied access") && !text.contains("wrong-word"), "{text}");
-}
-
-/// A certificate authority, and the certificate and key of a server called `name`, as files.
-struct Authority {
-    directory: tempfile::TempDir,
-}
-
-impl Authority {
-    fn new(name: &str) -> Self {
-        let mut authority = CertificateParams::new(Vec::new()).unwrap();
-        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        authority.distinguished_name.push(DnType::CommonName, "an authority of the test's own");
-        let key = KeyPair::generate().unwrap();
-        let certificate = authority.self_signed(&key).unwrap();
-        let issuer = Issuer::new(authority, key);
-        let server_key = KeyPair::generate().unwrap();
-        let mut server = CertificateParams::new(vec![name.to_owned()]).unwrap();
-        server.distinguished_name.push(DnType::CommonName, name);
-        server.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        let server = server.signed_by(&server_key, &issuer).unwrap();
-        let directory = tempfile::TempDir::new().unwrap();
-        for (file, pem) in
-            [("ca.pem", certificate.pem()), ("server.pem", server.pem()), ("key.pem", server_key.serialize_pem())]
-        {
-            std::fs::write(directory.path().join(file), pem).unwrap();
-        }
-        Self { directory }
-    }
-
-    fn file(&self, name: &str) -> String {
-        self.directory.path().join(name).display().to_string()
-    }
 }
 
 #[tokio::test]

@@ -1,9 +1,25 @@
 //! From Redis' errors to the one error of every store.
 
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
+
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 use unalike_storage::StoreError;
 
 type Kind = fn(String, RedisError) -> StoreError;
+
+pub(crate) const CLUSTER: &str =
+    "the server is a node of a Redis Cluster, which is not supported: use one server with its replicas";
+
+const DENIED: &str = "the server denied access: check user and password";
+
+/// The same commands as in the table of this crate.
+const NOT_ALLOWED: &str = "the user may not do it: for his keys (~unalike:*, or as the URL's prefix says) allow him +evalsha \
+    +script|load +info +time +hget +hmget +hset +hincrby +set, and +select for another database than 0";
+
+const TLS: &str = "no TLS with a server that can be trusted: check rediss:// and ssl-ca, the host's name, and the server's \
+    certificate; a server that asks for the client's needs `tls-auth-clients no`";
 
 /// The error of a command or script that writes.
 ///
@@ -25,30 +41,79 @@ pub(crate) fn read_error(at: &str, doing: &str, error: RedisError) -> StoreError
 
 /// The error of connecting.
 pub(crate) fn connect_error(at: &str, error: RedisError) -> StoreError {
-    if has_tls_trouble(&error) {
-        let advice =
-            "no TLS with a server that can be trusted: check rediss:// and ssl-ca, and the server's certificate";
-        return StoreError::refused(format!("{at}: {advice}"), error);
+    if cause::<rustls::Error>(&error).is_some() {
+        return StoreError::refused(format!("{at}: {TLS}"), error);
     }
     if error.is_io_error() {
-        return StoreError::unavailable(format!("the server at {at} cannot be reached"), error);
+        let Some(io) = cause::<io::Error>(&error) else {
+            // The system's certificates, or the host's name, cannot be read.
+            return StoreError::refused(format!("{at}: {TLS}"), error);
+        };
+        let advice = match io.kind() {
+            io::ErrorKind::ConnectionRefused => "nothing listens there",
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
+                "it hung up: is it a Redis server, and is rediss:// or redis:// right?"
+            }
+            _ => "check host and port",
+        };
+        return StoreError::unavailable(format!("the server at {at} cannot be reached: {advice}"), error);
     }
-    read_error(at, "connecting", error)
+    match error.kind() {
+        ErrorKind::Parse => {
+            let advice = "what answers is no Redis server: check host and port, and whether it demands TLS (rediss://)";
+            StoreError::refused(format!("{at}: {advice}"), error)
+        }
+        ErrorKind::RESP3NotSupported => refusal(format!("{at}: {LACKS}")),
+        // The server repeats what it was sent, and so the password.
+        _ if error.detail().is_some_and(lacks_command) => refusal(format!("{at}: {LACKS} (HELLO)")),
+        _ => read_error(at, "connecting", error),
+    }
 }
 
-fn has_tls_trouble(error: &RedisError) -> bool {
-    let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    while let Some(error) = source {
-        if error.downcast_ref::<rustls::Error>().is_some() {
-            return true;
+/// An error of this type among those behind this one. Not by `source` alone: the driver shares its errors, and
+/// [`io::Error`] passes over what it holds.
+fn cause<E: Error + 'static>(error: &RedisError) -> Option<&E> {
+    let mut next: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
         }
-        let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-        if inner.is_some_and(<dyn std::error::Error + Send + Sync>::is::<rustls::Error>) {
-            return true;
-        }
-        source = error.source();
+        next = if let Some(shared) = error.downcast_ref::<Arc<dyn Error + Send + Sync>>() {
+            Some(&**shared)
+        } else if let Some(held) = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+            Some(held)
+        } else {
+            error.source()
+        };
     }
-    false
+    None
+}
+
+const LACKS: &str = "the server lacks a command that is needed: is it Redis 7 or newer, and is there a rename-command in its configuration?";
+
+fn lacks_command(detail: &str) -> bool {
+    detail.starts_with("unknown command") || detail.starts_with("Unknown Redis command")
+}
+
+/// What is behind an error that has no code of its own.
+fn class_by_detail(detail: &str) -> (Kind, &'static str) {
+    if detail.contains("killed by user") {
+        // SCRIPT KILL ends only those that wrote nothing yet.
+        return (StoreError::unavailable, "the script was killed before it wrote");
+    }
+    if detail.starts_with("max number of clients") {
+        return (StoreError::unavailable, "the server has too many clients: raise maxclients");
+    }
+    let advice = if lacks_command(detail) {
+        LACKS
+    } else if detail.starts_with("The user executing the script") || detail.starts_with("ACL failure in script") {
+        NOT_ALLOWED
+    } else if detail.starts_with("DB index") {
+        "the server has no such database: raise `databases`, or use another one"
+    } else {
+        "the server refused the command"
+    };
+    (StoreError::refused, advice)
 }
 
 fn class(error: &RedisError) -> (Kind, &'static str) {
@@ -69,31 +134,23 @@ fn class(error: &RedisError) -> (Kind, &'static str) {
             ServerErrorKind::Moved
             | ServerErrorKind::Ask
             | ServerErrorKind::CrossSlot
-            | ServerErrorKind::ClusterDown => {
-                (refused, "the server belongs to a cluster, which is not supported: use one server with its replicas")
-            }
-            ServerErrorKind::NoPerm => (
-                refused,
-                "the user may not do it: it needs the commands EVALSHA, SCRIPT LOAD, INFO, TIME and those on hashes, for these keys",
-            ),
-            ServerErrorKind::ResponseError => match error.detail() {
-                // A script that wrote nothing yet is killed by SCRIPT KILL.
-                Some(detail) if detail.contains("killed by user") => {
-                    (unavailable, "the script was killed before it wrote")
-                }
-                _ => (refused, "the server refused the command"),
-            },
+            | ServerErrorKind::ClusterDown => (refused, CLUSTER),
+            ServerErrorKind::NoPerm => (refused, NOT_ALLOWED),
+            ServerErrorKind::ResponseError => class_by_detail(error.detail().unwrap_or_default()),
             _ => (refused, "the server refused the command"),
         },
-        ErrorKind::AuthenticationFailed => (refused, "the server denied access: check user and password"),
+        ErrorKind::AuthenticationFailed => (refused, DENIED),
         ErrorKind::Extension => match error.code() {
             Some("OOM") => (unavailable, "the server's memory is full: make room, or raise maxmemory"),
             Some("MISCONF") => (unavailable, "the server cannot save its data and takes no writes: look at its log"),
             Some("NOREPLICAS") => (unavailable, "the server has too few replicas to take writes"),
             Some("BUSY") => (unavailable, "the server is busy with a slow script"),
-            Some("NOAUTH" | "WRONGPASS") => (refused, "the server denied access: check user and password"),
             // Of the scripts here.
             Some("DAMAGED") => (StoreError::corrupt, "the key does not hold what it should; find out who changed it"),
+            Some("NOAUTH" | "WRONGPASS") => (refused, DENIED),
+            Some("DENIED") => {
+                (refused, "the server is in protected mode: give it a password, or an address to bind to")
+            }
             Some("WRONGTYPE") => (StoreError::corrupt, "the key holds something else; find out who uses it"),
             _ => (refused, "the server refused the command"),
         },
@@ -121,6 +178,11 @@ pub(crate) fn broke(error: &RedisError) -> bool {
 /// Something in Redis that should not be there.
 pub(crate) fn damaged(at: &str, what: &str) -> StoreError {
     StoreError::Corrupt { what: format!("{at}: {what}; find out who changed it"), source: None }
+}
+
+/// Nothing was sent.
+pub(crate) fn unavailable(what: String) -> StoreError {
+    StoreError::Unavailable { what, source: None }
 }
 
 pub(crate) fn refusal(what: String) -> StoreError {

@@ -17,6 +17,16 @@
 //! durable store ([`Watermark::RedisAlone`]) a fail-over, since replication is asynchronous.
 //!
 //! Tested on Redis 7.0. Redis Cluster and Sentinel addresses are refused.
+//!
+//! A user of Redis needs no more than this for the dialect `Unalike`:
+//!
+//! ```text
+//! ACL SETUSER ids on >PASSWORD ~unalike:* +evalsha +script|load +info +time +hget +hmget +hset +hincrby +set
+//! ```
+//!
+//! and `+select` for another database than 0, `+config|get` without a durable store, and the URL's prefix in the place
+//! of `unalike`. Nothing in Redis is secret, but whoever may write there can make numbers repeat: let nobody else write
+//! these keys.
 
 mod alone;
 mod clock;
@@ -141,6 +151,9 @@ impl RedisOptions {
     /// | `keys` | `TAG:KEY,TAG:KEY`, after `dialect=id-generator` | none |
     /// | `source-stopped` | `true`, after `dialect=id-generator`, where it is needed | |
     ///
+    /// In the user's name and the password, `%`, `/`, `?`, `#` and `@` are written `%25`, `%2F`, `%3F`, `%23` and `%40`.
+    /// A user without a password is one whom Redis asks for none.
+    ///
     /// # Errors
     /// [`StoreError::Refused`] saying which part is wrong. No message holds the password.
     pub fn from_url(text: &str) -> Result<Self, StoreError> {
@@ -156,6 +169,16 @@ impl RedisOptions {
             }
             other => return Err(refusal(format!("the store's scheme is {other:?}, it must be redis or rediss"))),
         }
+        // Whatever follows such a host may belong to a password, and is not shown.
+        let is_cut_short =
+            url.fragment().is_some() || url.path().contains('@') || url.query().unwrap_or("").contains('@');
+        if is_cut_short {
+            return Err(refusal(
+                "the store's URL has a # or an @ behind its host: in the user's name and the password write %2F for /, %3F \
+                 for ?, %23 for # and %40 for @, and %40 in a parameter"
+                    .to_owned(),
+            ));
+        }
         let host = url.host_str().filter(|host| !host.is_empty()).unwrap_or("localhost").to_owned();
         let database = match url.path().trim_matches('/') {
             "" => 0,
@@ -165,9 +188,8 @@ impl RedisOptions {
         };
         let address = format!("{host}:{}/{database}", url.port().unwrap_or(6379));
         let parameters: Vec<(String, String)> = url.query_pairs().into_owned().collect();
-        // The driver has parameters and a fragment of its own, one of which switches checks off.
+        // The driver has parameters of its own.
         url.set_query(None);
-        url.set_fragment(None);
         if url.host_str().is_none_or(str::is_empty) {
             url.set_host(Some(&host)).map_err(|error| refusal(format!("the store's host cannot be read: {error}")))?;
         }
@@ -411,6 +433,6 @@ impl SegmentStore for RedisStore {
 
     async fn close(&self) {
         self.segments.close().await;
-        self.server.close();
+        self.server.close().await;
     }
 }

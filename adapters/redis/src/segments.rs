@@ -143,6 +143,15 @@ impl View {
     }
 }
 
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // It would find out by itself, but only when it looks next.
+        if let Some(keeper) = lock(&self.keeper).take() {
+            keeper.abort();
+        }
+    }
+}
+
 /// What came of getting more numbers.
 enum Raise {
     /// There are more, or enough.
@@ -702,6 +711,8 @@ impl SegmentStore for Segments {
         let keeper = lock(&self.0.keeper).take();
         if let Some(keeper) = keeper {
             keeper.abort();
+            // Its end, by the abort or before it.
+            let _ = keeper.await;
         }
         self.0.durable.close().await;
     }

@@ -4,19 +4,36 @@
 //! Nothing is ever sent twice: neither the driver nor this module repeats a command whose answer was lost. The one
 //! exception is a script that the server says it does not know, which has therefore not run.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, PoisonError, RwLock};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, RedisError, RedisResult, TlsCertificates};
+use redis::aio::{MultiplexedConnection, SendError};
+use redis::io::tcp::TcpSettings;
+use redis::io::tcp::socket2::TcpKeepalive;
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ProtocolVersion, PushInfo, PushKind, RedisError, RedisResult, TlsCertificates,
+};
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use tokio::sync::watch;
+use tokio::time::timeout;
 use unalike_storage::StoreError;
 
-use crate::error::{broke, connect_error, damaged, read_error, refusal, write_error};
+use crate::error::{CLUSTER, broke, connect_error, damaged, read_error, refusal, unavailable, write_error};
 use crate::{Dialect, RedisOptions, Watermark};
 
 /// The oldest server whose scripts can ask who they run on (`INFO` of two sections).
 const VERSION_MIN: u64 = 7;
+
+/// A connection that nobody uses is asked for a sign of life after this long, so that nothing between forgets it, and
+/// one that is dead is found out before it is needed.
+const KEEPALIVE: Duration = Duration::from_secs(15);
+
+/// A sign of life that does not come is asked for again after this long.
+const KEEPALIVE_AGAIN: Duration = Duration::from_secs(5);
 
 /// A script, known to the server by its hash.
 pub(crate) type Script = LazyLock<redis::Script>;
@@ -34,29 +51,43 @@ pub(crate) enum Access {
 }
 
 /// One server; clones share its connection.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Server(Arc<Inner>);
 
-#[derive(Debug)]
 struct Inner {
     client: Client,
     address: String,
+    database: i64,
     connect_timeout: Duration,
     request_timeout: Duration,
     /// Without a durable store the server itself must not lose what it said.
     must_be_durable: bool,
-    open: RwLock<Option<Open>>,
-    /// How many connections were opened.
-    opened: AtomicU64,
+    state: RwLock<State>,
     /// One connection is opened at a time.
-    opening: tokio::sync::Mutex<()>,
+    opening: Arc<tokio::sync::Mutex<()>>,
 }
 
-#[derive(Clone, Debug)]
+enum State {
+    /// The next request opens a connection.
+    Idle,
+    Open(Open),
+    /// For good.
+    Closed,
+}
+
+/// A connection; clones share it.
+#[derive(Clone)]
 struct Open {
     connection: MultiplexedConnection,
-    /// Tells connections apart: the one that broke may have been replaced already.
-    number: u64,
+    /// Says so when the server closed it; the sender goes with the socket.
+    lost: watch::Receiver<bool>,
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Neither user nor password.
+        f.debug_struct("Server").field("address", &self.0.address).finish_non_exhaustive()
+    }
 }
 
 impl Server {
@@ -70,12 +101,12 @@ impl Server {
         let inner = Inner {
             client: client(options)?,
             address: options.address(),
+            database: options.connection_info().redis_settings().db(),
             connect_timeout: options.connect_timeout,
             request_timeout: options.request_timeout,
             must_be_durable: matches!(watermark, Watermark::RedisAlone) && grants && !options.assume_durable,
-            open: RwLock::new(None),
-            opened: AtomicU64::new(0),
-            opening: tokio::sync::Mutex::new(()),
+            state: RwLock::new(State::Idle),
+            opening: Arc::default(),
         };
         let server = Self(Arc::new(inner));
         server.connection().await?;
@@ -124,9 +155,13 @@ impl Server {
         Ok(Reply { at: format!("the key {key} on {}", self.address()), fields, next: 0 })
     }
 
-    /// Closes the connection; the next request opens another one.
-    pub(crate) fn close(&self) {
-        *self.0.open.write().unwrap_or_else(PoisonError::into_inner) = None;
+    /// Closes the connection, when the requests that use it have ended; others fail from now on.
+    pub(crate) async fn close(&self) {
+        let state = std::mem::replace(&mut *self.write(), State::Closed);
+        let State::Open(Open { connection, mut lost }) = state else { return };
+        drop(connection);
+        // An error is the end of the sender, and with it of the socket.
+        while lost.changed().await.is_ok() {}
     }
 
     /// Something in this server that should not be there.
@@ -137,7 +172,7 @@ impl Server {
     fn judged<T>(&self, doing: &str, access: Access, open: &Open, answer: RedisResult<T>) -> Result<T, StoreError> {
         answer.map_err(|error| {
             if broke(&error) {
-                self.give_up(open.number);
+                self.give_up(open);
             }
             match access {
                 Access::Reads => read_error(self.address(), doing, error),
@@ -146,38 +181,88 @@ impl Server {
         })
     }
 
-    fn give_up(&self, number: u64) {
-        let mut open = self.0.open.write().unwrap_or_else(PoisonError::into_inner);
-        if open.as_ref().is_some_and(|open| open.number == number) {
-            *open = None;
+    /// Another one may have taken its place already.
+    fn give_up(&self, broken: &Open) {
+        let mut state = self.write();
+        if matches!(&*state, State::Open(open) if open.lost.same_channel(&broken.lost)) {
+            *state = State::Idle;
         }
     }
 
-    fn current(&self) -> Option<Open> {
-        self.0.open.read().unwrap_or_else(PoisonError::into_inner).clone()
+    fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.0.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.0.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The connection, if there is one and it was not lost meanwhile.
+    fn current(&self) -> Result<Option<Open>, StoreError> {
+        match &*self.read() {
+            State::Open(open) if !*open.lost.borrow() => Ok(Some(open.clone())),
+            State::Open(_) | State::Idle => Ok(None),
+            State::Closed => Err(self.closed()),
+        }
+    }
+
+    fn closed(&self) -> StoreError {
+        unavailable(format!("{}: the store was closed", self.address()))
     }
 
     async fn connection(&self) -> Result<Open, StoreError> {
-        if let Some(open) = self.current() {
+        if let Some(open) = self.current()? {
             return Ok(open);
         }
-        let _opening = self.0.opening.lock().await;
-        if let Some(open) = self.current() {
+        // Whoever waits for longer than an attempt may take would otherwise wait for all who came before.
+        let turn = timeout(self.0.connect_timeout, Arc::clone(&self.0.opening).lock_owned()).await;
+        let Ok(turn) = turn else { return Err(self.silent()) };
+        if let Some(open) = self.current()? {
             return Ok(open);
         }
+        // A task of its own: of many requests with little patience none would otherwise get it done.
+        let server = self.clone();
+        let opening = tokio::spawn(async move {
+            let _turn = turn;
+            server.open().await
+        });
+        let failed = |error| StoreError::unavailable(format!("{}: no connection was opened", self.address()), error);
+        opening.await.map_err(failed)?
+    }
+
+    /// Opens a connection and checks it, all within the time for that.
+    async fn open(&self) -> Result<Open, StoreError> {
+        let (ended, lost) = watch::channel(false);
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.0.connect_timeout))
-            .set_response_timeout(Some(self.0.request_timeout));
-        let mut connection = self
-            .0
-            .client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await
-            .map_err(|error| connect_error(self.address(), error))?;
-        self.check(&mut connection).await?;
-        let open = Open { connection, number: self.0.opened.fetch_add(1, Ordering::Relaxed) };
-        *self.0.open.write().unwrap_or_else(PoisonError::into_inner) = Some(open.clone());
+            .set_connection_timeout(None)
+            .set_response_timeout(Some(self.0.request_timeout))
+            .set_push_sender(move |push: PushInfo| {
+                if push.kind == PushKind::Disconnection {
+                    ended.send_replace(true);
+                }
+                Ok::<(), SendError>(())
+            });
+        let connecting = async {
+            let opened = self.0.client.get_multiplexed_async_connection_with_config(&config).await;
+            let mut connection = opened.map_err(|error| connect_error(self.address(), error))?;
+            self.check(&mut connection).await?;
+            Ok(connection)
+        };
+        let connected = timeout(self.0.connect_timeout, connecting).await;
+        let open = Open { connection: connected.map_err(|_| self.silent())??, lost };
+        let mut state = self.write();
+        if matches!(&*state, State::Closed) {
+            return Err(self.closed());
+        }
+        *state = State::Open(open.clone());
         Ok(open)
+    }
+
+    fn silent(&self) -> StoreError {
+        let (at, limit) = (self.address(), self.0.connect_timeout.as_millis());
+        unavailable(format!(
+            "no connection to {at} within {limit} ms: is it a Redis server, and is rediss:// or redis:// right?"
+        ))
     }
 
     /// Checks that the server is one that can be used.
@@ -188,11 +273,7 @@ impl Server {
         let of = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
         match of("redis_mode") {
             Some("standalone") | None => {}
-            Some("cluster") => {
-                return Err(refusal(format!(
-                    "{at} is a node of a Redis Cluster, which is not supported: use one server with its replicas"
-                )));
-            }
+            Some("cluster") => return Err(refusal(format!("{at}: {CLUSTER}"))),
             Some("sentinel") => {
                 return Err(refusal(format!(
                     "{at} is a Sentinel, which keeps no data: give the address that leads to the master"
@@ -208,41 +289,48 @@ impl Server {
         if self.0.must_be_durable {
             self.check_durability(connection).await?;
         }
+        if self.0.database != 0 {
+            let select = redis::cmd("SELECT").arg(self.0.database).exec_async(connection).await;
+            select.map_err(|error| read_error(at, "choosing the database", error))?;
+        }
         Ok(())
     }
 
     /// Checks that the server writes each change to its disk before it answers, and throws nothing away.
     async fn check_durability(&self, connection: &mut MultiplexedConnection) -> Result<(), StoreError> {
         let at = self.address();
-        let mut settings = Vec::new();
-        for name in ["appendonly", "appendfsync", "no-appendfsync-on-rewrite", "maxmemory-policy"] {
-            let answer: RedisResult<Vec<String>> =
-                redis::cmd("CONFIG").arg("GET").arg(name).query_async(connection).await;
-            let answer = answer.map_err(|error| {
-                let doing = "asking the server whether it is durable (durability=assumed does not ask)";
-                read_error(at, doing, error)
-            })?;
-            settings.push((name, answer.into_iter().nth(1).unwrap_or_default()));
-        }
-        for (name, value) in settings {
-            let is_right = match name {
-                "appendonly" => value == "yes",
-                "appendfsync" => value == "always",
-                // Else nothing is flushed while the file is rewritten.
-                "no-appendfsync-on-rewrite" => value == "no",
-                _ => value == "noeviction" || value.starts_with("volatile-"),
-            };
-            if !is_right {
+        let mut command = redis::cmd("CONFIG");
+        command.arg("GET").arg(&DURABLE.map(|(name, ..)| name));
+        let answer: RedisResult<HashMap<String, String>> = command.query_async(connection).await;
+        let settings = answer.map_err(|error| {
+            let doing = "asking the server whether it is durable (+config|get; durability=assumed does not ask)";
+            read_error(at, doing, error)
+        })?;
+        for (name, right, is_right) in DURABLE {
+            let value = settings.get(name).map_or("", String::as_str);
+            if !is_right(value) {
                 return Err(refusal(format!(
-                    "{at} has {name} {value:?}, and without a durable store the numbers are only as safe as Redis is: it needs \
-                     `appendonly yes`, `appendfsync always`, `no-appendfsync-on-rewrite no` and `maxmemory-policy noeviction`, or a \
-                     durable store beside it"
+                    "{at} has {name} {value:?}, it must be {right:?}: without a durable store the numbers are only as safe as \
+                     Redis is; it needs `appendonly yes`, `appendfsync always`, `no-appendfsync-on-rewrite no` and \
+                     `maxmemory-policy noeviction`, or a durable store beside it"
                 )));
             }
         }
         Ok(())
     }
 }
+
+/// The name of a setting, the value to recommend, and whether one will do.
+type Setting = (&'static str, &'static str, fn(&str) -> bool);
+
+/// What a server must be set to that stands alone.
+const DURABLE: [Setting; 4] = [
+    ("appendonly", "yes", |value| value == "yes"),
+    ("appendfsync", "always", |value| value == "always"),
+    ("no-appendfsync-on-rewrite", "no", |value| value == "no"),
+    // Keys that never expire are not thrown away by the others.
+    ("maxmemory-policy", "noeviction", |value| value == "noeviction" || value.starts_with("volatile-")),
+];
 
 /// A script's answer, field by field.
 #[derive(Debug)]
@@ -289,15 +377,30 @@ impl Reply {
 
 fn client(options: &RedisOptions) -> Result<Client, StoreError> {
     let at = options.address();
-    let info: ConnectionInfo = options.connection_info().clone();
-    let made = match options.ssl_ca() {
-        None => Client::open(info),
-        Some(path) => {
-            let root_cert = std::fs::read(path).map_err(|error| {
-                StoreError::refused(format!("the certificates in {} cannot be read", path.display()), error)
-            })?;
-            Client::build_with_tls(info, TlsCertificates { client_tls: None, root_cert: Some(root_cert) })
-        }
+    let info = options.connection_info().clone();
+    // Only with the third version of the protocol the driver says that a connection was lost.
+    let mut settings =
+        info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name().set_db(0);
+    if settings.username().is_some() && settings.password().is_none() {
+        // The driver would connect as the default user.
+        settings = settings.set_password("");
+    }
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE_AGAIN);
+    let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
+    let info = info.set_redis_settings(settings).set_tcp_settings(tcp);
+    if matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. }) && CryptoProvider::get_default().is_none() {
+        // What rustls does by itself, unless another crate of the program gave it a second one: then it panics.
+        let _ = ring::default_provider().install_default();
+    }
+    let Some(path) = options.ssl_ca() else {
+        return Client::open(info)
+            .map_err(|error| StoreError::refused(format!("the connection to {at} is configured wrongly"), error));
     };
-    made.map_err(|error| StoreError::refused(format!("the connection to {at} is configured wrongly"), error))
+    let at = format!("the certificates in {} (ssl-ca) cannot be read", path.display());
+    let pem = std::fs::read(path).map_err(|error| StoreError::refused(at.clone(), error))?;
+    if CertificateDer::pem_slice_iter(&pem).next().is_none() {
+        return Err(refusal(format!("{at}: there is none, in PEM")));
+    }
+    let certificates = TlsCertificates { client_tls: None, root_cert: Some(pem) };
+    Client::build_with_tls(info, certificates).map_err(|error| StoreError::refused(at, error))
 }

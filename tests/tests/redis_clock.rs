@@ -46,6 +46,7 @@ const KEY: &str = "unalike:clock:{order}:60";
 /// The tag under which the durable store grants its ms.
 const LEASE: &str = "order\u{1f}redis-clock:60";
 
+#[expect(clippy::disallowed_methods, reason = "compared with times in ids")]
 fn now_ms() -> u64 {
     u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
 }
@@ -380,54 +381,52 @@ fn keys_that_are_gone_repeat_nothing() -> anyhow::Result<()> {
     under_load(Persistence::AofEverySecond, |redis| redis.cli(&["FLUSHALL"]).map(drop))
 }
 
+/// Checks that nothing is granted but what comes after this tick, which is far away.
+fn assert_waits_for(answer: Result<Segment, StoreError>, end: u64) {
+    match answer {
+        Err(StoreError::ClockBehind { next_ms, .. }) => assert!(next_ms >= LAYOUT.tick_start_ms(end)),
+        other => panic!("ms of another incarnation were stamped, or it failed: {other:?}"),
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_that_is_promoted_stamps_nothing_that_its_master_may() -> anyhow::Result<()> {
     let master = Redis::start(Persistence::Nothing)?;
     let durable: Arc<FaultyStore> = Arc::default();
-    let a = connect(&master, durable.clone(), "horizon-ms=1000").await?;
-    let mut granted = vec![a.allocate("order", 1, 0).await?];
+    // A master is another incarnation when its first replica comes.
     let replica = master.start_replica(Persistence::Nothing)?;
-    assert_eq!(field(&replica, "end")?, field(&master, "end")?, "it has the hash");
+    let on_master = connect(&master, durable.clone(), "horizon-ms=60000").await?;
+    on_master.allocate("order", 1, 0).await?;
+    let end = field(&master, "end")?;
+    let deadline = Instant::now() + PATIENCE;
+    while field(&replica, "end").ok() != Some(end) {
+        ensure!(Instant::now() < deadline, "the hash is not replicated");
+    }
     replica.cli(&["REPLICAOF", "NO", "ONE"])?;
     // Both go on: nobody told the master.
-    let b = connect(&replica, durable.clone(), "horizon-ms=1000").await?;
-    let end = field(&master, "end")?;
-    while !granted.iter().any(|segment| tick(segment) >= end) {
-        granted.push(one(&a).await?);
-        match b.allocate("order", 1, 0).await {
-            Ok(segment) => granted.push(segment),
-            Err(error) => assert!(error.is_retryable(), "{error:?}"),
-        }
-    }
-    granted.sort_by_key(|segment| segment.start);
-    assert_ascend(&granted);
+    let on_replica = connect(&replica, durable.clone(), "horizon-ms=60000").await?;
+    assert_waits_for(on_replica.allocate("order", 1, 0).await, end);
+    assert!(tick(&on_master.allocate("order", 1, 0).await?) < end);
+    assert!(field(&replica, "end")? > end, "it has ms of its own");
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_was_a_replica_meanwhile_is_another_incarnation() -> anyhow::Result<()> {
     let redis = Redis::start(Persistence::Nothing)?;
-    let other = Redis::start(Persistence::Nothing)?;
-    let store = connect(&redis, Arc::new(FaultyStore::default()), "horizon-ms=1000").await?;
-    let before = store.allocate("order", 1, 0).await?;
-    let (end, hash) = (field(&redis, "end")?, redis.cli(&["HGETALL", KEY])?);
-    redis.cli(&["REPLICAOF", "127.0.0.1", &other.port().to_string()])?;
-    redis.wait_until(|info| info.contains("master_link_status:up"))?;
-    redis.cli(&["REPLICAOF", "NO", "ONE"])?;
-    // What was written comes back, in a process that never ended.
-    let values: Vec<&str> = hash.split('\n').collect();
-    let names = ["generation", "incarnation", "tick", "sequence", "end", "low"];
-    for pair in values.chunks(2) {
-        if let [name, value] = pair
-            && names.contains(name)
-        {
-            redis.cli(&["HSET", KEY, name, value])?;
-        }
-    }
-    assert_eq!(field(&redis, "end")?, end);
-    let after = one(&store).await?;
-    assert!(tick(&after) >= end && after.start > before.start, "its ms are void: {after:?} after {end}");
+    let store = connect(&redis, Arc::new(FaultyStore::default()), "horizon-ms=60000").await?;
+    store.allocate("order", 1, 0).await?;
+    let end = field(&redis, "end")?;
+    become_another(&redis)?;
+    assert_waits_for(store.allocate("order", 1, 0).await, end);
     Ok(())
+}
+
+/// Makes it another incarnation, with all its data and in the same process.
+fn become_another(redis: &Redis) -> anyhow::Result<()> {
+    let master = ["REPLICAOF", "127.0.0.1", "1"];
+    redis.cli(&master)?;
+    redis.cli(&["REPLICAOF", "NO", "ONE"]).map(drop)
 }
 
 // The durable store.
@@ -565,20 +564,20 @@ async fn a_lease_is_not_installed_when_its_generation_changed() -> anyhow::Resul
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_is_not_installed_in_another_incarnation() -> anyhow::Result<()> {
-    let redis = Arc::new(Mutex::new(Redis::start(Persistence::AofAlways)?));
+    let redis = Arc::new(Redis::start(Persistence::Nothing)?);
     let durable: Arc<Between> = Arc::default();
-    let store = connect(&redis.lock().unwrap(), durable.clone(), "horizon-ms=1000").await?;
-    let (restarted, on_its_way) = (Arc::clone(&redis), Arc::new(AtomicU64::new(0)));
-    let end = Arc::clone(&on_its_way);
+    let store = connect(&redis, durable.clone(), "horizon-ms=1000").await?;
+    let (changed, burnt_until) = (Arc::clone(&redis), Arc::new(AtomicU64::new(0)));
+    let end = Arc::clone(&burnt_until);
     *durable.happens.lock().unwrap() = Some(Box::new(move |granted| {
         Box::pin(async move {
-            // It keeps the hash and its generation, and is another process.
-            restarted.lock().unwrap().restart().unwrap();
+            // It keeps the hash and its generation, and its connections.
+            become_another(&changed).unwrap();
             end.store(granted.end, Ordering::SeqCst);
         })
     }));
-    let first = one(&store).await?;
-    let end = on_its_way.load(Ordering::SeqCst);
+    let first = store.allocate("order", 1, 0).await?;
+    let end = burnt_until.load(Ordering::SeqCst);
     assert!(end > 0 && tick(&first) >= end, "what was for the other one is burnt: {first:?} below {end}");
     Ok(())
 }

@@ -195,8 +195,7 @@ fn ordered(plan: Plan, runtime: &Runtime, server: &Redis) -> Result<()> {
         Case::new((0..callers).map(|_| Caller::Take { sequence: sequence.clone(), last: 0, count }).collect())
     };
     let increment: Result<Vec<_>> = (0..CONNECTIONS).map(|_| bare(runtime, server, &["INCR", "counter"])).collect();
-    let mut cases =
-        [Case::new(increment?), next(1), next(CONNECTIONS), next(500), next(5_000), take(CONNECTIONS, 100)];
+    let mut cases = [Case::new(increment?), next(1), next(CONNECTIONS), next(500), next(5_000), take(CONNECTIONS, 100)];
     let mut benchmark = Vec::new();
     for _ in 0..plan.kept {
         benchmark.push(redis_benchmark(server, u32::try_from(CONNECTIONS)?, 1, REQUESTS)?.per_second);

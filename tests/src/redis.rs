@@ -19,6 +19,49 @@ const INSTALL: &str = "install Redis: apt-get install redis-server";
 
 const LOG: &str = "redis.log";
 
+/// Loaded into a server, has it read its clock as so many ms ahead as the file says that UNALIKE_AHEAD_MS names.
+const CLOCK_C: &str = r#"
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+static long long ahead_ms(void) {
+    long long ms = 0;
+    FILE *file = fopen(getenv("UNALIKE_AHEAD_MS"), "r");
+    if (file) {
+        if (fscanf(file, "%lld", &ms) != 1) ms = 0;
+        fclose(file);
+    }
+    return ms;
+}
+
+int clock_gettime(clockid_t clock, struct timespec *time) {
+    int result = syscall(SYS_clock_gettime, clock, time);
+    if (result == 0 && clock == CLOCK_REALTIME) {
+        long long ns = (ahead_ms() % 1000) * 1000000 + time->tv_nsec;
+        time->tv_sec += ahead_ms() / 1000 + (ns < 0 ? -1 : ns / 1000000000);
+        time->tv_nsec = ns < 0 ? ns + 1000000000 : ns % 1000000000;
+    }
+    return result;
+}
+
+int gettimeofday(struct timeval *restrict time, void *restrict zone) {
+    struct timespec now;
+    (void)zone;
+    clock_gettime(CLOCK_REALTIME, &now);
+    time->tv_sec = now.tv_sec;
+    time->tv_usec = now.tv_nsec / 1000;
+    return 0;
+}
+"#;
+
+const CLOCK: &str = "clock.so";
+const AHEAD_MS: &str = "ahead_ms";
+
 /// What Redis writes to its disk, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Persistence {
@@ -73,6 +116,33 @@ impl Redis {
         let mut server = Self { directory, port, settings, process };
         server.wait_until_ready()?;
         Ok(server)
+    }
+
+    /// The same with a clock that [`Redis::set_clock`] moves.
+    ///
+    /// # Errors
+    /// As [`Redis::start`], and when there is no C compiler.
+    pub fn start_with_a_clock(persistence: Persistence) -> anyhow::Result<Self> {
+        let mut server = Self::start(persistence)?;
+        let source = server.directory.path().join("clock.c");
+        std::fs::write(&source, CLOCK_C)?;
+        let mut compiler = Command::new("cc");
+        compiler.args(["-shared", "-fPIC", "-o"]).arg(server.directory.path().join(CLOCK)).arg(source);
+        ensure!(compiler.status().context("install a C compiler: apt-get install gcc")?.success(), "{compiler:?}");
+        server.set_clock(0)?;
+        server.restart()?;
+        Ok(server)
+    }
+
+    /// Sets its clock so many ms ahead of that of this machine, or behind it.
+    ///
+    /// # Errors
+    /// When the server reads another clock.
+    pub fn set_clock(&self, ahead_ms: i64) -> anyhow::Result<()> {
+        // In one step, for the server reads it at any time.
+        let new = self.directory.path().join("ahead_ms.new");
+        std::fs::write(&new, ahead_ms.to_string())?;
+        Ok(std::fs::rename(new, self.directory.path().join(AHEAD_MS))?)
     }
 
     /// Starts a replica of this server, and waits until it has all its data.
@@ -236,7 +306,11 @@ impl Drop for Redis {
 
 fn spawn(directory: &Path, port: u16, settings: &[String]) -> anyhow::Result<Child> {
     let log = File::options().create(true).append(true).open(directory.join(LOG))?;
-    Command::new("redis-server")
+    let mut command = Command::new("redis-server");
+    if directory.join(CLOCK).exists() {
+        command.env("LD_PRELOAD", directory.join(CLOCK)).env("UNALIKE_AHEAD_MS", directory.join(AHEAD_MS));
+    }
+    command
         .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--daemonize", "no", "--logfile", ""])
         .arg("--dir")
         .arg(directory)

@@ -158,8 +158,8 @@ fn a_url_has_parameters() {
     assert_eq!((checked.preheat, checked.assume_durable), (true, false));
 
     for (parameters, dialect) in [
-        ("dialect=clock", Dialect::Clock { shard: 0, epoch_ms: 1_704_067_200_000 }),
-        ("dialect=clock&shard=4095&epoch=0", Dialect::Clock { shard: 4_095, epoch_ms: 0 }),
+        ("dialect=clock", Dialect::Clock { shard: 0, epoch_ms: 1_704_067_200_000, horizon_ms: 6_000 }),
+        ("dialect=clock&shard=4095&epoch=0", Dialect::Clock { shard: 4_095, epoch_ms: 0, horizon_ms: 6_000 }),
         ("dialect=cosid", Dialect::Cosid),
         ("dialect=id-generator", Dialect::IdGenerator { keys: BTreeMap::new(), source_stopped: false }),
         (

@@ -35,6 +35,7 @@ mod counter;
 mod error;
 mod growth;
 mod id_generator;
+mod raising;
 mod segments;
 mod server;
 
@@ -122,6 +123,9 @@ pub enum Dialect {
         shard: u16,
         /// What timestamps count from, in Unix milliseconds.
         epoch_ms: u64,
+        /// How far ahead of the clock the durable store lets Redis stamp, in milliseconds: what a lost Redis makes
+        /// callers wait at most, and how long ids go on without the durable store.
+        horizon_ms: u64,
     },
     /// CosId's counters, without a durable store: CosId's own clients know no ceiling. First use creates none of them.
     Cosid,
@@ -133,6 +137,9 @@ pub enum Dialect {
         source_stopped: bool,
     },
 }
+
+/// Behind it 41 bits of milliseconds would not be exact in Lua.
+const EPOCH_MAX_MS: u64 = 1 << 52;
 
 impl RedisOptions {
     /// Reads `redis[s]://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE][?PARAMETERS]`; `rediss` is TLS.
@@ -148,6 +155,7 @@ impl RedisOptions {
     /// | `durability` | `checked`, or `assumed`: [`assume_durable`](Self::assume_durable) | `checked` |
     /// | `shard` | 0 to 4095, after `dialect=clock` | 0 |
     /// | `epoch` | Unix milliseconds, after `dialect=clock` | 1704067200000, the year 2024 |
+    /// | `horizon-ms` | milliseconds, 100 to 60000, after `dialect=clock` | 6000 |
     /// | `keys` | `TAG:KEY,TAG:KEY`, after `dialect=id-generator` | none |
     /// | `source-stopped` | `true`, after `dialect=id-generator`, where it is needed | |
     ///
@@ -279,14 +287,14 @@ impl RedisOptions {
                     _ => return Err(expected("checked or assumed")),
                 };
             }
-            "shard" | "epoch" => {
-                let Dialect::Clock { shard, epoch_ms } = &mut self.dialect else {
+            "shard" | "epoch" | "horizon-ms" => {
+                let Dialect::Clock { shard, epoch_ms, horizon_ms } = &mut self.dialect else {
                     return Err(refusal(format!("the store's parameter {name} belongs behind dialect=clock")));
                 };
-                if name == "shard" {
-                    *shard = u16::try_from(whole(0..=4_095)?).unwrap_or(u16::MAX);
-                } else {
-                    *epoch_ms = whole(0..=NUMBERS_MAX)?;
+                match name {
+                    "shard" => *shard = u16::try_from(whole(0..=4_095)?).unwrap_or(u16::MAX),
+                    "epoch" => *epoch_ms = whole(0..=EPOCH_MAX_MS)?,
+                    _ => *horizon_ms = whole(100..=60_000)?,
                 }
             }
             "keys" | "source-stopped" => {
@@ -332,7 +340,7 @@ impl Dialect {
     pub fn named(name: &str) -> Option<Self> {
         Some(match name {
             "unalike" => Self::Unalike,
-            "clock" => Self::Clock { shard: 0, epoch_ms: Self::EPOCH_MS },
+            "clock" => Self::Clock { shard: 0, epoch_ms: Self::EPOCH_MS, horizon_ms: 6_000 },
             "cosid" => Self::Cosid,
             "id-generator" => Self::IdGenerator { keys: BTreeMap::new(), source_stopped: false },
             _ => return None,

@@ -8,12 +8,11 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 use unalike_storage::{
     Ceiling, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, TagOptions, TagRecord, TailRelease,
     validate_allocate, validate_tag,
@@ -22,6 +21,7 @@ use unalike_storage::{
 use crate::RedisOptions;
 use crate::error::refusal;
 use crate::growth::{Bounds, Demand, NUMBERS_MAX, uses};
+use crate::raising::{ASK_AGAIN, Place, Raise, Raising, Turns, lock, nonce};
 use crate::server::{Access, Reply, Script, Server, script};
 
 /// What all of them begin with.
@@ -29,27 +29,32 @@ const TAG: &str = include_str!("scripts/tag.lua");
 
 static ALLOCATE: Script = Script::new(|| script(&[TAG, include_str!("scripts/allocate.lua")]));
 static LOOK: Script = Script::new(|| script(&[TAG, include_str!("scripts/look.lua")]));
-static CLAIM: Script = Script::new(|| script(&[TAG, include_str!("scripts/claim.lua")]));
 static INSTALL: Script = Script::new(|| script(&[TAG, include_str!("scripts/install.lua")]));
 static SKIP: Script = Script::new(|| script(&[TAG, include_str!("scripts/skip.lua")]));
 static RELEASE: Script = Script::new(|| script(&[TAG, include_str!("scripts/release.lua")]));
-static SETTLE: Script = Script::new(|| script(&[TAG, include_str!("scripts/settle.lua")]));
 
-/// Who gets more numbers for a tag is let alone for this long.
-const CLAIM_MS: u64 = 3_000;
-
-/// How often it is asked whether another client has got them.
-const ASK_AGAIN: Duration = Duration::from_millis(10);
+/// What a new hash has beside its generation and its first claim.
+const NEW: [(&str, &str); 13] = [
+    ("incarnation", ""),
+    ("end", "0"),
+    ("left", "0"),
+    ("next_end", ""),
+    ("next_left", "0"),
+    ("durable_version", "0"),
+    ("version_base", "0"),
+    ("given", "0"),
+    ("raised_by", "0"),
+    ("raised_ms", "0"),
+    ("low", "0"),
+    ("samples", ""),
+    ("sampled_ms", "0"),
+];
 
 /// How old the newest note of a tag's use gets.
 const SAMPLE_MS: u64 = 60 * 1_000;
 
 /// A tag that nobody asked for this long is no longer looked after.
 const IDLE: Duration = Duration::from_secs(60 * 60);
-
-/// The durable store is left alone this long after a failure, and twice as long after each further one, up to the
-/// second figure.
-const BACKOFF_MS: (u64, u64) = (100, 5_000);
 
 /// Known tags that get their numbers at the start: the first so many by name.
 const PREHEATED_MAX: u32 = 1_000;
@@ -66,21 +71,14 @@ struct Inner {
     durable: Arc<dyn SegmentStore>,
     prefix: String,
     bounds: Bounds,
-    raise_timeout: Duration,
-    /// Names this client where it claims a tag.
-    name: String,
+    raising: Raising,
     tags: Mutex<HashMap<String, Arc<Tag>>>,
-    /// How the durable store did.
-    health: Mutex<Health>,
     keeper: Mutex<Option<tokio::task::JoinHandle<()>>>,
 }
 
 /// What this client knows of a tag that it uses.
 struct Tag {
-    /// One task of this client at a time gets more numbers.
-    raising: Arc<tokio::sync::Mutex<()>>,
-    /// How often that was done.
-    raised: AtomicU64,
+    turns: Turns,
     state: Mutex<TagState>,
 }
 
@@ -99,13 +97,6 @@ struct Newest {
     generation: String,
     /// As Redis knows it.
     redis_version: String,
-}
-
-#[derive(Default)]
-struct Health {
-    failures: u32,
-    /// Until when the durable store is left alone.
-    until: Option<Instant>,
 }
 
 /// What `allocate.lua` granted, and the intervals it took it from.
@@ -152,14 +143,6 @@ impl Drop for Inner {
     }
 }
 
-/// What came of getting more numbers.
-enum Raise {
-    /// There are more, or enough.
-    Done,
-    /// Somebody else is at it, for this long at most.
-    Elsewhere(Duration),
-}
-
 /// Why more numbers are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reason {
@@ -175,19 +158,6 @@ impl fmt::Debug for Segments {
     }
 }
 
-/// A word that nobody else has.
-fn nonce() -> Result<String, StoreError> {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).map_err(|error| {
-        StoreError::unavailable("the system gives no random numbers".to_owned(), std::io::Error::other(error))
-    })?;
-    Ok(format!("{:032x}", u128::from_ne_bytes(bytes)))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Segments {
     /// Starts to look after the tags in the background.
     ///
@@ -199,14 +169,12 @@ impl Segments {
         options: &RedisOptions,
     ) -> Result<Self, StoreError> {
         let segments = Self(Arc::new(Inner {
+            raising: Raising::new(server.clone(), Arc::clone(&durable), options, &NEW)?,
             server,
             durable,
             prefix: options.prefix.clone(),
             bounds: Bounds { min: options.raise_min, max: options.raise_max },
-            raise_timeout: options.raise_timeout,
-            name: nonce()?,
             tags: Mutex::default(),
-            health: Mutex::default(),
             keeper: Mutex::default(),
         }));
         let keeper = tokio::spawn(keep(Arc::downgrade(&segments.0), options.keep_every, options.preheat));
@@ -228,8 +196,7 @@ impl Inner {
             return Arc::clone(known);
         }
         let new = Arc::new(Tag {
-            raising: Arc::default(),
-            raised: AtomicU64::new(0),
+            turns: Turns::default(),
             state: Mutex::new(TagState { asked: Instant::now(), newest: None }),
         });
         tags.insert(tag.to_owned(), Arc::clone(&new));
@@ -307,152 +274,20 @@ impl Inner {
         }))
     }
 
-    /// How long the durable store is to be left alone.
-    fn backoff(&self) -> Option<Duration> {
-        let until = lock(&self.health).until?;
-        Some(until.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
-    }
-
-    /// Notes how the durable store did; how long it is left alone now.
-    fn durable_did(&self, well: bool) -> Duration {
-        let mut health = lock(&self.health);
-        if well {
-            *health = Health::default();
-            return Duration::ZERO;
-        }
-        let (first_ms, most_ms) = BACKOFF_MS;
-        let wait = Duration::from_millis(first_ms.saturating_mul(1 << health.failures.min(16)).min(most_ms));
-        health.failures = health.failures.saturating_add(1);
-        health.until = Some(Instant::now() + wait);
-        wait
-    }
-
-    fn reached(tag: &str, retry_after: Duration, source: Option<StoreError>) -> StoreError {
-        let retry_after_ms = u64::try_from(retry_after.as_millis()).unwrap_or(u64::MAX).max(1);
-        let source = source.map(|source| Box::new(source) as Box<dyn std::error::Error + Send + Sync>);
-        StoreError::CeilingReached { tag: tag.to_owned(), retry_after_ms, source }
-    }
-
-    /// Waits until there are more numbers, at most until the deadline. `raised` is how often there were when the caller
-    /// asked.
-    async fn wait_for_more(
-        self: &Arc<Self>,
-        tag: &str,
-        known: &Arc<Tag>,
-        raised: u64,
-        at_least: u64,
-        deadline: Instant,
-    ) -> Result<(), StoreError> {
-        let Ok(turn) = timeout_at(deadline, Arc::clone(&known.raising).lock_owned()).await else {
-            return Err(Self::reached(tag, ASK_AGAIN, None));
-        };
-        if known.raised.load(Ordering::Acquire) != raised {
-            return Ok(());
-        }
-        if let Some(left) = self.backoff() {
-            return Err(Self::reached(tag, left, None));
-        }
-        // A task of its own: what was begun is finished although the caller may go away.
-        let (inner, of, known) = (Arc::clone(self), tag.to_owned(), Arc::clone(known));
-        let raising = tokio::spawn(async move {
-            let _turn = turn;
-            inner.raise(&of, &known, Reason::Nothing { at_least }).await
-        });
-        let Ok(raise) = timeout_at(deadline, raising).await else {
-            return Err(Self::reached(tag, ASK_AGAIN, None));
-        };
-        let lost = |error| StoreError::unavailable(format!("the ceiling of {tag:?} was not raised"), error);
-        match raise.map_err(lost)?? {
-            Raise::Done => Ok(()),
-            Raise::Elsewhere(left) if Instant::now() + ASK_AGAIN.min(left) >= deadline => {
-                Err(Self::reached(tag, left, None))
-            }
-            Raise::Elsewhere(left) => {
-                tokio::time::sleep(ASK_AGAIN.min(left)).await;
-                Ok(())
-            }
-        }
-    }
-
     /// Raises the ceiling in the background, if nobody here is at it.
     fn raise_soon(self: &Arc<Self>, tag: &str, known: &Arc<Tag>) {
-        if self.backoff().is_some() {
-            return;
-        }
-        if let Ok(turn) = Arc::clone(&known.raising).try_lock_owned() {
-            let (inner, tag, known) = (Arc::clone(self), tag.to_owned(), Arc::clone(known));
-            tokio::spawn(async move {
-                let _turn = turn;
-                inner.raise_quietly(&tag, &known).await;
-            });
-        }
-    }
-
-    /// Raises the ceiling before anybody needs it: a failure is nobody's.
-    async fn raise_quietly(&self, tag: &str, known: &Tag) {
-        if let Err(error) = self.raise(tag, known, Reason::Low).await {
-            tracing::warn!(tag, error = &error as &dyn std::error::Error, "the ceiling was not raised");
-        }
+        self.raising.soon(tag, &known.turns, Arc::clone(self).raise(tag.to_owned(), Arc::clone(known), Reason::Low));
     }
 
     /// Gets more numbers for a tag, if nobody else does and they are due.
-    async fn raise(&self, tag: &str, known: &Tag, reason: Reason) -> Result<Raise, StoreError> {
-        if let Some(left) = self.claim(tag).await? {
-            return Ok(Raise::Elsewhere(left));
-        }
-        let raise = self.raise_claimed(tag, reason).await;
-        match &raise {
-            Ok(Raise::Done) => {
-                known.raised.fetch_add(1, Ordering::Release);
-            }
-            // Nobody needs to wait until the claim ends by itself. Where Redis is gone, so is this.
-            _ => {
-                // A tag that cannot get more is left alone until it is looked after again.
-                let is_final = raise.as_ref().is_err_and(|error| !error.is_retryable());
-                let _ = self.settle(tag, &self.name, is_final.then_some(0)).await;
-            }
-        }
-        raise
+    async fn raise(self: Arc<Self>, tag: String, known: Arc<Tag>, reason: Reason) -> Result<Raise, StoreError> {
+        let key = self.key(&tag);
+        let place = Place { tag: &tag, owner: &tag, key: &key };
+        self.raising.claimed(place, &known.turns, self.raise_claimed(place, reason)).await
     }
 
-    /// Claims a tag; answers how long another client has it, if one has. A tag that Redis does not know is made, if the
-    /// durable store knows it or creates it.
-    async fn claim(&self, tag: &str) -> Result<Option<Duration>, StoreError> {
-        let claim_ms = CLAIM_MS.to_string();
-        let claim = async |generation: &str| {
-            let arguments = [self.name.as_str(), &claim_ms, generation];
-            self.script("claiming", Access::Reads, &CLAIM, tag, &arguments).await
-        };
-        let mut reply = claim("").await?;
-        let mut answer = reply.text()?;
-        if answer == "missing" {
-            self.durable(tag, self.durable.open_tag(tag)).await?;
-            reply = claim(&nonce()?).await?;
-            answer = reply.text()?;
-        }
-        if answer == "yours" {
-            return Ok(None);
-        }
-        Ok(Some(Duration::from_millis(reply.number()?)))
-    }
-
-    /// Asks the durable store; what may work later becomes the ceiling's error.
-    async fn durable<T>(
-        &self,
-        tag: &str,
-        request: impl Future<Output = Result<T, StoreError>>,
-    ) -> Result<T, StoreError> {
-        match request.await {
-            Ok(value) => {
-                self.durable_did(true);
-                Ok(value)
-            }
-            Err(error) if error.is_retryable() => Err(Self::reached(tag, self.durable_did(false), Some(error))),
-            Err(error) => Err(error),
-        }
-    }
-
-    async fn raise_claimed(&self, tag: &str, reason: Reason) -> Result<Raise, StoreError> {
+    async fn raise_claimed(&self, place: Place<'_>, reason: Reason) -> Result<Raise, StoreError> {
+        let tag = place.tag;
         let Some(view) = self.look(tag, Some(SAMPLE_MS)).await? else {
             return Ok(Raise::Elsewhere(ASK_AGAIN));
         };
@@ -462,11 +297,11 @@ impl Inner {
             Reason::Low => (held < view.demand.low(), 0),
         };
         if !is_due {
-            self.settle(tag, &self.name, Some(view.demand.low())).await?;
+            self.raising.settle(place, Some(view.demand.low())).await?;
             return Ok(Raise::Done);
         }
         let count = view.demand.raise_by(held, self.bounds);
-        let granted = self.durable(tag, self.durable.allocate(tag, count, at_least)).await?;
+        let granted = self.raising.ask(tag, self.durable.allocate(tag, count, at_least)).await?;
         if granted.validate().is_err() || granted.stride != 1 || granted.generation != 0 || granted.count() > count {
             return Err(refusal(format!(
                 "the durable store granted {granted:?} for {tag:?}, which Redis cannot hand out: numbers without gaps, in one \
@@ -499,13 +334,6 @@ impl Inner {
         };
         tracing::info!(tag, start = granted.start, end = granted.end, why, "numbers were burnt");
         Ok(Raise::Elsewhere(ASK_AGAIN))
-    }
-
-    /// Notes when more numbers are due, and gives a claim up.
-    async fn settle(&self, tag: &str, claim: &str, low: Option<u64>) -> Result<(), StoreError> {
-        let low = low.map_or_else(String::new, |low| low.to_string());
-        self.script("looking after", Access::Reads, &SETTLE, tag, &[claim, &low]).await?;
-        Ok(())
     }
 
     /// Sees to it that nothing below `next` is granted any more, and nothing that was on its way is installed.
@@ -542,7 +370,8 @@ impl Inner {
         if view.held() < low {
             self.raise_soon(tag, known);
         } else if low.abs_diff(view.low) > view.low / 10 {
-            self.settle(tag, "", Some(low)).await?;
+            let key = self.key(tag);
+            self.raising.note_low(Place { tag, owner: tag, key: &key }, low).await?;
         }
         Ok(())
     }
@@ -563,11 +392,11 @@ impl Inner {
         Ok(())
     }
 
-    async fn preheat_tag(&self, tag: &str) -> Result<(), StoreError> {
+    async fn preheat_tag(self: &Arc<Self>, tag: &str) -> Result<(), StoreError> {
         if self.look(tag, None).await?.is_none_or(|view| view.held() == 0) {
             let known = self.tag(tag);
-            let _turn = known.raising.lock().await;
-            self.raise(tag, &known, Reason::Nothing { at_least: 0 }).await?;
+            let _turn = known.turns.take().await;
+            Arc::clone(self).raise(tag.to_owned(), Arc::clone(&known), Reason::Nothing { at_least: 0 }).await?;
         }
         Ok(())
     }
@@ -607,11 +436,12 @@ impl SegmentStore for Segments {
         validate_allocate(tag, count, at_least)?;
         let inner = &self.0;
         let known = inner.tag(tag);
-        let deadline = Instant::now() + inner.raise_timeout;
+        let deadline = inner.raising.deadline();
         loop {
-            let raised = known.raised.load(Ordering::Acquire);
+            let raised = known.turns.raised();
             let Some(grant) = inner.grant(tag, count).await? else {
-                let more = inner.wait_for_more(tag, &known, raised, at_least, deadline).await;
+                let raise = Arc::clone(inner).raise(tag.to_owned(), Arc::clone(&known), Reason::Nothing { at_least });
+                let more = inner.raising.wait(tag, &known.turns, raised, deadline, raise).await;
                 if more.as_ref().is_err_and(StoreError::is_callers_fault) {
                     // There is no such tag: it is not looked after.
                     lock(&inner.tags).remove(tag);
@@ -690,10 +520,7 @@ impl SegmentStore for Segments {
     }
 
     async fn check(&self) -> Result<(), StoreError> {
-        let mut command = redis::cmd("SET");
-        command.arg(format!("{}:check", self.0.prefix)).arg(1).arg("PX").arg(1);
-        let done: String = self.0.server.command("trying to write", Access::Reads, &command).await?;
-        if done == "OK" { Ok(()) } else { Err(self.0.server.damaged(&format!("a write was answered {done:?}"))) }
+        self.0.server.prove_writable(&self.0.prefix).await
     }
 
     async fn ceiling(&self, tag: &str) -> Result<Option<Ceiling>, StoreError> {

@@ -38,9 +38,9 @@ const KEEPALIVE_AGAIN: Duration = Duration::from_secs(5);
 /// A script, known to the server by its hash.
 pub(crate) type Script = LazyLock<redis::Script>;
 
-/// A script of these parts, which may ask for the server's incarnation.
+/// A script of these parts, which may ask for the server's incarnation and its clock.
 pub(crate) fn script(parts: &[&str]) -> redis::Script {
-    redis::Script::new(&format!("{}\n{}", include_str!("scripts/incarnation.lua"), parts.join("\n")))
+    redis::Script::new(&format!("{}\n{}", include_str!("scripts/server.lua"), parts.join("\n")))
 }
 
 /// Whether a request changes something: then an answer that is lost leaves its outcome open.
@@ -153,6 +153,17 @@ impl Server {
         let answer = invocation.invoke_async(&mut open.connection).await;
         let fields = self.judged(doing, access, &open, answer)?;
         Ok(Reply { at: format!("the key {key} on {}", self.address()), fields, next: 0 })
+    }
+
+    /// Proves that the server takes writes: a key below `prefix` that is gone at once.
+    ///
+    /// # Errors
+    /// As [`Server::command`]; [`StoreError::Corrupt`] when something else answers.
+    pub(crate) async fn prove_writable(&self, prefix: &str) -> Result<(), StoreError> {
+        let mut command = redis::cmd("SET");
+        command.arg(format!("{prefix}:check")).arg(1).arg("PX").arg(1);
+        let done: String = self.command("trying to write", Access::Reads, &command).await?;
+        if done == "OK" { Ok(()) } else { Err(self.damaged(&format!("a write was answered {done:?}"))) }
     }
 
     /// Closes the connection, when the requests that use it have ended; others fail from now on.

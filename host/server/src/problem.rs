@@ -387,7 +387,13 @@ impl From<&StoreError> for Problem {
             StoreError::TagLimit { tag, tags_max } => {
                 public(Kind::TagLimit).with("tag", tag.as_str()).with("tags_max", *tags_max)
             }
-            StoreError::Exhausted { tag } => public(Kind::Exhausted).with("name", tag.as_str()),
+            StoreError::Exhausted { tag } | StoreError::TimestampsEnded { tag, .. } => {
+                public(Kind::Exhausted).with("name", tag.as_str())
+            }
+            StoreError::ClockBehind { tag, retry_after_ms, .. } => {
+                let detail = error.to_string();
+                Self::unavailable(Kind::StoreUnavailable, &detail, *retry_after_ms, error).with("tag", tag.as_str())
+            }
             StoreError::WorkersExhausted { namespace, free_at_ms, .. } => {
                 let wait_ms = free_at_ms.saturating_sub(SystemClock.now_ms());
                 Self::unavailable(Kind::WorkersExhausted, &error.to_string(), wait_ms, error)

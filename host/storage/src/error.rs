@@ -80,6 +80,31 @@ pub enum StoreError {
         #[source]
         source: Option<Source>,
     },
+    /// The ids are snowflakes by the store's clock, and that is behind the next one: it went back, or ids are asked for
+    /// faster than it goes.
+    #[error(
+        "the store's clock is {clock_ms} (Unix ms), and the next id of {tag:?} is of {next_ms}: try again in {retry_after_ms} ms"
+    )]
+    ClockBehind {
+        /// The tag.
+        tag: String,
+        /// The store's clock, in Unix milliseconds.
+        clock_ms: u64,
+        /// The time of the next id, in Unix milliseconds.
+        next_ms: u64,
+        /// When the clock has come near enough, in milliseconds from now.
+        retry_after_ms: u64,
+    },
+    /// The ids are snowflakes by the store's clock, and their timestamps have run out.
+    #[error(
+        "the ids of {tag:?} ended at {ended_ms} (Unix ms), when their timestamps ran out: count from a later epoch"
+    )]
+    TimestampsEnded {
+        /// The tag.
+        tag: String,
+        /// When the last timestamp ended, in Unix milliseconds.
+        ended_ms: u64,
+    },
     /// Every worker id of the namespace is under a lease.
     #[error("all {workers} worker ids of {namespace:?} are under a lease; the next is free at {free_at_ms} (Unix ms)")]
     WorkersExhausted {
@@ -208,10 +233,12 @@ impl StoreError {
     #[must_use]
     pub fn failure(&self) -> StoreFailure {
         match self {
-            Self::Unavailable { .. } | Self::CeilingReached { .. } => StoreFailure::Unavailable,
+            Self::Unavailable { .. } | Self::CeilingReached { .. } | Self::ClockBehind { .. } => {
+                StoreFailure::Unavailable
+            }
             Self::OutcomeUnknown { .. } => StoreFailure::OutcomeUnknown,
             Self::TagUnknown { .. } => StoreFailure::TagUnknown,
-            Self::Exhausted { .. } => StoreFailure::Exhausted,
+            Self::Exhausted { .. } | Self::TimestampsEnded { .. } => StoreFailure::Exhausted,
             Self::WorkersExhausted { .. } => StoreFailure::WorkersExhausted,
             Self::LeaseLost { .. } => StoreFailure::LeaseLost,
             Self::ClockSkew { .. } => StoreFailure::ClockSkew,

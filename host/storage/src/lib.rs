@@ -26,6 +26,6 @@ pub use segments::{
 };
 pub use stripes::{StripedStore, resize_stripes};
 pub use unalike_core::{
-    AdaptiveStep, FieldOrder, GrantId, ID_MAX, Layout, LayoutFields, Lease, RefillPolicy, Segment, StepPolicy,
+    AdaptiveStep, FieldOrder, GrantId, ID_MAX, Layout, LayoutFields, Lease, Parts, RefillPolicy, Segment, StepPolicy,
     TailRelease,
 };

@@ -1,4 +1,4 @@
--- Gives the claim of ARGV[1] up; with ARGV[2], notes that more numbers are due when fewer than that are left.
+-- Gives the claim of ARGV[1] up; with ARGV[2], notes that more is due when less than that is left.
 local claim = redis.call('HGET', KEYS[1], 'claim')
 if not claim then
     return {'missing'}

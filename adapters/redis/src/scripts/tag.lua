@@ -15,15 +15,6 @@
 -- All numbers in Lua are below 2^53, so they are exact.
 local NUMBERS_MAX = 9007199254740991
 
-local function text(number)
-    return string.format('%.0f', number)
-end
-
-local function now_ms()
-    local time = redis.call('TIME')
-    return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-end
-
 local function check(name, field)
     local is_long = name == 'end' or name == 'next_end' or name == 'durable_version' or name == 'low'
     local is_right = field and (name == 'samples' or field == '' and name == 'next_end'

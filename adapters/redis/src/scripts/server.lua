@@ -1,3 +1,12 @@
+local function text(number)
+    return string.format('%.0f', number)
+end
+
+local function now_ms()
+    local time = redis.call('TIME')
+    return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+end
+
 -- Who this server is just now: its process, and the history of writes that it holds. Another process, and a server that
 -- became a replica and then a master again, are another incarnation. A replica is none: even one that takes writes, for
 -- what its master writes comes on top of them. Both names have 40 characters.

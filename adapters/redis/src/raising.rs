@@ -1,0 +1,288 @@
+//! How a hash in Redis gets more from the durable store: by one client at a time, by one task of it, and not at once
+//! again after a failure.
+//!
+//! All this only spares work and numbers. What keeps grants apart is how an interval is installed: under the generation
+//! that was read before the durable store was asked, and at most once. Whatever comes of an installation but success,
+//! the interval is burnt.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::OwnedMutexGuard;
+use tokio::time::{Instant, timeout_at};
+use unalike_storage::{SegmentStore, StoreError};
+
+use crate::RedisOptions;
+use crate::server::{Access, Script, Server, script};
+
+static CLAIM: Script = Script::new(|| script(&[include_str!("scripts/claim.lua")]));
+static SETTLE: Script = Script::new(|| script(&[include_str!("scripts/settle.lua")]));
+
+/// Who gets more for a hash is let alone for this long.
+const CLAIM_MS: u64 = 3_000;
+
+/// How often it is asked whether another client has got more.
+pub(crate) const ASK_AGAIN: Duration = Duration::from_millis(10);
+
+/// The durable store is left alone this long after a failure, and twice as long after each further one, up to the
+/// second figure.
+const BACKOFF_MS: (u64, u64) = (100, 5_000);
+
+/// A hash in Redis that gives out parts of what the durable store granted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place<'p> {
+    /// Whose it is, as callers name it.
+    pub(crate) tag: &'p str,
+    /// The tag that the durable store must know, or create, before there is such a hash.
+    pub(crate) owner: &'p str,
+    pub(crate) key: &'p str,
+}
+
+/// What came of getting more.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Raise {
+    /// There is more, or enough.
+    Done,
+    /// Somebody else is at it, for this long at most.
+    Elsewhere(Duration),
+}
+
+/// The tasks of this client that want more for one hash.
+#[derive(Debug, Default)]
+pub(crate) struct Turns {
+    /// One at a time.
+    turn: Arc<tokio::sync::Mutex<()>>,
+    /// How often one got more.
+    raised: AtomicU64,
+}
+
+impl Turns {
+    /// How often there was more so far.
+    pub(crate) fn raised(&self) -> u64 {
+        self.raised.load(Ordering::Acquire)
+    }
+
+    /// Waits for its turn.
+    pub(crate) async fn take(&self) -> OwnedMutexGuard<()> {
+        Arc::clone(&self.turn).lock_owned().await
+    }
+}
+
+/// Gets more for the hashes of one kind.
+pub(crate) struct Raising {
+    server: Server,
+    durable: Arc<dyn SegmentStore>,
+    /// What a new hash has beside its generation and its first claim.
+    new: &'static [(&'static str, &'static str)],
+    timeout: Duration,
+    /// Names this client where it claims a hash.
+    name: String,
+    /// How the durable store did.
+    health: Mutex<Health>,
+}
+
+#[derive(Default)]
+struct Health {
+    failures: u32,
+    /// Until when the durable store is left alone.
+    until: Option<Instant>,
+}
+
+/// A word that nobody else has.
+pub(crate) fn nonce() -> Result<String, StoreError> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|error| {
+        StoreError::unavailable("the system gives no random numbers".to_owned(), std::io::Error::other(error))
+    })?;
+    Ok(format!("{:032x}", u128::from_ne_bytes(bytes)))
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Raising {
+    /// # Errors
+    /// [`StoreError::Unavailable`] when the system gives no random numbers.
+    pub(crate) fn new(
+        server: Server,
+        durable: Arc<dyn SegmentStore>,
+        options: &RedisOptions,
+        new: &'static [(&'static str, &'static str)],
+    ) -> Result<Self, StoreError> {
+        let timeout = options.raise_timeout;
+        Ok(Self { server, durable, new, timeout, name: nonce()?, health: Mutex::default() })
+    }
+
+    /// Until when a request that begins now may wait.
+    pub(crate) fn deadline(&self) -> Instant {
+        Instant::now() + self.timeout
+    }
+
+    /// Asks the durable store; what may work later becomes the ceiling's error.
+    pub(crate) async fn ask<T>(
+        &self,
+        tag: &str,
+        request: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        match request.await {
+            Ok(value) => {
+                self.did(true);
+                Ok(value)
+            }
+            Err(error) if error.is_retryable() => Err(reached(tag, self.did(false), Some(error))),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Waits until there is more, at most until the deadline. `raised` is how often there was when the caller asked,
+    /// `raise` gets more.
+    pub(crate) async fn wait(
+        &self,
+        tag: &str,
+        turns: &Turns,
+        raised: u64,
+        deadline: Instant,
+        raise: impl Future<Output = Result<Raise, StoreError>> + Send + 'static,
+    ) -> Result<(), StoreError> {
+        let Ok(turn) = timeout_at(deadline, turns.take()).await else {
+            return Err(reached(tag, ASK_AGAIN, None));
+        };
+        if turns.raised() != raised {
+            return Ok(());
+        }
+        if let Some(left) = self.backoff() {
+            return Err(reached(tag, left, None));
+        }
+        // A task of its own: what was begun is finished although the caller may go away.
+        let raising = tokio::spawn(async move {
+            let _turn = turn;
+            raise.await
+        });
+        let Ok(raise) = timeout_at(deadline, raising).await else {
+            return Err(reached(tag, ASK_AGAIN, None));
+        };
+        let lost = |error| StoreError::unavailable(format!("the ceiling of {tag:?} was not raised"), error);
+        match raise.map_err(lost)?? {
+            Raise::Done => Ok(()),
+            Raise::Elsewhere(left) if Instant::now() + ASK_AGAIN.min(left) >= deadline => Err(reached(tag, left, None)),
+            Raise::Elsewhere(left) => {
+                tokio::time::sleep(ASK_AGAIN.min(left)).await;
+                Ok(())
+            }
+        }
+    }
+
+    /// Gets more in the background, if nobody here is at it: before anybody needs it, so a failure is nobody's.
+    pub(crate) fn soon(
+        &self,
+        tag: &str,
+        turns: &Turns,
+        raise: impl Future<Output = Result<Raise, StoreError>> + Send + 'static,
+    ) {
+        if self.backoff().is_some() {
+            return;
+        }
+        if let Ok(turn) = Arc::clone(&turns.turn).try_lock_owned() {
+            let tag = tag.to_owned();
+            tokio::spawn(async move {
+                let _turn = turn;
+                if let Err(error) = raise.await {
+                    tracing::warn!(tag, error = &error as &dyn std::error::Error, "the ceiling was not raised");
+                }
+            });
+        }
+    }
+
+    /// Gets more by `raise`, if no other client is at it.
+    pub(crate) async fn claimed(
+        &self,
+        place: Place<'_>,
+        turns: &Turns,
+        raise: impl Future<Output = Result<Raise, StoreError>>,
+    ) -> Result<Raise, StoreError> {
+        if let Some(left) = self.claim(place).await? {
+            return Ok(Raise::Elsewhere(left));
+        }
+        let raise = raise.await;
+        match &raise {
+            Ok(Raise::Done) => {
+                turns.raised.fetch_add(1, Ordering::Release);
+            }
+            // Nobody needs to wait until the claim ends by itself. Where Redis is gone, so is this.
+            _ => {
+                // What cannot get more is left alone until it is looked after again.
+                let is_final = raise.as_ref().is_err_and(|error| !error.is_retryable());
+                let _ = self.settle(place, is_final.then_some(0)).await;
+            }
+        }
+        raise
+    }
+
+    /// Gives the claim up, and notes when more is due.
+    pub(crate) async fn settle(&self, place: Place<'_>, low: Option<u64>) -> Result<(), StoreError> {
+        self.settled(place, &self.name, low).await
+    }
+
+    /// Notes when more is due, whoever has a claim.
+    pub(crate) async fn note_low(&self, place: Place<'_>, low: u64) -> Result<(), StoreError> {
+        self.settled(place, "", Some(low)).await
+    }
+
+    async fn settled(&self, place: Place<'_>, claim: &str, low: Option<u64>) -> Result<(), StoreError> {
+        let low = low.map_or_else(String::new, |low| low.to_string());
+        let doing = format!("looking after {:?}", place.tag);
+        self.server.script(&doing, Access::Reads, &SETTLE, place.key, &[claim, &low]).await?;
+        Ok(())
+    }
+
+    /// Claims a hash; answers how long another client has it, if one has. A hash that is missing is made, if the durable
+    /// store knows its tag or creates it.
+    async fn claim(&self, place: Place<'_>) -> Result<Option<Duration>, StoreError> {
+        let claim_ms = CLAIM_MS.to_string();
+        let doing = format!("claiming {:?}", place.tag);
+        let claim = async |generation: &str| {
+            let mut arguments = vec![self.name.as_str(), &claim_ms, generation];
+            arguments.extend(self.new.iter().flat_map(|&(field, value)| [field, value]));
+            self.server.script(&doing, Access::Reads, &CLAIM, place.key, &arguments).await
+        };
+        let mut reply = claim("").await?;
+        let mut answer = reply.text()?;
+        if answer == "missing" {
+            self.ask(place.tag, self.durable.open_tag(place.owner)).await?;
+            reply = claim(&nonce()?).await?;
+            answer = reply.text()?;
+        }
+        if answer == "yours" {
+            return Ok(None);
+        }
+        Ok(Some(Duration::from_millis(reply.number()?)))
+    }
+
+    /// How long the durable store is to be left alone.
+    fn backoff(&self) -> Option<Duration> {
+        let until = lock(&self.health).until?;
+        Some(until.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
+    }
+
+    /// Notes how the durable store did; how long it is left alone now.
+    fn did(&self, well: bool) -> Duration {
+        let mut health = lock(&self.health);
+        if well {
+            *health = Health::default();
+            return Duration::ZERO;
+        }
+        let (first_ms, most_ms) = BACKOFF_MS;
+        let wait = Duration::from_millis(first_ms.saturating_mul(1 << health.failures.min(16)).min(most_ms));
+        health.failures = health.failures.saturating_add(1);
+        health.until = Some(Instant::now() + wait);
+        wait
+    }
+}
+
+fn reached(tag: &str, retry_after: Duration, source: Option<StoreError>) -> StoreError {
+    let retry_after_ms = u64::try_from(retry_after.as_millis()).unwrap_or(u64::MAX).max(1);
+    let source = source.map(|source| Box::new(source) as Box<dyn std::error::Error + Send + Sync>);
+    StoreError::CeilingReached { tag: tag.to_owned(), retry_after_ms, source }
+}

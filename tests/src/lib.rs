@@ -1,6 +1,7 @@
 //! Fixtures that the tests share: stores that fail on demand, and the server as a child process.
 #![expect(clippy::unwrap_used, reason = "a fixture that cannot do its work fails its test")]
 
+pub mod authority;
 pub mod clients;
 pub mod faulty;
 pub mod mariadb;

@@ -315,18 +315,18 @@ fn the_ceilings_of_the_old_table_go_on() -> anyhow::Result<()> {
          INSERT INTO id_generator VALUES (1, 5000, 1000), (2, 70, 10)",
     )?;
     let directory = TempDir::new()?;
-    let (store, table) = (redis.url(0, "raise-min=500"), format!("{url}?dialect=id-generator&keys=order:1,invoice:2"));
+    let (store, table) = (redis.url(0, ""), format!("{url}?dialect=id-generator&keys=order:1,invoice:2"));
     let over = ["--store", &store, "--watermark", &table];
     fails(&directory, &[&over[..], &["next", "order"]].concat(), &["--watermark", "source-stopped=true"]);
 
     let table = format!("{table}&source-stopped=true");
     assert_eq!(ok(&directory, &store, &table, &["next", "order", "-n", "3"])?, "5001\n5002\n5003\n");
     let row = || mariadb.sql(database, "SELECT current_max_id FROM id_generator ORDER BY id");
-    assert_eq!(row()?, "5500\n70\n");
+    assert_eq!(row()?, "105000\n70\n");
     assert_eq!(ok(&directory, &store, &table, &["next", "order"])?, "5004\n");
-    assert_eq!(row()?, "5500\n70\n", "Redis has numbers left");
+    assert_eq!(row()?, "105000\n70\n", "Redis has numbers left");
     let shown = ok(&directory, &store, &table, &["tags", "show", "order"])?;
-    assert_eq!(cells(&shown, 1)[6..8], ["5004", "5500"], "{shown}");
+    assert_eq!(cells(&shown, 1)[6..8], ["5004", "105000"], "{shown}");
     let over = ["--store", &store, "--watermark", &table];
     let with = |more: &[&'static str]| [&over[..], more].concat();
     fails(&directory, &with(&["next", "chat"]), &["chat", "unknown"]);

@@ -236,6 +236,21 @@ fn ids_on_the_terminal_go_on_where_they_were() -> anyhow::Result<()> {
 }
 
 #[test]
+fn a_server_gives_redis_its_numbers_beforehand_and_a_command_does_not() -> anyhow::Result<()> {
+    let redis = Redis::start(Persistence::Nothing)?;
+    let (store, watermark, directory) = (redis.url(0, ""), "sqlite://ids.sqlite", Arc::new(TempDir::new()?));
+    ok(&directory, &store, watermark, &["next", "order"])?;
+    redis.cli(&["FLUSHALL"])?;
+    for arguments in [&["tags", "list"][..], &["tags", "show", "order"], &["next", "other"]] {
+        ok(&directory, &store, watermark, arguments)?;
+        assert_eq!(redis.cli(&["EXISTS", "unalike:{order}"])?, "0", "{arguments:?}");
+    }
+    let _server = serve(&directory, &store, watermark, &[])?;
+    while redis.cli(&["HGET", "unalike:{order}", "left"])? != "100000" {}
+    Ok(())
+}
+
+#[test]
 fn what_cannot_be_is_refused_by_name() -> anyhow::Result<()> {
     let directory = TempDir::new()?;
     // Nothing listens on the first port.

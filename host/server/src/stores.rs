@@ -764,8 +764,6 @@ impl Opening {
             Place::Redis(mut options) => {
                 options.creation = self.creation;
                 options.preheat &= self.preheats;
-                // Of these nothing is granted, so nothing can be lost.
-                options.assume_durable |= matches!(options.dialect, RedisDialect::IdGenerator { .. });
                 let store = RedisStore::connect(*options, self.behind.clone()).await;
                 Ok(Opened::Redis(Arc::new(store.with_context(failed)?)))
             }

@@ -38,6 +38,13 @@ fn build() -> anyhow::Result<PathBuf> {
     if !cfg!(debug_assertions) {
         cargo.arg("--release");
     }
+    // Which package is tested is nothing to other packages: a build script that watches these would run again each time,
+    // and all that needs its package be built anew.
+    for (name, _) in std::env::vars_os() {
+        if ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|own| name.to_string_lossy().starts_with(own)) {
+            cargo.env_remove(name);
+        }
+    }
     let output = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).stderr(Stdio::inherit()).output()?;
     ensure!(output.status.success(), "the binary does not build: {}", output.status);
     String::from_utf8(output.stdout)?

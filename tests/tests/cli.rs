@@ -222,7 +222,8 @@ fn a_store_that_cannot_be_used_is_named_and_left_alone() {
             // Nothing listens on the first port.
             ("mysql://ids:secret@127.0.0.1:1/ids", &["mysql://ids@127.0.0.1:1/ids"]),
             ("mysql://ids:secret@127.0.0.1:1", &["mysql://ids@127.0.0.1:1", "names no database"]),
-            ("redis://127.0.0.1/0", &["redis", "sqlite://PATH or mysql://"]),
+            ("redis://ids:secret@127.0.0.1/0", &["redis://ids@127.0.0.1/0", "--watermark sqlite://PATH"]),
+            ("kafka://127.0.0.1/0", &["kafka", "sqlite://PATH", "mysql://", "redis://"]),
             ("ids.sqlite", &["ids.sqlite", "sqlite://PATH"]),
         ] {
             let arguments = [&["--store", store][..], command].concat();
@@ -445,6 +446,8 @@ fn no_password_is_ever_shown() {
         "mysql://ids:sec/ret@127.0.0.1:1/ids",
         "mysql://ids:secret@127.0.0.1:1/ids?colour=red",
         "redis://ids:secret@127.0.0.1/0",
+        "redis://:secret@127.0.0.1:1?password-file=password",
+        "rediss://ids:sec/ret@127.0.0.1:1",
         "ids:secret@127.0.0.1",
     ];
     for store in stores {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use anyhow::{Context, ensure};
 use serde_json::Value;
 use tempfile::TempDir;
+use unalike_tests::redis::{Persistence, Redis};
 use unalike_tests::server::Server;
 
 const DROP_IN: [&str; 2] = ["--drop-in", "leaf,tinyid,cosid"];
@@ -99,6 +100,14 @@ fn explore(server: &Server, arguments: &[&str]) -> anyhow::Result<()> {
 #[test]
 fn a_client_made_from_the_document_finds_nothing_amiss() -> anyhow::Result<()> {
     explore(&Server::start_with(DROP_IN)?, &[])
+}
+
+#[test]
+fn a_client_finds_nothing_amiss_over_redis() -> anyhow::Result<()> {
+    let redis = Redis::start(Persistence::Nothing)?;
+    let store = redis.url(0, "");
+    let over = ["--store", store.as_str(), "--watermark", "sqlite://ids.sqlite"];
+    explore(&Server::start_with(over.into_iter().chain(DROP_IN))?, &[])
 }
 
 #[test]

@@ -20,6 +20,7 @@ Examples:
   unalike config default > unalike.toml     a configuration file to start from
   unalike --store 'mysql://ids@db/ids?password-file=/etc/ids.password' --leases sqlite://leases.sqlite
   unalike --store 'mysql://ids@db/ids' tags import --from leaf     go on where Leaf's own tables end
+  unalike --store redis://cache/0 --watermark sqlite://watermark.sqlite     from Redis, whatever it may lose
   unalike --store sqlite:///var/lib/unalike/ids.sqlite serve --listen 0.0.0.0:8080 --tokens tokens.toml
 
 Settings: a flag comes before its environment variable, that before the configuration file, that before the default.
@@ -41,13 +42,14 @@ pub(crate) struct Arguments {
 /// What is said here about each key is its documentation everywhere: in the help, and in `unalike config default`.
 #[derive(Clone, Debug, Default, Args, Serialize)]
 pub(crate) struct CommonArguments {
-    /// Where ids are kept: sqlite://PATH or mysql://USER@HOST/DATABASE; several together are the stripes of one set,
-    /// always in the same order [default: sqlite://unalike.sqlite]
+    /// Where ids are kept: sqlite://PATH, mysql://USER@HOST/DATABASE or redis://HOST/DATABASE; several together are the
+    /// stripes of one set, always in the same order [default: sqlite://unalike.sqlite]
     ///
     /// A relative path counts from the working directory. A database is followed by ?dialect=NAME for the tables of
     /// another system (leaf, tinyid, cosid, sequence-table, id-generator, batch, slow-ordered, ticket),
     /// password-file=PATH or password-env=NAME for its password, ssl-mode=, ssl-ca=, connections=, .. Several stores
     /// are a list in the file, one --store each, and one line each in the variable: any but one of them may be down.
+    /// Redis needs a watermark, stands alone, and has TLS as rediss://HOST/DATABASE?ssl-ca=PATH.
     #[arg(
         long,
         global = true,
@@ -59,7 +61,15 @@ pub(crate) struct CommonArguments {
     )]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) store: Option<Vec<String>>,
-    /// Where the workers of snowflakes are leased: sqlite://PATH [default: the store, if it is one in SQLite]
+    /// The durable store that grants a store in Redis its numbers: sqlite://PATH, mysql://USER@HOST/DATABASE, or the word
+    /// none; a store in Redis has to say
+    ///
+    /// Whatever Redis loses then costs numbers and repeats none, and Redis hands out what it has while this store is
+    /// down. Tags are kept here. With none, ids are only as safe as Redis is, and a fail-over may repeat them.
+    #[arg(long, global = true, value_name = "URL", env = "UNALIKE_WATERMARK", hide_env_values = true)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) watermark: Option<String>,
+    /// Where the workers of snowflakes are leased: sqlite://PATH [default: the store or the watermark, if it is SQLite]
     #[arg(long, global = true, value_name = "URL", env = "UNALIKE_LEASES", hide_env_values = true)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) leases: Option<String>,
@@ -119,7 +129,7 @@ pub(crate) enum Command {
     /// Print the tables that MySQL needs and the least privileges on them, or upgrade them
     #[command(after_help = SCHEMA_HELP)]
     Schema(SchemaArguments),
-    /// Commands for the server behind a store
+    /// Commands for the server behind a store, and for a store in Redis alone
     #[command(subcommand)]
     Store(StoreCommand),
     /// Commands for several stores that number together
@@ -352,6 +362,10 @@ pub(crate) enum SchemaCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum StoreCommand {
+    /// Make an empty Redis a store, without a durable one behind it (--watermark none)
+    ///
+    /// A Redis that has lost its data is empty too, and would begin again at 1: so it is never made a store by its use.
+    Init,
     /// Use the server that is now behind --store, after a fail-over say
     ///
     /// A server that is not the one that was used before is refused, as it may lack that one's last commits. This lifts
@@ -381,6 +395,17 @@ pub(crate) enum StripesCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TagsCommand {
+    /// Show a tag; over Redis how far it has got below its ceiling, and how much it was used
+    ///
+    /// CUR is the number that was handed out last and MAX the ceiling, RECENTLY and LONG-TERM are how many numbers were
+    /// handed out in the last 5 and 30 minutes.
+    Show {
+        /// Its name
+        tag: String,
+        /// The sub-key alone
+        #[arg(long, value_name = "KEY")]
+        sub: Option<String>,
+    },
     /// List tags in the byte order of their names
     List {
         /// Only tags after this name
@@ -456,7 +481,8 @@ pub(crate) enum TagsCommand {
 /// Which tags go where.
 #[derive(Debug, Args)]
 pub(crate) struct ImportArguments {
-    /// The other store: a URL, or the name of a dialect (leaf, tinyid, ..) for other tables in the database of --store
+    /// The other store: a URL, or the name of a dialect (leaf, tinyid, ..) for other tables or keys in the database of
+    /// --store; parameters may follow: id-generator?keys=TAG:KEY,TAG:KEY
     #[arg(long, value_name = "URL|DIALECT")]
     pub(crate) from: String,
     /// Only this tag, with its sub-keys [default: all that it has]

@@ -3,9 +3,12 @@
 //! | channel | what it is here | settings |
 //! | --- | --- | --- |
 //! | `unordered` | buffered, a fixed step of `buff_size` (5000), the next segment when `lowest_critical_value` (500) numbers are left | all three |
-//! | `ordered` | strictly increasing, from Redis: refused until there is such a store | none |
+//! | `ordered` | strictly increasing across all nodes, from Redis: the mode `ordered` of a tag of such a store | none |
 //! | `quick` | the snowflake of the same name | none |
-//! | `slow-ordered` | strictly increasing across all nodes: the mode `ordered` of a tag | none |
+//! | `slow-ordered` | strictly increasing across all nodes: the mode `ordered` of a tag of any store | none |
+//!
+//! Over Redis the mode is kept by the durable store behind it. Tables of other systems say nothing of modes, and refuse
+//! an ordered tag.
 //!
 //! Ids of an unordered tag begin with its `prefix`. In the issuer's own table (`dialect=batch`) they are the prefix, a
 //! batch number and an offset. In any other store the tag's first number is the prefix followed by zeros, 18 digits in
@@ -26,7 +29,7 @@ use unalike::{RefillPolicy, StepPolicy};
 pub(crate) enum Channel {
     /// Buffered: ascending per process, the fastest of a store's
     Unordered,
-    /// Strictly increasing, from Redis
+    /// Strictly increasing across all nodes, from a store in Redis
     Ordered,
     /// The snowflake of the same name
     Quick,
@@ -53,6 +56,8 @@ pub(crate) enum Declared {
     /// From the snowflake of the same name: the store has no such tag.
     Quick,
     Unordered(Unordered),
+    /// From a store in Redis alone: whoever has the store asks [`needs_redis`].
+    Ordered,
     SlowOrdered,
 }
 
@@ -96,21 +101,21 @@ impl ChannelConfig {
         match self.channel {
             Channel::Quick => Ok(Declared::Quick),
             Channel::SlowOrdered => Ok(Declared::SlowOrdered),
-            Channel::Ordered => invalid(
-                "the channel ordered takes its numbers from Redis, and there is no such store yet: slow-ordered is as strictly \
-                 increasing, from the store that there is"
-                    .to_owned(),
-            ),
+            Channel::Ordered => Ok(Declared::Ordered),
             Channel::Unordered => {
                 let buff_size = self.buff_size.unwrap_or(BUFF_SIZE);
                 let lowest = self.lowest_critical_value.unwrap_or_else(|| LOWEST_CRITICAL_VALUE.min(buff_size / 10));
                 if lowest >= buff_size {
-                    return invalid(format!("lowest_critical_value is {lowest}, it must be below buff_size, {buff_size}"));
+                    return invalid(format!(
+                        "lowest_critical_value is {lowest}, it must be below buff_size, {buff_size}"
+                    ));
                 }
                 if let Some(prefix) = self.prefix
                     && !(1..=PREFIX_MAX).contains(&prefix)
                 {
-                    return invalid(format!("its prefix is {prefix}, it must be 1 or more, and have 17 digits at most"));
+                    return invalid(format!(
+                        "its prefix is {prefix}, it must be 1 or more, and have 17 digits at most"
+                    ));
                 }
                 let unordered = Unordered { buff_size, lowest_critical_value: lowest, prefix: self.prefix };
                 unordered.options().validate(tag)?;
@@ -120,13 +125,21 @@ impl ChannelConfig {
     }
 }
 
+/// Why a tag of the channel `ordered` cannot be in a store that is not in Redis.
+pub(crate) fn needs_redis(tag: &str) -> StoreError {
+    let reason = "the channel ordered takes its numbers from a store in Redis (--store redis://HOST/DATABASE), and this is none: \
+                  slow-ordered is as strictly increasing, from the store that there is"
+        .to_owned();
+    StoreError::TagInvalid { tag: tag.to_owned(), reason }
+}
+
 impl Declared {
     /// The options of the tag, where a store has it.
     pub(crate) fn options(&self) -> Option<TagOptions> {
         match self {
             Self::Quick => None,
             Self::Unordered(unordered) => Some(unordered.options()),
-            Self::SlowOrdered => Some(TagOptions { mode: Mode::Ordered, ..TagOptions::default() }),
+            Self::Ordered | Self::SlowOrdered => Some(TagOptions { mode: Mode::Ordered, ..TagOptions::default() }),
         }
     }
 
@@ -210,7 +223,7 @@ mod tests {
             (ChannelConfig { lowest_critical_value: Some(5_000), ..UNORDERED }, "below buff_size, 5000"),
             (ChannelConfig { channel: Channel::SlowOrdered, prefix: Some(1), ..UNORDERED }, "prefix belongs"),
             (ChannelConfig { channel: Channel::Quick, buff_size: Some(1), ..UNORDERED }, "buff_size belongs"),
-            (ChannelConfig { channel: Channel::Ordered, ..UNORDERED }, "Redis"),
+            (ChannelConfig { channel: Channel::Ordered, buff_size: Some(1), ..UNORDERED }, "buff_size belongs"),
         ] {
             let error = config.declared("order").unwrap_err().to_string();
             assert!(error.contains(named), "{error}");
@@ -223,6 +236,9 @@ mod tests {
         let slow = ChannelConfig { channel: Channel::SlowOrdered, ..UNORDERED }.declared("order").unwrap();
         let unordered = UNORDERED.declared("order").unwrap();
         slow.compare(&record(TagOptions::default())).unwrap_err();
+        let ordered = ChannelConfig { channel: Channel::Ordered, ..UNORDERED }.declared("order").unwrap();
+        ordered.compare(&record(TagOptions::default())).unwrap_err();
+        assert_eq!(ordered.compare(&record(slow.options().unwrap())), Ok(None));
         unordered.compare(&record(slow.options().unwrap())).unwrap_err();
         assert_eq!(unordered.compare(&record(unordered.options().unwrap())), Ok(None));
         assert_eq!(slow.compare(&record(slow.options().unwrap())), Ok(None));

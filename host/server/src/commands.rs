@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, ErrorKind, Write as _};
 use std::path::PathBuf;
 
 use anyhow::{Context, anyhow, ensure};
-use unalike::storage::{Mode, SegmentStore, TagOptions, TagRecord, split_tag};
+use unalike::storage::{Ceiling, Mode, SegmentStore, TagOptions, TagRecord, split_tag};
 use unalike::{Sequence, Snowflake};
 use unalike_mysql::Dialect;
 
@@ -17,7 +17,7 @@ use crate::channels::ChannelConfig;
 use crate::config::{self, Config};
 use crate::problem::Problem;
 use crate::service::{Service, change_tag};
-use crate::stores::{self, Stores};
+use crate::stores::{self, Purpose, Stores};
 use crate::tags::{plain_tag, refill_text, step_text, stored_name};
 use crate::{import, layouts};
 
@@ -29,7 +29,7 @@ pub(crate) const PAGE: u32 = 1_000;
 
 /// `unalike next`
 pub(crate) async fn next(config: Config, arguments: NextArguments) -> anyhow::Result<()> {
-    let service = Service::open(&config, Tokens::unwanted()).await?;
+    let service = Service::open(&config, Tokens::unwanted(), Purpose::Command).await?;
     let printed = print_ids(&service, &arguments).await;
     // Also after an error: what was not used goes back.
     service.close().await;
@@ -88,7 +88,7 @@ pub(crate) async fn tags(config: Config, command: TagsCommand) -> anyhow::Result
     if let TagsCommand::Import(arguments) = &command {
         return import::import(&config, arguments).await;
     }
-    let stores = Stores::open(&config).await?;
+    let stores = Stores::open(&config, Purpose::Command).await?;
     let done = run(&stores, command).await;
     stores.close().await;
     done
@@ -97,6 +97,9 @@ pub(crate) async fn tags(config: Config, command: TagsCommand) -> anyhow::Result
 async fn run(stores: &Stores, command: TagsCommand) -> anyhow::Result<()> {
     let store = stores.segments().as_ref();
     let record = match command {
+        TagsCommand::Show { tag, sub } => {
+            return show(store, &[store.tag(&stored_name(&tag, sub.as_deref())?).await?]).await;
+        }
         TagsCommand::List { after, after_sub, limit } => {
             let after = after.map(|after| stored_name(&after, after_sub.as_deref())).transpose()?;
             return list(store, after, limit).await;
@@ -142,21 +145,47 @@ async fn run(stores: &Stores, command: TagsCommand) -> anyhow::Result<()> {
 
 async fn list(store: &dyn SegmentStore, mut after: Option<String>, limit: u64) -> anyhow::Result<()> {
     let mut left = limit;
-    let mut table = Table::new(TAG_COLUMNS);
+    let mut listed = Vec::new();
     while left > 0 {
         let page = u32::try_from(left).unwrap_or(PAGE).min(PAGE);
         let records = store.tags(after.as_deref(), page).await?;
         let Some(last) = records.last() else { break };
         after = Some(last.tag.clone());
         left = left.saturating_sub(u64::from(page));
-        for record in &records {
-            table.add(tag_row(record));
-        }
+        listed.extend(records);
+    }
+    show(store, &listed).await
+}
+
+/// Prints tags, with their ceilings if any has one.
+async fn show(store: &dyn SegmentStore, records: &[TagRecord]) -> anyhow::Result<()> {
+    let mut ceilings = Vec::with_capacity(records.len());
+    for record in records {
+        ceilings.push(store.ceiling(&record.tag).await?);
+    }
+    if ceilings.iter().all(Option::is_none) {
+        let mut table = Table::new(TAG_COLUMNS);
+        records.iter().for_each(|record| table.add(tag_row(record)));
+        return table.print();
+    }
+    let with = |row, more| {
+        let ([tag, sub, mode, start, watermark, step, refill], [cur, max, recently, long_term]) = (row, more);
+        [tag, sub, mode, start, watermark, step, refill, cur, max, recently, long_term]
+    };
+    let mut table = Table::new(with(TAG_COLUMNS.map(str::to_owned), CEILING_COLUMNS.map(str::to_owned)));
+    for (record, ceiling) in records.iter().zip(ceilings) {
+        let figures = ceiling.map(|Ceiling { last, max, used_recently, used_long_term }| {
+            [last, max, used_recently, used_long_term].map(|figure| figure.to_string())
+        });
+        table.add(with(tag_row(record), figures.unwrap_or_default()));
     }
     table.print()
 }
 
 const TAG_COLUMNS: [&str; 7] = ["TAG", "SUB", "MODE", "START", "WATERMARK", "STEP", "REFILL"];
+
+/// How far a tag has got, and how much it was used.
+const CEILING_COLUMNS: [&str; 4] = ["CUR", "MAX", "RECENTLY", "LONG-TERM"];
 
 fn tag_row(record: &TagRecord) -> [String; 7] {
     let options = &record.options;
@@ -184,7 +213,7 @@ pub(crate) async fn schema(config: &Config, arguments: &SchemaArguments) -> anyh
                  batch, slow-ordered and ticket (--dialect)"
             )
         })?,
-        None => stores::dialect(&config.store)?,
+        None => stores::dialect(config)?,
     };
     let mut text = String::new();
     for statement in dialect.ddl() {
@@ -250,8 +279,8 @@ pub(crate) struct Table<const COLUMNS: usize> {
 }
 
 impl<const COLUMNS: usize> Table<COLUMNS> {
-    pub(crate) fn new(titles: [&str; COLUMNS]) -> Self {
-        Self { rows: vec![titles.map(str::to_owned)] }
+    pub(crate) fn new(titles: [impl Into<String>; COLUMNS]) -> Self {
+        Self { rows: vec![titles.map(Into::into)] }
     }
 
     pub(crate) fn add(&mut self, row: [String; COLUMNS]) {

@@ -16,10 +16,10 @@ use unalike::{SnowflakeOptions, storage};
 
 use crate::arguments::{CommonArguments, LogFormat, ServeArguments};
 use crate::auth::Tokens;
-use crate::channels::{Channel, ChannelConfig, Declared};
+use crate::channels::{Channel, ChannelConfig, Declared, needs_redis};
 use crate::http::DropIn;
 use crate::layouts::{LAYOUT_DEFAULT, layout_named};
-use crate::stores::{Place, StoreUrl, StoreUrls};
+use crate::stores::{Place, StoreUrl, StoreUrls, validate_watermark};
 use crate::tags::plain_tag;
 
 /// So many headers hyper reads into an array on the stack; with any other limit it allocates.
@@ -34,6 +34,7 @@ const SNOWFLAKE_DEFAULT: &str = "default";
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Config {
     pub(crate) store: StoreUrls,
+    pub(crate) watermark: Option<StoreUrl>,
     pub(crate) leases: Option<StoreUrl>,
     pub(crate) create_tags: bool,
     pub(crate) tags_max: u64,
@@ -91,13 +92,14 @@ const SNOWFLAKES_HELP: &str = "\
 
 /// What it says of tags, which no flag sets either.
 const TAGS_HELP: &str = "\
-# Tags by name, declared as one of the channels unordered, slow-ordered and quick: created when the server starts, compared
-# with what the store has otherwise. Another mode there is an error; another step or refill is a warning, and the store's
-# counts. Tags that are not named here are as they were created.
+# Tags by name, declared as one of the channels unordered, ordered, slow-ordered and quick: created when the server starts,
+# compared with what the store has otherwise. Another mode there is an error; another step or refill is a warning, and the
+# store's counts. Tags that are not named here are as they were created.
 #
 # [tags.order]
-# unordered: buffered, ascending per server. slow-ordered: strictly increasing across all servers. quick: ids of the snowflake
-# of the same name, which has the layout twitter unless [snowflakes.NAME] says otherwise.
+# unordered: buffered, ascending per server. ordered: strictly increasing across all servers, from a store in Redis.
+# slow-ordered: the same from any store. quick: ids of the snowflake of the same name, which has the layout twitter unless
+# a table [snowflakes.NAME] says otherwise.
 # channel = \"unordered\"
 # How many ids are fetched at once, and how many are left when the next are fetched; of unordered tags alone, as what follows.
 # buff_size = 5000
@@ -111,6 +113,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             store: StoreUrls::one("sqlite://unalike.sqlite"),
+            watermark: None,
             leases: None,
             create_tags: true,
             tags_max: 1_000_000,
@@ -187,9 +190,10 @@ impl Config {
         within("drain_ms", self.drain_ms, 0..=600_000)?;
         within("shutdown_timeout_ms", self.shutdown_timeout_ms, 0..=600_000)?;
         within("metrics_tags_max", self.metrics_tags_max, 0..=100_000)?;
-        self.store.validate()?;
+        self.store.validate().context("--store")?;
+        validate_watermark(&self.store, self.watermark.as_ref())?;
         if let Some(url) = &self.leases
-            && !matches!(url.place().context("leases")?, Place::Sqlite(_))
+            && !matches!(url.place().context("--leases")?, Place::Sqlite(_))
         {
             bail!("leases are kept in SQLite, and {url:?} is no such store: write sqlite://PATH (--leases)");
         }
@@ -206,7 +210,10 @@ impl Config {
     /// The tags that are declared, and what each is.
     pub(crate) fn declared(&self) -> anyhow::Result<BTreeMap<String, Declared>> {
         let declared = |(name, config): (&String, &ChannelConfig)| {
-            let declared = plain_tag(name).and_then(|()| config.declared(name));
+            let declared = plain_tag(name).and_then(|()| config.declared(name)).and_then(|declared| {
+                let is_there = declared != Declared::Ordered || self.store.redis().is_some();
+                if is_there { Ok(declared) } else { Err(needs_redis(name)) }
+            });
             Ok((name.clone(), declared.context("the configuration declares a tag that cannot be")?))
         };
         self.tags.iter().map(declared).collect()
@@ -446,14 +453,25 @@ mod tests {
             ("count_max = 0", "count_max is 0"),
             ("drop_in = [\"leaf\", \"loof\"]", "one of `leaf`, `tinyid`, `cosid`"),
             ("count_max = \"many\"", "count_max"),
-            ("store = \"redis://h/0\"", "\"redis\""),
+            ("store = \"kafka://h/0\"", "\"kafka\""),
+            ("store = \"redis://h/0\"", "--watermark none"),
+            ("store = \"redis://h/first\"\nwatermark = \"none\"", "\"first\""),
+            ("store = \"redis+cluster://h\"\nwatermark = \"none\"", "Cluster"),
+            ("store = \"redis://h?dialect=id-generator\"\nwatermark = \"none\"", "tags import"),
+            ("store = \"redis://h\"\nwatermark = \"rediss://h/1\"", "the watermark \"rediss://h/1\" is in Redis"),
+            ("store = \"redis://h\"\nwatermark = \"file\"", "--watermark: the store \"file\" is no URL"),
+            ("store = \"redis://h\"\nwatermark = \"mysql://h/db?dialect=loof\"", "dialect is \"loof\""),
+            ("watermark = \"sqlite://a\"", "sqlite://unalike.sqlite is none"),
+            ("watermark = \"none\"", "leave it out"),
+            ("store = [\"sqlite://a\", \"redis://h\"]", "\"redis://h\" is in Redis"),
+            ("leases = \"redis://h\"", "leases are kept in SQLite, and \"redis://h\""),
             ("store = \"ids.sqlite\"", "sqlite://PATH"),
             ("store = []", "there is no store"),
             ("store = 5", "a URL, or a list of URLs"),
             ("store = [\"sqlite://a\", \"sqlite://./a\"]", "given twice"),
             ("store = \"mysql://h/db?dialect=loof\"", "dialect is \"loof\""),
             ("leases = \"mysql://h/db\"", "leases are kept in SQLite"),
-            ("[tags.a]\nchannel = \"ordered\"", "Redis"),
+            ("[tags.a]\nchannel = \"ordered\"", "--store redis://HOST/DATABASE"),
             ("[tags.a]\nchannel = \"fast\"", "`slow-ordered`"),
             ("[tags.a]\nbuff_size = 5", "channel"),
             ("[tags.a]\nchannel = \"unordered\"\nbufsize = 1", "did you mean buff_size?"),

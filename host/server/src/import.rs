@@ -16,7 +16,7 @@ use unalike::storage::{SegmentStore, StoreError, TagOptions, TagRecord, split_ta
 use crate::arguments::ImportArguments;
 use crate::commands::{PAGE, Table};
 use crate::config::Config;
-use crate::stores::{self, Stores};
+use crate::stores::{self, Purpose, Stores};
 use crate::tags::{plain_tag, stored_name};
 
 const COLUMNS: [&str; 5] = ["TAG", "SUB", "LAST THERE", "NEXT HERE", "DONE"];
@@ -33,8 +33,8 @@ pub(crate) async fn import(config: &Config, arguments: &ImportArguments) -> anyh
     if let Some(at) = arguments.at {
         ensure!((1..=ID_MAX).contains(&at), "--at is {at}, it must be 1 to {ID_MAX}");
     }
-    let url = stores::source(&arguments.from, &config.store, arguments.source_stopped)?;
-    let target = Stores::open(config).await?;
+    let url = stores::source(&arguments.from, config, arguments.source_stopped)?;
+    let target = Stores::open(config, Purpose::Command).await?;
     let source = stores::open_one(&url).await?;
     let mut import = Import {
         source: Arc::clone(&source),

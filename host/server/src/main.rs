@@ -68,6 +68,10 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
             let config = configure_command(common)?;
             runtime(&mut Builder::new_current_thread())?.block_on(commands::schema(&config, &schema))
         }
+        Command::Store(StoreCommand::Init) => {
+            let config = configure_command(common)?;
+            runtime(&mut Builder::new_current_thread())?.block_on(stores::initialise(&config))
+        }
         Command::Store(StoreCommand::Adopt { lift }) => {
             let config = configure_command(common)?;
             runtime(&mut Builder::new_current_thread())?.block_on(stores::adopt(&config, lift))

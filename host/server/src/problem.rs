@@ -61,6 +61,8 @@ pub(crate) enum Kind {
     IdInvalid,
     /// Every number of the tag has been granted, or the timestamps of the layout have run out. For ever.
     Exhausted,
+    /// The numbers up to the tag's ceiling are handed out, and the durable store has not raised it yet.
+    CeilingReached,
     /// Every worker of the snowflake's namespace is under a lease.
     WorkersExhausted,
     /// The server's clock went back, stands before the layout's epoch, or disagrees with the store's.
@@ -133,6 +135,9 @@ impl Kind {
             Self::LayoutUnknown => ("layout-unknown", "The layout is unknown", StatusCode::BAD_REQUEST),
             Self::IdInvalid => ("id-invalid", "The id is not valid", StatusCode::BAD_REQUEST),
             Self::Exhausted => ("exhausted", "There are no more ids", StatusCode::GONE),
+            Self::CeilingReached => {
+                ("ceiling-reached", "The tag's ceiling is reached", StatusCode::SERVICE_UNAVAILABLE)
+            }
             Self::WorkersExhausted => {
                 ("workers-exhausted", "All worker ids are in use", StatusCode::SERVICE_UNAVAILABLE)
             }
@@ -391,8 +396,12 @@ impl From<&StoreError> for Problem {
                 public(Kind::Exhausted).with("name", tag.as_str())
             }
             StoreError::ClockBehind { tag, retry_after_ms, .. } => {
-                let detail = error.to_string();
-                Self::unavailable(Kind::StoreUnavailable, &detail, *retry_after_ms, error).with("tag", tag.as_str())
+                Self::unavailable(Kind::StoreUnavailable, &error.to_string(), *retry_after_ms, error)
+                    .with("name", tag.as_str())
+            }
+            StoreError::CeilingReached { tag, retry_after_ms, .. } => {
+                Self::unavailable(Kind::CeilingReached, &error.to_string(), *retry_after_ms, error)
+                    .with("name", tag.as_str())
             }
             StoreError::WorkersExhausted { namespace, free_at_ms, .. } => {
                 let wait_ms = free_at_ms.saturating_sub(SystemClock.now_ms());

@@ -17,6 +17,7 @@ use crate::http::Front;
 use crate::http::metrics::Metrics;
 use crate::problem::with_causes;
 use crate::service::Service;
+use crate::stores::Purpose;
 
 /// How often leases are looked after: well within the third of a horizon after which they are due.
 const RENEW_EVERY: Duration = Duration::from_secs(1);
@@ -37,7 +38,7 @@ pub(crate) async fn serve(config: Config) -> anyhow::Result<()> {
     let listener = listen(&config)?;
     let address = listener.local_addr().context("the listener has no address")?;
     let metrics = Arc::new(Metrics::install(config.metrics_tags_max)?);
-    let service = Arc::new(Service::open(&config, tokens).await?);
+    let service = Arc::new(Service::open(&config, tokens, Purpose::Serving).await?);
 
     let renewing = tokio::spawn(renew(Arc::clone(&service)));
     let sampling = tokio::spawn(watch_cover(Arc::clone(&service)));
@@ -50,7 +51,8 @@ pub(crate) async fn serve(config: Config) -> anyhow::Result<()> {
 
     // For people and programs that started it; it is no loss if nobody reads it.
     let _ = writeln!(std::io::stdout(), "listening on http://{address}");
-    tracing::info!(%address, store = %config.store, tokens = service.tokens.count(), "ready");
+    let watermark = config.watermark.as_ref().map(tracing::field::display);
+    tracing::info!(%address, store = %config.store, watermark, tokens = service.tokens.count(), "ready");
 
     let end = ends.next().await;
     service.end();

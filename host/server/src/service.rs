@@ -16,7 +16,7 @@ use crate::channels::Declared;
 use crate::config::Config;
 use crate::cover::{Covers, Outage};
 use crate::problem::{Kind, Problem, with_causes};
-use crate::stores::Stores;
+use crate::stores::{Purpose, Stores};
 use crate::tags::plain_tag;
 
 /// A store that has not answered whether it is there after this long is taken to be down: who asks whether the server
@@ -50,8 +50,8 @@ pub(crate) enum Checked {
 impl Service {
     /// Opens the stores, compiles the component, and creates the tags that are declared and unknown. No id is reserved
     /// yet.
-    pub(crate) async fn open(config: &Config, tokens: Tokens) -> anyhow::Result<Self> {
-        let stores = Stores::open(config).await?;
+    pub(crate) async fn open(config: &Config, tokens: Tokens, purpose: Purpose) -> anyhow::Result<Self> {
+        let stores = Stores::open(config, purpose).await?;
         let mut quick = HashSet::new();
         for (tag, declared) in config.declared()? {
             stores.declare(&tag, &declared).await?;

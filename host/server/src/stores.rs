@@ -3,6 +3,8 @@
 //! A URL may hold a password, so it is never shown as it stands: not by `unalike config check`, not in the log, not in
 //! errors. A password can also be kept apart, by a parameter that only this program knows and takes out:
 //! `password-file=PATH`, or `password-env=NAME` for an environment variable.
+//!
+//! A store in Redis hands out what a durable one grants it: its *watermark*, or nothing, by name.
 
 use std::fmt;
 use std::io::Read as _;
@@ -19,15 +21,19 @@ use unalike::storage::{
 };
 use unalike::{RefillPolicy, StepPolicy};
 use unalike_mysql::{BatchTag, Dialect, MysqlOptions, MysqlStore};
+use unalike_redis::{Dialect as RedisDialect, RedisOptions, RedisStore, Watermark};
 use unalike_sqlite::{SqliteOptions, SqliteStore};
 use url::Url;
 
-use crate::channels::Declared;
+use crate::channels::{Declared, needs_redis};
 use crate::commands::print;
 use crate::config::Config;
 
 /// What a URL of a store looks like, for messages.
-const FORMS: &str = "write sqlite://PATH or mysql://USER@HOST/DATABASE";
+const FORMS: &str = "write sqlite://PATH, mysql://USER@HOST/DATABASE or redis://HOST/DATABASE";
+
+/// In place of the URL of a watermark: there is none.
+const NOTHING: &str = "none";
 
 /// A password file may have this many bytes.
 const PASSWORD_BYTES_MAX: u64 = 4_096;
@@ -47,6 +53,7 @@ pub(crate) struct StoreUrls(Vec<StoreUrl>);
 pub(crate) enum Place {
     Sqlite(PathBuf),
     Mysql(Box<MysqlOptions>),
+    Redis(Box<RedisOptions>),
 }
 
 impl StoreUrl {
@@ -60,23 +67,58 @@ impl StoreUrl {
     /// Says what is wrong with it.
     pub(crate) fn place(&self) -> anyhow::Result<Place> {
         let Some((scheme, rest)) = self.0.split_once("://") else {
-            bail!("the store {self:?} is no URL: {FORMS} (--store)");
+            bail!("the store {self:?} is no URL: {FORMS}");
         };
+        let failed = || format!("the store {self:?} cannot be used");
         match scheme {
             "sqlite" => {
-                ensure!(!rest.is_empty(), "the store {self:?} names no file: write sqlite://PATH (--store)");
+                ensure!(!rest.is_empty(), "the store {self:?} names no file: write sqlite://PATH");
                 Ok(Place::Sqlite(Path::new(rest).to_owned()))
             }
             "mysql" | "mariadb" => {
-                let options = self.mysql().with_context(|| format!("the store {self:?} cannot be used"))?;
+                let options = self.options(MysqlOptions::from_url, MysqlOptions::password).with_context(failed)?;
                 Ok(Place::Mysql(Box::new(options)))
             }
-            _ => bail!("the store's scheme {scheme:?} is unknown: {FORMS} (--store)"),
+            _ if self.is_redis() => {
+                let options = self.options(RedisOptions::from_url, RedisOptions::password).with_context(failed)?;
+                Ok(Place::Redis(Box::new(options)))
+            }
+            _ => bail!("the store's scheme {scheme:?} is unknown: {FORMS}"),
         }
     }
 
-    fn mysql(&self) -> anyhow::Result<MysqlOptions> {
+    /// Whether its scheme is one of Redis', those that are refused among them.
+    fn is_redis(&self) -> bool {
+        self.0.split_once("://").is_some_and(|(scheme, _)| scheme.starts_with("redis"))
+    }
+
+    /// Whether it is the word for no store at all.
+    fn is_nothing(&self) -> bool {
+        self.0 == NOTHING
+    }
+
+    /// What an adapter makes of it, with the password from where it is kept.
+    fn options<O>(
+        &self,
+        from_url: fn(&str) -> Result<O, StoreError>,
+        with_password: fn(O, &str) -> O,
+    ) -> anyhow::Result<O> {
+        let (url, password) = self.read()?;
+        let options = from_url(url.as_str())?;
+        Ok(match password {
+            Some(password) => with_password(options, &password),
+            None => options,
+        })
+    }
+
+    /// The URL as adapters know it, and the password if it is kept apart.
+    fn read(&self) -> anyhow::Result<(Url, Option<String>)> {
         let mut url = Url::parse(&self.0).context("it is no URL")?;
+        // Else what follows such a character would be taken for the host's, and shown.
+        ensure!(
+            !url.path().contains('@') && url.fragment().is_none(),
+            "its user and password must have @ / ? # percent-encoded (%40 %2F %3F %23)"
+        );
         let mut passwords = Vec::new();
         if url.password().is_some() {
             passwords.push(None);
@@ -100,26 +142,38 @@ impl StoreUrl {
         if !kept.is_empty() {
             url.query_pairs_mut().extend_pairs(kept);
         }
-        let options = MysqlOptions::from_url(url.as_str())?;
-        Ok(match passwords.into_iter().flatten().next() {
-            Some(password) => options.password(&password),
-            None => options,
-        })
+        Ok((url, passwords.into_iter().flatten().next()))
     }
 
-    /// The same server and database with the tables of another system.
-    fn with_dialect(&self, dialect: &str, source_stopped: bool) -> anyhow::Result<Self> {
+    /// The same server and database with the tables or keys of another system, and with these parameters.
+    fn with_dialect(&self, dialect: &str, parameters: &str) -> anyhow::Result<Self> {
         let mut url = Url::parse(&self.0).context("the store's URL cannot be read")?;
-        let is_shared = |name: &str| !matches!(name, "dialect" | "keys" | "cycle" | "source-stopped" | "create");
+        let is_shared = |name: &str| {
+            !matches!(name, "dialect" | "keys" | "cycle" | "source-stopped" | "create" | "shard" | "epoch")
+        };
         let shared: Vec<_> = url.query_pairs().into_owned().filter(|(name, _)| is_shared(name)).collect();
         let mut pairs = url.query_pairs_mut();
-        // Nothing is made where something is looked for.
-        pairs.clear().extend_pairs(shared).append_pair("dialect", dialect).append_pair("create", "false");
-        if source_stopped && dialect == "id-generator" {
-            pairs.append_pair("source-stopped", "true");
+        pairs.clear().extend_pairs(shared).append_pair("dialect", dialect);
+        if !self.is_redis() {
+            // Nothing is made where something is looked for.
+            pairs.append_pair("create", "false");
         }
+        pairs.extend_pairs(form_urlencoded::parse(parameters.as_bytes()));
         drop(pairs);
         Ok(Self(url.into()))
+    }
+
+    /// The same after it was said that nothing else uses it, for a dialect that has to know.
+    fn stopped(self) -> anyhow::Result<Self> {
+        let is_asked = match self.place()? {
+            Place::Mysql(options) => matches!(options.dialect, Dialect::IdGenerator { source_stopped: false, .. }),
+            Place::Redis(options) => {
+                matches!(options.dialect, RedisDialect::IdGenerator { source_stopped: false, .. })
+            }
+            Place::Sqlite(_) => false,
+        };
+        // Its dialect is a parameter, so there is a query.
+        Ok(if is_asked { Self(format!("{}&source-stopped=true", self.0)) } else { self })
     }
 
     /// The URL without its password.
@@ -130,7 +184,10 @@ impl StoreUrl {
         }
         // By what no parser has to understand: everything between a colon and the last @, and a parameter of that name.
         let rest = match rest.rsplit_once('@') {
-            Some((user, place)) => format!("{}@{place}", user.split(':').next().unwrap_or_default()),
+            Some((user, place)) => match user.split(':').next() {
+                Some("") | None => place.to_owned(),
+                Some(user) => format!("{user}@{place}"),
+            },
             None => rest.to_owned(),
         };
         let (place, query) = rest.split_once('?').unwrap_or((&rest, ""));
@@ -205,6 +262,11 @@ impl StoreUrls {
         if let [url] = self.0.as_slice() { Some(url) } else { None }
     }
 
+    /// The store, if it is one in Redis.
+    pub(crate) fn redis(&self) -> Option<&StoreUrl> {
+        self.only().filter(|url| url.is_redis())
+    }
+
     /// Checks each, and that none is there twice.
     ///
     /// # Errors
@@ -212,6 +274,9 @@ impl StoreUrls {
     pub(crate) fn validate(&self) -> anyhow::Result<()> {
         ensure!(!self.0.is_empty(), "there is no store: {FORMS} (--store)");
         ensure!(self.0.len() <= STRIPES_MAX, "there are {} stores, {STRIPES_MAX} at most are a set", self.0.len());
+        if self.only().is_none() {
+            self.refuse_redis()?;
+        }
         let mut places = Vec::with_capacity(self.0.len());
         for url in &self.0 {
             let place = url.place()?.name()?;
@@ -219,6 +284,18 @@ impl StoreUrls {
             places.push(place);
         }
         Ok(())
+    }
+
+    /// # Errors
+    /// When one of them is in Redis.
+    fn refuse_redis(&self) -> anyhow::Result<()> {
+        match self.0.iter().find(|url| url.is_redis()) {
+            None => Ok(()),
+            Some(url) => bail!(
+                "the store {url:?} is in Redis, which is never one of several that number together: name it alone, with the \
+                 durable store behind it (--watermark)"
+            ),
+        }
     }
 }
 
@@ -265,8 +342,49 @@ impl Place {
             Self::Mysql(options) => {
                 format!("mysql {} {:?}", options.address(), std::mem::discriminant(&options.dialect))
             }
+            Self::Redis(options) => {
+                let dialect = std::mem::discriminant(&options.dialect);
+                format!("redis {} {dialect:?} {}", options.address(), options.prefix)
+            }
         })
     }
+}
+
+/// Checks that a store in Redis says what stands behind it, and that no other store has something there.
+///
+/// # Errors
+/// Says what is wrong.
+pub(crate) fn validate_watermark(stores: &StoreUrls, watermark: Option<&StoreUrl>) -> anyhow::Result<()> {
+    let Some(redis) = stores.redis() else {
+        ensure!(
+            watermark.is_none(),
+            "--watermark is what stands behind a store in Redis, and {stores} is none: leave it out, or give a store such as \
+             redis://HOST/DATABASE (--store)"
+        );
+        return Ok(());
+    };
+    if let Place::Redis(options) = redis.place()? {
+        ensure!(
+            !matches!(options.dialect, RedisDialect::IdGenerator { .. }),
+            "the store {redis:?} has keys that are only read: bring its tags into a store (unalike tags import --from URL)"
+        );
+    }
+    let Some(watermark) = watermark else {
+        bail!(
+            "the store {redis:?} is in Redis, which may lose what it said: name the durable store that grants it numbers \
+             (--watermark sqlite://PATH or mysql://USER@HOST/DATABASE), or say that there is none (--watermark none), and ids \
+             are only as safe as Redis is"
+        )
+    };
+    if watermark.is_nothing() {
+        return Ok(());
+    }
+    ensure!(
+        !watermark.is_redis(),
+        "the watermark {watermark:?} is in Redis too: it must be durable, sqlite://PATH or mysql://USER@HOST/DATABASE, or none \
+         (--watermark)"
+    );
+    watermark.place().context("--watermark").map(drop)
 }
 
 /// The open stores of a process.
@@ -275,8 +393,19 @@ pub(crate) struct Stores {
     segments: Arc<dyn SegmentStore>,
     /// Where snowflakes get their workers.
     leases: Option<Arc<SqliteStore>>,
-    /// Those among the first that are in MySQL.
+    /// Those of the first, and of what stands behind them, that are in MySQL.
     mysql: Vec<Arc<Mysql>>,
+    /// Whether numbers come from Redis.
+    is_redis: bool,
+}
+
+/// What stores are opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// A service: what can be done beforehand, is.
+    Serving,
+    /// A command that ends soon.
+    Command,
 }
 
 impl Stores {
@@ -284,26 +413,46 @@ impl Stores {
     ///
     /// # Errors
     /// When one store cannot be used; of several, only when one is there and refuses, or none is there.
-    pub(crate) async fn open(config: &Config) -> anyhow::Result<Self> {
+    pub(crate) async fn open(config: &Config, purpose: Purpose) -> anyhow::Result<Self> {
         let creation = TagCreation { on_first_use: config.create_tags, tags_max: config.tags_max };
-        let mut stores = Vec::new();
-        let (mut sqlite, mut mysql) = (Vec::new(), Vec::new());
         let is_striped = config.store.only().is_none();
-        for url in config.store.iter() {
-            let opened = Opened::open(url, creation, is_striped).await?;
-            stores.push(opened.segments());
-            match opened {
-                Opened::Sqlite(store) => sqlite.push(store),
-                Opened::Mysql(store) => mysql.push(store),
+        let mut opening = Opening {
+            creation,
+            may_be_down: is_striped,
+            behind: Watermark::RedisAlone,
+            preheats: purpose == Purpose::Serving,
+        };
+        let (mut sqlite, mut mysql) = (Vec::new(), Vec::new());
+        let mut keep = |place: String, opened: &Opened| match opened {
+            Opened::Sqlite(store) => sqlite.push((place, Arc::clone(store))),
+            Opened::Mysql(store) => mysql.push(Arc::clone(store)),
+            Opened::Redis(_) => {}
+        };
+        match (config.store.redis(), &config.watermark) {
+            (Some(_), Some(url)) if !url.is_nothing() => {
+                let durable = opening.open(url).await.context("--watermark")?;
+                keep(url.place()?.name()?, &durable);
+                opening.behind = Watermark::Durable(durable.segments());
             }
+            (Some(redis), _) => tracing::warn!(
+                "nothing durable stands behind {redis} (--watermark none): ids are as safe as this Redis is, and repeat after \
+                 a fail-over to a replica that was behind, or when its files are lost or restored"
+            ),
+            (None, _) => {}
+        }
+        let mut stores = Vec::new();
+        for url in config.store.iter() {
+            let opened = opening.open(url).await?;
+            keep(url.place()?.name()?, &opened);
+            stores.push(opened.segments());
         }
         let segments = together(stores).await.with_context(|| cannot_open(&config.store))?;
         let leases = match &config.leases {
-            Some(url) => Some(open_leases(url, &config.store, &sqlite).await?),
+            Some(url) => Some(open_leases(url, &sqlite).await?),
             None if is_striped => None,
-            None => sqlite.pop(),
+            None => sqlite.pop().map(|(_, store)| store),
         };
-        Ok(Self { segments, leases, mysql })
+        Ok(Self { segments, leases, mysql, is_redis: config.store.redis().is_some() })
     }
 
     /// Where sequences get their numbers.
@@ -325,6 +474,9 @@ impl Stores {
             let reason = "no store keeps a quick tag: declare it in the configuration, [tags.NAME]".to_owned();
             return Err(StoreError::TagInvalid { tag: tag.to_owned(), reason });
         };
+        if *declared == Declared::Ordered && !self.is_redis {
+            return Err(needs_redis(tag));
+        }
         match self.segments.tag(tag).await {
             Ok(_) => return Err(StoreError::TagExists { tag: tag.to_owned() }),
             Err(StoreError::TagUnknown { .. }) => {}
@@ -392,22 +544,15 @@ impl Stores {
     }
 }
 
-async fn open_leases(
-    url: &StoreUrl,
-    stores: &StoreUrls,
-    open: &[Arc<SqliteStore>],
-) -> anyhow::Result<Arc<SqliteStore>> {
-    let place = url.place().context("leases")?;
+/// `open` are the stores in SQLite that are open already, by their places.
+async fn open_leases(url: &StoreUrl, open: &[(String, Arc<SqliteStore>)]) -> anyhow::Result<Arc<SqliteStore>> {
+    let place = url.place().context("--leases")?;
     let name = place.name()?;
     let Place::Sqlite(path) = place else {
         bail!("leases are kept in SQLite, and {url:?} is no such store: write sqlite://PATH (--leases)");
     };
     // The same file is opened once.
-    let mut is_sqlite =
-        stores.iter().filter_map(|url| url.place().ok()).filter(|place| matches!(place, Place::Sqlite(_)));
-    if let Some(at) = is_sqlite.position(|place| place.name().is_ok_and(|other| other == name))
-        && let Some(store) = open.get(at)
-    {
+    if let Some((_, store)) = open.iter().find(|(place, _)| *place == name) {
         return Ok(Arc::clone(store));
     }
     let store = SqliteStore::connect(SqliteOptions::new(path)).await;
@@ -420,29 +565,49 @@ async fn open_leases(
 /// When it cannot be opened.
 pub(crate) async fn open_one(url: &StoreUrl) -> anyhow::Result<Arc<dyn SegmentStore>> {
     let creation = TagCreation { on_first_use: false, ..TagCreation::default() };
-    Ok(Opened::open(url, creation, false).await?.segments())
+    let opening = Opening { creation, may_be_down: false, behind: Watermark::RedisAlone, preheats: false };
+    Ok(opening.open(url).await?.segments())
 }
 
-/// The store that tags are imported from: a URL, or the name of a dialect for other tables in the only store's
-/// database.
+/// The store that tags are imported from: a URL, or the name of a dialect for other tables or keys in the only store's
+/// database, which parameters may follow.
 ///
 /// # Errors
 /// When there is no such, or when it is the store itself.
-pub(crate) fn source(text: &str, stores: &StoreUrls, source_stopped: bool) -> anyhow::Result<StoreUrl> {
+pub(crate) fn source(text: &str, config: &Config, source_stopped: bool) -> anyhow::Result<StoreUrl> {
+    let stores = &config.store;
     let url = if text.contains("://") {
         StoreUrl::new(text)
     } else {
-        ensure!(Dialect::named(text).is_some(), "{text:?} is neither a URL nor the name of a dialect, such as leaf");
-        match stores.only() {
-            Some(store) if matches!(store.place()?, Place::Mysql(_)) => store.with_dialect(text, source_stopped)?,
-            _ => bail!(
-                "{text:?} means other tables in the database of the store, but {stores} is no one MySQL database: give a URL, \
-                 mysql://USER@HOST/DATABASE?dialect={text}"
-            ),
+        let (dialect, parameters) = text.split_once('?').unwrap_or((text, ""));
+        let place = stores.only().map(StoreUrl::place).transpose()?;
+        let is_there = match place {
+            Some(Place::Mysql(_)) => Dialect::named(dialect).is_some(),
+            Some(Place::Redis(_)) => RedisDialect::named(dialect).is_some(),
+            Some(Place::Sqlite(_)) | None => false,
+        };
+        match stores.only().filter(|_| is_there) {
+            Some(store) => store.with_dialect(dialect, parameters)?,
+            None => {
+                let mut schemes = Vec::new();
+                if Dialect::named(dialect).is_some() {
+                    schemes.push(format!("mysql://USER@HOST/DATABASE?dialect={dialect}"));
+                }
+                if RedisDialect::named(dialect).is_some() {
+                    schemes.push(format!("redis://HOST/DATABASE?dialect={dialect}"));
+                }
+                ensure!(!schemes.is_empty(), "{dialect:?} is neither a URL nor the name of a dialect, such as leaf");
+                bail!(
+                    "{dialect:?} means other tables or keys in the database of the store, and {stores} has none such: give a \
+                     URL, {}",
+                    schemes.join(" or ")
+                )
+            }
         }
     };
+    let url = if source_stopped { url.stopped()? } else { url };
     let name = url.place()?.name()?;
-    for store in stores.iter() {
+    for store in stores.iter().chain(config.watermark.iter().filter(|url| !url.is_nothing())) {
         ensure!(store.place()?.name()? != name, "the source {url} is the store itself");
     }
     Ok(url)
@@ -451,15 +616,21 @@ pub(crate) fn source(text: &str, stores: &StoreUrls, source_stopped: bool) -> an
 /// The tables of the first store that is in MySQL, or unalike's own.
 ///
 /// # Errors
-/// When a URL cannot be used.
-pub(crate) fn dialect(stores: &StoreUrls) -> anyhow::Result<Dialect> {
-    Ok(databases(stores)?.into_iter().next().map_or_else(Dialect::default, |options| options.dialect))
+/// When a URL cannot be used, and when there is a store without tables.
+pub(crate) fn dialect(config: &Config) -> anyhow::Result<Dialect> {
+    if let Some(options) = databases(config)?.into_iter().next() {
+        return Ok(options.dialect);
+    }
+    if let Some(redis) = config.store.redis() {
+        bail!("the store {redis} is in Redis, which has no tables: name those that are meant (--dialect)");
+    }
+    Ok(Dialect::default())
 }
 
-/// Those of the stores that are in MySQL.
-fn databases(stores: &StoreUrls) -> anyhow::Result<Vec<MysqlOptions>> {
+/// Those of the stores that are in MySQL, and what stands behind one in Redis if that is.
+fn databases(config: &Config) -> anyhow::Result<Vec<MysqlOptions>> {
     let mut databases = Vec::new();
-    for url in stores.iter() {
+    for url in config.store.iter().chain(config.watermark.iter().filter(|url| !url.is_nothing())) {
         if let Place::Mysql(options) = url.place()? {
             databases.push(*options);
         }
@@ -469,7 +640,7 @@ fn databases(stores: &StoreUrls) -> anyhow::Result<Vec<MysqlOptions>> {
 
 /// `unalike schema upgrade`
 pub(crate) async fn upgrade(config: &Config) -> anyhow::Result<()> {
-    let databases = databases(&config.store)?;
+    let databases = databases(config)?;
     ensure!(!databases.is_empty(), "the store {} has no tables in MySQL to upgrade (--store)", config.store);
     for options in databases {
         let address = options.address();
@@ -484,17 +655,43 @@ pub(crate) async fn adopt(config: &Config, lift: u64) -> anyhow::Result<()> {
     let Some(url) = config.store.only() else {
         bail!("a server is adopted for one store: name it alone, not all of {} (--store)", config.store);
     };
-    let Place::Mysql(options) = url.place()? else { bail!("the store {url} is a file, and has no server to adopt") };
+    let options = match url.place()? {
+        Place::Mysql(options) => options,
+        Place::Sqlite(_) => bail!("the store {url} is a file, and has no server to adopt"),
+        Place::Redis(_) => bail!(
+            "the store {url} is in Redis, which is not adopted: whatever it lost, it goes on with new numbers. The server of \
+             the durable store behind it is, if that store is named alone (--store), and COUNT is more than it granted to Redis"
+        ),
+    };
     let address = options.address();
     let lifted = MysqlStore::adopt_server(*options, lift).await;
     let lifted = lifted.with_context(|| format!("the server behind {address} was not adopted"))?;
     print(&format!("{address}: the server is adopted, and {lifted} tags are lifted by {lift} numbers\n"))
 }
 
+/// `unalike store init`
+pub(crate) async fn initialise(config: &Config) -> anyhow::Result<()> {
+    let place = config.store.only().map(StoreUrl::place).transpose()?;
+    let (Some(Place::Redis(options)), Some(true)) = (place, config.watermark.as_ref().map(StoreUrl::is_nothing)) else {
+        bail!(
+            "only a store in Redis without a durable one behind it is begun by command (--store redis://HOST/DATABASE \
+             --watermark none); any other begins with its first use"
+        );
+    };
+    let address = options.address();
+    let is_new = RedisStore::initialise(&options).await;
+    let is_new = is_new.with_context(|| format!("{address} was not made a store"))?;
+    let done = if is_new { "it is a store now" } else { "it was a store before, and nothing was changed" };
+    print(&format!("{address}: {done}\n"))
+}
+
 /// `unalike stripes resize`
 pub(crate) async fn resize(config: &Config, to: Vec<String>, floor: u64) -> anyhow::Result<()> {
     let to = StoreUrls::of(to);
-    to.validate()?;
+    for urls in [&config.store, &to] {
+        urls.refuse_redis()?;
+        urls.validate()?;
+    }
     // A store of both lists is one store.
     let mut open: Vec<(String, Arc<dyn SegmentStore>)> = Vec::new();
     let mut lists = [Vec::new(), Vec::new()];
@@ -524,41 +721,62 @@ pub(crate) async fn resize(config: &Config, to: Vec<String>, floor: u64) -> anyh
     print(&format!("the tags of {} go on in {to}: start the programs again with these\n", config.store))
 }
 
-/// A store that was opened by its kind.
+/// How stores are opened.
+struct Opening {
+    creation: TagCreation,
+    /// One that is down is tried again later.
+    may_be_down: bool,
+    /// What stands behind one in Redis.
+    behind: Watermark,
+    /// One in Redis gets its numbers of known tags beforehand, unless its URL says otherwise.
+    preheats: bool,
+}
+
+/// A store that was opened, by its kind.
 enum Opened {
     Sqlite(Arc<SqliteStore>),
     Mysql(Arc<Mysql>),
+    Redis(Arc<RedisStore>),
 }
 
-impl Opened {
-    async fn open(url: &StoreUrl, creation: TagCreation, may_be_down: bool) -> anyhow::Result<Self> {
+impl Opening {
+    async fn open(&self, url: &StoreUrl) -> anyhow::Result<Opened> {
         let failed = || format!("the store {url} cannot be opened");
         match url.place()? {
             Place::Sqlite(path) => {
                 let mut options = SqliteOptions::new(path);
-                options.creation = creation;
-                Ok(Self::Sqlite(Arc::new(SqliteStore::connect(options).await.with_context(failed)?)))
+                options.creation = self.creation;
+                Ok(Opened::Sqlite(Arc::new(SqliteStore::connect(options).await.with_context(failed)?)))
             }
             Place::Mysql(mut options) => {
-                options.creation = creation;
+                options.creation = self.creation;
                 let store = Arc::new(Mysql { options: *options, store: OnceCell::new() });
                 match store.connected().await {
                     Ok(_) => {}
                     // Its stripes are left out until it is there.
-                    Err(error @ StoreError::Unavailable { .. }) if may_be_down => {
+                    Err(error @ StoreError::Unavailable { .. }) if self.may_be_down => {
                         tracing::warn!(%error, "the store {url} is down, and will be tried again");
                     }
                     Err(error) => return Err(error).with_context(failed),
                 }
-                Ok(Self::Mysql(store))
+                Ok(Opened::Mysql(store))
+            }
+            Place::Redis(mut options) => {
+                options.creation = self.creation;
+                options.preheat &= self.preheats;
+                let store = RedisStore::connect(*options, self.behind.clone()).await;
+                Ok(Opened::Redis(Arc::new(store.with_context(failed)?)))
             }
         }
     }
+}
 
+impl Opened {
     fn segments(&self) -> Arc<dyn SegmentStore> {
         match self {
             Self::Sqlite(store) => Arc::clone(store) as _,
             Self::Mysql(store) => Arc::clone(store) as _,
+            Self::Redis(store) => Arc::clone(store) as _,
         }
     }
 }
@@ -663,6 +881,10 @@ mod tests {
             ("mysql://ids@db/ids?password=secret&ssl-mode=required", "mysql://ids@db/ids?ssl-mode=required"),
             ("mysql://ids@db/ids?pass%77ord=secret", "mysql://ids@db/ids"),
             ("mysql://ids@db/ids?password-file=/run/db", "mysql://ids@db/ids?password-file=/run/db"),
+            ("redis://ids:secret@cache:6380/1?ssl-ca=a", "redis://ids@cache:6380/1?ssl-ca=a"),
+            ("rediss://:secret@cache", "rediss://cache"),
+            ("redis://ids:12/secret@cache/0", "redis://ids@cache/0"),
+            ("redis://ids:12#secret@cache/0", "redis://ids@cache/0"),
             ("ids:secret@db/ids", "ids@db/ids"),
             ("sqlite:///home/a:b@c/ids.sqlite", "sqlite:///home/a:b@c/ids.sqlite"),
         ] {
@@ -682,8 +904,11 @@ mod tests {
     fn a_password_comes_from_one_place() {
         let directory = tempfile_with("secret\n");
         let path = directory.join("password");
-        let mysql = |query: &str| StoreUrl::new(format!("mysql://ids@db/ids?{query}")).place();
+        let place = |scheme: &str, query: &str| StoreUrl::new(format!("{scheme}://ids@db/0?{query}")).place();
+        let mysql = |query: &str| place("mysql", query);
+        let redis = |query: &str| place("redis", query);
         assert!(mysql(&format!("password-file={}&dialect=leaf", path.display())).is_ok());
+        assert!(redis(&format!("password-file={}&dialect=cosid", path.display())).is_ok());
         std::fs::write(&path, "\n").unwrap();
         for (query, named) in [
             (format!("password-file={}", path.display()), "is empty"),
@@ -692,8 +917,10 @@ mod tests {
             ("password=secret".to_owned(), "password-env=NAME"),
             ("colour=red".to_owned(), "colour"),
         ] {
-            let error = format!("{:#}", mysql(&query).err().unwrap());
-            assert!(error.contains(named) && !error.contains("secret"), "{error}");
+            for place in [mysql(&query), redis(&query)] {
+                let error = format!("{:#}", place.err().unwrap());
+                assert!(error.contains(named) && !error.contains("secret"), "{error}");
+            }
         }
         let both = StoreUrl::new("mysql://ids:secret@db/ids?password-env=PATH").place().err().unwrap();
         assert!(format!("{both:#}").contains("more than one way"), "{both:#}");
@@ -710,21 +937,46 @@ mod tests {
 
     #[test]
     fn a_dialect_s_name_means_other_tables_of_the_same_database() {
-        let store = StoreUrls::one("mysql://ids:secret@db/ids?ssl-mode=required&create=true");
+        let store = over("mysql://ids:secret@db/ids?ssl-mode=required&create=true", None);
         let leaf = source("leaf", &store, false).unwrap();
         assert_eq!(leaf.to_string(), "mysql://ids@db/ids?ssl-mode=required&dialect=leaf&create=false");
         assert!(leaf.0.contains("secret"));
-        let generator = source("id-generator", &store, true).unwrap();
-        assert!(generator.to_string().ends_with("&source-stopped=true"), "{generator}");
+        let generator = source("id-generator?keys=order:1", &store, true).unwrap();
+        assert!(generator.to_string().ends_with("&keys=order%3A1&source-stopped=true"), "{generator}");
+        let redis = over("rediss://:secret@cache/2?dialect=clock&shard=5&ssl-ca=ca.pem", Some("mysql://db/ids"));
+        let generator = source("id-generator?keys=order:id_order", &redis, false).unwrap();
+        assert_eq!(generator.to_string(), "rediss://cache/2?ssl-ca=ca.pem&dialect=id-generator&keys=order%3Aid_order");
+        assert!(generator.0.contains("secret"));
         for (text, store, named) in [
             ("loof", &store, "loof"),
             ("unalike", &store, "the store itself"),
             ("mysql://other@db/ids", &store, "the store itself"),
-            ("leaf", &StoreUrls::one("sqlite://ids.sqlite"), "dialect=leaf"),
-            ("sqlite://./ids.sqlite", &StoreUrls::one("sqlite://ids.sqlite"), "the store itself"),
+            ("leaf", &over("sqlite://ids.sqlite", None), "mysql://USER@HOST/DATABASE?dialect=leaf"),
+            ("cosid", &over("sqlite://ids.sqlite", None), "or redis://HOST/DATABASE?dialect=cosid"),
+            ("clock", &store, "redis://HOST/DATABASE?dialect=clock"),
+            ("sqlite://./ids.sqlite", &over("sqlite://ids.sqlite", None), "the store itself"),
+            ("clock", &redis, "the store itself"),
+            ("mysql://other@db/ids", &redis, "the store itself"),
+            ("leaf", &redis, "mysql://USER@HOST/DATABASE?dialect=leaf"),
         ] {
             let error = format!("{:#}", source(text, store, false).unwrap_err());
             assert!(error.contains(named), "{text}: {error}");
+        }
+    }
+
+    fn over(store: &str, watermark: Option<&str>) -> Config {
+        Config { store: StoreUrls::one(store), watermark: watermark.map(StoreUrl::new), ..Config::default() }
+    }
+
+    #[test]
+    fn a_number_of_another_system_is_read_once_that_is_stopped() {
+        let said = |url: &str| StoreUrl::new(url).stopped().unwrap().0;
+        for url in ["redis://h?dialect=id-generator&keys=a:b", "mysql://h/db?dialect=id-generator&keys=a:1"] {
+            assert_eq!(said(url), format!("{url}&source-stopped=true"));
+            assert_eq!(said(&said(url)), said(url));
+        }
+        for url in ["sqlite://ids.sqlite", "mysql://h/db?dialect=leaf", "redis://h?dialect=cosid"] {
+            assert_eq!(said(url), url);
         }
     }
 }

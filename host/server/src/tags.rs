@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use serde::de::{self, Deserializer};
 use serde::{Deserialize, Serialize};
-use unalike::storage::{StoreError, TagOptions, TagRecord, split_tag, sub_tag, validate_tag};
+use unalike::storage::{Ceiling, StoreError, TagOptions, TagRecord, split_tag, sub_tag, validate_tag};
 use unalike::{AdaptiveStep, Mode, RefillPolicy, StepPolicy};
 
 use crate::channels::{Channel, ChannelConfig, Declared};
@@ -183,6 +183,35 @@ pub(crate) struct TagJson {
     watermark: Number,
     /// Grows with every grant, release and raise.
     version: Number,
+    /// Where it is asked for, and a store in Redis has one for the tag.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ceiling: Option<CeilingJson>,
+}
+
+/// How far a tag has got below its ceiling, and how much it was used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+struct CeilingJson {
+    /// The number that was handed out last.
+    cur: Number,
+    /// The ceiling.
+    max: Number,
+    /// How many numbers were handed out in the last 5 minutes.
+    seq_recently: Number,
+    /// How many numbers were handed out in the last 30 minutes.
+    seq_long_term: Number,
+}
+
+impl TagJson {
+    /// With its ceiling, where there is one.
+    pub(crate) fn below(mut self, ceiling: Option<Ceiling>) -> Self {
+        self.ceiling = ceiling.map(|Ceiling { last, max, used_recently, used_long_term }| CeilingJson {
+            cur: Number(last),
+            max: Number(max),
+            seq_recently: Number(used_recently),
+            seq_long_term: Number(used_long_term),
+        });
+        self
+    }
 }
 
 impl From<TagRecord> for TagJson {
@@ -198,6 +227,7 @@ impl From<TagRecord> for TagJson {
             refill: refill.into(),
             watermark: Number(record.watermark),
             version: Number(record.version),
+            ceiling: None,
         }
     }
 }

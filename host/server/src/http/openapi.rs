@@ -31,7 +31,8 @@ const HEAD: &[Kind] = &[Kind::HeadTimeout, Kind::UrlTooLong];
 /// What any request to the store may meet.
 const STORE: &[Kind] = &[Kind::StoreUnavailable, Kind::StoreCorrupt, Kind::StoreRefused];
 /// What a request for ids may meet besides.
-const IDS: &[Kind] = &[Kind::CountInvalid, Kind::Exhausted, Kind::GrantRefused, Kind::Closing, Kind::Rebuilt];
+const IDS: &[Kind] =
+    &[Kind::CountInvalid, Kind::Exhausted, Kind::CeilingReached, Kind::GrantRefused, Kind::Closing, Kind::Rebuilt];
 /// What a request for ids of a snowflake may meet besides.
 const LEASES: &[Kind] = &[Kind::WorkersExhausted, Kind::ClockWrong, Kind::LayoutMismatch, Kind::LeasesMissing];
 /// What is refused of a query.
@@ -75,7 +76,7 @@ fn document(config: &Config, templates: &[&str]) -> Value {
         StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE.as_str().to_owned(),
         json!({ "description": "The head of the request is too large; without a body" }),
     );
-    let mut components = json!({ "schemas": schemas(), "responses": responses });
+    let mut components = json!({ "schemas": schemas(config), "responses": responses });
     if paths.tokens {
         components["securitySchemes"] = json!({ "bearer": {
             "type": "http", "scheme": "bearer",
@@ -364,7 +365,7 @@ fn tags(paths: &mut Paths) {
             "operationId": "showTag",
             "tags": ["tags"],
             "summary": "Look at a tag",
-            "description": "Never creates one.",
+            "description": "Never creates one. Over a store in Redis it has the tag's ceiling, once the tag was used.",
             "parameters": [tag(), sub_key()],
             "responses": { "200": ok("The tag as the store keeps it") },
         }),
@@ -765,7 +766,7 @@ fn also(mut record: Value, member: &str, schema: Value) -> Value {
     record
 }
 
-fn schemas() -> Value {
+fn schemas(config: &Config) -> Value {
     let kinds: Vec<String> = Kind::VARIANTS.iter().map(|kind| kind.urn()).collect();
     let list_of = |schema: &str| json!({ "type": "array", "items": reference(schema) });
     let ids = || {
@@ -775,6 +776,9 @@ fn schemas() -> Value {
     };
     let bits = || json!({ "type": "integer", "minimum": 0, "maximum": 63 });
     let optional = |schema: Value| json!({ "oneOf": [schema, { "type": "null" }] });
+    // The channels without settings.
+    let ordered: &[&str] =
+        if config.store.redis().is_some() { &["ordered", "slow-ordered"] } else { &["slow-ordered"] };
     let whole = |minimum: u64| {
         json!({ "oneOf": [
         { "type": "integer", "minimum": minimum, "maximum": u64::MAX },
@@ -808,7 +812,7 @@ fn schemas() -> Value {
         ] },
         "SequenceIds": also(record(json!({ "tag": reference("Name"), "ids": ids() })), "sub", reference("SubKey")),
         "SnowflakeIds": record(json!({ "snowflake": reference("Name"), "ids": ids() })),
-        "Tag": also(record(json!({
+        "Tag": also(also(record(json!({
             "tag": reference("Name"),
             "mode": { "enum": ["buffered", "ordered"], "description":
                 "buffered: ids ascend within a server; ordered: they ascend across all servers in real time" },
@@ -831,7 +835,17 @@ fn schemas() -> Value {
             "watermark": { "allOf": [reference("Figure")], "description":
                 "The greatest number that may have been handed out" },
             "version": { "allOf": [reference("Figure")], "description": "Grows with every grant, release and raise" },
-        })), "sub", reference("SubKey")),
+        })), "sub", reference("SubKey")), "ceiling", reference("Ceiling")),
+        "Ceiling": record(json!({
+            "cur": { "allOf": [reference("Figure")], "description":
+                "The number that was handed out last; max when what is left cannot be handed out" },
+            "max": { "allOf": [reference("Figure")], "description":
+                "The ceiling: the greatest number that may be handed out before it is raised" },
+            "seq_recently": { "allOf": [reference("Figure")], "description":
+                "How many numbers were handed out in the last 5 minutes" },
+            "seq_long_term": { "allOf": [reference("Figure")], "description":
+                "How many numbers were handed out in the last 30 minutes" },
+        })),
         "TagPage": record(json!({ "tags": list_of("Tag") })),
         "TagCreate": { "oneOf": [
             {
@@ -844,7 +858,7 @@ fn schemas() -> Value {
                     "mode": optional(json!({ "enum": ["buffered", "ordered"] })),
                 },
             },
-            record(json!({ "tag": reference("Name"), "channel": { "const": "slow-ordered" } })),
+            record(json!({ "tag": reference("Name"), "channel": { "enum": ordered } })),
             {
                 "type": "object", "required": ["tag", "channel"], "additionalProperties": false,
                 "properties": {

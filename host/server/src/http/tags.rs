@@ -73,7 +73,9 @@ pub(super) async fn show(
     uri: Uri,
 ) -> Result<Json<TagJson>, Problem> {
     let name = stored_name(&tag, sub_of(&uri)?.as_deref())?;
-    Ok(Json(service.store().tag(&name).await?.into()))
+    let store = service.store();
+    let record = store.tag(&name).await?;
+    Ok(Json(TagJson::from(record).below(store.ceiling(&name).await?)))
 }
 
 /// The sub-key that a request for one tag means.

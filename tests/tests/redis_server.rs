@@ -1,0 +1,480 @@
+//! The server and the command line over Redis: what stands behind it, the channel `ordered`, ceilings, outages of either
+//! store, and what is refused by name.
+
+#![expect(clippy::unwrap_used, clippy::panic_in_result_fn, reason = "a test that cannot go on fails")]
+
+use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use anyhow::ensure;
+use serde_json::json;
+use tempfile::TempDir;
+use unalike_tests::authority::Authority;
+use unalike_tests::mariadb::MariaDb;
+use unalike_tests::process;
+use unalike_tests::redis::{Persistence, Redis};
+use unalike_tests::server::{Ran, Server, binary, run, run_with};
+
+/// Runs it to its end over this store, with what stands behind it.
+fn run_over(directory: &TempDir, store: &str, watermark: &str, arguments: &[&str]) -> anyhow::Result<Ran> {
+    let over = ["--store", store, "--watermark", watermark];
+    run(directory.path(), over.into_iter().chain(arguments.iter().copied()))
+}
+
+/// The same where it must succeed; what it printed.
+fn ok(directory: &TempDir, store: &str, watermark: &str, arguments: &[&str]) -> anyhow::Result<String> {
+    let ran = run_over(directory, store, watermark, arguments)?;
+    ensure!(ran.code == Some(0), "{arguments:?}: {ran:?}");
+    Ok(ran.stdout)
+}
+
+/// Runs it where it must fail, and name all of these in the reason.
+#[track_caller]
+fn fails(directory: &TempDir, arguments: &[&str], named: &[&str]) {
+    let ran = run(directory.path(), arguments.iter().copied()).unwrap();
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{arguments:?}: {ran:?}");
+    for word in named {
+        assert!(ran.stderr.contains(word), "{arguments:?} does not say {word:?}: {}", ran.stderr);
+    }
+    assert!(!ran.stderr.contains("secret") && !ran.stderr.contains("panicked"), "{}", ran.stderr);
+}
+
+/// Starts a server over these stores, which gives up soon.
+fn serve(directory: &Arc<TempDir>, store: &str, watermark: &str, more: &[&str]) -> anyhow::Result<Server> {
+    let flags = ["--store", store, "--watermark", watermark, "--wait-max-ms", "300"];
+    let flags = flags.into_iter().chain(more.iter().copied());
+    Server::start_in(Arc::clone(directory), flags.map(str::to_owned).collect())
+}
+
+fn cells(text: &str, row: usize) -> Vec<&str> {
+    text.lines().nth(row).unwrap().split_whitespace().collect()
+}
+
+#[test]
+fn ordered_ids_of_two_servers_ascend_through_kill_9_of_redis() -> anyhow::Result<()> {
+    let mut redis = Redis::start(Persistence::AofEverySecond)?;
+    // Small intervals, so that there are many.
+    let store = redis.url(0, "raise-min=100&raise-max=400");
+    let directory = Arc::new(TempDir::new()?);
+    std::fs::write(directory.path().join("unalike.toml"), "[tags.chat]\nchannel = \"ordered\"\n")?;
+    let more = ["--config", "unalike.toml"];
+    let servers = [(); 2].map(|()| serve(&directory, &store, "sqlite://ids.sqlite", &more).unwrap());
+    let tag = servers[1].get("/v1/tags/chat")?.json()?;
+    assert_eq!((&tag["mode"], tag.get("ceiling")), (&json!("ordered"), None), "nothing was used yet");
+
+    // The greatest id that anybody has: whoever asks afterwards gets a greater one.
+    let greatest = AtomicU64::new(0);
+    let (given, ends) = (AtomicU64::new(0), AtomicBool::new(false));
+    let ids = std::thread::scope(|scope| -> anyhow::Result<Vec<u64>> {
+        let ask = |server: usize| {
+            let (client, greatest, given, ends) = (servers[server].client(), &greatest, &given, &ends);
+            scope.spawn(move || {
+                let mut ids = Vec::new();
+                while !ends.load(Ordering::Relaxed) {
+                    let before = greatest.load(Ordering::SeqCst);
+                    let answer = client.get("/v1/sequences/chat/ids?count=3").unwrap();
+                    if answer.status == 503 {
+                        let kind = answer.problem().unwrap();
+                        assert!(["store-unavailable", "ceiling-reached"].contains(&kind.as_str()), "{answer:?}");
+                        assert!(answer.header("retry-after").is_some(), "{answer:?}");
+                        continue;
+                    }
+                    let answered = answer.ids().unwrap();
+                    assert!(answered[0] > before && answered.is_sorted(), "{answered:?} after {before}");
+                    greatest.fetch_max(answered[2], Ordering::SeqCst);
+                    given.fetch_add(1, Ordering::Relaxed);
+                    ids.extend(answered);
+                }
+                ids
+            })
+        };
+        let asking = [ask(0), ask(0), ask(1), ask(1)];
+        let wait_for = |more: u64| {
+            let until = given.load(Ordering::Relaxed) + more;
+            while given.load(Ordering::Relaxed) < until && asking.iter().all(|asking| !asking.is_finished()) {
+                std::thread::yield_now();
+            }
+        };
+        for _ in 0..3 {
+            wait_for(200);
+            redis.kill9()?;
+            redis.restart()?;
+        }
+        wait_for(200);
+        ends.store(true, Ordering::Relaxed);
+        Ok(asking.into_iter().flat_map(|asking| asking.join().unwrap()).collect())
+    })?;
+    assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len(), "an id came twice");
+    assert!(ids.len() >= 2_400, "{}", ids.len());
+
+    let figures = &servers[0].get("/v1/tags/chat")?.json()?["ceiling"];
+    let figure = |name: &str| figures[name].as_str().unwrap().parse::<u64>().unwrap();
+    assert!(figure("cur") >= greatest.load(Ordering::SeqCst) && figure("cur") < figure("max"), "{figures}");
+    assert!(figure("seq_recently") >= 600 && figure("seq_long_term") >= figure("seq_recently"), "{figures}");
+    Ok(())
+}
+
+#[test]
+fn ids_go_on_without_the_watermark_until_the_ceiling_is_reached() -> anyhow::Result<()> {
+    let redis = Redis::start(Persistence::Nothing)?;
+    let mut mariadb = MariaDb::start()?;
+    let watermark = mariadb.database()?;
+    let directory = Arc::new(TempDir::new()?);
+    let server = serve(&directory, &redis.url(0, "raise-min=1000&raise-max=1000"), &watermark, &[])?;
+    let client = server.client();
+    let created = client.send_json("POST", "/v1/tags", &json!({ "tag": "chat", "channel": "ordered" }))?;
+    assert_eq!((created.status, &created.json()?["mode"]), (201, &json!("ordered")));
+    assert_eq!(client.ids("/v1/sequences/chat/ids?count=5")?, [1, 2, 3, 4, 5]);
+    let tag = client.get("/v1/tags/chat")?.json()?;
+    let ceiling = json!({ "cur": "5", "max": "1000", "seq_recently": "5", "seq_long_term": "5" });
+    assert_eq!((&tag["ceiling"], &tag["watermark"]), (&ceiling, &json!("1000")));
+
+    mariadb.kill9()?;
+    let mut ids = Vec::new();
+    let refused = loop {
+        let answer = client.get("/v1/sequences/chat/ids?count=50")?;
+        assert_eq!(client.get("/health/ready")?.body, r#"{"status":"ready"}"#, "Redis is there");
+        if answer.status != 200 {
+            break answer;
+        }
+        ids.extend(answer.ids()?);
+    };
+    assert!(ids.iter().copied().eq(6..6 + ids.len() as u64) && ids.len() >= 900, "{ids:?}");
+    assert_eq!((refused.status, refused.problem()?.as_str()), (503, "ceiling-reached"));
+    assert!(refused.header("retry-after").is_some_and(|wait_s| wait_s.parse::<u64>().is_ok_and(|wait_s| wait_s >= 1)));
+    assert_eq!(refused.json()?["name"], "chat");
+    assert!(!refused.body.contains("mysql"), "what only the operator can act on is in the log: {refused:?}");
+    server.wait_for_log("has reached its ceiling", 1)?;
+    assert_eq!(client.get("/v1/sequences/new/ids")?.status, 503, "a tag is created in the durable store");
+
+    mariadb.restart()?;
+    let after = loop {
+        let answer = client.get("/v1/sequences/chat/ids")?;
+        if answer.status == 200 {
+            break answer.ids()?;
+        }
+        assert_eq!(answer.status, 503);
+    };
+    assert!(after[0] > *ids.last().unwrap(), "{after:?}");
+    Ok(())
+}
+
+#[test]
+fn without_redis_the_server_says_how_long_ids_last() -> anyhow::Result<()> {
+    let mut redis = Redis::start(Persistence::Nothing)?;
+    let directory = Arc::new(TempDir::new()?);
+    let server = serve(&directory, &redis.url(0, ""), "sqlite://ids.sqlite", &[])?;
+    let client = server.client();
+    client.ids("/v1/sequences/order/ids?count=10")?;
+    client.send_json("POST", "/v1/tags", &json!({ "tag": "chat", "channel": "ordered" }))?;
+    let last = client.ids("/v1/sequences/chat/ids?count=10")?[9];
+    redis.kill9()?;
+    assert_eq!(client.get("/v1/sequences/order/ids")?.status, 200, "it is buffered");
+    let ordered = client.get("/v1/sequences/chat/ids")?;
+    assert_eq!((ordered.status, ordered.problem()?.as_str()), (503, "store-unavailable"));
+    let ready = client.get("/health/ready")?;
+    // The ordered tag is in use, and has nothing in hand.
+    assert_eq!((ready.status, ready.problem()?.as_str()), (503, "store-unavailable"));
+    assert_eq!(ready.json()?["tag"], "chat");
+    assert_eq!(client.get("/v1/tags/order")?.status, 503, "its ceiling is in Redis");
+    redis.restart()?;
+    while client.get("/health/ready")?.body != r#"{"status":"ready"}"# {}
+    let first = loop {
+        if let Ok(ids) = client.ids("/v1/sequences/chat/ids") {
+            break ids[0];
+        }
+    };
+    assert!(first > 100_000 && first > last, "an empty Redis begins above all that the one before it had: {first}");
+    Ok(())
+}
+
+#[test]
+fn ids_on_the_terminal_go_on_where_they_were() -> anyhow::Result<()> {
+    let redis = Redis::start_with(Persistence::AofEverySecond, &["--requirepass", "a long secret"])?;
+    let directory = TempDir::new()?;
+    std::fs::write(directory.path().join("password"), "a long secret\n")?;
+    let (store, watermark) = (redis.url(3, "password-file=password"), "sqlite://ids.sqlite");
+    assert_eq!(ok(&directory, &store, watermark, &["next", "order", "-n", "5"])?, "1\n2\n3\n4\n5\n");
+    assert_eq!(ok(&directory, &store, watermark, &["next", "order", "-n", "2"])?, "6\n7\n");
+    assert_eq!(ok(&directory, &store, watermark, &["next", "order", "--sub", "a"])?, "1\n");
+    // The file serves leases as it does alone.
+    assert_eq!(ok(&directory, &store, watermark, &["next", "default", "--snowflake"])?.lines().count(), 1);
+    assert!(!directory.path().join("unalike.sqlite").exists());
+
+    let created = ok(&directory, &store, watermark, &["tags", "create", "chat", "--channel", "ordered"])?;
+    assert_eq!(cells(&created, 1)[..2], ["chat", "ordered"]);
+    assert_eq!(ok(&directory, &store, watermark, &["next", "chat"])?, "1\n");
+    let figures = ["CUR", "MAX", "RECENTLY", "LONG-TERM"];
+    let shown = ok(&directory, &store, watermark, &["tags", "show", "order"])?;
+    assert_eq!((&cells(&shown, 0)[7..], &cells(&shown, 1)[6..]), (&figures[..], &["7", "100000", "7", "7"][..]));
+    let shown = ok(&directory, &store, watermark, &["tags", "show", "order", "--sub", "a"])?;
+    assert_eq!(cells(&shown, 1)[7..], ["1", "100000", "1", "1"]);
+    let list = ok(&directory, &store, watermark, &["tags", "list"])?;
+    assert_eq!((list.lines().count(), &cells(&list, 0)[7..]), (4, &figures[..]));
+    assert_eq!(cells(&list, 1)[6..], ["1", "100000", "1", "1"], "{list}");
+    let raised = ok(&directory, &store, watermark, &["tags", "raise", "chat", "500000"])?;
+    assert_eq!(cells(&raised, 1)[3], "499999");
+    assert_eq!(ok(&directory, &store, watermark, &["next", "chat"])?, "500000\n");
+    // Without a ceiling there are no figures.
+    let alone = run(directory.path(), ["--store", watermark, "tags", "show", "order"])?;
+    assert_eq!((alone.code, cells(&alone.stdout, 0).len()), (Some(0), 7), "{alone:?}");
+    fails(&directory, &["--store", watermark, "tags", "show", "nobody"], &["nobody", "unknown"]);
+
+    // From the environment and from a file, as every setting.
+    let environment = [("UNALIKE_STORE", store.as_str()), ("UNALIKE_WATERMARK", watermark)];
+    assert_eq!(run_with(directory.path(), ["next", "order"], &environment)?.stdout, "8\n");
+    let file = format!("store = \"{store}\"\nwatermark = \"{watermark}\"\n[tags.chat]\nchannel = \"ordered\"\n");
+    std::fs::write(directory.path().join("unalike.toml"), file)?;
+    assert_eq!(run(directory.path(), ["--config", "unalike.toml", "next", "chat"])?.stdout, "500001\n");
+
+    std::fs::write(directory.path().join("password"), "another secret\n")?;
+    fails(&directory, &["--config", "unalike.toml", "next", "order"], &["denied access", "password"]);
+    Ok(())
+}
+
+#[test]
+fn a_server_gives_redis_its_numbers_beforehand_and_a_command_does_not() -> anyhow::Result<()> {
+    let redis = Redis::start(Persistence::Nothing)?;
+    let (store, watermark, directory) = (redis.url(0, ""), "sqlite://ids.sqlite", Arc::new(TempDir::new()?));
+    ok(&directory, &store, watermark, &["next", "order"])?;
+    redis.cli(&["FLUSHALL"])?;
+    for arguments in [&["tags", "list"][..], &["tags", "show", "order"], &["next", "other"]] {
+        ok(&directory, &store, watermark, arguments)?;
+        assert_eq!(redis.cli(&["EXISTS", "unalike:{order}"])?, "0", "{arguments:?}");
+    }
+    let _server = serve(&directory, &store, watermark, &[])?;
+    while redis.cli(&["HGET", "unalike:{order}", "left"])? != "100000" {}
+    Ok(())
+}
+
+#[test]
+fn what_cannot_be_is_refused_by_name() -> anyhow::Result<()> {
+    let directory = TempDir::new()?;
+    // Nothing listens on the first port.
+    let (redis, file) = ("redis://ids:secret@127.0.0.1:1/0", "sqlite://ids.sqlite");
+    let (over_redis, over_file) = (["--store", redis, "--watermark", file], ["--store", file]);
+    let shown = "redis://ids@127.0.0.1:1/0";
+    let with = |over: &[&'static str], more: &[&'static str]| [over, more].concat();
+    for (arguments, named) in [
+        (vec!["--store", redis, "next", "order"], &[shown, "--watermark sqlite://PATH", "--watermark none"][..]),
+        (with(&over_file, &["--watermark", "mysql://h/db", "next", "a"]), &["--watermark", file, "redis://HOST"]),
+        (vec!["--store", redis, "--watermark", "redis://h:2/1", "next", "a"], &["redis://h:2/1", "durable"]),
+        (vec!["--store", redis, "--watermark", "ids.sqlite", "next", "a"], &["--watermark", "ids.sqlite", "no URL"]),
+        (with(&over_redis, &["--leases", "redis://h:2/1", "next", "a"]), &["redis://h:2/1", "--leases", "SQLite"]),
+        (vec!["--store", file, "--store", redis, "next", "a"], &[shown, "several", "--store"]),
+        (vec!["--store", "redis-sentinel://h", "--watermark", "none", "next", "a"], &["Sentinel"]),
+        (vec!["--store", "redis://h?dialect=id-generator", "--watermark", "none", "next", "a"], &["tags import"]),
+        (vec!["--store", "redis://ids:1/secret@h/0", "--watermark", "none", "next", "a"], &["percent-encoded"]),
+        (with(&over_redis, &["schema"]), &[shown, "no tables", "--dialect"]),
+        (with(&over_redis, &["schema", "upgrade"]), &[shown, "no tables"]),
+        (with(&over_redis, &["store", "adopt", "--lift", "5"]), &[shown, "not adopted", "durable store"]),
+        (with(&over_redis, &["stripes", "resize", "--to", "sqlite://a", "sqlite://b"]), &[shown, "never one"]),
+        (with(&over_file, &["stripes", "resize", "--to", redis]), &[shown, "never one"]),
+        (with(&over_redis, &["store", "init"]), &["--watermark none", "first use"]),
+        (with(&over_file, &["store", "init"]), &["--watermark none", "redis://HOST"]),
+        (with(&over_redis, &["tags", "import", "--from", file]), &["the store itself"]),
+        (with(&over_redis, &["tags", "import", "--from", "leaf"]), &["mysql://USER@HOST/DATABASE?dialect=leaf"]),
+        (with(&over_file, &["tags", "create", "a", "--channel", "ordered"]), &["redis://HOST", "slow-ordered"]),
+        // Neither store may be down at the start.
+        (with(&over_redis, &["next", "a"]), &[shown, "cannot be reached"]),
+        (with(&over_redis, &["serve", "--listen", "127.0.0.1:0"]), &[shown, "cannot be reached"]),
+    ] {
+        fails(&directory, &arguments, named);
+    }
+    let server = Redis::start(Persistence::Nothing)?;
+    let down = ["--store", &server.url(0, ""), "--watermark", "mysql://ids:secret@127.0.0.1:1/ids", "next", "a"];
+    fails(&directory, &down, &["--watermark", "mysql://ids@127.0.0.1:1/ids", "cannot be opened"]);
+
+    let file = format!("store = \"{redis}\"\nwatermark = \"mysql://ids:secret@db/ids\"\n");
+    std::fs::write(directory.path().join("unalike.toml"), file)?;
+    let checked = run(directory.path(), ["config", "check", "unalike.toml"])?;
+    assert_eq!(checked.code, Some(0), "{checked:?}");
+    for line in [format!("store = \"{shown}\" # file"), "watermark = \"mysql://ids@db/ids\" # file".to_owned()] {
+        assert!(checked.stdout.lines().any(|printed| printed == line), "no {line:?} in {}", checked.stdout);
+    }
+    assert!(!checked.stdout.contains("secret"), "{checked:?}");
+    let schema = ["--config", "unalike.toml", "schema"];
+    assert!(run(directory.path(), schema)?.stdout.contains("unalike_store"), "of the durable store");
+    Ok(())
+}
+
+#[test]
+fn the_channel_ordered_needs_redis() -> anyhow::Result<()> {
+    let server = Server::start()?;
+    let answer = server.client().send_json("POST", "/v1/tags", &json!({ "tag": "chat", "channel": "ordered" }))?;
+    assert_eq!((answer.status, answer.problem()?.as_str()), (400, "tag-invalid"));
+    assert!(answer.body.contains("redis://HOST") && answer.body.contains("slow-ordered"), "{answer:?}");
+    let channels = |server: &Server| -> anyhow::Result<serde_json::Value> {
+        let document = server.get("/openapi.json")?.json()?;
+        Ok(document["components"]["schemas"]["TagCreate"]["oneOf"][1]["properties"]["channel"]["enum"].clone())
+    };
+    assert_eq!(channels(&server)?, json!(["slow-ordered"]));
+    let redis = Redis::start(Persistence::Nothing)?;
+    let over_redis = serve(&Arc::new(TempDir::new()?), &redis.url(0, ""), "sqlite://ids.sqlite", &[])?;
+    assert_eq!(channels(&over_redis)?, json!(["ordered", "slow-ordered"]));
+    Ok(())
+}
+
+#[test]
+fn the_ceilings_of_the_old_table_go_on() -> anyhow::Result<()> {
+    let redis = Redis::start(Persistence::Nothing)?;
+    let mariadb = MariaDb::shared()?;
+    let url = mariadb.database()?;
+    let database = url.rsplit('/').next().unwrap();
+    mariadb.sql(
+        database,
+        "CREATE TABLE id_generator (id INT NOT NULL PRIMARY KEY, current_max_id BIGINT, increment_step INT); \
+         INSERT INTO id_generator VALUES (1, 5000, 1000), (2, 70, 10)",
+    )?;
+    let directory = TempDir::new()?;
+    let (store, table) = (redis.url(0, ""), format!("{url}?dialect=id-generator&keys=order:1,invoice:2"));
+    let over = ["--store", &store, "--watermark", &table];
+    fails(&directory, &[&over[..], &["next", "order"]].concat(), &["--watermark", "source-stopped=true"]);
+
+    let table = format!("{table}&source-stopped=true");
+    assert_eq!(ok(&directory, &store, &table, &["next", "order", "-n", "3"])?, "5001\n5002\n5003\n");
+    let row = || mariadb.sql(database, "SELECT current_max_id FROM id_generator ORDER BY id");
+    assert_eq!(row()?, "105000\n70\n");
+    assert_eq!(ok(&directory, &store, &table, &["next", "order"])?, "5004\n");
+    assert_eq!(row()?, "105000\n70\n", "Redis has numbers left");
+    let shown = ok(&directory, &store, &table, &["tags", "show", "order"])?;
+    assert_eq!(cells(&shown, 1)[6..8], ["5004", "105000"], "{shown}");
+    let over = ["--store", &store, "--watermark", &table];
+    let with = |more: &[&'static str]| [&over[..], more].concat();
+    fails(&directory, &with(&["next", "chat"]), &["chat", "unknown"]);
+    // Its rows have no place for a mode.
+    fails(&directory, &with(&["tags", "create", "chat", "--channel", "ordered"]), &["chat", "unknown"]);
+    std::fs::write(directory.path().join("unalike.toml"), "[tags.order]\nchannel = \"ordered\"\n")?;
+    let named = ["order", "buffered in the store", "declared ordered"];
+    fails(&directory, &with(&["--config", "unalike.toml", "next", "order"]), &named);
+    mariadb.sql(database, "DELETE FROM id_generator WHERE id = 1")?;
+    fails(&directory, &with(&["--config", "unalike.toml", "next", "order"]), &["order", "id_generator", "ordered"]);
+    let flake = run_over(&directory, &store, &table, &["next", "default", "--snowflake"])?;
+    assert!(flake.code == Some(1) && flake.stderr.contains("--leases sqlite://PATH"), "{flake:?}");
+    assert!(ok(&directory, &store, &table, &["schema"])?.contains("CREATE TABLE IF NOT EXISTS id_generator"));
+    Ok(())
+}
+
+#[test]
+fn a_command_says_that_the_ceiling_was_reached() -> anyhow::Result<()> {
+    let redis = Redis::start(Persistence::Nothing)?;
+    let mut mariadb = MariaDb::start()?;
+    let (store, watermark) = (redis.url(0, "raise-min=2000&raise-max=2000"), mariadb.database()?);
+    let directory = TempDir::new()?;
+    ok(&directory, &store, &watermark, &["tags", "create", "chat", "--channel", "ordered"])?;
+    let mut command = Command::new(binary()?)
+        .current_dir(&directory)
+        .args(["--store", &store, "--watermark", &watermark, "--wait-max-ms", "300"])
+        .args(["next", "chat", "-n", "1000000000"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let mut lines = BufReader::new(command.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap()?, "1");
+    // It goes on until the pipe is full.
+    process::pause(&command)?;
+    mariadb.kill9()?;
+    process::signal(&command, libc::SIGCONT)?;
+    lines.for_each(|line| drop(line.unwrap()));
+    let ended = command.wait_with_output()?;
+    let said = String::from_utf8(ended.stderr)?;
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+    assert!(said.contains("\"chat\" has reached its ceiling") && said.contains("try again in"), "{said}");
+    Ok(())
+}
+
+#[test]
+fn tls_is_used_as_the_url_says() -> anyhow::Result<()> {
+    let authority = Authority::new("127.0.0.1");
+    let tls_port = process::free_port()?;
+    let redis = Redis::start_with(
+        Persistence::Nothing,
+        &[
+            "--tls-port",
+            &tls_port.to_string(),
+            "--tls-cert-file",
+            &authority.file("server.pem"),
+            "--tls-key-file",
+            &authority.file("key.pem"),
+            "--tls-ca-cert-file",
+            &authority.file("ca.pem"),
+            "--tls-auth-clients",
+            "no",
+            "--requirepass",
+            "secret-word",
+        ],
+    )?;
+    let directory = Arc::new(TempDir::new()?);
+    let place = format!("127.0.0.1:{tls_port}/0");
+    let over = |authority: &Authority| format!("rediss://:secret-word@{place}?ssl-ca={}", authority.file("ca.pem"));
+    let server = serve(&directory, &over(&authority), "sqlite://ids.sqlite", &[])?;
+    assert_eq!(server.client().ids("/v1/sequences/order/ids?count=3")?, [1, 2, 3]);
+    assert!(redis.cli(&["-a", "secret-word", "INFO", "clients"])?.contains("connected_clients:2"), "{redis:?}");
+    assert!(!server.log()?.contains("secret-word"), "{}", server.log()?);
+
+    let with = |store: &str, named: &[&str]| {
+        fails(&directory, &["--store", store, "--watermark", "sqlite://other.sqlite", "next", "order"], named);
+    };
+    with(&over(&Authority::new("127.0.0.1")), &[&place, "ssl-ca", "certificate"]);
+    with(&over(&Authority::new("elsewhere.example")).replace("ssl-ca", "ssl-ka"), &["ssl-ka", "unknown"]);
+    with(&format!("rediss://:secret-word@{place}"), &[&place, "certificate"]);
+    with(&format!("rediss://{place}?ssl-ca=/nowhere/ca.pem"), &["/nowhere/ca.pem", "cannot be read"]);
+    with(&format!("redis://:secret-word@{place}?ssl-ca=ca.pem"), &["ssl-ca belongs behind rediss://"]);
+    with(&format!("redis://:secret-word@{place}"), &[&place]);
+    Ok(())
+}
+
+#[test]
+fn redis_alone_is_begun_by_command_and_says_what_it_may_lose() -> anyhow::Result<()> {
+    let redis = Redis::start(Persistence::AofAlways)?;
+    let (store, directory) = (redis.url(0, ""), TempDir::new()?);
+    let ran = run_over(&directory, &store, "none", &["next", "order"])?;
+    assert!(ran.code == Some(1) && ran.stderr.contains("store init"), "an empty one may have lost its data: {ran:?}");
+    let done = ok(&directory, &store, "none", &["store", "init"])?;
+    assert!(done.contains("it is a store now"), "{done}");
+    let done = ok(&directory, &store, "none", &["store", "init"])?;
+    assert!(done.contains("nothing was changed"), "{done}");
+    let ran = run_over(&directory, &store, "none", &["next", "order", "-n", "3"])?;
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "1\n2\n3\n"), "{ran:?}");
+    assert!(ran.stderr.contains("WARN") && ran.stderr.contains("fail-over"), "{ran:?}");
+    let ran = run_over(&directory, &store, "none", &["next", "default", "--snowflake"])?;
+    assert!(ran.code == Some(1) && ran.stderr.contains("--leases sqlite://PATH"), "{ran:?}");
+
+    let careless = Redis::start(Persistence::AofEverySecond)?;
+    let ran = run_over(&directory, &careless.url(0, ""), "none", &["store", "init"])?;
+    assert!(ran.code == Some(1) && ran.stderr.contains("appendfsync"), "{ran:?}");
+    Ok(())
+}
+
+#[test]
+fn counters_of_the_old_system_go_on_behind_their_ceilings() -> anyhow::Result<()> {
+    let redis = Redis::start(Persistence::Nothing)?;
+    for (key, cur, max) in [("id_order", "150", "1000"), ("id_invoice", "70", "9223372036854775000")] {
+        redis.cli(&["HSET", key, "cur", cur, "max", max, "seq_recently", "5", "seq_long_term", "9"])?;
+    }
+    let (store, watermark, directory) = (redis.url(0, ""), "sqlite://ids.sqlite", TempDir::new()?);
+    let by_name = "id-generator?keys=order:id_order";
+    let over = ["--store", &store, "--watermark", watermark, "tags", "import", "--from"];
+    let import = |more: &[&'static str]| [&over[..], more].concat();
+    fails(&directory, &import(&[by_name]), &["source-stopped"]);
+    fails(&directory, &import(&["id-generator", "--source-stopped"]), &["keys="]);
+    let below = [by_name, "--source-stopped", "--tag", "order", "--at", "1000"];
+    fails(&directory, &import(&below), &["up to 1000", "nothing was changed"]);
+    let done = ok(&directory, &store, watermark, &["tags", "import", "--from", by_name, "--source-stopped"])?;
+    assert_eq!(cells(&done, 1), ["order", "1000", "1001", "created"], "{done}");
+    assert_eq!(ok(&directory, &store, watermark, &["next", "order"])?, "1001\n");
+
+    // By a URL, into another store, at a number of one's own choice.
+    let url = redis.url(0, "dialect=id-generator&keys=order:id_order,invoice:id_invoice");
+    let arguments = ["--store", "sqlite://other.sqlite", "tags", "import", "--from", &url, "--source-stopped"];
+    let done = run(directory.path(), arguments)?;
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert_eq!(cells(&done.stdout, 1), ["invoice", "9223372036854775000", "9223372036854775001", "created"]);
+    let at = [&arguments[..], &["--tag", "order", "--at", "5000"]].concat();
+    assert_eq!(cells(&run(directory.path(), at)?.stdout, 1), ["order", "1000", "5000", "raised"]);
+    assert_eq!(redis.cli(&["HGET", "id_order", "cur"])?, "150", "it was only read");
+    Ok(())
+}

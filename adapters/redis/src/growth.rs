@@ -69,12 +69,12 @@ impl Demand {
         u64::try_from(cover).unwrap_or(u64::MAX).max(self.raised_by / 4)
     }
 
-    /// How many numbers a raise has now, where `left` are left.
-    pub(crate) fn raise_by(&self, left: u64, bounds: Bounds) -> u64 {
+    /// How many numbers a raise has now, where `left` are left and somebody waits for `wanted`.
+    pub(crate) fn raise_by(&self, left: u64, wanted: u64, bounds: Bounds) -> u64 {
         let was_short = self.raised_by > 0 && self.raised_ago_ms < COVER_MS;
         let jump = if was_short { self.raised_by.saturating_mul(2) } else { 0 };
         let room = NUMBERS_MAX.saturating_sub(left).max(1);
-        self.next_hour().max(jump).clamp(bounds.min, bounds.max).min(room)
+        self.next_hour().max(jump).max(wanted).clamp(bounds.min, bounds.max).min(room)
     }
 
     /// The same after a raise by `count`, just now.
@@ -143,23 +143,25 @@ mod tests {
 
     #[test]
     fn the_ceiling_is_raised_by_the_next_hour() {
-        assert_eq!(demand(500, 600).raise_by(0, BOUNDS), 6_000);
-        assert_eq!(demand(1, 1).raise_by(0, BOUNDS), BOUNDS.min);
-        assert_eq!(demand(u64::MAX, 0).raise_by(0, BOUNDS), BOUNDS.max);
+        assert_eq!(demand(500, 600).raise_by(0, 0, BOUNDS), 6_000);
+        assert_eq!(demand(1, 1).raise_by(0, 0, BOUNDS), BOUNDS.min);
+        assert_eq!(demand(u64::MAX, 0).raise_by(0, 0, BOUNDS), BOUNDS.max);
+        assert_eq!(demand(1, 1).raise_by(0, 5_000, BOUNDS), 5_000, "or by what somebody waits for");
+        assert_eq!(demand(1, 1).raise_by(0, u64::MAX, BOUNDS), BOUNDS.max);
     }
 
     #[test]
     fn a_raise_that_did_not_last_is_followed_by_a_greater_one() {
         let soon = Demand { raised_by: 50_000, raised_ago_ms: COVER_MS - 1, ..demand(500, 600) };
-        assert_eq!(soon.raise_by(0, BOUNDS), 100_000);
+        assert_eq!(soon.raise_by(0, 0, BOUNDS), 100_000);
         let later = Demand { raised_ago_ms: COVER_MS, ..soon };
-        assert_eq!(later.raise_by(0, BOUNDS), 6_000);
+        assert_eq!(later.raise_by(0, 0, BOUNDS), 6_000);
     }
 
     #[test]
     fn no_more_is_left_than_redis_can_count() {
         let bounds = Bounds { min: 1, max: NUMBERS_MAX };
-        assert_eq!(demand(u64::MAX, 0).raise_by(NUMBERS_MAX - 7, bounds), 7);
+        assert_eq!(demand(u64::MAX, 0).raise_by(NUMBERS_MAX - 7, 0, bounds), 7);
     }
 
     #[test]

@@ -223,11 +223,22 @@ impl RedisOptions {
         for (name, value) in parameters {
             options.set(&name, &value)?;
         }
-        if options.raise_min > options.raise_max {
-            let (min, max) = (options.raise_min, options.raise_max);
-            return Err(refusal(format!("the store's raise-min is {min}, it must not be above raise-max, {max}")));
-        }
+        options.validate()?;
         Ok(options)
+    }
+
+    /// Checks what programs may have set.
+    fn validate(&self) -> Result<(), StoreError> {
+        let (min, max) = (self.raise_min, self.raise_max);
+        if min == 0 || min > max || max > NUMBERS_MAX {
+            let what =
+                format!("raise-min is {min} and raise-max {max}, they must be 1 to {NUMBERS_MAX}, in this order");
+            return Err(refusal(what));
+        }
+        if self.keep_every.is_zero() {
+            return Err(refusal("keep_every is 0, it must be longer".to_owned()));
+        }
+        Ok(())
     }
 
     /// The password, instead of one in the URL.
@@ -369,6 +380,7 @@ impl RedisStore {
     /// it is a node of a cluster or too old, and when it is not durable although nothing stands behind it. Each says
     /// what to do.
     pub async fn connect(options: RedisOptions, watermark: Watermark) -> Result<Self, StoreError> {
+        options.validate()?;
         let server = Server::connect(&options, &watermark).await?;
         let segments: Arc<dyn DialectStore> = match (&options.dialect, watermark) {
             (Dialect::Unalike, Watermark::Durable(durable)) => {

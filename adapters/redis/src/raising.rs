@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::OwnedMutexGuard;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 use unalike_storage::{SegmentStore, StoreError};
 
 use crate::RedisOptions;
@@ -87,6 +87,8 @@ struct Health {
     failures: u32,
     /// Until when the durable store is left alone.
     until: Option<Instant>,
+    /// What it failed with last.
+    error: Option<Arc<StoreError>>,
 }
 
 /// A word that nobody else has.
@@ -126,12 +128,17 @@ impl Raising {
         tag: &str,
         request: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
-        match request.await {
+        // Longer than a claim lasts nobody waits: others are at it by then.
+        let answer = timeout(Duration::from_millis(CLAIM_MS), request).await.unwrap_or_else(|_| {
+            let what = format!("the durable store did not answer for {tag:?} in {CLAIM_MS} ms");
+            Err(StoreError::OutcomeUnknown { what, source: None })
+        });
+        match answer {
             Ok(value) => {
-                self.did(true);
+                *lock(&self.health) = Health::default();
                 Ok(value)
             }
-            Err(error) if error.is_retryable() => Err(reached(tag, self.did(false), Some(error))),
+            Err(error) if error.is_retryable() => Err(self.failed(tag, error)),
             Err(error) => Err(error),
         }
     }
@@ -152,8 +159,8 @@ impl Raising {
         if turns.raised() != raised {
             return Ok(());
         }
-        if let Some(left) = self.backoff() {
-            return Err(reached(tag, left, None));
+        if let Some((left, error)) = self.backoff() {
+            return Err(reached(tag, left, error));
         }
         // A task of its own: what was begun is finished although the caller may go away.
         let raising = tokio::spawn(async move {
@@ -260,28 +267,29 @@ impl Raising {
         Ok(Some(Duration::from_millis(reply.number()?)))
     }
 
-    /// How long the durable store is to be left alone.
-    fn backoff(&self) -> Option<Duration> {
-        let until = lock(&self.health).until?;
-        Some(until.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
+    /// How long the durable store is to be left alone, and why.
+    fn backoff(&self) -> Option<(Duration, Option<Arc<StoreError>>)> {
+        let health = lock(&self.health);
+        let left = health.until?.saturating_duration_since(Instant::now());
+        (!left.is_zero()).then(|| (left, health.error.clone()))
     }
 
-    /// Notes how the durable store did; how long it is left alone now.
-    fn did(&self, well: bool) -> Duration {
+    /// Notes that the durable store failed; the ceiling's error.
+    fn failed(&self, tag: &str, error: StoreError) -> StoreError {
         let mut health = lock(&self.health);
-        if well {
-            *health = Health::default();
-            return Duration::ZERO;
-        }
         let (first_ms, most_ms) = BACKOFF_MS;
         let wait = Duration::from_millis(first_ms.saturating_mul(1 << health.failures.min(16)).min(most_ms));
-        health.failures = health.failures.saturating_add(1);
-        health.until = Some(Instant::now() + wait);
-        wait
+        let error = Arc::new(error);
+        *health = Health {
+            failures: health.failures.saturating_add(1),
+            until: Some(Instant::now() + wait),
+            error: Some(Arc::clone(&error)),
+        };
+        reached(tag, wait, Some(error))
     }
 }
 
-fn reached(tag: &str, retry_after: Duration, source: Option<StoreError>) -> StoreError {
+fn reached(tag: &str, retry_after: Duration, source: Option<Arc<StoreError>>) -> StoreError {
     let retry_after_ms = u64::try_from(retry_after.as_millis()).unwrap_or(u64::MAX).max(1);
     let source = source.map(|source| Box::new(source) as Box<dyn std::error::Error + Send + Sync>);
     StoreError::CeilingReached { tag: tag.to_owned(), retry_after_ms, source }

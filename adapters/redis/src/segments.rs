@@ -117,7 +117,8 @@ struct View {
     incarnation: String,
     /// The numbers belong to this incarnation.
     is_valid: bool,
-    /// Behind the last number of all.
+    /// Behind the last number of the first interval, and of all.
+    first_end: u64,
     end: u64,
     left: u64,
     next_left: u64,
@@ -146,8 +147,8 @@ impl Drop for Inner {
 /// Why more numbers are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reason {
-    /// A request found none, and takes none below this.
-    Nothing { at_least: u64 },
+    /// A request for so many found none, and takes none below `at_least`.
+    Nothing { count: u64, at_least: u64 },
     /// They will not last.
     Low,
 }
@@ -259,11 +260,13 @@ impl Inner {
         let samples = reply.text()?;
         let now_ms = reply.number()?;
         let (recently, long_term) = uses(&samples, now_ms, used);
-        let raised_ago_ms = now_ms.saturating_sub(raised_ms);
+        // What was lost says nothing of how long it would have lasted.
+        let raised_ago_ms = if is_valid { now_ms.saturating_sub(raised_ms) } else { u64::MAX };
         Ok(Some(View {
             generation,
             incarnation,
             is_valid,
+            first_end,
             end: next_end.unwrap_or(first_end),
             left,
             next_left,
@@ -292,21 +295,28 @@ impl Inner {
             return Ok(Raise::Elsewhere(ASK_AGAIN));
         };
         let held = view.held();
-        let (is_due, at_least) = match reason {
-            Reason::Nothing { at_least } => (held == 0, at_least),
-            Reason::Low => (held < view.demand.low(), 0),
+        let (is_due, wanted, at_least) = match reason {
+            Reason::Nothing { count, at_least } => (held == 0, count, at_least),
+            Reason::Low => (held < view.demand.low(), 0, 0),
         };
         if !is_due {
             self.raising.settle(place, Some(view.demand.low())).await?;
             return Ok(Raise::Done);
         }
-        let count = view.demand.raise_by(held, self.bounds);
+        let count = view.demand.raise_by(held, wanted, self.bounds);
         let granted = self.raising.ask(tag, self.durable.allocate(tag, count, at_least)).await?;
         if granted.validate().is_err() || granted.stride != 1 || granted.generation != 0 || granted.count() > count {
             return Err(refusal(format!(
                 "the durable store granted {granted:?} for {tag:?}, which Redis cannot hand out: numbers without gaps, in one \
                  generation, are needed"
             )));
+        }
+        if granted.start < view.end {
+            let (start, last) = (granted.start, view.end - 1);
+            let what = format!(
+                "the durable store granted {tag:?} numbers from {start} on, and Redis had it up to {last} before: it lost data, or                  is another store; find out which, and raise the tag there above all that was handed out"
+            );
+            return Err(StoreError::Corrupt { what, source: None });
         }
         let low = view.demand.raised(granted.count()).low();
         let arguments = [
@@ -396,7 +406,9 @@ impl Inner {
         if self.look(tag, None).await?.is_none_or(|view| view.held() == 0) {
             let known = self.tag(tag);
             let _turn = known.turns.take().await;
-            Arc::clone(self).raise(tag.to_owned(), Arc::clone(&known), Reason::Nothing { at_least: 0 }).await?;
+            Arc::clone(self)
+                .raise(tag.to_owned(), Arc::clone(&known), Reason::Nothing { count: 0, at_least: 0 })
+                .await?;
         }
         Ok(())
     }
@@ -440,7 +452,8 @@ impl SegmentStore for Segments {
         loop {
             let raised = known.turns.raised();
             let Some(grant) = inner.grant(tag, count).await? else {
-                let raise = Arc::clone(inner).raise(tag.to_owned(), Arc::clone(&known), Reason::Nothing { at_least });
+                let raise =
+                    Arc::clone(inner).raise(tag.to_owned(), Arc::clone(&known), Reason::Nothing { count, at_least });
                 let more = inner.raising.wait(tag, &known.turns, raised, deadline, raise).await;
                 if more.as_ref().is_err_and(StoreError::is_callers_fault) {
                     // There is no such tag: it is not looked after.
@@ -527,7 +540,7 @@ impl SegmentStore for Segments {
         validate_tag(tag)?;
         let view = self.0.look(tag, None).await?;
         Ok(view.filter(|view| view.end > 0).map(|view| Ceiling {
-            last: view.end - 1 - view.held().min(view.end - 1),
+            last: if view.held() == 0 { view.end - 1 } else { (view.first_end - 1).saturating_sub(view.left) },
             max: view.end - 1,
             used_recently: view.used_recently,
             used_long_term: view.used_long_term,

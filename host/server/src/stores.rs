@@ -149,7 +149,10 @@ impl StoreUrl {
     fn with_dialect(&self, dialect: &str, parameters: &str) -> anyhow::Result<Self> {
         let mut url = Url::parse(&self.0).context("the store's URL cannot be read")?;
         let is_shared = |name: &str| {
-            !matches!(name, "dialect" | "keys" | "cycle" | "source-stopped" | "create" | "shard" | "epoch")
+            !matches!(
+                name,
+                "dialect" | "keys" | "cycle" | "source-stopped" | "create" | "shard" | "epoch" | "horizon-ms"
+            )
         };
         let shared: Vec<_> = url.query_pairs().into_owned().filter(|(name, _)| is_shared(name)).collect();
         let mut pairs = url.query_pairs_mut();

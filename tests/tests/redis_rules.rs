@@ -1120,6 +1120,46 @@ async fn a_raise_that_did_not_last_is_followed_by_one_twice_as_large() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn numbers_that_were_lost_say_nothing_of_use() {
+    let mut world = World::start_with(Persistence::AofAlways, TagCreation::default());
+    let raises = |options: &mut RedisOptions| (options.raise_min, options.raise_max) = (1_000, 100_000);
+    let client = world.client_with(raises).await;
+    grant(&client, 1).await;
+    for lost in 1..=3 {
+        world.redis.restart().unwrap();
+        // With a connection of its own, so that no number is asked for in vain.
+        let client = world.client_with(raises).await;
+        assert_eq!(grant(&client, 1).await.0, 1 + lost * 1_000, "no raise is greater than the one before");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_for_more_than_a_raise_has_gets_it() {
+    let world = World::start();
+    let client = world.client_with(|options| options.raise_max = 10_000).await;
+    assert_eq!(grant(&client, 5_000).await, (1, 5_001));
+    world.set(&[("left", "0"), ("raised_ms", "0")]);
+    let (start, end) = grant(&client, u64::MAX).await;
+    assert_eq!(end - start, 10_000, "as much as a raise may have");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_number_of_two_intervals_is_known() {
+    let world = World::start();
+    let client = world.client().await;
+    world.two_intervals(&client).await;
+    world.durable.fail(Some(unavailable));
+    let last = async || client.ceiling(TAG).await.unwrap().map(|ceiling| (ceiling.last, ceiling.max));
+    assert_eq!(last().await, Some((80, 270)));
+    grant(&client, 20).await;
+    assert_eq!(last().await, Some((100, 270)));
+    grant(&client, 5).await;
+    assert_eq!(last().await, Some((175, 270)));
+    world.redis.cli(&["HSET", KEY, "incarnation", "another"]).unwrap();
+    assert_eq!(last().await, Some((270, 270)), "what is void cannot be handed out");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn as_much_as_redis_can_count_is_granted_again_and_again() {
     let world = World::start();
     let most = |options: &mut RedisOptions| (options.raise_min, options.raise_max) = (NUMBERS_MAX, NUMBERS_MAX);
@@ -1237,10 +1277,12 @@ async fn a_durable_store_that_fails_is_left_alone_for_a_while() {
     assert!(matches!(error, StoreError::CeilingReached { retry_after_ms: 100, .. }), "{error:?}");
     let mut longest = 0;
     while longest < 1_000 {
-        let Err(StoreError::CeilingReached { retry_after_ms, .. }) = client.allocate(TAG, 10, 0).await else {
+        let Err(StoreError::CeilingReached { retry_after_ms, source, .. }) = client.allocate(TAG, 10, 0).await else {
             panic!("there is no number")
         };
         assert!((1..=1_600).contains(&retry_after_ms));
+        let source = source.expect("it says why all the time").to_string();
+        assert!(source.contains("the durable store is away"), "{source}");
         longest = longest.max(retry_after_ms);
         // Twice as long after each failure: so often it may have been asked by now.
         let mut asks = 1;
@@ -1422,6 +1464,21 @@ async fn grants_that_redis_cannot_hand_out_are_refused() {
         assert!(matches!(error, StoreError::Refused { .. }), "{error:?}");
         assert_eq!(world.held(), held(0, 0, None, 0));
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn numbers_below_those_that_redis_had_are_refused() {
+    let world = World::start();
+    let client = world.client().await;
+    grant(&client, 10).await;
+    world.set(&[("left", "0")]);
+    world.durable.make(|segment| Segment { start: 1, end: 1 + segment.count(), ..segment });
+    let error = client.allocate(TAG, 10, 0).await.unwrap_err();
+    let went_back = matches!(&error, StoreError::Corrupt { what, .. } if what.contains("it lost data"));
+    assert!(went_back, "{error:?}");
+    assert_eq!(world.held(), held(101, 0, None, 0));
+    world.durable.make(|segment| segment);
+    assert_eq!(grant(&client, 10).await, (201, 211), "what was refused is burnt");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -25,6 +25,10 @@ const CLAIM_MS: u64 = 3_000;
 /// How often it is asked whether another client has got more.
 pub(crate) const ASK_AGAIN: Duration = Duration::from_millis(10);
 
+/// A durable store that has not answered after this long counts as one that failed. Most have shorter limits of their
+/// own.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+
 /// The durable store is left alone this long after a failure, and twice as long after each further one, up to the
 /// second figure.
 const BACKOFF_MS: (u64, u64) = (100, 5_000);
@@ -128,9 +132,8 @@ impl Raising {
         tag: &str,
         request: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
-        // Longer than a claim lasts nobody waits: others are at it by then.
-        let answer = timeout(Duration::from_millis(CLAIM_MS), request).await.unwrap_or_else(|_| {
-            let what = format!("the durable store did not answer for {tag:?} in {CLAIM_MS} ms");
+        let answer = timeout(ANSWER_MAX, request).await.unwrap_or_else(|_| {
+            let what = format!("the durable store did not answer for {tag:?} in {} s", ANSWER_MAX.as_secs());
             Err(StoreError::OutcomeUnknown { what, source: None })
         });
         match answer {

@@ -13,17 +13,14 @@ end
 local function incarnation()
     local info = redis.call('INFO', 'server', 'replication')
     -- Plain searches: a pattern takes longer than all else in a script.
-    local function behind(name)
-        local _, last = string.find(info, '\n' .. name, 1, true)
-        if not last then
-            error({err = 'ERR unalike: INFO names no ' .. name})
-        end
-        return last + 1
+    local _, run_id = string.find(info, '\nrun_id:', 1, true)
+    local _, role = string.find(info, '\nrole:', run_id, true)
+    local _, replication_id = string.find(info, '\nmaster_replid:', role, true)
+    if not replication_id then
+        error({err = 'ERR unalike: INFO names no run_id, role and master_replid'})
     end
-    local role = behind('role:')
-    if string.sub(info, role, role + 5) ~= 'master' then
+    if string.sub(info, role + 1, role + 6) ~= 'master' then
         error({err = 'READONLY unalike: a replica has no numbers of its own'})
     end
-    local run_id, replication_id = behind('run_id:'), behind('master_replid:')
-    return string.sub(info, run_id, run_id + 39) .. ':' .. string.sub(info, replication_id, replication_id + 39)
+    return string.sub(info, run_id + 1, run_id + 40) .. ':' .. string.sub(info, replication_id + 1, replication_id + 40)
 end

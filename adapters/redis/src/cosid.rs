@@ -40,8 +40,8 @@ const AROUND: (&str, &str) = ("cosid:{", "}.adder");
 struct Cosid {
     counters: Counters,
     creation: TagCreation,
-    /// Is written to see whether that is possible.
-    probe: String,
+    /// Of the key that is written to see whether that is possible.
+    prefix: String,
 }
 
 pub(crate) fn open(
@@ -57,7 +57,7 @@ pub(crate) fn open(
         ));
     }
     let counters = Counters { server: server.clone(), scripts: &SCRIPTS };
-    Ok(Arc::new(Cosid { counters, creation: options.creation, probe: format!("{}:check", options.prefix) }))
+    Ok(Arc::new(Cosid { counters, creation: options.creation, prefix: options.prefix.clone() }))
 }
 
 /// The key of a tag's counter.
@@ -218,9 +218,6 @@ impl SegmentStore for Cosid {
     }
 
     async fn check(&self) -> Result<(), StoreError> {
-        let mut command = redis::cmd("SET");
-        command.arg(&self.probe).arg(1).arg("PX").arg(1);
-        let done: String = self.server().command("trying to write", Access::Reads, &command).await?;
-        if done == "OK" { Ok(()) } else { Err(self.server().damaged(&format!("a write was answered {done:?}"))) }
+        self.server().prove_writable(&self.prefix).await
     }
 }

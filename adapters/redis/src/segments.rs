@@ -104,11 +104,17 @@ struct Grant {
     segment: Segment,
     generation: String,
     redis_version: String,
-    end: u64,
-    next_end: Option<u64>,
+    ends: Ends,
+    /// Of both.
     left: u64,
-    next_left: u64,
     low: u64,
+}
+
+/// Behind the last number of the first interval, and behind the last one of all.
+#[derive(Clone, Copy, Debug)]
+struct Ends {
+    first: u64,
+    all: u64,
 }
 
 /// What `look.lua` sees.
@@ -117,9 +123,7 @@ struct View {
     incarnation: String,
     /// The numbers belong to this incarnation.
     is_valid: bool,
-    /// Behind the last number of the first interval, and of all.
-    first_end: u64,
-    end: u64,
+    ends: Ends,
     left: u64,
     next_left: u64,
     demand: Demand,
@@ -239,8 +243,8 @@ impl Inner {
         if segment.validate().is_err() {
             return Err(reply.damaged("its numbers are out of range"));
         }
-        let left = left - count;
-        Ok(Some(Grant { segment, generation, redis_version, end, next_end, left, next_left, low }))
+        let ends = Ends { first: end, all: next_end.unwrap_or(end) };
+        Ok(Some(Grant { segment, generation, redis_version, ends, left: left - count + next_left, low }))
     }
 
     async fn look(&self, tag: &str, sample_ms: Option<u64>) -> Result<Option<View>, StoreError> {
@@ -266,8 +270,7 @@ impl Inner {
             generation,
             incarnation,
             is_valid,
-            first_end,
-            end: next_end.unwrap_or(first_end),
+            ends: Ends { first: first_end, all: next_end.unwrap_or(first_end) },
             left,
             next_left,
             demand: Demand { recently, long_term, raised_by, raised_ago_ms },
@@ -311,10 +314,11 @@ impl Inner {
                  generation, are needed"
             )));
         }
-        if granted.start < view.end {
-            let (start, last) = (granted.start, view.end - 1);
+        if granted.start < view.ends.all {
+            let (start, last) = (granted.start, view.ends.all - 1);
             let what = format!(
-                "the durable store granted {tag:?} numbers from {start} on, and Redis had it up to {last} before: it lost data, or                  is another store; find out which, and raise the tag there above all that was handed out"
+                "the durable store granted {tag:?} numbers from {start} on, and Redis had it up to {last} before: it lost data, or \
+                 is another store; find out which, and raise the tag there above all that was handed out"
             );
             return Err(StoreError::Corrupt { what, source: None });
         }
@@ -349,26 +353,18 @@ impl Inner {
     /// Sees to it that nothing below `next` is granted any more, and nothing that was on its way is installed.
     async fn skip(&self, tag: &str, next: u64) -> Result<(), StoreError> {
         for _ in 0..ATTEMPTS_MAX {
-            let mut reply = self.script("looking at", Access::Reads, &LOOK, tag, &[""]).await?;
-            if reply.text()? == "missing" {
-                return Ok(());
-            }
-            let generation = reply.text()?;
-            let (_, _) = (reply.text()?, reply.text()?);
-            let end = reply.number()?;
-            let _ = reply.number()?;
-            let next_end = reply.number_or_none()?.unwrap_or(end);
-            let left = |end: u64| end.saturating_sub(next).min(NUMBERS_MAX).to_string();
-            if self.leave(tag, &generation, &left(end), &left(next_end)).await? {
+            let Some(view) = self.look(tag, None).await? else { return Ok(()) };
+            if self.leave(tag, &view.generation, view.ends, next).await? {
                 return Ok(());
             }
         }
         Err(StoreError::Unavailable { what: format!("the tag {tag:?} changes all the time"), source: None })
     }
 
-    /// Leaves no more than so many numbers of each interval, if the tag is of this generation.
-    async fn leave(&self, tag: &str, generation: &str, left: &str, next_left: &str) -> Result<bool, StoreError> {
-        let arguments = [generation, left, next_left, &nonce()?];
+    /// Leaves no numbers below `next` of the intervals that end there, if the tag is of this generation.
+    async fn leave(&self, tag: &str, generation: &str, ends: Ends, next: u64) -> Result<bool, StoreError> {
+        let left = |end: u64| end.saturating_sub(next).min(NUMBERS_MAX).to_string();
+        let arguments = [generation, &left(ends.first), &left(ends.all), &nonce()?];
         let mut reply = self.script("skipping numbers of", Access::Writes, &SKIP, tag, &arguments).await?;
         Ok(reply.text()? != "changed")
     }
@@ -462,15 +458,13 @@ impl SegmentStore for Segments {
                 more?;
                 continue;
             };
-            if grant.left + grant.next_left < grant.low {
+            if grant.left < grant.low {
                 inner.raise_soon(tag, &known);
             }
             let mut segment = grant.segment;
             if segment.end <= at_least {
                 // All of it lies below, and so does what would come next.
-                let left = |end: u64| end.saturating_sub(at_least).min(NUMBERS_MAX).to_string();
-                let next_end = grant.next_end.unwrap_or(grant.end);
-                inner.leave(tag, &grant.generation, &left(grant.end), &left(next_end)).await?;
+                inner.leave(tag, &grant.generation, grant.ends, at_least).await?;
                 continue;
             }
             segment.start = segment.start.max(at_least);
@@ -539,9 +533,9 @@ impl SegmentStore for Segments {
     async fn ceiling(&self, tag: &str) -> Result<Option<Ceiling>, StoreError> {
         validate_tag(tag)?;
         let view = self.0.look(tag, None).await?;
-        Ok(view.filter(|view| view.end > 0).map(|view| Ceiling {
-            last: if view.held() == 0 { view.end - 1 } else { (view.first_end - 1).saturating_sub(view.left) },
-            max: view.end - 1,
+        Ok(view.filter(|view| view.ends.all > 0).map(|view| Ceiling {
+            last: if view.held() == 0 { view.ends.all - 1 } else { (view.ends.first - 1).saturating_sub(view.left) },
+            max: view.ends.all - 1,
             used_recently: view.used_recently,
             used_long_term: view.used_long_term,
         }))

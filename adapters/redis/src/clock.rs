@@ -371,44 +371,9 @@ impl Shared {
         }
         let clocks = Clocks { holder_ms: system_clock_ms(), store_ms: now_ms };
         self.raising.ask(tag, async { LeaseLimits::default().check_clocks(clocks) }).await?;
-        let count = end - start;
-        let granted = self.raising.ask(tag, self.durable.allocate(&shard.lease, count, start)).await?;
-        let is_usable = granted.validate().is_ok()
-            && granted.stride == 1
-            && granted.generation == 0
-            && granted.count() <= count
-            && granted.start >= start;
-        if !is_usable {
-            return Err(refusal(format!(
-                "the durable store granted {granted:?} for {:?}, which are no ms that Redis can stamp: numbers without gaps, \
-                 in one generation, are needed",
-                shard.lease
-            )));
-        }
-        let arguments = [
-            &hash.generation,
-            &hash.incarnation,
-            &nonce()?,
-            &granted.start.to_string(),
-            &granted.end.to_string(),
-            &self.low().to_string(),
-        ];
-        // Sent once. Whatever comes of it but success, these ms are burnt.
-        let doing = "renewing the lease of";
-        let arguments = arguments.map(String::as_str);
-        let why = match self.script(doing, Access::Writes, &INSTALL, shard, &arguments).await {
-            Ok(mut reply) => {
-                if reply.text()? == "installed" {
-                    tracing::debug!(tag, start = granted.start, end = granted.end, ?reason, "the lease was renewed");
-                    return Ok(Raise::Done);
-                }
-                reply.text()?
-            }
-            Err(error) if error.is_retryable() => error.to_string(),
-            Err(error) => return Err(error),
-        };
-        tracing::info!(tag, start = granted.start, end = granted.end, why, "ms were burnt");
-        Ok(Raise::Elsewhere(ASK_AGAIN))
+        let granted = self.raising.grant(shard.place(), &shard.lease, end - start, start).await?;
+        let read = (hash.generation.as_str(), hash.incarnation.as_str());
+        self.raising.install(shard.place(), &INSTALL, read, &granted, &[self.low()]).await
     }
 
     /// When fewer ms are left, more are due.

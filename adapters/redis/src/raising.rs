@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::{Instant, timeout, timeout_at};
-use unalike_storage::{SegmentStore, StoreError};
+use unalike_storage::{Segment, SegmentStore, StoreError};
 
 use crate::RedisOptions;
+use crate::error::refusal;
 use crate::server::{Access, Script, Server, script};
 
 static CLAIM: Script = Script::new(|| script(&[include_str!("scripts/claim.lua")]));
@@ -144,6 +145,67 @@ impl Raising {
             Err(error) if error.is_retryable() => Err(self.failed(tag, error)),
             Err(error) => Err(error),
         }
+    }
+
+    /// What the durable store grants under `tag` for a hash: up to `count` numbers in a row, none below `at_least`.
+    ///
+    /// # Errors
+    /// As [`Raising::ask`]; [`StoreError::Refused`] for a grant that is not so.
+    pub(crate) async fn grant(
+        &self,
+        place: Place<'_>,
+        tag: &str,
+        count: u64,
+        at_least: u64,
+    ) -> Result<Segment, StoreError> {
+        let granted = self.ask(place.tag, self.durable.allocate(tag, count, at_least)).await?;
+        let is_usable = granted.validate().is_ok()
+            && granted.stride == 1
+            && granted.generation == 0
+            && granted.count() <= count
+            && granted.start >= at_least;
+        if !is_usable {
+            return Err(refusal(format!(
+                "the durable store granted {granted:?} for {tag:?}, which Redis cannot hand out: numbers without gaps, in one \
+                 generation, no more than {count} and none below {at_least}, were asked for"
+            )));
+        }
+        Ok(granted)
+    }
+
+    /// Gives a hash what was granted for it, by a script that does so only for the generation and the incarnation that
+    /// were read before the durable store was asked; it gets these two, the new generation, start and end of the
+    /// grant, and `more`. It is sent once: whatever comes of it but success, the grant is burnt.
+    ///
+    /// # Errors
+    /// Whatever is not worth a retry.
+    pub(crate) async fn install(
+        &self,
+        place: Place<'_>,
+        script: &Script,
+        (generation, incarnation): (&str, &str),
+        granted: &Segment,
+        more: &[u64],
+    ) -> Result<Raise, StoreError> {
+        let numbers: Vec<String> = [granted.start, granted.end].iter().chain(more).map(u64::to_string).collect();
+        let new_generation = nonce()?;
+        let mut arguments = vec![generation, incarnation, &new_generation];
+        arguments.extend(numbers.iter().map(String::as_str));
+        let Place { tag, key, .. } = place;
+        let doing = format!("raising the ceiling of {tag:?}, the key {key}");
+        let why = match self.server.script(&doing, Access::Writes, script, key, &arguments).await {
+            Ok(mut reply) => {
+                if reply.text()? == "installed" {
+                    tracing::debug!(tag, start = granted.start, end = granted.end, "the ceiling was raised");
+                    return Ok(Raise::Done);
+                }
+                reply.text()?
+            }
+            Err(error) if error.is_retryable() => error.to_string(),
+            Err(error) => return Err(error),
+        };
+        tracing::info!(tag, start = granted.start, end = granted.end, why, "a grant of the durable store was burnt");
+        Ok(Raise::Elsewhere(ASK_AGAIN))
     }
 
     /// Waits until there is more, at most until the deadline. `raised` is how often there was when the caller asked,

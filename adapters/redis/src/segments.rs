@@ -19,7 +19,6 @@ use unalike_storage::{
 };
 
 use crate::RedisOptions;
-use crate::error::refusal;
 use crate::growth::{Bounds, Demand, NUMBERS_MAX, uses};
 use crate::raising::{ASK_AGAIN, Place, Raise, Raising, Turns, lock, nonce};
 use crate::server::{Access, Reply, Script, Server, script};
@@ -307,13 +306,7 @@ impl Inner {
             return Ok(Raise::Done);
         }
         let count = view.demand.raise_by(held, wanted, self.bounds);
-        let granted = self.raising.ask(tag, self.durable.allocate(tag, count, at_least)).await?;
-        if granted.validate().is_err() || granted.stride != 1 || granted.generation != 0 || granted.count() > count {
-            return Err(refusal(format!(
-                "the durable store granted {granted:?} for {tag:?}, which Redis cannot hand out: numbers without gaps, in one \
-                 generation, are needed"
-            )));
-        }
+        let granted = self.raising.grant(place, tag, count, at_least).await?;
         if granted.start < view.ends.all {
             let (start, last) = (granted.start, view.ends.all - 1);
             let what = format!(
@@ -323,31 +316,8 @@ impl Inner {
             return Err(StoreError::Corrupt { what, source: None });
         }
         let low = view.demand.raised(granted.count()).low();
-        let arguments = [
-            &view.generation,
-            &view.incarnation,
-            &nonce()?,
-            &granted.start.to_string(),
-            &granted.end.to_string(),
-            &granted.count().to_string(),
-            &granted.version.to_string(),
-            &low.to_string(),
-        ];
-        // Sent once. Whatever comes of it but success, these numbers are burnt.
-        let doing = "raising the ceiling of";
-        let why = match self.script(doing, Access::Writes, &INSTALL, tag, &arguments.map(String::as_str)).await {
-            Ok(mut reply) => {
-                if reply.text()? == "installed" {
-                    tracing::debug!(tag, start = granted.start, end = granted.end, ?reason, "the ceiling was raised");
-                    return Ok(Raise::Done);
-                }
-                reply.text()?
-            }
-            Err(error) if error.is_retryable() => error.to_string(),
-            Err(error) => return Err(error),
-        };
-        tracing::info!(tag, start = granted.start, end = granted.end, why, "numbers were burnt");
-        Ok(Raise::Elsewhere(ASK_AGAIN))
+        let read = (view.generation.as_str(), view.incarnation.as_str());
+        self.raising.install(place, &INSTALL, read, &granted, &[granted.count(), granted.version, low]).await
     }
 
     /// Sees to it that nothing below `next` is granted any more, and nothing that was on its way is installed.

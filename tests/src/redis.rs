@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use tempfile::TempDir;
 
+use crate::authority::Authority;
 use crate::process;
 
 /// A server that is not ready after this long never will be.
@@ -143,6 +144,21 @@ impl Redis {
         let new = self.directory.path().join("ahead_ms.new");
         std::fs::write(&new, ahead_ms.to_string())?;
         Ok(std::fs::rename(new, self.directory.path().join(AHEAD_MS))?)
+    }
+
+    /// One that keeps nothing and speaks TLS as well, on the port beside it, with a certificate of this authority.
+    ///
+    /// # Errors
+    /// As [`Redis::start`].
+    pub fn start_with_tls(authority: &Authority, settings: &[&str]) -> anyhow::Result<(Self, u16)> {
+        let port = process::free_port()?;
+        let (certificate, key, ca) =
+            (authority.file("server.pem"), authority.file("key.pem"), authority.file("ca.pem"));
+        let port_text = port.to_string();
+        let mut all = vec!["--tls-port", &port_text, "--tls-cert-file", &certificate, "--tls-key-file", &key];
+        all.extend(["--tls-ca-cert-file", &ca, "--tls-auth-clients", "no"]);
+        all.extend(settings);
+        Ok((Self::start_with(Persistence::Nothing, &all)?, port))
     }
 
     /// Starts a replica of this server, and waits until it has all its data.

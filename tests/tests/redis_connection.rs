@@ -430,23 +430,9 @@ async fn whatever_a_user_may_not_do_is_refused_and_says_what_to_allow() {
 // ---- TLS ----
 
 fn start_with_tls(authority: &Authority, asks_for_certificates: bool) -> (Redis, u16) {
-    let port = process::free_port().expect("a port");
-    let redis = Redis::start_with(
-        Persistence::Nothing,
-        &[
-            "--tls-port",
-            &port.to_string(),
-            "--tls-cert-file",
-            &authority.file("server.pem"),
-            "--tls-key-file",
-            &authority.file("key.pem"),
-            "--tls-ca-cert-file",
-            &authority.file("ca.pem"),
-            "--tls-auth-clients",
-            if asks_for_certificates { "yes" } else { "no" },
-        ],
-    );
-    (redis.expect("Redis starts"), port)
+    // The later setting counts.
+    let settings = ["--tls-auth-clients", if asks_for_certificates { "yes" } else { "no" }];
+    Redis::start_with_tls(authority, &settings).expect("Redis starts")
 }
 
 #[tokio::test]

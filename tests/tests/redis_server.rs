@@ -389,24 +389,7 @@ fn a_command_says_that_the_ceiling_was_reached() -> anyhow::Result<()> {
 #[test]
 fn tls_is_used_as_the_url_says() -> anyhow::Result<()> {
     let authority = Authority::new("127.0.0.1");
-    let tls_port = process::free_port()?;
-    let redis = Redis::start_with(
-        Persistence::Nothing,
-        &[
-            "--tls-port",
-            &tls_port.to_string(),
-            "--tls-cert-file",
-            &authority.file("server.pem"),
-            "--tls-key-file",
-            &authority.file("key.pem"),
-            "--tls-ca-cert-file",
-            &authority.file("ca.pem"),
-            "--tls-auth-clients",
-            "no",
-            "--requirepass",
-            "secret-word",
-        ],
-    )?;
+    let (redis, tls_port) = Redis::start_with_tls(&authority, &["--requirepass", "secret-word"])?;
     let directory = Arc::new(TempDir::new()?);
     let place = format!("127.0.0.1:{tls_port}/0");
     let over = |authority: &Authority| format!("rediss://:secret-word@{place}?ssl-ca={}", authority.file("ca.pem"));

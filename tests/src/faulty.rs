@@ -214,7 +214,15 @@ impl LeaseStore for FaultyStore {
         self.leave(released)
     }
 
+    async fn forbid_extension(&self, namespace: &str, worker: u32) -> Result<Option<LeaseRecord>, StoreError> {
+        self.inner.forbid_extension(namespace, worker).await
+    }
+
     async fn leases(&self, namespace: &str) -> Result<Vec<LeaseRecord>, StoreError> {
         self.inner.leases(namespace).await
+    }
+
+    async fn namespaces(&self) -> Result<Vec<String>, StoreError> {
+        self.inner.namespaces().await
     }
 }

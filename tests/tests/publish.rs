@@ -14,16 +14,18 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// The crates that are for others, and no more.
-const PUBLIC: [&str; 9] = [
+const PUBLIC: [&str; 11] = [
     "unalike",
     "unalike-artifact",
     "unalike-core",
+    "unalike-local",
     "unalike-memory",
     "unalike-mysql",
     "unalike-redis",
     "unalike-server",
     "unalike-sqlite",
     "unalike-storage",
+    "unalike-zookeeper",
 ];
 
 fn workspace() -> PathBuf {

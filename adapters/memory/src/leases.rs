@@ -5,8 +5,8 @@ use std::collections::btree_map::Entry;
 
 use async_trait::async_trait;
 use unalike_storage::{
-    Candidates, Choice, Clocks, GrantId, Lease, LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore, NamespaceBinding,
-    StoreError, UsedWorker, nth_never_used,
+    Clocks, GrantId, Lease, LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore, NamespaceBinding, StoreError,
+    UsedWorker, choose_worker,
 };
 
 use crate::MemoryStore;
@@ -24,30 +24,14 @@ struct WorkerRow {
     lease: Lease,
     holder: String,
     acquired_ms: u64,
-    /// The end was fixed by a release.
-    released: bool,
+    /// The end is fixed.
+    is_final: bool,
 }
 
-impl NamespaceRow {
-    /// Reads all workers: a store with an index asks it for each candidate instead.
-    fn candidates(&self, acquire: &LeaseAcquire, store_ms: u64) -> Candidates {
-        let used =
-            || self.workers.iter().map(|(&worker, row)| (UsedWorker { worker, end_ms: row.lease.valid_until_ms }, row));
-        let preferred = acquire.preferred_worker.map(|worker| {
-            let end_ms = self.workers.get(&worker).map_or(0, |row| row.lease.valid_until_ms);
-            UsedWorker { worker, end_ms }
-        });
-        let previous = used()
-            .filter(|(used, row)| !acquire.holder.is_empty() && row.holder == acquire.holder && used.end_ms <= store_ms)
-            .max_by_key(|(used, _)| used.end_ms)
-            .map(|(used, _)| used);
-        Candidates {
-            workers: self.binding.layout.workers(),
-            used: self.workers.len() as u64,
-            preferred,
-            previous,
-            oldest: used().map(|(used, _)| used).min_by_key(|used| used.end_ms),
-        }
+impl WorkerRow {
+    fn record(&self) -> LeaseRecord {
+        let Self { lease, holder, acquired_ms, is_final } = self;
+        LeaseRecord { lease: *lease, holder: holder.clone(), acquired_ms: *acquired_ms, is_final: *is_final }
     }
 }
 
@@ -70,15 +54,11 @@ impl LeaseStore for MemoryStore {
         };
         row.binding.check_layout(namespace, acquire.layout)?;
 
-        let candidates = row.candidates(acquire, clocks.store_ms);
-        let chosen = match candidates.choose(clocks.store_ms, (self.options.random)()) {
-            Choice::Worker(used) => used,
-            Choice::NeverUsed { nth } => {
-                let worker = nth_never_used(nth, row.workers.keys().copied());
-                UsedWorker { worker: worker.ok_or_else(|| nothing_free(acquire, clocks.store_ms))?, end_ms: 0 }
-            }
-            Choice::Exhausted { free_at_ms } => return Err(nothing_free(acquire, free_at_ms)),
-        };
+        let used = row.workers.iter().map(|(&worker, row)| {
+            let used = UsedWorker { worker, end_ms: row.lease.valid_until_ms };
+            (used, row.holder.as_str())
+        });
+        let chosen = choose_worker(acquire, clocks.store_ms, (self.options.random)(), used)?;
         let interval = row.binding.grant(chosen.end_ms, clocks, acquire.horizon_ms)?;
         let (high, low) = ((self.options.random)(), (self.options.random)());
         let lease = Lease {
@@ -88,7 +68,7 @@ impl LeaseStore for MemoryStore {
             valid_until_ms: interval.end,
         };
         let acquired_ms = clocks.store_ms;
-        let granted = WorkerRow { lease, holder: acquire.holder.clone(), acquired_ms, released: false };
+        let granted = WorkerRow { lease, holder: acquire.holder.clone(), acquired_ms, is_final: false };
         row.workers.insert(lease.worker, granted);
         Ok(lease)
     }
@@ -103,7 +83,7 @@ impl LeaseStore for MemoryStore {
         let row = state.namespaces.get_mut(namespace).ok_or_else(lost)?;
         row.binding.check_layout(namespace, extend.layout)?;
         let worker = row.workers.get_mut(&extend.worker).ok_or_else(lost)?;
-        if worker.lease.grant_id != extend.grant_id || worker.released {
+        if worker.lease.grant_id != extend.grant_id || worker.is_final {
             return Err(lost());
         }
         worker.lease.valid_until_ms =
@@ -115,27 +95,31 @@ impl LeaseStore for MemoryStore {
         let mut state = self.state()?;
         let Some(row) = state.namespaces.get_mut(namespace) else { return Ok(false) };
         let Some(worker) = row.workers.get_mut(&worker) else { return Ok(false) };
-        if worker.lease.grant_id != grant_id || worker.released {
+        if worker.lease.grant_id != grant_id || worker.is_final {
             return Ok(false);
         }
         let Some(end_ms) = row.binding.released_end_ms(&worker.lease, end_ms) else { return Ok(false) };
         worker.lease.valid_until_ms = end_ms;
-        worker.released = true;
+        worker.is_final = true;
         Ok(true)
     }
 
     async fn leases(&self, namespace: &str) -> Result<Vec<LeaseRecord>, StoreError> {
         let state = self.state()?;
         let workers = state.namespaces.get(namespace).map(|row| row.workers.values());
-        let record = |row: &WorkerRow| LeaseRecord {
-            lease: row.lease,
-            holder: row.holder.clone(),
-            acquired_ms: row.acquired_ms,
-        };
-        Ok(workers.into_iter().flatten().map(record).collect())
+        Ok(workers.into_iter().flatten().map(WorkerRow::record).collect())
     }
-}
 
-fn nothing_free(acquire: &LeaseAcquire, free_at_ms: u64) -> StoreError {
-    StoreError::WorkersExhausted { namespace: acquire.namespace.clone(), workers: acquire.layout.workers(), free_at_ms }
+    async fn forbid_extension(&self, namespace: &str, worker: u32) -> Result<Option<LeaseRecord>, StoreError> {
+        let mut state = self.state()?;
+        let row = state.namespaces.get_mut(namespace).and_then(|row| row.workers.get_mut(&worker));
+        Ok(row.map(|row| {
+            row.is_final = true;
+            row.record()
+        }))
+    }
+
+    async fn namespaces(&self) -> Result<Vec<String>, StoreError> {
+        Ok(self.state()?.namespaces.keys().cloned().collect())
+    }
 }

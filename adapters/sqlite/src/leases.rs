@@ -95,7 +95,7 @@ impl SqliteStore {
                 .map_err(|_| damaged(&self.path, "a layout has too long a tick"))?,
         };
         let layout = Layout::new(fields).map_err(|error| damaged(&self.path, &error.to_string()))?;
-        Ok(NamespaceBinding { layout, max_horizon_ms: self.number(row, "max_horizon_ms")? })
+        Ok(NamespaceBinding { layout, max_horizon_ms: self.number(row, "max_horizon_ms")?, floor_ms: 0 })
     }
 
     /// What the namespace is bound to; binds it when this is its first use.
@@ -139,7 +139,7 @@ impl SqliteStore {
         let mut candidates = Candidates { workers: acquire.layout.workers(), ..Candidates::default() };
         if let Some(worker) = acquire.preferred_worker {
             let row = self.find_lease(&mut *transaction, namespace, worker).await?;
-            let end_ms = row.map_or(0, |row| row.record.lease.valid_until_ms);
+            let end_ms = row.map_or(0, |row| row.lease.valid_until_ms);
             candidates.preferred = Some(UsedWorker { worker, end_ms });
         }
         if !acquire.holder.is_empty() {
@@ -198,14 +198,14 @@ impl SqliteStore {
         transaction: &mut SqliteConnection,
         namespace: &str,
         worker: u32,
-    ) -> Result<Option<LeaseRow>, StoreError> {
+    ) -> Result<Option<LeaseRecord>, StoreError> {
         let select = sqlx::query("SELECT * FROM lease WHERE namespace = ?1 AND worker = ?2");
         let row = select.bind(namespace).bind(worker).fetch_optional(transaction).await;
         let row = row.map_err(|error| read_error(&self.path, "reading a lease", error))?;
-        row.map(|row| self.lease_row(&row)).transpose()
+        row.map(|row| self.record(&row)).transpose()
     }
 
-    fn lease_row(&self, row: &SqliteRow) -> Result<LeaseRow, StoreError> {
+    fn record(&self, row: &SqliteRow) -> Result<LeaseRecord, StoreError> {
         let grant_id: &[u8] = self.column(row, "grant_id")?;
         let grant_id = grant_id.try_into().map_err(|_| damaged(&self.path, "a grant id has not 16 bytes"))?;
         let lease = Lease {
@@ -214,9 +214,12 @@ impl SqliteStore {
             not_before_ms: self.number(row, "not_before_ms")?,
             valid_until_ms: self.number(row, "valid_until_ms")?,
         };
-        let record =
-            LeaseRecord { lease, holder: self.column(row, "holder")?, acquired_ms: self.number(row, "acquired_ms")? };
-        Ok(LeaseRow { record, released: self.column(row, "released")? })
+        Ok(LeaseRecord {
+            lease,
+            holder: self.column(row, "holder")?,
+            acquired_ms: self.number(row, "acquired_ms")?,
+            is_final: self.column(row, "released")?,
+        })
     }
 
     /// Records another end of a lease that was just read in this transaction.
@@ -242,18 +245,9 @@ impl SqliteStore {
     }
 }
 
-/// A worker's row.
-struct LeaseRow {
-    record: LeaseRecord,
-    /// The end was fixed by a release.
-    released: bool,
-}
-
-impl LeaseRow {
-    /// The lease, if it runs under this grant id.
-    fn running(self, grant_id: GrantId) -> Option<Lease> {
-        (self.record.lease.grant_id == grant_id && !self.released).then_some(self.record.lease)
-    }
+/// The lease, if it runs under this grant id and may be extended and released.
+fn running(record: LeaseRecord, grant_id: GrantId) -> Option<Lease> {
+    (record.lease.grant_id == grant_id && !record.is_final).then_some(record.lease)
 }
 
 #[async_trait]
@@ -302,7 +296,7 @@ impl LeaseStore for SqliteStore {
         let binding = self.find_namespace(&mut transaction, namespace).await?.ok_or_else(lost)?;
         binding.check_layout(namespace, extend.layout)?;
         let row = self.find_lease(&mut transaction, namespace, extend.worker).await?;
-        let mut lease = row.and_then(|row| row.running(extend.grant_id)).ok_or_else(lost)?;
+        let mut lease = row.and_then(|row| running(row, extend.grant_id)).ok_or_else(lost)?;
         lease.valid_until_ms = binding.extended_end_ms(lease.valid_until_ms, store_ms, extend.horizon_ms);
         self.end_lease(transaction, namespace, &lease, false).await?;
         Ok(lease)
@@ -312,7 +306,7 @@ impl LeaseStore for SqliteStore {
         let mut transaction = self.begin().await?;
         let Some(binding) = self.find_namespace(&mut transaction, namespace).await? else { return Ok(false) };
         let row = self.find_lease(&mut transaction, namespace, worker).await?;
-        let Some(mut lease) = row.and_then(|row| row.running(grant_id)) else { return Ok(false) };
+        let Some(mut lease) = row.and_then(|row| running(row, grant_id)) else { return Ok(false) };
         let Some(end_ms) = binding.released_end_ms(&lease, end_ms) else { return Ok(false) };
         lease.valid_until_ms = end_ms;
         self.end_lease(transaction, namespace, &lease, true).await?;
@@ -323,7 +317,27 @@ impl LeaseStore for SqliteStore {
         let select = sqlx::query("SELECT * FROM lease WHERE namespace = ?1 ORDER BY worker").bind(namespace);
         let rows = select.fetch_all(&self.readers).await;
         let rows = rows.map_err(|error| read_error(&self.path, "listing leases", error))?;
-        rows.iter().map(|row| Ok(self.lease_row(row)?.record)).collect()
+        rows.iter().map(|row| self.record(row)).collect()
+    }
+
+    async fn forbid_extension(&self, namespace: &str, worker: u32) -> Result<Option<LeaseRecord>, StoreError> {
+        let failed = |error| write_error(&self.path, "forbidding a lease's extension", error);
+        let mut transaction = self.begin().await?;
+        let update = sqlx::query("UPDATE lease SET released = 1 WHERE namespace = ?1 AND worker = ?2");
+        update.bind(namespace).bind(worker).execute(&mut *transaction).await.map_err(failed)?;
+        let record = self.find_lease(&mut transaction, namespace, worker).await?;
+        transaction.commit().await.map_err(failed)?;
+        Ok(record)
+    }
+
+    async fn namespaces(&self) -> Result<Vec<String>, StoreError> {
+        let select = sqlx::query_scalar("SELECT namespace FROM namespace ORDER BY namespace");
+        let names = select.fetch_all(&self.readers).await;
+        names.map_err(|error| read_error(&self.path, "listing lease namespaces", error))
+    }
+
+    async fn close(&self) {
+        Self::close(self).await;
     }
 }
 

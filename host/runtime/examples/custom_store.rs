@@ -13,9 +13,9 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use unalike::storage::contract::{self, Fixture, LeaseFixture, SegmentFixture};
 use unalike::storage::{
-    Candidates, Choice, Clocks, GrantId, Lease, LeaseAcquire, LeaseExtend, LeaseLimits, LeaseRecord, LeaseStore,
-    NamespaceBinding, Segment, SegmentStore, StoreError, TagCreation, TagOptions, TagRecord, TailRelease, UsedWorker,
-    nth_never_used, split_tag, validate_allocate, validate_policies, validate_raise, validate_tag,
+    Clocks, GrantId, Lease, LeaseAcquire, LeaseExtend, LeaseLimits, LeaseRecord, LeaseStore, NamespaceBinding, Segment,
+    SegmentStore, StoreError, TagCreation, TagOptions, TagRecord, TailRelease, UsedWorker, choose_worker, split_tag,
+    validate_allocate, validate_policies, validate_raise, validate_tag,
 };
 use unalike::{
     AdaptiveStep, Clock, FieldOrder, ID_MAX, Ids, Layout, LayoutFields, Mode, RefillPolicy, SequenceOptions,
@@ -85,7 +85,7 @@ struct WorkerRow {
     valid_until_ms: u64,
     holder: String,
     acquired_ms: u64,
-    released: bool,
+    is_final: bool,
 }
 
 impl FileStore {
@@ -301,27 +301,7 @@ impl NamespaceRow {
             what: "a namespace has a layout that cannot be".to_owned(),
             source: Some(error.into()),
         })?;
-        Ok(NamespaceBinding { layout, max_horizon_ms: self.max_horizon_ms })
-    }
-
-    /// What the rule of choice must know. A store with an index looks each up.
-    fn candidates(&self, acquire: &LeaseAcquire, now_ms: u64) -> Candidates {
-        let used =
-            || self.workers.iter().map(|(&worker, row)| (UsedWorker { worker, end_ms: row.valid_until_ms }, row));
-        let is_own = |row: &WorkerRow| !acquire.holder.is_empty() && row.holder == acquire.holder;
-        Candidates {
-            workers: acquire.layout.workers(),
-            used: self.workers.len() as u64,
-            preferred: acquire.preferred_worker.map(|worker| {
-                let end_ms = self.workers.get(&worker).map_or(0, |row| row.valid_until_ms);
-                UsedWorker { worker, end_ms }
-            }),
-            previous: used()
-                .filter(|(used, row)| is_own(row) && used.end_ms <= now_ms)
-                .map(|(used, _)| used)
-                .max_by_key(|used| used.end_ms),
-            oldest: used().map(|(used, _)| used).min_by_key(|used| used.end_ms),
-        }
+        Ok(NamespaceBinding { layout, max_horizon_ms: self.max_horizon_ms, floor_ms: 0 })
     }
 }
 
@@ -329,6 +309,15 @@ impl WorkerRow {
     fn lease(&self, worker: u32) -> Lease {
         let grant_id = GrantId(u128::from(self.grant_id.0) << 64 | u128::from(self.grant_id.1));
         Lease { worker, grant_id, not_before_ms: self.not_before_ms, valid_until_ms: self.valid_until_ms }
+    }
+
+    fn record(&self, worker: u32) -> LeaseRecord {
+        LeaseRecord {
+            lease: self.lease(worker),
+            holder: self.holder.clone(),
+            acquired_ms: self.acquired_ms,
+            is_final: self.is_final,
+        }
     }
 }
 
@@ -349,19 +338,12 @@ impl LeaseStore for FileStore {
             });
             let binding = row.binding()?;
             binding.check_layout(&acquire.namespace, acquire.layout)?;
-            let exhausted = |free_at_ms| StoreError::WorkersExhausted {
-                namespace: acquire.namespace.clone(),
-                workers: acquire.layout.workers(),
-                free_at_ms,
-            };
-            let chosen = match row.candidates(&acquire, clocks.store_ms).choose(clocks.store_ms, random()?) {
-                Choice::Worker(used) => used,
-                Choice::NeverUsed { nth } => {
-                    let worker = nth_never_used(nth, row.workers.keys().copied());
-                    UsedWorker { worker: worker.ok_or_else(|| exhausted(clocks.store_ms))?, end_ms: 0 }
-                }
-                Choice::Exhausted { free_at_ms } => return Err(exhausted(free_at_ms)),
-            };
+            // A store with an index looks up what the rule must know, see `Candidates`.
+            let used = row.workers.iter().map(|(&worker, row)| {
+                let used = UsedWorker { worker, end_ms: row.valid_until_ms };
+                (used, row.holder.as_str())
+            });
+            let chosen = choose_worker(&acquire, clocks.store_ms, random()?, used)?;
             let interval = binding.grant(chosen.end_ms, clocks, acquire.horizon_ms)?;
             let granted = WorkerRow {
                 grant_id: (random()?, random()?),
@@ -369,7 +351,7 @@ impl LeaseStore for FileStore {
                 valid_until_ms: interval.end,
                 holder: acquire.holder.clone(),
                 acquired_ms: clocks.store_ms,
-                released: false,
+                is_final: false,
             };
             let lease = granted.lease(chosen.worker);
             row.workers.insert(chosen.worker, granted);
@@ -389,7 +371,7 @@ impl LeaseStore for FileStore {
             let binding = row.binding()?;
             binding.check_layout(&extend.namespace, extend.layout)?;
             let worker = row.workers.get_mut(&extend.worker).ok_or_else(lost)?;
-            if worker.lease(extend.worker).grant_id != extend.grant_id || worker.released {
+            if worker.lease(extend.worker).grant_id != extend.grant_id || worker.is_final {
                 return Err(lost());
             }
             worker.valid_until_ms = binding.extended_end_ms(worker.valid_until_ms, clocks.store_ms, extend.horizon_ms);
@@ -406,10 +388,10 @@ impl LeaseStore for FileStore {
             let Some(held) = row.workers.get_mut(&worker) else { return Ok(false) };
             let lease = held.lease(worker);
             let end_ms = binding.released_end_ms(&lease, end_ms);
-            let (false, true, Some(end_ms)) = (held.released, lease.grant_id == grant_id, end_ms) else {
+            let (false, true, Some(end_ms)) = (held.is_final, lease.grant_id == grant_id, end_ms) else {
                 return Ok(false);
             };
-            (held.valid_until_ms, held.released) = (end_ms, true);
+            (held.valid_until_ms, held.is_final) = (end_ms, true);
             Ok(true)
         })
         .await
@@ -419,14 +401,25 @@ impl LeaseStore for FileStore {
         let namespace = namespace.to_owned();
         self.change(move |state| {
             let workers = state.namespaces.get(&namespace).map(|row| &row.workers);
-            let record = |(&worker, row): (&u32, &WorkerRow)| LeaseRecord {
-                lease: row.lease(worker),
-                holder: row.holder.clone(),
-                acquired_ms: row.acquired_ms,
-            };
-            Ok(workers.into_iter().flatten().map(record).collect())
+            Ok(workers.into_iter().flatten().map(|(&worker, row)| row.record(worker)).collect())
         })
         .await
+    }
+
+    async fn forbid_extension(&self, namespace: &str, worker: u32) -> Result<Option<LeaseRecord>, StoreError> {
+        let namespace = namespace.to_owned();
+        self.change(move |state| {
+            let row = state.namespaces.get_mut(&namespace).and_then(|row| row.workers.get_mut(&worker));
+            Ok(row.map(|row| {
+                row.is_final = true;
+                row.record(worker)
+            }))
+        })
+        .await
+    }
+
+    async fn namespaces(&self) -> Result<Vec<String>, StoreError> {
+        self.change(|state| Ok(state.namespaces.keys().cloned().collect())).await
     }
 }
 

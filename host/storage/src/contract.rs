@@ -90,6 +90,11 @@ pub trait SegmentFixture: Fixture {
 pub trait LeaseFixture: Fixture {
     /// A new client of the one store, with connections of its own, as another process would have.
     async fn lease_client(&self, limits: LeaseLimits) -> Arc<dyn LeaseStore>;
+
+    /// Whether a restart puts everything in doubt that the store granted, as with a store that keeps nothing durably.
+    fn forgets_in_a_restart(&self) -> bool {
+        false
+    }
 }
 
 /// Runs all of [`segment_checks`].
@@ -149,8 +154,14 @@ pub async fn leases(fixture: &dyn LeaseFixture) {
     check::a_clock_that_is_off_is_refused(fixture).await;
     check::bad_requests_are_refused(fixture).await;
     check::leases_are_listed_by_worker(fixture).await;
+    check::an_operator_ends_a_lease_where_it_ends(fixture).await;
+    check::namespaces_are_listed(fixture).await;
     check::an_abandoned_request_costs_only_an_interval(fixture).await;
-    check::a_restart_forgets_nothing(fixture).await;
+    if fixture.forgets_in_a_restart() {
+        check::a_restart_puts_everything_in_doubt(fixture).await;
+    } else {
+        check::a_restart_forgets_nothing(fixture).await;
+    }
 }
 
 /// The value, or a panic that says what should have worked.

@@ -115,6 +115,17 @@ pub enum StoreError {
         /// When the next lease ends, in Unix milliseconds.
         free_at_ms: u64,
     },
+    /// The store may have forgotten leases that still run, so it grants none until the last of them has ended.
+    #[error(
+        "the store may have forgotten leases of {namespace:?}: it grants none before {until_ms} (Unix ms), when all that it \
+         could have granted have ended"
+    )]
+    Quarantined {
+        /// The namespace.
+        namespace: String,
+        /// When it grants again, in Unix milliseconds.
+        until_ms: u64,
+    },
     /// No lease with this worker and grant id is running.
     #[error("worker {worker} of {namespace:?} is no longer leased to this holder")]
     LeaseLost {
@@ -233,9 +244,10 @@ impl StoreError {
     #[must_use]
     pub fn failure(&self) -> StoreFailure {
         match self {
-            Self::Unavailable { .. } | Self::CeilingReached { .. } | Self::ClockBehind { .. } => {
-                StoreFailure::Unavailable
-            }
+            Self::Unavailable { .. }
+            | Self::CeilingReached { .. }
+            | Self::ClockBehind { .. }
+            | Self::Quarantined { .. } => StoreFailure::Unavailable,
             Self::OutcomeUnknown { .. } => StoreFailure::OutcomeUnknown,
             Self::TagUnknown { .. } => StoreFailure::TagUnknown,
             Self::Exhausted { .. } | Self::TimestampsEnded { .. } => StoreFailure::Exhausted,

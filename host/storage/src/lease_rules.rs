@@ -9,7 +9,7 @@
 
 use std::ops::Range;
 
-use unalike_core::{Layout, Lease, is_name};
+use unalike_core::{FieldOrder, Layout, LayoutFields, Lease, is_name};
 
 use crate::{LeaseAcquire, LeaseExtend, StoreError};
 
@@ -101,6 +101,9 @@ pub struct NamespaceBinding {
     pub layout: Layout,
     /// How far ahead of the store's clock its leases may reach, in milliseconds: a tick of the layout at least.
     pub max_horizon_ms: u64,
+    /// No lease starts before this instant, in Unix milliseconds: the end of a quarantine, where the store may have
+    /// forgotten leases. 0 where it forgets none.
+    pub floor_ms: u64,
 }
 
 impl NamespaceBinding {
@@ -116,7 +119,64 @@ impl NamespaceBinding {
                 limits.max_horizon_ms
             )));
         }
-        Ok(Self { layout, max_horizon_ms: limits.max_horizon_ms })
+        Ok(Self { layout, max_horizon_ms: limits.max_horizon_ms, floor_ms: 0 })
+    }
+
+    /// What a store without columns of its own keeps of a binding: names and whole numbers.
+    #[must_use]
+    pub fn figures(&self) -> [(&'static str, u64); 10] {
+        let fields = self.layout.fields();
+        [
+            ("timestamp_bits", fields.timestamp_bits.into()),
+            ("datacenter_bits", fields.datacenter_bits.into()),
+            ("worker_bits", fields.worker_bits.into()),
+            ("sequence_bits", fields.sequence_bits.into()),
+            ("sequence_first", (fields.order == FieldOrder::SequenceFirst).into()),
+            ("epoch_ms", fields.epoch_ms),
+            ("tick_ms", fields.tick_ms.into()),
+            ("max_horizon_ms", self.max_horizon_ms),
+            ("floor_ms", self.floor_ms),
+            ("version", 1),
+        ]
+    }
+
+    /// The binding of these figures, of which `figure` gives one by its name.
+    ///
+    /// # Errors
+    /// What `figure` answers; within, a reason why the figures are no binding of this version.
+    pub fn read<E>(mut figure: impl FnMut(&'static str) -> Result<u64, E>) -> Result<Result<Self, String>, E> {
+        let version = figure("version")?;
+        if version != 1 {
+            return Ok(Err(format!("the lease namespace has the version {version}, and this program knows 1 alone")));
+        }
+        // What does not fit is out of every range.
+        let mut bits = |name| figure(name).map(|bits| u8::try_from(bits).unwrap_or(u8::MAX));
+        let fields = LayoutFields {
+            timestamp_bits: bits("timestamp_bits")?,
+            datacenter_bits: bits("datacenter_bits")?,
+            worker_bits: bits("worker_bits")?,
+            sequence_bits: bits("sequence_bits")?,
+            order: match figure("sequence_first")? {
+                0 => FieldOrder::WorkerFirst,
+                _ => FieldOrder::SequenceFirst,
+            },
+            epoch_ms: figure("epoch_ms")?,
+            tick_ms: u32::try_from(figure("tick_ms")?).unwrap_or(0),
+        };
+        let (max_horizon_ms, floor_ms) = (figure("max_horizon_ms")?, figure("floor_ms")?);
+        let layout = Layout::new(fields).map_err(|error| error.to_string());
+        Ok(layout.map(|layout| Self { layout, max_horizon_ms, floor_ms }))
+    }
+
+    /// Refuses everything while the store may have forgotten leases that still run.
+    ///
+    /// # Errors
+    /// [`StoreError::Quarantined`].
+    pub fn check_quarantine(&self, namespace: &str, store_ms: u64) -> Result<(), StoreError> {
+        if self.floor_ms <= store_ms {
+            return Ok(());
+        }
+        Err(StoreError::Quarantined { namespace: namespace.to_owned(), until_ms: self.floor_ms })
     }
 
     /// Checks that a request is for the layout that the namespace is bound to.
@@ -135,7 +195,7 @@ impl NamespaceBinding {
     }
 
     /// The interval of a new lease of a worker whose greatest recorded end is `recorded_end_ms` (0 if it was never
-    /// used; the end of a quarantine where that is later).
+    /// used).
     ///
     /// It begins at the earlier clock, so that a holder whose clock is behind need not wait for it, and at the
     /// beginning of the tick in which that clock stands: the tick is the worker's own from the recorded end on.
@@ -144,7 +204,8 @@ impl NamespaceBinding {
     /// [`StoreError::Refused`] when it would hold no tick: the clock stands before the layout's epoch.
     #[expect(clippy::panic_in_result_fn, reason = "the one promise of this function, checked in release builds too")]
     pub fn grant(&self, recorded_end_ms: u64, clocks: Clocks, horizon_ms: u64) -> Result<Range<u64>, StoreError> {
-        let start_ms = self.grid_up(recorded_end_ms).max(self.grid_down(clocks.holder_ms.min(clocks.store_ms)));
+        let bound_ms = recorded_end_ms.max(self.floor_ms);
+        let start_ms = self.grid_up(bound_ms).max(self.grid_down(clocks.holder_ms.min(clocks.store_ms)));
         let end_ms = self.horizon_end_ms(clocks.store_ms, horizon_ms);
         if start_ms >= end_ms {
             return Err(refused(format!(
@@ -153,7 +214,7 @@ impl NamespaceBinding {
                 self.layout, clocks.store_ms
             )));
         }
-        assert!(start_ms >= recorded_end_ms, "a lease never begins before its predecessor's end");
+        assert!(start_ms >= bound_ms, "a lease never begins before its predecessor's end");
         Ok(start_ms..end_ms)
     }
 
@@ -275,6 +336,63 @@ impl Candidates {
     }
 }
 
+/// Chooses a worker where the store has all that were ever granted at hand: by worker, the greatest end that is
+/// recorded for each and the name of its last holder.
+///
+/// # Errors
+/// [`StoreError::WorkersExhausted`].
+///
+/// ```
+/// use unalike_storage::{Layout, LeaseAcquire, UsedWorker, choose_worker};
+/// # let acquire = LeaseAcquire {
+/// #     namespace: "default".to_owned(), layout: Layout::TWITTER, holder: "host-a".to_owned(),
+/// #     preferred_worker: None, now_ms: 2_000, horizon_ms: 60_000,
+/// # };
+/// let ended = UsedWorker { worker: 3, end_ms: 1_000 };
+/// assert_eq!(choose_worker(&acquire, 2_000, 77, [(ended, "host-a")])?, ended);
+/// # Ok::<(), unalike_storage::StoreError>(())
+/// ```
+pub fn choose_worker<'r>(
+    acquire: &LeaseAcquire,
+    store_ms: u64,
+    random: u64,
+    used: impl IntoIterator<Item = (UsedWorker, &'r str)>,
+) -> Result<UsedWorker, StoreError> {
+    let mut candidates = Candidates {
+        workers: acquire.layout.workers(),
+        preferred: acquire.preferred_worker.map(|worker| UsedWorker { worker, end_ms: 0 }),
+        ..Candidates::default()
+    };
+    let mut workers = Vec::new();
+    for (worker, holder) in used {
+        workers.push(worker.worker);
+        candidates.used += 1;
+        if let Some(preferred) = candidates.preferred.as_mut().filter(|preferred| preferred.worker == worker.worker) {
+            *preferred = worker;
+        }
+        let is_previous = !acquire.holder.is_empty() && holder == acquire.holder && worker.end_ms <= store_ms;
+        if is_previous && candidates.previous.is_none_or(|previous| previous.end_ms < worker.end_ms) {
+            candidates.previous = Some(worker);
+        }
+        if candidates.oldest.is_none_or(|oldest| worker.end_ms < oldest.end_ms) {
+            candidates.oldest = Some(worker);
+        }
+    }
+    let exhausted = |free_at_ms| StoreError::WorkersExhausted {
+        namespace: acquire.namespace.clone(),
+        workers: candidates.workers,
+        free_at_ms,
+    };
+    match candidates.choose(store_ms, random) {
+        Choice::Worker(worker) => Ok(worker),
+        Choice::Exhausted { free_at_ms } => Err(exhausted(free_at_ms)),
+        Choice::NeverUsed { nth } => {
+            let worker = nth_never_used(nth, workers).ok_or_else(|| exhausted(store_ms))?;
+            Ok(UsedWorker { worker, end_ms: 0 })
+        }
+    }
+}
+
 /// The `nth` worker, counted from 0, that is not among `used`, which ascends without repetition.
 ///
 /// ```
@@ -352,7 +470,7 @@ fn refused(what: String) -> StoreError {
 
 #[cfg(test)]
 mod tests {
-    use unalike_core::{FieldOrder, GrantId, LayoutFields};
+    use unalike_core::GrantId;
 
     use super::*;
 
@@ -431,6 +549,64 @@ mod tests {
         assert!(matches!(binding.grant(0, at(900), 10), Err(StoreError::Refused { .. })));
         let limits = LeaseLimits { max_horizon_ms: 9, ..LeaseLimits::default() };
         assert!(matches!(NamespaceBinding::new(binding.layout, limits), Err(StoreError::Refused { .. })));
+    }
+
+    #[test]
+    fn nothing_starts_in_a_quarantine() {
+        let binding = NamespaceBinding { floor_ms: 9_500, ..binding(1, 5_000) };
+        let quarantined = binding.check_quarantine("ns", 9_499).unwrap_err();
+        assert!(matches!(quarantined, StoreError::Quarantined { until_ms: 9_500, .. }), "{quarantined}");
+        binding.check_quarantine("ns", 9_500).unwrap();
+        assert_eq!(binding.grant(0, at(9_500), 100).unwrap(), 9_500..9_600);
+        // Also where nobody asked, and where a clock is behind.
+        assert_eq!(binding.grant(0, at(9_450), 100).unwrap(), 9_500..9_550);
+        assert_eq!(binding.grant(0, Clocks { holder_ms: 9_000, store_ms: 9_500 }, 100).unwrap(), 9_500..9_600);
+    }
+
+    #[test]
+    fn a_binding_is_read_from_what_is_kept_of_it() {
+        for tick_ms in [1, 1_000] {
+            let binding = NamespaceBinding { floor_ms: 77, ..binding(tick_ms, 5_000) };
+            let figures = binding.figures();
+            let read = |figures: &[(&str, u64)]| {
+                NamespaceBinding::read(|name| {
+                    figures.iter().find(|(known, _)| *known == name).map(|(_, figure)| *figure).ok_or(name)
+                })
+            };
+            assert_eq!(read(&figures), Ok(Ok(binding)));
+            for (at, &(name, _)) in figures.iter().enumerate() {
+                let mut missing = figures.to_vec();
+                missing.remove(at);
+                assert_eq!(read(&missing), Err(name));
+            }
+            for damage in [("version", 2), ("tick_ms", 1 << 40), ("sequence_bits", 300), ("timestamp_bits", 0)] {
+                let damaged: Vec<_> =
+                    figures.iter().map(|&figure| if figure.0 == damage.0 { damage } else { figure }).collect();
+                assert!(matches!(read(&damaged), Ok(Err(_))), "{damage:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn workers_are_chosen_among_all_that_are_at_hand() {
+        let acquire = |holder: &str, preferred_worker| LeaseAcquire {
+            namespace: "ns".to_owned(),
+            layout: binding(1, 5_000).layout,
+            holder: holder.to_owned(),
+            preferred_worker,
+            now_ms: 100,
+            horizon_ms: 100,
+        };
+        let used = |worker, end_ms| UsedWorker { worker, end_ms };
+        let all = [(used(0, 50), "a"), (used(1, 150), "a"), (used(2, 40), "b")];
+        assert_eq!(choose_worker(&acquire("a", None), 100, 9, all).unwrap(), used(0, 50));
+        assert_eq!(choose_worker(&acquire("a", Some(2)), 100, 9, all).unwrap(), used(2, 40));
+        assert_eq!(choose_worker(&acquire("a", Some(1)), 100, 9, all).unwrap(), used(0, 50), "it is not free");
+        assert_eq!(choose_worker(&acquire("", Some(3)), 100, 9, all).unwrap(), used(3, 0), "never used");
+        assert_eq!(choose_worker(&acquire("", None), 100, 9, all).unwrap(), used(3, 0));
+        let full = [(used(0, 150), "a"), (used(1, 150), "a"), (used(2, 140), "b"), (used(3, 180), "")];
+        let exhausted = choose_worker(&acquire("a", None), 100, 9, full).unwrap_err();
+        assert!(matches!(exhausted, StoreError::WorkersExhausted { workers: 4, free_at_ms: 140, .. }), "{exhausted}");
     }
 
     #[test]

@@ -17,11 +17,14 @@ use crate::StoreError;
 /// - *Layout.* A namespace is bound to the first layout that it is used with; another is refused.
 /// - *End.* Only a release lowers a recorded end, by (worker, grant id), once, and never below the lease's own start:
 ///   what lies before belongs to predecessors. It fixes the end: the lease is not extended afterwards.
+/// - *Doubt.* A store that may have forgotten leases grants none before the end of its quarantine
+///   ([`NamespaceBinding::floor_ms`]).
 /// - *Clock.* A holder whose clock is further than the store's limit from the store's own is refused.
 ///
 /// [`NamespaceBinding`], [`Candidates`] and [`LeaseLimits`] hold these rules as pure functions for every store.
 ///
 /// [`NamespaceBinding`]: crate::NamespaceBinding
+/// [`NamespaceBinding::floor_ms`]: crate::NamespaceBinding::floor_ms
 /// [`Candidates`]: crate::Candidates
 /// [`LeaseLimits`]: crate::LeaseLimits
 ///
@@ -47,7 +50,7 @@ pub trait LeaseStore: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`StoreError::WorkersExhausted`], [`StoreError::LayoutMismatch`], [`StoreError::ClockSkew`],
-    /// [`StoreError::Refused`] for a request that [`LeaseAcquire::validate`] refuses, and whatever the connection
+    /// [`StoreError::Quarantined`], [`StoreError::Refused`] for a request that [`LeaseAcquire::validate`] refuses, and whatever the connection
     /// brings.
     async fn acquire(&self, acquire: &LeaseAcquire) -> Result<Lease, StoreError>;
 
@@ -67,11 +70,35 @@ pub trait LeaseStore: Send + Sync + 'static {
     /// As the connection brings; the lease then runs out by itself.
     async fn release(&self, namespace: &str, worker: u32, grant_id: GrantId, end_ms: u64) -> Result<bool, StoreError>;
 
+    /// Forbids that a worker's newest lease is extended, for an operator who wants it to end: `valid_until_ms` stays,
+    /// since its holder may use it up to there. Answers the lease; none if the worker was never granted. Harmless when
+    /// its end is fixed already.
+    ///
+    /// # Errors
+    /// As the connection brings.
+    async fn forbid_extension(&self, namespace: &str, worker: u32) -> Result<Option<LeaseRecord>, StoreError>;
+
     /// The newest lease of every worker that was ever granted in the namespace, by worker.
     ///
     /// # Errors
     /// As the connection brings.
     async fn leases(&self, namespace: &str) -> Result<Vec<LeaseRecord>, StoreError>;
+
+    /// The namespaces that were ever used, in the order of their bytes.
+    ///
+    /// # Errors
+    /// As the connection brings.
+    async fn namespaces(&self) -> Result<Vec<String>, StoreError>;
+
+    /// Until when the store behind this one has granted a running lease, in Unix milliseconds, where this one hands it
+    /// out in shorter pieces. It is a figure to look at: none where a lease's own end says it.
+    fn reach_ms(&self, namespace: &str, worker: u32) -> Option<u64> {
+        let _ = (namespace, worker);
+        None
+    }
+
+    /// Closes the connections. Not needed for safety.
+    async fn close(&self) {}
 }
 
 /// A request for a worker id.
@@ -152,4 +179,6 @@ pub struct LeaseRecord {
     pub holder: String,
     /// When it was acquired, by the store's clock, in Unix milliseconds.
     pub acquired_ms: u64,
+    /// Whether its end is fixed, by its holder's release or by an operator's, so that it is never extended.
+    pub is_final: bool,
 }

@@ -17,7 +17,9 @@ mod segments;
 mod stripes;
 
 pub use error::StoreError;
-pub use lease_rules::{Candidates, Choice, Clocks, LeaseLimits, NamespaceBinding, UsedWorker, nth_never_used};
+pub use lease_rules::{
+    Candidates, Choice, Clocks, LeaseLimits, NamespaceBinding, UsedWorker, choose_worker, nth_never_used,
+};
 pub use leases::{LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore};
 pub use policies::PolicyColumns;
 pub use segments::{

@@ -107,6 +107,11 @@ impl Scene {
         expected(self.client.leases(self.namespace).await, "listing leases")
     }
 
+    async fn record_of(&self, worker: u32) -> LeaseRecord {
+        let found = self.leases().await.into_iter().find(|record| record.lease.worker == worker);
+        found.unwrap_or_else(|| panic!("worker {worker} is listed"))
+    }
+
     async fn end_of(&self, worker: u32) -> u64 {
         let records = self.leases().await;
         let record = records.into_iter().find(|record| record.lease.worker == worker);
@@ -640,6 +645,44 @@ pub async fn leases_are_listed_by_worker(fixture: &dyn LeaseFixture) {
     }
 }
 
+/// An operator's release leaves a lease its end, and keeps it from being extended; the worker goes on behind that end.
+pub async fn an_operator_ends_a_lease_where_it_ends(fixture: &dyn LeaseFixture) {
+    let scene = Scene::new(fixture, "contract.forbid", 1, 1).await;
+    let forbid = async |worker| expected(scene.client.forbid_extension(scene.namespace, worker).await, "an order");
+    assert_eq!(forbid(0).await, None, "a worker that was never granted has no lease");
+    let lease = scene.acquire_worker(0, "holder", 300).await;
+    let extended = scene.extend(&lease, 600).await;
+    assert!(!scene.record_of(0).await.is_final, "a lease that runs may be extended");
+    let record = forbid(0).await.unwrap_or_else(|| panic!("the lease is there"));
+    assert_eq!((record.lease, record.is_final), (extended, true), "only the extension is forbidden");
+    assert_eq!(forbid(0).await.as_ref(), Some(&record), "to say it twice changes nothing");
+    assert_eq!(scene.record_of(0).await, record, "and it is listed so");
+    let error = refused(scene.try_extend(0, lease.grant_id, 60_000).await, "an extension that was forbidden");
+    assert!(matches!(error, StoreError::LeaseLost { worker: 0, .. }), "it is lost to its holder: {error:?}");
+    assert_eq!(scene.end_of(0).await, extended.valid_until_ms, "what its holder may have used stays its own");
+    assert_eq!(forbid(1).await, None, "of each worker alone");
+    scene.wait_until(extended.valid_until_ms).await;
+    let next = scene.acquire_worker(0, "successor", 60_000).await;
+    assert_disjoint(&[Used::of(&scene.layout, &extended), Used::of(&scene.layout, &next)]);
+    assert!(!scene.record_of(0).await.is_final, "the order was for that lease alone");
+    scene.extend(&next, 90_000).await;
+}
+
+/// All namespaces that were used are listed, in the order of their bytes.
+pub async fn namespaces_are_listed(fixture: &dyn LeaseFixture) {
+    let names = ["contract.names.B", "contract.names.a", "contract.names.é", "contract.names.a/b c%2F"];
+    for namespace in names {
+        Scene::new(fixture, namespace, 2, 1).await.acquire("holder", 1_000).await;
+    }
+    let client = fixture.lease_client(LIMITS).await;
+    let listed = expected(client.namespaces().await, "listing namespaces");
+    let ours: Vec<_> = listed.iter().filter(|name| name.starts_with("contract.names.")).collect();
+    let mut sorted = names;
+    sorted.sort_unstable();
+    assert_eq!(ours, sorted.iter().collect::<Vec<_>>(), "each is listed once, in the order of bytes");
+    assert!(listed.is_sorted(), "among all others: {listed:?}");
+}
+
 /// A request that its caller drops anywhere in the middle costs an interval at most, and the store goes on.
 pub async fn an_abandoned_request_costs_only_an_interval(fixture: &dyn LeaseFixture) {
     let scene = Scene::new(fixture, "contract.abandon", 8, 1).await;
@@ -659,6 +702,32 @@ pub async fn an_abandoned_request_costs_only_an_interval(fixture: &dyn LeaseFixt
         assert!(scene.end_of(lease.worker).await >= lease.valid_until_ms, "no end lies before that of a release");
         used.push(Used::of(&scene.layout, &lease));
         assert_disjoint(&used);
+    }
+}
+
+/// After a restart a store that forgets is in doubt of all that it granted: nothing is extended, and nothing is granted
+/// before every interval that it may have granted has ended.
+pub async fn a_restart_puts_everything_in_doubt(fixture: &dyn LeaseFixture) {
+    let mut scene = Scene::new(fixture, "contract.restart", 1, 1).await;
+    let running = [scene.acquire("a", 60_000).await, scene.acquire("b", 300).await];
+    let (namespace, layout) = (scene.namespace, scene.layout);
+    drop(scene);
+    fixture.restart().await;
+    scene = Scene { client: fixture.lease_client(LIMITS).await, namespace, layout, behind_ms: 0 };
+    let ends_ms = running.iter().map(|lease| lease.valid_until_ms).max().unwrap_or(0);
+    for lease in &running {
+        let error = refused(scene.try_extend(lease.worker, lease.grant_id, 90_000).await, "a lease in doubt");
+        assert!(
+            matches!(error, StoreError::LeaseLost { .. } | StoreError::Quarantined { .. }),
+            "a lease in doubt is not extended: {error:?}"
+        );
+    }
+    match scene.try_acquire("a", 60_000).await {
+        Ok(lease) => assert!(lease.not_before_ms >= ends_ms, "{lease:?} begins before {ends_ms}"),
+        Err(StoreError::Quarantined { until_ms, .. }) => {
+            assert!(until_ms >= ends_ms, "the quarantine ends at {until_ms}, before {ends_ms}");
+        }
+        Err(error) => panic!("a store in doubt says until when: {error:?}"),
     }
 }
 

@@ -1,0 +1,1 @@
+//! The running lease in a local file.

@@ -1,0 +1,1 @@
+//! Worker leases in ZooKeeper.

@@ -161,11 +161,8 @@ const FIND: &str =
 const LIST: &str =
     concat!("SELECT ", lease_columns!(), " FROM unalike_lease AS l WHERE l.namespace = ? ORDER BY l.worker");
 
-const QUARANTINE_NAMESPACES: &str = concat!(
-    "UPDATE unalike_lease_namespace SET floor_ms = GREATEST(floor_ms, ",
-    clock!(),
-    " + max_horizon_ms + ?)"
-);
+const QUARANTINE_NAMESPACES: &str =
+    concat!("UPDATE unalike_lease_namespace SET floor_ms = GREATEST(floor_ms, ", clock!(), " + max_horizon_ms + ?)");
 
 const QUARANTINE_NEW: &str = concat!(
     "UPDATE unalike_lease_store SET floor_ms = GREATEST(floor_ms, ",
@@ -298,7 +295,9 @@ impl MysqlLeases {
 
     fn binding(&self, row: &MySqlRow) -> Result<NamespaceBinding, StoreError> {
         let read = NamespaceBinding::read(|figure| self.number(row, figure))?;
-        read.map_err(|why| damaged(self.database.at(), &format!("a row of unalike_lease_namespace is no binding: {why}")))
+        read.map_err(|why| {
+            damaged(self.database.at(), &format!("a row of unalike_lease_namespace is no binding: {why}"))
+        })
     }
 
     fn worker(&self, row: &MySqlRow) -> Result<u32, StoreError> {
@@ -343,12 +342,7 @@ impl MysqlLeases {
     }
 
     /// What there is to choose from, under the lock of the namespace.
-    async fn candidates(
-        &self,
-        turn: &mut Turn,
-        acquire: &LeaseAcquire,
-        seen: &Look,
-    ) -> Result<Candidates, StoreError> {
+    async fn candidates(&self, turn: &mut Turn, acquire: &LeaseAcquire, seen: &Look) -> Result<Candidates, StoreError> {
         let namespace = || acquire.namespace.as_bytes().to_vec();
         let mut candidates = Candidates { workers: acquire.layout.workers(), ..Candidates::default() };
         candidates.preferred = acquire.preferred_worker.map(|worker| {

@@ -36,8 +36,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 use unalike_storage::{
-    ID_MAX, LeaseLimits, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers, TagCreation,
-    TagOptions, TagRecord, TailRelease,
+    ID_MAX, LeaseLimits, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers,
+    TagCreation, TagOptions, TagRecord, TailRelease,
 };
 use url::Url;
 

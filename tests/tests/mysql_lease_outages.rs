@@ -281,6 +281,65 @@ async fn a_worker_that_is_prolonged_while_it_is_chosen_is_not_granted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_became_of_a_lease_while_a_request_waited_is_heeded() {
+    let server = MariaDb::start().unwrap();
+    let url = server.database().unwrap();
+    let leases = connect(&url, "").await;
+    let holder = Holder::new(&leases, "default", "host");
+    // Granted to another; ended by an operator; prolonged by another request of the holder; ended earlier.
+    for (change, is_lost, is_released) in [
+        ("UPDATE unalike_lease SET grant_id = REPEAT('x', 16)", true, false),
+        ("UPDATE unalike_lease SET is_final = 1", true, false),
+        ("UPDATE unalike_lease SET valid_until_ms = valid_until_ms + 500000", false, true),
+        ("UPDATE unalike_lease SET valid_until_ms = not_before_ms + 1", false, false),
+    ] {
+        for releases in [false, true] {
+            let lease = holder.acquire(60_000).await.unwrap();
+            let mut held = lock(&url, LOCK_LEASES).await;
+            let waits = tokio::spawn({
+                let holder = holder.clone();
+                async move {
+                    if releases {
+                        holder.release(&lease, lease.valid_until_ms).await.map(|released| (released, None))
+                    } else {
+                        holder.extend(&lease, 90_000).await.map(|longer| (true, Some(longer)))
+                    }
+                }
+            });
+            until("it waits", || waiting(&server).len() == 1).await;
+            held.execute(change).await.unwrap();
+            held.execute("COMMIT").await.unwrap();
+            let row = server.sql(
+                url.rsplit_once('/').unwrap().1,
+                &format!("SELECT valid_until_ms FROM unalike_lease WHERE worker = {}", lease.worker),
+            );
+            let answer = waits.await.unwrap();
+            let end_ms = leases.leases("default").await.unwrap();
+            let end_ms = end_ms.iter().find(|it| it.lease.worker == lease.worker).unwrap().lease.valid_until_ms;
+            match (releases, answer) {
+                (true, Ok((released, _))) => assert_eq!(released, is_released, "{change}"),
+                (false, Ok((_, Some(longer)))) => {
+                    assert!(!is_lost, "{change}: {longer:?}");
+                    assert_eq!(longer.valid_until_ms, end_ms, "{change}: what it is told is what is recorded");
+                    assert!(longer.valid_until_ms >= lease.valid_until_ms + 29_000, "{change}: {longer:?}");
+                    assert!(
+                        !change.contains("500000") || end_ms >= lease.valid_until_ms + 500_000,
+                        "lowered: {end_ms}"
+                    );
+                }
+                (false, Err(StoreError::LeaseLost { .. })) => assert!(is_lost, "{change}"),
+                (_, answer) => panic!("{change}: {answer:?}"),
+            }
+            if !releases && is_lost || releases && !is_released {
+                // The statement may have come before or after this look, and changed nothing.
+                assert_eq!(row.unwrap().trim(), end_ms.to_string(), "{change}");
+            }
+            server.sql(url.rsplit_once('/').unwrap().1, "DELETE FROM unalike_lease").unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_deadlock_grants_nothing_and_is_worth_a_retry() {
     let server = MariaDb::start().unwrap();
     let url = server.database().unwrap();

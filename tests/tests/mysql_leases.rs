@@ -1,12 +1,7 @@
 //! Leases in a real MariaDB: the contract, what the tables must be, the server's clock, and a server that takes over.
 //! What happens when the server or the network fails is in `mysql_lease_outages.rs`.
 
-#![expect(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "a test that cannot go on fails"
-)]
+#![expect(clippy::expect_used, clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;

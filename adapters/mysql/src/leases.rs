@@ -390,7 +390,11 @@ impl MysqlLeases {
     /// The lease of the chosen worker; or why it cannot be granted.
     fn grant(&self, acquire: &LeaseAcquire, seen: &Look, chosen: UsedWorker) -> Result<Lease, StoreError> {
         let namespace = acquire.namespace.as_str();
-        let binding = seen.binding.ok_or_else(|| damaged(self.database.at(), "unalike_lease_store has no row"))?;
+        let binding = seen.binding.ok_or_else(|| {
+            // It is bound from the one row there.
+            let what = format!("the lease namespace {namespace:?} was not bound: unalike_lease_store has no row");
+            damaged(self.database.at(), &what)
+        })?;
         binding.check_layout(namespace, acquire.layout)?;
         binding.check_quarantine(namespace, seen.store_ms)?;
         if chosen.worker > binding.layout.worker_max() {

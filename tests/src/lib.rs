@@ -6,6 +6,7 @@ pub mod clients;
 pub mod faulty;
 pub mod log;
 pub mod mariadb;
+pub mod mysql_leases;
 pub mod process;
 pub mod proxy;
 pub mod redis;

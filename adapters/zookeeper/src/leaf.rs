@@ -39,7 +39,10 @@ impl Claims {
             let Some((node, number)) = name.rsplit_once('-') else { continue };
             let Ok(number) = number.parse::<u64>() else { continue };
             latest = latest.max(number);
-            if node == prefix && let Ok(worker) = u32::try_from(number) && worker != 0 {
+            if node == prefix
+                && let Ok(worker) = u32::try_from(number)
+                && worker != 0
+            {
                 ours.insert(worker);
             }
         }
@@ -146,9 +149,14 @@ impl ZookeeperLeases {
             (None, None) => return Ok(()),
             (None, Some(tree)) if tree.stopped => return Ok(()),
             (Some(leaf), Some(tree)) if leaf.name() == tree.name => return Ok(()),
-            (_, Some(tree)) => format!("shares its workers with Leaf's nodes {name:?}: name them (leaf={name})", name = tree.name),
+            (_, Some(tree)) => {
+                format!("shares its workers with Leaf's nodes {name:?}: name them (leaf={name})", name = tree.name)
+            }
             (Some(leaf), None) => {
-                format!("was first used without Leaf's nodes {:?}, which it knows nothing of: use another one", leaf.name())
+                format!(
+                    "was first used without Leaf's nodes {:?}, which it knows nothing of: use another one",
+                    leaf.name()
+                )
             }
         };
         Err(refusal(format!("the namespace {namespace:?} {what}")))

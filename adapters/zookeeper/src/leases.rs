@@ -129,9 +129,7 @@ impl ZookeeperLeases {
         let look = self.look(&client, namespace, || {
             let children = client.get_children(&path);
             let claims = tree.as_ref().map(|tree| client.get_children(tree));
-            async move {
-                Ok((children.await, if let Some(claims) = claims { Some(claims.await) } else { None }))
-            }
+            async move { Ok((children.await, if let Some(claims) = claims { Some(claims.await) } else { None })) }
         });
         let Look { store_ms, namespace: bound, also } = look.await?;
         let clocks = Clocks { holder_ms: acquire.now_ms, store_ms };

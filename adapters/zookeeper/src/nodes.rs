@@ -201,15 +201,10 @@ mod tests {
         for foreign in ["a-b", "%61", "%2f", "%2", "%", "%C3", "é", "%+1"] {
             assert_eq!(decode(foreign), None, "{foreign}");
         }
-        assert_eq!(["7", "0", "07", "+7", "-1", "", "4294967296"].map(read_worker_name), [
-            Some(7),
-            Some(0),
-            None,
-            None,
-            None,
-            None,
-            None
-        ]);
+        assert_eq!(
+            ["7", "0", "07", "+7", "-1", "", "4294967296"].map(read_worker_name),
+            [Some(7), Some(0), None, None, None, None, None]
+        );
     }
 
     #[test]

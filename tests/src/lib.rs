@@ -12,6 +12,7 @@ pub mod proxy;
 pub mod redis;
 pub mod server;
 pub mod sqlite;
+pub mod zookeeper;
 
 /// The code in the README, compiled.
 #[cfg(doctest)]

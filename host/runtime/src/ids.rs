@@ -15,6 +15,7 @@ use unalike_storage::{LeaseStore, SegmentStore, sub_tag};
 use crate::clock::Time;
 use crate::component::{IdsCtxBuilder, Signal, types};
 use crate::lane::{self, Call, Lane, Opening, Step};
+use crate::lease_watch::{Ended, LeaseWatch};
 use crate::requests::{OwnExecutor, Storage};
 use crate::sequence::SequenceShared;
 use crate::snowflake::SnowflakeShared;
@@ -481,8 +482,8 @@ pub(crate) struct Generator {
     pub(crate) waits: AtomicU64,
     /// How many calls ended with an error.
     pub(crate) refused: AtomicU64,
-    /// The lease that has ended, worker and end, while there is no other.
-    pub(crate) ended: Mutex<Option<(u32, u64)>>,
+    /// What stands between a snowflake and its ids.
+    pub(crate) lease_watch: LeaseWatch,
     /// A word for metrics.
     kind: &'static str,
     wait_max: Duration,
@@ -502,7 +503,7 @@ impl Generator {
             storage: Arc::clone(&shared.storage),
             waits: AtomicU64::new(0),
             refused: AtomicU64::new(0),
-            ended: Mutex::new(None),
+            lease_watch: LeaseWatch::default(),
             kind,
             wait_max: shared.wait_max,
             lane,
@@ -541,14 +542,13 @@ impl Generator {
 
     /// The error that says most: why there is no lease is the story of the one that ended.
     pub(crate) fn explained(&self, kind: ErrorKind) -> Error {
-        let ended = *lock(&self.ended);
-        let source = match (ended, &kind) {
-            (None, _) => return kind.into(),
-            (_, ErrorKind::Store { source, .. }) => Some(Arc::clone(source)),
-            (_, ErrorKind::Timeout { source, .. }) => source.clone(),
-            _ => return kind.into(),
+        let Some(Ended { worker, ended_ms }) = self.lease_watch.ended() else { return kind.into() };
+        let source = match kind {
+            ErrorKind::Store { source, .. } => Some(source),
+            ErrorKind::Timeout { source, .. } => source,
+            ErrorKind::NotYet { .. } => None,
+            other => return other.into(),
         };
-        let (worker, ended_ms) = ended.unwrap_or_default();
         ErrorKind::LeaseEnded { name: self.name.clone(), worker, ended_ms, source }.into()
     }
 
@@ -593,7 +593,7 @@ impl Generator {
                 Step::Wait(wait_ms) => {
                     let wait = Duration::from_millis(wait_ms.max(1));
                     if wait > left && self.signal.last_error().is_none() {
-                        return Err(ErrorKind::NotYet { name: self.name.clone(), wait_ms }.into());
+                        return Err(self.explained(ErrorKind::NotYet { name: self.name.clone(), wait_ms }));
                     }
                     tokio::time::sleep(wait.min(left)).await;
                     wait >= left

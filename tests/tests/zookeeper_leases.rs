@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use unalike::{Ids, SnowflakeOptions};
 use unalike_storage::contract::{self, Fixture, LeaseFixture};
-use unalike_storage::{Layout, Lease, LeaseLimits, LeaseStore, StoreError};
+use unalike_storage::{Layout, Lease, LeaseExtend, LeaseLimits, LeaseStore, StoreError};
 use unalike_tests::proxy::Proxy;
 use unalike_tests::zookeeper::{
     Crowd, PATIENCE, Used, Zookeeper, assert_disjoint, extension, layout, now_ms, open, raw, request, until, until_ms,
@@ -264,6 +264,11 @@ async fn a_clock_that_is_an_hour_back_reaches_no_predecessor() {
     assert_eq!(free_at_ms, lease.valid_until_ms);
     let extended = leases.extend(&extension(layout(0), &lease, 1_000)).await.unwrap();
     assert_eq!(extended, lease, "and nothing is lowered");
+    server.set_clock(-86_400_000 + 3_600_000).unwrap();
+    let too_far = LeaseExtend { now_ms: now_ms() - 82_800_000, ..extension(layout(0), &lease, 1_000) };
+    let error = leases.extend(&too_far).await.unwrap_err();
+    assert!(matches!(error, StoreError::Unavailable { .. }), "more than the greatest horizon ahead: {error:?}");
+    server.set_clock(0).unwrap();
     assert!(leases.release("default", 0, lease.grant_id, lease.not_before_ms + 5).await.unwrap());
     server.set_clock(3_600_000 + 60_000).unwrap();
     let next = leases.acquire(&request(layout(0), "b", 1_000)).await.unwrap();
@@ -360,6 +365,18 @@ async fn requests_end_in_bounded_time() {
     server.restart().unwrap();
     assert_eq!(late.leases("default").await.unwrap()[0].lease.grant_id, lease.grant_id);
     until("it goes on", async || leases.extend(&extension(layout(2), &lease, 120_000)).await.is_ok()).await;
+}
+
+/// The task of a connection ends with the runtime that it was made in; the store goes on in another one.
+#[test]
+fn a_store_outlives_the_runtime_that_it_was_made_in() {
+    let server = Zookeeper::shared().unwrap();
+    let path = server.path();
+    let runtime = || tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let leases = runtime().block_on(open(server.port(), &path));
+    runtime().block_on(async {
+        until("it goes on", async || leases.acquire(&request(layout(2), "a", 60_000)).await.is_ok()).await;
+    });
 }
 
 /// As many as there are workers, at once and all under one name: each gets one, though all want the same.

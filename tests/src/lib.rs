@@ -4,6 +4,7 @@
 pub mod authority;
 pub mod clients;
 pub mod faulty;
+pub mod local;
 pub mod log;
 pub mod mariadb;
 pub mod mysql_leases;

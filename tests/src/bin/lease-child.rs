@@ -11,8 +11,11 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use async_trait::async_trait;
 use tokio::runtime::Runtime;
-use unalike::{Error, ErrorKind, Ids, Snowflake};
-use unalike_storage::{GrantId, Lease, LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore, StoreError};
+use unalike::{Error, ErrorKind, Ids, Sequence, SequenceOptions, Snowflake, StepPolicy};
+use unalike_memory::MemoryStore;
+use unalike_storage::{
+    GrantId, Lease, LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore, Mode, SegmentStore, StoreError, TagOptions,
+};
 use unalike_tests::holders::{Failure, Operation, Place, Settings, What, say};
 
 fn main() -> anyhow::Result<()> {
@@ -28,14 +31,20 @@ fn main() -> anyhow::Result<()> {
     let store = runtime.block_on(settings.open_store()).context("opening the store")?;
     let store = Arc::new(Witness { store, settings: settings.clone(), answers: AtomicU64::new(0) });
     let holder = settings.holder.replace("{pid}", &std::process::id().to_string());
-    let builder = Ids::builder().leases(store).lanes(1).holder(holder);
+    let segments = Arc::new(MemoryStore::default());
+    let ordered = TagOptions { mode: Mode::Ordered, ..TagOptions::default() };
+    runtime.block_on(segments.create_tag("rounds", &ordered))?;
+    let builder = Ids::builder().segments(segments).leases(store).lanes(1).holder(holder);
     let builder = builder.wait_max(Duration::from_millis(settings.wait_max_ms));
     let builder = builder.request_timeout(Duration::from_millis(settings.request_timeout_ms));
     let ids = runtime.block_on(builder.build())?;
     let flakes = runtime.block_on(ids.snowflake(&settings.namespace, settings.options()?))?;
 
     if settings.forks > 0 {
-        fork_while_threads_take_ids(&flakes, settings.forks)?;
+        let orders = SequenceOptions { step: Some(StepPolicy::Fixed { step: 2 }), ..SequenceOptions::default() };
+        let orders = runtime.block_on(ids.sequence("orders", orders))?;
+        let rounds = runtime.block_on(ids.sequence("rounds", SequenceOptions::default()))?;
+        fork_while_threads_take_ids(&Open { flakes, orders, rounds }, settings.forks)?;
     } else {
         take_ids(&runtime, &flakes, &settings, &stopped);
     }
@@ -58,56 +67,91 @@ fn take_ids(runtime: &Runtime, flakes: &Snowflake, settings: &Settings, stopped:
     }
 }
 
-/// Forks so often while three threads take ids; each child tries to have one, too.
-#[expect(unsafe_code, reason = "fork is what is tested")]
-fn fork_while_threads_take_ids(flakes: &Snowflake, forks: u32) -> anyhow::Result<()> {
+/// What a program with threads may have open when it forks.
+struct Open {
+    flakes: Snowflake,
+    /// Of few ids a run.
+    orders: Sequence,
+    /// Each of whose ids is asked of its store.
+    rounds: Sequence,
+}
+
+/// Forks so often while threads take ids.
+fn fork_while_threads_take_ids(open: &Open, forks: u32) -> anyhow::Result<()> {
     let stopped = AtomicBool::new(false);
-    let taken = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..3).map(|_| scope.spawn(|| take_until(flakes, &stopped))).collect();
-        for _ in 0..forks {
-            // SAFETY: the child only calls what is documented to work in it, and leaves by _exit.
-            let id = unsafe { libc::fork() };
-            ensure!(id >= 0, "no fork: {}", std::io::Error::last_os_error());
-            if id == 0 {
-                // SAFETY: both take an integer. A child that waits for ever is ended by the alarm.
-                unsafe {
-                    libc::alarm(20);
-                    libc::_exit(i32::from(!has_abandoned(flakes)));
-                }
-            }
-            let mut status = 0;
-            // SAFETY: the child exists and `status` is a place for its status.
-            ensure!(unsafe { libc::waitpid(id, &raw mut status, 0) } == id, "the child is not there");
-            say(What::Forked(status));
-            // They hold their locks at other moments each time.
+    let (forked, taken) = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..3).map(|_| scope.spawn(|| open.take_until(&stopped))).collect();
+        // The threads hold their locks at other moments each time.
+        let forked = (0..forks).try_for_each(|_| {
             std::thread::sleep(Duration::from_micros(300));
-        }
+            open.fork()
+        });
         stopped.store(true, Ordering::SeqCst);
-        threads.into_iter().map(|thread| thread.join().map_err(|_| anyhow::anyhow!("a thread panicked"))).collect()
+        (forked, threads.into_iter().filter_map(|thread| thread.join().ok()).collect::<Vec<_>>())
     });
-    let taken: anyhow::Result<Vec<Vec<u64>>> = taken;
-    let mut taken = taken?.concat();
+    forked?;
+    ensure!(taken.len() == 3, "a thread panicked");
+    let mut taken = taken.concat();
     taken.sort_unstable();
     taken.chunks(100).for_each(|ids| say(What::Ids(ids.to_vec())));
     Ok(())
 }
 
-fn take_until(flakes: &Snowflake, stopped: &AtomicBool) -> Vec<u64> {
-    let mut taken = Vec::new();
-    while !stopped.load(Ordering::SeqCst) {
-        taken.extend(flakes.next_blocking());
-        taken.extend(flakes.take_blocking(3).iter().flatten());
+impl Open {
+    /// Forks; the child tries to have an id.
+    #[expect(unsafe_code, reason = "fork is what is tested")]
+    fn fork(&self) -> anyhow::Result<()> {
+        // SAFETY: the child only calls what is documented to work in it, and leaves by _exit.
+        let id = unsafe { libc::fork() };
+        ensure!(id >= 0, "no fork: {}", std::io::Error::last_os_error());
+        if id == 0 {
+            // SAFETY: both take an integer. A child that waits for ever is ended by the alarm.
+            unsafe {
+                libc::alarm(10);
+                libc::_exit(i32::from(!self.is_abandoned()));
+            }
+        }
+        let mut status = 0;
+        // SAFETY: the child exists and `status` is a place for its status.
+        let ended = unsafe { libc::waitpid(id, &raw mut status, 0) };
+        say(What::Forked(status));
+        ensure!(ended == id && status == 0, "the child ended with the status {status}");
+        Ok(())
     }
-    taken
-}
 
-/// Whether every way to an id says that it was inherited.
-fn has_abandoned(flakes: &Snowflake) -> bool {
-    let is_forked = |error: Option<Error>| error.is_some_and(|error| matches!(error.kind(), ErrorKind::Forked { .. }));
-    is_forked(flakes.try_next().err())
-        && is_forked(flakes.next_blocking().err())
-        && is_forked(flakes.take_blocking(3).err())
-        && is_forked(flakes.status().err())
+    /// The snowflake's ids.
+    fn take_until(&self, stopped: &AtomicBool) -> Vec<u64> {
+        let mut taken = Vec::new();
+        while !stopped.load(Ordering::SeqCst) {
+            taken.extend(self.flakes.next_blocking());
+            taken.extend(self.flakes.take_blocking(3).iter().flatten());
+            // When a tick is spent, this asks the component for more again and again: locks are held most of the time.
+            (0..300).for_each(|_| taken.extend(self.flakes.try_next().ok().flatten()));
+            (0..300).for_each(|_| drop(self.orders.next_blocking()));
+            (0..10).for_each(|_| drop(self.rounds.next_blocking()));
+        }
+        taken
+    }
+
+    /// Whether every way to an id says that it was inherited.
+    fn is_abandoned(&self) -> bool {
+        let Self { flakes, orders, rounds } = self;
+        [
+            flakes.try_next().err(),
+            flakes.next_blocking().err(),
+            flakes.take_blocking(3).err(),
+            flakes.status().err(),
+            orders.try_next().err(),
+            orders.next_blocking().err(),
+            orders.take_blocking(3).err(),
+            orders.status().err(),
+            rounds.next_blocking().err(),
+            rounds.take_blocking(3).err(),
+            rounds.status().err(),
+        ]
+        .iter()
+        .all(|error| error.as_ref().is_some_and(|error| matches!(error.kind(), ErrorKind::Forked { .. })))
+    }
 }
 
 fn tell(got: Result<Vec<u64>, Error>) {

@@ -2,13 +2,14 @@
 //!
 //! The component hands out the rest of a tick as one run; the host hands its ids out while the clock is in that tick,
 //! and drops what is left when the clock has moved on, so that an id's timestamp is the time of its issue (ahead of it
-//! by the option `ahead_max_ms` at most; behind it by the time for which a thread stands still between reading the
-//! clock and taking its id). An id costs a reading of the clock and an atomic addition.
+//! by the option `ahead_max_ms` at most, or by as much as the clock went back and the policy keeps to the last
+//! timestamp; behind it by the time for which a thread stands still between reading the clock and taking its id). An id
+//! costs a reading of the clock and an atomic addition.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use unalike_core::{Run, SnowflakeOptions};
+use unalike_core::{ClockPolicy, Run, SnowflakeOptions};
 
 use crate::clock::Time;
 use crate::dispenser::{Dispenser, Mapping};
@@ -79,7 +80,8 @@ pub(crate) struct SnowflakeShared {
     used_until_ms: Arc<AtomicU64>,
     /// The run of the newest tick, what is left of it.
     dispenser: Dispenser,
-    /// While which times the run is handed out: from the time that was asked for to the end of its tick.
+    /// While which times the run is handed out: from the time that was asked for, or as long before as the policy keeps
+    /// to the last timestamp, to the end of its tick.
     from_ms: AtomicU64,
     until_ms: AtomicU64,
     /// Held while a run is brought; ids that crossed into runs so far.
@@ -118,6 +120,14 @@ impl SnowflakeShared {
         self.generator
             .call(|call| call.core.unalike_ids_snowflakes().snowflake().call_tick(call.store, call.handle, call.now_ms))
             .map(|_| ())
+    }
+
+    /// How far behind the time of the run in hand the clock may stand, as the component would have it.
+    fn kept_ms(&self) -> u64 {
+        match self.options.clock {
+            ClockPolicy::Keep { max_ms } => max_ms,
+            ClockPolicy::Reject | ClockPolicy::Wait { .. } => 0,
+        }
     }
 
     /// Whether it is the time of the run in hand, and the generator may be used.
@@ -182,7 +192,7 @@ impl SnowflakeShared {
         *reserved -= self.dispenser.drop_run();
         if let Some(rest) = rest_of(run, used) {
             self.dispenser.install(rest);
-            self.from_ms.store(asked_ms, Ordering::Release);
+            self.from_ms.store(asked_ms.saturating_sub(self.kept_ms()), Ordering::Release);
             self.until_ms.store(until_ms, Ordering::Release);
         }
         *reserved += u64::from(run.count);

@@ -313,6 +313,8 @@ pub enum What {
 pub struct Failure {
     /// The library's word for it.
     pub kind: String,
+    /// When the same call may succeed, in milliseconds; for a clock that went back, by how much it did.
+    pub retry_after_ms: Option<u64>,
     /// What the store said.
     pub store: Refusal,
     /// The message.
@@ -358,7 +360,12 @@ impl From<&Error> for Failure {
             Some(StoreError::OutcomeUnknown { .. }) => Refusal::OutcomeUnknown,
             Some(_) => Refusal::Other,
         };
-        Self { kind: error.kind().name().to_owned(), store, message: error.to_string() }
+        Self {
+            kind: error.kind().name().to_owned(),
+            retry_after_ms: error.retry_after_ms(),
+            store,
+            message: error.to_string(),
+        }
     }
 }
 
@@ -378,8 +385,9 @@ impl Display for Said {
             What::Lost(operation) => write!(f, "lost {operation}"),
             What::StandsStill(place) => write!(f, "stands-still {place}"),
             What::Forked(status) => write!(f, "forked {status}"),
-            What::Error(Failure { kind, store, message }) => {
-                write!(f, "error {kind} ")?;
+            What::Error(Failure { kind, retry_after_ms, store, message }) => {
+                let retry_after = retry_after_ms.map_or_else(|| "never".to_owned(), |ms| ms.to_string());
+                write!(f, "error {kind} {retry_after} ")?;
                 match store {
                     Refusal::None => f.write_str("none")?,
                     Refusal::WorkersExhausted { workers, free_at_ms } => {
@@ -417,6 +425,8 @@ impl FromStr for Said {
             "forked" => What::Forked(next(&mut words)?),
             "error" => {
                 let kind = next(&mut words)?;
+                let retry_after = next::<String>(&mut words)?;
+                let retry_after_ms = (retry_after != "never").then(|| retry_after.parse()).transpose()?;
                 let store = match next::<String>(&mut words)?.as_str() {
                     "none" => Refusal::None,
                     "workers-exhausted" => {
@@ -427,7 +437,7 @@ impl FromStr for Said {
                     "outcome-unknown" => Refusal::OutcomeUnknown,
                     _ => Refusal::Other,
                 };
-                What::Error(Failure { kind, store, message: words.collect::<Vec<_>>().join(" ") })
+                What::Error(Failure { kind, retry_after_ms, store, message: words.collect::<Vec<_>>().join(" ") })
             }
             other => bail!("{other} is nothing that a holder says"),
         };
@@ -525,7 +535,8 @@ impl Holders {
         for (life, record) in self.lives.iter().enumerate() {
             self.check_life(life, &lock(record), &mut checked, &mut ends);
         }
-        let mut intervals: Vec<_> = ends.0.iter().map(|(grant, end)| (end.worker, end.from_ms, end.to_ms, grant)).collect();
+        let mut intervals: Vec<_> =
+            ends.0.iter().map(|(grant, end)| (end.worker, end.from_ms, end.to_ms, grant)).collect();
         intervals.sort_unstable();
         for pair in intervals.windows(2) {
             if let [(worker, _, to_ms, grant), (next_worker, from_ms, _, next_grant)] = pair {
@@ -563,9 +574,12 @@ impl Holders {
                         let (from_ms, to_ms) =
                             (self.layout.tick_start_ms(parts.ticks), self.layout.tick_start_ms(parts.ticks + 1));
                         let lease = granted.values_mut().find(|Granted { lease, .. }| {
-                            lease.worker == parts.worker && lease.not_before_ms <= from_ms && to_ms <= lease.valid_until_ms
+                            lease.worker == parts.worker
+                                && lease.not_before_ms <= from_ms
+                                && to_ms <= lease.valid_until_ms
                         });
-                        let lease = lease.unwrap_or_else(|| panic!("{id} ({parts:?}) is of no lease of process {life}"));
+                        let lease =
+                            lease.unwrap_or_else(|| panic!("{id} ({parts:?}) is of no lease of process {life}"));
                         lease.used_until_ms = to_ms;
                         let place = (parts.worker, parts.ticks, parts.sequence);
                         let before = checked.places.insert(place, life);

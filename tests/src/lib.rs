@@ -3,7 +3,9 @@
 
 pub mod authority;
 pub mod clients;
+pub mod clock;
 pub mod faulty;
+pub mod holders;
 pub mod local;
 pub mod log;
 pub mod mariadb;

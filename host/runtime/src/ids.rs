@@ -519,6 +519,15 @@ impl Generator {
         fork::generation() == self.forks
     }
 
+    /// Refuses what was inherited. It is asked before any lock is taken: a thread that held one when the process forked
+    /// is not there in the child, and nobody gives the lock back.
+    pub(crate) fn check_process(&self) -> Result<(), Error> {
+        if self.is_own_process() {
+            return Ok(());
+        }
+        Err(ErrorKind::Forked { name: self.name.clone() }.into())
+    }
+
     /// Whether it is neither closed nor inherited.
     pub(crate) fn is_open(&self) -> bool {
         self.is_own_process() && !self.closed.load(Ordering::Acquire)
@@ -526,9 +535,7 @@ impl Generator {
 
     /// Calls the component, if the generator may still be used.
     pub(crate) fn call<T>(&self, act: impl FnOnce(Call<'_>) -> wasmtime::Result<T>) -> Result<T, Error> {
-        if !self.is_own_process() {
-            return Err(ErrorKind::Forked { name: self.name.clone() }.into());
-        }
+        self.check_process()?;
         if self.closed.load(Ordering::Acquire) {
             return Err(ErrorKind::Closed { name: self.name.clone() }.into());
         }

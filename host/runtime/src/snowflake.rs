@@ -201,6 +201,7 @@ impl SnowflakeShared {
     /// At least one id and at most `max`, from the run in hand or from the next one.
     #[cold]
     fn reserve(&self, position: Option<u64>, max: u32) -> Result<Step<Run>, Error> {
+        self.generator.check_process()?;
         let mut reserved = lock(&self.refill);
         // Somebody else may have brought a run while this thread waited for the lock.
         if let Some(first) = position.and_then(|position| self.dispenser.redeem(position)) {

@@ -36,9 +36,10 @@ impl LeafNode {
         if existed {
             // It fails to start when there is a name that it cannot read.
             for name in client.list_children(tree).await.unwrap() {
-                let parts: Vec<_> = name.split('-').collect();
-                let worker = parts[1].parse().unwrap();
-                if parts[0] == address {
+                let mut parts = name.split('-');
+                let (node, number) = (parts.next().unwrap(), parts.next().unwrap());
+                let worker = number.parse().unwrap();
+                if node == address {
                     let path = format!("{tree}/{name}");
                     let node = Self { client, path, address: address.to_owned(), worker };
                     let (data, _) = node.client.get_data(&node.path).await.unwrap();

@@ -171,6 +171,27 @@ async fn a_change_between_look_and_write_is_noticed() {
     }
 }
 
+/// A release that was on its way for so long that its worker has a successor leaves that alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_release_leaves_the_successor_alone() {
+    let server = Zookeeper::shared().unwrap();
+    let (path, layout) = (server.path(), layout(0));
+    let proxy = Proxy::start(server.port()).unwrap();
+    let slow = open(proxy.port(), &format!("{path}?session-timeout-ms=60000&request-timeout-ms=60000")).await;
+    let direct = open(server.port(), &path).await;
+    let lease = slow.acquire(&request(layout, "slow", 1_000)).await.unwrap();
+    proxy.stall_at("\"is_final\":true");
+    let held = tokio::spawn(async move { slow.release("default", 0, lease.grant_id, lease.not_before_ms).await });
+    until("the release is on its way", async || proxy.is_stalled()).await;
+    until_ms(lease.valid_until_ms).await;
+    let next = direct.acquire(&request(layout, "next", 60_000)).await.unwrap();
+    proxy.stall(false);
+    assert!(!held.await.unwrap().unwrap(), "it changed nothing");
+    let record = &direct.leases("default").await.unwrap()[0];
+    assert_eq!((record.lease, record.is_final), (next, false));
+    assert_disjoint(&[lease.into(), next.into()]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn leases_stay_disjoint_while_the_server_is_killed_and_paused() {
     let mut server = Zookeeper::start().unwrap();
@@ -384,11 +405,11 @@ fn a_store_outlives_the_runtime_that_it_was_made_in() {
 async fn holders_of_one_name_get_a_worker_each() {
     let server = Zookeeper::shared().unwrap();
     let path = server.path();
-    let layout = layout(5);
+    let layout = layout(7);
     let mut used: Vec<Used> = Vec::new();
     for horizon_ms in [1, 60_000] {
         let mut tasks = Vec::new();
-        for _ in 0..32 {
+        for _ in 0..128 {
             let leases = open(server.port(), &path).await;
             tasks.push(tokio::spawn(async move {
                 loop {
@@ -405,8 +426,8 @@ async fn holders_of_one_name_get_a_worker_each() {
         }
     }
     assert_disjoint(&used);
-    let workers: BTreeSet<_> = used.iter().skip(32).map(|used| used.worker).collect();
-    assert_eq!(workers.len(), 32);
+    let workers: BTreeSet<_> = used.iter().skip(128).map(|used| used.worker).collect();
+    assert_eq!(workers.len(), 128);
 }
 
 /// Nodes that were damaged, added or removed by somebody else are refused, and the error names them.

@@ -272,7 +272,7 @@ mod tests {
         let first = running.begin(granted(1_000, 7, NOW_MS, NOW_MS + 60_000), NOW_MS).unwrap();
         let Lease { worker, grant_id, .. } = first.piece;
         let mut bound_ms = first.piece.valid_until_ms;
-        for now_ms in (NOW_MS..NOW_MS + 58_000).step_by(50) {
+        for now_ms in (NOW_MS..NOW_MS + 55_000).step_by(50) {
             let Some(Raised::Enough(raised)) = running.raise(worker, grant_id, now_ms).unwrap() else {
                 panic!("it is not at its end at {now_ms}")
             };

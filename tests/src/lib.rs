@@ -4,6 +4,7 @@
 pub mod authority;
 pub mod clients;
 pub mod faulty;
+pub mod lease_model;
 pub mod log;
 pub mod mariadb;
 pub mod process;

@@ -46,9 +46,9 @@ pub enum Rule {
     StampsEnd,
     /// Each acquire that succeeds has a grant id of its own.
     ///
-    /// Without it, with a name of the holder's as the token: A gives its lease back and starts again, and gets the
-    /// worker again under the same token; then its old release arrives a second time and ends the new lease below
-    /// what is stamped under it.
+    /// Without it, with a name of the holder's as the token: two requests of A's are granted, and B's lease lies between
+    /// the two. A adopts the first and extends it; the store takes the second for it and answers with its end, past B's
+    /// ticks.
     GrantIdsAreNew,
     /// An acquire is never answered with a lease that runs already, not even to the holder of the same name.
     ///
@@ -61,8 +61,7 @@ pub enum Rule {
     ExtendNamesGrant,
     /// A release must name the grant of the worker's newest lease.
     ///
-    /// Without it: A's release is late, B holds the worker by now, the release ends B's lease, and a third lease
-    /// begins below what B stamps.
+    /// Without it: a release is late and meets the worker's next lease, which then ends below what is stamped under it.
     ReleaseNamesGrant,
     /// A holder adopts an answer only if it is the first to the request that it waits for.
     ///
@@ -76,8 +75,8 @@ pub enum Rule {
     StartsAtEnd,
     /// An extension never lowers an end.
     ///
-    /// Without it: the store's clock goes back, an extension of A's lease records an earlier end, and A does not hear
-    /// of it before B begins there.
+    /// Without it: the store's clock goes back, an extension of A's lease records an earlier end, and B begins there,
+    /// below what A has stamped.
     ExtendNeverLowers,
     /// A holder is closed before its release is sent: it reserves nothing more.
     ///
@@ -289,6 +288,7 @@ pub enum Fault {
 
 /// What happens next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "processes by their numbers, leases, workers, and times in milliseconds")]
 pub enum Step {
     /// A process sends a request.
     Ask { process: u8, extend: Option<Lease> },
@@ -438,9 +438,15 @@ impl Model {
         Self { scene, without, layout, binding: binding.unwrap(), requests, offers: HashMap::new() }
     }
 
-    /// Where it begins: processes without leases, a store that granted nothing.
+    /// Where it begins: processes without leases, a store that granted nothing. Where the store's clock may be off, it
+    /// is off by any amount.
     #[must_use]
-    pub fn beginning(&self) -> World {
+    pub fn beginnings(&self) -> Vec<World> {
+        let aheads_ms = if self.scene.feature == Feature::Forgetting { 0..=CLOCK_BOUND_MS } else { 0..=0 };
+        aheads_ms.map(|ahead_ms| World { ahead_ms, ..self.beginning() }).collect()
+    }
+
+    fn beginning(&self) -> World {
         let mut processes = [Process::default(); PROCESSES_MAX];
         for (number, process) in processes.iter_mut().enumerate().take(self.scene.processes.into()) {
             process.is_up = number == 0 || self.scene.feature != Feature::SharedDisk;
@@ -572,7 +578,11 @@ impl Model {
             release.end_ms = world.processes[usize::from(process)].handed_out_ms;
         }
         // Without the rule, any reading of a clock.
-        let ends_ms = if self.without.has(Rule::ReleaseAboveStamps) { 1..=release.end_ms } else { release.end_ms..=release.end_ms };
+        let ends_ms = if self.without.has(Rule::ReleaseAboveStamps) {
+            1..=release.end_ms
+        } else {
+            release.end_ms..=release.end_ms
+        };
         for end_ms in ends_ms {
             let mut next = world.clone();
             next.give_up(self, process);
@@ -712,7 +722,8 @@ impl Model {
                     let Ok(interval) = binding.grant(recorded_end_ms, clocks, request.horizon_ms) else { continue };
                     let worker = byte(chosen.worker.into());
                     let (start_ms, end_ms) = (byte(interval.start), byte(interval.end));
-                    let same = |offer: &Offer| (offer.worker, offer.start_ms, offer.end_ms) == (worker, start_ms, end_ms);
+                    let same =
+                        |offer: &Offer| (offer.worker, offer.start_ms, offer.end_ms) == (worker, start_ms, end_ms);
                     if !offers.iter().any(same) {
                         offers.push(Offer { worker, start_ms, end_ms, store_ms, holder_ms });
                     }
@@ -733,7 +744,8 @@ impl Model {
         let Message { process, is_awaited, .. } = *message;
         let mut last_ms = None;
         for store_ms in self.store_clocks(world) {
-            let end_ms = self.binding.extended_end_ms(recorded_ms.into(), store_ms.into(), self.scene.horizon_ms.into());
+            let end_ms =
+                self.binding.extended_end_ms(recorded_ms.into(), store_ms.into(), self.scene.horizon_ms.into());
             if last_ms == Some(end_ms) {
                 continue;
             }

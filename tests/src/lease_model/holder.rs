@@ -110,9 +110,9 @@ impl Holder {
     /// Takes the answer of an acquire in, up to `bound_ms`. Answers whether it did.
     pub fn adopt(&mut self, layout: &Layout, lease: Lease, bound_ms: u8) -> bool {
         let (first_tick, end_tick) = lease.real().ticks(layout);
-        let overlaps = self.held.is_some_and(|held| {
-            held.lease.worker == lease.worker && lease.not_before_ms < held.lease.valid_until_ms
-        });
+        let overlaps = self
+            .held
+            .is_some_and(|held| held.lease.worker == lease.worker && lease.not_before_ms < held.lease.valid_until_ms);
         let is_good = lease.not_before_ms < lease.valid_until_ms && first_tick < end_tick && !overlaps;
         if is_good {
             self.held = Some(Held { lease, bound_ms, current: None });

@@ -46,6 +46,9 @@ impl fmt::Display for Finding {
     }
 }
 
+/// More than this takes too long for a test.
+const STATES_MAX: usize = 1_000_000;
+
 /// Where a state was come to from: the number of the state before, and the step.
 type Origin = (usize, Step);
 
@@ -56,11 +59,14 @@ type Origin = (usize, Step);
 /// What was found.
 pub fn search(scene: Scene, without: Without) -> Result<Explored, Box<Finding>> {
     let mut model = Model::new(scene, without);
-    let beginning = model.beginning();
     let mut seen: HashSet<Key, BuildHasherDefault<KeyHasher>> = HashSet::default();
-    seen.insert(model.key(&beginning));
-    let mut origins: Vec<Option<Origin>> = vec![None];
-    let mut front = vec![(0, beginning)];
+    let mut origins: Vec<Option<Origin>> = Vec::new();
+    let mut front = Vec::new();
+    for world in model.beginnings() {
+        seen.insert(model.key(&world));
+        front.push((origins.len(), world));
+        origins.push(None);
+    }
     let (mut steps, mut depth, mut found) = (0, 0, None);
     let mut next_steps = Vec::new();
     while !front.is_empty() {
@@ -84,6 +90,7 @@ pub fn search(scene: Scene, without: Without) -> Result<Explored, Box<Finding>> 
                 return Err(Box::new(Finding { fault, trace: trace(&origins, last), states: origins.len() }));
             }
         }
+        assert!(origins.len() < STATES_MAX, "{scene:?} has more than {STATES_MAX} states: make it smaller");
         depth += usize::from(!next_front.is_empty());
         front = next_front;
     }

@@ -15,8 +15,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use unalike::{ClockPolicy, Error, FieldOrder, Layout, LayoutFields, SnowflakeOptions};
+use unalike_mysql::{MysqlLeases, MysqlOptions};
+use unalike_redis::{RedisLeases, RedisOptions, Watermark};
 use unalike_sqlite::{SqliteOptions, SqliteStore};
 use unalike_storage::{GrantId, Lease, LeaseLimits, LeaseStore, StoreError};
+use unalike_zookeeper::{ZookeeperLeases, ZookeeperOptions};
 
 use crate::clients::monotonic_ns;
 use crate::clock::FakeClock;
@@ -28,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How a holder works.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Where leases are kept: `sqlite:PATH`.
+    /// Where leases are kept: `sqlite:PATH`, `mysql://..`, `redis:redis://.. PATH` or `zookeeper://..`.
     pub store: String,
     /// The lease namespace.
     pub namespace: String,
@@ -126,11 +129,31 @@ impl Settings {
     /// As the store's own, and when it is none that is known.
     pub async fn open_store(&self) -> anyhow::Result<Arc<dyn LeaseStore>> {
         let limits = LeaseLimits { max_skew_ms: self.max_skew_ms, ..LeaseLimits::default() };
+        let timeout = Duration::from_millis(self.request_timeout_ms);
+        let sqlite = |path| SqliteOptions { limits, busy_timeout: timeout / 2, ..SqliteOptions::new(path) };
         match self.store.split_once(':') {
-            Some(("sqlite", path)) => {
-                let busy_timeout = Duration::from_millis(self.request_timeout_ms / 2);
-                let options = SqliteOptions { limits, busy_timeout, ..SqliteOptions::new(path) };
-                Ok(Arc::new(SqliteStore::connect(options).await?))
+            Some(("sqlite", path)) => Ok(Arc::new(until_it_answers(|| SqliteStore::connect(sqlite(path))).await?)),
+            Some(("mysql", _)) => {
+                let mut options = MysqlOptions::from_url(&self.store)?;
+                (options.limits, options.request_timeout, options.connect_timeout) = (limits, timeout, timeout);
+                // So that forty processes do not have more than a server takes.
+                options.connections_max = 2;
+                Ok(Arc::new(until_it_answers(|| MysqlLeases::connect(options.clone())).await?))
+            }
+            // The file is the durable store behind it.
+            Some(("redis", rest)) => {
+                let (url, path) = rest.split_once(' ').context("write redis:URL PATH")?;
+                let mut options = RedisOptions::from_url(url)?;
+                (options.limits, options.request_timeout, options.connect_timeout) = (limits, timeout, timeout);
+                let durable = Arc::new(until_it_answers(|| SqliteStore::connect(sqlite(path))).await?);
+                let connect =
+                    || RedisLeases::connect(options.clone(), Watermark::Durable(Arc::<SqliteStore>::clone(&durable)));
+                Ok(Arc::new(until_it_answers(connect).await?))
+            }
+            Some(("zookeeper", _)) => {
+                let mut options = ZookeeperOptions::from_url(&self.store)?;
+                (options.limits, options.request_timeout, options.connect_timeout) = (limits, timeout, timeout);
+                Ok(Arc::new(until_it_answers(|| ZookeeperLeases::connect(options.clone())).await?))
             }
             _ => bail!("{} is no lease store", self.store),
         }
@@ -194,6 +217,21 @@ impl Settings {
             }
         }
         Ok(settings)
+    }
+}
+
+/// Opens a store; on a busy machine, or a bad network, its first answer may be late.
+async fn until_it_answers<T, F: Future<Output = Result<T, StoreError>>>(
+    mut connect: impl FnMut() -> F,
+) -> Result<T, StoreError> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match connect().await {
+            Err(error) if error.is_retryable() && Instant::now() < deadline => {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            connected => return connected,
+        }
     }
 }
 

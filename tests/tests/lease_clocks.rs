@@ -15,6 +15,7 @@ use unalike::{Clock, ClockPolicy, Layout, SystemClock};
 use unalike_tests::clients::monotonic_ns;
 use unalike_tests::clock::FakeClock;
 use unalike_tests::holders::{Failure, Holder, Holders, Refusal, Settings, What, failure, id};
+use unalike_tests::mariadb::MariaDb;
 use unalike_tests::server::{Answer, Server};
 
 const CHILD: &str = env!("CARGO_BIN_EXE_lease-child");
@@ -29,12 +30,14 @@ const NEAR_MS: i64 = 30_000;
 
 const MS: u64 = 1_000_000;
 
-/// Holders of one machine: their clock is their store's.
+/// Holders of one machine, which have one clock; that of a store in a file is the same.
 struct Machine {
     clock: FakeClock,
     settings: Settings,
     holders: Holders,
-    _directory: TempDir,
+    /// Where the store is, if it is in a file.
+    #[expect(dead_code, reason = "it is there as long as this value")]
+    directory: Option<TempDir>,
 }
 
 impl Machine {
@@ -45,11 +48,15 @@ impl Machine {
     fn with(set: impl FnOnce(&mut Settings)) -> Self {
         let directory = TempDir::new().unwrap();
         let store = format!("sqlite:{}", directory.path().join("leases.sqlite").display());
+        Self { directory: Some(directory), ..Self::over(&store, set) }
+    }
+
+    fn over(store: &str, set: impl FnOnce(&mut Settings)) -> Self {
         // Whoever has to wait for a clock that is a second behind waits for it.
-        let mut settings = Settings { wait_max_ms: 10_000, ..Settings::new(&store) };
+        let mut settings = Settings { wait_max_ms: 10_000, ..Settings::new(store) };
         set(&mut settings);
         let holders = Holders::new(CHILD, &settings).unwrap();
-        Self { clock: FakeClock::start().unwrap(), settings, holders, _directory: directory }
+        Self { clock: FakeClock::start().unwrap(), settings, holders, directory: None }
     }
 
     /// A holder that has ids.
@@ -229,6 +236,93 @@ fn lives_at_all_times_repeat_no_id() {
         if fastrand::bool() { holder.end() } else { holder.kill9() }.unwrap();
     }
     machine.holders.check();
+}
+
+/// A store that keeps its own time; the clock is its holders'.
+fn with_mariadb(set: impl FnOnce(&mut Settings)) -> Machine {
+    Machine::over(&MariaDb::shared().unwrap().database().unwrap(), set)
+}
+
+/// Both clocks, if it is refused since they are too far apart.
+fn skew_ms(what: &What) -> Option<(u64, u64, String)> {
+    match failure(what)? {
+        Failure { store: Refusal::ClockSkew { holder_ms, store_ms }, message, .. } => {
+            Some((holder_ms, store_ms, message))
+        }
+        _ => None,
+    }
+}
+
+/// Checks an error about clocks that are so far apart: it says both.
+fn assert_apart((holder_ms, store_ms, message): (u64, u64, String), ahead_ms: i64) {
+    let apart_ms = i64::try_from(holder_ms).unwrap() - i64::try_from(store_ms).unwrap();
+    assert!(is_about(apart_ms, ahead_ms), "{apart_ms} ms apart");
+    assert!(SystemClock.now_ms().abs_diff(store_ms) < NEAR_MS.unsigned_abs(), "the store's clock stays");
+    for clock_ms in [holder_ms, store_ms] {
+        assert!(message.contains(&clock_ms.to_string()), "{message}");
+    }
+}
+
+#[test]
+fn a_holder_that_starts_an_hour_off_is_refused_by_a_store_that_keeps_its_own_time() {
+    let mut machine = with_mariadb(|_| ());
+    for ahead_ms in [-HOUR_MS, HOUR_MS] {
+        machine.clock.set(ahead_ms).unwrap();
+        let holder = machine.holders.start_with_clock(&machine.settings, &machine.clock).unwrap();
+        assert_apart(holder.wait_for("that the clocks are apart", 0, skew_ms).unwrap(), ahead_ms);
+        assert_eq!(holder.ids(), []);
+        machine.clock.set(0).unwrap();
+        machine.wait_for_id_of(&holder, 0);
+        holder.end().unwrap();
+    }
+    machine.holders.check();
+}
+
+#[test]
+fn a_holder_whose_clock_goes_an_hour_ahead_of_its_store_gets_no_id_of_that_time_and_goes_on_when_it_is_set_right() {
+    let mut machine = with_mariadb(|_| ());
+    let holder = machine.start();
+    for _ in 0..2 {
+        machine.wait_for_id_of(&holder, 0);
+        let lines = holder.lines();
+        machine.clock.set(HOUR_MS).unwrap();
+        assert_apart(holder.wait_for("that the clocks are apart", lines, skew_ms).unwrap(), HOUR_MS);
+        machine.clock.set(0).unwrap();
+        machine.wait_for_id_of(&holder, 0);
+    }
+    assert!(!holder.ids().iter().any(|&(_, id)| machine.is_near(id, HOUR_MS)), "an id of another time");
+    holder.end().unwrap();
+    machine.holders.check();
+}
+
+#[test]
+fn a_holder_whose_clock_goes_back_by_an_hour_behind_its_store_goes_on_when_it_is_set_right() {
+    let mut machine = with_mariadb(|_| ());
+    let holder = machine.start();
+    machine.wait_for_id_of(&holder, 0);
+    let lines = holder.lines();
+    machine.clock.set(-HOUR_MS).unwrap();
+    let behind_ms = holder.wait_for("that it went back", lines, moved_back_ms).unwrap();
+    assert!(is_about(behind_ms, HOUR_MS), "{behind_ms}");
+    machine.clock.set(0).unwrap();
+    machine.wait_for_id_of(&holder, 0);
+    assert!(!holder.ids().iter().any(|&(_, id)| machine.is_near(id, -HOUR_MS)), "an id of another time");
+    holder.end().unwrap();
+    machine.holders.check();
+}
+
+/// One worker goes from holder to holder, whose clocks are a second apart; its store's stays.
+#[test]
+fn a_successor_whose_clock_is_behind_begins_after_its_predecessor() {
+    let mut machine = with_mariadb(|settings| settings.worker_bits = 0);
+    for ahead_ms in [0, -1_000, 1_000, -1, 0, 1_000, -1_000, 0] {
+        machine.clock.set(ahead_ms).unwrap();
+        let holder = machine.start();
+        assert_eq!(holder.errors(), [], "the worker was given back");
+        holder.end().unwrap();
+    }
+    let checked = machine.holders.check();
+    assert_eq!(checked.holders_by_worker().into_iter().collect::<Vec<_>>(), [(0, 8)]);
 }
 
 /// `unalike serve` with a snowflake under leases of 2 s, and what it handed out.

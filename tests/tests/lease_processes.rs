@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test that cannot go on fails")]
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -12,7 +13,11 @@ use unalike::{Clock, SystemClock};
 use unalike_storage::{LeaseAcquire, StoreError};
 use unalike_tests::clients::monotonic_ns;
 use unalike_tests::holders::{self, Holder, Holders, Operation, Place, Refusal, Settings, What, failure, id};
+use unalike_tests::mariadb::MariaDb;
+use unalike_tests::proxy::Proxy;
+use unalike_tests::redis::{Persistence, Redis};
 use unalike_tests::sqlite::lock_writes;
+use unalike_tests::zookeeper::Zookeeper;
 
 const CHILD: &str = env!("CARGO_BIN_EXE_lease-child");
 
@@ -154,6 +159,16 @@ fn forty_processes_that_are_killed_share_thirty_two_workers() {
 }
 
 #[test]
+fn forty_processes_that_are_killed_share_thirty_two_workers_of_mariadb() {
+    forty_processes_on_thirty_two_workers(&MariaDb::shared().unwrap().database().unwrap(), Ending::Killed);
+}
+
+#[test]
+fn forty_processes_that_end_either_way_share_thirty_two_workers_of_mariadb() {
+    forty_processes_on_thirty_two_workers(&MariaDb::shared().unwrap().database().unwrap(), Ending::Mixed);
+}
+
+#[test]
 fn forty_processes_that_end_gracefully_share_thirty_two_workers() {
     let directory = TempDir::new().unwrap();
     forty_processes_on_thirty_two_workers(&sqlite(&directory), Ending::Graceful);
@@ -209,6 +224,29 @@ fn a_process_that_was_stopped_past_its_lease_does_not_repeat_its_successors_ids(
     a_process_wakes_after_its_successor_began(&sqlite(&directory));
 }
 
+#[test]
+fn a_process_that_was_stopped_past_its_lease_in_mariadb_does_not_repeat_its_successors_ids() {
+    a_process_wakes_after_its_successor_began(&MariaDb::shared().unwrap().database().unwrap());
+}
+
+#[test]
+fn a_process_that_was_stopped_past_its_lease_in_redis_does_not_repeat_its_successors_ids() {
+    let directory = TempDir::new().unwrap();
+    let redis = Redis::start(Persistence::Nothing).unwrap();
+    a_process_wakes_after_its_successor_began(&redis_under_sqlite(&redis, &directory));
+}
+
+#[test]
+fn a_process_that_was_stopped_past_its_lease_in_zookeeper_does_not_repeat_its_successors_ids() {
+    let zookeeper = Zookeeper::start().unwrap();
+    let store = format!("zookeeper://127.0.0.1:{}{}", zookeeper.port(), zookeeper.path());
+    a_process_wakes_after_its_successor_began(&store);
+}
+
+fn redis_under_sqlite(redis: &Redis, directory: &TempDir) -> String {
+    format!("redis:{} {}", redis.url(0, ""), file(directory).display())
+}
+
 /// Several holders go on through an outage that is shorter than their leases, stop at their ends in a longer one,
 /// and go on when it is over.
 fn outages(settings: &Settings, mut down: impl FnMut(), mut up: impl FnMut()) {
@@ -233,9 +271,10 @@ fn outages(settings: &Settings, mut down: impl FnMut(), mut up: impl FnMut()) {
         holder.wait_for("more time", 0, |what| ends_after(what, end_ms)).unwrap();
     }
 
+    let lines: Vec<_> = running.iter().map(Holder::lines).collect();
     down();
-    for holder in &running {
-        let failure = holder.wait_for("an error", 0, failure).unwrap();
+    for (holder, lines) in running.iter().zip(lines) {
+        let failure = holder.wait_for("an error", lines, failure).unwrap();
         assert_eq!(failure.kind, "timeout");
         assert!(matches!(failure.store, Refusal::Unavailable | Refusal::OutcomeUnknown), "{failure:?}");
         let lease = *holder.leases().last().unwrap();
@@ -257,12 +296,26 @@ fn in_outages(store: &str) -> Settings {
 fn a_locked_file_is_ridden_out_until_the_lease_ends() {
     let directory = TempDir::new().unwrap();
     let settings = in_outages(&sqlite(&directory));
-    let lock = std::cell::RefCell::new(None);
+    let lock = RefCell::new(None);
     outages(
         &settings,
         || *lock.borrow_mut() = Some(lock_writes(&file(&directory)).unwrap()),
         || drop(lock.borrow_mut().take()),
     );
+}
+
+#[test]
+fn a_mariadb_that_is_killed_is_ridden_out_until_the_lease_ends() {
+    let server = RefCell::new(MariaDb::start().unwrap());
+    let settings = in_outages(&server.borrow().database().unwrap());
+    outages(&settings, || server.borrow_mut().kill9().unwrap(), || server.borrow_mut().restart().unwrap());
+}
+
+#[test]
+fn a_mariadb_that_is_paused_is_ridden_out_until_the_lease_ends() {
+    let server = MariaDb::start().unwrap();
+    let settings = in_outages(&server.database().unwrap());
+    outages(&settings, || server.pause().unwrap(), || server.resume().unwrap());
 }
 
 /// Processes of one name, one address and one process number.
@@ -335,6 +388,41 @@ fn lost_answers(store: &str, operation: Operation) {
             assert!(lost >= 1, "an answer to {operation} was lost: {said:?}");
         }
     }
+    holders.check();
+}
+
+/// Answers of MariaDB's, to any of its requests, do not arrive, and their connections break.
+#[test]
+fn answers_of_mariadb_that_are_lost_cost_no_id_twice() {
+    let server = MariaDb::shared().unwrap();
+    let proxy = Proxy::start(server.port()).unwrap();
+    let store = proxy.url(&server.database().unwrap());
+    // A request about the lease every 100 ms or so.
+    let settings = Settings { worker_bits: 4, horizon_ms: 300, ..Settings::new(&store) };
+    let mut holders = holders(&settings);
+    let mut lost = 0;
+    for round in 0..6 {
+        let running: Vec<_> =
+            (0..3).map(|number| holders.start(&settings.named(&format!("host-{number}"))).unwrap()).collect();
+        for _ in 0..8 {
+            proxy.lose_answer_after(fastrand::u32(..6));
+            let deadline = Instant::now() + PATIENCE;
+            while !proxy.has_lost() {
+                assert!(Instant::now() < deadline, "there are answers to lose");
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            lost += 1;
+        }
+        running.iter().for_each(|holder| holder.wait_for("an id", holder.lines(), id).map(|_| ()).unwrap());
+        // Those to the releases of every other round, too.
+        if round % 2 == 0 {
+            proxy.lose_answer_after(fastrand::u32(..6));
+        }
+        running.into_iter().for_each(|holder| holder.end().unwrap());
+        // None of them may have come.
+        lost += u32::from(!proxy.lost_none());
+    }
+    assert!(lost >= 48, "{lost}");
     holders.check();
 }
 

@@ -5,21 +5,23 @@ use std::io::{self, BufWriter, ErrorKind, Write as _};
 use std::path::PathBuf;
 
 use anyhow::{Context, anyhow, ensure};
-use unalike::storage::{Ceiling, Mode, SegmentStore, TagOptions, TagRecord, split_tag};
-use unalike::{Sequence, Snowflake};
+use unalike::storage::{Ceiling, LeaseRecord, LeaseStore, Mode, SegmentStore, TagOptions, TagRecord, split_tag};
+use unalike::{Clock, Sequence, Snowflake, SystemClock};
 use unalike_mysql::Dialect;
 
 use crate::arguments::{
-    CommonArguments, DecodeArguments, NextArguments, SchemaArguments, SchemaCommand, ServeArguments, TagsCommand,
+    CommonArguments, DecodeArguments, LeasesCommand, NextArguments, SchemaArguments, SchemaCommand, ServeArguments, TagsCommand,
 };
 use crate::auth::Tokens;
 use crate::channels::ChannelConfig;
 use crate::config::{self, Config};
+use crate::layouts::rfc3339;
+use crate::leases::Leases;
 use crate::problem::Problem;
 use crate::service::{Service, change_tag};
 use crate::stores::{self, Purpose, Stores};
 use crate::tags::{plain_tag, refill_text, step_text, stored_name};
-use crate::{import, layouts};
+use crate::{import, layouts, leases};
 
 /// Ids that are taken at once: no more than these are lost if the reader goes away.
 const BATCH: u32 = 1_000;
@@ -29,7 +31,8 @@ pub(crate) const PAGE: u32 = 1_000;
 
 /// `unalike next`
 pub(crate) async fn next(config: Config, arguments: NextArguments) -> anyhow::Result<()> {
-    let service = Service::open(&config, Tokens::unwanted(), Purpose::Command).await?;
+    let address = std::process::id().to_string();
+    let service = Service::open(&config, Tokens::unwanted(), Purpose::Command, &address).await?;
     let printed = print_ids(&service, &arguments).await;
     // Also after an error: what was not used goes back.
     service.close().await;
@@ -232,6 +235,75 @@ fn account(user: &str) -> String {
     let (name, host) = user.rsplit_once('@').unwrap_or((user, "%"));
     let quoted = |text: &str| format!("'{}'", text.replace('\\', "\\\\").replace('\'', "''"));
     format!("{}@{}", quoted(name), quoted(host))
+}
+
+/// `unalike leases`
+pub(crate) async fn leases(config: &Config, command: LeasesCommand) -> anyhow::Result<()> {
+    if let LeasesCommand::Init { namespace, layout } = &command {
+        return leases::initialise(config, namespace, layout.as_deref()).await;
+    }
+    let leases = Leases::alone(config).await?;
+    let done = match leases.store() {
+        None => Err(anyhow!("there is no store of leases to look into: name it (--leases URL)")),
+        Some(store) => look_into(store.as_ref(), command).await,
+    };
+    leases.close().await;
+    done
+}
+
+async fn look_into(store: &dyn LeaseStore, command: LeasesCommand) -> anyhow::Result<()> {
+    match command {
+        LeasesCommand::List { namespace } => {
+            let namespaces = match namespace {
+                Some(namespace) => vec![namespace],
+                None => store.namespaces().await?,
+            };
+            let mut table = Table::new(["NAMESPACE", "WORKER", "HOLDER", "TAKEN", "UNTIL", "STATE", "GRANT"]);
+            for namespace in namespaces {
+                let records = store.leases(&namespace).await?;
+                records.iter().for_each(|record| table.add(lease_row(&namespace, record)));
+            }
+            table.print()
+        }
+        LeasesCommand::Release { namespace, worker } => {
+            let record = store.forbid_extension(&namespace, worker).await?;
+            let record = record.with_context(|| {
+                format!("worker {worker} of {namespace:?} was never leased: `unalike leases list` shows those that were")
+            })?;
+            let (until, holder) = (rfc3339(record.lease.valid_until_ms), record.holder);
+            let left_ms = record.lease.valid_until_ms.saturating_sub(SystemClock.now_ms());
+            print(&match left_ms {
+                0 => format!("worker {worker} of {namespace:?}: its lease ended at {until}\n"),
+                _ => format!(
+                    "worker {worker} of {namespace:?}: its lease is not extended any more; {holder:?} may use it until \
+                     {until}, for {} s\n",
+                    left_ms.div_ceil(1_000)
+                ),
+            })
+        }
+        // It needs no open store.
+        LeasesCommand::Init { .. } => Ok(()),
+    }
+}
+
+fn lease_row(namespace: &str, record: &LeaseRecord) -> [String; 7] {
+    let lease = record.lease;
+    let state = if lease.valid_until_ms <= SystemClock.now_ms() {
+        "ended"
+    } else if record.is_final {
+        "extension forbidden"
+    } else {
+        "running"
+    };
+    [
+        namespace.to_owned(),
+        lease.worker.to_string(),
+        record.holder.clone(),
+        rfc3339(record.acquired_ms),
+        rfc3339(lease.valid_until_ms),
+        state.to_owned(),
+        format!("{:032x}", lease.grant_id.0),
+    ]
 }
 
 /// `unalike decode`

@@ -249,9 +249,9 @@ async fn ready(State(service): State<Arc<Service>>) -> Result<Json<serde_json::V
         Checked::Up => return Ok(Json(json!({ "status": "ready" }))),
         Checked::Down(outage, error) => (outage, error),
     };
+    let (is_covered, since) = (outage.is_covered(false), rfc3339(outage.since_ms));
     let (tag, cover_seconds) = outage.least.unzip();
-    let since = rfc3339(outage.since_ms);
-    if outage.is_covered {
+    if is_covered {
         return Ok(Json(json!({
             "status": "covered", "store_down_since": since, "cover_seconds": cover_seconds, "tag": tag,
         })));

@@ -65,6 +65,10 @@ pub(crate) enum Kind {
     CeilingReached,
     /// Every worker of the snowflake's namespace is under a lease.
     WorkersExhausted,
+    /// The lease of the snowflake's worker has ended, and the store has not granted more time.
+    LeaseEnded,
+    /// The lease store may have forgotten leases, and grants none until they have all ended.
+    Quarantined,
     /// The server's clock went back, stands before the layout's epoch, or disagrees with the store's.
     ClockWrong,
     /// The store did not answer, or could not do it now.
@@ -140,6 +144,12 @@ impl Kind {
             }
             Self::WorkersExhausted => {
                 ("workers-exhausted", "All worker ids are in use", StatusCode::SERVICE_UNAVAILABLE)
+            }
+            Self::LeaseEnded => {
+                ("lease-ended", "The lease of the snowflake's worker has ended", StatusCode::SERVICE_UNAVAILABLE)
+            }
+            Self::Quarantined => {
+                ("quarantined", "The lease store grants nothing yet", StatusCode::SERVICE_UNAVAILABLE)
             }
             Self::ClockWrong => ("clock-wrong", "The server's clock is wrong", StatusCode::SERVICE_UNAVAILABLE),
             Self::StoreUnavailable => {
@@ -406,6 +416,11 @@ impl From<&StoreError> for Problem {
             StoreError::WorkersExhausted { namespace, free_at_ms, .. } => {
                 let wait_ms = free_at_ms.saturating_sub(SystemClock.now_ms());
                 Self::unavailable(Kind::WorkersExhausted, &error.to_string(), wait_ms, error)
+                    .with("snowflake", namespace.as_str())
+            }
+            StoreError::Quarantined { namespace, until_ms } => {
+                let wait_ms = until_ms.saturating_sub(SystemClock.now_ms());
+                Self::unavailable(Kind::Quarantined, &error.to_string(), wait_ms, error)
                     .with("snowflake", namespace.as_str())
             }
             StoreError::ClockSkew { .. } => Self::unavailable(Kind::ClockWrong, &error.to_string(), 1_000, error),

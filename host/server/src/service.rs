@@ -15,6 +15,7 @@ use crate::auth::Tokens;
 use crate::channels::Declared;
 use crate::config::Config;
 use crate::cover::{Covers, Outage};
+use crate::leases::host_name;
 use crate::problem::{Kind, Problem, with_causes};
 use crate::stores::{Purpose, Stores};
 use crate::tags::plain_tag;
@@ -50,7 +51,9 @@ pub(crate) enum Checked {
 impl Service {
     /// Opens the stores, compiles the component, and creates the tags that are declared and unknown. No id is reserved
     /// yet.
-    pub(crate) async fn open(config: &Config, tokens: Tokens, purpose: Purpose) -> anyhow::Result<Self> {
+    ///
+    /// `address` is where others find this process: with the host's name it is what its leases are known by.
+    pub(crate) async fn open(config: &Config, tokens: Tokens, purpose: Purpose, address: &str) -> anyhow::Result<Self> {
         let stores = Stores::open(config, purpose).await?;
         let mut quick = HashSet::new();
         for (tag, declared) in config.declared()? {
@@ -61,11 +64,12 @@ impl Service {
         }
         let mut builder =
             Ids::builder().segments(Arc::clone(stores.segments())).wait_max(Duration::from_millis(config.wait_max_ms));
-        if let Some(leases) = stores.leases() {
-            builder = builder.leases(Arc::clone(leases) as _);
+        if let Some(leases) = stores.leases().store() {
+            builder = builder.leases(Arc::clone(leases));
         }
-        if let Some(holder) = &config.holder {
-            builder = builder.holder(holder);
+        builder = builder.holder(config.holder.clone().unwrap_or_else(|| format!("{}/{address}", host_name())));
+        if let Some(worker) = config.worker_number()? {
+            builder = builder.preferred_worker(worker);
         }
         let ids = builder.build().await?;
         let mut snowflakes = HashMap::new();
@@ -122,14 +126,10 @@ impl Service {
     /// When there is none, and when there is no store that could lease it a worker.
     pub(crate) fn snowflake(&self, name: &str) -> Result<&Snowflake, Problem> {
         let snowflake = self.snowflakes.get(name).ok_or_else(|| Problem::snowflake_unknown(name))?;
-        if self.stores.leases().is_none() {
-            return Err(Problem::new(
-                Kind::LeasesMissing,
-                "snowflakes need a store that leases them workers, and this store does not: start the server with \
-                 --leases sqlite://PATH",
-            ));
+        match self.stores.leases().missing() {
+            None => Ok(snowflake),
+            Some(detail) => Err(Problem::new(Kind::LeasesMissing, detail)),
         }
-        Ok(snowflake)
     }
 
     /// The open generators, for their figures.
@@ -193,6 +193,11 @@ impl Service {
     /// Renews leases that are due, also of idle snowflakes.
     pub(crate) fn renew_leases(&self) {
         self.ids.renew_leases();
+    }
+
+    /// Asks a lease store again that refused to open.
+    pub(crate) async fn look_for_leases(&self) {
+        self.stores.leases().look_again().await;
     }
 
     /// Gives back what was not used and closes the stores.

@@ -16,7 +16,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tokio::sync::OnceCell;
 use unalike::storage::{
-    Segment, SegmentStore, StoreError, Stripe, StripeNumbers, StripedStore, TagCreation, TagOptions, TagRecord,
+    LeaseLimits, Segment, SegmentStore, StoreError, Stripe, StripeNumbers, StripedStore, TagCreation, TagOptions, TagRecord,
     TailRelease, resize_stripes,
 };
 use unalike::{RefillPolicy, StepPolicy};
@@ -28,6 +28,7 @@ use url::Url;
 use crate::channels::{Declared, needs_redis};
 use crate::commands::print;
 use crate::config::Config;
+use crate::leases::Leases;
 
 /// What a URL of a store looks like, for messages.
 const FORMS: &str = "write sqlite://PATH, mysql://USER@HOST/DATABASE or redis://HOST/DATABASE";
@@ -83,17 +84,18 @@ impl StoreUrl {
                 let options = self.options(RedisOptions::from_url, RedisOptions::password).with_context(failed)?;
                 Ok(Place::Redis(Box::new(options)))
             }
+            "zookeeper" => bail!("ZooKeeper keeps leases and no numbers: name {self:?} as the store of leases (--leases)"),
             _ => bail!("the store's scheme {scheme:?} is unknown: {FORMS}"),
         }
     }
 
     /// Whether its scheme is one of Redis', those that are refused among them.
-    fn is_redis(&self) -> bool {
+    pub(crate) fn is_redis(&self) -> bool {
         self.0.split_once("://").is_some_and(|(scheme, _)| scheme.starts_with("redis"))
     }
 
     /// Whether it is the word for no store at all.
-    fn is_nothing(&self) -> bool {
+    pub(crate) fn is_nothing(&self) -> bool {
         self.0 == NOTHING
     }
 
@@ -336,7 +338,7 @@ impl<'de> Deserialize<'de> for StoreUrls {
 
 impl Place {
     /// Another one under which the same tags are found has the same.
-    fn name(&self) -> anyhow::Result<String> {
+    pub(crate) fn name(&self) -> anyhow::Result<String> {
         Ok(match self {
             Self::Sqlite(path) => {
                 let path = std::path::absolute(path).with_context(|| format!("{} is no path", path.display()))?;
@@ -353,28 +355,36 @@ impl Place {
     }
 }
 
-/// Checks that a store in Redis says what stands behind it, and that no other store has something there.
+/// Checks that what is in Redis says what stands behind it, and that nothing else has something there.
 ///
 /// # Errors
 /// Says what is wrong.
-pub(crate) fn validate_watermark(stores: &StoreUrls, watermark: Option<&StoreUrl>) -> anyhow::Result<()> {
-    let Some(redis) = stores.redis() else {
+pub(crate) fn validate_watermark(
+    stores: &StoreUrls,
+    leases: Option<&StoreUrl>,
+    watermark: Option<&StoreUrl>,
+) -> anyhow::Result<()> {
+    let leases = leases.filter(|url| url.is_redis());
+    let Some(redis) = stores.redis().or(leases) else {
         ensure!(
             watermark.is_none(),
-            "--watermark is what stands behind a store in Redis, and {stores} is none: leave it out, or give a store such as \
-             redis://HOST/DATABASE (--store)"
+            "--watermark is what stands behind a store or leases in Redis, and {stores} is none: leave it out, or give a store \
+             such as redis://HOST/DATABASE (--store, --leases)"
         );
         return Ok(());
     };
-    if let Place::Redis(options) = redis.place()? {
+    if let Some(url) = stores.redis()
+        && let Place::Redis(options) = url.place()?
+    {
         ensure!(
             !matches!(options.dialect, RedisDialect::IdGenerator { .. }),
             "the store {redis:?} has keys that are only read: bring its tags into a store (unalike tags import --from URL)"
         );
     }
     let Some(watermark) = watermark else {
+        let what = if stores.redis().is_some() { "numbers" } else { "the time of its leases" };
         bail!(
-            "the store {redis:?} is in Redis, which may lose what it said: name the durable store that grants it numbers \
+            "the store {redis:?} is in Redis, which may lose what it said: name the durable store that grants it {what} \
              (--watermark sqlite://PATH or mysql://USER@HOST/DATABASE), or say that there is none (--watermark none), and ids \
              are only as safe as Redis is"
         )
@@ -395,7 +405,7 @@ pub(crate) struct Stores {
     /// Where sequences get their numbers.
     segments: Arc<dyn SegmentStore>,
     /// Where snowflakes get their workers.
-    leases: Option<Arc<SqliteStore>>,
+    leases: Leases,
     /// Those of the first, and of what stands behind them, that are in MySQL.
     mysql: Vec<Arc<Mysql>>,
     /// Whether numbers come from Redis.
@@ -424,6 +434,7 @@ impl Stores {
             may_be_down: is_striped,
             behind: Watermark::RedisAlone,
             preheats: purpose == Purpose::Serving,
+            limits: config.lease_limits(),
         };
         let (mut sqlite, mut mysql) = (Vec::new(), Vec::new());
         let mut keep = |place: String, opened: &Opened| match opened {
@@ -431,17 +442,18 @@ impl Stores {
             Opened::Mysql(store) => mysql.push(Arc::clone(store)),
             Opened::Redis(_) => {}
         };
-        match (config.store.redis(), &config.watermark) {
-            (Some(_), Some(url)) if !url.is_nothing() => {
-                let durable = opening.open(url).await.context("--watermark")?;
-                keep(url.place()?.name()?, &durable);
-                opening.behind = Watermark::Durable(durable.segments());
+        if let Some(redis) = config.store.redis() {
+            match config.watermark.as_ref().filter(|url| !url.is_nothing()) {
+                Some(url) => {
+                    let durable = opening.open(url).await.context("--watermark")?;
+                    keep(url.place()?.name()?, &durable);
+                    opening.behind = Watermark::Durable(durable.segments());
+                }
+                None => tracing::warn!(
+                    "nothing durable stands behind {redis} (--watermark none): ids are as safe as this Redis is, and repeat \
+                     after a fail-over to a replica that was behind, or when its files are lost or restored"
+                ),
             }
-            (Some(redis), _) => tracing::warn!(
-                "nothing durable stands behind {redis} (--watermark none): ids are as safe as this Redis is, and repeat after \
-                 a fail-over to a replica that was behind, or when its files are lost or restored"
-            ),
-            (None, _) => {}
         }
         let mut stores = Vec::new();
         for url in config.store.iter() {
@@ -450,11 +462,7 @@ impl Stores {
             stores.push(opened.segments());
         }
         let segments = together(stores).await.with_context(|| cannot_open(&config.store))?;
-        let leases = match &config.leases {
-            Some(url) => Some(open_leases(url, &sqlite).await?),
-            None if is_striped => None,
-            None => sqlite.pop().map(|(_, store)| store),
-        };
+        let leases = Leases::open(config, purpose, &sqlite).await?;
         Ok(Self { segments, leases, mysql, is_redis: config.store.redis().is_some() })
     }
 
@@ -464,8 +472,8 @@ impl Stores {
     }
 
     /// Where snowflakes get their workers.
-    pub(crate) fn leases(&self) -> Option<&Arc<SqliteStore>> {
-        self.leases.as_ref()
+    pub(crate) fn leases(&self) -> &Leases {
+        &self.leases
     }
 
     /// Creates a tag as it is declared.
@@ -541,25 +549,8 @@ impl Stores {
     /// Closes them. Not needed for safety.
     pub(crate) async fn close(&self) {
         self.segments.close().await;
-        if let Some(leases) = &self.leases {
-            leases.close().await;
-        }
+        self.leases.close().await;
     }
-}
-
-/// `open` are the stores in SQLite that are open already, by their places.
-async fn open_leases(url: &StoreUrl, open: &[(String, Arc<SqliteStore>)]) -> anyhow::Result<Arc<SqliteStore>> {
-    let place = url.place().context("--leases")?;
-    let name = place.name()?;
-    let Place::Sqlite(path) = place else {
-        bail!("leases are kept in SQLite, and {url:?} is no such store: write sqlite://PATH (--leases)");
-    };
-    // The same file is opened once.
-    if let Some((_, store)) = open.iter().find(|(place, _)| *place == name) {
-        return Ok(Arc::clone(store));
-    }
-    let store = SqliteStore::connect(SqliteOptions::new(path)).await;
-    Ok(Arc::new(store.with_context(|| format!("the store of leases {url} cannot be opened"))?))
 }
 
 /// One store, for commands that concern one: its tags are never created by being asked for.
@@ -568,7 +559,13 @@ async fn open_leases(url: &StoreUrl, open: &[(String, Arc<SqliteStore>)]) -> any
 /// When it cannot be opened.
 pub(crate) async fn open_one(url: &StoreUrl) -> anyhow::Result<Arc<dyn SegmentStore>> {
     let creation = TagCreation { on_first_use: false, ..TagCreation::default() };
-    let opening = Opening { creation, may_be_down: false, behind: Watermark::RedisAlone, preheats: false };
+    let opening = Opening {
+        creation,
+        may_be_down: false,
+        behind: Watermark::RedisAlone,
+        preheats: false,
+        limits: LeaseLimits::default(),
+    };
     Ok(opening.open(url).await?.segments())
 }
 
@@ -733,6 +730,8 @@ struct Opening {
     behind: Watermark,
     /// One in Redis gets its numbers of known tags beforehand, unless its URL says otherwise.
     preheats: bool,
+    /// For one in SQLite, which leases workers too.
+    limits: LeaseLimits,
 }
 
 /// A store that was opened, by its kind.
@@ -749,6 +748,7 @@ impl Opening {
             Place::Sqlite(path) => {
                 let mut options = SqliteOptions::new(path);
                 options.creation = self.creation;
+                options.limits = self.limits;
                 Ok(Opened::Sqlite(Arc::new(SqliteStore::connect(options).await.with_context(failed)?)))
             }
             Place::Mysql(mut options) => {

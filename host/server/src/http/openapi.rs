@@ -34,7 +34,14 @@ const STORE: &[Kind] = &[Kind::StoreUnavailable, Kind::StoreCorrupt, Kind::Store
 const IDS: &[Kind] =
     &[Kind::CountInvalid, Kind::Exhausted, Kind::CeilingReached, Kind::GrantRefused, Kind::Closing, Kind::Rebuilt];
 /// What a request for ids of a snowflake may meet besides.
-const LEASES: &[Kind] = &[Kind::WorkersExhausted, Kind::ClockWrong, Kind::LayoutMismatch, Kind::LeasesMissing];
+const LEASES: &[Kind] = &[
+    Kind::WorkersExhausted,
+    Kind::LeaseEnded,
+    Kind::Quarantined,
+    Kind::ClockWrong,
+    Kind::LayoutMismatch,
+    Kind::LeasesMissing,
+];
 /// What is refused of a query.
 const QUERY: &[Kind] = &[Kind::QueryInvalid];
 /// What is refused of a body.

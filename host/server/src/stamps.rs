@@ -1,0 +1,76 @@
+//! How a snowflake stamps its ids, as the configuration writes it: `clock = "wait:5"`.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use unalike::ClockPolicy;
+
+/// A clock that is further behind than an hour is set, not waited for.
+const BEHIND_MAX_MS: RangeInclusive<u64> = 1..=3_600_000;
+
+/// `reject`, `wait:5` or `keep:2000`: what happens when the clock goes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ClockText(pub(crate) ClockPolicy);
+
+impl ClockText {
+    fn read(text: &str) -> Option<Self> {
+        if text == "reject" {
+            return Some(Self(ClockPolicy::Reject));
+        }
+        let (word, number) = text.split_once(':')?;
+        let max_ms = number.parse().ok().filter(|max_ms| BEHIND_MAX_MS.contains(max_ms))?;
+        match word {
+            "wait" => Some(Self(ClockPolicy::Wait { max_ms })),
+            "keep" => Some(Self(ClockPolicy::Keep { max_ms })),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for ClockText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            ClockPolicy::Reject => f.write_str("reject"),
+            ClockPolicy::Wait { max_ms } => write!(f, "wait:{max_ms}"),
+            ClockPolicy::Keep { max_ms } => write!(f, "keep:{max_ms}"),
+        }
+    }
+}
+
+impl Serialize for ClockText {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for ClockText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let expected = "must be reject, wait:MS or keep:MS, with 1 to 3600000 ms";
+        deserialized(deserializer, Self::read, expected)
+    }
+}
+
+fn deserialized<'de, T, D: Deserializer<'de>>(
+    deserializer: D,
+    read: fn(&str) -> Option<T>,
+    expected: &str,
+) -> Result<T, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    read(&text).ok_or_else(|| serde::de::Error::custom(format!("{text:?} {expected}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_s_policy_is_written_as_it_is_read() {
+        for text in ["reject", "wait:5", "keep:2000", "keep:3600000"] {
+            assert_eq!(ClockText::read(text).unwrap().to_string(), text);
+        }
+        for text in ["", "Reject", "reject:5", "wait", "wait:", "wait:0", "keep:-1", "keep:3600001", "keep:2s", "stop:5"] {
+            assert_eq!(ClockText::read(text), None, "{text}");
+        }
+    }
+}

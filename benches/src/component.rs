@@ -255,5 +255,7 @@ fn snowflake_options() -> snowflakes::SnowflakeOptions {
         horizon_ms: 60_000,
         ahead_max_ms: 10,
         floor: 0,
+        spread: snowflakes::Spread::None,
+        seed: 0,
     }
 }

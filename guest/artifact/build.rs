@@ -95,6 +95,8 @@ fn build(source: &Path) -> PathBuf {
     ] {
         cargo.env_remove(name);
     }
+    // Each call and each address in the code takes the bytes that its number needs, not five.
+    cargo.env("RUSTFLAGS", "-C link-arg=--compress-relocations");
     let status = cargo.status().expect("cargo runs");
     assert!(status.success(), "the build of the component failed: see above");
     let release = target_dir.join(TARGET).join("guest");
@@ -108,9 +110,12 @@ fn build(source: &Path) -> PathBuf {
 /// The component without its names and producers, which nothing needs at run time and which are a tenth of it.
 ///
 /// After an eight-byte header a component is a list of sections: one byte of kind (0 is custom), the size in LEB128,
-/// the content (<https://github.com/WebAssembly/component-model/blob/main/design/mvp/Binary.md>).
+/// the content (<https://github.com/WebAssembly/component-model/blob/main/design/mvp/Binary.md>). The modules and
+/// components within (1 and 4) are made alike, and have their own.
 fn without_custom_sections(component: &[u8]) -> Vec<u8> {
     let (header, mut rest) = component.split_at(8);
+    // Version and layer: a module has version 1 in all four bytes, and other kinds of sections.
+    let is_component = header[4..] != [1, 0, 0, 0];
     let mut stripped = header.to_vec();
     while let Some((&kind, after_kind)) = rest.split_first() {
         let (mut size, mut size_len) = (0, 0);
@@ -121,13 +126,30 @@ fn without_custom_sections(component: &[u8]) -> Vec<u8> {
                 break;
             }
         }
-        let (section, next) = rest.split_at(1 + size_len + size);
-        if kind != 0 {
-            stripped.extend_from_slice(section);
+        let (content, next) = after_kind[size_len..].split_at(size);
+        match kind {
+            0 => {}
+            1 | 4 if is_component => push_section(&mut stripped, kind, &without_custom_sections(content)),
+            _ => push_section(&mut stripped, kind, content),
         }
         rest = next;
     }
     stripped
+}
+
+fn push_section(binary: &mut Vec<u8>, kind: u8, content: &[u8]) {
+    binary.push(kind);
+    let mut size = content.len();
+    loop {
+        let [low, ..] = size.to_le_bytes();
+        size >>= 7;
+        // Seven bits each, and the eighth says that there are more.
+        binary.push(if size > 0 { low | 0x80 } else { low & 0x7F });
+        if size == 0 {
+            break;
+        }
+    }
+    binary.extend_from_slice(content);
 }
 
 /// Every file that the component was made of, as rustc listed it: `output: input input ..` in make's notation.

@@ -6,11 +6,13 @@ pub mod clients;
 pub mod faulty;
 pub mod log;
 pub mod mariadb;
+pub mod mysql_leases;
 pub mod process;
 pub mod proxy;
 pub mod redis;
 pub mod server;
 pub mod sqlite;
+pub mod zookeeper;
 
 /// The code in the README, compiled.
 #[cfg(doctest)]

@@ -25,6 +25,8 @@ pub struct MariaDb {
     directory: TempDir,
     port: u16,
     settings: Vec<String>,
+    /// How far its clock is off, as libfaketime takes it.
+    clock: Option<String>,
     process: Child,
 }
 
@@ -71,8 +73,8 @@ impl MariaDb {
         copy(template()?, &directory.path().join("data"))?;
         let port = process::free_port()?;
         let settings: Vec<String> = settings.iter().map(|&setting| setting.to_owned()).collect();
-        let process = spawn(directory.path(), port, &settings, ends_with_thread)?;
-        let mut server = Self { directory, port, settings, process };
+        let process = spawn(directory.path(), port, &settings, None, ends_with_thread)?;
+        let mut server = Self { directory, port, settings, clock: None, process };
         server.wait_until_ready()?;
         Ok(server)
     }
@@ -87,8 +89,9 @@ impl MariaDb {
         let directory = TempDir::new()?;
         copy(&self.directory.path().join("data"), &directory.path().join("data"))?;
         let port = process::free_port()?;
-        let process = spawn(directory.path(), port, &self.settings, false)?;
-        let mut server = Self { directory, port, settings: self.settings.clone(), process };
+        let (settings, clock) = (self.settings.clone(), self.clock.clone());
+        let process = spawn(directory.path(), port, &settings, clock.as_deref(), false)?;
+        let mut server = Self { directory, port, settings, clock, process };
         server.wait_until_ready()?;
         Ok(server)
     }
@@ -150,8 +153,14 @@ impl MariaDb {
     /// As [`MariaDb::start`].
     pub fn restart(&mut self) -> anyhow::Result<()> {
         self.kill9()?;
-        self.process = spawn(self.directory.path(), self.port, &self.settings, false)?;
+        let (directory, clock) = (self.directory.path(), self.clock.as_deref());
+        self.process = spawn(directory, self.port, &self.settings, clock, false)?;
         self.wait_until_ready()
+    }
+
+    /// From its next start on its clock is off by so much, and so is a copy's: `-1h`, `+90s`.
+    pub fn set_clock(&mut self, offset: &str) {
+        self.clock = Some(offset.to_owned());
     }
 
     /// Stops it where it is, without ending it: connections stay open and nothing answers.
@@ -249,6 +258,17 @@ fn make_template() -> anyhow::Result<TempDir> {
     Ok(directory)
 }
 
+/// The library behind the program faketime, which Debian puts into the directory of the machine's kind.
+fn faketime_library() -> anyhow::Result<PathBuf> {
+    let names = ["faketime/libfaketimeMT.so.1", "libfaketimeMT.so.1"];
+    let mut directories = vec![PathBuf::from("/usr/lib"), PathBuf::from("/usr/local/lib")];
+    for entry in std::fs::read_dir("/usr/lib")? {
+        directories.push(entry?.path());
+    }
+    let mut found = directories.iter().flat_map(|directory| names.map(|name| directory.join(name)));
+    found.find(|path| path.exists()).context("install libfaketime: apt-get install faketime")
+}
+
 fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
     let status = Command::new("cp").args(["--recursive", "--sparse=always"]).args([from, to]).status()?;
     ensure!(status.success(), "the data directory was not copied: {status}");
@@ -256,7 +276,13 @@ fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
 }
 
 /// Starts the program; if asked to, so that it ends when the calling thread does.
-fn spawn(directory: &Path, port: u16, settings: &[String], ends_with_thread: bool) -> anyhow::Result<Child> {
+fn spawn(
+    directory: &Path,
+    port: u16,
+    settings: &[String],
+    clock: Option<&str>,
+    ends_with_thread: bool,
+) -> anyhow::Result<Child> {
     let log = File::options().create(true).append(true).open(directory.join(LOG))?;
     // Of its own: a server that starts removes the temporary tables of others from a directory that they share.
     let temporary = directory.join("tmp");
@@ -266,6 +292,11 @@ fn spawn(directory: &Path, port: u16, settings: &[String], ends_with_thread: boo
     let mut command = Command::new(program.unwrap_or("mariadbd"));
     if ends_with_thread {
         process::end_with_thread(&mut command);
+    }
+    if let Some(offset) = clock {
+        // Not by the program faketime, which would be the child that is killed in the server's place. Whatever counts
+        // from the machine's start, such as waiting, is as ever.
+        command.env("LD_PRELOAD", faketime_library()?).env("FAKETIME", offset).env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
     }
     command
         .args([

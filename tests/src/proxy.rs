@@ -1,5 +1,5 @@
-//! A network between a client and MariaDB or Redis that a test can stall, cut, lead elsewhere, and make lose exactly one
-//! answer.
+//! A network between a client and MariaDB, Redis or ZooKeeper that a test can stall, cut, lead elsewhere, and make lose
+//! exactly one answer.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -26,9 +26,13 @@ struct State {
     target: u16,
     /// Nothing is passed on, and connections stay open.
     stalled: bool,
+    /// The next request with these bytes in it stalls everything before it is passed on.
+    stall_at: Option<Vec<u8>>,
     /// The answer that is to be lost.
     loss: Option<Loss>,
     links: Vec<Arc<Link>>,
+    /// How often clients sent something.
+    requests: usize,
     ended: bool,
 }
 
@@ -39,6 +43,8 @@ enum Loss {
     After(u32),
     /// The next one with these bytes in it.
     With(Vec<u8>),
+    /// That to the next request with these bytes in it.
+    To(Vec<u8>),
 }
 
 /// One connection through the proxy.
@@ -68,7 +74,8 @@ impl Proxy {
     pub fn start(target: u16) -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let port = listener.local_addr()?.port();
-        let state = State { target, stalled: false, loss: None, links: Vec::new(), ended: false };
+        let state =
+            State { target, stalled: false, stall_at: None, loss: None, links: Vec::new(), requests: 0, ended: false };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
         let accepting = Arc::clone(&shared);
         thread::spawn(move || {
@@ -104,6 +111,23 @@ impl Proxy {
         self.shared.changed.notify_all();
     }
 
+    /// Stops passing anything on when the next request with this word in it comes, before it is passed on.
+    pub fn stall_at(&self, word: &str) {
+        self.shared.lock().stall_at = Some(word.as_bytes().to_vec());
+    }
+
+    /// How often clients have sent something: many requests at once count little more than one.
+    #[must_use]
+    pub fn requests(&self) -> usize {
+        self.shared.lock().requests
+    }
+
+    /// Whether nothing is passed on.
+    #[must_use]
+    pub fn is_stalled(&self) -> bool {
+        self.shared.lock().stalled
+    }
+
     /// Swallows whatever is sent on the connections that are open now, for good, and leaves them open: a network that
     /// forgot them.
     pub fn swallow(&self) {
@@ -134,6 +158,11 @@ impl Proxy {
     /// Loses the next answer that has this word in it, with its connection: what it tells of was done.
     pub fn lose_answer_with(&self, word: &str) {
         self.shared.lock().loss = Some(Loss::With(word.as_bytes().to_vec()));
+    }
+
+    /// Loses the answer to the next request that has this word in it, with its connection.
+    pub fn lose_answer_to(&self, word: &str) {
+        self.shared.lock().loss = Some(Loss::To(word.as_bytes().to_vec()));
     }
 
     /// Whether the answer that was to be lost came and was lost.
@@ -193,6 +222,10 @@ impl Shared {
             let length = from.read(&mut buffer)?;
             let Some(sent) = buffer.get(..length).filter(|sent| !sent.is_empty()) else { return Ok(()) };
             let mut state = self.lock();
+            state.requests += usize::from(from_client);
+            if from_client && state.stall_at.take_if(|word| has(sent, word)).is_some() {
+                state.stalled = true;
+            }
             while state.stalled && !state.ended {
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
@@ -202,7 +235,8 @@ impl Shared {
                     *left = left.saturating_sub(1);
                     loses
                 }
-                Some(Loss::With(word)) if !from_client => sent.windows(word.len()).any(|bytes| bytes == word),
+                Some(Loss::With(word)) if !from_client => has(sent, word),
+                Some(Loss::To(word)) if from_client => has(sent, word),
                 _ => false,
             };
             if loses {
@@ -219,6 +253,10 @@ impl Shared {
             to.write_all(sent)?;
         }
     }
+}
+
+fn has(sent: &[u8], word: &[u8]) -> bool {
+    sent.windows(word.len()).any(|bytes| bytes == word)
 }
 
 /// Whether this is a command that the server answers: the first packet of an exchange, and neither a farewell (1) nor

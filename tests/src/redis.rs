@@ -21,7 +21,7 @@ const INSTALL: &str = "install Redis: apt-get install redis-server";
 const LOG: &str = "redis.log";
 
 /// Loaded into a server, has it read its clock as so many ms ahead as the file says that UNALIKE_AHEAD_MS names.
-const CLOCK_C: &str = r#"
+pub(crate) const CLOCK_C: &str = r#"
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>

@@ -14,7 +14,7 @@ mod bindings {
 
 use bindings::exports::unalike::ids::codec::{Parts, Text, TextError};
 use bindings::exports::unalike::ids::sequences::{RefillPolicy, SequenceOptions};
-use bindings::exports::unalike::ids::snowflakes::{ClockPolicy, SnowflakeOptions};
+use bindings::exports::unalike::ids::snowflakes::{ClockPolicy, SnowflakeOptions, Spread};
 use bindings::unalike::ids::types::{Argument, Error, FieldOrder, GrantFault, Layout, Run, StoreError};
 use bindings::unalike::ids::{leases, segments, types};
 
@@ -176,7 +176,15 @@ impl Instance {
 }
 
 fn snowflake_options(layout: Layout) -> SnowflakeOptions {
-    SnowflakeOptions { layout, clock: ClockPolicy::Reject, horizon_ms: 60_000, ahead_max_ms: 0, floor: 0 }
+    SnowflakeOptions {
+        layout,
+        clock: ClockPolicy::Reject,
+        horizon_ms: 60_000,
+        ahead_max_ms: 0,
+        floor: 0,
+        spread: Spread::None,
+        seed: 0,
+    }
 }
 
 /// The names of an error's case, since generated types have no equality.

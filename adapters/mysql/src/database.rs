@@ -200,7 +200,7 @@ impl Database {
     /// A transaction. Without a commit it is rolled back: its connection is closed.
     pub(crate) async fn begin(&self, doing: &'static str) -> Result<Turn, StoreError> {
         let mut turn = self.turn(doing).await?;
-        turn.run_text("START TRANSACTION").await.map_err(|error| read_error(self.at(), doing, error))?;
+        turn.begin().await?;
         Ok(turn)
     }
 
@@ -363,6 +363,12 @@ impl Turn {
     pub(crate) async fn look(&mut self) -> Result<ServerFacts, StoreError> {
         let (at, doing) = (self.database.at().to_owned(), self.doing);
         self.run(ServerFacts::read).await.map_err(|error| read_error(&at, doing, error))
+    }
+
+    /// Begins a transaction, on a connection that has none. Without a commit it is rolled back.
+    pub(crate) async fn begin(&mut self) -> Result<(), StoreError> {
+        let begun = self.run_text("START TRANSACTION").await;
+        begun.map_err(|error| read_error(self.database.at(), self.doing, error))
     }
 
     /// Commits, and gives the connection back.

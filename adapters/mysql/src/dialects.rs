@@ -35,7 +35,7 @@ pub(crate) mod leaf;
 mod race;
 pub(crate) mod sequence_table;
 pub(crate) mod slow_ordered;
-mod tables;
+pub(crate) mod tables;
 pub(crate) mod ticket;
 pub(crate) mod tinyid;
 

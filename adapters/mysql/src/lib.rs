@@ -1,4 +1,5 @@
-//! Segments in MySQL and MariaDB: in tables of unalike's own, or in those of the systems that it replaces, in place.
+//! Segments in MySQL and MariaDB: in tables of unalike's own, or in those of the systems that it replaces, in place; and
+//! leases, in tables of their own beside them ([`MysqlLeases`]).
 //!
 //! | [`Dialect`] | table | what it is |
 //! | --- | --- | --- |
@@ -22,6 +23,7 @@
 mod database;
 mod dialects;
 mod error;
+mod leases;
 mod schema;
 mod segments;
 
@@ -34,8 +36,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 use unalike_storage::{
-    ID_MAX, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers, TagCreation,
-    TagOptions, TagRecord, TailRelease,
+    ID_MAX, LeaseLimits, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers,
+    TagCreation, TagOptions, TagRecord, TailRelease,
 };
 use url::Url;
 
@@ -44,6 +46,7 @@ pub use crate::dialects::batch::BatchTag;
 use crate::dialects::batch::Batches;
 use crate::dialects::{batch, cosid, id_generator, leaf, sequence_table, slow_ordered, ticket, tinyid};
 use crate::error::refusal;
+pub use crate::leases::MysqlLeases;
 use crate::schema::Schema;
 
 /// Where the database is, and how it is used.
@@ -65,6 +68,8 @@ pub struct MysqlOptions {
     pub create_tables: bool,
     /// Whether tags are created on first use, and how many there may be.
     pub creation: TagCreation,
+    /// What leases are allowed to their holders. No parameter of the URL.
+    pub limits: LeaseLimits,
     /// The most connections at a time: 1 or more, 10 by default.
     pub connections_max: u32,
     /// How long a request waits for a connection: for its turn, or for a new one to open. 3 s by default.
@@ -158,6 +163,7 @@ impl MysqlOptions {
             dialect: Dialect::Unalike,
             create_tables: true,
             creation: TagCreation::default(),
+            limits: LeaseLimits::default(),
             connections_max: 10,
             connect_timeout: Duration::from_secs(3),
             request_timeout: Duration::from_secs(5),
@@ -317,6 +323,7 @@ impl Dialect {
 #[derive(Clone, Debug)]
 pub struct MysqlStore {
     database: Database,
+    options: MysqlOptions,
     /// What the dialect makes of it.
     segments: Arc<dyn DialectStore>,
     /// The same, where the dialect is [`Dialect::Batch`].
@@ -340,29 +347,38 @@ impl MysqlStore {
         warn_of_assumptions(&options, &facts);
         let schema = schema::open(&database, &facts, &options).await?;
         let identity = (!options.assume_identity).then(|| facts.identity());
-        Self::open(database, schema, &options, identity).await
+        Self::open(database, schema, options, identity).await
     }
 
     async fn open(
         database: Database,
         schema: Schema,
-        options: &MysqlOptions,
+        options: MysqlOptions,
         identity: Option<String>,
     ) -> Result<Self, StoreError> {
         let mut batches = None;
         let segments = match &options.dialect {
-            Dialect::Unalike => segments::open(&database, schema, options).await?,
-            Dialect::Leaf => leaf::open(&database, options).await?,
-            Dialect::Tinyid => tinyid::open(&database, options).await?,
-            Dialect::Cosid => cosid::open(&database, options).await?,
-            Dialect::SequenceTable { .. } => sequence_table::open(&database, options).await?,
-            Dialect::IdGenerator { .. } => id_generator::open(&database, options).await?,
-            Dialect::Batch => batches.insert(batch::open(&database, options).await?).clone(),
-            Dialect::SlowOrdered => slow_ordered::open(&database, options).await?,
-            Dialect::Ticket => ticket::open(&database, options).await?,
+            Dialect::Unalike => segments::open(&database, schema, &options).await?,
+            Dialect::Leaf => leaf::open(&database, &options).await?,
+            Dialect::Tinyid => tinyid::open(&database, &options).await?,
+            Dialect::Cosid => cosid::open(&database, &options).await?,
+            Dialect::SequenceTable { .. } => sequence_table::open(&database, &options).await?,
+            Dialect::IdGenerator { .. } => id_generator::open(&database, &options).await?,
+            Dialect::Batch => batches.insert(batch::open(&database, &options).await?).clone(),
+            Dialect::SlowOrdered => slow_ordered::open(&database, &options).await?,
+            Dialect::Ticket => ticket::open(&database, &options).await?,
         };
         database.expect(identity);
-        Ok(Self { database, segments, batches })
+        Ok(Self { database, options, segments, batches })
+    }
+
+    /// Leases in the same database, over the same connections; creates their tables if they are missing and that is
+    /// allowed.
+    ///
+    /// # Errors
+    /// As [`MysqlLeases::connect`].
+    pub async fn leases(&self) -> Result<MysqlLeases, StoreError> {
+        MysqlLeases::open(&self.database, &self.options).await
     }
 
     /// Says how the ids of a tag in [`Dialect::Batch`] are made, before its first use; otherwise that takes the
@@ -392,11 +408,17 @@ impl MysqlStore {
         upgraded
     }
 
-    /// Goes on with a server that took over from the recorded one: lifts the watermark of every tag by `lift` numbers,
-    /// 1 or more, to above all that the old server granted and this one may have lost, and records the new server.
-    /// Answers how many tags were lifted. A tag with fewer numbers left is exhausted. In a stripe each tag is lifted by
-    /// so many numbers of the stripe. When it breaks off before its end, do it again; programs that were running go on
-    /// after a restart.
+    /// Goes on with a server that took over from the recorded one, which must have ended: lifts the watermark of every
+    /// tag by `lift` numbers, 1 or more, to above all that the old server granted and this one may have lost, and
+    /// records the new server. Answers how many tags were lifted. A tag with fewer numbers left is exhausted. In a
+    /// stripe each tag is lifted by so many numbers of the stripe. When it breaks off before its end, do it again;
+    /// programs that were running go on after a restart.
+    ///
+    /// Leases need no figure. None is granted before all that the old server may have granted have ended: the horizon
+    /// of the namespace from now on, and `limits.max_skew_ms`, by which the clocks of the two servers may differ. The
+    /// leases from before are not extended. A namespace that is used here for the first time, since this server may
+    /// have lost it, waits for the longest horizon that any program ever came with, `limits.max_horizon_ms` included.
+    /// This makes the tables of leases where they are missing, for they may have been lost too.
     ///
     /// # Errors
     /// As [`MysqlStore::connect`]; [`StoreError::Refused`] for a lift of 0 or above 2^63 - 1, and when the server is
@@ -413,14 +435,23 @@ impl MysqlStore {
         if recorded == identity {
             return Err(refusal(format!("{}: this server ({identity}) is the recorded one already", database.at())));
         }
-        let store = Self::open(database.clone(), schema, &options, Some(identity.clone())).await?;
+        let store = Self::open(database.clone(), schema, options.clone(), Some(identity.clone())).await?;
         // The record comes last: until then nobody is granted anything here.
         let lifted = match &options.dialect {
             Dialect::Unalike => segments::lift_all(&database, schema, lift).await,
             _ => store.lift_each(lift).await,
         }?;
+        let namespaces = leases::quarantine(&database, &options).await?;
         schema::record_server(&database, &recorded, &identity).await?;
-        tracing::info!(database = database.at(), from = recorded, to = identity, lift, lifted, "adopted the server");
+        tracing::info!(
+            database = database.at(),
+            from = recorded,
+            to = identity,
+            lift,
+            lifted,
+            namespaces,
+            "adopted the server"
+        );
         store.close().await;
         Ok(lifted)
     }

@@ -23,9 +23,8 @@
 //! A watermark is the last id of the last ms that was granted to Redis. All programs must use a tag with one epoch; with
 //! an earlier one its ids jump ahead, and with a later one they wait until they come to where they were.
 
-use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
@@ -37,7 +36,7 @@ use unalike_storage::{
 };
 
 use crate::error::refusal;
-use crate::raising::{ASK_AGAIN, Place, Raise, Raising, Turns, lock, nonce};
+use crate::raising::{ASK_AGAIN, KnownTurns, Place, Raise, Raising, Turns, nonce};
 use crate::server::{Access, Reply, Script, Server, script};
 use crate::{Dialect, DialectStore, RedisOptions, Watermark};
 
@@ -58,9 +57,6 @@ const AHEAD_MAX_MS: u64 = 10;
 
 /// Before the shard in the sub-key under which the durable store grants ms.
 const LEASE: &str = "redis-clock:";
-
-/// This many shards are known before the first time that those that nobody waits for are forgotten.
-const KNOWN_MIN: usize = 1_024;
 
 pub(crate) fn open(
     server: &Server,
@@ -97,7 +93,7 @@ pub(crate) fn open(
         layout,
         shard: shard.into(),
         horizon_ms,
-        known: Mutex::default(),
+        turns: KnownTurns::default(),
     };
     Ok(Arc::new(Clock(Arc::new(shared))))
 }
@@ -120,15 +116,8 @@ struct Shared {
     /// Of a tag without a sub-key.
     shard: u32,
     horizon_ms: u64,
-    known: Mutex<Known>,
-}
-
-/// The shards that this client uses, by their keys.
-#[derive(Default)]
-struct Known {
-    turns: HashMap<String, Arc<Turns>>,
-    /// Those that nobody waits for were forgotten when there were so many.
-    forgotten_at: usize,
+    /// For the shards that this client uses.
+    turns: KnownTurns,
 }
 
 /// One shard of a tag.
@@ -256,18 +245,6 @@ impl Shared {
         Ok(Shard { name: name.to_owned(), tag: tag.to_owned(), number, key, lease })
     }
 
-    fn turns(&self, shard: &Shard) -> Arc<Turns> {
-        let mut known = lock(&self.known);
-        if let Some(turns) = known.turns.get(&shard.key) {
-            return Arc::clone(turns);
-        }
-        if known.turns.len() >= KNOWN_MIN.max(2 * known.forgotten_at) {
-            known.turns.retain(|_, turns| Arc::strong_count(turns) > 1);
-            known.forgotten_at = known.turns.len();
-        }
-        Arc::clone(known.turns.entry(shard.key.clone()).or_default())
-    }
-
     async fn script(
         &self,
         doing: &str,
@@ -373,7 +350,7 @@ impl Shared {
         self.raising.ask(tag, async { LeaseLimits::default().check_clocks(clocks) }).await?;
         let granted = self.raising.grant(shard.place(), &shard.lease, end - start, start).await?;
         let read = (hash.generation.as_str(), hash.incarnation.as_str());
-        self.raising.install(shard.place(), &INSTALL, read, &granted, &[self.low()]).await
+        self.raising.install(shard.place(), &INSTALL, read, &granted, &[&self.low().to_string()]).await
     }
 
     /// When fewer ms are left, more are due.
@@ -443,7 +420,7 @@ impl SegmentStore for Clock {
         if at_least.tick > shared.layout.max_tick() {
             return Err(shared.ended(&shard));
         }
-        let turns = shared.turns(&shard);
+        let turns = shared.turns.of(&shard.key);
         let deadline = shared.raising.deadline();
         loop {
             match shared.allocate_once(&shard, &turns, count, at_least, deadline).await {

@@ -167,7 +167,7 @@ pub(crate) async fn scan(
     let mut cursor = 0;
     loop {
         let (next, found): (u64, Vec<Vec<u8>>) =
-            server.command("listing tags", Access::Reads, start(cursor).arg("COUNT").arg(PAGE)).await?;
+            server.command("listing names", Access::Reads, start(cursor).arg("COUNT").arg(PAGE)).await?;
         for name in found.iter().filter_map(|found| name_of(found)) {
             if after.is_none_or(|after| name.as_str() > after) {
                 names.insert(name);

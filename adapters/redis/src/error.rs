@@ -16,7 +16,8 @@ const DENIED: &str = "the server denied access: check user and password";
 
 /// The same commands as in the table of this crate.
 const NOT_ALLOWED: &str = "the user may not do it: for his keys (~unalike:*, or as the URL's prefix says) allow him +evalsha \
-    +script|load +info +time +hget +hmget +hset +hincrby +set, and +select for another database than 0";
+    +script|load +info +time +hget +hmget +hset +hincrby +set, for leases +hgetall +hkeys +hdel +scan, and +select for \
+    another database than 0";
 
 const TLS: &str = "no TLS with a server that can be trusted: check rediss:// and ssl-ca, the host's name, and the server's \
     certificate; a server that asks for the client's needs `tls-auth-clients no`";

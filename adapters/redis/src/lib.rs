@@ -35,6 +35,7 @@ mod counter;
 mod error;
 mod growth;
 mod id_generator;
+mod leases;
 mod raising;
 mod segments;
 mod server;
@@ -48,13 +49,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use redis::{ConnectionInfo, IntoConnectionInfo};
 use unalike_storage::{
-    Ceiling, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, TagCreation, TagOptions, TagRecord,
-    TailRelease,
+    Ceiling, LeaseLimits, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, TagCreation, TagOptions,
+    TagRecord, TailRelease,
 };
 use url::Url;
 
 use crate::error::refusal;
 use crate::growth::NUMBERS_MAX;
+pub use crate::leases::RedisLeases;
 use crate::segments::Segments;
 use crate::server::Server;
 
@@ -91,6 +93,9 @@ pub struct RedisOptions {
     /// Whether tags are created on first use, and how many there may be, without a durable store; with one, its own
     /// settings count.
     pub creation: TagCreation,
+    /// What leases are allowed; without a durable store, `max_skew_ms` is also how far apart the clocks of two servers may
+    /// be that follow each other, and has to be the same in all programs.
+    pub limits: LeaseLimits,
     /// How long opening a connection may take. 1 s by default.
     pub connect_timeout: Duration,
     /// How long a command may take, then its connection is given up and its grant burnt. 1 s by default.
@@ -211,6 +216,7 @@ impl RedisOptions {
             dialect: Dialect::Unalike,
             prefix: "unalike".to_owned(),
             creation: TagCreation::default(),
+            limits: LeaseLimits::default(),
             connect_timeout: Duration::from_secs(1),
             request_timeout: Duration::from_secs(1),
             raise_timeout: Duration::from_secs(1),
@@ -253,6 +259,13 @@ impl RedisOptions {
     #[must_use]
     pub fn address(&self) -> String {
         self.address.clone()
+    }
+
+    /// Whether the server must write each change to its disk before it answers.
+    fn must_be_durable(&self, watermark: &Watermark) -> bool {
+        // Where nothing is granted, nothing can be granted again.
+        let grants = !matches!(self.dialect, Dialect::IdGenerator { .. });
+        matches!(watermark, Watermark::RedisAlone) && grants && !self.assume_durable
     }
 
     pub(crate) fn connection_info(&self) -> &ConnectionInfo {
@@ -381,7 +394,7 @@ impl RedisStore {
     /// what to do.
     pub async fn connect(options: RedisOptions, watermark: Watermark) -> Result<Self, StoreError> {
         options.validate()?;
-        let server = Server::connect(&options, &watermark).await?;
+        let server = Server::connect(&options, options.must_be_durable(&watermark)).await?;
         let segments: Arc<dyn DialectStore> = match (&options.dialect, watermark) {
             (Dialect::Unalike, Watermark::Durable(durable)) => {
                 Arc::new(Segments::open(server.clone(), durable, &options)?)
@@ -400,7 +413,7 @@ impl RedisStore {
     /// # Errors
     /// As [`RedisStore::connect`]; [`StoreError::Refused`] for a dialect that needs no such thing.
     pub async fn initialise(options: &RedisOptions) -> Result<bool, StoreError> {
-        let server = Server::connect(options, &Watermark::RedisAlone).await?;
+        let server = Server::connect(options, options.must_be_durable(&Watermark::RedisAlone)).await?;
         alone::initialise(&server, options).await
     }
 }

@@ -5,6 +5,7 @@
 //! that was read before the durable store was asked, and at most once. Whatever comes of an installation but success,
 //! the interval is burnt.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -33,6 +34,9 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// The durable store is left alone this long after a failure, and twice as long after each further one, up to the
 /// second figure.
 const BACKOFF_MS: (u64, u64) = (100, 5_000);
+
+/// So many hashes are known before the first time that those that nobody waits for are forgotten.
+const KNOWN_MIN: usize = 1_024;
 
 /// A hash in Redis that gives out parts of what the durable store granted.
 #[derive(Clone, Copy, Debug)]
@@ -74,6 +78,32 @@ impl Turns {
     }
 }
 
+/// The turns for all hashes that this client uses, by their keys.
+#[derive(Debug, Default)]
+pub(crate) struct KnownTurns(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    turns: HashMap<String, Arc<Turns>>,
+    /// Those that nobody waits for were forgotten when there were so many.
+    forgotten_at: usize,
+}
+
+impl KnownTurns {
+    /// Those for this key.
+    pub(crate) fn of(&self, key: &str) -> Arc<Turns> {
+        let mut known = lock(&self.0);
+        if let Some(turns) = known.turns.get(key) {
+            return Arc::clone(turns);
+        }
+        if known.turns.len() >= KNOWN_MIN.max(2 * known.forgotten_at) {
+            known.turns.retain(|_, turns| Arc::strong_count(turns) > 1);
+            known.forgotten_at = known.turns.len();
+        }
+        Arc::clone(known.turns.entry(key.to_owned()).or_default())
+    }
+}
+
 /// Gets more for the hashes of one kind.
 pub(crate) struct Raising {
     server: Server,
@@ -96,13 +126,18 @@ struct Health {
     error: Option<Arc<StoreError>>,
 }
 
-/// A word that nobody else has.
-pub(crate) fn nonce() -> Result<String, StoreError> {
+/// A number that nobody else has.
+pub(crate) fn random() -> Result<u128, StoreError> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|error| {
         StoreError::unavailable("the system gives no random numbers".to_owned(), std::io::Error::other(error))
     })?;
-    Ok(format!("{:032x}", u128::from_ne_bytes(bytes)))
+    Ok(u128::from_ne_bytes(bytes))
+}
+
+/// A word that nobody else has.
+pub(crate) fn nonce() -> Result<String, StoreError> {
+    Ok(format!("{:032x}", random()?))
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -185,12 +220,12 @@ impl Raising {
         script: &Script,
         (generation, incarnation): (&str, &str),
         granted: &Segment,
-        more: &[u64],
+        more: &[&str],
     ) -> Result<Raise, StoreError> {
-        let numbers: Vec<String> = [granted.start, granted.end].iter().chain(more).map(u64::to_string).collect();
+        let (start, end) = (granted.start.to_string(), granted.end.to_string());
         let new_generation = nonce()?;
-        let mut arguments = vec![generation, incarnation, &new_generation];
-        arguments.extend(numbers.iter().map(String::as_str));
+        let mut arguments = vec![generation, incarnation, &new_generation, &start, &end];
+        arguments.extend(more);
         let Place { tag, key, .. } = place;
         let doing = format!("raising the ceiling of {tag:?}, the key {key}");
         let why = match self.server.script(&doing, Access::Writes, script, key, &arguments).await {

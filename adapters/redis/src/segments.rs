@@ -317,7 +317,8 @@ impl Inner {
         }
         let low = view.demand.raised(granted.count()).low();
         let read = (view.generation.as_str(), view.incarnation.as_str());
-        self.raising.install(place, &INSTALL, read, &granted, &[granted.count(), granted.version, low]).await
+        let more = [granted.count(), granted.version, low].map(|number| number.to_string());
+        self.raising.install(place, &INSTALL, read, &granted, &more.each_ref().map(String::as_str)).await
     }
 
     /// Sees to it that nothing below `next` is granted any more, and nothing that was on its way is installed.

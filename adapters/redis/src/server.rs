@@ -4,7 +4,7 @@
 //! Nothing is ever sent twice: neither the driver nor this module repeats a command whose answer was lost. The one
 //! exception is a script that the server says it does not know, which has therefore not run.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
@@ -22,8 +22,8 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use unalike_storage::StoreError;
 
+use crate::RedisOptions;
 use crate::error::{CLUSTER, broke, connect_error, damaged, read_error, refusal, unavailable, write_error};
-use crate::{Dialect, RedisOptions, Watermark};
 
 /// The oldest server whose scripts can ask who they run on (`INFO` of two sections).
 const VERSION_MIN: u64 = 7;
@@ -91,20 +91,18 @@ impl fmt::Debug for Server {
 }
 
 impl Server {
-    /// Connects and checks the server.
+    /// Connects and checks the server; whether it is durable, too, if it must be.
     ///
     /// # Errors
     /// [`StoreError::Unavailable`] when it does not answer, [`StoreError::Refused`] when it cannot be used.
-    pub(crate) async fn connect(options: &RedisOptions, watermark: &Watermark) -> Result<Self, StoreError> {
-        // Where nothing is granted, nothing can be granted again.
-        let grants = !matches!(options.dialect, Dialect::IdGenerator { .. });
+    pub(crate) async fn connect(options: &RedisOptions, must_be_durable: bool) -> Result<Self, StoreError> {
         let inner = Inner {
             client: client(options)?,
             address: options.address(),
             database: options.connection_info().redis_settings().db(),
             connect_timeout: options.connect_timeout,
             request_timeout: options.request_timeout,
-            must_be_durable: matches!(watermark, Watermark::RedisAlone) && grants && !options.assume_durable,
+            must_be_durable,
             state: RwLock::new(State::Idle),
             opening: Arc::default(),
         };
@@ -378,6 +376,18 @@ impl Reply {
             return Ok(None);
         }
         text.parse().map(Some).map_err(|_| self.damaged(&format!("{text:?} is no number")))
+    }
+
+    /// What is left of it, names with their values.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] when a value is missing.
+    pub(crate) fn pairs(&mut self) -> Result<BTreeMap<String, String>, StoreError> {
+        let mut pairs = BTreeMap::new();
+        while self.next < self.fields.len() {
+            pairs.insert(self.text()?, self.text()?);
+        }
+        Ok(pairs)
     }
 
     /// Something in the answer that should not be there.

@@ -1,1 +1,380 @@
-//! Worker leases in ZooKeeper.
+//! Worker leases in ZooKeeper, also beside running nodes of Leaf's.
+//!
+//! Each namespace is a persistent node, bound to its layout, and each of its workers a persistent node below it that
+//! holds the worker's newest lease. Every change names the version of the node that it was decided by, so of two clients
+//! that change one worker at once one is refused by ZooKeeper, looks again and decides anew. Nothing rests on sessions
+//! or ephemeral nodes: they end when ZooKeeper has not heard from a client for a while, and a lease ends at its time.
+//!
+//! ```text
+//! /unalike/clock                    its modification time is the store's clock: each request writes it first
+//! /unalike/leases/NAMESPACE         the layout, the greatest horizon, the tree of Leaf's
+//! /unalike/leases/NAMESPACE/WORKER  the worker's newest lease
+//! ```
+//!
+//! An acquire takes three round trips: the clock, the namespace and the workers' names; all workers, read at once; the
+//! grant. An extension takes two. The leader's clock decides who is offered what and how long, and a leader whose clock
+//! is another one cannot make leases overlap, for none begins before the greatest end that is recorded for its worker.
+//!
+//! Let nobody remove a node of a worker: a namespace where that was done is refused, for the lease may still run. An
+//! ensemble that was restored from a backup, or runs with `forceSync=no` and lost its power, may have forgotten leases.
+//!
+//! # Beside Leaf
+//!
+//! Leaf takes its worker from the number of a persistent sequential node of its own in `/snowflake/NAME/forever`. With
+//! [`Leaf::Beside`] a worker is taken in the same way: by making such a node, whose number ZooKeeper gives to nobody else,
+//! and from then on it is leased like any other, again and again. Worker 0 is never taken, since Leaf's first nodes all
+//! believe to be it. When Leaf's last node has stopped, [`ZookeeperLeases::end_leaf_migration`] or [`Leaf::Stopped`] opens
+//! all workers to the namespace.
+//!
+//! Tested on ZooKeeper 3.8, without TLS.
+
+mod connection;
+mod error;
+mod leaf;
+mod leases;
+mod nodes;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use unalike_storage::{LeaseLimits, StoreError};
+
+use crate::connection::Connection;
+use crate::error::refusal;
+use crate::nodes::{Paths, percent_decode};
+
+/// Where ZooKeeper is, and how it is used.
+///
+/// ```
+/// use unalike_zookeeper::{Leaf, ZookeeperOptions};
+/// let url = "zookeeper://ids@zk1.example,zk2.example:2182/prod?leaf=orders";
+/// let options = ZookeeperOptions::from_url(url)?.password("secret");
+/// assert_eq!(options.address(), "zk1.example:2181,zk2.example:2182/prod");
+/// assert_eq!(options.leaf, Some(Leaf::Beside("orders".to_owned())));
+/// # Ok::<(), unalike_storage::StoreError>(())
+/// ```
+#[derive(Clone)]
+pub struct ZookeeperOptions {
+    hosts: String,
+    root: String,
+    user: Option<String>,
+    password: String,
+    /// What holders are allowed.
+    pub limits: LeaseLimits,
+    /// The nodes of Leaf's that the workers are shared with. None by default.
+    pub leaf: Option<Leaf>,
+    /// How long a connection to all of the servers in turn may take. 3 s by default.
+    pub connect_timeout: Duration,
+    /// How long the answers to what was sent at once may take, then a write among it counts as lost. 3 s by default.
+    pub request_timeout: Duration,
+    /// How long ZooKeeper keeps a session that it does not hear from. No lease depends on it; a connection that is silent
+    /// for two fifths of it is given up. 6 s by default.
+    pub session_timeout: Duration,
+}
+
+/// Nodes of Leaf's, by Leaf's own name (`leaf.name`), with which a namespace shares its workers. The layout must have
+/// Leaf's widths and tick.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Leaf {
+    /// They run, or may be started.
+    Beside(String),
+    /// The last one has stopped, and none is started again. The operator says so; a node that still writes its time is
+    /// noticed.
+    Stopped(String),
+}
+
+impl Leaf {
+    /// Leaf's own name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Beside(name) | Self::Stopped(name) => name,
+        }
+    }
+}
+
+impl ZookeeperOptions {
+    /// These servers with the defaults, each with or without a port: `zk1.example,zk2.example:2182`.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] saying which part is wrong.
+    pub fn new(hosts: &str) -> Result<Self, StoreError> {
+        let mut listed = Vec::new();
+        for host in hosts.split(',') {
+            let bad = || {
+                let what = "write zookeeper://HOST:PORT,HOST:PORT/PATH, and an IPv6 address in brackets";
+                refusal(format!("the store's host {host:?} cannot be read: {what}"))
+            };
+            // A colon in brackets is one of an address.
+            let behind = host.rfind(']').unwrap_or(0);
+            let (name, port) = match host.get(behind..).and_then(|rest| rest.rfind(':')) {
+                Some(colon) => host.split_at_checked(behind + colon).ok_or_else(bad)?,
+                None => (host, ":2181"),
+            };
+            let port = port.trim_start_matches(':').parse::<u16>().ok().filter(|&port| port > 0).ok_or_else(bad)?;
+            let is_address = name.starts_with('[') && name.ends_with(']') && name.len() > 2;
+            let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+            if name.is_empty() || !(is_address || name.bytes().all(is_name)) {
+                return Err(bad());
+            }
+            listed.push(format!("{name}:{port}"));
+        }
+        Ok(Self {
+            hosts: listed.join(","),
+            root: String::new(),
+            user: None,
+            password: String::new(),
+            limits: LeaseLimits::default(),
+            leaf: None,
+            connect_timeout: Duration::from_secs(3),
+            request_timeout: Duration::from_secs(3),
+            session_timeout: Duration::from_secs(6),
+        })
+    }
+
+    /// Reads `zookeeper://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]..][/PATH][?PARAMETERS]`. All nodes lie below the
+    /// path, those of Leaf's too.
+    ///
+    /// | parameter | meaning | default |
+    /// | --- | --- | --- |
+    /// | `leaf` | Leaf's name, beside its running nodes: [`Leaf::Beside`] | |
+    /// | `leaf-stopped` | Leaf's name, after its last node: [`Leaf::Stopped`] | |
+    /// | `connect-timeout-ms`, `request-timeout-ms` | milliseconds, 1 to 600000 | 3000 |
+    /// | `session-timeout-ms` | milliseconds, 100 to 600000 | 6000 |
+    ///
+    /// The user is one of the scheme `digest`; nodes that are made are the user's alone. In the user's name and the
+    /// password, `%`, `/`, `?`, `#`, `:` and `@` are written `%25`, `%2F`, `%3F`, `%23`, `%3A` and `%40`.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] saying which part is wrong. No message holds the password.
+    pub fn from_url(text: &str) -> Result<Self, StoreError> {
+        let Some(rest) = text.strip_prefix("zookeeper://") else {
+            let scheme = text.split_once("://").map_or("", |(scheme, _)| scheme);
+            return Err(refusal(format!("the store's scheme is {scheme:?}, it must be zookeeper")));
+        };
+        let (rest, parameters) = rest.split_once('?').unwrap_or((rest, ""));
+        let (servers, path) = rest.find('/').and_then(|slash| rest.split_at_checked(slash)).unwrap_or((rest, ""));
+        // Whatever follows such a host may belong to a password, and is not shown.
+        if text.contains('#') || path.contains('@') || parameters.contains('@') || servers.matches('@').count() > 1 {
+            return Err(refusal(
+                "the store's URL has a # or an @ where none belongs: in the user's name and the password write %2F for /, \
+                 %3F for ?, %23 for #, %3A for : and %40 for @"
+                    .to_owned(),
+            ));
+        }
+        let (user, hosts) = match servers.split_once('@') {
+            Some((user, hosts)) => (Some(user), hosts),
+            None => (None, servers),
+        };
+        let mut options = Self::new(if hosts.is_empty() { "localhost" } else { hosts })?;
+        if let Some(user) = user {
+            let (user, password) = user.split_once(':').unwrap_or((user, ""));
+            let read = |text| {
+                percent_decode(text).ok_or_else(|| refusal("the store's user or password cannot be read".to_owned()))
+            };
+            let user = read(user)?;
+            if user.is_empty() || user.contains(':') {
+                return Err(refusal("the store's user is empty, or has a colon in its name".to_owned()));
+            }
+            options.user = Some(user);
+            options.password = read(password)?;
+        }
+        path.trim_end_matches('/').clone_into(&mut options.root);
+        for part in options.root.split('/').skip(1) {
+            let is_plain = |letter: char| letter.is_ascii_graphic() && letter != '%';
+            if part.is_empty() || part == "." || part == ".." || !part.chars().all(is_plain) {
+                let what = "it must be names behind slashes, without %, blanks and letters beyond ASCII";
+                return Err(refusal(format!("the store's path is {path:?}, {what}")));
+            }
+        }
+        for (name, value) in form_urlencoded::parse(parameters.as_bytes()) {
+            options.set(&name, &value)?;
+        }
+        Ok(options)
+    }
+
+    /// The user and the password of the scheme `digest`.
+    #[must_use]
+    pub fn user(mut self, user: &str) -> Self {
+        self.user = Some(user.to_owned());
+        self
+    }
+
+    /// The password, instead of one in the URL. It takes a user.
+    #[must_use]
+    pub fn password(mut self, password: &str) -> Self {
+        password.clone_into(&mut self.password);
+        self
+    }
+
+    /// Hosts, ports and path, for messages.
+    #[must_use]
+    pub fn address(&self) -> String {
+        format!("{}{}", self.hosts, self.root)
+    }
+
+    fn set(&mut self, name: &str, value: &str) -> Result<(), StoreError> {
+        let expected = |what: &str| refusal(format!("the store's parameter {name} is {value:?}, it must be {what}"));
+        let milliseconds = |min: u64| {
+            let number = value.parse().ok().filter(|number| (min..=600_000).contains(number));
+            let number = number.ok_or_else(|| expected(&format!("a whole number from {min} to 600000")));
+            number.map(Duration::from_millis)
+        };
+        match name {
+            "leaf" | "leaf-stopped" => {
+                if self.leaf.is_some() {
+                    return Err(refusal("the store's URL names Leaf twice: write leaf= or leaf-stopped=".to_owned()));
+                }
+                let leaf = value.to_owned();
+                self.leaf = Some(if name == "leaf" { Leaf::Beside(leaf) } else { Leaf::Stopped(leaf) });
+            }
+            "connect-timeout-ms" => self.connect_timeout = milliseconds(1)?,
+            "request-timeout-ms" => self.request_timeout = milliseconds(1)?,
+            "session-timeout-ms" => self.session_timeout = milliseconds(100)?,
+            _ => {
+                let known = "leaf, leaf-stopped, connect-timeout-ms, request-timeout-ms and session-timeout-ms";
+                return Err(refusal(format!("the store's parameter {name} is not known; those known are {known}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks what programs may have set.
+    fn validate(&self) -> Result<(), StoreError> {
+        self.limits.validate()?;
+        if self.user.is_none() && !self.password.is_empty() {
+            return Err(refusal(format!("ZooKeeper at {} has a password and no user: name one", self.address())));
+        }
+        if let Some(name) = self.leaf.as_ref().map(Leaf::name) {
+            let is_odd = name.is_empty() || name == "." || name == ".." || name.contains('/');
+            if is_odd || name.chars().any(char::is_control) || name.len() > 255 {
+                return Err(refusal(format!("Leaf's name is {name:?}, it must be that of one node")));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for ZookeeperOptions {
+    /// Without the password.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("ZookeeperOptions")
+            .field("address", &self.address())
+            .field("user", &self.user)
+            .field("limits", &self.limits)
+            .field("leaf", &self.leaf)
+            .field("connect_timeout", &self.connect_timeout)
+            .field("request_timeout", &self.request_timeout)
+            .field("session_timeout", &self.session_timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Worker leases in ZooKeeper: a [`LeaseStore`](unalike_storage::LeaseStore). Clones share one connection.
+///
+/// ```no_run
+/// use unalike_zookeeper::{ZookeeperLeases, ZookeeperOptions};
+///
+/// # async fn example() -> Result<(), unalike_storage::StoreError> {
+/// let options = ZookeeperOptions::from_url("zookeeper://zk1.example,zk2.example,zk3.example")?;
+/// let leases = ZookeeperLeases::connect(options).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct ZookeeperLeases {
+    pub(crate) options: Arc<ZookeeperOptions>,
+    pub(crate) paths: Paths,
+    pub(crate) connection: Arc<Connection>,
+}
+
+impl ZookeeperLeases {
+    /// A store that connects with its first request, and again whenever its connection is lost.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] when an option is out of range.
+    pub fn new(options: ZookeeperOptions) -> Result<Self, StoreError> {
+        options.validate()?;
+        let options = Arc::new(options);
+        let paths = Paths { root: options.root.clone() };
+        Ok(Self { paths, connection: Arc::new(Connection::new(Arc::clone(&options))), options })
+    }
+
+    /// The same, connected.
+    ///
+    /// # Errors
+    /// As [`ZookeeperLeases::new`], and when no server can be reached.
+    pub async fn connect(options: ZookeeperOptions) -> Result<Self, StoreError> {
+        let leases = Self::new(options)?;
+        leases.connection.client().await?;
+        Ok(leases)
+    }
+}
+
+impl fmt::Debug for ZookeeperLeases {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("ZookeeperLeases").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_read() {
+        let options = ZookeeperOptions::from_url("zookeeper://").unwrap();
+        assert_eq!((options.address().as_str(), &options.user), ("localhost:2181", &None));
+        let url = "zookeeper://a%3Ab%40:p%2Fw@[::1]:7,zk_2.x/a/b.c/?leaf=com.x%20y&request-timeout-ms=5";
+        // A user of the scheme has no colon in its name.
+        assert!(ZookeeperOptions::from_url(url).is_err());
+        let options = ZookeeperOptions::from_url(&url.replace("%3A", "")).unwrap();
+        assert_eq!(options.address(), "[::1]:7,zk_2.x:2181/a/b.c");
+        assert_eq!((options.user.as_deref(), options.password.as_str()), (Some("ab@"), "p/w"));
+        assert_eq!(options.leaf, Some(Leaf::Beside("com.x y".to_owned())));
+        assert_eq!(options.request_timeout, Duration::from_millis(5));
+        assert!(!format!("{options:?}").contains("p/w"));
+    }
+
+    #[test]
+    fn bad_urls_are_refused_without_their_password() {
+        for url in [
+            "http://a",
+            "zookeepers://a:1",
+            "zookeeper://u:secret@a:b",
+            "zookeeper://u:secret@a:0",
+            "zookeeper://u:secret@a:65536",
+            "zookeeper://u:secret@a,",
+            "zookeeper://u:secret@a b",
+            "zookeeper://u:secret@[]:1",
+            "zookeeper://u:sec%ret@a",
+            "zookeeper://u:secret@b@a",
+            "zookeeper://u:secret#@a",
+            "zookeeper://u:secret/x@a",
+            "zookeeper://u:secret?x@a",
+            "zookeeper://:secret@a",
+            "zookeeper://a//b",
+            "zookeeper://a/../b",
+            "zookeeper://a/b%2F",
+            "zookeeper://a?user=u",
+            "zookeeper://a?leaf=x&leaf-stopped=x",
+            "zookeeper://a?request-timeout-ms=0",
+            "zookeeper://a?session-timeout-ms=99",
+        ] {
+            let error = ZookeeperOptions::from_url(url).unwrap_err();
+            assert!(matches!(error, StoreError::Refused { .. }), "{url}: {error:?}");
+            assert!(!error.to_string().contains("secret"), "{error}");
+        }
+        let with_leaf = |name: &str| ZookeeperOptions {
+            leaf: Some(Leaf::Beside(name.to_owned())),
+            ..ZookeeperOptions::new("a").unwrap()
+        };
+        for bad in ["", ".", "..", "a/b", "a\n"].map(with_leaf) {
+            assert!(ZookeeperLeases::new(bad).is_err());
+        }
+        assert!(ZookeeperLeases::new(with_leaf("a-b")).is_ok());
+        assert!(ZookeeperLeases::new(ZookeeperOptions::new("a").unwrap().password("secret")).is_err());
+    }
+}

@@ -28,12 +28,11 @@ impl SequenceState {
     #[inline(never)]
     fn settle(&self, now: u64) {
         let (buffer, ticket) = &mut *self.state.borrow_mut();
-        if let Some(answer) = ticket.and_then(segments::poll) {
-            *ticket = None;
+        if let Some(answer) = answer(ticket) {
             match answer {
                 // A fault is remembered by the buffer, which tells it to the next caller.
-                Ok(segment) => drop(buffer.granted(now, grant(segment))),
-                Err(error) => buffer.failed(now, translate::store_failure(error)),
+                Ok(segment) => drop(buffer.granted(now, segment)),
+                Err(failure) => buffer.failed(now, failure),
             }
         }
     }
@@ -106,12 +105,11 @@ pub(crate) struct OrderedState {
 impl OrderedState {
     fn settle(&self, now: u64) {
         let (buffer, ticket) = &mut *self.state.borrow_mut();
-        if let Some(answer) = ticket.and_then(segments::poll) {
-            *ticket = None;
+        if let Some(answer) = answer(ticket) {
             match answer {
                 // A fault is remembered by the round, which tells it to its claimant.
-                Ok(segment) => drop(buffer.granted(now, grant(segment))),
-                Err(error) => buffer.failed(now, translate::store_failure(error)),
+                Ok(segment) => drop(buffer.granted(now, segment)),
+                Err(failure) => buffer.failed(now, failure),
             }
         }
     }
@@ -137,12 +135,16 @@ impl GuestOrdered for OrderedState {
     }
 }
 
-fn grant(segment: segments::Segment) -> core_::Segment {
-    core_::Segment {
+/// The answer to the request in flight, if it has come; its ticket is gone then.
+#[inline(never)]
+fn answer(ticket: &mut Option<segments::Ticket>) -> Option<Result<core_::Segment, core_::StoreFailure>> {
+    let answer = ticket.and_then(segments::poll)?;
+    *ticket = None;
+    Some(answer.map_err(translate::store_failure).map(|segment| core_::Segment {
         start: segment.start,
         end: segment.end,
         stride: segment.stride,
         generation: segment.generation,
         version: segment.version,
-    }
+    }))
 }

@@ -7,7 +7,7 @@ use unalike_core as core_;
 
 use crate::Component;
 use crate::bindings::exports::unalike::ids::snowflakes::{
-    ClockPolicy, Error, Guest, GuestSnowflake, Layout, Run, Snowflake, SnowflakeOptions, SnowflakeStatus,
+    ClockPolicy, Error, Guest, GuestSnowflake, Layout, Run, Snowflake, SnowflakeOptions, SnowflakeStatus, Spread,
 };
 use crate::bindings::unalike::ids::{leases, segments::Ticket};
 use crate::translate;
@@ -69,6 +69,12 @@ impl GuestSnowflake for SnowflakeState {
             horizon_ms: options.horizon_ms,
             ahead_max_ms: options.ahead_max_ms,
             floor_ms: options.floor,
+            spread: match options.spread {
+                Spread::None => core_::Spread::None,
+                Spread::Rotating(bits) => core_::Spread::Rotating { bits },
+                Spread::Random(bits) => core_::Spread::Random { bits },
+            },
+            seed: options.seed,
         };
         let snowflake = core_::Snowflake::new(core_options).map_err(translate::options_error)?;
         Ok(Snowflake::new(Self {
@@ -97,6 +103,7 @@ impl GuestSnowflake for SnowflakeState {
             valid_until: lease.map_or(0, |lease| lease.valid_until_ms),
             used_until: snowflake.used_until_ms(),
             in_flight: snowflake.is_in_flight(),
+            blocked: snowflake.blocked(now).map(translate::error),
         }
     }
 

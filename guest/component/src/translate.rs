@@ -48,6 +48,7 @@ pub(crate) fn options_error(error: core::OptionsError) -> Error {
         core::OptionsError::Step => Argument::Step,
         core::OptionsError::Refill => Argument::Refill,
         core::OptionsError::Horizon => Argument::Horizon,
+        core::OptionsError::Spread => Argument::Spread,
     })
 }
 

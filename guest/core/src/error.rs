@@ -205,8 +205,10 @@ pub enum OptionsError {
     Step,
     /// A share above 100 percent, or a prefetch outside 1 to 64.
     Refill,
-    /// A horizon of 0 or beyond 64-bit milliseconds.
+    /// A horizon of 0 or beyond 366 days.
     Horizon,
+    /// A spread of no bits or of more than the sequence has, or a layout whose lowest bits are not the sequence.
+    Spread,
 }
 
 impl fmt::Display for OptionsError {
@@ -218,6 +220,10 @@ impl fmt::Display for OptionsError {
             }
             Self::Refill => "the refill policy is out of range: a share is 0 to 100 percent, prefetch is 1 to 64",
             Self::Horizon => "the horizon is out of range: 1 ms to 366 days",
+            Self::Spread => {
+                "the spread is out of range: 1 bit to as many as the sequence has, in a layout whose lowest bits are \
+                 the sequence"
+            }
         })
     }
 }

@@ -41,7 +41,7 @@ pub use layout::{FieldOrder, Layout, LayoutFields, Parts};
 pub use ordered::OrderedBuffer;
 pub use presets::{PRESETS, Preset, preset};
 pub use segment::{AdaptiveStep, RefillPolicy, SegmentBuffer, SegmentRequest, SequenceOptions, StepPolicy};
-pub use snowflake::{ClockPolicy, LeaseRelease, LeaseRequest, Snowflake, SnowflakeOptions};
+pub use snowflake::{ClockPolicy, LeaseRelease, LeaseRequest, Snowflake, SnowflakeOptions, Spread};
 
 /// The greatest id: 2^63 - 1, so that every id fits a signed 64-bit column.
 pub const ID_MAX: u64 = i64::MAX as u64;

@@ -27,12 +27,18 @@ const HORIZON_MAX_MS: u64 = 366 * 24 * 60 * 60 * 1_000;
 pub enum ClockPolicy {
     /// Refuse until it has caught up (Twitter).
     Reject,
-    /// Ask the caller to wait for the difference, if it is small (Leaf: 5 ms); refuse beyond.
+    /// Ask the caller to wait for twice the difference, if that is small (Leaf: 5 ms); refuse beyond. Twice, because a
+    /// clock that is being slowed down needs longer than the difference to make it good.
     Wait {
         /// How far back is waited for, in milliseconds.
         max_ms: u64,
     },
     /// Go on with the last timestamp, if the difference is small (hutool: 2,000 ms); refuse beyond.
+    ///
+    /// The last tick is used up. Another is entered only within [`SnowflakeOptions::ahead_max_ms`] of the clock as it
+    /// stands, so until the clock has come near, callers are asked to wait. A timestamp is thus never further ahead of
+    /// the clock than `max_ms` and `ahead_max_ms` together, however often the clock goes back, and never past the end
+    /// of the lease.
     Keep {
         /// How far back is bridged, in milliseconds.
         max_ms: u64,
@@ -43,6 +49,38 @@ impl Default for ClockPolicy {
     fn default() -> Self {
         Self::Keep { max_ms: 2_000 }
     }
+}
+
+/// Where in a tick the sequences begin.
+///
+/// While fewer ids are asked for than there are ticks, every id has sequence 0, and whoever spreads rows by `id % 2^n`
+/// sends all of them to one shard. With a spread of `n` bits each tick's sequences begin at an offset in `0..2^n` and go
+/// on to the last one, without starting over at 0. What lies below the offset is lost: (2^n - 1) / 2 ids of a tick on
+/// average, 2^n - 1 at most.
+///
+/// ```
+/// use unalike_core::{Layout, OptionsError, SnowflakeOptions, Spread};
+/// let mut options = SnowflakeOptions::new(Layout::TWITTER);
+/// options.spread = Spread::Rotating { bits: 3 }; // 8 shards; 3.5 of a tick's 4,096 ids are lost on average
+/// assert!(options.validate().is_ok());
+/// options.spread = Spread::Rotating { bits: 13 };
+/// assert_eq!(options.validate(), Err(OptionsError::Spread));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Spread {
+    /// Every tick begins with sequence 0.
+    #[default]
+    None,
+    /// One further with each tick that is used: the offsets of 2^bits such ticks in a row are all different.
+    Rotating {
+        /// 1 to the layout's sequence bits.
+        bits: u8,
+    },
+    /// A mix of seed and tick.
+    Random {
+        /// 1 to the layout's sequence bits.
+        bits: u8,
+    },
 }
 
 /// How a snowflake generator works.
@@ -62,25 +100,47 @@ pub struct SnowflakeOptions {
     /// How far ahead of now a lease is asked for, 1 ms to 366 days: also the outage of the lease store that is ridden
     /// out. Renewal starts when a third has passed.
     pub horizon_ms: u64,
-    /// How far ahead of the clock a timestamp may run when a tick's sequence is spent; 0: never.
+    /// How far ahead of the clock a tick may begin that is entered because the one before is spent; 0: never. It is
+    /// ahead of the clock as it stands, also of one that has gone back.
     pub ahead_max_ms: u64,
     /// No timestamp before this, in Unix milliseconds: 0, or the end of the last tick that a predecessor used.
     pub floor_ms: u64,
+    /// Where in a tick the sequences begin.
+    pub spread: Spread,
+    /// Where the spread begins: any number, another one at each opening. The host fills it in.
+    pub seed: u64,
 }
 
 impl SnowflakeOptions {
-    /// This layout with the defaults: [`ClockPolicy::Keep`] for 2 s, a horizon of 60 s, 10 ms ahead at most.
+    /// This layout with the defaults: [`ClockPolicy::Keep`] for 2 s, a horizon of 60 s, 10 ms ahead at most, no spread.
     #[must_use]
     pub const fn new(layout: Layout) -> Self {
-        Self { layout, clock: ClockPolicy::Keep { max_ms: 2_000 }, horizon_ms: 60_000, ahead_max_ms: 10, floor_ms: 0 }
+        Self {
+            layout,
+            clock: ClockPolicy::Keep { max_ms: 2_000 },
+            horizon_ms: 60_000,
+            ahead_max_ms: 10,
+            floor_ms: 0,
+            spread: Spread::None,
+            seed: 0,
+        }
     }
 
     /// Checks the ranges.
     ///
     /// # Errors
-    /// [`OptionsError::Horizon`].
+    /// [`OptionsError::Horizon`]; [`OptionsError::Spread`], also for a layout whose lowest bits are not the sequence.
     pub const fn validate(&self) -> Result<(), OptionsError> {
-        if 1 <= self.horizon_ms && self.horizon_ms <= HORIZON_MAX_MS { Ok(()) } else { Err(OptionsError::Horizon) }
+        if self.horizon_ms < 1 || self.horizon_ms > HORIZON_MAX_MS {
+            return Err(OptionsError::Horizon);
+        }
+        match self.spread {
+            Spread::None => Ok(()),
+            Spread::Rotating { bits } | Spread::Random { bits } => {
+                let fits = 1 <= bits && bits <= self.layout.sequence_bits() && self.layout.sequence_stride() == 1;
+                if fits { Ok(()) } else { Err(OptionsError::Spread) }
+            }
+        }
     }
 }
 
@@ -143,6 +203,17 @@ struct Held {
     current: Option<(u64, u64)>,
 }
 
+/// Where the next id stands.
+#[derive(Clone, Copy)]
+struct Place {
+    tick: u64,
+    sequence: u64,
+    /// The tick was not used before.
+    enters: bool,
+    /// The id itself.
+    first: u64,
+}
+
 /// One generator of snowflake ids.
 ///
 /// ```
@@ -166,6 +237,8 @@ pub struct Snowflake {
     latest_ms: u64,
     /// The lowest tick that may be entered: above every tick used before, by this generator or its predecessor.
     enter_min: u64,
+    /// How many ticks were entered: what a rotating spread follows.
+    entered: u64,
     in_flight: Option<LeaseRequest>,
     failures: Failures,
     closed: bool,
@@ -186,6 +259,7 @@ impl Snowflake {
             held: None,
             latest_ms: 0,
             enter_min,
+            entered: 0,
             in_flight: None,
             failures: Failures::new(),
             closed: false,
@@ -197,11 +271,34 @@ impl Snowflake {
     /// # Errors
     /// [`ReserveError`]; nothing changes and nothing is lost.
     pub fn reserve(&mut self, now_ms: u64, max: u32) -> Result<Run, ReserveError> {
-        if self.closed {
-            return Err(ReserveError::Closed);
-        }
+        let Place { tick, sequence, enters, first } = self.place(now_ms)?;
         if max == 0 {
             return Err(ReserveError::Count);
+        }
+        let layout = self.options.layout;
+        let count = u32::try_from(layout.ids_per_tick() - sequence).unwrap_or(u32::MAX).min(max);
+        // Every check that can fail is behind us.
+        if let Some(held) = self.held.as_mut() {
+            assert!(held.first_tick <= tick && tick < held.end_tick, "an id is never stamped outside its lease");
+            assert!(!enters || tick >= self.enter_min, "a tick is entered once");
+            held.current = Some((tick, sequence + u64::from(count)));
+        }
+        self.entered = self.entered.wrapping_add(u64::from(enters));
+        self.enter_min = tick + 1;
+        self.latest_ms = self.latest_ms.max(now_ms);
+        Ok(Run { first, stride: layout.sequence_stride(), count })
+    }
+
+    /// Why [`Snowflake::reserve`] would hand out nothing now; none when it would.
+    #[must_use]
+    pub fn blocked(&self, now_ms: u64) -> Option<ReserveError> {
+        self.place(now_ms).err()
+    }
+
+    /// Where the next id would stand, if there were one now: every check that a call can fail, and no change.
+    fn place(&self, now_ms: u64) -> Result<Place, ReserveError> {
+        if self.closed {
+            return Err(ReserveError::Closed);
         }
         let layout = self.options.layout;
         self.check_clock(now_ms)?;
@@ -210,11 +307,14 @@ impl Snowflake {
         if clock_tick > layout.max_tick() {
             return Err(ReserveError::Exhausted);
         }
-        let Some(held) = self.held.as_mut() else { return Err(self.failures.error(now_ms)) };
+        let Some(held) = self.held.as_ref() else { return Err(self.failures.error(now_ms)) };
 
-        let (tick, sequence) = match held.current {
-            Some((tick, sequence)) if tick >= clock_tick && sequence < layout.ids_per_tick() => (tick, sequence),
-            _ => (clock_tick.max(self.enter_min).max(held.first_tick), 0),
+        let (tick, sequence, enters) = match held.current {
+            Some((tick, sequence)) if tick >= clock_tick && sequence < layout.ids_per_tick() => (tick, sequence, false),
+            _ => {
+                let tick = clock_tick.max(self.enter_min).max(held.first_tick);
+                (tick, self.offset(tick), true)
+            }
         };
         if tick > layout.max_tick() {
             return Err(ReserveError::Exhausted);
@@ -222,23 +322,29 @@ impl Snowflake {
         if tick >= held.end_tick {
             return Err(self.failures.error(now_ms));
         }
-        let enters = held.current.is_none_or(|(current, _)| current != tick);
         let clock_min_ms = layout.tick_start_ms(tick).saturating_sub(self.options.ahead_max_ms);
         if enters && clock_min_ms > now_ms {
             return Err(ReserveError::Wait { wait_ms: clock_min_ms - now_ms });
         }
-        let count = u32::try_from(layout.ids_per_tick() - sequence).unwrap_or(u32::MAX).min(max);
         let first = u32::try_from(sequence)
             .ok()
             .and_then(|sequence| layout.pack(Parts { ticks: tick, worker: held.lease.worker, sequence }).ok());
-        let Some(first) = first else { return Err(ReserveError::GrantRefused(GrantFault::Worker)) };
+        match first {
+            Some(first) => Ok(Place { tick, sequence, enters, first }),
+            None => Err(ReserveError::GrantRefused(GrantFault::Worker)),
+        }
+    }
 
-        // Every check that can fail is behind us.
-        assert!(held.first_tick <= tick && tick < held.end_tick, "an id is never stamped outside its lease");
-        held.current = Some((tick, sequence + u64::from(count)));
-        self.enter_min = tick + 1;
-        self.latest_ms = self.latest_ms.max(now_ms);
-        Ok(Run { first, stride: layout.sequence_stride(), count })
+    /// The sequence with which this tick begins, when it is entered next.
+    const fn offset(&self, tick: u64) -> u64 {
+        let seed = self.options.seed;
+        let (bits, number) = match self.options.spread {
+            Spread::None => return 0,
+            Spread::Rotating { bits } => (bits, seed.wrapping_add(self.entered)),
+            Spread::Random { bits } => (bits, mix(seed.wrapping_add(tick))),
+        };
+        // 31 bits at most, since a sequence has no more.
+        number & ((1 << bits) - 1)
     }
 
     fn check_clock(&self, now_ms: u64) -> Result<(), ReserveError> {
@@ -247,7 +353,9 @@ impl Snowflake {
             return Ok(());
         }
         match self.options.clock {
-            ClockPolicy::Wait { max_ms } if behind_ms <= max_ms => Err(ReserveError::Wait { wait_ms: behind_ms }),
+            ClockPolicy::Wait { max_ms } if behind_ms <= max_ms => {
+                Err(ReserveError::Wait { wait_ms: behind_ms.saturating_add(behind_ms) })
+            }
             ClockPolicy::Keep { max_ms } if behind_ms <= max_ms => Ok(()),
             _ => Err(ReserveError::ClockMovedBack { behind_ms }),
         }
@@ -386,6 +494,14 @@ impl Snowflake {
     }
 }
 
+/// The last two steps of splitmix64 (Steele, Lea and Flood, 2014): neighbouring numbers become unlike ones.
+const fn mix(number: u64) -> u64 {
+    let number = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let number = (number ^ (number >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let number = (number ^ (number >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    number ^ (number >> 31)
+}
+
 /// A third of the time that is left, but never at once: a store that cannot extend must not be asked in a loop.
 fn renew_ms(now_ms: u64, valid_until_ms: u64) -> u64 {
     now_ms.saturating_add((valid_until_ms.saturating_sub(now_ms) / 3).max(1))
@@ -473,7 +589,7 @@ mod tests {
         };
         let moved = |behind_ms| Err(ReserveError::ClockMovedBack { behind_ms });
         assert_eq!(back(&mut with(ClockPolicy::Reject, 0), 1), moved(1));
-        assert_eq!(back(&mut with(ClockPolicy::Wait { max_ms: 5 }, 0), 5), Err(ReserveError::Wait { wait_ms: 5 }));
+        assert_eq!(back(&mut with(ClockPolicy::Wait { max_ms: 5 }, 0), 5), Err(ReserveError::Wait { wait_ms: 10 }));
         assert_eq!(back(&mut with(ClockPolicy::Wait { max_ms: 5 }, 0), 6), moved(6));
         let mut keeps = with(ClockPolicy::Keep { max_ms: 2_000 }, 0);
         let run = back(&mut keeps, 2_000).unwrap();

@@ -517,6 +517,12 @@ impl From<&core::SnowflakeOptions> for snowflakes::SnowflakeOptions {
             horizon_ms: options.horizon_ms,
             ahead_max_ms: options.ahead_max_ms,
             floor: options.floor_ms,
+            spread: match options.spread {
+                core::Spread::None => snowflakes::Spread::None,
+                core::Spread::Rotating { bits } => snowflakes::Spread::Rotating(bits),
+                core::Spread::Random { bits } => snowflakes::Spread::Random(bits),
+            },
+            seed: options.seed,
         }
     }
 }

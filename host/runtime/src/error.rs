@@ -5,6 +5,7 @@ use std::sync::Arc;
 use unalike_core::{GrantFault, LayoutError, OptionsError};
 use unalike_storage::StoreError;
 
+use crate::clock::{Clock as _, SystemClock};
 use crate::metrics;
 
 /// Why no ids were handed out. None were lost.
@@ -89,6 +90,22 @@ pub enum ErrorKind {
         name: String,
         /// What the store said.
         source: Arc<StoreError>,
+    },
+    /// The lease of a snowflake generator has ended, and the lease store gave no other within the time that the call may
+    /// wait. Ids flow while a lease runs, whether its store answers or not, and never beyond its end.
+    #[error(
+        "no ids for {name:?}: the lease of worker {worker} ended at {ended_ms} (Unix ms), and there is no other{}",
+        because(.source)
+    )]
+    LeaseEnded {
+        /// The namespace.
+        name: String,
+        /// Whose lease it was.
+        worker: u32,
+        /// When it ended, in Unix milliseconds.
+        ended_ms: u64,
+        /// What the store said last; none if it has not answered.
+        source: Option<Arc<StoreError>>,
     },
     /// The store broke its promise. The grant is burnt. This is an incident: look at the store.
     #[error("a grant for {name:?} was refused: {source}")]
@@ -211,6 +228,7 @@ impl ErrorKind {
             Self::Timeout { .. } => "timeout",
             Self::NotYet { .. } => "not_yet",
             Self::Store { .. } => "store",
+            Self::LeaseEnded { .. } => "lease_ended",
             Self::GrantRefused { .. } => "grant_refused",
             Self::ClockMovedBack { .. } => "clock_moved_back",
             Self::ClockBeforeEpoch { .. } => "clock_before_epoch",
@@ -228,6 +246,19 @@ impl ErrorKind {
             Self::Forked { .. } => "forked",
             Self::Executor { .. } => "executor",
         }
+    }
+}
+
+/// When a store may be asked again, where asking again helps.
+fn store_retry_after_ms(error: &StoreError) -> Option<u64> {
+    match error {
+        StoreError::WorkersExhausted { free_at_ms: at_ms, .. } | StoreError::Quarantined { until_ms: at_ms, .. } => {
+            Some(at_ms.saturating_sub(SystemClock.now_ms()).max(1))
+        }
+        StoreError::CeilingReached { retry_after_ms, .. } | StoreError::ClockBehind { retry_after_ms, .. } => {
+            Some(*retry_after_ms)
+        }
+        error => error.is_retryable().then_some(1_000),
     }
 }
 
@@ -253,20 +284,24 @@ impl Error {
             | ErrorKind::Rebuilt { .. }
             | ErrorKind::GrantRefused { .. } => true,
             ErrorKind::Store { source, .. } => source.is_retryable(),
+            ErrorKind::LeaseEnded { source, .. } => source.as_ref().is_none_or(|source| source.is_retryable()),
             _ => false,
         }
     }
 
-    /// How long to wait before the same call may succeed, in milliseconds, where that can be said.
+    /// How long to wait before the same call may succeed, in milliseconds, where that can be said. What a store tells as
+    /// an instant is compared with the system's clock.
     #[must_use]
     pub fn retry_after_ms(&self) -> Option<u64> {
         match self.kind() {
             ErrorKind::ClockMovedBack { behind_ms: wait_ms, .. } | ErrorKind::NotYet { wait_ms, .. } => Some(*wait_ms),
-            ErrorKind::Timeout { .. }
-            | ErrorKind::GrantRefused { .. }
-            | ErrorKind::ClockBeforeEpoch { .. }
-            | ErrorKind::Rebuilt { .. } => Some(1_000),
-            ErrorKind::Store { source, .. } if source.is_retryable() => Some(1_000),
+            ErrorKind::GrantRefused { .. } | ErrorKind::ClockBeforeEpoch { .. } | ErrorKind::Rebuilt { .. } => {
+                Some(1_000)
+            }
+            ErrorKind::Timeout { source, .. } | ErrorKind::LeaseEnded { source, .. } => {
+                source.as_ref().map_or(Some(1_000), |source| store_retry_after_ms(source))
+            }
+            ErrorKind::Store { source, .. } => store_retry_after_ms(source),
             _ => None,
         }
     }
@@ -276,7 +311,7 @@ impl Error {
     pub fn store_error(&self) -> Option<&StoreError> {
         match self.kind() {
             ErrorKind::Store { source, .. } => Some(source),
-            ErrorKind::Timeout { source, .. } => source.as_deref(),
+            ErrorKind::Timeout { source, .. } | ErrorKind::LeaseEnded { source, .. } => source.as_deref(),
             _ => None,
         }
     }

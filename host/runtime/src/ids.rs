@@ -13,8 +13,8 @@ use unalike_core::is_tag;
 use unalike_storage::{LeaseStore, SegmentStore, sub_tag};
 
 use crate::clock::Time;
-use crate::component::{IdsCtxBuilder, Signal};
-use crate::lane::{Call, Lane, Opening, Step};
+use crate::component::{IdsCtxBuilder, Signal, types};
+use crate::lane::{self, Call, Lane, Opening, Step};
 use crate::requests::{OwnExecutor, Storage};
 use crate::sequence::SequenceShared;
 use crate::snowflake::SnowflakeShared;
@@ -479,6 +479,10 @@ pub(crate) struct Generator {
     pub(crate) storage: Arc<Storage>,
     /// How many calls had to wait.
     pub(crate) waits: AtomicU64,
+    /// How many calls ended with an error.
+    pub(crate) refused: AtomicU64,
+    /// The lease that has ended, worker and end, while there is no other.
+    pub(crate) ended: Mutex<Option<(u32, u64)>>,
     /// A word for metrics.
     kind: &'static str,
     wait_max: Duration,
@@ -497,6 +501,8 @@ impl Generator {
             signal: Signal::default(),
             storage: Arc::clone(&shared.storage),
             waits: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            ended: Mutex::new(None),
             kind,
             wait_max: shared.wait_max,
             lane,
@@ -528,6 +534,30 @@ impl Generator {
         self.lane.call(self.number, &self.signal, act)
     }
 
+    /// The component's answer as a step.
+    pub(crate) fn step<T>(&self, answer: Result<T, types::Error>) -> Result<Step<T>, Error> {
+        lane::step(answer, &self.name, &self.signal).map_err(|kind| self.explained(kind))
+    }
+
+    /// The error that says most: why there is no lease is the story of the one that ended.
+    pub(crate) fn explained(&self, kind: ErrorKind) -> Error {
+        let ended = *lock(&self.ended);
+        let source = match (ended, &kind) {
+            (None, _) => return kind.into(),
+            (_, ErrorKind::Store { source, .. }) => Some(Arc::clone(source)),
+            (_, ErrorKind::Timeout { source, .. }) => source.clone(),
+            _ => return kind.into(),
+        };
+        let (worker, ended_ms) = ended.unwrap_or_default();
+        ErrorKind::LeaseEnded { name: self.name.clone(), worker, ended_ms, source }.into()
+    }
+
+    /// Counts a call that got no ids.
+    pub(crate) fn count_refused<T>(&self, answer: Result<T, Error>) -> Result<T, Error> {
+        self.refused.fetch_add(u64::from(answer.is_err()), Ordering::Relaxed);
+        answer
+    }
+
     /// Ends it here: calls fail from now on, and so do those that wait.
     pub(crate) fn stop(&self) {
         self.closed.store(true, Ordering::Release);
@@ -542,7 +572,11 @@ impl Generator {
     }
 
     /// Tries again after each answer of the store, and whenever told to, until something comes or time is up.
-    pub(crate) async fn until_ready<T>(&self, mut attempt: impl FnMut() -> Result<Step<T>, Error>) -> Result<T, Error> {
+    pub(crate) async fn until_ready<T>(&self, attempt: impl FnMut() -> Result<Step<T>, Error>) -> Result<T, Error> {
+        self.count_refused(self.wait_for(attempt).await)
+    }
+
+    async fn wait_for<T>(&self, mut attempt: impl FnMut() -> Result<Step<T>, Error>) -> Result<T, Error> {
         let started = Instant::now();
         let mut waiting = None;
         loop {
@@ -576,19 +610,19 @@ impl Generator {
         &self,
         mut attempt: impl FnMut() -> Result<Step<T>, Error>,
     ) -> Result<T, Error> {
-        match attempt()? {
-            Step::Ready(value) => Ok(value),
-            Step::Pending | Step::Wait(_) => self.block_on(self.until_ready(attempt)),
+        match attempt() {
+            Ok(Step::Ready(value)) => Ok(value),
+            Ok(Step::Pending | Step::Wait(_)) => self.block_on(self.until_ready(attempt)),
+            Err(error) => self.count_refused(Err(error)),
         }
     }
 
     fn timeout(&self, started: Instant) -> Error {
-        ErrorKind::Timeout {
+        self.explained(ErrorKind::Timeout {
             name: self.name.clone(),
             waited_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
             source: self.signal.last_error(),
-        }
-        .into()
+        })
     }
 
     /// Runs a future to its end on this thread, which must not be one of a runtime's own.

@@ -209,7 +209,9 @@ impl Instance {
             }
             Opening::Snowflake { namespace, options, used_until_ms } => {
                 let floor = options.floor_ms.max(used_until_ms.load(Ordering::Relaxed));
-                let options = snowflakes::SnowflakeOptions { floor, ..options.into() };
+                // Without randomness every opening begins its spread at the same place, which costs evenness only.
+                let seed = getrandom::u64().unwrap_or(options.seed);
+                let options = snowflakes::SnowflakeOptions { floor, seed, ..options.into() };
                 self.core.unalike_ids_snowflakes().snowflake().call_open(&mut self.store, namespace, options)?
             }
         };
@@ -255,7 +257,7 @@ impl<T> Step<T> {
 }
 
 /// The component's answer as a step; `name` and `signal` are the generator's.
-pub(crate) fn step<T>(answer: Result<T, types::Error>, name: &str, signal: &Signal) -> Result<Step<T>, Error> {
+pub(crate) fn step<T>(answer: Result<T, types::Error>, name: &str, signal: &Signal) -> Result<Step<T>, ErrorKind> {
     let name = || name.to_owned();
     let error = match answer {
         Ok(value) => return Ok(Step::Ready(value)),
@@ -268,14 +270,15 @@ pub(crate) fn step<T>(answer: Result<T, types::Error>, name: &str, signal: &Sign
             let source = signal.last_error();
             // What stays so for longer than a caller waits is told at once.
             let lasting = source.as_deref().is_some_and(|source| {
-                matches!(source, StoreError::WorkersExhausted { .. } | StoreError::ClockSkew { .. })
+                matches!(
+                    source,
+                    StoreError::WorkersExhausted { .. } | StoreError::ClockSkew { .. } | StoreError::Quarantined { .. }
+                )
             });
             if retry_after_ms > 0 && !lasting {
                 return Ok(Step::Wait(retry_after_ms));
             }
-            let unsaid =
-                || StoreError::Unavailable { what: "the clock is ahead of every lease".to_owned(), source: None };
-            ErrorKind::Store { name: name(), source: source.unwrap_or_else(|| Arc::new(unsaid())) }
+            ErrorKind::Store { name: name(), source: source.unwrap_or_else(unsaid) }
         }
         types::Error::ClockMovedBack(behind_ms) => ErrorKind::ClockMovedBack { name: name(), behind_ms },
         types::Error::ClockBeforeEpoch(first_ms) => ErrorKind::ClockBeforeEpoch { name: name(), first_ms },
@@ -301,7 +304,12 @@ pub(crate) fn step<T>(answer: Result<T, types::Error>, name: &str, signal: &Sign
             ErrorKind::Component { reason: format!("it refused an argument that the host had checked: {argument:?}") }
         }
     };
-    Err(kind.into())
+    Err(kind)
+}
+
+/// What a store says whose answers were fine, when the component has no use for them.
+pub(crate) fn unsaid() -> Arc<StoreError> {
+    Arc::new(StoreError::Unavailable { what: "the clock is ahead of every lease".to_owned(), source: None })
 }
 
 pub(crate) fn run(run: types::Run) -> core::Run {

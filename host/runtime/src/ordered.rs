@@ -108,7 +108,7 @@ impl Rounds {
                             let ordered = call.core.unalike_ids_sequences().ordered();
                             ordered.call_begin(call.store, call.handle, call.now_ms, count)
                         })?;
-                        match lane::step(answer, &generator.name, &generator.signal)? {
+                        match generator.step(answer)? {
                             Step::Ready(begun) => *round.insert(begun),
                             Step::Pending => return Ok(Step::Pending),
                             Step::Wait(wait_ms) => return Ok(Step::Wait(wait_ms)),
@@ -119,7 +119,7 @@ impl Rounds {
                     let ordered = call.core.unalike_ids_sequences().ordered();
                     ordered.call_claim(call.store, call.handle, call.now_ms, begun)
                 })?;
-                let step = lane::step(answer.map(lane::run), &generator.name, &generator.signal)?;
+                let step = generator.step(answer.map(lane::run))?;
                 if matches!(step, Step::Wait(_)) {
                     // The round failed and is over; the next attempt begins another.
                     round = None;

@@ -237,7 +237,7 @@ impl SequenceShared {
             }
             Ok(answer)
         })?;
-        let step = lane::step(answer.map(lane::run), &self.generator.name, &self.generator.signal)?;
+        let step = self.generator.step(answer.map(lane::run))?;
         if let Step::Ready(run) = &step {
             self.reserved.fetch_add(u64::from(run.count), Ordering::Relaxed);
         }

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use unalike_core::{Run, SnowflakeOptions};
 
 use crate::clock::Time;
+use crate::component::{snowflakes, types};
 use crate::dispenser::{Dispenser, Mapping};
 use crate::ids::{Generator, Shared, lock};
 use crate::lane::{self, Opening, Step};
@@ -47,6 +48,14 @@ pub struct SnowflakeStatus {
     pub in_flight: bool,
     /// Calls that had to wait for a lease or for the next tick.
     pub waits: u64,
+    /// Calls that ended with an error and no id.
+    pub refused: u64,
+    /// Until when the lease store was granted the lease, in Unix milliseconds: `valid_until_ms`, or later where the store
+    /// hands a long lease out in short pieces. How long an outage of what is behind it is ridden out.
+    pub reach_ms: u64,
+    /// How far the newest timestamp is ahead of the clock, in milliseconds: under load as far as `ahead_max_ms` allows, and
+    /// more only after the clock went back. 0 if it is not.
+    pub ahead_ms: u64,
 }
 
 /// The snowflake ids of one lease namespace. Clone it freely: all clones, and all threads, share one worker.
@@ -115,9 +124,46 @@ impl SnowflakeShared {
     }
 
     pub(crate) fn renew(&self) -> Result<(), Error> {
-        self.generator
-            .call(|call| call.core.unalike_ids_snowflakes().snowflake().call_tick(call.store, call.handle, call.now_ms))
-            .map(|_| ())
+        self.tick().map(|_| ())
+    }
+
+    /// Has the component renew what is due, and says how things stand, and when that was.
+    fn tick(&self) -> Result<(snowflakes::SnowflakeStatus, u64), Error> {
+        self.generator.call(|call| {
+            let snowflake = call.core.unalike_ids_snowflakes().snowflake();
+            let status = snowflake.call_tick(call.store, call.handle, call.now_ms)?;
+            self.look_at(&status, call.now_ms);
+            Ok((status, call.now_ms))
+        })
+    }
+
+    /// Keeps in mind that the lease has ended, for the error that says so.
+    fn look_at(&self, status: &snowflakes::SnowflakeStatus, now_ms: u64) {
+        let ended = status.worker.map(|worker| (worker, status.valid_until)).filter(|&(_, end_ms)| end_ms <= now_ms);
+        *lock(&self.generator.ended) = ended;
+    }
+
+    /// Why there is no id now; nothing is taken.
+    fn check(&self) -> Result<(), Error> {
+        if self.is_time() && self.dispenser.left() > 0 {
+            return Ok(());
+        }
+        let (status, _) = self.tick()?;
+        let Some(blocked) = status.blocked else { return Ok(()) };
+        let (name, source) = (self.generator.name.clone(), self.generator.signal.last_error());
+        let kind = match blocked {
+            types::Error::Pending => ErrorKind::Timeout { name, waited_ms: 0, source },
+            // The store's own words, whether it is worth waiting or not.
+            types::Error::StoreFailed(_) => ErrorKind::Store { name, source: source.unwrap_or_else(lane::unsaid) },
+            // A tick that is used up is followed by the next.
+            types::Error::Wait(wait_ms) if wait_ms <= u64::from(self.options.layout.tick_ms()) => return Ok(()),
+            types::Error::Wait(wait_ms) => ErrorKind::NotYet { name, wait_ms },
+            other => match lane::step::<()>(Err(other), &name, &self.generator.signal) {
+                Ok(_) => return Ok(()),
+                Err(kind) => kind,
+            },
+        };
+        Err(self.generator.explained(kind))
     }
 
     /// Whether it is the time of the run in hand, and the generator may be used.
@@ -162,13 +208,20 @@ impl SnowflakeShared {
         {
             return Ok(Step::Ready(run));
         }
-        let mut asked_ms = 0;
-        let answer = self.generator.call(|call| {
-            asked_ms = call.now_ms;
+        let (asked_ms, answer) = self.generator.call(|call| {
+            let snowflake = call.core.unalike_ids_snowflakes().snowflake();
             // The whole rest of the tick: what is not used in time is worth nothing later.
-            call.core.unalike_ids_snowflakes().snowflake().call_reserve(call.store, call.handle, call.now_ms, u32::MAX)
+            let answer = snowflake.call_reserve(&mut *call.store, call.handle, call.now_ms, u32::MAX)?;
+            if matches!(
+                answer,
+                Err(types::Error::Pending | types::Error::StoreFailed(_) | types::Error::GrantRefused(_))
+            ) {
+                let status = snowflake.call_tick(call.store, call.handle, call.now_ms)?;
+                self.look_at(&status, call.now_ms);
+            }
+            Ok((call.now_ms, answer))
         })?;
-        let run = match lane::step(answer.map(lane::run), &self.generator.name, &self.generator.signal)? {
+        let run = match self.generator.step(answer.map(lane::run))? {
             Step::Ready(run) => run,
             step => return Ok(step),
         };
@@ -185,6 +238,7 @@ impl SnowflakeShared {
             self.until_ms.store(until_ms, Ordering::Release);
         }
         *reserved += u64::from(run.count);
+        *lock(&self.generator.ended) = None;
         Ok(Step::Ready(Run { count: used, ..run }))
     }
 }
@@ -292,21 +346,52 @@ impl Snowflake {
         Ok(batch)
     }
 
+    /// Whether an id could be had now, without taking one; if not, why not. For a service that says whether it is ready.
+    ///
+    /// It waits for nothing, and asks the lease store for what is due. Ids in hand count, and so does a tick that is
+    /// used up while the next one is as near as that.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use unalike::{Ids, Layout, SnowflakeOptions};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), unalike::Error> {
+    /// # let store = Arc::new(unalike_memory::MemoryStore::default());
+    /// # let ids = Ids::builder().leases(store).build().await?;
+    /// let flakes = ids.snowflake("default", SnowflakeOptions::new(Layout::TWITTER)).await?;
+    /// assert!(flakes.check().is_err()); // there is no lease yet: it is asked for now
+    /// flakes.next().await?;
+    /// flakes.check()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Snowflake::next`], at once: [`ErrorKind::Timeout`] while the lease store has not answered.
+    pub fn check(&self) -> Result<(), Error> {
+        self.shared.check()
+    }
+
     /// Figures for metrics.
     ///
     /// # Errors
     /// [`ErrorKind::Closed`], [`ErrorKind::Rebuilt`].
     pub fn status(&self) -> Result<SnowflakeStatus, Error> {
-        let status = self.shared.generator.call(|call| {
-            call.core.unalike_ids_snowflakes().snowflake().call_tick(call.store, call.handle, call.now_ms)
-        })?;
+        let (status, now_ms) = self.shared.tick()?;
+        let generator = &self.shared.generator;
+        let reach_ms = status.worker.zip(generator.storage.leases.as_ref());
+        let reach_ms = reach_ms.and_then(|(worker, store)| store.reach_ms(&generator.name, worker));
+        let newest_ms = status.used_until.saturating_sub(u64::from(self.layout().tick_ms()));
         Ok(SnowflakeStatus {
             issued: lock(&self.shared.refill).saturating_sub(self.shared.dispenser.left()),
+            refused: generator.refused.load(Ordering::Relaxed),
+            reach_ms: reach_ms.unwrap_or(status.valid_until),
+            ahead_ms: newest_ms.saturating_sub(now_ms),
             worker: status.worker,
             valid_until_ms: status.valid_until,
             used_until_ms: status.used_until,
             in_flight: status.in_flight,
-            waits: self.shared.generator.waits.load(Ordering::Relaxed),
+            waits: generator.waits.load(Ordering::Relaxed),
         })
     }
 
@@ -321,7 +406,8 @@ impl Snowflake {
 
     #[cold]
     fn try_slowly(&self, position: Option<u64>) -> Result<Option<u64>, Error> {
-        Ok(self.shared.reserve(position, 1)?.ready().map(|run| run.first))
+        let step = self.shared.generator.count_refused(self.shared.reserve(position, 1))?;
+        Ok(step.ready().map(|run| run.first))
     }
 
     #[cold]

@@ -362,6 +362,16 @@ impl From<Error> for Problem {
                 let detail = format!("the store did not answer within {waited_ms} ms");
                 Self::unavailable(Kind::StoreUnavailable, &detail, wait_ms, &error).with("name", name.as_str())
             }
+            ErrorKind::LeaseEnded { name, worker, ended_ms, source } => {
+                let problem = match source {
+                    Some(source) => Self::from(source.as_ref()),
+                    None => {
+                        let detail = "the lease has ended, and the store has not answered";
+                        Self::unavailable(Kind::StoreUnavailable, detail, wait_ms, &error)
+                    }
+                };
+                problem.with("name", name.as_str()).with("worker", *worker).with("lease_ended_ms", *ended_ms)
+            }
             ErrorKind::NotYet { .. } => Self::unavailable(Kind::Timeout, &error.to_string(), wait_ms, &error),
             ErrorKind::ClockMovedBack { .. } | ErrorKind::ClockBeforeEpoch { .. } => {
                 Self::unavailable(Kind::ClockWrong, &error.to_string(), wait_ms, &error)

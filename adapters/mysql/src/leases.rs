@@ -1,0 +1,653 @@
+//! The lease port: one row per worker of a namespace, in tables of their own beside whatever keeps tags.
+//!
+//! Invariant: an interval begins at or after the greatest end that was ever recorded for its worker. The statement that
+//! grants states it as its condition, and a worker has one row, so it holds whatever was read before and however many
+//! ask at once. The lock on the namespace's row only has acquires wait for each other, so that they do not choose the
+//! same worker; extending and releasing concern one row and do without it.
+//!
+//! A server that took over from another one may lack the last commits of that one. [`quarantine`] has it grant nothing
+//! before all that the other could have granted has ended, and extend nothing that began before.
+
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use sqlx::Row as _;
+use sqlx::mysql::MySqlRow;
+use unalike_storage::{
+    Candidates, Choice, Clocks, GrantId, Layout, Lease, LeaseAcquire, LeaseExtend, LeaseLimits, LeaseRecord,
+    LeaseStore, NamespaceBinding, StoreError, UsedWorker, nth_never_used,
+};
+
+use crate::database::{Database, Turn, number};
+use crate::dialects::tables::create_missing;
+use crate::error::{DUPLICATE_ENTRY, damaged, read_error, refusal};
+use crate::schema::{self, MAINTENANCE};
+use crate::{MysqlOptions, warn_of_assumptions};
+
+/// The version of the tables that this program creates, and the only one that it serves.
+const VERSION: u64 = 1;
+
+/// What concerns the leases of all namespaces: one row.
+///
+/// `floor_ms` is for namespaces that are used for the first time: a server that took over may have lost one altogether,
+/// with the leases of it that still run.
+const STORE_TABLE: &str = "
+CREATE TABLE IF NOT EXISTS unalike_lease_store (
+    id TINYINT UNSIGNED NOT NULL PRIMARY KEY CHECK (id = 1),
+    version INT UNSIGNED NOT NULL,
+    max_horizon_ms BIGINT UNSIGNED NOT NULL,     -- the greatest that a program ever allowed
+    floor_ms BIGINT UNSIGNED NOT NULL DEFAULT 0  -- no lease of a namespace that is new here begins before
+) ENGINE = InnoDB";
+
+/// What each namespace was bound to when it was first used. A name is kept as bytes: it is compared exactly.
+const NAMESPACE_TABLE: &str = "
+CREATE TABLE IF NOT EXISTS unalike_lease_namespace (
+    namespace VARBINARY(128) NOT NULL PRIMARY KEY,
+    timestamp_bits TINYINT UNSIGNED NOT NULL,
+    datacenter_bits TINYINT UNSIGNED NOT NULL,
+    worker_bits TINYINT UNSIGNED NOT NULL,
+    sequence_bits TINYINT UNSIGNED NOT NULL,
+    sequence_first TINYINT UNSIGNED NOT NULL,    -- 1: the sequence stands before the worker
+    epoch_ms BIGINT UNSIGNED NOT NULL,
+    tick_ms INT UNSIGNED NOT NULL,
+    max_horizon_ms BIGINT UNSIGNED NOT NULL,     -- how far ahead of the server's clock a lease may reach
+    floor_ms BIGINT UNSIGNED NOT NULL,           -- no lease begins before
+    version INT UNSIGNED NOT NULL,
+    CONSTRAINT unalike_lease_namespace_order CHECK (sequence_first IN (0, 1)),
+    CONSTRAINT unalike_lease_namespace_tick CHECK (tick_ms >= 1 AND tick_ms <= max_horizon_ms)
+) ENGINE = InnoDB";
+
+/// The newest lease of each worker that was ever granted; `valid_until_ms` is the greatest end that is recorded for the
+/// worker.
+const LEASE_TABLE: &str = "
+CREATE TABLE IF NOT EXISTS unalike_lease (
+    namespace VARBINARY(128) NOT NULL,
+    worker INT UNSIGNED NOT NULL,
+    grant_id BINARY(16) NOT NULL,                -- of one acquire, never used again
+    holder VARBINARY(128) NOT NULL,              -- for preference and display
+    not_before_ms BIGINT UNSIGNED NOT NULL,
+    valid_until_ms BIGINT UNSIGNED NOT NULL,
+    acquired_ms BIGINT UNSIGNED NOT NULL,        -- by the server's clock
+    is_final TINYINT UNSIGNED NOT NULL,          -- 1: released, or not to be extended
+    PRIMARY KEY (namespace, worker),
+    KEY unalike_lease_end (namespace, valid_until_ms),
+    KEY unalike_lease_holder (namespace, holder, valid_until_ms),
+    CONSTRAINT unalike_lease_bounds CHECK (not_before_ms < valid_until_ms
+        OR is_final = 1 AND not_before_ms = valid_until_ms),
+    CONSTRAINT unalike_lease_until CHECK (valid_until_ms BETWEEN 1 AND 9223372036854775807),
+    CONSTRAINT unalike_lease_final CHECK (is_final IN (0, 1))
+) ENGINE = InnoDB";
+
+const TABLES: [(&str, &str); 3] = [
+    ("unalike_lease_store", STORE_TABLE),
+    ("unalike_lease_namespace", NAMESPACE_TABLE),
+    ("unalike_lease", LEASE_TABLE),
+];
+
+/// Two leases of one worker at once must be impossible, whoever made the tables.
+const PRIMARY_KEYS: &str = "SELECT CAST(TABLE_NAME AS CHAR) AS name, \
+    CAST(LOWER(GROUP_CONCAT(COLUMN_NAME ORDER BY SEQ_IN_INDEX)) AS CHAR) AS columns \
+    FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = DATABASE() AND INDEX_NAME = 'PRIMARY' \
+    AND TABLE_NAME IN ('unalike_lease_namespace', 'unalike_lease') GROUP BY TABLE_NAME";
+
+/// The server's clock, in Unix milliseconds: a whole number, whatever time zone the session has. Within a statement it
+/// is one instant, that of its beginning.
+macro_rules! clock {
+    () => {
+        "TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(3)) DIV 1000"
+    };
+}
+
+macro_rules! lease_columns {
+    () => {
+        "l.worker, l.grant_id, l.holder, l.not_before_ms, l.valid_until_ms, l.acquired_ms, l.is_final"
+    };
+}
+
+/// The clock, and with it a namespace and a worker's newest lease, if they are there.
+const LOOK: &str = concat!(
+    "SELECT c.store_ms, n.timestamp_bits, n.datacenter_bits, n.worker_bits, n.sequence_bits, n.sequence_first, \
+     n.epoch_ms, n.tick_ms, n.max_horizon_ms, n.floor_ms, n.version, ",
+    lease_columns!(),
+    " FROM (SELECT ",
+    clock!(),
+    " AS store_ms) AS c LEFT JOIN unalike_lease_namespace AS n ON n.namespace = ? \
+     LEFT JOIN unalike_lease AS l ON l.namespace = n.namespace AND l.worker = ?"
+);
+
+/// Has acquires in one namespace wait for each other.
+const LOCK: &str = "SELECT version FROM unalike_lease_namespace WHERE namespace = ? FOR UPDATE";
+
+/// The same where the namespace was not there a moment before: binds it, unless somebody else was quicker. The row is
+/// locked either way, and by one statement: two that only read first would lock each other out.
+const BIND: &str = "INSERT INTO unalike_lease_namespace (namespace, timestamp_bits, datacenter_bits, worker_bits, \
+    sequence_bits, sequence_first, epoch_ms, tick_ms, max_horizon_ms, floor_ms, version) \
+    SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, GREATEST(?, s.floor_ms), ? FROM unalike_lease_store AS s WHERE s.id = 1 \
+    ON DUPLICATE KEY UPDATE namespace = unalike_lease_namespace.namespace";
+
+/// The lease of this holder that ended last.
+const PREVIOUS: &str = "SELECT worker, valid_until_ms FROM unalike_lease \
+    WHERE namespace = ? AND holder = ? AND valid_until_ms <= ? ORDER BY valid_until_ms DESC LIMIT 1";
+
+const OLDEST: &str =
+    "SELECT worker, valid_until_ms FROM unalike_lease WHERE namespace = ? ORDER BY valid_until_ms LIMIT 1";
+
+const COUNT: &str = "SELECT COUNT(*) AS used FROM unalike_lease WHERE namespace = ?";
+
+const WORKERS: &str = "SELECT worker FROM unalike_lease WHERE namespace = ? ORDER BY worker";
+
+/// A worker that was never granted. A row that is there already fails it.
+const GRANT_FIRST: &str = "INSERT INTO unalike_lease \
+    (grant_id, holder, not_before_ms, valid_until_ms, acquired_ms, is_final, namespace, worker) \
+    VALUES (?, ?, ?, ?, ?, 0, ?, ?)";
+
+/// A worker that was granted before: the rule of all leases is the condition.
+const GRANT_AGAIN: &str = "UPDATE unalike_lease \
+    SET grant_id = ?, holder = ?, not_before_ms = ?, valid_until_ms = ?, acquired_ms = ?, is_final = 0 \
+    WHERE namespace = ? AND worker = ? AND valid_until_ms <= ?";
+
+/// The reply alone says where the lease ends now: that one row was matched, and its `LAST_INSERT_ID`.
+const EXTEND: &str = "UPDATE unalike_lease SET valid_until_ms = LAST_INSERT_ID(GREATEST(valid_until_ms, ?)) \
+    WHERE namespace = ? AND worker = ? AND grant_id = ? AND is_final = 0";
+
+const RELEASE: &str = "UPDATE unalike_lease SET valid_until_ms = ?, is_final = 1 \
+    WHERE namespace = ? AND worker = ? AND grant_id = ? AND is_final = 0 AND valid_until_ms >= ?";
+
+const FORBID: &str = "UPDATE unalike_lease SET is_final = 1 WHERE namespace = ? AND worker = ?";
+
+const FIND: &str =
+    concat!("SELECT ", lease_columns!(), " FROM unalike_lease AS l WHERE l.namespace = ? AND l.worker = ?");
+
+const LIST: &str =
+    concat!("SELECT ", lease_columns!(), " FROM unalike_lease AS l WHERE l.namespace = ? ORDER BY l.worker");
+
+const QUARANTINE_NAMESPACES: &str =
+    concat!("UPDATE unalike_lease_namespace SET floor_ms = GREATEST(floor_ms, ", clock!(), " + max_horizon_ms + ?)");
+
+const QUARANTINE_NEW: &str = concat!(
+    "UPDATE unalike_lease_store SET floor_ms = GREATEST(floor_ms, ",
+    clock!(),
+    " + max_horizon_ms + ?) WHERE id = 1"
+);
+
+/// Leases in one database; clones share its connections.
+///
+/// ```no_run
+/// use std::sync::Arc;
+///
+/// use unalike_mysql::{MysqlLeases, MysqlOptions};
+/// use unalike_storage::LeaseStore;
+///
+/// # async fn open() -> Result<(), unalike_storage::StoreError> {
+/// let mut options = MysqlOptions::from_url("mysql://ids@db.example/ids")?;
+/// options.limits.max_horizon_ms = 60 * 60 * 1_000;
+/// let leases: Arc<dyn LeaseStore> = Arc::new(MysqlLeases::connect(options).await?);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct MysqlLeases {
+    database: Database,
+    limits: LeaseLimits,
+}
+
+impl MysqlLeases {
+    /// Connects, checks the server, and creates the tables of leases that are missing if that is allowed. Whatever the
+    /// dialect of the options is, no tags are looked at.
+    ///
+    /// # Errors
+    /// As [`MysqlStore::connect`](crate::MysqlStore::connect); [`StoreError::Refused`] also for
+    /// [limits](MysqlOptions::limits) out of range.
+    pub async fn connect(options: MysqlOptions) -> Result<Self, StoreError> {
+        options.limits.validate()?;
+        let (database, facts) = Database::connect(&options).await?;
+        warn_of_assumptions(&options, &facts);
+        schema::open(&database, &facts, &options).await?;
+        let leases = Self::open(&database, &options).await?;
+        database.expect((!options.assume_identity).then(|| facts.identity()));
+        Ok(leases)
+    }
+
+    /// On a server that was looked at.
+    pub(crate) async fn open(database: &Database, options: &MysqlOptions) -> Result<Self, StoreError> {
+        options.limits.validate()?;
+        let tables = TABLES.map(|(name, statement)| (name.to_owned(), statement.trim().to_owned()));
+        create_missing(database, options, &tables).await?;
+        check_keys(database).await?;
+        open_store(database, options.limits).await?;
+        let leases = Self { database: database.clone(), limits: options.limits };
+        // The other tables: what is missing in them is known from the beginning.
+        let mut turn = database.turn("looking at the tables of leases").await?;
+        leases.look(&mut turn, "", 0).await?;
+        turn.give_back();
+        Ok(leases)
+    }
+
+    /// The statements that create the tables of leases, `unalike_store` among them, for those who do not let programs
+    /// do it.
+    ///
+    /// ```
+    /// use unalike_mysql::MysqlLeases;
+    /// assert!(MysqlLeases::ddl().iter().any(|statement| statement.contains("TABLE IF NOT EXISTS unalike_lease (")));
+    /// ```
+    #[must_use]
+    pub fn ddl() -> Vec<String> {
+        let mut statements = vec![schema::STORE_TABLE.trim().to_owned()];
+        statements.extend(TABLES.map(|(_, statement)| statement.trim().to_owned()));
+        statements
+    }
+
+    /// Tables, and the least privileges on each, once the tables exist.
+    ///
+    /// ```
+    /// use unalike_mysql::MysqlLeases;
+    /// assert_eq!(MysqlLeases::privileges()[0], ("unalike_store".to_owned(), "SELECT, INSERT"));
+    /// ```
+    #[must_use]
+    pub fn privileges() -> Vec<(String, &'static str)> {
+        let mut tables = vec![("unalike_store".to_owned(), "SELECT, INSERT")];
+        tables.extend(TABLES.map(|(name, _)| (name.to_owned(), "SELECT, INSERT, UPDATE")));
+        tables
+    }
+
+    /// What the server says now: its clock, and of a namespace and a worker of it.
+    async fn look(&self, turn: &mut Turn, namespace: &str, worker: u32) -> Result<Look, StoreError> {
+        let rows = turn.rows(sqlx::query(LOOK).bind(namespace.as_bytes().to_vec()).bind(worker)).await?;
+        let row = rows.first().ok_or_else(|| damaged(self.database.at(), "the server's clock gives no row"))?;
+        Ok(Look {
+            store_ms: self.number(row, "store_ms")?,
+            binding: if self.is_null(row, "version")? { None } else { Some(self.binding(row)?) },
+            lease: if self.is_null(row, "worker")? { None } else { Some(self.record(row)?) },
+        })
+    }
+
+    /// Refuses a holder's clock that is off. It is looked at before the request waits for locks: afterwards every
+    /// holder's clock would look slow.
+    fn check_clock(&self, holder_ms: u64, store_ms: u64, waited: Duration) -> Result<(), StoreError> {
+        // While the request waited for a connection and for this answer, the holder's clock went on.
+        let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
+        let nearest_ms = store_ms.clamp(holder_ms, holder_ms.saturating_add(waited_ms));
+        self.limits.check_clocks(Clocks { holder_ms: nearest_ms, store_ms }).or_else(|_| {
+            // As the holder sent it.
+            self.limits.check_clocks(Clocks { holder_ms, store_ms })
+        })
+    }
+
+    fn number(&self, row: &MySqlRow, column: &str) -> Result<u64, StoreError> {
+        number(&self.database, row, column)
+    }
+
+    fn bytes(&self, row: &MySqlRow, column: &str) -> Result<Vec<u8>, StoreError> {
+        row.try_get(column).map_err(|error| read_error(self.database.at(), "reading a row of leases", error))
+    }
+
+    fn text(&self, row: &MySqlRow, column: &str) -> Result<String, StoreError> {
+        let text = String::from_utf8(self.bytes(row, column)?);
+        text.map_err(|_| damaged(self.database.at(), &format!("{column} is no text in a table of leases")))
+    }
+
+    fn is_null(&self, row: &MySqlRow, column: &str) -> Result<bool, StoreError> {
+        use sqlx::ValueRef as _;
+        let value = row.try_get_raw(column);
+        let value = value.map_err(|error| read_error(self.database.at(), "reading a row of leases", error))?;
+        Ok(value.is_null())
+    }
+
+    fn binding(&self, row: &MySqlRow) -> Result<NamespaceBinding, StoreError> {
+        let read = NamespaceBinding::read(|figure| self.number(row, figure))?;
+        read.map_err(|why| {
+            damaged(self.database.at(), &format!("a row of unalike_lease_namespace is no binding: {why}"))
+        })
+    }
+
+    fn worker(&self, row: &MySqlRow) -> Result<u32, StoreError> {
+        let worker = self.number(row, "worker")?;
+        u32::try_from(worker).map_err(|_| damaged(self.database.at(), &format!("there is no worker {worker}")))
+    }
+
+    fn used_worker(&self, row: &MySqlRow) -> Result<UsedWorker, StoreError> {
+        Ok(UsedWorker { worker: self.worker(row)?, end_ms: self.number(row, "valid_until_ms")? })
+    }
+
+    fn record(&self, row: &MySqlRow) -> Result<LeaseRecord, StoreError> {
+        let grant_id = self.bytes(row, "grant_id")?;
+        let grant_id =
+            grant_id.try_into().map_err(|_| damaged(self.database.at(), "a lease's grant id has not 16 bytes"))?;
+        let lease = Lease {
+            worker: self.worker(row)?,
+            grant_id: GrantId(u128::from_be_bytes(grant_id)),
+            not_before_ms: self.number(row, "not_before_ms")?,
+            valid_until_ms: self.number(row, "valid_until_ms")?,
+        };
+        let is_final = self.number(row, "is_final")? != 0;
+        if lease.not_before_ms > lease.valid_until_ms {
+            return Err(damaged(self.database.at(), &format!("a lease ends before it begins: {lease:?}")));
+        }
+        Ok(LeaseRecord {
+            lease,
+            holder: self.text(row, "holder")?,
+            acquired_ms: self.number(row, "acquired_ms")?,
+            is_final,
+        })
+    }
+
+    /// Binds the namespace, if nobody else was quicker, and keeps other acquires in it waiting.
+    async fn bind_namespace(&self, turn: &mut Turn, acquire: &LeaseAcquire) -> Result<(), StoreError> {
+        let binding = NamespaceBinding::new(acquire.layout, self.limits)?;
+        let mut bind = sqlx::query(BIND).bind(acquire.namespace.as_bytes().to_vec());
+        for (_, figure) in binding.figures() {
+            bind = bind.bind(figure);
+        }
+        turn.execute(bind).await.map(drop)
+    }
+
+    /// What there is to choose from, under the lock of the namespace.
+    async fn candidates(&self, turn: &mut Turn, acquire: &LeaseAcquire, seen: &Look) -> Result<Candidates, StoreError> {
+        let namespace = || acquire.namespace.as_bytes().to_vec();
+        let mut candidates = Candidates { workers: acquire.layout.workers(), ..Candidates::default() };
+        candidates.preferred = acquire.preferred_worker.map(|worker| {
+            let end_ms = seen.lease.as_ref().map_or(0, |record| record.lease.valid_until_ms);
+            UsedWorker { worker, end_ms }
+        });
+        if !acquire.holder.is_empty() {
+            let previous = sqlx::query(PREVIOUS).bind(namespace()).bind(acquire.holder.as_bytes()).bind(seen.store_ms);
+            let rows = turn.rows(previous).await?;
+            candidates.previous = rows.first().map(|row| self.used_worker(row)).transpose()?;
+        }
+        let rows = turn.rows(sqlx::query(OLDEST).bind(namespace())).await?;
+        candidates.oldest = rows.first().map(|row| self.used_worker(row)).transpose()?;
+        let rows = turn.rows(sqlx::query(COUNT).bind(namespace())).await?;
+        candidates.used = rows.first().map_or(Ok(0), |row| self.number(row, "used"))?;
+        Ok(candidates)
+    }
+
+    /// The worker that the rule chooses, with the greatest end recorded for it; or why there is none.
+    async fn choose(
+        &self,
+        turn: &mut Turn,
+        acquire: &LeaseAcquire,
+        seen: &Look,
+    ) -> Result<Result<UsedWorker, StoreError>, StoreError> {
+        let exhausted = |free_at_ms| StoreError::WorkersExhausted {
+            namespace: acquire.namespace.clone(),
+            workers: acquire.layout.workers(),
+            free_at_ms,
+        };
+        let candidates = self.candidates(turn, acquire, seen).await?;
+        let random = getrandom::u64().map_err(no_randomness)?;
+        Ok(match candidates.choose(seen.store_ms, random) {
+            Choice::Worker(used) => Ok(used),
+            Choice::Exhausted { free_at_ms } => Err(exhausted(free_at_ms)),
+            Choice::NeverUsed { nth } => {
+                let rows = turn.rows(sqlx::query(WORKERS).bind(acquire.namespace.as_bytes())).await?;
+                let used: Vec<u32> = rows.iter().map(|row| self.worker(row)).collect::<Result<_, _>>()?;
+                let worker = nth_never_used(nth, used);
+                worker.map(|worker| UsedWorker { worker, end_ms: 0 }).ok_or_else(|| exhausted(seen.store_ms))
+            }
+        })
+    }
+
+    /// The lease of the chosen worker; or why it cannot be granted.
+    fn grant(&self, acquire: &LeaseAcquire, seen: &Look, chosen: UsedWorker) -> Result<Lease, StoreError> {
+        let namespace = acquire.namespace.as_str();
+        let binding = seen.binding.ok_or_else(|| {
+            // It is bound from the one row there.
+            let what = format!("the lease namespace {namespace:?} was not bound: unalike_lease_store has no row");
+            damaged(self.database.at(), &what)
+        })?;
+        binding.check_layout(namespace, acquire.layout)?;
+        binding.check_quarantine(namespace, seen.store_ms)?;
+        if chosen.worker > binding.layout.worker_max() {
+            let what = format!("{namespace:?} has leased the worker {}, which its layout has not", chosen.worker);
+            return Err(damaged(self.database.at(), &what));
+        }
+        let clocks = Clocks { holder_ms: acquire.now_ms, store_ms: seen.store_ms };
+        let interval = binding.grant(chosen.end_ms, clocks, acquire.horizon_ms)?;
+        let mut grant_id = [0; 16];
+        getrandom::fill(&mut grant_id).map_err(no_randomness)?;
+        Ok(Lease {
+            worker: chosen.worker,
+            grant_id: GrantId(u128::from_be_bytes(grant_id)),
+            not_before_ms: interval.start,
+            valid_until_ms: interval.end,
+        })
+    }
+}
+
+/// What the server said of itself, a namespace and a worker, at one instant.
+#[derive(Debug)]
+struct Look {
+    /// The server's clock, in Unix milliseconds.
+    store_ms: u64,
+    binding: Option<NamespaceBinding>,
+    /// The worker's newest lease.
+    lease: Option<LeaseRecord>,
+}
+
+impl Look {
+    /// Namespace and lease, if the lease runs under this grant id and may be extended and released. One that began
+    /// before the end of a quarantine may be another's by now.
+    fn running(&self, grant_id: GrantId) -> Option<(NamespaceBinding, Lease)> {
+        let (binding, record) = (self.binding?, self.lease.as_ref()?);
+        let is_running =
+            record.lease.grant_id == grant_id && !record.is_final && record.lease.not_before_ms >= binding.floor_ms;
+        is_running.then_some((binding, record.lease))
+    }
+
+    fn check_layout(&self, namespace: &str, layout: Layout) -> Result<(), StoreError> {
+        self.binding.map_or(Ok(()), |binding| binding.check_layout(namespace, layout))
+    }
+}
+
+#[async_trait]
+impl LeaseStore for MysqlLeases {
+    async fn acquire(&self, acquire: &LeaseAcquire) -> Result<Lease, StoreError> {
+        acquire.validate()?;
+        let (namespace, asked) = (acquire.namespace.as_str(), Instant::now());
+        let preferred = acquire.preferred_worker.unwrap_or_default();
+        let mut turn = self.database.turn("acquiring a worker").await?;
+        let before = self.look(&mut turn, namespace, preferred).await?;
+        let checked = self.check_clock(acquire.now_ms, before.store_ms, asked.elapsed());
+        if let Err(refusal) = checked.and_then(|()| before.check_layout(namespace, acquire.layout)) {
+            turn.give_back();
+            return Err(refusal);
+        }
+        turn.begin().await?;
+        let is_new = before.binding.is_none();
+        if is_new {
+            self.bind_namespace(&mut turn, acquire).await?;
+        } else {
+            turn.rows(sqlx::query(LOCK).bind(namespace.as_bytes())).await?;
+        }
+        let seen = self.look(&mut turn, namespace, preferred).await?;
+        let chosen = self.choose(&mut turn, acquire, &seen).await?;
+        let granted = chosen.and_then(|chosen| Ok((chosen, self.grant(acquire, &seen, chosen)?)));
+        let (chosen, lease) = match granted {
+            Ok(granted) => granted,
+            Err(refusal) => {
+                // A request that is refused binds nothing.
+                turn.roll_back().await?;
+                return Err(refusal);
+            }
+        };
+        let is_first = chosen.end_ms == 0;
+        let mut write = sqlx::query(if is_first { GRANT_FIRST } else { GRANT_AGAIN })
+            .bind(grant_id_bytes(lease.grant_id))
+            .bind(acquire.holder.as_bytes())
+            .bind(lease.not_before_ms)
+            .bind(lease.valid_until_ms)
+            .bind(seen.store_ms)
+            .bind(namespace.as_bytes())
+            .bind(lease.worker);
+        if !is_first {
+            write = write.bind(lease.not_before_ms);
+        }
+        let written = turn.try_execute(write, &[DUPLICATE_ENTRY]).await?;
+        if !written.is_ok_and(|done| done.rows_affected() == 1) {
+            // Its holder extended it since it was looked at.
+            turn.roll_back().await?;
+            let what = format!("worker {} of {namespace:?} was prolonged a moment ago: try again", lease.worker);
+            return Err(StoreError::Unavailable { what, source: None });
+        }
+        turn.commit().await?;
+        Ok(lease)
+    }
+
+    async fn extend(&self, extend: &LeaseExtend) -> Result<Lease, StoreError> {
+        extend.validate()?;
+        let (namespace, asked) = (extend.namespace.as_str(), Instant::now());
+        let lost = || StoreError::LeaseLost { namespace: namespace.to_owned(), worker: extend.worker };
+        let mut turn = self.database.turn("extending a lease").await?;
+        let seen = self.look(&mut turn, namespace, extend.worker).await?;
+        let checked = self.check_clock(extend.now_ms, seen.store_ms, asked.elapsed());
+        let checked = checked.and_then(|()| seen.check_layout(namespace, extend.layout));
+        let (binding, mut lease) = match checked.and_then(|()| seen.running(extend.grant_id).ok_or_else(lost)) {
+            Ok(running) => running,
+            Err(refusal) => {
+                turn.give_back();
+                return Err(refusal);
+            }
+        };
+        let end_ms = binding.extended_end_ms(lease.valid_until_ms, seen.store_ms, extend.horizon_ms);
+        let update = sqlx::query(EXTEND)
+            .bind(end_ms)
+            .bind(namespace.as_bytes())
+            .bind(extend.worker)
+            .bind(grant_id_bytes(extend.grant_id));
+        let updated = turn.execute(update).await?;
+        turn.give_back();
+        if updated.rows_affected() != 1 {
+            // Released, or granted to another since it was looked at.
+            return Err(lost());
+        }
+        lease.valid_until_ms = updated.last_insert_id();
+        if lease.valid_until_ms < end_ms {
+            return Err(damaged(self.database.at(), &format!("an extension to {end_ms} gave {lease:?}")));
+        }
+        Ok(lease)
+    }
+
+    async fn release(&self, namespace: &str, worker: u32, grant_id: GrantId, end_ms: u64) -> Result<bool, StoreError> {
+        let mut turn = self.database.turn("releasing a lease").await?;
+        let seen = self.look(&mut turn, namespace, worker).await?;
+        let end_ms = seen.running(grant_id).and_then(|(binding, lease)| binding.released_end_ms(&lease, end_ms));
+        let Some(end_ms) = end_ms else {
+            turn.give_back();
+            return Ok(false);
+        };
+        // An extension that came in between only moved the end further away.
+        let update = sqlx::query(RELEASE)
+            .bind(end_ms)
+            .bind(namespace.as_bytes())
+            .bind(worker)
+            .bind(grant_id_bytes(grant_id))
+            .bind(end_ms);
+        let updated = turn.execute(update).await?;
+        turn.give_back();
+        Ok(updated.rows_affected() == 1)
+    }
+
+    async fn forbid_extension(&self, namespace: &str, worker: u32) -> Result<Option<LeaseRecord>, StoreError> {
+        let mut turn = self.database.begin("forbidding a lease's extension").await?;
+        turn.execute(sqlx::query(FORBID).bind(namespace.as_bytes()).bind(worker)).await?;
+        let rows = turn.rows(sqlx::query(FIND).bind(namespace.as_bytes()).bind(worker)).await?;
+        let record = rows.first().map(|row| self.record(row)).transpose()?;
+        turn.commit().await?;
+        Ok(record)
+    }
+
+    async fn leases(&self, namespace: &str) -> Result<Vec<LeaseRecord>, StoreError> {
+        let rows = self.database.rows("listing leases", sqlx::query(LIST).bind(namespace.as_bytes())).await?;
+        rows.iter().map(|row| self.record(row)).collect()
+    }
+
+    async fn namespaces(&self) -> Result<Vec<String>, StoreError> {
+        let list = sqlx::query("SELECT namespace FROM unalike_lease_namespace ORDER BY namespace");
+        let rows = self.database.rows("listing lease namespaces", list).await?;
+        rows.iter().map(|row| self.text(row, "namespace")).collect()
+    }
+
+    /// Closes the connections, also for the store that these leases [share](crate::MysqlStore::leases) them with.
+    async fn close(&self) {
+        self.database.close().await;
+    }
+}
+
+async fn check_keys(database: &Database) -> Result<(), StoreError> {
+    const DOING: &str = "looking at the keys of leases";
+    let mut found = Vec::new();
+    for row in database.rows(DOING, sqlx::query(PRIMARY_KEYS)).await? {
+        let failed = |error| read_error(database.at(), DOING, error);
+        let key: (String, String) = (row.try_get("name").map_err(failed)?, row.try_get("columns").map_err(failed)?);
+        found.push(key);
+    }
+    for (table, columns) in [("unalike_lease_namespace", "namespace"), ("unalike_lease", "namespace,worker")] {
+        if !found.iter().any(|(name, key)| name == table && key == columns) {
+            return Err(refusal(format!(
+                "{}: the primary key of {table} is not ({columns}), so it is none of this program's tables: make it as \
+                 `unalike schema` prints it",
+                database.at()
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Reads the row, or writes it into new tables, and records a longer horizon than any before: whoever takes the server's
+/// place must know how far ahead a lease may reach.
+async fn open_store(database: &Database, limits: LeaseLimits) -> Result<(), StoreError> {
+    const DOING: &str = "reading unalike_lease_store";
+    let read = "SELECT version, max_horizon_ms FROM unalike_lease_store WHERE id = 1";
+    let mut rows = database.rows(DOING, sqlx::query(read)).await?;
+    if rows.is_empty() {
+        let insert = "INSERT IGNORE INTO unalike_lease_store (id, version, max_horizon_ms) VALUES (1, ?, ?)";
+        database.execute(DOING, sqlx::query(insert).bind(VERSION).bind(limits.max_horizon_ms)).await?;
+        // As somebody else may have written it, a moment before.
+        rows = database.rows(DOING, sqlx::query(read)).await?;
+    }
+    let row = rows.first().ok_or_else(|| damaged(database.at(), "unalike_lease_store has no row"))?;
+    let version = number(database, row, "version")?;
+    if version != VERSION {
+        return Err(refusal(format!(
+            "{}: its tables of leases have the version {version}, and this program serves {VERSION} alone: upgrade the \
+             program",
+            database.at()
+        )));
+    }
+    if number(database, row, "max_horizon_ms")? < limits.max_horizon_ms {
+        let raise = "UPDATE unalike_lease_store SET max_horizon_ms = GREATEST(max_horizon_ms, ?) WHERE id = 1";
+        database.execute(DOING, sqlx::query(raise).bind(limits.max_horizon_ms)).await?;
+    }
+    Ok(())
+}
+
+/// Has a server that took over grant nothing before all that the one before may have granted has ended, by this one's
+/// clock, and with so much between the two clocks as a holder's may be off. Answers how many namespaces there are.
+///
+/// A namespace may have been lost altogether, and the tables with it: what is used for the first time here waits for
+/// the longest horizon that any program came with.
+pub(crate) async fn quarantine(database: &Database, options: &MysqlOptions) -> Result<u64, StoreError> {
+    MysqlLeases::open(database, options).await.map_err(|error| match error {
+        StoreError::Refused { what, source } => StoreError::Refused {
+            what: format!("leases that the server before may have granted cannot be waited for: {what}"),
+            source,
+        },
+        other => other,
+    })?;
+    let mut turn = database.begin("quarantining leases").await?.within(MAINTENANCE);
+    turn.execute(sqlx::query(QUARANTINE_NEW).bind(options.limits.max_skew_ms)).await?;
+    let namespaces = turn.execute(sqlx::query(QUARANTINE_NAMESPACES).bind(options.limits.max_skew_ms)).await?;
+    turn.commit().await?;
+    Ok(namespaces.rows_affected())
+}
+
+fn grant_id_bytes(grant_id: GrantId) -> Vec<u8> {
+    grant_id.0.to_be_bytes().to_vec()
+}
+
+fn no_randomness(error: getrandom::Error) -> StoreError {
+    StoreError::Unavailable {
+        what: "the operating system gives no random bits".to_owned(),
+        source: Some(Box::new(error)),
+    }
+}

@@ -1,0 +1,231 @@
+//! Time that a durable store grants to Redis: numbers of a tag of its own, each of which stands for one ms of Unix time.
+//!
+//! A namespace's time ends at its *bound*, and so do all of its leases. It belongs to one incarnation of Redis, and what
+//! any other one gets lies behind all that was ever granted. So the bound is what a lost Redis costs: it lies as far
+//! ahead as somebody asked for, and a [lead](lead_ms), so that it is raised in the background while leases are extended.
+//!
+//! Time that was granted and not installed is a gap behind the bound, for it may be another Redis'. Leases go on up to
+//! the bound; then the namespace begins anew behind the gap.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::time::Instant;
+use unalike_storage::{NamespaceBinding, SegmentStore, StoreError, sub_tag};
+
+use super::hash::{Kept, View, write_binding};
+use super::{INSTALL, Namespace, look, up_to_grid};
+use crate::RedisOptions;
+use crate::error::{damaged, refusal};
+use crate::raising::{ASK_AGAIN, KnownTurns, Place, Raise, Raising};
+use crate::server::Server;
+
+/// The tag whose sub-keys are the namespaces, in the durable store.
+const OWNER: &str = "redis-leases";
+
+/// The longest sub-key of that tag, in bytes.
+const SUB_LEN_MAX: usize = 128 - OWNER.len() - 1;
+
+/// What a new hash has beside its generation and its first claim.
+const NEW: [(&str, &str); 3] = [("incarnation", ""), ("bound_ms", "0"), ("low", "0")];
+
+/// The least and the most that the bound is raised by beyond what is asked for, in milliseconds.
+const LEAD_MS: (u64, u64) = (1_000, 60_000);
+
+/// How much further than a horizon the bound is raised, in milliseconds: holders extend after a third of a horizon, so
+/// half of one is enough for the next time, and then it is raised in the background.
+pub(super) fn lead_ms(horizon_ms: u64) -> u64 {
+    let (least_ms, most_ms) = LEAD_MS;
+    (horizon_ms / 2).clamp(least_ms, most_ms)
+}
+
+/// Gets time for namespaces.
+pub(super) struct GrantedTime {
+    server: Server,
+    durable: Arc<dyn SegmentStore>,
+    raising: Raising,
+    turns: KnownTurns,
+}
+
+/// How far the bound of a namespace shall reach, in Unix milliseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    /// Somebody else may have raised it so far: then it is enough.
+    pub(super) least_ms: u64,
+    pub(super) until_ms: u64,
+    /// What the namespace is bound to if it has to begin anew, with the earliest time that is of use as its floor; none
+    /// where what is left is used first.
+    pub(super) anew: Option<NamespaceBinding>,
+}
+
+impl GrantedTime {
+    /// # Errors
+    /// [`StoreError::Unavailable`] when the system gives no random numbers.
+    pub(super) fn new(
+        server: &Server,
+        durable: Arc<dyn SegmentStore>,
+        options: &RedisOptions,
+    ) -> Result<Self, StoreError> {
+        let raising = Raising::new(server.clone(), Arc::clone(&durable), options, &NEW)?;
+        Ok(Self { server: server.clone(), durable, raising, turns: KnownTurns::default() })
+    }
+
+    /// Waits until the bound was raised, or needs not be, at most until the deadline. Whether all was done that can be;
+    /// otherwise somebody else was at it, perhaps for less.
+    ///
+    /// # Errors
+    /// [`StoreError::Quarantined`] where the namespace has to begin anew and cannot yet, and what the durable store
+    /// failed with.
+    pub(super) async fn wait(
+        self: &Arc<Self>,
+        namespace: &Namespace,
+        wanted: Wanted,
+        deadline: Instant,
+    ) -> Result<bool, StoreError> {
+        let turns = self.turns.of(&namespace.key);
+        let is_done = Arc::new(AtomicBool::new(false));
+        let (raising, done) = (Arc::clone(self).raise(namespace.clone(), wanted), Arc::clone(&is_done));
+        let raise = async move {
+            let raise = raising.await;
+            done.store(matches!(raise, Ok(Raise::Done)), Ordering::Release);
+            raise
+        };
+        let name = namespace.name.as_str();
+        let waited = self.raising.wait(name, &turns, turns.raised(), deadline, raise).await;
+        waited.map(|()| is_done.load(Ordering::Acquire)).map_err(|error| match error {
+            StoreError::CeilingReached { retry_after_ms, source, .. } => {
+                let what = format!(
+                    "the durable store has not granted Redis more time for the leases of {name:?}: try again in {retry_after_ms} ms"
+                );
+                StoreError::Unavailable { what, source }
+            }
+            StoreError::TagUnknown { .. } => refusal(format!(
+                "the durable store has no tag {OWNER:?}, under which it grants Redis time for leases: create it \
+                 (`unalike tags create {OWNER}`), or let it create tags on first use"
+            )),
+            other => other,
+        })
+    }
+
+    /// Raises the bound in the background, if nobody here is at it.
+    pub(super) fn soon(self: &Arc<Self>, namespace: &Namespace, wanted: Wanted) {
+        let turns = self.turns.of(&namespace.key);
+        self.raising.soon(&namespace.name, &turns, Arc::clone(self).raise(namespace.clone(), wanted));
+    }
+
+    pub(super) async fn close(&self) {
+        self.durable.close().await;
+    }
+
+    async fn raise(self: Arc<Self>, namespace: Namespace, wanted: Wanted) -> Result<Raise, StoreError> {
+        let place = Place { tag: &namespace.name, owner: OWNER, key: &namespace.key };
+        let turns = self.turns.of(&namespace.key);
+        self.raising.claimed(place, &turns, self.raise_claimed(place, &namespace, wanted)).await
+    }
+
+    async fn raise_claimed(
+        &self,
+        place: Place<'_>,
+        namespace: &Namespace,
+        wanted: Wanted,
+    ) -> Result<Raise, StoreError> {
+        let view = look(&self.server, namespace, &[]).await?;
+        let is_valid = view.valid().is_some();
+        let View { here, now_ms, hash: Some(hash) } = view else { return Ok(Raise::Elsewhere(ASK_AGAIN)) };
+        let Kept::UnderBound { bound_ms } = hash.kept else { return Err(namespace.kept_otherwise()) };
+        if is_valid && bound_ms >= wanted.least_ms {
+            self.raising.settle(place, None).await?;
+            return Ok(Raise::Done);
+        }
+        let tag = tag(&namespace.name)?;
+        let granted_until_ms = self.raising.ask(place.tag, self.granted_until_ms(&tag)).await?;
+        if granted_until_ms < bound_ms {
+            let what = format!(
+                "the durable store granted time up to {granted_until_ms} (Unix ms) under {tag:?}, and Redis had it up to \
+                 {bound_ms} before: it lost data, or is another store; find out which, and raise the tag there above that"
+            );
+            return Err(StoreError::Corrupt { what, source: None });
+        }
+        let (start_ms, anew) = if is_valid && granted_until_ms == bound_ms {
+            (bound_ms, None)
+        } else if let Some(binding) = wanted.anew {
+            // Nothing is granted before it can be used: a Redis that is lost again in the meantime costs nothing more.
+            if granted_until_ms > now_ms {
+                let namespace = namespace.name.clone();
+                return Err(StoreError::Quarantined { namespace, until_ms: granted_until_ms });
+            }
+            (granted_until_ms.max(binding.floor_ms).max(1), Some(binding))
+        } else {
+            self.raising.settle(place, None).await?;
+            return Ok(Raise::Done);
+        };
+        let count = wanted.until_ms.saturating_sub(start_ms).max(1);
+        let granted = self.raising.grant(place, &tag, count, start_ms).await?;
+        let binding = anew.map(|binding| {
+            let floor_ms = up_to_grid(&binding.layout, granted.start);
+            write_binding(&NamespaceBinding { floor_ms, ..binding })
+        });
+        let read = (hash.generation.as_str(), here.as_str());
+        self.raising.install(place, &INSTALL, read, &granted, &[binding.as_deref().unwrap_or_default()]).await
+    }
+
+    /// Behind the last ms that was ever granted for a namespace; 0 if none was.
+    async fn granted_until_ms(&self, tag: &str) -> Result<u64, StoreError> {
+        match self.durable.tag(tag).await {
+            Ok(record) if record.watermark >= record.options.start => Ok(record.watermark.saturating_add(1)),
+            Ok(_) | Err(StoreError::TagUnknown { .. }) => Ok(0),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Under which the durable store grants the time of a namespace.
+///
+/// A name that is too long is shortened, and a hash of it appended. Two that have one tag would be in each other's way,
+/// and nothing else: each would get time that the other one has not.
+fn tag(namespace: &str) -> Result<String, StoreError> {
+    if namespace.len() <= SUB_LEN_MAX {
+        return sub_tag(OWNER, namespace);
+    }
+    let end = format!("~{:016x}", fnv1a(namespace.as_bytes()));
+    let mut length = SUB_LEN_MAX - end.len();
+    while !namespace.is_char_boundary(length) {
+        length -= 1;
+    }
+    let beginning = namespace.get(..length).ok_or_else(|| damaged(namespace, "it has no such beginning"))?;
+    sub_tag(OWNER, &format!("{beginning}{end}"))
+}
+
+/// FNV-1a: the same in each version of this program, and that is all that is asked of it.
+fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_namespace_has_a_tag() {
+        let of = |namespace: &str| tag(namespace).unwrap();
+        assert_eq!(of("default"), "redis-leases\u{1f}default");
+        let fits = "x".repeat(115);
+        assert_eq!(of(&fits), format!("redis-leases\u{1f}{fits}"));
+        for long in ["x".repeat(116), "x".repeat(128), "\u{1f600}".repeat(32), format!("x{}", "\u{1f600}".repeat(31))] {
+            let other = long.replacen(['x', '\u{1f600}'], "y", 1);
+            assert!(of(&long).len() <= 128 && of(&long) != of(&other), "{long}");
+        }
+        // It is written in stores: it stays so for ever.
+        assert_eq!(of(&"x".repeat(116)), format!("redis-leases\u{1f}{}~{:016x}", "x".repeat(98), fnv1a(&[b'x'; 116])));
+        assert_eq!(fnv1a(b"foobar"), 0x8594_4171_f739_67e8);
+    }
+
+    #[test]
+    fn the_lead_is_half_a_horizon_within_bounds() {
+        for (horizon_ms, lead) in
+            [(0, 1_000), (2_000, 1_000), (60_000, 30_000), (120_000, 60_000), (86_400_000, 60_000)]
+        {
+            assert_eq!(lead_ms(horizon_ms), lead);
+        }
+    }
+}

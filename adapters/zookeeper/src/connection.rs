@@ -1,0 +1,74 @@
+//! One connection to ZooKeeper for all requests, which it carries at once; another one as soon as it is lost.
+
+use std::sync::Arc;
+
+use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout, timeout_at};
+use unalike_storage::StoreError;
+use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error, SessionState};
+
+use crate::ZookeeperOptions;
+use crate::error::connect_error;
+
+pub(crate) struct Connection {
+    options: Arc<ZookeeperOptions>,
+    client: Mutex<Option<Client>>,
+}
+
+impl Connection {
+    pub(crate) fn new(options: Arc<ZookeeperOptions>) -> Self {
+        Self { options, client: Mutex::new(None) }
+    }
+
+    /// The connection. The driver would keep what is asked for while it has none, and send it later, so a connection that
+    /// was lost is replaced at once: a session is worth nothing here.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] when no server answers in time.
+    pub(crate) async fn client(&self) -> Result<Client, StoreError> {
+        // One request connects, and the others wait for it, no longer than it may take.
+        let client = timeout(self.options.connect_timeout, self.connected()).await.unwrap_or(Err(Error::Timeout));
+        client.map_err(|error| connect_error(&self.options.address(), error))
+    }
+
+    async fn connected(&self) -> Result<Client, Error> {
+        let Self { options, client: kept } = self;
+        let mut kept = kept.lock().await;
+        if let Some(client) = kept.as_ref().filter(|client| client.state() == SessionState::SyncConnected) {
+            return Ok(client.clone());
+        }
+        *kept = None;
+        let mut connector = Client::connector().with_session_timeout(options.session_timeout).with_fail_eagerly();
+        if let Some(user) = &options.user {
+            connector = connector.with_auth("digest", format!("{user}:{}", options.password).as_bytes());
+        }
+        let client = connector.connect(&options.hosts).await?;
+        *kept = Some(client.clone());
+        Ok(client)
+    }
+
+    pub(crate) async fn close(&self) {
+        *self.client.lock().await = None;
+    }
+
+    /// When the answers to what is sent now must have come.
+    pub(crate) fn deadline(&self) -> Deadline {
+        Deadline(Instant::now() + self.options.request_timeout)
+    }
+
+    /// How nodes are made: to stay, and the user's alone where there is one.
+    pub(crate) fn persistent(&self, mode: CreateMode) -> CreateOptions<'static> {
+        mode.with_acls(if self.options.user.is_some() { Acls::creator_all() } else { Acls::anyone_all() })
+    }
+}
+
+/// One for all that was sent at once.
+#[derive(Clone, Copy)]
+pub(crate) struct Deadline(Instant);
+
+impl Deadline {
+    /// The answer, if it comes in time.
+    pub(crate) async fn answer<T>(self, request: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        timeout_at(self.0, request).await.unwrap_or(Err(Error::Timeout))
+    }
+}

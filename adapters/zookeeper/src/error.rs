@@ -1,0 +1,67 @@
+//! From the driver's errors to the one error of every store.
+//!
+//! What matters is whether a write may have been done: only an answer of the server says that it was not.
+
+use unalike_storage::StoreError;
+use zookeeper_client::Error;
+
+/// The error of a write that may grant, or of one that a grant rests on.
+///
+/// Whatever is not the server's own refusal, and nothing else, leaves it open whether the write was done: the connection
+/// broke, the answer was late, or it cannot be read.
+pub(crate) fn write_error(at: &str, doing: &str, error: Error) -> StoreError {
+    match &error {
+        Error::NoAuth | Error::InvalidAcl | Error::AuthFailed => not_allowed(at, doing, error),
+        Error::BadArguments(_) | Error::Unimplemented | Error::NoChildrenForEphemerals | Error::NotEmpty => {
+            StoreError::refused(format!("{doing}, at {at}"), error)
+        }
+        Error::QuotaExceeded => StoreError::refused(format!("{doing}, at {at}: the quota of its nodes is full"), error),
+        Error::Throttled | Error::NotReadOnly | Error::MarshallingError => {
+            StoreError::unavailable(format!("{doing}, at {at}: the server did not take it"), error)
+        }
+        Error::NoNode | Error::NodeExists | Error::BadVersion => changed(at, doing, error),
+        _ => StoreError::outcome_unknown(format!("{doing}, at {at}"), error),
+    }
+}
+
+/// The error of a read, or of a write that is nothing but a reading of the clock.
+pub(crate) fn read_error(at: &str, doing: &str, error: Error) -> StoreError {
+    match write_error(at, doing, error) {
+        StoreError::OutcomeUnknown { what, source } => StoreError::Unavailable { what, source },
+        other => other,
+    }
+}
+
+/// The error of a connection that was not made.
+pub(crate) fn connect_error(at: &str, error: Error) -> StoreError {
+    match &error {
+        Error::AuthFailed | Error::NoAuth => not_allowed(at, "connecting", error),
+        Error::BadArguments(_) => StoreError::refused(format!("the address {at} cannot be used"), error),
+        _ => {
+            let advice = "check hosts and ports, and that a quorum of its servers runs";
+            StoreError::unavailable(format!("ZooKeeper at {at} cannot be reached: {advice}"), error)
+        }
+    }
+}
+
+fn not_allowed(at: &str, doing: &str, error: Error) -> StoreError {
+    StoreError::refused(format!("{doing}, at {at}: the nodes' access rights forbid it: check user and password"), error)
+}
+
+/// A node that should be there is gone, or the other way round, where no other client can have done it.
+fn changed(at: &str, doing: &str, error: Error) -> StoreError {
+    StoreError::corrupt(format!("{doing}, at {at}: somebody removed or made nodes; find out who"), error)
+}
+
+/// A node's data that is not what it should be.
+pub(crate) fn damaged(path: &str, what: &str) -> StoreError {
+    StoreError::Corrupt { what: format!("the node {path}: {what}; find out who changed it"), source: None }
+}
+
+pub(crate) fn unavailable(what: String) -> StoreError {
+    StoreError::Unavailable { what, source: None }
+}
+
+pub(crate) fn refusal(what: String) -> StoreError {
+    StoreError::Refused { what, source: None }
+}

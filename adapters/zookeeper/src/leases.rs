@@ -1,0 +1,452 @@
+//! The lease port on ZooKeeper: one node per worker, changed only under the version that it was read with.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use unalike_storage::{
+    Clocks, GrantId, Lease, LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore, NamespaceBinding, StoreError,
+    UsedWorker, choose_worker,
+};
+use zookeeper_client::{Client, CreateMode, Error, Stat};
+
+use crate::connection::Deadline;
+use crate::error::{damaged, read_error, unavailable, write_error};
+use crate::leaf::Claims;
+use crate::nodes::{Namespace, decode, read_worker, read_worker_name, write_worker};
+use crate::{Leaf, ZookeeperLeases};
+
+/// How often a request that lost a race against another client looks again. Each race that is lost is one that another
+/// request has won, and a request that lost one takes another way at random, so this many in a row are no chance.
+const RACES_MAX: u32 = 64;
+
+/// How many nodes are asked for at once.
+const BATCH: usize = 1_024;
+
+/// What a request sees before it decides: the store's clock, the namespace and what else it asked for, as they were when
+/// the clock was read or later.
+pub(crate) struct Look<T> {
+    pub(crate) store_ms: u64,
+    /// With its node's version.
+    pub(crate) namespace: Option<(Namespace, i32)>,
+    pub(crate) also: Result<T, Error>,
+}
+
+/// Every worker that was ever granted: its newest lease, and its node's version.
+type Workers = BTreeMap<u32, (LeaseRecord, i32)>;
+
+/// What a request decided on lost a race: it has to look again.
+pub(crate) struct LostRace;
+
+impl ZookeeperLeases {
+    pub(crate) fn at(&self) -> String {
+        self.options.address()
+    }
+
+    pub(crate) fn read_error(&self, doing: &str, error: Error) -> StoreError {
+        read_error(&self.at(), doing, error)
+    }
+
+    /// Writes the clock and reads the namespace, and whatever `also` asks for, in one round trip: ZooKeeper answers in
+    /// the order in which it was asked.
+    pub(crate) async fn look<T, R: Future<Output = Result<T, Error>>>(
+        &self,
+        client: &Client,
+        namespace: &str,
+        also: impl FnOnce() -> R,
+    ) -> Result<Look<T>, StoreError> {
+        let deadline = self.connection.deadline();
+        let path = self.paths.namespace(namespace);
+        // What is sent first is seen by what comes later.
+        let clock = client.set_data(&self.paths.clock(), b"", None);
+        let node = client.get_data(&path);
+        let also = also();
+        let store_ms = self.clock_ms(client, deadline, deadline.answer(clock).await).await?;
+        let namespace = match deadline.answer(node).await {
+            Ok((data, stat)) => Some((Namespace::read(&path, &data)?, stat.version)),
+            Err(Error::NoNode) => None,
+            Err(error) => return Err(self.read_error("reading a namespace", error)),
+        };
+        Ok(Look { store_ms, namespace, also: deadline.answer(also).await })
+    }
+
+    /// The store's clock, by this answer to the write that reads it.
+    async fn clock_ms(
+        &self,
+        client: &Client,
+        deadline: Deadline,
+        written: Result<Stat, Error>,
+    ) -> Result<u64, StoreError> {
+        let written = match written {
+            Err(Error::NoNode) => {
+                self.make_nodes(client, deadline).await?;
+                deadline.answer(client.set_data(&self.paths.clock(), b"", None)).await
+            }
+            written => written,
+        };
+        modified_ms(&written.map_err(|error| self.read_error("reading the clock", error))?)
+    }
+
+    /// Makes the nodes that all namespaces share.
+    async fn make_nodes(&self, client: &Client, deadline: Deadline) -> Result<(), StoreError> {
+        let (clock, namespaces) = (self.paths.clock(), self.paths.namespaces());
+        let beginnings = namespaces.match_indices('/').skip(1).filter_map(|(slash, _)| namespaces.get(..slash));
+        for path in beginnings.chain([namespaces.as_str(), clock.as_str()]) {
+            let options = self.connection.persistent(CreateMode::Persistent);
+            match deadline.answer(client.create(path, b"", &options)).await {
+                Ok(_) | Err(Error::NodeExists) => {}
+                Err(error) => return Err(self.read_error("making the store's nodes", error)),
+            }
+        }
+        Ok(())
+    }
+
+    async fn workers(&self, client: &Client, namespace: &str, names: &[String]) -> Result<Workers, StoreError> {
+        let mut workers = Workers::new();
+        for names in names.chunks(BATCH) {
+            let deadline = self.connection.deadline();
+            let mut requests = Vec::new();
+            for name in names {
+                let path = format!("{}/{name}", self.paths.namespace(namespace));
+                let worker = read_worker_name(name).ok_or_else(|| damaged(&path, "its name is no worker's"))?;
+                // It is sent here, and all others with it, before the first answer is waited for.
+                requests.push((worker, client.get_data(&path), path));
+            }
+            for (worker, request, path) in requests {
+                let answer = deadline.answer(request).await;
+                let (data, stat) = answer.map_err(|error| self.read_error("reading the workers", error))?;
+                workers.insert(worker, (read_worker(&path, worker, &data)?, stat.version));
+            }
+        }
+        Ok(workers)
+    }
+
+    /// One try at an acquire.
+    async fn try_acquire(&self, acquire: &LeaseAcquire, race: u32) -> Result<Result<Lease, LostRace>, StoreError> {
+        let client = self.connection.client().await?;
+        let namespace = acquire.namespace.as_str();
+        let path = self.paths.namespace(namespace);
+        let tree = self.options.leaf.as_ref().map(|leaf| self.paths.leaf_tree(leaf.name()));
+        let look = self.look(&client, namespace, || {
+            let children = client.get_children(&path);
+            let claims = tree.as_ref().map(|tree| client.get_children(tree));
+            async move { Ok((children.await, if let Some(claims) = claims { Some(claims.await) } else { None })) }
+        });
+        let Look { store_ms, namespace: bound, also } = look.await?;
+        let clocks = Clocks { holder_ms: acquire.now_ms, store_ms };
+        self.options.limits.check_clocks(clocks)?;
+        let (children, tree) = also.map_err(|error| self.read_error("reading the workers' names", error))?;
+        let tree = match tree {
+            Some(Ok(tree)) => Some(tree),
+            None | Some(Err(Error::NoNode)) => None,
+            Some(Err(error)) => return Err(self.read_error("reading Leaf's nodes", error)),
+        };
+        let claims = tree.map(|(names, stat)| Claims::read(namespace, &names, &stat));
+        let Some((bound, version)) = bound else {
+            return self.bind(&client, acquire, clocks, claims.as_ref()).await;
+        };
+        bound.binding.check_layout(namespace, acquire.layout)?;
+        self.check_leaf(namespace, &bound)?;
+        if let (Some(Leaf::Stopped(_)), Some(tree)) = (&self.options.leaf, &bound.leaf)
+            && !tree.stopped
+        {
+            self.stop_leaf(&client, namespace, bound, version, store_ms).await?;
+            return Ok(Err(LostRace));
+        }
+        bound.binding.check_quarantine(namespace, store_ms)?;
+        let (names, stat) = children.map_err(|error| self.read_error("reading the workers' names", error))?;
+        check_removals(&path, &stat)?;
+        let workers = self.workers(&client, namespace, &names).await?;
+        let claims = match &bound.leaf {
+            Some(tree) if !tree.stopped => Some(self.check_claims(tree, claims)?),
+            _ => None,
+        };
+        let chosen = choose(acquire, store_ms, &workers, claims.as_ref(), race);
+        let chosen = match (chosen, &claims) {
+            (Err(StoreError::WorkersExhausted { free_at_ms, .. }), Some(claims)) => {
+                match self.claim(&client, acquire, claims, store_ms, free_at_ms).await? {
+                    Ok(worker) => UsedWorker { worker, end_ms: 0 },
+                    Err(lost) => return Ok(Err(lost)),
+                }
+            }
+            (chosen, _) => chosen?,
+        };
+        let version = workers.get(&chosen.worker).map(|(_, version)| *version);
+        self.grant(&client, acquire, &bound.binding, clocks, chosen, version).await
+    }
+
+    /// Binds a namespace that is used for the first time. Another client that did the same a moment ago is no error:
+    /// in either case what it is bound to is read next.
+    async fn bind(
+        &self,
+        client: &Client,
+        acquire: &LeaseAcquire,
+        clocks: Clocks,
+        claims: Option<&Claims>,
+    ) -> Result<Result<Lease, LostRace>, StoreError> {
+        let mut binding = NamespaceBinding::new(acquire.layout, self.options.limits)?;
+        // A request that is refused binds nothing.
+        binding.grant(0, clocks, acquire.horizon_ms)?;
+        let leaf = self.begin_with_leaf(client, &mut binding, clocks.store_ms, claims).await?;
+        let data = Namespace { binding, leaf }.write();
+        let options = self.connection.persistent(CreateMode::Persistent);
+        let path = self.paths.namespace(&acquire.namespace);
+        let deadline = self.connection.deadline();
+        match deadline.answer(client.create(&path, &data, &options)).await {
+            Ok(_) | Err(Error::NodeExists) => Ok(Err(LostRace)),
+            Err(error) => Err(write_error(&self.at(), "binding a namespace", error)),
+        }
+    }
+
+    /// Writes a grant, unless somebody else was granted the worker since it was looked at.
+    async fn grant(
+        &self,
+        client: &Client,
+        acquire: &LeaseAcquire,
+        binding: &NamespaceBinding,
+        clocks: Clocks,
+        chosen: UsedWorker,
+        version: Option<i32>,
+    ) -> Result<Result<Lease, LostRace>, StoreError> {
+        let interval = binding.grant(chosen.end_ms, clocks, acquire.horizon_ms)?;
+        let mut grant_id = [0; 16];
+        getrandom::fill(&mut grant_id).map_err(no_randomness)?;
+        let lease = Lease {
+            worker: chosen.worker,
+            grant_id: GrantId(u128::from_be_bytes(grant_id)),
+            not_before_ms: interval.start,
+            valid_until_ms: interval.end,
+        };
+        let acquired_ms = clocks.store_ms;
+        let record = LeaseRecord { lease, holder: acquire.holder.clone(), acquired_ms, is_final: false };
+        let path = self.paths.worker(&acquire.namespace, lease.worker);
+        let data = write_worker(&record);
+        let deadline = self.connection.deadline();
+        let written = if let Some(version) = version {
+            deadline.answer(client.set_data(&path, &data, Some(version))).await
+        } else {
+            let options = self.connection.persistent(CreateMode::Persistent);
+            deadline.answer(client.create(&path, &data, &options)).await.map(|(stat, _)| stat)
+        };
+        let stat = match written {
+            Ok(stat) => stat,
+            Err(Error::BadVersion | Error::NodeExists) => return Ok(Err(LostRace)),
+            Err(error) => return Err(write_error(&self.at(), "granting a lease", error)),
+        };
+        // What is refused here stays recorded, and is used by nobody.
+        check_horizon(binding, lease.valid_until_ms, clocks.store_ms, modified_ms(&stat)?)?;
+        Ok(Ok(lease))
+    }
+
+    async fn try_extend(&self, extend: &LeaseExtend) -> Result<Result<Lease, LostRace>, StoreError> {
+        let client = self.connection.client().await?;
+        let (namespace, path) = (extend.namespace.as_str(), self.paths.worker(&extend.namespace, extend.worker));
+        let lost = || StoreError::LeaseLost { namespace: namespace.to_owned(), worker: extend.worker };
+        let look = self.look(&client, namespace, || client.get_data(&path)).await?;
+        self.options.limits.check_clocks(Clocks { holder_ms: extend.now_ms, store_ms: look.store_ms })?;
+        let binding = look.namespace.ok_or_else(lost)?.0.binding;
+        binding.check_layout(namespace, extend.layout)?;
+        let (data, stat) = match look.also {
+            Err(Error::NoNode) => return Err(lost()),
+            also => also.map_err(|error| self.read_error("reading a lease", error))?,
+        };
+        let mut record = read_worker(&path, extend.worker, &data)?;
+        if record.lease.grant_id != extend.grant_id || record.is_final {
+            return Err(lost());
+        }
+        let known_ms = record.lease.valid_until_ms;
+        record.lease.valid_until_ms = binding.extended_end_ms(known_ms, look.store_ms, extend.horizon_ms);
+        if record.lease.valid_until_ms == known_ms {
+            return Ok(Ok(record.lease));
+        }
+        let written = client.set_data(&path, &write_worker(&record), Some(stat.version));
+        match self.connection.deadline().answer(written).await {
+            Ok(stat) => {
+                check_horizon(&binding, record.lease.valid_until_ms, look.store_ms, modified_ms(&stat)?)?;
+                Ok(Ok(record.lease))
+            }
+            Err(Error::BadVersion) => Ok(Err(LostRace)),
+            Err(error) => Err(write_error(&self.at(), "extending a lease", error)),
+        }
+    }
+
+    /// Changes a worker's newest lease to what `decide` makes of it; none where that is nothing.
+    async fn change(
+        &self,
+        namespace: &str,
+        worker: u32,
+        doing: &str,
+        decide: impl Fn(&NamespaceBinding, LeaseRecord) -> Option<LeaseRecord> + Send,
+    ) -> Result<Option<LeaseRecord>, StoreError> {
+        let path = self.paths.worker(namespace, worker);
+        for _ in 0..RACES_MAX {
+            let client = self.connection.client().await?;
+            let look = self.look(&client, namespace, || client.get_data(&path)).await?;
+            let (data, stat) = match look.also {
+                Err(Error::NoNode) => return Ok(None),
+                also => also.map_err(|error| self.read_error(doing, error))?,
+            };
+            let Some((namespace, _)) = look.namespace else { return Ok(None) };
+            let record = read_worker(&path, worker, &data)?;
+            let Some(record) = decide(&namespace.binding, record) else { return Ok(None) };
+            let written = client.set_data(&path, &write_worker(&record), Some(stat.version));
+            match self.connection.deadline().answer(written).await {
+                Ok(_) => return Ok(Some(record)),
+                Err(Error::BadVersion) => {}
+                Err(error) => return Err(write_error(&self.at(), doing, error)),
+            }
+        }
+        Err(too_many_races(doing))
+    }
+
+    /// The names below a node, as fresh as ZooKeeper has them.
+    async fn names(&self, path: &str, doing: &str) -> Result<(Client, Vec<String>), StoreError> {
+        let client = self.connection.client().await?;
+        let deadline = self.connection.deadline();
+        let (sync, children) = (client.sync(path), client.get_children(path));
+        deadline.answer(sync).await.map_err(|error| self.read_error(doing, error))?;
+        let names = match deadline.answer(children).await {
+            Ok((names, _)) => names,
+            Err(Error::NoNode) => Vec::new(),
+            Err(error) => return Err(self.read_error(doing, error)),
+        };
+        Ok((client.clone(), names))
+    }
+}
+
+/// Chooses a worker among all of the layout's, or, beside Leaf, among those that are claimed from it.
+fn choose(
+    acquire: &LeaseAcquire,
+    store_ms: u64,
+    workers: &Workers,
+    claims: Option<&Claims>,
+    race: u32,
+) -> Result<UsedWorker, StoreError> {
+    let mut used: BTreeMap<u32, (u64, &str)> = BTreeMap::new();
+    for (&worker, (record, _)) in workers {
+        used.insert(worker, (record.lease.valid_until_ms, &record.holder));
+    }
+    if let Some(claims) = claims {
+        // What is not claimed is Leaf's: taken for ever.
+        for worker in (0..=acquire.layout.worker_max()).filter(|worker| !claims.ours.contains(worker)) {
+            used.entry(worker).or_insert((u64::MAX, ""));
+        }
+    }
+    let random = getrandom::u64().map_err(no_randomness)?;
+    let used = used.into_iter().map(|(worker, (end_ms, holder))| (UsedWorker { worker, end_ms }, holder));
+    let used: Vec<_> = used.collect();
+    let chosen = choose_worker(acquire, store_ms, random, used.iter().copied())?;
+    if race == 0 || chosen.end_ms == 0 || acquire.preferred_worker == Some(chosen.worker) {
+        return Ok(chosen);
+    }
+    // Whoever lost a race wanted the same as another one, and many may want the one that ended longest ago.
+    let free: Vec<_> = used.iter().map(|(used, _)| *used).filter(|used| used.end_ms <= store_ms).collect();
+    let nth = usize::try_from(random % 65_536).unwrap_or(0).checked_rem(free.len());
+    Ok(nth.and_then(|nth| free.get(nth).copied()).unwrap_or(chosen))
+}
+
+/// A worker's node is never removed here. Where one was, a lease that still runs may be forgotten.
+fn check_removals(path: &str, stat: &Stat) -> Result<(), StoreError> {
+    // ZooKeeper counts what was made and what was removed, and how much of it is there.
+    let removed = (i64::from(stat.cversion) - i64::from(stat.num_children)) / 2;
+    if removed <= 0 {
+        return Ok(());
+    }
+    Err(damaged(
+        path,
+        &format!(
+            "{removed} nodes of workers were removed, whose leases may still run: stop all holders, wait for the greatest \
+             horizon, then remove the namespace's node with all that is below, and begin again"
+        ),
+    ))
+}
+
+/// The clock of the leader that made a write.
+pub(crate) fn modified_ms(stat: &Stat) -> Result<u64, StoreError> {
+    u64::try_from(stat.mtime)
+        .map_err(|_| unavailable(format!("the store's clock stands before 1970 ({} ms): set it", stat.mtime)))
+}
+
+/// Refuses an end that was decided by one clock and written by another that stands further back: after an election.
+fn check_horizon(
+    binding: &NamespaceBinding,
+    valid_until_ms: u64,
+    decided_ms: u64,
+    written_ms: u64,
+) -> Result<(), StoreError> {
+    if valid_until_ms <= written_ms.saturating_add(binding.max_horizon_ms) {
+        return Ok(());
+    }
+    Err(unavailable(format!(
+        "the store's clock went back from {decided_ms} to {written_ms} (Unix ms) between two answers, so what it granted is \
+         abandoned: set the clocks of all its servers"
+    )))
+}
+
+fn too_many_races(doing: &str) -> StoreError {
+    unavailable(format!("{doing}: other clients were faster {RACES_MAX} times in a row"))
+}
+
+fn no_randomness(error: getrandom::Error) -> StoreError {
+    StoreError::unavailable("the operating system gives no random bits".to_owned(), error)
+}
+
+#[async_trait]
+impl LeaseStore for ZookeeperLeases {
+    async fn acquire(&self, acquire: &LeaseAcquire) -> Result<Lease, StoreError> {
+        acquire.validate()?;
+        for race in 0..RACES_MAX {
+            if let Ok(lease) = self.try_acquire(acquire, race).await? {
+                return Ok(lease);
+            }
+        }
+        Err(too_many_races("granting a lease"))
+    }
+
+    async fn extend(&self, extend: &LeaseExtend) -> Result<Lease, StoreError> {
+        extend.validate()?;
+        for _ in 0..RACES_MAX {
+            if let Ok(lease) = self.try_extend(extend).await? {
+                return Ok(lease);
+            }
+        }
+        Err(too_many_races("extending a lease"))
+    }
+
+    async fn release(&self, namespace: &str, worker: u32, grant_id: GrantId, end_ms: u64) -> Result<bool, StoreError> {
+        let released = self.change(namespace, worker, "releasing a lease", |binding, mut record| {
+            if record.lease.grant_id != grant_id || record.is_final {
+                return None;
+            }
+            record.lease.valid_until_ms = binding.released_end_ms(&record.lease, end_ms)?;
+            record.is_final = true;
+            Some(record)
+        });
+        Ok(released.await?.is_some())
+    }
+
+    async fn forbid_extension(&self, namespace: &str, worker: u32) -> Result<Option<LeaseRecord>, StoreError> {
+        let forbid = |_: &NamespaceBinding, record| Some(LeaseRecord { is_final: true, ..record });
+        self.change(namespace, worker, "forbidding a lease's extension", forbid).await
+    }
+
+    async fn leases(&self, namespace: &str) -> Result<Vec<LeaseRecord>, StoreError> {
+        let (client, names) = self.names(&self.paths.namespace(namespace), "listing leases").await?;
+        let workers = self.workers(&client, namespace, &names).await?;
+        Ok(workers.into_values().map(|(record, _)| record).collect())
+    }
+
+    async fn namespaces(&self) -> Result<Vec<String>, StoreError> {
+        let path = self.paths.namespaces();
+        let (_, names) = self.names(&path, "listing lease namespaces").await?;
+        let namespace = |name: &String| {
+            decode(name).ok_or_else(|| damaged(&format!("{path}/{name}"), "its name is no namespace's"))
+        };
+        let mut namespaces: Vec<_> = names.iter().map(namespace).collect::<Result<_, _>>()?;
+        namespaces.sort_unstable();
+        Ok(namespaces)
+    }
+
+    async fn close(&self) {
+        self.connection.close().await;
+    }
+}

@@ -1,0 +1,261 @@
+//! Where things are kept in ZooKeeper's tree, and how: the nodes' paths, and their data as JSON.
+//!
+//! Everything is read strictly: a node that somebody else wrote, or that was damaged, is an error and never a guess.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use unalike_storage::{GrantId, Lease, LeaseRecord, NamespaceBinding, StoreError};
+
+use crate::error::damaged;
+
+/// The paths below one root.
+#[derive(Clone, Debug)]
+pub(crate) struct Paths {
+    /// Empty, or a path that begins with `/` and does not end with one.
+    pub(crate) root: String,
+}
+
+impl Paths {
+    /// The node whose modification time is the store's clock.
+    pub(crate) fn clock(&self) -> String {
+        format!("{}/unalike/clock", self.root)
+    }
+
+    pub(crate) fn namespaces(&self) -> String {
+        format!("{}/unalike/leases", self.root)
+    }
+
+    pub(crate) fn namespace(&self, namespace: &str) -> String {
+        format!("{}/{}", self.namespaces(), encode(namespace))
+    }
+
+    pub(crate) fn worker(&self, namespace: &str, worker: u32) -> String {
+        format!("{}/{worker}", self.namespace(namespace))
+    }
+
+    /// Where Leaf's nodes of this name are, one per worker.
+    pub(crate) fn leaf_tree(&self, name: &str) -> String {
+        format!("{}/snowflake/{name}/forever", self.root)
+    }
+}
+
+/// A name as that of a node: letters, digits and underscores as they are, everything else as `%` and two digits, byte by
+/// byte. There is no `/`, `.` or `-` in it.
+pub(crate) fn encode(name: &str) -> String {
+    let mut encoded = String::new();
+    for byte in name.bytes() {
+        if byte.is_ascii_alphanumeric() || byte == b'_' {
+            encoded.push(char::from(byte));
+        } else {
+            encoded.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    encoded
+}
+
+/// The name that a node's name stands for; none where this program would have written another one.
+pub(crate) fn decode(encoded: &str) -> Option<String> {
+    let name = percent_decode(encoded)?;
+    (encode(&name) == encoded).then_some(name)
+}
+
+/// The text that `%` and two digits each stand for.
+pub(crate) fn percent_decode(text: &str) -> Option<String> {
+    let mut bytes = Vec::new();
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let mut digit = || char::from(rest.next()?).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+        bytes.push(digit()? * 16 + digit()?);
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// A tree of Leaf's that a namespace takes its workers from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LeafTree {
+    /// Leaf's own name, which its tree is named by.
+    pub(crate) name: String,
+    /// The transaction that made the tree. Another one means that its sequence began again.
+    pub(crate) made_by: i64,
+    /// Leaf's last node has stopped, so all workers may be had.
+    pub(crate) stopped: bool,
+}
+
+/// What a namespace is bound to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Namespace {
+    pub(crate) binding: NamespaceBinding,
+    pub(crate) leaf: Option<LeafTree>,
+}
+
+/// What a namespace's node holds.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NamespaceJson {
+    binding: BTreeMap<String, u64>,
+    leaf: Option<LeafTree>,
+}
+
+impl Namespace {
+    pub(crate) fn write(&self) -> Vec<u8> {
+        let binding = self.binding.figures().map(|(name, figure)| (name.to_owned(), figure)).into();
+        json(&NamespaceJson { binding, leaf: self.leaf.clone() })
+    }
+
+    /// # Errors
+    /// [`StoreError::Corrupt`].
+    pub(crate) fn read(path: &str, data: &[u8]) -> Result<Self, StoreError> {
+        let NamespaceJson { binding: figures, leaf } = parse(path, data)?;
+        let mut known = 0;
+        let read = NamespaceBinding::read(|name| {
+            known += 1;
+            figures.get(name).copied().ok_or_else(|| damaged(path, &format!("it lacks {name}")))
+        });
+        let binding = read?.map_err(|reason| damaged(path, &reason))?;
+        if known != figures.len() {
+            return Err(damaged(path, "it has figures that this program does not know"));
+        }
+        Ok(Self { binding, leaf })
+    }
+}
+
+/// A worker's newest lease. Its `valid_until_ms` is the greatest end recorded for the worker.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WorkerJson {
+    version: u32,
+    grant_id: String,
+    holder: String,
+    not_before_ms: u64,
+    valid_until_ms: u64,
+    acquired_ms: u64,
+    is_final: bool,
+}
+
+const WORKER_VERSION: u32 = 1;
+
+pub(crate) fn write_worker(record: &LeaseRecord) -> Vec<u8> {
+    let LeaseRecord { lease, holder, acquired_ms, is_final } = record;
+    json(&WorkerJson {
+        version: WORKER_VERSION,
+        grant_id: format!("{:032x}", lease.grant_id.0),
+        holder: holder.clone(),
+        not_before_ms: lease.not_before_ms,
+        valid_until_ms: lease.valid_until_ms,
+        acquired_ms: *acquired_ms,
+        is_final: *is_final,
+    })
+}
+
+/// # Errors
+/// [`StoreError::Corrupt`].
+pub(crate) fn read_worker(path: &str, worker: u32, data: &[u8]) -> Result<LeaseRecord, StoreError> {
+    let json: WorkerJson = parse(path, data)?;
+    if json.version != WORKER_VERSION {
+        return Err(damaged(path, &format!("it has the version {}, and this program knows 1 alone", json.version)));
+    }
+    let has_digits = json.grant_id.len() == 32 && json.grant_id.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let grant_id = has_digits.then(|| u128::from_str_radix(&json.grant_id, 16).ok()).flatten();
+    let grant_id = grant_id.ok_or_else(|| damaged(path, "its grant id has not 32 hexadecimal digits"))?;
+    if json.not_before_ms > json.valid_until_ms {
+        return Err(damaged(path, "its lease ends before it begins"));
+    }
+    let (not_before_ms, valid_until_ms) = (json.not_before_ms, json.valid_until_ms);
+    let lease = Lease { worker, grant_id: GrantId(grant_id), not_before_ms, valid_until_ms };
+    Ok(LeaseRecord { lease, holder: json.holder, acquired_ms: json.acquired_ms, is_final: json.is_final })
+}
+
+/// The worker that a node's name stands for; none where this program would have written another one.
+pub(crate) fn read_worker_name(name: &str) -> Option<u32> {
+    name.parse().ok().filter(|worker: &u32| worker.to_string() == name)
+}
+
+fn json(value: &impl Serialize) -> Vec<u8> {
+    // Numbers, texts and flags always have a form in JSON.
+    serde_json::to_vec(value).unwrap_or_default()
+}
+
+fn parse<'d, T: Deserialize<'d>>(path: &str, data: &'d [u8]) -> Result<T, StoreError> {
+    serde_json::from_slice(data).map_err(|error| damaged(path, &format!("its data is not unalike's ({error})")))
+}
+
+#[cfg(test)]
+mod tests {
+    use unalike_storage::{Layout, LeaseLimits};
+
+    use super::*;
+
+    #[test]
+    fn names_are_nodes_and_back() {
+        for name in ["default", "a/b c%2F", ".", "..", "é", "😀", "a-b", "A_9", "zookeeper"] {
+            let encoded = encode(name);
+            assert!(encoded.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_%".contains(&byte)), "{encoded}");
+            assert_eq!(decode(&encoded).as_deref(), Some(name));
+        }
+        for foreign in ["a-b", "%61", "%2f", "%2", "%", "%C3", "é", "%+1"] {
+            assert_eq!(decode(foreign), None, "{foreign}");
+        }
+        assert_eq!(
+            ["7", "0", "07", "+7", "-1", "", "4294967296"].map(read_worker_name),
+            [Some(7), Some(0), None, None, None, None, None]
+        );
+    }
+
+    #[test]
+    fn nodes_keep_what_was_written() {
+        let binding = NamespaceBinding::new(Layout::LEAF, LeaseLimits::default()).unwrap();
+        let leaf = LeafTree { name: "orders".to_owned(), made_by: i64::MAX, stopped: false };
+        for leaf in [None, Some(leaf)] {
+            let namespace = Namespace { binding: NamespaceBinding { floor_ms: u64::MAX, ..binding }, leaf };
+            assert_eq!(Namespace::read("/n", &namespace.write()).unwrap(), namespace);
+        }
+        let lease =
+            Lease { worker: 3, grant_id: GrantId(u128::MAX - 1), not_before_ms: 1 << 53, valid_until_ms: u64::MAX };
+        let record = LeaseRecord { lease, holder: "\"\n".to_owned(), acquired_ms: (1 << 53) + 1, is_final: true };
+        assert_eq!(read_worker("/n/3", 3, &write_worker(&record)).unwrap(), record);
+    }
+
+    #[test]
+    fn damaged_nodes_are_refused() {
+        let lease = Lease { worker: 3, grant_id: GrantId(1), not_before_ms: 100, valid_until_ms: 200 };
+        let record = LeaseRecord { lease, holder: "a".to_owned(), acquired_ms: 100, is_final: false };
+        let good = String::from_utf8(write_worker(&record)).unwrap();
+        for (what, by) in [
+            ("\"version\":1", "\"version\":2"),
+            ("\"not_before_ms\":100", "\"not_before_ms\":201"),
+            ("\"not_before_ms\":100", "\"not_before_ms\":100.0"),
+            ("\"valid_until_ms\":200", "\"valid_until_ms\":-1"),
+            ("\"valid_until_ms\":200", "\"valid_until_ms\":18446744073709551616"),
+            ("00001\"", "0001\""),
+            ("\"00", "\"+0"),
+            ("\"is_final\":false", "\"is_final\":false,\"more\":1"),
+            ("\"holder\":\"a\",", ""),
+            ("}", ""),
+        ] {
+            let bad = good.replacen(what, by, 1);
+            assert_ne!(bad, good);
+            let read = read_worker("/n/3", 3, bad.as_bytes());
+            assert!(matches!(read, Err(StoreError::Corrupt { .. })), "{bad}: {read:?}");
+        }
+        let binding = NamespaceBinding::new(Layout::LEAF, LeaseLimits::default()).unwrap();
+        let good = String::from_utf8(Namespace { binding, leaf: None }.write()).unwrap();
+        for (what, by) in [
+            ("\"epoch_ms\":", "\"epoch\":"),
+            ("\"epoch_ms\":", "\"more\":1,\"epoch_ms\":"),
+            ("\"version\":1", "\"version\":2"),
+            ("\"leaf\":null", "\"leaf\":{}"),
+            ("{", ""),
+        ] {
+            let bad = good.replacen(what, by, 1);
+            assert_ne!(bad, good);
+            let read = Namespace::read("/n", bad.as_bytes());
+            assert!(matches!(read, Err(StoreError::Corrupt { .. })), "{bad}: {read:?}");
+        }
+    }
+}

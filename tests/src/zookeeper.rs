@@ -1,0 +1,243 @@
+//! ZooKeeper as a private child process: a free port, a data directory of its own, killed when its value is dropped.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Once, OnceLock, mpsc};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use tempfile::TempDir;
+
+use crate::{process, redis};
+
+/// A server that is not ready after this long never will be.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What to do when the server's programs are not there.
+const INSTALL: &str = "install ZooKeeper: apt-get install zookeeper";
+
+/// Where Debian keeps it.
+const JARS: &str = "/usr/share/java";
+
+const LOG: &str = "zookeeper.log";
+const CONFIGURATION: &str = "zoo.cfg";
+const CLOCK: &str = "clock.so";
+const AHEAD_MS: &str = "ahead_ms";
+
+/// A running server.
+#[derive(Debug)]
+pub struct Zookeeper {
+    directory: TempDir,
+    port: u16,
+    process: Child,
+}
+
+impl Zookeeper {
+    /// Starts one.
+    ///
+    /// # Errors
+    /// When ZooKeeper is not installed, or does not become ready; with what it said.
+    pub fn start() -> anyhow::Result<Self> {
+        Self::start_for(false, false)
+    }
+
+    /// The same with a clock that [`Zookeeper::set_clock`] moves.
+    ///
+    /// # Errors
+    /// As [`Zookeeper::start`], and when there is no C compiler.
+    pub fn start_with_a_clock() -> anyhow::Result<Self> {
+        Self::start_for(true, false)
+    }
+
+    /// One that all tests of a program share, each below a [path](Zookeeper::path) of its own. It ends with the program,
+    /// however that ends.
+    ///
+    /// # Errors
+    /// As [`Zookeeper::start`].
+    pub fn shared() -> anyhow::Result<&'static Self> {
+        let server = SHARED.get_or_init(|| {
+            let (sender, started) = mpsc::channel();
+            // The server ends with the thread that started it, and the threads of tests do not last.
+            std::thread::spawn(move || {
+                let _ = sender.send(Self::start_for(false, true));
+                loop {
+                    std::thread::park();
+                }
+            });
+            started.recv().map_err(anyhow::Error::from).flatten().map_err(|error| format!("{error:#}"))
+        });
+        clean_up_at_exit();
+        server.as_ref().map_err(|error| anyhow::anyhow!("{error}"))
+    }
+
+    fn start_for(with_clock: bool, ends_with_thread: bool) -> anyhow::Result<Self> {
+        ensure!(Path::new(JARS).join("zookeeper.jar").exists(), "{INSTALL}");
+        let directory = TempDir::new()?;
+        let port = process::free_port()?;
+        if with_clock {
+            let source = directory.path().join("clock.c");
+            std::fs::write(&source, redis::CLOCK_C)?;
+            let mut compiler = Command::new("cc");
+            compiler.args(["-shared", "-fPIC", "-o"]).arg(directory.path().join(CLOCK)).arg(source);
+            ensure!(compiler.status().context("install a C compiler: apt-get install gcc")?.success(), "{compiler:?}");
+            set_clock(directory.path(), 0)?;
+        }
+        let configuration = format!(
+            "dataDir={}\nclientPort={port}\nclientPortAddress=127.0.0.1\ntickTime=100\nmaxClientCnxns=0\n\
+             admin.enableServer=false\n4lw.commands.whitelist=srvr\npreAllocSize=1024\n",
+            directory.path().join("data").display()
+        );
+        std::fs::write(directory.path().join(CONFIGURATION), configuration)?;
+        let process = spawn(directory.path(), ends_with_thread)?;
+        let mut server = Self { directory, port, process };
+        server.wait_until_ready()?;
+        Ok(server)
+    }
+
+    /// Sets its clock so many ms ahead of that of this machine, or behind it.
+    ///
+    /// # Errors
+    /// When the server reads another clock.
+    pub fn set_clock(&self, ahead_ms: i64) -> anyhow::Result<()> {
+        set_clock(self.directory.path(), ahead_ms)
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// A path that no other test of this program has: `/test-7`.
+    #[must_use]
+    pub fn path(&self) -> String {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        format!("/test-{}", COUNT.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Kills it with SIGKILL.
+    ///
+    /// # Errors
+    /// When it cannot be waited for.
+    pub fn kill9(&mut self) -> anyhow::Result<()> {
+        // An error means that it has ended already.
+        let _ = self.process.kill();
+        self.process.wait()?;
+        Ok(())
+    }
+
+    /// Starts it again on the same data and the same port; kills it before if it still runs.
+    ///
+    /// # Errors
+    /// As [`Zookeeper::start`].
+    pub fn restart(&mut self) -> anyhow::Result<()> {
+        self.kill9()?;
+        self.process = spawn(self.directory.path(), false)?;
+        self.wait_until_ready()
+    }
+
+    /// Stops it where it is, without ending it: connections stay open and nothing answers.
+    ///
+    /// # Errors
+    /// When there is no such process, or it does not stop.
+    pub fn pause(&self) -> anyhow::Result<()> {
+        process::pause(&self.process)
+    }
+
+    /// Lets it go on.
+    ///
+    /// # Errors
+    /// When there is no such process.
+    pub fn resume(&self) -> anyhow::Result<()> {
+        process::signal(&self.process, libc::SIGCONT)
+    }
+
+    fn wait_until_ready(&mut self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            // It listens before it serves.
+            if self.says("srvr").is_ok_and(|text| text.contains("Mode: standalone")) {
+                return Ok(());
+            }
+            let log = || std::fs::read_to_string(self.directory.path().join(LOG)).unwrap_or_default();
+            if let Some(status) = self.process.try_wait()? {
+                bail!("ZooKeeper ended with {status}; its log:\n{}", log());
+            }
+            ensure!(Instant::now() < deadline, "ZooKeeper does not become ready; its log:\n{}", log());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Its answer to one of its words of four letters.
+    fn says(&self, word: &str) -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
+        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+        stream.write_all(word.as_bytes())?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text)?;
+        Ok(text)
+    }
+}
+
+impl Drop for Zookeeper {
+    fn drop(&mut self) {
+        // It may have ended already. SIGKILL ends a stopped process too.
+        let _ = self.kill9();
+    }
+}
+
+static SHARED: OnceLock<Result<Zookeeper, String>> = OnceLock::new();
+
+/// Statics are never dropped, so what they stand for is ended and removed when the program ends.
+fn clean_up_at_exit() {
+    extern "C" fn clean_up() {
+        if let Some(Ok(server)) = SHARED.get() {
+            // The server may have ended already.
+            let _ = process::signal(&server.process, libc::SIGKILL);
+            let _ = std::fs::remove_dir_all(server.directory.path());
+        }
+    }
+    static REGISTERED: Once = Once::new();
+    #[expect(unsafe_code, reason = "the standard library has no handlers for the end of a program")]
+    // SAFETY: the handler is a function of this program, and uses nothing that ends before it runs.
+    REGISTERED.call_once(|| unsafe {
+        libc::atexit(clean_up);
+    });
+}
+
+fn set_clock(directory: &Path, ahead_ms: i64) -> anyhow::Result<()> {
+    // In one step, for the server reads it at any time.
+    let new = directory.join("ahead_ms.new");
+    std::fs::write(&new, ahead_ms.to_string())?;
+    Ok(std::fs::rename(new, directory.join(AHEAD_MS))?)
+}
+
+/// Starts the program; if asked to, so that it ends when the calling thread does.
+fn spawn(directory: &Path, ends_with_thread: bool) -> anyhow::Result<Child> {
+    let log = File::options().create(true).append(true).open(directory.join(LOG))?;
+    let mut command = Command::new("java");
+    if ends_with_thread {
+        process::end_with_thread(&mut command);
+    }
+    if directory.join(CLOCK).exists() {
+        command.env("LD_PRELOAD", directory.join(CLOCK)).env("UNALIKE_AHEAD_MS", directory.join(AHEAD_MS));
+    }
+    let jars = ["zookeeper", "zookeeper-jute", "slf4j-api", "slf4j-simple", "netty-all"];
+    let netty = ["netty-handler", "netty-common", "netty-buffer", "netty-transport"];
+    let jars: Vec<_> = jars.iter().chain(&netty).map(|jar| format!("{JARS}/{jar}.jar")).collect();
+    command
+        // It starts in half a second with little of the compiler, and lives for seconds.
+        .args(["-Xmx96m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData"])
+        .args(["-Dzookeeper.jmx.log4j.disable=true", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"])
+        .args(["-cp", &jars.join(":"), "org.apache.zookeeper.server.ZooKeeperServerMain"])
+        .arg(directory.join(CONFIGURATION))
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .spawn()
+        .context(INSTALL)
+}

@@ -1,0 +1,687 @@
+//! Worker leases in ZooKeeper, on real servers: the contract, servers that are killed, paused and restarted, lost answers
+//! and sessions, clocks that are moved, and nodes that somebody else changed.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use async_trait::async_trait;
+use tokio::task::JoinHandle;
+use unalike::{Ids, SnowflakeOptions};
+use unalike_storage::contract::{self, Fixture, LeaseFixture};
+use unalike_storage::{
+    GrantId, Layout, LayoutFields, Lease, LeaseAcquire, LeaseExtend, LeaseLimits, LeaseStore, StoreError,
+};
+use unalike_tests::proxy::Proxy;
+use unalike_tests::zookeeper::Zookeeper;
+use unalike_zookeeper::{ZookeeperLeases, ZookeeperOptions};
+use zookeeper_client::{Acls, Client, CreateMode};
+
+/// What does not happen within this time never will.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A server of its own, since the suite restarts it.
+struct Server(Mutex<Zookeeper>);
+
+#[async_trait]
+impl Fixture for Server {
+    async fn restart(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).restart().unwrap();
+    }
+}
+
+#[async_trait]
+impl LeaseFixture for Server {
+    async fn lease_client(&self, limits: LeaseLimits) -> Arc<dyn LeaseStore> {
+        let port = self.0.lock().unwrap_or_else(PoisonError::into_inner).port();
+        let mut options = ZookeeperOptions::new(&format!("127.0.0.1:{port}")).unwrap();
+        options.limits = limits;
+        Arc::new(ZookeeperLeases::connect(options).await.unwrap())
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the holder's clock")]
+fn now_ms() -> u64 {
+    u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
+}
+
+/// Leaf's layout with so few workers.
+fn layout(worker_bits: u8) -> Layout {
+    Layout::new(LayoutFields { worker_bits, ..Layout::LEAF.fields() }).unwrap()
+}
+
+fn request(layout: Layout, holder: &str, horizon_ms: u64) -> LeaseAcquire {
+    LeaseAcquire {
+        namespace: "default".to_owned(),
+        layout,
+        holder: holder.to_owned(),
+        preferred_worker: None,
+        now_ms: now_ms(),
+        horizon_ms,
+    }
+}
+
+fn extension(layout: Layout, lease: &Lease, horizon_ms: u64) -> LeaseExtend {
+    LeaseExtend {
+        namespace: "default".to_owned(),
+        layout,
+        worker: lease.worker,
+        grant_id: lease.grant_id,
+        now_ms: now_ms(),
+        horizon_ms,
+    }
+}
+
+async fn open(port: u16, rest: &str) -> ZookeeperLeases {
+    let url = format!("zookeeper://127.0.0.1:{port}{rest}");
+    ZookeeperLeases::connect(ZookeeperOptions::from_url(&url).unwrap()).await.unwrap()
+}
+
+/// A client of the tests' own, for a look at the nodes, and worse.
+async fn raw(port: u16) -> Client {
+    Client::connect(&format!("127.0.0.1:{port}")).await.unwrap()
+}
+
+async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds().await {
+        assert!(Instant::now() < deadline, "{what}: it does not come to be so");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// Waits until this machine's clock, which is the server's, has come there.
+async fn until_ms(at_ms: u64) {
+    until("a time", async || now_ms() >= at_ms).await;
+}
+
+/// What a holder could use of a grant.
+#[derive(Clone, Copy, Debug)]
+struct Used {
+    worker: u32,
+    grant_id: GrantId,
+    from_ms: u64,
+    until_ms: u64,
+}
+
+impl From<Lease> for Used {
+    fn from(lease: Lease) -> Self {
+        let Lease { worker, grant_id, not_before_ms, valid_until_ms } = lease;
+        Self { worker, grant_id, from_ms: not_before_ms, until_ms: valid_until_ms }
+    }
+}
+
+#[track_caller]
+fn assert_disjoint(used: &[Used]) {
+    let grants: BTreeSet<_> = used.iter().map(|used| used.grant_id).collect();
+    assert_eq!(grants.len(), used.len(), "each grant has a name of its own");
+    let mut workers: BTreeMap<u32, Vec<Used>> = BTreeMap::new();
+    for used in used {
+        workers.entry(used.worker).or_default().push(*used);
+    }
+    for grants in workers.values_mut() {
+        grants.sort_by_key(|used| (used.from_ms, used.until_ms));
+        for pair in grants.windows(2) {
+            assert!(pair[0].until_ms <= pair[1].from_ms, "two holders had a worker at once: {pair:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn zookeeper_keeps_the_contract_of_leases() {
+    contract::leases(&Server(Mutex::new(Zookeeper::start().unwrap()))).await;
+}
+
+/// A grant whose answer is lost is burnt: the error says so, its interval is recorded, and nobody gets it again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_answer_to_an_acquire_burns_its_interval() {
+    let server = Zookeeper::shared().unwrap();
+    let path = server.path();
+    let proxy = Proxy::start(server.port()).unwrap();
+    let (through, direct) = (open(proxy.port(), &path).await, open(server.port(), &path).await);
+    let layout = layout(0);
+    let mut used: Vec<Used> = Vec::new();
+    // A namespace's first use; a worker's first grant, which makes its node; and a grant that changes it.
+    for (word, burnt) in [("/unalike/leases/defaultB", 0), ("/leases/default/0", 1), ("\"is_final\":false", 2)] {
+        match word.strip_suffix('B') {
+            Some(bind) => proxy.lose_answer_with(bind),
+            None => proxy.lose_answer_to(word),
+        }
+        let error = through.acquire(&request(layout, "a", 200)).await.unwrap_err();
+        assert!(matches!(error, StoreError::OutcomeUnknown { .. }) && error.may_have_granted(), "{word}: {error:?}");
+        assert!(proxy.has_lost(), "{word}");
+        let listed = direct.leases("default").await.unwrap();
+        assert_eq!(listed.len(), usize::from(burnt > 0), "{word}: {listed:?}");
+        if let Some(record) = listed.first() {
+            used.push(record.lease.into());
+            let taken = direct.acquire(&request(layout, "a", 200)).await;
+            let Err(StoreError::WorkersExhausted { free_at_ms, .. }) = taken else { panic!("{word}: {taken:?}") };
+            assert_eq!(free_at_ms, record.lease.valid_until_ms, "{word}");
+            until_ms(free_at_ms).await;
+        }
+        if burnt == 1 {
+            let lease = through.acquire(&request(layout, "a", 50)).await.unwrap();
+            used.push(lease.into());
+            until_ms(lease.valid_until_ms).await;
+        }
+    }
+    used.push(through.acquire(&request(layout, "a", 50)).await.unwrap().into());
+    assert_disjoint(&used);
+    assert_eq!(used.len(), 4);
+}
+
+/// After a lost answer the holder keeps the bound that it knows and may ask again; a release was made once.
+#[tokio::test(flavor = "multi_thread")]
+async fn lost_answers_to_extend_and_release() {
+    let server = Zookeeper::shared().unwrap();
+    let path = server.path();
+    let proxy = Proxy::start(server.port()).unwrap();
+    let (through, direct) = (open(proxy.port(), &path).await, open(server.port(), &path).await);
+    let layout = layout(2);
+    let lease = through.acquire(&request(layout, "a", 30_000)).await.unwrap();
+    let end_ms = async || direct.leases("default").await.unwrap()[0].lease.valid_until_ms;
+
+    proxy.lose_answer_to("\"is_final\":false");
+    let error = through.extend(&extension(layout, &lease, 60_000)).await.unwrap_err();
+    assert!(matches!(error, StoreError::OutcomeUnknown { .. }) && error.is_retryable(), "{error:?}");
+    assert!(proxy.has_lost());
+    let recorded_ms = end_ms().await;
+    assert!(recorded_ms >= lease.valid_until_ms + 25_000, "it was done: {recorded_ms}");
+    let extended = through.extend(&extension(layout, &lease, 1_000)).await.unwrap();
+    assert_eq!(extended, Lease { valid_until_ms: recorded_ms, ..lease }, "the same lease goes on, and is never cut");
+
+    proxy.lose_answer_to("\"is_final\":true");
+    let used_ms = lease.not_before_ms + 7;
+    let error = through.release("default", lease.worker, lease.grant_id, used_ms).await.unwrap_err();
+    assert!(matches!(error, StoreError::OutcomeUnknown { .. }), "{error:?}");
+    assert!(proxy.has_lost());
+    assert_eq!(end_ms().await, used_ms, "it was done");
+    assert!(!through.release("default", lease.worker, lease.grant_id, lease.not_before_ms).await.unwrap());
+    assert_eq!(end_ms().await, used_ms, "and it is not done twice");
+    let lost = through.extend(&extension(layout, &lease, 60_000)).await;
+    assert!(matches!(lost, Err(StoreError::LeaseLost { .. })), "{lost:?}");
+}
+
+/// A request that decided by what it had read finds that it was changed since, and decides anew.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_between_look_and_write_is_noticed() {
+    let server = Zookeeper::shared().unwrap();
+    let layout = layout(0);
+    // Of the one worker there is: never granted, ended, running, running.
+    for change in ["create", "take again", "forbid", "release"] {
+        let path = server.path();
+        let proxy = Proxy::start(server.port()).unwrap();
+        // Patient, for it is held up.
+        let slow = open(proxy.port(), &format!("{path}?session-timeout-ms=60000&request-timeout-ms=60000")).await;
+        let direct = open(server.port(), &path).await;
+        let mut running = None;
+        if change == "create" {
+            // Binds the namespace, and is refused for its horizon only when it grants.
+            let mut other = request(layout, "", 1);
+            other.layout = Layout::new(LayoutFields { worker_bits: 1, ..layout.fields() }).unwrap();
+            let bound = direct.acquire(&LeaseAcquire { namespace: "other".to_owned(), ..other }).await.unwrap();
+            assert!(bound.worker <= 1);
+        } else {
+            let lease =
+                direct.acquire(&request(layout, "first", if change == "take again" { 5 } else { 60_000 })).await;
+            let lease = lease.unwrap();
+            running = Some(lease);
+            if change == "take again" {
+                until_ms(lease.valid_until_ms).await;
+            }
+        }
+        proxy.stall_at(if change == "create" { "/leases/default/0" } else { "\"is_final\":false" });
+        let held = tokio::spawn(async move {
+            match change {
+                "create" | "take again" => slow.acquire(&request(layout, "slow", 60_000)).await,
+                _ => slow.extend(&extension(layout, &running.unwrap(), 120_000)).await,
+            }
+        });
+        until("the write is on its way", async || proxy.is_stalled()).await;
+        let mut used: Vec<Used> = Vec::new();
+        match change {
+            "create" | "take again" => {
+                used.extend(running.map(Used::from));
+                used.push(direct.acquire(&request(layout, "fast", 60_000)).await.unwrap().into());
+            }
+            "forbid" => assert!(direct.forbid_extension("default", 0).await.unwrap().unwrap().is_final),
+            _ => {
+                let Lease { grant_id, not_before_ms, .. } = running.unwrap();
+                assert!(direct.release("default", 0, grant_id, not_before_ms).await.unwrap());
+            }
+        }
+        proxy.stall(false);
+        let answer = held.await.unwrap();
+        let is_right = match change {
+            "create" | "take again" => matches!(answer, Err(StoreError::WorkersExhausted { .. })),
+            _ => matches!(answer, Err(StoreError::LeaseLost { .. })),
+        };
+        assert!(is_right, "{change}: {answer:?}");
+        let record = &direct.leases("default").await.unwrap()[0];
+        match running {
+            Some(lease) if change == "forbid" => assert_eq!(record.lease, lease, "{change}"),
+            Some(lease) if change == "release" => {
+                assert_eq!(record.lease.valid_until_ms, lease.not_before_ms, "{change}")
+            }
+            _ => assert_eq!(Some(record.lease.grant_id), used.last().map(|used| used.grant_id), "{change}"),
+        }
+        assert_disjoint(&used);
+    }
+}
+
+/// Holders of a few workers that come and go, each through its own connection, until they are told to stop.
+struct Crowd {
+    stop: Arc<AtomicBool>,
+    grants: Arc<AtomicUsize>,
+    tasks: Vec<JoinHandle<Vec<Used>>>,
+}
+
+impl Crowd {
+    async fn start(members: usize, layout: Layout, horizon_ms: u64, open: impl AsyncFn() -> ZookeeperLeases) -> Self {
+        let (stop, grants) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let mut tasks = Vec::new();
+        for member in 0..members {
+            let (leases, stop, grants) = (open().await, Arc::clone(&stop), Arc::clone(&grants));
+            tasks.push(tokio::spawn(async move {
+                let mut used: Vec<Used> = Vec::new();
+                while !stop.load(Ordering::Relaxed) {
+                    // Two and two share a name, as restarts of one host do.
+                    let holder = format!("holder {}", member / 2);
+                    let mut lease = match leases.acquire(&request(layout, &holder, horizon_ms)).await {
+                        Ok(lease) => lease,
+                        Err(error) => {
+                            assert!(error.is_retryable(), "no fault here is for good: {error:?}");
+                            tokio::time::sleep(Duration::from_millis(1)).await;
+                            continue;
+                        }
+                    };
+                    grants.fetch_add(1, Ordering::Relaxed);
+                    for _ in 0..fastrand::u32(0..3) {
+                        match leases.extend(&extension(layout, &lease, 2 * horizon_ms)).await {
+                            Ok(extended) => lease = extended,
+                            Err(error) => assert!(error.is_retryable(), "no fault here is for good: {error:?}"),
+                        }
+                    }
+                    if fastrand::bool() {
+                        lease.valid_until_ms = fastrand::u64(lease.not_before_ms..=lease.valid_until_ms);
+                        // Whatever the answer is, the holder uses no more.
+                        let _ = leases.release("default", lease.worker, lease.grant_id, lease.valid_until_ms).await;
+                    }
+                    used.push(lease.into());
+                }
+                used
+            }));
+        }
+        Self { stop, grants, tasks }
+    }
+
+    /// Until so many more grants were made.
+    async fn go_on(&self, grants: usize) {
+        let before = self.grants.load(Ordering::Relaxed);
+        until("leases are granted", async || self.grants.load(Ordering::Relaxed) >= before + grants).await;
+    }
+
+    async fn end(self) -> Vec<Used> {
+        self.stop.store(true, Ordering::Relaxed);
+        let mut used = Vec::new();
+        for task in self.tasks {
+            used.extend(task.await.unwrap());
+        }
+        used
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leases_stay_disjoint_while_the_server_is_killed_and_paused() {
+    let mut server = Zookeeper::start().unwrap();
+    let port = server.port();
+    let url = "?request-timeout-ms=500&connect-timeout-ms=1000";
+    let crowd = Crowd::start(8, layout(2), 20, async || open(port, url).await).await;
+    for _ in 0..3 {
+        crowd.go_on(20).await;
+        server.restart().unwrap();
+        crowd.go_on(20).await;
+        server.pause().unwrap();
+        // Longer than an answer is waited for.
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        server.resume().unwrap();
+    }
+    crowd.go_on(20).await;
+    assert_disjoint(&crowd.end().await);
+}
+
+/// A leader's clock may say anything, as after an election: leases stay disjoint, and none that is handed out reaches
+/// further than the horizon beyond the clock of the write that granted it.
+#[tokio::test(flavor = "multi_thread")]
+async fn leases_stay_disjoint_while_the_server_s_clock_jumps() {
+    let server = Zookeeper::start_with_a_clock().unwrap();
+    let port = server.port();
+    let limits = LeaseLimits { max_horizon_ms: 50, max_skew_ms: 7_200_000 };
+    let open_here = async || {
+        let mut options = ZookeeperOptions::new(&format!("127.0.0.1:{port}")).unwrap();
+        options.limits = limits;
+        ZookeeperLeases::connect(options).await.unwrap()
+    };
+    let crowd = Crowd::start(6, layout(8), 50, open_here).await;
+    let (raw, leases) = (raw(port).await, open_here().await);
+    let done = AtomicBool::new(false);
+    let jumps = std::thread::scope(|scope| {
+        let jumping = scope.spawn(|| {
+            let mut jumps = 0;
+            while !done.load(Ordering::Relaxed) {
+                server.set_clock(fastrand::i64(-1_800_000..1_800_000)).unwrap();
+                jumps += 1;
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            jumps
+        });
+        let looked = tokio::task::block_in_place(|| {
+            tokio::runtime::Handle::current().block_on(async {
+                let (deadline, mut granted, mut went_back) = (Instant::now() + PATIENCE, 0, 0);
+                while (granted < 60 || went_back == 0) && Instant::now() < deadline {
+                    match leases.acquire(&request(layout(8), "watched", 50)).await {
+                        Ok(lease) => {
+                            granted += 1;
+                            let path = format!("/unalike/leases/default/{}", lease.worker);
+                            let (data, stat) = raw.get_data(&path).await.unwrap();
+                            if String::from_utf8(data).unwrap().contains(&format!("{:032x}", lease.grant_id.0)) {
+                                let reach_ms = lease.valid_until_ms.saturating_sub(u64::try_from(stat.mtime).unwrap());
+                                assert!(reach_ms <= limits.max_horizon_ms, "{lease:?} reaches {reach_ms} ms");
+                            }
+                        }
+                        Err(error) => {
+                            assert!(error.is_retryable(), "{error:?}");
+                            went_back += usize::from(error.to_string().contains("clock went back"));
+                        }
+                    }
+                }
+                (granted, went_back)
+            })
+        });
+        done.store(true, Ordering::Relaxed);
+        assert!(looked.0 >= 60 && looked.1 > 0, "the clock was seen going back: {looked:?}");
+        jumping.join().unwrap()
+    });
+    assert!(jumps > 20, "{jumps}");
+    assert_disjoint(&crowd.end().await);
+}
+
+/// Whatever a new leader's clock says, the recorded end rules.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_is_an_hour_back_reaches_no_predecessor() {
+    let server = Zookeeper::start_with_a_clock().unwrap();
+    server.set_clock(3_600_000).unwrap();
+    let mut options = ZookeeperOptions::new(&format!("127.0.0.1:{}", server.port())).unwrap();
+    options.limits = LeaseLimits { max_skew_ms: 7_200_000, ..LeaseLimits::default() };
+    let leases = ZookeeperLeases::connect(options).await.unwrap();
+    let lease = leases.acquire(&request(layout(0), "a", 1_000)).await.unwrap();
+    assert!(lease.valid_until_ms > now_ms() + 3_500_000, "{lease:?}");
+    server.set_clock(0).unwrap();
+    let Err(StoreError::WorkersExhausted { free_at_ms, .. }) = leases.acquire(&request(layout(0), "b", 1_000)).await
+    else {
+        panic!("the worker is not free");
+    };
+    assert_eq!(free_at_ms, lease.valid_until_ms);
+    let extended = leases.extend(&extension(layout(0), &lease, 1_000)).await.unwrap();
+    assert_eq!(extended, lease, "and nothing is lowered");
+    assert!(leases.release("default", 0, lease.grant_id, lease.not_before_ms + 5).await.unwrap());
+    server.set_clock(3_600_000 + 60_000).unwrap();
+    let next = leases.acquire(&request(layout(0), "b", 1_000)).await.unwrap();
+    assert!(next.not_before_ms >= lease.not_before_ms + 5, "{next:?}, {lease:?}");
+}
+
+/// A request that waited in a queue looks as if its holder's clock were behind: that passes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_waited_is_refused_for_the_moment_with_both_clocks() {
+    let server = Zookeeper::shared().unwrap();
+    let proxy = Proxy::start(server.port()).unwrap();
+    let path = server.path();
+    let mut options = ZookeeperOptions::from_url(&format!("zookeeper://127.0.0.1:{}{path}", proxy.port())).unwrap();
+    options.limits.max_skew_ms = 1_000;
+    let leases = ZookeeperLeases::connect(options).await.unwrap();
+    proxy.stall_at("/unalike/clock");
+    let asked = request(layout(2), "a", 60_000);
+    let asked_ms = asked.now_ms;
+    let waiting = {
+        let (leases, asked) = (leases.clone(), asked.clone());
+        tokio::spawn(async move { leases.acquire(&asked).await })
+    };
+    until_ms(asked_ms + 1_300).await;
+    proxy.stall(false);
+    let error = waiting.await.unwrap().unwrap_err();
+    let StoreError::ClockSkew { holder_ms, store_ms, max_skew_ms: 1_000 } = error else { panic!("{error:?}") };
+    assert!(holder_ms == asked_ms && store_ms >= asked_ms + 1_300 && error.is_retryable(), "{error:?}");
+    assert_eq!(leases.namespaces().await.unwrap(), [""; 0], "and nothing was bound");
+    leases.acquire(&request(layout(2), "a", 60_000)).await.unwrap();
+}
+
+/// A session is worth nothing: when ZooKeeper has ended it, the lease goes on over another one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_outlives_its_session() {
+    let server = Zookeeper::shared().unwrap();
+    let proxy = Proxy::start(server.port()).unwrap();
+    let path = server.path();
+    let url = format!("{path}?session-timeout-ms=400&request-timeout-ms=300&connect-timeout-ms=300");
+    let leases = open(proxy.port(), &url).await;
+    let lease = leases.acquire(&request(layout(2), "a", 60_000)).await.unwrap();
+    // A session of the same kind, whose end can be seen.
+    let session = Client::connector().with_session_timeout(Duration::from_millis(400));
+    let session = session.connect(&format!("127.0.0.1:{}", proxy.port())).await.unwrap();
+    let mark = format!("{path}/unalike/mark");
+    session.create(&mark, b"", &CreateMode::Ephemeral.with_acls(Acls::anyone_all())).await.unwrap();
+    let direct = raw(server.port()).await;
+    assert!(direct.check_stat(&mark).await.unwrap().is_some());
+    proxy.stall(true);
+    until("the session ends", async || direct.check_stat(&mark).await.unwrap().is_none()).await;
+    let error = leases.extend(&extension(layout(2), &lease, 120_000)).await.unwrap_err();
+    assert!(matches!(error, StoreError::Unavailable { .. }), "{error:?}");
+    proxy.stall(false);
+    let deadline = Instant::now() + PATIENCE;
+    let extended = loop {
+        match leases.extend(&extension(layout(2), &lease, 120_000)).await {
+            Ok(extended) => break extended,
+            Err(error) => assert!(error.is_retryable() && Instant::now() < deadline, "{error:?}"),
+        }
+    };
+    assert!(extended.grant_id == lease.grant_id && extended.valid_until_ms > lease.valid_until_ms);
+}
+
+/// A server that is not there, or does not answer, is an error in bounded time, however many ask.
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_end_in_bounded_time() {
+    let mut server = Zookeeper::start().unwrap();
+    let port = server.port();
+    let leases = open(port, "?request-timeout-ms=300&connect-timeout-ms=300").await;
+    let lease = leases.acquire(&request(layout(2), "a", 60_000)).await.unwrap();
+    let all_fail = async || {
+        let started = Instant::now();
+        let tasks: Vec<_> = (0..20)
+            .map(|_| {
+                let leases = leases.clone();
+                tokio::spawn(async move { leases.extend(&extension(layout(2), &lease, 120_000)).await })
+            })
+            .collect();
+        for task in tasks {
+            let error = task.await.unwrap().unwrap_err();
+            assert!(matches!(error, StoreError::Unavailable { .. }), "nothing was written: {error:?}");
+        }
+        assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    };
+    server.pause().unwrap();
+    all_fail().await;
+    server.resume().unwrap();
+    server.kill9().unwrap();
+    all_fail().await;
+    let unreachable = ZookeeperOptions::from_url(&format!("zookeeper://127.0.0.1:{port}")).unwrap();
+    assert!(matches!(ZookeeperLeases::connect(unreachable.clone()).await, Err(StoreError::Unavailable { .. })));
+    // A store that is not connected yet may be made all the same.
+    let late = ZookeeperLeases::new(unreachable).unwrap();
+    assert!(late.leases("default").await.is_err());
+    server.restart().unwrap();
+    assert_eq!(late.leases("default").await.unwrap()[0].lease.grant_id, lease.grant_id);
+    until("it goes on", async || leases.extend(&extension(layout(2), &lease, 120_000)).await.is_ok()).await;
+}
+
+/// As many as there are workers, at once and all under one name: each gets one, though all want the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn holders_of_one_name_get_a_worker_each() {
+    let server = Zookeeper::shared().unwrap();
+    let path = server.path();
+    let layout = layout(5);
+    let mut used: Vec<Used> = Vec::new();
+    for horizon_ms in [1, 60_000] {
+        let mut tasks = Vec::new();
+        for _ in 0..32 {
+            let leases = open(server.port(), &path).await;
+            tasks.push(tokio::spawn(async move {
+                loop {
+                    match leases.acquire(&request(layout, "one", horizon_ms)).await {
+                        Ok(lease) => return lease,
+                        Err(StoreError::WorkersExhausted { .. }) if horizon_ms == 1 => {}
+                        Err(error) => panic!("there is one for each: {error:?}"),
+                    }
+                }
+            }));
+        }
+        for task in tasks {
+            used.push(task.await.unwrap().into());
+        }
+    }
+    assert_disjoint(&used);
+    let workers: BTreeSet<_> = used.iter().skip(32).map(|used| used.worker).collect();
+    assert_eq!(workers.len(), 32);
+}
+
+/// Nodes that were damaged, added or removed by somebody else are refused, and the error names them.
+#[tokio::test(flavor = "multi_thread")]
+async fn damaged_nodes_are_refused() {
+    let server = Zookeeper::shared().unwrap();
+    let raw = raw(server.port()).await;
+    for damage in ["worker", "namespace", "name", "removed"] {
+        let path = server.path();
+        let leases = open(server.port(), &path).await;
+        let layout = layout(2);
+        let lease = leases.acquire(&request(layout, "a", 60_000)).await.unwrap();
+        let namespace = format!("{path}/unalike/leases/default");
+        let worker = format!("{namespace}/{}", lease.worker);
+        match damage {
+            "worker" => drop(raw.set_data(&worker, b"{}", None).await.unwrap()),
+            "namespace" => drop(raw.set_data(&namespace, b"{}", None).await.unwrap()),
+            "name" => {
+                let odd = CreateMode::Persistent.with_acls(Acls::anyone_all());
+                raw.create(&format!("{namespace}/01"), b"", &odd).await.unwrap();
+            }
+            _ => raw.delete(&worker, None).await.unwrap(),
+        }
+        let error = leases.acquire(&request(layout, "b", 60_000)).await.unwrap_err();
+        let StoreError::Corrupt { what, .. } = &error else { panic!("{damage}: {error:?}") };
+        assert!(what.contains(&namespace) && !error.is_retryable(), "{damage}: {error}");
+        let extended = leases.extend(&extension(layout, &lease, 120_000)).await;
+        let is_right = match damage {
+            "worker" | "namespace" => matches!(extended, Err(StoreError::Corrupt { .. })),
+            "removed" => matches!(extended, Err(StoreError::LeaseLost { .. })),
+            _ => extended.is_ok(),
+        };
+        assert!(is_right, "{damage}: {extended:?}");
+    }
+}
+
+/// Nodes are their user's alone; who may not use them is told.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_s_nodes_are_the_user_s_alone() {
+    let server = Zookeeper::shared().unwrap();
+    let (port, path) = (server.port(), server.path());
+    let open_as = async |user: &str| {
+        let url = format!("zookeeper://{user}127.0.0.1:{port}{path}");
+        ZookeeperLeases::connect(ZookeeperOptions::from_url(&url).unwrap()).await.unwrap()
+    };
+    let lease = open_as("ids:s%2Fcret@").await.acquire(&request(layout(2), "a", 60_000)).await.unwrap();
+    open_as("ids:s%2Fcret@").await.extend(&extension(layout(2), &lease, 90_000)).await.unwrap();
+    for stranger in ["ids:other@", ""] {
+        let leases = open_as(stranger).await;
+        for error in [
+            leases.acquire(&request(layout(2), "b", 60_000)).await.unwrap_err(),
+            leases.extend(&extension(layout(2), &lease, 60_000)).await.unwrap_err(),
+            leases.release("default", lease.worker, lease.grant_id, lease.not_before_ms).await.map(drop).unwrap_err(),
+            leases.leases("default").await.map(drop).unwrap_err(),
+        ] {
+            assert!(matches!(error, StoreError::Refused { .. }), "{stranger}: {error:?}");
+            assert!(!format!("{error:?}").contains("other"), "{error:?}");
+        }
+    }
+}
+
+/// 1,024 workers are read at once: not one after the other.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_workers_take_few_round_trips() {
+    let server = Zookeeper::shared().unwrap();
+    let path = server.path();
+    let leases = open(server.port(), &path).await;
+    let layout = layout(10);
+    let first = leases.acquire(&request(layout, "a", 600_000)).await.unwrap();
+    let raw = raw(server.port()).await;
+    let namespace = format!("{path}/unalike/leases/default");
+    let (data, _) = raw.get_data(&format!("{namespace}/{}", first.worker)).await.unwrap();
+    let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    let others: Vec<_> = (0..1_024).filter(|worker| *worker != first.worker).collect();
+    let paths: Vec<_> = others.iter().map(|worker| format!("{namespace}/{worker}")).collect();
+    let made: Vec<_> = paths.iter().map(|path| raw.create(path, &data, &options)).collect();
+    for made in made {
+        made.await.unwrap();
+    }
+    // All but this one run.
+    let last = leases.leases("default").await.unwrap()[1_023].lease;
+    assert_eq!(last.worker, 1_023);
+    assert!(leases.release("default", 1_023, last.grant_id, last.not_before_ms).await.unwrap());
+    let proxy = Proxy::start(server.port()).unwrap();
+    let slow = open(proxy.port(), &path).await;
+    let (before, started) = (proxy.requests(), Instant::now());
+    let lease = slow.acquire(&request(layout, "b", 60_000)).await.unwrap();
+    let (requests, took) = (proxy.requests() - before, started.elapsed());
+    assert_eq!(lease.worker, 1_023);
+    println!("1,024 workers: {requests} packets, {took:?}");
+    assert!(requests < 200, "{requests} packets for 1,024 workers");
+    let before = proxy.requests();
+    slow.extend(&extension(layout, &lease, 120_000)).await.unwrap();
+    let packets = proxy.requests() - before;
+    assert!(packets <= 4, "an extension is two round trips: {packets} packets");
+}
+
+/// End to end: ids flow while ZooKeeper is away for less than the horizon, and are as unique as ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn ids_flow_through_an_outage_shorter_than_the_horizon() {
+    let mut server = Zookeeper::start().unwrap();
+    let leases = open(server.port(), "?request-timeout-ms=500&connect-timeout-ms=500").await;
+    let ids = Ids::builder().leases(Arc::new(leases.clone())).holder("a").build().await.unwrap();
+    let mut options = SnowflakeOptions::new(Layout::LEAF);
+    options.horizon_ms = 6_000;
+    let flakes = ids.snowflake("default", options).await.unwrap();
+    let mut seen = BTreeSet::new();
+    let mut make = async |for_ms: u64| {
+        let until = Instant::now() + Duration::from_millis(for_ms);
+        while Instant::now() < until {
+            assert!(seen.insert(flakes.next().await.unwrap()), "an id comes twice");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    make(200).await;
+    server.kill9().unwrap();
+    // Longer than a third of the horizon, after which the lease should have been renewed.
+    make(3_000).await;
+    let held = flakes.status().unwrap();
+    server.restart().unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while flakes.status().unwrap().valid_until_ms == held.valid_until_ms {
+        assert!(Instant::now() < deadline, "the lease is renewed");
+        make(50).await;
+    }
+    make(200).await;
+    let status = flakes.status().unwrap();
+    assert_eq!(status.worker, held.worker, "it is still the same worker");
+    ids.close().await;
+    let record = &leases.leases("default").await.unwrap()[0];
+    assert!(record.is_final && record.lease.valid_until_ms < now_ms() + 1_000, "it was given back: {record:?}");
+}

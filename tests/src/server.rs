@@ -203,7 +203,15 @@ impl Server {
     /// # Errors
     /// When there is no store yet.
     pub fn lock_store(&self) -> anyhow::Result<File> {
-        let file = File::options().read(true).write(true).open(self.directory().join("unalike.sqlite-shm"))?;
+        self.lock_file("unalike.sqlite")
+    }
+
+    /// The same for another store in its directory.
+    ///
+    /// # Errors
+    /// When there is no such store.
+    pub fn lock_file(&self, store: &str) -> anyhow::Result<File> {
+        let file = File::options().read(true).write(true).open(self.directory().join(format!("{store}-shm")))?;
         let lock = libc::flock {
             l_type: i16::try_from(libc::F_WRLCK)?,
             l_whence: i16::try_from(libc::SEEK_SET)?,

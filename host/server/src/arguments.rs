@@ -96,7 +96,8 @@ pub(crate) struct CommonArguments {
     /// is started again [default: none]
     ///
     /// The lease store may then be down when the server starts, and a server that is killed keeps no second worker
-    /// busy. One process at a time has the directory. Commands do without it, unless the worker is static.
+    /// busy. The lease is not given back when the server ends: it runs out, or the next start goes on with it. One process
+    /// at a time has the directory. Commands do without it, unless the worker is static.
     #[arg(long, global = true, value_name = "DIR", env = "UNALIKE_LOCAL_LEASES")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) local_leases: Option<PathBuf>,
@@ -457,11 +458,12 @@ pub(crate) enum LeasesCommand {
         /// The namespace: the name of a snowflake [default: all]
         namespace: Option<String>,
     },
-    /// Forbid that a worker's lease is extended; its holder may use it up to its end, and gets another then
+    /// Forbid that a worker's lease is extended: its holder may use it up to its end, and asks for another
     Release {
         /// The namespace: the name of a snowflake
         namespace: String,
         /// The worker's number
+        #[arg(id = "leased_worker", value_name = "WORKER")]
         worker: u32,
     },
     /// Say that nobody holds a lease of a namespace, where no durable store knows it: in Redis with --watermark none, and
@@ -475,6 +477,10 @@ pub(crate) enum LeasesCommand {
         /// The layout of its ids [default: that of the configured snowflake]
         #[arg(long, value_name = "NAME")]
         layout: Option<String>,
+        /// For a static worker that was used before, elsewhere: an instant behind all its timestamps, in Unix
+        /// milliseconds [default: it was never used]
+        #[arg(long, value_name = "MS")]
+        not_before_ms: Option<u64>,
     },
 }
 

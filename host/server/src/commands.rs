@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::{Context, anyhow, ensure};
 use unalike::storage::{Ceiling, LeaseRecord, LeaseStore, Mode, SegmentStore, TagOptions, TagRecord, split_tag};
 use unalike::{Clock, Sequence, Snowflake, SystemClock};
-use unalike_mysql::Dialect;
+use unalike_mysql::{Dialect, MysqlLeases};
 
 use crate::arguments::{
     CommonArguments, DecodeArguments, LeasesCommand, NextArguments, SchemaArguments, SchemaCommand, ServeArguments, TagsCommand,
@@ -16,7 +16,6 @@ use crate::auth::Tokens;
 use crate::channels::ChannelConfig;
 use crate::config::{self, Config};
 use crate::layouts::rfc3339;
-use crate::leases::Leases;
 use crate::problem::Problem;
 use crate::service::{Service, change_tag};
 use crate::stores::{self, Purpose, Stores};
@@ -209,22 +208,34 @@ pub(crate) async fn schema(config: &Config, arguments: &SchemaArguments) -> anyh
     if let Some(SchemaCommand::Upgrade) = arguments.command {
         return stores::upgrade(config).await;
     }
+    let has_leases = leases::are_in_mysql(config, arguments.dialect.is_some())?;
     let dialect = match &arguments.dialect {
-        Some(name) => Dialect::named(name).ok_or_else(|| {
+        Some(name) => Some(Dialect::named(name).ok_or_else(|| {
             anyhow!(
                 "the dialect {name:?} is unknown: it is one of unalike, leaf, tinyid, cosid, sequence-table, id-generator, \
                  batch, slow-ordered and ticket (--dialect)"
             )
-        })?,
-        None => stores::dialect(config)?,
+        })?),
+        // A database for leases alone.
+        None if has_leases && !stores::is_in_mysql(config)? => None,
+        None => Some(stores::dialect(config)?),
     };
+    let mut statements = dialect.as_ref().map(Dialect::ddl).unwrap_or_default();
+    let mut privileges = dialect.as_ref().map(Dialect::privileges).unwrap_or_default();
+    if has_leases {
+        let more: Vec<_> = MysqlLeases::ddl().into_iter().filter(|statement| !statements.contains(statement)).collect();
+        statements.extend(more);
+        let is_new = |table: &String| privileges.iter().all(|(known, _)| known != table);
+        let more: Vec<_> = MysqlLeases::privileges().into_iter().filter(|(table, _)| is_new(table)).collect();
+        privileges.extend(more);
+    }
     let mut text = String::new();
-    for statement in dialect.ddl() {
+    for statement in statements {
         writeln!(text, "{};\n", statement.trim().trim_end_matches(';'))?;
     }
     let user = account(&arguments.user);
     writeln!(text, "-- The least that the user needs: CREATE USER {user} IDENTIFIED BY '..';")?;
-    for (table, privileges) in dialect.privileges() {
+    for (table, privileges) in privileges {
         writeln!(text, "GRANT {privileges} ON {table} TO {user};")?;
     }
     print(&text)
@@ -239,10 +250,10 @@ fn account(user: &str) -> String {
 
 /// `unalike leases`
 pub(crate) async fn leases(config: &Config, command: LeasesCommand) -> anyhow::Result<()> {
-    if let LeasesCommand::Init { namespace, layout } = &command {
-        return leases::initialise(config, namespace, layout.as_deref()).await;
+    if let LeasesCommand::Init { namespace, layout, not_before_ms } = &command {
+        return leases::initialise(config, namespace, layout.as_deref(), *not_before_ms).await;
     }
-    let leases = Leases::alone(config).await?;
+    let leases = Stores::leases_alone(config).await?;
     let done = match leases.store() {
         None => Err(anyhow!("there is no store of leases to look into: name it (--leases URL)")),
         Some(store) => look_into(store.as_ref(), command).await,

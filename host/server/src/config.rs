@@ -21,7 +21,7 @@ use crate::channels::{Channel, ChannelConfig, Declared, needs_redis};
 use crate::http::DropIn;
 use crate::layouts::{LAYOUT_DEFAULT, layout_named};
 use crate::leases::Worker;
-use crate::stamps::ClockText;
+use crate::stamps::{ClockText, SpreadText};
 use crate::stores::{StoreUrl, StoreUrls, validate_watermark};
 use crate::tags::plain_tag;
 
@@ -83,6 +83,8 @@ pub(crate) struct SnowflakeConfig {
     pub(crate) ahead_max_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) clock: Option<ClockText>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) spread: Option<SpreadText>,
 }
 
 /// What a configuration file says of snowflakes, which no flag sets.
@@ -102,6 +104,11 @@ const SNOWFLAKES_HELP: &str = "\
 # has callers wait up to 5 ms for that and refuses when it is further behind, and \"keep:2000\" goes on with the last
 # timestamp up to 2000 ms behind, and refuses beyond.
 # clock = \"keep:2000\"
+# Where in a tick the ids begin: \"none\" begins each with sequence 0, so that at low rates all ids are alike in their last
+# bits and `id % 8` picks one shard for all. \"rotating:3\" begins at another of 2^3 places each time, one after the other,
+# and \"random:3\" anywhere among them. It costs half of these 2^3 ids of a tick on average, and the sequence must be the
+# lowest field of the layout.
+# spread = \"none\"
 ";
 
 /// What it says of tags, which no flag sets either.
@@ -252,6 +259,7 @@ impl Config {
             options.horizon_ms = configured.horizon_ms.unwrap_or(options.horizon_ms);
             options.ahead_max_ms = configured.ahead_max_ms.unwrap_or(options.ahead_max_ms);
             options.clock = configured.clock.map_or(options.clock, |clock| clock.0);
+            options.spread = configured.spread.map_or(options.spread, |spread| spread.0);
             options.validate().map_err(|error| anyhow::anyhow!("the configuration's snowflake {name:?}: {error}"))?;
             snowflakes.insert(name.clone(), options);
         }
@@ -433,7 +441,7 @@ fn within<T: PartialOrd + Display>(key: &str, value: T, range: RangeInclusive<T>
 
 #[cfg(test)]
 mod tests {
-    use unalike::ClockPolicy;
+    use unalike::{ClockPolicy, Spread};
 
     use super::*;
     use crate::leases::LeasePlace;
@@ -503,6 +511,8 @@ mod tests {
             ("unsafe_static_worker = true\nleases = \"none\"\nlocal_leases = \"d\"", "needs the number of the worker"),
             ("unsafe_static_worker = true\nleases = \"none\"\nworker = 3", "needs a directory"),
             ("[snowflakes.a]\nlayout = \"leaf\"\nclock = \"wait\"", "\"wait\" must be reject, wait:MS or keep:MS"),
+            ("[snowflakes.a]\nlayout = \"leaf\"\nspread = \"even\"", "\"even\" must be none, rotating:BITS or random:BITS"),
+            ("[snowflakes.a]\nlayout = \"leaf\"\nspread = \"random:13\"", "\"a\": the spread is out of range"),
             ("[snowflakes.a]\nlayout = \"leaf\"\nclock = 5", "snowflakes.a.clock"),
             ("store = \"ids.sqlite\"", "sqlite://PATH"),
             ("store = []", "there is no store"),
@@ -592,11 +602,11 @@ mod tests {
     }
 
     #[test]
-    fn a_snowflake_has_the_clock_policy_that_is_written() {
-        let config = load("[snowflakes.a]\nlayout = \"leaf\"\nclock = \"wait:7\"").unwrap();
+    fn a_snowflake_stamps_as_it_is_written() {
+        let config = load("[snowflakes.a]\nlayout = \"leaf\"\nclock = \"wait:7\"\nspread = \"random:3\"").unwrap();
         let snowflakes = config.snowflakes().unwrap();
-        assert_eq!(snowflakes["a"].clock, ClockPolicy::Wait { max_ms: 7 });
-        assert_eq!(snowflakes["default"].clock, ClockPolicy::default());
+        assert_eq!((snowflakes["a"].clock, snowflakes["a"].spread), (ClockPolicy::Wait { max_ms: 7 }, Spread::Random { bits: 3 }));
+        assert_eq!((snowflakes["default"].clock, snowflakes["default"].spread), (ClockPolicy::default(), Spread::None));
     }
 
     #[test]

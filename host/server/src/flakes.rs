@@ -6,14 +6,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use unalike::{Clock, Error, Ids, Snowflake, SystemClock};
+use unalike::{Clock, Error, ErrorKind, Ids, Snowflake, SystemClock};
 
 use crate::problem::with_causes;
 
-/// A wait for the next tick, or for the beginning of a lease, up to this long is no stop: callers wait as long for ids.
-const WAIT_MAX: Duration = Duration::from_secs(1);
+/// A wait for the next tick, or for the beginning of a lease, up to so many milliseconds is no stop: callers wait as long.
+const WAIT_MAX_MS: u64 = 1_000;
 
 /// The snowflakes of a process, watched.
 #[derive(Default)]
@@ -46,10 +46,18 @@ impl Flakes {
     /// Looks at each, and says in the log which has stopped and which goes on.
     pub(crate) fn look(&self, ids: &Ids) {
         let mut stopped = self.lock();
-        for snowflake in ids.snowflakes() {
+        for snowflake in ids.snowflakes().iter().filter(|snowflake| is_used(snowflake)) {
             let name = snowflake.namespace();
-            match (obstacle(&snowflake), stopped.get_mut(name)) {
-                (Some(_), None) if is_used(&snowflake) => {
+            match (obstacle(snowflake), stopped.get_mut(name)) {
+                (None, None) => {}
+                (None, Some(Stopped { since, is_sure, .. })) => {
+                    if *is_sure {
+                        let stopped_ms = since.elapsed().as_millis();
+                        tracing::info!(snowflake = name, stopped_ms, "the snowflake gives ids again");
+                    }
+                    stopped.remove(name);
+                }
+                (Some(_), None) => {
                     let (since, since_ms) = (Instant::now(), SystemClock.now_ms());
                     stopped.insert(name.to_owned(), Stopped { since, since_ms, is_sure: false });
                 }
@@ -58,14 +66,7 @@ impl Flakes {
                     let error = with_causes(&error);
                     tracing::error!(snowflake = name, error, "the snowflake gives no ids");
                 }
-                (Some(_), _) | (None, None) => {}
-                (None, Some(Stopped { since, is_sure, .. })) => {
-                    if *is_sure {
-                        let stopped_ms = since.elapsed().as_millis();
-                        tracing::info!(snowflake = name, stopped_ms, "the snowflake gives ids again");
-                    }
-                    stopped.remove(name);
-                }
+                (Some(_), Some(_)) => {}
             }
         }
     }
@@ -103,7 +104,6 @@ pub(crate) fn is_used(snowflake: &Snowflake) -> bool {
 /// Why a call for an id of it would fail now.
 fn obstacle(snowflake: &Snowflake) -> Option<Error> {
     let error = snowflake.check().err()?;
-    let is_short = error.retry_after_ms().is_some_and(|wait_ms| u128::from(wait_ms) <= WAIT_MAX.as_millis());
-    let waits = matches!(error.kind(), unalike::ErrorKind::NotYet { .. });
-    if waits && is_short { None } else { Some(error) }
+    let is_near = matches!(error.kind(), ErrorKind::NotYet { wait_ms, .. } if *wait_ms <= WAIT_MAX_MS);
+    if is_near { None } else { Some(error) }
 }

@@ -15,13 +15,17 @@ use tokio::sync::OnceCell;
 use unalike::storage::{
     GrantId, Lease, LeaseAcquire, LeaseExtend, LeaseLimits, LeaseRecord, LeaseStore, StoreError,
 };
-use unalike_mysql::MysqlOptions;
+use unalike_local::{LocalLeases, LocalOptions, StaticAssignment, StaticWorker};
+use unalike_mysql::{MysqlLeases, MysqlOptions};
+use unalike_redis::{RedisLeases, RedisOptions, Watermark};
 use unalike_sqlite::{SqliteOptions, SqliteStore};
+use unalike_zookeeper::{ZookeeperLeases, ZookeeperOptions};
 
+use crate::commands::print;
 use crate::config::Config;
 use crate::layouts::layout_named;
 use crate::problem::with_causes;
-use crate::stores::{self, Purpose, StoreUrl};
+use crate::stores::{self, Mysql, OpenStores, Opened, Purpose, StoreUrl};
 
 /// How long the start of a service waits for a lease store on a server; after that it is taken to be down.
 const START_MAX: Duration = Duration::from_secs(3);
@@ -150,7 +154,7 @@ impl Config {
         })?;
         let is_nothing = self.leases.as_ref().is_some_and(StoreUrl::is_nothing);
         if let Some(url) = self.leases.as_ref().filter(|_| !is_nothing) {
-            url.lease_place(self.lease_limits()).context("--leases")?;
+            url.lease_place().context("--leases")?;
         }
         if self.unsafe_static_worker {
             ensure!(
@@ -198,12 +202,9 @@ impl Config {
 pub(crate) struct Leases {
     /// Where snowflakes get their workers.
     store: Option<Arc<dyn LeaseStore>>,
-    /// The same or what is behind it, where it is on a server.
+    /// The same, where it is on a server and nothing is in front of it.
     remote: Option<Arc<Remote>>,
 }
-
-/// The SQLite files that are open already, by their places.
-pub(crate) type OpenFiles = [(String, Arc<SqliteStore>)];
 
 impl Leases {
     /// Opens the lease store that the configuration names.
@@ -211,28 +212,56 @@ impl Leases {
     /// # Errors
     /// When it is named and cannot be used. One that is down is no error, nor is a store of the sequences that keeps
     /// no leases.
-    pub(crate) async fn open(config: &Config, purpose: Purpose, open: &OpenFiles) -> anyhow::Result<Self> {
+    pub(crate) async fn open(
+        config: &Config,
+        purpose: Purpose,
+        open: &OpenStores,
+        behind: Watermark,
+    ) -> anyhow::Result<Self> {
         let (url, is_named) = match config.lease_place() {
             LeasePlace::Named(url) => (url, true),
             LeasePlace::Beside(url) => (url, false),
-            LeasePlace::Static | LeasePlace::Nowhere => return Ok(Self { store: None, remote: None }),
+            LeasePlace::Static => return Self::open_static(config, purpose).await,
+            LeasePlace::Nowhere => return Ok(Self { store: None, remote: None }),
         };
         let failed = || format!("the store of leases {url} cannot be opened (--leases)");
-        let server = match url.lease_place(config.lease_limits()).with_context(failed)? {
-            Place::Server(server) => server,
+        let limits = config.lease_limits();
+        let server = match url.lease_place().with_context(failed)? {
             Place::File(path) => {
-                let name = stores::Place::Sqlite(path.clone()).name()?;
+                let place = stores::Place::Sqlite(path.clone());
                 // The same file is opened once.
-                if let Some((_, store)) = open.iter().find(|(known, _)| *known == name) {
-                    return Ok(Self { store: Some(Arc::clone(store) as _), remote: None });
+                if let Some(Opened::Sqlite(store)) = open.at(&place.name()?) {
+                    return Self::behind_local_copies(Arc::clone(store) as _, config, purpose).await;
                 }
                 let mut options = SqliteOptions::new(path);
-                options.limits = config.lease_limits();
+                options.limits = limits;
                 let store = SqliteStore::connect(options).await.with_context(failed)?;
-                return Ok(Self { store: Some(Arc::new(store)), remote: None });
+                return Self::behind_local_copies(Arc::new(store), config, purpose).await;
+            }
+            Place::Mysql(mut options) => {
+                options.limits = limits;
+                match (is_named, open.at(&stores::Place::Mysql(options.clone()).name()?)) {
+                    (false, Some(Opened::Mysql(store))) => Server::Beside(Arc::clone(store)),
+                    _ => Server::Mysql(options),
+                }
+            }
+            Place::Redis(mut options) => {
+                options.limits = limits;
+                if matches!(behind, Watermark::RedisAlone) && purpose == Purpose::Serving {
+                    tracing::warn!(
+                        "nothing durable stands behind the leases in {url} (--watermark none): two workers are kept apart by \
+                         the clocks of its servers, which must be within {} ms of each other",
+                        limits.max_skew_ms
+                    );
+                }
+                Server::Redis(options, behind)
+            }
+            Place::Zookeeper(mut options) => {
+                options.limits = limits;
+                Server::Zookeeper(options)
             }
         };
-        let remote = Arc::new(Remote { server, shown: url.to_string(), store: OnceCell::new(), refuses: AtomicBool::new(false) });
+        let remote = Arc::new(Remote::new(server, url.to_string()));
         if purpose == Purpose::Serving {
             let connected = tokio::time::timeout(START_MAX, remote.connected()).await;
             match connected.map(|connected| connected.map(drop)) {
@@ -245,15 +274,43 @@ impl Leases {
                 Err(_) => tracing::warn!("the store of leases {url} does not answer, and will be tried again"),
             }
         }
+        if config.local_leases.is_some() && purpose == Purpose::Serving {
+            return Self::behind_local_copies(remote, config, purpose).await;
+        }
         Ok(Self { store: Some(Arc::clone(&remote) as _), remote: Some(remote) })
     }
 
-    /// The same without the stores of the sequences.
-    ///
-    /// # Errors
-    /// As [`Leases::open`].
-    pub(crate) async fn alone(config: &Config) -> anyhow::Result<Self> {
-        Self::open(config, Purpose::Command, &[]).await
+    /// With the local copies of running leases in front, if there are to be any. A command is too short for them, and
+    /// the directory may be a server's.
+    async fn behind_local_copies(
+        store: Arc<dyn LeaseStore>,
+        config: &Config,
+        purpose: Purpose,
+    ) -> anyhow::Result<Self> {
+        let store = match config.local_leases.as_ref().filter(|_| purpose == Purpose::Serving) {
+            None => store,
+            Some(directory) => {
+                // A server that ends is mostly started again: it keeps its worker, and needs nobody for that.
+                let options = LocalOptions { give_back: false, ..LocalOptions::new(directory) };
+                let local = LocalLeases::open(store, options).await;
+                let failed = || format!("{} cannot keep the local leases (--local-leases)", directory.display());
+                Arc::new(local.with_context(failed)?)
+            }
+        };
+        Ok(Self { store: Some(store), remote: None })
+    }
+
+    async fn open_static(config: &Config, purpose: Purpose) -> anyhow::Result<Self> {
+        let (Some(worker), Some(directory)) = (config.worker_number()?, &config.local_leases) else {
+            bail!("a static worker needs --worker and --local-leases")
+        };
+        let server = Server::Static(worker, LocalOptions::new(directory));
+        let remote = Arc::new(Remote::new(server, directory.display().to_string()));
+        if purpose == Purpose::Serving {
+            let failed = || format!("worker {worker} cannot be used from {} (--local-leases)", directory.display());
+            remote.connected().await.with_context(failed)?;
+        }
+        Ok(Self { store: Some(remote), remote: None })
     }
 
     /// Where snowflakes get their workers.
@@ -285,9 +342,26 @@ impl Leases {
     }
 }
 
+/// Whether leases are in MySQL; `meant_there` is whether a database there is meant that the configuration does not name.
+///
+/// # Errors
+/// When the URL cannot be used.
+pub(crate) fn are_in_mysql(config: &Config, meant_there: bool) -> anyhow::Result<bool> {
+    match config.lease_place() {
+        LeasePlace::Named(url) => Ok(matches!(url.lease_place()?, Place::Mysql(_))),
+        LeasePlace::Beside(url) => Ok(meant_there || matches!(url.lease_place()?, Place::Mysql(_))),
+        LeasePlace::Static | LeasePlace::Nowhere => Ok(false),
+    }
+}
+
 /// `unalike leases init`
-pub(crate) async fn initialise(config: &Config, namespace: &str, layout: Option<&str>) -> anyhow::Result<()> {
-    let _layout = match (layout, config.snowflakes()?.get(namespace)) {
+pub(crate) async fn initialise(
+    config: &Config,
+    namespace: &str,
+    layout: Option<&str>,
+    not_before_ms: Option<u64>,
+) -> anyhow::Result<()> {
+    let layout = match (layout, config.snowflakes()?.get(namespace)) {
         (Some(name), configured) => {
             let layout = layout_named(name)?;
             if let Some(options) = configured {
@@ -303,23 +377,39 @@ pub(crate) async fn initialise(config: &Config, namespace: &str, layout: Option<
             bail!("no snowflake {namespace:?} is configured: say which layout its ids have (--layout twitter, say)")
         }
     };
-    bail!(
-        "only leases in Redis without a durable store behind it (--leases redis://HOST/DATABASE --watermark none) and a static \
-         worker (--unsafe-static-worker) are begun by command; any other lease store begins with its first use"
-    )
+    match config.lease_place() {
+        LeasePlace::Static => {
+            let (Some(worker), Some(directory)) = (config.worker_number()?, &config.local_leases) else {
+                bail!("a static worker needs --worker and --local-leases")
+            };
+            let assignment =
+                StaticAssignment { namespace: namespace.to_owned(), worker, layout, not_before_ms: not_before_ms.unwrap_or(0) };
+            let begun = StaticWorker::initialise(directory, &assignment).await;
+            begun.with_context(|| format!("worker {worker} of {namespace:?} was not begun"))?;
+            print(&format!("worker {worker} of {namespace:?} begins in {}\n", directory.display()))
+        }
+        LeasePlace::Named(url) if config.watermark.as_ref().is_some_and(StoreUrl::is_nothing) && url.is_redis() => {
+            ensure!(not_before_ms.is_none(), "--not-before-ms is for a static worker");
+            let Place::Redis(mut options) = url.lease_place()? else { bail!("{url:?} is not in Redis") };
+            options.limits = config.lease_limits();
+            let is_new = RedisLeases::initialise(&options, namespace, layout).await;
+            let is_new = is_new.with_context(|| format!("the leases of {namespace:?} in {url} were not begun"))?;
+            let done = if is_new { "they begin now" } else { "they were begun before, and nothing was changed" };
+            print(&format!("the leases of {namespace:?} in {url}: {done}\n"))
+        }
+        _ => bail!(
+            "only leases in Redis without a durable store behind it (--leases redis://HOST/DATABASE --watermark none) and a \
+             static worker (--unsafe-static-worker) are begun by command; any other lease store begins with its first use"
+        ),
+    }
 }
 
 /// What the URL of a lease store names.
 enum Place {
-    /// A file.
     File(PathBuf),
-    /// A server.
-    Server(Server),
-}
-
-/// A server that keeps leases, and how to get there.
-enum Server {
     Mysql(Box<MysqlOptions>),
+    Redis(Box<RedisOptions>),
+    Zookeeper(Box<ZookeeperOptions>),
 }
 
 impl StoreUrl {
@@ -327,24 +417,108 @@ impl StoreUrl {
     ///
     /// # Errors
     /// Says what is wrong with it.
-    fn lease_place(&self, limits: LeaseLimits) -> anyhow::Result<Place> {
-        match self.place()? {
-            stores::Place::Sqlite(path) => Ok(Place::File(path)),
-            stores::Place::Mysql(options) => Ok(Place::Server(Server::Mysql(options))),
-            stores::Place::Redis(_) => bail!("{limits:?}"),
+    fn lease_place(&self) -> anyhow::Result<Place> {
+        if let Some(options) = self.zookeeper()? {
+            return Ok(Place::Zookeeper(Box::new(options)));
         }
+        Ok(match self.place()? {
+            stores::Place::Sqlite(path) => Place::File(path),
+            stores::Place::Mysql(options) => Place::Mysql(options),
+            stores::Place::Redis(options) => Place::Redis(options),
+        })
     }
+}
+
+/// A server that keeps leases, and how to get there.
+enum Server {
+    /// The database of the sequences, by the same connections.
+    Beside(Arc<Mysql>),
+    Mysql(Box<MysqlOptions>),
+    Redis(Box<RedisOptions>, Watermark),
+    Zookeeper(Box<ZookeeperOptions>),
+    /// None: a worker that somebody assigned.
+    Static(u32, LocalOptions),
 }
 
 impl Server {
     async fn connect(&self) -> Result<Arc<dyn LeaseStore>, StoreError> {
-        match self {
-            Self::Mysql(_) => Err(StoreError::Refused { what: "not yet".to_owned(), source: None }),
-        }
+        Ok(match self {
+            Self::Beside(store) => Arc::new(store.connected().await?.leases().await?),
+            Self::Mysql(options) => Arc::new(MysqlLeases::connect(options.as_ref().clone()).await?),
+            Self::Redis(options, behind) => {
+                Arc::new(RedisLeases::connect(options.as_ref().clone(), behind.clone()).await?)
+            }
+            Self::Zookeeper(options) => Arc::new(ZookeeperLeases::connect(options.as_ref().clone()).await?),
+            Self::Static(worker, options) => Arc::new(Assigned::open(*worker, options.clone()).await?),
+        })
     }
 }
 
-/// A lease store on a server, which may be down when the program starts.
+/// A worker that somebody assigned, with what the command line says where it was not.
+struct Assigned {
+    worker: u32,
+    /// The namespaces in which it was begun.
+    begun: Vec<String>,
+    store: StaticWorker,
+}
+
+impl Assigned {
+    async fn open(worker: u32, options: LocalOptions) -> Result<Self, StoreError> {
+        if !options.directory.is_dir() {
+            return Err(Self::unknown(worker, &format!("there is no directory {}", options.directory.display())));
+        }
+        let store = StaticWorker::open_unguarded(worker, options).await?;
+        Ok(Self { worker, begun: store.namespaces().await?, store })
+    }
+
+    fn unknown(worker: u32, why: &str) -> StoreError {
+        let what = format!(
+            "{why}, so nobody knows which ids worker {worker} has made: give the directory that keeps it (--local-leases), or, \
+             if it was never used, begin it (unalike leases init NAMESPACE)"
+        );
+        StoreError::Refused { what, source: None }
+    }
+}
+
+#[async_trait]
+impl LeaseStore for Assigned {
+    async fn acquire(&self, acquire: &LeaseAcquire) -> Result<Lease, StoreError> {
+        if self.begun.contains(&acquire.namespace) {
+            return self.store.acquire(acquire).await;
+        }
+        Err(Self::unknown(self.worker, &format!("it was not begun in {:?}", acquire.namespace)))
+    }
+
+    async fn extend(&self, extend: &LeaseExtend) -> Result<Lease, StoreError> {
+        self.store.extend(extend).await
+    }
+
+    async fn release(&self, namespace: &str, worker: u32, grant_id: GrantId, end_ms: u64) -> Result<bool, StoreError> {
+        self.store.release(namespace, worker, grant_id, end_ms).await
+    }
+
+    async fn forbid_extension(&self, namespace: &str, worker: u32) -> Result<Option<LeaseRecord>, StoreError> {
+        self.store.forbid_extension(namespace, worker).await
+    }
+
+    async fn leases(&self, namespace: &str) -> Result<Vec<LeaseRecord>, StoreError> {
+        self.store.leases(namespace).await
+    }
+
+    async fn namespaces(&self) -> Result<Vec<String>, StoreError> {
+        self.store.namespaces().await
+    }
+
+    fn reach_ms(&self, namespace: &str, worker: u32) -> Option<u64> {
+        self.store.reach_ms(namespace, worker)
+    }
+
+    async fn close(&self) {
+        self.store.close().await;
+    }
+}
+
+/// A lease store that is opened when it is needed: on a server it may be down when the program starts.
 struct Remote {
     server: Server,
     shown: String,
@@ -354,6 +528,10 @@ struct Remote {
 }
 
 impl Remote {
+    fn new(server: Server, shown: String) -> Self {
+        Self { server, shown, store: OnceCell::new(), refuses: AtomicBool::new(false) }
+    }
+
     async fn connected(&self) -> Result<&Arc<dyn LeaseStore>, StoreError> {
         let connected = self.store.get_or_try_init(|| self.server.connect()).await;
         self.refuses.store(connected.as_ref().is_err_and(|error| !error.is_retryable()), Ordering::Relaxed);

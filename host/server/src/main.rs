@@ -11,6 +11,7 @@ mod commands;
 mod config;
 mod connections;
 mod cover;
+mod flakes;
 mod http;
 mod import;
 mod layouts;

@@ -13,7 +13,7 @@ use unalike::storage::StoreError;
 use unalike::{Clock, Error, ErrorKind, SystemClock};
 
 use crate::auth::Denied;
-use crate::layouts::{DecodeError, shortened};
+use crate::layouts::{DecodeError, rfc3339, shortened};
 use crate::request_id;
 
 /// What kind of problem it is. `urn:unalike:problem:` and the name make the stable `type`.
@@ -363,14 +363,23 @@ impl From<Error> for Problem {
                 Self::unavailable(Kind::StoreUnavailable, &detail, wait_ms, &error).with("name", name.as_str())
             }
             ErrorKind::LeaseEnded { name, worker, ended_ms, source } => {
-                let problem = match source {
-                    Some(source) => Self::from(source.as_ref()),
-                    None => {
-                        let detail = "the lease has ended, and the store has not answered";
-                        Self::unavailable(Kind::StoreUnavailable, detail, wait_ms, &error)
+                let problem = match source.as_deref() {
+                    None
+                    | Some(
+                        StoreError::Unavailable { .. }
+                        | StoreError::OutcomeUnknown { .. }
+                        | StoreError::LeaseLost { .. },
+                    ) => {
+                        let ended = rfc3339(*ended_ms);
+                        let detail = format!(
+                            "the lease of worker {worker} of {name:?} ended at {ended}, and the lease store has granted no other"
+                        );
+                        Self::unavailable(Kind::LeaseEnded, &detail, wait_ms, &error)
                     }
+                    // What it says is more.
+                    Some(source) => Self::from(source),
                 };
-                problem.with("name", name.as_str()).with("worker", *worker).with("lease_ended_ms", *ended_ms)
+                problem.with("snowflake", name.as_str()).with("worker", *worker).with("lease_ended_ms", *ended_ms)
             }
             ErrorKind::NotYet { .. } => Self::unavailable(Kind::Timeout, &error.to_string(), wait_ms, &error),
             ErrorKind::ClockMovedBack { .. } | ErrorKind::ClockBeforeEpoch { .. } => {

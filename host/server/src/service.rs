@@ -15,6 +15,7 @@ use crate::auth::Tokens;
 use crate::channels::Declared;
 use crate::config::Config;
 use crate::cover::{Covers, Outage};
+use crate::flakes::{Flakes, Stop, is_used};
 use crate::leases::host_name;
 use crate::problem::{Kind, Problem, with_causes};
 use crate::stores::{Purpose, Stores};
@@ -33,6 +34,8 @@ pub(crate) struct Service {
     quick: HashSet<String>,
     /// How the open tags last without the store.
     pub(crate) covers: Covers,
+    /// Which snowflakes give ids.
+    flakes: Flakes,
     check_max: Duration,
     /// Who may do what.
     pub(crate) tokens: Tokens,
@@ -83,6 +86,7 @@ impl Service {
             snowflakes,
             quick,
             covers: Covers::new(),
+            flakes: Flakes::default(),
             // An answer about the store comes before the request is given up.
             check_max: CHECK_MAX.min(Duration::from_millis(config.request_timeout_ms) / 2),
             tokens,
@@ -180,6 +184,16 @@ impl Service {
         }
     }
 
+    /// The snowflakes in use that give no ids now.
+    pub(crate) fn stopped_snowflakes(&self) -> Vec<Stop> {
+        self.flakes.stops(&self.ids)
+    }
+
+    /// Whether ids of a snowflake were asked for.
+    pub(crate) fn uses_snowflakes(&self) -> bool {
+        self.ids.snowflakes().iter().any(is_used)
+    }
+
     /// From now on the service is not ready, though it goes on.
     pub(crate) fn end(&self) {
         self.ending.store(true, Ordering::Relaxed);
@@ -190,9 +204,10 @@ impl Service {
         self.ending.load(Ordering::Relaxed)
     }
 
-    /// Renews leases that are due, also of idle snowflakes.
+    /// Renews leases that are due, also of idle snowflakes, and notices which snowflakes give no ids.
     pub(crate) fn renew_leases(&self) {
         self.ids.renew_leases();
+        self.flakes.look(&self.ids);
     }
 
     /// Asks a lease store again that refused to open.

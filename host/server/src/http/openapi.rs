@@ -480,14 +480,15 @@ fn operation(paths: &mut Paths) {
         json!({
             "operationId": "ready",
             "tags": ["operation"],
-            "summary": "Whether the store answers and can be written to, or what it granted before still lasts",
+            "summary": "Whether ids can be had: the store answers, or what it granted before still lasts",
             "description": "While the store is down it is covered as long as every tag that is used has numbers left: the answer \
-                says since when the store is down, and which tag's numbers are used up first, in how many seconds.",
+                says since when the store is down, and which tag's numbers are used up first, in how many seconds. A snowflake \
+                that was asked for ids and gives none now makes it not ready: the problem says which, why, and since when.",
             "responses": { "200": answer(
                 "It is so", "application/json", reference("Readiness"), json!({ "status": "ready" }),
             ) },
         }),
-        &[&[Kind::Closing], STORE, ANY],
+        &[&[Kind::Closing, Kind::Exhausted, Kind::GrantRefused, Kind::Rebuilt], LEASES, STORE, ANY],
     );
     paths.add(
         "get",

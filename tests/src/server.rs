@@ -224,7 +224,15 @@ impl Server {
     /// # Errors
     /// When there is no store yet.
     pub fn lock_store(&self) -> anyhow::Result<File> {
-        lock_writes(&self.directory().join("unalike.sqlite"))
+        self.lock_file("unalike.sqlite")
+    }
+
+    /// The same for another store in its directory.
+    ///
+    /// # Errors
+    /// When there is no such store.
+    pub fn lock_file(&self, store: &str) -> anyhow::Result<File> {
+        lock_writes(&self.directory().join(store))
     }
 
     /// Waits until it has logged this, `count` times at least.

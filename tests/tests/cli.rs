@@ -171,10 +171,12 @@ fn help_has_examples() {
     let directory = TempDir::new().unwrap();
     let at = directory.path();
     for (arguments, words) in [
-        (&["--help"][..], &["unalike next order -n 5", "curl", "UNALIKE_STORE", "Exit codes"][..]),
+        (&["--help"][..], &["unalike next order -n 5", "curl", "UNALIKE_STORE", "Exit codes", "unalike leases list"][..]),
         (&["serve", "--help"], &["--listen", "UNALIKE_LISTEN", "/v1/sequences/TAG/ids", "SIGTERM", "127.0.0.1:8080"]),
         (&["next", "--help"], &["--snowflake", "--count"]),
         (&["tags", "create", "--help"], &["adaptive:MIN..MAX", "10%"]),
+        (&["leases", "--help"], &["list", "release", "init"]),
+        (&["leases", "release", "--help"], &["<NAMESPACE>", "<WORKER>", "up to its end"]),
     ] {
         let help = ok(at, arguments);
         for word in words {
@@ -293,9 +295,15 @@ fn config_check_says_what_is_effective_and_why() {
         "[[tokens]]\nname = \"a\"\ntoken = \"0123456789abcdef\"\nscope = \"read\"\n",
     )
     .unwrap();
-    let file = "listen = \"0.0.0.0:0\"\ntokens = \"tokens.toml\"\ncount_max = 5\n[snowflakes.web]\nlayout = \"leaf\"\n";
+    let file = "listen = \"0.0.0.0:0\"\ntokens = \"tokens.toml\"\ncount_max = 5\nworker = \"ordinal\"\n[snowflakes.web]\n\
+                layout = \"leaf\"\nclock = \"wait:5\"\nspread = \"rotating:3\"\n";
     std::fs::write(at.join("unalike.toml"), file).unwrap();
-    let environment = [("UNALIKE_CONFIG", "unalike.toml"), ("UNALIKE_COUNT_MAX", "7")];
+    let environment = [
+        ("UNALIKE_CONFIG", "unalike.toml"),
+        ("UNALIKE_COUNT_MAX", "7"),
+        ("UNALIKE_WORKER", "9"),
+        ("UNALIKE_LOCAL_LEASES", "leases"),
+    ];
     let ran = run_with(at, ["--store", "sqlite://x.sqlite", "config", "check"], &environment).unwrap();
     assert_eq!(ran.code, Some(0), "{ran:?}");
     for line in [
@@ -305,6 +313,13 @@ fn config_check_says_what_is_effective_and_why() {
         "tags_max = 1000000 # default",
         "[snowflakes.\"web\"] # file",
         "layout = \"leaf\"",
+        "clock = \"wait:5\"",
+        "spread = \"rotating:3\"",
+        "worker = 9 # flag or environment",
+        "local_leases = \"leases\" # flag or environment",
+        "lease_horizon_max_ms = 86400000 # default",
+        "unsafe_static_worker = false # default",
+        "# leases is not set",
         "# the token file is valid: 1 tokens",
     ] {
         assert!(ran.stdout.lines().any(|printed| printed == line), "no {line:?} in {}", ran.stdout);
@@ -501,7 +516,7 @@ fn snowflakes_need_a_store_for_leases() {
     assert_eq!((flake.lines().count(), at.join("leases.sqlite").exists()), (1, true));
     fails(
         at,
-        &["--leases", "mysql://127.0.0.1/ids", "next", "default", "--snowflake"],
+        &["--leases", "none", "next", "default", "--snowflake"],
         1,
         &["--leases", "sqlite://PATH"],
     );

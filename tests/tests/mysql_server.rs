@@ -29,20 +29,15 @@ fn name_of(url: &str) -> &str {
 }
 
 #[test]
-fn ids_come_from_mysql_and_snowflakes_say_what_they_lack() -> anyhow::Result<()> {
+fn ids_come_from_mysql() -> anyhow::Result<()> {
     let url = MariaDb::shared()?.database()?;
     let server = Server::start_with(["--store", url.as_str()])?;
     let client = server.client();
     assert_eq!(client.ids("/v1/sequences/order/ids?count=3")?, [1, 2, 3]);
     assert_eq!(client.ids("/v1/sequences/order/ids?sub=a&count=2")?, [1, 2]);
-    let answer = client.get("/v1/snowflakes/default/ids")?;
-    assert_eq!((answer.status, answer.problem()?.as_str()), (500, "leases-missing"));
-    assert!(answer.body.contains("--leases sqlite://PATH"), "{answer:?}");
     assert_eq!(client.get("/health/ready")?.status, 200);
 
     let directory = TempDir::new()?;
-    let ran = run_over(&directory, &url, &["next", "default", "--snowflake"])?;
-    assert!(ran.code == Some(1) && ran.stderr.contains("--leases sqlite://PATH"), "{ran:?}");
     let flake = ok(&directory, &url, &["--leases", "sqlite://leases.sqlite", "next", "default", "--snowflake"])?;
     assert_eq!(flake.lines().count(), 1);
     assert_eq!(ok(&directory, &url, &["schema", "upgrade"])?.lines().count(), 1);

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::bench::{BENCH_HELP, BenchArguments};
 use crate::channels::Channel;
 use crate::http::DropIn;
+use crate::leases::Worker;
 use crate::tags::{RefillText, StepText};
 
 const EXAMPLES: &str = "\
@@ -18,7 +19,9 @@ Examples:
   unalike next default --snowflake   one snowflake id
   unalike decode 1169786042799259000 --layout leaf
   unalike config default > unalike.toml     a configuration file to start from
-  unalike --store 'mysql://ids@db/ids?password-file=/etc/ids.password' --leases sqlite://leases.sqlite
+  unalike --store 'mysql://ids@db/ids?password-file=/etc/ids.password'     sequences and leases in MySQL
+  unalike --leases zookeeper://zk1,zk2,zk3 --local-leases /var/lib/unalike  workers from ZooKeeper
+  unalike leases list                who holds which worker, and until when
   unalike --store 'mysql://ids@db/ids' tags import --from leaf     go on where Leaf's own tables end
   unalike --store redis://cache/0 --watermark sqlite://watermark.sqlite     from Redis, whatever it may lose
   unalike --store sqlite:///var/lib/unalike/ids.sqlite serve --listen 0.0.0.0:8080 --tokens tokens.toml
@@ -61,18 +64,66 @@ pub(crate) struct CommonArguments {
     )]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) store: Option<Vec<String>>,
-    /// The durable store that grants a store in Redis its numbers: sqlite://PATH, mysql://USER@HOST/DATABASE, or the word
-    /// none; a store in Redis has to say
+    /// The durable store that grants a store in Redis its numbers, and leases there their time: sqlite://PATH,
+    /// mysql://USER@HOST/DATABASE, or the word none; what is in Redis has to say
     ///
     /// Whatever Redis loses then costs numbers and repeats none, and Redis hands out what it has while this store is
     /// down. Tags are kept here. With none, ids are only as safe as Redis is, and a fail-over may repeat them.
     #[arg(long, global = true, value_name = "URL", env = "UNALIKE_WATERMARK", hide_env_values = true)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) watermark: Option<String>,
-    /// Where the workers of snowflakes are leased: sqlite://PATH [default: the store or the watermark, if it is SQLite]
+    /// Where the workers of snowflakes are leased: sqlite://PATH, mysql://USER@HOST/DATABASE, redis://HOST/DATABASE,
+    /// zookeeper://HOST, or the word none [default: the store, or what stands behind it]
+    ///
+    /// While it is down snowflakes go on to the end of their leases (horizon_ms), and sequences are not concerned. Redis
+    /// needs a watermark here, too. Several stores that number together lease no workers: name one for that.
     #[arg(long, global = true, value_name = "URL", env = "UNALIKE_LEASES", hide_env_values = true)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) leases: Option<String>,
+    /// How far ahead of its clock the lease store lets a lease reach, in milliseconds: 1 to 366 days [default: 86400000]
+    ///
+    /// It becomes a constant of each namespace of leases when that is first used; what is said later changes only those
+    /// that are new.
+    #[arg(long, global = true, value_name = "MS", env = "UNALIKE_LEASE_HORIZON_MAX_MS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) lease_horizon_max_ms: Option<u64>,
+    /// How far this clock may be from the lease store's, in milliseconds: 0 to 3600000; beyond it there is no lease
+    /// [default: 10000]
+    #[arg(long, global = true, value_name = "MS", env = "UNALIKE_LEASE_SKEW_MAX_MS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) lease_skew_max_ms: Option<u64>,
+    /// A directory on a disk of this machine where a server keeps its running leases, so that it goes on with them when it
+    /// is started again [default: none]
+    ///
+    /// The lease store may then be down when the server starts, and a server that is killed keeps no second worker
+    /// busy. The lease is not given back when the server ends: it runs out, or the next start goes on with it. One process
+    /// at a time has the directory. Commands do without it, unless the worker is static.
+    #[arg(long, global = true, value_name = "DIR", env = "UNALIKE_LOCAL_LEASES")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) local_leases: Option<PathBuf>,
+    /// The worker that is preferred when it is free: a number, or the word ordinal for the number at the end of the
+    /// host's name, as the pods of a StatefulSet have it [default: none]
+    ///
+    /// It proves nothing: the lease store decides. Only unsafe_static_worker makes it more.
+    #[arg(long, global = true, value_name = "NUMBER", env = "UNALIKE_WORKER")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) worker: Option<Worker>,
+    /// Take the worker without a lease: ids repeat if another process ever has the same number [default: false]
+    ///
+    /// For numbers that something else keeps apart. It needs --leases none, --worker and --local-leases, where a file,
+    /// made by `unalike leases init`, guards against a clock that goes back and a second process on this machine, and
+    /// against nothing on others.
+    #[arg(
+        long,
+        global = true,
+        value_name = "BOOL",
+        env = "UNALIKE_UNSAFE_STATIC_WORKER",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true"
+    )]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) unsafe_static_worker: Option<bool>,
     /// A configuration file in TOML, with the same names as the flags: create_tags = false, [snowflakes.NAME] ...
     /// [default: none]
     #[arg(long, global = true, value_name = "FILE", env = "UNALIKE_CONFIG")]
@@ -135,6 +186,9 @@ pub(crate) enum Command {
     /// Commands for several stores that number together
     #[command(subcommand)]
     Stripes(StripesCommand),
+    /// List the workers that snowflakes lease, and end a lease
+    #[command(subcommand)]
+    Leases(LeasesCommand),
     /// Take a snowflake id apart: time, datacenter, worker, sequence
     Decode(DecodeArguments),
     /// List the known snowflake layouts: bits, rate limit per worker, workers, the date they run out
@@ -175,7 +229,7 @@ A configuration file (`unalike config default` prints one with every key):
   store = \"sqlite:///var/lib/unalike/ids.sqlite\"
   create_tags = false
   [snowflakes.web]          # GET /v1/snowflakes/web/ids
-  layout = \"cosid-53\"     # see `unalike layouts`; horizon_ms and ahead_max_ms may follow
+  layout = \"cosid-53\"     # see `unalike layouts`; horizon_ms, ahead_max_ms, clock and spread may follow
 
 A token file, for --tokens; requests then carry `Authorization: Bearer TOKEN`, except for /health/.. and
 /openapi.json:
@@ -290,7 +344,8 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "COUNT", env = "UNALIKE_METRICS_TAGS_MAX")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) metrics_tags_max: Option<usize>,
-    /// A stable name of this process, by which the store prefers the worker it had before [default: a random one]
+    /// A stable name of this process, by which the store prefers the worker it had before, and which `unalike leases
+    /// list` shows [default: the host's name and the address]
     ///
     /// It proves nothing: two processes with one name stay unique.
     #[arg(long, value_name = "NAME", env = "UNALIKE_HOLDER")]
@@ -390,6 +445,42 @@ pub(crate) enum StripesCommand {
         /// No tag goes on below this number: needed when a store of the old set is lost, whose numbers nobody knows
         #[arg(long, value_name = "NUMBER", default_value_t = 0)]
         floor: u64,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LeasesCommand {
+    /// List the newest lease of each worker that was ever leased, by namespace
+    ///
+    /// A lease is running, has ended, or was forbidden to be extended and runs out. TAKEN and UNTIL are in UTC, and GRANT
+    /// is the lease's own name.
+    List {
+        /// The namespace: the name of a snowflake [default: all]
+        namespace: Option<String>,
+    },
+    /// Forbid that a worker's lease is extended: its holder may use it up to its end, and asks for another
+    Release {
+        /// The namespace: the name of a snowflake
+        namespace: String,
+        /// The worker's number
+        #[arg(id = "leased_worker", value_name = "WORKER")]
+        worker: u32,
+    },
+    /// Say that nobody holds a lease of a namespace, where no durable store knows it: in Redis with --watermark none, and
+    /// for --unsafe-static-worker
+    ///
+    /// Without it leases of a new namespace in Redis alone begin when all that it could have forgotten have ended, and a
+    /// static worker does not begin at all.
+    Init {
+        /// The namespace: the name of a snowflake
+        namespace: String,
+        /// The layout of its ids [default: that of the configured snowflake]
+        #[arg(long, value_name = "NAME")]
+        layout: Option<String>,
+        /// For a static worker that was used before, elsewhere: an instant behind all its timestamps, in Unix
+        /// milliseconds [default: it was never used]
+        #[arg(long, value_name = "MS")]
+        not_before_ms: Option<u64>,
     },
 }
 

@@ -5,21 +5,22 @@ use std::io::{self, BufWriter, ErrorKind, Write as _};
 use std::path::PathBuf;
 
 use anyhow::{Context, anyhow, ensure};
-use unalike::storage::{Ceiling, Mode, SegmentStore, TagOptions, TagRecord, split_tag};
-use unalike::{Sequence, Snowflake};
-use unalike_mysql::Dialect;
+use unalike::storage::{Ceiling, LeaseRecord, LeaseStore, Mode, SegmentStore, TagOptions, TagRecord, split_tag};
+use unalike::{Clock, Sequence, Snowflake, SystemClock};
+use unalike_mysql::{Dialect, MysqlLeases};
 
 use crate::arguments::{
-    CommonArguments, DecodeArguments, NextArguments, SchemaArguments, SchemaCommand, ServeArguments, TagsCommand,
+    CommonArguments, DecodeArguments, LeasesCommand, NextArguments, SchemaArguments, SchemaCommand, ServeArguments, TagsCommand,
 };
 use crate::auth::Tokens;
 use crate::channels::ChannelConfig;
 use crate::config::{self, Config};
+use crate::layouts::rfc3339;
 use crate::problem::Problem;
 use crate::service::{Service, change_tag};
 use crate::stores::{self, Purpose, Stores};
 use crate::tags::{plain_tag, refill_text, step_text, stored_name};
-use crate::{import, layouts};
+use crate::{import, layouts, leases};
 
 /// Ids that are taken at once: no more than these are lost if the reader goes away.
 const BATCH: u32 = 1_000;
@@ -29,7 +30,8 @@ pub(crate) const PAGE: u32 = 1_000;
 
 /// `unalike next`
 pub(crate) async fn next(config: Config, arguments: NextArguments) -> anyhow::Result<()> {
-    let service = Service::open(&config, Tokens::unwanted(), Purpose::Command).await?;
+    let address = std::process::id().to_string();
+    let service = Service::open(&config, Tokens::unwanted(), Purpose::Command, &address).await?;
     let printed = print_ids(&service, &arguments).await;
     // Also after an error: what was not used goes back.
     service.close().await;
@@ -206,22 +208,34 @@ pub(crate) async fn schema(config: &Config, arguments: &SchemaArguments) -> anyh
     if let Some(SchemaCommand::Upgrade) = arguments.command {
         return stores::upgrade(config).await;
     }
+    let has_leases = leases::are_in_mysql(config, arguments.dialect.is_some())?;
     let dialect = match &arguments.dialect {
-        Some(name) => Dialect::named(name).ok_or_else(|| {
+        Some(name) => Some(Dialect::named(name).ok_or_else(|| {
             anyhow!(
                 "the dialect {name:?} is unknown: it is one of unalike, leaf, tinyid, cosid, sequence-table, id-generator, \
                  batch, slow-ordered and ticket (--dialect)"
             )
-        })?,
-        None => stores::dialect(config)?,
+        })?),
+        // A database for leases alone.
+        None if has_leases && !stores::is_in_mysql(config)? => None,
+        None => Some(stores::dialect(config)?),
     };
+    let mut statements = dialect.as_ref().map(Dialect::ddl).unwrap_or_default();
+    let mut privileges = dialect.as_ref().map(Dialect::privileges).unwrap_or_default();
+    if has_leases {
+        let more: Vec<_> = MysqlLeases::ddl().into_iter().filter(|statement| !statements.contains(statement)).collect();
+        statements.extend(more);
+        let is_new = |table: &String| privileges.iter().all(|(known, _)| known != table);
+        let more: Vec<_> = MysqlLeases::privileges().into_iter().filter(|(table, _)| is_new(table)).collect();
+        privileges.extend(more);
+    }
     let mut text = String::new();
-    for statement in dialect.ddl() {
+    for statement in statements {
         writeln!(text, "{};\n", statement.trim().trim_end_matches(';'))?;
     }
     let user = account(&arguments.user);
     writeln!(text, "-- The least that the user needs: CREATE USER {user} IDENTIFIED BY '..';")?;
-    for (table, privileges) in dialect.privileges() {
+    for (table, privileges) in privileges {
         writeln!(text, "GRANT {privileges} ON {table} TO {user};")?;
     }
     print(&text)
@@ -232,6 +246,75 @@ fn account(user: &str) -> String {
     let (name, host) = user.rsplit_once('@').unwrap_or((user, "%"));
     let quoted = |text: &str| format!("'{}'", text.replace('\\', "\\\\").replace('\'', "''"));
     format!("{}@{}", quoted(name), quoted(host))
+}
+
+/// `unalike leases`
+pub(crate) async fn leases(config: &Config, command: LeasesCommand) -> anyhow::Result<()> {
+    if let LeasesCommand::Init { namespace, layout, not_before_ms } = &command {
+        return leases::initialise(config, namespace, layout.as_deref(), *not_before_ms).await;
+    }
+    let leases = Stores::leases_alone(config).await?;
+    let done = match leases.store() {
+        None => Err(anyhow!("there is no store of leases to look into: name it (--leases URL)")),
+        Some(store) => look_into(store.as_ref(), command).await,
+    };
+    leases.close().await;
+    done
+}
+
+async fn look_into(store: &dyn LeaseStore, command: LeasesCommand) -> anyhow::Result<()> {
+    match command {
+        LeasesCommand::List { namespace } => {
+            let namespaces = match namespace {
+                Some(namespace) => vec![namespace],
+                None => store.namespaces().await?,
+            };
+            let mut table = Table::new(["NAMESPACE", "WORKER", "HOLDER", "TAKEN", "UNTIL", "STATE", "GRANT"]);
+            for namespace in namespaces {
+                let records = store.leases(&namespace).await?;
+                records.iter().for_each(|record| table.add(lease_row(&namespace, record)));
+            }
+            table.print()
+        }
+        LeasesCommand::Release { namespace, worker } => {
+            let record = store.forbid_extension(&namespace, worker).await?;
+            let record = record.with_context(|| {
+                format!("worker {worker} of {namespace:?} was never leased: `unalike leases list` shows those that were")
+            })?;
+            let (until, holder) = (rfc3339(record.lease.valid_until_ms), record.holder);
+            let left_ms = record.lease.valid_until_ms.saturating_sub(SystemClock.now_ms());
+            print(&match left_ms {
+                0 => format!("worker {worker} of {namespace:?}: its lease ended at {until}\n"),
+                _ => format!(
+                    "worker {worker} of {namespace:?}: its lease is not extended any more; {holder:?} may use it until \
+                     {until}, for {} s\n",
+                    left_ms.div_ceil(1_000)
+                ),
+            })
+        }
+        // It needs no open store.
+        LeasesCommand::Init { .. } => Ok(()),
+    }
+}
+
+fn lease_row(namespace: &str, record: &LeaseRecord) -> [String; 7] {
+    let lease = record.lease;
+    let state = if lease.valid_until_ms <= SystemClock.now_ms() {
+        "ended"
+    } else if record.is_final {
+        "extension forbidden"
+    } else {
+        "running"
+    };
+    [
+        namespace.to_owned(),
+        lease.worker.to_string(),
+        record.holder.clone(),
+        rfc3339(record.acquired_ms),
+        rfc3339(lease.valid_until_ms),
+        state.to_owned(),
+        format!("{:032x}", lease.grant_id.0),
+    ]
 }
 
 /// `unalike decode`

@@ -12,6 +12,7 @@ use figment::Figment;
 use figment::providers::{Format, Serialized, Toml};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use unalike::storage::LeaseLimits;
 use unalike::{SnowflakeOptions, storage};
 
 use crate::arguments::{CommonArguments, LogFormat, ServeArguments};
@@ -19,7 +20,9 @@ use crate::auth::Tokens;
 use crate::channels::{Channel, ChannelConfig, Declared, needs_redis};
 use crate::http::DropIn;
 use crate::layouts::{LAYOUT_DEFAULT, layout_named};
-use crate::stores::{Place, StoreUrl, StoreUrls, validate_watermark};
+use crate::leases::Worker;
+use crate::stamps::{ClockText, SpreadText};
+use crate::stores::{StoreUrl, StoreUrls, validate_watermark};
 use crate::tags::plain_tag;
 
 /// So many headers hyper reads into an array on the stack; with any other limit it allocates.
@@ -36,6 +39,11 @@ pub(crate) struct Config {
     pub(crate) store: StoreUrls,
     pub(crate) watermark: Option<StoreUrl>,
     pub(crate) leases: Option<StoreUrl>,
+    pub(crate) lease_horizon_max_ms: u64,
+    pub(crate) lease_skew_max_ms: u64,
+    pub(crate) local_leases: Option<PathBuf>,
+    pub(crate) worker: Option<Worker>,
+    pub(crate) unsafe_static_worker: bool,
     pub(crate) create_tags: bool,
     pub(crate) tags_max: u64,
     pub(crate) wait_max_ms: u64,
@@ -73,6 +81,10 @@ pub(crate) struct SnowflakeConfig {
     pub(crate) horizon_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ahead_max_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) clock: Option<ClockText>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) spread: Option<SpreadText>,
 }
 
 /// What a configuration file says of snowflakes, which no flag sets.
@@ -88,6 +100,15 @@ const SNOWFLAKES_HELP: &str = "\
 # horizon_ms = 60000
 # How far ahead of the clock a timestamp may run when a tick's ids are used up, in milliseconds.
 # ahead_max_ms = 10
+# What happens when the clock stands behind a time that it showed before: \"reject\" refuses until it has caught up, \"wait:5\"
+# has callers wait up to 5 ms for that and refuses when it is further behind, and \"keep:2000\" goes on with the last
+# timestamp up to 2000 ms behind, and refuses beyond.
+# clock = \"keep:2000\"
+# Where in a tick the ids begin: \"none\" begins each with sequence 0, so that at low rates all ids are alike in their last
+# bits and `id % 8` picks one shard for all. \"rotating:3\" begins at another of 2^3 places each time, one after the other,
+# and \"random:3\" anywhere among them. It costs half of these 2^3 ids of a tick on average, and the sequence must be the
+# lowest field of the layout.
+# spread = \"none\"
 ";
 
 /// What it says of tags, which no flag sets either.
@@ -115,6 +136,11 @@ impl Default for Config {
             store: StoreUrls::one("sqlite://unalike.sqlite"),
             watermark: None,
             leases: None,
+            lease_horizon_max_ms: LeaseLimits::default().max_horizon_ms,
+            lease_skew_max_ms: LeaseLimits::default().max_skew_ms,
+            local_leases: None,
+            worker: None,
+            unsafe_static_worker: false,
             create_tags: true,
             tags_max: 1_000_000,
             wait_max_ms: 5_000,
@@ -191,14 +217,10 @@ impl Config {
         within("shutdown_timeout_ms", self.shutdown_timeout_ms, 0..=600_000)?;
         within("metrics_tags_max", self.metrics_tags_max, 0..=100_000)?;
         self.store.validate().context("--store")?;
-        validate_watermark(&self.store, self.watermark.as_ref())?;
-        if let Some(url) = &self.leases
-            && !matches!(url.place().context("--leases")?, Place::Sqlite(_))
-        {
-            bail!("leases are kept in SQLite, and {url:?} is no such store: write sqlite://PATH (--leases)");
-        }
+        within("lease_skew_max_ms", self.lease_skew_max_ms, 0..=3_600_000)?;
+        validate_watermark(&self.store, self.leases.as_ref(), self.watermark.as_ref())?;
         self.declared()?;
-        self.snowflakes()?;
+        self.validate_leases()?;
         Ok(())
     }
 
@@ -236,6 +258,8 @@ impl Config {
             let mut options = SnowflakeOptions::new(layout);
             options.horizon_ms = configured.horizon_ms.unwrap_or(options.horizon_ms);
             options.ahead_max_ms = configured.ahead_max_ms.unwrap_or(options.ahead_max_ms);
+            options.clock = configured.clock.map_or(options.clock, |clock| clock.0);
+            options.spread = configured.spread.map_or(options.spread, |spread| spread.0);
             options.validate().map_err(|error| anyhow::anyhow!("the configuration's snowflake {name:?}: {error}"))?;
             snowflakes.insert(name.clone(), options);
         }
@@ -417,7 +441,10 @@ fn within<T: PartialOrd + Display>(key: &str, value: T, range: RangeInclusive<T>
 
 #[cfg(test)]
 mod tests {
+    use unalike::{ClockPolicy, Spread};
+
     use super::*;
+    use crate::leases::LeasePlace;
 
     fn load(text: &str) -> anyhow::Result<Config> {
         Config::assemble(Some((Path::new("unalike.toml"), text)), &CommonArguments::default(), None)
@@ -464,13 +491,34 @@ mod tests {
             ("watermark = \"sqlite://a\"", "sqlite://unalike.sqlite is none"),
             ("watermark = \"none\"", "leave it out"),
             ("store = [\"sqlite://a\", \"redis://h\"]", "\"redis://h\" is in Redis"),
-            ("leases = \"redis://h\"", "leases are kept in SQLite, and \"redis://h\""),
+            ("leases = \"redis://h\"", "grants it the time of its leases (--watermark"),
+            ("leases = \"redis://h/first\"\nwatermark = \"none\"", "\"first\""),
+            ("leases = \"redis://h\"\nwatermark = \"redis://h/1\"", "the watermark \"redis://h/1\" is in Redis"),
+            ("leases = \"kafka://h\"", "--leases: "),
+            ("leases = \"mysql://h/db?dialect=loof\"", "dialect is \"loof\""),
+            ("store = \"zookeeper://h\"", "--leases"),
+            ("lease_horizon_max_ms = 0", "lease_horizon_max_ms is 0, it must be 1 to 31622400000 (366 days)"),
+            ("lease_horizon_max_ms = 31622400001", "lease_horizon_max_ms is 31622400001"),
+            ("lease_horizon_max_ms = 59999", "\"default\" has a horizon_ms of 60000"),
+            ("lease_skew_max_ms = 3600001", "lease_skew_max_ms is 3600001, it must be 0 to 3600000"),
+            ("worker = 1024", "the snowflake \"default\" has workers 0 to 1023"),
+            ("worker = 40\n[snowflakes.web]\nlayout = \"cosid-53\"", "\"web\" has workers"),
+            ("worker = -1", "a worker's number, or \"ordinal\""),
+            ("worker = \"first\"", "a worker's number, or \"ordinal\""),
+            ("leases = \"none\"\nworker = 3", "--unsafe-static-worker"),
+            ("leases = \"none\"\nlocal_leases = \"d\"", "--local-leases is about leases"),
+            ("unsafe_static_worker = true\nworker = 3\nlocal_leases = \"d\"", "add --leases none"),
+            ("unsafe_static_worker = true\nleases = \"none\"\nlocal_leases = \"d\"", "needs the number of the worker"),
+            ("unsafe_static_worker = true\nleases = \"none\"\nworker = 3", "needs a directory"),
+            ("[snowflakes.a]\nlayout = \"leaf\"\nclock = \"wait\"", "\"wait\" must be reject, wait:MS or keep:MS"),
+            ("[snowflakes.a]\nlayout = \"leaf\"\nspread = \"even\"", "\"even\" must be none, rotating:BITS or random:BITS"),
+            ("[snowflakes.a]\nlayout = \"leaf\"\nspread = \"random:13\"", "\"a\": the spread is out of range"),
+            ("[snowflakes.a]\nlayout = \"leaf\"\nclock = 5", "snowflakes.a.clock"),
             ("store = \"ids.sqlite\"", "sqlite://PATH"),
             ("store = []", "there is no store"),
             ("store = 5", "a URL, or a list of URLs"),
             ("store = [\"sqlite://a\", \"sqlite://./a\"]", "given twice"),
             ("store = \"mysql://h/db?dialect=loof\"", "dialect is \"loof\""),
-            ("leases = \"mysql://h/db\"", "leases are kept in SQLite"),
             ("[tags.a]\nchannel = \"ordered\"", "--store redis://HOST/DATABASE"),
             ("[tags.a]\nchannel = \"fast\"", "`slow-ordered`"),
             ("[tags.a]\nbuff_size = 5", "channel"),
@@ -524,6 +572,41 @@ mod tests {
         let config = load(&example).unwrap();
         assert_eq!(config.snowflakes().unwrap().len(), 2, "{example}");
         assert_eq!(config.declared().unwrap().len(), 1, "{example}");
+    }
+
+    #[test]
+    fn leases_are_kept_where_it_is_said_or_beside_the_durable_store() {
+        let place = |text: &str| {
+            let config = load(text).unwrap();
+            match config.lease_place() {
+                LeasePlace::Named(url) => format!("named {url}"),
+                LeasePlace::Beside(url) => format!("beside {url}"),
+                LeasePlace::Static => "static".to_owned(),
+                LeasePlace::Nowhere => "nowhere".to_owned(),
+            }
+        };
+        for (text, expected) in [
+            ("", "beside sqlite://unalike.sqlite"),
+            ("store = \"mysql://h/db?dialect=leaf\"", "beside mysql://h/db?dialect=leaf"),
+            ("store = \"redis://h\"\nwatermark = \"sqlite://a\"", "beside sqlite://a"),
+            ("store = \"redis://h\"\nwatermark = \"mysql://h/db\"", "beside mysql://h/db"),
+            ("store = \"redis://h\"\nwatermark = \"none\"", "nowhere"),
+            ("store = [\"sqlite://a\", \"sqlite://b\"]", "nowhere"),
+            ("store = [\"sqlite://a\", \"sqlite://b\"]\nleases = \"sqlite://c\"", "named sqlite://c"),
+            ("leases = \"mysql://h/db\"", "named mysql://h/db"),
+            ("leases = \"none\"", "nowhere"),
+            ("leases = \"none\"\nunsafe_static_worker = true\nworker = 3\nlocal_leases = \"d\"", "static"),
+        ] {
+            assert_eq!(place(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_snowflake_stamps_as_it_is_written() {
+        let config = load("[snowflakes.a]\nlayout = \"leaf\"\nclock = \"wait:7\"\nspread = \"random:3\"").unwrap();
+        let snowflakes = config.snowflakes().unwrap();
+        assert_eq!((snowflakes["a"].clock, snowflakes["a"].spread), (ClockPolicy::Wait { max_ms: 7 }, Spread::Random { bits: 3 }));
+        assert_eq!((snowflakes["default"].clock, snowflakes["default"].spread), (ClockPolicy::default(), Spread::None));
     }
 
     #[test]

@@ -84,10 +84,20 @@ impl Figures<'_> {
 pub(crate) struct Outage {
     /// Since when it is down, in Unix milliseconds.
     pub(crate) since_ms: u64,
-    /// Whether there are tags with numbers left, and all that are used have some.
-    pub(crate) is_covered: bool,
+    /// Whether there are tags with numbers left.
+    has_numbers: bool,
+    /// Whether there are tags in use that have none.
+    has_uncovered: bool,
     /// The tag in use that has the least cover, and for how many seconds; none when none is in use.
     pub(crate) least: Option<(String, f64)>,
+}
+
+impl Outage {
+    /// Whether something is handed out still, and all that is used: tags by their numbers, and snowflakes if there are
+    /// some in use.
+    pub(crate) fn is_covered(&self, uses_snowflakes: bool) -> bool {
+        (self.has_numbers || uses_snowflakes) && !self.has_uncovered
+    }
 }
 
 impl Covers {
@@ -205,7 +215,8 @@ impl Watched {
         }
         Outage {
             since_ms: down.since_ms,
-            is_covered: has_numbers && !has_uncovered,
+            has_numbers,
+            has_uncovered,
             least: least.map(|(sequence, cover)| (sequence.tag().to_owned(), cover)),
         }
     }

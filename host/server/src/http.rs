@@ -240,18 +240,24 @@ async fn live() -> Json<serde_json::Value> {
     Json(json!({ "status": "live" }))
 }
 
-/// The server is not about to end; and the store answers and can be written to, or what it granted before still lasts.
+/// The server is not about to end; the store answers and can be written to, or what it granted before still lasts; and
+/// each snowflake that is in use gives ids.
 async fn ready(State(service): State<Arc<Service>>) -> Result<Json<serde_json::Value>, Problem> {
     if service.is_ending() {
         return Err(Problem::closing());
     }
-    let (outage, error) = match service.check().await? {
+    let checked = service.check().await?;
+    if let Some(stop) = service.stopped_snowflakes().into_iter().next() {
+        let since = rfc3339(stop.since_ms);
+        return Err(Problem::from(stop.error).with("snowflake", stop.name).with("stopped_since", since));
+    }
+    let (outage, error) = match checked {
         Checked::Up => return Ok(Json(json!({ "status": "ready" }))),
         Checked::Down(outage, error) => (outage, error),
     };
+    let (is_covered, since) = (outage.is_covered(service.uses_snowflakes()), rfc3339(outage.since_ms));
     let (tag, cover_seconds) = outage.least.unzip();
-    let since = rfc3339(outage.since_ms);
-    if outage.is_covered {
+    if is_covered {
         return Ok(Json(json!({
             "status": "covered", "store_down_since": since, "cover_seconds": cover_seconds, "tag": tag,
         })));

@@ -11,14 +11,17 @@ mod commands;
 mod config;
 mod connections;
 mod cover;
+mod flakes;
 mod http;
 mod import;
 mod layouts;
+mod leases;
 mod log;
 mod problem;
 mod request_id;
 mod serve;
 mod service;
+mod stamps;
 mod stores;
 mod tags;
 
@@ -79,6 +82,10 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Stripes(StripesCommand::Resize { to, floor }) => {
             let config = configure_command(common)?;
             runtime(&mut Builder::new_current_thread())?.block_on(stores::resize(&config, to, floor))
+        }
+        Command::Leases(leases) => {
+            let config = configure_command(common)?;
+            runtime(&mut Builder::new_current_thread())?.block_on(commands::leases(&config, leases))
         }
         Command::Decode(decode) => commands::decode(&decode),
         Command::Layouts => commands::layouts(),

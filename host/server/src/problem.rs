@@ -13,7 +13,7 @@ use unalike::storage::StoreError;
 use unalike::{Clock, Error, ErrorKind, SystemClock};
 
 use crate::auth::Denied;
-use crate::layouts::{DecodeError, shortened};
+use crate::layouts::{DecodeError, rfc3339, shortened};
 use crate::request_id;
 
 /// What kind of problem it is. `urn:unalike:problem:` and the name make the stable `type`.
@@ -65,6 +65,10 @@ pub(crate) enum Kind {
     CeilingReached,
     /// Every worker of the snowflake's namespace is under a lease.
     WorkersExhausted,
+    /// The lease of the snowflake's worker has ended, and the store has not granted more time.
+    LeaseEnded,
+    /// The lease store may have forgotten leases, and grants none until they have all ended.
+    Quarantined,
     /// The server's clock went back, stands before the layout's epoch, or disagrees with the store's.
     ClockWrong,
     /// The store did not answer, or could not do it now.
@@ -140,6 +144,12 @@ impl Kind {
             }
             Self::WorkersExhausted => {
                 ("workers-exhausted", "All worker ids are in use", StatusCode::SERVICE_UNAVAILABLE)
+            }
+            Self::LeaseEnded => {
+                ("lease-ended", "The lease of the snowflake's worker has ended", StatusCode::SERVICE_UNAVAILABLE)
+            }
+            Self::Quarantined => {
+                ("quarantined", "The lease store grants nothing yet", StatusCode::SERVICE_UNAVAILABLE)
             }
             Self::ClockWrong => ("clock-wrong", "The server's clock is wrong", StatusCode::SERVICE_UNAVAILABLE),
             Self::StoreUnavailable => {
@@ -353,14 +363,23 @@ impl From<Error> for Problem {
                 Self::unavailable(Kind::StoreUnavailable, &detail, wait_ms, &error).with("name", name.as_str())
             }
             ErrorKind::LeaseEnded { name, worker, ended_ms, source } => {
-                let problem = match source {
-                    Some(source) => Self::from(source.as_ref()),
-                    None => {
-                        let detail = "the lease has ended, and the store has not answered";
-                        Self::unavailable(Kind::StoreUnavailable, detail, wait_ms, &error)
+                let problem = match source.as_deref() {
+                    None
+                    | Some(
+                        StoreError::Unavailable { .. }
+                        | StoreError::OutcomeUnknown { .. }
+                        | StoreError::LeaseLost { .. },
+                    ) => {
+                        let ended = rfc3339(*ended_ms);
+                        let detail = format!(
+                            "the lease of worker {worker} of {name:?} ended at {ended}, and the lease store has granted no other"
+                        );
+                        Self::unavailable(Kind::LeaseEnded, &detail, wait_ms, &error)
                     }
+                    // What it says is more.
+                    Some(source) => Self::from(source),
                 };
-                problem.with("name", name.as_str()).with("worker", *worker).with("lease_ended_ms", *ended_ms)
+                problem.with("snowflake", name.as_str()).with("worker", *worker).with("lease_ended_ms", *ended_ms)
             }
             ErrorKind::NotYet { .. } => Self::unavailable(Kind::Timeout, &error.to_string(), wait_ms, &error),
             ErrorKind::ClockMovedBack { .. } | ErrorKind::ClockBeforeEpoch { .. } => {
@@ -416,6 +435,11 @@ impl From<&StoreError> for Problem {
             StoreError::WorkersExhausted { namespace, free_at_ms, .. } => {
                 let wait_ms = free_at_ms.saturating_sub(SystemClock.now_ms());
                 Self::unavailable(Kind::WorkersExhausted, &error.to_string(), wait_ms, error)
+                    .with("snowflake", namespace.as_str())
+            }
+            StoreError::Quarantined { namespace, until_ms } => {
+                let wait_ms = until_ms.saturating_sub(SystemClock.now_ms());
+                Self::unavailable(Kind::Quarantined, &error.to_string(), wait_ms, error)
                     .with("snowflake", namespace.as_str())
             }
             StoreError::ClockSkew { .. } => Self::unavailable(Kind::ClockWrong, &error.to_string(), 1_000, error),

@@ -22,6 +22,9 @@ use crate::stores::Purpose;
 /// How often leases are looked after: well within the third of a horizon after which they are due.
 const RENEW_EVERY: Duration = Duration::from_secs(1);
 
+/// How often a lease store that refused to open is asked again.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
 /// Connections that the kernel has accepted and the server has not yet: a burst of clients that start together.
 const BACKLOG: u32 = 4_096;
 
@@ -38,10 +41,11 @@ pub(crate) async fn serve(config: Config) -> anyhow::Result<()> {
     let listener = listen(&config)?;
     let address = listener.local_addr().context("the listener has no address")?;
     let metrics = Arc::new(Metrics::install(config.metrics_tags_max)?);
-    let service = Arc::new(Service::open(&config, tokens, Purpose::Serving).await?);
+    let service = Arc::new(Service::open(&config, tokens, Purpose::Serving, &address.to_string()).await?);
 
     let renewing = tokio::spawn(renew(Arc::clone(&service)));
     let sampling = tokio::spawn(watch_cover(Arc::clone(&service)));
+    let looking = tokio::spawn(look_for_leases(Arc::clone(&service)));
     if config.tokens.is_some() {
         tokio::spawn(reload_tokens(Arc::clone(&service), watch(SignalKind::hangup())?));
     }
@@ -75,6 +79,7 @@ pub(crate) async fn serve(config: Config) -> anyhow::Result<()> {
     watching.abort();
     renewing.abort();
     sampling.abort();
+    looking.abort();
     tracing::info!("giving back what was not used");
     service.close().await;
     tracing::info!("ended");
@@ -107,6 +112,16 @@ async fn renew(service: Arc<Service>) {
     loop {
         ticks.tick().await;
         service.renew_leases();
+    }
+}
+
+/// Notices when a lease store that refused can be used, because its tables were made meanwhile, say.
+async fn look_for_leases(service: Arc<Service>) {
+    let mut ticks = tokio::time::interval(LOOK_EVERY);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        service.look_for_leases().await;
     }
 }
 

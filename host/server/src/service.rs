@@ -15,6 +15,8 @@ use crate::auth::Tokens;
 use crate::channels::Declared;
 use crate::config::Config;
 use crate::cover::{Covers, Outage};
+use crate::flakes::{Flakes, Stop, is_used};
+use crate::leases::host_name;
 use crate::problem::{Kind, Problem, with_causes};
 use crate::stores::{Purpose, Stores};
 use crate::tags::plain_tag;
@@ -32,6 +34,8 @@ pub(crate) struct Service {
     quick: HashSet<String>,
     /// How the open tags last without the store.
     pub(crate) covers: Covers,
+    /// Which snowflakes give ids.
+    flakes: Flakes,
     check_max: Duration,
     /// Who may do what.
     pub(crate) tokens: Tokens,
@@ -50,7 +54,9 @@ pub(crate) enum Checked {
 impl Service {
     /// Opens the stores, compiles the component, and creates the tags that are declared and unknown. No id is reserved
     /// yet.
-    pub(crate) async fn open(config: &Config, tokens: Tokens, purpose: Purpose) -> anyhow::Result<Self> {
+    ///
+    /// `address` is where others find this process: with the host's name it is what its leases are known by.
+    pub(crate) async fn open(config: &Config, tokens: Tokens, purpose: Purpose, address: &str) -> anyhow::Result<Self> {
         let stores = Stores::open(config, purpose).await?;
         let mut quick = HashSet::new();
         for (tag, declared) in config.declared()? {
@@ -61,11 +67,12 @@ impl Service {
         }
         let mut builder =
             Ids::builder().segments(Arc::clone(stores.segments())).wait_max(Duration::from_millis(config.wait_max_ms));
-        if let Some(leases) = stores.leases() {
-            builder = builder.leases(Arc::clone(leases) as _);
+        if let Some(leases) = stores.leases().store() {
+            builder = builder.leases(Arc::clone(leases));
         }
-        if let Some(holder) = &config.holder {
-            builder = builder.holder(holder);
+        builder = builder.holder(config.holder.clone().unwrap_or_else(|| format!("{}/{address}", host_name())));
+        if let Some(worker) = config.worker_number()? {
+            builder = builder.preferred_worker(worker);
         }
         let ids = builder.build().await?;
         let mut snowflakes = HashMap::new();
@@ -79,6 +86,7 @@ impl Service {
             snowflakes,
             quick,
             covers: Covers::new(),
+            flakes: Flakes::default(),
             // An answer about the store comes before the request is given up.
             check_max: CHECK_MAX.min(Duration::from_millis(config.request_timeout_ms) / 2),
             tokens,
@@ -122,14 +130,10 @@ impl Service {
     /// When there is none, and when there is no store that could lease it a worker.
     pub(crate) fn snowflake(&self, name: &str) -> Result<&Snowflake, Problem> {
         let snowflake = self.snowflakes.get(name).ok_or_else(|| Problem::snowflake_unknown(name))?;
-        if self.stores.leases().is_none() {
-            return Err(Problem::new(
-                Kind::LeasesMissing,
-                "snowflakes need a store that leases them workers, and this store does not: start the server with \
-                 --leases sqlite://PATH",
-            ));
+        match self.stores.leases().missing() {
+            None => Ok(snowflake),
+            Some(detail) => Err(Problem::new(Kind::LeasesMissing, detail)),
         }
-        Ok(snowflake)
     }
 
     /// The open generators, for their figures.
@@ -180,6 +184,16 @@ impl Service {
         }
     }
 
+    /// The snowflakes in use that give no ids now.
+    pub(crate) fn stopped_snowflakes(&self) -> Vec<Stop> {
+        self.flakes.stops(&self.ids)
+    }
+
+    /// Whether ids of a snowflake were asked for.
+    pub(crate) fn uses_snowflakes(&self) -> bool {
+        self.ids.snowflakes().iter().any(is_used)
+    }
+
     /// From now on the service is not ready, though it goes on.
     pub(crate) fn end(&self) {
         self.ending.store(true, Ordering::Relaxed);
@@ -190,9 +204,15 @@ impl Service {
         self.ending.load(Ordering::Relaxed)
     }
 
-    /// Renews leases that are due, also of idle snowflakes.
+    /// Renews leases that are due, also of idle snowflakes, and notices which snowflakes give no ids.
     pub(crate) fn renew_leases(&self) {
         self.ids.renew_leases();
+        self.flakes.look(&self.ids);
+    }
+
+    /// Asks a lease store again that refused to open.
+    pub(crate) async fn look_for_leases(&self) {
+        self.stores.leases().look_again().await;
     }
 
     /// Gives back what was not used and closes the stores.

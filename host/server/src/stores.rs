@@ -16,18 +16,20 @@ use async_trait::async_trait;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tokio::sync::OnceCell;
 use unalike::storage::{
-    Segment, SegmentStore, StoreError, Stripe, StripeNumbers, StripedStore, TagCreation, TagOptions, TagRecord,
+    LeaseLimits, Segment, SegmentStore, StoreError, Stripe, StripeNumbers, StripedStore, TagCreation, TagOptions, TagRecord,
     TailRelease, resize_stripes,
 };
 use unalike::{RefillPolicy, StepPolicy};
 use unalike_mysql::{BatchTag, Dialect, MysqlOptions, MysqlStore};
 use unalike_redis::{Dialect as RedisDialect, RedisOptions, RedisStore, Watermark};
 use unalike_sqlite::{SqliteOptions, SqliteStore};
+use unalike_zookeeper::ZookeeperOptions;
 use url::Url;
 
 use crate::channels::{Declared, needs_redis};
 use crate::commands::print;
 use crate::config::Config;
+use crate::leases::Leases;
 
 /// What a URL of a store looks like, for messages.
 const FORMS: &str = "write sqlite://PATH, mysql://USER@HOST/DATABASE or redis://HOST/DATABASE";
@@ -83,17 +85,43 @@ impl StoreUrl {
                 let options = self.options(RedisOptions::from_url, RedisOptions::password).with_context(failed)?;
                 Ok(Place::Redis(Box::new(options)))
             }
+            "zookeeper" => bail!("ZooKeeper keeps leases and no numbers: name {self:?} as the store of leases (--leases)"),
             _ => bail!("the store's scheme {scheme:?} is unknown: {FORMS}"),
         }
     }
 
+    /// ZooKeeper's servers, which keep leases alone, if its scheme is theirs.
+    ///
+    /// # Errors
+    /// Says what is wrong with it.
+    pub(crate) fn zookeeper(&self) -> anyhow::Result<Option<ZookeeperOptions>> {
+        if !self.0.starts_with("zookeeper://") {
+            return Ok(None);
+        }
+        let failed = || format!("the store of leases {self:?} cannot be used");
+        // Several hosts with ports are no URL to others.
+        let (place, query) = self.0.split_once('?').unwrap_or((&self.0, ""));
+        let (kept, passwords) = passwords_apart(query).with_context(failed)?;
+        let is_twice = place.rsplit_once('@').is_some_and(|(user, _)| user.trim_start_matches("zookeeper://").contains(':'));
+        ensure!(
+            passwords.len() + usize::from(is_twice) <= 1,
+            "the store of leases {self:?} has its password in more than one way"
+        );
+        let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(kept).finish();
+        let options = ZookeeperOptions::from_url(&format!("{place}?{query}")).with_context(failed)?;
+        Ok(Some(match passwords.first() {
+            Some(password) => options.password(password),
+            None => options,
+        }))
+    }
+
     /// Whether its scheme is one of Redis', those that are refused among them.
-    fn is_redis(&self) -> bool {
+    pub(crate) fn is_redis(&self) -> bool {
         self.0.split_once("://").is_some_and(|(scheme, _)| scheme.starts_with("redis"))
     }
 
     /// Whether it is the word for no store at all.
-    fn is_nothing(&self) -> bool {
+    pub(crate) fn is_nothing(&self) -> bool {
         self.0 == NOTHING
     }
 
@@ -119,30 +147,14 @@ impl StoreUrl {
             !url.path().contains('@') && url.fragment().is_none(),
             "its user and password must have @ / ? # percent-encoded (%40 %2F %3F %23)"
         );
-        let mut passwords = Vec::new();
-        if url.password().is_some() {
-            passwords.push(None);
-        }
-        let mut kept = Vec::new();
-        for (name, value) in url.query_pairs().into_owned() {
-            match name.as_str() {
-                "password-file" => passwords.push(Some(read_password(Path::new(&value))?)),
-                "password-env" => passwords.push(Some(
-                    std::env::var(&value)
-                        .with_context(|| format!("the variable {value:?}, which password-env names, has no text"))?,
-                )),
-                "password" => {
-                    bail!("its password belongs before the @, into a password-file=PATH or a password-env=NAME")
-                }
-                _ => kept.push((name, value)),
-            }
-        }
-        ensure!(passwords.len() <= 1, "its password is given in more than one way");
+        let (kept, passwords) = passwords_apart(url.query().unwrap_or_default())?;
+        let is_twice = url.password().is_some() && !passwords.is_empty();
+        ensure!(!is_twice && passwords.len() <= 1, "its password is given in more than one way");
         url.set_query(None);
         if !kept.is_empty() {
             url.query_pairs_mut().extend_pairs(kept);
         }
-        Ok((url, passwords.into_iter().flatten().next()))
+        Ok((url, passwords.into_iter().next()))
     }
 
     /// The same server and database with the tables or keys of another system, and with these parameters.
@@ -199,6 +211,25 @@ impl StoreUrl {
         let query = if parameters.is_empty() { String::new() } else { format!("?{}", parameters.join("&")) };
         format!("{scheme}{place}{query}")
     }
+}
+
+/// The parameters of a query without those that say where the password is, and what they say.
+fn passwords_apart(query: &str) -> anyhow::Result<(Vec<(String, String)>, Vec<String>)> {
+    let (mut kept, mut passwords) = (Vec::new(), Vec::new());
+    for (name, value) in form_urlencoded::parse(query.as_bytes()).into_owned() {
+        match name.as_str() {
+            "password-file" => passwords.push(read_password(Path::new(&value))?),
+            "password-env" => passwords.push(
+                std::env::var(&value)
+                    .with_context(|| format!("the variable {value:?}, which password-env names, has no text"))?,
+            ),
+            "password" => {
+                bail!("its password belongs before the @, into a password-file=PATH or a password-env=NAME")
+            }
+            _ => kept.push((name, value)),
+        }
+    }
+    Ok((kept, passwords))
 }
 
 fn is_secret(parameter: &str) -> bool {
@@ -336,7 +367,7 @@ impl<'de> Deserialize<'de> for StoreUrls {
 
 impl Place {
     /// Another one under which the same tags are found has the same.
-    fn name(&self) -> anyhow::Result<String> {
+    pub(crate) fn name(&self) -> anyhow::Result<String> {
         Ok(match self {
             Self::Sqlite(path) => {
                 let path = std::path::absolute(path).with_context(|| format!("{} is no path", path.display()))?;
@@ -353,28 +384,36 @@ impl Place {
     }
 }
 
-/// Checks that a store in Redis says what stands behind it, and that no other store has something there.
+/// Checks that what is in Redis says what stands behind it, and that nothing else has something there.
 ///
 /// # Errors
 /// Says what is wrong.
-pub(crate) fn validate_watermark(stores: &StoreUrls, watermark: Option<&StoreUrl>) -> anyhow::Result<()> {
-    let Some(redis) = stores.redis() else {
+pub(crate) fn validate_watermark(
+    stores: &StoreUrls,
+    leases: Option<&StoreUrl>,
+    watermark: Option<&StoreUrl>,
+) -> anyhow::Result<()> {
+    let leases = leases.filter(|url| url.is_redis());
+    let Some(redis) = stores.redis().or(leases) else {
         ensure!(
             watermark.is_none(),
-            "--watermark is what stands behind a store in Redis, and {stores} is none: leave it out, or give a store such as \
-             redis://HOST/DATABASE (--store)"
+            "--watermark is what stands behind a store or leases in Redis, and {stores} is none: leave it out, or give a store \
+             such as redis://HOST/DATABASE (--store, --leases)"
         );
         return Ok(());
     };
-    if let Place::Redis(options) = redis.place()? {
+    if let Some(url) = stores.redis()
+        && let Place::Redis(options) = url.place()?
+    {
         ensure!(
             !matches!(options.dialect, RedisDialect::IdGenerator { .. }),
             "the store {redis:?} has keys that are only read: bring its tags into a store (unalike tags import --from URL)"
         );
     }
     let Some(watermark) = watermark else {
+        let what = if stores.redis().is_some() { "numbers" } else { "the time of its leases" };
         bail!(
-            "the store {redis:?} is in Redis, which may lose what it said: name the durable store that grants it numbers \
+            "the store {redis:?} is in Redis, which may lose what it said: name the durable store that grants it {what} \
              (--watermark sqlite://PATH or mysql://USER@HOST/DATABASE), or say that there is none (--watermark none), and ids \
              are only as safe as Redis is"
         )
@@ -395,7 +434,7 @@ pub(crate) struct Stores {
     /// Where sequences get their numbers.
     segments: Arc<dyn SegmentStore>,
     /// Where snowflakes get their workers.
-    leases: Option<Arc<SqliteStore>>,
+    leases: Leases,
     /// Those of the first, and of what stands behind them, that are in MySQL.
     mysql: Vec<Arc<Mysql>>,
     /// Whether numbers come from Redis.
@@ -417,45 +456,49 @@ impl Stores {
     /// # Errors
     /// When one store cannot be used; of several, only when one is there and refuses, or none is there.
     pub(crate) async fn open(config: &Config, purpose: Purpose) -> anyhow::Result<Self> {
-        let creation = TagCreation { on_first_use: config.create_tags, tags_max: config.tags_max };
-        let is_striped = config.store.only().is_none();
-        let mut opening = Opening {
-            creation,
-            may_be_down: is_striped,
-            behind: Watermark::RedisAlone,
-            preheats: purpose == Purpose::Serving,
-        };
-        let (mut sqlite, mut mysql) = (Vec::new(), Vec::new());
-        let mut keep = |place: String, opened: &Opened| match opened {
-            Opened::Sqlite(store) => sqlite.push((place, Arc::clone(store))),
-            Opened::Mysql(store) => mysql.push(Arc::clone(store)),
-            Opened::Redis(_) => {}
-        };
-        match (config.store.redis(), &config.watermark) {
-            (Some(_), Some(url)) if !url.is_nothing() => {
-                let durable = opening.open(url).await.context("--watermark")?;
-                keep(url.place()?.name()?, &durable);
-                opening.behind = Watermark::Durable(durable.segments());
+        let mut opening = Opening::new(config, purpose);
+        let mut open = OpenStores::default();
+        if let Some(redis) = config.store.redis() {
+            opening.behind = opening.behind_redis(config, &mut open).await?;
+            if matches!(opening.behind, Watermark::RedisAlone) {
+                tracing::warn!(
+                    "nothing durable stands behind {redis} (--watermark none): ids are as safe as this Redis is, and repeat \
+                     after a fail-over to a replica that was behind, or when its files are lost or restored"
+                );
             }
-            (Some(redis), _) => tracing::warn!(
-                "nothing durable stands behind {redis} (--watermark none): ids are as safe as this Redis is, and repeat after \
-                 a fail-over to a replica that was behind, or when its files are lost or restored"
-            ),
-            (None, _) => {}
         }
         let mut stores = Vec::new();
         for url in config.store.iter() {
             let opened = opening.open(url).await?;
-            keep(url.place()?.name()?, &opened);
             stores.push(opened.segments());
+            open.add(url, opened)?;
         }
         let segments = together(stores).await.with_context(|| cannot_open(&config.store))?;
-        let leases = match &config.leases {
-            Some(url) => Some(open_leases(url, &sqlite).await?),
-            None if is_striped => None,
-            None => sqlite.pop().map(|(_, store)| store),
-        };
-        Ok(Self { segments, leases, mysql, is_redis: config.store.redis().is_some() })
+        let leases = Self::open_leases(config, purpose, opening, &mut open).await?;
+        Ok(Self { segments, leases, mysql: open.mysql(), is_redis: config.store.redis().is_some() })
+    }
+
+    /// Opens the lease store alone.
+    ///
+    /// # Errors
+    /// When it is named and cannot be used.
+    pub(crate) async fn leases_alone(config: &Config) -> anyhow::Result<Leases> {
+        let opening = Opening::new(config, Purpose::Command);
+        Self::open_leases(config, Purpose::Command, opening, &mut OpenStores::default()).await
+    }
+
+    async fn open_leases(
+        config: &Config,
+        purpose: Purpose,
+        mut opening: Opening,
+        open: &mut OpenStores,
+    ) -> anyhow::Result<Leases> {
+        if config.leases.as_ref().is_some_and(StoreUrl::is_redis) && matches!(opening.behind, Watermark::RedisAlone) {
+            // Sequences do not wait for what leases alone need.
+            opening.may_be_down = true;
+            opening.behind = opening.behind_redis(config, open).await?;
+        }
+        Leases::open(config, purpose, open, opening.behind).await
     }
 
     /// Where sequences get their numbers.
@@ -464,8 +507,8 @@ impl Stores {
     }
 
     /// Where snowflakes get their workers.
-    pub(crate) fn leases(&self) -> Option<&Arc<SqliteStore>> {
-        self.leases.as_ref()
+    pub(crate) fn leases(&self) -> &Leases {
+        &self.leases
     }
 
     /// Creates a tag as it is declared.
@@ -541,25 +584,8 @@ impl Stores {
     /// Closes them. Not needed for safety.
     pub(crate) async fn close(&self) {
         self.segments.close().await;
-        if let Some(leases) = &self.leases {
-            leases.close().await;
-        }
+        self.leases.close().await;
     }
-}
-
-/// `open` are the stores in SQLite that are open already, by their places.
-async fn open_leases(url: &StoreUrl, open: &[(String, Arc<SqliteStore>)]) -> anyhow::Result<Arc<SqliteStore>> {
-    let place = url.place().context("--leases")?;
-    let name = place.name()?;
-    let Place::Sqlite(path) = place else {
-        bail!("leases are kept in SQLite, and {url:?} is no such store: write sqlite://PATH (--leases)");
-    };
-    // The same file is opened once.
-    if let Some((_, store)) = open.iter().find(|(place, _)| *place == name) {
-        return Ok(Arc::clone(store));
-    }
-    let store = SqliteStore::connect(SqliteOptions::new(path)).await;
-    Ok(Arc::new(store.with_context(|| format!("the store of leases {url} cannot be opened"))?))
 }
 
 /// One store, for commands that concern one: its tags are never created by being asked for.
@@ -568,7 +594,13 @@ async fn open_leases(url: &StoreUrl, open: &[(String, Arc<SqliteStore>)]) -> any
 /// When it cannot be opened.
 pub(crate) async fn open_one(url: &StoreUrl) -> anyhow::Result<Arc<dyn SegmentStore>> {
     let creation = TagCreation { on_first_use: false, ..TagCreation::default() };
-    let opening = Opening { creation, may_be_down: false, behind: Watermark::RedisAlone, preheats: false };
+    let opening = Opening {
+        creation,
+        may_be_down: false,
+        behind: Watermark::RedisAlone,
+        preheats: false,
+        limits: LeaseLimits::default(),
+    };
     Ok(opening.open(url).await?.segments())
 }
 
@@ -630,6 +662,14 @@ pub(crate) fn dialect(config: &Config) -> anyhow::Result<Dialect> {
     Ok(Dialect::default())
 }
 
+/// Whether one of the stores of sequences is in MySQL.
+///
+/// # Errors
+/// When a URL cannot be used.
+pub(crate) fn is_in_mysql(config: &Config) -> anyhow::Result<bool> {
+    Ok(!databases(config)?.is_empty())
+}
+
 /// Those of the stores that are in MySQL, and what stands behind one in Redis if that is.
 fn databases(config: &Config) -> anyhow::Result<Vec<MysqlOptions>> {
     let mut databases = Vec::new();
@@ -667,6 +707,8 @@ pub(crate) async fn adopt(config: &Config, lift: u64) -> anyhow::Result<()> {
         ),
     };
     let address = options.address();
+    let mut options = options;
+    options.limits = config.lease_limits();
     let lifted = MysqlStore::adopt_server(*options, lift).await;
     let lifted = lifted.with_context(|| format!("the server behind {address} was not adopted"))?;
     print(&format!("{address}: the server is adopted, and {lifted} tags are lifted by {lift} numbers\n"))
@@ -724,6 +766,30 @@ pub(crate) async fn resize(config: &Config, to: Vec<String>, floor: u64) -> anyh
     print(&format!("the tags of {} go on in {to}: start the programs again with these\n", config.store))
 }
 
+/// The stores that are open already, each with the name of its place.
+#[derive(Default)]
+pub(crate) struct OpenStores(Vec<(String, Opened)>);
+
+impl OpenStores {
+    fn add(&mut self, url: &StoreUrl, opened: Opened) -> anyhow::Result<()> {
+        self.0.push((url.place()?.name()?, opened));
+        Ok(())
+    }
+
+    /// The one at this place.
+    pub(crate) fn at(&self, name: &str) -> Option<&Opened> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, opened)| opened)
+    }
+
+    fn mysql(&self) -> Vec<Arc<Mysql>> {
+        let stores = self.0.iter().filter_map(|(_, opened)| match opened {
+            Opened::Mysql(store) => Some(Arc::clone(store)),
+            Opened::Sqlite(_) | Opened::Redis(_) => None,
+        });
+        stores.collect()
+    }
+}
+
 /// How stores are opened.
 struct Opening {
     creation: TagCreation,
@@ -733,22 +799,49 @@ struct Opening {
     behind: Watermark,
     /// One in Redis gets its numbers of known tags beforehand, unless its URL says otherwise.
     preheats: bool,
+    /// For one in SQLite, which leases workers too.
+    limits: LeaseLimits,
 }
 
 /// A store that was opened, by its kind.
-enum Opened {
+pub(crate) enum Opened {
     Sqlite(Arc<SqliteStore>),
     Mysql(Arc<Mysql>),
     Redis(Arc<RedisStore>),
 }
 
 impl Opening {
+    fn new(config: &Config, purpose: Purpose) -> Self {
+        Self {
+            creation: TagCreation { on_first_use: config.create_tags, tags_max: config.tags_max },
+            may_be_down: config.store.only().is_none(),
+            behind: Watermark::RedisAlone,
+            preheats: purpose == Purpose::Serving,
+            limits: config.lease_limits(),
+        }
+    }
+
+    /// What stands behind Redis, opened unless it is open.
+    async fn behind_redis(&self, config: &Config, open: &mut OpenStores) -> anyhow::Result<Watermark> {
+        let Some(url) = config.watermark.as_ref().filter(|url| !url.is_nothing()) else {
+            return Ok(Watermark::RedisAlone);
+        };
+        if let Some(opened) = open.at(&url.place()?.name()?) {
+            return Ok(Watermark::Durable(opened.segments()));
+        }
+        let opened = self.open(url).await.context("--watermark")?;
+        let segments = opened.segments();
+        open.add(url, opened)?;
+        Ok(Watermark::Durable(segments))
+    }
+
     async fn open(&self, url: &StoreUrl) -> anyhow::Result<Opened> {
         let failed = || format!("the store {url} cannot be opened");
         match url.place()? {
             Place::Sqlite(path) => {
                 let mut options = SqliteOptions::new(path);
                 options.creation = self.creation;
+                options.limits = self.limits;
                 Ok(Opened::Sqlite(Arc::new(SqliteStore::connect(options).await.with_context(failed)?)))
             }
             Place::Mysql(mut options) => {
@@ -799,13 +892,13 @@ async fn together(mut stores: Vec<Arc<dyn SegmentStore>>) -> Result<Arc<dyn Segm
 }
 
 /// A database that may have been down when the program started: it is connected to when it is first needed.
-struct Mysql {
+pub(crate) struct Mysql {
     options: MysqlOptions,
     store: OnceCell<MysqlStore>,
 }
 
 impl Mysql {
-    async fn connected(&self) -> Result<&MysqlStore, StoreError> {
+    pub(crate) async fn connected(&self) -> Result<&MysqlStore, StoreError> {
         self.store.get_or_try_init(|| MysqlStore::connect(self.options.clone())).await
     }
 }

@@ -125,13 +125,20 @@ impl Metrics {
         }
 
         let now_ms = SystemClock.now_ms();
+        let stops = service.stopped_snowflakes();
         for snowflake in service.ids().snowflakes() {
             // A generator that is closed, or being built again, has no figures now.
             let Ok(status) = snowflake.status() else { continue };
             let name = snowflake.namespace().to_owned();
-            let left = Duration::from_millis(status.valid_until_ms.saturating_sub(now_ms));
-            gauge!("unalike_lease_left_seconds", "snowflake" => name.clone()).set(left.as_secs_f64());
+            let seconds = |ms| Duration::from_millis(ms).as_secs_f64();
+            let is_ready = stops.iter().all(|stop| stop.name != name);
+            gauge!("unalike_snowflake_ready", "snowflake" => name.clone()).set(f64::from(u8::from(is_ready)));
+            let left = seconds(status.reach_ms.saturating_sub(now_ms));
+            gauge!("unalike_lease_left_seconds", "snowflake" => name.clone()).set(left);
+            let ahead = seconds(status.ahead_ms);
+            gauge!("unalike_snowflake_ahead_seconds", "snowflake" => name.clone()).set(ahead);
             counter!("unalike_snowflake_ids_total", "snowflake" => name.clone()).absolute(status.issued);
+            counter!("unalike_snowflake_refused_total", "snowflake" => name.clone()).absolute(status.refused);
             counter!("unalike_snowflake_waits_total", "snowflake" => name).absolute(status.waits);
         }
     }
@@ -186,6 +193,9 @@ fn describe() {
         "unalike_cover_seconds",
         "How long they last at the present use: the outage of the store that is ridden out"
     );
+    describe_gauge!("unalike_snowflake_ready", "1, or 0 while the snowflake is asked for ids and gives none");
+    describe_gauge!("unalike_snowflake_ahead_seconds", "How far the newest timestamp is ahead of the clock");
+    describe_counter!("unalike_snowflake_refused_total", "Calls for ids of the snowflake that got an error");
     describe_gauge!("unalike_lease_left_seconds", "How long the lease of the snowflake's worker lasts; 0 without one");
     describe_counter!("unalike_snowflake_ids_total", "Ids of the snowflake that this process handed out");
     describe_counter!("unalike_snowflake_waits_total", "Calls for ids of the snowflake that had to wait");

@@ -34,7 +34,14 @@ const STORE: &[Kind] = &[Kind::StoreUnavailable, Kind::StoreCorrupt, Kind::Store
 const IDS: &[Kind] =
     &[Kind::CountInvalid, Kind::Exhausted, Kind::CeilingReached, Kind::GrantRefused, Kind::Closing, Kind::Rebuilt];
 /// What a request for ids of a snowflake may meet besides.
-const LEASES: &[Kind] = &[Kind::WorkersExhausted, Kind::ClockWrong, Kind::LayoutMismatch, Kind::LeasesMissing];
+const LEASES: &[Kind] = &[
+    Kind::WorkersExhausted,
+    Kind::LeaseEnded,
+    Kind::Quarantined,
+    Kind::ClockWrong,
+    Kind::LayoutMismatch,
+    Kind::LeasesMissing,
+];
 /// What is refused of a query.
 const QUERY: &[Kind] = &[Kind::QueryInvalid];
 /// What is refused of a body.
@@ -473,14 +480,15 @@ fn operation(paths: &mut Paths) {
         json!({
             "operationId": "ready",
             "tags": ["operation"],
-            "summary": "Whether the store answers and can be written to, or what it granted before still lasts",
+            "summary": "Whether ids can be had: the store answers, or what it granted before still lasts",
             "description": "While the store is down it is covered as long as every tag that is used has numbers left: the answer \
-                says since when the store is down, and which tag's numbers are used up first, in how many seconds.",
+                says since when the store is down, and which tag's numbers are used up first, in how many seconds. A snowflake \
+                that was asked for ids and gives none now makes it not ready: the problem says which, why, and since when.",
             "responses": { "200": answer(
                 "It is so", "application/json", reference("Readiness"), json!({ "status": "ready" }),
             ) },
         }),
-        &[&[Kind::Closing], STORE, ANY],
+        &[&[Kind::Closing, Kind::Exhausted, Kind::GrantRefused, Kind::Rebuilt], LEASES, STORE, ANY],
     );
     paths.add(
         "get",

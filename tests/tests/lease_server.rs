@@ -1,0 +1,593 @@
+//! Leases in the server and on the command line: where they are kept, who holds them, what is said when one ends, and
+//! what a server does without its lease store.
+
+#![expect(clippy::unwrap_used, clippy::panic_in_result_fn, reason = "a test that cannot go on fails")]
+
+use std::sync::Arc;
+
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use serde_json::json;
+use tempfile::TempDir;
+use unalike_tests::mariadb::MariaDb;
+use unalike_tests::redis::{Persistence, Redis};
+use unalike_tests::server::{Answer, Client, Ran, Server, run};
+use unalike_tests::zookeeper::Zookeeper;
+
+const FLAKES: &str = "/v1/snowflakes/default/ids";
+
+/// Runs it where it must succeed; what it printed.
+fn ok(directory: &TempDir, arguments: &[&str]) -> anyhow::Result<String> {
+    let ran = run(directory.path(), arguments.iter().copied())?;
+    ensure!(ran.code == Some(0), "{arguments:?}: {ran:?}");
+    Ok(ran.stdout)
+}
+
+/// Runs it where it must fail, and name all of these in the reason.
+#[track_caller]
+fn fails(directory: &TempDir, arguments: &[&str], named: &[&str]) -> Ran {
+    let ran = run(directory.path(), arguments.iter().copied()).unwrap();
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{arguments:?}: {ran:?}");
+    for word in named {
+        assert!(ran.stderr.contains(word), "{arguments:?} does not say {word:?}: {}", ran.stderr);
+    }
+    assert!(!ran.stderr.contains("secret") && !ran.stderr.contains("panicked"), "{}", ran.stderr);
+    ran
+}
+
+/// A server with these flags in this directory.
+fn serve(directory: &Arc<TempDir>, flags: &[&str]) -> anyhow::Result<Server> {
+    Server::start_in(Arc::clone(directory), flags.iter().map(|&flag| flag.to_owned()).collect())
+}
+
+/// A lease as `unalike leases list` shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Listed {
+    namespace: String,
+    worker: u32,
+    holder: String,
+    taken: String,
+    until: String,
+    state: String,
+    grant: String,
+}
+
+/// What the listing with these settings shows.
+fn listed(directory: &TempDir, settings: &[&str]) -> anyhow::Result<Vec<Listed>> {
+    let text = ok(directory, &[settings, &["leases", "list"]].concat())?;
+    let mut lines = text.lines();
+    let titles: Vec<_> = lines.next().unwrap_or_default().split_whitespace().collect();
+    assert_eq!(titles, ["NAMESPACE", "WORKER", "HOLDER", "TAKEN", "UNTIL", "STATE", "GRANT"]);
+    lines
+        .map(|line| {
+            let cells: Vec<_> = line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect();
+            let [namespace, worker, holder, taken, until, state, grant] = cells[..] else {
+                anyhow::bail!("{line:?} has other cells")
+            };
+            let [namespace, holder, taken, until, state, grant] =
+                [namespace, holder, taken, until, state, grant].map(str::to_owned);
+            Ok(Listed { namespace, worker: worker.parse()?, holder, taken, until, state, grant })
+        })
+        .collect()
+}
+
+/// The worker of an id of the layout `twitter`.
+fn worker_of(id: u64) -> u32 {
+    u32::try_from(id >> 12 & 1_023).unwrap()
+}
+
+/// The machine's name, as the server knows it.
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// Snowflakes whose leases are short.
+const SHORT: &str = "[snowflakes.default]\nlayout = \"twitter\"\nhorizon_ms = 2000\n";
+
+/// What does not come about within this time never will.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Asks until the answer is as wanted.
+#[track_caller]
+fn until(client: &Client, path: &str, is_wanted: impl Fn(&Answer) -> bool) -> Answer {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let answer = client.get(path).unwrap();
+        if is_wanted(&answer) {
+            return answer;
+        }
+        assert!(Instant::now() < deadline, "{answer:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Takes ids, which ascend, until there are none; then what the answer says.
+fn take_to_the_end(client: &Client, ids: &mut Vec<u64>) -> anyhow::Result<Answer> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let answer = client.get(FLAKES)?;
+        if answer.status != 200 {
+            assert!(ids.is_sorted_by(|one, other| one < other), "{ids:?}");
+            return Ok(answer);
+        }
+        ids.extend(answer.ids()?);
+        ensure!(Instant::now() < deadline, "ids do not end: {:?}", ids.last());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A figure of the snowflake `default`.
+fn figure(client: &Client, name: &str) -> anyhow::Result<f64> {
+    let text = client.get("/metrics")?.body;
+    let start = format!("{name}{{snowflake=\"default\"}} ");
+    let figure = text.lines().find_map(|line| line.strip_prefix(&start));
+    Ok(figure.ok_or_else(|| anyhow::anyhow!("no {name} in {text}"))?.parse()?)
+}
+
+#[test]
+fn leases_are_listed_with_who_holds_them_and_until_when() -> anyhow::Result<()> {
+    let directory = Arc::new(TempDir::new()?);
+    std::fs::write(directory.path().join("unalike.toml"), "[snowflakes.web]\nlayout = \"cosid-53\"\n")?;
+    let leases = ["--leases", "sqlite://leases.sqlite"];
+    assert_eq!(listed(&directory, &leases)?, [], "nothing was used yet");
+    let mut server = serve(&directory, &[&leases[..], &["--config", "unalike.toml"]].concat())?;
+    let client = server.client();
+    let id = client.ids(FLAKES)?[0];
+    client.ids("/v1/snowflakes/web/ids")?;
+    let running = listed(&directory, &leases)?;
+    assert_eq!(running.iter().map(|lease| lease.namespace.as_str()).collect::<Vec<_>>(), ["default", "web"]);
+    let [lease, _] = &running[..] else { anyhow::bail!("{running:?}") };
+    assert_eq!((lease.worker, lease.state.as_str()), (worker_of(id), "running"));
+    // By default a server is known by where it is.
+    let address = server.url().strip_prefix("http://").unwrap();
+    assert_eq!(lease.holder, format!("{}/{address}", host_name()));
+    assert!(lease.taken < lease.until && lease.until.ends_with('Z') && lease.until.len() == 24, "{lease:?}");
+    assert!(lease.grant.len() == 32 && lease.grant.bytes().all(|byte| byte.is_ascii_hexdigit()), "{lease:?}");
+    assert_eq!(ok(&directory, &[&leases[..], &["leases", "list", "web"]].concat())?.lines().count(), 2);
+    assert_eq!(ok(&directory, &[&leases[..], &["leases", "list", "nobody"]].concat())?.lines().count(), 1);
+    // The store of the sequences has none of them.
+    assert_eq!(listed(&directory, &[])?, []);
+
+    // A process that ends gives its lease back.
+    ensure!(server.sigterm()?.success(), "it ends as it should");
+    assert!(listed(&directory, &leases)?.iter().all(|lease| lease.state == "ended"));
+    // A command is known by its process, and a lease that was given back is no one's.
+    ok(&directory, &[&leases[..], &["next", "default", "--snowflake"]].concat())?;
+    let ended = listed(&directory, &leases)?;
+    let commands: Vec<_> = ended.iter().filter(|lease| lease.holder != running[0].holder).collect();
+    let [command] = &commands[..] else { anyhow::bail!("{ended:?}") };
+    let process = command.holder.strip_prefix(&format!("{}/", host_name())).unwrap();
+    assert!(process.parse::<u32>().is_ok() && command.state == "ended", "{command:?}");
+    Ok(())
+}
+
+#[test]
+fn a_server_has_the_worker_that_it_had_before_by_its_name() -> anyhow::Result<()> {
+    let directory = Arc::new(TempDir::new()?);
+    let mut server = serve(&directory, &["--holder", "the one"])?;
+    let worker = worker_of(server.client().ids(FLAKES)?[0]);
+    server.sigterm()?;
+    for _ in 0..3 {
+        server.restart()?;
+        assert_eq!(worker_of(server.client().ids(FLAKES)?[0]), worker);
+        server.sigterm()?;
+    }
+    assert_eq!(listed(&directory, &[])?.len(), 1, "a random choice among 1,024 workers would hardly repeat three times");
+    Ok(())
+}
+
+#[test]
+fn a_worker_is_preferred_when_it_is_free() -> anyhow::Result<()> {
+    let directory = Arc::new(TempDir::new()?);
+    let first = serve(&directory, &["--worker", "77"])?;
+    assert_eq!(worker_of(first.client().ids(FLAKES)?[0]), 77);
+    let second = first.start_beside()?;
+    assert_ne!(worker_of(second.client().ids(FLAKES)?[0]), 77, "it is in use");
+    // Whatever this machine is called, it is either its number or an error that says its name.
+    let host = host_name();
+    let ordinal = run(directory.path(), ["--worker", "ordinal", "--store", "sqlite://other", "next", "default", "--snowflake"])?;
+    let is_numbered = host.split('.').next().unwrap().ends_with(|last: char| last.is_ascii_digit());
+    assert!(is_numbered || ordinal.stderr.contains(&host) && ordinal.stderr.contains("--worker 3"), "{ordinal:?}");
+    Ok(())
+}
+
+#[test]
+fn a_lease_that_the_operator_releases_runs_out_and_ids_go_on() -> anyhow::Result<()> {
+    let directory = Arc::new(TempDir::new()?);
+    std::fs::write(directory.path().join("unalike.toml"), "[snowflakes.default]\nlayout = \"twitter\"\nhorizon_ms = 1500\n")?;
+    let server = serve(&directory, &["--config", "unalike.toml"])?;
+    let client = server.client();
+    let worker = worker_of(client.ids(FLAKES)?[0]);
+    fails(&directory, &["leases", "release", "default", "1023"], &["1023", "never leased", "unalike leases list"]);
+    fails(&directory, &["leases", "release", "nobody", "1"], &["\"nobody\"", "never leased"]);
+    let said = ok(&directory, &["leases", "release", "default", &worker.to_string()])?;
+    let lease = listed(&directory, &[])?.swap_remove(0);
+    assert_eq!((lease.worker, lease.state.as_str()), (worker, "extension forbidden"));
+    for word in [&format!("worker {worker}"), &lease.until, &lease.holder] {
+        assert!(said.contains(word.as_str()), "{said}");
+    }
+    // Its holder goes on with it until it has another, or it ends.
+    let mut ids = Vec::new();
+    while ids.last().is_none_or(|&id| worker_of(id) == worker) {
+        ids.push(client.ids(FLAKES)?[0]);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(ids.is_sorted() && ids.len() > 2, "{ids:?}");
+    loop {
+        let leases = listed(&directory, &[])?;
+        let old = leases.iter().find(|listed| listed.grant == lease.grant).unwrap();
+        assert_eq!(old.until, lease.until, "{leases:?}");
+        assert!(leases.iter().any(|listed| listed.worker != worker && listed.state == "running"), "{leases:?}");
+        match old.state.as_str() {
+            "ended" => break,
+            state => assert_eq!(state, "extension forbidden"),
+        }
+    }
+    let said = ok(&directory, &["leases", "release", "default", &worker.to_string()])?;
+    assert!(said.contains("ended at"), "{said}");
+    Ok(())
+}
+
+#[test]
+fn without_leases_there_are_sequences_alone() -> anyhow::Result<()> {
+    let directory = Arc::new(TempDir::new()?);
+    let server = serve(&directory, &["--leases", "none"])?;
+    let client = server.client();
+    assert_eq!(client.ids("/v1/sequences/order/ids?count=3")?, [1, 2, 3]);
+    let answer = client.get(FLAKES)?;
+    assert_eq!((answer.status, answer.problem()?.as_str()), (500, "leases-missing"));
+    assert!(answer.body.contains("--leases sqlite://PATH"), "{answer:?}");
+    assert_eq!(client.get("/health/ready")?.status, 200, "it was not in use");
+    fails(&directory, &["--leases", "none", "leases", "list"], &["--leases URL"]);
+    fails(&directory, &["--leases", "none", "next", "default", "--snowflake"], &["--leases sqlite://PATH"]);
+    Ok(())
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_what_to_write() -> anyhow::Result<()> {
+    let directory = TempDir::new()?;
+    let next = ["next", "default", "--snowflake"];
+    for (flags, named) in [
+        (&["--leases", "redis://ids:secret@h/0"][..], &["redis://ids@h/0", "--watermark none"][..]),
+        (&["--leases", "ids.sqlite"], &["--leases", "no URL", "sqlite://PATH"]),
+        (&["--leases", "kafka://h"], &["--leases", "kafka"]),
+        (&["--leases", "none", "--worker", "5"], &["--worker", "--leases URL", "--unsafe-static-worker"]),
+        (&["--leases", "none", "--local-leases", "d"], &["--local-leases", "--unsafe-static-worker"]),
+        (&["--unsafe-static-worker", "--worker", "5", "--local-leases", "d"], &["--leases none", "preferred"]),
+        (&["--unsafe-static-worker", "--leases", "none", "--local-leases", "d"], &["--worker 3"]),
+        (&["--unsafe-static-worker", "--leases", "none", "--worker", "5"], &["--local-leases DIR"]),
+        (&["--worker", "1024"], &["worker is 1024", "0 to 1023"]),
+        (&["--lease-horizon-max-ms", "1000"], &["horizon_ms of 60000", "lease_horizon_max_ms, 1000"]),
+        (&["--lease-skew-max-ms", "3600001"], &["lease_skew_max_ms is 3600001"]),
+    ] {
+        fails(&directory, &[flags, &next].concat(), named);
+    }
+    for flags in [["--worker", "first"], ["--worker", "-1"], ["--unsafe-static-worker=perhaps", "next"]] {
+        let ran = run(directory.path(), flags.into_iter().chain(next))?;
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{ran:?}");
+    }
+    for (namespace, more, named) in [
+        ("default", &[][..], &["first use", "--watermark none", "--unsafe-static-worker"][..]),
+        ("default", &["--layout", "leaf"], &["another layout"]),
+        ("default", &["--layout", "loof"], &["loof", "leaf"]),
+        ("nobody", &[], &["nobody", "--layout"]),
+    ] {
+        fails(&directory, &[&["leases", "init", namespace], more].concat(), named);
+    }
+    assert!(!directory.path().join("unalike.sqlite").exists(), "a mistake creates no file");
+    let missing = [&["--leases", "sqlite://missing/leases.sqlite"], &next[..]].concat();
+    fails(&directory, &missing, &["missing/leases.sqlite", "does not exist", "--leases"]);
+    Ok(())
+}
+
+#[test]
+fn a_snowflake_that_stops_makes_the_server_unready_until_it_goes_on() -> anyhow::Result<()> {
+    let directory = Arc::new(TempDir::new()?);
+    std::fs::write(directory.path().join("unalike.toml"), SHORT)?;
+    let flags = ["--config", "unalike.toml", "--leases", "sqlite://leases.sqlite", "--wait-max-ms", "300"];
+    let server = serve(&directory, &flags)?;
+    let client = server.client();
+    client.ids("/v1/sequences/order/ids")?;
+    let mut ids = client.ids(FLAKES)?;
+    for (name, expected) in
+        [("unalike_snowflake_ready", 1.0), ("unalike_snowflake_refused_total", 0.0), ("unalike_snowflake_ahead_seconds", 0.0)]
+    {
+        assert_eq!(figure(&client, name)?, expected, "{name}");
+    }
+    assert!(figure(&client, "unalike_lease_left_seconds")? <= 2.0);
+
+    let locked = server.lock_file("leases.sqlite")?;
+    let refused = take_to_the_end(&client, &mut ids)?;
+    assert!(ids.len() > 10, "ids flow to the end of the lease: {ids:?}");
+    assert_eq!((refused.status, refused.problem()?.as_str()), (503, "lease-ended"), "{refused:?}");
+    assert!(refused.header("retry-after").is_some(), "{refused:?}");
+    assert_eq!(client.ids("/v1/sequences/order/ids")?.len(), 1, "sequences are not concerned");
+    let unready = until(&client, "/health/ready", |answer| answer.status != 200);
+    assert_eq!((unready.status, unready.problem()?.as_str()), (503, "lease-ended"), "{unready:?}");
+    let said = unready.json()?;
+    assert!(said["snowflake"] == "default" && said["stopped_since"].is_string(), "{said}");
+    assert!(said["detail"].as_str().is_some_and(|detail| detail.contains(&format!("worker {}", worker_of(ids[0])))), "{said}");
+    assert_eq!(figure(&client, "unalike_snowflake_ready")?, 0.0);
+    assert_eq!(figure(&client, "unalike_lease_left_seconds")?, 0.0);
+    assert!(figure(&client, "unalike_snowflake_refused_total")? >= 1.0);
+    assert_eq!(server.log()?.matches("the snowflake gives no ids").count(), 1, "{}", server.log()?);
+
+    // By itself: nobody asks for ids.
+    drop(locked);
+    until(&client, "/health/ready", |answer| answer.body == r#"{"status":"ready"}"#);
+    server.wait_for_log("the snowflake gives ids again", 1)?;
+    assert_eq!(figure(&client, "unalike_snowflake_ready")?, 1.0);
+    assert!(client.ids(FLAKES)?[0] > *ids.last().unwrap());
+    assert_eq!(server.log()?.matches("the snowflake gives").count(), 2, "once each: {}", server.log()?);
+    Ok(())
+}
+
+#[test]
+fn a_snowflake_that_nobody_asks_for_does_not_count() -> anyhow::Result<()> {
+    let directory = Arc::new(TempDir::new()?);
+    std::fs::write(directory.path().join("unalike.toml"), SHORT)?;
+    // Nothing listens on the first port.
+    let server = serve(&directory, &["--config", "unalike.toml", "--leases", "mysql://h:secret@127.0.0.1:1/ids"])?;
+    let client = server.client();
+    assert_eq!(client.ids("/v1/sequences/order/ids")?, [1]);
+    std::thread::sleep(Duration::from_millis(2_500));
+    assert_eq!(client.get("/health/ready")?.body, r#"{"status":"ready"}"#);
+    assert!(server.log()?.contains("the store of leases mysql://h@127.0.0.1:1/ids cannot be used now"), "{}", server.log()?);
+    assert!(!server.log()?.contains("secret"), "{}", server.log()?);
+    let answer = client.get(FLAKES)?;
+    assert_eq!((answer.status, answer.problem()?.as_str()), (503, "store-unavailable"), "{answer:?}");
+    let unready = until(&client, "/health/ready", |answer| answer.status != 200);
+    assert_eq!((unready.status, &unready.json()?["snowflake"]), (503, &json!("default")), "{unready:?}");
+    Ok(())
+}
+
+#[test]
+fn snowflakes_alone_keep_a_server_ready_while_their_leases_last() -> anyhow::Result<()> {
+    let directory = Arc::new(TempDir::new()?);
+    std::fs::write(directory.path().join("unalike.toml"), SHORT)?;
+    let server = serve(&directory, &["--config", "unalike.toml"])?;
+    let client = server.client();
+    client.ids(FLAKES)?;
+    let locked = server.lock_store()?;
+    let covered = until(&client, "/health/ready", |answer| answer.body != r#"{"status":"ready"}"#);
+    assert_eq!((covered.status, &covered.json()?["status"]), (200, &json!("covered")), "{covered:?}");
+    assert_eq!(client.get(FLAKES)?.status, 200);
+    let unready = until(&client, "/health/ready", |answer| answer.status != 200);
+    assert_eq!((unready.status, unready.problem()?.as_str()), (503, "lease-ended"), "{unready:?}");
+    drop(locked);
+    until(&client, "/health/ready", |answer| answer.status == 200);
+    Ok(())
+}
+
+#[test]
+fn mysql_alone_gives_sequences_and_snowflakes() -> anyhow::Result<()> {
+    let url = MariaDb::shared()?.database()?;
+    let directory = Arc::new(TempDir::new()?);
+    let server = serve(&directory, &["--store", &url])?;
+    let client = server.client();
+    assert_eq!(client.ids("/v1/sequences/order/ids?count=3")?, [1, 2, 3]);
+    let id = client.ids(FLAKES)?[0];
+    let settings = ["--store", url.as_str()];
+    let leases = listed(&directory, &settings)?;
+    assert_eq!(leases.iter().map(|lease| lease.worker).collect::<Vec<_>>(), [worker_of(id)]);
+    assert_eq!(ok(&directory, &[&settings[..], &["next", "default", "--snowflake"]].concat())?.lines().count(), 1);
+    let said = ok(&directory, &[&settings[..], &["leases", "release", "default", &leases[0].worker.to_string()]].concat())?;
+    assert!(said.contains(&leases[0].holder), "{said}");
+
+    // Leases of sequences in a file.
+    let settings = ["--leases", url.as_str()];
+    let other = ok(&directory, &[&settings[..], &["next", "default", "--snowflake"]].concat())?;
+    assert_eq!(other.lines().count(), 1);
+    assert!(listed(&directory, &settings)?.len() >= 2);
+    assert_eq!(listed(&directory, &[])?, [], "none in the file");
+    Ok(())
+}
+
+#[test]
+fn a_command_for_sequences_makes_no_tables_of_leases() -> anyhow::Result<()> {
+    let mariadb = MariaDb::shared()?;
+    let url = mariadb.database()?;
+    let directory = TempDir::new()?;
+    ok(&directory, &["--store", &url, "next", "order"])?;
+    let tables = mariadb.sql(url.rsplit('/').next().unwrap(), "SHOW TABLES LIKE '%lease%'")?;
+    assert_eq!(tables, "");
+    Ok(())
+}
+
+#[test]
+fn a_database_without_tables_of_leases_serves_sequences_until_they_are_made() -> anyhow::Result<()> {
+    let mariadb = MariaDb::shared()?;
+    let url = mariadb.database()?;
+    let database = url.rsplit('/').next().unwrap();
+    let directory = Arc::new(TempDir::new()?);
+    let schema = ok(&directory, &["--store", &url, "schema", "--user", "ids"])?;
+    let statements = |is_wanted: fn(&str) -> bool| -> String {
+        schema.split(";\n").filter(|statement| is_wanted(statement)).map(|statement| format!("{statement};\n")).collect()
+    };
+    let user = format!("u_{database}");
+    let (of_leases, others) = (
+        statements(|statement| statement.contains("unalike_lease")).replace("'ids'", &format!("'{user}'")),
+        statements(|statement| !statement.contains("unalike_lease")).replace("'ids'", &format!("'{user}'")),
+    );
+    assert!(of_leases.contains("CREATE TABLE") && of_leases.contains("GRANT"), "{schema}");
+    assert_eq!(schema.matches("GRANT ").count(), schema.matches("CREATE TABLE").count(), "each table once: {schema}");
+    mariadb.sql(database, &format!("CREATE USER {user}; {others}"))?;
+
+    let store = url.replace("root@", &format!("{user}@")) + "?create=false";
+    let server = serve(&directory, &["--store", &store])?;
+    let client = server.client();
+    assert_eq!(client.ids("/v1/sequences/order/ids?count=3")?, [1, 2, 3]);
+    let answer = client.get(FLAKES)?;
+    assert_eq!((answer.status, answer.problem()?.as_str()), (500, "leases-missing"), "{answer:?}");
+    assert!(answer.body.contains("`unalike schema`") && answer.body.contains("--leases"), "{answer:?}");
+    assert!(server.log()?.contains("unalike_lease"), "the log says what is missing: {}", server.log()?);
+    assert_eq!(client.get("/health/ready")?.body, r#"{"status":"ready"}"#);
+    mariadb.sql(database, &of_leases)?;
+    until(&client, FLAKES, |answer| answer.status == 200);
+    server.wait_for_log("can be used now", 1)?;
+    Ok(())
+}
+
+#[test]
+fn a_lease_store_that_is_down_at_the_start_keeps_only_snowflakes_waiting() -> anyhow::Result<()> {
+    let mut mariadb = MariaDb::start()?;
+    let url = mariadb.database()?;
+    mariadb.kill9()?;
+    let directory = Arc::new(TempDir::new()?);
+    let server = serve(&directory, &["--leases", &url, "--wait-max-ms", "300"])?;
+    let client = server.client();
+    assert_eq!(client.ids("/v1/sequences/order/ids?count=3")?, [1, 2, 3]);
+    let answer = client.get(FLAKES)?;
+    assert_eq!((answer.status, answer.problem()?.as_str()), (503, "store-unavailable"), "{answer:?}");
+    mariadb.restart()?;
+    until(&client, FLAKES, |answer| answer.status == 200);
+    until(&client, "/health/ready", |answer| answer.status == 200);
+    Ok(())
+}
+
+#[test]
+fn leases_in_redis_need_a_watermark_and_use_it() -> anyhow::Result<()> {
+    let mut redis = Redis::start(Persistence::Nothing)?;
+    let (url, directory) = (redis.url(0, ""), Arc::new(TempDir::new()?));
+    std::fs::write(directory.path().join("unalike.toml"), SHORT)?;
+    let settings = ["--leases", &url, "--watermark", "sqlite://watermark.sqlite"];
+    let flags = [&settings[..], &["--config", "unalike.toml", "--wait-max-ms", "300"]].concat();
+    let mut server = serve(&directory, &flags)?;
+    let client = server.client();
+    assert_eq!(client.ids("/v1/sequences/order/ids")?, [1]);
+    let mut ids = client.ids(FLAKES)?;
+    assert_eq!(listed(&directory, &settings)?.iter().map(|lease| lease.worker).collect::<Vec<_>>(), [worker_of(ids[0])]);
+    // The sequences are not the watermark's, and the leases not the sequences'.
+    assert!(directory.path().join("unalike.sqlite").exists() && directory.path().join("watermark.sqlite").exists());
+    assert!(ok(&directory, &["--store", "sqlite://watermark.sqlite", "next", "order"])?.starts_with("1\n"));
+
+    // A Redis that lost all costs a wait and repeats nothing.
+    redis.kill9()?;
+    let refused = take_to_the_end(&client, &mut ids)?;
+    assert_eq!((refused.status, refused.problem()?.as_str()), (503, "lease-ended"), "{refused:?}");
+    redis.restart()?;
+    let after = until(&client, FLAKES, |answer| answer.status == 200).ids()?;
+    assert!(after[0] > *ids.last().unwrap(), "{after:?}");
+    server.sigterm()?;
+
+    // Nor does it keep sequences from being served.
+    redis.kill9()?;
+    server.restart()?;
+    assert_eq!(server.client().get("/v1/sequences/order/ids")?.status, 200);
+    assert_eq!(server.client().get(FLAKES)?.status, 503);
+    fails(&directory, &[&settings[..], &["leases", "init", "default"]].concat(), &["first use", "--watermark none"]);
+    Ok(())
+}
+
+#[test]
+fn leases_in_redis_alone_are_begun_by_command_or_after_a_quarantine() -> anyhow::Result<()> {
+    let redis = Redis::start(Persistence::AofAlways)?;
+    let (url, directory) = (redis.url(0, ""), Arc::new(TempDir::new()?));
+    let settings = ["--leases", &url, "--watermark", "none", "--lease-horizon-max-ms", "60000"];
+    let said = ok(&directory, &[&settings[..], &["leases", "init", "default"]].concat())?;
+    assert!(said.contains("\"default\""), "{said}");
+    let again = ok(&directory, &[&settings[..], &["leases", "init", "default"]].concat())?;
+    assert!(again.contains("nothing was changed"), "{again}");
+    let server = serve(&directory, &settings)?;
+    let client = server.client();
+    assert_eq!(client.ids(FLAKES)?.len(), 1);
+    assert!(server.log()?.contains("nothing durable stands behind"), "{}", server.log()?);
+    drop(server);
+
+    // Without the command the server waits until all that it may have forgotten has ended.
+    redis.cli(&["FLUSHALL"])?;
+    let server = serve(&directory, &settings)?;
+    let answer = server.client().get(FLAKES)?;
+    assert_eq!((answer.status, answer.problem()?.as_str()), (503, "quarantined"), "{answer:?}");
+    assert_eq!(answer.json()?["snowflake"], "default");
+    let wait_s: u64 = answer.header("retry-after").unwrap().parse()?;
+    assert!((30..=700).contains(&wait_s), "{answer:?}");
+    Ok(())
+}
+
+#[test]
+fn leases_in_zookeeper() -> anyhow::Result<()> {
+    let mut zookeeper = Zookeeper::start()?;
+    let url = format!("zookeeper://127.0.0.1:{}/ids", zookeeper.port());
+    let directory = Arc::new(TempDir::new()?);
+    std::fs::write(directory.path().join("unalike.toml"), SHORT)?;
+    let settings = ["--leases", url.as_str()];
+    let server = serve(&directory, &[&settings[..], &["--config", "unalike.toml", "--wait-max-ms", "300"]].concat())?;
+    let client = server.client();
+    let mut ids = client.ids(FLAKES)?;
+    assert_eq!(listed(&directory, &settings)?.iter().map(|lease| lease.worker).collect::<Vec<_>>(), [worker_of(ids[0])]);
+    zookeeper.kill9()?;
+    let refused = take_to_the_end(&client, &mut ids)?;
+    assert_eq!((refused.status, refused.problem()?.as_str()), (503, "lease-ended"), "{refused:?}");
+    let beside = server.start_beside()?;
+    assert_eq!(beside.client().ids("/v1/sequences/order/ids")?, [1], "it starts without ZooKeeper");
+    zookeeper.restart()?;
+    let after = until(&client, FLAKES, |answer| answer.status == 200).ids()?;
+    assert!(after[0] > *ids.last().unwrap(), "{after:?}");
+    fails(&directory, &["--store", url.as_str(), "next", "order"], &["ZooKeeper keeps leases", "--leases"]);
+    Ok(())
+}
+
+#[test]
+fn a_server_is_started_again_without_its_lease_store_by_its_local_copy() -> anyhow::Result<()> {
+    let mut mariadb = MariaDb::start()?;
+    let url = mariadb.database()?;
+    let directory = Arc::new(TempDir::new()?);
+    let flags = ["--leases", url.as_str(), "--local-leases", "leases", "--wait-max-ms", "3000"];
+    let mut server = serve(&directory, &flags)?;
+    let mut ids = server.client().ids(FLAKES)?;
+    let worker = worker_of(ids[0]);
+    let left = figure(&server.client(), "unalike_lease_left_seconds")?;
+    assert!(left > 30.0 && left <= 60.0, "what the store granted, and not the pieces: {left}");
+    mariadb.kill9()?;
+    for is_killed in [true, false, true] {
+        if !is_killed {
+            ensure!(server.sigterm()?.success(), "it ends as it should");
+        }
+        server.restart()?;
+        ids.extend(server.client().ids(&format!("{FLAKES}?count=100"))?);
+    }
+    assert!(ids.iter().all(|&id| worker_of(id) == worker), "{ids:?}");
+    assert!(ids.is_sorted_by(|one, other| one < other), "{ids:?}");
+    // One process at a time.
+    let other = run(directory.path(), flags.into_iter().chain(["serve", "--listen", "127.0.0.1:0"]))?;
+    assert!(other.code == Some(1) && other.stderr.contains("leases"), "{other:?}");
+    // A command takes a lease of its own, and does without the directory.
+    mariadb.restart()?;
+    let printed: u64 = ok(&directory, &[&flags[..], &["next", "default", "--snowflake"]].concat())?.trim().parse()?;
+    assert_ne!(worker_of(printed), worker);
+    assert_eq!(listed(&directory, &flags)?.len(), 2, "the same worker through three restarts");
+    Ok(())
+}
+
+#[test]
+fn a_static_worker_begins_by_command_and_goes_on_from_its_file() -> anyhow::Result<()> {
+    let directory = Arc::new(TempDir::new()?);
+    let settings = ["--leases", "none", "--unsafe-static-worker", "--worker", "7", "--local-leases", "worker"];
+    let with = |more: &[&'static str]| [&settings[..], more].concat();
+    fails(&directory, &with(&["next", "default", "--snowflake"]), &["unalike leases init", "default"]);
+    let said = ok(&directory, &with(&["leases", "init", "default"]))?;
+    assert!(said.contains("worker 7"), "{said}");
+    fails(&directory, &with(&["leases", "init", "default"]), &["default"]);
+    let mut ids: Vec<u64> = Vec::new();
+    for _ in 0..3 {
+        let printed = ok(&directory, &with(&["next", "default", "--snowflake", "-n", "10"]))?;
+        ids.extend(printed.lines().map(|id| id.parse::<u64>().unwrap()));
+    }
+    let mut server = serve(&directory, &settings)?;
+    for _ in 0..3 {
+        ids.extend(server.client().ids(&format!("{FLAKES}?count=10"))?);
+        server.restart()?;
+    }
+    assert!(ids.is_sorted_by(|one, other| one < other) && ids.iter().all(|&id| worker_of(id) == 7), "{ids:?}");
+    // Another process, another number, another layout.
+    fails(&directory, &with(&["next", "default", "--snowflake"]), &["worker"]);
+    server.kill9()?;
+    let other = ["--leases", "none", "--unsafe-static-worker", "--worker", "8", "--local-leases", "worker"];
+    fails(&directory, &[&other[..], &["next", "default", "--snowflake"]].concat(), &["7", "8"]);
+    std::fs::write(directory.path().join("unalike.toml"), "[snowflakes.default]\nlayout = \"leaf\"\n")?;
+    fails(&directory, &with(&["--config", "unalike.toml", "next", "default", "--snowflake"]), &["layout"]);
+    fails(&directory, &with(&["leases", "list"]), &["--leases URL"]);
+    Ok(())
+}

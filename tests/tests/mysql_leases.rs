@@ -111,8 +111,9 @@ async fn a_crowd_at_a_new_namespace_binds_it_once_and_nobody_is_turned_away() {
     // Again and again: what would go wrong does so for whoever comes in the same moment.
     for round in 0..10 {
         let namespace = format!("new {round}");
-        let holders = (0..8).map(|number| {
-            let holder = Holder::new(&leases, &namespace, &format!("host {number}"));
+        let holders = (0..4).map(|number| {
+            let layout = Holder::few_workers();
+            let holder = Holder { layout, ..Holder::new(&leases, &namespace, &format!("host {number}")) };
             tokio::spawn(async move { holder.acquire(60_000).await })
         });
         let holders: Vec<_> = holders.collect();

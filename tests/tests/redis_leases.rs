@@ -1,7 +1,7 @@
 //! Worker leases in a real Redis, by itself and with a durable store behind it: the contract, and that no two intervals
 //! of one worker overlap whatever Redis loses.
 
-#![expect(clippy::panic_in_result_fn, clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};

@@ -156,6 +156,9 @@ impl ZookeeperLeases {
         let (names, stat) = children.map_err(|error| self.read_error("reading the workers' names", error))?;
         check_removals(&path, &stat)?;
         let workers = self.workers(&client, namespace, &names).await?;
+        if let Some(worker) = workers.keys().find(|&&worker| worker > acquire.layout.worker_max()) {
+            return Err(damaged(&self.paths.worker(namespace, *worker), "the layout has no such worker"));
+        }
         let claims = match &bound.leaf {
             Some(tree) if !tree.stopped => Some(self.check_claims(tree, claims)?),
             _ => None,
@@ -310,7 +313,7 @@ impl ZookeeperLeases {
             Err(Error::NoNode) => Vec::new(),
             Err(error) => return Err(self.read_error(doing, error)),
         };
-        Ok((client.clone(), names))
+        Ok((client, names))
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use tokio::sync::Barrier;
 use unalike::{Ids, SnowflakeOptions};
 use unalike_storage::contract::{self, Fixture, LeaseFixture};
 use unalike_storage::{Layout, Lease, LeaseExtend, LeaseLimits, LeaseStore, StoreError};
@@ -211,6 +212,15 @@ async fn leases_stay_disjoint_while_the_server_is_killed_and_paused() {
     assert_disjoint(&crowd.end().await);
 }
 
+/// Set when its value is dropped, also by a test that fails.
+struct SetAtEnd<'f>(&'f AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// A leader's clock may say anything, as after an election: leases stay disjoint, and none that is handed out reaches
 /// further than the horizon beyond the clock of the write that granted it.
 #[tokio::test(flavor = "multi_thread")]
@@ -227,6 +237,7 @@ async fn leases_stay_disjoint_while_the_server_s_clock_jumps() {
     let (raw, leases) = (raw(port).await, open_here().await);
     let done = AtomicBool::new(false);
     let jumps = std::thread::scope(|scope| {
+        let is_over = SetAtEnd(&done);
         let jumping = scope.spawn(|| {
             let mut jumps = 0;
             while !done.load(Ordering::Relaxed) {
@@ -259,7 +270,7 @@ async fn leases_stay_disjoint_while_the_server_s_clock_jumps() {
                 (granted, went_back)
             })
         });
-        done.store(true, Ordering::Relaxed);
+        drop(is_over);
         assert!(looked.0 >= 60 && looked.1 > 0, "the clock was seen going back: {looked:?}");
         jumping.join().unwrap()
     });
@@ -375,6 +386,8 @@ async fn requests_end_in_bounded_time() {
     };
     server.pause().unwrap();
     all_fail().await;
+    // Now the connection is given up, and none can be made.
+    all_fail().await;
     server.resume().unwrap();
     server.kill9().unwrap();
     all_fail().await;
@@ -408,10 +421,11 @@ async fn holders_of_one_name_get_a_worker_each() {
     let layout = layout(7);
     let mut used: Vec<Used> = Vec::new();
     for horizon_ms in [1, 60_000] {
-        let mut tasks = Vec::new();
+        let (mut tasks, start) = (Vec::new(), Arc::new(Barrier::new(128)));
         for _ in 0..128 {
-            let leases = open(server.port(), &path).await;
+            let (leases, start) = (open(server.port(), &path).await, Arc::clone(&start));
             tasks.push(tokio::spawn(async move {
+                start.wait().await;
                 loop {
                     match leases.acquire(&request(layout, "one", horizon_ms)).await {
                         Ok(lease) => return lease,

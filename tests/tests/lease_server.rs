@@ -611,12 +611,14 @@ fn a_static_worker_begins_by_command_and_goes_on_from_its_file() -> anyhow::Resu
     ids.extend(server.client().ids(FLAKES)?);
     let left = figure(&server.client(), "unalike_lease_left_seconds")?;
     assert!(left > 1e9, "to the end of the layout, and not of the piece in hand: {left}");
-    // One that was not begun says how.
-    assert_eq!(server.get("/v1/snowflakes/web/ids")?.status, 404);
     assert!(ids.is_sorted_by(|one, other| one < other) && ids.iter().all(|&id| worker_of(id) == 7), "{ids:?}");
     // Another process, another number, another layout.
     fails(&directory, &with(&["next", "default", "--snowflake"]), &["worker"]);
     server.kill9()?;
+    // One that was not begun says how it is.
+    std::fs::write(directory.path().join("unalike.toml"), "[snowflakes.web]\nlayout = \"twitter\"\n")?;
+    let web = with(&["--config", "unalike.toml", "next", "web", "--snowflake"]);
+    fails(&directory, &web, &["unalike leases init NAMESPACE", "\"web\""]);
     let other = ["--leases", "none", "--unsafe-static-worker", "--worker", "8", "--local-leases", "worker"];
     fails(&directory, &[&other[..], &["next", "default", "--snowflake"]].concat(), &["7", "8"]);
     std::fs::write(directory.path().join("unalike.toml"), "[snowflakes.default]\nlayout = \"leaf\"\n")?;

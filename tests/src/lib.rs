@@ -3,7 +3,11 @@
 
 pub mod authority;
 pub mod clients;
+pub mod clock;
 pub mod faulty;
+pub mod holders;
+pub mod local;
+pub mod lease_model;
 pub mod log;
 pub mod mariadb;
 pub mod mysql_leases;

@@ -207,8 +207,9 @@ impl Shared {
             thread::spawn(move || {
                 // An end of one side, or an error, ends both.
                 let _ = shared.pump(&link, from_client);
-                link.cut();
+                // Forgotten first: who sees it cut may ask at once whether an answer was lost.
                 shared.lock().links.retain(|open| !Arc::ptr_eq(open, &link));
+                link.cut();
             });
         }
         Ok(())

@@ -7,7 +7,6 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::{Arc, OnceLock, mpsc};
@@ -18,6 +17,9 @@ use serde_json::Value;
 use tempfile::TempDir;
 use ureq::Agent;
 use ureq::http::Response;
+
+use crate::clock::FakeClock;
+use crate::sqlite::lock_writes;
 
 /// A server that is not ready, or a process that has not ended, after this long never will.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -109,6 +111,7 @@ pub fn run<'a>(directory: &Path, arguments: impl IntoIterator<Item = &'a str>) -
 pub struct Server {
     directory: Arc<TempDir>,
     arguments: Vec<String>,
+    clock: Option<Arc<FakeClock>>,
     process: Child,
     /// Kept open, so that the server never writes to a closed pipe.
     _stdout: BufReader<ChildStdout>,
@@ -137,7 +140,7 @@ impl Server {
     /// # Errors
     /// As [`Server::start`].
     pub fn start_beside(&self) -> anyhow::Result<Self> {
-        Self::start_in(Arc::clone(&self.directory), self.arguments.clone())
+        Self::start_by(Arc::clone(&self.directory), self.arguments.clone(), self.clock.clone())
     }
 
     /// One with flags of its own in this directory.
@@ -145,8 +148,28 @@ impl Server {
     /// # Errors
     /// As [`Server::start`].
     pub fn start_in(directory: Arc<TempDir>, arguments: Vec<String>) -> anyhow::Result<Self> {
-        let (process, stdout, url) = spawn(directory.path(), &arguments)?;
-        Ok(Self { directory, arguments, process, _stdout: stdout, url })
+        Self::start_by(directory, arguments, None)
+    }
+
+    /// The same with this wall clock.
+    ///
+    /// # Errors
+    /// As [`Server::start`].
+    pub fn start_with_clock(
+        directory: Arc<TempDir>,
+        arguments: Vec<String>,
+        clock: Arc<FakeClock>,
+    ) -> anyhow::Result<Self> {
+        Self::start_by(directory, arguments, Some(clock))
+    }
+
+    fn start_by(
+        directory: Arc<TempDir>,
+        arguments: Vec<String>,
+        clock: Option<Arc<FakeClock>>,
+    ) -> anyhow::Result<Self> {
+        let (process, stdout, url) = spawn(directory.path(), &arguments, clock.as_deref())?;
+        Ok(Self { directory, arguments, clock, process, _stdout: stdout, url })
     }
 
     /// Ends it with SIGKILL if it still runs, and starts it again on the same file.
@@ -155,7 +178,7 @@ impl Server {
     /// As [`Server::start`].
     pub fn restart(&mut self) -> anyhow::Result<()> {
         self.kill9()?;
-        let (process, stdout, url) = spawn(self.directory.path(), &self.arguments)?;
+        let (process, stdout, url) = spawn(self.directory.path(), &self.arguments, self.clock.as_deref())?;
         (self.process, self._stdout, self.url) = (process, stdout, url);
         Ok(())
     }
@@ -196,9 +219,7 @@ impl Server {
         Ok(stream)
     }
 
-    /// Keeps all others from writing to its store, as a process that hangs in a transaction would, until it is dropped:
-    /// in write-ahead mode the right to write is byte 120 of the `-shm` file (<https://www.sqlite.org/walformat.html>,
-    /// section 2.3.1).
+    /// Keeps all others from writing to its store, as [`lock_writes`] does.
     ///
     /// # Errors
     /// When there is no store yet.
@@ -211,18 +232,7 @@ impl Server {
     /// # Errors
     /// When there is no such store.
     pub fn lock_file(&self, store: &str) -> anyhow::Result<File> {
-        let file = File::options().read(true).write(true).open(self.directory().join(format!("{store}-shm")))?;
-        let lock = libc::flock {
-            l_type: i16::try_from(libc::F_WRLCK)?,
-            l_whence: i16::try_from(libc::SEEK_SET)?,
-            l_start: 120,
-            l_len: 1,
-            l_pid: 0,
-        };
-        #[expect(unsafe_code, reason = "the file is open and the lock outlives the call")]
-        let locked = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLKW, &raw const lock) };
-        ensure!(locked == 0, "no lock: {}", std::io::Error::last_os_error());
-        Ok(file)
+        lock_writes(&self.directory().join(store))
     }
 
     /// Waits until it has logged this, `count` times at least.
@@ -315,14 +325,22 @@ impl Drop for Server {
 
 const LOG: &str = "server.log";
 
-fn spawn(directory: &Path, arguments: &[String]) -> anyhow::Result<(Child, BufReader<ChildStdout>, String)> {
+fn spawn(
+    directory: &Path,
+    arguments: &[String],
+    clock: Option<&FakeClock>,
+) -> anyhow::Result<(Child, BufReader<ChildStdout>, String)> {
     let log = File::options().create(true).append(true).open(directory.join(LOG))?;
     let mut process = command(directory)?
+        .envs(clock.map(FakeClock::environment).unwrap_or_default())
         .args([OsStr::new("serve"), OsStr::new("--listen"), OsStr::new("127.0.0.1:0")])
         .args(arguments)
         .stdout(Stdio::piped())
         .stderr(log)
         .spawn()?;
+    if let Some(clock) = clock {
+        clock.read_by(process.id());
+    }
     let stdout = process.stdout.take().context("the standard output is not piped")?;
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {

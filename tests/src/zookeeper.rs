@@ -1,21 +1,27 @@
-//! ZooKeeper as a private child process: a free port, a data directory of its own, killed when its value is dropped.
+//! ZooKeeper as a private child process: a free port, a data directory of its own, killed when its value is dropped; and
+//! holders of its leases.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Once, OnceLock, mpsc};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Once, OnceLock, mpsc};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail, ensure};
 use tempfile::TempDir;
+use tokio::task::JoinHandle;
+use unalike_storage::{GrantId, Layout, LayoutFields, Lease, LeaseAcquire, LeaseExtend, LeaseStore};
+use unalike_zookeeper::{ZookeeperLeases, ZookeeperOptions};
+use zookeeper_client::Client;
 
 use crate::{process, redis};
 
-/// A server that is not ready after this long never will be.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// What does not happen within this time never will.
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What to do when the server's programs are not there.
 const INSTALL: &str = "install ZooKeeper: apt-get install zookeeper";
@@ -88,7 +94,7 @@ impl Zookeeper {
         }
         let configuration = format!(
             "dataDir={}\nclientPort={port}\nclientPortAddress=127.0.0.1\ntickTime=100\nmaxClientCnxns=0\n\
-             admin.enableServer=false\n4lw.commands.whitelist=srvr\npreAllocSize=1024\n",
+             admin.enableServer=false\n4lw.commands.whitelist=srvr\npreAllocSize=1024\nmaxSessionTimeout=60000\n",
             directory.path().join("data").display()
         );
         std::fs::write(directory.path().join(CONFIGURATION), configuration)?;
@@ -240,4 +246,176 @@ fn spawn(directory: &Path, ends_with_thread: bool) -> anyhow::Result<Child> {
         .stderr(log)
         .spawn()
         .context(INSTALL)
+}
+
+/// The holders' clock, in Unix milliseconds.
+#[must_use]
+#[expect(clippy::disallowed_methods, reason = "a holder's clock is an argument, and here it is read")]
+pub fn now_ms() -> u64 {
+    u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
+}
+
+/// Leaf's layout with so few workers.
+#[must_use]
+pub fn layout(worker_bits: u8) -> Layout {
+    Layout::new(LayoutFields { worker_bits, ..Layout::LEAF.fields() }).unwrap()
+}
+
+/// A request for a worker of the namespace `default`.
+#[must_use]
+pub fn request(layout: Layout, holder: &str, horizon_ms: u64) -> LeaseAcquire {
+    LeaseAcquire {
+        namespace: "default".to_owned(),
+        layout,
+        holder: holder.to_owned(),
+        preferred_worker: None,
+        now_ms: now_ms(),
+        horizon_ms,
+    }
+}
+
+/// A request to prolong a lease of the namespace `default`.
+#[must_use]
+pub fn extension(layout: Layout, lease: &Lease, horizon_ms: u64) -> LeaseExtend {
+    LeaseExtend {
+        namespace: "default".to_owned(),
+        layout,
+        worker: lease.worker,
+        grant_id: lease.grant_id,
+        now_ms: now_ms(),
+        horizon_ms,
+    }
+}
+
+/// A client of the server, or proxy, at this port; the rest of its URL is `/PATH?PARAMETERS`.
+pub async fn open(port: u16, rest: &str) -> ZookeeperLeases {
+    let url = format!("zookeeper://127.0.0.1:{port}{rest}");
+    ZookeeperLeases::connect(ZookeeperOptions::from_url(&url).unwrap()).await.unwrap()
+}
+
+/// A client of the tests' own, for a look at the nodes, and worse.
+pub async fn raw(port: u16) -> Client {
+    Client::connect(&format!("127.0.0.1:{port}")).await.unwrap()
+}
+
+/// Waits until something holds.
+pub async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds().await {
+        assert!(Instant::now() < deadline, "{what}: it does not come to be so");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// Waits until this machine's clock, which is the server's, has come there.
+pub async fn until_ms(at_ms: u64) {
+    until("a time", async || now_ms() >= at_ms).await;
+}
+
+/// What a holder could use of a grant.
+#[derive(Clone, Copy, Debug)]
+pub struct Used {
+    /// The worker.
+    pub worker: u32,
+    /// The grant.
+    pub grant_id: GrantId,
+    /// From when on, in Unix milliseconds.
+    pub from_ms: u64,
+    /// Up to when, in Unix milliseconds.
+    pub until_ms: u64,
+}
+
+impl From<Lease> for Used {
+    fn from(lease: Lease) -> Self {
+        let Lease { worker, grant_id, not_before_ms, valid_until_ms } = lease;
+        Self { worker, grant_id, from_ms: not_before_ms, until_ms: valid_until_ms }
+    }
+}
+
+/// Panics if two grants of one worker have a time in common, or two grants have one name.
+#[track_caller]
+pub fn assert_disjoint(used: &[Used]) {
+    let grants: BTreeSet<_> = used.iter().map(|used| used.grant_id).collect();
+    assert_eq!(grants.len(), used.len(), "each grant has a name of its own");
+    let mut workers: BTreeMap<u32, Vec<Used>> = BTreeMap::new();
+    for used in used {
+        workers.entry(used.worker).or_default().push(*used);
+    }
+    for grants in workers.values_mut() {
+        grants.sort_by_key(|used| (used.from_ms, used.until_ms));
+        for pair in grants.windows(2) {
+            let [first, second] = pair else { continue };
+            assert!(first.until_ms <= second.from_ms, "two holders had a worker at once: {pair:?}");
+        }
+    }
+}
+
+/// Holders of a few workers that come and go, each through its own connection, until they are told to stop.
+#[derive(Debug)]
+pub struct Crowd {
+    stop: Arc<AtomicBool>,
+    grants: Arc<AtomicUsize>,
+    tasks: Vec<JoinHandle<Vec<Used>>>,
+}
+
+impl Crowd {
+    /// So many members, each with a client that `open` makes.
+    pub async fn start(
+        members: usize,
+        layout: Layout,
+        horizon_ms: u64,
+        open: impl AsyncFn() -> ZookeeperLeases,
+    ) -> Self {
+        let (stop, grants) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let mut tasks = Vec::new();
+        for member in 0..members {
+            let (leases, stop, grants) = (open().await, Arc::clone(&stop), Arc::clone(&grants));
+            tasks.push(tokio::spawn(async move {
+                let mut used: Vec<Used> = Vec::new();
+                while !stop.load(Ordering::Relaxed) {
+                    // Two and two share a name, as restarts of one host do.
+                    let holder = format!("holder {}", member / 2);
+                    let mut lease = match leases.acquire(&request(layout, &holder, horizon_ms)).await {
+                        Ok(lease) => lease,
+                        Err(error) => {
+                            assert!(error.is_retryable(), "no fault here is for good: {error:?}");
+                            tokio::time::sleep(Duration::from_millis(1)).await;
+                            continue;
+                        }
+                    };
+                    grants.fetch_add(1, Ordering::Relaxed);
+                    for _ in 0..fastrand::u32(0..3) {
+                        match leases.extend(&extension(layout, &lease, 2 * horizon_ms)).await {
+                            Ok(extended) => lease = extended,
+                            Err(error) => assert!(error.is_retryable(), "no fault here is for good: {error:?}"),
+                        }
+                    }
+                    if fastrand::bool() {
+                        lease.valid_until_ms = fastrand::u64(lease.not_before_ms..=lease.valid_until_ms);
+                        // Whatever the answer is, the holder uses no more.
+                        let _ = leases.release("default", lease.worker, lease.grant_id, lease.valid_until_ms).await;
+                    }
+                    used.push(lease.into());
+                }
+                used
+            }));
+        }
+        Self { stop, grants, tasks }
+    }
+
+    /// Waits until so many more grants were made.
+    pub async fn go_on(&self, grants: usize) {
+        let before = self.grants.load(Ordering::Relaxed);
+        until("leases are granted", async || self.grants.load(Ordering::Relaxed) >= before + grants).await;
+    }
+
+    /// Ends it: what its members could use of all their grants.
+    pub async fn end(self) -> Vec<Used> {
+        self.stop.store(true, Ordering::Relaxed);
+        let mut used = Vec::new();
+        for task in self.tasks {
+            used.extend(task.await.unwrap());
+        }
+        used
+    }
 }

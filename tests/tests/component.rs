@@ -168,6 +168,13 @@ impl Instance {
         self.core.unalike_ids_snowflakes().snowflake().call_reserve(&mut self.store, snowflake, now, max).unwrap()
     }
 
+    /// Why `reserve` would hand out nothing.
+    fn blocked(&mut self, snowflake: ResourceAny, now: u64) -> Option<String> {
+        let snowflakes = self.core.unalike_ids_snowflakes();
+        let status = snowflakes.snowflake().call_tick(&mut self.store, snowflake, now).unwrap();
+        status.blocked.map(|error| format!("{error:?}"))
+    }
+
     fn lease(&mut self, worker: u32, not_before: u64, valid_until: u64) {
         let (ticket, _) = *self.store.data().lease_requests.last().unwrap();
         let lease = leases::Lease { worker, grant_id: leases::GrantId { high: 1, low: 2 }, not_before, valid_until };
@@ -316,6 +323,73 @@ fn a_snowflake_stamps_inside_its_lease_and_gives_the_rest_back() {
     assert_eq!(host.store.data().leases_released, [(33, NOW + 1)]);
     assert_eq!(case(host.flake(flakes, NOW + 5, 1)), "Error::Closed");
     assert_eq!(case(host.flake(flakes, 0, 1)), "Error::Closed");
+}
+
+#[test]
+fn each_clock_policy_answers_at_once() {
+    for (clock, behind, expected) in [
+        (ClockPolicy::Reject, 1, "Error::ClockMovedBack(1)"),
+        (ClockPolicy::Wait(5), 5, "Error::Wait(10)"),
+        (ClockPolicy::Wait(5), 6, "Error::ClockMovedBack(6)"),
+        (ClockPolicy::Keep(2_000), 2_001, "Error::ClockMovedBack(2001)"),
+    ] {
+        let mut host = Instance::new();
+        let flakes = host.snowflake(SnowflakeOptions { clock, ..snowflake_options(TWITTER) }).unwrap();
+        assert_eq!(case(host.flake(flakes, NOW, 1)), "Error::Pending");
+        host.lease(33, NOW, NOW + 60_000);
+        host.flake(flakes, NOW, 1).unwrap();
+        assert_eq!(case(host.flake(flakes, NOW - behind, 1)), expected);
+        assert_eq!(host.blocked(flakes, NOW - behind).unwrap(), expected, "and the status says so, too");
+        assert_eq!(host.blocked(flakes, NOW), None);
+    }
+    let mut host = Instance::new();
+    let options = SnowflakeOptions { clock: ClockPolicy::Keep(2_000), ahead_max_ms: 10, ..snowflake_options(TWITTER) };
+    let flakes = host.snowflake(options).unwrap();
+    assert_eq!(case(host.flake(flakes, NOW, 1)), "Error::Pending");
+    host.lease(33, NOW - 5_000, NOW + 60_000);
+    let first = host.flake(flakes, NOW, 1).unwrap().first;
+    let kept = host.flake(flakes, NOW - 2_000, u32::MAX).unwrap();
+    assert_eq!((kept.first, kept.count), (first + 1, 4_095), "the last tick is used up");
+    assert_eq!(case(host.flake(flakes, NOW - 2_000, 1)), "Error::Wait(1991)", "and none beyond what may be borrowed");
+    for ahead in 1..=9 {
+        assert_eq!(host.flake(flakes, NOW - 1, u32::MAX).unwrap().first, first + (ahead << 22));
+    }
+    assert_eq!(case(host.flake(flakes, NOW - 1, 1)), "Error::Wait(1)");
+}
+
+#[test]
+fn a_spread_begins_each_tick_elsewhere() {
+    let mut host = Instance::new();
+    let options = SnowflakeOptions { spread: Spread::Rotating(2), seed: 1, ..snowflake_options(TWITTER) };
+    let flakes = host.snowflake(options).unwrap();
+    assert_eq!(case(host.flake(flakes, NOW, 1)), "Error::Pending");
+    host.lease(33, NOW, NOW + 60_000);
+    for (tick, offset) in [1, 2, 3, 0, 1].into_iter().enumerate() {
+        let run = host.flake(flakes, NOW + tick as u64, 1).unwrap();
+        assert_eq!(run.first % 4_096, offset);
+        let rest = host.flake(flakes, NOW + tick as u64, u32::MAX).unwrap();
+        assert_eq!((rest.first, u64::from(rest.count)), (run.first + 1, 4_095 - offset));
+    }
+    let options = SnowflakeOptions { spread: Spread::Random(5), ..snowflake_options(TWITTER) };
+    let starts: BTreeSet<u64> = (0..64)
+        .map(|seed| {
+            let flakes = host.snowflake(SnowflakeOptions { seed, ..options }).unwrap();
+            assert_eq!(case(host.flake(flakes, NOW, 1)), "Error::Pending");
+            host.lease(33, NOW, NOW + 60_000);
+            host.flake(flakes, NOW, 1).unwrap().first % 4_096
+        })
+        .collect();
+    assert!(starts.len() > 16 && starts.iter().all(|&start| start < 32), "{starts:?}");
+    let reversed = Layout { order: FieldOrder::SequenceFirst, ..TWITTER };
+    for (layout, spread) in [
+        (TWITTER, Spread::Rotating(0)),
+        (TWITTER, Spread::Rotating(13)),
+        (TWITTER, Spread::Random(255)),
+        (reversed, Spread::Random(3)),
+    ] {
+        let refused = host.snowflake(SnowflakeOptions { spread, ..snowflake_options(layout) });
+        assert_eq!(case(refused), "Error::InvalidArgument(Argument::Spread)");
+    }
 }
 
 #[test]

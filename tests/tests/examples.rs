@@ -78,6 +78,13 @@ fn custom_store_keeps_the_contract() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn lease_centre_keeps_the_contract_of_leases() -> Result<()> {
+    let printed = output("lease_centre", &TempDir::new()?)?;
+    assert_eq!(printed, "the store keeps the contract\n1000 snowflakes, 1 worker leased, 1 given back\n");
+    Ok(())
+}
+
 /// A process that is killed when its test ends otherwise than it should.
 struct Running(Child);
 

@@ -259,6 +259,35 @@ async fn a_lock_that_somebody_holds_for_too_long_leaves_no_doubt() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn of_two_layouts_that_come_to_a_new_namespace_at_once_one_is_refused() {
+    let server = MariaDb::start().unwrap();
+    let url = server.database().unwrap();
+    let leases = connect(&url, "").await;
+    // Both find the namespace unbound, and then wait to bind it.
+    let held = lock(&url, "SELECT * FROM unalike_lease_store FOR UPDATE").await;
+    let binding: Vec<_> = [Layout::TWITTER, Layout::LEAF]
+        .into_iter()
+        .map(|layout| {
+            let holder = Holder { layout, ..Holder::new(&leases, "default", "host") };
+            tokio::spawn(async move { (holder.acquire(60_000).await, layout) })
+        })
+        .collect();
+    until("both wait", || waiting(&server).len() == 2).await;
+    drop(held);
+    let (mut granted, mut refused) = (Vec::new(), Vec::new());
+    for answer in binding {
+        match answer.await.unwrap() {
+            (Ok(_), layout) => granted.push(layout.to_string()),
+            (Err(StoreError::LayoutMismatch { bound, .. }), _) => refused.push(bound),
+            (Err(error), _) => panic!("{error:?}"),
+        }
+    }
+    assert_eq!(granted.len(), 1);
+    assert_eq!(refused, granted, "the one that is bound is named");
+    assert_eq!(leases.leases("default").await.unwrap().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_is_prolonged_while_it_is_chosen_is_not_granted() {
     let server = MariaDb::start().unwrap();
     let url = server.database().unwrap();

@@ -126,6 +126,27 @@ async fn a_crowd_at_a_new_namespace_binds_it_once_and_nobody_is_turned_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_crowd_that_wants_the_last_workers_gets_one_each() {
+    let url = database();
+    let leases = open(&url).await;
+    for round in 0..10 {
+        let namespace = format!("few {round}");
+        let holder = Holder { layout: Holder::few_workers(), ..Holder::new(&leases, &namespace, "") };
+        let mut granted = vec![holder.acquire(60_000).await.expect("the first")];
+        let others: Vec<_> = (0..3)
+            .map(|_| {
+                let holder = holder.clone();
+                tokio::spawn(async move { holder.acquire(60_000).await })
+            })
+            .collect();
+        for other in others {
+            granted.push(other.await.unwrap().expect("nobody chooses what another has chosen"));
+        }
+        assert_disjoint(granted);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn eight_clients_that_come_prolong_and_go_never_share_a_tick() {
     let server = Server::start(&[]);
     let mut clients = Vec::new();

@@ -3,25 +3,21 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use tokio::task::JoinHandle;
 use unalike::{Ids, SnowflakeOptions};
 use unalike_storage::contract::{self, Fixture, LeaseFixture};
-use unalike_storage::{
-    GrantId, Layout, LayoutFields, Lease, LeaseAcquire, LeaseExtend, LeaseLimits, LeaseStore, StoreError,
-};
+use unalike_storage::{Layout, Lease, LeaseExtend, LeaseLimits, LeaseStore, StoreError};
 use unalike_tests::proxy::Proxy;
-use unalike_tests::zookeeper::Zookeeper;
+use unalike_tests::zookeeper::{
+    Crowd, PATIENCE, Used, Zookeeper, assert_disjoint, extension, layout, now_ms, open, raw, request, until, until_ms,
+};
 use unalike_zookeeper::{ZookeeperLeases, ZookeeperOptions};
 use zookeeper_client::{Acls, Client, CreateMode};
-
-/// What does not happen within this time never will.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server of its own, since the suite restarts it.
 struct Server(Mutex<Zookeeper>);
@@ -43,93 +39,6 @@ impl LeaseFixture for Server {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "the holder's clock")]
-fn now_ms() -> u64 {
-    u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
-}
-
-/// Leaf's layout with so few workers.
-fn layout(worker_bits: u8) -> Layout {
-    Layout::new(LayoutFields { worker_bits, ..Layout::LEAF.fields() }).unwrap()
-}
-
-fn request(layout: Layout, holder: &str, horizon_ms: u64) -> LeaseAcquire {
-    LeaseAcquire {
-        namespace: "default".to_owned(),
-        layout,
-        holder: holder.to_owned(),
-        preferred_worker: None,
-        now_ms: now_ms(),
-        horizon_ms,
-    }
-}
-
-fn extension(layout: Layout, lease: &Lease, horizon_ms: u64) -> LeaseExtend {
-    LeaseExtend {
-        namespace: "default".to_owned(),
-        layout,
-        worker: lease.worker,
-        grant_id: lease.grant_id,
-        now_ms: now_ms(),
-        horizon_ms,
-    }
-}
-
-async fn open(port: u16, rest: &str) -> ZookeeperLeases {
-    let url = format!("zookeeper://127.0.0.1:{port}{rest}");
-    ZookeeperLeases::connect(ZookeeperOptions::from_url(&url).unwrap()).await.unwrap()
-}
-
-/// A client of the tests' own, for a look at the nodes, and worse.
-async fn raw(port: u16) -> Client {
-    Client::connect(&format!("127.0.0.1:{port}")).await.unwrap()
-}
-
-async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds().await {
-        assert!(Instant::now() < deadline, "{what}: it does not come to be so");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
-}
-
-/// Waits until this machine's clock, which is the server's, has come there.
-async fn until_ms(at_ms: u64) {
-    until("a time", async || now_ms() >= at_ms).await;
-}
-
-/// What a holder could use of a grant.
-#[derive(Clone, Copy, Debug)]
-struct Used {
-    worker: u32,
-    grant_id: GrantId,
-    from_ms: u64,
-    until_ms: u64,
-}
-
-impl From<Lease> for Used {
-    fn from(lease: Lease) -> Self {
-        let Lease { worker, grant_id, not_before_ms, valid_until_ms } = lease;
-        Self { worker, grant_id, from_ms: not_before_ms, until_ms: valid_until_ms }
-    }
-}
-
-#[track_caller]
-fn assert_disjoint(used: &[Used]) {
-    let grants: BTreeSet<_> = used.iter().map(|used| used.grant_id).collect();
-    assert_eq!(grants.len(), used.len(), "each grant has a name of its own");
-    let mut workers: BTreeMap<u32, Vec<Used>> = BTreeMap::new();
-    for used in used {
-        workers.entry(used.worker).or_default().push(*used);
-    }
-    for grants in workers.values_mut() {
-        grants.sort_by_key(|used| (used.from_ms, used.until_ms));
-        for pair in grants.windows(2) {
-            assert!(pair[0].until_ms <= pair[1].from_ms, "two holders had a worker at once: {pair:?}");
-        }
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn zookeeper_keeps_the_contract_of_leases() {
     contract::leases(&Server(Mutex::new(Zookeeper::start().unwrap()))).await;
@@ -145,11 +54,8 @@ async fn a_lost_answer_to_an_acquire_burns_its_interval() {
     let layout = layout(0);
     let mut used: Vec<Used> = Vec::new();
     // A namespace's first use; a worker's first grant, which makes its node; and a grant that changes it.
-    for (word, burnt) in [("/unalike/leases/defaultB", 0), ("/leases/default/0", 1), ("\"is_final\":false", 2)] {
-        match word.strip_suffix('B') {
-            Some(bind) => proxy.lose_answer_with(bind),
-            None => proxy.lose_answer_to(word),
-        }
+    for (word, burnt) in [("\"binding\":", 0), ("/leases/default/0", 1), ("\"is_final\":false", 2)] {
+        proxy.lose_answer_to(word);
         let error = through.acquire(&request(layout, "a", 200)).await.unwrap_err();
         assert!(matches!(error, StoreError::OutcomeUnknown { .. }) && error.may_have_granted(), "{word}: {error:?}");
         assert!(proxy.has_lost(), "{word}");
@@ -218,16 +124,9 @@ async fn a_change_between_look_and_write_is_noticed() {
         let slow = open(proxy.port(), &format!("{path}?session-timeout-ms=60000&request-timeout-ms=60000")).await;
         let direct = open(server.port(), &path).await;
         let mut running = None;
-        if change == "create" {
-            // Binds the namespace, and is refused for its horizon only when it grants.
-            let mut other = request(layout, "", 1);
-            other.layout = Layout::new(LayoutFields { worker_bits: 1, ..layout.fields() }).unwrap();
-            let bound = direct.acquire(&LeaseAcquire { namespace: "other".to_owned(), ..other }).await.unwrap();
-            assert!(bound.worker <= 1);
-        } else {
-            let lease =
-                direct.acquire(&request(layout, "first", if change == "take again" { 5 } else { 60_000 })).await;
-            let lease = lease.unwrap();
+        if change != "create" {
+            let horizon_ms = if change == "take again" { 5 } else { 60_000 };
+            let lease = direct.acquire(&request(layout, "first", horizon_ms)).await.unwrap();
             running = Some(lease);
             if change == "take again" {
                 until_ms(lease.valid_until_ms).await;
@@ -272,66 +171,25 @@ async fn a_change_between_look_and_write_is_noticed() {
     }
 }
 
-/// Holders of a few workers that come and go, each through its own connection, until they are told to stop.
-struct Crowd {
-    stop: Arc<AtomicBool>,
-    grants: Arc<AtomicUsize>,
-    tasks: Vec<JoinHandle<Vec<Used>>>,
-}
-
-impl Crowd {
-    async fn start(members: usize, layout: Layout, horizon_ms: u64, open: impl AsyncFn() -> ZookeeperLeases) -> Self {
-        let (stop, grants) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-        let mut tasks = Vec::new();
-        for member in 0..members {
-            let (leases, stop, grants) = (open().await, Arc::clone(&stop), Arc::clone(&grants));
-            tasks.push(tokio::spawn(async move {
-                let mut used: Vec<Used> = Vec::new();
-                while !stop.load(Ordering::Relaxed) {
-                    // Two and two share a name, as restarts of one host do.
-                    let holder = format!("holder {}", member / 2);
-                    let mut lease = match leases.acquire(&request(layout, &holder, horizon_ms)).await {
-                        Ok(lease) => lease,
-                        Err(error) => {
-                            assert!(error.is_retryable(), "no fault here is for good: {error:?}");
-                            tokio::time::sleep(Duration::from_millis(1)).await;
-                            continue;
-                        }
-                    };
-                    grants.fetch_add(1, Ordering::Relaxed);
-                    for _ in 0..fastrand::u32(0..3) {
-                        match leases.extend(&extension(layout, &lease, 2 * horizon_ms)).await {
-                            Ok(extended) => lease = extended,
-                            Err(error) => assert!(error.is_retryable(), "no fault here is for good: {error:?}"),
-                        }
-                    }
-                    if fastrand::bool() {
-                        lease.valid_until_ms = fastrand::u64(lease.not_before_ms..=lease.valid_until_ms);
-                        // Whatever the answer is, the holder uses no more.
-                        let _ = leases.release("default", lease.worker, lease.grant_id, lease.valid_until_ms).await;
-                    }
-                    used.push(lease.into());
-                }
-                used
-            }));
-        }
-        Self { stop, grants, tasks }
-    }
-
-    /// Until so many more grants were made.
-    async fn go_on(&self, grants: usize) {
-        let before = self.grants.load(Ordering::Relaxed);
-        until("leases are granted", async || self.grants.load(Ordering::Relaxed) >= before + grants).await;
-    }
-
-    async fn end(self) -> Vec<Used> {
-        self.stop.store(true, Ordering::Relaxed);
-        let mut used = Vec::new();
-        for task in self.tasks {
-            used.extend(task.await.unwrap());
-        }
-        used
-    }
+/// A release that was on its way for so long that its worker has a successor leaves that alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_release_leaves_the_successor_alone() {
+    let server = Zookeeper::shared().unwrap();
+    let (path, layout) = (server.path(), layout(0));
+    let proxy = Proxy::start(server.port()).unwrap();
+    let slow = open(proxy.port(), &format!("{path}?session-timeout-ms=60000&request-timeout-ms=60000")).await;
+    let direct = open(server.port(), &path).await;
+    let lease = slow.acquire(&request(layout, "slow", 1_000)).await.unwrap();
+    proxy.stall_at("\"is_final\":true");
+    let held = tokio::spawn(async move { slow.release("default", 0, lease.grant_id, lease.not_before_ms).await });
+    until("the release is on its way", async || proxy.is_stalled()).await;
+    until_ms(lease.valid_until_ms).await;
+    let next = direct.acquire(&request(layout, "next", 60_000)).await.unwrap();
+    proxy.stall(false);
+    assert!(!held.await.unwrap().unwrap(), "it changed nothing");
+    let record = &direct.leases("default").await.unwrap()[0];
+    assert_eq!((record.lease, record.is_final), (next, false));
+    assert_disjoint(&[lease.into(), next.into()]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -427,6 +285,11 @@ async fn a_clock_that_is_an_hour_back_reaches_no_predecessor() {
     assert_eq!(free_at_ms, lease.valid_until_ms);
     let extended = leases.extend(&extension(layout(0), &lease, 1_000)).await.unwrap();
     assert_eq!(extended, lease, "and nothing is lowered");
+    server.set_clock(-86_400_000 + 3_600_000).unwrap();
+    let too_far = LeaseExtend { now_ms: now_ms() - 82_800_000, ..extension(layout(0), &lease, 1_000) };
+    let error = leases.extend(&too_far).await.unwrap_err();
+    assert!(matches!(error, StoreError::Unavailable { .. }), "more than the greatest horizon ahead: {error:?}");
+    server.set_clock(0).unwrap();
     assert!(leases.release("default", 0, lease.grant_id, lease.not_before_ms + 5).await.unwrap());
     server.set_clock(3_600_000 + 60_000).unwrap();
     let next = leases.acquire(&request(layout(0), "b", 1_000)).await.unwrap();
@@ -525,16 +388,28 @@ async fn requests_end_in_bounded_time() {
     until("it goes on", async || leases.extend(&extension(layout(2), &lease, 120_000)).await.is_ok()).await;
 }
 
+/// The task of a connection ends with the runtime that it was made in; the store goes on in another one.
+#[test]
+fn a_store_outlives_the_runtime_that_it_was_made_in() {
+    let server = Zookeeper::shared().unwrap();
+    let path = server.path();
+    let runtime = || tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let leases = runtime().block_on(open(server.port(), &path));
+    runtime().block_on(async {
+        until("it goes on", async || leases.acquire(&request(layout(2), "a", 60_000)).await.is_ok()).await;
+    });
+}
+
 /// As many as there are workers, at once and all under one name: each gets one, though all want the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn holders_of_one_name_get_a_worker_each() {
     let server = Zookeeper::shared().unwrap();
     let path = server.path();
-    let layout = layout(5);
+    let layout = layout(7);
     let mut used: Vec<Used> = Vec::new();
     for horizon_ms in [1, 60_000] {
         let mut tasks = Vec::new();
-        for _ in 0..32 {
+        for _ in 0..128 {
             let leases = open(server.port(), &path).await;
             tasks.push(tokio::spawn(async move {
                 loop {
@@ -551,8 +426,8 @@ async fn holders_of_one_name_get_a_worker_each() {
         }
     }
     assert_disjoint(&used);
-    let workers: BTreeSet<_> = used.iter().skip(32).map(|used| used.worker).collect();
-    assert_eq!(workers.len(), 32);
+    let workers: BTreeSet<_> = used.iter().skip(128).map(|used| used.worker).collect();
+    assert_eq!(workers.len(), 128);
 }
 
 /// Nodes that were damaged, added or removed by somebody else are refused, and the error names them.

@@ -84,12 +84,13 @@ impl Running {
         if let Some(kept) = self.kept.as_ref()
             && kept.lease.worker == worker
             && not_before_ms < kept.local_bound_ms
+            && kept.lease.not_before_ms < valid_until_ms
         {
             return Err(StoreError::Corrupt {
                 what: format!(
-                    "the store granted worker {worker} of {:?} from {not_before_ms} on, and it was used here up to {} \
-                     (Unix ms): it has forgotten leases, as one that was restored from a backup has; it is asked again",
-                    kept.namespace, kept.local_bound_ms
+                    "the store granted worker {worker} of {:?} from {not_before_ms} to {valid_until_ms}, and it was used \
+                     here from {} to {} (Unix ms): it has forgotten leases, as one that was restored from a backup has",
+                    kept.namespace, kept.lease.not_before_ms, kept.local_bound_ms
                 ),
                 source: None,
             });
@@ -229,4 +230,126 @@ pub(crate) async fn on_disk<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| {
         Err(StoreError::outcome_unknown("work on the local lease was broken off".to_owned(), error))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use unalike_storage::LayoutFields;
+
+    use super::*;
+
+    const NOW_MS: u64 = 1_700_000_000_000;
+
+    fn layout(tick_ms: u32) -> Layout {
+        Layout::new(LayoutFields { epoch_ms: 1_600_000_000_003, tick_ms, ..Layout::TWITTER.fields() }).unwrap()
+    }
+
+    fn granted(tick_ms: u32, worker: u32, not_before_ms: u64, valid_until_ms: u64) -> Kept {
+        let grant_id = GrantId(u128::from(not_before_ms));
+        let layout = layout(tick_ms);
+        let lease = on_grid(&layout, &Lease { worker, grant_id, not_before_ms, valid_until_ms });
+        Kept {
+            kind: Kind::StoreLease,
+            namespace: "default".to_owned(),
+            layout,
+            holder: String::new(),
+            acquired_ms: NOW_MS,
+            lease,
+            local_bound_ms: lease.not_before_ms,
+            is_void: false,
+        }
+    }
+
+    fn running(directory: &tempfile::TempDir, lead_ms: u64) -> Running {
+        let locked = Arc::new(Directory::lock(directory.path()).unwrap());
+        Running::load(&locked, Kind::StoreLease, "default", lead_ms).unwrap()
+    }
+
+    #[test]
+    fn pieces_of_coarse_ticks_hold_whole_ticks_and_reach_a_lead_ahead() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut running = running(&directory, 1_000);
+        let first = running.begin(granted(1_000, 7, NOW_MS, NOW_MS + 60_000), NOW_MS).unwrap();
+        let Lease { worker, grant_id, .. } = first.piece;
+        let mut bound_ms = first.piece.valid_until_ms;
+        for now_ms in (NOW_MS..NOW_MS + 55_000).step_by(50) {
+            let Some(Raised::Enough(raised)) = running.raise(worker, grant_id, now_ms).unwrap() else {
+                panic!("it is not at its end at {now_ms}")
+            };
+            assert!(raised.piece.valid_until_ms >= now_ms + 1_000, "a lead ahead: {raised:?} at {now_ms}");
+            assert!(raised.piece.valid_until_ms < now_ms + 2_000, "and not a tick more: {raised:?} at {now_ms}");
+            assert!(raised.piece.valid_until_ms >= bound_ms);
+            bound_ms = raised.piece.valid_until_ms;
+        }
+    }
+
+    #[test]
+    fn pieces_that_nobody_uses_do_not_run_ahead_of_the_clock() {
+        for tick_ms in [1, 10, 1_000] {
+            let directory = tempfile::tempdir().unwrap();
+            let mut running = running(&directory, 1_000);
+            let mut end_ms =
+                running.begin(granted(tick_ms, 7, NOW_MS, NOW_MS + 60_000), NOW_MS).unwrap().piece.valid_until_ms;
+            for number in 0..20 {
+                if let Some(next) = running.go_on(GrantId(number), NOW_MS).unwrap() {
+                    assert_eq!(next.piece.not_before_ms, end_ms, "pieces follow one another");
+                    end_ms = next.piece.valid_until_ms;
+                }
+            }
+            assert!(end_ms > NOW_MS + 1_000 && end_ms <= NOW_MS + 1_000 + 2 * u64::from(tick_ms), "{end_ms}");
+        }
+    }
+
+    #[test]
+    fn the_end_is_moved_up_only_and_only_by_an_answer_of_the_same_lease() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut running = running(&directory, 1_000);
+        let whole = running.begin(granted(10, 7, NOW_MS, NOW_MS + 3_000), NOW_MS).unwrap().whole;
+        let answer = |running: &mut Running, lease: Lease| running.prolong(&lease).map(|lease| lease.valid_until_ms);
+        let end_ms = whole.valid_until_ms;
+        assert_eq!(answer(&mut running, Lease { valid_until_ms: end_ms - 1_000, ..whole }), Some(end_ms));
+        assert_eq!(answer(&mut running, Lease { valid_until_ms: end_ms + 19, ..whole }), Some(end_ms + 10));
+        assert_eq!(answer(&mut running, Lease { worker: 8, valid_until_ms: end_ms + 50, ..whole }), None);
+        assert_eq!(answer(&mut running, Lease { grant_id: GrantId(1), valid_until_ms: end_ms + 50, ..whole }), None);
+        running.end(whole.worker, whole.grant_id, NOW_MS, true).unwrap().unwrap();
+        assert_eq!(answer(&mut running, Lease { valid_until_ms: end_ms + 50, ..whole }), None, "it was given back");
+        assert!(running.go_on(GrantId(9), NOW_MS).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_grant_of_what_was_used_here_is_refused_across_restarts_too() {
+        let directory = tempfile::tempdir().unwrap();
+        running(&directory, 1_000).begin(granted(1, 7, NOW_MS, NOW_MS + 60_000), NOW_MS).unwrap();
+        let mut running = running(&directory, 1_000);
+        for (worker, from_ms, is_refused) in
+            [(7, 999, true), (7, 0, true), (8, 0, false), (7, 1_000, false), (7, 2_000, false)]
+        {
+            let begun = running.begin(granted(1, worker, NOW_MS + from_ms, NOW_MS + 90_000), NOW_MS + 500);
+            assert_eq!(begun.is_err(), is_refused, "worker {worker} from {from_ms}: {begun:?}");
+            if worker == 8 {
+                running.begin(granted(1, 7, NOW_MS + 60_000, NOW_MS + 60_001), NOW_MS + 500).unwrap();
+                // Older than what is in hand, and beside it: two requests were answered in another order.
+                running.begin(granted(1, 7, NOW_MS, NOW_MS + 1_000), NOW_MS).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn a_piece_is_ended_once_within_its_bounds_and_the_next_begins_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut running = running(&directory, 1_000);
+        let first = running.begin(granted(10, 7, NOW_MS, NOW_MS + 60_000), NOW_MS).unwrap().piece;
+        let end = |running: &mut Running, grant_id, end_ms| {
+            running.end(7, grant_id, end_ms, false).unwrap().map(|(_, end_ms)| end_ms)
+        };
+        assert_eq!(end(&mut running, GrantId(1), first.not_before_ms), None);
+        assert_eq!(end(&mut running, first.grant_id, first.valid_until_ms + 1), None);
+        let end_ms = first.not_before_ms + 20;
+        assert_eq!(end(&mut running, first.grant_id, end_ms - 3), Some(end_ms), "the whole tick is used");
+        assert_eq!(end(&mut running, first.grant_id, end_ms), None, "once");
+        assert!(running.raise(7, first.grant_id, NOW_MS + 500).unwrap().is_none(), "and it stays ended");
+        let second = running.go_on(GrantId(5), NOW_MS).unwrap().unwrap().piece;
+        assert_eq!(second.not_before_ms, end_ms);
+        assert_eq!(end(&mut running, second.grant_id, 0), Some(end_ms), "what lies before belongs to others");
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use unalike_storage::{GrantId, Layout, Lease, LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore, StoreError};
@@ -147,9 +147,12 @@ impl StaticWorker {
         Ok(Self { worker, directory, options, namespaces: Mutex::default() })
     }
 
-    fn slot(&self, namespace: &str) -> Arc<Slot> {
-        let mut namespaces = self.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(namespaces.entry(namespace.to_owned()).or_default())
+    fn namespaces(&self) -> MutexGuard<'_, HashMap<String, Arc<Slot>>> {
+        self.namespaces.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn find(&self, namespace: &str) -> Option<Arc<Slot>> {
+        self.namespaces().get(namespace).cloned()
     }
 
     /// What the directory keeps of a namespace, found in order.
@@ -186,7 +189,7 @@ impl LeaseStore for StaticWorker {
         }
         let (load, acquire, grant_id) = (self.load(&acquire.namespace), acquire.clone(), new_grant_id()?);
         let (file, lead_ms) = (self.directory.file(&acquire.namespace), self.options.lead_ms);
-        let slot = self.slot(&acquire.namespace);
+        let slot = Arc::clone(self.namespaces().entry(acquire.namespace.clone()).or_default());
         slot.on_disk(move |slot| {
             let running = match slot {
                 Some(running) => running,
@@ -222,7 +225,8 @@ impl LeaseStore for StaticWorker {
         extend.validate()?;
         self.directory.check_process()?;
         let extend = extend.clone();
-        self.slot(&extend.namespace)
+        self.find(&extend.namespace)
+            .ok_or_else(|| lost(&extend.namespace, extend.worker))?
             .on_disk(move |slot| {
                 let lost = || lost(&extend.namespace, extend.worker);
                 let running = slot.as_mut().ok_or_else(lost)?;
@@ -238,12 +242,12 @@ impl LeaseStore for StaticWorker {
     /// The number stays assigned; a restart begins at `end_ms`.
     async fn release(&self, namespace: &str, worker: u32, grant_id: GrantId, end_ms: u64) -> Result<bool, StoreError> {
         self.directory.check_process()?;
-        self.slot(namespace)
-            .on_disk(move |slot| match slot {
-                Some(running) => Ok(running.end(worker, grant_id, end_ms, false)?.is_some()),
-                None => Ok(false),
-            })
-            .await
+        let Some(slot) = self.find(namespace) else { return Ok(false) };
+        slot.on_disk(move |slot| match slot {
+            Some(running) => Ok(running.end(worker, grant_id, end_ms, false)?.is_some()),
+            None => Ok(false),
+        })
+        .await
     }
 
     /// Not possible: nobody but the process itself ends a static worker.

@@ -373,7 +373,16 @@ impl MysqlStore {
     }
 
     /// Leases in the same database, over the same connections; creates their tables if they are missing and that is
-    /// allowed.
+    /// allowed. Closing either closes both.
+    ///
+    /// ```no_run
+    /// # async fn open() -> Result<(), unalike_storage::StoreError> {
+    /// use unalike_mysql::{MysqlOptions, MysqlStore};
+    /// let store = MysqlStore::connect(MysqlOptions::from_url("mysql://ids@db.example/ids")?).await?;
+    /// let leases = store.leases().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`MysqlLeases::connect`].

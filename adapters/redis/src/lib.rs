@@ -24,6 +24,12 @@
 //! ACL SETUSER ids on >PASSWORD ~unalike:* +evalsha +script|load +info +time +hget +hmget +hset +hincrby +set
 //! ```
 //!
+//! for [`RedisLeases`], whatever stands behind them:
+//!
+//! ```text
+//! ACL SETUSER ids on >PASSWORD ~unalike:* +evalsha +script|load +info +time +hget +hmget +hset +hgetall +hkeys +hdel +scan
+//! ```
+//!
 //! and `+select` for another database than 0, `+config|get` without a durable store, and the URL's prefix in the place
 //! of `unalike`. Nothing in Redis is secret, but whoever may write there can make numbers repeat: let nobody else write
 //! these keys.

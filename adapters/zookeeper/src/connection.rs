@@ -1,6 +1,7 @@
 //! One connection to ZooKeeper for all requests, which it carries at once; another one as soon as it is lost.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -8,16 +9,18 @@ use unalike_storage::StoreError;
 use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error, SessionState};
 
 use crate::ZookeeperOptions;
-use crate::error::connect_error;
+use crate::error::{connect_error, is_answer};
 
 pub(crate) struct Connection {
     options: Arc<ZookeeperOptions>,
     client: Mutex<Option<Client>>,
+    /// An answer did not come over the connection, so another one is made for the next request.
+    lost_answer: AtomicBool,
 }
 
 impl Connection {
     pub(crate) fn new(options: Arc<ZookeeperOptions>) -> Self {
-        Self { options, client: Mutex::new(None) }
+        Self { options, client: Mutex::new(None), lost_answer: AtomicBool::new(false) }
     }
 
     /// The connection. The driver would keep what is asked for while it has none, and send it later, so a connection that
@@ -32,8 +35,11 @@ impl Connection {
     }
 
     async fn connected(&self) -> Result<Client, Error> {
-        let Self { options, client: kept } = self;
+        let Self { options, client: kept, lost_answer } = self;
         let mut kept = kept.lock().await;
+        if lost_answer.swap(false, Ordering::Relaxed) {
+            *kept = None;
+        }
         if let Some(client) = kept.as_ref().filter(|client| client.state() == SessionState::SyncConnected) {
             return Ok(client.clone());
         }
@@ -51,9 +57,9 @@ impl Connection {
         *self.client.lock().await = None;
     }
 
-    /// When the answers to what is sent now must have come.
-    pub(crate) fn deadline(&self) -> Deadline {
-        Deadline(Instant::now() + self.options.request_timeout)
+    /// Has the answers to what is sent now come in time.
+    pub(crate) fn deadline(&self) -> Deadline<'_> {
+        Deadline { connection: self, at: Instant::now() + self.options.request_timeout }
     }
 
     /// How nodes are made: to stay, and the user's alone where there is one.
@@ -64,11 +70,19 @@ impl Connection {
 
 /// One for all that was sent at once.
 #[derive(Clone, Copy)]
-pub(crate) struct Deadline(Instant);
+pub(crate) struct Deadline<'c> {
+    connection: &'c Connection,
+    at: Instant,
+}
 
-impl Deadline {
-    /// The answer, if it comes in time.
+impl Deadline<'_> {
+    /// The answer, if it comes in time. If none comes, the connection is given up: it may be to a server that hangs, or
+    /// its task may have ended with the runtime that it was made in.
     pub(crate) async fn answer<T>(self, request: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-        timeout_at(self.0, request).await.unwrap_or(Err(Error::Timeout))
+        let answer = timeout_at(self.at, request).await.unwrap_or(Err(Error::Timeout));
+        if answer.as_ref().is_err_and(|error| !is_answer(error)) {
+            self.connection.lost_answer.store(true, Ordering::Relaxed);
+        }
+        answer
     }
 }

@@ -1,26 +1,48 @@
 //! From the driver's errors to the one error of every store.
-//!
-//! What matters is whether a write may have been done: only an answer of the server says that it was not.
 
 use unalike_storage::StoreError;
 use zookeeper_client::Error;
 
-/// The error of a write that may grant, or of one that a grant rests on.
+/// Whether this is the server's own refusal of one request, or that of a request that was never sent: nothing was done.
 ///
-/// Whatever is not the server's own refusal, and nothing else, leaves it open whether the write was done: the connection
-/// broke, the answer was late, or it cannot be read.
+/// Everything else leaves it open whether a write was done: the connection broke, the answer was late, or it cannot be
+/// read.
+pub(crate) fn is_answer(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::NoNode
+            | Error::NodeExists
+            | Error::BadVersion
+            | Error::NoAuth
+            | Error::InvalidAcl
+            | Error::NoChildrenForEphemerals
+            | Error::NotEmpty
+            | Error::NotReadOnly
+            | Error::QuotaExceeded
+            | Error::Throttled
+            | Error::MarshallingError
+            | Error::Unimplemented
+            | Error::BadArguments(_)
+    )
+}
+
+/// The error of a write that may grant, or of one that a grant rests on.
 pub(crate) fn write_error(at: &str, doing: &str, error: Error) -> StoreError {
-    match &error {
-        Error::NoAuth | Error::InvalidAcl | Error::AuthFailed => not_allowed(at, doing, error),
-        Error::BadArguments(_) | Error::Unimplemented | Error::NoChildrenForEphemerals | Error::NotEmpty => {
-            StoreError::refused(format!("{doing}, at {at}"), error)
-        }
+    if !is_answer(&error) {
+        return StoreError::outcome_unknown(format!("{doing}, at {at}"), error);
+    }
+    match error {
+        Error::NoAuth | Error::InvalidAcl => not_allowed(at, doing, error),
         Error::QuotaExceeded => StoreError::refused(format!("{doing}, at {at}: the quota of its nodes is full"), error),
         Error::Throttled | Error::NotReadOnly | Error::MarshallingError => {
             StoreError::unavailable(format!("{doing}, at {at}: the server did not take it"), error)
         }
-        Error::NoNode | Error::NodeExists | Error::BadVersion => changed(at, doing, error),
-        _ => StoreError::outcome_unknown(format!("{doing}, at {at}"), error),
+        // A node that should be there is gone, or the other way round, where no other client can have done it.
+        Error::NoNode | Error::NodeExists | Error::BadVersion => {
+            let what = format!("{doing}, at {at}: somebody removed or made nodes; find out who");
+            StoreError::corrupt(what, error)
+        }
+        _ => StoreError::refused(format!("{doing}, at {at}"), error),
     }
 }
 
@@ -46,11 +68,6 @@ pub(crate) fn connect_error(at: &str, error: Error) -> StoreError {
 
 fn not_allowed(at: &str, doing: &str, error: Error) -> StoreError {
     StoreError::refused(format!("{doing}, at {at}: the nodes' access rights forbid it: check user and password"), error)
-}
-
-/// A node that should be there is gone, or the other way round, where no other client can have done it.
-fn changed(at: &str, doing: &str, error: Error) -> StoreError {
-    StoreError::corrupt(format!("{doing}, at {at}: somebody removed or made nodes; find out who"), error)
 }
 
 /// A node's data that is not what it should be.

@@ -73,7 +73,7 @@ impl ZookeeperLeases {
     async fn clock_ms(
         &self,
         client: &Client,
-        deadline: Deadline,
+        deadline: Deadline<'_>,
         written: Result<Stat, Error>,
     ) -> Result<u64, StoreError> {
         let written = match written {
@@ -87,7 +87,7 @@ impl ZookeeperLeases {
     }
 
     /// Makes the nodes that all namespaces share.
-    async fn make_nodes(&self, client: &Client, deadline: Deadline) -> Result<(), StoreError> {
+    async fn make_nodes(&self, client: &Client, deadline: Deadline<'_>) -> Result<(), StoreError> {
         let (clock, namespaces) = (self.paths.clock(), self.paths.namespaces());
         let beginnings = namespaces.match_indices('/').skip(1).filter_map(|(slash, _)| namespaces.get(..slash));
         for path in beginnings.chain([namespaces.as_str(), clock.as_str()]) {
@@ -233,7 +233,7 @@ impl ZookeeperLeases {
             Err(error) => return Err(write_error(&self.at(), "granting a lease", error)),
         };
         // What is refused here stays recorded, and is used by nobody.
-        check_horizon(binding, lease.valid_until_ms, clocks.store_ms, modified_ms(&stat)?)?;
+        check_horizon(binding, &lease, modified_ms(&stat)?)?;
         Ok(Ok(lease))
     }
 
@@ -256,12 +256,13 @@ impl ZookeeperLeases {
         let known_ms = record.lease.valid_until_ms;
         record.lease.valid_until_ms = binding.extended_end_ms(known_ms, look.store_ms, extend.horizon_ms);
         if record.lease.valid_until_ms == known_ms {
+            check_horizon(&binding, &record.lease, look.store_ms)?;
             return Ok(Ok(record.lease));
         }
         let written = client.set_data(&path, &write_worker(&record), Some(stat.version));
         match self.connection.deadline().answer(written).await {
             Ok(stat) => {
-                check_horizon(&binding, record.lease.valid_until_ms, look.store_ms, modified_ms(&stat)?)?;
+                check_horizon(&binding, &record.lease, modified_ms(&stat)?)?;
                 Ok(Ok(record.lease))
             }
             Err(Error::BadVersion) => Ok(Err(LostRace)),
@@ -366,19 +367,16 @@ pub(crate) fn modified_ms(stat: &Stat) -> Result<u64, StoreError> {
         .map_err(|_| unavailable(format!("the store's clock stands before 1970 ({} ms): set it", stat.mtime)))
 }
 
-/// Refuses an end that was decided by one clock and written by another that stands further back: after an election.
-fn check_horizon(
-    binding: &NamespaceBinding,
-    valid_until_ms: u64,
-    decided_ms: u64,
-    written_ms: u64,
-) -> Result<(), StoreError> {
-    if valid_until_ms <= written_ms.saturating_add(binding.max_horizon_ms) {
+/// Refuses a lease that reaches too far by the clock of this answer: another one decided its end, and stood further ahead.
+fn check_horizon(binding: &NamespaceBinding, lease: &Lease, store_ms: u64) -> Result<(), StoreError> {
+    let (valid_until_ms, max_horizon_ms) = (lease.valid_until_ms, binding.max_horizon_ms);
+    if valid_until_ms <= store_ms.saturating_add(max_horizon_ms) {
         return Ok(());
     }
     Err(unavailable(format!(
-        "the store's clock went back from {decided_ms} to {written_ms} (Unix ms) between two answers, so what it granted is \
-         abandoned: set the clocks of all its servers"
+        "the store's clock went back to {store_ms} (Unix ms), and a lease of worker {} is recorded up to {valid_until_ms}, \
+         more than {max_horizon_ms} ms ahead: set the clocks of all its servers",
+        lease.worker
     )))
 }
 

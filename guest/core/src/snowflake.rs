@@ -597,6 +597,174 @@ mod tests {
         assert_eq!(back(&mut with(ClockPolicy::Keep { max_ms: 2_000 }, 0), 2_001), moved(2_001));
     }
 
+    /// The clock goes back again and again, by as much as is bridged, under all load that there can be.
+    #[test]
+    fn a_kept_tick_is_used_up_and_no_other_is_entered_before_the_clock_is_near() {
+        let mut snowflake = with(ClockPolicy::Keep { max_ms: 2_000 }, 10);
+        snowflake.reserve(NOW_MS + 2_000, 1).unwrap();
+        let kept = snowflake.reserve(NOW_MS, 9).unwrap();
+        assert_eq!((stamp_ms(&snowflake, kept), kept.count), (NOW_MS + 2_000, 3), "the rest of the last tick");
+        assert_eq!(snowflake.reserve(NOW_MS, 9), Err(ReserveError::Wait { wait_ms: 1_991 }), "10 ms may be borrowed");
+        assert_eq!(snowflake.reserve(NOW_MS + 1_990, 9), Err(ReserveError::Wait { wait_ms: 1 }));
+        assert_eq!(snowflake.reserve(NOW_MS + 1_991, 9).unwrap().count, 4);
+        assert_eq!(snowflake.reserve(NOW_MS + 1_991, 9), Err(ReserveError::Wait { wait_ms: 1 }), "and no further");
+        // Borrowed ticks are kept like others, and are no step from which the next 10 ms could be counted.
+        assert_eq!(snowflake.reserve(NOW_MS + 2_000, 9).unwrap().count, 4);
+        let mut ahead_ms = 0;
+        for call in 0..10_000_u64 {
+            let now_ms = NOW_MS + 2_000 - call * 7 % 2_001;
+            if let Ok(run) = snowflake.reserve(now_ms, 9) {
+                ahead_ms = ahead_ms.max(stamp_ms(&snowflake, run) - now_ms);
+            }
+        }
+        assert!(ahead_ms <= 2_010, "{ahead_ms}");
+        assert!(snowflake.used_until_ms() <= NOW_MS + 2_011);
+    }
+
+    #[test]
+    fn a_kept_tick_ends_with_its_lease() {
+        let mut snowflake = with(ClockPolicy::Keep { max_ms: 2_000 }, 5_000);
+        let last = snowflake.reserve(NOW_MS + 59_999, 4).unwrap();
+        assert_eq!(stamp_ms(&snowflake, last), NOW_MS + 59_999);
+        for behind_ms in [0, 1, 2_000] {
+            let answer = snowflake.reserve(NOW_MS + 59_999 - behind_ms, 1);
+            assert_eq!(answer, Err(ReserveError::Pending), "neither kept nor borrowed beyond the end");
+        }
+    }
+
+    fn spread(spread: Spread, seed: u64) -> Snowflake {
+        let options = SnowflakeOptions {
+            spread,
+            seed,
+            horizon_ms: 100_000,
+            ..SnowflakeOptions::new(layout(1, 10, 6, FieldOrder::WorkerFirst))
+        };
+        let mut snowflake = Snowflake::new(options).unwrap();
+        snowflake.request(NOW_MS).unwrap();
+        snowflake.granted(NOW_MS, lease(5, 1, NOW_MS, NOW_MS + 100_000)).unwrap();
+        snowflake
+    }
+
+    fn sequence(snowflake: &Snowflake, id: u64) -> u32 {
+        snowflake.options.layout.unpack(id).unwrap().sequence
+    }
+
+    #[test]
+    fn one_id_a_tick_falls_evenly_to_all_shards() {
+        let shares = |kind| {
+            let mut snowflake = spread(kind, 7);
+            let mut shares = [0_i64; 8];
+            for tick in 0..10_000 {
+                let id = snowflake.reserve(NOW_MS + tick, 1).unwrap().first;
+                shares[usize::try_from(id % 8).unwrap()] += 1;
+            }
+            shares
+        };
+        assert_eq!(shares(Spread::Rotating { bits: 3 }), [1_250; 8]);
+        for share in shares(Spread::Random { bits: 3 }) {
+            // 1,250 with a standard deviation of 33.
+            assert!((share - 1_250).abs() < 125, "{share} of 10,000");
+        }
+        assert_eq!(shares(Spread::None), [10_000, 0, 0, 0, 0, 0, 0, 0], "what this is for");
+        // Those that hand out one id and end begin at different places, too.
+        let starts: BTreeSet<_> = (0..64)
+            .map(|seed| {
+                let mut snowflake = spread(Spread::Random { bits: 3 }, seed);
+                let first = snowflake.reserve(NOW_MS, 1).unwrap().first;
+                sequence(&snowflake, first)
+            })
+            .collect();
+        assert_eq!(starts.len(), 8);
+    }
+
+    #[test]
+    fn a_burst_loses_what_lies_below_the_offset_and_nothing_else() {
+        for kind in [Spread::Rotating { bits: 3 }, Spread::Random { bits: 3 }, Spread::Rotating { bits: 6 }] {
+            let mut snowflake = spread(kind, 3);
+            let (mut ids, mut lost) = (0, 0);
+            for tick in 0..1_024 {
+                let now_ms = NOW_MS + tick * 90;
+                let first = snowflake.reserve(now_ms, 5).unwrap();
+                let offset = sequence(&snowflake, first.first);
+                lost += u64::from(offset);
+                ids += u64::from(first.count);
+                // The rest of the tick, in ascending order and without a second beginning.
+                let mut next = offset + first.count;
+                while next < 64 {
+                    let run = snowflake.reserve(now_ms, 7).unwrap();
+                    assert_eq!((stamp_ms(&snowflake, run), sequence(&snowflake, run.first)), (now_ms, next));
+                    next += run.count;
+                    ids += u64::from(run.count);
+                }
+            }
+            assert_eq!(ids + lost, 1_024 * 64);
+            match kind {
+                Spread::Rotating { bits: 3 } => assert_eq!(lost, 1_024 * 7 / 2),
+                Spread::Rotating { .. } => assert_eq!(lost, 1_024 * 63 / 2),
+                _ => assert!(lost.abs_diff(1_024 * 7 / 2) < 400, "{lost}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_refused_call_does_not_turn_the_spread() {
+        let mut snowflake = spread(Spread::Rotating { bits: 3 }, 0);
+        for tick in 0..20_u32 {
+            let now_ms = NOW_MS + u64::from(tick) * 100;
+            for refused in [snowflake.reserve(now_ms, 0), snowflake.reserve(now_ms + 200_000, 1)] {
+                assert!(refused.is_err());
+            }
+            let run = snowflake.reserve(now_ms, 64).unwrap();
+            assert_eq!(sequence(&snowflake, run.first), tick % 8);
+        }
+    }
+
+    #[test]
+    fn a_spread_that_does_not_fit_is_refused() {
+        let ten = layout(1, 10, 6, FieldOrder::WorkerFirst);
+        let reversed = layout(1, 10, 6, FieldOrder::SequenceFirst);
+        let alone = layout(1, 0, 6, FieldOrder::SequenceFirst);
+        for (layout, bits, fits) in [
+            (ten, 0, false),
+            (ten, 1, true),
+            (ten, 6, true),
+            (ten, 7, false),
+            (ten, u8::MAX, false),
+            (reversed, 3, false),
+            (alone, 3, true),
+        ] {
+            for spread in [Spread::Rotating { bits }, Spread::Random { bits }] {
+                let options = SnowflakeOptions { spread, ..SnowflakeOptions::new(layout) };
+                assert_eq!(options.validate().is_ok(), fits, "{spread:?} of {layout}");
+                assert_eq!(Snowflake::new(options).is_ok(), fits);
+            }
+        }
+    }
+
+    #[test]
+    fn a_tick_is_not_entered_again_under_another_offset() {
+        let kind = Spread::Rotating { bits: 6 };
+        let mut snowflake = spread(kind, 40);
+        let first = snowflake.reserve(NOW_MS, 1).unwrap().first;
+        assert_eq!(sequence(&snowflake, first), 40);
+        // A new lease: the operator forbade that the old one goes on.
+        snowflake.request(NOW_MS + 40_000).unwrap();
+        snowflake.failed(NOW_MS + 40_000, StoreFailure::LeaseLost);
+        let last = snowflake.reserve(NOW_MS + 40_000, 1).unwrap().first;
+        snowflake.request(NOW_MS + 40_000).unwrap();
+        snowflake.granted(NOW_MS + 40_000, lease(6, 2, NOW_MS, NOW_MS + 90_000)).unwrap();
+        let next = snowflake.reserve(NOW_MS + 40_000, 1).unwrap();
+        assert_eq!(stamp_ms(&snowflake, next), NOW_MS + 40_001, "10 ms may be borrowed");
+        assert!(next.first > last);
+        // A rebuilt one: its host hands on where the last one ended.
+        let options = SnowflakeOptions { floor_ms: snowflake.used_until_ms(), seed: 0, ..snowflake.options };
+        let mut rebuilt = Snowflake::new(options).unwrap();
+        rebuilt.request(NOW_MS + 40_000).unwrap();
+        rebuilt.granted(NOW_MS + 40_000, lease(6, 3, NOW_MS, NOW_MS + 90_000)).unwrap();
+        let run = rebuilt.reserve(NOW_MS + 40_000, 64).unwrap();
+        assert_eq!((stamp_ms(&rebuilt, run), run.count), (NOW_MS + 40_002, 64));
+    }
+
     /// hutool's published listing resets its sequence before it refuses, so the calls inside the 2 s tolerance repeat
     /// (last timestamp, 1), (last timestamp, 2), ..: 15,910 duplicates in 20,010 calls.
     #[test]
@@ -709,6 +877,51 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_after_the_end_is_dropped() {
+        let mut snowflake = Snowflake::new(SnowflakeOptions::new(Layout::TWITTER)).unwrap();
+        snowflake.request(NOW_MS).unwrap();
+        assert_eq!(snowflake.close(), None);
+        snowflake.granted(NOW_MS, lease(5, 1, NOW_MS, NOW_MS + 60_000)).unwrap();
+        assert_eq!((snowflake.lease(), snowflake.close()), (None, None), "and not given back, either: it runs out");
+        assert_eq!(snowflake.reserve(NOW_MS, 1), Err(ReserveError::Closed));
+        assert_eq!(snowflake.blocked(NOW_MS), Some(ReserveError::Closed));
+    }
+
+    #[test]
+    fn only_the_answer_to_the_request_in_flight_is_adopted() {
+        let mut snowflake = with(ClockPolicy::Reject, 0);
+        let before = snowflake.lease();
+        // Nothing was asked for.
+        snowflake.granted(NOW_MS, lease(7, 9, NOW_MS, NOW_MS + 90_000)).unwrap();
+        assert_eq!(snowflake.lease(), before);
+        // An extension was asked for, and the answer is of another grant or another worker.
+        for stranger in [lease(5, 2, NOW_MS, NOW_MS + 90_000), lease(6, 1, NOW_MS, NOW_MS + 90_000)] {
+            snowflake.request(NOW_MS + 30_000).unwrap();
+            assert_eq!(snowflake.granted(NOW_MS + 30_000, stranger), Err(GrantFault::Overlap));
+            assert_eq!(snowflake.lease(), before);
+            snowflake.failures.clear();
+        }
+    }
+
+    #[test]
+    fn what_blocks_is_what_reserve_would_say() {
+        let mut snowflake = Snowflake::new(SnowflakeOptions::new(Layout::TWITTER)).unwrap();
+        assert_eq!(snowflake.blocked(NOW_MS), Some(ReserveError::Pending));
+        snowflake.request(NOW_MS).unwrap();
+        snowflake.failed(NOW_MS, StoreFailure::WorkersExhausted);
+        let failed = ReserveError::Store { cause: StoreFailure::WorkersExhausted, retry_after_ms: 10 };
+        assert_eq!(snowflake.blocked(NOW_MS), Some(failed));
+        snowflake.request(NOW_MS + 10).unwrap();
+        snowflake.granted(NOW_MS + 10, lease(5, 1, NOW_MS, NOW_MS + 60_000)).unwrap();
+        assert_eq!(snowflake.blocked(NOW_MS + 10), None);
+        assert_eq!(snowflake.blocked(0), Some(ReserveError::ClockBeforeEpoch { first_ms: 1_288_834_974_658 }));
+        snowflake.reserve(NOW_MS + 10, 1).unwrap();
+        assert_eq!(snowflake.blocked(NOW_MS - 5_000), Some(ReserveError::ClockMovedBack { behind_ms: 5_010 }));
+        assert_eq!(snowflake.blocked(NOW_MS + 60_000), Some(ReserveError::Pending));
+        assert_eq!(snowflake.blocked(u64::MAX), Some(ReserveError::Exhausted));
+    }
+
+    #[test]
     fn the_ends_of_time() {
         let mut snowflake = with(ClockPolicy::Reject, 0);
         let layout = snowflake.options.layout;
@@ -818,9 +1031,20 @@ mod tests {
                 ClockPolicy::Reject, ClockPolicy::Wait { max_ms: 5 }, ClockPolicy::Keep { max_ms: 2_000 },
             ])),
             ahead_max_ms in 0_u64..50,
+            spread in prop::sample::select(Vec::from([
+                Spread::None, Spread::Rotating { bits: 1 }, Spread::Rotating { bits: 2 }, Spread::Random { bits: 2 },
+            ])),
+            seed in 0_u64..4,
         ) {
             let layout = layout(tick_ms, 1, 2, order);
-            let options = SnowflakeOptions { clock, horizon_ms: 1_000, ahead_max_ms, ..SnowflakeOptions::new(layout) };
+            // The low bits of the other layout are not the sequence.
+            let spread = if order == FieldOrder::WorkerFirst { spread } else { Spread::None };
+            let options = SnowflakeOptions {
+                clock, horizon_ms: 1_000, ahead_max_ms, spread, seed, ..SnowflakeOptions::new(layout)
+            };
+            // What a timestamp may be ahead of the clock.
+            let ahead_max_ms = ahead_max_ms + if let ClockPolicy::Keep { max_ms } = clock { max_ms } else { 0 };
+            let mut seed = seed;
             let mut nodes: Vec<_> = (0..3).map(|_| (Snowflake::new(options).unwrap(), None, 0_u64)).collect();
             let mut skews_ms = [0_i64; 3];
             let (mut true_ms, mut store, mut ids) = (NOW_MS, Store::default(), BTreeSet::new());
@@ -829,7 +1053,15 @@ mod tests {
                     Event::Reserve { node, max } => {
                         let now_ms = true_ms.checked_add_signed(skews_ms[node]).unwrap();
                         let (snowflake, request, last) = &mut nodes[node];
-                        if let Ok(run) = snowflake.reserve(now_ms, max) {
+                        let blocked = snowflake.blocked(now_ms);
+                        let answer = snowflake.reserve(now_ms, max);
+                        prop_assert_eq!(blocked, answer.err(), "the same checks");
+                        if let Ok(run) = answer {
+                            let tick = layout.unpack(run.first).unwrap().ticks;
+                            prop_assert!(layout.tick_start_ms(tick) <= now_ms + ahead_max_ms);
+                            let lease = snowflake.lease().unwrap();
+                            prop_assert!(lease.not_before_ms <= layout.tick_start_ms(tick));
+                            prop_assert!(layout.tick_start_ms(tick + 1) <= lease.valid_until_ms);
                             prop_assert!(run.first > *last, "the ids of one generator ascend");
                             *last = run.last();
                             for id in run.ids() {
@@ -861,7 +1093,8 @@ mod tests {
                                 record.1 = release.end_ms;
                             }
                         }
-                        nodes[node] = (Snowflake::new(options).unwrap(), None, 0);
+                        seed += 1;
+                        nodes[node] = (Snowflake::new(SnowflakeOptions { seed, ..options }).unwrap(), None, 0);
                     }
                 }
             }

@@ -15,6 +15,7 @@ use unalike_storage::{LeaseStore, SegmentStore, sub_tag};
 use crate::clock::Time;
 use crate::component::{IdsCtxBuilder, Signal, types};
 use crate::lane::{self, Call, Lane, Opening, Step};
+use crate::lease_watch::{Ended, LeaseWatch};
 use crate::requests::{OwnExecutor, Storage};
 use crate::sequence::SequenceShared;
 use crate::snowflake::SnowflakeShared;
@@ -481,8 +482,8 @@ pub(crate) struct Generator {
     pub(crate) waits: AtomicU64,
     /// How many calls ended with an error.
     pub(crate) refused: AtomicU64,
-    /// The lease that has ended, worker and end, while there is no other.
-    pub(crate) ended: Mutex<Option<(u32, u64)>>,
+    /// What stands between a snowflake and its ids.
+    pub(crate) lease_watch: LeaseWatch,
     /// A word for metrics.
     kind: &'static str,
     wait_max: Duration,
@@ -502,7 +503,7 @@ impl Generator {
             storage: Arc::clone(&shared.storage),
             waits: AtomicU64::new(0),
             refused: AtomicU64::new(0),
-            ended: Mutex::new(None),
+            lease_watch: LeaseWatch::default(),
             kind,
             wait_max: shared.wait_max,
             lane,
@@ -518,6 +519,15 @@ impl Generator {
         fork::generation() == self.forks
     }
 
+    /// Refuses what was inherited. It is asked before any lock is taken: a thread that held one when the process forked
+    /// is not there in the child, and nobody gives the lock back.
+    pub(crate) fn check_process(&self) -> Result<(), Error> {
+        if self.is_own_process() {
+            return Ok(());
+        }
+        Err(ErrorKind::Forked { name: self.name.clone() }.into())
+    }
+
     /// Whether it is neither closed nor inherited.
     pub(crate) fn is_open(&self) -> bool {
         self.is_own_process() && !self.closed.load(Ordering::Acquire)
@@ -525,9 +535,7 @@ impl Generator {
 
     /// Calls the component, if the generator may still be used.
     pub(crate) fn call<T>(&self, act: impl FnOnce(Call<'_>) -> wasmtime::Result<T>) -> Result<T, Error> {
-        if !self.is_own_process() {
-            return Err(ErrorKind::Forked { name: self.name.clone() }.into());
-        }
+        self.check_process()?;
         if self.closed.load(Ordering::Acquire) {
             return Err(ErrorKind::Closed { name: self.name.clone() }.into());
         }
@@ -541,14 +549,13 @@ impl Generator {
 
     /// The error that says most: why there is no lease is the story of the one that ended.
     pub(crate) fn explained(&self, kind: ErrorKind) -> Error {
-        let ended = *lock(&self.ended);
-        let source = match (ended, &kind) {
-            (None, _) => return kind.into(),
-            (_, ErrorKind::Store { source, .. }) => Some(Arc::clone(source)),
-            (_, ErrorKind::Timeout { source, .. }) => source.clone(),
-            _ => return kind.into(),
+        let Some(Ended { worker, ended_ms }) = self.lease_watch.ended() else { return kind.into() };
+        let source = match kind {
+            ErrorKind::Store { source, .. } => Some(source),
+            ErrorKind::Timeout { source, .. } => source,
+            ErrorKind::NotYet { .. } => None,
+            other => return other.into(),
         };
-        let (worker, ended_ms) = ended.unwrap_or_default();
         ErrorKind::LeaseEnded { name: self.name.clone(), worker, ended_ms, source }.into()
     }
 
@@ -593,7 +600,7 @@ impl Generator {
                 Step::Wait(wait_ms) => {
                     let wait = Duration::from_millis(wait_ms.max(1));
                     if wait > left && self.signal.last_error().is_none() {
-                        return Err(ErrorKind::NotYet { name: self.name.clone(), wait_ms }.into());
+                        return Err(self.explained(ErrorKind::NotYet { name: self.name.clone(), wait_ms }));
                     }
                     tokio::time::sleep(wait.min(left)).await;
                     wait >= left

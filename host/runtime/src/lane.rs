@@ -320,10 +320,10 @@ pub(crate) fn run(run: types::Run) -> core::Run {
 mod tests {
     use std::sync::Arc;
 
-    use unalike_memory::MemoryStore;
+    use unalike_memory::{MemoryOptions, MemoryStore};
 
     use super::*;
-    use crate::{Ids, Layout, SequenceOptions, SnowflakeOptions};
+    use crate::{Clock, Ids, Layout, SequenceOptions, SnowflakeOptions, Spread};
 
     async fn open(store: &Arc<MemoryStore>) -> Ids {
         Ids::builder().segments(store.clone()).leases(store.clone()).lanes(1).build().await.unwrap()
@@ -341,6 +341,40 @@ mod tests {
         let after = (orders.next().await.unwrap(), flakes.next().await.unwrap());
         assert_eq!(Some(after.0), Some(1_001).max(before.0), "the first segment was abandoned");
         assert!(Some(after.1) > before.1, "and no tick is entered again");
+    }
+
+    /// A clock that stands still, so that whatever begins again would begin in the same tick.
+    struct Stopped;
+
+    impl Clock for Stopped {
+        fn now_ms(&self) -> u64 {
+            1_700_000_000_000
+        }
+    }
+
+    #[tokio::test]
+    async fn a_rebuilt_snowflake_begins_at_the_next_tick() {
+        for spread in [Spread::None, Spread::Rotating { bits: 12 }, Spread::Random { bits: 12 }] {
+            let options = MemoryOptions { clock: Arc::new(|| Stopped.now_ms()), ..MemoryOptions::default() };
+            let store = Arc::new(MemoryStore::new(options));
+            let ids = Ids::builder().segments(store.clone()).leases(store).clock(Arc::new(Stopped)).lanes(1);
+            let ids = ids.build().await.unwrap();
+            let orders = ids.sequence("order", SequenceOptions::default()).await.unwrap();
+            let options = SnowflakeOptions { spread, ..SnowflakeOptions::new(Layout::TWITTER) };
+            let flakes = ids.snowflake("default", options).await.unwrap();
+            let mut last = 0;
+            for round in 0..2 {
+                // More than a tick holds.
+                for _ in 0..5_000 {
+                    let id = flakes.next().await.unwrap();
+                    assert!(id > last, "{spread:?}: {id} after {last}");
+                    last = id;
+                }
+                if round == 0 {
+                    orders.trap().unwrap_err();
+                }
+            }
+        }
     }
 
     #[tokio::test]

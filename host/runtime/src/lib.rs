@@ -47,6 +47,7 @@ mod error;
 mod fork;
 mod ids;
 mod lane;
+mod lease_watch;
 pub mod metrics;
 mod ordered;
 mod requests;

@@ -14,6 +14,7 @@
 //! | `unalike_errors_total` | counter | `kind` | errors of the library |
 //! | `unalike_lanes_rebuilt_total` | counter | | instances of the component that trapped and were replaced |
 //! | `unalike_grants_abandoned_total` | counter | `reason` | grants, or requests that may have been granted, that were burnt |
+//! | `unalike_lease_troubles_total` | counter | `trouble` | times that something began to stand between a snowflake and its ids |
 //! | `unalike_clock_backward_total` | counter | | readings of the clock below the one before |
 //! | `unalike_clock_skew_seconds` | gauge | | the clock against a lease store's when it was last refused for that, else 0 |
 //!
@@ -23,6 +24,9 @@
 //! - `generator`: `sequence`, `ordered`, `snowflake`.
 //! - `kind`: [`ErrorKind::name`](crate::ErrorKind::name).
 //! - `reason`: `outcome_unknown`, `refused` (the store broke its promise), `trap`.
+//! - `trouble`: `not_acquired` and `not_extended` (the lease store failed after it had been well), `lost` (it does not
+//!   extend the lease any more), `ended` (the end came before another lease), `clock_moved_back` (beyond the policy). Each
+//!   is a line in the log, too, and so is its end.
 //!
 //! The requests themselves are `tracing` spans at the level `debug`, named `store_request`, with the fields
 //! `operation`, `name`, `outcome` and `duration_us`.
@@ -96,6 +100,11 @@ const GRANTS_ABANDONED: Metric = metric(
     MetricKind::Counter,
     "Grants, or requests that may have been granted, that were burnt",
 );
+const LEASE_TROUBLES: Metric = metric(
+    "unalike_lease_troubles_total",
+    MetricKind::Counter,
+    "Times that something began to stand between a snowflake and its ids",
+);
 const CLOCK_BACKWARD: Metric =
     metric("unalike_clock_backward_total", MetricKind::Counter, "Readings of the clock below the one before");
 const CLOCK_SKEW_SECONDS: Metric = metric(
@@ -113,6 +122,7 @@ pub const TABLE: &[Metric] = &[
     ERRORS,
     LANES_REBUILT,
     GRANTS_ABANDONED,
+    LEASE_TROUBLES,
     CLOCK_BACKWARD,
     CLOCK_SKEW_SECONDS,
 ];
@@ -140,6 +150,9 @@ pub fn describe() {
         }
         for reason in Abandoned::ALL {
             metrics::counter!(GRANTS_ABANDONED.name, "reason" => reason.name()).absolute(0);
+        }
+        for trouble in Trouble::ALL {
+            metrics::counter!(LEASE_TROUBLES.name, "trouble" => trouble.name()).absolute(0);
         }
         metrics::counter!(LANES_REBUILT.name).absolute(0);
         metrics::counter!(CLOCK_BACKWARD.name).absolute(0);
@@ -196,6 +209,32 @@ impl Abandoned {
             Self::OutcomeUnknown => "outcome_unknown",
             Self::Refused => "refused",
             Self::Trap => "trap",
+        }
+    }
+}
+
+/// What begins to stand between a snowflake and its ids.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Trouble {
+    NotAcquired,
+    NotExtended,
+    Lost,
+    Ended,
+    ClockMovedBack,
+}
+
+impl Trouble {
+    #[cfg(feature = "metrics")]
+    const ALL: [Self; 5] = [Self::NotAcquired, Self::NotExtended, Self::Lost, Self::Ended, Self::ClockMovedBack];
+
+    #[cfg(feature = "metrics")]
+    const fn name(self) -> &'static str {
+        match self {
+            Self::NotAcquired => "not_acquired",
+            Self::NotExtended => "not_extended",
+            Self::Lost => "lost",
+            Self::Ended => "ended",
+            Self::ClockMovedBack => "clock_moved_back",
         }
     }
 }
@@ -277,6 +316,14 @@ pub(crate) fn grants_abandoned(reason: Abandoned, count: u64) {
     metrics::counter!(GRANTS_ABANDONED.name, "reason" => reason.name()).increment(count);
     #[cfg(not(feature = "metrics"))]
     let _ = (reason, count);
+}
+
+/// A trouble has begun.
+pub(crate) fn lease_trouble(trouble: Trouble) {
+    #[cfg(feature = "metrics")]
+    metrics::counter!(LEASE_TROUBLES.name, "trouble" => trouble.name()).increment(1);
+    #[cfg(not(feature = "metrics"))]
+    let _ = trouble;
 }
 
 /// The clock stood below its last reading.

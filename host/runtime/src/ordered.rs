@@ -48,6 +48,8 @@ impl Rounds {
     }
 
     pub(crate) async fn take(self: &Arc<Self>, generator: &Arc<Generator>, count: u32) -> Result<Batch, Error> {
+        // Nor is there a thread in a forked child that would drive the rounds.
+        generator.check_process()?;
         let (answer, answered) = oneshot::channel();
         {
             let mut queue = lock(&self.queue);

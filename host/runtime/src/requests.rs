@@ -181,16 +181,24 @@ impl Signal {
 /// Where the answer of a request arrives.
 type Slot<T> = Arc<Mutex<Option<Result<T, StoreError>>>>;
 
-/// The requests of one kind that a context has out: who hears of the answer, and where it arrives.
-pub(crate) struct Tickets<T>(HashMap<u64, (Signal, Slot<T>)>);
+/// The requests of one kind that a context has out: what was asked, who hears of the answer, and where it arrives.
+pub(crate) struct Tickets<A, T>(HashMap<u64, (A, Signal, Slot<T>)>);
 
-impl<T> Default for Tickets<T> {
+impl<A, T> Default for Tickets<A, T> {
     fn default() -> Self {
         Self(HashMap::new())
     }
 }
 
-impl<T: Send + 'static> Tickets<T> {
+/// The end of a request.
+pub(crate) struct Collected<A, T> {
+    pub(crate) asked: A,
+    pub(crate) answer: Result<T, Arc<StoreError>>,
+    /// What the one before had failed with.
+    pub(crate) before: Option<Arc<StoreError>>,
+}
+
+impl<A, T: Send + 'static> Tickets<A, T> {
     /// Runs a request on the executor, which puts its answer, or that it took too long, into the slot.
     pub(crate) fn start(
         &mut self,
@@ -198,6 +206,7 @@ impl<T: Send + 'static> Tickets<T> {
         signal: &Signal,
         operation: Operation,
         name: &str,
+        asked: A,
         request: impl Future<Output = Result<T, StoreError>> + Send + 'static,
     ) -> u64 {
         let ticket = NEXT_TICKET.fetch_add(1, Ordering::Relaxed);
@@ -219,20 +228,20 @@ impl<T: Send + 'static> Tickets<T> {
             guard.result = Some(within(request_timeout, request).await);
         };
         storage.executor.spawn(work.instrument(operation.span(name)));
-        self.0.insert(ticket, (signal.clone(), slot));
+        self.0.insert(ticket, (asked, signal.clone(), slot));
         ticket
     }
 
-    /// The answer of a ticket, once. A ticket that is not held here answers that nobody knows.
-    pub(crate) fn collect(&mut self, ticket: u64) -> Option<Result<T, Arc<StoreError>>> {
-        let Some((signal, slot)) = self.0.get(&ticket) else {
+    /// The answer of a ticket, once. A ticket that is not held here is an error: nobody knows.
+    pub(crate) fn collect(&mut self, ticket: u64) -> Option<Result<Collected<A, T>, StoreError>> {
+        let Some((_, _, slot)) = self.0.get(&ticket) else {
             let what = format!("the ticket {ticket} is not held by this instance");
-            return Some(Err(Arc::new(StoreError::OutcomeUnknown { what, source: None })));
+            return Some(Err(StoreError::OutcomeUnknown { what, source: None }));
         };
         let answer = slot.lock().unwrap_or_else(PoisonError::into_inner).take()?;
-        let told = signal.record(answer);
-        self.0.remove(&ticket);
-        Some(told)
+        let (asked, signal, _) = self.0.remove(&ticket)?;
+        let before = signal.last_error();
+        Some(Ok(Collected { asked, answer: signal.record(answer), before }))
     }
 }
 

@@ -266,6 +266,7 @@ impl SequenceShared {
     /// An id from a fresh run, whose rest goes where the last one's was. Ordered sequences have none.
     #[cold]
     fn refill(&self, position: Option<u64>) -> Result<Step<u64>, Error> {
+        self.generator.check_process()?;
         match &self.kind {
             Kind::Shared { dispenser, runs } => self.refill_shared(dispenser, runs, position),
             Kind::PerThread(held) => held.with(|held| self.refill_held(held)),
@@ -317,6 +318,7 @@ impl SequenceShared {
 
     /// Adds runs to a batch: first what is left of the last one, so that ids never go down, then fresh ones.
     fn fill(&self, batch: &mut Batch, left: &mut u32) -> Result<Step<()>, Error> {
+        self.generator.check_process()?;
         match &self.kind {
             Kind::Shared { dispenser, runs } => {
                 let mut runs = lock(runs);
@@ -384,6 +386,7 @@ impl SequenceShared {
     }
 
     fn status(&self) -> Result<SequenceStatus, Error> {
+        self.generator.check_process()?;
         let reserved = self.reserved.load(Ordering::Relaxed);
         let status = match &self.kind {
             Kind::Ordered(rounds) => {

@@ -2,13 +2,14 @@
 //!
 //! The component hands out the rest of a tick as one run; the host hands its ids out while the clock is in that tick,
 //! and drops what is left when the clock has moved on, so that an id's timestamp is the time of its issue (ahead of it
-//! by the option `ahead_max_ms` at most; behind it by the time for which a thread stands still between reading the
-//! clock and taking its id). An id costs a reading of the clock and an atomic addition.
+//! by the option `ahead_max_ms` at most, and by what the policy keeps of a clock that went back; behind it by the time
+//! for which a thread stands still between reading the clock and taking its id). An id costs a reading of the clock and
+//! an atomic addition.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use unalike_core::{Run, SnowflakeOptions};
+use unalike_core::{ClockPolicy, Run, SnowflakeOptions};
 
 use crate::clock::Time;
 use crate::component::{snowflakes, types};
@@ -88,7 +89,8 @@ pub(crate) struct SnowflakeShared {
     used_until_ms: Arc<AtomicU64>,
     /// The run of the newest tick, what is left of it.
     dispenser: Dispenser,
-    /// While which times the run is handed out: from the time that was asked for to the end of its tick.
+    /// While which times the run is handed out: from the time of the call that brought it, or as much before as the clock
+    /// policy keeps, to the end of its tick.
     from_ms: AtomicU64,
     until_ms: AtomicU64,
     /// Held while a run is brought; ids that crossed into runs so far.
@@ -137,10 +139,12 @@ impl SnowflakeShared {
         })
     }
 
-    /// Keeps in mind that the lease has ended, for the error that says so.
+    /// Notices that the lease has ended, or that there is another.
     fn look_at(&self, status: &snowflakes::SnowflakeStatus, now_ms: u64) {
-        let ended = status.worker.map(|worker| (worker, status.valid_until)).filter(|&(_, end_ms)| end_ms <= now_ms);
-        *lock(&self.generator.ended) = ended;
+        let Generator { name, signal, lease_watch, .. } = &self.generator;
+        if let Some(worker) = status.worker {
+            lease_watch.looked_at(name, (worker, status.valid_until), now_ms, || signal.last_error());
+        }
     }
 
     /// Why there is no id now; nothing is taken.
@@ -197,6 +201,7 @@ impl SnowflakeShared {
     /// At least one id and at most `max`, from the run in hand or from the next one.
     #[cold]
     fn reserve(&self, position: Option<u64>, max: u32) -> Result<Step<Run>, Error> {
+        self.generator.check_process()?;
         let mut reserved = lock(&self.refill);
         // Somebody else may have brought a run while this thread waited for the lock.
         if let Some(first) = position.and_then(|position| self.dispenser.redeem(position)) {
@@ -208,37 +213,51 @@ impl SnowflakeShared {
         {
             return Ok(Step::Ready(run));
         }
+        let layout = &self.options.layout;
+        let Generator { name, lease_watch, .. } = &self.generator;
         let (asked_ms, answer) = self.generator.call(|call| {
             let snowflake = call.core.unalike_ids_snowflakes().snowflake();
             // The whole rest of the tick: what is not used in time is worth nothing later.
             let answer = snowflake.call_reserve(&mut *call.store, call.handle, call.now_ms, u32::MAX)?;
-            if matches!(
-                answer,
-                Err(types::Error::Pending | types::Error::StoreFailed(_) | types::Error::GrantRefused(_))
-            ) {
-                let status = snowflake.call_tick(call.store, call.handle, call.now_ms)?;
-                self.look_at(&status, call.now_ms);
-            }
-            Ok((call.now_ms, answer))
+            let run = match answer {
+                Ok(run) => run,
+                Err(error) => {
+                    match error {
+                        types::Error::ClockMovedBack(behind_ms) => {
+                            lease_watch.clock_moved_back(name, behind_ms, call.now_ms);
+                        }
+                        types::Error::Wait(_) => lease_watch.lease_runs(name, call.now_ms),
+                        _ => self.look_at(&snowflake.call_tick(call.store, call.handle, call.now_ms)?, call.now_ms),
+                    }
+                    return Ok((call.now_ms, Err(error)));
+                }
+            };
+            // Recorded before anything can take this instance's place.
+            let parts = layout.unpack(run.first)?;
+            let until_ms = layout.tick_start_ms(parts.ticks.saturating_add(1));
+            self.used_until_ms.fetch_max(until_ms, Ordering::Relaxed);
+            lease_watch.brought_ids(name, call.now_ms);
+            Ok((call.now_ms, Ok((lane::run(run), until_ms))))
         })?;
-        let run = match self.generator.step(answer.map(lane::run))? {
-            Step::Ready(run) => run,
-            step => return Ok(step),
+        let (run, until_ms) = match self.generator.step(answer)? {
+            Step::Ready(ready) => ready,
+            Step::Pending => return Ok(Step::Pending),
+            Step::Wait(wait_ms) => return Ok(Step::Wait(wait_ms)),
         };
-        let layout = &self.options.layout;
-        let ticks = layout.unpack(run.first).map_err(|error| ErrorKind::Component { reason: error.to_string() })?.ticks;
-        let until_ms = layout.tick_start_ms(ticks.saturating_add(1));
-        self.used_until_ms.fetch_max(until_ms, Ordering::Relaxed);
         let used = run.count.min(max);
         // Also where no run takes its place: what is left of an earlier tick must not come after this one's.
         *reserved -= self.dispenser.drop_run();
         if let Some(rest) = rest_of(run, used) {
             self.dispenser.install(rest);
-            self.from_ms.store(asked_ms, Ordering::Release);
+            // A clock that goes back as far as the policy bridges finds the run still in hand: the last tick is kept.
+            let kept_ms = match self.options.clock {
+                ClockPolicy::Keep { max_ms } => max_ms,
+                ClockPolicy::Reject | ClockPolicy::Wait { .. } => 0,
+            };
+            self.from_ms.store(asked_ms.saturating_sub(kept_ms), Ordering::Release);
             self.until_ms.store(until_ms, Ordering::Release);
         }
         *reserved += u64::from(run.count);
-        *lock(&self.generator.ended) = None;
         Ok(Step::Ready(Run { count: used, ..run }))
     }
 }

@@ -140,9 +140,11 @@ pub async fn leases(fixture: &dyn LeaseFixture) {
     check::bounds_lie_on_the_tick_grid(fixture).await;
     check::concurrent_holders_never_share_a_tick(fixture).await;
     check::each_acquire_is_a_new_grant(fixture).await;
+    check::two_holders_of_one_name_have_a_worker_each(fixture).await;
     check::no_lease_reaches_beyond_the_horizon_of_its_namespace(fixture).await;
     check::a_stranger_extends_nothing(fixture).await;
     check::an_extension_never_lowers_the_end(fixture).await;
+    check::a_lease_that_nobody_followed_goes_on(fixture).await;
     check::a_clock_that_is_behind_reaches_no_predecessor(fixture).await;
     check::a_release_hands_the_worker_over(fixture).await;
     check::a_release_never_ends_a_lease_before_its_start(fixture).await;

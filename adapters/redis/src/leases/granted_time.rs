@@ -5,7 +5,9 @@
 //! ahead as somebody asked for, and a [lead](lead_ms), so that it is raised in the background while leases are extended.
 //!
 //! Time that was granted and not installed is a gap behind the bound, for it may be another Redis'. Leases go on up to
-//! the bound; then the namespace begins anew behind the gap.
+//! the bound; then the namespace begins anew behind the gap. A namespace that begins anew before its time has come takes
+//! one ms of it, and the rest when it is there. So whoever had the time before gets no more of it, and of two Redis that
+//! run at once the one that asks first has the next turn.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -74,8 +76,7 @@ impl GrantedTime {
     /// otherwise somebody else was at it, perhaps for less.
     ///
     /// # Errors
-    /// [`StoreError::Quarantined`] where the namespace has to begin anew and cannot yet, and what the durable store
-    /// failed with.
+    /// What the durable store failed with.
     pub(super) async fn wait(
         self: &Arc<Self>,
         namespace: &Namespace,
@@ -149,17 +150,15 @@ impl GrantedTime {
         let (start_ms, anew) = if is_valid && granted_until_ms == bound_ms {
             (bound_ms, None)
         } else if let Some(binding) = wanted.anew {
-            // Nothing is granted before it can be used: a Redis that is lost again in the meantime costs nothing more.
-            if granted_until_ms > now_ms {
-                let namespace = namespace.name.clone();
-                return Err(StoreError::Quarantined { namespace, until_ms: granted_until_ms });
-            }
             (granted_until_ms.max(binding.floor_ms).max(1), Some(binding))
         } else {
             self.raising.settle(place, None).await?;
             return Ok(Raise::Done);
         };
-        let count = wanted.until_ms.saturating_sub(start_ms).max(1);
+        // Time that has not come yet is only begun: nobody else gets what follows, and a Redis that is lost again before
+        // costs next to nothing more.
+        let until_ms = if anew.is_some() && start_ms > now_ms { 0 } else { wanted.until_ms };
+        let count = until_ms.saturating_sub(start_ms).max(1);
         let granted = self.raising.grant(place, &tag, count, start_ms).await?;
         let binding = anew.map(|binding| {
             let floor_ms = up_to_grid(&binding.layout, granted.start);

@@ -144,7 +144,7 @@ impl Hash {
         if let Some((binding, worker)) = binding.zip(workers.keys().next_back())
             && *worker > binding.layout.worker_max()
         {
-            return Err(format!("the layout {} has no worker {worker}", binding.layout));
+            return Err(format!("the field {WORKER}{worker} is of no worker of the layout {}", binding.layout));
         }
         Ok(Some(Self { generation, incarnation, binding, kept, workers }))
     }

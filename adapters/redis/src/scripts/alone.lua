@@ -6,6 +6,8 @@
 --
 -- What follows is the counter of the tag ARGV[1].
 local function is_initialised()
+    -- Of a replica, even one that takes writes, there is none: what its master grants comes on top.
+    incarnation()
     return redis.call('HEXISTS', KEYS[1], 'marker') == 1
 end
 

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join;
 use tokio::time::sleep;
 
 use super::{LeaseFixture, abandoned_after, expected, refused};
@@ -66,6 +67,17 @@ impl Scene {
 
     async fn acquire(&self, holder: &str, horizon_ms: u64) -> Lease {
         expected(self.try_acquire(holder, horizon_ms).await, "acquiring a worker")
+    }
+
+    /// Acquires a worker for a minute while others do, which may be a reason to ask again.
+    async fn acquire_at_once(&self, holder: &str) -> Lease {
+        for _ in 0..100 {
+            match self.try_acquire(holder, 60_000).await {
+                Err(error) if error.is_retryable() => sleep(Duration::from_millis(1)).await,
+                answer => return expected(answer, "acquiring a worker"),
+            }
+        }
+        panic!("two holders at once are no reason to fail for good");
     }
 
     /// Acquires this worker, which no other holder's wish or history is in the way of.
@@ -226,10 +238,13 @@ pub async fn bounds_lie_on_the_tick_grid(fixture: &dyn LeaseFixture) {
 
 /// However many holders come, prolong, go and vanish at once, no tick of a worker belongs to two of them.
 pub async fn concurrent_holders_never_share_a_tick(fixture: &dyn LeaseFixture) {
-    for (namespace, tick_ms) in [("contract.crowd.1", 1), ("contract.crowd.10", 10)] {
+    // Long ticks have workers enough that nobody waits for one, and those who used no tick hand theirs over at once.
+    for (namespace, worker_bits, tick_ms) in
+        [("contract.crowd.1", 2, 1), ("contract.crowd.10", 2, 10), ("contract.crowd.1000", 7, 1_000)]
+    {
         let mut tasks = Vec::new();
         for client in 0..4_u64 {
-            let scene = Scene::new(fixture, namespace, 2, tick_ms).await;
+            let scene = Scene::new(fixture, namespace, worker_bits, tick_ms).await;
             for task in 0..3_u64 {
                 tasks.push(tokio::spawn(crowd_member(scene.clone(), 100 * client + task)));
             }
@@ -304,6 +319,45 @@ pub async fn each_acquire_is_a_new_grant(fixture: &dyn LeaseFixture) {
     assert_eq!(workers.len(), 10, "a worker whose lease runs is given to nobody else, not even to its holder");
 }
 
+/// Holders of one name at the same time, as two starts of one host, have a worker each, and none of them ends or
+/// prolongs what another has.
+pub async fn two_holders_of_one_name_have_a_worker_each(fixture: &dyn LeaseFixture) {
+    for (namespace, tick_ms) in [("contract.twins.1", 1), ("contract.twins.1000", 1_000)] {
+        let (one, other) =
+            (Scene::new(fixture, namespace, 4, tick_ms).await, Scene::new(fixture, namespace, 4, tick_ms).await);
+        let mut used = Vec::new();
+        for _ in 0..4 {
+            let (mut first, mut second) = join(one.acquire_at_once("twin"), other.acquire_at_once("twin")).await;
+            assert_ne!(first.worker, second.worker, "a worker whose lease runs is given to nobody else");
+            first = one.extend(&first, 120_000).await;
+            second = other.extend(&second, 90_000).await;
+            // It used none of its ticks, so both have the same worker in mind next time.
+            assert!(other.release(&second, second.not_before_ms).await, "a release by the holder ends its lease");
+            assert_eq!(one.end_of(first.worker).await, first.valid_until_ms, "and no other of the same name");
+            second.valid_until_ms = second.not_before_ms;
+            used.extend([first, second].map(|lease| Used::of(&one.layout, &lease)));
+            assert_disjoint(&used);
+        }
+    }
+}
+
+/// While nobody else was granted the worker, a lease whose end has passed goes on without a gap, at any tick.
+pub async fn a_lease_that_nobody_followed_goes_on(fixture: &dyn LeaseFixture) {
+    for (namespace, tick_ms) in [("contract.late.1", 1), ("contract.late.10", 10), ("contract.late.1000", 1_000)] {
+        let scene = Scene::new(fixture, namespace, 0, tick_ms).await;
+        let lease = scene.acquire("late", u64::from(tick_ms).max(5)).await;
+        scene.wait_until(lease.valid_until_ms).await;
+        let extended = scene.extend(&lease, 60_000).await;
+        assert!(extended.valid_until_ms > lease.valid_until_ms, "its end is behind the old one: {extended:?}");
+        let answer = scene.try_acquire("next", 60_000).await;
+        let free_at_ms = match &answer {
+            Err(StoreError::WorkersExhausted { free_at_ms, .. }) => Some(*free_at_ms),
+            _ => None,
+        };
+        assert_eq!(free_at_ms, Some(extended.valid_until_ms), "its worker is under a lease again: {answer:?}");
+    }
+}
+
 /// No lease ends further ahead of the store's clock than the namespace's horizon, which its first use fixed.
 pub async fn no_lease_reaches_beyond_the_horizon_of_its_namespace(fixture: &dyn LeaseFixture) {
     let short = LeaseLimits { max_horizon_ms: 2_000, ..LIMITS };
@@ -374,15 +428,21 @@ pub async fn an_extension_never_lowers_the_end(fixture: &dyn LeaseFixture) {
 
 /// A holder whose clock is behind may be granted timestamps from its own present on, but none that a predecessor had.
 pub async fn a_clock_that_is_behind_reaches_no_predecessor(fixture: &dyn LeaseFixture) {
-    for (namespace, tick_ms) in [("contract.behind.1", 1), ("contract.behind.10", 10)] {
+    for (namespace, tick_ms, horizon_ms, behinds_ms) in [
+        ("contract.behind.1", 1, 20, [0, 5_000, 59_000].as_slice()),
+        ("contract.behind.10", 10, 27, &[0, 5_003, 59_008]),
+        ("contract.behind.1000", 1_000, 1_300, &[0, 58_600]),
+    ] {
         let mut scene = Scene::new(fixture, namespace, 0, tick_ms).await;
-        let mut used = Vec::new();
-        for behind_ms in [0, 5_000, 59_000] {
+        let (mut used, mut end_ms) = (Vec::new(), 0);
+        for &behind_ms in behinds_ms {
+            scene.behind_ms = 0;
+            scene.wait_until(end_ms).await;
             scene.behind_ms = behind_ms;
-            let lease = scene.acquire(&format!("{behind_ms} ms behind"), 20).await;
+            let lease = scene.acquire(&format!("{behind_ms} ms behind"), horizon_ms).await;
             used.push(Used::of(&scene.layout, &lease));
             assert_disjoint(&used);
-            scene.wait_until(lease.valid_until_ms).await;
+            end_ms = lease.valid_until_ms;
         }
     }
 }
@@ -511,7 +571,10 @@ pub async fn a_holder_gets_its_worker_back(fixture: &dyn LeaseFixture) {
     let other = scene.acquire("other", 60_000).await;
     let now_ms = scene.store_ms().await;
     let wish = LeaseAcquire { preferred_worker: Some(again.worker), ..scene.request("other", 1_000, now_ms) };
+    let before = scene.record_of(again.worker).await;
     let instead = expected(scene.client.acquire(&wish).await, "acquiring while the preferred worker is taken");
+    assert_eq!(scene.record_of(again.worker).await, before, "a wish changes nothing for whoever has the worker");
+    scene.extend(&again, 90_000).await;
     assert!(instead.worker != again.worker && instead.worker != other.worker, "a taken worker is not given");
     let unused = (0..16).find(|&worker| ![&lease, &meanwhile, &other, &instead].iter().any(|l| l.worker == worker));
     scene.acquire_worker(unused.unwrap_or_default(), "stable", 1_000).await;

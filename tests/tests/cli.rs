@@ -171,7 +171,10 @@ fn help_has_examples() {
     let directory = TempDir::new().unwrap();
     let at = directory.path();
     for (arguments, words) in [
-        (&["--help"][..], &["unalike next order -n 5", "curl", "UNALIKE_STORE", "Exit codes", "unalike leases list"][..]),
+        (
+            &["--help"][..],
+            &["unalike next order -n 5", "curl", "UNALIKE_STORE", "Exit codes", "unalike leases list"][..],
+        ),
         (&["serve", "--help"], &["--listen", "UNALIKE_LISTEN", "/v1/sequences/TAG/ids", "SIGTERM", "127.0.0.1:8080"]),
         (&["next", "--help"], &["--snowflake", "--count"]),
         (&["tags", "create", "--help"], &["adaptive:MIN..MAX", "10%"]),
@@ -514,12 +517,7 @@ fn snowflakes_need_a_store_for_leases() {
     let at = directory.path();
     let flake = ok(at, &["--leases", "sqlite://leases.sqlite", "next", "default", "--snowflake"]);
     assert_eq!((flake.lines().count(), at.join("leases.sqlite").exists()), (1, true));
-    fails(
-        at,
-        &["--leases", "none", "next", "default", "--snowflake"],
-        1,
-        &["--leases", "sqlite://PATH"],
-    );
+    fails(at, &["--leases", "none", "next", "default", "--snowflake"], 1, &["--leases", "sqlite://PATH"]);
 }
 
 #[test]

@@ -173,7 +173,11 @@ fn a_server_has_the_worker_that_it_had_before_by_its_name() -> anyhow::Result<()
         assert_eq!(worker_of(server.client().ids(FLAKES)?[0]), worker);
         server.sigterm()?;
     }
-    assert_eq!(listed(&directory, &[])?.len(), 1, "a random choice among 1,024 workers would hardly repeat three times");
+    assert_eq!(
+        listed(&directory, &[])?.len(),
+        1,
+        "a random choice among 1,024 workers would hardly repeat three times"
+    );
     Ok(())
 }
 
@@ -186,7 +190,8 @@ fn a_worker_is_preferred_when_it_is_free() -> anyhow::Result<()> {
     assert_ne!(worker_of(second.client().ids(FLAKES)?[0]), 77, "it is in use");
     // Whatever this machine is called, it is either its number or an error that says its name.
     let host = host_name();
-    let ordinal = run(directory.path(), ["--worker", "ordinal", "--store", "sqlite://other", "next", "default", "--snowflake"])?;
+    let ordinal =
+        run(directory.path(), ["--worker", "ordinal", "--store", "sqlite://other", "next", "default", "--snowflake"])?;
     let is_numbered = host.split('.').next().unwrap().ends_with(|last: char| last.is_ascii_digit());
     assert!(is_numbered || ordinal.stderr.contains(&host) && ordinal.stderr.contains("--worker 3"), "{ordinal:?}");
     Ok(())
@@ -195,7 +200,10 @@ fn a_worker_is_preferred_when_it_is_free() -> anyhow::Result<()> {
 #[test]
 fn a_lease_that_the_operator_releases_runs_out_and_ids_go_on() -> anyhow::Result<()> {
     let directory = Arc::new(TempDir::new()?);
-    std::fs::write(directory.path().join("unalike.toml"), "[snowflakes.default]\nlayout = \"twitter\"\nhorizon_ms = 1500\n")?;
+    std::fs::write(
+        directory.path().join("unalike.toml"),
+        "[snowflakes.default]\nlayout = \"twitter\"\nhorizon_ms = 1500\n",
+    )?;
     let server = serve(&directory, &["--config", "unalike.toml"])?;
     let client = server.client();
     let worker = worker_of(client.ids(FLAKES)?[0]);
@@ -290,9 +298,11 @@ fn a_snowflake_that_stops_makes_the_server_unready_until_it_goes_on() -> anyhow:
     let client = server.client();
     client.ids("/v1/sequences/order/ids")?;
     let mut ids = client.ids(FLAKES)?;
-    for (name, expected) in
-        [("unalike_snowflake_ready", 1.0), ("unalike_snowflake_refused_total", 0.0), ("unalike_snowflake_ahead_seconds", 0.0)]
-    {
+    for (name, expected) in [
+        ("unalike_snowflake_ready", 1.0),
+        ("unalike_snowflake_refused_total", 0.0),
+        ("unalike_snowflake_ahead_seconds", 0.0),
+    ] {
         assert_eq!(figure(&client, name)?, expected, "{name}");
     }
     assert!(figure(&client, "unalike_lease_left_seconds")? <= 2.0);
@@ -307,7 +317,10 @@ fn a_snowflake_that_stops_makes_the_server_unready_until_it_goes_on() -> anyhow:
     assert_eq!((unready.status, unready.problem()?.as_str()), (503, "lease-ended"), "{unready:?}");
     let said = unready.json()?;
     assert!(said["snowflake"] == "default" && said["stopped_since"].is_string(), "{said}");
-    assert!(said["detail"].as_str().is_some_and(|detail| detail.contains(&format!("worker {}", worker_of(ids[0])))), "{said}");
+    assert!(
+        said["detail"].as_str().is_some_and(|detail| detail.contains(&format!("worker {}", worker_of(ids[0])))),
+        "{said}"
+    );
     assert_eq!(figure(&client, "unalike_snowflake_ready")?, 0.0);
     assert_eq!(figure(&client, "unalike_lease_left_seconds")?, 0.0);
     assert!(figure(&client, "unalike_snowflake_refused_total")? >= 1.0);
@@ -333,7 +346,11 @@ fn a_snowflake_that_nobody_asks_for_does_not_count() -> anyhow::Result<()> {
     assert_eq!(client.ids("/v1/sequences/order/ids")?, [1]);
     std::thread::sleep(Duration::from_millis(2_500));
     assert_eq!(client.get("/health/ready")?.body, r#"{"status":"ready"}"#);
-    assert!(server.log()?.contains("the store of leases mysql://h@127.0.0.1:1/ids cannot be used now"), "{}", server.log()?);
+    assert!(
+        server.log()?.contains("the store of leases mysql://h@127.0.0.1:1/ids cannot be used now"),
+        "{}",
+        server.log()?
+    );
     assert!(!server.log()?.contains("secret"), "{}", server.log()?);
     let answer = client.get(FLAKES)?;
     assert_eq!((answer.status, answer.problem()?.as_str()), (503, "store-unavailable"), "{answer:?}");
@@ -372,7 +389,8 @@ fn mysql_alone_gives_sequences_and_snowflakes() -> anyhow::Result<()> {
     let leases = listed(&directory, &settings)?;
     assert_eq!(leases.iter().map(|lease| lease.worker).collect::<Vec<_>>(), [worker_of(id)]);
     assert_eq!(ok(&directory, &[&settings[..], &["next", "default", "--snowflake"]].concat())?.lines().count(), 1);
-    let said = ok(&directory, &[&settings[..], &["leases", "release", "default", &leases[0].worker.to_string()]].concat())?;
+    let said =
+        ok(&directory, &[&settings[..], &["leases", "release", "default", &leases[0].worker.to_string()]].concat())?;
     assert!(said.contains(&leases[0].holder), "{said}");
 
     // Leases of sequences in a file.
@@ -403,7 +421,11 @@ fn a_database_without_tables_of_leases_serves_sequences_until_they_are_made() ->
     let directory = Arc::new(TempDir::new()?);
     let schema = ok(&directory, &["--store", &url, "schema", "--user", "ids"])?;
     let statements = |is_wanted: fn(&str) -> bool| -> String {
-        schema.split(";\n").filter(|statement| is_wanted(statement)).map(|statement| format!("{statement};\n")).collect()
+        schema
+            .split(";\n")
+            .filter(|statement| is_wanted(statement))
+            .map(|statement| format!("{statement};\n"))
+            .collect()
     };
     let user = format!("u_{database}");
     let (of_leases, others) = (
@@ -457,7 +479,10 @@ fn leases_in_redis_need_a_watermark_and_use_it() -> anyhow::Result<()> {
     let client = server.client();
     assert_eq!(client.ids("/v1/sequences/order/ids")?, [1]);
     let mut ids = client.ids(FLAKES)?;
-    assert_eq!(listed(&directory, &settings)?.iter().map(|lease| lease.worker).collect::<Vec<_>>(), [worker_of(ids[0])]);
+    assert_eq!(
+        listed(&directory, &settings)?.iter().map(|lease| lease.worker).collect::<Vec<_>>(),
+        [worker_of(ids[0])]
+    );
     // The sequences are not the watermark's, and the leases not the sequences'.
     assert!(directory.path().join("unalike.sqlite").exists() && directory.path().join("watermark.sqlite").exists());
     assert!(ok(&directory, &["--store", "sqlite://watermark.sqlite", "next", "order"])?.starts_with("1\n"));
@@ -516,7 +541,10 @@ fn leases_in_zookeeper() -> anyhow::Result<()> {
     let server = serve(&directory, &[&settings[..], &["--config", "unalike.toml", "--wait-max-ms", "300"]].concat())?;
     let client = server.client();
     let mut ids = client.ids(FLAKES)?;
-    assert_eq!(listed(&directory, &settings)?.iter().map(|lease| lease.worker).collect::<Vec<_>>(), [worker_of(ids[0])]);
+    assert_eq!(
+        listed(&directory, &settings)?.iter().map(|lease| lease.worker).collect::<Vec<_>>(),
+        [worker_of(ids[0])]
+    );
     zookeeper.kill9()?;
     let refused = take_to_the_end(&client, &mut ids)?;
     assert_eq!((refused.status, refused.problem()?.as_str()), (503, "lease-ended"), "{refused:?}");
@@ -580,14 +608,27 @@ fn a_static_worker_begins_by_command_and_goes_on_from_its_file() -> anyhow::Resu
         ids.extend(server.client().ids(&format!("{FLAKES}?count=10"))?);
         server.restart()?;
     }
+    ids.extend(server.client().ids(FLAKES)?);
+    let left = figure(&server.client(), "unalike_lease_left_seconds")?;
+    assert!(left > 1e9, "to the end of the layout, and not of the piece in hand: {left}");
     assert!(ids.is_sorted_by(|one, other| one < other) && ids.iter().all(|&id| worker_of(id) == 7), "{ids:?}");
     // Another process, another number, another layout.
     fails(&directory, &with(&["next", "default", "--snowflake"]), &["worker"]);
     server.kill9()?;
+    // One that was not begun says how it is.
+    std::fs::write(directory.path().join("unalike.toml"), "[snowflakes.web]\nlayout = \"twitter\"\n")?;
+    let web = with(&["--config", "unalike.toml", "next", "web", "--snowflake"]);
+    fails(&directory, &web, &["unalike leases init NAMESPACE", "\"web\""]);
     let other = ["--leases", "none", "--unsafe-static-worker", "--worker", "8", "--local-leases", "worker"];
     fails(&directory, &[&other[..], &["next", "default", "--snowflake"]].concat(), &["7", "8"]);
     std::fs::write(directory.path().join("unalike.toml"), "[snowflakes.default]\nlayout = \"leaf\"\n")?;
     fails(&directory, &with(&["--config", "unalike.toml", "next", "default", "--snowflake"]), &["layout"]);
-    fails(&directory, &with(&["leases", "list"]), &["--leases URL"]);
+    let listed = listed(&directory, &settings)?;
+    let [lease] = &listed[..] else { anyhow::bail!("{listed:?}") };
+    assert_eq!(
+        (lease.worker, lease.holder.as_str(), &lease.until[..4], lease.state.as_str()),
+        (7, "-", "2080", "running")
+    );
+    fails(&directory, &with(&["leases", "release", "default", "7"]), &["7", "stop its process"]);
     Ok(())
 }

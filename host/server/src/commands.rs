@@ -10,7 +10,8 @@ use unalike::{Clock, Sequence, Snowflake, SystemClock};
 use unalike_mysql::{Dialect, MysqlLeases};
 
 use crate::arguments::{
-    CommonArguments, DecodeArguments, LeasesCommand, NextArguments, SchemaArguments, SchemaCommand, ServeArguments, TagsCommand,
+    CommonArguments, DecodeArguments, LeasesCommand, NextArguments, SchemaArguments, SchemaCommand, ServeArguments,
+    TagsCommand,
 };
 use crate::auth::Tokens;
 use crate::channels::ChannelConfig;
@@ -279,7 +280,9 @@ async fn look_into(store: &dyn LeaseStore, command: LeasesCommand) -> anyhow::Re
         LeasesCommand::Release { namespace, worker } => {
             let record = store.forbid_extension(&namespace, worker).await?;
             let record = record.with_context(|| {
-                format!("worker {worker} of {namespace:?} was never leased: `unalike leases list` shows those that were")
+                format!(
+                    "worker {worker} of {namespace:?} was never leased: `unalike leases list` shows those that were"
+                )
             })?;
             let (until, holder) = (rfc3339(record.lease.valid_until_ms), record.holder);
             let left_ms = record.lease.valid_until_ms.saturating_sub(SystemClock.now_ms());
@@ -309,8 +312,9 @@ fn lease_row(namespace: &str, record: &LeaseRecord) -> [String; 7] {
     [
         namespace.to_owned(),
         lease.worker.to_string(),
-        record.holder.clone(),
-        rfc3339(record.acquired_ms),
+        // A static worker has neither.
+        if record.holder.is_empty() { "-".to_owned() } else { record.holder.clone() },
+        if record.acquired_ms == 0 { "-".to_owned() } else { rfc3339(record.acquired_ms) },
         rfc3339(lease.valid_until_ms),
         state.to_owned(),
         format!("{:032x}", lease.grant_id.0),

@@ -511,7 +511,10 @@ mod tests {
             ("unsafe_static_worker = true\nleases = \"none\"\nlocal_leases = \"d\"", "needs the number of the worker"),
             ("unsafe_static_worker = true\nleases = \"none\"\nworker = 3", "needs a directory"),
             ("[snowflakes.a]\nlayout = \"leaf\"\nclock = \"wait\"", "\"wait\" must be reject, wait:MS or keep:MS"),
-            ("[snowflakes.a]\nlayout = \"leaf\"\nspread = \"even\"", "\"even\" must be none, rotating:BITS or random:BITS"),
+            (
+                "[snowflakes.a]\nlayout = \"leaf\"\nspread = \"even\"",
+                "\"even\" must be none, rotating:BITS or random:BITS",
+            ),
             ("[snowflakes.a]\nlayout = \"leaf\"\nspread = \"random:13\"", "\"a\": the spread is out of range"),
             ("[snowflakes.a]\nlayout = \"leaf\"\nclock = 5", "snowflakes.a.clock"),
             ("store = \"ids.sqlite\"", "sqlite://PATH"),
@@ -605,7 +608,10 @@ mod tests {
     fn a_snowflake_stamps_as_it_is_written() {
         let config = load("[snowflakes.a]\nlayout = \"leaf\"\nclock = \"wait:7\"\nspread = \"random:3\"").unwrap();
         let snowflakes = config.snowflakes().unwrap();
-        assert_eq!((snowflakes["a"].clock, snowflakes["a"].spread), (ClockPolicy::Wait { max_ms: 7 }, Spread::Random { bits: 3 }));
+        assert_eq!(
+            (snowflakes["a"].clock, snowflakes["a"].spread),
+            (ClockPolicy::Wait { max_ms: 7 }, Spread::Random { bits: 3 })
+        );
         assert_eq!((snowflakes["default"].clock, snowflakes["default"].spread), (ClockPolicy::default(), Spread::None));
     }
 

@@ -3,6 +3,7 @@
 //! Leases are kept where `--leases` says, or else in the durable store of the sequences. Sequences do without them, so a
 //! lease store that is down keeps nothing but snowflakes from going on: it is connected to when it is needed.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,9 +13,7 @@ use anyhow::{Context, bail, ensure};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use tokio::sync::OnceCell;
-use unalike::storage::{
-    GrantId, Lease, LeaseAcquire, LeaseExtend, LeaseLimits, LeaseRecord, LeaseStore, StoreError,
-};
+use unalike::storage::{GrantId, Lease, LeaseAcquire, LeaseExtend, LeaseLimits, LeaseRecord, LeaseStore, StoreError};
 use unalike_local::{LocalLeases, LocalOptions, StaticAssignment, StaticWorker};
 use unalike_mysql::{MysqlLeases, MysqlOptions};
 use unalike_redis::{RedisLeases, RedisOptions, Watermark};
@@ -150,7 +149,10 @@ impl Config {
     pub(crate) fn validate_leases(&self) -> anyhow::Result<()> {
         self.lease_limits().validate().map_err(|_| {
             let max_ms = LeaseLimits::HORIZON_MAX_MS;
-            anyhow::anyhow!("lease_horizon_max_ms is {}, it must be 1 to {max_ms} (366 days)", self.lease_horizon_max_ms)
+            anyhow::anyhow!(
+                "lease_horizon_max_ms is {}, it must be 1 to {max_ms} (366 days)",
+                self.lease_horizon_max_ms
+            )
         })?;
         let is_nothing = self.leases.as_ref().is_some_and(StoreUrl::is_nothing);
         if let Some(url) = self.leases.as_ref().filter(|_| !is_nothing) {
@@ -162,7 +164,10 @@ impl Config {
                 "--unsafe-static-worker is for workers that no store leases: add --leases none, or leave it out, and --worker \
                  is the worker that is preferred"
             );
-            ensure!(self.worker.is_some(), "--unsafe-static-worker needs the number of the worker (--worker 3, or ordinal)");
+            ensure!(
+                self.worker.is_some(),
+                "--unsafe-static-worker needs the number of the worker (--worker 3, or ordinal)"
+            );
             ensure!(
                 self.local_leases.is_some(),
                 "--unsafe-static-worker needs a directory on a disk of its own, which keeps how far its ids have got \
@@ -382,8 +387,12 @@ pub(crate) async fn initialise(
             let (Some(worker), Some(directory)) = (config.worker_number()?, &config.local_leases) else {
                 bail!("a static worker needs --worker and --local-leases")
             };
-            let assignment =
-                StaticAssignment { namespace: namespace.to_owned(), worker, layout, not_before_ms: not_before_ms.unwrap_or(0) };
+            let assignment = StaticAssignment {
+                namespace: namespace.to_owned(),
+                worker,
+                layout,
+                not_before_ms: not_before_ms.unwrap_or(0),
+            };
             let begun = StaticWorker::initialise(directory, &assignment).await;
             begun.with_context(|| format!("worker {worker} of {namespace:?} was not begun"))?;
             print(&format!("worker {worker} of {namespace:?} begins in {}\n", directory.display()))
@@ -457,8 +466,8 @@ impl Server {
 /// A worker that somebody assigned, with what the command line says where it was not.
 struct Assigned {
     worker: u32,
-    /// The namespaces in which it was begun.
-    begun: Vec<String>,
+    /// The namespaces in which it was begun, and until when their layouts last, in Unix milliseconds.
+    begun: BTreeMap<String, u64>,
     store: StaticWorker,
 }
 
@@ -468,7 +477,12 @@ impl Assigned {
             return Err(Self::unknown(worker, &format!("there is no directory {}", options.directory.display())));
         }
         let store = StaticWorker::open_unguarded(worker, options).await?;
-        Ok(Self { worker, begun: store.namespaces().await?, store })
+        let mut begun = BTreeMap::new();
+        for namespace in store.namespaces().await? {
+            let ends_ms = store.leases(&namespace).await?.iter().map(|record| record.lease.valid_until_ms).max();
+            begun.insert(namespace, ends_ms.unwrap_or(0));
+        }
+        Ok(Self { worker, begun, store })
     }
 
     fn unknown(worker: u32, why: &str) -> StoreError {
@@ -483,7 +497,7 @@ impl Assigned {
 #[async_trait]
 impl LeaseStore for Assigned {
     async fn acquire(&self, acquire: &LeaseAcquire) -> Result<Lease, StoreError> {
-        if self.begun.contains(&acquire.namespace) {
+        if self.begun.contains_key(&acquire.namespace) {
             return self.store.acquire(acquire).await;
         }
         Err(Self::unknown(self.worker, &format!("it was not begun in {:?}", acquire.namespace)))
@@ -510,7 +524,7 @@ impl LeaseStore for Assigned {
     }
 
     fn reach_ms(&self, namespace: &str, worker: u32) -> Option<u64> {
-        self.store.reach_ms(namespace, worker)
+        self.begun.get(namespace).copied().filter(|_| worker == self.worker)
     }
 
     async fn close(&self) {

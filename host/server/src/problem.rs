@@ -148,9 +148,7 @@ impl Kind {
             Self::LeaseEnded => {
                 ("lease-ended", "The lease of the snowflake's worker has ended", StatusCode::SERVICE_UNAVAILABLE)
             }
-            Self::Quarantined => {
-                ("quarantined", "The lease store grants nothing yet", StatusCode::SERVICE_UNAVAILABLE)
-            }
+            Self::Quarantined => ("quarantined", "The lease store grants nothing yet", StatusCode::SERVICE_UNAVAILABLE),
             Self::ClockWrong => ("clock-wrong", "The server's clock is wrong", StatusCode::SERVICE_UNAVAILABLE),
             Self::StoreUnavailable => {
                 ("store-unavailable", "The store is unavailable", StatusCode::SERVICE_UNAVAILABLE)

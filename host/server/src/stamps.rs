@@ -116,7 +116,9 @@ mod tests {
         for text in ["", "rotating", "rotating:", "rotating:256", "random:-1", "none:3", "even:3"] {
             assert_eq!(SpreadText::read(text), None, "{text}");
         }
-        for text in ["", "Reject", "reject:5", "wait", "wait:", "wait:0", "keep:-1", "keep:3600001", "keep:2s", "stop:5"] {
+        for text in
+            ["", "Reject", "reject:5", "wait", "wait:", "wait:0", "keep:-1", "keep:3600001", "keep:2s", "stop:5"]
+        {
             assert_eq!(ClockText::read(text), None, "{text}");
         }
     }

@@ -16,8 +16,8 @@ use async_trait::async_trait;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tokio::sync::OnceCell;
 use unalike::storage::{
-    LeaseLimits, Segment, SegmentStore, StoreError, Stripe, StripeNumbers, StripedStore, TagCreation, TagOptions, TagRecord,
-    TailRelease, resize_stripes,
+    LeaseLimits, Segment, SegmentStore, StoreError, Stripe, StripeNumbers, StripedStore, TagCreation, TagOptions,
+    TagRecord, TailRelease, resize_stripes,
 };
 use unalike::{RefillPolicy, StepPolicy};
 use unalike_mysql::{BatchTag, Dialect, MysqlOptions, MysqlStore};
@@ -85,7 +85,9 @@ impl StoreUrl {
                 let options = self.options(RedisOptions::from_url, RedisOptions::password).with_context(failed)?;
                 Ok(Place::Redis(Box::new(options)))
             }
-            "zookeeper" => bail!("ZooKeeper keeps leases and no numbers: name {self:?} as the store of leases (--leases)"),
+            "zookeeper" => {
+                bail!("ZooKeeper keeps leases and no numbers: name {self:?} as the store of leases (--leases)")
+            }
             _ => bail!("the store's scheme {scheme:?} is unknown: {FORMS}"),
         }
     }
@@ -102,7 +104,8 @@ impl StoreUrl {
         // Several hosts with ports are no URL to others.
         let (place, query) = self.0.split_once('?').unwrap_or((&self.0, ""));
         let (kept, passwords) = passwords_apart(query).with_context(failed)?;
-        let is_twice = place.rsplit_once('@').is_some_and(|(user, _)| user.trim_start_matches("zookeeper://").contains(':'));
+        let is_twice =
+            place.rsplit_once('@').is_some_and(|(user, _)| user.trim_start_matches("zookeeper://").contains(':'));
         ensure!(
             passwords.len() + usize::from(is_twice) <= 1,
             "the store of leases {self:?} has its password in more than one way"
@@ -213,8 +216,11 @@ impl StoreUrl {
     }
 }
 
+/// Names and values.
+type Parameters = Vec<(String, String)>;
+
 /// The parameters of a query without those that say where the password is, and what they say.
-fn passwords_apart(query: &str) -> anyhow::Result<(Vec<(String, String)>, Vec<String>)> {
+fn passwords_apart(query: &str) -> anyhow::Result<(Parameters, Vec<String>)> {
     let (mut kept, mut passwords) = (Vec::new(), Vec::new());
     for (name, value) in form_urlencoded::parse(query.as_bytes()).into_owned() {
         match name.as_str() {
@@ -981,6 +987,7 @@ mod tests {
             ("rediss://:secret@cache", "rediss://cache"),
             ("redis://ids:12/secret@cache/0", "redis://ids@cache/0"),
             ("redis://ids:12#secret@cache/0", "redis://ids@cache/0"),
+            ("zookeeper://ids:secret@a:1,b:2/c?leaf=d", "zookeeper://ids@a:1,b:2/c?leaf=d"),
             ("ids:secret@db/ids", "ids@db/ids"),
             ("sqlite:///home/a:b@c/ids.sqlite", "sqlite:///home/a:b@c/ids.sqlite"),
         ] {
@@ -1002,9 +1009,12 @@ mod tests {
         let path = directory.join("password");
         let place = |scheme: &str, query: &str| StoreUrl::new(format!("{scheme}://ids@db/0?{query}")).place();
         let mysql = |query: &str| place("mysql", query);
+        let zookeeper = |query: &str| StoreUrl::new(format!("zookeeper://ids@a:1,b:2/c?{query}")).zookeeper();
         let redis = |query: &str| place("redis", query);
         assert!(mysql(&format!("password-file={}&dialect=leaf", path.display())).is_ok());
         assert!(redis(&format!("password-file={}&dialect=cosid", path.display())).is_ok());
+        let options = zookeeper(&format!("password-file={}&leaf=d", path.display())).unwrap().unwrap();
+        assert_eq!(options.address(), "a:1,b:2/c");
         std::fs::write(&path, "\n").unwrap();
         for (query, named) in [
             (format!("password-file={}", path.display()), "is empty"),
@@ -1013,12 +1023,14 @@ mod tests {
             ("password=secret".to_owned(), "password-env=NAME"),
             ("colour=red".to_owned(), "colour"),
         ] {
-            for place in [mysql(&query), redis(&query)] {
-                let error = format!("{:#}", place.err().unwrap());
+            for place in [mysql(&query).err(), redis(&query).err(), zookeeper(&query).err()] {
+                let error = format!("{:#}", place.unwrap());
                 assert!(error.contains(named) && !error.contains("secret"), "{error}");
             }
         }
         let both = StoreUrl::new("mysql://ids:secret@db/ids?password-env=PATH").place().err().unwrap();
+        assert!(format!("{both:#}").contains("more than one way"), "{both:#}");
+        let both = StoreUrl::new("zookeeper://ids:secret@a?password-env=PATH").zookeeper().err().unwrap();
         assert!(format!("{both:#}").contains("more than one way"), "{both:#}");
         std::fs::remove_dir_all(directory).unwrap();
     }

@@ -320,7 +320,7 @@ fn config_check_says_what_is_effective_and_why() {
         "spread = \"rotating:3\"",
         "worker = 9 # flag or environment",
         "local_leases = \"leases\" # flag or environment",
-        "lease_horizon_max_ms = 86400000 # default",
+        "lease_horizon_max_ms = 600000 # default",
         "unsafe_static_worker = false # default",
         "# leases is not set",
         "# the token file is valid: 1 tokens",

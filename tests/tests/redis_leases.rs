@@ -172,6 +172,9 @@ async fn redis_alone_keeps_the_contract_and_what_it_persists() {
 // What all other tests begin with.
 
 /// The only namespace, its hash, and under which tag a durable store grants its time.
+/// What most clients allow: more than any of them asks for.
+const LIMITS: LeaseLimits = LeaseLimits { max_horizon_ms: 86_400_000, max_skew_ms: 10_000 };
+
 const NAMESPACE: &str = "ns";
 const KEY: &str = "unalike:leases:{ns}";
 const TIME: &str = "redis-leases\u{1f}ns";
@@ -251,7 +254,7 @@ impl World {
     }
 
     async fn client(&self) -> RedisLeases {
-        self.client_at(&self.redis.url(0, ""), LeaseLimits::default()).await
+        self.client_at(&self.redis.url(0, ""), LIMITS).await
     }
 
     /// A client of a namespace that needs no quarantine.
@@ -263,7 +266,7 @@ impl World {
     }
 
     async fn initialise(&self) -> Result<bool, StoreError> {
-        RedisLeases::initialise(&options(&self.redis.url(0, ""), LeaseLimits::default()), NAMESPACE, LAYOUT).await
+        RedisLeases::initialise(&options(&self.redis.url(0, ""), LIMITS), NAMESPACE, LAYOUT).await
     }
 
     fn request(&self, holder: &str, horizon_ms: u64) -> LeaseAcquire {
@@ -401,7 +404,7 @@ async fn the_first_use_of_redis_alone_waits_unless_a_command_says_that_it_is_new
     assert!(!world.initialise().await.unwrap(), "now something was");
     assert_eq!(world.hash(), hash);
 
-    let at = options(&world.redis.url(0, ""), LeaseLimits::default());
+    let at = options(&world.redis.url(0, ""), LIMITS);
     let other = RedisLeases::initialise(&at, NAMESPACE, two_workers(10)).await;
     assert!(matches!(other, Err(StoreError::LayoutMismatch { .. })), "{other:?}");
     world.redis.cli(&["DEL", KEY]).unwrap();
@@ -523,7 +526,7 @@ async fn a_master_that_was_a_replica_for_a_while() {
 async fn a_horizon_in_an_old_hash_is_not_believed() {
     let mut world = World::of(Redis::start(Persistence::Rdb).unwrap(), Behind::Nothing);
     let (url, namespace) = (world.redis.url(0, ""), NAMESPACE);
-    let short = LeaseLimits { max_horizon_ms: 1_000, ..LeaseLimits::default() };
+    let short = LeaseLimits { max_horizon_ms: 1_000, ..LIMITS };
     assert!(RedisLeases::initialise(&options(&url, short), namespace, LAYOUT).await.unwrap());
     world.redis.cli(&["SAVE"]).unwrap();
     // Bound anew, to a longer one; and then the old file comes back.
@@ -646,7 +649,7 @@ async fn time_is_granted_before_it_is_short() {
     let mut lease = world.acquire(&client, "a", 1_000).await.unwrap();
     let allocations = world.durable.allocations();
     // Slower than any request may wait.
-    let mut impatient = options(&world.redis.url(0, ""), LeaseLimits::default());
+    let mut impatient = options(&world.redis.url(0, ""), LIMITS);
     impatient.raise_timeout = Duration::from_millis(1);
     let client = RedisLeases::connect(impatient, world.watermark()).await.unwrap();
     let deadline = now_ms() + 3_000;
@@ -788,7 +791,7 @@ async fn a_durable_store_that_creates_no_tags_is_told_which_to_create() {
     let creation = TagCreation { on_first_use: false, ..TagCreation::default() };
     let memory = MemoryStore::default().client(MemoryOptions { creation, ..MemoryOptions::default() });
     let durable: Arc<dyn SegmentStore> = Arc::new(memory);
-    let options = options(&world.redis.url(0, ""), LeaseLimits::default());
+    let options = options(&world.redis.url(0, ""), LIMITS);
     let client = RedisLeases::connect(options, Watermark::Durable(Arc::clone(&durable))).await.unwrap();
     let error = world.acquire(&client, "a", 1_000).await.unwrap_err();
     assert!(matches!(&error, StoreError::Refused { .. }), "{error:?}");
@@ -850,7 +853,7 @@ async fn a_crowd_goes_on_though_redis_is_lost_again_and_again() {
     let mut tasks = Vec::new();
     for number in 0..6 {
         let durable = Arc::new(SqliteStore::connect(SqliteOptions::new(&file)).await.unwrap());
-        let options = options(&url, LeaseLimits::default());
+        let options = options(&url, LIMITS);
         let client = RedisLeases::connect(options, Watermark::Durable(durable)).await.unwrap();
         tasks.push(tokio::spawn(holder(Arc::clone(&world), client, number, Arc::clone(&stop), Arc::clone(&served))));
     }
@@ -897,7 +900,7 @@ async fn a_lost_answer_is_burnt() {
         let world = World::start(behind);
         drop(world.ready_client().await);
         let proxy = Proxy::start(world.redis.port()).unwrap();
-        let client = world.client_at(&proxy.url(&world.redis.url(0, "")), LeaseLimits::default()).await;
+        let client = world.client_at(&proxy.url(&world.redis.url(0, "")), LIMITS).await;
         proxy.lose_answer_with("written");
         let error = world.acquire(&client, "a", 60_000).await.unwrap_err();
         assert!(error.may_have_granted() && !proxy.lost_none(), "{error:?}");
@@ -927,7 +930,7 @@ async fn a_lost_answer_is_burnt() {
 async fn time_whose_installation_is_not_heard_of_is_not_asked_for_again() {
     let world = World::start(Behind::Durable);
     let proxy = Proxy::start(world.redis.port()).unwrap();
-    let client = world.client_at(&proxy.url(&world.redis.url(0, "")), LeaseLimits::default()).await;
+    let client = world.client_at(&proxy.url(&world.redis.url(0, "")), LIMITS).await;
     proxy.lose_answer_with("installed");
     let lease = world.acquire(&client, "a", 60_000).await.unwrap();
     assert!(!proxy.lost_none(), "it was lost");
@@ -940,7 +943,7 @@ async fn a_server_that_stands_still_costs_no_lease() {
     for behind in BOTH {
         let world = World::start(behind);
         drop(world.ready_client().await);
-        let mut options = options(&world.redis.url(0, ""), LeaseLimits::default());
+        let mut options = options(&world.redis.url(0, ""), LIMITS);
         options.request_timeout = Duration::from_millis(300);
         let client = RedisLeases::connect(options, world.watermark()).await.unwrap();
         let lease = answer(async || world.acquire(&client, "a", 60_000).await).await.unwrap();
@@ -1251,7 +1254,7 @@ async fn the_least_rights_are_enough_and_none_is_too_many() {
                 assert!(world.initialise().await.unwrap());
             }
             let attempt = async {
-                let client = RedisLeases::connect(options(&url, LeaseLimits::default()), world.watermark()).await?;
+                let client = RedisLeases::connect(options(&url, LIMITS), world.watermark()).await?;
                 let lease = world.acquire(&client, "a", 1_000).await?;
                 world.extend(&client, &lease, 2_000).await?;
                 release(&client, &lease, lease.not_before_ms).await?;

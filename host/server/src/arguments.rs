@@ -80,7 +80,7 @@ pub(crate) struct CommonArguments {
     #[arg(long, global = true, value_name = "URL", env = "UNALIKE_LEASES", hide_env_values = true)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) leases: Option<String>,
-    /// How far ahead of its clock the lease store lets a lease reach, in milliseconds: 1 to 366 days [default: 86400000]
+    /// How far ahead of its clock the lease store lets a lease reach, in milliseconds: 1 to 366 days [default: 600000]
     ///
     /// It becomes a constant of each namespace of leases when that is first used; what is said later changes only those
     /// that are new.

@@ -717,7 +717,10 @@ pub(crate) async fn adopt(config: &Config, lift: u64) -> anyhow::Result<()> {
     options.limits = config.lease_limits();
     let lifted = MysqlStore::adopt_server(*options, lift).await;
     let lifted = lifted.with_context(|| format!("the server behind {address} was not adopted"))?;
-    print(&format!("{address}: the server is adopted, and {lifted} tags are lifted by {lift} numbers\n"))
+    print(&format!(
+        "{address}: the server is adopted, and {lifted} tags are lifted by {lift} numbers; no worker is leased here before all \
+         leases that the server before may have granted have ended\n"
+    ))
 }
 
 /// `unalike store init`

@@ -115,7 +115,7 @@ fn build(source: &Path) -> PathBuf {
 fn without_custom_sections(component: &[u8]) -> Vec<u8> {
     let (header, mut rest) = component.split_at(8);
     // Version and layer: a module has version 1 in all four bytes, and other kinds of sections.
-    let is_component = header[4..] != [1, 0, 0, 0];
+    let is_component = !header.ends_with(&[1, 0, 0, 0]);
     let mut stripped = header.to_vec();
     while let Some((&kind, after_kind)) = rest.split_first() {
         let (mut size, mut size_len) = (0, 0);
@@ -126,7 +126,8 @@ fn without_custom_sections(component: &[u8]) -> Vec<u8> {
                 break;
             }
         }
-        let (content, next) = after_kind[size_len..].split_at(size);
+        let (_, content) = after_kind.split_at(size_len);
+        let (content, next) = content.split_at(size);
         match kind {
             0 => {}
             1 | 4 if is_component => push_section(&mut stripped, kind, &without_custom_sections(content)),

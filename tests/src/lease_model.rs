@@ -17,6 +17,8 @@
 //! The store's decisions are the product's own functions (`choose_worker`, [`NamespaceBinding`]); the holder is
 //! [`holder::Holder`], a dozen lines that are compared with the product's.
 
+#![expect(clippy::indexing_slicing, reason = "processes and workers are numbered by this file")]
+
 pub mod holder;
 mod search;
 
@@ -153,13 +155,13 @@ impl Without {
     /// All rules hold but these.
     #[must_use]
     pub fn rules(rules: &[Rule]) -> Self {
-        Self(rules.iter().fold(0, |taken, &rule| taken | 1 << rule as u32))
+        Self(rules.iter().fold(0, |taken, &rule| taken | (1 << rule as u32)))
     }
 
     /// Whether this one is taken out.
     #[must_use]
     pub fn has(self, rule: Rule) -> bool {
-        self.0 & 1 << rule as u32 != 0
+        self.0 & (1 << rule as u32) != 0
     }
 }
 
@@ -223,7 +225,7 @@ type Records = [Option<Record>; WORKERS_MAX];
 
 /// A lease in a process's local file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Copy {
+struct Piece {
     lease: Lease,
     /// Stamps stay below it.
     bound_ms: u8,
@@ -270,7 +272,7 @@ pub struct World {
     records: Records,
     replica: Records,
     processes: [Process; PROCESSES_MAX],
-    disks: [Option<Copy>; PROCESSES_MAX],
+    disks: [Option<Piece>; PROCESSES_MAX],
     /// In order, each once: what is on its way may arrive any number of times.
     messages: Vec<Message>,
     /// One bit per stamp that was handed out.
@@ -401,6 +403,9 @@ struct Offer {
     holder_ms: u8,
 }
 
+/// The recorded end of each worker, the store's floor, and its clock where that is not free to show any time.
+type OfferKey = ([Option<u8>; WORKERS_MAX], u8, Option<u8>);
+
 /// A scene with its rules: what may happen in it.
 pub struct Model {
     scene: Scene,
@@ -409,8 +414,8 @@ pub struct Model {
     binding: NamespaceBinding,
     /// Requests for no worker in particular, and for each.
     requests: Vec<LeaseAcquire>,
-    /// What may be granted, by recorded ends, floor and the store's clock.
-    offers: HashMap<([Option<u8>; WORKERS_MAX], u8, Option<u8>), Vec<Offer>>,
+    /// What may be granted.
+    offers: HashMap<OfferKey, Vec<Offer>>,
 }
 
 type Visit<'v> = &'v mut dyn FnMut(Step, World, Option<Fault>);
@@ -657,14 +662,14 @@ impl Model {
                 held.bound_ms = bound_ms;
             }
             if !self.without.has(Rule::BoundBeforeStamps) {
-                next.disks[disk] = Some(Copy { lease: held.lease, bound_ms });
+                next.disks[disk] = Some(Piece { lease: held.lease, bound_ms });
             }
             visit(Step::Raise { process, bound_ms }, next, None);
         }
         let written = world.disks[disk].map(|copy| copy.bound_ms);
         if self.without.has(Rule::BoundBeforeStamps) && written != Some(held.bound_ms) {
             let mut next = world.clone();
-            next.disks[disk] = Some(Copy { lease: held.lease, bound_ms: held.bound_ms });
+            next.disks[disk] = Some(Piece { lease: held.lease, bound_ms: held.bound_ms });
             visit(Step::Flush { process, bound_ms: held.bound_ms }, next, None);
         }
     }
@@ -788,7 +793,7 @@ impl Model {
                 if holder.adopt(&self.layout, lease, bound_ms)
                     && let Some(disk) = self.disk(process)
                 {
-                    next.disks[disk] = Some(Copy { lease, bound_ms });
+                    next.disks[disk] = Some(Piece { lease, bound_ms });
                 }
             }
             _ => {
@@ -983,7 +988,7 @@ impl Model {
         // A bit above each message, so that none is not the same as one of zeros; three to a word.
         assert!(messages.len() <= 3 * MESSAGE_WORDS, "{world:?}");
         for (at, message) in messages.into_iter().enumerate() {
-            key[6 + at / 3] |= u64::from(message | 1 << 20) << (21 * (at % 3));
+            key[6 + at / 3] |= u64::from(message | (1 << 20)) << (21 * (at % 3));
         }
         key
     }
@@ -1018,9 +1023,9 @@ impl Packer {
         }
     }
 
-    fn push_copy(&mut self, copy: Option<Copy>) {
+    fn push_copy(&mut self, copy: Option<Piece>) {
         self.push(u8::from(copy.is_some()), 1);
-        if let Some(Copy { lease, bound_ms }) = copy {
+        if let Some(Piece { lease, bound_ms }) = copy {
             self.push_lease(&lease);
             self.push(bound_ms, 4);
         }
@@ -1028,7 +1033,7 @@ impl Packer {
 }
 
 impl Process {
-    fn pack(&self, disk: Option<Copy>) -> u64 {
+    fn pack(&self, disk: Option<Piece>) -> u64 {
         let Self { is_up, holder, run, handed_out_ms } = *self;
         let Holder { held, enter_min, offset, is_closed } = holder;
         let mut packer = Packer::default();

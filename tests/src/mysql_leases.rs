@@ -1,7 +1,7 @@
 //! Holders of leases, as the tests of MySQL have them, and what must hold of all that they were granted.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use unalike_mysql::MysqlLeases;
 use unalike_storage::{
@@ -81,6 +81,21 @@ impl Holder {
     /// As the store's.
     pub async fn acquire(&self, horizon_ms: u64) -> Result<Lease, StoreError> {
         self.leases.acquire(&self.request(horizon_ms)).await
+    }
+
+    /// Acquires until it succeeds, which a store that recovers by itself does soon.
+    ///
+    /// # Panics
+    /// When it fails for good, or does not succeed within a minute.
+    pub async fn acquire_at_last(&self, horizon_ms: u64) -> Lease {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            match self.acquire(horizon_ms).await {
+                Ok(lease) => return lease,
+                Err(error) => assert!(error.is_retryable() && Instant::now() < deadline, "{error:?}"),
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
 
     /// Prolongs a lease.

@@ -33,7 +33,7 @@ const LOCAL_COPY: Scene = Scene { feature: Feature::LocalCopy, grants_max: 2, ..
 const SHARED_DISK: Scene = Scene { feature: Feature::SharedDisk, grants_max: 2, ..SMALL };
 /// Longer leases are asked for than the namespace allows.
 const FORGETTING: Scene =
-    Scene { feature: Feature::Forgetting, clock_max_ms: 4, horizon_ms: 2, max_horizon_ms: 1, grants_max: 2, ..SMALL };
+    Scene { feature: Feature::Forgetting, clock_max_ms: 3, horizon_ms: 2, max_horizon_ms: 1, grants_max: 2, ..SMALL };
 
 /// Nothing is found where all rules hold.
 fn holds(scene: Scene) {

@@ -275,7 +275,7 @@ fn outages(settings: &Settings, mut down: impl FnMut(), mut up: impl FnMut()) {
     down();
     for (holder, lines) in running.iter().zip(lines) {
         let failure = holder.wait_for("an error", lines, failure).unwrap();
-        assert_eq!(failure.kind, "timeout");
+        assert_eq!(failure.kind, "lease_ended", "{failure:?}");
         assert!(matches!(failure.store, Refusal::Unavailable | Refusal::OutcomeUnknown), "{failure:?}");
         let lease = *holder.leases().last().unwrap();
         let last_ms = holders.stamp_ms(holder.ids().last().unwrap().1);

@@ -124,6 +124,34 @@ impl Numbers {
 
 // Without a durable store.
 
+#[tokio::test]
+async fn a_replica_grants_nothing_though_it_takes_writes() {
+    for (parameters, tag) in [("", "order"), ("dialect=cosid", "shop.order")] {
+        let master = Place::start(parameters);
+        if parameters.is_empty() {
+            assert!(RedisStore::initialise(&master.options()).await.unwrap());
+        }
+        master.store().await.create_tag(tag, &TagOptions::default()).await.unwrap();
+        let replica = master.redis.lock().unwrap().start_replica(Persistence::AofAlways).expect("a replica");
+        replica.cli(&["CONFIG", "SET", "replica-read-only", "no"]).expect("it takes writes");
+        let replica = Place { redis: Mutex::new(replica), parameters };
+        let store = replica.store().await;
+        for answer in [
+            store.allocate(tag, 1, 0).await.map(drop),
+            store.raise_tag(tag, 100).await.map(drop),
+            store.retire_tag(tag).await.map(drop),
+        ] {
+            let error = answer.expect_err("what its master grants comes on top");
+            assert!(matches!(error, StoreError::Unavailable { .. }), "{}", what(&error));
+            assert!(error.to_string().contains("is it a replica"), "{error}");
+        }
+        assert_eq!(range(master.store().await.allocate(tag, 5, 0).await.unwrap()), 1..6);
+        replica.redis.lock().unwrap().promote().expect("a master");
+        store.check().await.unwrap();
+        store.allocate(tag, 1, 0).await.unwrap();
+    }
+}
+
 /// unalike's own keys, nothing behind them.
 struct Alone(Place);
 

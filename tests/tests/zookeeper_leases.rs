@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use tokio::sync::Barrier;
 use unalike::{Ids, SnowflakeOptions};
 use unalike_storage::contract::{self, Fixture, LeaseFixture};
 use unalike_storage::{Layout, Lease, LeaseExtend, LeaseLimits, LeaseStore, StoreError};
@@ -56,14 +57,14 @@ async fn a_lost_answer_to_an_acquire_burns_its_interval() {
     // A namespace's first use; a worker's first grant, which makes its node; and a grant that changes it.
     for (word, burnt) in [("\"binding\":", 0), ("/leases/default/0", 1), ("\"is_final\":false", 2)] {
         proxy.lose_answer_to(word);
-        let error = through.acquire(&request(layout, "a", 200)).await.unwrap_err();
+        let error = through.acquire(&request(layout, "a", 2_000)).await.unwrap_err();
         assert!(matches!(error, StoreError::OutcomeUnknown { .. }) && error.may_have_granted(), "{word}: {error:?}");
         assert!(proxy.has_lost(), "{word}");
         let listed = direct.leases("default").await.unwrap();
         assert_eq!(listed.len(), usize::from(burnt > 0), "{word}: {listed:?}");
         if let Some(record) = listed.first() {
             used.push(record.lease.into());
-            let taken = direct.acquire(&request(layout, "a", 200)).await;
+            let taken = direct.acquire(&request(layout, "a", 2_000)).await;
             let Err(StoreError::WorkersExhausted { free_at_ms, .. }) = taken else { panic!("{word}: {taken:?}") };
             assert_eq!(free_at_ms, record.lease.valid_until_ms, "{word}");
             until_ms(free_at_ms).await;
@@ -196,7 +197,7 @@ async fn a_late_release_leaves_the_successor_alone() {
 async fn leases_stay_disjoint_while_the_server_is_killed_and_paused() {
     let mut server = Zookeeper::start().unwrap();
     let port = server.port();
-    let url = "?request-timeout-ms=500&connect-timeout-ms=1000";
+    let url = "?request-timeout-ms=1000&connect-timeout-ms=3000";
     let crowd = Crowd::start(8, layout(2), 20, async || open(port, url).await).await;
     for _ in 0..3 {
         crowd.go_on(20).await;
@@ -204,11 +205,20 @@ async fn leases_stay_disjoint_while_the_server_is_killed_and_paused() {
         crowd.go_on(20).await;
         server.pause().unwrap();
         // Longer than an answer is waited for.
-        tokio::time::sleep(Duration::from_millis(700)).await;
+        tokio::time::sleep(Duration::from_millis(1_300)).await;
         server.resume().unwrap();
     }
     crowd.go_on(20).await;
     assert_disjoint(&crowd.end().await);
+}
+
+/// Set when its value is dropped, also by a test that fails.
+struct SetAtEnd<'f>(&'f AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// A leader's clock may say anything, as after an election: leases stay disjoint, and none that is handed out reaches
@@ -227,6 +237,7 @@ async fn leases_stay_disjoint_while_the_server_s_clock_jumps() {
     let (raw, leases) = (raw(port).await, open_here().await);
     let done = AtomicBool::new(false);
     let jumps = std::thread::scope(|scope| {
+        let is_over = SetAtEnd(&done);
         let jumping = scope.spawn(|| {
             let mut jumps = 0;
             while !done.load(Ordering::Relaxed) {
@@ -259,7 +270,7 @@ async fn leases_stay_disjoint_while_the_server_s_clock_jumps() {
                 (granted, went_back)
             })
         });
-        done.store(true, Ordering::Relaxed);
+        drop(is_over);
         assert!(looked.0 >= 60 && looked.1 > 0, "the clock was seen going back: {looked:?}");
         jumping.join().unwrap()
     });
@@ -303,7 +314,7 @@ async fn a_request_that_waited_is_refused_for_the_moment_with_both_clocks() {
     let proxy = Proxy::start(server.port()).unwrap();
     let path = server.path();
     let mut options = ZookeeperOptions::from_url(&format!("zookeeper://127.0.0.1:{}{path}", proxy.port())).unwrap();
-    options.limits.max_skew_ms = 1_000;
+    options.limits.max_skew_ms = 2_000;
     let leases = ZookeeperLeases::connect(options).await.unwrap();
     proxy.stall_at("/unalike/clock");
     let asked = request(layout(2), "a", 60_000);
@@ -312,11 +323,11 @@ async fn a_request_that_waited_is_refused_for_the_moment_with_both_clocks() {
         let (leases, asked) = (leases.clone(), asked.clone());
         tokio::spawn(async move { leases.acquire(&asked).await })
     };
-    until_ms(asked_ms + 1_300).await;
+    until_ms(asked_ms + 2_300).await;
     proxy.stall(false);
     let error = waiting.await.unwrap().unwrap_err();
-    let StoreError::ClockSkew { holder_ms, store_ms, max_skew_ms: 1_000 } = error else { panic!("{error:?}") };
-    assert!(holder_ms == asked_ms && store_ms >= asked_ms + 1_300 && error.is_retryable(), "{error:?}");
+    let StoreError::ClockSkew { holder_ms, store_ms, max_skew_ms: 2_000 } = error else { panic!("{error:?}") };
+    assert!(holder_ms == asked_ms && store_ms >= asked_ms + 2_300 && error.is_retryable(), "{error:?}");
     assert_eq!(leases.namespaces().await.unwrap(), [""; 0], "and nothing was bound");
     leases.acquire(&request(layout(2), "a", 60_000)).await.unwrap();
 }
@@ -327,11 +338,11 @@ async fn a_lease_outlives_its_session() {
     let server = Zookeeper::shared().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
     let path = server.path();
-    let url = format!("{path}?session-timeout-ms=400&request-timeout-ms=300&connect-timeout-ms=300");
+    let url = format!("{path}?session-timeout-ms=2000&request-timeout-ms=1000&connect-timeout-ms=2000");
     let leases = open(proxy.port(), &url).await;
     let lease = leases.acquire(&request(layout(2), "a", 60_000)).await.unwrap();
     // A session of the same kind, whose end can be seen.
-    let session = Client::connector().with_session_timeout(Duration::from_millis(400));
+    let session = Client::connector().with_session_timeout(Duration::from_millis(2_000));
     let session = session.connect(&format!("127.0.0.1:{}", proxy.port())).await.unwrap();
     let mark = format!("{path}/unalike/mark");
     session.create(&mark, b"", &CreateMode::Ephemeral.with_acls(Acls::anyone_all())).await.unwrap();
@@ -357,7 +368,7 @@ async fn a_lease_outlives_its_session() {
 async fn requests_end_in_bounded_time() {
     let mut server = Zookeeper::start().unwrap();
     let port = server.port();
-    let leases = open(port, "?request-timeout-ms=300&connect-timeout-ms=300").await;
+    let leases = open(port, "?request-timeout-ms=1000&connect-timeout-ms=1000").await;
     let lease = leases.acquire(&request(layout(2), "a", 60_000)).await.unwrap();
     let all_fail = async || {
         let started = Instant::now();
@@ -371,9 +382,11 @@ async fn requests_end_in_bounded_time() {
             let error = task.await.unwrap().unwrap_err();
             assert!(matches!(error, StoreError::Unavailable { .. }), "nothing was written: {error:?}");
         }
-        assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+        assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
     };
     server.pause().unwrap();
+    all_fail().await;
+    // Now the connection is given up, and none can be made.
     all_fail().await;
     server.resume().unwrap();
     server.kill9().unwrap();
@@ -408,10 +421,11 @@ async fn holders_of_one_name_get_a_worker_each() {
     let layout = layout(7);
     let mut used: Vec<Used> = Vec::new();
     for horizon_ms in [1, 60_000] {
-        let mut tasks = Vec::new();
+        let (mut tasks, start) = (Vec::new(), Arc::new(Barrier::new(128)));
         for _ in 0..128 {
-            let leases = open(server.port(), &path).await;
+            let (leases, start) = (open(server.port(), &path).await, Arc::clone(&start));
             tasks.push(tokio::spawn(async move {
+                start.wait().await;
                 loop {
                     match leases.acquire(&request(layout, "one", horizon_ms)).await {
                         Ok(lease) => return lease,
@@ -435,7 +449,7 @@ async fn holders_of_one_name_get_a_worker_each() {
 async fn damaged_nodes_are_refused() {
     let server = Zookeeper::shared().unwrap();
     let raw = raw(server.port()).await;
-    for damage in ["worker", "namespace", "name", "removed"] {
+    for damage in ["worker", "namespace", "name", "beyond", "removed"] {
         let path = server.path();
         let leases = open(server.port(), &path).await;
         let layout = layout(2);
@@ -445,9 +459,11 @@ async fn damaged_nodes_are_refused() {
         match damage {
             "worker" => drop(raw.set_data(&worker, b"{}", None).await.unwrap()),
             "namespace" => drop(raw.set_data(&namespace, b"{}", None).await.unwrap()),
-            "name" => {
+            "name" | "beyond" => {
+                let (data, _) = raw.get_data(&worker).await.unwrap();
+                let name = if damage == "name" { "01" } else { "4" };
                 let odd = CreateMode::Persistent.with_acls(Acls::anyone_all());
-                raw.create(&format!("{namespace}/01"), b"", &odd).await.unwrap();
+                raw.create(&format!("{namespace}/{name}"), &data, &odd).await.unwrap();
             }
             _ => raw.delete(&worker, None).await.unwrap(),
         }
@@ -529,10 +545,10 @@ async fn a_thousand_workers_take_few_round_trips() {
 #[tokio::test(flavor = "multi_thread")]
 async fn ids_flow_through_an_outage_shorter_than_the_horizon() {
     let mut server = Zookeeper::start().unwrap();
-    let leases = open(server.port(), "?request-timeout-ms=500&connect-timeout-ms=500").await;
+    let leases = open(server.port(), "?request-timeout-ms=1000&connect-timeout-ms=1000").await;
     let ids = Ids::builder().leases(Arc::new(leases.clone())).holder("a").build().await.unwrap();
     let mut options = SnowflakeOptions::new(Layout::LEAF);
-    options.horizon_ms = 6_000;
+    options.horizon_ms = 18_000;
     let flakes = ids.snowflake("default", options).await.unwrap();
     let mut seen = BTreeSet::new();
     let mut make = async |for_ms: u64| {
@@ -545,7 +561,7 @@ async fn ids_flow_through_an_outage_shorter_than_the_horizon() {
     make(200).await;
     server.kill9().unwrap();
     // Longer than a third of the horizon, after which the lease should have been renewed.
-    make(3_000).await;
+    make(6_500).await;
     let held = flakes.status().unwrap();
     server.restart().unwrap();
     let deadline = Instant::now() + PATIENCE;

@@ -3,26 +3,6 @@
 //! A request looks at the hash by one script, decides by the rules of every lease store, and writes one worker by another
 //! script, sent once. That one writes only if the server is the same incarnation, the namespace did not begin anew, and
 //! the worker's field is, byte for byte, what was seen; otherwise the request looks again.
-//!
-//! **Under a durable store** ([`Watermark::Durable`]) leases lie within time that the durable store granted to this
-//! incarnation of Redis. Another one gets time behind all that. So a Redis that was restarted, flushed, restored or
-//! failed over, or two that run at once, cost a wait and never an overlap, whatever any clock says. The wait is as long
-//! as the time reached ahead: the longest horizon that somebody asked for lately, and half of it more (1 s at least,
-//! 1 min at most); 90 s for holders who ask for 60 s. A namespace needs no command. While the durable store is down,
-//! leases go on for the same while.
-//!
-//! **Alone** ([`Watermark::RedisAlone`]) all leases are void when Redis is another incarnation, and when the hash is gone:
-//! by a restart whatever was persisted, a fail-over, `FLUSHALL`, an eviction (`maxmemory-policy` takes the hash as a
-//! whole). Then nothing is granted or extended before all that may have been granted has ended: for
-//! [`RedisLeases::ALONE_HORIZON_MAX_MS`], since what was bound shorter may have been bound longer before, and for
-//! `max_skew_ms` of the [limits](RedisOptions::limits), since the clock that those leases were granted by may have been
-//! ahead of this one. So does the first use of a namespace, unless it was [initialised](RedisLeases::initialise) by
-//! command. It rests on two things that nobody checks: that the clocks of two servers that follow each other are within
-//! `max_skew_ms`, and that the old one is not used any more when the new one is. Only a durable store carries the
-//! unconditional promise. How Redis persists does not matter, for nothing is taken over.
-//!
-//! Whatever stands behind Redis, a namespace whose hash was lost has forgotten its layout too, and is bound again by its
-//! next use.
 
 mod granted_time;
 mod hash;
@@ -55,7 +35,26 @@ static INSTALL: Script = Script::new(|| script(&[LEASES, include_str!("scripts/l
 
 /// Leases in one Redis database; clones share its connection.
 ///
-/// The [module of this crate](crate) says what is promised with a durable store behind Redis, and what without one.
+/// **Under a durable store** ([`Watermark::Durable`]) leases lie within time that the durable store granted to this
+/// incarnation of Redis. Another one gets time behind all that. So a Redis that was restarted, flushed, restored or
+/// failed over, or two that run at once, cost a wait and never an overlap, whatever any clock says. The wait is as long
+/// as the time reached ahead: the longest horizon that somebody asked for lately, and half of it more (1 s at least,
+/// 1 min at most); 90 s for holders who ask for 60 s. A namespace needs no command. While the durable store is down,
+/// leases go on for the same while.
+///
+/// **Alone** ([`Watermark::RedisAlone`]) all leases are void when Redis is another incarnation, and when the hash is
+/// gone: by a restart whatever was persisted, a fail-over, `FLUSHALL`, an eviction (`maxmemory-policy` takes the hash
+/// as a whole). Then nothing is granted or extended before all that may have been granted has ended: for
+/// [`ALONE_HORIZON_MAX_MS`](Self::ALONE_HORIZON_MAX_MS), since what was bound shorter may have been bound longer
+/// before, and for `max_skew_ms` of the [limits](RedisOptions::limits), since the clock that those leases were granted
+/// by may have been ahead of this one. So does the first use of a namespace, unless it was
+/// [initialised](Self::initialise) by command. It rests on two things that nobody checks: that the clocks of two
+/// servers that follow each other are within `max_skew_ms`, and that the old one is not used any more when the new one
+/// is. Only a durable store carries the unconditional promise. How Redis persists does not matter, for nothing is taken
+/// over.
+///
+/// Whatever stands behind Redis, a namespace whose hash was lost has forgotten its layout too, and is bound again by its
+/// next use.
 ///
 /// ```no_run
 /// use std::sync::Arc;

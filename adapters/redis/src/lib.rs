@@ -13,6 +13,9 @@
 //! | `Cosid` | strings `cosid:{NAMESPACE.NAME}.adder` | CosId's, in place |
 //! | `IdGenerator` | hashes with `cur` and `max` | counters with a ceiling, to import from |
 //!
+//! [`RedisLeases`] leases worker ids, in hashes `unalike:leases:{NAMESPACE}`; in the same way a durable store grants the
+//! time that they may reach to.
+//!
 //! What is not covered: keys that somebody copies (`COPY`, `RESTORE`, `SWAPDB`) within one running server; and without a
 //! durable store ([`Watermark::RedisAlone`]) a fail-over, since replication is asynchronous.
 //!

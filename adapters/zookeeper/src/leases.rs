@@ -156,6 +156,9 @@ impl ZookeeperLeases {
         let (names, stat) = children.map_err(|error| self.read_error("reading the workers' names", error))?;
         check_removals(&path, &stat)?;
         let workers = self.workers(&client, namespace, &names).await?;
+        if let Some(worker) = workers.keys().find(|&&worker| worker > acquire.layout.worker_max()) {
+            return Err(damaged(&self.paths.worker(namespace, *worker), "the layout has no such worker"));
+        }
         let claims = match &bound.leaf {
             Some(tree) if !tree.stopped => Some(self.check_claims(tree, claims)?),
             _ => None,
@@ -310,7 +313,7 @@ impl ZookeeperLeases {
             Err(Error::NoNode) => Vec::new(),
             Err(error) => return Err(self.read_error(doing, error)),
         };
-        Ok((client.clone(), names))
+        Ok((client, names))
     }
 }
 
@@ -446,5 +449,42 @@ impl LeaseStore for ZookeeperLeases {
 
     async fn close(&self) {
         self.connection.close().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use unalike_storage::Layout;
+
+    use super::*;
+
+    #[test]
+    fn whoever_lost_a_race_takes_another_way() {
+        let mut acquire = LeaseAcquire {
+            namespace: "ns".to_owned(),
+            layout: Layout::LEAF,
+            holder: "late".to_owned(),
+            preferred_worker: None,
+            now_ms: 9_000,
+            horizon_ms: 1_000,
+        };
+        let mut workers = Workers::new();
+        for worker in 0..1_024 {
+            // All but the last 24 have ended, and 7 ended first.
+            let valid_until_ms = if worker == 7 { 100 } else { 8_000 + u64::from(worker) };
+            let lease = Lease { worker, grant_id: GrantId(worker.into()), not_before_ms: 0, valid_until_ms };
+            let record = LeaseRecord { lease, holder: String::new(), acquired_ms: 0, is_final: false };
+            workers.insert(worker, (record, 0));
+        }
+        let mut chosen = |preferred_worker, race| {
+            acquire.preferred_worker = preferred_worker;
+            choose(&acquire, 9_000, &workers, None, race).unwrap().worker
+        };
+        assert_eq!(chosen(None, 0), 7);
+        let draws: BTreeSet<_> = (0..50).map(|_| chosen(None, 1)).collect();
+        assert!(draws.len() > 10 && draws.iter().all(|&worker| worker <= 1_000), "{draws:?}");
+        assert_eq!(chosen(Some(500), 1), 500, "a wish is kept");
     }
 }

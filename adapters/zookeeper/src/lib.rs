@@ -23,8 +23,12 @@
 //! Leaf takes its worker from the number of a persistent sequential node of its own in `/snowflake/NAME/forever`. With
 //! [`Leaf::Beside`] a worker is taken in the same way: by making such a node, whose number ZooKeeper gives to nobody else,
 //! and from then on it is leased like any other, again and again. Worker 0 is never taken, since Leaf's first nodes all
-//! believe to be it. When Leaf's last node has stopped, [`ZookeeperLeases::end_leaf_migration`] or [`Leaf::Stopped`] opens
-//! all workers to the namespace.
+//! believe to be it. The namespace keeps Leaf's name, and refuses clients that do not give it; of another namespace ids may
+//! be the same as Leaf's. When Leaf's last node has stopped, [`ZookeeperLeases::end_leaf_migration`] or [`Leaf::Stopped`]
+//! opens all workers to the namespace.
+//!
+//! Each number that is taken is one less for new nodes of Leaf's, of 1,024. unalike takes another one only while all that
+//! it has are leased: as many as holders run at once, and those that were killed within the last horizon.
 //!
 //! Tested on ZooKeeper 3.8, without TLS.
 

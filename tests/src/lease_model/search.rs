@@ -124,6 +124,6 @@ impl Hasher for KeyHasher {
     fn write_usize(&mut self, _: usize) {}
 
     fn finish(&self) -> u64 {
-        self.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.0 >> 32
+        self.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (self.0 >> 32)
     }
 }

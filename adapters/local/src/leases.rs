@@ -1,6 +1,7 @@
 //! The lease port in front of another: its leases, handed out in short pieces that a local file covers.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -49,6 +50,8 @@ struct Namespace {
     /// Held by whoever asks the store for more time: one at a time.
     turn: Arc<tokio::sync::Mutex<()>>,
     whole: Mutex<Option<Whole>>,
+    /// Whether the store failed last, which is said once and not with each piece.
+    fails: AtomicBool,
 }
 
 /// The lease at the store of which pieces are handed out, as it was last heard of.
@@ -215,9 +218,17 @@ impl Namespace {
                 Err(StoreError::OutcomeUnknown { what, source: None })
             });
             let Some(namespace) = namespace.upgrade() else { return };
-            if let Err(error) = namespace.renewed(&request, answer).await {
-                let LeaseExtend { namespace, worker, .. } = &request;
-                tracing::warn!(%error, %namespace, worker, "the lease was not extended at its store: it goes on to its end");
+            let renewed = namespace.renewed(&request, answer).await;
+            let failed_before = namespace.fails.swap(renewed.is_err(), Ordering::Relaxed);
+            let LeaseExtend { namespace, worker, .. } = &request;
+            match renewed {
+                Err(error) if !failed_before => {
+                    tracing::warn!(%error, %namespace, worker, "the lease was not extended at its store: it goes on to its end");
+                }
+                Ok(()) if failed_before => {
+                    tracing::info!(%namespace, worker, "the lease is extended at its store again")
+                }
+                _ => {}
             }
         };
         tokio::spawn(renewal);

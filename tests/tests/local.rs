@@ -24,6 +24,7 @@ use unalike_storage::contract::{Fixture, LeaseFixture, lease_checks as check};
 use unalike_storage::{Lease, LeaseAcquire, LeaseLimits, LeaseRecord, LeaseStore, StoreError};
 use unalike_tests::faulty::FaultyStore;
 use unalike_tests::local::{Run, acquire, extend, layout};
+use unalike_tests::log::Log;
 use unalike_tests::process;
 
 /// What takes longer will never happen.
@@ -478,6 +479,40 @@ async fn a_silent_store_is_not_waited_for_before_the_lease_ends() {
     inner.set_down(false);
     let lease = store.extend(&at_end).await.unwrap();
     assert_eq!((lease.grant_id, lease.valid_until_ms), (first.grant_id, world.now_ms() + 1_000));
+}
+
+#[tokio::test]
+async fn a_store_that_is_down_is_told_once() {
+    let (world, directory, log) = (World::new(), TempDir::new().unwrap(), Log::default());
+    let _listening = log.listen();
+    let (inner, budget) = (world.faulty(), Arc::new(AtomicU64::new(1_000)));
+    inner.set_budget(&budget);
+    let asked = || 1_000 - budget.load(Ordering::SeqCst);
+    let store = open(Arc::clone(&inner) as _, directory.path(), 1_000).await;
+    let first = store.acquire(&acquire(NOW_MS, 1, 60_000)).await.unwrap();
+    let told = |what: &str| log.text().matches(what).count();
+    world.pass(25_000);
+    inner.set_down(true);
+    store.extend(&extend(&first, world.now_ms(), 1, 60_000)).await.unwrap();
+    until(async || told("the lease was not extended at its store") == 1).await;
+    // Each of these pieces asks again.
+    for _ in 0..5 {
+        world.pass(1_000);
+        let before = asked();
+        until(async || {
+            store.extend(&extend(&first, world.now_ms(), 1, 60_000)).await.unwrap();
+            asked() > before
+        })
+        .await;
+    }
+    assert_eq!(told("the lease was not extended at its store"), 1, "{}", log.text());
+    inner.set_down(false);
+    until(async || {
+        store.extend(&extend(&first, world.pass(1), 1, 60_000)).await.unwrap();
+        store.reach_ms("default", first.worker) > Some(NOW_MS + 60_000)
+    })
+    .await;
+    until(async || told("the lease is extended at its store again") == 1).await;
 }
 
 #[tokio::test]

@@ -284,7 +284,7 @@ async fn a_clock_that_is_an_hour_back_reaches_no_predecessor() {
     let server = Zookeeper::start_with_a_clock().unwrap();
     server.set_clock(3_600_000).unwrap();
     let mut options = ZookeeperOptions::new(&format!("127.0.0.1:{}", server.port())).unwrap();
-    options.limits = LeaseLimits { max_skew_ms: 7_200_000, ..LeaseLimits::default() };
+    options.limits = LeaseLimits { max_horizon_ms: 86_400_000, max_skew_ms: 7_200_000 };
     let leases = ZookeeperLeases::connect(options).await.unwrap();
     let lease = leases.acquire(&request(layout(0), "a", 1_000)).await.unwrap();
     assert!(lease.valid_until_ms > now_ms() + 3_500_000, "{lease:?}");

@@ -360,7 +360,8 @@ mod tests {
             let ids = Ids::builder().segments(store.clone()).leases(store).clock(Arc::new(Stopped)).lanes(1);
             let ids = ids.build().await.unwrap();
             let orders = ids.sequence("order", SequenceOptions::default()).await.unwrap();
-            let options = SnowflakeOptions { spread, ..SnowflakeOptions::new(Layout::TWITTER) };
+            // A tick that begins near its end holds few ids, and the clock stands still: there must be ticks enough ahead.
+            let options = SnowflakeOptions { spread, ahead_max_ms: 10_000, ..SnowflakeOptions::new(Layout::TWITTER) };
             let flakes = ids.snowflake("default", options).await.unwrap();
             let mut last = 0;
             for round in 0..2 {

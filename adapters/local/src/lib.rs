@@ -70,7 +70,7 @@ mod static_worker;
 
 use std::path::PathBuf;
 
-use unalike_storage::{GrantId, Layout, StoreError};
+use unalike_storage::{GrantId, Layout, StoreError, random_128};
 
 pub use crate::leases::LocalLeases;
 pub use crate::static_worker::{StaticAssignment, StaticWorker};
@@ -137,8 +137,5 @@ fn check_layout(kept: &Kept, offered: Layout) -> Result<(), StoreError> {
 
 /// The name of a piece: as a store names its grants.
 fn new_grant_id() -> Result<GrantId, StoreError> {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes)
-        .map_err(|error| StoreError::unavailable("the operating system gives no random bits".to_owned(), error))?;
-    Ok(GrantId(u128::from_be_bytes(bytes)))
+    Ok(GrantId(random_128()?))
 }

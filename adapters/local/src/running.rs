@@ -138,7 +138,7 @@ impl Running {
         let Some((kept, piece)) = self.held(worker, grant_id).filter(|(kept, _)| end_ms <= kept.local_bound_ms) else {
             return Ok(None);
         };
-        let end_ms = grid_up(&kept.layout, end_ms).clamp(piece.not_before_ms, kept.local_bound_ms);
+        let end_ms = kept.layout.round_up_ms(end_ms).clamp(piece.not_before_ms, kept.local_bound_ms);
         let ended = Kept { local_bound_ms: end_ms, is_void, ..kept.clone() };
         let whole = ended.lease;
         self.piece = None;
@@ -159,7 +159,7 @@ impl Running {
 
     /// The end of a piece that is asked for now.
     fn reach_ms(&self, layout: &Layout, now_ms: u64) -> u64 {
-        grid_up(layout, now_ms.saturating_add(self.lead_ms))
+        layout.round_up_ms(now_ms.saturating_add(self.lead_ms))
     }
 
     /// Writes first, and then changes what is handed out.
@@ -192,12 +192,6 @@ pub(crate) fn names(lease: &Lease) -> (u32, GrantId) {
 pub(crate) fn on_grid(layout: &Layout, lease: &Lease) -> Lease {
     let (first_tick, end_tick) = lease.ticks(layout);
     Lease { not_before_ms: layout.tick_start_ms(first_tick), valid_until_ms: layout.tick_start_ms(end_tick), ..*lease }
-}
-
-/// The beginning of the first tick that begins at `at_ms` or later.
-pub(crate) fn grid_up(layout: &Layout, at_ms: u64) -> u64 {
-    let since_ms = at_ms.saturating_sub(layout.epoch_ms());
-    layout.tick_start_ms(since_ms.div_ceil(u64::from(layout.tick_ms())))
 }
 
 /// The running lease of one namespace, shared by all who ask for it; none until it was looked for.

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use unalike_storage::{GrantId, Layout, Lease, LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore, StoreError};
 
 use crate::file::{Directory, Kept, Kind};
-use crate::running::{Raised, Running, Slot, grid_up, on_disk};
+use crate::running::{Raised, Running, Slot, on_disk};
 use crate::{LocalOptions, check_layout, lost, new_grant_id};
 
 /// A worker id that you assign yourself, in place of a lease store: the ordinal of a Kubernetes `StatefulSet`, say.
@@ -89,7 +89,7 @@ impl StaticWorker {
         let lease = Lease {
             worker,
             grant_id: new_grant_id()?,
-            not_before_ms: grid_up(&layout, not_before_ms),
+            not_before_ms: layout.round_up_ms(not_before_ms),
             valid_until_ms: layout.ends_ms(),
         };
         if lease.not_before_ms >= lease.valid_until_ms {

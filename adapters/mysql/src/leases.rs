@@ -15,7 +15,7 @@ use sqlx::Row as _;
 use sqlx::mysql::MySqlRow;
 use unalike_storage::{
     Candidates, Choice, Clocks, GrantId, Layout, Lease, LeaseAcquire, LeaseExtend, LeaseLimits, LeaseRecord,
-    LeaseStore, NamespaceBinding, StoreError, UsedWorker, nth_never_used,
+    LeaseStore, NamespaceBinding, StoreError, UsedWorker, nth_never_used, random_64, random_128,
 };
 
 use crate::database::{Database, Turn, number};
@@ -374,7 +374,7 @@ impl MysqlLeases {
             free_at_ms,
         };
         let candidates = self.candidates(turn, acquire, seen).await?;
-        let random = getrandom::u64().map_err(no_randomness)?;
+        let random = random_64()?;
         Ok(match candidates.choose(seen.store_ms, random) {
             Choice::Worker(used) => Ok(used),
             Choice::Exhausted { free_at_ms } => Err(exhausted(free_at_ms)),
@@ -403,11 +403,9 @@ impl MysqlLeases {
         }
         let clocks = Clocks { holder_ms: acquire.now_ms, store_ms: seen.store_ms };
         let interval = binding.grant(chosen.end_ms, clocks, acquire.horizon_ms)?;
-        let mut grant_id = [0; 16];
-        getrandom::fill(&mut grant_id).map_err(no_randomness)?;
         Ok(Lease {
             worker: chosen.worker,
-            grant_id: GrantId(u128::from_be_bytes(grant_id)),
+            grant_id: GrantId(random_128()?),
             not_before_ms: interval.start,
             valid_until_ms: interval.end,
         })
@@ -643,11 +641,4 @@ pub(crate) async fn quarantine(database: &Database, options: &MysqlOptions) -> R
 
 fn grant_id_bytes(grant_id: GrantId) -> Vec<u8> {
     grant_id.0.to_be_bytes().to_vec()
-}
-
-fn no_randomness(error: getrandom::Error) -> StoreError {
-    StoreError::Unavailable {
-        what: "the operating system gives no random bits".to_owned(),
-        source: Some(Box::new(error)),
-    }
 }

@@ -15,12 +15,12 @@ use async_trait::async_trait;
 use tokio::time::Instant;
 use unalike_storage::{
     Clocks, GrantId, Layout, Lease, LeaseAcquire, LeaseExtend, LeaseLimits, LeaseRecord, LeaseStore, NamespaceBinding,
-    StoreError, UsedWorker, choose_worker,
+    StoreError, UsedWorker, choose_worker, random_64, random_128,
 };
 
 use crate::counter::scan;
 use crate::error::refusal;
-use crate::raising::{nonce, random};
+use crate::raising::nonce;
 use crate::server::{Access, Script, Server, script};
 use crate::{RedisOptions, Watermark};
 use granted_time::{GrantedTime, Wanted, lead_ms};
@@ -310,7 +310,8 @@ impl Shared {
         // since.
         let longest_ms = RedisLeases::ALONE_HORIZON_MAX_MS.saturating_add(self.limits.max_skew_ms);
         let known_ms = view.hash.as_ref().map_or(0, Hash::greatest_end_ms);
-        let floor_ms = up_to_grid(&binding.layout, view.now_ms.saturating_add(longest_ms).max(known_ms));
+        // A floor within a tick would be refused to those who ask for no more than that tick.
+        let floor_ms = binding.layout.round_up_ms(view.now_ms.saturating_add(longest_ms).max(known_ms));
         let begun_by = if view.hash.is_some() { BegunBy::Loss } else { BegunBy::Use };
         self.begin(namespace, view, NamespaceBinding { floor_ms, ..binding }, begun_by).await?;
         Ok(())
@@ -428,13 +429,13 @@ impl Shared {
         let used = hash.workers.iter().map(|(&worker, Worker { record, .. })| {
             (UsedWorker { worker, end_ms: record.lease.valid_until_ms }, record.holder.as_str())
         });
-        let draw = getrandom::u64().map_err(no_randomness)?;
+        let draw = random_64()?;
         let chosen = choose_worker(acquire, view.now_ms, draw, used)?;
         let reach_ms = self.reach_ms(valid, view.now_ms, acquire.horizon_ms);
         let interval = binding.grant(chosen.end_ms, clocks, reach_ms)?;
         let lease = Lease {
             worker: chosen.worker,
-            grant_id: GrantId(random()?),
+            grant_id: GrantId(random_128()?),
             not_before_ms: interval.start,
             valid_until_ms: interval.end,
         };
@@ -534,14 +535,6 @@ impl Shared {
     }
 }
 
-/// The beginning of the first tick that begins at `at_ms` or later. A floor within a tick would be refused to those who
-/// ask for no more than that tick.
-fn up_to_grid(layout: &Layout, at_ms: u64) -> u64 {
-    let tick = layout.tick_at(at_ms).unwrap_or(0);
-    let is_beginning = layout.tick_start_ms(tick) >= at_ms;
-    layout.tick_start_ms(if is_beginning { tick } else { tick.saturating_add(1) })
-}
-
 /// Notes that a lease is shorter than was asked for.
 fn shorter(namespace: &Namespace, error: &StoreError) {
     let error: &dyn std::error::Error = error;
@@ -556,13 +549,6 @@ fn at_bound(namespace: &Namespace, bound_ms: u64) -> StoreError {
         namespace.name
     );
     StoreError::Unavailable { what, source: None }
-}
-
-fn no_randomness(error: getrandom::Error) -> StoreError {
-    StoreError::Unavailable {
-        what: "the operating system gives no random bits".to_owned(),
-        source: Some(Box::new(error)),
-    }
 }
 
 /// As `SCAN` takes it for itself, and not for a pattern.

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::{Instant, timeout, timeout_at};
-use unalike_storage::{Segment, SegmentStore, StoreError};
+use unalike_storage::{Segment, SegmentStore, StoreError, random_128};
 
 use crate::RedisOptions;
 use crate::error::refusal;
@@ -126,18 +126,9 @@ struct Health {
     error: Option<Arc<StoreError>>,
 }
 
-/// A number that nobody else has.
-pub(crate) fn random() -> Result<u128, StoreError> {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).map_err(|error| {
-        StoreError::unavailable("the system gives no random numbers".to_owned(), std::io::Error::other(error))
-    })?;
-    Ok(u128::from_ne_bytes(bytes))
-}
-
 /// A word that nobody else has.
 pub(crate) fn nonce() -> Result<String, StoreError> {
-    Ok(format!("{:032x}", random()?))
+    Ok(format!("{:032x}", random_128()?))
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -6,7 +6,7 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{Sqlite, SqliteConnection, Transaction};
 use unalike_storage::{
     Candidates, Choice, Clocks, FieldOrder, GrantId, Layout, LayoutFields, Lease, LeaseAcquire, LeaseExtend,
-    LeaseRecord, LeaseStore, NamespaceBinding, StoreError, UsedWorker, nth_never_used,
+    LeaseRecord, LeaseStore, NamespaceBinding, StoreError, UsedWorker, nth_never_used, random_64, random_128,
 };
 
 use crate::SqliteStore;
@@ -179,7 +179,7 @@ impl SqliteStore {
             free_at_ms,
         };
         let candidates = self.candidates(&mut *transaction, acquire, store_ms).await?;
-        let random = getrandom::u64().map_err(no_randomness)?;
+        let random = random_64()?;
         match candidates.choose(store_ms, random) {
             Choice::Worker(used) => Ok(used),
             Choice::Exhausted { free_at_ms } => Err(exhausted(free_at_ms)),
@@ -262,11 +262,9 @@ impl LeaseStore for SqliteStore {
         let chosen = self.choose(&mut transaction, acquire, store_ms).await?;
         let clocks = Clocks { holder_ms: acquire.now_ms, store_ms };
         let interval = binding.grant(chosen.end_ms, clocks, acquire.horizon_ms)?;
-        let mut grant_id = [0; 16];
-        getrandom::fill(&mut grant_id).map_err(no_randomness)?;
         let lease = Lease {
             worker: chosen.worker,
-            grant_id: GrantId(u128::from_be_bytes(grant_id)),
+            grant_id: GrantId(random_128()?),
             not_before_ms: interval.start,
             valid_until_ms: interval.end,
         };
@@ -348,11 +346,4 @@ fn grant_id_bytes(grant_id: GrantId) -> Vec<u8> {
 /// An instant or a duration as a column holds it; those beyond are 292 million years away.
 fn signed_ms(ms: u64) -> Result<i64, StoreError> {
     i64::try_from(ms).map_err(|_| StoreError::Refused { what: format!("{ms} ms is too great a time"), source: None })
-}
-
-fn no_randomness(error: getrandom::Error) -> StoreError {
-    StoreError::Unavailable {
-        what: "the operating system gives no random bits".to_owned(),
-        source: Some(Box::new(error)),
-    }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use unalike_storage::{
     Clocks, GrantId, Lease, LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore, NamespaceBinding, StoreError,
-    UsedWorker, choose_worker,
+    UsedWorker, choose_worker, random_64, random_128,
 };
 use zookeeper_client::{Client, CreateMode, Error, Stat};
 
@@ -211,11 +211,9 @@ impl ZookeeperLeases {
         version: Option<i32>,
     ) -> Result<Result<Lease, LostRace>, StoreError> {
         let interval = binding.grant(chosen.end_ms, clocks, acquire.horizon_ms)?;
-        let mut grant_id = [0; 16];
-        getrandom::fill(&mut grant_id).map_err(no_randomness)?;
         let lease = Lease {
             worker: chosen.worker,
-            grant_id: GrantId(u128::from_be_bytes(grant_id)),
+            grant_id: GrantId(random_128()?),
             not_before_ms: interval.start,
             valid_until_ms: interval.end,
         };
@@ -335,7 +333,7 @@ fn choose(
             used.entry(worker).or_insert((u64::MAX, ""));
         }
     }
-    let random = getrandom::u64().map_err(no_randomness)?;
+    let random = random_64()?;
     let used = used.into_iter().map(|(worker, (end_ms, holder))| (UsedWorker { worker, end_ms }, holder));
     let used: Vec<_> = used.collect();
     let chosen = choose_worker(acquire, store_ms, random, used.iter().copied())?;
@@ -385,10 +383,6 @@ fn check_horizon(binding: &NamespaceBinding, lease: &Lease, store_ms: u64) -> Re
 
 fn too_many_races(doing: &str) -> StoreError {
     unavailable(format!("{doing}: other clients were faster {RACES_MAX} times in a row"))
-}
-
-fn no_randomness(error: getrandom::Error) -> StoreError {
-    StoreError::unavailable("the operating system gives no random bits".to_owned(), error)
 }
 
 #[async_trait]

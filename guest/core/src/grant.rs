@@ -89,9 +89,8 @@ impl Lease {
     /// share belongs to neither.
     #[must_use]
     pub const fn ticks(&self, layout: &Layout) -> (u64, u64) {
-        let tick_ms = layout.tick_ms() as u64;
-        let first = self.not_before_ms.saturating_sub(layout.epoch_ms()).div_ceil(tick_ms);
-        let end = self.valid_until_ms.saturating_sub(layout.epoch_ms()) / tick_ms;
+        let first = layout.first_tick_from(self.not_before_ms);
+        let end = self.valid_until_ms.saturating_sub(layout.epoch_ms()) / layout.tick_ms() as u64;
         (first, if end < first { first } else { end })
     }
 }

@@ -265,6 +265,19 @@ impl Layout {
         }
     }
 
+    /// The first tick that begins at this instant or later; 0 for all that is before the epoch.
+    ///
+    /// ```
+    /// # use unalike_core::Layout;
+    /// assert_eq!(Layout::BAIDU.first_tick_from(1_463_673_601_000), 1); // ticks of 1 s
+    /// assert_eq!(Layout::BAIDU.first_tick_from(1_463_673_601_001), 2);
+    /// assert_eq!(Layout::BAIDU.first_tick_from(0), 0);
+    /// ```
+    #[must_use]
+    pub const fn first_tick_from(&self, at_ms: u64) -> u64 {
+        at_ms.saturating_sub(self.fields.epoch_ms).div_ceil(self.fields.tick_ms as u64)
+    }
+
     /// When this tick begins, in Unix milliseconds.
     ///
     /// Exact up to [`max_tick`](Self::max_tick) + 1, the end of the layout; a number of ticks so great that its
@@ -272,6 +285,20 @@ impl Layout {
     #[must_use]
     pub const fn tick_start_ms(&self, tick: u64) -> u64 {
         self.fields.epoch_ms.saturating_add(tick.saturating_mul(self.fields.tick_ms as u64))
+    }
+
+    /// The beginning of the first tick that begins at this instant or later, in Unix milliseconds.
+    ///
+    /// ```
+    /// # use unalike_core::Layout;
+    /// assert_eq!(Layout::BAIDU.round_up_ms(1_463_673_601_001), 1_463_673_602_000); // ticks of 1 s
+    /// assert_eq!(Layout::BAIDU.round_up_ms(1_463_673_602_000), 1_463_673_602_000);
+    /// assert_eq!(Layout::BAIDU.round_up_ms(0), Layout::BAIDU.epoch_ms());
+    /// assert_eq!(Layout::BAIDU.round_up_ms(u64::MAX), u64::MAX);
+    /// ```
+    #[must_use]
+    pub const fn round_up_ms(&self, at_ms: u64) -> u64 {
+        self.tick_start_ms(self.first_tick_from(at_ms))
     }
 
     /// When the last tick ends, in Unix milliseconds: from then on there are no ids.

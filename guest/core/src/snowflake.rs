@@ -251,9 +251,8 @@ impl Snowflake {
     /// [`OptionsError`] when an option is out of range.
     pub fn new(options: SnowflakeOptions) -> Result<Self, OptionsError> {
         options.validate()?;
-        let tick_ms = u64::from(options.layout.tick_ms());
         // Tick 0 is never used: with worker 0 and sequence 0 it would give the id 0.
-        let enter_min = options.floor_ms.saturating_sub(options.layout.epoch_ms()).div_ceil(tick_ms).max(1);
+        let enter_min = options.layout.first_tick_from(options.floor_ms).max(1);
         Ok(Self {
             options,
             held: None,

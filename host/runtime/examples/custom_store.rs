@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 use unalike::storage::contract::{self, Fixture, LeaseFixture, SegmentFixture};
 use unalike::storage::{
     Clocks, GrantId, Lease, LeaseAcquire, LeaseExtend, LeaseLimits, LeaseRecord, LeaseStore, NamespaceBinding, Segment,
-    SegmentStore, StoreError, TagCreation, TagOptions, TagRecord, TailRelease, UsedWorker, choose_worker, split_tag,
-    validate_allocate, validate_policies, validate_raise, validate_tag,
+    SegmentStore, StoreError, TagCreation, TagOptions, TagRecord, TailRelease, UsedWorker, choose_worker, random_64,
+    split_tag, validate_allocate, validate_policies, validate_raise, validate_tag,
 };
 use unalike::{
     AdaptiveStep, Clock, FieldOrder, ID_MAX, Ids, Layout, LayoutFields, Mode, RefillPolicy, SequenceOptions,
@@ -343,10 +343,10 @@ impl LeaseStore for FileStore {
                 let used = UsedWorker { worker, end_ms: row.valid_until_ms };
                 (used, row.holder.as_str())
             });
-            let chosen = choose_worker(&acquire, clocks.store_ms, random()?, used)?;
+            let chosen = choose_worker(&acquire, clocks.store_ms, random_64()?, used)?;
             let interval = binding.grant(chosen.end_ms, clocks, acquire.horizon_ms)?;
             let granted = WorkerRow {
-                grant_id: (random()?, random()?),
+                grant_id: (random_64()?, random_64()?),
                 not_before_ms: interval.start,
                 valid_until_ms: interval.end,
                 holder: acquire.holder.clone(),
@@ -421,13 +421,6 @@ impl LeaseStore for FileStore {
     async fn namespaces(&self) -> Result<Vec<String>, StoreError> {
         self.change(|state| Ok(state.namespaces.keys().cloned().collect())).await
     }
-}
-
-fn random() -> Result<u64, StoreError> {
-    getrandom::u64().map_err(|error| StoreError::Unavailable {
-        what: "the operating system gives no random bits".to_owned(),
-        source: Some(error.into()),
-    })
 }
 
 // How the library's types are written to the file: serde checks that these are their fields.

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use unalike::storage::contract::{self, Fixture, LeaseFixture};
 use unalike::storage::{
     Clocks, GrantId, Lease, LeaseAcquire, LeaseExtend, LeaseLimits, LeaseRecord, LeaseStore, NamespaceBinding,
-    StoreError, UsedWorker, choose_worker,
+    StoreError, UsedWorker, choose_worker, random_64, random_128,
 };
 use unalike::{Clock, Ids, Layout, SnowflakeOptions, SystemClock};
 
@@ -151,7 +151,7 @@ impl<C: Centre> CentreLeases<C> {
                 return Ok(answer);
             }
             // Others hurry, too: who waits for different times meets less often.
-            tokio::time::sleep(Duration::from_micros(random()? % 1_000)).await;
+            tokio::time::sleep(Duration::from_micros(random_64()? % 1_000)).await;
         }
         let what = format!("{namespace:?} was changed by others {TRIES_MAX} times in between: try again");
         Err(StoreError::Unavailable { what, source: None })
@@ -174,10 +174,10 @@ impl<C: Centre> LeaseStore for CentreLeases<C> {
                 let used = UsedWorker { worker, end_ms: row.valid_until_ms };
                 (used, row.holder.as_str())
             });
-            let chosen = choose_worker(acquire, clocks.store_ms, random()?, used)?;
+            let chosen = choose_worker(acquire, clocks.store_ms, random_64()?, used)?;
             let interval = binding.grant(chosen.end_ms, clocks, acquire.horizon_ms)?;
             let granted = Worker {
-                grant_id: format!("{:016x}{:016x}", random()?, random()?),
+                grant_id: format!("{:032x}", random_128()?),
                 not_before_ms: interval.start,
                 valid_until_ms: interval.end,
                 holder: acquire.holder.clone(),
@@ -241,11 +241,6 @@ impl<C: Centre> LeaseStore for CentreLeases<C> {
         names.sort_unstable();
         Ok(names)
     }
-}
-
-fn random() -> Result<u64, StoreError> {
-    getrandom::u64()
-        .map_err(|error| StoreError::unavailable("the operating system gives no random bits".to_owned(), error))
 }
 
 fn corrupt(why: String) -> StoreError {

@@ -206,7 +206,7 @@ impl NamespaceBinding {
     #[expect(clippy::panic_in_result_fn, reason = "the one promise of this function, checked in release builds too")]
     pub fn grant(&self, recorded_end_ms: u64, clocks: Clocks, horizon_ms: u64) -> Result<Range<u64>, StoreError> {
         let bound_ms = recorded_end_ms.max(self.floor_ms);
-        let start_ms = self.grid_up(bound_ms).max(self.grid_down(clocks.holder_ms.min(clocks.store_ms)));
+        let start_ms = self.layout.round_up_ms(bound_ms).max(self.grid_down(clocks.holder_ms.min(clocks.store_ms)));
         let end_ms = self.horizon_end_ms(clocks.store_ms, horizon_ms);
         if start_ms >= end_ms {
             return Err(refused(format!(
@@ -233,7 +233,7 @@ impl NamespaceBinding {
         if end_ms > lease.valid_until_ms {
             return None;
         }
-        Some(self.grid_up(end_ms).clamp(lease.not_before_ms, lease.valid_until_ms))
+        Some(self.layout.round_up_ms(end_ms).clamp(lease.not_before_ms, lease.valid_until_ms))
     }
 
     fn horizon_end_ms(&self, store_ms: u64, horizon_ms: u64) -> u64 {
@@ -243,12 +243,6 @@ impl NamespaceBinding {
     /// The beginning of the tick in which `at_ms` lies; the epoch for all that is before.
     fn grid_down(&self, at_ms: u64) -> u64 {
         self.layout.tick_at(at_ms).map_or(self.layout.epoch_ms(), |tick| self.layout.tick_start_ms(tick))
-    }
-
-    /// The beginning of the first tick that begins at `at_ms` or later; past all clocks if no such can be said.
-    fn grid_up(&self, at_ms: u64) -> u64 {
-        let below_ms = self.grid_down(at_ms);
-        if below_ms >= at_ms { below_ms } else { below_ms.saturating_add(u64::from(self.layout.tick_ms())) }
     }
 }
 

@@ -21,7 +21,7 @@ use unalike_core::{RefillPolicy, Segment, StepPolicy, TailRelease};
 use self::members::{Member, When, combined, full_text, is_trouble, with_text};
 use self::numbering::{Numbering, merged};
 use crate::{
-    Mode, SegmentStore, StoreError, Stripe, TagOptions, TagRecord, validate_allocate, validate_policies,
+    Mode, SegmentStore, StoreError, Stripe, TagOptions, TagRecord, random_128, validate_allocate, validate_policies,
     validate_raise, validate_tag,
 };
 
@@ -489,12 +489,7 @@ async fn check_unused(stores: &[Arc<dyn SegmentStore>]) -> Result<(), StoreError
 
 /// A name that no other set has.
 fn new_set() -> Result<u128, StoreError> {
-    let failed = |error: getrandom::Error| StoreError::Unavailable {
-        what: format!("the operating system gives no random bits: {error}"),
-        source: None,
-    };
-    let (high, low) = (getrandom::u64().map_err(failed)?, getrandom::u64().map_err(failed)?);
-    Ok((u128::from(high) << 64 | u128::from(low)).max(1))
+    Ok(random_128()?.max(1))
 }
 
 fn refused(what: String) -> StoreError {

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use unalike_storage::{NamespaceBinding, SegmentStore, StoreError, sub_tag};
 
 use super::hash::{Kept, View, write_binding};
-use super::{INSTALL, Namespace, look, up_to_grid};
+use super::{INSTALL, Namespace, look};
 use crate::RedisOptions;
 use crate::error::{damaged, refusal};
 use crate::raising::{ASK_AGAIN, KnownTurns, Place, Raise, Raising};
@@ -161,7 +161,7 @@ impl GrantedTime {
         let count = until_ms.saturating_sub(start_ms).max(1);
         let granted = self.raising.grant(place, &tag, count, start_ms).await?;
         let binding = anew.map(|binding| {
-            let floor_ms = up_to_grid(&binding.layout, granted.start);
+            let floor_ms = binding.layout.round_up_ms(granted.start);
             write_binding(&NamespaceBinding { floor_ms, ..binding })
         });
         let read = (hash.generation.as_str(), here.as_str());

@@ -48,7 +48,10 @@ fn position(bytes: usize) -> u32 {
 fn notation(text: Text) -> core_::Text {
     match text {
         Text::Decimal => core_::Text::Decimal,
+        Text::Padded => core_::Text::Padded,
+        Text::Base36 => core_::Text::Base36,
         Text::Base62 => core_::Text::Base62,
         Text::Base32 => core_::Text::Base32,
+        Text::Uuid => core_::Text::Uuid,
     }
 }

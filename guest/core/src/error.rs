@@ -244,7 +244,7 @@ pub enum TextError {
         /// The length of the text, in bytes.
         len: usize,
     },
-    /// A byte that is not in the alphabet.
+    /// A byte that stands in no id of the notation: foreign to its alphabet, or another where all have the same.
     Character {
         /// Its position, counted from 0.
         at: usize,
@@ -259,7 +259,7 @@ impl fmt::Display for TextError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Length { len } => write!(f, "no id is {len} bytes long in this notation"),
-            Self::Character { at } => write!(f, "the byte at position {at} is not in the alphabet"),
+            Self::Character { at } => write!(f, "the byte at position {at} stands in no id of this notation"),
             Self::LeadingZero => f.write_str("a decimal id has no leading zeros"),
             Self::OutOfRange => f.write_str("the number is outside 1 to 2^63 - 1"),
         }

@@ -24,24 +24,27 @@
 
 extern crate alloc;
 
-mod codec;
+mod calendar;
 mod error;
 mod grant;
 mod layout;
 mod ordered;
+mod permutation;
 mod presets;
 mod request;
 mod segment;
 mod snowflake;
+mod text;
 
-pub use codec::{TEXT_LEN_MAX, Text, TextBuffer, decode, encode};
 pub use error::{GrantFault, LayoutError, OptionsError, ReserveError, StoreFailure, TextError};
 pub use grant::{GrantId, Lease, Run, Segment, TailRelease};
 pub use layout::{FieldOrder, Layout, LayoutFields, Parts};
 pub use ordered::OrderedBuffer;
+pub use permutation::Permutation;
 pub use presets::{PRESETS, Preset, preset};
 pub use segment::{AdaptiveStep, RefillPolicy, SegmentBuffer, SegmentRequest, SequenceOptions, StepPolicy};
 pub use snowflake::{ClockPolicy, LeaseRelease, LeaseRequest, Snowflake, SnowflakeOptions, Spread};
+pub use text::{TEXT_LEN_MAX, Text, TextBuffer, decode, encode};
 
 /// The greatest id: 2^63 - 1, so that every id fits a signed 64-bit column.
 pub const ID_MAX: u64 = i64::MAX as u64;

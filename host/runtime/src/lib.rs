@@ -63,8 +63,9 @@ pub use sequence::{LocalSequence, Order, Sequence, SequenceOptions, SequenceStat
 pub use snowflake::{Snowflake, SnowflakeStatus};
 pub use unalike_core::{
     AdaptiveStep, ClockPolicy, FieldOrder, GrantFault, ID_MAX, Layout, LayoutError, LayoutFields, OptionsError,
-    PRESETS, Parts, Preset, RefillPolicy, Run, SUB_SEPARATOR, SnowflakeOptions, Spread, StepPolicy, Text, TextBuffer,
-    TextError, decode, encode, preset,
+    PRESETS, Parts, Permutation, Preset, RefillPolicy, Run, SUB_SEPARATOR, SnowflakeOptions, Spread, StepPolicy, Text,
+    TextBuffer, TextError, decode, encode, preset,
 };
 pub use unalike_storage as storage;
 pub use unalike_storage::Mode;
+pub use uuid;

@@ -1,0 +1,2 @@
+//! What a format costs per id.
+fn main() {}

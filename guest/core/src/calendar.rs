@@ -1,0 +1,146 @@
+//! Dates of the proleptic Gregorian calendar, at a fixed distance from UTC.
+
+/// The day of the week has no part here, nor have leap seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Date {
+    pub(crate) year: u32,
+    /// 1 to 12.
+    pub(crate) month: u32,
+    /// 1 to 31.
+    pub(crate) day: u32,
+    pub(crate) hour: u32,
+    pub(crate) minute: u32,
+    pub(crate) second: u32,
+    pub(crate) millisecond: u32,
+}
+
+const DAY_MS: u64 = 86_400_000;
+
+/// The days from 0000-03-01 to 1970-01-01: the year begins in March here, so that the leap day is its last.
+const EPOCH_DAYS: u64 = 719_468;
+
+/// The days of 400 years.
+const ERA_DAYS: u64 = 146_097;
+
+impl Date {
+    /// The date at an instant; `None` after the year 9999.
+    ///
+    /// The arithmetic of eras of 400 years is Howard Hinnant's (*chrono-compatible low-level date algorithms*, 2013).
+    pub(crate) fn at(unix_ms: u64, utc_offset_minutes: i16) -> Option<Self> {
+        // Counted from 0000-03-01, so that nothing before 1970 is negative.
+        let ms =
+            unix_ms.checked_add(EPOCH_DAYS * DAY_MS)?.checked_add_signed(i64::from(utc_offset_minutes) * 60_000)?;
+        let (days, of_day) = (ms / DAY_MS, ms % DAY_MS);
+        let (era, of_era) = (days / ERA_DAYS, days % ERA_DAYS);
+        let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+        let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let from_march = (5 * of_year + 2) / 153;
+        let (is_next_year, month) = if from_march < 10 { (0, from_march + 3) } else { (1, from_march - 9) };
+        let year = era * 400 + year_of_era + is_next_year;
+        if year > 9_999 {
+            return None;
+        }
+        let small = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
+        Some(Self {
+            year: small(year),
+            month: small(month),
+            day: small(of_year - (153 * from_march + 2) / 5 + 1),
+            hour: small(of_day / 3_600_000),
+            minute: small(of_day / 60_000 % 60),
+            second: small(of_day / 1_000 % 60),
+            millisecond: small(of_day % 1_000),
+        })
+    }
+
+    /// When it begins, in Unix milliseconds; `None` before 1970, and when there is no such date.
+    pub(crate) fn unix_ms(&self, utc_offset_minutes: i16) -> Option<u64> {
+        let (year, month, day) = (u64::from(self.year), u64::from(self.month), u64::from(self.day));
+        let (year, from_march) = if month > 2 { (year, month - 3) } else { (year.checked_sub(1)?, month + 9) };
+        let (era, year_of_era) = (year / 400, year % 400);
+        let of_year = (153 * from_march + 2) / 5 + day - 1;
+        let days = era * ERA_DAYS + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + of_year;
+        let of_day = ((u64::from(self.hour) * 60 + u64::from(self.minute)) * 60 + u64::from(self.second)) * 1_000
+            + u64::from(self.millisecond);
+        let ms = (days * DAY_MS + of_day).checked_sub(EPOCH_DAYS * DAY_MS)?;
+        let ms = ms.checked_add_signed(-i64::from(utc_offset_minutes) * 60_000)?;
+        // What is no date (31 April) is another one.
+        if Self::at(ms, utc_offset_minutes)? == *self { Some(ms) } else { None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn date(year: u32, month: u32, day: u32) -> Date {
+        Date { year, month, day, ..Date::default() }
+    }
+
+    #[test]
+    fn known_dates() {
+        for (unix_ms, expected) in [
+            (0, date(1970, 1, 1)),
+            (951_782_400_000, date(2000, 2, 29)),
+            (1_709_164_800_000, date(2024, 2, 29)),
+            (1_709_251_200_000, date(2024, 3, 1)),
+            (4_107_542_400_000, date(2100, 3, 1)),
+            (253_402_214_400_000, date(9999, 12, 31)),
+        ] {
+            assert_eq!(Date::at(unix_ms, 0), Some(expected));
+            assert_eq!(expected.unix_ms(0), Some(unix_ms));
+        }
+        assert_eq!(Date::at(253_402_300_800_000, 0), None, "the year 10000");
+        assert_eq!(Date::at(u64::MAX, 0), None);
+        let late = Date { hour: 23, minute: 30, second: 1, millisecond: 2, ..date(2026, 11, 22) };
+        assert_eq!(Date::at(1_795_361_401_002, 8 * 60), Some(late));
+        assert_eq!(late.unix_ms(8 * 60), Some(1_795_361_401_002));
+    }
+
+    #[test]
+    fn what_is_no_date_has_no_instant() {
+        for (year, month, day) in [
+            (2026, 2, 29),
+            (2100, 2, 29),
+            (2026, 4, 31),
+            (2026, 1, 32),
+            (2026, 13, 1),
+            (2026, 0, 1),
+            (2026, 1, 0),
+            (1969, 12, 31),
+        ] {
+            assert_eq!(date(year, month, day).unix_ms(0), None, "{year}-{month}-{day}");
+        }
+        assert_eq!(Date { hour: 24, ..date(2026, 1, 1) }.unix_ms(0), None);
+    }
+
+    #[test]
+    fn each_day_of_800_years_follows_the_one_before() {
+        let mut before = date(1970, 1, 1);
+        for day in 1..292_194_u64 {
+            let today = Date::at(day * DAY_MS, 0).unwrap();
+            let length = match before.month {
+                4 | 6 | 9 | 11 => 30,
+                2 if before.year % 4 == 0 && (before.year % 100 != 0 || before.year % 400 == 0) => 29,
+                2 => 28,
+                _ => 31,
+            };
+            let expected = match before {
+                Date { month: 12, day: 31, year, .. } => date(year + 1, 1, 1),
+                Date { day, month, year, .. } if day == length => date(year, month + 1, 1),
+                Date { day, month, year, .. } => date(year, month, day + 1),
+            };
+            assert_eq!(today, expected);
+            before = today;
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn instants_and_dates_are_in_one_to_one_correspondence(unix_ms in 86_400_000..253_402_200_000_000_u64, offset in -1_080..=1_080_i16) {
+            let date = Date::at(unix_ms, offset).unwrap();
+            prop_assert_eq!(date.unix_ms(offset), Some(unix_ms));
+        }
+    }
+}

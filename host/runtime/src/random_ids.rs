@@ -449,10 +449,10 @@ mod tests {
 
     #[test]
     fn a_clock_before_1970_is_no_reason_to_begin_at_zero() {
-        let (_clock, ids) = by_hand(0);
-        // One in 2^70 begins so low.
-        assert!(ids.ulid().unwrap().0 > 1 << 10 && ids.uuid_v7().unwrap().as_u128() & ((1 << 62) - 1) > 0);
-        assert_eq!(Counter::of_ulids().next(0, 77).unwrap(), Stamp { unix_ms: 0, random: 77 });
+        for mut counter in [Counter::of_ulids(), Counter::of_uuids_v7()] {
+            assert_eq!(counter.next(0, 77).unwrap(), Stamp { unix_ms: 0, random: 77 });
+            assert_eq!(counter.next(0, 0).unwrap(), Stamp { unix_ms: 0, random: 78 });
+        }
     }
 
     #[test]

@@ -71,9 +71,7 @@ impl Package {
         };
         // From a file, so that neither side waits for the other to read.
         let mut lines = tempfile::tempfile()?;
-        for question in questions {
-            writeln!(lines, "{question}")?;
-        }
+        lines.write_all(questions.iter().map(|question| format!("{question}\n")).collect::<String>().as_bytes())?;
         lines.rewind()?;
         let output = command.args([name, direction]).stdin(lines).output().context("the program does not start")?;
         ensure!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));

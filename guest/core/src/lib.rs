@@ -26,6 +26,8 @@ extern crate alloc;
 
 mod calendar;
 mod error;
+mod format;
+mod gene;
 mod grant;
 mod layout;
 mod ordered;
@@ -36,7 +38,12 @@ mod segment;
 mod snowflake;
 mod text;
 
-pub use error::{GrantFault, LayoutError, OptionsError, ReserveError, StoreFailure, TextError};
+pub use error::{
+    FormatError, GrantFault, LayoutError, OptionsError, ReadError, ReserveError, StoreFailure, TemplateFault,
+    TextError, WriteError,
+};
+pub use format::{Format, FormatKey, FormatOptions, Issued, KEY_ID_BITS_MAX, Restart, TEMPLATE_LEN_MAX};
+pub use gene::{GENE_BITS_MAX, Gene};
 pub use grant::{GrantId, Lease, Run, Segment, TailRelease};
 pub use layout::{FieldOrder, Layout, LayoutFields, Parts};
 pub use ordered::OrderedBuffer;

@@ -37,6 +37,7 @@ mod request;
 mod segment;
 mod snowflake;
 mod text;
+mod ulid;
 
 pub use error::{
     FormatError, GrantFault, LayoutError, OptionsError, ReadError, ReserveError, StoreFailure, TemplateFault,
@@ -52,6 +53,7 @@ pub use presets::{PRESETS, Preset, preset};
 pub use segment::{AdaptiveStep, RefillPolicy, SegmentBuffer, SegmentRequest, SequenceOptions, StepPolicy};
 pub use snowflake::{ClockPolicy, LeaseRelease, LeaseRequest, Snowflake, SnowflakeOptions, Spread};
 pub use text::{TEXT_LEN_MAX, Text, TextBuffer, decode, encode};
+pub use ulid::Ulid;
 
 /// The greatest id: 2^63 - 1, so that every id fits a signed 64-bit column.
 pub const ID_MAX: u64 = i64::MAX as u64;

@@ -9,10 +9,10 @@
 const readline = require("node:readline");
 const { DiscordSnowflake, Snowflake, TwitterSnowflake } = require("@sapphire/snowflake");
 
-/** The one that the package brings for this epoch, else one made for it. */
-function snowflakes(epoch) {
-  return [TwitterSnowflake, DiscordSnowflake].find((one) => one.epoch === BigInt(epoch)) ?? new Snowflake(BigInt(epoch));
-}
+const named = { twitter: TwitterSnowflake, discord: DiscordSnowflake };
+
+/** One that the package brings, by its name, or one of another epoch. */
+const snowflakes = (epoch) => named[epoch] ?? new Snowflake(BigInt(epoch));
 
 const sapphire = {
   read({ id, padded, epoch }) {
@@ -26,7 +26,7 @@ const sapphire = {
     return { id: snowflakes(epoch).generate(parts) };
   },
   generate({ workerId, processId, epoch, count }) {
-    const one = new Snowflake(BigInt(epoch));
+    const one = new Snowflake(snowflakes(epoch).epoch);
     one.workerId = workerId;
     one.processId = processId;
     const from = Date.now();

@@ -56,14 +56,13 @@ def snowflake_id_generate(worker, epoch, count):
 
 
 @functools.lru_cache
-def sonyflakes(bits_sequence, bits_machine_id, unit_ms, start_ms, machine_id="0"):
-    return sonyflake.Sonyflake(
-        bits_sequence=int(bits_sequence),
-        bits_machine_id=int(bits_machine_id),
-        time_unit=datetime.timedelta(milliseconds=int(unit_ms)),
-        start_time=EPOCH + datetime.timedelta(milliseconds=int(start_ms)),
-        machine_id=int(machine_id),
-    )
+def sonyflakes(start_ms, unit_ms=None, machine_id="0", **bits):
+    """What is not given is the package's default; it has none for the epoch."""
+    options = {name: int(width) for name, width in bits.items()}
+    if unit_ms is not None:
+        options["time_unit"] = datetime.timedelta(milliseconds=int(unit_ms))
+    start_time = EPOCH + datetime.timedelta(milliseconds=int(start_ms))
+    return sonyflake.Sonyflake(start_time=start_time, machine_id=int(machine_id), **options)
 
 
 def sonyflake_read(id, **options):
@@ -78,8 +77,9 @@ def sonyflake_read(id, **options):
 def sonyflake_write(unix_ms, sequence, machine_id, **options):
     one = sonyflakes(**options)
     begin = EPOCH + datetime.timedelta(milliseconds=int(unix_ms))
-    middle = begin + datetime.timedelta(microseconds=500 * int(options["unit_ms"]))
-    ids = [one.compose(at, int(sequence), int(machine_id)) for at in (middle, begin)]
+    # No tick is shorter than a millisecond.
+    later = begin + datetime.timedelta(microseconds=500)
+    ids = [one.compose(at, int(sequence), int(machine_id)) for at in (later, begin)]
     return {"id": ids[0], "id_of_begin": ids[1]}
 
 
@@ -134,21 +134,26 @@ def ulid_file():
     return module
 
 
-def ulid_read(text):
+def ulid_write(number):
+    milliseconds, random = divmod(int(number), 1 << 80)
+    return {"text": ulid_file().encode_time(milliseconds, 10) + ulid_file().encode_time(random, 16)}
+
+
+def ulid_generate(count):
+    return timed(lambda: [ulid_file().ulid() for _ in range(int(count))])
+
+
+def python_ulid_read(text):
     one = ulid.ULID.from_str(text)
     return {"number": int(one), "milliseconds": one.milliseconds}
 
 
-def ulid_write(number):
-    milliseconds, random = divmod(int(number), 1 << 80)
-    return {
-        "ulid": ulid_file().encode_time(milliseconds, 10) + ulid_file().encode_time(random, 16),
-        "python-ulid": str(ulid.ULID.from_int(int(number))),
-    }
+def python_ulid_write(number):
+    return {"text": str(ulid.ULID.from_int(int(number)))}
 
 
-def ulid_generate(count):
-    return timed(lambda: [make() for make in [ulid_file().ulid, lambda: str(ulid.ULID())] for _ in range(int(count))])
+def python_ulid_generate(count):
+    return timed(lambda: [str(ulid.ULID()) for _ in range(int(count))])
 
 
 def python_read(decimal, padded, base36, uuid8):
@@ -163,6 +168,12 @@ def python_read(decimal, padded, base36, uuid8):
         "version": one.version,
         "variant": one.variant,
     }
+
+
+def uuid_read(text):
+    one = uuid.UUID(text)
+    milliseconds = one.time_low << 16 | one.time_mid
+    return {"number": one.int, "version": one.version, "variant": one.variant, "milliseconds": milliseconds}
 
 
 def python_write(id):

@@ -1,5 +1,5 @@
-//! Ids and texts against packages that others wrote: what is made here they take apart as it was meant, and the other way
-//! around. The programs in `tests/others` call them.
+//! Ids and texts against packages that others wrote: what is made here they take apart as it was meant, and the other
+//! way around. The programs in `tests/others` call them.
 //!
 //! Where a package takes what is no id (it cuts a field that is too large, or reads a character that stands for
 //! nothing), a test says so, and that it is refused here.
@@ -11,14 +11,22 @@ use std::io::{Seek as _, Write as _};
 use std::path::Path;
 use std::process::Command;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use anyhow::{Context, ensure};
 use fastrand::Rng;
 use serde_json::{Value, json};
-use unalike_core::{FieldOrder, ID_MAX, Layout, LayoutError, LayoutFields, Parts, Text, TextError, decode, encode};
+use unalike::uuid::Uuid;
+use unalike::{Clock, RandomIds};
+use unalike_core::{
+    FieldOrder, ID_MAX, Layout, LayoutError, LayoutFields, Parts, Text, TextError, Ulid, decode, encode,
+};
 
-/// How many ids are compared at least, of each layout or notation and in each direction.
+/// How many ids are compared at least, of each package or notation and in each direction.
 const COMPARED: usize = 10_000;
+
+/// How many of each layout of a package after its first.
+const COMPARED_AGAIN: usize = 1_000;
 
 /// How many ids a package makes by the clock: fewer than it has in a millisecond, if it has that many.
 const GENERATED: usize = 1_000;
@@ -37,7 +45,13 @@ const JAVASCRIPT: Package = Package::Npm("javascript");
 const SNOWFLAKE_ID: Package = Package::PyPi("snowflake_id");
 const SONYFLAKE: Package = Package::PyPi("sonyflake");
 const TSIDPY: Package = Package::PyPi("tsidpy");
+const ULID: Package = Package::PyPi("ulid");
+const PYTHON_ULID: Package = Package::PyPi("python_ulid");
 const PYTHON: Package = Package::PyPi("python");
+const UUID: Package = Package::PyPi("uuid");
+
+/// What Python calls the variant of the UUIDs that are in use.
+const RFC: &str = "specified in RFC 4122";
 
 impl Package {
     /// Asks all questions in one process: the answers, one for each.
@@ -52,8 +66,8 @@ impl Package {
             Self::Npm(name) => {
                 let modules = installed(
                     "target/others/node/node_modules",
-                    "mkdir -p target/others/node && cp tests/others/package*.json target/others/node && npm ci --prefix \
-                     target/others/node",
+                    "mkdir -p target/others/node && cp tests/others/package*.json target/others/node && npm ci \
+                     --prefix target/others/node",
                 )?;
                 let mut command = Command::new("node");
                 command.env("NODE_PATH", modules).arg(root.join("tests/others/packages.cjs"));
@@ -141,9 +155,9 @@ fn bits(max: u64) -> impl Iterator<Item = u64> {
     (0..64).map(|bit| 1 << bit).take_while(move |bit| *bit <= max).flat_map(move |bit| [bit, max - bit])
 }
 
-/// Combinations of fields: the edges of each with those of all others, each bit beside fields of zeros and of ones, and
-/// random ones, each with its neighbours.
-fn parts_of(layout: Layout) -> Vec<Parts> {
+/// At least so many combinations of fields: the edges of each with those of all others, each bit beside fields of zeros
+/// and of ones, and random ones, each with its neighbours.
+fn parts_of(layout: Layout, count: usize) -> Vec<Parts> {
     let maxima = [layout.max_tick(), u64::from(layout.worker_max()), u64::from(layout.sequence_max())];
     let mut found = BTreeSet::new();
     for ticks in edges(maxima[0]) {
@@ -160,7 +174,7 @@ fn parts_of(layout: Layout) -> Vec<Parts> {
         }
     }
     let mut random = Rng::with_seed(u64::from(layout.sequence_bits()));
-    while found.len() <= COMPARED {
+    while found.len() <= count {
         let parts = maxima.map(|max| random.u64(0..=max));
         for (field, max) in maxima.into_iter().enumerate() {
             let mut neighbour = parts;
@@ -194,13 +208,16 @@ fn written(id: u64, notation: Text) -> String {
     encode(id, notation).unwrap().as_str().to_owned()
 }
 
-/// Twitter's and Discord's, which the package names, and one of another epoch. Its worker and process are datacenter and
-/// worker here.
+/// Twitter's and Discord's, which the package names, and one of another epoch. Its worker and process are datacenter
+/// and worker here.
 #[test]
 fn sapphire_snowflake_of_npm() -> anyhow::Result<()> {
     let since_2025 = Layout::new(LayoutFields { epoch_ms: 1_735_689_600_000, ..Layout::TWITTER.fields() })?;
-    for layout in [Layout::TWITTER, Layout::DISCORD, since_2025] {
-        let epoch = layout.epoch_ms().to_string();
+    for (layout, epoch, count) in [
+        (Layout::TWITTER, "twitter", COMPARED),
+        (Layout::DISCORD, "discord", COMPARED_AGAIN),
+        (since_2025, "1735689600000", COMPARED_AGAIN),
+    ] {
         let fields = |parts: Parts| {
             let (datacenter, worker) = layout.split_worker(parts.worker).unwrap();
             json!({
@@ -210,7 +227,7 @@ fn sapphire_snowflake_of_npm() -> anyhow::Result<()> {
                 "increment": parts.sequence.to_string(),
             })
         };
-        let all = parts_of(layout);
+        let all = parts_of(layout, count);
         SAPPHIRE.reads(all.iter().map(|parts| {
             let id = layout.pack(*parts).unwrap();
             let mut answer = fields(*parts);
@@ -234,7 +251,7 @@ fn sapphire_snowflake_of_npm() -> anyhow::Result<()> {
 /// Two layouts of its widths. Its instance is the worker here.
 #[test]
 fn snowflake_id_of_pypi() -> anyhow::Result<()> {
-    for layout in [Layout::LEAF, Layout::COSID] {
+    for (layout, count) in [(Layout::LEAF, COMPARED), (Layout::COSID, COMPARED_AGAIN)] {
         let epoch = layout.epoch_ms().to_string();
         let fields = |parts: Parts| {
             json!({
@@ -243,7 +260,7 @@ fn snowflake_id_of_pypi() -> anyhow::Result<()> {
                 "seq": parts.sequence.to_string(),
             })
         };
-        let all = parts_of(layout);
+        let all = parts_of(layout, count);
         SNOWFLAKE_ID
             .reads(all.iter().map(|parts| {
                 (json!({"id": layout.pack(*parts).unwrap().to_string(), "epoch": epoch}), fields(*parts))
@@ -258,26 +275,25 @@ fn snowflake_id_of_pypi() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Its defaults, whose epoch it leaves open, and two others that it can be given.
+/// Its defaults, which leave the epoch open, and two others that can be given to it.
 #[test]
 fn sonyflake_of_pypi() -> anyhow::Result<()> {
     let other = |timestamp_bits, sequence_bits, worker_bits, tick_ms, epoch_ms| {
         let widths = LayoutFields { timestamp_bits, sequence_bits, worker_bits, ..Layout::SONYFLAKE.fields() };
         Layout::new(LayoutFields { tick_ms, epoch_ms, ..widths })
     };
-    for layout in [
-        Layout::SONYFLAKE,
-        other(32, 15, 16, 1000, 0)?,
+    let options = |start_ms, bits_sequence, bits_machine_id, unit_ms| {
+        json!({
+            "start_ms": start_ms, "bits_sequence": bits_sequence, "bits_machine_id": bits_machine_id, "unit_ms": unit_ms
+        })
+    };
+    for (layout, options, count) in [
+        (Layout::SONYFLAKE, json!({"start_ms": "1735689600000"}), COMPARED),
+        (other(32, 15, 16, 1000, 0)?, options("0", "15", "16", "1000"), COMPARED_AGAIN),
         // Since 2020-01-01T00:00:00Z.
-        other(43, 11, 9, 1, 1_577_836_800_000)?,
+        (other(43, 11, 9, 1, 1_577_836_800_000)?, options("1577836800000", "11", "9", "1"), COMPARED_AGAIN),
     ] {
-        let options = json!({
-            "bits_sequence": layout.sequence_bits().to_string(),
-            "bits_machine_id": layout.worker_bits().to_string(),
-            "unit_ms": layout.tick_ms().to_string(),
-            "start_ms": layout.epoch_ms().to_string(),
-        });
-        let all = parts_of(layout);
+        let all = parts_of(layout, count);
         SONYFLAKE.reads(all.iter().map(|parts| {
             let mut question = options.clone();
             question["id"] = json!(layout.pack(*parts).unwrap().to_string());
@@ -296,8 +312,8 @@ fn sonyflake_of_pypi() -> anyhow::Result<()> {
             question["machine_id"] = json!(parts.worker.to_string());
             question
         })?;
-        // These ids were made in the middle of a tick. At its very beginning the package's floats may still be in the one
-        // before.
+        // These are of half a millisecond after a tick began. At its very beginning the package's floats may still be
+        // in the one before.
         for answer in &answers {
             let (id, of_begin): (u64, u64) = (whole(answer, "id")?, whole(answer, "id_of_begin")?);
             assert!(id == of_begin || id == of_begin + layout.workers() * layout.ids_per_tick(), "{layout}: {answer}");
@@ -309,10 +325,11 @@ fn sonyflake_of_pypi() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// With nodes of these widths: 42 bits of ms since 2020-01-01T00:00:00Z, which are 41 here, node, counter. And its texts.
+/// With nodes of these widths: 42 bits of ms since 2020-01-01T00:00:00Z, which are 41 here, node, counter. And its
+/// texts.
 #[test]
 fn tsidpy_of_pypi() -> anyhow::Result<()> {
-    for node_bits in [10, 0, 20] {
+    for (node_bits, count) in [(10, COMPARED), (0, COMPARED_AGAIN), (20, COMPARED_AGAIN)] {
         let layout = Layout::new(LayoutFields {
             timestamp_bits: 41,
             datacenter_bits: 0,
@@ -322,7 +339,7 @@ fn tsidpy_of_pypi() -> anyhow::Result<()> {
             epoch_ms: 1_577_836_800_000,
             tick_ms: 1,
         })?;
-        let all = parts_of(layout);
+        let all = parts_of(layout, count);
         TSIDPY.reads(all.iter().map(|parts| {
             let id = layout.pack(*parts).unwrap();
             let (text, base62) = (written(id, Text::Base32), written(id, Text::Base62));
@@ -381,6 +398,79 @@ fn tsidpy_of_pypi() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The package named `ulid`, which only writes, and `python-ulid`, which reads, too.
+#[test]
+fn ulids_of_pypi() -> anyhow::Result<()> {
+    let mut found: BTreeSet<u128> = (0..128).map(|bit| 1 << bit).flat_map(|bit: u128| [bit - 1, bit, !bit]).collect();
+    found.extend([u128::MAX, u128::MAX - 1]);
+    for unix_ms in edges(Ulid::UNIX_MS_MAX) {
+        let randoms = [0, 1, Ulid::RANDOM_MAX / 2, Ulid::RANDOM_MAX / 2 + 1, Ulid::RANDOM_MAX - 1, Ulid::RANDOM_MAX];
+        found.extend(randoms.map(|random| u128::from(unix_ms) << 80 | random));
+    }
+    let mut random = Rng::with_seed(128);
+    while found.len() < COMPARED {
+        let number = random.u128(..);
+        found.extend([number, number.wrapping_add(1)]);
+    }
+    let all: Vec<u128> = found.into_iter().collect();
+    PYTHON_ULID.reads(all.iter().map(|number| {
+        let answer = json!({"number": number.to_string(), "milliseconds": (number >> 80).to_string()});
+        (json!({"text": &*Ulid(*number).text()}), answer)
+    }))?;
+    let questions: Vec<Value> = all.iter().map(|number| json!({"number": number.to_string()})).collect();
+    for package in [ULID, PYTHON_ULID] {
+        for (answer, number) in package.ask("write", &questions)?.iter().zip(&all) {
+            let (ulid, written) = (Ulid(*number), text(answer, "text")?);
+            assert_eq!((written.parse(), written.to_lowercase().parse()), (Ok(ulid), Ok(ulid)), "{written}");
+            assert_eq!(written, &*ulid.text());
+            let (unix_ms, random) = (u64::try_from(number >> 80)?, number & ((1 << 80) - 1));
+            assert_eq!((ulid.unix_ms(), ulid.random()), (unix_ms, random), "{written}");
+            assert_eq!(Ulid::from_parts(unix_ms, random), Some(ulid), "{written}");
+        }
+        let answer = &package.ask("generate", &[json!({"count": GENERATED.to_string()})])?[0];
+        let time = whole(answer, "from")?..=whole(answer, "until")?;
+        let ids = answer["ids"].as_array().with_context(|| format!("no ids in {answer}"))?;
+        assert_eq!(ids.len(), GENERATED);
+        for id in ids {
+            let ulid: Ulid = id.as_str().context("no text")?.parse()?;
+            assert!(time.contains(&ulid.unix_ms()) && id == &*ulid.text(), "{id}");
+        }
+    }
+    Ok(())
+}
+
+/// What the host makes at the first and the last instants that there are, read by `uuid` and `python-ulid`.
+#[test]
+fn random_ids_to_python() -> anyhow::Result<()> {
+    struct Stopped(u64);
+
+    impl Clock for Stopped {
+        fn now_ms(&self) -> u64 {
+            self.0
+        }
+    }
+
+    let (mut uuids, mut ulids) = (Vec::new(), Vec::new());
+    let instants = edges(Ulid::UNIX_MS_MAX);
+    let count = u32::try_from(COMPARED.div_ceil(instants.len()))?;
+    for unix_ms in instants {
+        let ids = RandomIds::with_clock(Arc::new(Stopped(unix_ms)));
+        let of_version = |uuid: &Uuid, version: &str, milliseconds: u128| {
+            let [number, milliseconds] = [uuid.as_u128(), milliseconds].map(|number| number.to_string());
+            let answer = json!({"number": number, "version": version, "variant": RFC, "milliseconds": milliseconds});
+            (json!({"text": uuid.to_string()}), answer)
+        };
+        uuids.extend(ids.take_uuids_v7(count)?.iter().map(|uuid| of_version(uuid, "7", u128::from(unix_ms))));
+        uuids.extend(ids.take_uuids_v4(count)?.iter().map(|uuid| of_version(uuid, "4", uuid.as_u128() >> 80)));
+        ulids.extend(ids.take_ulids(count)?.iter().map(|ulid| {
+            let answer = json!({"number": ulid.0.to_string(), "milliseconds": unix_ms.to_string()});
+            (json!({"text": ulid.to_string()}), answer)
+        }));
+    }
+    UUID.reads(uuids.into_iter())?;
+    PYTHON_ULID.reads(ulids.into_iter())
+}
+
 /// `int()` with its base, and the module `uuid`.
 #[test]
 fn texts_of_python() -> anyhow::Result<()> {
@@ -393,8 +483,7 @@ fn texts_of_python() -> anyhow::Result<()> {
             "uuid8": written(*id, Text::Uuid),
         });
         let id = id.to_string();
-        let variant = "specified in RFC 4122";
-        (question, json!({"decimal": id, "padded": id, "base36": id, "uuid8": id, "version": "8", "variant": variant}))
+        (question, json!({"decimal": id, "padded": id, "base36": id, "uuid8": id, "version": "8", "variant": RFC}))
     }))?;
     let questions: Vec<Value> = all.iter().map(|id| json!({"id": id.to_string()})).collect();
     for (answer, id) in PYTHON.ask("write", &questions)?.iter().zip(&all) {
@@ -421,11 +510,12 @@ fn texts_of_javascript() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `@sapphire/snowflake` cuts a field that is too large, goes past the sign and below 0, and its `timestampFrom` rounds.
+/// `@sapphire/snowflake` cuts a field that is too large, goes past the sign and below 0, and its `timestampFrom`
+/// rounds.
 #[test]
 fn sapphire_snowflake_takes_what_is_refused_here() -> anyhow::Result<()> {
     let layout = Layout::TWITTER;
-    let (epoch_ms, epoch) = (i64::try_from(layout.epoch_ms())?, layout.epoch_ms().to_string());
+    let (epoch_ms, epoch) = (i64::try_from(layout.epoch_ms())?, "twitter");
     let question = |since_ms: i64, worker: &str, increment: &str| {
         let timestamp = (epoch_ms + since_ms).to_string();
         json!({"timestamp": timestamp, "workerId": worker, "processId": "0", "increment": increment, "epoch": epoch})
@@ -493,8 +583,7 @@ fn snowflake_id_refuses_what_is_refused_here() -> anyhow::Result<()> {
 fn sonyflake_takes_what_is_refused_here() -> anyhow::Result<()> {
     let layout = Layout::SONYFLAKE;
     let with = |fields: Value| {
-        let mut question =
-            json!({"bits_sequence": "8", "bits_machine_id": "16", "unit_ms": "10", "start_ms": "1735689600000"});
+        let mut question = json!({"start_ms": "1735689600000"});
         question.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
         question
     };
@@ -549,5 +638,32 @@ fn tsidpy_takes_what_is_refused_here() -> anyhow::Result<()> {
         assert_eq!(whole::<u64>(answer, "text")?, number, "{input}");
         assert_eq!(decode(input, Text::Base32), Err(error), "{input}");
     }
+    Ok(())
+}
+
+/// `ulid` writes more than 128 bits. `python-ulid` refuses them, as is done here; but it does not read the letters that
+/// stand for digits.
+#[test]
+fn ulid_takes_what_is_refused_here() -> anyhow::Result<()> {
+    let answer = &ULID.ask("write", &[json!({"number": "340282366920938463463374607431768211456"})])?[0];
+    assert_eq!(text(answer, "text")?, "80000000000000000000000000");
+    assert_eq!(Ulid::from_parts(1 << 48, 0), None);
+
+    let refused = [
+        ("80000000000000000000000000", TextError::Character { at: 0 }),
+        ("ZZZZZZZZZZZZZZZZZZZZZZZZZZ", TextError::Character { at: 0 }),
+        ("0000000000000000000000000U", TextError::Character { at: 25 }),
+        ("0000000000000000000000000", TextError::Length { len: 25 }),
+        ("000000000000000000000000000", TextError::Length { len: 27 }),
+    ];
+    let questions = refused.map(|(input, _)| json!({"text": input}));
+    for (answer, (input, error)) in PYTHON_ULID.ask("read", &questions)?.iter().zip(refused) {
+        assert!(text(answer, "error")?.starts_with("ValueError"), "{input}: {answer}");
+        assert_eq!(input.parse::<Ulid>(), Err(error), "{input}");
+    }
+    let crockford = "0000000000000000000000OoIl";
+    let answer = &PYTHON_ULID.ask("read", &[json!({"text": crockford})])?[0];
+    assert!(text(answer, "error")?.starts_with("ValueError"), "{answer}");
+    assert_eq!(crockford.parse(), Ok(Ulid(33)));
     Ok(())
 }

@@ -56,7 +56,6 @@ impl Ulid {
 
     /// When it was made, in Unix milliseconds: 0 to [`Ulid::UNIX_MS_MAX`].
     #[must_use]
-    #[expect(clippy::cast_possible_truncation, reason = "the upper 48 bits")]
     pub const fn unix_ms(self) -> u64 {
         (self.0 >> RANDOM_BITS) as u64
     }

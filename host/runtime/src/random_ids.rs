@@ -66,7 +66,7 @@ const UNIX_MS_MAX: u64 = Ulid::UNIX_MS_MAX;
 /// assert!(ids.uuid_v7()? < ids.uuid_v7()?);
 /// let ulid: Ulid = ids.ulid()?;
 /// assert!(ids.take_ulids(3)?.iter().all(|later| ulid < *later));
-/// println!("{} {ulid}", ids.uuid_v7()?); // 01934e2c-7b1a-7c3f-9d52-64b0f2a917ce 01JD7290WVH4S8T5M2B0QKX3EG
+/// println!("{} {ulid}", ids.uuid_v7()?); // 01934e2c-7b1a-7c3f-9d52-64b0f2a917ce 01JD72RYRTH4S8T5M2B0QKX3EG
 /// # Ok::<(), unalike::Error>(())
 /// ```
 #[derive(Clone)]

@@ -4,7 +4,12 @@
 //! Where a package takes what is no id (it cuts a field that is too large, or reads a character that stands for
 //! nothing), a test says so, and that it is refused here.
 
-#![expect(clippy::panic_in_result_fn, reason = "a test that cannot go on fails")]
+#![expect(
+    clippy::panic_in_result_fn,
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on fails"
+)]
 
 use std::collections::BTreeSet;
 use std::io::{Seek as _, Write as _};
@@ -488,6 +493,7 @@ fn texts_of_python() -> anyhow::Result<()> {
     let questions: Vec<Value> = all.iter().map(|id| json!({"id": id.to_string()})).collect();
     for (answer, id) in PYTHON.ask("write", &questions)?.iter().zip(&all) {
         for (key, notation) in [("decimal", Text::Decimal), ("padded", Text::Padded), ("uuid8", Text::Uuid)] {
+            assert_eq!(text(answer, key)?, written(*id, notation));
             assert_eq!(decode(text(answer, key)?, notation), Ok(*id), "{key} of {answer}");
         }
     }

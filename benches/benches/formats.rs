@@ -20,7 +20,7 @@ use std::hint::black_box;
 
 use anyhow::{Result, anyhow, ensure};
 use ferroid::base32::Base32SnowExt;
-use ferroid::id::{Id, SnowflakeTwitterId};
+use ferroid::id::SnowflakeTwitterId;
 use sqids::Sqids;
 use unalike_benches::{Bench, Plan, Row, RowId};
 use unalike_core::{Format, FormatKey, FormatOptions, ID_MAX, Permutation, Text, decode, encode};
@@ -33,6 +33,7 @@ const BUYER: u64 = 123_456_789;
 const KEY: FormatKey = FormatKey { id: 0, secret: 0x9f3c_1e5b_7a2d_4860_0c41_e6d2_b8f5_730a };
 
 fn main() -> Result<()> {
+    let sqids = Sqids::default();
     let mut bench = Bench::new("formats: ids written and read natively, one thread", Plan::from_args());
 
     let sample = SnowflakeTwitterId::from_raw(FIRST).encode().as_string();
@@ -63,7 +64,6 @@ fn main() -> Result<()> {
     writes(&mut bench, "u64::to_string", encoding, FIRST, |id| Ok(black_box(&id.to_string()).len()));
     reads(&mut bench, "str::parse::<u64>", decoding, FIRST, FIRST.to_string(), |text| Ok(text.parse()?))?;
 
-    let sqids = Sqids::default();
     writes(&mut bench, "sqids, encode", encoding, FIRST, |id| Ok(black_box(&sqids.encode(&[id])?).len()));
     reads(&mut bench, "sqids, decode", decoding, FIRST, sqids.encode(&[FIRST])?, |text| {
         sqids.decode(text).first().copied().ok_or_else(|| anyhow!("{text} is read as no number"))
@@ -109,7 +109,7 @@ fn writes<'a>(
     name: &str,
     base: Option<RowId>,
     first: u64,
-    mut write: impl FnMut(u64) -> Result<usize> + Send + 'a,
+    write: impl Fn(u64) -> Result<usize> + Send + Sync + 'a,
 ) -> RowId {
     let case = bench.case(vec![first], move |id, tally| {
         tally.values(CHUNK, || {
@@ -127,7 +127,7 @@ fn reads<'a>(
     base: Option<RowId>,
     id: u64,
     text: String,
-    mut read: impl FnMut(&str) -> Result<u64> + Send + 'a,
+    read: impl Fn(&str) -> Result<u64> + Send + Sync + 'a,
 ) -> Result<RowId> {
     let found = read(&text)?;
     ensure!(found == id, "{name}: {text} is read as {found}, not as {id}");

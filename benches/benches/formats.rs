@@ -9,8 +9,8 @@
 //! The permutation is ten times SipHash-2-4 of 8 bytes, one after the other: 10 x 12 to 16 ns, whatever the width. A
 //! template adds the date (a dozen divisions, 15 ns), the allocation of a `String` (20 ns) and some ns for each part.
 //!
-//! What is compared has the same thing done: an id to a text in memory, a text to an id with all of it checked. Ferroid's
-//! decode also checks that no foreign character is in the text, and does not refuse what is beyond 63 bits.
+//! What is compared has the same thing done: an id to a text in memory, a text to an id with all of it checked. Ferroid
+//! refuses foreign characters and the 64th bit as we do; it takes 0, and lets a 65th bit fall off.
 //!
 //! ```text
 //! cargo bench -p unalike-benches --bench formats

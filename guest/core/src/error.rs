@@ -479,7 +479,7 @@ mod tests {
             (template(128, TemplateFault::TooLong), ["wrong at byte 128", "128 bytes; shorten it"]),
             (FormatError::Restart.to_string(), ["must show the period", "{yyyyMM} for a month"]),
             (FormatError::Bits.to_string(), ["1 to 63 in all", "16 at most and a key's id 8"]),
-            (FormatError::Key { id: 3 }.to_string(), ["the key 3 is given twice", "does not fit the bits"]),
+            (FormatError::Key { id: 3 }.to_string(), ["the key 3 is given twice", "it is 1 to 2^key_id_bits - 1"]),
             (FormatError::Digits { width: 4 }.to_string(), ["4 digits", "give it more, or fewer bits"]),
             (FormatError::UtcOffset.to_string(), ["more than 18 hours", "-1080 to 1080 minutes"]),
             (WriteError::Id { max: 999 }.to_string(), ["outside 1 to 999", "the format can show"]),

@@ -55,12 +55,12 @@ pub enum Restart {
 ///
 /// ```
 /// use unalike_core::{Format, FormatKey, FormatOptions};
-/// let old = FormatKey { id: 0, secret: 0x9f3c1e5b7a2d48600c41e6d2b8f5730a };
-/// let new = FormatKey { id: 1, secret: 0x6b0d52f19c7e3a8845f0c9d1a2e7b364 };
+/// let old = FormatKey { id: 1, secret: 0x9f3c1e5b7a2d48600c41e6d2b8f5730a };
+/// let new = FormatKey { id: 2, secret: 0x6b0d52f19c7e3a8845f0c9d1a2e7b364 };
 /// let options = FormatOptions { key_id_bits: 2, keys: &[old], context: "order", ..FormatOptions::default() };
 /// let text = Format::new(&options)?.write(1, 0, None)?;
 /// let read = Format::new(&FormatOptions { keys: &[new, old], ..options })?.read(&text)?;
-/// assert_eq!((read.id, read.key_id), (1, Some(0)));
+/// assert_eq!((read.id, read.key_id), (1, Some(1)));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -126,8 +126,8 @@ impl Default for FormatOptions<'_> {
 
 /// How the ids of a tag are shown.
 ///
-/// What is shown is unique under one format. Once ids are out, only its keys are to be exchanged, as [`FormatKey`] says:
-/// after any other change a text may come again.
+/// What is shown is unique under one format. Once ids are out, only its keys are to be added or exchanged, as [`FormatKey`]
+/// says: after any other change a text may come again.
 ///
 /// ```
 /// use unalike_core::{Format, FormatOptions};
@@ -648,7 +648,9 @@ impl Field {
 }
 
 /// The parts of a template, and the gene among them with its position.
-fn parse(template: &[u8]) -> Result<(Vec<Part>, Option<(usize, Gene)>), FormatError> {
+type Parsed = (Vec<Part>, Option<(usize, Gene)>);
+
+fn parse(template: &[u8]) -> Result<Parsed, FormatError> {
     let fault = |at, fault| Err(FormatError::Template { at, fault });
     if template.len() > TEMPLATE_LEN_MAX {
         return fault(TEMPLATE_LEN_MAX, TemplateFault::TooLong);
@@ -795,6 +797,7 @@ const fn ones(bits: u8) -> u64 {
 #[cfg(test)]
 mod tests {
     use alloc::{collections::BTreeMap, format, string::ToString, vec};
+    use core::slice;
 
     use proptest::prelude::*;
 
@@ -806,8 +809,10 @@ mod tests {
     /// Where the year 10000 begins in Greenwich.
     const END_MS: u64 = 253_402_300_800_000;
 
-    const OLD: FormatKey = FormatKey { id: 0, secret: 0x9f3c_1e5b_7a2d_4860_0c41_e6d2_b8f5_730a };
-    const NEW: FormatKey = FormatKey { id: 1, secret: 0x6b0d_52f1_9c7e_3a88_45f0_c9d1_a2e7_b364 };
+    const OLD: FormatKey = FormatKey { id: 1, secret: 0x9f3c_1e5b_7a2d_4860_0c41_e6d2_b8f5_730a };
+    const NEW: FormatKey = FormatKey { id: 2, secret: 0x6b0d_52f1_9c7e_3a88_45f0_c9d1_a2e7_b364 };
+    /// A key where there are no bits for its number.
+    const ONLY: FormatKey = FormatKey { id: 0, ..OLD };
 
     fn with(template: &str) -> FormatOptions<'_> {
         FormatOptions { template, ..FormatOptions::default() }
@@ -994,7 +999,7 @@ mod tests {
             (26, 16, 8, 1, true),
             (25, 16, 8, 1, false),
         ] {
-            let keys = &[OLD][..keys];
+            let keys = &[FormatKey { id: u8::from(key_id_bits > 0), ..OLD }][..keys];
             let options = FormatOptions { bits, gene_bits, key_id_bits, keys, ..FormatOptions::default() };
             match Format::new(&options) {
                 Ok(format) => assert!(fits && format.bits() == bits, "{options:?}"),
@@ -1010,18 +1015,20 @@ mod tests {
             (0, vec![0], None),
             (0, vec![1], Some(1)),
             (0, vec![0, 0], Some(0)),
-            (1, vec![0, 1], None),
-            (1, vec![0, 2], Some(2)),
-            (2, vec![3, 0, 3], Some(3)),
+            (1, vec![1], None),
+            (1, vec![0], Some(0)),
+            (1, vec![1, 2], Some(2)),
+            (2, vec![3, 0], Some(0)),
+            (2, vec![3, 1, 3], Some(3)),
             (7, vec![128], Some(128)),
-            (8, vec![255, 0], None),
+            (8, vec![255, 1], None),
         ] {
             let keys: Vec<FormatKey> = ids.into_iter().map(key).collect();
             let made = Format::new(&FormatOptions { key_id_bits, keys: &keys, ..FormatOptions::default() });
             assert_eq!(made.err(), wrong.map(|id| FormatError::Key { id }), "{key_id_bits} {keys:?}");
         }
-        assert_eq!(format!("{OLD:?}"), "FormatKey { id: 0, .. }", "nobody reads a secret in a log");
-        let options = FormatOptions { keys: &[OLD], ..FormatOptions::default() };
+        assert_eq!(format!("{OLD:?}"), "FormatKey { id: 1, .. }", "nobody reads a secret in a log");
+        let options = FormatOptions { keys: &[ONLY], ..FormatOptions::default() };
         let digits = OLD.secret.to_string();
         assert!(!format!("{options:?}{:?}", Format::new(&options)).contains(&digits));
     }
@@ -1043,7 +1050,7 @@ mod tests {
             (18, 63, 0, 1, 0),
         ] {
             let template = format!("{{id:0{width}}}");
-            let options = FormatOptions { bits, gene_bits, keys: &[OLD][..keys], ..with(&template) };
+            let options = FormatOptions { bits, gene_bits, keys: &[ONLY][..keys], ..with(&template) };
             match Format::new(&options) {
                 Ok(format) => assert_eq!(format.id_max(), id_max, "{options:?}"),
                 Err(error) => assert_eq!((error, id_max), (FormatError::Digits { width }, 0), "{options:?}"),
@@ -1150,12 +1157,14 @@ mod tests {
     fn a_key_that_is_not_known_is_named() {
         let options = FormatOptions { bits: 10, key_id_bits: 2, keys: &[NEW, OLD], ..with("{id:04}") };
         let format = Format::new(&options).unwrap();
-        for (number, id) in [(513, 2), (768, 3), (1_023, 3)] {
+        for (number, id) in [(769, 3), (768, 3), (1_023, 3)] {
             assert_eq!(format.original(number), Err(ReadError::Key { id }));
             assert_eq!(format.read(&format!("{number:04}")), Err(ReadError::Key { id }));
         }
         assert_eq!(format.original(1_024), Err(ReadError::Number { at: 0 }));
         assert_eq!(format.read("1024"), Err(ReadError::Number { at: 0 }));
+        // Without a key's id, it was shown before there were keys.
+        assert_eq!(format.original(255).map(|it| (it.id, it.key_id)), Ok((255, None)));
         // Below the key's id there is no 0.
         assert_eq!(format.original(256), Err(ReadError::Number { at: 0 }));
         assert_eq!(format.original(0), Err(ReadError::Number { at: 0 }));
@@ -1192,7 +1201,7 @@ mod tests {
             let permutation = Permutation::new(NEW.secret, "order", 46).unwrap();
             for id in [1, 2, format.id_max()] {
                 let shown = permutation.apply(id, tweak).unwrap();
-                assert_eq!(format.number(id, NOW, Some(0xFFF5)), Ok(1 << 50 | shown << 4 | 5), "{restart:?}");
+                assert_eq!(format.number(id, NOW, Some(0xFFF5)), Ok(2 << 50 | shown << 4 | 5), "{restart:?}");
             }
         }
     }
@@ -1206,16 +1215,24 @@ mod tests {
             let ring = FormatOptions { bits, gene_bits, key_id_bits, keys: &keys, context: "order", ..with("{id}") };
             let reader = Format::new(&ring).unwrap();
             let mut shown = BTreeMap::new();
-            for key in keys {
+            // Before there were keys.
+            let plain = FormatOptions { keys: &[], key_id_bits: 0, bits: permuted_bits + gene_bits, ..ring };
+            for key in [None].into_iter().chain(keys.map(Some)) {
                 // As it was written when this was the only key.
-                let writer = Format::new(&FormatOptions { keys: &[key], ..ring }).unwrap();
+                let options = key.as_ref().map_or(plain, |key| FormatOptions { keys: slice::from_ref(key), ..ring });
+                let writer = Format::new(&options).unwrap();
                 assert_eq!(writer.id_max(), (1 << permuted_bits) - 1);
                 for id in 1..=writer.id_max() {
                     for gene in 0..1 << gene_bits {
                         let shard_key = (gene_bits > 0).then_some(gene | 0xFF00);
                         let number = writer.number(id, NOW, shard_key).unwrap();
-                        let issued =
-                            Issued { id, number, gene: shard_key.map(|_| gene), key_id: Some(key.id), issued_ms: None };
+                        let issued = Issued {
+                            id,
+                            number,
+                            gene: shard_key.map(|_| gene),
+                            key_id: key.map(|key| key.id),
+                            issued_ms: None,
+                        };
                         assert_eq!(reader.original(number).as_ref(), Ok(&issued));
                         assert_eq!(reader.read(&writer.write(id, NOW, shard_key).unwrap()).as_ref(), Ok(&issued));
                         assert_eq!(shown.insert(number, issued), None, "{number} is shown twice");
@@ -1236,7 +1253,7 @@ mod tests {
             (Restart::Month, "{id:02}{MM}{yyyy}", (0..24).map(|month| NOW + month * 31 * DAY_MS).collect()),
             (Restart::Year, "{id:base62}{dd}{yyyy}", (0..50).map(|year| NOW + year * 366 * DAY_MS).collect()),
         ] {
-            for keys in [&[][..], &[OLD]] {
+            for keys in [&[][..], &[ONLY]] {
                 let format = Format::new(&FormatOptions { restart, bits: 6, keys, ..with(template) }).unwrap();
                 let mut shown = BTreeMap::new();
                 let mut firsts = BTreeMap::new();
@@ -1408,7 +1425,8 @@ mod tests {
         let keys = prop_oneof![
             1 => Just((0_u8, vec![])),
             2 => (0..=8_u8).prop_flat_map(|bits| {
-                let ids = prop::collection::btree_set(0..=u8::MAX >> (8 - bits.max(1)) >> u8::from(bits == 0), 1..4);
+                let ids = if bits == 0 { 0..=0 } else { 1..=u8::MAX >> (8 - bits) };
+                let ids = prop::collection::btree_set(ids, 1..4);
                 (Just(bits), ids.prop_map(Vec::from_iter).prop_shuffle(), any::<[u128; 4]>())
             }).prop_map(|(bits, ids, secrets)| {
                 (bits, ids.into_iter().zip(secrets).map(|(id, secret)| FormatKey { id, secret }).collect())
@@ -1532,8 +1550,14 @@ mod tests {
             return Ok(());
         }
         let key = sample.keys.iter().filter(|key| Some(key.id) == issued.key_id).copied().collect::<Vec<_>>();
-        prop_assert_eq!(key.len(), usize::from(!sample.keys.is_empty()));
-        let writer = Format::new(&FormatOptions { keys: &key, ..sample.options() }).unwrap();
+        let mut options = FormatOptions { keys: &key, ..sample.options() };
+        if issued.key_id.is_none() {
+            // As before there were keys.
+            prop_assert!(sample.keys.is_empty() || sample.key_id_bits > 0);
+            (options.bits, options.key_id_bits) = (options.bits - options.key_id_bits, 0);
+        }
+        prop_assert_eq!(key.len(), usize::from(issued.key_id.is_some()));
+        let writer = Format::new(&options).unwrap();
         let now = issued.issued_ms.as_ref().map_or(0, |span| span.start);
         let written = writer.write(issued.id, now, issued.gene).unwrap();
         if sample.has_spellings {

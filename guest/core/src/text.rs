@@ -268,6 +268,11 @@ const fn in_uuid(id: u64) -> u128 {
 /// of two digits or more that begins with 0, and [`TextError::OutOfRange`] when the number is 0 or greater than
 /// [`ID_MAX`].
 pub fn decode(input: &str, text: Text) -> Result<u64, TextError> {
+    decode_bytes(input.as_bytes(), text)
+}
+
+/// The same of bytes, which may end inside a character: that is no digit anyway.
+pub(crate) fn decode_bytes(input: &[u8], text: Text) -> Result<u64, TextError> {
     let (len_min, len_max) = text.len_range();
     if input.len() < len_min || input.len() > len_max {
         return Err(TextError::Length { len: input.len() });
@@ -275,7 +280,7 @@ pub fn decode(input: &str, text: Text) -> Result<u64, TextError> {
     let mut id = 0_u64;
     if text == Text::Uuid {
         let mut bits = 0_u128;
-        for (at, byte) in input.bytes().enumerate() {
+        for (at, byte) in input.iter().copied().enumerate() {
             if HYPHENS.contains(&at) {
                 if byte != b'-' {
                     return Err(TextError::Character { at });
@@ -294,13 +299,13 @@ pub fn decode(input: &str, text: Text) -> Result<u64, TextError> {
             return Err(TextError::Character { at });
         }
     } else {
-        for (at, byte) in input.bytes().enumerate() {
+        for (at, byte) in input.iter().copied().enumerate() {
             let value = text.value(byte).ok_or(TextError::Character { at })?;
             // What saturates stays at 2^64 - 1, which is out of range.
             id = id.saturating_mul(text.radix()).saturating_add(u64::from(value));
         }
     }
-    if text == Text::Decimal && input.len() > 1 && input.starts_with('0') {
+    if text == Text::Decimal && input.len() > 1 && input.starts_with(b"0") {
         return Err(TextError::LeadingZero);
     }
     if id == 0 || id > ID_MAX {

@@ -171,6 +171,15 @@ pub enum LayoutError {
         /// The greatest id of the layout.
         max: u64,
     },
+    /// A span of time that ends before or as it begins.
+    SpanEmpty,
+    /// No id of the layout has its tick in the span.
+    SpanOutside {
+        /// When the layout begins: its epoch, in Unix milliseconds.
+        begins_ms: u64,
+        /// When its last tick ends, in Unix milliseconds.
+        ends_ms: u64,
+    },
 }
 
 impl fmt::Display for LayoutError {
@@ -187,6 +196,11 @@ impl fmt::Display for LayoutError {
             Self::WorkerRange { max } => write!(f, "the worker does not fit its field, whose maximum is {max}"),
             Self::SequenceRange { max } => write!(f, "the sequence does not fit its field, whose maximum is {max}"),
             Self::IdRange { max } => write!(f, "the id is outside 1 to {max}, the ids of this layout"),
+            Self::SpanEmpty => f.write_str("the span of time is empty: it must end after it begins"),
+            Self::SpanOutside { begins_ms, ends_ms } => write!(
+                f,
+                "the span of time has no ids of this layout, which has them from {begins_ms} to {ends_ms}, in Unix ms"
+            ),
         }
     }
 }

@@ -26,8 +26,12 @@ extern crate alloc;
 
 mod calendar;
 mod error;
+mod foreign;
 mod grant;
+mod guess;
+mod instant;
 mod layout;
+mod layout_text;
 mod ordered;
 mod permutation;
 mod presets;
@@ -37,8 +41,12 @@ mod snowflake;
 mod text;
 
 pub use error::{GrantFault, LayoutError, OptionsError, ReserveError, StoreFailure, TextError};
+pub use foreign::{COSID_GENERATOR, CosidText, Field, Foreign, Role, SCHEMES, Scheme, SchemeError, scheme};
 pub use grant::{GrantId, Lease, Run, Segment, TailRelease};
+pub use guess::{Form, Guess, Known, Verdict, guess, known};
+pub use instant::{InstantError, instant};
 pub use layout::{FieldOrder, Layout, LayoutFields, Parts};
+pub use layout_text::LayoutTextError;
 pub use ordered::OrderedBuffer;
 pub use permutation::Permutation;
 pub use presets::{PRESETS, Preset, preset};

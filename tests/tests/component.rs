@@ -479,3 +479,21 @@ fn texts_and_fields_go_round_exactly() {
         assert_eq!(case(packed), "Error::InvalidArgument(Argument::Id)", "{parts:?}");
     }
 }
+
+#[test]
+fn a_span_of_time_has_the_ids_that_the_core_says() {
+    let mut host = Instance::new();
+    let codec = host.core.unalike_ids_codec();
+    let core = unalike_core::Layout::TWITTER;
+    for (from, until) in [(NOW, NOW + 1), (NOW, NOW + 86_400_000), (0, u64::MAX), (TWITTER.epoch_ms, NOW)] {
+        let ids = codec.call_id_range(&mut host.store, TWITTER, from, until).unwrap().unwrap();
+        assert_eq!(ids, core.id_range(from, until).unwrap().into_inner());
+    }
+    for (from, until) in [(NOW, NOW), (NOW, 0), (0, 1), (u64::MAX - 1, u64::MAX)] {
+        let refused = codec.call_id_range(&mut host.store, TWITTER, from, until).unwrap();
+        assert_eq!(case(refused), "Error::InvalidArgument(Argument::Span)", "{from} to {until}");
+    }
+    let wide = Layout { timestamp_bits: 42, ..TWITTER };
+    let refused = codec.call_id_range(&mut host.store, wide, NOW, NOW + 1).unwrap();
+    assert_eq!(case(refused), "Error::InvalidArgument(Argument::Layout)");
+}

@@ -21,6 +21,11 @@ impl Guest for Component {
         translate::layout(&layout)?.pack(parts).map_err(translate::layout_error)
     }
 
+    fn id_range(layout: Layout, from: u64, until: u64) -> Result<(u64, u64), Error> {
+        let ids = translate::layout(&layout)?.id_range(from, until).map_err(translate::layout_error)?;
+        Ok((*ids.start(), *ids.end()))
+    }
+
     fn encode(id: u64, text: Text) -> Result<String, Error> {
         match core_::encode(id, notation(text)) {
             #[expect(unsafe_code, reason = "the check for UTF-8 would be a fortieth of the component")]

@@ -57,6 +57,7 @@ pub(crate) fn layout_error(error: core::LayoutError) -> Error {
     Error::InvalidArgument(match error {
         E::TooWide { .. } | E::FieldWidth | E::TickZero | E::EpochTooLate => Argument::Layout,
         E::TimestampRange { .. } | E::WorkerRange { .. } | E::SequenceRange { .. } | E::IdRange { .. } => Argument::Id,
+        E::SpanEmpty | E::SpanOutside { .. } => Argument::Span,
     })
 }
 

@@ -281,3 +281,191 @@ impl fmt::Display for TextError {
 }
 
 impl core::error::Error for TextError {}
+
+/// What is wrong with a template, at a position.
+///
+/// ```
+/// use unalike_core::{Format, FormatError, FormatOptions, TemplateFault};
+/// let error = Format::new(&FormatOptions { template: "ORD-{ID}", ..FormatOptions::default() }).unwrap_err();
+/// assert_eq!(error, FormatError::Template { at: 4, fault: TemplateFault::Placeholder });
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TemplateFault {
+    /// A brace that has no other one.
+    Brace,
+    /// A placeholder that there is not.
+    Placeholder,
+    /// A control character.
+    Character,
+    /// A second id, a second gene, or a gene where the number has one already.
+    Twice,
+    /// It ends without an id.
+    IdMissing,
+    /// It goes on beyond 128 bytes.
+    TooLong,
+}
+
+/// Why there is no such format.
+///
+/// ```
+/// use unalike_core::{Format, FormatError, FormatOptions};
+/// let wide = FormatOptions { bits: 64, ..FormatOptions::default() };
+/// assert_eq!(Format::new(&wide).unwrap_err(), FormatError::Bits);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FormatError {
+    /// The template has a fault.
+    Template {
+        /// At this byte.
+        at: usize,
+        /// Which.
+        fault: TemplateFault,
+    },
+    /// The counter starts again, and the template does not show when.
+    Restart,
+    /// Widths that leave nothing to the id, or are out of range: 63 bits in all, of which the gene has 16 at most and the
+    /// key's id 8, and that none without keys.
+    Bits,
+    /// A key's id that does not fit its width, or that another key has.
+    Key {
+        /// The key's id.
+        id: u8,
+    },
+    /// The digits that the template gives to the id are too few for the numbers that there may be.
+    Digits {
+        /// How many they are.
+        width: u8,
+    },
+    /// A distance from UTC of more than 18 hours.
+    UtcOffset,
+}
+
+impl fmt::Display for FormatError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Template { at, fault } => {
+                write!(f, "the template is wrong at byte {at}: ")?;
+                f.write_str(match fault {
+                    TemplateFault::Brace => "a brace without its other one; write {{ or }} for the brace itself",
+                    TemplateFault::Placeholder => {
+                        "no such placeholder; there are {id}, {id:010}, {id:base36}, {id:base62}, {id:base32}, {id:uuid}, \
+                         {gene:4} with 1 to 16 bits, and {yyyy}, {yy}, {MM}, {dd}, {HH}, {mm}, {ss}, {SSS} or several of \
+                         these in one, as {yyyyMMdd}"
+                    }
+                    TemplateFault::Character => "a control character",
+                    TemplateFault::Twice => "one id and one gene are enough, and the number may have a gene already",
+                    TemplateFault::IdMissing => "without an id, {id} for example, all would be alike",
+                    TemplateFault::TooLong => "it has more than 128 bytes",
+                })
+            }
+            Self::Restart => f.write_str(
+                "the counter starts again, so the template must show the period: {yyyy} for a year, {yyyyMM} for a month, \
+                 {yyyyMMdd} for a day",
+            ),
+            Self::Bits => f.write_str(
+                "the bits do not fit: 1 to 63 in all, of which a gene takes 16 at most and a key's id 8 (and none without keys), \
+                 and something must be left for the id",
+            ),
+            Self::Key { id } => write!(f, "the key {id} is given twice, or its number does not fit the bits of a key's id"),
+            Self::Digits { width } => {
+                write!(f, "the template has {width} digits for the id, and the number may need more: give it more, or fewer bits")
+            }
+            Self::UtcOffset => f.write_str("the distance from UTC is more than 18 hours"),
+        }
+    }
+}
+
+impl core::error::Error for FormatError {}
+
+/// Why an id cannot be shown.
+///
+/// ```
+/// use unalike_core::{Format, FormatOptions, WriteError};
+/// let format = Format::new(&FormatOptions { gene_bits: 4, ..FormatOptions::default() })?;
+/// assert_eq!(format.write(1, 0, None), Err(WriteError::ShardKeyMissing));
+/// # Ok::<(), unalike_core::FormatError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WriteError {
+    /// The id is 0, or greater than the format can show.
+    Id {
+        /// The greatest that it can.
+        max: u64,
+    },
+    /// The format has a gene, and no key was given to take it from.
+    ShardKeyMissing,
+    /// A key was given, and the format has no gene.
+    ShardKeyUnwanted,
+    /// The date lies after the year 9999.
+    Time,
+}
+
+impl fmt::Display for WriteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Id { max } => write!(f, "the id is outside 1 to {max}, the ids that the format can show"),
+            Self::ShardKeyMissing => {
+                f.write_str("the ids carry a shard gene: give the shard key that it is taken from")
+            }
+            Self::ShardKeyUnwanted => f.write_str("a shard key was given, and the ids carry no gene"),
+            Self::Time => f.write_str("the date of issue lies after the year 9999"),
+        }
+    }
+}
+
+impl core::error::Error for WriteError {}
+
+/// Why a text is none of a format's.
+///
+/// ```
+/// use unalike_core::{Format, FormatOptions, ReadError};
+/// let format = Format::new(&FormatOptions { template: "ORD-{id}", ..FormatOptions::default() })?;
+/// assert_eq!(format.read("ORD_1").unwrap_err(), ReadError::Character { at: 3 });
+/// # Ok::<(), unalike_core::FormatError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ReadError {
+    /// No text of the format has this length.
+    Length {
+        /// In bytes.
+        len: usize,
+    },
+    /// Another byte stands there in all texts of the format.
+    Character {
+        /// Its position.
+        at: usize,
+    },
+    /// There is no such date, or two figures of it contradict each other.
+    Date {
+        /// The position of the second of two, else 0.
+        at: usize,
+    },
+    /// No id is shown by this number.
+    Number {
+        /// Where it begins.
+        at: usize,
+    },
+    /// The key with which it was written is not among those that are known.
+    Key {
+        /// The key's id.
+        id: u8,
+    },
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Length { len } => write!(f, "no text of this format is {len} bytes long"),
+            Self::Character { at } => {
+                write!(f, "the byte at position {at} is another one in every text of this format")
+            }
+            Self::Date { at } => {
+                write!(f, "there is no such date, or its figures contradict each other at position {at}")
+            }
+            Self::Number { at } => write!(f, "the number at position {at} stands for no id of this format"),
+            Self::Key { id } => write!(f, "it was written with the key {id}, which is not among those that are known"),
+        }
+    }
+}
+
+impl core::error::Error for ReadError {}

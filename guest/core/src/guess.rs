@@ -21,10 +21,10 @@ const GREGORIAN_UNITS: u64 = 0x01B2_1DD2_1381_4000;
 /// A layout or scheme that an id may be of.
 ///
 /// ```
-/// use unalike_core::{Known, Layout, guess, known};
+/// use unalike_core::{Known, Layout, guess, known_layouts};
 /// // Those of everybody, and one's own before them.
 /// let own = Known::of_layout("ours", Layout::COSID_53);
-/// let all: Vec<Known<'_>> = [own].into_iter().chain(known()).collect();
+/// let all: Vec<Known<'_>> = [own].into_iter().chain(known_layouts()).collect();
 /// let guesses = guess("893386751132160", 1_800_000_000_000, &all);
 /// assert_eq!(guesses[0].name, "ours");
 /// ```
@@ -53,7 +53,7 @@ const OWN_COMMON_BITS: u32 = 8;
 const PRESET_COMMON_BITS: u32 = 4;
 
 /// All that is known: the [presets](PRESETS), then the [schemes](SCHEMES).
-pub fn known() -> impl Iterator<Item = Known<'static>> {
+pub fn known_layouts() -> impl Iterator<Item = Known<'static>> {
     let presets = PRESETS.iter().map(|preset| Known {
         name: preset.name,
         scheme: preset.layout.into(),
@@ -70,7 +70,7 @@ pub fn known() -> impl Iterator<Item = Known<'static>> {
 
 /// How a text was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Form {
+pub enum Shape {
     /// As an id in one of the notations of this crate.
     Id(Text),
     /// As what CosId's `CosIdGenerator` writes.
@@ -141,7 +141,7 @@ pub struct Guess<'a> {
     /// The layout's name; for a text of 128 bits, and for CosId's, what it is.
     pub name: &'a str,
     /// How the text was read.
-    pub form: Form,
+    pub shape: Shape,
     /// The id, where it has 63 bits at most.
     pub id: Option<u64>,
     /// Its time, in Unix milliseconds, where it has one.
@@ -159,9 +159,9 @@ pub struct Guess<'a> {
 /// characters base 62, 13 base 32 or base 36, 15 and 17 CosId's, 26 a ULID and 36 a UUID.
 ///
 /// ```
-/// use unalike_core::{guess, known};
+/// use unalike_core::{guess, known_layouts};
 ///
-/// let known: Vec<_> = known().collect();
+/// let known: Vec<_> = known_layouts().collect();
 /// // The sample of Leaf's documentation, in 2026.
 /// let guesses = guess("1169786042799259000", 1_767_225_600_000, &known);
 /// let leaf = guesses.iter().find(|guess| guess.name == "leaf").unwrap();
@@ -178,8 +178,8 @@ pub fn guess<'a>(text: &str, now_ms: u64, known: &[Known<'a>]) -> Vec<Guess<'a>>
     let notations = notations(text);
     for &notation in notations {
         if let Ok(id) = decode(text, notation) {
-            let form = Form::Id(notation);
-            guesses.extend(known.iter().map(|known| of_scheme(u128::from(id), form, known, now_ms)));
+            let shape = Shape::Id(notation);
+            guesses.extend(known.iter().map(|known| of_scheme(u128::from(id), shape, known, now_ms)));
         }
     }
     // As one of CosId's, a text of digits alone without a zero in front would be of a time after 2080.
@@ -205,10 +205,10 @@ fn notations(text: &str) -> &'static [Text] {
     }
 }
 
-fn of_scheme<'a>(id: u128, form: Form, known: &Known<'a>, now_ms: u64) -> Guess<'a> {
+fn of_scheme<'a>(id: u128, shape: Shape, known: &Known<'a>, now_ms: u64) -> Guess<'a> {
     let mut guess = Guess {
         name: known.name,
-        form,
+        shape,
         id: u64::try_from(id).ok().filter(|id| *id <= crate::ID_MAX),
         unix_ms: None,
         fields: Vec::new(),
@@ -288,7 +288,7 @@ fn cosid(text: &str, now_ms: u64) -> Option<Guess<'static>> {
     let (name, notation, id) =
         notations.into_iter().find_map(|(name, notation)| Some((name, notation, notation.read(text)?)))?;
     let known = Known { name, scheme: COSID_GENERATOR, since_ms: 0, common_bits: 0 };
-    Some(of_scheme(id, Form::Cosid(notation), &known, now_ms))
+    Some(of_scheme(id, Shape::Cosid(notation), &known, now_ms))
 }
 
 /// A UUID of any version.
@@ -328,7 +328,7 @@ fn uuid(text: &str, now_ms: u64) -> Option<Guess<'static>> {
     };
     // The shape alone says what it is: there is nothing else that it could be.
     let verdict = wide_verdict(unix_ms, now_ms);
-    Some(Guess { name, form: Form::Uuid, id, unix_ms, fields, verdict })
+    Some(Guess { name, shape: Shape::Uuid, id, unix_ms, fields, verdict })
 }
 
 /// A ULID: 48 bits of Unix milliseconds and 80 of chance.
@@ -346,7 +346,7 @@ fn ulid(text: &str, now_ms: u64) -> Option<Guess<'static>> {
     }
     let unix_ms = Some(crockford(time)?);
     let verdict = wide_verdict(unix_ms, now_ms);
-    Some(Guess { name: "ulid", form: Form::Ulid, id: None, unix_ms, fields: Vec::new(), verdict })
+    Some(Guess { name: "ulid", shape: Shape::Ulid, id: None, unix_ms, fields: Vec::new(), verdict })
 }
 
 /// Up to 12 digits of Crockford's base 32.
@@ -383,7 +383,7 @@ mod tests {
     const NOW_MS: u64 = 1_795_305_600_000;
 
     fn guesses(text: &str) -> Vec<Guess<'static>> {
-        guess(text, NOW_MS, &known().collect::<Vec<_>>())
+        guess(text, NOW_MS, &known_layouts().collect::<Vec<_>>())
     }
 
     #[track_caller]
@@ -467,14 +467,14 @@ mod tests {
             let text = encode(id, notation).unwrap();
             let leaf = guesses(&text).into_iter().find(|guess| guess.name == "leaf" && guess.id == Some(id)).unwrap();
             // Nineteen digits that do not begin with zero are no padded text.
-            let form = if notation == Text::Padded { Text::Decimal } else { notation };
-            assert_eq!(leaf.form, Form::Id(form), "{}", &*text);
+            let shape = if notation == Text::Padded { Text::Decimal } else { notation };
+            assert_eq!(leaf.shape, Shape::Id(shape), "{}", &*text);
         }
         // Small ids, whose texts are digits alone.
         for notation in [Text::Padded, Text::Base62, Text::Base32, Text::Uuid] {
             let text = encode(42, notation).unwrap();
             let read = guesses(&text);
-            let found = read.iter().any(|guess| guess.form == Form::Id(notation) && guess.id == Some(42));
+            let found = read.iter().any(|guess| guess.shape == Shape::Id(notation) && guess.id == Some(42));
             assert!(found, "{}", &*text);
         }
         for text in ["", "0", "007", "x", "-1", "1.5", "9223372036854775808", "99999999999999999999", "no id", "é"] {
@@ -485,7 +485,7 @@ mod tests {
 
     #[test]
     fn cosids_texts_are_recognised() {
-        for (text, name, form) in [
+        for (text, name, shape) in [
             ("0U5fyaBm000g007", "cosid-radix62", CosidText::Radix62),
             ("0LT76B9IY00160007", "cosid-radix36", CosidText::Radix36),
             ("20240229120000250-0000042-00007", "cosid-friendly", CosidText::Friendly),
@@ -493,11 +493,11 @@ mod tests {
         ] {
             let guess = guess_of(text, name);
             assert!(guess.verdict.is_plausible(), "{text}");
-            assert_eq!((guess.form, guess.id, guess.unix_ms), (Form::Cosid(form), None, Some(1_709_208_000_250)));
+            assert_eq!((guess.shape, guess.id, guess.unix_ms), (Shape::Cosid(shape), None, Some(1_709_208_000_250)));
             assert_eq!(guess.fields, [("machine", 42), ("sequence", 7)]);
         }
         // As long as one of them, and a number.
-        assert!(guesses("111111111111111").iter().all(|guess| guess.form == Form::Id(Text::Decimal)));
+        assert!(guesses("111111111111111").iter().all(|guess| guess.shape == Shape::Id(Text::Decimal)));
     }
 
     /// The samples of RFC 9562, appendix A, but for version 2, and the two of its section 5.9 and 5.10.
@@ -519,7 +519,7 @@ mod tests {
             ("919108f7-52d1-9320-9bac-f847db4148a8", "uuid-unknown", None),
         ] {
             let [guess] = &guesses(text)[..] else { panic!("{text}") };
-            assert_eq!((guess.name, guess.form, guess.unix_ms, guess.id), (name, Form::Uuid, unix_ms, None), "{text}");
+            assert_eq!((guess.name, guess.shape, guess.unix_ms, guess.id), (name, Shape::Uuid, unix_ms, None), "{text}");
             assert!(guess.verdict.is_plausible(), "{text}");
         }
         let v1 = guess_of("C232AB00-9414-11EC-B3C8-9F6BDECED846", "uuid-v1");
@@ -541,7 +541,7 @@ mod tests {
     #[test]
     fn ulids_tell_their_time() {
         let guess = guess_of("01ARZ3NDEKTSV4RRFFQ69G5FAV", "ulid");
-        assert_eq!((guess.form, guess.unix_ms), (Form::Ulid, Some(1_469_922_850_259)));
+        assert_eq!((guess.shape, guess.unix_ms), (Shape::Ulid, Some(1_469_922_850_259)));
         assert_eq!(guess_of("01arz3ndektsv4rrffq69g5fav", "ulid").unix_ms, guess.unix_ms);
         assert_eq!(guess_of("01ARZ3NDEK0000000000000000", "ulid").unix_ms, guess.unix_ms);
         assert_eq!(guess_of("7ZZZZZZZZZZZZZZZZZZZZZZZZZ", "ulid").verdict, Verdict::TooLate);
@@ -584,7 +584,7 @@ mod tests {
 
         #[test]
         fn nothing_makes_it_panic(text in "\\PC{0,40}|[0-9A-Za-z-]{11,36}|[0-9]{1,20}", now_ms in any::<u64>()) {
-            let known: Vec<_> = known().collect();
+            let known: Vec<_> = known_layouts().collect();
             let _ = guess(&text, now_ms, &known);
         }
     }

@@ -62,9 +62,10 @@ pub use ids::{Ids, IdsBuilder};
 pub use sequence::{LocalSequence, Order, Sequence, SequenceOptions, SequenceStatus, Supply};
 pub use snowflake::{Snowflake, SnowflakeStatus};
 pub use unalike_core::{
-    AdaptiveStep, ClockPolicy, FieldOrder, GrantFault, ID_MAX, Layout, LayoutError, LayoutFields, OptionsError,
-    PRESETS, Parts, Permutation, Preset, RefillPolicy, Run, SUB_SEPARATOR, SnowflakeOptions, Spread, StepPolicy, Text,
-    TextBuffer, TextError, decode, encode, preset,
+    AdaptiveStep, COSID_GENERATOR, ClockPolicy, CosidText, Field, FieldOrder, Foreign, GrantFault, Guess, ID_MAX,
+    InstantError, Known, Layout, LayoutError, LayoutFields, LayoutTextError, OptionsError, PRESETS, Parts, Permutation,
+    Preset, RefillPolicy, Role, Run, SCHEMES, SUB_SEPARATOR, Scheme, SchemeError, Shape, SnowflakeOptions, Spread,
+    StepPolicy, Text, TextBuffer, TextError, Verdict, decode, encode, guess, instant, known_layouts, preset, scheme,
 };
 pub use unalike_storage as storage;
 pub use unalike_storage::Mode;

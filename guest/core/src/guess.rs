@@ -53,7 +53,7 @@ const OWN_COMMON_BITS: u32 = 8;
 const PRESET_COMMON_BITS: u32 = 4;
 
 /// All that is known: the [presets](PRESETS), then the [schemes](SCHEMES).
-pub fn known_layouts() -> impl Iterator<Item = Known<'static>> {
+pub fn known_layouts<'a>() -> impl Iterator<Item = Known<'a>> {
     let presets = PRESETS.iter().map(|preset| Known {
         name: preset.name,
         scheme: preset.layout.into(),
@@ -519,7 +519,11 @@ mod tests {
             ("919108f7-52d1-9320-9bac-f847db4148a8", "uuid-unknown", None),
         ] {
             let [guess] = &guesses(text)[..] else { panic!("{text}") };
-            assert_eq!((guess.name, guess.shape, guess.unix_ms, guess.id), (name, Shape::Uuid, unix_ms, None), "{text}");
+            assert_eq!(
+                (guess.name, guess.shape, guess.unix_ms, guess.id),
+                (name, Shape::Uuid, unix_ms, None),
+                "{text}"
+            );
             assert!(guess.verdict.is_plausible(), "{text}");
         }
         let v1 = guess_of("C232AB00-9414-11EC-B3C8-9F6BDECED846", "uuid-v1");

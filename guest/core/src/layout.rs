@@ -381,8 +381,8 @@ impl Layout {
             return Err(LayoutError::SpanEmpty);
         }
         let outside = LayoutError::SpanOutside { begins_ms: self.fields.epoch_ms, ends_ms: self.ends_ms() };
-        // The last instant of the span is one before its end.
-        let Some(last_tick) = self.tick_at(until_ms - 1) else { return Err(outside) };
+        // The last instant of the span is one before its end, which is not 0.
+        let Some(last_tick) = self.tick_at(until_ms.wrapping_sub(1)) else { return Err(outside) };
         let first_tick = match self.tick_at(from_ms) {
             Some(tick) => tick,
             None => 0,
@@ -390,8 +390,12 @@ impl Layout {
         if first_tick > self.max_tick() {
             return Err(outside);
         }
-        let first = first_tick << self.lower_bits();
-        let last = if last_tick < self.max_tick() { ((last_tick + 1) << self.lower_bits()) - 1 } else { self.id_max() };
+        let first = first_tick.unbounded_shl(self.lower_bits() as u32);
+        let last = if last_tick < self.max_tick() {
+            last_tick.unbounded_shl(self.lower_bits() as u32) | ones(self.lower_bits())
+        } else {
+            self.id_max()
+        };
         // 0 is no id, and the only one of tick 0 where there is nothing below the timestamp.
         if last == 0 {
             return Err(outside);

@@ -62,10 +62,11 @@ pub use ids::{Ids, IdsBuilder};
 pub use sequence::{LocalSequence, Order, Sequence, SequenceOptions, SequenceStatus, Supply};
 pub use snowflake::{Snowflake, SnowflakeStatus};
 pub use unalike_core::{
-    AdaptiveStep, COSID_GENERATOR, ClockPolicy, CosidText, Field, FieldOrder, Foreign, GrantFault, Guess, ID_MAX,
-    InstantError, Known, Layout, LayoutError, LayoutFields, LayoutTextError, OptionsError, PRESETS, Parts, Permutation,
-    Preset, RefillPolicy, Role, Run, SCHEMES, SUB_SEPARATOR, Scheme, SchemeError, Shape, SnowflakeOptions, Spread,
-    StepPolicy, Text, TextBuffer, TextError, Verdict, decode, encode, guess, instant, known_layouts, preset, scheme,
+    AdaptiveStep, COSID_GENERATOR, ClockPolicy, CosidText, Field, FieldOrder, Foreign, Format, FormatError, FormatKey,
+    FormatOptions, Gene, GrantFault, Guess, ID_MAX, InstantError, Issued, Known, Layout, LayoutError, LayoutFields,
+    LayoutTextError, OptionsError, PRESETS, Parts, Permutation, Preset, ReadError, RefillPolicy, Restart, Role, Run,
+    SCHEMES, SUB_SEPARATOR, Scheme, SchemeError, Shape, SnowflakeOptions, Spread, StepPolicy, TemplateFault, Text,
+    TextBuffer, TextError, Verdict, WriteError, decode, encode, guess, instant, known_layouts, preset, scheme,
 };
 pub use unalike_storage as storage;
 pub use unalike_storage::Mode;

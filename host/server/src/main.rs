@@ -14,6 +14,7 @@ mod cover;
 mod flakes;
 mod http;
 mod import;
+mod layout_commands;
 mod layouts;
 mod leases;
 mod log;
@@ -87,8 +88,9 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
             let config = configure_command(common)?;
             runtime(&mut Builder::new_current_thread())?.block_on(commands::leases(&config, leases))
         }
-        Command::Decode(decode) => commands::decode(&decode),
-        Command::Layouts => commands::layouts(),
+        Command::Decode(decode) => layout_commands::decode(&configure_command(common)?, &decode),
+        Command::Range(range) => layout_commands::range(&configure_command(common)?, &range),
+        Command::Layouts(layouts) => layout_commands::layouts(&configure_command(common)?, layouts.command),
         Command::Bench(bench) => bench::run(&bench),
         Command::Config(ConfigCommand::Check { file }) => commands::check_config(common, file),
         Command::Config(ConfigCommand::Default) => commands::default_config(),

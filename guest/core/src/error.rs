@@ -173,13 +173,8 @@ pub enum LayoutError {
     },
     /// A span of time that ends before or as it begins.
     SpanEmpty,
-    /// No id of the layout has its tick in the span.
-    SpanOutside {
-        /// When the layout begins: its epoch, in Unix milliseconds.
-        begins_ms: u64,
-        /// When its last tick ends, in Unix milliseconds.
-        ends_ms: u64,
-    },
+    /// No id of the layout has its tick in the span: it lies before the epoch or after the last tick.
+    SpanOutside,
 }
 
 impl fmt::Display for LayoutError {
@@ -197,10 +192,7 @@ impl fmt::Display for LayoutError {
             Self::SequenceRange { max } => write!(f, "the sequence does not fit its field, whose maximum is {max}"),
             Self::IdRange { max } => write!(f, "the id is outside 1 to {max}, the ids of this layout"),
             Self::SpanEmpty => f.write_str("the span of time is empty: it must end after it begins"),
-            Self::SpanOutside { begins_ms, ends_ms } => write!(
-                f,
-                "the span of time has no ids of this layout, which has them from {begins_ms} to {ends_ms}, in Unix ms"
-            ),
+            Self::SpanOutside => f.write_str("the span of time lies before the layout's epoch or after its last tick"),
         }
     }
 }

@@ -380,25 +380,18 @@ impl Layout {
         if from_ms >= until_ms {
             return Err(LayoutError::SpanEmpty);
         }
-        let outside = LayoutError::SpanOutside { begins_ms: self.fields.epoch_ms, ends_ms: self.ends_ms() };
         // The last instant of the span is one before its end, which is not 0.
-        let Some(last_tick) = self.tick_at(until_ms.wrapping_sub(1)) else { return Err(outside) };
-        let first_tick = match self.tick_at(from_ms) {
-            Some(tick) => tick,
-            None => 0,
-        };
-        if first_tick > self.max_tick() {
-            return Err(outside);
-        }
-        let first = first_tick.unbounded_shl(self.lower_bits() as u32);
-        let last = if last_tick < self.max_tick() {
-            last_tick.unbounded_shl(self.lower_bits() as u32) | ones(self.lower_bits())
-        } else {
-            self.id_max()
-        };
+        let Some(last_tick) = self.tick_at(until_ms.wrapping_sub(1)) else { return Err(LayoutError::SpanOutside) };
+        let first_tick = from_ms.saturating_sub(self.fields.epoch_ms) / self.fields.tick_ms as u64;
+        let max_tick = self.max_tick();
+        let last_tick = if last_tick < max_tick { last_tick } else { max_tick };
+        // The timestamp takes one of the 63 bits at least: nothing is shifted out, and no shift is too far.
+        let lower_bits = self.lower_bits() as u32;
+        let first = first_tick.wrapping_shl(lower_bits);
+        let last = !(!last_tick).wrapping_shl(lower_bits);
         // 0 is no id, and the only one of tick 0 where there is nothing below the timestamp.
-        if last == 0 {
-            return Err(outside);
+        if first_tick > last_tick || last == 0 {
+            return Err(LayoutError::SpanOutside);
         }
         Ok(RangeInclusive::new(if first == 0 { 1 } else { first }, last))
     }
@@ -759,12 +752,11 @@ pub(crate) mod tests {
             assert_eq!(layout.id_range(from_ms, until_ms), Err(LayoutError::SpanEmpty), "{from_ms} to {until_ms}");
         }
         for (from_ms, until_ms) in [(0, 1), (0, 1_000), (1_160, 1_161), (1_160, u64::MAX), (u64::MAX - 1, u64::MAX)] {
-            let outside = LayoutError::SpanOutside { begins_ms: 1_000, ends_ms: 1_160 };
-            assert_eq!(layout.id_range(from_ms, until_ms), Err(outside), "{from_ms} to {until_ms}");
+            assert_eq!(layout.id_range(from_ms, until_ms), Err(LayoutError::SpanOutside), "{from_ms} to {until_ms}");
         }
         let bare = LayoutFields { timestamp_bits: 63, worker_bits: 0, sequence_bits: 0, epoch_ms: 0, ..small };
         let bare = Layout::new(bare).unwrap();
-        assert_eq!(bare.id_range(0, 1), Err(LayoutError::SpanOutside { begins_ms: 0, ends_ms: 1 << 63 }));
+        assert_eq!(bare.id_range(0, 1), Err(LayoutError::SpanOutside));
         assert_eq!(bare.id_range(0, 2), Ok(1..=1));
         assert_eq!(bare.id_range(5, u64::MAX), Ok(5..=crate::ID_MAX));
     }

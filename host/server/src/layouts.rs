@@ -249,7 +249,8 @@ impl Layouts {
         let (from_ms, to_ms) = (bound("from", from)?, bound("to", to)?);
         let ids = layout.id_range(from_ms, to_ms).map_err(|error| {
             let reason = match error {
-                LayoutError::SpanOutside { begins_ms, ends_ms } => {
+                LayoutError::SpanOutside => {
+                    let (begins_ms, ends_ms) = (layout.epoch_ms(), layout.ends_ms());
                     format!("its ids are of the time from {} to {}", rfc3339(begins_ms), rfc3339(ends_ms))
                 }
                 error => error.to_string(),
@@ -570,7 +571,7 @@ mod tests {
         let twitter = figures_of("twitter");
         assert_eq!((twitter.ids_per_second, twitter.workers, twitter.ended), (4_096_000, 1_024, false));
         assert_eq!(twitter.ends, "2080-07-10T17:30:30.209Z");
-        assert_eq!(twitter.above_53_bits.as_deref(), Some("2010-11-28T22:13:38.305Z"));
+        assert_eq!(twitter.above_53_bits.as_deref(), Some("2010-11-28T22:14:18.305Z"));
         let baidu = figures_of("baidu");
         assert!(baidu.ended && !baidu.ends_soon);
         assert_eq!(figures_of("sonyflake").ids_per_second, 25_600);

@@ -412,7 +412,7 @@ fn layouts(paths: &mut Paths) {
                     "name": "leaf", "bits": 63, "timestamp_bits": 41, "datacenter_bits": 0, "worker_bits": 10,
                     "sequence_bits": 12, "tick_ms": 1, "epoch": "2010-11-04T01:42:54.657Z", "workers": 1024,
                     "ids_per_second": 4_096_000, "ends": "2080-07-10T17:30:30.209Z", "ended": false, "ends_soon": false,
-                    "above_53_bits": "2010-11-28T22:13:38.305Z",
+                    "above_53_bits": "2010-11-28T22:14:18.305Z",
                     "source": "Leaf's snowflake mode: Twitter's epoch and widths, the worker as one field of 10 bits",
                 }] }),
             ) },

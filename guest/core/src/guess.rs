@@ -422,7 +422,7 @@ mod tests {
         assert!(verdicts.is_sorted_by_key(|verdict| verdict.rank()));
         assert_eq!(verdicts.len(), PRESETS.len() + SCHEMES.len());
         // The id of a Sonyflake machine, whose low bits are no counter's.
-        let id = (NOW_MS - 86_400_000 - Layout::SONYFLAKE.epoch_ms()) / 10 << 24 | 0x0A17;
+        let id = ((NOW_MS - 86_400_000 - Layout::SONYFLAKE.epoch_ms()) / 10) << 24 | 0x0A17;
         assert_eq!(plausible(&id.to_string())[0], "sonyflake");
         // Worker 1000 of Seata, which others read as a time to come.
         let id = 1_000 << 53 | (NOW_MS - 1_588_435_200_000) << 12 | 77;

@@ -144,7 +144,7 @@ fn decode_takes_an_id_apart() {
     for part in ["2019-09-06T01:35:00.834Z", "1567733700834", "worker      39", "sequence    3448"] {
         assert!(text.contains(part), "{text}");
     }
-    assert!(ok(at, &["decode", "1169786042799259000"]).contains("datacenter  1\n"), "twitter's by default");
+    assert!(ok(at, &["decode", "1169786042799259000", "--layout", "twitter"]).contains("datacenter  1\n"));
     for id in ["0", "x", "9223372036854775808", ""] {
         fails(at, &["decode", id], 1, &[&format!("{id:?}"), "1 to 9223372036854775807"]);
     }

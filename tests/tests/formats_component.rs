@@ -341,3 +341,21 @@ fn formats_are_those_of_the_crate() {
         .unwrap();
     assert!(made.get() > 300 && written.get() > 200, "{} made, {} written", made.get(), written.get());
 }
+
+#[test]
+fn the_ids_of_a_span_of_time_are_those_of_the_crate() {
+    const NOW: u64 = 1_700_000_000_000;
+    let mut host = Instance::new();
+    let (codec, store) = host.codec();
+    for (from, until) in [(NOW, NOW + 1), (NOW, NOW + 86_400_000), (0, u64::MAX), (TWITTER.epoch_ms, NOW)] {
+        let ids = codec.call_id_range(&mut *store, TWITTER, from, until).unwrap().unwrap();
+        assert_eq!(ids, core::Layout::TWITTER.id_range(from, until).unwrap().into_inner());
+    }
+    for (from, until) in [(NOW, NOW), (NOW, 0), (0, 1), (u64::MAX - 1, u64::MAX)] {
+        let refused = codec.call_id_range(&mut *store, TWITTER, from, until).unwrap();
+        assert!(matches!(refused, Err(Error::InvalidArgument(Argument::Span))), "{from} to {until}: {refused:?}");
+    }
+    let wide = Layout { timestamp_bits: 42, ..TWITTER };
+    let refused = codec.call_id_range(&mut *store, wide, NOW, NOW + 1).unwrap();
+    assert!(matches!(refused, Err(Error::InvalidArgument(Argument::Layout))), "{refused:?}");
+}

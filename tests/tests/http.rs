@@ -86,7 +86,7 @@ fn the_default_snowflake_needs_no_configuration() -> anyhow::Result<()> {
     let ids = answer.ids()?;
     assert_eq!(answer.body, format!(r#"{{"snowflake":"default","ids":["{}","{}"]}}"#, ids[0], ids[1]));
     assert!(ids[0] < ids[1]);
-    let before = client.get(&format!("/v1/decode/{}", ids[0]))?.json()?;
+    let before = client.get(&format!("/v1/decode/{}?layout=twitter", ids[0]))?.json()?;
     let after = client.get(&format!("/v1/decode/{}?layout=twitter", ids[1]))?.json()?;
     assert_eq!(before["worker"], after["worker"]);
     assert!(before["unix_ms"].as_u64() <= after["unix_ms"].as_u64());
@@ -183,7 +183,7 @@ fn ids_are_taken_apart() -> anyhow::Result<()> {
         "unix_ms": 1_567_733_700_834_u64, "datacenter": 0, "worker": 39, "sequence": 3448,
     });
     assert_eq!(decoded, expected);
-    let twitter = client.get("/v1/decode/1169786042799259000")?.json()?;
+    let twitter = client.get("/v1/decode/1169786042799259000?layout=twitter")?.json()?;
     assert_eq!((&twitter["datacenter"], &twitter["worker"]), (&json!(1), &json!(7)));
     for id in ["0", "-1", "+5", "x", "1e3", "9223372036854775808", "99999999999999999999"] {
         assert_problem(&client.get(&format!("/v1/decode/{id}"))?, 400, "id-invalid", "id", &json!(id));

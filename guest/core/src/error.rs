@@ -171,6 +171,10 @@ pub enum LayoutError {
         /// The greatest id of the layout.
         max: u64,
     },
+    /// A span of time that ends before or as it begins.
+    SpanEmpty,
+    /// No id of the layout has its tick in the span: it lies before the epoch or after the last tick.
+    SpanOutside,
 }
 
 impl fmt::Display for LayoutError {
@@ -187,6 +191,8 @@ impl fmt::Display for LayoutError {
             Self::WorkerRange { max } => write!(f, "the worker does not fit its field, whose maximum is {max}"),
             Self::SequenceRange { max } => write!(f, "the sequence does not fit its field, whose maximum is {max}"),
             Self::IdRange { max } => write!(f, "the id is outside 1 to {max}, the ids of this layout"),
+            Self::SpanEmpty => f.write_str("the span of time is empty: it must end after it begins"),
+            Self::SpanOutside => f.write_str("the span of time lies before the layout's epoch or after its last tick"),
         }
     }
 }

@@ -5,7 +5,7 @@
 //! a masked field is a duplicate id. Which ticks and workers may be used at all is no question for a layout; that is
 //! the lease's.
 
-use core::fmt;
+use core::{fmt, ops::RangeInclusive};
 
 use crate::LayoutError;
 
@@ -356,6 +356,46 @@ impl Layout {
         })
     }
 
+    /// The ids of a span of time, for a search in an index that they are sorted by: every id whose tick has a part in
+    /// the span from `from_ms` to `until_ms`, which is not in it itself, and no id of another tick.
+    ///
+    /// What lies outside the layout's own time is cut off.
+    ///
+    /// ```
+    /// use unalike_core::{Layout, LayoutError, instant};
+    ///
+    /// let ids = Layout::TWITTER.id_range(instant("2026-01-01")?, instant("2026-02-01")?)?;
+    /// assert_eq!(ids, 2_006_515_713_438_646_272..=2_017_749_737_272_246_271);
+    /// // A tick of 10 ms has a part in the span although it began before.
+    /// let first = *Layout::SONYFLAKE.id_range(1_767_225_600_005, 1_767_225_600_006)?.start();
+    /// assert_eq!(Layout::SONYFLAKE.tick_start_ms(Layout::SONYFLAKE.unpack(first)?.ticks), 1_767_225_600_000);
+    /// assert_eq!(Layout::TWITTER.id_range(5, 5), Err(LayoutError::SpanEmpty));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`LayoutError::SpanEmpty`] when the span ends before or as it begins, and [`LayoutError::SpanOutside`] when no id
+    /// has a tick in it.
+    pub const fn id_range(&self, from_ms: u64, until_ms: u64) -> Result<RangeInclusive<u64>, LayoutError> {
+        if from_ms >= until_ms {
+            return Err(LayoutError::SpanEmpty);
+        }
+        // The last instant of the span is one before its end, which is not 0.
+        let Some(last_tick) = self.tick_at(until_ms.wrapping_sub(1)) else { return Err(LayoutError::SpanOutside) };
+        let first_tick = from_ms.saturating_sub(self.fields.epoch_ms) / self.fields.tick_ms as u64;
+        let max_tick = self.max_tick();
+        let last_tick = if last_tick < max_tick { last_tick } else { max_tick };
+        // The timestamp takes one of the 63 bits at least: nothing is shifted out, and no shift is too far.
+        let lower_bits = self.lower_bits() as u32;
+        let first = first_tick.wrapping_shl(lower_bits);
+        let last = !(!last_tick).wrapping_shl(lower_bits);
+        // 0 is no id, and the only one of tick 0 where there is nothing below the timestamp.
+        if first_tick > last_tick || last == 0 {
+            return Err(LayoutError::SpanOutside);
+        }
+        Ok(RangeInclusive::new(if first == 0 { 1 } else { first }, last))
+    }
+
     /// Datacenter and worker, in this order, of the two as one number.
     ///
     /// ```
@@ -447,12 +487,8 @@ const fn ones_u32(bits: u8) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
-    use alloc::{
-        collections::BTreeSet,
-        string::{String, ToString},
-        vec::Vec,
-    };
+pub(crate) mod tests {
+    use alloc::{collections::BTreeSet, string::ToString};
 
     use proptest::prelude::*;
 
@@ -469,7 +505,7 @@ mod tests {
     };
 
     /// Every valid layout: each width from its least to its greatest, every epoch and tick that `new` may take.
-    fn layouts() -> impl Strategy<Value = Layout> {
+    pub(crate) fn layouts() -> impl Strategy<Value = Layout> {
         (0..=31_u8, 0..=31_u8, prop_oneof![Just(FieldOrder::WorkerFirst), Just(FieldOrder::SequenceFirst)])
             .prop_flat_map(|(node_bits, sequence_bits, order)| {
                 (0..=node_bits, 1..=63 - node_bits - sequence_bits).prop_map(
@@ -692,28 +728,37 @@ mod tests {
         );
     }
 
-    /// Reads what `Display` writes; possible only while the text tells every layout from every other.
-    fn read(text: &str) -> Option<Layout> {
-        let (widths, rest) = text.split_once(' ')?;
-        let (order, rest) = match rest.strip_prefix("sequence-first ") {
-            Some(rest) => (FieldOrder::SequenceFirst, rest),
-            None => (FieldOrder::WorkerFirst, rest),
-        };
-        let (epoch, tick) = rest.strip_prefix("epoch ")?.strip_suffix(" ms")?.split_once(" tick ")?;
-        let widths: Vec<&str> = widths.split('/').collect();
-        let [timestamp, upper, lower] = widths.try_into().ok()?;
-        let (node, sequence) = if order == FieldOrder::WorkerFirst { (upper, lower) } else { (lower, upper) };
-        let (datacenter, worker) = node.split_once('+').unwrap_or(("0", node));
-        Layout::new(LayoutFields {
-            timestamp_bits: timestamp.parse().ok()?,
-            datacenter_bits: datacenter.parse().ok()?,
-            worker_bits: worker.parse().ok()?,
-            sequence_bits: sequence.parse().ok()?,
-            order,
-            epoch_ms: epoch.parse().ok()?,
-            tick_ms: tick.parse().ok()?,
-        })
-        .ok()
+    #[test]
+    fn a_range_begins_and_ends_with_a_tick() {
+        // 16 ticks of 10 ms since 1000, each with 16 ids.
+        let small = LayoutFields { timestamp_bits: 4, datacenter_bits: 0, worker_bits: 2, sequence_bits: 2, ..TWITTER };
+        let layout = Layout::new(LayoutFields { epoch_ms: 1_000, tick_ms: 10, ..small }).unwrap();
+        for (from_ms, until_ms, ids) in [
+            (1_010, 1_020, 16..=31),
+            (1_019, 1_020, 16..=31),
+            (1_010, 1_011, 16..=31),
+            (1_019, 1_021, 16..=47),
+            (1_010, 1_021, 16..=47),
+            (1_000, 1_001, 1..=15),
+            (0, 1_001, 1..=15),
+            (999, 1_011, 1..=31),
+            (1_159, 1_160, 240..=255),
+            (1_150, u64::MAX, 240..=255),
+            (0, u64::MAX, 1..=255),
+        ] {
+            assert_eq!(layout.id_range(from_ms, until_ms), Ok(ids), "{from_ms} to {until_ms}");
+        }
+        for (from_ms, until_ms) in [(0, 0), (1_010, 1_010), (1_011, 1_010), (u64::MAX, 0), (u64::MAX, u64::MAX)] {
+            assert_eq!(layout.id_range(from_ms, until_ms), Err(LayoutError::SpanEmpty), "{from_ms} to {until_ms}");
+        }
+        for (from_ms, until_ms) in [(0, 1), (0, 1_000), (1_160, 1_161), (1_160, u64::MAX), (u64::MAX - 1, u64::MAX)] {
+            assert_eq!(layout.id_range(from_ms, until_ms), Err(LayoutError::SpanOutside), "{from_ms} to {until_ms}");
+        }
+        let bare = LayoutFields { timestamp_bits: 63, worker_bits: 0, sequence_bits: 0, epoch_ms: 0, ..small };
+        let bare = Layout::new(bare).unwrap();
+        assert_eq!(bare.id_range(0, 1), Err(LayoutError::SpanOutside));
+        assert_eq!(bare.id_range(0, 2), Ok(1..=1));
+        assert_eq!(bare.id_range(5, u64::MAX), Ok(5..=crate::ID_MAX));
     }
 
     proptest! {
@@ -851,9 +896,26 @@ mod tests {
         }
 
         #[test]
-        fn the_text_of_a_layout_says_everything(layout in layouts()) {
-            let text: String = layout.to_string();
-            prop_assert_eq!(read(&text), Some(layout), "{}", text);
+        fn a_range_has_the_ids_whose_ticks_touch_the_span_and_no_others(
+            (layout, id, from_tick, until_tick) in layouts().prop_flat_map(|layout| {
+                let tick = || up_to(layout.max_tick());
+                (Just(layout), up_to(layout.id_max() - 1), tick(), tick())
+            }),
+            (into_from, into_until) in (any::<u32>(), any::<u32>()),
+        ) {
+            let id = id + 1;
+            let within = |tick, into: u32| layout.tick_start_ms(tick) + u64::from(into % layout.tick_ms());
+            let (from_ms, until_ms) = (within(from_tick, into_from), within(until_tick, into_until));
+            let tick = layout.unpack(id).unwrap().ticks;
+            let touches = layout.tick_start_ms(tick) < until_ms && layout.tick_start_ms(tick + 1) > from_ms;
+            match layout.id_range(from_ms, until_ms) {
+                Ok(ids) => {
+                    prop_assert!(from_ms < until_ms && !ids.is_empty());
+                    prop_assert_eq!(ids.contains(&id), touches, "{} in {:?}", layout, ids);
+                }
+                Err(LayoutError::SpanEmpty) => prop_assert!(from_ms >= until_ms),
+                Err(_) => prop_assert!(!touches),
+            }
         }
     }
 }

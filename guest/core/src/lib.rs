@@ -26,10 +26,14 @@ extern crate alloc;
 
 mod calendar;
 mod error;
+mod foreign;
 mod format;
 mod gene;
 mod grant;
+mod guess;
+mod instant;
 mod layout;
+mod layout_text;
 mod ordered;
 mod permutation;
 mod presets;
@@ -43,10 +47,14 @@ pub use error::{
     FormatError, GrantFault, LayoutError, OptionsError, ReadError, ReserveError, StoreFailure, TemplateFault,
     TextError, WriteError,
 };
+pub use foreign::{COSID_GENERATOR, CosidText, Field, Foreign, Role, SCHEMES, Scheme, SchemeError, scheme};
 pub use format::{Format, FormatKey, FormatOptions, Issued, KEY_ID_BITS_MAX, Restart, TEMPLATE_LEN_MAX};
 pub use gene::{GENE_BITS_MAX, Gene};
 pub use grant::{GrantId, Lease, Run, Segment, TailRelease};
+pub use guess::{Guess, Known, Shape, Verdict, guess, known_layouts};
+pub use instant::{InstantError, instant};
 pub use layout::{FieldOrder, Layout, LayoutFields, Parts};
+pub use layout_text::LayoutTextError;
 pub use ordered::OrderedBuffer;
 pub use permutation::Permutation;
 pub use presets::{PRESETS, Preset, preset};

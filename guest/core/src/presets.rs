@@ -19,82 +19,127 @@ pub struct Preset {
     pub name: &'static str,
     /// The layout; also a constant of [`Layout`].
     pub layout: Layout,
+    /// No id of it is older, in Unix milliseconds: where the epoch says nothing, the time of the system that made the
+    /// first ones.
+    pub since_ms: u64,
     /// One sentence: where the figures come from, and any deviation.
     pub source: &'static str,
 }
+
+/// Mastodon takes posts over from servers that were there before it, and gives them ids of their own time.
+const YEAR_2008_MS: u64 = 1_199_145_600_000;
+/// Redis tells its time since 2.6, of 2012.
+const YEAR_2012_MS: u64 = 1_325_376_000_000;
+/// hutool began in 2014.
+const YEAR_2014_MS: u64 = 1_388_534_400_000;
+/// Leaf was published in 2017.
+const YEAR_2017_MS: u64 = 1_483_228_800_000;
 
 /// Every preset, each name once.
 pub const PRESETS: &[Preset] = &[
     Preset {
         name: "twitter",
         layout: Layout::TWITTER,
+        since_ms: Layout::TWITTER.epoch_ms(),
         source: "Twitter's Snowflake of 2010: 41 bits of ms since 2010-11-04T01:42:54.657Z, datacenter 5, worker 5, \
                  sequence 12",
     },
     Preset {
         name: "leaf",
         layout: Layout::LEAF,
+        since_ms: YEAR_2017_MS,
         source: "Leaf's snowflake mode: Twitter's epoch and widths, the worker as one field of 10 bits",
     },
     Preset {
         name: "hutool",
         layout: Layout::HUTOOL,
+        since_ms: YEAR_2014_MS,
         source: "hutool's Snowflake with its default epoch: Twitter's layout",
     },
     Preset {
         name: "worker5",
         layout: Layout::WORKER5,
+        since_ms: Layout::WORKER5.epoch_ms(),
         source: "the generator that leases 32 workers from a database or Redis: worker 5 and the epoch \
                  2019-12-31T16:00:00Z are given there, timestamp 41 and sequence 12 are assumed, as in Twitter's",
     },
     Preset {
         name: "redis-sharded",
         layout: Layout::REDIS_SHARDED,
+        since_ms: YEAR_2012_MS,
         source: "ids from Redis' clock, ms << 22 | shard << 10 | sequence, with ms since 1970 in 41 bits: they end on \
                  2039-09-07",
     },
     Preset {
         name: "baidu",
         layout: Layout::BAIDU,
+        since_ms: Layout::BAIDU.epoch_ms(),
         source: "uid-generator's default widths 28/22/13 in s since 2016-05-20 at UTC+8 (its parser takes the zone of \
                  the JVM): they ended on 2024-11-20",
     },
     Preset {
         name: "sonyflake",
         layout: Layout::SONYFLAKE,
+        since_ms: Layout::SONYFLAKE.epoch_ms(),
         source: "Sonyflake v2's defaults: 39 bits of 10 ms since 2025-01-01T00:00:00Z, then sequence 8, then machine 16",
+    },
+    Preset {
+        name: "sonyflake-v1",
+        layout: Layout::SONYFLAKE_V1,
+        since_ms: Layout::SONYFLAKE_V1.epoch_ms(),
+        source: "Sonyflake v1's defaults: the fields of v2, with the time since 2014-09-01T00:00:00Z",
     },
     Preset {
         name: "instagram",
         layout: Layout::INSTAGRAM,
+        since_ms: Layout::INSTAGRAM.epoch_ms(),
         source: "Instagram's sharding article of 2012: 41 bits of ms since 2011-08-24T21:07:01.721Z with the sign, so 40 \
                  here, until 2046-06-27, shard 13, sequence 10",
     },
     Preset {
         name: "discord",
         layout: Layout::DISCORD,
+        since_ms: Layout::DISCORD.epoch_ms(),
         source: "Discord's API reference: 42 bits of ms since 2015-01-01T00:00:00Z with the sign, so 41 here, until \
                  2084-09-06, worker 5 (the datacenter here), process 5, increment 12",
     },
     Preset {
         name: "mastodon",
         layout: Layout::MASTODON,
+        since_ms: YEAR_2008_MS,
         source: "Mastodon's timestamp_id: 48 bits of ms since 1970 with the sign, so 47 here, then 16 bits, there a \
                  salted hash plus a sequence, here a sequence, and no worker",
     },
     Preset {
         name: "cosid",
         layout: Layout::COSID,
+        since_ms: Layout::COSID.epoch_ms(),
         source: "CosId's snowflake defaults: 41 bits of ms since 2019-12-24T16:00:00Z, machine 10, sequence 12",
     },
     Preset {
         name: "cosid-53",
         layout: Layout::COSID_53,
+        since_ms: Layout::COSID_53.epoch_ms(),
         source: "CosId's layout for JavaScript, 53 bits: CosId's epoch, timestamp 41, machine 3, sequence 9",
+    },
+    Preset {
+        name: "tsid",
+        layout: Layout::TSID,
+        since_ms: Layout::TSID.epoch_ms(),
+        source: "TSID's defaults: 42 bits of ms since 2020-01-01T00:00:00Z with the sign, so 41 here, until 2089-09-06, \
+                 node 10, counter 12, which begins anywhere",
+    },
+    Preset {
+        name: "yitter",
+        layout: Layout::YITTER,
+        since_ms: Layout::YITTER.epoch_ms(),
+        source: "Yitter's defaults, worker 6 and sequence 6 below all the ms since 2020-02-19T18:20:02Z that 63 bits hold; \
+                 Yitter itself keeps sequences 0 to 4",
     },
     Preset {
         name: "yitter-53",
         layout: Layout::YITTER_53,
+        since_ms: Layout::YITTER_53.epoch_ms(),
         source: "Yitter's defaults, worker 6 and sequence 6 above ms since 2020-02-19T18:20:02Z: the timestamp, without a \
                  bound there, is 41 bits here, so that ids fit JavaScript's 53; Yitter itself keeps sequences 0 to 4",
     },
@@ -181,6 +226,9 @@ impl Layout {
         tick_ms: 10,
     });
 
+    /// `sonyflake-v1`: [`SONYFLAKE`](Self::SONYFLAKE) since 2014-09-01T00:00:00Z, until 2188-11-16.
+    pub const SONYFLAKE_V1: Self = proven(LayoutFields { epoch_ms: 1_409_529_600_000, ..Self::SONYFLAKE.fields() });
+
     /// `instagram`: 40 bits of ms since 2011-08-24T21:07:01.721Z | shard 13 | sequence 10, until 2046-06-27.
     pub const INSTAGRAM: Self = proven(LayoutFields {
         timestamp_bits: 40,
@@ -216,6 +264,19 @@ impl Layout {
 
     /// `cosid-53`: 41 bits of ms since 2019-12-24T16:00:00Z | machine 3 | sequence 9; exact in a JavaScript number.
     pub const COSID_53: Self = proven(LayoutFields { worker_bits: 3, sequence_bits: 9, ..Self::COSID.fields() });
+
+    /// `tsid`: 41 bits of ms since 2020-01-01T00:00:00Z | node 10 | counter 12, until 2089-09-06.
+    pub const TSID: Self = proven(LayoutFields {
+        timestamp_bits: 41,
+        worker_bits: 10,
+        sequence_bits: 12,
+        epoch_ms: 1_577_836_800_000,
+        ..MILLISECONDS
+    });
+
+    /// `yitter`: 51 bits of ms since 2020-02-19T18:20:02Z | worker 6 | sequence 6; up to 2089-10-26 exact in a JavaScript
+    /// number.
+    pub const YITTER: Self = proven(LayoutFields { timestamp_bits: 51, ..Self::YITTER_53.fields() });
 
     /// `yitter-53`: 41 bits of ms since 2020-02-19T18:20:02Z | worker 6 | sequence 6; exact in a JavaScript number.
     pub const YITTER_53: Self = proven(LayoutFields {
@@ -316,6 +377,23 @@ mod tests {
         assert_sample(Layout::SONYFLAKE, id, 1_735_689_600_000 + 42_500_000_000, 0x1234, 0xab);
     }
 
+    /// The README of tsid-creator has an id and a text, which is that of another id, 1.3 seconds later.
+    #[test]
+    fn tsid_sample() {
+        assert_sample(Layout::TSID, 38_352_658_567_418_872, 1_586_980_786_360, 421, 1_016);
+        assert_eq!(crate::decode("01226N0640J7Q", crate::Text::Base32), Ok(38_358_284_406_638_839));
+        assert_sample(Layout::TSID, 38_358_284_406_638_839, 1_586_982_127_665, 4, 2_295);
+    }
+
+    /// Yitter's M1: `tick << 12 | worker << 6 | sequence`; the first sequence of a tick is 5.
+    #[test]
+    fn yitter_has_no_bound_of_its_own() {
+        let id = (1_795_361_401_002 - 1_582_136_402_000) << 12 | 9 << 6 | 5;
+        assert_sample(Layout::YITTER, id, 1_795_361_401_002, 9, 5);
+        assert_sample(Layout::YITTER_53, id, 1_795_361_401_002, 9, 5);
+        assert_eq!(Layout::YITTER.id_max(), crate::ID_MAX);
+    }
+
     /// uid-generator's cached mode does not look: at 2026-01-01T00:00:00Z it gives -8016776772626407424.
     #[test]
     fn baidu_has_ended() {
@@ -330,7 +408,7 @@ mod tests {
     /// A format published with the sign bit: the last positive id of the published one is the last id here.
     #[test]
     fn formats_of_64_bits_end_where_their_sign_bit_would_be_set() {
-        for layout in [Layout::INSTAGRAM, Layout::DISCORD, Layout::MASTODON] {
+        for layout in [Layout::INSTAGRAM, Layout::DISCORD, Layout::MASTODON, Layout::TSID] {
             assert_eq!(layout.id_max(), crate::ID_MAX, "{layout}");
         }
     }
@@ -346,6 +424,8 @@ mod tests {
             (Layout::DISCORD, 3_619_093_655_552),       // 2084-09-06T15:47:35.552Z
             (Layout::COSID, 3_776_226_455_552),         // 2089-08-30T07:47:35.552Z
             (Layout::YITTER_53, 3_781_159_657_552),     // 2089-10-26T10:07:37.552Z
+            (Layout::TSID, 3_776_860_055_552),          // 2089-09-06T15:47:35.552Z
+            (Layout::SONYFLAKE_V1, 6_907_087_738_880),  // 2188-11-16T03:28:58.880Z
         ] {
             assert_eq!(layout.ends_ms(), ends_ms, "{layout}");
         }
@@ -362,11 +442,14 @@ mod tests {
             ("redis-sharded", "41/12/10 epoch 0 tick 1 ms"),
             ("baidu", "28/22/13 epoch 1463673600000 tick 1000 ms"),
             ("sonyflake", "39/8/16 sequence-first epoch 1735689600000 tick 10 ms"),
+            ("sonyflake-v1", "39/8/16 sequence-first epoch 1409529600000 tick 10 ms"),
             ("instagram", "40/13/10 epoch 1314220021721 tick 1 ms"),
             ("discord", "41/5+5/12 epoch 1420070400000 tick 1 ms"),
             ("mastodon", "47/0/16 epoch 0 tick 1 ms"),
             ("cosid", "41/10/12 epoch 1577203200000 tick 1 ms"),
             ("cosid-53", "41/3/9 epoch 1577203200000 tick 1 ms"),
+            ("tsid", "41/10/12 epoch 1577836800000 tick 1 ms"),
+            ("yitter", "51/6/6 epoch 1582136402000 tick 1 ms"),
             ("yitter-53", "41/6/6 epoch 1582136402000 tick 1 ms"),
         ];
         assert_eq!(figures, published.map(|(name, layout)| (name, layout.to_string())));
@@ -383,6 +466,7 @@ mod tests {
                 "{name}"
             );
             assert!(!found.source.is_empty() && !found.source.ends_with('.'), "{name}");
+            assert!((found.layout.epoch_ms()..found.layout.ends_ms()).contains(&found.since_ms), "{name}");
             assert_eq!(preset(name), Some(found));
             assert_eq!(Layout::named(name), Some(found.layout));
         }

@@ -16,13 +16,20 @@ impl Guest for Component {
     type Format = core_::Format;
 
     fn unpack(id: u64, layout: Layout) -> Result<Parts, Error> {
-        let parts = checked(&layout)?.unpack(id).map_err(layout_error)?;
+        let parts = checked(&layout)?.unpack(id).map_err(|_| Error::InvalidArgument(Argument::Id))?;
         Ok(Parts { ticks: parts.ticks, worker: parts.worker, sequence: parts.sequence })
     }
 
     fn pack(parts: Parts, layout: Layout) -> Result<u64, Error> {
         let parts = core_::Parts { ticks: parts.ticks, worker: parts.worker, sequence: parts.sequence };
-        checked(&layout)?.pack(parts).map_err(layout_error)
+        checked(&layout)?.pack(parts).map_err(|_| Error::InvalidArgument(Argument::Id))
+    }
+
+    fn id_range(layout: Layout, from: u64, until: u64) -> Result<(u64, u64), Error> {
+        match checked(&layout)?.id_range(from, until) {
+            Ok(ids) => Ok(ids.into_inner()),
+            Err(_) => Err(Error::InvalidArgument(Argument::Span)),
+        }
     }
 
     fn encode(id: u64, text: Text) -> Result<String, Error> {
@@ -157,15 +164,7 @@ fn checked(layout: &Layout) -> Result<core_::Layout, Error> {
         epoch_ms: layout.epoch_ms,
         tick_ms: layout.tick_ms,
     })
-    .map_err(layout_error)
-}
-
-fn layout_error(error: core_::LayoutError) -> Error {
-    use core_::LayoutError as E;
-    Error::InvalidArgument(match error {
-        E::TooWide { .. } | E::FieldWidth | E::TickZero | E::EpochTooLate => Argument::Layout,
-        E::TimestampRange { .. } | E::WorkerRange { .. } | E::SequenceRange { .. } | E::IdRange { .. } => Argument::Id,
-    })
+    .map_err(|_| Error::InvalidArgument(Argument::Layout))
 }
 
 /// A length or position in a text: the memory of a component has 32-bit addresses, so it always fits.

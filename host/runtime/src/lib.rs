@@ -64,10 +64,11 @@ pub use random_ids::RandomIds;
 pub use sequence::{LocalSequence, Order, Sequence, SequenceOptions, SequenceStatus, Supply};
 pub use snowflake::{Snowflake, SnowflakeStatus};
 pub use unalike_core::{
-    AdaptiveStep, ClockPolicy, FieldOrder, Format, FormatError, FormatKey, FormatOptions, Gene, GrantFault, ID_MAX,
-    Issued, Layout, LayoutError, LayoutFields, OptionsError, PRESETS, Parts, Permutation, Preset, ReadError,
-    RefillPolicy, Restart, Run, SUB_SEPARATOR, SnowflakeOptions, Spread, StepPolicy, TemplateFault, Text, TextBuffer,
-    TextError, Ulid, WriteError, decode, encode, preset,
+    AdaptiveStep, COSID_GENERATOR, ClockPolicy, CosidText, Field, FieldOrder, Foreign, Format, FormatError, FormatKey,
+    FormatOptions, Gene, GrantFault, Guess, ID_MAX, InstantError, Issued, Known, Layout, LayoutError, LayoutFields,
+    LayoutTextError, OptionsError, PRESETS, Parts, Permutation, Preset, ReadError, RefillPolicy, Restart, Role, Run,
+    SCHEMES, SUB_SEPARATOR, Scheme, SchemeError, Shape, SnowflakeOptions, Spread, StepPolicy, TemplateFault, Text,
+    TextBuffer, TextError, Ulid, Verdict, WriteError, decode, encode, guess, instant, known_layouts, preset, scheme,
 };
 pub use unalike_storage as storage;
 pub use unalike_storage::Mode;

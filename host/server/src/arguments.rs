@@ -10,6 +10,7 @@ use crate::channels::Channel;
 use crate::http::DropIn;
 use crate::leases::Worker;
 use crate::random_ids::UuidVersion;
+use crate::stamps::SpreadText;
 use crate::tags::{RefillText, StepText};
 
 const EXAMPLES: &str = "\
@@ -19,7 +20,8 @@ Examples:
   unalike next order -n 5            five ids on the terminal, from the same file
   unalike next default --snowflake   one snowflake id
   unalike uuid -n 3                  three UUIDs of version 7, without any store
-  unalike decode 1169786042799259000 --layout leaf
+  unalike decode 1169786042799259000 --layout leaf     without --layout: whose id it may be
+  unalike range --layout leaf --from 2026-01-01 --to 2026-02-01     the ids of a month, for an index
   unalike config default > unalike.toml     a configuration file to start from
   unalike --store 'mysql://ids@db/ids?password-file=/etc/ids.password'     sequences and leases in MySQL
   unalike --leases zookeeper://zk1,zk2,zk3 --local-leases /var/lib/unalike  workers from ZooKeeper
@@ -195,10 +197,12 @@ pub(crate) enum Command {
     /// List the workers that snowflakes lease, and end a lease
     #[command(subcommand)]
     Leases(LeasesCommand),
-    /// Take a snowflake id apart: time, datacenter, worker, sequence
+    /// Take an id apart: time, datacenter, worker, sequence; without a layout, tell whose id it may be
     Decode(DecodeArguments),
-    /// List the known snowflake layouts: bits, rate limit per worker, workers, the date they run out
-    Layouts,
+    /// Print the least and the greatest id of a span of time, for a search in an index
+    Range(RangeArguments),
+    /// List the known snowflake layouts, or show one: bits, rate limit per worker, workers, the date they run out
+    Layouts(LayoutsArguments),
     /// Measure a running server: requests and ids per second, latencies, and that no id comes twice
     #[command(after_help = BENCH_HELP)]
     Bench(BenchArguments),
@@ -224,7 +228,8 @@ Routes (GET and POST where ids are handed out):
   /v1/snowflakes/NAME/ids?count=N&as=string|number   the snowflake \"default\" needs no configuration
   /v1/uuids?version=4|7&count=N  /v1/ulids?count=N   {\"version\":7,\"uuids\":[..]}, {\"ulids\":[..]}: random, without a store
   /v1/tags  /v1/tags/TAG                             list, create (POST), change (PATCH)
-  /v1/decode/ID?layout=NAME  /v1/layouts
+  /v1/decode/ID?layout=NAME  /v1/layouts             without a layout: whose id it may be
+  /v1/range?layout=NAME&from=TIME&to=TIME            the least and the greatest id of a span of time
   /health/live  /health/ready  /metrics  /openapi.json
   --drop-in leaf,tinyid,cosid                        the paths of these services, for their clients
 
@@ -236,7 +241,7 @@ A configuration file (`unalike config default` prints one with every key):
   store = \"sqlite:///var/lib/unalike/ids.sqlite\"
   create_tags = false
   [snowflakes.web]          # GET /v1/snowflakes/web/ids
-  layout = \"cosid-53\"     # see `unalike layouts`; horizon_ms, ahead_max_ms, clock and spread may follow
+  layout = \"cosid-53\"     # see `unalike layouts`, or written out; horizon_ms, ahead_max_ms, clock and spread may follow
 
 A token file, for --tokens; requests then carry `Authorization: Bearer TOKEN`, except for /health/.. and
 /openapi.json:
@@ -500,8 +505,8 @@ pub(crate) enum LeasesCommand {
     Init {
         /// The namespace: the name of a snowflake
         namespace: String,
-        /// The layout of its ids [default: that of the configured snowflake]
-        #[arg(long, value_name = "NAME")]
+        /// The layout of its ids, by name or written out [default: that of the configured snowflake]
+        #[arg(long, value_name = "LAYOUT")]
         layout: Option<String>,
         /// For a static worker that was used before, elsewhere: an instant behind all its timestamps, in Unix
         /// milliseconds [default: it was never used]
@@ -620,9 +625,50 @@ pub(crate) struct ImportArguments {
 /// Which id to take apart.
 #[derive(Debug, Args)]
 pub(crate) struct DecodeArguments {
-    /// The id, in decimal
+    /// The id: in decimal, and without a layout in any notation that is known by its shape
     pub(crate) id: String,
-    /// The layout of the id: `unalike layouts` lists them
-    #[arg(long, value_name = "NAME", default_value = crate::layouts::LAYOUT_DEFAULT)]
+    /// The layout of the id, by name (`unalike layouts` lists them) or written out: "41/10/12 epoch 2024-01-01"
+    /// [default: all that are known, and those in which the id makes sense are printed]
+    #[arg(long, value_name = "LAYOUT")]
+    pub(crate) layout: Option<String>,
+    /// Also those in which it makes none, with the reason
+    #[arg(long, conflicts_with = "layout")]
+    pub(crate) all: bool,
+}
+
+/// The ids of which time.
+#[derive(Debug, Args)]
+pub(crate) struct RangeArguments {
+    /// The layout of the ids, by name (`unalike layouts` lists them) or written out: "41/10/12 epoch 2024-01-01"
+    #[arg(long, value_name = "LAYOUT", default_value = crate::layouts::LAYOUT_DEFAULT)]
     pub(crate) layout: String,
+    /// When it begins: a date (00:00 UTC), RFC 3339, or Unix milliseconds
+    #[arg(long, value_name = "TIME")]
+    pub(crate) from: String,
+    /// When it ends: the first instant that is not in it
+    #[arg(long, value_name = "TIME")]
+    pub(crate) to: String,
+}
+
+/// Whether to list or to show.
+#[derive(Debug, Args)]
+pub(crate) struct LayoutsArguments {
+    /// Without a command: list.
+    #[command(subcommand)]
+    pub(crate) command: Option<LayoutsCommand>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LayoutsCommand {
+    /// List the known layouts and those of the configuration
+    List,
+    /// Show a layout: its bits, rate limits, first and last date, what JavaScript makes of its ids, where it comes from
+    Show {
+        /// The layout, by name or written out: "41/10/12 epoch 2024-01-01"; also tick 10 ms, and sequence-first
+        #[arg(value_name = "LAYOUT", default_value = crate::layouts::LAYOUT_DEFAULT)]
+        layout: String,
+        /// Also what it costs that ticks begin elsewhere: none, rotating:BITS or random:BITS
+        #[arg(long, value_name = "SPREAD")]
+        spread: Option<SpreadText>,
+    },
 }

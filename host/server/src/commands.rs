@@ -10,8 +10,7 @@ use unalike::{Clock, Sequence, Snowflake, SystemClock};
 use unalike_mysql::{Dialect, MysqlLeases};
 
 use crate::arguments::{
-    CommonArguments, DecodeArguments, LeasesCommand, NextArguments, SchemaArguments, SchemaCommand, ServeArguments,
-    TagsCommand,
+    CommonArguments, LeasesCommand, NextArguments, SchemaArguments, SchemaCommand, ServeArguments, TagsCommand,
 };
 use crate::auth::Tokens;
 use crate::channels::ChannelConfig;
@@ -21,7 +20,7 @@ use crate::problem::Problem;
 use crate::service::{Service, change_tag};
 use crate::stores::{self, Purpose, Stores};
 use crate::tags::{plain_tag, refill_text, step_text, stored_name};
-use crate::{import, layouts, leases};
+use crate::{import, leases};
 
 /// Ids that are taken at once: no more than these are lost if the reader goes away.
 const BATCH: u32 = 1_000;
@@ -319,33 +318,6 @@ fn lease_row(namespace: &str, record: &LeaseRecord) -> [String; 7] {
         state.to_owned(),
         format!("{:032x}", lease.grant_id.0),
     ]
-}
-
-/// `unalike decode`
-pub(crate) fn decode(arguments: &DecodeArguments) -> anyhow::Result<()> {
-    let decoded = layouts::decode(&arguments.id, &arguments.layout)?;
-    let text = format!(
-        "time        {} ({} Unix ms)\ndatacenter  {}\nworker      {}\nsequence    {}\n",
-        decoded.time, decoded.unix_ms, decoded.datacenter, decoded.worker, decoded.sequence
-    );
-    print(&text)
-}
-
-/// `unalike layouts`
-pub(crate) fn layouts() -> anyhow::Result<()> {
-    let mut table =
-        Table::new(["LAYOUT", "BITS = TIME + NODE + SEQUENCE", "IDS/S PER WORKER", "WORKERS", "ENDS", "NOTE"]);
-    for layout in layouts::all_layouts() {
-        table.add([
-            layout.name.to_owned(),
-            format!("{} = {}", layout.bits, layout.widths),
-            layout.ids_per_second.to_string(),
-            layout.workers.to_string(),
-            layout.ends.get(..10).unwrap_or(&layout.ends).to_owned(),
-            if layout.ended { "has ended: for reading only".to_owned() } else { String::new() },
-        ]);
-    }
-    table.print()
 }
 
 /// `unalike config check`

@@ -19,7 +19,7 @@ use crate::arguments::{CommonArguments, LogFormat, ServeArguments};
 use crate::auth::Tokens;
 use crate::channels::{Channel, ChannelConfig, Declared, needs_redis};
 use crate::http::DropIn;
-use crate::layouts::{LAYOUT_DEFAULT, layout_named};
+use crate::layouts::{LAYOUT_DEFAULT, Layouts};
 use crate::leases::Worker;
 use crate::stamps::{ClockText, SpreadText};
 use crate::stores::{StoreUrl, StoreUrls, validate_watermark};
@@ -66,6 +66,8 @@ pub(crate) struct Config {
     pub(crate) metrics_tags_max: usize,
     pub(crate) holder: Option<String>,
     pub(crate) drop_in: Option<Vec<DropIn>>,
+    /// Layouts by name, written out.
+    pub(crate) layouts: BTreeMap<String, String>,
     /// The snowflakes by name. `default`, with Twitter's layout, exists without being named here.
     pub(crate) snowflakes: BTreeMap<String, SnowflakeConfig>,
     /// Tags that are declared by the name of a channel.
@@ -87,13 +89,23 @@ pub(crate) struct SnowflakeConfig {
     pub(crate) spread: Option<SpreadText>,
 }
 
-/// What a configuration file says of snowflakes, which no flag sets.
+/// What a configuration file says of layouts, which no flag sets.
+const LAYOUTS_HELP: &str = "\
+# Layouts by name, besides those that `unalike layouts` lists: TIME/WORKER/SEQUENCE in bits, 63 at most in all, or
+# TIME/DATACENTER+WORKER/SEQUENCE, and the epoch, a date or RFC 3339 or Unix milliseconds. \"tick 10 ms\" and \"sequence-first\"
+# (which is TIME/SEQUENCE/WORKER) may follow. A layout can be written out like this wherever its name can stand.
+#
+# [layouts]
+# ours = \"41/10/12 epoch 2024-01-01\"
+";
+
+/// What it says of snowflakes, which no flag sets either.
 const SNOWFLAKES_HELP: &str = "\
 # Snowflakes by name: GET /v1/snowflakes/web/ids. The name is the lease namespace: ids are unique within it, and it keeps
 # the layout that it was first used with. \"default\", with the layout twitter, exists without being named here.
 #
 # [snowflakes.web]
-# The layout by name; `unalike layouts` lists them.
+# The layout by name, which `unalike layouts` lists, or written out.
 # layout = \"cosid-53\"
 # How far ahead of now a lease is asked for, in milliseconds: 1 to 366 days. It is also the outage of the store that is
 # ridden out.
@@ -163,6 +175,7 @@ impl Default for Config {
             metrics_tags_max: 1_000,
             holder: None,
             drop_in: None,
+            layouts: BTreeMap::new(),
             snowflakes: BTreeMap::new(),
             tags: BTreeMap::new(),
         }
@@ -219,6 +232,7 @@ impl Config {
         self.store.validate().context("--store")?;
         within("lease_skew_max_ms", self.lease_skew_max_ms, 0..=3_600_000)?;
         validate_watermark(&self.store, self.leases.as_ref(), self.watermark.as_ref())?;
+        self.layouts()?;
         self.declared()?;
         self.validate_leases()?;
         Ok(())
@@ -241,10 +255,16 @@ impl Config {
         self.tags.iter().map(declared).collect()
     }
 
+    /// The layouts, those of the configuration among them.
+    pub(crate) fn layouts(&self) -> anyhow::Result<Layouts> {
+        Layouts::new(&self.layouts)
+    }
+
     /// The snowflakes and how each works, `default` among them, and those of quick tags.
     pub(crate) fn snowflakes(&self) -> anyhow::Result<BTreeMap<String, SnowflakeOptions>> {
         let mut snowflakes = BTreeMap::new();
-        let default = layout_named(LAYOUT_DEFAULT).map_err(anyhow::Error::msg)?;
+        let layouts = self.layouts()?;
+        let default = layouts.layout(LAYOUT_DEFAULT)?;
         snowflakes.insert(SNOWFLAKE_DEFAULT.to_owned(), SnowflakeOptions::new(default));
         for (name, _) in self.tags.iter().filter(|(_, tag)| tag.channel == Channel::Quick) {
             snowflakes.insert(name.clone(), SnowflakeOptions::new(default));
@@ -253,7 +273,8 @@ impl Config {
             storage::validate_tag(name).map_err(|error| {
                 anyhow::anyhow!("the configuration's snowflake {name:?} has no valid name: {error}")
             })?;
-            let layout = layout_named(&configured.layout)
+            let layout = layouts
+                .layout(&configured.layout)
                 .map_err(|error| anyhow::anyhow!("the configuration's snowflake {name:?}: {error}"))?;
             let mut options = SnowflakeOptions::new(layout);
             options.horizon_ms = configured.horizon_ms.unwrap_or(options.horizon_ms);
@@ -324,7 +345,7 @@ pub(crate) fn default_text() -> anyhow::Result<String> {
             default => writeln!(text, "{key} = {default}")?,
         }
     }
-    for help in [SNOWFLAKES_HELP, TAGS_HELP] {
+    for help in [LAYOUTS_HELP, SNOWFLAKES_HELP, TAGS_HELP] {
         text.push('\n');
         text.push_str(help);
     }
@@ -358,6 +379,12 @@ pub(crate) fn effective_text(common: &CommonArguments, serve: &ServeArguments) -
         match value {
             Value::Null => writeln!(text, "# {key} is not set")?,
             value => writeln!(text, "{key} = {value} # {source}")?,
+        }
+    }
+    if !config.layouts.is_empty() {
+        writeln!(text, "[layouts] # file")?;
+        for (name, layout) in config.layouts {
+            writeln!(text, "{name} = {}", Value::from(layout))?;
         }
     }
     for (name, snowflake) in config.snowflakes {

@@ -62,6 +62,7 @@ fn routes(config: &Config, metrics: Arc<Metrics>) -> Routes {
         .route("/v1/tags/", get(empty_name).patch(empty_name))
         .route("/v1/decode/{id}", get(layouts::decode))
         .route("/v1/layouts", get(layouts::list))
+        .route("/v1/range", get(layouts::range))
         .route("/metrics", get(metrics::render).layer(Extension(metrics)))
         .route("/health/live", get(live))
         .route("/health/ready", get(ready));

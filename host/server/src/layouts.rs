@@ -1,24 +1,65 @@
-//! Snowflake layouts by name: their figures, and the parts of an id.
+//! Snowflake layouts by name, of the configuration and written out: their figures, the parts of an id, whose id it may be,
+//! and the ids of a span of time.
+
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::Serialize;
-use unalike::{Clock, ID_MAX, Layout, PRESETS, Preset, SystemClock, preset};
+use serde_json::{Map, Value};
+use unalike::{
+    Clock, CosidText, Guess, ID_MAX, InstantError, Known, Layout, LayoutError, LayoutTextError, PRESETS, Role, SCHEMES,
+    Scheme, SchemeError, Shape, SystemClock, Text, Verdict, guess, instant, known_layouts, preset, scheme,
+};
 
 /// The layout that is meant when none is named, and that of the snowflake `default`.
 pub(crate) const LAYOUT_DEFAULT: &str = "twitter";
 
-/// Why an id was not taken apart.
+/// Ids that end within this time, in milliseconds, should not be begun: ten years.
+const ENDS_SOON_MS: u64 = 3_653 * 86_400_000;
+
+/// The least number that a double does not tell from the next, less 1: the greatest that JavaScript has exactly.
+const JAVASCRIPT_MAX: u64 = (1 << 53) - 1;
+
+/// Why an id was not taken apart, or a layout not found.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum DecodeError {
     /// No layout has this name.
-    #[error("the layout {name:?} is unknown; the layouts are {}", known())]
+    #[error(
+        "the layout {name:?} is unknown; the layouts are {known}, idleaf-gene:SHARDS, tidb-auto-random:S,R, and any that \
+         is written out, such as \"41/10/12 epoch 2024-01-01\""
+    )]
     LayoutUnknown {
         /// The name.
+        name: String,
+        /// Those that there are.
+        known: String,
+    },
+    /// A layout that is written out, and cannot be.
+    #[error("the layout {text:?} cannot be: {error}")]
+    LayoutInvalid {
+        /// What was given, shortened if it is too long.
+        text: String,
+        /// Which part is wrong.
+        error: LayoutTextError,
+    },
+    /// No generator makes such ids.
+    #[error("the layout {name:?} is for reading only: its fields are not those of a snowflake of this program")]
+    ForReading {
+        /// The layout's name.
         name: String,
     },
     /// Not a whole number in decimal.
     #[error("the id {text:?} is not a whole number from 1 to {ID_MAX}")]
     NotAnId {
+        /// What was given, shortened if it is too long.
+        text: String,
+    },
+    /// Without a layout: in none of the notations.
+    #[error(
+        "the id {text:?} is not a whole number from 1 to {ID_MAX}, nor has it the shape of another id: 11 characters of \
+         base 62, 13 of base 32 or base 36, 15 or 17 of CosId's, 19 digits, a ULID or a UUID"
+    )]
+    NoShape {
         /// What was given, shortened if it is too long.
         text: String,
     },
@@ -28,23 +69,227 @@ pub(crate) enum DecodeError {
         /// The id.
         id: u64,
         /// The layout's name.
-        layout: &'static str,
+        layout: String,
         /// The greatest id of the layout.
         max: u64,
     },
+    /// The other system makes no such id.
+    #[error("the id {id} is none of the layout {layout}: {error}")]
+    NotOfScheme {
+        /// The id.
+        id: u64,
+        /// The layout's name.
+        layout: String,
+        /// Why it is none.
+        error: SchemeError,
+    },
 }
 
-fn known() -> String {
-    PRESETS.iter().map(|preset| preset.name).collect::<Vec<_>>().join(", ")
+/// Why there are no ids of a span of time.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum RangeError {
+    /// There is no such layout.
+    #[error(transparent)]
+    Layout(#[from] DecodeError),
+    /// A bound that is no time.
+    #[error("{bound} is {text:?}: {error}")]
+    Bound {
+        /// `from` or `to`.
+        bound: &'static str,
+        /// What was given, shortened if it is too long.
+        text: String,
+        /// What is wrong with it.
+        error: InstantError,
+    },
+    /// Ids of neighbouring times are not neighbours.
+    #[error("the ids of {name} are not in the order of their times: {reason}")]
+    Unsorted {
+        /// The layout's name.
+        name: String,
+        /// Why not.
+        reason: String,
+    },
+    /// An empty span, or one before or after all ids.
+    #[error("no ids of {name}: {reason}")]
+    Span {
+        /// The layout's name.
+        name: String,
+        /// Why not.
+        reason: String,
+    },
 }
 
-/// The layout of this name.
-pub(crate) fn layout_named(name: &str) -> Result<Layout, DecodeError> {
-    preset_named(name).map(|preset| preset.layout)
+/// What a name stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Named {
+    /// Its name, or its text where it is written out.
+    pub(crate) name: String,
+    pub(crate) what: What,
+    /// Where it comes from.
+    pub(crate) source: String,
 }
 
-fn preset_named(name: &str) -> Result<&'static Preset, DecodeError> {
-    preset(name).ok_or_else(|| DecodeError::LayoutUnknown { name: shortened(name) })
+/// A layout, or fields that no layout describes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    Layout(Layout),
+    Scheme(Scheme),
+}
+
+/// All layouts: those that are known by name, those of the configuration, and any that is written out.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Layouts {
+    own: BTreeMap<String, Layout>,
+}
+
+impl Layouts {
+    /// With those of the configuration.
+    ///
+    /// # Errors
+    /// When a name is taken, or no name, or the layout cannot be read.
+    pub(crate) fn new(configured: &BTreeMap<String, String>) -> anyhow::Result<Self> {
+        let mut own = BTreeMap::new();
+        for (name, text) in configured {
+            let letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+            anyhow::ensure!(
+                (1..=64).contains(&name.len()) && name.bytes().all(letter),
+                "the configuration's layout {name:?} has no valid name: 1 to 64 lower-case letters, digits and hyphens"
+            );
+            anyhow::ensure!(
+                preset(name).is_none() && scheme(name).is_none(),
+                "the configuration's layout {name:?} has the name of a layout that there is already: choose another"
+            );
+            let layout = text
+                .parse()
+                .map_err(|error| anyhow::anyhow!("the configuration's layout {name:?} is {text:?}: {error}"))?;
+            own.insert(name.clone(), layout);
+        }
+        Ok(Self { own })
+    }
+
+    /// What a name, or a layout that is written out, stands for.
+    pub(crate) fn find(&self, text: &str) -> Result<Named, DecodeError> {
+        let named = |name: &str, what, source: &str| Named { name: name.to_owned(), what, source: source.to_owned() };
+        if let Some(layout) = self.own.get(text) {
+            return Ok(named(text, What::Layout(*layout), OF_CONFIGURATION));
+        }
+        if let Some(preset) = preset(text) {
+            return Ok(named(preset.name, What::Layout(preset.layout), preset.source));
+        }
+        if let Some(foreign) = scheme(text) {
+            return Ok(named(text, What::Scheme(foreign.scheme), foreign.source));
+        }
+        // No name has one of these, and no layout that is written out has none.
+        if !text.contains(['/', ' ']) {
+            let names = self.own.keys().map(String::as_str).chain(PRESETS.iter().map(|preset| preset.name));
+            let known = names.chain(SCHEMES.iter().map(|foreign| foreign.name)).collect::<Vec<_>>().join(", ");
+            return Err(DecodeError::LayoutUnknown { name: shortened(text), known });
+        }
+        match text.parse::<Layout>() {
+            Ok(layout) => Ok(named(&layout.to_string(), What::Layout(layout), "written out")),
+            Err(error) => Err(DecodeError::LayoutInvalid { text: text.chars().take(80).collect(), error }),
+        }
+    }
+
+    /// The layout of this name or text, for a generator.
+    pub(crate) fn layout(&self, text: &str) -> Result<Layout, DecodeError> {
+        match self.find(text)? {
+            Named { what: What::Layout(layout), .. } => Ok(layout),
+            Named { name, what: What::Scheme(_), .. } => Err(DecodeError::ForReading { name }),
+        }
+    }
+
+    /// Takes an id apart, which is of this layout.
+    pub(crate) fn decode(&self, id: &str, layout: &str) -> Result<TakenApart, DecodeError> {
+        let Named { name, what, .. } = self.find(layout)?;
+        let scheme = match what {
+            What::Layout(layout) => return decode(id, &name, layout).map(TakenApart::Layout),
+            What::Scheme(scheme) => scheme,
+        };
+        let number = decimal_id(id)?;
+        let values = scheme.take_apart(u128::from(number)).map_err(|error| DecodeError::NotOfScheme {
+            id: number,
+            layout: name.clone(),
+            error,
+        })?;
+        let unix_ms = scheme.unix_ms(&values);
+        let fields = scheme.fields().iter().zip(values).filter(|(field, _)| field.role != Role::Time);
+        Ok(TakenApart::Scheme(DecodedScheme {
+            id: number.to_string(),
+            layout: name,
+            time: unix_ms.map(rfc3339),
+            unix_ms,
+            fields: fields.map(|(field, value)| (field.name.to_owned(), value.to_string().into())).collect(),
+        }))
+    }
+
+    /// Whose id it may be: the plausible layouts, the likeliest first, and after them the others if `all` are wanted.
+    pub(crate) fn candidates(&self, id: &str, all: bool) -> Result<Candidates, DecodeError> {
+        let now_ms = SystemClock.now_ms();
+        let own = self.own.iter().map(|(name, layout)| Known::of_layout(name, *layout));
+        let known: Vec<Known<'_>> = own.chain(known_layouts()).collect();
+        let guesses = guess(id, now_ms, &known);
+        if guesses.is_empty() {
+            return Err(DecodeError::NoShape { text: shortened(id) });
+        }
+        let wanted = guesses.iter().filter(|guess| all || guess.verdict.is_plausible());
+        Ok(Candidates { id: id.to_owned(), candidates: wanted.map(candidate).collect() })
+    }
+
+    /// The ids from one time to another, which is not part of the span.
+    pub(crate) fn range(&self, layout: &str, from: &str, to: &str) -> Result<IdRange, RangeError> {
+        let Named { name, what, .. } = self.find(layout)?;
+        let layout = match what {
+            What::Layout(layout) => layout,
+            What::Scheme(scheme) => return Err(RangeError::Unsorted { name, reason: unsorted(&scheme) }),
+        };
+        let bound = |bound, text: &str| {
+            instant(text).map_err(|error| RangeError::Bound { bound, text: shortened(text), error })
+        };
+        let (from_ms, to_ms) = (bound("from", from)?, bound("to", to)?);
+        let ids = layout.id_range(from_ms, to_ms).map_err(|error| {
+            let reason = match error {
+                LayoutError::SpanOutside => {
+                    let (begins_ms, ends_ms) = (layout.epoch_ms(), layout.ends_ms());
+                    format!("its ids are of the time from {} to {}", rfc3339(begins_ms), rfc3339(ends_ms))
+                }
+                error => error.to_string(),
+            };
+            RangeError::Span { name: name.clone(), reason }
+        })?;
+        Ok(IdRange {
+            layout: name,
+            from: rfc3339(from_ms),
+            to: rfc3339(to_ms),
+            first: ids.start().to_string(),
+            last: ids.end().to_string(),
+        })
+    }
+
+    /// The figures of all layouts as of now: those of the configuration, and then the others.
+    pub(crate) fn all(&self) -> Vec<LayoutFigures> {
+        let now_ms = SystemClock.now_ms();
+        let own = self.own.iter().map(|(name, layout)| figures(name, layout, OF_CONFIGURATION, now_ms));
+        own.chain(PRESETS.iter().map(|preset| figures(preset.name, &preset.layout, preset.source, now_ms))).collect()
+    }
+}
+
+const OF_CONFIGURATION: &str = "the configuration of this program";
+
+fn decimal_id(id: &str) -> Result<u64, DecodeError> {
+    let not_an_id = || DecodeError::NotAnId { text: shortened(id) };
+    if !id.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(not_an_id());
+    }
+    id.parse().ok().filter(|number| (1..=ID_MAX).contains(number)).ok_or_else(not_an_id)
+}
+
+/// An id taken apart.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub(crate) enum TakenApart {
+    Layout(Decoded),
+    Scheme(DecodedScheme),
 }
 
 /// The parts of a snowflake id.
@@ -53,7 +298,7 @@ pub(crate) struct Decoded {
     /// The id, in decimal.
     pub(crate) id: String,
     /// The layout's name.
-    pub(crate) layout: &'static str,
+    pub(crate) layout: String,
     /// When the id's tick began, RFC 3339, in UTC.
     pub(crate) time: String,
     /// The same in Unix milliseconds.
@@ -66,24 +311,31 @@ pub(crate) struct Decoded {
     pub(crate) sequence: u32,
 }
 
-/// Takes an id apart.
-pub(crate) fn decode(id: &str, layout: &str) -> Result<Decoded, DecodeError> {
-    let Preset { name, layout, .. } = *preset_named(layout)?;
-    let not_an_id = || DecodeError::NotAnId { text: shortened(id) };
-    if !id.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(not_an_id());
-    }
-    let number: u64 = id.parse().map_err(|_| not_an_id())?;
-    if number == 0 || number > ID_MAX {
-        return Err(not_an_id());
-    }
-    let out_of_range = |_| DecodeError::OutOfRange { id: number, layout: name, max: layout.id_max() };
+/// The parts of an id of another system, whose fields have names of their own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct DecodedScheme {
+    /// The id, in decimal.
+    pub(crate) id: String,
+    /// The layout's name.
+    pub(crate) layout: String,
+    /// When the id's tick began, RFC 3339, in UTC, if there is a time in it.
+    pub(crate) time: Option<String>,
+    /// The same in Unix milliseconds.
+    pub(crate) unix_ms: Option<u64>,
+    /// The other fields, in decimal.
+    pub(crate) fields: Map<String, Value>,
+}
+
+/// Takes a snowflake id apart.
+pub(crate) fn decode(id: &str, name: &str, layout: Layout) -> Result<Decoded, DecodeError> {
+    let number = decimal_id(id)?;
+    let out_of_range = |_| DecodeError::OutOfRange { id: number, layout: name.to_owned(), max: layout.id_max() };
     let parts = layout.unpack(number).map_err(out_of_range)?;
     let (datacenter, worker) = layout.split_worker(parts.worker).map_err(out_of_range)?;
     let unix_ms = layout.tick_start_ms(parts.ticks);
     Ok(Decoded {
         id: number.to_string(),
-        layout: name,
+        layout: name.to_owned(),
         time: rfc3339(unix_ms),
         unix_ms,
         datacenter,
@@ -92,11 +344,103 @@ pub(crate) fn decode(id: &str, layout: &str) -> Result<Decoded, DecodeError> {
     })
 }
 
+/// Whose id it may be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Candidates {
+    /// The text that was given.
+    pub(crate) id: String,
+    /// The likeliest first.
+    pub(crate) candidates: Vec<Candidate>,
+}
+
+/// An id as one layout reads it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Candidate {
+    /// The layout's name; for a text of 128 bits, and for CosId's, what it is.
+    pub(crate) layout: String,
+    /// How the text was read.
+    pub(crate) read_as: &'static str,
+    /// The id in decimal, if it is one of 63 bits.
+    pub(crate) number: Option<String>,
+    /// Whether it makes sense there.
+    pub(crate) plausible: bool,
+    /// Why, or why not.
+    pub(crate) why: String,
+    /// When the id's tick began, RFC 3339, in UTC, if there is a time in it.
+    pub(crate) time: Option<String>,
+    /// The same in Unix milliseconds.
+    pub(crate) unix_ms: Option<u64>,
+    /// The other fields, in decimal.
+    pub(crate) fields: Map<String, Value>,
+}
+
+fn candidate(guess: &Guess<'_>) -> Candidate {
+    Candidate {
+        layout: guess.name.to_owned(),
+        read_as: match guess.shape {
+            Shape::Id(Text::Decimal) => "decimal",
+            Shape::Id(Text::Padded) => "padded",
+            Shape::Id(Text::Base36) => "base36",
+            Shape::Id(Text::Base62) => "base62",
+            Shape::Id(Text::Base32) => "base32",
+            Shape::Id(Text::Uuid) | Shape::Uuid => "uuid",
+            Shape::Cosid(CosidText::Radix62) => "cosid-radix62",
+            Shape::Cosid(CosidText::Radix36) => "cosid-radix36",
+            Shape::Cosid(CosidText::Friendly) => "cosid-friendly",
+            Shape::Ulid => "ulid",
+        },
+        number: guess.id.map(|id| id.to_string()),
+        plausible: guess.verdict.is_plausible(),
+        why: why(guess),
+        time: guess.unix_ms.map(rfc3339),
+        unix_ms: guess.unix_ms,
+        fields: guess.fields.iter().map(|(name, value)| ((*name).to_owned(), value.to_string().into())).collect(),
+    }
+}
+
+fn why(guess: &Guess<'_>) -> String {
+    match guess.verdict {
+        Verdict::Plausible { .. } if matches!(guess.shape, Shape::Uuid | Shape::Ulid) => "by its shape".to_owned(),
+        Verdict::Plausible { evidence_bits } => {
+            format!("there were such ids at that time ({evidence_bits} bits for it)")
+        }
+        Verdict::Timeless => "any number fits: it has no time".to_owned(),
+        Verdict::TooEarly { since_ms } => format!("there were no such ids before {}", rfc3339(since_ms)),
+        Verdict::TooLate => "its time is yet to come".to_owned(),
+        Verdict::TooWide { bits } => format!("it has more than {bits} bits"),
+        Verdict::Fixed { name, expected, found } => format!("its {name} is {found}, which is always {expected}"),
+    }
+}
+
+/// What stands above the time.
+fn unsorted(scheme: &Scheme) -> String {
+    let highest = scheme.fields().iter().find(|field| !matches!(field.role, Role::Fixed(_)));
+    match highest {
+        Some(field) if scheme.ends_ms().is_some() => format!("the {} stands above the time", field.name),
+        _ => "there is no time in them".to_owned(),
+    }
+}
+
+/// The ids of a span of time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct IdRange {
+    /// The layout's name.
+    pub(crate) layout: String,
+    /// When the span begins, RFC 3339, in UTC.
+    pub(crate) from: String,
+    /// When it ends: the first instant that is not in it.
+    pub(crate) to: String,
+    /// The least id, in decimal.
+    pub(crate) first: String,
+    /// The greatest.
+    pub(crate) last: String,
+}
+
 /// The figures of a layout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct LayoutFigures {
     /// Its name.
-    pub(crate) name: &'static str,
+    pub(crate) name: String,
     /// Width of an id, in bits.
     pub(crate) bits: u8,
     /// Width of the timestamp, in bits.
@@ -119,23 +463,23 @@ pub(crate) struct LayoutFigures {
     pub(crate) ends: String,
     /// Whether that has passed: such ids can be read only.
     pub(crate) ended: bool,
+    /// Whether that is so within ten years.
+    pub(crate) ends_soon: bool,
+    /// From when on ids are above 2^53 - 1, so that JavaScript rounds them: RFC 3339, if that ever is.
+    pub(crate) above_53_bits: Option<String>,
     /// Where the figures come from.
-    pub(crate) source: &'static str,
+    pub(crate) source: String,
     /// The widths in the order of the bits, see [`Layout`]'s own text.
     #[serde(skip)]
     pub(crate) widths: String,
 }
 
-/// All layouts, as of now.
-pub(crate) fn all_layouts() -> Vec<LayoutFigures> {
-    let now_ms = SystemClock.now_ms();
-    PRESETS.iter().map(|preset| figures(preset, now_ms)).collect()
-}
-
-fn figures(preset: &Preset, now_ms: u64) -> LayoutFigures {
-    let layout = preset.layout;
+/// The figures of a layout at a time.
+pub(crate) fn figures(name: &str, layout: &Layout, source: &str, now_ms: u64) -> LayoutFigures {
+    let ends_ms = layout.ends_ms();
+    let first_above = layout.unpack(JAVASCRIPT_MAX + 1).ok();
     LayoutFigures {
-        name: preset.name,
+        name: name.to_owned(),
         bits: layout.bits(),
         timestamp_bits: layout.timestamp_bits(),
         datacenter_bits: layout.datacenter_bits(),
@@ -145,10 +489,12 @@ fn figures(preset: &Preset, now_ms: u64) -> LayoutFigures {
         epoch: rfc3339(layout.epoch_ms()),
         workers: layout.workers(),
         ids_per_second: layout.ids_per_tick().saturating_mul(1_000) / u64::from(layout.tick_ms()),
-        ends: rfc3339(layout.ends_ms()),
-        ended: layout.ends_ms() <= now_ms,
-        source: preset.source,
-        widths: widths(&layout),
+        ends: rfc3339(ends_ms),
+        ended: ends_ms <= now_ms,
+        ends_soon: now_ms < ends_ms && ends_ms <= now_ms.saturating_add(ENDS_SOON_MS),
+        above_53_bits: first_above.map(|parts| rfc3339(layout.tick_start_ms(parts.ticks))),
+        source: source.to_owned(),
+        widths: widths(layout),
     }
 }
 
@@ -173,30 +519,98 @@ pub(crate) fn shortened(text: &str) -> String {
 mod tests {
     use super::*;
 
+    fn own(name: &str, text: &str) -> anyhow::Result<Layouts> {
+        Layouts::new(&BTreeMap::from([(name.to_owned(), text.to_owned())]))
+    }
+
     #[test]
     fn an_id_of_leaf_is_taken_apart() {
-        let decoded = decode("1169786042799259000", "leaf").unwrap();
+        let decoded = decode("1169786042799259000", "leaf", Layout::LEAF).unwrap();
         assert_eq!(decoded.time, "2019-09-06T01:35:00.834Z");
         assert_eq!((decoded.unix_ms, decoded.datacenter, decoded.worker), (1_567_733_700_834, 0, 39));
         assert_eq!(decoded.sequence, 3_448);
+        let by_name = Layouts::default().decode("1169786042799259000", "leaf");
+        assert_eq!(by_name, Ok(TakenApart::Layout(decoded)));
     }
 
     #[test]
     fn what_is_no_id_of_the_layout_is_refused() {
+        let layouts = Layouts::default();
         for text in ["", "0", "-1", "+1", "1.0", "abc", "9223372036854775808", "99999999999999999999999"] {
-            assert!(matches!(decode(text, "twitter"), Err(DecodeError::NotAnId { .. })), "{text}");
+            for layout in ["twitter", "seata"] {
+                assert!(matches!(layouts.decode(text, layout), Err(DecodeError::NotAnId { .. })), "{text}");
+            }
         }
-        assert!(matches!(decode("9223372036854775807", "cosid-53"), Err(DecodeError::OutOfRange { .. })));
-        assert!(matches!(decode("1", "nobody's"), Err(DecodeError::LayoutUnknown { .. })));
+        let decode = |id, layout| layouts.decode(id, layout).unwrap_err();
+        assert!(matches!(decode("9223372036854775807", "cosid-53"), DecodeError::OutOfRange { .. }));
+        assert!(matches!(decode("9223372036854775807", "vesta-max-peak"), DecodeError::NotOfScheme { .. }));
+        assert!(matches!(decode("1", "nobody's"), DecodeError::LayoutUnknown { .. }));
+        assert!(matches!(decode("1", "41/10 epoch 0"), DecodeError::LayoutInvalid { .. }));
+    }
+
+    #[test]
+    fn names_of_the_configuration_are_found_and_others_refused() {
+        let layouts = own("ours", "41/10/12 epoch 2024-01-01").unwrap();
+        let expected: Layout = "41/10/12 epoch 1704067200000".parse().unwrap();
+        assert_eq!(layouts.layout("ours"), Ok(expected));
+        assert_eq!(layouts.layout("41/10/12 epoch 2024-01-01"), Ok(expected));
+        assert_eq!(layouts.all()[0].name, "ours");
+        assert_eq!(layouts.layout("seata"), Err(DecodeError::ForReading { name: "seata".to_owned() }));
+        assert!(layouts.layout("theirs").unwrap_err().to_string().contains("ours, twitter"));
+        for name in ["twitter", "seata", "", "Ours", "our/s", "tidb-auto-random:5"] {
+            let error = own(name, "41/10/12 epoch 2024-01-01").unwrap_err().to_string();
+            assert!(error.contains(&format!("{name:?}")), "{error}");
+        }
+        let error = own("ours", "41/10/12").unwrap_err().to_string();
+        assert!(error.contains("\"ours\"") && error.contains("the epoch is missing"), "{error}");
     }
 
     #[test]
     fn the_figures_say_what_the_layouts_promise() {
-        let figures = |name| all_layouts().into_iter().find(|layout| layout.name == name).unwrap();
-        let twitter = figures("twitter");
+        let figures_of = |name| Layouts::default().all().into_iter().find(|layout| layout.name == name).unwrap();
+        let twitter = figures_of("twitter");
         assert_eq!((twitter.ids_per_second, twitter.workers, twitter.ended), (4_096_000, 1_024, false));
         assert_eq!(twitter.ends, "2080-07-10T17:30:30.209Z");
-        assert!(figures("baidu").ended);
-        assert_eq!(figures("sonyflake").ids_per_second, 25_600);
+        assert_eq!(twitter.above_53_bits.as_deref(), Some("2010-11-28T22:14:18.305Z"));
+        let baidu = figures_of("baidu");
+        assert!(baidu.ended && !baidu.ends_soon);
+        assert_eq!(figures_of("sonyflake").ids_per_second, 25_600);
+        assert_eq!(figures_of("cosid-53").above_53_bits, None);
+        assert_eq!(figures_of("yitter").above_53_bits.as_deref(), Some("2089-10-26T10:07:37.552Z"));
+    }
+
+    #[test]
+    fn what_ends_within_ten_years_is_told() {
+        let ends_ms = Layout::TWITTER.ends_ms();
+        let at = |now_ms| {
+            let figures = figures("twitter", &Layout::TWITTER, "", now_ms);
+            (figures.ends_soon, figures.ended)
+        };
+        assert_eq!(at(ends_ms - ENDS_SOON_MS - 1), (false, false));
+        assert_eq!(at(ends_ms - ENDS_SOON_MS), (true, false));
+        assert_eq!(at(ends_ms - 1), (true, false));
+        assert_eq!(at(ends_ms), (false, true));
+    }
+
+    #[test]
+    fn a_range_says_why_there_is_none() {
+        let layouts = Layouts::default();
+        let range = |layout: &str, from: &str, to: &str| layouts.range(layout, from, to);
+        let ids = range("twitter", "2026-01-01", "2026-02-01").unwrap();
+        assert_eq!((ids.first.as_str(), ids.last.as_str()), ("2006515713438646272", "2017749737272246271"));
+        assert_eq!((ids.from.as_str(), ids.to.as_str()), ("2026-01-01T00:00:00.000Z", "2026-02-01T00:00:00.000Z"));
+        for (layout, from, to, words) in [
+            ("seata", "0", "1", "the worker stands above the time"),
+            ("vesta-max-peak", "0", "1", "the method stands above the time"),
+            ("wuid", "0", "1", "there is no time"),
+            ("twitter", "soon", "1", "from is \"soon\""),
+            ("twitter", "1", "2026-02-30", "to is \"2026-02-30\": there is no such day"),
+            ("twitter", "2026-01-01", "2026-01-01", "empty"),
+            ("twitter", "0", "1", "from 2010-11-04T01:42:54.657Z to 2080-07-10T17:30:30.209Z"),
+            ("nobody's", "0", "1", "unknown"),
+        ] {
+            let error = range(layout, from, to).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
     }
 }

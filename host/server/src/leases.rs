@@ -22,7 +22,6 @@ use unalike_zookeeper::{ZookeeperLeases, ZookeeperOptions};
 
 use crate::commands::print;
 use crate::config::Config;
-use crate::layouts::layout_named;
 use crate::problem::with_causes;
 use crate::stores::{self, Mysql, OpenStores, Opened, Purpose, StoreUrl};
 
@@ -368,7 +367,7 @@ pub(crate) async fn initialise(
 ) -> anyhow::Result<()> {
     let layout = match (layout, config.snowflakes()?.get(namespace)) {
         (Some(name), configured) => {
-            let layout = layout_named(name)?;
+            let layout = config.layouts()?.layout(name)?;
             if let Some(options) = configured {
                 ensure!(
                     options.layout == layout,

@@ -14,6 +14,7 @@ mod cover;
 mod flakes;
 mod http;
 mod import;
+mod layout_commands;
 mod layouts;
 mod leases;
 mod log;
@@ -90,8 +91,9 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         }
         Command::Uuid(uuid) => random_ids::uuid(&uuid),
         Command::Ulid(ulid) => random_ids::ulid(&ulid),
-        Command::Decode(decode) => commands::decode(&decode),
-        Command::Layouts => commands::layouts(),
+        Command::Decode(decode) => layout_commands::decode(&configure_command(common)?, &decode),
+        Command::Range(range) => layout_commands::range(&configure_command(common)?, &range),
+        Command::Layouts(layouts) => layout_commands::layouts(&configure_command(common)?, layouts.command),
         Command::Bench(bench) => bench::run(&bench),
         Command::Config(ConfigCommand::Check { file }) => commands::check_config(common, file),
         Command::Config(ConfigCommand::Default) => commands::default_config(),

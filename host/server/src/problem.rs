@@ -55,7 +55,7 @@ pub(crate) enum Kind {
     SnowflakeUnknown,
     /// There is no store that leases workers to snowflakes.
     LeasesMissing,
-    /// No layout has this name.
+    /// No layout has this name, or what is written out is none.
     LayoutUnknown,
     /// Not an id, or no id of the layout.
     IdInvalid,
@@ -469,12 +469,17 @@ impl From<Denied> for Problem {
 impl From<DecodeError> for Problem {
     fn from(error: DecodeError) -> Self {
         match &error {
-            DecodeError::LayoutUnknown { name } => {
+            DecodeError::LayoutUnknown { name, .. } => {
                 Self::new(Kind::LayoutUnknown, error.to_string()).with("layout", name.as_str())
             }
-            DecodeError::NotAnId { text } => Self::new(Kind::IdInvalid, error.to_string()).with("id", text.as_str()),
-            DecodeError::OutOfRange { id, layout, .. } => {
-                Self::new(Kind::IdInvalid, error.to_string()).with("id", id.to_string()).with("layout", *layout)
+            DecodeError::LayoutInvalid { text: layout, .. } | DecodeError::ForReading { name: layout } => {
+                Self::new(Kind::LayoutUnknown, error.to_string()).with("layout", layout.as_str())
+            }
+            DecodeError::NotAnId { text } | DecodeError::NoShape { text } => {
+                Self::new(Kind::IdInvalid, error.to_string()).with("id", text.as_str())
+            }
+            DecodeError::OutOfRange { id, layout, .. } | DecodeError::NotOfScheme { id, layout, .. } => {
+                Self::new(Kind::IdInvalid, error.to_string()).with("id", id.to_string()).with("layout", layout.as_str())
             }
         }
     }

@@ -16,6 +16,7 @@ use crate::channels::Declared;
 use crate::config::Config;
 use crate::cover::{Covers, Outage};
 use crate::flakes::{Flakes, Stop, is_used};
+use crate::layouts::Layouts;
 use crate::leases::host_name;
 use crate::problem::{Kind, Problem, with_causes};
 use crate::stores::{Purpose, Stores};
@@ -39,6 +40,8 @@ pub(crate) struct Service {
     /// Which snowflakes give ids.
     flakes: Flakes,
     check_max: Duration,
+    /// Every layout that has a name here.
+    pub(crate) layouts: Layouts,
     /// Who may do what.
     pub(crate) tokens: Tokens,
     ending: AtomicBool,
@@ -92,6 +95,7 @@ impl Service {
             flakes: Flakes::default(),
             // An answer about the store comes before the request is given up.
             check_max: CHECK_MAX.min(Duration::from_millis(config.request_timeout_ms) / 2),
+            layouts: config.layouts()?,
             tokens,
             ending: AtomicBool::new(false),
             count_max: config.count_max,

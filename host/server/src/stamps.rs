@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::RangeInclusive;
+use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use unalike::{ClockPolicy, Spread};
@@ -51,6 +52,8 @@ impl<'de> Deserialize<'de> for ClockText {
     }
 }
 
+const SPREADS: &str = "must be none, rotating:BITS or random:BITS";
+
 /// `none`, `rotating:3` or `random:3`: where in a tick the ids begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SpreadText(pub(crate) Spread);
@@ -67,6 +70,14 @@ impl SpreadText {
             "random" => Some(Self(Spread::Random { bits })),
             _ => None,
         }
+    }
+}
+
+impl FromStr for SpreadText {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::read(text).ok_or_else(|| SPREADS.to_owned())
     }
 }
 
@@ -88,7 +99,7 @@ impl Serialize for SpreadText {
 
 impl<'de> Deserialize<'de> for SpreadText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserialized(deserializer, Self::read, "must be none, rotating:BITS or random:BITS")
+        deserialized(deserializer, Self::read, SPREADS)
     }
 }
 

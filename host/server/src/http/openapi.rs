@@ -15,7 +15,7 @@ use axum::http::header::{CONTENT_TYPE, HeaderValue};
 use axum::routing::{MethodRouter, get};
 use serde_json::{Map, Value, json};
 use strum::VariantArray;
-use unalike::{ID_MAX, PRESETS, Text, encode};
+use unalike::{ID_MAX, Text, encode};
 
 use super::drop_in::DropIn;
 use crate::channels::PREFIX_MAX;
@@ -460,7 +460,6 @@ fn tags(paths: &mut Paths) {
 }
 
 fn layouts(paths: &mut Paths) {
-    let layouts: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
     paths.add(
         "get",
         "/v1/layouts",
@@ -468,7 +467,7 @@ fn layouts(paths: &mut Paths) {
         json!({
             "operationId": "listLayouts",
             "tags": ["layouts"],
-            "summary": "List the snowflake layouts",
+            "summary": "List the snowflake layouts, those of the configuration first",
             "responses": { "200": answer(
                 "All layouts",
                 "application/json",
@@ -476,13 +475,82 @@ fn layouts(paths: &mut Paths) {
                 json!({ "layouts": [{
                     "name": "leaf", "bits": 63, "timestamp_bits": 41, "datacenter_bits": 0, "worker_bits": 10,
                     "sequence_bits": 12, "tick_ms": 1, "epoch": "2010-11-04T01:42:54.657Z", "workers": 1024,
-                    "ids_per_second": 4_096_000, "ends": "2080-07-10T17:30:30.209Z", "ended": false,
+                    "ids_per_second": 4_096_000, "ends": "2080-07-10T17:30:30.209Z", "ended": false, "ends_soon": false,
+                    "above_53_bits": "2010-11-28T22:14:18.305Z",
                     "source": "Leaf's snowflake mode: Twitter's epoch and widths, the worker as one field of 10 bits",
                 }] }),
             ) },
         }),
         &[ANY],
     );
+    decode(paths);
+    let time = |name: &str, description: &str, example: &str| {
+        json!({
+            "name": name, "in": "query", "required": true, "example": example,
+            "description": format!("{description}: a date (00:00 UTC), RFC 3339, or Unix milliseconds"),
+            "schema": { "type": "string" },
+        })
+    };
+    paths.add(
+        "get",
+        "/v1/range",
+        Access::Token,
+        json!({
+            "operationId": "idRange",
+            "tags": ["layouts"],
+            "summary": "The least and the greatest id of a span of time",
+            "description": "For a search in an index of ids: between the two are all ids whose tick has a part in the span, \
+                and no others. What lies outside the layout's time is cut off. Layouts whose time is not the highest field \
+                have no such ids.",
+            "parameters": [
+                layout(json!({ "type": "string", "default": LAYOUT_DEFAULT })),
+                time("from", "When the span begins", "2026-01-01"),
+                time("to", "When it ends: the first instant that is not in it", "2026-02-01T00:00:00Z"),
+            ],
+            "responses": { "200": answer(
+                "The ids",
+                "application/json",
+                reference("IdRange"),
+                json!({
+                    "layout": "twitter", "from": "2026-01-01T00:00:00.000Z", "to": "2026-02-01T00:00:00.000Z",
+                    "first": "2006515713438646272", "last": "2017749737272246271",
+                }),
+            ) },
+        }),
+        &[QUERY, &[Kind::LayoutUnknown], ANY],
+    );
+}
+
+/// The parameter for a layout.
+fn layout(schema: Value) -> Value {
+    let mut parameter = query(
+        "layout",
+        "The layout of the id, by name (/v1/layouts lists them; seata, vesta-max-peak, vesta-min-granularity, \
+         vesta-document, wuid, wuid-section, tidb-auto-random:S,R and idleaf-gene:SHARDS are known besides), or written \
+         out: 41/10/12 epoch 2024-01-01 (a plus sign in it is %2B)",
+        schema,
+    );
+    parameter["example"] = "leaf".into();
+    parameter
+}
+
+fn decode(paths: &mut Paths) {
+    let mut ok = answer(
+        "The parts of the id, or the layouts that it may be of",
+        "application/json",
+        json!({ "oneOf": [reference("Decoded"), reference("DecodedScheme"), reference("Candidates")] }),
+        json!({
+            "id": "1169786042799259000", "layout": "leaf", "time": "2019-09-06T01:35:00.834Z",
+            "unix_ms": 1_567_733_700_834_u64, "datacenter": 0, "worker": 39, "sequence": 3448,
+        }),
+    );
+    ok["description"] = "The parts of the id; without a layout, the layouts that it may be of".into();
+    let mut all = query(
+        "all",
+        "Without a layout: also those in which the id makes no sense, with the reason",
+        json!({ "type": "string", "enum": ["true", "false"], "default": "false" }),
+    );
+    all["example"] = "false".into();
     paths.add(
         "get",
         "/v1/decode/{id}",
@@ -490,29 +558,21 @@ fn layouts(paths: &mut Paths) {
         json!({
             "operationId": "decodeId",
             "tags": ["layouts"],
-            "summary": "Take a snowflake id apart",
-            "description": "Layouts of less than 63 bits have no ids above their greatest, which are refused.",
+            "summary": "Take an id apart, or tell whose id it may be",
+            "description": "With a layout, the id is in decimal; layouts of less than 63 bits have no ids above their \
+                greatest, which are refused. Without one, it may have any notation that is known by its shape, and the \
+                answer has the layouts in which it makes sense, the likeliest first.",
             "parameters": [
                 {
-                    "name": "id", "in": "path", "required": true, "description": "The id, in decimal",
-                    "schema": reference("Id"), "example": "1169786042799259000",
+                    "name": "id", "in": "path", "required": true, "description": "The id",
+                    "schema": { "type": "string", "minLength": 1 }, "example": "1169786042799259000",
                 },
-                {
-                    "name": "layout", "in": "query", "description": "The layout of the id", "example": "leaf",
-                    "schema": { "type": "string", "enum": layouts, "default": LAYOUT_DEFAULT },
-                },
+                layout(json!({ "type": "string" })),
+                all,
             ],
-            "responses": { "200": answer(
-                "The parts of the id",
-                "application/json",
-                reference("Decoded"),
-                json!({
-                    "id": "1169786042799259000", "layout": "leaf", "time": "2019-09-06T01:35:00.834Z",
-                    "unix_ms": 1_567_733_700_834_u64, "datacenter": 0, "worker": 39, "sequence": 3448,
-                }),
-            ) },
+            "responses": { "200": ok },
         }),
-        &[QUERY, &[Kind::IdInvalid, Kind::LayoutUnknown], ANY],
+        &[QUERY, &[Kind::TagInvalid, Kind::IdInvalid, Kind::LayoutUnknown], ANY],
     );
 }
 
@@ -847,6 +907,9 @@ fn schemas(config: &Config) -> Value {
         })
     };
     let bits = || json!({ "type": "integer", "minimum": 0, "maximum": 63 });
+    let time_or_null = || json!({ "type": ["string", "null"], "description": "When the id's tick began, in UTC" });
+    let field_values =
+        || json!({ "type": "object", "additionalProperties": { "type": "string", "pattern": "^[0-9]{1,39}$" } });
     let optional = |schema: Value| json!({ "oneOf": [schema, { "type": "null" }] });
     // The channels without settings.
     let ordered: &[&str] =
@@ -1006,6 +1069,11 @@ fn schemas(config: &Config) -> Value {
             "ids_per_second": { "type": "integer", "minimum": 1, "description": "The most ids of one worker" },
             "ends": { "type": "string", "description": "When the last tick ends: there are no ids from then on" },
             "ended": { "type": "boolean" },
+            "ends_soon": { "type": "boolean", "description": "Whether it ends within ten years" },
+            "above_53_bits": {
+                "type": ["string", "null"],
+                "description": "From when on ids are above 2^53 - 1, which JavaScript rounds; null if that never is",
+            },
             "source": { "type": "string" },
         })),
         "Decoded": record(json!({
@@ -1016,6 +1084,30 @@ fn schemas(config: &Config) -> Value {
             "datacenter": { "type": "integer", "minimum": 0 },
             "worker": { "type": "integer", "minimum": 0 },
             "sequence": { "type": "integer", "minimum": 0 },
+        })),
+        "DecodedScheme": record(json!({
+            "id": reference("Id"),
+            "layout": { "type": "string" },
+            "time": time_or_null(), "unix_ms": { "type": ["integer", "null"], "minimum": 0 },
+            "fields": field_values(),
+        })),
+        "Candidates": record(json!({ "id": { "type": "string" }, "candidates": list_of("Candidate") })),
+        "Candidate": record(json!({
+            "layout": { "type": "string", "description": "For UUIDs, ULIDs and CosId's texts: what it is" },
+            "read_as": { "enum": [
+                "decimal", "padded", "base36", "base62", "base32", "uuid", "ulid", "cosid-radix62", "cosid-radix36",
+                "cosid-friendly",
+            ] },
+            "number": { "oneOf": [reference("Id"), { "type": "null" }] },
+            "plausible": { "type": "boolean" },
+            "why": { "type": "string" },
+            "time": time_or_null(), "unix_ms": { "type": ["integer", "null"], "minimum": 0 },
+            "fields": field_values(),
+        })),
+        "IdRange": record(json!({
+            "layout": { "type": "string" },
+            "from": { "type": "string" }, "to": { "type": "string" },
+            "first": reference("Id"), "last": reference("Id"),
         })),
         "Problem": {
             "description": "RFC 9457; other members are the values that it is about",

@@ -35,7 +35,7 @@ use axum::http::request::Parts;
 use axum::response::Response;
 use axum::routing::any;
 use serde::Serialize;
-use unalike::{Clock, SystemClock};
+use unalike::{Clock, Layout, SystemClock};
 
 use super::{Parameters, finished, json, next_of_snowflake, next_of_tag, path_of, permit, snowflake_name};
 use crate::http::Route;
@@ -149,7 +149,7 @@ async fn decode(State(service): State<Arc<Service>>, request: Request) -> Respon
             return refusal(&problem).unwrap_or_else(bad_request).answer(&parts);
         }
     };
-    let Ok(decoded) = layouts::decode(&text, "leaf") else {
+    let Ok(decoded) = layouts::decode(&text, "leaf", Layout::LEAF) else {
         return json(StatusCode::OK, JSON, &NotDecoded { error_msg: "snowflake Id反解析发生异常!" });
     };
     let time = decoded.time.replace('T', " ");

@@ -46,7 +46,7 @@ pub use format::{Format, FormatKey, FormatOptions, Issued, KEY_ID_BITS_MAX, Rest
 pub use gene::{GENE_BITS_MAX, Gene};
 pub use grant::{GrantId, Lease, Run, Segment, TailRelease};
 pub use layout::{FieldOrder, Layout, LayoutFields, Parts};
-pub use ordered::OrderedBuffer;
+pub use ordered::{OrderedBuffer, OrderedOptions};
 pub use permutation::Permutation;
 pub use presets::{PRESETS, Preset, preset};
 pub use segment::{AdaptiveStep, RefillPolicy, SegmentBuffer, SegmentRequest, SequenceOptions, StepPolicy};

@@ -147,6 +147,7 @@ impl Compiled {
             refill: sequences::RefillPolicy::ShareConsumed(10),
             prefetch: 1,
             floor: 0,
+            id_max: unalike_core::ID_MAX,
         };
         let sequences = core.unalike_ids_sequences().sequence();
         let sequence = sequences.call_open(&mut store, "bench", options).map_err(trapped)?.map_err(refused)?;

@@ -3,7 +3,7 @@
 
 use anyhow::{Result, anyhow};
 use unalike_core::{
-    GrantId, Lease, LeaseRequest, RefillPolicy, ReserveError, Run, Segment, SegmentBuffer, SequenceOptions, Snowflake,
+    GrantId, Lease, LeaseRequest, ReserveError, Run, Segment, SegmentBuffer, SequenceOptions, Snowflake,
     SnowflakeOptions, StepPolicy,
 };
 
@@ -20,8 +20,7 @@ impl NativeSequence {
     /// # Errors
     /// A step out of range.
     pub fn new(step: u64) -> Result<Self> {
-        let options =
-            SequenceOptions { step: StepPolicy::Fixed { step }, refill: RefillPolicy::default(), prefetch: 1 };
+        let options = SequenceOptions { step: StepPolicy::Fixed { step }, ..SequenceOptions::default() };
         Ok(Self { buffer: SegmentBuffer::new(options, 0)?, next: 1 })
     }
 

@@ -18,6 +18,7 @@ use bindings::unalike::ids::types::{Argument, Error, FieldOrder, GrantFault, Lay
 use bindings::unalike::ids::{leases, segments, types};
 
 const NOW: u64 = 1_700_000_000_000;
+const ID_MAX: u64 = (1 << 63) - 1;
 const TWITTER: Layout = Layout {
     timestamp_bits: 41,
     datacenter_bits: 5,
@@ -36,6 +37,7 @@ const OPTIONS: SequenceOptions = SequenceOptions {
     refill: RefillPolicy::ShareConsumed(100),
     prefetch: 1,
     floor: 0,
+    id_max: ID_MAX,
 };
 
 /// A host that answers when the test says so.
@@ -147,8 +149,8 @@ impl Instance {
         self.store.data_mut().segment_answers.insert(ticket, Ok(segment));
     }
 
-    fn ordered(&mut self, tag: &str) -> ResourceAny {
-        self.core.unalike_ids_sequences().ordered().call_open(&mut self.store, tag, 0).unwrap().unwrap()
+    fn ordered(&mut self, tag: &str, floor: u64, id_max: u64) -> Result<ResourceAny, Error> {
+        self.core.unalike_ids_sequences().ordered().call_open(&mut self.store, tag, floor, id_max).unwrap()
     }
 
     fn begin(&mut self, ordered: ResourceAny, count: u32) -> Result<u64, Error> {
@@ -287,7 +289,7 @@ fn a_store_that_fails_or_breaks_its_promise_is_told_to_the_caller() {
 #[test]
 fn an_ordered_round_is_claimed_by_its_number_once() {
     let mut host = Instance::new();
-    let tickets = host.ordered("ticket");
+    let tickets = host.ordered("ticket", 0, ID_MAX).unwrap();
     let round = host.begin(tickets, 3).unwrap();
     assert_eq!(case(host.begin(tickets, 1)), "Error::Pending");
     assert_eq!(case(host.claim(tickets, round)), "Error::Pending");
@@ -299,6 +301,50 @@ fn an_ordered_round_is_claimed_by_its_number_once() {
     let next = host.begin(tickets, 2).unwrap();
     assert_eq!(host.store.data().allocations.last().unwrap().2, 2);
     assert!(next > round);
+}
+
+#[test]
+fn no_id_is_above_the_bound_and_after_it_nothing_is_asked_for() {
+    let mut host = Instance::new();
+    let orders = host.sequence("order", SequenceOptions { id_max: 12, ..OPTIONS }).unwrap();
+    assert_eq!(case(host.reserve(orders, 5)), "Error::Pending");
+    host.grant(6, 16);
+    let run = host.reserve(orders, 5).unwrap();
+    assert_eq!((run.first, run.count), (6, 5));
+    let run = host.reserve(orders, 5).unwrap();
+    assert_eq!((run.first, run.count), (11, 2));
+    for _ in 0..3 {
+        assert_eq!(case(host.reserve(orders, 5)), "Error::Exhausted");
+    }
+    let status = host.core.unalike_ids_sequences().sequence().call_tick(&mut host.store, orders, NOW).unwrap();
+    assert_eq!((status.remaining, status.in_flight, status.wake), (0, false, u64::MAX));
+    assert_eq!(host.store.data().allocations.len(), 1);
+    let late = host.sequence("order", SequenceOptions { id_max: 12, floor: 13, ..OPTIONS }).unwrap();
+    assert_eq!(case(host.reserve(late, 1)), "Error::Exhausted");
+
+    let tickets = host.ordered("ticket", 6, 12).unwrap();
+    let round = host.begin(tickets, 10).unwrap();
+    host.grant(11, 21);
+    let run = host.claim(tickets, round).unwrap();
+    assert_eq!((run.first, run.count), (11, 2));
+    assert_eq!(case(host.begin(tickets, 1)), "Error::Exhausted");
+    let tickets = host.ordered("ticket", 0, 12).unwrap();
+    let round = host.begin(tickets, 1).unwrap();
+    host.grant(13, 14);
+    assert_eq!(case(host.claim(tickets, round)), "Error::Exhausted");
+    let tickets = host.ordered("ticket", 13, 12).unwrap();
+    assert_eq!(case(host.begin(tickets, 1)), "Error::Exhausted");
+    assert_eq!(host.store.data().allocations.len(), 3);
+}
+
+#[test]
+fn a_stripe_that_may_be_behind_is_waited_for() {
+    let mut host = Instance::new();
+    let orders = host.sequence("order", SequenceOptions { id_max: 12, ..OPTIONS }).unwrap();
+    assert_eq!(case(host.reserve(orders, 5)), "Error::Pending");
+    let segment = segments::Segment { start: 13, end: 33, stride: 2, generation: 0, version: 1 };
+    host.store.data_mut().segment_answers.insert(1, Ok(segment));
+    assert_eq!(case(host.reserve(orders, 5)), "Error::Wait(10)");
 }
 
 #[test]
@@ -413,6 +459,12 @@ fn bad_arguments_are_told_and_change_nothing() {
     ] {
         assert_eq!(case(host.sequence("order", options)), "Error::InvalidArgument(Argument::Refill)");
     }
+    for id_max in [0, ID_MAX + 1, u64::MAX] {
+        let opened = host.sequence("order", SequenceOptions { id_max, ..OPTIONS });
+        assert_eq!(case(opened), "Error::InvalidArgument(Argument::Id)", "{id_max}");
+        assert_eq!(case(host.ordered("ticket", 0, id_max)), "Error::InvalidArgument(Argument::Id)", "{id_max}");
+    }
+    assert_eq!(case(host.ordered("", 0, ID_MAX)), "Error::InvalidArgument(Argument::Name)");
     let orders = host.sequence("order", OPTIONS).unwrap();
     assert_eq!(case(host.reserve(orders, 0)), "Error::InvalidArgument(Argument::Count)");
 

@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 
 use unalike::storage::{LeaseStore, SegmentStore, StoreError, TagOptions};
 use unalike::{
-    Clock, ClockPolicy, Error, ErrorKind, Ids, Layout, Mode, Order, RefillPolicy, Sequence, SequenceOptions, Snowflake,
-    SnowflakeOptions, StepPolicy,
+    Clock, ClockPolicy, Error, ErrorKind, ID_MAX, Ids, Layout, Mode, OptionsError, Order, RefillPolicy, Sequence,
+    SequenceOptions, Snowflake, SnowflakeOptions, StepPolicy,
 };
 use unalike_memory::{MemoryOptions, MemoryStore};
 use unalike_tests::faulty::FaultyStore;
+use unalike_tests::sqlite::open as open_file;
 
 fn kind<T>(answer: &Result<T, Error>) -> Option<&ErrorKind> {
     answer.as_ref().err().map(Error::kind)
@@ -452,6 +453,167 @@ async fn a_tags_mode_is_bound_in_its_store() {
     assert!(matches!(error.kind(), ErrorKind::ModeBound { .. }), "{error:?}");
     assert_eq!(ids.sequence("chat", SequenceOptions::default()).await.unwrap().mode(), Mode::Ordered);
     assert_eq!(ids.sequence("order", SequenceOptions::default()).await.unwrap().mode(), Mode::Buffered);
+}
+
+fn up_to(id_max: u64) -> SequenceOptions {
+    SequenceOptions { id_max: Some(id_max), ..fixed(1_000) }
+}
+
+/// The bound that ended a sequence, as its error says it.
+fn ended_by(error: &Error) -> Option<u64> {
+    match error.kind() {
+        ErrorKind::Exhausted { id_max, .. } if !error.is_retryable() => *id_max,
+        _ => None,
+    }
+}
+
+/// Two programs take ids one by one, in each way that there is, until they hear that there are no more: between them
+/// they had all up to the bound.
+async fn assert_all_up_to_the_bound(store: Arc<dyn SegmentStore>) {
+    const BOUND: u64 = 2_345;
+    let ordered = TagOptions { mode: Mode::Ordered, ..TagOptions::default() };
+    for (tag, order, options) in [
+        ("process", None, TagOptions::default()),
+        ("thread", Some(Order::Thread), TagOptions::default()),
+        ("local", None, TagOptions::default()),
+        ("ordered", None, ordered),
+    ] {
+        store.create_tag(tag, &options).await.unwrap();
+        let mut taken = Vec::new();
+        let (one, other) = (Ids::builder().segments(store.clone()), Ids::builder().segments(store.clone()));
+        let programs = [one.build().await.unwrap(), other.build().await.unwrap()];
+        let mut open = Vec::new();
+        for ids in &programs {
+            let sequence = ids.sequence(tag, SequenceOptions { order, ..up_to(BOUND) }).await.unwrap();
+            assert_eq!(sequence.id_max(), BOUND);
+            taken.push(sequence.next().await.unwrap());
+            open.push(sequence);
+        }
+        for sequence in &open {
+            let mut local = (tag == "local").then(|| sequence.local().unwrap());
+            let error = loop {
+                let answer = match &mut local {
+                    Some(local) => local.next().await,
+                    None => sequence.next().await,
+                };
+                match answer {
+                    Ok(id) => taken.push(id),
+                    Err(error) => break error,
+                }
+            };
+            // What the other handle of the sequence had in its run.
+            while let Ok(Some(id)) = sequence.try_next() {
+                taken.push(id);
+            }
+            assert_eq!(ended_by(&error), Some(BOUND), "{error:?}");
+            assert!(error.to_string().contains("at or below its id_max, 2345"), "{error}");
+            assert_eq!(sequence.supply().left, 0);
+            assert_eq!(ended_by(&sequence.take(1).await.unwrap_err()), Some(BOUND));
+        }
+        let watermark = store.tag(tag).await.unwrap().watermark;
+        for (ids, sequence) in programs.iter().zip(&open) {
+            sequence.next().await.unwrap_err();
+            ids.close().await;
+        }
+        assert_eq!(store.tag(tag).await.unwrap().watermark, watermark, "nothing more is asked for");
+        assert!(assert_unique(taken).into_iter().eq(1..=BOUND), "{tag}: each id up to the bound, and none above");
+    }
+}
+
+#[tokio::test]
+async fn all_ids_up_to_the_bound_are_handed_out_and_none_above() {
+    assert_all_up_to_the_bound(Arc::new(MemoryStore::default())).await;
+    let directory = tempfile::TempDir::new().unwrap();
+    let file = Arc::new(open_file(&directory.path().join("ids.sqlite")).await.unwrap());
+    assert_all_up_to_the_bound(file.clone()).await;
+    file.close().await;
+}
+
+#[tokio::test]
+async fn the_supply_of_a_bounded_sequence_ends_at_its_bound() {
+    let store = Arc::new(MemoryStore::default());
+    let ids = open(&store).await;
+    let orders = ids.sequence("order", up_to(600)).await.unwrap();
+    orders.take(100).await.unwrap();
+    assert_eq!(orders.supply().left, 500, "and not what was granted above");
+    assert_eq!(orders.status().unwrap().remaining, orders.supply().left);
+    // What was not handed out goes back, with what lies above.
+    ids.close().await;
+    assert_eq!(store.tag("order").await.unwrap().watermark, 100);
+    let again = open(&store).await.sequence("order", up_to(600)).await.unwrap();
+    assert!(again.take(500).await.unwrap().iter().eq(101..=600));
+    assert_eq!(ended_by(&again.next().await.unwrap_err()), Some(600));
+}
+
+#[tokio::test]
+async fn a_bound_that_the_tag_has_passed_is_refused_when_the_sequence_is_opened() {
+    let directory = tempfile::TempDir::new().unwrap();
+    let file = Arc::new(open_file(&directory.path().join("ids.sqlite")).await.unwrap());
+    let stores: [Arc<dyn SegmentStore>; 2] = [Arc::new(MemoryStore::default()), file.clone()];
+    for store in stores {
+        for mode in [Mode::Buffered, Mode::Ordered] {
+            let tag = mode.name();
+            store.create_tag(tag, &TagOptions { mode, start: 1_000, ..TagOptions::default() }).await.unwrap();
+            let ids = Ids::builder().segments(store.clone()).build().await.unwrap();
+            let error = ids.sequence(tag, up_to(999)).await.unwrap_err();
+            let ErrorKind::IdMaxReached { name, id_max: 999, start: 1_000, watermark: 999 } = error.kind() else {
+                panic!("{error:?}");
+            };
+            assert!(name == tag && !error.is_retryable());
+            let words = error.to_string();
+            assert!(["999", "1000", tag].iter().all(|word| words.contains(word)), "{words}");
+            assert!(ids.open_sequence(tag).is_none(), "nothing was opened");
+            // There is one to be had.
+            let least = ids.sequence(tag, up_to(1_000)).await.unwrap();
+            assert_eq!(least.next().await.unwrap(), 1_000);
+            assert_eq!(ended_by(&least.next().await.unwrap_err()), Some(1_000));
+            ids.close().await;
+            // What was granted, or raised, counts like what was given at the beginning.
+            store.raise_tag(tag, 5_001).await.unwrap();
+            let ids = Ids::builder().segments(store.clone()).build().await.unwrap();
+            let refused = ids.sequence(tag, up_to(5_000)).await;
+            let said = ErrorKind::IdMaxReached { name: tag.to_owned(), id_max: 5_000, start: 1_000, watermark: 5_000 };
+            assert_eq!(format!("{:?}", kind(&refused).unwrap()), format!("{said:?}"));
+            ids.sequence(tag, up_to(5_001)).await.unwrap();
+            ids.close().await;
+        }
+    }
+    file.close().await;
+}
+
+#[tokio::test]
+async fn a_bound_is_an_id_and_all_handles_of_a_sequence_have_the_same() {
+    let store = Arc::new(MemoryStore::default());
+    store.create_tag("chat", &TagOptions { mode: Mode::Ordered, ..TagOptions::default() }).await.unwrap();
+    let ids = open(&store).await;
+    for tag in ["order", "chat"] {
+        for id_max in [0, ID_MAX + 1, u64::MAX] {
+            let refused = ids.sequence(tag, up_to(id_max)).await;
+            assert!(
+                matches!(kind(&refused), Some(ErrorKind::Options { source: OptionsError::IdMax, .. })),
+                "{refused:?}"
+            );
+        }
+        let orders = ids.sequence(tag, up_to(100)).await.unwrap();
+        let refused = ids.sequence(tag, up_to(101)).await;
+        assert!(matches!(kind(&refused), Some(ErrorKind::OpenOtherwise { .. })), "{refused:?}");
+        assert!(matches!(kind(&ids.sequence(tag, fixed(1_000)).await), Some(ErrorKind::OpenOtherwise { .. })));
+        assert_eq!(ids.sequence(tag, SequenceOptions::default()).await.unwrap().id_max(), 100);
+        assert_eq!(orders.take(100).await.unwrap().len(), 100);
+        assert_eq!(ended_by(&orders.next().await.unwrap_err()), Some(100));
+    }
+    let unbounded = ids.sequence("invoice", SequenceOptions::default()).await.unwrap();
+    assert_eq!(unbounded.id_max(), ID_MAX);
+    // What ends at 2^63 - 1 ends for its store.
+    store.raise_tag("invoice", ID_MAX).await.unwrap();
+    assert_eq!(unbounded.next().await.unwrap(), ID_MAX);
+    let error = unbounded.next().await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Exhausted { id_max: None, .. }), "{error:?}");
+    // So does a bounded sequence whose tag was ended.
+    let bounded = ids.sequence("ended", up_to(100)).await.unwrap();
+    store.retire_tag("ended").await.unwrap();
+    let error = bounded.next().await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Exhausted { id_max: None, .. }), "{error:?}");
 }
 
 struct ManualClock(AtomicU64);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tempfile::TempDir;
-use unalike::{Ids, SequenceOptions, StepPolicy};
+use unalike::{ErrorKind, Ids, SequenceOptions, StepPolicy};
 use unalike_memory::{MemoryOptions, MemoryStore};
 use unalike_storage::{
     ID_MAX, Mode, Segment, SegmentStore, StoreError, StripedStore, TagOptions, TailRelease, resize_stripes,
@@ -659,6 +659,64 @@ async fn programs_take_runs_with_the_stride_of_their_stripes() {
     assert_eq!(unique.len(), taken.len(), "no id twice");
     let remainders: BTreeSet<_> = taken.iter().map(|id| id % 3).collect();
     assert_eq!(remainders.len(), 3, "all stores were used");
+}
+
+#[tokio::test]
+async fn a_bound_is_on_the_ids_of_all_stripes() {
+    const BOUND: u64 = 1_000;
+    let stores = Servers::new(3).faulty();
+    let store = Arc::new(StripedStore::open(dynamic(&stores)).await.unwrap());
+    let pause = |error: &unalike::Error| {
+        tokio::time::sleep(Duration::from_millis(error.retry_after_ms().expect("it says when to try again")))
+    };
+    let open = || Ids::builder().segments(store.clone()).wait_max(Duration::from_millis(300)).build();
+    let ids = open().await.unwrap();
+    let step = Some(StepPolicy::Fixed { step: 40 });
+    let options = SequenceOptions { step, id_max: Some(BOUND), ..SequenceOptions::default() };
+    let orders = ids.sequence("order", options).await.unwrap();
+    let mut taken: Vec<u64> = Vec::new();
+    while taken.iter().map(|id| id % 3).collect::<BTreeSet<_>>().len() < 3 {
+        taken.push(orders.next().await.unwrap());
+    }
+    // One is left behind.
+    stores[1].set_down(true);
+    let error = loop {
+        match orders.next().await {
+            Ok(id) => taken.push(id),
+            Err(error) => break error,
+        }
+    };
+    assert!(error.is_retryable(), "the one that is down has more: {error:?}");
+    // The greatest watermark is beyond the bound, and who opens the sequence now can have what there is.
+    assert!(store.tag("order").await.unwrap().watermark > BOUND);
+    let other = open().await.unwrap();
+    let others = other.sequence("order", options).await.unwrap();
+    stores[1].set_down(false);
+    let error = loop {
+        match orders.next().await {
+            Ok(id) => taken.push(id),
+            Err(error) if error.is_retryable() => pause(&error).await,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error.kind(), ErrorKind::Exhausted { id_max: Some(BOUND), .. }), "{error:?}");
+    let error = loop {
+        match others.next().await {
+            Ok(id) => taken.push(id),
+            Err(error) if error.is_retryable() => pause(&error).await,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error.kind(), ErrorKind::Exhausted { id_max: Some(BOUND), .. }), "{error:?}");
+    taken.sort_unstable();
+    assert!(taken.into_iter().eq(1..=BOUND), "each up to the bound, once, and none above");
+    ids.close().await;
+    // What begins above is refused at once, as in a store that stands alone.
+    let above = TagOptions { start: BOUND + 1, ..TagOptions::default() };
+    store.create_tag("above", &above).await.unwrap();
+    let error = other.sequence("above", options).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::IdMaxReached { id_max: BOUND, start: 1_001, .. }), "{error:?}");
+    other.close().await;
 }
 
 #[tokio::test]

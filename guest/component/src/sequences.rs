@@ -63,6 +63,7 @@ impl GuestSequence for SequenceState {
                 RefillPolicy::Remaining(count) => core_::RefillPolicy::Remaining { count },
             },
             prefetch: options.prefetch,
+            id_max: options.id_max,
         };
         let buffer = core_::SegmentBuffer::new(core_options, options.floor).map_err(translate::options_error)?;
         Ok(Sequence::new(Self { tag, state: RefCell::new((buffer, None)) }))
@@ -116,9 +117,11 @@ impl OrderedState {
 }
 
 impl GuestOrdered for OrderedState {
-    fn open(tag: String, floor: u64) -> Result<Ordered, Error> {
+    fn open(tag: String, floor: u64, id_max: u64) -> Result<Ordered, Error> {
         translate::name(&tag)?;
-        Ok(Ordered::new(Self { tag, state: RefCell::new((core_::OrderedBuffer::new(floor), None)) }))
+        let options = core_::OrderedOptions { floor, id_max };
+        let buffer = core_::OrderedBuffer::new(options).map_err(translate::options_error)?;
+        Ok(Ordered::new(Self { tag, state: RefCell::new((buffer, None)) }))
     }
 
     fn begin(&self, now: u64, count: u32) -> Result<u64, Error> {

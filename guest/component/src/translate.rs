@@ -47,6 +47,7 @@ pub(crate) fn options_error(error: core::OptionsError) -> Error {
     Error::InvalidArgument(match error {
         core::OptionsError::Step => Argument::Step,
         core::OptionsError::Refill => Argument::Refill,
+        core::OptionsError::IdMax => Argument::Id,
         core::OptionsError::Horizon => Argument::Horizon,
         core::OptionsError::Spread => Argument::Spread,
     })

@@ -112,7 +112,7 @@ pub enum ReserveError {
         /// When that tick begins, in Unix milliseconds.
         first_ms: u64,
     },
-    /// The timestamp field has run out, or every number of the tag was granted.
+    /// The timestamp field has run out, or every number of the tag, up to the greatest that is allowed, was granted.
     Exhausted,
     /// The last request failed and nothing is left.
     Store {
@@ -211,6 +211,8 @@ pub enum OptionsError {
     Step,
     /// A share above 100 percent, or a prefetch outside 1 to 64.
     Refill,
+    /// A greatest id of 0 or above 2^63 - 1.
+    IdMax,
     /// A horizon of 0 or beyond 366 days.
     Horizon,
     /// A spread of no bits or of more than the sequence has, or a layout whose lowest bits are not the sequence.
@@ -225,6 +227,7 @@ impl fmt::Display for OptionsError {
                  grow_below_ms <= shrink_above_ms"
             }
             Self::Refill => "the refill policy is out of range: a share is 0 to 100 percent, prefetch is 1 to 64",
+            Self::IdMax => "the greatest id is out of range: 1 to 2^63 - 1",
             Self::Horizon => "the horizon is out of range: 1 ms to 366 days",
             Self::Spread => {
                 "the spread is out of range: 1 bit to as many as the sequence has, in a layout whose lowest bits are \

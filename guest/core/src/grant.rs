@@ -51,6 +51,26 @@ impl Segment {
     pub const fn count(&self) -> u64 {
         (self.end - self.start) / self.stride
     }
+
+    /// Takes away what lies above `id_max`. Answers whether anything is left; if not, it stays as it is.
+    ///
+    /// ```
+    /// # use unalike_core::Segment;
+    /// let mut segment = Segment { start: 3, end: 18, stride: 5, generation: 0, version: 1 }; // 3, 8 and 13
+    /// assert!(segment.cut(12));
+    /// assert_eq!((segment.end, segment.count()), (13, 2)); // 3 and 8
+    /// assert!(!segment.cut(2));
+    /// ```
+    #[must_use]
+    pub const fn cut(&mut self, id_max: u64) -> bool {
+        if self.start > id_max {
+            return false;
+        }
+        if self.end - self.stride > id_max {
+            self.end = id_max - (id_max - self.start) % self.stride + self.stride;
+        }
+        true
+    }
 }
 
 /// The 128-bit name of one successful acquire, minted by the lease store and never used again.
@@ -150,4 +170,28 @@ pub struct TailRelease {
     pub start: u64,
     /// The version of the newest segment.
     pub version: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_cut_is_exactly_what_lies_above() {
+        for (start, stride, count, id_max) in (1..9).flat_map(|start| {
+            (1..5).flat_map(move |stride| {
+                (1..5).flat_map(move |count| (1..40).map(move |id_max| (start, stride, count, id_max)))
+            })
+        }) {
+            let whole = Segment { start, end: start + count * stride, stride, generation: 1, version: 2 };
+            let left = (0..count).filter(|offset| start + offset * stride <= id_max).count() as u64;
+            let mut cut = whole;
+            assert_eq!(cut.cut(id_max), left > 0, "{whole:?} up to {id_max}");
+            let kept = if left > 0 { left } else { count };
+            assert_eq!(cut, Segment { end: start + kept * stride, ..whole }, "{whole:?} up to {id_max}");
+        }
+        let mut single = Segment { start: 5, end: u64::MAX, stride: u64::MAX - 5, generation: 0, version: 0 };
+        single.validate().unwrap();
+        assert!(single.cut(5) && single.end == u64::MAX && !single.cut(4));
+    }
 }

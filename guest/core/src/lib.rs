@@ -55,7 +55,7 @@ pub use guess::{Guess, Known, Shape, Verdict, guess, known_layouts};
 pub use instant::{InstantError, instant};
 pub use layout::{FieldOrder, Layout, LayoutFields, Parts};
 pub use layout_text::LayoutTextError;
-pub use ordered::OrderedBuffer;
+pub use ordered::{OrderedBuffer, OrderedOptions};
 pub use permutation::Permutation;
 pub use presets::{PRESETS, Preset, preset};
 pub use segment::{AdaptiveStep, RefillPolicy, SegmentBuffer, SegmentRequest, SequenceOptions, StepPolicy};

@@ -7,13 +7,15 @@ use crate::{GrantFault, ReserveError, Segment, StoreFailure};
 /// The pause after the first failure in a row; it doubles with each further one.
 const PAUSE_FIRST_MS: u64 = 10;
 /// The longest pause between two requests: a store that comes back is noticed within a second.
-const PAUSE_MAX_MS: u64 = 1_000;
+pub(crate) const PAUSE_MAX_MS: u64 = 1_000;
 
 /// How the last request ended badly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cause {
     Store(StoreFailure),
     Grant(GrantFault),
+    /// The whole grant lay above the greatest id, and a later one may not.
+    Above,
 }
 
 /// The failures in a row of one generator's requests.
@@ -37,6 +39,12 @@ impl Failures {
 
     pub(crate) fn grant(&mut self, now_ms: u64, fault: GrantFault) {
         self.record(now_ms, Cause::Grant(fault));
+    }
+
+    /// A grant that lay wholly above the greatest id; `turns` is [`GrantOrder::turns`].
+    pub(crate) fn above(&mut self, now_ms: u64, turns: u64) {
+        let is_last = u64::from(self.in_a_row) + 1 >= turns;
+        self.record(now_ms, if is_last { Cause::Store(StoreFailure::Exhausted) } else { Cause::Above });
     }
 
     pub(crate) fn clear(&mut self) {
@@ -74,6 +82,7 @@ impl Failures {
                     ReserveError::Store { cause, retry_after_ms: if cause.is_retryable() { left_ms } else { 0 } }
                 }
                 Cause::Grant(fault) => ReserveError::GrantRefused(fault),
+                Cause::Above => ReserveError::Wait { wait_ms: left_ms },
             },
             _ => ReserveError::Pending,
         }
@@ -92,6 +101,7 @@ pub(crate) struct GrantOrder {
     /// No grant starts below.
     floor: u64,
     generation: u64,
+    /// Of the newest grant; 1 before the first.
     stride: u64,
     /// (remainder, end of the newest grant).
     classes: Vec<(u64, u64)>,
@@ -99,7 +109,7 @@ pub(crate) struct GrantOrder {
 
 impl GrantOrder {
     pub(crate) const fn new(floor: u64) -> Self {
-        Self { floor, generation: 0, stride: 0, classes: Vec::new() }
+        Self { floor, generation: 0, stride: 1, classes: Vec::new() }
     }
 
     /// What the store is asked to start at. With several stripes it is not known which one will answer, and lifting
@@ -111,6 +121,22 @@ impl GrantOrder {
     /// The greatest bound known.
     fn ceiling(&self) -> u64 {
         self.classes.iter().map(|&(_, end)| end).fold(self.floor, u64::max)
+    }
+
+    /// How many grants in a row may lie above `id_max` before nothing at or below it is expected any more: 0 when
+    /// nothing can come, in this generation.
+    ///
+    /// Stripes take turns, each with its own remainder. One that is known to be behind is waited for. Of one that has
+    /// granted nothing yet it is not known whether it exists: a store that strides may be alone.
+    pub(crate) fn turns(&self, id_max: u64) -> u64 {
+        let ended = self.classes.iter().filter(|&&(_, end)| end > id_max).count();
+        if self.floor > id_max || ended as u64 == self.stride {
+            0
+        } else if ended < self.classes.len() {
+            u64::MAX
+        } else {
+            self.stride
+        }
     }
 
     /// Takes a grant in if it may be used. Changes nothing on an error.

@@ -1,7 +1,8 @@
 //! The buffered mode: a chain of segments fetched ahead, so that no caller waits for the store.
 //!
 //! Invariants: every id that leaves lies in a segment that was granted and leaves once; ids ascend; at most one request
-//! is out (two in flight come back out of order, and ids would go down); a grant that comes after the end is dropped.
+//! is out (two in flight come back out of order, and ids would go down); a grant that comes after the end is dropped; no
+//! id is above [`SequenceOptions::id_max`].
 //!
 //! The step rule and the 10% point are Leaf's (Meituan-Dianping/Leaf, `SegmentIDGenImpl.java`); the fixed count of
 //! numbers left is the "lowestCriticalValue" of older issuers.
@@ -155,11 +156,15 @@ pub struct SequenceOptions {
     /// Whole segments to hold beyond the current one under [`RefillPolicy::ShareConsumed`]: 1 (Leaf's double buffer) to
     /// 64.
     pub prefetch: u32,
+    /// The greatest id, 1 to 2^63 - 1 ([`ID_MAX`], which bounds nothing). What was granted above is burnt, and once
+    /// nothing at or below can come the sequence is [`ReserveError::Exhausted`] and asks for nothing any more.
+    /// 2^53 - 1 is the greatest whole number that JavaScript's numbers hold without gaps.
+    pub id_max: u64,
 }
 
 impl Default for SequenceOptions {
     fn default() -> Self {
-        Self { step: StepPolicy::default(), refill: RefillPolicy::default(), prefetch: 1 }
+        Self { step: StepPolicy::default(), refill: RefillPolicy::default(), prefetch: 1, id_max: ID_MAX }
     }
 }
 
@@ -171,8 +176,14 @@ impl SequenceOptions {
     pub fn validate(&self) -> Result<(), OptionsError> {
         self.step.validate()?;
         self.refill.validate()?;
+        validate_id_max(self.id_max)?;
         if (1..=64).contains(&self.prefetch) { Ok(()) } else { Err(OptionsError::Refill) }
     }
+}
+
+/// Checks the bound that a sequence's ids keep.
+pub(crate) const fn validate_id_max(id_max: u64) -> Result<(), OptionsError> {
+    if 1 <= id_max && id_max <= ID_MAX { Ok(()) } else { Err(OptionsError::IdMax) }
 }
 
 /// A request that the host must carry to the store.
@@ -197,6 +208,7 @@ pub struct SegmentRequest {
 struct Part {
     /// The next number to hand out.
     next: u64,
+    /// As far as it lies at or below the greatest id.
     segment: Segment,
 }
 
@@ -272,7 +284,7 @@ impl SegmentBuffer {
         let Some(part) = self.chain.front_mut() else {
             self.ran_dry = true;
             self.unmet = self.unmet.max(u64::from(max));
-            return Err(self.failures.error(now_ms));
+            return Err(if self.is_spent() { ReserveError::Exhausted } else { self.failures.error(now_ms) });
         };
         let stride = part.segment.stride;
         let count = u32::try_from(part.remaining()).unwrap_or(u32::MAX).min(max);
@@ -288,7 +300,10 @@ impl SegmentBuffer {
     /// The request that is due now, if one is. The caller carries it to the store and owes [`SegmentBuffer::granted`]
     /// or [`SegmentBuffer::failed`]; until then no other is due.
     pub fn request(&mut self, now_ms: u64) -> Option<SegmentRequest> {
-        if self.closed || self.in_flight || self.failures.pause_left_ms(now_ms).is_some() || !self.is_refill_due() {
+        if self.closed || self.in_flight || self.failures.pause_left_ms(now_ms).is_some() {
+            return None;
+        }
+        if !self.is_refill_due() || self.is_spent() {
             return None;
         }
         self.adapt_step(now_ms);
@@ -298,6 +313,11 @@ impl SegmentBuffer {
             StepPolicy::Adaptive(adaptive) => self.step.max(self.unmet.min(adaptive.max)),
         };
         Some(SegmentRequest { count, at_least: self.order.at_least() })
+    }
+
+    /// Whether nothing can come any more that may be handed out.
+    fn is_spent(&self) -> bool {
+        self.order.turns(self.options.id_max) == 0
     }
 
     fn is_refill_due(&self) -> bool {
@@ -335,11 +355,12 @@ impl SegmentBuffer {
         self.step_adapted = true;
     }
 
-    /// Takes the answer of a request in. After the end, or without a request, the grant is dropped: a gap.
+    /// Takes the answer of a request in. After the end, or without a request, the grant is dropped: a gap. So is what of
+    /// it lies above the greatest id.
     ///
     /// # Errors
     /// [`GrantFault`] when the store broke its promise; the grant is burnt, and callers hear of it.
-    pub fn granted(&mut self, now_ms: u64, segment: Segment) -> Result<(), GrantFault> {
+    pub fn granted(&mut self, now_ms: u64, mut segment: Segment) -> Result<(), GrantFault> {
         if self.closed || !self.in_flight {
             return Ok(());
         }
@@ -347,6 +368,10 @@ impl SegmentBuffer {
         if let Err(fault) = self.order.admit(&segment) {
             self.failures.grant(now_ms, fault);
             return Err(fault);
+        }
+        if !segment.cut(self.options.id_max) {
+            self.failures.above(now_ms, self.order.turns(self.options.id_max));
+            return Ok(());
         }
         self.chain.push_back(Part { next: segment.start, segment });
         self.failures.clear();
@@ -420,13 +445,18 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::request::PAUSE_MAX_MS;
 
     fn segment(start: u64, end: u64) -> Segment {
         Segment { start, end, stride: 1, generation: 0, version: end }
     }
 
     fn fixed(step: u64, refill: RefillPolicy) -> SegmentBuffer {
-        SegmentBuffer::new(SequenceOptions { step: StepPolicy::Fixed { step }, refill, prefetch: 1 }, 0).unwrap()
+        SegmentBuffer::new(
+            SequenceOptions { step: StepPolicy::Fixed { step }, refill, ..SequenceOptions::default() },
+            0,
+        )
+        .unwrap()
     }
 
     fn adaptive() -> SegmentBuffer {
@@ -638,8 +668,148 @@ mod tests {
         assert_eq!(buffer.close().unwrap().start, next - 10);
     }
 
+    fn bounded(step: u64, id_max: u64, floor: u64) -> SegmentBuffer {
+        let refill = RefillPolicy::ShareConsumed { percent: 0 };
+        let options =
+            SequenceOptions { step: StepPolicy::Fixed { step }, refill, id_max, ..SequenceOptions::default() };
+        SegmentBuffer::new(options, floor).unwrap()
+    }
+
+    fn assert_spent(buffer: &mut SegmentBuffer, now_ms: u64) {
+        for now_ms in [now_ms, now_ms + 10_000, 0, u64::MAX] {
+            assert_eq!(buffer.reserve(now_ms, 1), Err(ReserveError::Exhausted));
+            assert_eq!(buffer.request(now_ms), None, "nothing is asked for any more");
+            assert_eq!(
+                buffer.reserve(now_ms, 0),
+                Err(ReserveError::Count),
+                "what is asked wrongly is told all the same"
+            );
+        }
+    }
+
+    #[test]
+    fn no_id_is_above_the_bound_and_nothing_more_is_asked_for() {
+        for (step, id_max) in [(10, 15), (10, 10), (10, 11), (10, 1), (1, 3), (100, 15)] {
+            let mut buffer = bounded(step, id_max, 0);
+            let (mut next, mut last) = (1, 0);
+            while last < id_max {
+                serve(&mut buffer, 0, &mut next);
+                let run = buffer.reserve(0, 4).unwrap();
+                assert_eq!(run.first, last + 1);
+                last = run.last();
+            }
+            assert_eq!(last, id_max, "steps of {step}");
+            assert_spent(&mut buffer, 0);
+            assert_eq!(buffer.wake_ms(0), u64::MAX);
+            assert_eq!(buffer.close(), None);
+            assert_eq!(buffer.reserve(0, 1), Err(ReserveError::Closed));
+        }
+    }
+
+    #[test]
+    fn the_greatest_id_of_all_is_handed_out_and_nothing_asked_for_after_it() {
+        let mut buffer = bounded(10, ID_MAX, 0);
+        buffer.request(0).unwrap();
+        buffer.granted(0, segment(ID_MAX - 1, ID_MAX + 1)).unwrap();
+        assert_eq!(buffer.reserve(0, 9), Ok(Run { first: ID_MAX - 1, stride: 1, count: 2 }));
+        assert_spent(&mut buffer, 0);
+    }
+
+    #[test]
+    fn what_others_took_up_to_the_bound_ends_it() {
+        let mut buffer = bounded(10, 15, 0);
+        buffer.request(0).unwrap();
+        buffer.granted(0, segment(1, 4)).unwrap();
+        buffer.request(0).unwrap();
+        buffer.granted(0, segment(16, 26)).unwrap();
+        assert_eq!(buffer.request(0), None);
+        assert_eq!(buffer.remaining(), 3, "what was there is handed out");
+        drain(&mut buffer, 0);
+        assert_spent(&mut buffer, 0);
+    }
+
+    #[test]
+    fn a_predecessor_that_had_been_granted_everything_up_to_the_bound_left_nothing() {
+        assert_spent(&mut bounded(10, 15, 16), 0);
+        let mut buffer = bounded(10, 15, 15);
+        serve(&mut buffer, 0, &mut 1);
+        assert_eq!(buffer.reserve(0, 9), Ok(Run { first: 15, stride: 1, count: 1 }));
+        assert_spent(&mut buffer, 0);
+    }
+
+    #[test]
+    fn a_tail_that_crosses_the_bound_begins_at_the_first_number_that_was_not_handed_out() {
+        let mut buffer = bounded(10, 15, 0);
+        let mut next = 1;
+        serve(&mut buffer, 0, &mut next).unwrap();
+        serve(&mut buffer, 0, &mut next).unwrap();
+        assert_eq!(buffer.remaining(), 15);
+        buffer.reserve(0, 10).unwrap();
+        assert_eq!(buffer.reserve(0, 2), Ok(Run { first: 11, stride: 1, count: 2 }));
+        assert_eq!(buffer.close(), Some(TailRelease { start: 13, version: 21 }));
+    }
+
+    fn stripe(start: u64, count: u64, stride: u64) -> Segment {
+        Segment { start, end: start + count * stride, stride, generation: 0, version: 0 }
+    }
+
+    #[test]
+    fn the_bound_is_on_the_ids_of_stripes_and_one_that_is_behind_is_waited_for() {
+        let mut buffer = bounded(10, 100, 0);
+        let grant = |buffer: &mut SegmentBuffer, now_ms, segment| {
+            buffer.request(now_ms).unwrap();
+            buffer.granted(now_ms, segment).unwrap();
+        };
+        grant(&mut buffer, 0, stripe(91, 10, 3)); // 91, 94, 97, 100 and what lies above
+        assert_eq!(buffer.reserve(0, 100), Ok(Run { first: 91, stride: 3, count: 4 }));
+        grant(&mut buffer, 0, stripe(101, 10, 3));
+        assert_eq!(buffer.reserve(0, 1), Err(ReserveError::Wait { wait_ms: 10 }));
+        assert_eq!((buffer.request(9), buffer.wake_ms(9)), (None, 10));
+        // The first stripe has its turn again.
+        grant(&mut buffer, 10, stripe(121, 10, 3));
+        assert_eq!(buffer.reserve(10, 1), Err(ReserveError::Wait { wait_ms: 20 }));
+        grant(&mut buffer, 30, stripe(6, 2, 3));
+        assert_eq!(buffer.reserve(30, 9), Ok(Run { first: 6, stride: 3, count: 2 }), "the third was far behind");
+        let mut now_ms = 30;
+        for turn in 0..20 {
+            grant(&mut buffer, now_ms, stripe(151 + 30 * turn, 10, 3));
+            let waits = matches!(buffer.reserve(now_ms, 1), Err(ReserveError::Wait { wait_ms: 10..=1_000 }));
+            assert!(waits, "it is known to be there, however often it is left out");
+            now_ms = buffer.wake_ms(now_ms);
+        }
+        grant(&mut buffer, now_ms, stripe(99, 2, 3));
+        assert_eq!(buffer.reserve(now_ms, 9), Ok(Run { first: 99, stride: 3, count: 1 }));
+        assert_spent(&mut buffer, now_ms);
+    }
+
+    #[test]
+    fn a_store_that_strides_alone_ends_after_as_many_grants_as_it_leaves_out_numbers() {
+        let mut buffer = bounded(1, 10, 0);
+        let mut now_ms = 0;
+        for (start, expected) in [
+            (11, Err(ReserveError::Wait { wait_ms: 10 })),
+            (14, Err(ReserveError::Wait { wait_ms: 20 })),
+            (17, Err(ReserveError::Exhausted)),
+            (20, Err(ReserveError::Exhausted)),
+        ] {
+            buffer.request(now_ms).unwrap();
+            buffer.granted(now_ms, stripe(start, 1, 3)).unwrap();
+            assert_eq!(buffer.reserve(now_ms, 1), expected);
+            now_ms = buffer.wake_ms(now_ms);
+        }
+        assert_eq!(now_ms, 10 + 20 + 1_000 + 1_000, "and is asked rarely: an operator may have changed it");
+    }
+
     #[test]
     fn options_out_of_range_are_refused() {
+        for id_max in [0, ID_MAX + 1, u64::MAX] {
+            let options = SequenceOptions { id_max, ..SequenceOptions::default() };
+            assert_eq!(SegmentBuffer::new(options, 0).err(), Some(OptionsError::IdMax), "{id_max}");
+        }
+        for id_max in [1, ID_MAX] {
+            SequenceOptions { id_max, ..SequenceOptions::default() }.validate().unwrap();
+        }
+
         let bad_step = |step| SequenceOptions { step, ..SequenceOptions::default() }.validate();
         assert_eq!(bad_step(StepPolicy::Fixed { step: 0 }), Err(OptionsError::Step));
         assert_eq!(bad_step(StepPolicy::Fixed { step: ID_MAX + 1 }), Err(OptionsError::Step));
@@ -679,7 +849,86 @@ mod tests {
         ]
     }
 
+    /// Stores that share the numbers between them: the next number of each.
+    struct Stripes {
+        next: Vec<u64>,
+        id_max: u64,
+        /// What they granted at or below the bound.
+        usable: BTreeSet<u64>,
+    }
+
+    impl Stripes {
+        fn grant(&mut self, at: usize, skip: u64, count: u64) -> Segment {
+            let stride = self.next.len() as u64;
+            let segment = stripe(self.next[at] + skip * stride, count, stride);
+            self.next[at] = segment.end;
+            let numbers = (0..count).map(|offset| segment.start + offset * stride);
+            self.usable.extend(numbers.filter(|&number| number <= self.id_max));
+            segment
+        }
+
+        fn are_past(&self) -> bool {
+            self.next.iter().all(|&next| next > self.id_max)
+        }
+    }
+
     proptest! {
+        /// Everything granted at or below the bound is handed out, nothing above it, and the end comes when no store can
+        /// grant anything below it: not before, and then without a further request.
+        #[test]
+        fn all_ids_up_to_the_bound_are_handed_out_and_none_above(
+            events in proptest::collection::vec((0_u8..8, 0_usize..4, 0_u64..9, 1_u32..60), 0..150),
+            stripes in 1_u64..5,
+            step in 1_u64..60,
+            id_max in 1_u64..700,
+        ) {
+            let mut stores = Stripes { next: (1..=stripes).collect(), id_max, usable: BTreeSet::new() };
+            let mut buffer = bounded(step, id_max, 0);
+            let mut handed_out: Vec<u64> = Vec::new();
+            let (mut now_ms, mut out) = (0, None);
+            for (action, at, skip, count) in events {
+                match action {
+                    0..4 => {
+                        let reserved = buffer.reserve(now_ms, count);
+                        if let Ok(run) = reserved {
+                            prop_assert!(run.last() <= id_max);
+                            handed_out.extend(run.ids());
+                        }
+                        if reserved == Err(ReserveError::Exhausted) && stripes == 1 {
+                            prop_assert!(stores.are_past(), "not before the end");
+                        }
+                        if let Some(request) = buffer.request(now_ms) {
+                            // One that has granted nothing yet may be anywhere.
+                            prop_assert!(!stores.are_past() || id_max < stripes, "nor a request after it");
+                            prop_assert_eq!(out.replace(request), None);
+                        }
+                    }
+                    4 | 5 => if let Some(request) = out.take() {
+                        let segment = stores.grant(at % stores.next.len(), skip, request.count);
+                        buffer.granted(now_ms, segment).unwrap();
+                    },
+                    6 => if out.take().is_some() {
+                        buffer.failed(now_ms, StoreFailure::OutcomeUnknown);
+                    },
+                    _ => now_ms += skip * 100,
+                }
+            }
+            // From here on all stores answer, in turn.
+            for turn in 0.. {
+                prop_assert!(turn < 10_000, "it comes to an end");
+                now_ms += PAUSE_MAX_MS;
+                while let Ok(run) = buffer.reserve(now_ms, 60) {
+                    handed_out.extend(run.ids());
+                }
+                let Some(request) = out.take().or_else(|| buffer.request(now_ms)) else { break };
+                buffer.granted(now_ms, stores.grant(turn % stores.next.len(), 0, request.count)).unwrap();
+            }
+            prop_assert_eq!(buffer.reserve(now_ms, 1), Err(ReserveError::Exhausted));
+            prop_assert!(stores.are_past());
+            handed_out.sort_unstable();
+            prop_assert!(handed_out.iter().eq(&stores.usable), "each once, and none is lost");
+        }
+
         #[test]
         fn ids_are_granted_ascend_and_never_repeat(
             events in proptest::collection::vec(event(), 1..300),
@@ -689,7 +938,8 @@ mod tests {
             fixed_step in proptest::option::of(1_u64..200),
         ) {
             let step = fixed_step.map_or_else(StepPolicy::default, |step| StepPolicy::Fixed { step });
-            let options = SequenceOptions { step, refill: RefillPolicy::ShareConsumed { percent }, prefetch };
+            let refill = RefillPolicy::ShareConsumed { percent };
+            let options = SequenceOptions { step, refill, prefetch, ..SequenceOptions::default() };
             let mut buffer = SegmentBuffer::new(options, 0).unwrap();
             let (mut now_ms, mut next) = (1_000_000_u64, 1_u64);
             let mut request: Option<SegmentRequest> = None;

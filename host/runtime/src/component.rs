@@ -392,8 +392,10 @@ impl segments::Host for IdsView<'_> {
             let mut floors = self.ctx.floors.lock().unwrap_or_else(PoisonError::into_inner);
             let floor = floors.entry(tag).or_insert(0);
             *floor = (*floor).max(segment.end);
-            if segment.validate().is_ok() {
-                self.ctx.signal.add_buffered(segment.count());
+            let signal = &self.ctx.signal;
+            let mut usable = segment;
+            if segment.validate().is_ok() && usable.cut(signal.id_max()) {
+                signal.add_buffered(usable.count());
             }
             segments::Segment {
                 start: segment.start,
@@ -488,7 +490,7 @@ impl leases::Host for IdsView<'_> {
 
 impl Default for sequences::SequenceOptions {
     /// The defaults of [`AdaptiveStep`](crate::AdaptiveStep) and [`RefillPolicy`](crate::RefillPolicy), one segment
-    /// ahead, no floor.
+    /// ahead, no floor, all ids.
     fn default() -> Self {
         Self::from(&core::SequenceOptions::default())
     }
@@ -516,6 +518,7 @@ impl From<&core::SequenceOptions> for sequences::SequenceOptions {
             },
             prefetch: options.prefetch,
             floor: 0,
+            id_max: options.id_max,
         }
     }
 }

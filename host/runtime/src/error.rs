@@ -132,12 +132,31 @@ pub enum ErrorKind {
         first_ms: u64,
     },
     /// The timestamp field has run out, or every number of the tag has been granted. Final.
-    #[error("{name:?} is exhausted: {what}")]
+    #[error("{name:?} is exhausted: {what}{}", bound(*.id_max))]
     Exhausted {
         /// The tag or namespace.
         name: String,
         /// What ran out.
         what: &'static str,
+        /// The [`SequenceOptions::id_max`](crate::SequenceOptions::id_max) that ended it, if that did: the store may have
+        /// greater numbers.
+        id_max: Option<u64>,
+    },
+    /// A sequence was to be opened whose [`SequenceOptions::id_max`](crate::SequenceOptions::id_max) its tag's numbers have
+    /// passed already, or begin above. Nothing was opened.
+    #[error(
+        "no id of {name:?} can be at or below its id_max, {id_max}: the tag starts at {start}, and numbers up to \
+         {watermark} may have been handed out; raise id_max, or count under another tag"
+    )]
+    IdMaxReached {
+        /// The tag.
+        name: String,
+        /// The bound that was asked for.
+        id_max: u64,
+        /// The tag's first number.
+        start: u64,
+        /// The greatest number that may have been handed out; `start - 1` if there is none.
+        watermark: u64,
     },
     /// The generator was closed. Final.
     #[error("{name:?} is closed")]
@@ -239,6 +258,7 @@ impl ErrorKind {
             Self::ClockMovedBack { .. } => "clock_moved_back",
             Self::ClockBeforeEpoch { .. } => "clock_before_epoch",
             Self::Exhausted { .. } => "exhausted",
+            Self::IdMaxReached { .. } => "id_max_reached",
             Self::Closed { .. } => "closed",
             Self::CountZero => "count_zero",
             Self::NameInvalid { .. } => "name_invalid",
@@ -267,6 +287,10 @@ fn store_retry_after_ms(error: &StoreError) -> Option<u64> {
         }
         error => error.is_retryable().then_some(1_000),
     }
+}
+
+fn bound(id_max: Option<u64>) -> String {
+    id_max.map_or_else(String::new, |id_max| format!(" at or below its id_max, {id_max}"))
 }
 
 fn because(source: &Option<Arc<StoreError>>) -> String {

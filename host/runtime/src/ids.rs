@@ -227,7 +227,7 @@ impl Ids {
     ///
     /// # Errors
     /// [`ErrorKind::NameInvalid`], [`ErrorKind::Options`], [`ErrorKind::ModeBound`], [`ErrorKind::OpenOtherwise`],
-    /// [`ErrorKind::Store`] and [`ErrorKind::Timeout`] when the tag cannot be looked up.
+    /// [`ErrorKind::IdMaxReached`], [`ErrorKind::Store`] and [`ErrorKind::Timeout`] when the tag cannot be looked up.
     pub async fn sequence(&self, tag: &str, options: SequenceOptions) -> Result<Sequence, Error> {
         self.shared.check(tag)?;
         if let Some(open) = lock(&self.shared.sequences).by_name.get(tag) {
@@ -495,11 +495,11 @@ pub(crate) struct Generator {
 
 impl Generator {
     pub(crate) fn new(shared: &Shared, lane: Arc<Lane>, name: &str, opening: Opening) -> Self {
-        let kind = opening.kind();
+        let (kind, signal) = (opening.kind(), Signal::up_to(opening.id_max()));
         let number = lane.add(opening);
         Self {
             name: name.to_owned(),
-            signal: Signal::default(),
+            signal,
             storage: Arc::clone(&shared.storage),
             waits: AtomicU64::new(0),
             refused: AtomicU64::new(0),

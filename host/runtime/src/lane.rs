@@ -73,15 +73,24 @@ struct Opened {
 /// How a generator is opened, and opened again.
 pub(crate) enum Opening {
     Sequence { tag: String, options: core::SequenceOptions },
-    Ordered { tag: String },
+    Ordered { tag: String, id_max: u64 },
     Snowflake { namespace: String, options: core::SnowflakeOptions, used_until_ms: Arc<AtomicU64> },
 }
 
 impl Opening {
     fn name(&self) -> &str {
         match self {
-            Self::Sequence { tag, .. } | Self::Ordered { tag } => tag,
+            Self::Sequence { tag, .. } | Self::Ordered { tag, .. } => tag,
             Self::Snowflake { namespace, .. } => namespace,
+        }
+    }
+
+    /// No id of it is above this.
+    pub(crate) fn id_max(&self) -> u64 {
+        match self {
+            Self::Sequence { options, .. } => options.id_max,
+            Self::Ordered { id_max, .. } => *id_max,
+            Self::Snowflake { .. } => core::ID_MAX,
         }
     }
 
@@ -204,8 +213,8 @@ impl Instance {
                 let options = sequences::SequenceOptions { floor, ..options.into() };
                 self.core.unalike_ids_sequences().sequence().call_open(&mut self.store, tag, options)?
             }
-            Opening::Ordered { tag } => {
-                self.core.unalike_ids_sequences().ordered().call_open(&mut self.store, tag, floor)?
+            Opening::Ordered { tag, id_max } => {
+                self.core.unalike_ids_sequences().ordered().call_open(&mut self.store, tag, floor, *id_max)?
             }
             Opening::Snowflake { namespace, options, used_until_ms } => {
                 let floor = options.floor_ms.max(used_until_ms.load(Ordering::Relaxed));
@@ -283,7 +292,14 @@ pub(crate) fn step<T>(answer: Result<T, types::Error>, name: &str, signal: &Sign
         types::Error::ClockMovedBack(behind_ms) => ErrorKind::ClockMovedBack { name: name(), behind_ms },
         types::Error::ClockBeforeEpoch(first_ms) => ErrorKind::ClockBeforeEpoch { name: name(), first_ms },
         types::Error::Exhausted => {
-            ErrorKind::Exhausted { name: name(), what: "no number, or no timestamp of its layout, is left" }
+            let by_store = signal.last_error().is_some_and(|said| matches!(*said, StoreError::Exhausted { .. }));
+            let id_max = Some(signal.id_max()).filter(|&id_max| id_max < core::ID_MAX && !by_store);
+            let what = if id_max.is_some() {
+                "no number is left"
+            } else {
+                "no number, or no timestamp of its layout, is left"
+            };
+            ErrorKind::Exhausted { name: name(), what, id_max }
         }
         types::Error::GrantRefused(fault) => {
             metrics::grants_abandoned(Abandoned::Refused, 1);
@@ -321,6 +337,7 @@ mod tests {
     use std::sync::Arc;
 
     use unalike_memory::{MemoryOptions, MemoryStore};
+    use unalike_storage::{Mode, SegmentStore as _, TagOptions};
 
     use super::*;
     use crate::{Clock, Ids, Layout, SequenceOptions, SnowflakeOptions, Spread};
@@ -341,6 +358,32 @@ mod tests {
         let after = (orders.next().await.unwrap(), flakes.next().await.unwrap());
         assert_eq!(Some(after.0), Some(1_001).max(before.0), "the first segment was abandoned");
         assert!(Some(after.1) > before.1, "and no tick is entered again");
+    }
+
+    #[tokio::test]
+    async fn a_rebuilt_sequence_keeps_its_bound() {
+        // What the first instance was granted is abandoned: the whole first segment, if there are segments.
+        for (mode, abandoned) in [(Mode::Buffered, 1_000), (Mode::Ordered, 999)] {
+            for id_max in [1_005, 999] {
+                let store = Arc::new(MemoryStore::default());
+                store.create_tag("order", &TagOptions { mode, ..TagOptions::default() }).await.unwrap();
+                let ids = open(&store).await;
+                let options = SequenceOptions { id_max: Some(id_max), ..SequenceOptions::default() };
+                let orders = ids.sequence("order", options).await.unwrap();
+                orders.take(if mode == Mode::Buffered { 10 } else { 999 }).await.unwrap();
+                orders.trap().unwrap_err();
+                let mut fresh = Vec::new();
+                let error = loop {
+                    match orders.next().await {
+                        Ok(id) => fresh.extend(Some(id).filter(|&id| id > abandoned)),
+                        Err(error) => break error,
+                    }
+                };
+                let ended = matches!(error.kind(), ErrorKind::Exhausted { id_max: Some(said), .. } if *said == id_max);
+                assert!(ended && !error.is_retryable(), "{error:?}");
+                assert!(fresh.iter().copied().eq(abandoned + 1..=id_max), "{mode:?} up to {id_max}: {fresh:?}");
+            }
+        }
     }
 
     /// A clock that stands still, so that whatever begins again would begin in the same tick.

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{Notify, watch};
 use tracing::Instrument;
+use unalike_core::ID_MAX;
 use unalike_storage::{LeaseStore, SegmentStore, StoreError};
 
 use crate::metrics::{self, Operation};
@@ -118,19 +119,33 @@ async fn within<T>(timeout: Duration, request: impl Future<Output = Result<T, St
 /// assert!(signal.last_error().is_none());
 /// # }
 /// ```
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Signal(Arc<Heard>);
 
-#[derive(Debug, Default)]
+impl Default for Signal {
+    fn default() -> Self {
+        Self::up_to(ID_MAX)
+    }
+}
+
+#[derive(Debug)]
 struct Heard {
     answered: Notify,
     last_error: Mutex<Option<Arc<StoreError>>>,
     /// Numbers that the component was granted and has not put into runs, counted here so that looking costs no call
     /// into it. Written within such calls alone, one at a time.
     buffered: AtomicU64,
+    /// The greatest number that is put into runs.
+    id_max: u64,
 }
 
 impl Signal {
+    /// That of a generator whose ids are at most this great.
+    pub(crate) fn up_to(id_max: u64) -> Self {
+        let (answered, last_error) = (Notify::new(), Mutex::default());
+        Self(Arc::new(Heard { answered, last_error, buffered: AtomicU64::new(0), id_max }))
+    }
+
     /// Ends with the next answer. Listening begins with this call, not with the first poll: call it, then call the
     /// component, then wait if it was `pending`; an answer in between is not missed.
     pub fn answered(&self) -> impl Future<Output = ()> + Send + '_ {
@@ -146,6 +161,10 @@ impl Signal {
     /// Wakes whoever waits, as an answer does: for a host that ends a generator while others wait for it.
     pub fn wake(&self) {
         self.0.answered.notify_waiters();
+    }
+
+    pub(crate) fn id_max(&self) -> u64 {
+        self.0.id_max
     }
 
     pub(crate) fn buffered(&self) -> u64 {

@@ -7,8 +7,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use unalike_core::{RefillPolicy, Run, SequenceOptions as CoreOptions, StepPolicy};
-use unalike_storage::{Mode, split_tag};
+use unalike_core::{ID_MAX, RefillPolicy, Run, SequenceOptions as CoreOptions, StepPolicy};
+use unalike_storage::{Mode, SegmentStore, TagRecord, split_tag};
 
 use crate::dispenser::Dispenser;
 use crate::ids::{Generator, Shared, lock};
@@ -41,6 +41,10 @@ pub struct SequenceOptions {
     pub mode: Option<Mode>,
     /// Among whom ids ascend: [`Order::Process`] by default.
     pub order: Option<Order>,
+    /// The greatest id that this process hands out, 1 to 2^63 - 1 (the default). After it the sequence is
+    /// [`ErrorKind::Exhausted`]; numbers above that the store granted are burnt. With 2^53 - 1 every id is exact in
+    /// JavaScript's numbers.
+    pub id_max: Option<u64>,
 }
 
 /// Among which calls of one process the ids of a buffered sequence ascend.
@@ -207,8 +211,12 @@ impl SequenceShared {
             step: given.step.unwrap_or(record.options.step),
             refill: given.refill.unwrap_or(record.options.refill),
             prefetch: given.prefetch.unwrap_or(1),
+            id_max: given.id_max.unwrap_or(ID_MAX),
         };
         options.validate().map_err(|source| ErrorKind::Options { name: name(), source })?;
+        if let Some(id_max) = given.id_max {
+            check_room(store.as_ref(), record, id_max)?;
+        }
         Ok(Looked { tag: name(), given: *given, options, mode })
     }
 
@@ -411,6 +419,15 @@ impl SequenceShared {
     }
 }
 
+/// Refuses a bound that every number to come lies above.
+fn check_room(store: &dyn SegmentStore, record: TagRecord, id_max: u64) -> Result<(), Error> {
+    let TagRecord { tag: name, options, watermark, .. } = record;
+    let start = options.start;
+    // The watermark of stripes is the greatest of theirs, and the others may be behind.
+    let passed = if store.stripes() > 1 { start.saturating_sub(1) } else { watermark };
+    if passed < id_max { Ok(()) } else { Err(ErrorKind::IdMaxReached { name, id_max, start, watermark }.into()) }
+}
+
 /// Installs what a run holds beyond the ids that were used already.
 fn install_rest(dispenser: &Dispenser, run: Run, used: u32) {
     if let Some(rest) = rest_of(run, used) {
@@ -429,7 +446,9 @@ impl Looked {
                     Order::Thread => Kind::PerThread(ThreadRuns::new()),
                 },
             ),
-            Mode::Ordered => (Opening::Ordered { tag: tag.clone() }, Kind::Ordered(Arc::default())),
+            Mode::Ordered => {
+                (Opening::Ordered { tag: tag.clone(), id_max: options.id_max }, Kind::Ordered(Arc::default()))
+            }
         };
         let generator = Arc::new(Generator::new(shared, lane, &tag, opening));
         SequenceShared { generator, given, kind, reserved: AtomicU64::new(0), forks: shared.forks() }
@@ -468,6 +487,25 @@ impl Sequence {
             Kind::Shared { .. } | Kind::PerThread(_) => Mode::Buffered,
             Kind::Ordered(_) => Mode::Ordered,
         }
+    }
+
+    /// The greatest id that it hands out: [`SequenceOptions::id_max`] as it was opened with, 2^63 - 1 without.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use unalike::{Ids, SequenceOptions};
+    /// # fn main() -> Result<(), unalike::Error> {
+    /// # let store = Arc::new(unalike_memory::MemoryStore::default());
+    /// # let ids = Ids::builder().segments(store).build_blocking()?;
+    /// let exact = SequenceOptions { id_max: Some((1 << 53) - 1), ..SequenceOptions::default() };
+    /// let orders = ids.sequence_blocking("order", exact)?;
+    /// assert!(orders.id_max() < 1 << 53, "JavaScript may have them as numbers");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn id_max(&self) -> u64 {
+        self.shared.generator.signal.id_max()
     }
 
     /// A handle with runs of its own: its ids ascend among themselves, and cost an addition each.

@@ -387,7 +387,7 @@ impl From<Error> for Problem {
                 tracing::error!(%error, "the store broke its promise");
                 Self::new(Kind::GrantRefused, "the grant was not used: look at the store").retry_after(wait_ms)
             }
-            ErrorKind::Exhausted { name, .. } => {
+            ErrorKind::Exhausted { name, .. } | ErrorKind::IdMaxReached { name, .. } => {
                 Self::new(Kind::Exhausted, error.to_string()).with("name", name.as_str())
             }
             ErrorKind::Closed { .. } => Self::closing(),

@@ -110,6 +110,12 @@ pub trait SegmentStore: Send + Sync + 'static {
         Ok(None)
     }
 
+    /// How many stores share a tag's numbers between them: 1, or that of the stripes. A record of several has the greatest
+    /// watermark of theirs; lower numbers may come from the others.
+    fn stripes(&self) -> usize {
+        1
+    }
+
     /// The place among stripes that this store is recorded to have; `None` when it stands alone.
     ///
     /// # Errors

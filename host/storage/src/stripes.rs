@@ -414,6 +414,10 @@ impl SegmentStore for StripedStore {
         Ok(tags.values().take(limit).filter_map(|records| merged(records.iter())).collect())
     }
 
+    fn stripes(&self) -> usize {
+        self.members.len()
+    }
+
     /// Whether one of the stores answers and can be written to.
     async fn check(&self) -> Result<(), StoreError> {
         let answers = self.each_up(|store, _| store.check()).await;

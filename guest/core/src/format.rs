@@ -285,6 +285,15 @@ impl Format {
         self.bits
     }
 
+    /// How many of the lowest bits are taken from the shard key; 0 without a gene in the number.
+    #[must_use]
+    pub const fn gene_bits(&self) -> u8 {
+        match self.gene {
+            Some(gene) => gene.bits(),
+            None => 0,
+        }
+    }
+
     /// When the counter starts again.
     #[must_use]
     pub const fn restart(&self) -> Restart {

@@ -45,6 +45,7 @@ mod dispenser_tests;
 mod engine;
 mod error;
 mod fork;
+mod formatted;
 mod ids;
 mod lane;
 mod lease_watch;
@@ -58,13 +59,15 @@ mod snowflake;
 pub use batch::{Batch, BatchIds};
 pub use clock::{Clock, SystemClock};
 pub use error::{Error, ErrorKind};
+pub use formatted::{FormatMisfit, Formatted, FormattedBatch};
 pub use ids::{Ids, IdsBuilder};
 pub use sequence::{LocalSequence, Order, Sequence, SequenceOptions, SequenceStatus, Supply};
 pub use snowflake::{Snowflake, SnowflakeStatus};
 pub use unalike_core::{
-    AdaptiveStep, ClockPolicy, FieldOrder, GrantFault, ID_MAX, Layout, LayoutError, LayoutFields, OptionsError,
-    PRESETS, Parts, Permutation, Preset, RefillPolicy, Run, SUB_SEPARATOR, SnowflakeOptions, Spread, StepPolicy, Text,
-    TextBuffer, TextError, decode, encode, preset,
+    AdaptiveStep, ClockPolicy, FieldOrder, Format, FormatError, FormatKey, FormatOptions, GrantFault, ID_MAX, Issued,
+    Layout, LayoutError, LayoutFields, OptionsError, PRESETS, Parts, Permutation, Preset, ReadError, RefillPolicy,
+    Restart, Run, SUB_SEPARATOR, SnowflakeOptions, Spread, StepPolicy, TemplateFault, Text, TextBuffer, TextError,
+    WriteError, decode, encode, preset,
 };
 pub use unalike_storage as storage;
 pub use unalike_storage::Mode;

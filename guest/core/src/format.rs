@@ -200,6 +200,24 @@ pub struct Issued {
     pub issued_ms: Option<core::ops::Range<u64>>,
 }
 
+impl Default for Format {
+    /// The id in decimal, and nothing else.
+    fn default() -> Self {
+        Self {
+            template: String::new(),
+            parts: alloc::vec![Part::Digits { width: 0 }],
+            utc_offset_minutes: 0,
+            restart: Restart::Never,
+            bits: 63,
+            gene: None,
+            gene_in_text: None,
+            permuted_bits: 63,
+            keys: Vec::new(),
+            id_max: ID_MAX,
+        }
+    }
+}
+
 impl Format {
     /// A format of these options.
     ///

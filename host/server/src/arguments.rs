@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bench::{BENCH_HELP, BenchArguments};
 use crate::channels::Channel;
+use crate::formats::Notation;
 use crate::http::DropIn;
 use crate::leases::Worker;
 use crate::tags::{RefillText, StepText};
@@ -18,6 +19,7 @@ Examples:
   unalike next order -n 5            five ids on the terminal, from the same file
   unalike next default --snowflake   one snowflake id
   unalike decode 1169786042799259000 --layout leaf
+  unalike decode ORD-20261122-0000000042 --tag order     by the template in the configuration
   unalike config default > unalike.toml     a configuration file to start from
   unalike --store 'mysql://ids@db/ids?password-file=/etc/ids.password'     sequences and leases in MySQL
   unalike --leases zookeeper://zk1,zk2,zk3 --local-leases /var/lib/unalike  workers from ZooKeeper
@@ -214,10 +216,11 @@ pub(crate) enum ConfigCommand {
 
 const SERVE_HELP: &str = "\
 Routes (GET and POST where ids are handed out):
-  /v1/sequences/TAG/ids?count=N&sub=KEY&as=string|number   {\"tag\":\"order\",\"ids\":[\"1\",\"2\"]}
-  /v1/snowflakes/NAME/ids?count=N&as=string|number   the snowflake \"default\" needs no configuration
+  /v1/sequences/TAG/ids?count=N&sub=KEY              {\"tag\":\"order\",\"ids\":[\"1\",\"2\"]}
+  /v1/snowflakes/NAME/ids?count=N                    the snowflake \"default\" needs no configuration
+    &format=decimal|padded|base36|base62|base32|uuid|template&shard_key=N&as=string|number
   /v1/tags  /v1/tags/TAG                             list, create (POST), change (PATCH)
-  /v1/decode/ID?layout=NAME  /v1/layouts
+  /v1/decode/ID?layout=NAME  /v1/layouts  /v1/decode/TEXT?tag=TAG|snowflake=NAME|format=FORMAT
   /health/live  /health/ready  /metrics  /openapi.json
   --drop-in leaf,tinyid,cosid                        the paths of these services, for their clients
 
@@ -387,6 +390,12 @@ pub(crate) struct NextArguments {
     /// A sub-key of the tag, which has numbers of its own
     #[arg(long, value_name = "KEY", conflicts_with = "snowflake")]
     pub(crate) sub: Option<String>,
+    /// How ids are written [default: by the template in the configuration, or in decimal]
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) format: Option<Notation>,
+    /// The key whose low bits the ids carry, where they do: a user's id, say
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) shard_key: Option<u64>,
 }
 
 const SCHEMA_HELP: &str = "\
@@ -599,4 +608,20 @@ pub(crate) struct DecodeArguments {
     /// The layout of the id: `unalike layouts` lists them
     #[arg(long, value_name = "NAME", default_value = crate::layouts::LAYOUT_DEFAULT)]
     pub(crate) layout: String,
+    #[command(flatten)]
+    pub(crate) text: TextArguments,
+}
+
+/// Whose the id is, in place of a layout: it is read as it was shown.
+#[derive(Debug, Args)]
+pub(crate) struct TextArguments {
+    /// Read a text by the configured format of this tag
+    #[arg(long, value_name = "TAG", conflicts_with_all = ["layout", "snowflake"])]
+    pub(crate) tag: Option<String>,
+    /// Read a text by the configured format of this snowflake
+    #[arg(long, value_name = "NAME", conflicts_with = "layout")]
+    pub(crate) snowflake: Option<String>,
+    /// How the id is written [default: by the template of the tag or snowflake, or in decimal]
+    #[arg(long, value_name = "FORMAT", conflicts_with = "layout")]
+    pub(crate) format: Option<Notation>,
 }

@@ -12,6 +12,7 @@ mod config;
 mod connections;
 mod cover;
 mod flakes;
+mod formats;
 mod http;
 mod import;
 mod layouts;
@@ -87,7 +88,7 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
             let config = configure_command(common)?;
             runtime(&mut Builder::new_current_thread())?.block_on(commands::leases(&config, leases))
         }
-        Command::Decode(decode) => commands::decode(&decode),
+        Command::Decode(decode) => commands::decode(common, &decode),
         Command::Layouts => commands::layouts(),
         Command::Bench(bench) => bench::run(&bench),
         Command::Config(ConfigCommand::Check { file }) => commands::check_config(common, file),

@@ -20,6 +20,7 @@ use unalike::{ID_MAX, PRESETS, Text, encode};
 use super::drop_in::DropIn;
 use crate::channels::PREFIX_MAX;
 use crate::config::Config;
+use crate::formats::Notation;
 use crate::layouts::LAYOUT_DEFAULT;
 use crate::problem::Kind;
 use crate::service::Service;
@@ -33,6 +34,8 @@ const STORE: &[Kind] = &[Kind::StoreUnavailable, Kind::StoreCorrupt, Kind::Store
 /// What a request for ids may meet besides.
 const IDS: &[Kind] =
     &[Kind::CountInvalid, Kind::Exhausted, Kind::CeilingReached, Kind::GrantRefused, Kind::Closing, Kind::Rebuilt];
+/// What a request for ids in some form may meet besides.
+const FORMATS: &[Kind] = &[Kind::FormatInvalid, Kind::ShardKeyInvalid, Kind::NumberUnsafe];
 /// What a request for ids of a snowflake may meet besides.
 const LEASES: &[Kind] = &[
     Kind::WorkersExhausted,
@@ -253,15 +256,30 @@ fn sub_key() -> Value {
     )
 }
 
+/// The parameter for the form of an id.
+fn format() -> Value {
+    query(
+        "format",
+        "How ids are written; by default by the template of the tag or snowflake, or in decimal where there is none",
+        json!({ "type": "string", "enum": Notation::names() }),
+    )
+}
+
 fn ids(paths: &mut Paths, count_max: u32) {
     let count =
         query("count", "How many ids", json!({ "type": "integer", "minimum": 1, "maximum": count_max, "default": 1 }));
     let form = query(
         "as",
-        "Whether JSON has ids as strings or as numbers",
+        "Whether JSON has ids as strings or as numbers. Numbers are refused where they could be greater than 2^53 - 1, which \
+         JavaScript rounds; they are those of the format decimal",
         json!({ "type": "string", "enum": ["string", "number"], "default": "string" }),
     );
-    let lines = json!({ "schema": { "type": "string", "pattern": "^([0-9]{1,19}\n)+$" }, "example": "1\n2\n3\n" });
+    let shard_key = query(
+        "shard_key",
+        "The key whose low bits the ids carry, where the tag or snowflake is configured so, and only then",
+        json!({ "type": "integer", "minimum": 0, "maximum": u64::MAX }),
+    );
+    let lines = json!({ "schema": { "type": "string", "pattern": "^([^\n]+\n)+$" }, "example": "1\n2\n3\n" });
     for (method, verb) in GET_AND_POST {
         let mut ok = answer(
             "Ids, ascending",
@@ -279,11 +297,14 @@ fn ids(paths: &mut Paths, count_max: u32) {
                 "tags": ["ids"],
                 "summary": "Take ids of a sequence",
                 "description": "The tag is created on first use, unless the server is told otherwise; a sub-key of a tag that \
-                    there is always is. `Accept: text/plain` gives one id per line.",
-                "parameters": [name("tag", "The tag that is counted under", "order"), count, sub_key(), form],
+                    there is always is. `Accept: text/plain` gives one id per line. Where the tag has a key or a gene, every \
+                    format shows the number that they make of the id.",
+                "parameters": [
+                    name("tag", "The tag that is counted under", "order"), count, sub_key(), form, format(), shard_key,
+                ],
                 "responses": { "200": ok },
             }),
-            &[QUERY, IDS, LEASES, &[Kind::TagInvalid, Kind::TagUnknown, Kind::TagLimit], STORE, ANY],
+            &[QUERY, IDS, FORMATS, LEASES, &[Kind::TagInvalid, Kind::TagUnknown, Kind::TagLimit], STORE, ANY],
         );
         let mut ok = answer(
             "Ids, ascending",
@@ -301,10 +322,12 @@ fn ids(paths: &mut Paths, count_max: u32) {
                 "tags": ["ids"],
                 "summary": "Take ids of a snowflake",
                 "description": "`default` exists without being configured. `Accept: text/plain` gives one id per line.",
-                "parameters": [name("name", "The name of a snowflake in the configuration", "default"), count, form],
+                "parameters": [
+                    name("name", "The name of a snowflake in the configuration", "default"), count, form, format(), shard_key,
+                ],
                 "responses": { "200": ok },
             }),
-            &[QUERY, IDS, LEASES, &[Kind::TagInvalid, Kind::SnowflakeUnknown], STORE, ANY],
+            &[QUERY, IDS, FORMATS, LEASES, &[Kind::TagInvalid, Kind::SnowflakeUnknown], STORE, ANY],
         );
     }
 }
@@ -426,29 +449,37 @@ fn layouts(paths: &mut Paths) {
         json!({
             "operationId": "decodeId",
             "tags": ["layouts"],
-            "summary": "Take a snowflake id apart",
-            "description": "Layouts of less than 63 bits have no ids above their greatest, which are refused.",
+            "summary": "Take a snowflake id apart, or read a text",
+            "description": "Layouts of less than 63 bits have no ids above their greatest, which are refused. With a tag, a \
+                snowflake or a format in place of a layout, a text is read as it was shown.",
             "parameters": [
                 {
-                    "name": "id", "in": "path", "required": true, "description": "The id, in decimal",
-                    "schema": reference("Id"), "example": "1169786042799259000",
+                    "name": "id", "in": "path", "required": true, "description": "The id, in decimal, or the text",
+                    "schema": { "type": "string", "minLength": 1 }, "example": "1169786042799259000",
                 },
+                query("tag", "Read a text by the format of this tag", reference("Name")),
+                query("snowflake", "Read a text by the format of this snowflake", reference("Name")),
+                format(),
                 {
                     "name": "layout", "in": "query", "description": "The layout of the id", "example": "leaf",
                     "schema": { "type": "string", "enum": layouts, "default": LAYOUT_DEFAULT },
                 },
             ],
             "responses": { "200": answer(
-                "The parts of the id",
+                "The parts of the id, or what the text says",
                 "application/json",
-                reference("Decoded"),
+                json!({ "oneOf": [reference("Decoded"), reference("ReadText")] }),
                 json!({
                     "id": "1169786042799259000", "layout": "leaf", "time": "2019-09-06T01:35:00.834Z",
                     "unix_ms": 1_567_733_700_834_u64, "datacenter": 0, "worker": 39, "sequence": 3448,
                 }),
             ) },
         }),
-        &[QUERY, &[Kind::IdInvalid, Kind::LayoutUnknown], ANY],
+        &[
+            QUERY,
+            &[Kind::IdInvalid, Kind::LayoutUnknown, Kind::FormatInvalid, Kind::TagInvalid, Kind::SnowflakeUnknown],
+            ANY,
+        ],
     );
 }
 
@@ -779,10 +810,22 @@ fn schemas(config: &Config) -> Value {
     let list_of = |schema: &str| json!({ "type": "array", "items": reference(schema) });
     let ids = || {
         json!({
-            "type": "array", "minItems": 1, "items": { "oneOf": [reference("Id"), reference("IdNumber")] },
+            "type": "array", "minItems": 1, "items": { "oneOf": [reference("IdText"), reference("IdNumber")] },
         })
     };
     let bits = || json!({ "type": "integer", "minimum": 0, "maximum": 63 });
+    let text = record(json!({
+        "text": { "type": "string", "minLength": 1 }, "id": reference("Id"), "number": reference("Id"),
+    }));
+    let of_text = [
+        ("tag", "Name"),
+        ("snowflake", "Name"),
+        ("gene", "Gene"),
+        ("key_id", "KeyId"),
+        ("from", "Instant"),
+        ("until", "Instant"),
+    ];
+    let read_text = of_text.into_iter().fold(text, |text, (member, schema)| also(text, member, reference(schema)));
     let optional = |schema: Value| json!({ "oneOf": [schema, { "type": "null" }] });
     // The channels without settings.
     let ordered: &[&str] =
@@ -800,6 +843,10 @@ fn schemas(config: &Config) -> Value {
         },
         "Id": {
             "type": "string", "pattern": decimal(ID_MAX), "description": "A whole number from 1 to 2^63 - 1",
+        },
+        "IdText": {
+            "type": "string", "minLength": 1,
+            "description": "An id as its format writes it: in decimal, unless something else is configured or asked for",
         },
         "IdNumber": { "type": "integer", "minimum": 1, "maximum": ID_MAX },
         "Figure": {
@@ -946,6 +993,10 @@ fn schemas(config: &Config) -> Value {
             "worker": { "type": "integer", "minimum": 0 },
             "sequence": { "type": "integer", "minimum": 0 },
         })),
+        "ReadText": read_text,
+        "Gene": { "type": "integer", "minimum": 0, "maximum": 65_535, "description": "The low bits of the shard key" },
+        "KeyId": { "type": "integer", "minimum": 0, "maximum": 255, "description": "The key that the id is shown under" },
+        "Instant": { "type": "string", "description": "When it was issued, from and before, in UTC" },
         "Problem": {
             "description": "RFC 9457; other members are the values that it is about",
             "type": "object", "required": ["type", "title", "status", "detail"],

@@ -216,6 +216,12 @@ impl<'de> Deserialize<'de> for SecretText {
 impl KeyConfig {
     /// The secret, which is read from where it is unless `stand_in` is given for that.
     fn secret(&self, stand_in: Option<u128>) -> anyhow::Result<u128> {
+        // Names are told in errors, and a secret in place of one would be.
+        let names = [self.secret_file.as_ref().and_then(|path| path.to_str()), self.secret_env.as_deref()];
+        ensure!(
+            names.into_iter().flatten().all(|name| hexadecimal(name).is_err()),
+            "secret_file and secret_env name where the secret is, and this looks like the secret itself"
+        );
         match (&self.secret_file, &self.secret_env, &self.secret) {
             (Some(path), None, None) => stand_in.map_or_else(|| read_secret(path), Ok),
             (None, Some(name), None) => stand_in.map_or_else(

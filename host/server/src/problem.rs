@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use strum::VariantArray;
 use unalike::storage::StoreError;
-use unalike::{Clock, Error, ErrorKind, SystemClock};
+use unalike::{Clock, Error, ErrorKind, SystemClock, WriteError};
 
 use crate::auth::Denied;
 use crate::formats::Refusal;
@@ -399,6 +399,17 @@ impl From<Error> for Problem {
             }
             ErrorKind::Exhausted { name, .. } => {
                 Self::new(Kind::Exhausted, error.to_string()).with("name", name.as_str())
+            }
+            ErrorKind::Format { name, source } => {
+                let kind = match source {
+                    WriteError::Id { .. } => Kind::Exhausted,
+                    WriteError::ShardKeyMissing | WriteError::ShardKeyUnwanted => Kind::ShardKeyInvalid,
+                    WriteError::Time => Kind::ClockWrong,
+                };
+                Self::new(kind, error.to_string()).with("name", name.as_str())
+            }
+            ErrorKind::FormatMisfit { name, .. } => {
+                Self::new(Kind::FormatInvalid, error.to_string()).with("name", name.as_str())
             }
             ErrorKind::Closed { .. } => Self::closing(),
             ErrorKind::Rebuilt { .. } => {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
-use unalike_artifact::CORE;
+use unalike_artifact::{CORE, FORMATS};
 use unalike_benches::{Bench, Compiled, MachineCode, Plan, Row, undisturbed};
 use unalike_tests::server::{Server, binary, run};
 
@@ -60,6 +60,7 @@ fn main() -> Result<()> {
     let server = Row::samples("unalike serve, until the first id is answered", each(|start| start.server), "ms");
     bench.row(server.against(base).at_most(30.0));
     bench.row(Row::samples("size of the component", vec![CORE.len() as f64 / 1_024.0], "KiB").at_most(32.0));
+    bench.row(Row::samples("size of the one for formats", vec![FORMATS.len() as f64 / 1_024.0], "KiB").at_most(32.0));
     bench.run()
 }
 

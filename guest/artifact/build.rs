@@ -1,11 +1,11 @@
-//! Provides the component's bytes, from the first of these that there is:
+//! Provides the bytes of the two components, each from the first of these that there is:
 //!
-//! 1. the file that `UNALIKE_COMPONENT_WASM` names;
-//! 2. in the source tree, a build of `guest/component` for wasm32-wasip2;
-//! 3. the copy packaged with this crate (`component/unalike.wasm`), as on crates.io.
+//! 1. the file that `UNALIKE_COMPONENT_WASM` or `UNALIKE_FORMATS_WASM` names;
+//! 2. in the source tree, a build of `guest/component` or `guest/formats` for wasm32-wasip2;
+//! 3. the copy packaged with this crate (`component/unalike.wasm`, `component/unalike-formats.wasm`), as on crates.io.
 //!
-//! Otherwise it ends with the command that helps. With the feature `precompiled` it also compiles them to machine code
-//! for the target of the program.
+//! Otherwise it ends with the command that helps. With the feature `precompiled` it also compiles the one that issues
+//! ids to machine code for the target of the program.
 
 #![expect(clippy::expect_used, reason = "a build script that cannot go on ends the build")]
 
@@ -17,10 +17,11 @@ const TARGET: &str = "wasm32-wasip2";
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    println!("cargo:rerun-if-env-changed=UNALIKE_COMPONENT_WASM");
     let here = PathBuf::from(variable("CARGO_MANIFEST_DIR"));
-    let component = component(&here);
+    let component = component(&here, "UNALIKE_COMPONENT_WASM", "component", "unalike.wasm");
     println!("cargo:rustc-env=UNALIKE_COMPONENT={}", component.display());
+    let formats = self::component(&here, "UNALIKE_FORMATS_WASM", "formats", "unalike-formats.wasm");
+    println!("cargo:rustc-env=UNALIKE_FORMATS={}", formats.display());
     #[cfg(feature = "precompiled")]
     println!("cargo:rustc-env=UNALIKE_COMPONENT_PRECOMPILED={}", precompile(&component).display());
 }
@@ -45,25 +46,27 @@ fn precompile(component: &Path) -> PathBuf {
     path
 }
 
-fn component(here: &Path) -> PathBuf {
-    if let Some(path) = env::var_os("UNALIKE_COMPONENT_WASM") {
+/// One component: the file that a variable names, or what its crate below `guest` gives, or its copy.
+fn component(here: &Path, override_name: &str, crate_name: &str, file_name: &str) -> PathBuf {
+    println!("cargo:rerun-if-env-changed={override_name}");
+    if let Some(path) = env::var_os(override_name) {
         let path = PathBuf::from(path);
         println!("cargo:rerun-if-changed={}", path.display());
-        assert!(path.is_file(), "UNALIKE_COMPONENT_WASM names {}, which is no file", path.display());
+        assert!(path.is_file(), "{override_name} names {}, which is no file", path.display());
         return fs::canonicalize(&path).expect("a file that exists has a canonical path");
     }
-    let packaged = here.join("component/unalike.wasm");
-    let source = here.join("../component/Cargo.toml");
+    let packaged = here.join("component").join(file_name);
+    let source = here.join("..").join(crate_name).join("Cargo.toml");
     // Documentation builds have no wasm target; they need any bytes, not these.
     let in_tree = source.is_file() && env::var_os("DOCS_RS").is_none();
     if in_tree && has_target() {
-        return build(&source);
+        return build(&source, crate_name, file_name);
     }
     println!("cargo:rerun-if-changed={}", packaged.display());
     assert!(
         packaged.is_file(),
-        "the unalike component cannot be built: the target {TARGET} is not installed. Run\n\n    \
-         rustup target add {TARGET}\n\nor set UNALIKE_COMPONENT_WASM to a built component."
+        "the unalike components cannot be built: the target {TARGET} is not installed. Run\n\n    \
+         rustup target add {TARGET}\n\nor set {override_name} to a built {file_name}."
     );
     packaged
 }
@@ -75,7 +78,7 @@ fn has_target() -> bool {
 }
 
 /// Builds the component in a target directory of its own, so that the outer cargo's lock is not needed.
-fn build(source: &Path) -> PathBuf {
+fn build(source: &Path, crate_name: &str, file_name: &str) -> PathBuf {
     let target_dir = PathBuf::from(variable("OUT_DIR"));
     let mut cargo = Command::new(variable("CARGO"));
     cargo
@@ -100,9 +103,11 @@ fn build(source: &Path) -> PathBuf {
     let status = cargo.status().expect("cargo runs");
     assert!(status.success(), "the build of the component failed: see above");
     let release = target_dir.join(TARGET).join("guest");
-    rerun_if_changed(&release.join("unalike_component.d"));
-    let built = fs::read(release.join("unalike_component.wasm")).expect("cargo leaves the component");
-    let stripped = target_dir.join("unalike.wasm");
+    let built = release.join(format!("unalike_{crate_name}.wasm"));
+    rerun_if_changed(&built.with_extension("d"));
+    println!("cargo:rerun-if-changed={}", source.display());
+    let built = fs::read(built).expect("cargo leaves the component");
+    let stripped = target_dir.join(file_name);
     fs::write(&stripped, without_custom_sections(&built)).expect("OUT_DIR can be written to");
     stripped
 }
@@ -162,7 +167,7 @@ fn rerun_if_changed(listing: &Path) {
             println!("cargo:rerun-if-changed={}", input.replace('\0', " "));
         }
     }
-    for extra in ["../component/Cargo.toml", "../core/Cargo.toml", "../../wit"] {
+    for extra in ["../core/Cargo.toml", "../../wit"] {
         println!("cargo:rerun-if-changed={extra}");
     }
 }

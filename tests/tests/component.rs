@@ -12,7 +12,6 @@ mod bindings {
     wasmtime::component::bindgen!({ path: "../wit", world: "core" });
 }
 
-use bindings::exports::unalike::ids::codec::{Parts, Text, TextError};
 use bindings::exports::unalike::ids::sequences::{RefillPolicy, SequenceOptions};
 use bindings::exports::unalike::ids::snowflakes::{ClockPolicy, SnowflakeOptions, Spread};
 use bindings::unalike::ids::types::{Argument, Error, FieldOrder, GrantFault, Layout, Run, StoreError};
@@ -222,7 +221,7 @@ fn it_reaches_the_two_storage_interfaces_and_nothing_else() {
     ]);
     assert_eq!(functions, expected);
     let exports: Vec<_> = ty.exports(&engine).map(|(name, _)| name.to_owned()).collect();
-    for interface in ["sequences", "snowflakes", "codec"] {
+    for interface in ["sequences", "snowflakes"] {
         assert!(exports.contains(&format!("unalike:ids/{interface}@0.1.0")), "{exports:?}");
     }
 }
@@ -309,8 +308,7 @@ fn a_snowflake_stamps_inside_its_lease_and_gives_the_rest_back() {
     assert_eq!(case(host.flake(flakes, NOW, 1)), "Error::Pending");
     host.lease(33, NOW, NOW + 60_000);
     let run = host.flake(flakes, NOW, 10).unwrap();
-    let codec = host.core.unalike_ids_codec();
-    let parts = codec.call_unpack(&mut host.store, run.first, TWITTER).unwrap().unwrap();
+    let parts = unalike_core::Layout::TWITTER.unpack(run.first).unwrap();
     assert_eq!((parts.ticks + TWITTER.epoch_ms, parts.worker, parts.sequence, run.count), (NOW, 33, 0, 10));
     assert_eq!(host.flake(flakes, NOW, u32::MAX).unwrap().count, 4_086);
     assert_eq!(case(host.flake(flakes, NOW, 1)), "Error::Wait(1)");
@@ -428,54 +426,4 @@ fn bad_arguments_are_told_and_change_nothing() {
     let flakes = host.snowflake(snowflake_options(TWITTER)).unwrap();
     assert_eq!(case(host.flake(flakes, 0, 1)), format!("Error::ClockBeforeEpoch({})", TWITTER.epoch_ms + 1));
     assert!(host.store.data().lease_requests.len() <= 1);
-}
-
-#[test]
-fn texts_and_fields_go_round_exactly() {
-    let mut host = Instance::new();
-    let codec = host.core.unalike_ids_codec();
-    let max = (1_u64 << 63) - 1;
-    for id in [1, 31, 32, 61, 62, 1_169_786_042_799_259_000, max - 1, max] {
-        for text in [Text::Decimal, Text::Base62, Text::Base32] {
-            let written = codec.call_encode(&mut host.store, id, text).unwrap().unwrap();
-            let expected = match text {
-                Text::Decimal => unalike_core::Text::Decimal,
-                Text::Base62 => unalike_core::Text::Base62,
-                Text::Base32 => unalike_core::Text::Base32,
-            };
-            assert_eq!(written, unalike_core::encode(id, expected).unwrap().as_str());
-            assert_eq!(codec.call_decode(&mut host.store, &written, text).unwrap().unwrap(), id);
-        }
-    }
-    for (input, text, expected) in [
-        ("", Text::Decimal, "TextError::Length(0)"),
-        ("12x4", Text::Decimal, "TextError::Character(2)"),
-        ("0012", Text::Decimal, "TextError::LeadingZero"),
-        ("9223372036854775808", Text::Decimal, "TextError::OutOfRange"),
-        ("0", Text::Decimal, "TextError::OutOfRange"),
-        ("zzzzzzzzzzz", Text::Base62, "TextError::OutOfRange"),
-        ("00000000000-", Text::Base62, "TextError::Length(12)"),
-        ("000000000000U", Text::Base32, "TextError::Character(12)"),
-    ] {
-        let error: TextError = codec.call_decode(&mut host.store, input, text).unwrap().unwrap_err();
-        assert_eq!(format!("{error:?}"), expected, "{input:?}");
-    }
-    for id in [0, max + 1, u64::MAX] {
-        let encoded = codec.call_encode(&mut host.store, id, Text::Base32).unwrap();
-        assert_eq!(case(encoded), "Error::InvalidArgument(Argument::Id)");
-        let unpacked = codec.call_unpack(&mut host.store, id, TWITTER).unwrap();
-        assert_eq!(case(unpacked), "Error::InvalidArgument(Argument::Id)");
-    }
-    let parts = Parts { ticks: 7, worker: 1_023, sequence: 4_095 };
-    let id = codec.call_pack(&mut host.store, parts, TWITTER).unwrap().unwrap();
-    assert_eq!(id, 7 << 22 | 1_023 << 12 | 4_095);
-    for parts in [
-        Parts { ticks: 1 << 41, worker: 0, sequence: 0 },
-        Parts { ticks: 1, worker: 1_024, sequence: 0 },
-        Parts { ticks: 1, worker: 0, sequence: 4_096 },
-        Parts { ticks: 0, worker: 0, sequence: 0 },
-    ] {
-        let packed = codec.call_pack(&mut host.store, parts, TWITTER).unwrap();
-        assert_eq!(case(packed), "Error::InvalidArgument(Argument::Id)", "{parts:?}");
-    }
 }

@@ -216,6 +216,8 @@ fn a_project_outside_the_source_tree_gets_ids_with_the_packages_alone() -> Resul
     }
     let component = fs::read(packages.join("unalike-artifact/component/unalike.wasm"))?;
     assert_eq!(component, unalike_artifact::CORE, "the component travels with its crate");
+    let formats = fs::read(packages.join("unalike-artifact/component/unalike-formats.wasm"))?;
+    assert_eq!(formats, unalike_artifact::FORMATS, "so does the one for formats");
     assert!(packages.join("unalike/wit/world.wit").is_file(), "the bindings are generated from the WIT files");
 
     let shop = directory.path().join("shop");

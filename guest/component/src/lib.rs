@@ -11,8 +11,6 @@
 extern crate alloc;
 
 #[cfg(target_family = "wasm")]
-mod codec;
-#[cfg(target_family = "wasm")]
 mod memory;
 #[cfg(target_family = "wasm")]
 mod sequences;

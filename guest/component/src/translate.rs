@@ -52,14 +52,6 @@ pub(crate) fn options_error(error: core::OptionsError) -> Error {
     })
 }
 
-pub(crate) fn layout_error(error: core::LayoutError) -> Error {
-    use core::LayoutError as E;
-    Error::InvalidArgument(match error {
-        E::TooWide { .. } | E::FieldWidth | E::TickZero | E::EpochTooLate => Argument::Layout,
-        E::TimestampRange { .. } | E::WorkerRange { .. } | E::SequenceRange { .. } | E::IdRange { .. } => Argument::Id,
-    })
-}
-
 pub(crate) fn name(name: &str) -> Result<(), Error> {
     if core::is_tag(name) { Ok(()) } else { Err(Error::InvalidArgument(Argument::Name)) }
 }
@@ -78,7 +70,7 @@ pub(crate) fn layout(layout: &Layout) -> Result<core::Layout, Error> {
         epoch_ms: layout.epoch_ms,
         tick_ms: layout.tick_ms,
     })
-    .map_err(layout_error)
+    .map_err(|_| Error::InvalidArgument(Argument::Layout))
 }
 
 pub(crate) fn run(run: core::Run) -> Run {

@@ -84,13 +84,18 @@ pub mod bindings {
     wasmtime::component::bindgen!({ path: "wit", world: "core", additional_derives: [PartialEq] });
 }
 
-pub use self::bindings::exports::unalike::ids::{codec, sequences, snowflakes};
+pub use self::bindings::exports::unalike::ids::{sequences, snowflakes};
 pub use self::bindings::unalike::ids::types;
 pub use self::bindings::{Core, CorePre};
 pub use crate::requests::Signal;
 
 /// The component's bytes.
 pub const COMPONENT: &[u8] = unalike_artifact::CORE;
+
+/// The bytes of the component for what is done with ids after they were issued, of the world `formats`. It has no
+/// imports. Rust programs have the same functions without it: [`encode`](crate::encode), [`Layout`](crate::Layout),
+/// [`Format`](crate::Format).
+pub const FORMATS: &[u8] = unalike_artifact::FORMATS;
 
 /// Adds what the component imports to a linker; `view` comes from the store's data to the context's view.
 ///

@@ -64,10 +64,10 @@ pub use ids::{Ids, IdsBuilder};
 pub use sequence::{LocalSequence, Order, Sequence, SequenceOptions, SequenceStatus, Supply};
 pub use snowflake::{Snowflake, SnowflakeStatus};
 pub use unalike_core::{
-    AdaptiveStep, ClockPolicy, FieldOrder, Format, FormatError, FormatKey, FormatOptions, GrantFault, ID_MAX, Issued,
-    Layout, LayoutError, LayoutFields, OptionsError, PRESETS, Parts, Permutation, Preset, ReadError, RefillPolicy,
-    Restart, Run, SUB_SEPARATOR, SnowflakeOptions, Spread, StepPolicy, TemplateFault, Text, TextBuffer, TextError,
-    WriteError, decode, encode, preset,
+    AdaptiveStep, ClockPolicy, FieldOrder, Format, FormatError, FormatKey, FormatOptions, Gene, GrantFault, ID_MAX,
+    Issued, Layout, LayoutError, LayoutFields, OptionsError, PRESETS, Parts, Permutation, Preset, ReadError,
+    RefillPolicy, Restart, Run, SUB_SEPARATOR, SnowflakeOptions, Spread, StepPolicy, TemplateFault, Text, TextBuffer,
+    TextError, WriteError, decode, encode, preset,
 };
 pub use unalike_storage as storage;
 pub use unalike_storage::Mode;

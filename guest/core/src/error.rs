@@ -312,7 +312,7 @@ pub enum FormatError {
     /// Widths that leave nothing to the id, or are out of range: 63 bits in all, of which the gene has 16 at most and the
     /// key's id 8, and that none without keys.
     Bits,
-    /// A key's id that does not fit its width, or that another key has.
+    /// A key's id that does not fit its width, that another key has, or 0 where there are bits for it.
     Key {
         /// The key's id.
         id: u8,
@@ -352,7 +352,7 @@ impl fmt::Display for FormatError {
                 "the bits do not fit: 1 to 63 in all, of which a gene takes 16 at most and a key's id 8 (and none without keys), \
                  and something must be left for the id",
             ),
-            Self::Key { id } => write!(f, "the key {id} is given twice, or its number does not fit the bits of a key's id"),
+            Self::Key { id } => write!(f, "the key {id} is given twice, or its number does not fit: it is 1 to 2^key_id_bits - 1, and 0 without such bits"),
             Self::Digits { width } => {
                 write!(f, "the template has {width} digits for the id, and the number may need more: give it more, or fewer bits")
             }

@@ -52,7 +52,8 @@ pub enum Restart {
 /// A secret key and its number.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct FormatKey {
-    /// The key's number, which stands above each number that it permuted: 0 to 2^`key_id_bits` - 1.
+    /// The key's number, which stands above each number that it permuted: 1 to 2^`key_id_bits` - 1, so that no permuted
+    /// number is like an id that was shown as it is before there were keys. Without bits for it: 0.
     pub id: u8,
     /// 128 random bits, known to nobody else.
     pub secret: u128,
@@ -139,6 +140,7 @@ pub struct Format {
     gene_in_text: Option<Gene>,
     /// Width of the permuted bits.
     permuted_bits: u8,
+    key_id_bits: u8,
     keys: Vec<(u8, Permutation)>,
     id_max: u64,
 }
@@ -194,7 +196,7 @@ pub struct Issued {
     pub number: u64,
     /// The low bits of the shard key, where the format has a gene.
     pub gene: Option<u64>,
-    /// The key that was used, where there is one.
+    /// The key that was used; none for an id that was shown as it is.
     pub key_id: Option<u8>,
     /// When it was issued, as far as the date in the text says: Unix milliseconds, the end not included.
     pub issued_ms: Option<core::ops::Range<u64>>,
@@ -254,7 +256,7 @@ impl Format {
         for key in keys {
             let is_known = permutations.iter().any(|(id, _)| *id == key.id);
             let permutation = Permutation::new(key.secret, context, permuted_bits).ok_or(FormatError::Bits)?;
-            if is_known || u16::from(key.id) >> key_id_bits != 0 {
+            if is_known || u16::from(key.id) >> key_id_bits != 0 || (key.id == 0) != (key_id_bits == 0) {
                 return Err(FormatError::Key { id: key.id });
             }
             permutations.push((key.id, permutation));
@@ -285,6 +287,7 @@ impl Format {
             gene,
             gene_in_text,
             permuted_bits,
+            key_id_bits,
             keys: permutations,
             id_max,
         })
@@ -405,7 +408,8 @@ impl Format {
             }
         };
         let mut issued = Issued { id: permuted, number, gene, key_id: None, issued_ms: None };
-        if !self.keys.is_empty() {
+        // Above the bits there is a key's id, or none: then the id was shown before there were keys.
+        if !self.keys.is_empty() && (self.key_id_bits == 0 || permuted >> self.permuted_bits != 0) {
             let key_id = u8::try_from(permuted >> self.permuted_bits).unwrap_or(u8::MAX);
             let key = self.keys.iter().find(|(id, _)| *id == key_id).ok_or(ReadError::Key { id: key_id })?;
             let inverse = key.1.invert(permuted & ones(self.permuted_bits), self.tweak(date));

@@ -214,6 +214,7 @@ impl Default for Format {
             gene: None,
             gene_in_text: None,
             permuted_bits: 63,
+            key_id_bits: 0,
             keys: Vec::new(),
             id_max: ID_MAX,
         }

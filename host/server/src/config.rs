@@ -195,8 +195,8 @@ const TAGS_HELP: &str = "\
 # the key goes, by `id % 16` for 4 bits. 16 at most.
 # gene_bits = 4
 # The secret keys below under which numbers are permuted, so that they tell neither how many there are nor which comes next.
-# The first is used for new ids, all for reading. To change keys put the new one in front, on all servers. A tag that has
-# shown ids without a key never gets the key 0, whose numbers might be those.
+# The first is used for new ids, all for reading. To change keys put the new one in front, on all servers. What was shown
+# without a key stays what it is: no number of a key is like it.
 # keys = [2, 1]
 # How many bits above the number say which key it was.
 # key_id_bits = 4
@@ -204,7 +204,7 @@ const TAGS_HELP: &str = "\
 
 /// And of keys.
 const KEYS_HELP: &str = "\
-# Secret keys by number, 0 to 255, for `keys` of tags and snowflakes. A secret is 128 random bits, as 32 hexadecimal digits:
+# Secret keys by number, 1 to 255, for `keys` of tags and snowflakes (and 0 where key_id_bits is 0). A secret is 128 random bits, as 32 hexadecimal digits:
 # `openssl rand -hex 16`. It is in a file, in a variable (secret_env = \"NAME\"), or here (secret = \"..\"); it is never printed.
 # A key is kept for as long as ids that were shown under it are read.
 #

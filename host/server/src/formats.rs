@@ -371,10 +371,11 @@ impl Shown {
         let mut keys = Vec::with_capacity(ids.len());
         for id in ids {
             let secret = secrets.0.get(id).with_context(|| format!("there is no key {id}: add [keys.{id}]"))?;
+            let greatest = (1_u16 << key_id_bits.min(8)) - 1;
             ensure!(
-                u16::from(*id) >> key_id_bits.min(8) == 0,
-                "the key {id} has no place in key_id_bits = {key_id_bits}, whose greatest key is {}",
-                (1_u16 << key_id_bits.min(8)) - 1
+                u16::from(*id) <= greatest && (*id == 0) == (greatest == 0),
+                "the key {id} has no place in key_id_bits = {key_id_bits}: {}",
+                if greatest == 0 { "there is room for the key 0 alone".to_owned() } else { format!("keys are 1 to {greatest}") }
             );
             keys.push(FormatKey { id: *id, secret: *secret });
         }

@@ -147,7 +147,8 @@ fn what_cannot_be_shown_is_refused_and_costs_no_id() -> anyhow::Result<()> {
 fn templates_are_written_and_read_over_http_and_on_the_command_line() -> anyhow::Result<()> {
     let server = serve(
         "[tags.order]\ntemplate = \"ORD/{yyyy}-{id:06}-{gene:4}\"\nutc_offset = \"-03:30\"\n\
-         [snowflakes.web]\nlayout = \"twitter\"\ntemplate = \"W{id:base62}\"\ngene_bits = 4\n",
+         [snowflakes.web]\nlayout = \"twitter\"\ntemplate = \"W{id:base62}\"\ngene_bits = 4\n\
+         [snowflakes.dated]\nlayout = \"twitter\"\ntemplate = \"{yyyy}-{id}\"\n",
     )?;
     let client = server.client();
     let answer = client.get("/v1/sequences/order/ids?count=2&shard_key=37")?;
@@ -179,6 +180,12 @@ fn templates_are_written_and_read_over_http_and_on_the_command_line() -> anyhow:
     let number = read["number"].as_str().context("a number")?;
     let parts = client.get(&format!("/v1/decode/{number}?layout=twitter"))?.json()?;
     assert_eq!((parts["sequence"].as_u64().context("a sequence")? % 16, &parts["time"]), (5, &read["from"]));
+
+    let dated = ids(&client, "/v1/snowflakes/dated/ids")[0].clone();
+    assert_eq!(client.get(&format!("/v1/decode/{dated}?snowflake=dated"))?.status, 200);
+    let of_2019 = format!("2019{}", &dated[4..]);
+    let answer = client.get(&format!("/v1/decode/{of_2019}?snowflake=dated"))?;
+    assert_problem(&answer, 400, "id-invalid", "its date is not that of its id");
 
     for (path, status, name, said) in [
         (format!("ORD%2F{year}-00000x-05?tag=order"), 400, "id-invalid", "the byte at position 14"),
@@ -346,7 +353,7 @@ fn a_batch_goes_where_its_shard_key_goes() -> anyhow::Result<()> {
 fn paths_of_other_services_give_no_bare_ids_of_what_is_shown_otherwise() -> anyhow::Result<()> {
     let (directory, mut arguments) = configured(&format!(
         "[tags.keyed]\nkeys = [1]\n[tags.gene]\ngene_bits = 2\n[tags.daily]\ntemplate = \"{{yyyyMMdd}}-{{id}}\"\nrestart = \"day\"\n\
-         [tags.shown]\ntemplate = \"S{{id}}\"\n[tags.flake]\nchannel = \"quick\"\n\
+         [tags.shown]\ntemplate = \"S{{id}}\"\n[tags.few]\nbits = 53\n[tags.flake]\nchannel = \"quick\"\n\
          [snowflakes.flake]\nlayout = \"cosid-53\"\nkeys = [1]\n[keys.1]\nsecret = \"{SECRET_1}\"\n"
     ))?;
     arguments.extend(["--drop-in", "leaf,tinyid,cosid"].map(str::to_owned));
@@ -368,6 +375,12 @@ fn paths_of_other_services_give_no_bare_ids_of_what_is_shown_otherwise() -> anyh
     assert_eq!(client.get("/api/segment/get/shown")?.body, "1");
     assert_eq!(ids(&client, "/v1/sequences/shown/ids"), ["S2"]);
     assert_eq!(ids(&client, "/v1/sequences/shown/ids?format=decimal"), ["3"]);
+    // A segment that passes the tag's width is nobody's.
+    assert_eq!(ids(&client, "/v1/sequences/few/ids"), ["1"]);
+    assert!(client.get("/tinyid/id/nextSegmentIdSimple?bizType=few")?.body.starts_with(|first: char| first.is_ascii_digit()));
+    client.send_json("PATCH", "/v1/tags/few", &json!({ "raise_to": (1_u64 << 53) - 10 }))?;
+    let answer = client.get("/tinyid/id/nextSegmentId?bizType=few")?;
+    assert!(answer.body.contains("pass 9007199254740991"), "{answer:?}");
     // A quick tag is shown as its snowflake is.
     let flake = ids(&client, "/v1/sequences/flake/ids");
     let read = client.get(&format!("/v1/decode/{}?tag=flake", flake[0]))?.json()?;

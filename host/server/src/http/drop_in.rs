@@ -109,6 +109,14 @@ async fn grant(service: &Service, tag: &str, want: Want) -> Result<Segment, Prob
     for _ in 0..SHORT_GRANTS_MAX {
         let segment = store.allocate(tag, count, 0).await?;
         if is_usable(tag, want, segment)? {
+            let last = segment.end - segment.stride;
+            if let Some(id_max) = service.shown(tag).map(|shown| shown.format().id_max()).filter(|id_max| last > *id_max) {
+                let detail = format!(
+                    "the numbers of the tag {:?} up to {last} pass {id_max}, the greatest that it is configured to have",
+                    shortened(tag)
+                );
+                return Err(Problem::new(Kind::Exhausted, detail).with("name", shortened(tag)));
+            }
             return Ok(segment);
         }
         // The client reckons the first number from the last, so that fewer would be somebody else's: they are a gap.

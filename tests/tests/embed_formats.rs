@@ -344,9 +344,8 @@ fn threads_without_a_runtime_use_the_blocking_calls() {
     let tickets = ids.formatted_blocking("ticket", None, SequenceOptions::default(), gene).unwrap();
     assert_eq!(tickets.next_number_blocking(Some(7)).unwrap(), 1 << 2 | 3);
     assert!(matches!(kind(tickets.next_blocking(None)), ErrorKind::Format { .. }));
-    let flakes = ids
-        .formatted_snowflake_blocking("web", SnowflakeOptions::new(Layout::TWITTER), Format::default())
-        .unwrap();
+    let flakes =
+        ids.formatted_snowflake_blocking("web", SnowflakeOptions::new(Layout::TWITTER), Format::default()).unwrap();
     assert_eq!(flakes.take_blocking(3, None).unwrap().len(), 3);
     ids.close_blocking();
     assert!(matches!(kind(orders.next_blocking(None)), ErrorKind::Closed { .. }));

@@ -104,7 +104,11 @@ fn what_cannot_be_shown_is_refused_and_costs_no_id() -> anyhow::Result<()> {
     )?;
     let client = server.client();
     for (path, name, said) in [
-        ("sequences/order/ids?format=hex", "format-invalid", "\"hex\" is unknown; the formats are decimal, padded, base36"),
+        (
+            "sequences/order/ids?format=hex",
+            "format-invalid",
+            "\"hex\" is unknown; the formats are decimal, padded, base36",
+        ),
         ("sequences/order/ids?format=", "format-invalid", "\"\" is unknown"),
         ("sequences/order/ids?format=Base62", "format-invalid", "\"Base62\" is unknown"),
         ("sequences/order/ids?format=template", "format-invalid", "\"order\" has no template"),
@@ -153,7 +157,10 @@ fn templates_are_written_and_read_over_http_and_on_the_command_line() -> anyhow:
     let client = server.client();
     let answer = client.get("/v1/sequences/order/ids?count=2&shard_key=37")?;
     let year = texts(&answer)[0].get(4..8).context("a year")?.to_owned();
-    assert_eq!(answer.json()?, json!({ "tag": "order", "ids": [format!("ORD/{year}-000001-05"), format!("ORD/{year}-000002-05")] }));
+    assert_eq!(
+        answer.json()?,
+        json!({ "tag": "order", "ids": [format!("ORD/{year}-000001-05"), format!("ORD/{year}-000002-05")] })
+    );
     let lines = client.get_as("/v1/sequences/order/ids?count=2&shard_key=16", "text/plain")?;
     assert_eq!(lines.body, format!("ORD/{year}-000003-00\nORD/{year}-000004-00\n"));
     assert_eq!(ids(&client, "/v1/sequences/order/ids?shard_key=1&format=decimal"), ["5"]);
@@ -171,7 +178,10 @@ fn templates_are_written_and_read_over_http_and_on_the_command_line() -> anyhow:
         "from": format!("{year}-01-01T03:30:00.000Z"), "until": format!("{next}-01-01T03:30:00.000Z"),
     });
     assert_eq!(read, expected);
-    assert_eq!(client.get("/v1/decode/0000000000008?format=base32")?.json()?, json!({ "text": "0000000000008", "id": "8", "number": "8" }));
+    assert_eq!(
+        client.get("/v1/decode/0000000000008?format=base32")?.json()?,
+        json!({ "text": "0000000000008", "id": "8", "number": "8" })
+    );
     assert_eq!(client.get("/v1/decode/0004C92?tag=order&format=decimal")?.problem()?, "id-invalid");
 
     let web = ids(&client, "/v1/snowflakes/web/ids?shard_key=37");
@@ -207,7 +217,10 @@ fn templates_are_written_and_read_over_http_and_on_the_command_line() -> anyhow:
     }
 
     let at = server.directory();
-    assert_eq!(ok(at, &["next", "order", "-n", "2", "--shard-key", "37", "--sub", "y"]), format!("ORD/{year}-000001-05\nORD/{year}-000002-05\n"));
+    assert_eq!(
+        ok(at, &["next", "order", "-n", "2", "--shard-key", "37", "--sub", "y"]),
+        format!("ORD/{year}-000001-05\nORD/{year}-000002-05\n")
+    );
     assert_eq!(ok(at, &["next", "order", "--shard-key", "37", "--sub", "z", "--format", "base36"]), "0000000000001\n");
     assert_eq!(ok(at, &["next", "plain", "--format", "uuid"]), "00000000-0000-8000-8800-000000000000\n");
     let printed = ok(at, &["next", "web", "--snowflake", "--shard-key", "37"]);
@@ -239,13 +252,13 @@ fn templates_are_written_and_read_over_http_and_on_the_command_line() -> anyhow:
 #[test]
 fn two_servers_on_different_sides_of_midnight_give_no_text_twice() -> anyhow::Result<()> {
     const DAY_MS: i64 = 86_400_000;
-    let (directory, arguments) = configured(
-        "[tags.order]\ntemplate = \"{yyyyMMdd}-{id:06}\"\nutc_offset = \"+08:00\"\nrestart = \"day\"\n",
-    )?;
+    let (directory, arguments) =
+        configured("[tags.order]\ntemplate = \"{yyyyMMdd}-{id:06}\"\nutc_offset = \"+08:00\"\nrestart = \"day\"\n")?;
     let clocks = [Arc::new(FakeClock::start()?), Arc::new(FakeClock::start()?)];
     clocks[1].set(DAY_MS)?;
     let [one, two] = clocks.clone().map(|clock| {
-        Server::start_with_clock(Arc::clone(&directory), arguments.clone(), clock).map(|server| (server.client(), server))
+        Server::start_with_clock(Arc::clone(&directory), arguments.clone(), clock)
+            .map(|server| (server.client(), server))
     });
     let ((one, _one), (two, _two)) = (one?, two?);
     let order = "/v1/sequences/order/ids?count=700";
@@ -276,22 +289,24 @@ const KEYED: &str = "[tags.order]\ntemplate = \"O{id:base62}\"\nkeys = KEYS\n\
 
 #[test]
 fn keys_rotate_without_a_text_coming_twice() -> anyhow::Result<()> {
-    let (directory, arguments) = configured(&format!(
-        "{}[keys.1]\nsecret_file = \"key-1\"\n",
-        KEYED.replace("KEYS", "[1]")
-    ))?;
+    let (directory, arguments) =
+        configured(&format!("{}[keys.1]\nsecret_file = \"key-1\"\n", KEYED.replace("KEYS", "[1]")))?;
     std::fs::write(directory.path().join("key-1"), format!("{SECRET_1}\n"))?;
     let one = Server::start_in(Arc::clone(&directory), arguments.clone())?;
     // The second server has the new key, from a variable of its own.
     std::fs::write(
         directory.path().join("rotated.toml"),
-        format!("{}[keys.1]\nsecret_file = \"key-1\"\n[keys.2]\nsecret = \"{SECRET_2}\"\n", KEYED.replace("KEYS", "[2, 1]")),
+        format!(
+            "{}[keys.1]\nsecret_file = \"key-1\"\n[keys.2]\nsecret = \"{SECRET_2}\"\n",
+            KEYED.replace("KEYS", "[2, 1]")
+        ),
     )?;
     let two = Server::start_in(Arc::clone(&directory), ["--config", "rotated.toml"].map(str::to_owned).to_vec())?;
     let (mut all, mut total) = (BTreeSet::new(), 0);
     for _ in 0..5 {
         for (client, key_id) in [(one.client(), 1), (two.client(), 2)] {
-            for (path, whose) in [("/v1/sequences/order/ids", "tag=order"), ("/v1/snowflakes/web/ids", "snowflake=web")] {
+            for (path, whose) in [("/v1/sequences/order/ids", "tag=order"), ("/v1/snowflakes/web/ids", "snowflake=web")]
+            {
                 let shown = ids(&client, &format!("{path}?count=50"));
                 total += shown.len();
                 for text in shown.iter().step_by(17) {
@@ -309,7 +324,8 @@ fn keys_rotate_without_a_text_coming_twice() -> anyhow::Result<()> {
     assert!(number[0].parse::<u64>()? > 1 << 40, "{number:?}");
     let read = two.client().get(&format!("/v1/decode/{}?tag=order&format=decimal", number[0]))?.json()?;
     assert_eq!(read["key_id"], 1);
-    let unread = one.client().get(&format!("/v1/decode/{}?tag=order", ids(&two.client(), "/v1/sequences/order/ids")[0]))?;
+    let unread =
+        one.client().get(&format!("/v1/decode/{}?tag=order", ids(&two.client(), "/v1/sequences/order/ids")[0]))?;
     assert_problem(&unread, 400, "id-invalid", "the key 2, which is not among those that are known");
     Ok(())
 }
@@ -377,7 +393,12 @@ fn paths_of_other_services_give_no_bare_ids_of_what_is_shown_otherwise() -> anyh
     assert_eq!(ids(&client, "/v1/sequences/shown/ids?format=decimal"), ["3"]);
     // A segment that passes the tag's width is nobody's.
     assert_eq!(ids(&client, "/v1/sequences/few/ids"), ["1"]);
-    assert!(client.get("/tinyid/id/nextSegmentIdSimple?bizType=few")?.body.starts_with(|first: char| first.is_ascii_digit()));
+    assert!(
+        client
+            .get("/tinyid/id/nextSegmentIdSimple?bizType=few")?
+            .body
+            .starts_with(|first: char| first.is_ascii_digit())
+    );
     client.send_json("PATCH", "/v1/tags/few", &json!({ "raise_to": (1_u64 << 53) - 10 }))?;
     let answer = client.get("/tinyid/id/nextSegmentId?bizType=few")?;
     assert!(answer.body.contains("pass 9007199254740991"), "{answer:?}");
@@ -423,8 +444,14 @@ fn what_cannot_be_configured_is_refused_at_the_start() -> anyhow::Result<()> {
         ("[tags.a]\nkeys = [1]\n".to_owned(), "\"a\": there is no key 1: add [keys.1]"),
         ("[tags.a]\nkeys = []\n".to_owned(), "its list of keys is empty"),
         ("[tags.a]\nkey_id_bits = 4\n".to_owned(), "key_id_bits is about keys"),
-        (with_key("[tags.a]\nkeys = [1]\nkey_id_bits = 0\n"), "the key 1 has no place in key_id_bits = 0: there is room for the key 0 alone"),
-        (format!("[tags.a]\nkeys = [0]\n[keys.0]\nsecret = \"{SECRET_2}\"\n"), "the key 0 has no place in key_id_bits = 4: keys are 1 to 15"),
+        (
+            with_key("[tags.a]\nkeys = [1]\nkey_id_bits = 0\n"),
+            "the key 1 has no place in key_id_bits = 0: there is room for the key 0 alone",
+        ),
+        (
+            format!("[tags.a]\nkeys = [0]\n[keys.0]\nsecret = \"{SECRET_2}\"\n"),
+            "the key 0 has no place in key_id_bits = 4: keys are 1 to 15",
+        ),
         (with_key("[tags.a]\nkeys = [1, 1]\n"), "the key 1 is given twice"),
         (with_key("[tags.a]\nkeys = [1]\nbits = 27\ngene_bits = 4\n"), "a key for 19 bits hides nothing"),
         (with_key("[tags.a]\nkeys = [1]\ntemplate = \"{id:010}\"\n"), "10 digits"),

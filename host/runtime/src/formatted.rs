@@ -40,7 +40,9 @@ pub enum FormatMisfit {
         gene_bits: u8,
     },
     /// The layout has ids that the format cannot show.
-    #[error("ids of the layout reach {layout_max}, and the format shows none above {format_max}: give it more bits or digits")]
+    #[error(
+        "ids of the layout reach {layout_max}, and the format shows none above {format_max}: give it more bits or digits"
+    )]
     Width {
         /// The greatest id of the layout, without the gene.
         layout_max: u64,
@@ -173,8 +175,7 @@ impl Ids {
                     source: Arc::new(source),
                 })?;
             }
-            let periods =
-                Periods { ids: self.clone(), tag: tag.to_owned(), sub: sub.map(str::to_owned), options };
+            let periods = Periods { ids: self.clone(), tag: tag.to_owned(), sub: sub.map(str::to_owned), options };
             // Whatever may be wrong with the tag shows now.
             periods.sequence(&format, self.now_ms()).await?;
             Source::Periods(Arc::new(periods))
@@ -470,7 +471,8 @@ impl FormattedBatch {
     /// [`ErrorKind::FormatMisfit`] where the counter starts again.
     pub fn numbers(&self) -> Result<Vec<u64>, Error> {
         check_numbers(&self.name, &self.format)?;
-        let number = |id| self.format.number(id, self.issued_ms(id)?, self.shard_key).map_err(|source| self.refused(source));
+        let number =
+            |id| self.format.number(id, self.issued_ms(id)?, self.shard_key).map_err(|source| self.refused(source));
         self.ids.iter().map(number).collect()
     }
 

@@ -107,8 +107,7 @@ pub(crate) struct SnowflakeConfig {
 impl SnowflakeConfig {
     /// The layout of what is shown, the gene included.
     fn layout(&self, name: &str) -> anyhow::Result<Layout> {
-        layout_named(&self.layout)
-            .map_err(|error| anyhow::anyhow!("the configuration's snowflake {name:?}: {error}"))
+        layout_named(&self.layout).map_err(|error| anyhow::anyhow!("the configuration's snowflake {name:?}: {error}"))
     }
 
     /// How its ids are shown, if anything is said of that.
@@ -272,8 +271,15 @@ impl Config {
         if let Some((path, text)) = file {
             // The parser's own message would show the line, and with it a secret.
             toml::from_str::<toml::Table>(text).map_err(|error| {
-                let line = error.span().and_then(|span| text.get(..span.start)).map_or(1, |before| before.matches('\n').count() + 1);
-                anyhow::anyhow!("the configuration file {} is no TOML, at line {line}: {}", path.display(), error.message())
+                let line = error
+                    .span()
+                    .and_then(|span| text.get(..span.start))
+                    .map_or(1, |before| before.matches('\n').count() + 1);
+                anyhow::anyhow!(
+                    "the configuration file {} is no TOML, at line {line}: {}",
+                    path.display(),
+                    error.message()
+                )
             })?;
             // On its own first, so that an error is known to be the file's.
             let file = Figment::from(Toml::string(text));

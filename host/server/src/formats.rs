@@ -71,8 +71,7 @@ impl TagConfig {
         if let Some(channel) = self.channel {
             return Ok(Some(ChannelConfig { channel, buff_size, lowest_critical_value, prefix }));
         }
-        let settings =
-            [("buff_size", buff_size), ("lowest_critical_value", lowest_critical_value), ("prefix", prefix)];
+        let settings = [("buff_size", buff_size), ("lowest_critical_value", lowest_critical_value), ("prefix", prefix)];
         if let Some((setting, _)) = settings.into_iter().find(|(_, value)| value.is_some()) {
             bail!("{setting} belongs to a channel: add channel = \"unordered\"");
         }
@@ -153,7 +152,9 @@ impl<'de> Deserialize<'de> for UtcOffset {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         Self::read(&text).ok_or_else(|| {
-            de::Error::custom(format!("{text:?} must be the distance from UTC, as \"+08:00\" or \"-03:30\", 18 hours at most"))
+            de::Error::custom(format!(
+                "{text:?} must be the distance from UTC, as \"+08:00\" or \"-03:30\", 18 hours at most"
+            ))
         })
     }
 }
@@ -358,7 +359,10 @@ impl Shown {
         let gene_bits = config.gene_bits.unwrap_or(0);
         let ids = config.keys.unwrap_or_default();
         if ids.is_empty() {
-            ensure!(config.keys.is_none(), "its list of keys is empty: leave it out for ids that are shown as they are");
+            ensure!(
+                config.keys.is_none(),
+                "its list of keys is empty: leave it out for ids that are shown as they are"
+            );
             ensure!(config.key_id_bits.is_none(), "key_id_bits is about keys, and it has none");
         } else {
             let permuted_bits = bits.saturating_sub(gene_bits).saturating_sub(key_id_bits);
@@ -375,7 +379,11 @@ impl Shown {
             ensure!(
                 u16::from(*id) <= greatest && (*id == 0) == (greatest == 0),
                 "the key {id} has no place in key_id_bits = {key_id_bits}: {}",
-                if greatest == 0 { "there is room for the key 0 alone".to_owned() } else { format!("keys are 1 to {greatest}") }
+                if greatest == 0 {
+                    "there is room for the key 0 alone".to_owned()
+                } else {
+                    format!("keys are 1 to {greatest}")
+                }
             );
             keys.push(FormatKey { id: *id, secret: *secret });
         }
@@ -393,7 +401,9 @@ impl Shown {
             name: name.to_owned(),
             format: Arc::new(format),
             has_template: config.template.is_some(),
-            is_bare: keys.is_empty() && gene_bits == 0 && config.restart.is_none_or(|restart| restart == RestartText::Never),
+            is_bare: keys.is_empty()
+                && gene_bits == 0
+                && config.restart.is_none_or(|restart| restart == RestartText::Never),
         })
     }
 
@@ -551,7 +561,11 @@ impl Asked {
             None => {}
         }
         if self.as_number && (notation != Notation::Decimal || bits > SAFE_BITS) {
-            let how = if notation == Notation::Decimal { NumberHow::Bits { bits } } else { NumberHow::Format(notation.name()) };
+            let how = if notation == Notation::Decimal {
+                NumberHow::Bits { bits }
+            } else {
+                NumberHow::Format(notation.name())
+            };
             return Err(Refusal::NumberUnsafe { name: shortened(name), how });
         }
         let needs_shard_key = shown.is_some_and(|shown| shown.format.needs_shard_key());
@@ -705,7 +719,9 @@ mod tests {
             assert_eq!(offset.minutes, minutes);
             assert_eq!(serde_json::to_value(offset).unwrap(), text);
         }
-        for text in ["", "+", "8", "08:00", "+8:00", "+08", "+0800", "+19:00", "+08:60", "+-8:00", "é08:00", "Z", "+08:00:00"] {
+        for text in
+            ["", "+", "8", "08:00", "+8:00", "+08", "+0800", "+19:00", "+08:60", "+-8:00", "é08:00", "Z", "+08:00:00"]
+        {
             assert_eq!(UtcOffset::read(text), None, "{text}");
         }
     }
@@ -713,7 +729,14 @@ mod tests {
     #[test]
     fn a_secret_is_32_hexadecimal_digits() {
         assert_eq!(hexadecimal("000102030405060708090a0B0C0D0E0F").unwrap(), 0x0001_0203_0405_0607_0809_0a0b_0c0d_0e0f);
-        for text in ["", "1", "000102030405060708090a0b0c0d0e0", "000102030405060708090a0b0c0d0e0f0", &"0".repeat(32), &"+".repeat(32)] {
+        for text in [
+            "",
+            "1",
+            "000102030405060708090a0b0c0d0e0",
+            "000102030405060708090a0b0c0d0e0f0",
+            &"0".repeat(32),
+            &"+".repeat(32),
+        ] {
             let error = format!("{:#}", hexadecimal(text).unwrap_err());
             assert!(text.len() < 2 || !error.contains(text), "{error}");
         }

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use unalike::storage::{SegmentStore, StoreError, TagRecord};
 use unalike::{
-    Error, ErrorKind, Formatted, ID_MAX, Ids, Layout, RefillPolicy, Sequence, SequenceOptions, Snowflake, SnowflakeOptions,
-    StepPolicy,
+    Error, ErrorKind, Formatted, ID_MAX, Ids, Layout, RefillPolicy, Sequence, SequenceOptions, Snowflake,
+    SnowflakeOptions, StepPolicy,
 };
 
 use crate::auth::Tokens;

@@ -110,7 +110,9 @@ async fn grant(service: &Service, tag: &str, want: Want) -> Result<Segment, Prob
         let segment = store.allocate(tag, count, 0).await?;
         if is_usable(tag, want, segment)? {
             let last = segment.end - segment.stride;
-            if let Some(id_max) = service.shown(tag).map(|shown| shown.format().id_max()).filter(|id_max| last > *id_max) {
+            if let Some(id_max) =
+                service.shown(tag).map(|shown| shown.format().id_max()).filter(|id_max| last > *id_max)
+            {
                 let detail = format!(
                     "the numbers of the tag {:?} up to {last} pass {id_max}, the greatest that it is configured to have",
                     shortened(tag)

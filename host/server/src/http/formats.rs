@@ -22,8 +22,7 @@ pub(super) async fn decode(
     uri: Uri,
 ) -> Result<Response, Problem> {
     let mut parameters = Parameters::of(&uri)?;
-    let (tag, snowflake, format) =
-        (parameters.take("tag"), parameters.take("snowflake"), parameters.take("format"));
+    let (tag, snowflake, format) = (parameters.take("tag"), parameters.take("snowflake"), parameters.take("format"));
     if tag.is_none() && snowflake.is_none() && format.is_none() {
         return Ok(layouts::decode(Reader(permit), Name(text), uri).await?.into_response());
     }
@@ -56,12 +55,7 @@ pub(super) async fn decode(
     Ok(Json(read).into_response())
 }
 
-fn of_snowflake(
-    service: &Service,
-    name: &str,
-    text: &str,
-    notation: Option<Notation>,
-) -> Result<ReadText, Problem> {
+fn of_snowflake(service: &Service, name: &str, text: &str, notation: Option<Notation>) -> Result<ReadText, Problem> {
     let layout = service.snowflake_layout(name)?;
     let shown = Shown::or_plain(service.shown_snowflake(name), name);
     Ok(ReadText::new(text, &shown.read(text, notation, Some(layout))?))

@@ -1,7 +1,12 @@
 //! Ids as they are configured to be shown, over real servers and on the command line: templates, counters that start
 //! again, keys and their rotation, genes, numbers that are safe in JavaScript. Secrets come out nowhere.
 
-#![expect(clippy::unwrap_used, clippy::panic_in_result_fn, reason = "a test that cannot go on fails")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic_in_result_fn,
+    reason = "a test that cannot go on fails"
+)]
 
 use std::collections::BTreeSet;
 use std::path::Path;

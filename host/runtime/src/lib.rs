@@ -51,6 +51,7 @@ mod lane;
 mod lease_watch;
 pub mod metrics;
 mod ordered;
+mod random_ids;
 mod requests;
 mod runs;
 mod sequence;
@@ -61,13 +62,14 @@ pub use clock::{Clock, SystemClock};
 pub use error::{Error, ErrorKind};
 pub use formatted::{FormatMisfit, Formatted, FormattedBatch};
 pub use ids::{Ids, IdsBuilder};
+pub use random_ids::RandomIds;
 pub use sequence::{LocalSequence, Order, Sequence, SequenceOptions, SequenceStatus, Supply};
 pub use snowflake::{Snowflake, SnowflakeStatus};
 pub use unalike_core::{
     AdaptiveStep, ClockPolicy, FieldOrder, Format, FormatError, FormatKey, FormatOptions, Gene, GrantFault, ID_MAX,
     Issued, Layout, LayoutError, LayoutFields, OptionsError, PRESETS, Parts, Permutation, Preset, ReadError,
     RefillPolicy, Restart, Run, SUB_SEPARATOR, SnowflakeOptions, Spread, StepPolicy, TemplateFault, Text, TextBuffer,
-    TextError, WriteError, decode, encode, preset,
+    TextError, Ulid, WriteError, decode, encode, preset,
 };
 pub use unalike_storage as storage;
 pub use unalike_storage::Mode;

@@ -10,6 +10,7 @@ use crate::channels::Channel;
 use crate::formats::Notation;
 use crate::http::DropIn;
 use crate::leases::Worker;
+use crate::random_ids::UuidVersion;
 use crate::tags::{RefillText, StepText};
 
 const EXAMPLES: &str = "\
@@ -18,6 +19,7 @@ Examples:
   curl http://127.0.0.1:8080/v1/sequences/order/ids?count=3
   unalike next order -n 5            five ids on the terminal, from the same file
   unalike next default --snowflake   one snowflake id
+  unalike uuid -n 3                  three UUIDs of version 7, without any store
   unalike decode 1169786042799259000 --layout leaf
   unalike decode ORD-20261122-0000000042 --tag order     by the template in the configuration
   unalike config default > unalike.toml     a configuration file to start from
@@ -176,6 +178,10 @@ pub(crate) enum Command {
     Serve(ServeArguments),
     /// Print ids, one per line, straight from the store
     Next(NextArguments),
+    /// Print UUIDs, one per line: unique by randomness, without a store
+    Uuid(UuidArguments),
+    /// Print ULIDs, one per line: unique by randomness, without a store
+    Ulid(UlidArguments),
     /// List, create and change the tags of the store
     #[command(subcommand)]
     Tags(TagsCommand),
@@ -219,6 +225,7 @@ Routes (GET and POST where ids are handed out):
   /v1/sequences/TAG/ids?count=N&sub=KEY              {\"tag\":\"order\",\"ids\":[\"1\",\"2\"]}
   /v1/snowflakes/NAME/ids?count=N                    the snowflake \"default\" needs no configuration
     &format=decimal|padded|base36|base62|base32|uuid|template&shard_key=N&as=string|number
+  /v1/uuids?version=4|7&count=N  /v1/ulids?count=N   {\"version\":7,\"uuids\":[..]}, {\"ulids\":[..]}: random, without a store
   /v1/tags  /v1/tags/TAG                             list, create (POST), change (PATCH)
   /v1/decode/ID?layout=NAME  /v1/layouts  /v1/decode/TEXT?tag=TAG|snowflake=NAME|format=FORMAT
   /health/live  /health/ready  /metrics  /openapi.json
@@ -396,6 +403,25 @@ pub(crate) struct NextArguments {
     /// The key whose low bits the ids carry, where they do: a user's id, say
     #[arg(long, value_name = "NUMBER")]
     pub(crate) shard_key: Option<u64>,
+}
+
+/// Which UUIDs to print.
+#[derive(Debug, Args)]
+pub(crate) struct UuidArguments {
+    /// The version by RFC 9562
+    #[arg(long, value_name = "VERSION", value_enum, default_value_t = UuidVersion::DEFAULT)]
+    pub(crate) version: UuidVersion,
+    /// How many
+    #[arg(short = 'n', long = "count", value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) count: u64,
+}
+
+/// Which ULIDs to print.
+#[derive(Debug, Args)]
+pub(crate) struct UlidArguments {
+    /// How many
+    #[arg(short = 'n', long = "count", value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) count: u64,
 }
 
 const SCHEMA_HELP: &str = "\

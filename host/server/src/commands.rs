@@ -118,7 +118,7 @@ fn write_numbers(
 }
 
 /// Whether the reader has gone, as `head` does: no error, and no reason to go on.
-fn is_closed(written: io::Result<()>) -> anyhow::Result<bool> {
+pub(crate) fn is_closed(written: io::Result<()>) -> anyhow::Result<bool> {
     match written {
         Ok(()) => Ok(false),
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(true),

@@ -19,6 +19,7 @@ mod layouts;
 mod leases;
 mod log;
 mod problem;
+mod random_ids;
 mod request_id;
 mod serve;
 mod service;
@@ -88,6 +89,8 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
             let config = configure_command(common)?;
             runtime(&mut Builder::new_current_thread())?.block_on(commands::leases(&config, leases))
         }
+        Command::Uuid(uuid) => random_ids::uuid(&uuid),
+        Command::Ulid(ulid) => random_ids::ulid(&ulid),
         Command::Decode(decode) => commands::decode(common, &decode),
         Command::Layouts => commands::layouts(),
         Command::Bench(bench) => bench::run(&bench),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use unalike::storage::{SegmentStore, StoreError, TagRecord};
 use unalike::{
-    Error, ErrorKind, Formatted, ID_MAX, Ids, Layout, RefillPolicy, Sequence, SequenceOptions, Snowflake,
+    Error, ErrorKind, Formatted, ID_MAX, Ids, Layout, RandomIds, RefillPolicy, Sequence, SequenceOptions, Snowflake,
     SnowflakeOptions, StepPolicy,
 };
 
@@ -39,6 +39,8 @@ pub(crate) struct Service {
     formats: Formats,
     /// The snowflakes among them.
     formatted: HashMap<String, Formatted>,
+    /// UUIDs and ULIDs, which need none of the above.
+    pub(crate) random_ids: RandomIds,
     /// How the open tags last without the store.
     pub(crate) covers: Covers,
     /// Which snowflakes give ids.
@@ -102,6 +104,7 @@ impl Service {
             quick,
             formats,
             formatted,
+            random_ids: RandomIds::new(),
             covers: Covers::new(),
             flakes: Flakes::default(),
             // An answer about the store comes before the request is given up.

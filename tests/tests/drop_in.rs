@@ -109,7 +109,7 @@ fn leaf_gives_the_id_and_nothing_else_by_any_method() -> anyhow::Result<()> {
     assert_answer(&client.get(chinese)?, 200, TEXT, "1");
     assert_eq!(client.get("/v1/tags/%E8%AE%A2%E5%8D%95%2F2026")?.json()?["tag"], "订单/2026");
     // The tag is the same by every path.
-    assert_eq!(client.get("/v1/sequences/order/ids?as=number")?.ids()?, [7]);
+    assert_eq!(client.get("/v1/sequences/order/ids?as=string")?.ids()?, [7]);
     let large = json!({ "tag": "large", "start": (LAST - 1).to_string() });
     assert_eq!(client.send_json("POST", "/v1/tags", &large)?.status, 201);
     assert_answer(&client.get("/api/segment/get/large")?, 200, TEXT, "9223372036854775806");

@@ -228,6 +228,25 @@ pub struct Issued {
     pub issued_ms: Option<core::ops::Range<u64>>,
 }
 
+impl Default for Format {
+    /// The id in decimal, and nothing else.
+    fn default() -> Self {
+        Self {
+            template: String::new(),
+            parts: alloc::vec![Part::Digits { width: 0 }],
+            utc_offset_minutes: 0,
+            restart: Restart::Never,
+            bits: 63,
+            gene: None,
+            gene_in_text: None,
+            permuted_bits: 63,
+            key_id_bits: 0,
+            keys: Vec::new(),
+            id_max: ID_MAX,
+        }
+    }
+}
+
 impl Format {
     /// A format of these options.
     ///
@@ -312,6 +331,15 @@ impl Format {
     #[must_use]
     pub const fn bits(&self) -> u8 {
         self.bits
+    }
+
+    /// How many of the lowest bits are taken from the shard key; 0 without a gene in the number.
+    #[must_use]
+    pub const fn gene_bits(&self) -> u8 {
+        match self.gene {
+            Some(gene) => gene.bits(),
+            None => 0,
+        }
     }
 
     /// When the counter starts again.

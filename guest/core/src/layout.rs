@@ -428,6 +428,35 @@ impl Layout {
         Ok((datacenter << self.fields.worker_bits) | worker)
     }
 
+    /// The layout of ids that a shard gene of so many bits is joined to: these bits are taken from the sequence, so that
+    /// `id << gene_bits | gene` is an id of this layout again, whose lowest bits of the sequence are the gene.
+    ///
+    /// `None` when the sequence has fewer bits, and when the lowest bits are not the sequence
+    /// ([`FieldOrder::SequenceFirst`]): the worker would move.
+    ///
+    /// ```
+    /// # use unalike_core::{Layout, Parts};
+    /// let narrow = Layout::TWITTER.without_gene(4).expect("a sequence of 12 bits stands last");
+    /// assert_eq!((narrow.bits(), narrow.sequence_bits()), (59, 8));
+    /// let id = narrow.pack(Parts { ticks: 1_000, worker: 33, sequence: 7 })?;
+    /// let whole = Layout::TWITTER.unpack(id << 4 | 5)?;
+    /// assert_eq!(whole, Parts { ticks: 1_000, worker: 33, sequence: 7 << 4 | 5 });
+    /// assert_eq!(Layout::SONYFLAKE.without_gene(4), None);
+    /// # Ok::<(), unalike_core::LayoutError>(())
+    /// ```
+    #[must_use]
+    pub const fn without_gene(self, gene_bits: u8) -> Option<Self> {
+        if gene_bits == 0 {
+            return Some(self);
+        }
+        match (self.fields.order, self.fields.sequence_bits.checked_sub(gene_bits)) {
+            (FieldOrder::WorkerFirst, Some(sequence_bits)) => {
+                Some(Self { fields: LayoutFields { sequence_bits, ..self.fields } })
+            }
+            _ => None,
+        }
+    }
+
     /// Datacenter and worker together, in bits.
     const fn node_bits(&self) -> u8 {
         self.fields.datacenter_bits + self.fields.worker_bits
@@ -763,6 +792,30 @@ pub(crate) mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+        /// The gene stands in the lowest bits of the sequence, and nothing else of an id moves.
+        #[test]
+        fn a_gene_takes_the_lowest_bits_of_the_sequence(
+            layout in layouts(), gene_bits in 0..=16_u8, gene in any::<u32>(), random in any::<(u64, u32, u32)>(),
+        ) {
+            let Some(narrow) = layout.without_gene(gene_bits) else {
+                let is_last = layout.order() == FieldOrder::WorkerFirst;
+                prop_assert!(!is_last || layout.sequence_bits() < gene_bits);
+                return Ok(());
+            };
+            prop_assert_eq!(narrow.bits() + gene_bits, layout.bits());
+            prop_assert_eq!(Layout::new(narrow.fields()), Ok(narrow));
+            let gene = gene & ones_u32(gene_bits);
+            let parts = Parts {
+                ticks: random.0 & narrow.max_tick(),
+                worker: random.1 & narrow.worker_max(),
+                sequence: random.2 & narrow.sequence_max(),
+            };
+            if let Ok(id) = narrow.pack(parts) {
+                let whole = Parts { sequence: parts.sequence << gene_bits | gene, ..parts };
+                prop_assert_eq!(layout.unpack(id << gene_bits | u64::from(gene)), Ok(whole));
+            }
+        }
 
         #[test]
         fn unpack_gives_back_exactly_what_was_packed((layout, parts) in layouts_and_parts()) {

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use unalike_core::{GrantFault, LayoutError, OptionsError};
+use unalike_core::{GrantFault, LayoutError, OptionsError, WriteError};
 use unalike_storage::StoreError;
 
 use crate::clock::{Clock as _, SystemClock};
+use crate::formatted::FormatMisfit;
 use crate::metrics;
 
 /// Why no ids were handed out. None were lost.
@@ -189,6 +190,22 @@ pub enum ErrorKind {
         /// What is wrong.
         source: LayoutError,
     },
+    /// An id cannot be shown as the format has it, or not with the shard key that was given or left out.
+    #[error("no text for {name:?}: {source}")]
+    Format {
+        /// The tag or namespace.
+        name: String,
+        /// What is wrong.
+        source: WriteError,
+    },
+    /// A format that does not fit the generator, or what is asked of it.
+    #[error("the format of {name:?} does not fit: {source}")]
+    FormatMisfit {
+        /// The tag or namespace.
+        name: String,
+        /// What does not fit.
+        source: FormatMisfit,
+    },
     /// The generator is open in this process with other options.
     #[error("{name:?} is open with other options: open it once and clone the handle")]
     OpenOtherwise {
@@ -264,6 +281,8 @@ impl ErrorKind {
             Self::NameInvalid { .. } => "name_invalid",
             Self::Options { .. } => "options",
             Self::Layout { .. } => "layout",
+            Self::Format { .. } => "format",
+            Self::FormatMisfit { .. } => "format_misfit",
             Self::OpenOtherwise { .. } => "open_otherwise",
             Self::ModeBound { .. } => "mode_bound",
             Self::OrderedPerThread { .. } => "ordered_per_thread",

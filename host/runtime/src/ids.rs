@@ -306,6 +306,16 @@ impl Ids {
         self.shared.storage.executor.block_on(self.sequence(tag, options))
     }
 
+    /// What its clock shows, in Unix milliseconds.
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.shared.clock.now_ms()
+    }
+
+    /// Runs a future to its end on this thread, which must not be one of a runtime's own.
+    pub(crate) fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        self.shared.storage.executor.block_on(future)
+    }
+
     /// The snowflake generator of a lease namespace, opened at first use.
     ///
     /// # Errors

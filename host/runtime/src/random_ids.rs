@@ -134,7 +134,7 @@ impl Counter {
         };
         if next.unix_ms > UNIX_MS_MAX {
             let what = "the time has 48 bits of milliseconds, which end in the year 10889: set the clock";
-            return Err(ErrorKind::Exhausted { name: self.name.to_owned(), what });
+            return Err(ErrorKind::Exhausted { name: self.name.to_owned(), what, id_max: None });
         }
         self.last = Some(next);
         Ok(next)

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bench::{BENCH_HELP, BenchArguments};
 use crate::channels::Channel;
+use crate::formats::Notation;
 use crate::http::DropIn;
 use crate::leases::Worker;
 use crate::random_ids::UuidVersion;
@@ -22,6 +23,7 @@ Examples:
   unalike uuid -n 3                  three UUIDs of version 7, without any store
   unalike decode 1169786042799259000 --layout leaf     without --layout: whose id it may be
   unalike range --layout leaf --from 2026-01-01 --to 2026-02-01     the ids of a month, for an index
+  unalike decode ORD-20261122-0000000042 --tag order     by the template in the configuration
   unalike config default > unalike.toml     a configuration file to start from
   unalike --store 'mysql://ids@db/ids?password-file=/etc/ids.password'     sequences and leases in MySQL
   unalike --leases zookeeper://zk1,zk2,zk3 --local-leases /var/lib/unalike  workers from ZooKeeper
@@ -224,11 +226,13 @@ pub(crate) enum ConfigCommand {
 
 const SERVE_HELP: &str = "\
 Routes (GET and POST where ids are handed out):
-  /v1/sequences/TAG/ids?count=N&sub=KEY&as=string|number   {\"tag\":\"order\",\"ids\":[\"1\",\"2\"]}
-  /v1/snowflakes/NAME/ids?count=N&as=string|number   the snowflake \"default\" needs no configuration
+  /v1/sequences/TAG/ids?count=N&sub=KEY              {\"tag\":\"order\",\"ids\":[\"1\",\"2\"]}
+  /v1/snowflakes/NAME/ids?count=N                    the snowflake \"default\" needs no configuration
+    &format=decimal|padded|base36|base62|base32|uuid|template&shard_key=N&as=string|number
   /v1/uuids?version=4|7&count=N  /v1/ulids?count=N   {\"version\":7,\"uuids\":[..]}, {\"ulids\":[..]}: random, without a store
   /v1/tags  /v1/tags/TAG                             list, create (POST), change (PATCH)
   /v1/decode/ID?layout=NAME  /v1/layouts             without a layout: whose id it may be
+  /v1/decode/TEXT?tag=TAG|snowflake=NAME|format=FORMAT   a text as it was shown
   /v1/range?layout=NAME&from=TIME&to=TIME            the least and the greatest id of a span of time
   /health/live  /health/ready  /metrics  /openapi.json
   --drop-in leaf,tinyid,cosid                        the paths of these services, for their clients
@@ -399,6 +403,12 @@ pub(crate) struct NextArguments {
     /// A sub-key of the tag, which has numbers of its own
     #[arg(long, value_name = "KEY", conflicts_with = "snowflake")]
     pub(crate) sub: Option<String>,
+    /// How ids are written [default: by the template in the configuration, or in decimal]
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) format: Option<Notation>,
+    /// The key whose low bits the ids carry, where they do: a user's id, say
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) shard_key: Option<u64>,
 }
 
 /// Which UUIDs to print.
@@ -634,6 +644,22 @@ pub(crate) struct DecodeArguments {
     /// Also those in which it makes none, with the reason
     #[arg(long, conflicts_with = "layout")]
     pub(crate) all: bool,
+    #[command(flatten)]
+    pub(crate) text: TextArguments,
+}
+
+/// Whose the id is, in place of a layout: it is read as it was shown.
+#[derive(Debug, Args)]
+pub(crate) struct TextArguments {
+    /// Read a text by the configured format of this tag
+    #[arg(long, value_name = "TAG", conflicts_with_all = ["layout", "all", "snowflake"])]
+    pub(crate) tag: Option<String>,
+    /// Read a text by the configured format of this snowflake
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["layout", "all"])]
+    pub(crate) snowflake: Option<String>,
+    /// How the id is written [default: by the template of the tag or snowflake, or in decimal]
+    #[arg(long, value_name = "FORMAT", conflicts_with_all = ["layout", "all"])]
+    pub(crate) format: Option<Notation>,
 }
 
 /// The ids of which time.

@@ -6,15 +6,17 @@ use std::path::PathBuf;
 
 use anyhow::{Context, anyhow, ensure};
 use unalike::storage::{Ceiling, LeaseRecord, LeaseStore, Mode, SegmentStore, TagOptions, TagRecord, split_tag};
-use unalike::{Clock, Sequence, Snowflake, SystemClock};
+use unalike::{Clock, Formatted, Sequence, Snowflake, SystemClock, Text, encode};
 use unalike_mysql::{Dialect, MysqlLeases};
 
 use crate::arguments::{
     CommonArguments, LeasesCommand, NextArguments, SchemaArguments, SchemaCommand, ServeArguments, TagsCommand,
+    TextArguments,
 };
 use crate::auth::Tokens;
-use crate::channels::ChannelConfig;
+use crate::channels::{Channel, ChannelConfig};
 use crate::config::{self, Config};
+use crate::formats::{Asked, Notation, ReadText, Secrets, Shown};
 use crate::layouts::rfc3339;
 use crate::problem::Problem;
 use crate::service::{Service, change_tag};
@@ -42,38 +44,77 @@ pub(crate) async fn next(config: Config, arguments: NextArguments) -> anyhow::Re
 enum Generator<'a> {
     Sequence(Sequence),
     Snowflake(&'a Snowflake),
+    Formatted(Formatted),
 }
 
 async fn print_ids(service: &Service, arguments: &NextArguments) -> anyhow::Result<()> {
     let name = &arguments.name;
     let told = |problem: Problem| anyhow!("{}", problem.detail());
-    let generator = if arguments.snowflake {
-        Generator::Snowflake(service.snowflake(name).map_err(told)?)
-    } else if let Some(snowflake) = service.quick(name).map_err(told)? {
+    let (shown, bits) = if arguments.snowflake || service.is_quick(name) {
         ensure!(
             arguments.sub.is_none(),
             "the tag {name:?} is quick: its ids are those of a snowflake, which has no sub-keys"
         );
-        Generator::Snowflake(snowflake)
+        (service.shown_snowflake(name), service.snowflake(name).map_err(told)?.layout().bits())
     } else {
-        Generator::Sequence(service.sequence(name, arguments.sub.as_deref()).await?)
+        (service.shown(name), 63)
+    };
+    let asked = Asked { notation: arguments.format, as_number: false, shard_key: arguments.shard_key };
+    let notation = asked.notation(name, shown, bits)?;
+    let generator = if arguments.snowflake || service.is_quick(name) {
+        match service.formatted_snowflake(name) {
+            Some(formatted) => Generator::Formatted(formatted.clone()),
+            None => Generator::Snowflake(service.snowflake(name).map_err(told)?),
+        }
+    } else {
+        match shown {
+            Some(shown) => Generator::Formatted(service.formatted(name, arguments.sub.as_deref(), shown).await?),
+            None => Generator::Sequence(service.sequence(name, arguments.sub.as_deref()).await?),
+        }
     };
     let mut out = BufWriter::new(io::stdout().lock());
     let mut left = arguments.count;
     while left > 0 {
         let count = u32::try_from(left).unwrap_or(BATCH).min(BATCH);
-        let batch = match &generator {
-            Generator::Sequence(sequence) => sequence.take(count).await?,
-            Generator::Snowflake(snowflake) => snowflake.take(count).await?,
-        };
-        left -= u64::from(count);
-        for id in &batch {
-            if is_closed(writeln!(out, "{id}"))? {
-                return Ok(());
+        let written = match &generator {
+            Generator::Sequence(sequence) => write_numbers(&mut out, notation, sequence.take(count).await?.iter())?,
+            Generator::Snowflake(snowflake) => write_numbers(&mut out, notation, snowflake.take(count).await?.iter())?,
+            Generator::Formatted(formatted) => {
+                let batch = formatted.take(count, arguments.shard_key).await?;
+                if notation == Notation::Template {
+                    let mut written = Ok(());
+                    batch.each_text(|text| {
+                        if written.is_ok() {
+                            written = writeln!(out, "{text}");
+                        }
+                    })?;
+                    written
+                } else {
+                    write_numbers(&mut out, notation, batch.numbers()?.into_iter())?
+                }
             }
+        };
+        if is_closed(written)? {
+            return Ok(());
         }
+        left -= u64::from(count);
     }
     is_closed(out.flush()).map(drop)
+}
+
+/// Writes numbers, one per line, and answers how that went.
+fn write_numbers(
+    out: &mut impl io::Write,
+    notation: Notation,
+    numbers: impl Iterator<Item = u64>,
+) -> anyhow::Result<io::Result<()>> {
+    for number in numbers {
+        let text = encode(number, notation.text().unwrap_or(Text::Decimal))?;
+        if let Err(error) = writeln!(out, "{}", text.as_str()) {
+            return Ok(Err(error));
+        }
+    }
+    Ok(Ok(()))
 }
 
 /// Whether the reader has gone, as `head` does: no error, and no reason to go on.
@@ -318,6 +359,44 @@ fn lease_row(namespace: &str, record: &LeaseRecord) -> [String; 7] {
         state.to_owned(),
         format!("{:032x}", lease.grant_id.0),
     ]
+}
+
+/// What a text says, if it is said whose it is or in which notation.
+pub(crate) fn read_text(config: &Config, text: &str, arguments: &TextArguments) -> anyhow::Result<Option<String>> {
+    let read = match (&arguments.tag, &arguments.snowflake, arguments.format) {
+        (None, None, None) => return Ok(None),
+        (None, None, Some(notation)) => ReadText::of_notation(text, notation)?,
+        (tag, snowflake, notation) => {
+            let formats = config.formats(&Secrets::read(&config.keys)?)?;
+            let is_quick = |tag: &String| config.tags.get(tag).is_some_and(|tag| tag.channel == Some(Channel::Quick));
+            match tag.as_ref().filter(|tag| !is_quick(tag)) {
+                Some(tag) => {
+                    plain_tag(tag)?;
+                    ReadText::new(text, &Shown::or_plain(formats.tags.get(tag), tag).read(text, notation, None)?)
+                }
+                None => {
+                    let name = tag.as_ref().or(snowflake.as_ref()).map_or("", String::as_str);
+                    let told = || anyhow!("{}", Problem::snowflake_unknown(name).detail());
+                    let layout = config.snowflakes()?.get(name).with_context(told)?.layout;
+                    let shown = Shown::or_plain(formats.snowflakes.get(name), name);
+                    ReadText::new(text, &shown.read(text, notation, Some(layout))?)
+                }
+            }
+        }
+    };
+    let mut lines = format!("id          {}\nnumber      {}\n", read.id, read.number);
+    let more = [
+        ("gene", read.gene.map(|gene| gene.to_string())),
+        ("key", read.key_id.map(|key| key.to_string())),
+        ("from", read.from),
+        ("until", read.until),
+    ];
+    for (name, value) in more {
+        if let Some(value) = value {
+            writeln!(lines, "{name:<12}{value}")?;
+        }
+    }
+    Ok(Some(lines))
 }
 
 /// `unalike config check`

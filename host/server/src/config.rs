@@ -9,15 +9,18 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail, ensure};
 use clap::Args;
 use figment::Figment;
-use figment::providers::{Format, Serialized, Toml};
+use figment::providers::{Format as _, Serialized, Toml};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use unalike::storage::LeaseLimits;
-use unalike::{SnowflakeOptions, storage};
+use unalike::{Layout, SnowflakeOptions, storage};
 
 use crate::arguments::{CommonArguments, LogFormat, ServeArguments};
 use crate::auth::Tokens;
-use crate::channels::{Channel, ChannelConfig, Declared, needs_redis};
+use crate::channels::{Channel, Declared, needs_redis};
+use crate::formats::{
+    FormatConfig, Formats, KeyConfig, Secrets, Shown, TagConfig, UtcOffset, check_layout, check_start,
+};
 use crate::http::DropIn;
 use crate::layouts::{LAYOUT_DEFAULT, Layouts};
 use crate::leases::Worker;
@@ -70,8 +73,10 @@ pub(crate) struct Config {
     pub(crate) layouts: BTreeMap<String, String>,
     /// The snowflakes by name. `default`, with Twitter's layout, exists without being named here.
     pub(crate) snowflakes: BTreeMap<String, SnowflakeConfig>,
-    /// Tags that are declared by the name of a channel.
-    pub(crate) tags: BTreeMap<String, ChannelConfig>,
+    /// Tags that are declared by the name of a channel, or whose ids are shown in a way of their own.
+    pub(crate) tags: BTreeMap<String, TagConfig>,
+    /// Secret keys by number.
+    pub(crate) keys: BTreeMap<String, KeyConfig>,
 }
 
 /// A table `[snowflakes.NAME]`, as [`SNOWFLAKES_HELP`] says.
@@ -87,6 +92,39 @@ pub(crate) struct SnowflakeConfig {
     pub(crate) clock: Option<ClockText>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) spread: Option<SpreadText>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) template: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) utc_offset: Option<UtcOffset>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) bits: Option<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) gene_bits: Option<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) keys: Option<Vec<u8>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) key_id_bits: Option<u8>,
+}
+
+impl SnowflakeConfig {
+    /// The layout of what is shown, the gene included.
+    fn layout(&self, name: &str, layouts: &Layouts) -> anyhow::Result<Layout> {
+        layouts.layout(&self.layout).map_err(|error| anyhow::anyhow!("the configuration's snowflake {name:?}: {error}"))
+    }
+
+    /// How its ids are shown, if anything is said of that.
+    fn format(&self) -> Option<FormatConfig<'_>> {
+        let format = FormatConfig {
+            template: self.template.as_deref(),
+            utc_offset: self.utc_offset,
+            restart: None,
+            bits: self.bits,
+            gene_bits: self.gene_bits,
+            keys: self.keys.as_deref(),
+            key_id_bits: self.key_id_bits,
+        };
+        format.says_something().then_some(format)
+    }
 }
 
 /// What a configuration file says of layouts, which no flag sets.
@@ -121,6 +159,15 @@ const SNOWFLAKES_HELP: &str = "\
 # and \"random:3\" anywhere among them. It costs half of these 2^3 ids of a tick on average, and the sequence must be the
 # lowest field of the layout.
 # spread = \"none\"
+# How ids are shown, as for tags below. The date is that of the id itself; a gene takes the lowest bits of the layout's
+# sequence, which must stand last. The widths are those of the layout unless something else is said: key_id_bits is up to 4,
+# as far as it leaves some of 63 bits, and bits is the sum. The layout with the gene taken off is what the name is bound to.
+# template = \"W-{id:base62}\"
+# utc_offset = \"+00:00\"
+# gene_bits = 4
+# keys = [2, 1]
+# key_id_bits = 4
+# bits = 57
 ";
 
 /// What it says of tags, which no flag sets either.
@@ -140,6 +187,42 @@ const TAGS_HELP: &str = "\
 # What ids begin with, 1 to 17 digits. In a store with dialect=batch a batch number and an offset follow; in others the first
 # id is this followed by zeros, 18 digits in all.
 # prefix = 10
+#
+# How ids are shown, which needs no channel.
+# [tags.invoice]
+# What stands around the id, which is {id}, {id:010} (10 digits always), {id:base36}, {id:base62}, {id:base32} or {id:uuid}.
+# The date of issue is any of {yyyy}, {yy}, {MM}, {dd}, {HH}, {mm}, {ss} and {SSS}, together as well, and {gene:4} the lowest
+# 4 bits of the shard key. {{ and }} are braces. Texts of this form are what ids are by default then (format=template).
+# template = \"INV-{yyyyMMdd}-{id:016}\"
+# The clock of that date: how far it is ahead of UTC.
+# utc_offset = \"+08:00\"
+# When the numbers begin again: \"never\", or each \"year\", \"month\" or \"day\", which the template must show. Whole texts are
+# unique then, and numbers are given in no other form.
+# restart = \"day\"
+# How many bits the number has at most: the tag ends before it has more. With 53 or less ids may be numbers in JSON
+# (as=number), as JavaScript has them exact.
+# bits = 53
+# How many of the number's lowest bits are those of a shard key, which each request gives then (shard_key=N): ids go where
+# the key goes, by `id % 16` for 4 bits. 16 at most.
+# gene_bits = 4
+# The secret keys below under which numbers are permuted, so that they tell neither how many there are nor which comes next.
+# The first is used for new ids, all for reading. To change keys put the new one in front, on all servers. What was shown
+# without a key stays what it is: no number of a key is like it.
+# keys = [2, 1]
+# How many bits above the number say which key it was.
+# key_id_bits = 4
+";
+
+/// And of keys.
+const KEYS_HELP: &str = "\
+# Secret keys by number, 1 to 255, for `keys` of tags and snowflakes (and 0 where key_id_bits is 0). A secret is 128 random bits, as 32 hexadecimal digits:
+# `openssl rand -hex 16`. It is in a file, in a variable (secret_env = \"NAME\"), or here (secret = \"..\"); it is never printed.
+# A key is kept for as long as ids that were shown under it are read.
+#
+# [keys.2]
+# secret_file = \"/run/secrets/id-key-2\"
+# [keys.1]
+# secret_file = \"/run/secrets/id-key-1\"
 ";
 
 impl Default for Config {
@@ -178,6 +261,7 @@ impl Default for Config {
             layouts: BTreeMap::new(),
             snowflakes: BTreeMap::new(),
             tags: BTreeMap::new(),
+            keys: BTreeMap::new(),
         }
     }
 }
@@ -198,6 +282,18 @@ impl Config {
     ) -> anyhow::Result<Self> {
         let mut figment = Figment::new();
         if let Some((path, text)) = file {
+            // The parser's own message would show the line, and with it a secret.
+            toml::from_str::<toml::Table>(text).map_err(|error| {
+                let line = error
+                    .span()
+                    .and_then(|span| text.get(..span.start))
+                    .map_or(1, |before| before.matches('\n').count() + 1);
+                anyhow::anyhow!(
+                    "the configuration file {} is no TOML, at line {line}: {}",
+                    path.display(),
+                    error.message()
+                )
+            })?;
             // On its own first, so that an error is known to be the file's.
             let file = Figment::from(Toml::string(text));
             file.extract::<Self>().map_err(|error| {
@@ -234,6 +330,7 @@ impl Config {
         validate_watermark(&self.store, self.leases.as_ref(), self.watermark.as_ref())?;
         self.layouts()?;
         self.declared()?;
+        self.formats(&Secrets::unread(&self.keys)?)?;
         self.validate_leases()?;
         Ok(())
     }
@@ -245,14 +342,19 @@ impl Config {
 
     /// The tags that are declared, and what each is.
     pub(crate) fn declared(&self) -> anyhow::Result<BTreeMap<String, Declared>> {
-        let declared = |(name, config): (&String, &ChannelConfig)| {
-            let declared = plain_tag(name).and_then(|()| config.declared(name)).and_then(|declared| {
-                let is_there = declared != Declared::Ordered || self.store.redis().is_some();
-                if is_there { Ok(declared) } else { Err(needs_redis(name)) }
-            });
-            Ok((name.clone(), declared.context("the configuration declares a tag that cannot be")?))
-        };
-        self.tags.iter().map(declared).collect()
+        let mut all = BTreeMap::new();
+        for (name, config) in &self.tags {
+            let cannot_be = "the configuration declares a tag that cannot be";
+            plain_tag(name).context(cannot_be)?;
+            let channel = config.channel().with_context(|| format!("the configuration's tag {name:?}"))?;
+            let Some(channel) = channel else { continue };
+            let declared = channel.declared(name).context(cannot_be)?;
+            if declared == Declared::Ordered && self.store.redis().is_none() {
+                return Err(needs_redis(name)).context(cannot_be);
+            }
+            all.insert(name.clone(), declared);
+        }
+        Ok(all)
     }
 
     /// The layouts, those of the configuration among them.
@@ -260,22 +362,27 @@ impl Config {
         Layouts::new(&self.layouts)
     }
 
-    /// The snowflakes and how each works, `default` among them, and those of quick tags.
+    /// The snowflakes and how each works, `default` among them, and those of quick tags. The layout is that of the
+    /// generator's ids, without a gene.
     pub(crate) fn snowflakes(&self) -> anyhow::Result<BTreeMap<String, SnowflakeOptions>> {
         let mut snowflakes = BTreeMap::new();
         let layouts = self.layouts()?;
         let default = layouts.layout(LAYOUT_DEFAULT)?;
         snowflakes.insert(SNOWFLAKE_DEFAULT.to_owned(), SnowflakeOptions::new(default));
-        for (name, _) in self.tags.iter().filter(|(_, tag)| tag.channel == Channel::Quick) {
+        for (name, _) in self.tags.iter().filter(|(_, tag)| tag.channel == Some(Channel::Quick)) {
             snowflakes.insert(name.clone(), SnowflakeOptions::new(default));
         }
         for (name, configured) in &self.snowflakes {
             storage::validate_tag(name).map_err(|error| {
                 anyhow::anyhow!("the configuration's snowflake {name:?} has no valid name: {error}")
             })?;
-            let layout = layouts
-                .layout(&configured.layout)
-                .map_err(|error| anyhow::anyhow!("the configuration's snowflake {name:?}: {error}"))?;
+            let gene_bits = configured.gene_bits.unwrap_or(0);
+            let layout = configured.layout(name, &layouts)?.without_gene(gene_bits).with_context(|| {
+                format!(
+                    "the configuration's snowflake {name:?}: gene_bits = {gene_bits} are taken from the sequence of the layout, \
+                     which must stand last and have as many"
+                )
+            })?;
             let mut options = SnowflakeOptions::new(layout);
             options.horizon_ms = configured.horizon_ms.unwrap_or(options.horizon_ms);
             options.ahead_max_ms = configured.ahead_max_ms.unwrap_or(options.ahead_max_ms);
@@ -285,6 +392,43 @@ impl Config {
             snowflakes.insert(name.clone(), options);
         }
         Ok(snowflakes)
+    }
+
+    /// How the ids of tags and snowflakes are shown, where something is said of that.
+    ///
+    /// # Errors
+    /// Says of which, and what does not fit.
+    pub(crate) fn formats(&self, secrets: &Secrets) -> anyhow::Result<Formats> {
+        let declared = self.declared()?;
+        let mut formats = Formats::default();
+        for (name, tag) in &self.tags {
+            let Some(config) = tag.format() else { continue };
+            let of_tag = || format!("the configuration's tag {name:?}");
+            if tag.channel == Some(Channel::Quick) {
+                bail!(
+                    "{}: its ids are those of the snowflake of its name, where template and the like belong: [snowflakes.{}]",
+                    of_tag(),
+                    Value::from(name.as_str())
+                );
+            }
+            let shown = Shown::of_tag(name, &config, secrets).with_context(of_tag)?;
+            if let Some(options) = declared.get(name).and_then(Declared::options) {
+                check_start(name, &shown, options.start).with_context(of_tag)?;
+            }
+            formats.tags.insert(name.clone(), shown);
+        }
+        let (narrow, layouts) = (self.snowflakes()?, self.layouts()?);
+        for (name, snowflake) in &self.snowflakes {
+            let Some(config) = snowflake.format() else { continue };
+            let of_snowflake = || format!("the configuration's snowflake {name:?}");
+            let layout = snowflake.layout(name, &layouts)?;
+            let shown = Shown::of_snowflake(name, &config, secrets, layout).with_context(of_snowflake)?;
+            if let Some(options) = narrow.get(name) {
+                check_layout(&shown, options.layout).with_context(of_snowflake)?;
+            }
+            formats.snowflakes.insert(name.clone(), shown);
+        }
+        Ok(formats)
     }
 
     /// Where it listens.
@@ -345,7 +489,7 @@ pub(crate) fn default_text() -> anyhow::Result<String> {
             default => writeln!(text, "{key} = {default}")?,
         }
     }
-    for help in [LAYOUTS_HELP, SNOWFLAKES_HELP, TAGS_HELP] {
+    for help in [LAYOUTS_HELP, SNOWFLAKES_HELP, TAGS_HELP, KEYS_HELP] {
         text.push('\n');
         text.push_str(help);
     }
@@ -360,6 +504,7 @@ pub(crate) fn effective_text(common: &CommonArguments, serve: &ServeArguments) -
     let config = Config::load(common, Some(serve))?;
     config.addresses()?;
     let tokens = config.read_tokens()?;
+    config.formats(&Secrets::read(&config.keys)?)?;
     let file: toml::Table = match &common.config {
         Some(path) => toml::from_str(&read(path)?).context("the configuration file has changed")?,
         None => toml::Table::new(),
@@ -396,6 +541,12 @@ pub(crate) fn effective_text(common: &CommonArguments, serve: &ServeArguments) -
     for (name, tag) in config.tags {
         writeln!(text, "[tags.{}] # file", Value::from(name))?;
         for (key, value) in keys(&tag)? {
+            writeln!(text, "{key} = {value}")?;
+        }
+    }
+    for (number, key) in config.keys {
+        writeln!(text, "[keys.{number}] # file")?;
+        for (key, value) in keys(&key)? {
             writeln!(text, "{key} = {value}")?;
         }
     }
@@ -443,8 +594,15 @@ fn commented(paragraph: &str) -> String {
 
 /// Names the key first, then what is wrong with it.
 fn describe(error: &figment::Error) -> String {
+    use figment::error::Kind;
     let path = error.path.join(".");
-    if let figment::error::Kind::UnknownField(key, known) = &error.kind {
+    // What stands in place of a secret may be one.
+    if error.path.first().is_some_and(|first| first == "keys")
+        && let Kind::InvalidType(_, expected) | Kind::InvalidValue(_, expected) = &error.kind
+    {
+        return format!("{path}: it must be {expected}");
+    }
+    if let Kind::UnknownField(key, known) = &error.kind {
         let place = error.path.split_last().map_or(&[][..], |(_, place)| place).join(".");
         let place = if place.is_empty() { place } else { format!("{place}: ") };
         return format!("{place}unknown key {key}: {}", suggestion(key, known));
@@ -575,7 +733,7 @@ mod tests {
             assert!(help.ends_with(&format!("[default: {default}]")), "{key}: {help}");
         }
         undocumented.retain(|key| documented().get_arguments().all(|argument| argument.get_id() != key.as_str()));
-        assert_eq!(undocumented, ["snowflakes", "tags"], "keys of the file that no flag sets");
+        assert_eq!(undocumented, ["keys", "snowflakes", "tags"], "keys of the file that no flag sets");
     }
 
     #[test]
@@ -598,8 +756,10 @@ mod tests {
                 })
                 .fold(String::new(), |text, line| text + line + "\n")
         };
-        let example = example(SNOWFLAKES_HELP) + &example(TAGS_HELP);
+        let example = example(SNOWFLAKES_HELP) + &example(TAGS_HELP) + &example(KEYS_HELP);
         let config = load(&example).unwrap();
+        let formats = config.formats(&Secrets::unread(&config.keys).unwrap()).unwrap();
+        assert_eq!((formats.tags.len(), formats.snowflakes.len()), (1, 1), "{example}");
         assert_eq!(config.snowflakes().unwrap().len(), 2, "{example}");
         assert_eq!(config.declared().unwrap().len(), 1, "{example}");
     }

@@ -9,6 +9,7 @@
 
 mod body;
 mod drop_in;
+mod formats;
 mod ids;
 mod layouts;
 pub(crate) mod metrics;
@@ -60,7 +61,7 @@ fn routes(config: &Config, metrics: Arc<Metrics>) -> Routes {
         .route("/v1/tags", get(tags::list).post(tags::create))
         .route("/v1/tags/{tag}", get(tags::show).patch(tags::change))
         .route("/v1/tags/", get(empty_name).patch(empty_name))
-        .route("/v1/decode/{id}", get(layouts::decode))
+        .route("/v1/decode/{id}", get(formats::decode))
         .route("/v1/layouts", get(layouts::list))
         .route("/v1/range", get(layouts::range))
         .route("/metrics", get(metrics::render).layer(Extension(metrics)))

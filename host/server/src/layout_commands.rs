@@ -6,13 +6,16 @@ use anyhow::ensure;
 use unalike::{Clock, Layout, Role, SCHEMES, Scheme, SnowflakeOptions, Spread, SystemClock};
 
 use crate::arguments::{DecodeArguments, LayoutsCommand, RangeArguments};
-use crate::commands::{Table, print};
+use crate::commands::{Table, print, read_text};
 use crate::config::Config;
 use crate::layouts::{Candidate, LayoutFigures, Layouts, Named, TakenApart, What, figures, rfc3339};
 use crate::stamps::SpreadText;
 
 /// `unalike decode`
 pub(crate) fn decode(config: &Config, arguments: &DecodeArguments) -> anyhow::Result<()> {
+    if let Some(read) = read_text(config, &arguments.id, &arguments.text)? {
+        return print(&read);
+    }
     let layouts = config.layouts()?;
     let Some(layout) = &arguments.layout else { return guess(&layouts, arguments) };
     match layouts.decode(&arguments.id, layout)? {

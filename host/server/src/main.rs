@@ -3,6 +3,9 @@
 //! Errors end here: printed to the standard error with their causes, exit code 1 (2 for a command line that cannot be
 //! read). Results go to the standard output, the log to the standard error.
 
+// The OpenAPI document has more members than macros expand to by default.
+#![recursion_limit = "256"]
+
 mod arguments;
 mod auth;
 mod bench;
@@ -12,6 +15,7 @@ mod config;
 mod connections;
 mod cover;
 mod flakes;
+mod formats;
 mod http;
 mod import;
 mod layout_commands;

@@ -10,9 +10,10 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use strum::VariantArray;
 use unalike::storage::StoreError;
-use unalike::{Clock, Error, ErrorKind, SystemClock};
+use unalike::{Clock, Error, ErrorKind, SystemClock, WriteError};
 
 use crate::auth::Denied;
+use crate::formats::Refusal;
 use crate::layouts::{DecodeError, rfc3339, shortened};
 use crate::request_id;
 
@@ -59,6 +60,12 @@ pub(crate) enum Kind {
     LayoutUnknown,
     /// Not an id, or no id of the layout.
     IdInvalid,
+    /// No format has this name, or the ids cannot be shown in it.
+    FormatInvalid,
+    /// A shard key that is missing, not wanted or no number.
+    ShardKeyInvalid,
+    /// Ids may be greater than JavaScript's numbers are exact.
+    NumberUnsafe,
     /// Every number of the tag has been granted, or the timestamps of the layout have run out. For ever.
     Exhausted,
     /// The numbers up to the tag's ceiling are handed out, and the durable store has not raised it yet.
@@ -138,6 +145,9 @@ impl Kind {
             }
             Self::LayoutUnknown => ("layout-unknown", "The layout is unknown", StatusCode::BAD_REQUEST),
             Self::IdInvalid => ("id-invalid", "The id is not valid", StatusCode::BAD_REQUEST),
+            Self::FormatInvalid => ("format-invalid", "Ids cannot be shown in this format", StatusCode::BAD_REQUEST),
+            Self::ShardKeyInvalid => ("shard-key-invalid", "The shard key is not valid", StatusCode::BAD_REQUEST),
+            Self::NumberUnsafe => ("number-unsafe", "Ids may be too large for numbers", StatusCode::BAD_REQUEST),
             Self::Exhausted => ("exhausted", "There are no more ids", StatusCode::GONE),
             Self::CeilingReached => {
                 ("ceiling-reached", "The tag's ceiling is reached", StatusCode::SERVICE_UNAVAILABLE)
@@ -390,6 +400,17 @@ impl From<Error> for Problem {
             ErrorKind::Exhausted { name, .. } | ErrorKind::IdMaxReached { name, .. } => {
                 Self::new(Kind::Exhausted, error.to_string()).with("name", name.as_str())
             }
+            ErrorKind::Format { name, source } => {
+                let kind = match source {
+                    WriteError::Id { .. } => Kind::Exhausted,
+                    WriteError::ShardKeyMissing | WriteError::ShardKeyUnwanted => Kind::ShardKeyInvalid,
+                    WriteError::Time => Kind::ClockWrong,
+                };
+                Self::new(kind, error.to_string()).with("name", name.as_str())
+            }
+            ErrorKind::FormatMisfit { name, .. } => {
+                Self::new(Kind::FormatInvalid, error.to_string()).with("name", name.as_str())
+            }
             ErrorKind::Closed { .. } => Self::closing(),
             ErrorKind::Rebuilt { .. } => {
                 Self::unavailable(Kind::Rebuilt, "the component was rebuilt after a fault", wait_ms, &error)
@@ -463,6 +484,26 @@ impl From<Denied> for Problem {
             Denied::Scope | Denied::Tag | Denied::AllTags => Kind::Forbidden,
         };
         Self::new(kind, denied.to_string())
+    }
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Self {
+        let public = |kind| Self::new(kind, refusal.to_string());
+        match &refusal {
+            Refusal::FormatUnknown { format } => public(Kind::FormatInvalid).with("format", format.as_str()),
+            Refusal::TemplateMissing { name } => public(Kind::FormatInvalid).with("name", name.as_str()),
+            Refusal::TemplateOnly { name, format } => {
+                public(Kind::FormatInvalid).with("name", name.as_str()).with("format", *format)
+            }
+            Refusal::FormatAlone => public(Kind::FormatInvalid).with("format", "template"),
+            Refusal::ShardKeyMissing { name } | Refusal::ShardKeyUnwanted { name } => {
+                public(Kind::ShardKeyInvalid).with("name", name.as_str())
+            }
+            Refusal::ShardKeyText { text } => public(Kind::ShardKeyInvalid).with("shard_key", text.as_str()),
+            Refusal::NumberUnsafe { name, .. } => public(Kind::NumberUnsafe).with("name", name.as_str()),
+            Refusal::Text { text, .. } => public(Kind::IdInvalid).with("id", text.as_str()),
+        }
     }
 }
 

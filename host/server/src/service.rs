@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use unalike::storage::{SegmentStore, StoreError, TagRecord};
 use unalike::{
-    Error, ErrorKind, Ids, RandomIds, RefillPolicy, Sequence, SequenceOptions, Snowflake, SnowflakeOptions, StepPolicy,
+    Error, ErrorKind, Formatted, ID_MAX, Ids, Layout, RandomIds, RefillPolicy, Sequence, SequenceOptions, Snowflake,
+    SnowflakeOptions, StepPolicy,
 };
 
 use crate::auth::Tokens;
@@ -16,7 +17,8 @@ use crate::channels::Declared;
 use crate::config::Config;
 use crate::cover::{Covers, Outage};
 use crate::flakes::{Flakes, Stop, is_used};
-use crate::layouts::Layouts;
+use crate::formats::{Formats, Secrets, Shown, check_start};
+use crate::layouts::{Layouts, shortened};
 use crate::leases::host_name;
 use crate::problem::{Kind, Problem, with_causes};
 use crate::stores::{Purpose, Stores};
@@ -33,6 +35,10 @@ pub(crate) struct Service {
     snowflakes: HashMap<String, Snowflake>,
     /// Tags whose ids are those of the snowflake of the same name.
     quick: HashSet<String>,
+    /// How ids are shown, where something is said of that.
+    formats: Formats,
+    /// The snowflakes among them.
+    formatted: HashMap<String, Formatted>,
     /// UUIDs and ULIDs, which need none of the above.
     pub(crate) random_ids: RandomIds,
     /// How the open tags last without the store.
@@ -62,6 +68,8 @@ impl Service {
     ///
     /// `address` is where others find this process: with the host's name it is what its leases are known by.
     pub(crate) async fn open(config: &Config, tokens: Tokens, purpose: Purpose, address: &str) -> anyhow::Result<Self> {
+        // Before the store, so that a mistake creates no file.
+        let formats = config.formats(&Secrets::read(&config.keys)?)?;
         let stores = Stores::open(config, purpose).await?;
         let mut quick = HashSet::new();
         for (tag, declared) in config.declared()? {
@@ -69,6 +77,9 @@ impl Service {
             if declared == Declared::Quick {
                 quick.insert(tag);
             }
+        }
+        for (tag, shown) in &formats.tags {
+            check_stored(stores.segments().as_ref(), tag, shown).await?;
         }
         let mut builder =
             Ids::builder().segments(Arc::clone(stores.segments())).wait_max(Duration::from_millis(config.wait_max_ms));
@@ -80,9 +91,12 @@ impl Service {
             builder = builder.preferred_worker(worker);
         }
         let ids = builder.build().await?;
-        let mut snowflakes = HashMap::new();
+        let (mut snowflakes, mut formatted) = (HashMap::new(), HashMap::new());
         for (name, options) in config.snowflakes()? {
             let snowflake = open_snowflake(&ids, &name, options).await?;
+            if let Some(shown) = formats.snowflakes.get(&name) {
+                formatted.insert(name.clone(), snowflake.formatted(Arc::clone(shown.format()))?);
+            }
             snowflakes.insert(name, snowflake);
         }
         Ok(Self {
@@ -90,6 +104,8 @@ impl Service {
             stores,
             snowflakes,
             quick,
+            formats,
+            formatted,
             random_ids: RandomIds::new(),
             covers: Covers::new(),
             flakes: Flakes::default(),
@@ -113,6 +129,54 @@ impl Service {
         }
     }
 
+    /// The ids of a tag, or of one of its sub-keys, as they are shown.
+    pub(crate) async fn formatted(&self, tag: &str, sub: Option<&str>, shown: &Shown) -> Result<Formatted, Error> {
+        self.ids.formatted(tag, sub, SequenceOptions::default(), Arc::clone(shown.format())).await
+    }
+
+    /// How the ids of a tag are shown, if something is said of that. Those of a quick tag are a snowflake's.
+    pub(crate) fn shown(&self, tag: &str) -> Option<&Shown> {
+        self.formats.tags.get(tag)
+    }
+
+    /// How the ids of a snowflake are shown, if something is said of that.
+    pub(crate) fn shown_snowflake(&self, name: &str) -> Option<&Shown> {
+        self.formats.snowflakes.get(name)
+    }
+
+    /// The same, and where they come from.
+    pub(crate) fn formatted_snowflake(&self, name: &str) -> Option<&Formatted> {
+        self.formatted.get(name)
+    }
+
+    /// Whether the ids of a tag or snowflake of this name are shown in a way of their own.
+    pub(crate) fn is_formatted(&self, name: &str) -> bool {
+        self.formats.tags.contains_key(name) || self.formats.snowflakes.contains_key(name)
+    }
+
+    /// Whether the ids of a tag are those of the snowflake of its name.
+    pub(crate) fn is_quick(&self, tag: &str) -> bool {
+        self.quick.contains(tag)
+    }
+
+    /// Refuses a tag, or a quick tag's snowflake, whose ids are not what is shown of them: bare they could be those that
+    /// somebody else was shown.
+    ///
+    /// # Errors
+    /// [`Kind::FormatInvalid`].
+    pub(crate) fn check_bare_tag(&self, tag: &str) -> Result<(), Problem> {
+        let shown = if self.is_quick(tag) { self.shown_snowflake(tag) } else { self.shown(tag) };
+        check_bare(shown, tag)
+    }
+
+    /// The same for a snowflake.
+    ///
+    /// # Errors
+    /// [`Kind::FormatInvalid`].
+    pub(crate) fn check_bare_snowflake(&self, name: &str) -> Result<(), Problem> {
+        check_bare(self.shown_snowflake(name), name)
+    }
+
     /// The sequence of a tag that was opened before.
     pub(crate) fn open_sequence(&self, tag: &str) -> Option<Sequence> {
         self.ids.open_sequence(tag)
@@ -129,6 +193,14 @@ impl Service {
     /// Whether a snowflake of this name is configured.
     pub(crate) fn has_snowflake(&self, name: &str) -> bool {
         self.snowflakes.contains_key(name)
+    }
+
+    /// The layout of a configured snowflake's ids, without a gene.
+    ///
+    /// # Errors
+    /// When there is no such snowflake.
+    pub(crate) fn snowflake_layout(&self, name: &str) -> Result<Layout, Problem> {
+        self.snowflakes.get(name).map(Snowflake::layout).ok_or_else(|| Problem::snowflake_unknown(name))
     }
 
     /// The configured snowflake of this name.
@@ -227,6 +299,30 @@ impl Service {
         self.ids.close().await;
         self.stores.close().await;
     }
+}
+
+/// Refuses a tag that the store has already and whose format shows none of its ids. One that does not answer now says so
+/// when ids are asked for.
+async fn check_stored(store: &dyn SegmentStore, tag: &str, shown: &Shown) -> anyhow::Result<()> {
+    if shown.format().id_max() == ID_MAX {
+        return Ok(());
+    }
+    match tokio::time::timeout(CHECK_MAX, store.tag(tag)).await {
+        Ok(Ok(record)) => check_start(tag, shown, record.options.start),
+        Ok(Err(_)) | Err(_) => Ok(()),
+    }
+}
+
+fn check_bare(shown: Option<&Shown>, name: &str) -> Result<(), Problem> {
+    if shown.is_none_or(Shown::is_bare) {
+        return Ok(());
+    }
+    let name = shortened(name);
+    let detail = format!(
+        "the ids of {name:?} are shown under a key, with a shard gene, or start again, which this path does not know: they are \
+         had under /v1 alone"
+    );
+    Err(Problem::new(Kind::FormatInvalid, detail).with("name", name))
 }
 
 async fn open_snowflake(ids: &Ids, name: &str, options: SnowflakeOptions) -> anyhow::Result<Snowflake> {

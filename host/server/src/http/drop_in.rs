@@ -6,6 +6,8 @@
 //! - An error has that service's own form, and [`Problem`] decides what it says. Only what the server as a whole
 //!   refuses is a problem document here too: a path without a route, a request that took longer than
 //!   `request_timeout_ms`.
+//! - Ids are those of the store. A tag or snowflake whose ids are shown under a key, with a shard gene, or start again,
+//!   gives none here: they could be those that somebody else was shown.
 //! - Ids are whole numbers in every body, as those services send them, and never pass through a double.
 //! - Where tokens are wanted, `Authorization: Bearer TOKEN` with the scope `read` is needed, good for the tag or
 //!   snowflake at hand. Clients of Leaf and CosId send none by themselves: a proxy before this server may add the
@@ -84,6 +86,7 @@ enum Want {
 async fn grant(service: &Service, tag: &str, want: Want) -> Result<Segment, Problem> {
     // None of these services knows sub-keys.
     plain_tag(tag)?;
+    service.check_bare_tag(tag)?;
     if service.quick(tag)?.is_some() {
         let detail = format!("the tag {:?} is quick, a snowflake without segments: ask for single ids", shortened(tag));
         return Err(Problem::new(Kind::TagInvalid, detail).with("tag", shortened(tag)));
@@ -106,6 +109,16 @@ async fn grant(service: &Service, tag: &str, want: Want) -> Result<Segment, Prob
     for _ in 0..SHORT_GRANTS_MAX {
         let segment = store.allocate(tag, count, 0).await?;
         if is_usable(tag, want, segment)? {
+            let last = segment.end - segment.stride;
+            if let Some(id_max) =
+                service.shown(tag).map(|shown| shown.format().id_max()).filter(|id_max| last > *id_max)
+            {
+                let detail = format!(
+                    "the numbers of the tag {:?} up to {last} pass {id_max}, the greatest that it is configured to have",
+                    shortened(tag)
+                );
+                return Err(Problem::new(Kind::Exhausted, detail).with("name", shortened(tag)));
+            }
             return Ok(segment);
         }
         // The client reckons the first number from the last, so that fewer would be somebody else's: they are a gap.
@@ -143,6 +156,7 @@ fn is_usable(tag: &str, want: Want, segment: Segment) -> Result<bool, Problem> {
 
 /// One id of a tag.
 async fn next_of_tag(service: &Service, tag: &str) -> Result<u64, Problem> {
+    service.check_bare_tag(tag)?;
     match service.quick(tag)? {
         Some(snowflake) => Ok(snowflake.next().await?),
         None => Ok(service.sequence(tag, None).await?.next().await?),
@@ -162,6 +176,7 @@ fn snowflake_name(service: &Service, drop_in: &'static str) -> &'static str {
 
 /// An id of a snowflake that is configured.
 async fn next_of_snowflake(service: &Service, name: &str) -> Result<u64, Problem> {
+    service.check_bare_snowflake(name)?;
     Ok(service.snowflake(name)?.next().await?)
 }
 

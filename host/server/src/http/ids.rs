@@ -8,24 +8,28 @@ use axum::http::header::ACCEPT;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, Request};
 use axum::response::Response;
-use unalike::Snowflake;
+use unalike::{FormattedBatch, Snowflake, Text, encode};
 
 use super::query::{Parameters, invalid};
 use super::{Readable, finished};
 use crate::auth::{Scope, bearer};
+use crate::formats::{Asked, Notation, shard_key};
 use crate::layouts::shortened;
 use crate::problem::Problem;
 use crate::service::Service;
 
-/// The most bytes that an id takes in an answer: 19 digits, two quotes and a comma.
+/// The most bytes that an id in decimal takes in an answer: 19 digits, two quotes and a comma.
 const ID_BYTES_MAX: usize = 22;
+
+/// The width of the greatest id of which nothing else is said, in bits.
+const ID_BITS: u8 = 63;
 
 pub(super) async fn of_sequence(
     State(service): State<Arc<Service>>,
     Readable(tag): Readable,
     wanted: Wanted,
 ) -> Result<Response, Problem> {
-    if let Some(snowflake) = service.quick(&tag)? {
+    if service.is_quick(&tag) {
         if let Some(sub) = &wanted.sub {
             return Err(invalid(
                 "sub",
@@ -33,15 +37,22 @@ pub(super) async fn of_sequence(
                 "the tag is quick: its ids are those of a snowflake, which has no sub-keys",
             ));
         }
-        return wanted.of_snowflake("tag", &tag, snowflake).await;
+        return wanted.of_snowflake("tag", &tag, &service).await;
+    }
+    let shown = service.shown(&tag);
+    let notation = wanted.asked.notation(&tag, shown, shown.map_or(ID_BITS, |shown| shown.format().bits()))?;
+    if let Some(shown) = shown {
+        let formatted = service.formatted(&tag, wanted.sub.as_deref(), shown).await?;
+        let batch = formatted.take(wanted.count, wanted.asked.shard_key).await?;
+        return wanted.answer_formatted("tag", &tag, notation, &batch);
     }
     let sequence = service.sequence(&tag, wanted.sub.as_deref()).await?;
     if wanted.count == 1 {
         let id = sequence.next().await?;
-        return wanted.answer("tag", &tag, iter::once(id));
+        return wanted.answer("tag", &tag, notation, iter::once(id));
     }
     let batch = sequence.take(wanted.count).await?;
-    wanted.answer("tag", &tag, batch.iter())
+    wanted.answer("tag", &tag, notation, batch.iter())
 }
 
 pub(super) async fn of_snowflake(
@@ -50,9 +61,13 @@ pub(super) async fn of_snowflake(
     wanted: Wanted,
 ) -> Result<Response, Problem> {
     if let Some(sub) = &wanted.sub {
-        return Err(invalid("sub", sub, "a snowflake has no sub-keys; this route knows count and as"));
+        return Err(invalid(
+            "sub",
+            sub,
+            "a snowflake has no sub-keys; this route knows count, as, format and shard_key",
+        ));
     }
-    wanted.of_snowflake("snowflake", &name, service.snowflake(&name)?).await
+    wanted.of_snowflake("snowflake", &name, &service).await
 }
 
 /// The answer to the plainest request, for one id, if there is one without waiting.
@@ -72,6 +87,9 @@ pub(super) fn at_once<B>(service: &Service, request: &Request<B>) -> Option<Resp
         return None;
     }
     service.tokens.check(bearer(request.headers()), Scope::Read, name).ok()?;
+    if service.is_formatted(name) {
+        return None;
+    }
     let (label, id) = match kind {
         "sequences" => match service.open_sequence(name) {
             Some(sequence) => ("tag", sequence.try_next().ok()??),
@@ -80,7 +98,8 @@ pub(super) fn at_once<B>(service: &Service, request: &Request<B>) -> Option<Resp
         "snowflakes" => ("snowflake", service.snowflake(name).ok()?.try_next().ok()??),
         _ => return None,
     };
-    Wanted { count: 1, form: Form::Strings, sub: None }.answer(label, name, iter::once(id)).ok()
+    let wanted = Wanted { count: 1, form: Form::Strings, sub: None, asked: Asked::default() };
+    wanted.answer(label, name, Notation::Decimal, iter::once(id)).ok()
 }
 
 /// What a request asks for.
@@ -90,6 +109,8 @@ pub(super) struct Wanted {
     form: Form,
     /// Of which sub-key.
     sub: Option<String>,
+    /// How they are shown.
+    asked: Asked,
 }
 
 /// How ids are written.
@@ -118,60 +139,158 @@ impl FromRequestParts<Arc<Service>> for Wanted {
             }
         };
         let sub = parameters.take("sub");
-        parameters.finish("count, sub and as")?;
+        let notation = parameters.take("format").map(|name| Notation::named(&name)).transpose()?;
+        let shard_key = parameters.take("shard_key").map(|text| shard_key(&text)).transpose()?;
+        parameters.finish("count, sub, as, format and shard_key")?;
         let form = if prefers(&parts.headers, "text/plain") { Form::Lines } else { form };
-        Ok(Self { count, form, sub })
+        let asked = Asked { notation, as_number: form == Form::Numbers, shard_key };
+        Ok(Self { count, form, sub, asked })
     }
 }
 
 impl Wanted {
-    async fn of_snowflake(&self, label: &str, name: &str, snowflake: &Snowflake) -> Result<Response, Problem> {
+    async fn of_snowflake(&self, label: &str, name: &str, service: &Service) -> Result<Response, Problem> {
+        let snowflake: &Snowflake = service.snowflake(name)?;
+        let shown = service.shown_snowflake(name);
+        let bits = shown.map_or(snowflake.layout().bits(), |shown| shown.format().bits());
+        let notation = self.asked.notation(name, shown, bits)?;
+        if let Some(formatted) = service.formatted_snowflake(name) {
+            let batch = formatted.take(self.count, self.asked.shard_key).await?;
+            return self.answer_formatted(label, name, notation, &batch);
+        }
         if self.count == 1 {
             let id = snowflake.next().await?;
-            return self.answer(label, name, iter::once(id));
+            return self.answer(label, name, notation, iter::once(id));
         }
         let batch = snowflake.take(self.count).await?;
-        self.answer(label, name, batch.iter())
+        self.answer(label, name, notation, batch.iter())
     }
 
-    fn answer(&self, label: &str, name: &str, ids: impl Iterator<Item = u64>) -> Result<Response, Problem> {
+    /// Ids that are shown in a way of their own: their numbers, or whole texts.
+    fn answer_formatted(
+        &self,
+        label: &str,
+        name: &str,
+        notation: Notation,
+        batch: &FormattedBatch,
+    ) -> Result<Response, Problem> {
+        if notation != Notation::Template {
+            return self.answer(label, name, notation, batch.numbers()?.into_iter());
+        }
+        let mut body = self.begin(label, name).map_err(|error| Problem::unwritten(&error))?;
+        let mut written = Ok(());
+        batch.each_text(|text| {
+            if written.is_ok() {
+                written = body.add_text(text);
+            }
+        })?;
+        written.map_err(|error| Problem::unwritten(&error))?;
+        Ok(body.finish())
+    }
+
+    fn answer(
+        &self,
+        label: &str,
+        name: &str,
+        notation: Notation,
+        numbers: impl Iterator<Item = u64>,
+    ) -> Result<Response, Problem> {
         // Written by hand, since it is the whole work of most requests: a value per id would cost more than the id.
-        self.write(label, name, ids).map_err(|error| Problem::unwritten(&error))
+        self.write(label, name, notation, numbers).map_err(|error| Problem::unwritten(&error))
     }
 
-    fn write(&self, label: &str, name: &str, ids: impl Iterator<Item = u64>) -> serde_json::Result<Response> {
+    fn write(
+        &self,
+        label: &str,
+        name: &str,
+        notation: Notation,
+        numbers: impl Iterator<Item = u64>,
+    ) -> serde_json::Result<Response> {
+        let mut body = self.begin(label, name)?;
+        match notation.text() {
+            None | Some(Text::Decimal) => {
+                for number in numbers {
+                    body.add_number(number)?;
+                }
+            }
+            Some(text) => {
+                for number in numbers {
+                    let written = encode(number, text).map_err(serde::ser::Error::custom)?;
+                    body.add_text(&written)?;
+                }
+            }
+        }
+        Ok(body.finish())
+    }
+
+    fn begin(&self, label: &str, name: &str) -> serde_json::Result<Body> {
         let count = usize::try_from(self.count).unwrap_or(0);
-        let mut body = Vec::with_capacity(count.saturating_mul(ID_BYTES_MAX) + 2 * name.len() + 32);
+        let mut bytes = Vec::with_capacity(count.saturating_mul(ID_BYTES_MAX) + 2 * name.len() + 32);
+        if self.form != Form::Lines {
+            bytes.extend_from_slice(b"{\"");
+            bytes.extend_from_slice(label.as_bytes());
+            bytes.extend_from_slice(b"\":");
+            serde_json::to_writer(&mut bytes, name)?;
+            if let Some(sub) = &self.sub {
+                bytes.extend_from_slice(b",\"sub\":");
+                serde_json::to_writer(&mut bytes, sub)?;
+            }
+            bytes.extend_from_slice(b",\"ids\":");
+        }
+        Ok(Body { bytes, form: self.form, before: b"[" })
+    }
+}
+
+/// An answer that ids are written into, one after the other.
+struct Body {
+    bytes: Vec<u8>,
+    form: Form,
+    /// What stands before the next id in JSON.
+    before: &'static [u8],
+}
+
+impl Body {
+    fn add_number(&mut self, number: u64) -> serde_json::Result<()> {
+        match self.form {
+            Form::Lines => {
+                serde_json::to_writer(&mut self.bytes, &number)?;
+                self.bytes.push(b'\n');
+                return Ok(());
+            }
+            Form::Strings => {
+                self.bytes.extend_from_slice(self.before);
+                self.bytes.push(b'"');
+                serde_json::to_writer(&mut self.bytes, &number)?;
+                self.bytes.push(b'"');
+            }
+            Form::Numbers => {
+                self.bytes.extend_from_slice(self.before);
+                serde_json::to_writer(&mut self.bytes, &number)?;
+            }
+        }
+        self.before = b",";
+        Ok(())
+    }
+
+    /// A text of one line.
+    fn add_text(&mut self, text: &str) -> serde_json::Result<()> {
         if self.form == Form::Lines {
-            for id in ids {
-                serde_json::to_writer(&mut body, &id)?;
-                body.push(b'\n');
-            }
-            return Ok(finished("text/plain; charset=utf-8", body));
+            self.bytes.extend_from_slice(text.as_bytes());
+            self.bytes.push(b'\n');
+            return Ok(());
         }
-        body.extend_from_slice(b"{\"");
-        body.extend_from_slice(label.as_bytes());
-        body.extend_from_slice(b"\":");
-        serde_json::to_writer(&mut body, name)?;
-        if let Some(sub) = &self.sub {
-            body.extend_from_slice(b",\"sub\":");
-            serde_json::to_writer(&mut body, sub)?;
+        self.bytes.extend_from_slice(self.before);
+        serde_json::to_writer(&mut self.bytes, text)?;
+        self.before = b",";
+        Ok(())
+    }
+
+    fn finish(mut self) -> Response {
+        if self.form == Form::Lines {
+            return finished("text/plain; charset=utf-8", self.bytes);
         }
-        body.extend_from_slice(b",\"ids\":");
-        let mut before: &[u8] = b"[";
-        for id in ids {
-            body.extend_from_slice(before);
-            if self.form == Form::Strings {
-                body.push(b'"');
-                serde_json::to_writer(&mut body, &id)?;
-                body.push(b'"');
-            } else {
-                serde_json::to_writer(&mut body, &id)?;
-            }
-            before = b",";
-        }
-        body.extend_from_slice(b"]}");
-        Ok(finished("application/json", body))
+        self.bytes.extend_from_slice(b"]}");
+        finished("application/json", self.bytes)
     }
 }
 

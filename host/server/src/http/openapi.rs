@@ -20,6 +20,7 @@ use unalike::{ID_MAX, Text, encode};
 use super::drop_in::DropIn;
 use crate::channels::PREFIX_MAX;
 use crate::config::Config;
+use crate::formats::Notation;
 use crate::layouts::LAYOUT_DEFAULT;
 use crate::problem::Kind;
 use crate::service::Service;
@@ -33,6 +34,8 @@ const STORE: &[Kind] = &[Kind::StoreUnavailable, Kind::StoreCorrupt, Kind::Store
 /// What a request for ids may meet besides.
 const IDS: &[Kind] =
     &[Kind::CountInvalid, Kind::Exhausted, Kind::CeilingReached, Kind::GrantRefused, Kind::Closing, Kind::Rebuilt];
+/// What a request for ids in some form may meet besides.
+const FORMATS: &[Kind] = &[Kind::FormatInvalid, Kind::ShardKeyInvalid, Kind::NumberUnsafe];
 /// What a request for ids of a snowflake may meet besides.
 const LEASES: &[Kind] = &[
     Kind::WorkersExhausted,
@@ -260,6 +263,15 @@ fn sub_key() -> Value {
     )
 }
 
+/// The parameter for the form of an id.
+fn format() -> Value {
+    query(
+        "format",
+        "How ids are written; by default by the template of the tag or snowflake, or in decimal where there is none",
+        json!({ "type": "string", "enum": Notation::names() }),
+    )
+}
+
 /// The parameter for a number of ids.
 fn count(count_max: u32) -> Value {
     query("count", "How many ids", json!({ "type": "integer", "minimum": 1, "maximum": count_max, "default": 1 }))
@@ -269,10 +281,16 @@ fn ids(paths: &mut Paths, count_max: u32) {
     let count = count(count_max);
     let form = query(
         "as",
-        "Whether JSON has ids as strings or as numbers",
+        "Whether JSON has ids as strings or as numbers. Numbers are refused where they could be greater than 2^53 - 1, which \
+         JavaScript rounds; they are those of the format decimal",
         json!({ "type": "string", "enum": ["string", "number"], "default": "string" }),
     );
-    let lines = json!({ "schema": { "type": "string", "pattern": "^([0-9]{1,19}\n)+$" }, "example": "1\n2\n3\n" });
+    let shard_key = query(
+        "shard_key",
+        "The key whose low bits the ids carry, where the tag or snowflake is configured so, and only then",
+        json!({ "type": "integer", "minimum": 0, "maximum": u64::MAX }),
+    );
+    let lines = json!({ "schema": { "type": "string", "pattern": "^([^\n]+\n)+$" }, "example": "1\n2\n3\n" });
     for (method, verb) in GET_AND_POST {
         let mut ok = answer(
             "Ids, ascending",
@@ -290,11 +308,14 @@ fn ids(paths: &mut Paths, count_max: u32) {
                 "tags": ["ids"],
                 "summary": "Take ids of a sequence",
                 "description": "The tag is created on first use, unless the server is told otherwise; a sub-key of a tag that \
-                    there is always is. `Accept: text/plain` gives one id per line.",
-                "parameters": [name("tag", "The tag that is counted under", "order"), count, sub_key(), form],
+                    there is always is. `Accept: text/plain` gives one id per line. Where the tag has a key or a gene, every \
+                    format shows the number that they make of the id.",
+                "parameters": [
+                    name("tag", "The tag that is counted under", "order"), count, sub_key(), form, format(), shard_key,
+                ],
                 "responses": { "200": ok },
             }),
-            &[QUERY, IDS, LEASES, &[Kind::TagInvalid, Kind::TagUnknown, Kind::TagLimit], STORE, ANY],
+            &[QUERY, IDS, FORMATS, LEASES, &[Kind::TagInvalid, Kind::TagUnknown, Kind::TagLimit], STORE, ANY],
         );
         let mut ok = answer(
             "Ids, ascending",
@@ -312,10 +333,12 @@ fn ids(paths: &mut Paths, count_max: u32) {
                 "tags": ["ids"],
                 "summary": "Take ids of a snowflake",
                 "description": "`default` exists without being configured. `Accept: text/plain` gives one id per line.",
-                "parameters": [name("name", "The name of a snowflake in the configuration", "default"), count, form],
+                "parameters": [
+                    name("name", "The name of a snowflake in the configuration", "default"), count, form, format(), shard_key,
+                ],
                 "responses": { "200": ok },
             }),
-            &[QUERY, IDS, LEASES, &[Kind::TagInvalid, Kind::SnowflakeUnknown], STORE, ANY],
+            &[QUERY, IDS, FORMATS, LEASES, &[Kind::TagInvalid, Kind::SnowflakeUnknown], STORE, ANY],
         );
     }
 }
@@ -538,13 +561,15 @@ fn decode(paths: &mut Paths) {
     let mut ok = answer(
         "The parts of the id, or the layouts that it may be of",
         "application/json",
-        json!({ "oneOf": [reference("Decoded"), reference("DecodedScheme"), reference("Candidates")] }),
+        json!({ "oneOf": [
+            reference("Decoded"), reference("DecodedScheme"), reference("Candidates"), reference("ReadText"),
+        ] }),
         json!({
             "id": "1169786042799259000", "layout": "leaf", "time": "2019-09-06T01:35:00.834Z",
             "unix_ms": 1_567_733_700_834_u64, "datacenter": 0, "worker": 39, "sequence": 3448,
         }),
     );
-    ok["description"] = "The parts of the id; without a layout, the layouts that it may be of".into();
+    ok["description"] = "The parts of the id, or what the text says; without a layout, the layouts that it may be of".into();
     let mut all = query(
         "all",
         "Without a layout: also those in which the id makes no sense, with the reason",
@@ -558,21 +583,29 @@ fn decode(paths: &mut Paths) {
         json!({
             "operationId": "decodeId",
             "tags": ["layouts"],
-            "summary": "Take an id apart, or tell whose id it may be",
+            "summary": "Take an id apart, tell whose id it may be, or read a text",
             "description": "With a layout, the id is in decimal; layouts of less than 63 bits have no ids above their \
-                greatest, which are refused. Without one, it may have any notation that is known by its shape, and the \
-                answer has the layouts in which it makes sense, the likeliest first.",
+                greatest, which are refused. With a tag, a snowflake or a format in its place, a text is read as it was shown. \
+                Without any, it may have any notation that is known by its shape, and the answer has the layouts in which it \
+                makes sense, the likeliest first.",
             "parameters": [
                 {
-                    "name": "id", "in": "path", "required": true, "description": "The id",
+                    "name": "id", "in": "path", "required": true, "description": "The id or the text",
                     "schema": { "type": "string", "minLength": 1 }, "example": "1169786042799259000",
                 },
+                query("tag", "Read a text by the format of this tag", reference("Name")),
+                query("snowflake", "Read a text by the format of this snowflake", reference("Name")),
+                format(),
                 layout(json!({ "type": "string" })),
                 all,
             ],
             "responses": { "200": ok },
         }),
-        &[QUERY, &[Kind::TagInvalid, Kind::IdInvalid, Kind::LayoutUnknown], ANY],
+        &[
+            QUERY,
+            &[Kind::IdInvalid, Kind::LayoutUnknown, Kind::FormatInvalid, Kind::TagInvalid, Kind::SnowflakeUnknown],
+            ANY,
+        ],
     );
 }
 
@@ -903,13 +936,25 @@ fn schemas(config: &Config) -> Value {
     let list_of = |schema: &str| json!({ "type": "array", "items": reference(schema) });
     let ids = || {
         json!({
-            "type": "array", "minItems": 1, "items": { "oneOf": [reference("Id"), reference("IdNumber")] },
+            "type": "array", "minItems": 1, "items": { "oneOf": [reference("IdText"), reference("IdNumber")] },
         })
     };
     let bits = || json!({ "type": "integer", "minimum": 0, "maximum": 63 });
     let time_or_null = || json!({ "type": ["string", "null"], "description": "When the id's tick began, in UTC" });
     let field_values =
         || json!({ "type": "object", "additionalProperties": { "type": "string", "pattern": "^[0-9]{1,39}$" } });
+    let text = record(json!({
+        "text": { "type": "string", "minLength": 1 }, "id": reference("Id"), "number": reference("Id"),
+    }));
+    let of_text = [
+        ("tag", "Name"),
+        ("snowflake", "Name"),
+        ("gene", "Gene"),
+        ("key_id", "KeyId"),
+        ("from", "Instant"),
+        ("until", "Instant"),
+    ];
+    let read_text = of_text.into_iter().fold(text, |text, (member, schema)| also(text, member, reference(schema)));
     let optional = |schema: Value| json!({ "oneOf": [schema, { "type": "null" }] });
     // The channels without settings.
     let ordered: &[&str] =
@@ -927,6 +972,10 @@ fn schemas(config: &Config) -> Value {
         },
         "Id": {
             "type": "string", "pattern": decimal(ID_MAX), "description": "A whole number from 1 to 2^63 - 1",
+        },
+        "IdText": {
+            "type": "string", "minLength": 1,
+            "description": "An id as its format writes it: in decimal, unless something else is configured or asked for",
         },
         "IdNumber": { "type": "integer", "minimum": 1, "maximum": ID_MAX },
         "Figure": {
@@ -1109,6 +1158,10 @@ fn schemas(config: &Config) -> Value {
             "from": { "type": "string" }, "to": { "type": "string" },
             "first": reference("Id"), "last": reference("Id"),
         })),
+        "ReadText": read_text,
+        "Gene": { "type": "integer", "minimum": 0, "maximum": 65_535, "description": "The low bits of the shard key" },
+        "KeyId": { "type": "integer", "minimum": 0, "maximum": 255, "description": "The key that the id is shown under" },
+        "Instant": { "type": "string", "description": "When it was issued, from and before, in UTC" },
         "Problem": {
             "description": "RFC 9457; other members are the values that it is about",
             "type": "object", "required": ["type", "title", "status", "detail"],

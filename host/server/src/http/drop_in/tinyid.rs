@@ -83,6 +83,7 @@ async fn ids(service: &Service, request: Request) -> Result<Vec<u64>, Refusal> {
     let (tag, parameters) = permitted(service, request).await?;
     let count = batch_size(&parameters, service.count_max)?;
     let batch = async {
+        service.check_bare_tag(&tag)?;
         match service.quick(&tag)? {
             Some(snowflake) => Ok(snowflake.take(count).await?),
             None => Ok(service.sequence(&tag, None).await?.take(count).await?),

@@ -1,0 +1,62 @@
+//! Texts read back, by the format of a tag or snowflake or by a notation alone.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::Uri;
+use axum::response::{IntoResponse, Response};
+
+use super::query::{Parameters, invalid};
+use super::{Name, Reader, layouts};
+use crate::formats::{Notation, ReadText, Shown};
+use crate::problem::Problem;
+use crate::service::Service;
+use crate::tags::plain_tag;
+
+/// Reads a text when it is said whose it is or in which notation; else an id is taken apart by its layout.
+pub(super) async fn decode(
+    State(service): State<Arc<Service>>,
+    Reader(permit): Reader,
+    Name(text): Name,
+    uri: Uri,
+) -> Result<Response, Problem> {
+    let mut parameters = Parameters::of(&uri)?;
+    let (tag, snowflake, format) = (parameters.take("tag"), parameters.take("snowflake"), parameters.take("format"));
+    if tag.is_none() && snowflake.is_none() && format.is_none() {
+        return layouts::decode(Reader(permit), State(service), Name(text), uri).await;
+    }
+    parameters.finish("tag, snowflake and format, or layout")?;
+    let notation = format.map(|name| Notation::named(&name)).transpose()?;
+    let read = match (tag, snowflake, notation) {
+        (Some(_), Some(snowflake), _) => {
+            return Err(invalid("snowflake", &snowflake, "a text is a tag's or a snowflake's: give one of them"));
+        }
+        (Some(tag), None, notation) => {
+            plain_tag(&tag)?;
+            permit.covers(&tag)?;
+            let mut read = if service.is_quick(&tag) {
+                of_snowflake(&service, &tag, &text, notation)?
+            } else {
+                ReadText::new(&text, &Shown::or_plain(service.shown(&tag), &tag).read(&text, notation, None)?)
+            };
+            read.tag = Some(tag);
+            read
+        }
+        (None, Some(snowflake), notation) => {
+            permit.covers(&snowflake)?;
+            let mut read = of_snowflake(&service, &snowflake, &text, notation)?;
+            read.snowflake = Some(snowflake);
+            read
+        }
+        (None, None, Some(notation)) => ReadText::of_notation(&text, notation)?,
+        (None, None, None) => return Err(invalid("format", "", "give a tag, a snowflake or a format")),
+    };
+    Ok(Json(read).into_response())
+}
+
+fn of_snowflake(service: &Service, name: &str, text: &str, notation: Option<Notation>) -> Result<ReadText, Problem> {
+    let layout = service.snowflake_layout(name)?;
+    let shown = Shown::or_plain(service.shown_snowflake(name), name);
+    Ok(ReadText::new(text, &shown.read(text, notation, Some(layout))?))
+}

@@ -1,19 +1,14 @@
 //! Layouts as users meet them: ids taken apart and guessed, ranges of ids, layouts written out and in the configuration.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    clippy::panic_in_result_fn,
-    reason = "a test that cannot go on fails"
-)]
+#![expect(clippy::unwrap_used, clippy::panic_in_result_fn, reason = "a test that cannot go on fails")]
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use unalike::{Clock, SystemClock};
 use unalike_tests::server::{Answer, Server, run};
 
 /// The sample of Leaf's documentation: 2019-09-06T01:35:00.834Z, worker 39, sequence 3448.
@@ -52,7 +47,7 @@ fn says(text: &str, words: &[&str]) {
 }
 
 fn now_ms() -> u64 {
-    u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
+    SystemClock.now_ms()
 }
 
 /// A directory with a configuration file, and the flags that name it.

@@ -344,10 +344,10 @@ impl fmt::Display for FormatError {
                          {gene:4} with 1 to 16 bits, and {yyyy}, {yy}, {MM}, {dd}, {HH}, {mm}, {ss}, {SSS} or several of \
                          these in one, as {yyyyMMdd}"
                     }
-                    TemplateFault::Character => "a control character",
+                    TemplateFault::Character => "a control character; leave it out",
                     TemplateFault::Twice => "one id and one gene are enough, and the number may have a gene already",
                     TemplateFault::IdMissing => "without an id, {id} for example, all would be alike",
-                    TemplateFault::TooLong => "it has more than 128 bytes",
+                    TemplateFault::TooLong => "it has more than 128 bytes; shorten it",
                 })
             }
             Self::Restart => f.write_str(
@@ -362,7 +362,7 @@ impl fmt::Display for FormatError {
             Self::Digits { width } => {
                 write!(f, "the template has {width} digits for the id, and the number may need more: give it more, or fewer bits")
             }
-            Self::UtcOffset => f.write_str("the distance from UTC is more than 18 hours"),
+            Self::UtcOffset => f.write_str("the distance from UTC is more than 18 hours: give -1080 to 1080 minutes"),
         }
     }
 }
@@ -399,8 +399,8 @@ impl fmt::Display for WriteError {
             Self::ShardKeyMissing => {
                 f.write_str("the ids carry a shard gene: give the shard key that it is taken from")
             }
-            Self::ShardKeyUnwanted => f.write_str("a shard key was given, and the ids carry no gene"),
-            Self::Time => f.write_str("the date of issue lies after the year 9999"),
+            Self::ShardKeyUnwanted => f.write_str("a shard key was given, and the ids carry no gene: leave it out"),
+            Self::Time => f.write_str("the date of issue lies after the year 9999: check the clock"),
         }
     }
 }
@@ -455,9 +455,52 @@ impl fmt::Display for ReadError {
                 write!(f, "there is no such date, or its figures contradict each other at position {at}")
             }
             Self::Number { at } => write!(f, "the number at position {at} stands for no id of this format"),
-            Self::Key { id } => write!(f, "it was written with the key {id}, which is not among those that are known"),
+            Self::Key { id } => {
+                write!(f, "it was written with the key {id}, which is not among those that are known: add it")
+            }
         }
     }
 }
 
 impl core::error::Error for ReadError {}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::ToString;
+
+    use super::*;
+
+    /// Each says what happened with its figures, and what to do or what would have been right.
+    #[test]
+    fn errors_of_formats_say_what_to_do() {
+        let template = |at, fault| FormatError::Template { at, fault }.to_string();
+        let placeholders = "{id}, {id:010}, {id:base36}, {id:base62}, {id:base32}, {id:uuid}, {gene:4} with 1 to 16 bits, and \
+                            {yyyy}, {yy}, {MM}, {dd}, {HH}, {mm}, {ss}, {SSS}";
+        for (message, says) in [
+            (template(7, TemplateFault::Brace), ["wrong at byte 7", "write {{ or }}"]),
+            (template(8, TemplateFault::Placeholder), ["wrong at byte 8", placeholders]),
+            (template(9, TemplateFault::Character), ["wrong at byte 9: a control character", "leave it out"]),
+            (template(10, TemplateFault::Twice), ["wrong at byte 10", "one id and one gene are enough"]),
+            (template(11, TemplateFault::IdMissing), ["wrong at byte 11: without an id", "{id} for example"]),
+            (template(128, TemplateFault::TooLong), ["wrong at byte 128", "128 bytes; shorten it"]),
+            (FormatError::Restart.to_string(), ["must show the period", "{yyyyMM} for a month"]),
+            (FormatError::Bits.to_string(), ["1 to 63 in all", "16 at most and a key's id 8"]),
+            (FormatError::Key { id: 3 }.to_string(), ["the key 3 is given twice", "it is 1 to 2^key_id_bits - 1"]),
+            (FormatError::Digits { width: 4 }.to_string(), ["4 digits", "give it more, or fewer bits"]),
+            (FormatError::UtcOffset.to_string(), ["more than 18 hours", "-1080 to 1080 minutes"]),
+            (WriteError::Id { max: 999 }.to_string(), ["outside 1 to 999", "the format can show"]),
+            (WriteError::ShardKeyMissing.to_string(), ["carry a shard gene", "give the shard key"]),
+            (WriteError::ShardKeyUnwanted.to_string(), ["carry no gene", "leave it out"]),
+            (WriteError::Time.to_string(), ["after the year 9999", "check the clock"]),
+            (ReadError::Length { len: 3 }.to_string(), ["no text of this format", "is 3 bytes long"]),
+            (ReadError::Character { at: 4 }.to_string(), ["at position 4", "another one in every text"]),
+            (ReadError::Date { at: 5 }.to_string(), ["no such date", "contradict each other at position 5"]),
+            (ReadError::Number { at: 6 }.to_string(), ["the number at position 6", "no id of this format"]),
+            (ReadError::Key { id: 2 }.to_string(), ["written with the key 2", "add it"]),
+        ] {
+            for part in says {
+                assert!(message.contains(part), "{message:?} does not say {part:?}");
+            }
+        }
+    }
+}

@@ -80,6 +80,37 @@ mod tests {
     }
 
     #[test]
+    fn a_gene_is_the_rest_by_the_number_of_shards() {
+        // Idleaf's arithmetic, by hand.
+        for (bits, id, key, joined) in [
+            (1, 1, 7, 0b11),
+            (4, 1_000, 123_456_789, 16_005),
+            (6, 7, 64, 448),
+            (10, 3, u64::MAX, 4_095),
+            (16, 2, 65_537, 131_073),
+        ] {
+            let gene = Gene::new(bits).unwrap();
+            assert_eq!(gene.bits(), bits);
+            assert_eq!(gene.of(key), key % (1 << bits));
+            assert_eq!(gene.join(id, key), Some(joined));
+            assert_eq!(gene.split(joined), Some((id, key % (1 << bits))));
+        }
+    }
+
+    #[test]
+    fn each_number_is_one_id_with_one_gene() {
+        for bits in 1..=8 {
+            let gene = Gene::new(bits).unwrap();
+            for joined in 0..4_096 {
+                match gene.split(joined) {
+                    Some((id, part)) => assert_eq!(gene.join(id, part), Some(joined)),
+                    None => assert!(joined < 1 << bits, "{joined} of {bits} bits"),
+                }
+            }
+        }
+    }
+
+    #[test]
     fn what_does_not_fit_is_refused() {
         let gene = Gene::new(16).unwrap();
         assert_eq!(gene.join(gene.id_max(), u64::MAX), Some(ID_MAX));

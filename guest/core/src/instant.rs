@@ -79,15 +79,10 @@ pub fn instant(text: &str) -> Result<u64, InstantError> {
 
 /// The instant of a date, which need not be one.
 pub(crate) fn at(date: Date, utc_offset_minutes: i16) -> Result<u64, InstantError> {
-    // Those that the calendar would carry over, or that lie before its own beginning.
-    if date.day == 0 || date.month == 0 || date.hour > 23 || date.minute > 59 || date.second > 59 {
-        return Err(InstantError::NoSuchDate);
-    }
     match date.unix_ms(utc_offset_minutes) {
-        Some(unix_ms) => Ok(unix_ms),
-        None if date.year < 1970 || (date.year == 1970 && date.month == 1 && date.day == 1) => {
-            Err(InstantError::Before1970)
-        }
+        Some(unix_ms) => u64::try_from(unix_ms).map_err(|_| InstantError::Before1970),
+        // The calendar begins in March of that year.
+        None if date.year == 0 => Err(InstantError::Before1970),
         None => Err(InstantError::NoSuchDate),
     }
 }
@@ -212,6 +207,7 @@ mod tests {
             ("2026-01-01T00:00:00+24:00", NoSuchDate),
             ("1969-12-31", Before1970),
             ("0000-01-01", Before1970),
+            ("1969-02-30", NoSuchDate),
             ("1970-01-01T00:00:00+00:01", Before1970),
             ("2026-01-01T00:00:00.0005Z", BelowMillisecond),
         ] {

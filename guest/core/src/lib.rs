@@ -41,6 +41,7 @@ mod request;
 mod segment;
 mod snowflake;
 mod text;
+mod ulid;
 
 pub use error::{
     FormatError, GrantFault, LayoutError, OptionsError, ReadError, ReserveError, StoreFailure, TemplateFault,
@@ -60,6 +61,7 @@ pub use presets::{PRESETS, Preset, preset};
 pub use segment::{AdaptiveStep, RefillPolicy, SegmentBuffer, SegmentRequest, SequenceOptions, StepPolicy};
 pub use snowflake::{ClockPolicy, LeaseRelease, LeaseRequest, Snowflake, SnowflakeOptions, Spread};
 pub use text::{TEXT_LEN_MAX, Text, TextBuffer, decode, encode};
+pub use ulid::Ulid;
 
 /// The greatest id: 2^63 - 1, so that every id fits a signed 64-bit column.
 pub const ID_MAX: u64 = i64::MAX as u64;
@@ -76,12 +78,19 @@ pub const NAME_LEN_MAX: usize = 128;
 /// ```
 #[must_use]
 pub fn is_name(name: &str) -> bool {
-    // U+0000 to U+001F and U+007F are single bytes; U+0080 to U+009F are 0xC2 and a byte below 0xA0. Looking at bytes
-    // keeps the tables of `char` out of the component.
-    let bytes = name.as_bytes();
-    let ascii = |byte: &u8| *byte < 0x20 || *byte == 0x7F;
-    let latin = |pair: &[u8]| matches!(pair, [0xC2, 0x80..=0x9F]);
-    !name.is_empty() && name.len() <= NAME_LEN_MAX && !bytes.iter().any(ascii) && !bytes.windows(2).any(latin)
+    is_name_bytes(name.as_bytes())
+}
+
+/// [`is_name`] of UTF-8. Looking at bytes keeps the tables of `char` out of the component.
+fn is_name_bytes(name: &[u8]) -> bool {
+    let mut last = 0;
+    // U+0000 to U+001F and U+007F are single bytes; U+0080 to U+009F are 0xC2 and a byte below 0xA0.
+    let no_control = name.iter().all(|&byte| {
+        let control = byte < 0x20 || byte == 0x7F || (last == 0xC2 && byte < 0xA0);
+        last = byte;
+        !control
+    });
+    !name.is_empty() && name.len() <= NAME_LEN_MAX && no_control
 }
 
 /// Stands between a tag and a sub-key of it: a control character (unit separator), which no name that people give can
@@ -98,10 +107,12 @@ pub const SUB_SEPARATOR: char = '\u{1f}';
 /// ```
 #[must_use]
 pub fn is_tag(tag: &str) -> bool {
-    match tag.split_once(SUB_SEPARATOR) {
-        None => is_name(tag),
-        Some((tag_alone, sub)) => tag.len() <= NAME_LEN_MAX && is_name(tag_alone) && is_name(sub),
-    }
+    let mut names = 0;
+    let names_only = tag.as_bytes().split(|byte| *byte == b'\x1f').all(|name| {
+        names += 1;
+        names <= 2 && is_name_bytes(name)
+    });
+    names_only && tag.len() <= NAME_LEN_MAX
 }
 
 #[cfg(test)]

@@ -43,6 +43,8 @@ impl Failures {
         *self = Self::new();
     }
 
+    // Once in the component, not once for each kind of failure of each kind of generator.
+    #[inline(never)]
     fn record(&mut self, now_ms: u64, cause: Cause) {
         self.last = Some((cause, now_ms));
         self.in_a_row = self.in_a_row.saturating_add(1);

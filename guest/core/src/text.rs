@@ -77,7 +77,7 @@ impl Text {
     }
 
     /// The digit of a value below the radix.
-    fn digit(self, value: u8) -> u8 {
+    pub(crate) fn digit(self, value: u8) -> u8 {
         match (self, value) {
             (_, 0..10) => b'0' + value,
             (Self::Base36 | Self::Uuid, _) => b'a' - 10 + value,
@@ -96,7 +96,7 @@ impl Text {
     }
 
     /// The value of a digit; `None` when it is none.
-    fn value(self, byte: u8) -> Option<u8> {
+    pub(crate) fn value(self, byte: u8) -> Option<u8> {
         let folded = match self {
             Self::Base32 => byte.to_ascii_uppercase(),
             Self::Base36 | Self::Uuid => byte.to_ascii_lowercase(),
@@ -118,7 +118,7 @@ impl Text {
     }
 }
 
-/// An id as text: ASCII, made by [`encode`] without an allocation.
+/// An id as text: ASCII, made by [`encode`] or [`Ulid::text`](crate::Ulid::text) without an allocation.
 ///
 /// `Display` and `to_string` go through `core::fmt`; `String::from(buffer.as_str())` does not.
 ///
@@ -131,9 +131,9 @@ impl Text {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TextBuffer {
     /// The text stands at the end; what is before it is `0`.
-    bytes: [u8; TEXT_LEN_MAX],
+    pub(crate) bytes: [u8; TEXT_LEN_MAX],
     /// Where the text begins.
-    start: usize,
+    pub(crate) start: usize,
 }
 
 impl TextBuffer {
@@ -142,7 +142,7 @@ impl TextBuffer {
     pub fn as_str(&self) -> &str {
         match str::from_utf8(self.as_bytes()) {
             Ok(text) => text,
-            Err(_) => unreachable!("only `encode` makes a buffer, and writes ASCII"),
+            Err(_) => unreachable!("whoever makes a buffer writes ASCII"),
         }
     }
 
@@ -151,7 +151,7 @@ impl TextBuffer {
     pub fn as_bytes(&self) -> &[u8] {
         match self.bytes.get(self.start..) {
             Some(bytes) => bytes,
-            None => unreachable!("only `encode` makes a buffer, and starts it inside"),
+            None => unreachable!("whoever makes a buffer starts it inside"),
         }
     }
 }
@@ -268,6 +268,11 @@ const fn in_uuid(id: u64) -> u128 {
 /// of two digits or more that begins with 0, and [`TextError::OutOfRange`] when the number is 0 or greater than
 /// [`ID_MAX`].
 pub fn decode(input: &str, text: Text) -> Result<u64, TextError> {
+    decode_bytes(input.as_bytes(), text)
+}
+
+/// The same of bytes, which may end inside a character: that is no digit anyway.
+pub(crate) fn decode_bytes(input: &[u8], text: Text) -> Result<u64, TextError> {
     let (len_min, len_max) = text.len_range();
     if input.len() < len_min || input.len() > len_max {
         return Err(TextError::Length { len: input.len() });
@@ -275,7 +280,7 @@ pub fn decode(input: &str, text: Text) -> Result<u64, TextError> {
     let mut id = 0_u64;
     if text == Text::Uuid {
         let mut bits = 0_u128;
-        for (at, byte) in input.bytes().enumerate() {
+        for (at, byte) in input.iter().copied().enumerate() {
             if HYPHENS.contains(&at) {
                 if byte != b'-' {
                     return Err(TextError::Character { at });
@@ -294,13 +299,13 @@ pub fn decode(input: &str, text: Text) -> Result<u64, TextError> {
             return Err(TextError::Character { at });
         }
     } else {
-        for (at, byte) in input.bytes().enumerate() {
+        for (at, byte) in input.iter().copied().enumerate() {
             let value = text.value(byte).ok_or(TextError::Character { at })?;
             // What saturates stays at 2^64 - 1, which is out of range.
             id = id.saturating_mul(text.radix()).saturating_add(u64::from(value));
         }
     }
-    if text == Text::Decimal && input.len() > 1 && input.starts_with('0') {
+    if text == Text::Decimal && input.len() > 1 && input.starts_with(b"0") {
         return Err(TextError::LeadingZero);
     }
     if id == 0 || id > ID_MAX {

@@ -212,6 +212,12 @@ pub enum ErrorKind {
         /// The tag or namespace.
         name: String,
     },
+    /// The operating system gives no random bits, and no id was made of others.
+    #[error("the operating system gives no random bits: {reason}")]
+    RandomMissing {
+        /// Its words.
+        reason: String,
+    },
     /// The library's own executor could not be started.
     #[error("no executor could be started: {reason}")]
     Executor {
@@ -244,6 +250,7 @@ impl ErrorKind {
             Self::Rebuilt { .. } => "rebuilt",
             Self::Component { .. } => "component",
             Self::Forked { .. } => "forked",
+            Self::RandomMissing { .. } => "random_missing",
             Self::Executor { .. } => "executor",
         }
     }
@@ -282,6 +289,7 @@ impl Error {
             | ErrorKind::ClockMovedBack { .. }
             | ErrorKind::ClockBeforeEpoch { .. }
             | ErrorKind::Rebuilt { .. }
+            | ErrorKind::RandomMissing { .. }
             | ErrorKind::GrantRefused { .. } => true,
             ErrorKind::Store { source, .. } => source.is_retryable(),
             ErrorKind::LeaseEnded { source, .. } => source.as_ref().is_none_or(|source| source.is_retryable()),
@@ -295,9 +303,10 @@ impl Error {
     pub fn retry_after_ms(&self) -> Option<u64> {
         match self.kind() {
             ErrorKind::ClockMovedBack { behind_ms: wait_ms, .. } | ErrorKind::NotYet { wait_ms, .. } => Some(*wait_ms),
-            ErrorKind::GrantRefused { .. } | ErrorKind::ClockBeforeEpoch { .. } | ErrorKind::Rebuilt { .. } => {
-                Some(1_000)
-            }
+            ErrorKind::GrantRefused { .. }
+            | ErrorKind::ClockBeforeEpoch { .. }
+            | ErrorKind::RandomMissing { .. }
+            | ErrorKind::Rebuilt { .. } => Some(1_000),
             ErrorKind::Timeout { source, .. } | ErrorKind::LeaseEnded { source, .. } => {
                 source.as_ref().map_or(Some(1_000), |source| store_retry_after_ms(source))
             }

@@ -50,6 +50,7 @@ mod lane;
 mod lease_watch;
 pub mod metrics;
 mod ordered;
+mod random_ids;
 mod requests;
 mod runs;
 mod sequence;
@@ -59,6 +60,7 @@ pub use batch::{Batch, BatchIds};
 pub use clock::{Clock, SystemClock};
 pub use error::{Error, ErrorKind};
 pub use ids::{Ids, IdsBuilder};
+pub use random_ids::RandomIds;
 pub use sequence::{LocalSequence, Order, Sequence, SequenceOptions, SequenceStatus, Supply};
 pub use snowflake::{Snowflake, SnowflakeStatus};
 pub use unalike_core::{
@@ -66,7 +68,7 @@ pub use unalike_core::{
     FormatOptions, Gene, GrantFault, Guess, ID_MAX, InstantError, Issued, Known, Layout, LayoutError, LayoutFields,
     LayoutTextError, OptionsError, PRESETS, Parts, Permutation, Preset, ReadError, RefillPolicy, Restart, Role, Run,
     SCHEMES, SUB_SEPARATOR, Scheme, SchemeError, Shape, SnowflakeOptions, Spread, StepPolicy, TemplateFault, Text,
-    TextBuffer, TextError, Verdict, WriteError, decode, encode, guess, instant, known_layouts, preset, scheme,
+    TextBuffer, TextError, Ulid, Verdict, WriteError, decode, encode, guess, instant, known_layouts, preset, scheme,
 };
 pub use unalike_storage as storage;
 pub use unalike_storage::Mode;

@@ -9,6 +9,7 @@ use crate::bench::{BENCH_HELP, BenchArguments};
 use crate::channels::Channel;
 use crate::http::DropIn;
 use crate::leases::Worker;
+use crate::random_ids::UuidVersion;
 use crate::stamps::SpreadText;
 use crate::tags::{RefillText, StepText};
 
@@ -18,6 +19,7 @@ Examples:
   curl http://127.0.0.1:8080/v1/sequences/order/ids?count=3
   unalike next order -n 5            five ids on the terminal, from the same file
   unalike next default --snowflake   one snowflake id
+  unalike uuid -n 3                  three UUIDs of version 7, without any store
   unalike decode 1169786042799259000 --layout leaf     without --layout: whose id it may be
   unalike range --layout leaf --from 2026-01-01 --to 2026-02-01     the ids of a month, for an index
   unalike config default > unalike.toml     a configuration file to start from
@@ -176,6 +178,10 @@ pub(crate) enum Command {
     Serve(ServeArguments),
     /// Print ids, one per line, straight from the store
     Next(NextArguments),
+    /// Print UUIDs, one per line: unique by randomness, without a store
+    Uuid(UuidArguments),
+    /// Print ULIDs, one per line: unique by randomness, without a store
+    Ulid(UlidArguments),
     /// List, create and change the tags of the store
     #[command(subcommand)]
     Tags(TagsCommand),
@@ -220,6 +226,7 @@ const SERVE_HELP: &str = "\
 Routes (GET and POST where ids are handed out):
   /v1/sequences/TAG/ids?count=N&sub=KEY&as=string|number   {\"tag\":\"order\",\"ids\":[\"1\",\"2\"]}
   /v1/snowflakes/NAME/ids?count=N&as=string|number   the snowflake \"default\" needs no configuration
+  /v1/uuids?version=4|7&count=N  /v1/ulids?count=N   {\"version\":7,\"uuids\":[..]}, {\"ulids\":[..]}: random, without a store
   /v1/tags  /v1/tags/TAG                             list, create (POST), change (PATCH)
   /v1/decode/ID?layout=NAME  /v1/layouts             without a layout: whose id it may be
   /v1/range?layout=NAME&from=TIME&to=TIME            the least and the greatest id of a span of time
@@ -392,6 +399,25 @@ pub(crate) struct NextArguments {
     /// A sub-key of the tag, which has numbers of its own
     #[arg(long, value_name = "KEY", conflicts_with = "snowflake")]
     pub(crate) sub: Option<String>,
+}
+
+/// Which UUIDs to print.
+#[derive(Debug, Args)]
+pub(crate) struct UuidArguments {
+    /// The version by RFC 9562
+    #[arg(long, value_name = "VERSION", value_enum, default_value_t = UuidVersion::DEFAULT)]
+    pub(crate) version: UuidVersion,
+    /// How many
+    #[arg(short = 'n', long = "count", value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) count: u64,
+}
+
+/// Which ULIDs to print.
+#[derive(Debug, Args)]
+pub(crate) struct UlidArguments {
+    /// How many
+    #[arg(short = 'n', long = "count", value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) count: u64,
 }
 
 const SCHEMA_HELP: &str = "\

@@ -77,7 +77,7 @@ async fn print_ids(service: &Service, arguments: &NextArguments) -> anyhow::Resu
 }
 
 /// Whether the reader has gone, as `head` does: no error, and no reason to go on.
-fn is_closed(written: io::Result<()>) -> anyhow::Result<bool> {
+pub(crate) fn is_closed(written: io::Result<()>) -> anyhow::Result<bool> {
     match written {
         Ok(()) => Ok(false),
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(true),

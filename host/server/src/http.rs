@@ -14,6 +14,7 @@ mod layouts;
 pub(crate) mod metrics;
 mod openapi;
 mod query;
+mod random_ids;
 mod tags;
 
 use std::convert::Infallible;
@@ -54,6 +55,8 @@ fn routes(config: &Config, metrics: Arc<Metrics>) -> Routes {
         .route("/v1/sequences/{tag}/ids", get(ids::of_sequence).post(ids::of_sequence).head(method_not_allowed))
         .route("/v1/sequences//ids", get(empty_name).post(empty_name))
         .route("/v1/snowflakes/{name}/ids", get(ids::of_snowflake).post(ids::of_snowflake).head(method_not_allowed))
+        .route("/v1/uuids", get(random_ids::uuids).post(random_ids::uuids).head(method_not_allowed))
+        .route("/v1/ulids", get(random_ids::ulids).post(random_ids::ulids).head(method_not_allowed))
         .route("/v1/tags", get(tags::list).post(tags::create))
         .route("/v1/tags/{tag}", get(tags::show).patch(tags::change))
         .route("/v1/tags/", get(empty_name).patch(empty_name))

@@ -19,6 +19,7 @@ mod layouts;
 mod leases;
 mod log;
 mod problem;
+mod random_ids;
 mod request_id;
 mod serve;
 mod service;
@@ -88,6 +89,8 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
             let config = configure_command(common)?;
             runtime(&mut Builder::new_current_thread())?.block_on(commands::leases(&config, leases))
         }
+        Command::Uuid(uuid) => random_ids::uuid(&uuid),
+        Command::Ulid(ulid) => random_ids::ulid(&ulid),
         Command::Decode(decode) => layout_commands::decode(&configure_command(common)?, &decode),
         Command::Range(range) => layout_commands::range(&configure_command(common)?, &range),
         Command::Layouts(layouts) => layout_commands::layouts(&configure_command(common)?, layouts.command),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use unalike::storage::{SegmentStore, StoreError, TagRecord};
 use unalike::{
-    Error, ErrorKind, Ids, RefillPolicy, Sequence, SequenceOptions, Snowflake, SnowflakeOptions, StepPolicy,
+    Error, ErrorKind, Ids, RandomIds, RefillPolicy, Sequence, SequenceOptions, Snowflake, SnowflakeOptions, StepPolicy,
 };
 
 use crate::auth::Tokens;
@@ -33,6 +33,8 @@ pub(crate) struct Service {
     snowflakes: HashMap<String, Snowflake>,
     /// Tags whose ids are those of the snowflake of the same name.
     quick: HashSet<String>,
+    /// UUIDs and ULIDs, which need none of the above.
+    pub(crate) random_ids: RandomIds,
     /// How the open tags last without the store.
     pub(crate) covers: Covers,
     /// Which snowflakes give ids.
@@ -88,6 +90,7 @@ impl Service {
             stores,
             snowflakes,
             quick,
+            random_ids: RandomIds::new(),
             covers: Covers::new(),
             flakes: Flakes::default(),
             // An answer about the store comes before the request is given up.

@@ -14,7 +14,7 @@ use super::query::{Parameters, invalid};
 use super::{Readable, finished};
 use crate::auth::{Scope, bearer};
 use crate::layouts::shortened;
-use crate::problem::{Kind, Problem};
+use crate::problem::Problem;
 use crate::service::Service;
 
 /// The most bytes that an id takes in an answer: 19 digits, two quotes and a comma.
@@ -108,16 +108,7 @@ impl FromRequestParts<Arc<Service>> for Wanted {
 
     async fn from_request_parts(parts: &mut Parts, service: &Arc<Service>) -> Result<Self, Problem> {
         let mut parameters = Parameters::of(&parts.uri)?;
-        let count_max = service.count_max;
-        let count_invalid = |text: String| {
-            let text = shortened(&text);
-            let detail = format!("the count is {text:?}, it must be a whole number from 1 to {count_max}");
-            Problem::new(Kind::CountInvalid, detail).with("count", text).with("count_max", count_max)
-        };
-        let count = parameters.take_number("count").map_err(count_invalid)?.unwrap_or(1);
-        if count == 0 || count > count_max {
-            return Err(count_invalid(count.to_string()));
-        }
+        let count = parameters.take_count(service.count_max)?;
         let form = match parameters.take("as").as_deref() {
             None | Some("string") => Form::Strings,
             Some("number") => Form::Numbers,

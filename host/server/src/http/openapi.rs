@@ -52,6 +52,11 @@ const TOKEN: &[Kind] = &[Kind::Unauthorized, Kind::Forbidden];
 /// Two ways to the same: GET is the simplest, and POST is safe from caches and from clients that ask twice.
 const GET_AND_POST: [(&str, &str); 2] = [("get", "Get"), ("post", "Post")];
 
+/// A UUID of version 4 or 7, in lower case.
+const UUID_PATTERN: &str = "[0-9a-f]{8}-[0-9a-f]{4}-[47][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}";
+/// A ULID, in upper case.
+const ULID_PATTERN: &str = "[0-7][0-9A-HJKMNP-TV-Z]{25}";
+
 /// Where it is served.
 pub(super) const PATH: &str = "/openapi.json";
 
@@ -60,11 +65,13 @@ pub(super) const PATH: &str = "/openapi.json";
 fn document(config: &Config, templates: &[&str]) -> Value {
     let mut paths = Paths { tokens: config.tokens.is_some(), paths: Map::new() };
     ids(&mut paths, config.count_max);
+    random_ids(&mut paths, config.count_max);
     tags(&mut paths);
     layouts(&mut paths);
     operation(&mut paths);
     let mut groups = vec![
         json!({ "name": "ids", "description": "Ids of sequences and snowflakes" }),
+        json!({ "name": "random-ids", "description": "UUIDs and ULIDs: unique by randomness, without a store" }),
         json!({ "name": "tags", "description": "What sequences count under" }),
         json!({ "name": "layouts", "description": "Snowflake layouts, and ids taken apart" }),
         json!({ "name": "operation", "description": "Health, metrics and this document" }),
@@ -97,10 +104,10 @@ fn document(config: &Config, templates: &[&str]) -> Value {
             "title": "unalike",
             "version": env!("CARGO_PKG_VERSION"),
             "summary": "Distributed id generator: no two ids alike",
-            "description": "Ids are whole numbers from 1 to 2^63 - 1, unique per tag of a store, and per snowflake. JSON has \
-                them as strings, because JavaScript rounds numbers above 2^53. Errors are problem documents (RFC 9457), \
-                whose type is stable; Retry-After is there where waiting helps. No answer may be cached. Each answer has the \
-                X-Request-Id of its request, or a new one.",
+            "description": "Ids are whole numbers from 1 to 2^63 - 1, unique per tag of a store, and per snowflake; beside them \
+                there are UUIDs and ULIDs. JSON has numbers as strings, because JavaScript rounds those above 2^53. Errors are \
+                problem documents (RFC 9457), whose type is stable; Retry-After is there where waiting helps. No answer may be \
+                cached. Each answer has the X-Request-Id of its request, or a new one.",
             "license": { "name": "Apache-2.0 OR MIT", "identifier": "Apache-2.0 OR MIT" },
         },
         "servers": [{ "url": "/" }],
@@ -253,9 +260,13 @@ fn sub_key() -> Value {
     )
 }
 
+/// The parameter for a number of ids.
+fn count(count_max: u32) -> Value {
+    query("count", "How many ids", json!({ "type": "integer", "minimum": 1, "maximum": count_max, "default": 1 }))
+}
+
 fn ids(paths: &mut Paths, count_max: u32) {
-    let count =
-        query("count", "How many ids", json!({ "type": "integer", "minimum": 1, "maximum": count_max, "default": 1 }));
+    let count = count(count_max);
     let form = query(
         "as",
         "Whether JSON has ids as strings or as numbers",
@@ -306,6 +317,59 @@ fn ids(paths: &mut Paths, count_max: u32) {
             }),
             &[QUERY, IDS, LEASES, &[Kind::TagInvalid, Kind::SnowflakeUnknown], STORE, ANY],
         );
+    }
+}
+
+fn random_ids(paths: &mut Paths, count_max: u32) {
+    let version = query(
+        "version",
+        "4: random, in no order; 7: the time and random bits, ascending within a server",
+        json!({ "type": "integer", "enum": [4, 7], "default": 7 }),
+    );
+    let uuid = "01977420-dc00-7c3f-9d52-64b0f2a917ce";
+    let ulid = "01JXT21Q00E9Z7QZ5JCZ4CMP2F";
+    for (path, operation, summary, parameters, schema, example, id) in [
+        (
+            "/v1/uuids",
+            "uuids",
+            "Take UUIDs of version 7 or 4 (RFC 9562)",
+            vec![count(count_max), version],
+            "Uuids",
+            json!({ "version": 7, "uuids": [uuid] }),
+            (UUID_PATTERN, uuid),
+        ),
+        (
+            "/v1/ulids",
+            "ulids",
+            "Take ULIDs, ascending within a server (https://github.com/ulid/spec)",
+            vec![count(count_max)],
+            "Ulids",
+            json!({ "ulids": [ulid] }),
+            (ULID_PATTERN, ulid),
+        ),
+    ] {
+        for (method, verb) in GET_AND_POST {
+            let (pattern, line) = id;
+            let mut ok = answer("Ids", "application/json", reference(schema), example.clone());
+            ok["content"]["text/plain"] = json!({
+                "schema": { "type": "string", "pattern": format!("^({pattern}\n)+$") }, "example": format!("{line}\n"),
+            });
+            paths.add(
+                method,
+                path,
+                Access::Token,
+                json!({
+                    "operationId": format!("{operation}By{verb}"),
+                    "tags": ["random-ids"],
+                    "summary": summary,
+                    "description": "Unique by randomness, and with no regard to any store. A token that is bound to tags is good \
+                        for it. `Accept: text/plain` gives one id per line.",
+                    "parameters": parameters,
+                    "responses": { "200": ok },
+                }),
+                &[QUERY, &[Kind::CountInvalid, Kind::Exhausted], ANY],
+            );
+        }
     }
 }
 
@@ -883,6 +947,13 @@ fn schemas(config: &Config) -> Value {
         ] },
         "SequenceIds": also(record(json!({ "tag": reference("Name"), "ids": ids() })), "sub", reference("SubKey")),
         "SnowflakeIds": record(json!({ "snowflake": reference("Name"), "ids": ids() })),
+        "Uuids": record(json!({
+            "version": { "type": "integer", "enum": [4, 7] },
+            "uuids": list_of("Uuid"),
+        })),
+        "Uuid": { "type": "string", "format": "uuid", "pattern": format!("^{UUID_PATTERN}$") },
+        "Ulids": record(json!({ "ulids": list_of("Ulid") })),
+        "Ulid": { "type": "string", "pattern": format!("^{ULID_PATTERN}$") },
         "Tag": also(also(record(json!({
             "tag": reference("Name"),
             "mode": { "enum": ["buffered", "ordered"], "description":

@@ -34,6 +34,17 @@ impl Parameters {
         self.take(name).map(|text| decimal(&text).ok_or(text)).transpose()
     }
 
+    /// Takes out how many ids are wanted, 1 to this many; 1 if nothing is said.
+    pub(super) fn take_count(&mut self, count_max: u32) -> Result<u32, Problem> {
+        let count_invalid = |text: String| {
+            let text = shortened(&text);
+            let detail = format!("the count is {text:?}, it must be a whole number from 1 to {count_max}");
+            Problem::new(Kind::CountInvalid, detail).with("count", text).with("count_max", count_max)
+        };
+        let count = self.take_number("count").map_err(count_invalid)?.unwrap_or(1);
+        if count == 0 || count > count_max { Err(count_invalid(count.to_string())) } else { Ok(count) }
+    }
+
     /// Refuses what nobody took: a parameter that is unknown, or given twice.
     pub(super) fn finish(self, known: &str) -> Result<(), Problem> {
         let Some((name, value)) = self.0.into_iter().next() else { return Ok(()) };

@@ -6,7 +6,7 @@
 
 use alloc::vec::Vec;
 
-use crate::{COSID_GENERATOR, CosidText, Layout, PRESETS, Role, SCHEMES, Scheme, SchemeError, Text, decode};
+use crate::{COSID_GENERATOR, CosidText, Layout, PRESETS, Role, SCHEMES, Scheme, SchemeError, Text, Ulid, decode};
 
 /// How far in the future an id's time may lie, in milliseconds: clocks differ, and some systems run ahead of theirs.
 const AHEAD_MAX_MS: u64 = 86_400_000;
@@ -333,32 +333,9 @@ fn uuid(text: &str, now_ms: u64) -> Option<Guess<'static>> {
 
 /// A ULID: 48 bits of Unix milliseconds and 80 of chance.
 fn ulid(text: &str, now_ms: u64) -> Option<Guess<'static>> {
-    // A first digit above 7 would be a 129th bit.
-    if text.len() != 26
-        || !text.is_ascii()
-        || !matches!(text.as_bytes().first(), Some(b'0'..=b'7' | b'O' | b'o' | b'I' | b'i' | b'L' | b'l'))
-    {
-        return None;
-    }
-    let (time, chance) = text.split_at_checked(10)?;
-    for part in [chance.get(..8)?, chance.get(8..)?] {
-        crockford(part)?;
-    }
-    let unix_ms = Some(crockford(time)?);
+    let unix_ms = Some(text.parse::<Ulid>().ok()?.unix_ms());
     let verdict = wide_verdict(unix_ms, now_ms);
     Some(Guess { name: "ulid", shape: Shape::Ulid, id: None, unix_ms, fields: Vec::new(), verdict })
-}
-
-/// Up to 12 digits of Crockford's base 32.
-fn crockford(digits: &str) -> Option<u64> {
-    let mut padded = [b'0'; 13];
-    padded.get_mut(13_usize.checked_sub(digits.len())?..)?.copy_from_slice(digits.as_bytes());
-    match decode(core::str::from_utf8(&padded).ok()?, Text::Base32) {
-        Ok(number) => Some(number),
-        // Zero is no id, and a number here.
-        Err(crate::TextError::OutOfRange) => Some(0),
-        Err(_) => None,
-    }
 }
 
 /// The time of a text of 128 bits only says whether it makes sense: what it is, its shape says.

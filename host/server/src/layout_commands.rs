@@ -138,9 +138,9 @@ fn day(time: &str) -> String {
 }
 
 fn show(named: &Named, spread: Option<SpreadText>) -> anyhow::Result<()> {
-    let (scheme, layout) = match named.what {
-        What::Layout(layout) => (Scheme::from(layout), Some(layout)),
-        What::Scheme(scheme) => (scheme, None),
+    let (scheme, layout) = match &named.what {
+        What::Layout(layout) => (Scheme::from(*layout), Some(*layout)),
+        What::Scheme(scheme) => (**scheme, None),
     };
     let mut text = format!("{}\n{}", named.name, picture(&scheme));
     let mut line = |title: &str, value: String| writeln!(text, "{title:<12} {value}");

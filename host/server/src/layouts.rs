@@ -130,10 +130,10 @@ pub(crate) struct Named {
 }
 
 /// A layout, or fields that no layout describes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum What {
     Layout(Layout),
-    Scheme(Scheme),
+    Scheme(Box<Scheme>),
 }
 
 /// All layouts: those that are known by name, those of the configuration, and any that is written out.
@@ -177,7 +177,7 @@ impl Layouts {
             return Ok(named(preset.name, What::Layout(preset.layout), preset.source));
         }
         if let Some(foreign) = scheme(text) {
-            return Ok(named(text, What::Scheme(foreign.scheme), foreign.source));
+            return Ok(named(text, What::Scheme(Box::new(foreign.scheme)), foreign.source));
         }
         // No name has one of these, and no layout that is written out has none.
         if !text.contains(['/', ' ']) {

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use unalike_core::{FieldOrder, Format, Layout, Restart, SnowflakeOptions, WriteError};
+use unalike_core::{FieldOrder, Format, ID_MAX, Layout, Restart, SnowflakeOptions, WriteError};
 use unalike_storage::sub_tag;
 
 use crate::{Batch, Error, ErrorKind, Ids, Sequence, SequenceOptions, Snowflake};
@@ -161,6 +161,8 @@ impl Ids {
         format: impl Into<Arc<Format>>,
     ) -> Result<Formatted, Error> {
         let format = format.into();
+        let id_max = options.id_max.unwrap_or(ID_MAX).min(format.id_max());
+        let options = SequenceOptions { id_max: (id_max < ID_MAX).then_some(id_max), ..options };
         let source = if format.restart() == Restart::Never {
             let sequence = match sub {
                 None => self.sequence(tag, options).await?,

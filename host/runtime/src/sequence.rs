@@ -7,8 +7,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use unalike_core::{ID_MAX, RefillPolicy, Run, SequenceOptions as CoreOptions, StepPolicy};
-use unalike_storage::{Mode, SegmentStore, TagRecord, split_tag};
+use unalike_core::{AdaptiveStep, ID_MAX, RefillPolicy, Run, SequenceOptions as CoreOptions, StepPolicy};
+use unalike_storage::{Mode, SegmentStore, TagOptions, TagRecord, split_tag};
 
 use crate::dispenser::Dispenser;
 use crate::ids::{Generator, Shared, lock};
@@ -43,7 +43,7 @@ pub struct SequenceOptions {
     pub order: Option<Order>,
     /// The greatest id that this process hands out, 1 to 2^63 - 1 (the default). After it the sequence is
     /// [`ErrorKind::Exhausted`]; numbers above that the store granted are burnt. With 2^53 - 1 every id is exact in
-    /// JavaScript's numbers.
+    /// JavaScript's numbers. A step that is the tag's own, not given here, is at most a 64th of the numbers up to it.
     pub id_max: Option<u64>,
 }
 
@@ -208,7 +208,7 @@ impl SequenceShared {
             return Err(ErrorKind::OrderedPerThread { name: name() }.into());
         }
         let options = CoreOptions {
-            step: given.step.unwrap_or(record.options.step),
+            step: given.step.unwrap_or_else(|| within_bound(&record.options, given.id_max)),
             refill: given.refill.unwrap_or(record.options.refill),
             prefetch: given.prefetch.unwrap_or(1),
             id_max: given.id_max.unwrap_or(ID_MAX),
@@ -416,6 +416,22 @@ impl SequenceShared {
             in_flight: status.in_flight,
             waits: self.generator.waits.load(Ordering::Relaxed),
         })
+    }
+}
+
+/// The tag's step, or at most a 64th of the numbers below a bound: a process that takes a thousand numbers at once would
+/// leave nothing of a hundred to the others, nor to itself after a crash.
+fn within_bound(options: &TagOptions, id_max: Option<u64>) -> StepPolicy {
+    let Some(id_max) = id_max else { return options.step };
+    let share = (id_max.saturating_sub(options.start) / 64).max(1);
+    match options.step {
+        StepPolicy::Fixed { step } => StepPolicy::Fixed { step: step.min(share) },
+        StepPolicy::Adaptive(adaptive) => StepPolicy::Adaptive(AdaptiveStep {
+            initial: adaptive.initial.min(share),
+            min: adaptive.min.min(share),
+            max: adaptive.max.min(share),
+            ..adaptive
+        }),
     }
 }
 

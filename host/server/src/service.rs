@@ -123,9 +123,12 @@ impl Service {
         if plain_tag(tag).is_err() {
             return Err(ErrorKind::NameInvalid { name: tag.chars().take(32).collect() }.into());
         }
+        // What is shown of its ids bounds them, also where they are asked for bare.
+        let id_max = self.shown(tag).map(|shown| shown.format().id_max()).filter(|id_max| *id_max < ID_MAX);
+        let options = SequenceOptions { id_max, ..SequenceOptions::default() };
         match sub {
-            None => self.ids.sequence(tag, SequenceOptions::default()).await,
-            Some(sub) => self.ids.sequence_of(tag, sub, SequenceOptions::default()).await,
+            None => self.ids.sequence(tag, options).await,
+            Some(sub) => self.ids.sequence_of(tag, sub, options).await,
         }
     }
 

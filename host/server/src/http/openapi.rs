@@ -569,7 +569,8 @@ fn decode(paths: &mut Paths) {
             "unix_ms": 1_567_733_700_834_u64, "datacenter": 0, "worker": 39, "sequence": 3448,
         }),
     );
-    ok["description"] = "The parts of the id, or what the text says; without a layout, the layouts that it may be of".into();
+    ok["description"] =
+        "The parts of the id, or what the text says; without a layout, the layouts that it may be of".into();
     let mut all = query(
         "all",
         "Without a layout: also those in which the id makes no sense, with the reason",

@@ -65,13 +65,16 @@ fn an_id_without_a_layout_is_guessed() {
     let at = directory.path();
     let table = ok(at, &["decode", LEAF]);
     assert!(table.lines().nth(1).unwrap().starts_with("twitter "), "{table}");
-    says(row(&table, "leaf"), &["2019-09-06T01:35:00.834Z", " 39 ", " 3448 ", "there were such ids at that time"]);
+    says(
+        row(&table, "leaf"),
+        &["2019-09-06T01:35:00.834Z", " 39 ", " 3448 ", "its time lies between the first such ids and now"],
+    );
     says(row(&table, "twitter"), &["datacenter 1", " 7 "]);
     for implausible in ["mastodon", "redis-sharded", "cosid-53", "vesta-min-granularity", "wuid"] {
         assert!(!table.lines().any(|line| line.starts_with(implausible)), "{table}");
     }
     let all = ok(at, &["decode", LEAF, "--all"]);
-    says(row(&all, "leaf"), &["there were such ids"]);
+    says(row(&all, "leaf"), &["its time lies between"]);
     says(row(&all, "mastodon"), &["no: its time is yet to come"]);
     says(row(&all, "redis-sharded"), &["no: there were no such ids before 2012-01-01"]);
     says(row(&all, "cosid-53"), &["no: it has more than 53 bits"]);
@@ -213,7 +216,7 @@ fn the_configuration_names_layouts() -> anyhow::Result<()> {
     let year = with(&["decode", id.trim(), "--layout", "ours"]);
     assert!(year.starts_with("time        20"), "{year}");
     assert_eq!(year, with(&["decode", id.trim(), "--layout", "41/10/12 epoch 1704067200000"]));
-    says(row(&with(&["decode", id.trim()]), "ours"), &["there were such ids at that time"]);
+    says(row(&with(&["decode", id.trim()]), "ours"), &["its time lies between the first such ids and now"]);
     assert!(with(&["next", "hand", "--snowflake"]).trim().parse::<u64>()? < 1 << 53);
     says(&with(&["config", "check"]), &["[layouts] # file\nours = \"41/10/12 epoch 2024-01-01\"\n"]);
 

@@ -733,7 +733,7 @@ mod tests {
             assert!(help.ends_with(&format!("[default: {default}]")), "{key}: {help}");
         }
         undocumented.retain(|key| documented().get_arguments().all(|argument| argument.get_id() != key.as_str()));
-        assert_eq!(undocumented, ["keys", "snowflakes", "tags"], "keys of the file that no flag sets");
+        assert_eq!(undocumented, ["keys", "layouts", "snowflakes", "tags"], "keys of the file that no flag sets");
     }
 
     #[test]
@@ -743,7 +743,7 @@ mod tests {
         assert_eq!(keys(&config).unwrap(), keys(&Config::default()).unwrap());
         for key in keys(&Config::default()).unwrap().keys() {
             assert!(
-                text.contains(&format!("{key} =")) || text.contains(&format!("[{key}.")),
+                [format!("{key} ="), format!("[{key}."), format!("[{key}]")].iter().any(|said| text.contains(said)),
                 "{key} is missing:\n{text}"
             );
         }
@@ -756,7 +756,7 @@ mod tests {
                 })
                 .fold(String::new(), |text, line| text + line + "\n")
         };
-        let example = example(SNOWFLAKES_HELP) + &example(TAGS_HELP) + &example(KEYS_HELP);
+        let example = example(LAYOUTS_HELP) + &example(SNOWFLAKES_HELP) + &example(TAGS_HELP) + &example(KEYS_HELP);
         let config = load(&example).unwrap();
         let formats = config.formats(&Secrets::unread(&config.keys).unwrap()).unwrap();
         assert_eq!((formats.tags.len(), formats.snowflakes.len()), (1, 1), "{example}");

@@ -402,7 +402,7 @@ fn why(guess: &Guess<'_>) -> String {
     match guess.verdict {
         Verdict::Plausible { .. } if matches!(guess.shape, Shape::Uuid | Shape::Ulid) => "by its shape".to_owned(),
         Verdict::Plausible { evidence_bits } => {
-            format!("there were such ids at that time ({evidence_bits} bits for it)")
+            format!("its time lies between the first such ids and now; weight {evidence_bits}")
         }
         Verdict::Timeless => "any number fits: it has no time".to_owned(),
         Verdict::TooEarly { since_ms } => format!("there were no such ids before {}", rfc3339(since_ms)),

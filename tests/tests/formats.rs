@@ -94,7 +94,7 @@ fn ids_of_any_tag_come_in_every_notation() -> anyhow::Result<()> {
     let flake = ids(&client, "/v1/snowflakes/default/ids?format=base32");
     let read = client.get(&format!("/v1/decode/{}?snowflake=default&format=base32", flake[0]))?.json()?;
     assert_eq!((&read["snowflake"], &read["text"]), (&json!("default"), &json!(flake[0])));
-    let of_id = client.get(&format!("/v1/decode/{}", read["id"].as_str().context("an id")?))?.json()?;
+    let of_id = client.get(&format!("/v1/decode/{}?layout=twitter", read["id"].as_str().context("an id")?))?.json()?;
     assert_eq!(read["from"], of_id["time"], "a snowflake says when it was issued");
     Ok(())
 }

@@ -199,7 +199,7 @@ impl Ids {
         options: SequenceOptions,
         format: impl Into<Arc<Format>>,
     ) -> Result<Formatted, Error> {
-        self.block_on(self.formatted(tag, sub, options, format))
+        self.block_on(tag, self.formatted(tag, sub, options, format))
     }
 
     /// The ids of a snowflake as a format shows them. The date in a text is that of its id's own tick.
@@ -255,7 +255,7 @@ impl Ids {
         options: SnowflakeOptions,
         format: impl Into<Arc<Format>>,
     ) -> Result<Formatted, Error> {
-        self.block_on(self.formatted_snowflake(namespace, options, format))
+        self.block_on(namespace, self.formatted_snowflake(namespace, options, format))
     }
 }
 
@@ -382,7 +382,7 @@ impl Formatted {
             }
             Source::Periods(periods) => {
                 let now_ms = periods.ids.now_ms();
-                let sequence = periods.ids.block_on(periods.sequence(&self.format, now_ms))?;
+                let sequence = periods.ids.block_on(&periods.tag, periods.sequence(&self.format, now_ms))?;
                 (sequence.take_blocking(count)?, IssuedAt::Once(now_ms))
             }
             Source::Snowflake(snowflake) => (snowflake.take_blocking(count)?, IssuedAt::OwnTick(snowflake.layout())),

@@ -292,7 +292,7 @@ impl Ids {
     /// # Panics
     /// Inside asynchronous code.
     pub fn sequence_of_blocking(&self, tag: &str, sub: &str, options: SequenceOptions) -> Result<Sequence, Error> {
-        self.shared.storage.executor.block_on(self.sequence_of(tag, sub, options))
+        self.block_on(tag, self.sequence_of(tag, sub, options))
     }
 
     /// [`Ids::sequence`] for threads outside any runtime.
@@ -303,7 +303,7 @@ impl Ids {
     /// # Panics
     /// Inside asynchronous code, as every blocking call of tokio does.
     pub fn sequence_blocking(&self, tag: &str, options: SequenceOptions) -> Result<Sequence, Error> {
-        self.shared.storage.executor.block_on(self.sequence(tag, options))
+        self.block_on(tag, self.sequence(tag, options))
     }
 
     /// What its clock shows, in Unix milliseconds.
@@ -311,8 +311,10 @@ impl Ids {
         self.shared.clock.now_ms()
     }
 
-    /// Runs a future to its end on this thread, which must not be one of a runtime's own.
-    pub(crate) fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+    /// Runs a future to its end on this thread, which must not be one of a runtime's own. In a forked child it does not
+    /// begin: the runtime has locks, too, and a thread of the parent may have held one.
+    pub(crate) fn block_on<T>(&self, name: &str, future: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        self.shared.check_process(name)?;
         self.shared.storage.executor.block_on(future)
     }
 
@@ -343,7 +345,7 @@ impl Ids {
     /// # Panics
     /// Inside asynchronous code.
     pub fn snowflake_blocking(&self, namespace: &str, options: SnowflakeOptions) -> Result<Snowflake, Error> {
-        self.shared.storage.executor.block_on(self.snowflake(namespace, options))
+        self.block_on(namespace, self.snowflake(namespace, options))
     }
 
     /// A handle of every open sequence, in the order of opening: for figures, see [`Sequence::status`].
@@ -415,7 +417,9 @@ impl Ids {
     /// # Panics
     /// Inside asynchronous code.
     pub fn close_blocking(&self) {
-        self.shared.storage.executor.block_on(self.close());
+        if fork::generation() == self.shared.forks {
+            self.shared.storage.executor.block_on(self.close());
+        }
     }
 }
 
@@ -442,13 +446,19 @@ impl Shared {
         self.forks
     }
 
+    /// Refuses what was inherited.
+    fn check_process(&self, name: &str) -> Result<(), Error> {
+        if fork::generation() == self.forks {
+            return Ok(());
+        }
+        Err(ErrorKind::Forked { name: name.to_owned() }.into())
+    }
+
     fn check(&self, name: &str) -> Result<(), Error> {
         if !is_tag(name) {
             return Err(ErrorKind::NameInvalid { name: name.chars().take(32).collect() }.into());
         }
-        if fork::generation() != self.forks {
-            return Err(ErrorKind::Forked { name: name.to_owned() }.into());
-        }
+        self.check_process(name)?;
         if self.closed.load(Ordering::SeqCst) {
             return Err(ErrorKind::Closed { name: name.to_owned() }.into());
         }
@@ -642,8 +652,10 @@ impl Generator {
         })
     }
 
-    /// Runs a future to its end on this thread, which must not be one of a runtime's own.
-    pub(crate) fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+    /// Runs a future to its end on this thread, which must not be one of a runtime's own. In a forked child it does not
+    /// begin, as with [`Ids::block_on`].
+    pub(crate) fn block_on<T>(&self, future: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        self.check_process()?;
         self.storage.executor.block_on(future)
     }
 }

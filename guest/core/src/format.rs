@@ -13,6 +13,7 @@ use core::{fmt, str};
 
 use crate::calendar::Date;
 use crate::gene::GENE_BITS_MAX;
+use crate::layout::ones;
 use crate::text::decode_bytes;
 use crate::{FormatError, Gene, ID_MAX, Permutation, ReadError, TemplateFault, Text, TextError, WriteError, encode};
 
@@ -815,11 +816,6 @@ fn push_digits(text: &mut String, number: u64, width: usize) {
     }
     let written = digits.get(20 - len..).unwrap_or_default();
     text.push_str(str::from_utf8(written).unwrap_or_default());
-}
-
-/// A number of this many ones, 1 to 63.
-const fn ones(bits: u8) -> u64 {
-    ID_MAX >> (63 - bits)
 }
 
 #[cfg(test)]

@@ -506,7 +506,7 @@ impl fmt::Display for Layout {
 }
 
 /// 2^bits - 1, for 0 to 64 bits.
-const fn ones(bits: u8) -> u64 {
+pub(crate) const fn ones(bits: u8) -> u64 {
     !u64::MAX.unbounded_shl(bits as u32)
 }
 

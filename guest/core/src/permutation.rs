@@ -47,6 +47,8 @@ use core::fmt;
 use alloc::vec::Vec;
 use siphasher::sip::SipHasher24;
 
+use crate::layout::ones;
+
 /// FF1's number of rounds.
 const ROUNDS: u64 = 10;
 
@@ -152,11 +154,6 @@ impl Permutation {
         let input = round << 60 | u64::from(tweak) << 32 | half;
         self.function.hash(&input.to_le_bytes())
     }
-}
-
-/// A number of this many ones, 0 to 64.
-const fn ones(bits: u8) -> u64 {
-    if bits == 0 { 0 } else { u64::MAX >> (64 - bits) }
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "the other half is asked for by itself")]

@@ -147,9 +147,9 @@ impl Ids {
     /// starts again, each period has numbers of its own under the sub-key `@2026-11-22` (`sub@2026-11-22` of a sub-key): a
     /// row in the store, made at its first use, and a sequence in this process, some 2 KiB that stay until the end.
     ///
-    /// Whoever shows ids of one tag in two formats, or changes the bits or the gene of a format, or puts a key on numbers
-    /// that were shown without one, may show two ids alike. Adding keys in front, and changing what stands around the
-    /// number, is safe.
+    /// Whoever shows ids of one tag in two formats, or changes the bits, the gene or the restart of a format, may show two
+    /// ids alike. Exchanging keys, putting the first one (with bits for its id) on ids that were shown without, and changing
+    /// what stands around the number, is safe.
     ///
     /// # Errors
     /// As [`Ids::sequence_of`]; the sub-key and the period count together.

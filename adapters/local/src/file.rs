@@ -195,11 +195,12 @@ impl Directory {
             StoreError::refused(what, error)
         };
         let path_from_root = std::path::absolute(path).map_err(|error| failed("finding the directory", error))?;
-        if !path_from_root.is_dir() {
+        let missing: Vec<&Path> = path_from_root.ancestors().take_while(|path| !path.is_dir()).collect();
+        if !missing.is_empty() {
             let created = DirBuilder::new().recursive(true).mode(0o700).create(&path_from_root);
             created.map_err(|error| failed("creating the directory", error))?;
-            // Its own name must survive a crash as well.
-            if let Some(parent) = path_from_root.parent() {
+            // The names of all that were missing must survive a crash as well.
+            for parent in missing.into_iter().filter_map(Path::parent) {
                 sync_directory(parent).map_err(|error| failed("flushing the directory above", error))?;
             }
         }

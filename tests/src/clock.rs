@@ -1,13 +1,17 @@
-//! A wall clock that a test steps, for processes that it starts: libfaketime, loaded into them.
+//! Clocks that a test sets, for processes that it starts: [`FakeClock`] is the wall clock of whatever runs there
+//! (libfaketime, loaded into it), and [`HandClock`] a clock that stands still, for programs that are given one.
 //!
-//! Only what reads the wall clock notices (SQLite's clock in the same process among it); timers and time-outs go by the
+//! Only what reads the fake clock notices (SQLite's clock in the same process among it); timers and time-outs go by the
 //! monotonic clock, which goes on as it is.
 
 use std::ffi::OsString;
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use tempfile::TempDir;
+use unalike::Clock;
 
 /// The library for programs with threads, as Debian installs it, for each architecture in a directory of its own.
 const LIBRARY: &str = "faketime/libfaketimeMT.so.1";
@@ -87,5 +91,32 @@ impl Drop for FakeClock {
                 let _ = std::fs::remove_file(file);
             }
         }
+    }
+}
+
+/// A clock that stands where it was last set, in every process that opened its file.
+#[derive(Debug)]
+pub struct HandClock(File);
+
+impl HandClock {
+    /// The clock of this file, which is made if there is none: it is to be set then.
+    ///
+    /// # Errors
+    /// When the file cannot be opened.
+    pub fn open(path: &Path) -> std::io::Result<Self> {
+        File::options().create(true).truncate(false).read(true).write(true).open(path).map(Self)
+    }
+
+    /// Sets it, forwards or back.
+    pub fn set(&self, now_ms: u64) {
+        self.0.write_all_at(&now_ms.to_le_bytes(), 0).unwrap();
+    }
+}
+
+impl Clock for HandClock {
+    fn now_ms(&self) -> u64 {
+        let mut bytes = [0; 8];
+        self.0.read_exact_at(&mut bytes, 0).unwrap();
+        u64::from_le_bytes(bytes)
     }
 }

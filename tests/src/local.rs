@@ -60,6 +60,8 @@ pub struct Run {
     pub horizon_ms: u64,
     /// How far its clock is ahead of the system's.
     pub offset_ms: i64,
+    /// The file of the [`HandClock`](crate::clock::HandClock) that it goes by instead.
+    pub clock: Option<PathBuf>,
     /// Whether it gives its lease back when it is closed.
     pub give_back: bool,
 }
@@ -68,8 +70,9 @@ impl Run {
     /// The arguments behind the role.
     #[must_use]
     pub fn arguments(&self) -> Vec<String> {
-        let Self { directory, store, worker, tick_ms, lead_ms, horizon_ms, offset_ms, give_back } = self;
+        let Self { directory, store, worker, tick_ms, lead_ms, horizon_ms, offset_ms, clock, give_back } = self;
         let worker = worker.map_or_else(|| "none".to_owned(), |worker| worker.to_string());
+        let clock = clock.as_ref().map_or("none", |clock| clock.to_str().unwrap());
         let paths = [directory, store].map(|path| path.to_str().unwrap().to_owned());
         let figures = [
             worker,
@@ -77,6 +80,7 @@ impl Run {
             lead_ms.to_string(),
             horizon_ms.to_string(),
             offset_ms.to_string(),
+            clock.to_owned(),
             give_back.to_string(),
         ];
         paths.into_iter().chain(figures).collect()
@@ -85,8 +89,8 @@ impl Run {
     /// What [`Run::arguments`] gave.
     #[must_use]
     pub fn parse(arguments: &[String]) -> Self {
-        let [directory, store, worker, tick_ms, lead_ms, horizon_ms, offset_ms, give_back] = arguments else {
-            panic!("a run is told eight things, not {arguments:?}");
+        let [directory, store, worker, tick_ms, lead_ms, horizon_ms, offset_ms, clock, give_back] = arguments else {
+            panic!("a run is told nine things, not {arguments:?}");
         };
         Self {
             directory: directory.into(),
@@ -96,6 +100,7 @@ impl Run {
             lead_ms: lead_ms.parse().unwrap(),
             horizon_ms: horizon_ms.parse().unwrap(),
             offset_ms: offset_ms.parse().unwrap(),
+            clock: (clock != "none").then(|| clock.into()),
             give_back: give_back.parse().unwrap(),
         }
     }

@@ -17,11 +17,13 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use tempfile::TempDir;
+use unalike::{Clock as _, SystemClock};
 use unalike_local::{LocalLeases, LocalOptions, StaticAssignment, StaticWorker};
 use unalike_memory::{MemoryOptions, MemoryStore};
 use unalike_sqlite::{SqliteOptions, SqliteStore};
 use unalike_storage::contract::{Fixture, LeaseFixture, lease_checks as check};
 use unalike_storage::{Lease, LeaseAcquire, LeaseLimits, LeaseRecord, LeaseStore, StoreError};
+use unalike_tests::clock::HandClock;
 use unalike_tests::faulty::FaultyStore;
 use unalike_tests::local::{Run, acquire, extend, layout};
 use unalike_tests::log::Log;
@@ -60,8 +62,18 @@ impl Scene {
             lead_ms: 100,
             horizon_ms: 60_000,
             offset_ms: 0,
+            clock: None,
             give_back: true,
         }
+    }
+
+    /// A clock that stands at the present, and a run that goes by it: what must come to pass within a lease does so
+    /// however long the machine takes for it.
+    fn run_by_hand(&self, name: &str) -> (HandClock, Run) {
+        let file = self.directory.path().join("clock");
+        let clock = HandClock::open(&file).unwrap();
+        clock.set(SystemClock.now_ms());
+        (clock, Run { clock: Some(file), ..self.run(name, 1) })
     }
 
     fn leases(&self) -> Vec<LeaseRecord> {
@@ -111,16 +123,46 @@ impl Issuer {
         Self { child, lines, seen: Vec::new() }
     }
 
-    /// Waits for a line of one of these kinds, and answers it.
-    fn wait_for(&mut self, kinds: &[&str]) -> String {
+    /// Waits for a line of this kind, and answers it.
+    fn wait_for(&mut self, kind: &str) -> String {
+        self.wait_for_line(kind, |line| line.starts_with(kind))
+    }
+
+    /// Waits for ids while a clock goes on from where it stands.
+    fn wait_for_ids_as_time_passes(&mut self, clock: &HandClock) {
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            clock.set(clock.now_ms() + 1);
+            let Ok(line) = self.lines.recv_timeout(Duration::from_millis(1)) else { continue };
+            self.seen.push(line);
+            if self.seen.last().is_some_and(|line| line.starts_with("ids")) {
+                return;
+            }
+        }
+        panic!("no ids, after {:?}", self.seen.last());
+    }
+
+    /// Waits for an error that says all of this.
+    fn wait_for_error(&mut self, words: &[&str]) {
+        let what = format!("error of {words:?}");
+        self.wait_for_line(&what, |line| line.starts_with("error") && words.iter().all(|word| line.contains(word)));
+    }
+
+    /// Waits for an id with this stamp.
+    fn wait_for_stamp(&mut self, at_ms: u64) {
+        let is_stamped = |line: &str| parts(&ids_of(line), 1).any(|(_, stamp_ms)| stamp_ms == at_ms);
+        self.wait_for_line(&format!("id stamped {at_ms}"), is_stamped);
+    }
+
+    fn wait_for_line(&mut self, what: &str, is_it: impl Fn(&str) -> bool) -> String {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let Ok(line) = self.lines.recv_timeout(left) else {
-                panic!("no line of {kinds:?}, after {:?}", self.seen.last());
+                panic!("no {what}, after {:?}", self.seen.last());
             };
             self.seen.push(line.clone());
-            if kinds.iter().any(|kind| line.starts_with(kind)) {
+            if is_it(&line) {
                 return line;
             }
         }
@@ -142,9 +184,14 @@ impl Issuer {
 
     fn ids(mut self) -> Vec<u64> {
         self.seen.extend(self.lines.iter());
-        let ids = self.seen.iter().filter_map(|line| line.strip_prefix("ids "));
-        ids.flat_map(|line| line.split_whitespace().map(|id| id.parse().unwrap())).collect()
+        self.seen.iter().flat_map(|line| ids_of(line)).collect()
     }
+}
+
+/// The ids of a line; none of an error.
+fn ids_of(line: &str) -> Vec<u64> {
+    let ids = line.strip_prefix("ids ").into_iter().flat_map(str::split_whitespace);
+    ids.map(|id| id.parse().unwrap()).collect()
 }
 
 fn assert_unique(ids: &[u64]) {
@@ -169,73 +216,81 @@ fn workers(ids: &[u64], tick_ms: u32) -> BTreeSet<u32> {
 #[test]
 fn a_killed_process_goes_on_while_its_store_is_gone_up_to_the_end_of_its_lease() {
     let scene = Scene::new();
-    let run = Run { horizon_ms: 6_000, ..scene.run("a", 1) };
+    let (clock, run) = scene.run_by_hand("a");
+    let run = Run { horizon_ms: 6_000, ..run };
     let mut issuer = Issuer::start(&run);
-    issuer.wait_for(&["ids"]);
+    issuer.wait_for("ids");
     let mut ids = issuer.kill();
     let granted = scene.leases().remove(0).lease;
     let gone = scene.directory.path().join("gone.sqlite");
     fs::rename(scene.store(), &gone).unwrap();
-    let mut restarts = 0;
-    let error = loop {
+    for _ in 0..3 {
+        // Where the one before may have been, and no earlier.
+        clock.set(kept(&run)["local_bound_ms"].as_u64().unwrap());
         let mut issuer = Issuer::start(&run);
-        let mut line = issuer.wait_for(&["ids", "error"]);
-        if line.starts_with("ids") {
-            restarts += 1;
-            // The third one is let be until its lease ends.
-            if restarts < 3 {
-                ids.extend(issuer.kill());
-                continue;
-            }
-            line = issuer.wait_for(&["error"]);
-        }
+        issuer.wait_for("ids");
         ids.extend(issuer.kill());
-        break line;
-    };
-    assert!(restarts > 0, "a restart went on: {error}");
-    assert!(error.contains("ids.sqlite") && error.contains("does not exist"), "the store's own words: {error}");
+    }
+    // The next one is let be until its lease ends.
+    let mut issuer = Issuer::start(&run);
+    clock.set(granted.valid_until_ms - 1);
+    issuer.wait_for_stamp(granted.valid_until_ms - 1);
+    clock.set(granted.valid_until_ms);
+    // The store's own words.
+    issuer.wait_for_error(&["ids.sqlite", "does not exist"]);
+    ids.extend(issuer.kill());
     assert_ascending(&ids);
     assert_eq!(workers(&ids, 1), BTreeSet::from([granted.worker]));
     let last_ms = parts(&ids, 1).map(|(_, at_ms)| at_ms).max().unwrap();
-    let file: serde_json::Value = first_line(&run.directory.join("default.lease.json"));
-    assert_eq!(file["local_bound_ms"], file["valid_until_ms"], "all of it was handed out: {file}");
-    assert!(last_ms < file["valid_until_ms"].as_u64().unwrap(), "and no stamp lies behind its end");
+    assert_eq!(last_ms, granted.valid_until_ms - 1, "no stamp lies behind its end");
+    let kept = kept(&run);
+    assert_eq!(kept["local_bound_ms"], kept["valid_until_ms"], "all of it was handed out: {kept}");
+    assert_eq!(kept["valid_until_ms"], granted.valid_until_ms);
 
     // The store is back: the next lease is another.
     fs::rename(&gone, scene.store()).unwrap();
+    clock.set(SystemClock.now_ms().max(granted.valid_until_ms));
     let mut issuer = Issuer::start(&run);
-    issuer.wait_for(&["ids"]);
+    issuer.wait_for("ids");
     ids.extend(issuer.close());
     assert_unique(&ids);
 }
 
-fn first_line(path: &Path) -> serde_json::Value {
-    serde_json::from_str(fs::read_to_string(path).unwrap().lines().next().unwrap()).unwrap()
+/// What the file of this run says.
+fn kept(run: &Run) -> serde_json::Value {
+    let file = fs::read_to_string(run.directory.join("default.lease.json")).unwrap();
+    serde_json::from_str(file.lines().next().unwrap()).unwrap()
 }
 
 #[test]
 fn a_process_goes_on_while_its_store_is_locked_and_catches_up_with_it() {
     let scene = Scene::new();
-    let run = Run { horizon_ms: 3_000, ..scene.run("a", 1) };
-    let mut issuer = Issuer::start(&run);
-    issuer.wait_for(&["ids"]);
-    let locked = block_on(async {
+    let (clock, run) = scene.run_by_hand("a");
+    let mut issuer = Issuer::start(&Run { horizon_ms: 3_000, ..run });
+    issuer.wait_for("ids");
+    let granted = scene.leases().remove(0).lease;
+    let end_ms = granted.valid_until_ms;
+    block_on(async {
         let store = format!("sqlite://{}", scene.store().display());
         let mut connection = <sqlx::SqliteConnection as sqlx::Connection>::connect(&store).await.unwrap();
         sqlx::query("BEGIN EXCLUSIVE").execute(&mut connection).await.unwrap();
-        let begun = Instant::now();
-        let error = issuer.wait_for(&["error"]);
-        assert!(begun.elapsed() > Duration::from_millis(500), "ids went on for a while: {error}");
-        assert!(error.contains("lock"), "it says why: {error}");
+        // Long after it should have been extended, and to its very end.
+        for at_ms in [clock.now_ms().midpoint(end_ms), end_ms - 1] {
+            clock.set(at_ms);
+            issuer.wait_for_stamp(at_ms);
+        }
+        clock.set(end_ms);
+        issuer.wait_for_error(&["lock"]);
         sqlx::query("ROLLBACK").execute(&mut connection).await.unwrap();
-        error
     });
-    // Other errors may have been on their way.
-    issuer.wait_for(&["ids"]);
+    issuer.wait_for_ids_as_time_passes(&clock);
     let ids = issuer.close();
     assert_unique(&ids);
-    assert_eq!(workers(&ids, 1).len(), 1, "its lease went on without a gap in its interval: {locked}");
-    assert!(scene.leases().remove(0).is_final, "and was given back");
+    assert_eq!(workers(&ids, 1), BTreeSet::from([granted.worker]));
+    let records = scene.leases();
+    let [record] = records.as_slice() else { panic!("no second worker: {records:?}") };
+    assert_eq!(record.lease.grant_id, granted.grant_id, "its lease went on without a gap in its interval");
+    assert!(record.is_final, "and was given back");
 }
 
 /// Kills each of two processes again and again, as soon as it hands out ids.
@@ -248,7 +303,7 @@ fn kill_again_and_again(run: &dyn Fn(&str) -> Run, kills: u32) {
                     let mut ids = Vec::new();
                     for _ in 0..kills {
                         let mut issuer = Issuer::start(&run);
-                        issuer.wait_for(&["ids"]);
+                        issuer.wait_for("ids");
                         // In the middle of whatever it does by then.
                         std::thread::sleep(Duration::from_micros(fastrand::u64(0..150_000)));
                         ids.extend(issuer.kill());
@@ -292,12 +347,14 @@ fn kills_of_a_static_worker_repeat_no_id() {
 #[test]
 fn a_restart_in_good_order_keeps_the_lease_if_it_is_told_to() {
     let scene = Scene::new();
-    let run = Run { give_back: false, lead_ms: 60_000, ..scene.run("a", 1) };
+    let (clock, run) = scene.run_by_hand("a");
+    let run = Run { give_back: false, lead_ms: 60_000, ..run };
     let mut ids = Vec::new();
     for restart in 0..4 {
+        clock.set(clock.now_ms() + 1_000);
         let mut issuer = Issuer::start(&run);
         // The bound is a minute ahead, and a restart waits for none of it: it was lowered in the end.
-        issuer.wait_for(&["ids"]);
+        issuer.wait_for("ids");
         ids.extend(issuer.close());
         if restart == 0 {
             fs::rename(scene.store(), scene.directory.path().join("gone.sqlite")).unwrap();
@@ -319,7 +376,7 @@ fn a_death_within_a_release_gives_away_nothing_that_was_used() {
         assert_eq!(record.is_final, moment == "sent", "the store hears of it last: {record:?}");
         // With the lead of the process before.
         let mut issuer = Issuer::start(&Run { lead_ms: 2_000, ..scene.run("a", 1) });
-        issuer.wait_for(&["ids"]);
+        issuer.wait_for("ids");
         let ids = issuer.close();
         let first_ms = parts(&ids, 1).map(|(_, at_ms)| at_ms).min().unwrap();
         let is_same_worker = u64::from(*workers(&ids, 1).first().unwrap()) == worker;
@@ -348,7 +405,7 @@ fn clocks_that_step_across_restarts_repeat_no_id() {
     for offset_ms in [0, -2_000, 0, 2_000, -3_000, 3_000, 0] {
         let run = Run { horizon_ms: 4_000, offset_ms, ..scene.run("a", 1) };
         let mut issuer = Issuer::start(&run);
-        issuer.wait_for(&["ids"]);
+        issuer.wait_for("ids");
         ids.extend(issuer.kill());
     }
     assert_unique(&ids);
@@ -357,18 +414,22 @@ fn clocks_that_step_across_restarts_repeat_no_id() {
 #[test]
 fn a_static_worker_whose_clock_steps_back_waits_and_says_so() {
     let scene = Scene::new();
-    let run = Run { worker: Some(3), ..scene.run("a", 1) };
+    let (clock, run) = scene.run_by_hand("a");
+    let run = Run { worker: Some(3), ..run };
     block_on(StaticWorker::initialise(&run.directory, &assignment(3, 1))).unwrap();
-    let mut ids = Vec::new();
-    for offset_ms in [0, 2_000, 0] {
-        let mut issuer = Issuer::start(&Run { offset_ms, ..run.clone() });
-        if offset_ms == 0 && !ids.is_empty() {
-            let error = issuer.wait_for(&["error"]);
-            assert!(error.contains("used up to") && error.contains("default.lease.json"), "{error}");
-        }
-        issuer.wait_for(&["ids"]);
+    let (start_ms, mut ids) = (clock.now_ms(), Vec::new());
+    for ahead_ms in [0, 2_000] {
+        clock.set(start_ms + ahead_ms);
+        let mut issuer = Issuer::start(&run);
+        issuer.wait_for("ids");
         ids.extend(issuer.kill());
     }
+    clock.set(start_ms);
+    let mut issuer = Issuer::start(&run);
+    issuer.wait_for_error(&["used up to", "default.lease.json"]);
+    clock.set(kept(&run)["local_bound_ms"].as_u64().unwrap());
+    issuer.wait_for("ids");
+    ids.extend(issuer.kill());
     assert_ascending(&ids);
 }
 
@@ -377,18 +438,18 @@ fn a_directory_has_one_process() {
     let scene = Scene::new();
     let run = scene.run("a", 1);
     let mut first = Issuer::start(&run);
-    first.wait_for(&["ids"]);
+    first.wait_for("ids");
     // Also while it stands still.
     process::pause(&first.child).unwrap();
     let mut second = Issuer::start(&run);
-    let refused = second.wait_for(&["refused"]);
+    let refused = second.wait_for("refused");
     assert!(refused.contains("in use") && refused.contains(run.directory.to_str().unwrap()), "{refused}");
     assert!(second.close().is_empty());
     process::signal(&first.child, libc::SIGCONT).unwrap();
-    first.wait_for(&["ids"]);
+    first.wait_for("ids");
     let mut ids = first.kill();
     let mut third = Issuer::start(&run);
-    third.wait_for(&["ids"]);
+    third.wait_for("ids");
     ids.extend(third.close());
     assert_ascending(&ids);
 }

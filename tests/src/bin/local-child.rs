@@ -13,7 +13,8 @@ use unalike::{Clock, Ids, SnowflakeOptions, SystemClock};
 use unalike_local::{LocalLeases, LocalOptions, StaticWorker};
 use unalike_memory::MemoryStore;
 use unalike_sqlite::{SqliteOptions, SqliteStore};
-use unalike_storage::{GrantId, Lease, LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore, StoreError};
+use unalike_storage::{GrantId, Lease, LeaseAcquire, LeaseExtend, LeaseLimits, LeaseRecord, LeaseStore, StoreError};
+use unalike_tests::clock::HandClock;
 use unalike_tests::local::{Run, acquire, extend, layout};
 
 #[tokio::main(flavor = "current_thread")]
@@ -44,6 +45,8 @@ impl Sqlite {
         let options = SqliteOptions {
             create: false,
             busy_timeout: Duration::from_millis(500),
+            // Its clock is this machine's, and a clock that a test sets may stand anywhere.
+            limits: LeaseLimits { max_skew_ms: u64::MAX, ..LeaseLimits::default() },
             ..SqliteOptions::new(self.path.clone())
         };
         self.store.get_or_try_init(|| SqliteStore::connect(options)).await
@@ -101,7 +104,10 @@ async fn run(run: &Run) {
         Ok(store) => store,
         Err(error) => return println!("refused {error}"),
     };
-    let clock = Arc::new(Off(run.offset_ms));
+    let clock: Arc<dyn Clock> = match &run.clock {
+        Some(file) => Arc::new(HandClock::open(file).unwrap()),
+        None => Arc::new(Off(run.offset_ms)),
+    };
     let ids = Ids::builder().leases(store).holder("child").clock(clock).wait_max(Duration::from_secs(1));
     let ids = ids.build().await.unwrap();
     let mut options = SnowflakeOptions::new(layout(run.tick_ms));

@@ -27,6 +27,7 @@ pub struct FaultyStore {
     /// While set, requests wait at the gate.
     held: AtomicBool,
     gate: Notify,
+    arrivals: AtomicU64,
     allocations: AtomicU64,
     /// How many more requests are carried out, by all stores that share it.
     budget: std::sync::Mutex<Option<Arc<AtomicU64>>>,
@@ -74,12 +75,18 @@ impl FaultyStore {
         self.gate.notify_waiters();
     }
 
+    /// How many requests came, held back or not.
+    pub fn arrivals(&self) -> u64 {
+        self.arrivals.load(Ordering::SeqCst)
+    }
+
     /// How many allocations reached the store.
     pub fn allocations(&self) -> u64 {
         self.allocations.load(Ordering::SeqCst)
     }
 
     async fn arrive(&self) -> Result<(), StoreError> {
+        self.arrivals.fetch_add(1, Ordering::SeqCst);
         loop {
             let passed = self.gate.notified();
             if !self.held.load(Ordering::SeqCst) {

@@ -13,6 +13,7 @@ mod error;
 mod lease_rules;
 mod leases;
 mod policies;
+mod process;
 mod random;
 mod segments;
 mod stripes;
@@ -23,6 +24,7 @@ pub use lease_rules::{
 };
 pub use leases::{LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore};
 pub use policies::PolicyColumns;
+pub use process::Process;
 pub use random::{random_64, random_128};
 pub use segments::{
     Ceiling, Mode, SegmentStore, Stripe, StripeNumbers, TagCreation, TagOptions, TagRecord, split_tag, sub_tag,

@@ -1,0 +1,207 @@
+//! Which process this is. A child inherits the memory of its parent, and none of its grants.
+//!
+//! The process id does not tell: it costs a system call, and parent and child may have the same one in two namespaces.
+//! So each process marks a word, and the kernel wipes the word in every child that gets a copy of the memory
+//! (`MADV_WIPEONFORK`, Linux 4.14), whoever makes the child and by which call. Looking costs two loads. Where the kernel
+//! has no such advice, a handler of `pthread_atfork` wipes the word: children of `fork` are noticed then, and those of
+//! `_Fork` and of the bare system call are not.
+//!
+//! A child that shares the memory instead of copying it (`vfork`, `posix_spawn`, a thread) is the same process here: what
+//! it takes, its parent does not get.
+
+use std::sync::Once;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use crate::StoreError;
+
+/// A process, as the memory has it that it was marked in: compare it later to notice a fork.
+///
+/// Whoever holds grants, or a connection to a store, remembers in which process it got them, and refuses in any other one,
+/// before it takes a lock: a thread that held the lock when the process forked is not there in the child.
+///
+/// ```
+/// use unalike_storage::Process;
+///
+/// let opened_in = Process::current();
+/// assert!(opened_in.is_current());
+/// assert!(opened_in.check("the connection to db.example").is_ok()); // in a child an error, which says so
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Process(u64);
+
+/// Where the mark stands: 0 in a process that has not looked yet.
+static MARK: AtomicPtr<AtomicU64> = AtomicPtr::new((&raw const BY_HANDLER).cast_mut());
+/// The mark where the kernel wipes nothing.
+static BY_HANDLER: AtomicU64 = AtomicU64::new(0);
+/// The greatest mark that any process before this one may have had.
+static LAST: AtomicU64 = AtomicU64::new(0);
+static PREPARED: Once = Once::new();
+
+impl Process {
+    /// This one.
+    ///
+    /// # Panics
+    /// When there is no memory for the mark.
+    #[must_use]
+    pub fn current() -> Self {
+        PREPARED.call_once(prepare);
+        let mark = mark();
+        loop {
+            let found = mark.load(Ordering::Acquire);
+            if found != 0 {
+                return Self(found);
+            }
+            // Recorded before it is used: a child that is born in between takes another one.
+            let next = LAST.load(Ordering::Acquire) + 1;
+            LAST.fetch_max(next, Ordering::AcqRel);
+            let _ = mark.compare_exchange(0, next, Ordering::AcqRel, Ordering::Acquire);
+        }
+    }
+
+    /// Whether this is still that process.
+    #[inline]
+    #[must_use]
+    pub fn is_current(self) -> bool {
+        mark().load(Ordering::Relaxed) == self.0
+    }
+
+    /// Refuses in a child what was opened in its parent; `what` begins the message.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`].
+    pub fn check(self, what: &str) -> Result<(), StoreError> {
+        if self.is_current() {
+            return Ok(());
+        }
+        let what = format!("{what} was opened before this process was forked: open another one in the child");
+        Err(StoreError::Refused { what, source: None })
+    }
+
+    /// How many processes lie between an older one and this, each a child of the one before: 1 for a child. Those that
+    /// never looked do not count.
+    #[must_use]
+    pub fn generations_after(self, older: Self) -> u64 {
+        self.0.saturating_sub(older.0)
+    }
+}
+
+#[inline]
+#[expect(unsafe_code, reason = "the mark stands at an address that the kernel gave")]
+fn mark() -> &'static AtomicU64 {
+    // SAFETY: it is the address of a static, or of a page that is never given back.
+    unsafe { &*MARK.load(Ordering::Acquire) }
+}
+
+fn prepare() {
+    #[cfg(target_os = "linux")]
+    if let Some(page) = wiped_page() {
+        MARK.store(page, Ordering::Release);
+        return;
+    }
+    #[cfg(unix)]
+    wipe_by_handler();
+}
+
+/// A page of its own, which every child finds empty.
+#[cfg(target_os = "linux")]
+#[expect(unsafe_code, reason = "there is no safe way to such a page")]
+fn wiped_page() -> Option<*mut AtomicU64> {
+    let size = size_of::<AtomicU64>();
+    // SAFETY: a fresh mapping at an address of the kernel's choice takes nobody's memory. The kernel rounds its size up to
+    // a page. It is never given back.
+    let page = unsafe {
+        let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        libc::mmap(std::ptr::null_mut(), size, access, kind, -1, 0)
+    };
+    if page == libc::MAP_FAILED {
+        return None;
+    }
+    // SAFETY: the advice concerns that page. Who takes an advice that does not exist (an emulator) takes this one for
+    // nothing, too.
+    let is_wiped =
+        unsafe { libc::madvise(page, size, -1) != 0 && libc::madvise(page, size, libc::MADV_WIPEONFORK) == 0 };
+    is_wiped.then_some(page.cast())
+}
+
+#[cfg(unix)]
+extern "C" fn in_child() {
+    BY_HANDLER.store(0, Ordering::Relaxed);
+}
+
+#[cfg(unix)]
+#[expect(unsafe_code, reason = "there is no safe way to hear of a fork")]
+fn wipe_by_handler() {
+    // SAFETY: the handler is async-signal-safe (one atomic store) and lives as long as the process.
+    let result = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    assert!(result == 0, "out of memory while registering the fork handler");
+}
+
+#[cfg(all(test, unix))]
+#[expect(unsafe_code, reason = "fork is what is tested")]
+mod tests {
+    use super::*;
+
+    /// Runs this in a child that `fork` makes, and answers whether it was so there.
+    fn in_child_of(fork: impl FnOnce() -> libc::pid_t, holds: impl FnOnce() -> bool) -> bool {
+        let pid = fork();
+        assert!(pid >= 0);
+        if pid == 0 {
+            // SAFETY: the child makes no call that needs another thread, and leaves by _exit.
+            unsafe {
+                libc::alarm(20);
+                libc::_exit(i32::from(!holds()));
+            }
+        }
+        let mut status = -1;
+        // SAFETY: the child exists and `status` is a place for its status.
+        assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+        status == 0
+    }
+
+    fn by_fork() -> libc::pid_t {
+        // SAFETY: what the child does is up to `in_child_of`.
+        unsafe { libc::fork() }
+    }
+
+    /// A child that no handler hears of.
+    #[cfg(target_os = "linux")]
+    fn by_system_call() -> libc::pid_t {
+        // SAFETY: as `by_fork`. The second argument is the child's stack: none, so that it has a copy of this one.
+        let pid = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
+        libc::pid_t::try_from(pid).unwrap()
+    }
+
+    fn is_another(parent: Process) -> bool {
+        let is_inherited = !parent.is_current() && parent.check("it").is_err();
+        let child = Process::current();
+        is_inherited && child.is_current() && child != parent && child.generations_after(parent) == 1
+    }
+
+    #[test]
+    fn every_child_is_another_process_and_so_is_its_child() {
+        let parent = Process::current();
+        assert_eq!(Process::current(), parent);
+        assert!(in_child_of(by_fork, || {
+            let child = Process::current();
+            is_another(parent) && in_child_of(by_fork, || is_another(child) && !parent.is_current())
+        }));
+        #[cfg(target_os = "linux")]
+        assert!(in_child_of(by_system_call, || is_another(parent)));
+        assert!(parent.is_current() && Process::current() == parent);
+    }
+
+    /// Its parent was used, and it was not.
+    #[test]
+    fn a_grandchild_is_another_process_also_if_the_child_never_looked() {
+        let parent = Process::current();
+        assert!(in_child_of(by_fork, || in_child_of(by_fork, || is_another(parent))));
+    }
+
+    #[test]
+    fn the_handler_wipes_where_the_kernel_does_not() {
+        wipe_by_handler();
+        BY_HANDLER.store(7, Ordering::Relaxed);
+        assert!(in_child_of(by_fork, || BY_HANDLER.load(Ordering::Relaxed) == 0));
+        assert_eq!(BY_HANDLER.load(Ordering::Relaxed), 7);
+    }
+}

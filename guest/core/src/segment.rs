@@ -15,7 +15,7 @@ use crate::{GrantFault, ID_MAX, OptionsError, ReserveError, Run, Segment, StoreF
 /// The longest chain, whatever the policy asks: a store that grants crumbs must not fill the memory.
 const CHAIN_MAX: usize = 65;
 
-/// Leaf's rule: a step that follows use.
+/// Leaf's rule: a step that follows use. Numbers that were granted and not used do not change it.
 ///
 /// ```
 /// use unalike_core::{AdaptiveStep, StepPolicy};
@@ -30,9 +30,10 @@ pub struct AdaptiveStep {
     pub min: u64,
     /// The greatest step, 2^63 - 1 at most.
     pub max: u64,
-    /// A segment that lasted less than this many milliseconds doubles the next step.
+    /// When as many numbers as a step are used within less than this many milliseconds, the next step doubles. So it does
+    /// when the buffer runs dry.
     pub grow_below_ms: u64,
-    /// A segment that lasted more than this many milliseconds halves the next step.
+    /// When as many last longer than this many milliseconds, the next step is half of it.
     pub shrink_above_ms: u64,
 }
 
@@ -237,9 +238,11 @@ pub struct SegmentBuffer {
     failures: Failures,
     /// What the next request asks for.
     step: u64,
-    /// Whether `step` already follows the newest grant's life.
-    step_adapted: bool,
-    newest_grant_ms: Option<u64>,
+    /// Whether `step` was judged since the newest grant.
+    step_judged: bool,
+    /// When `step` was judged last, at first when something was granted; and how many numbers were handed out since.
+    judged_ms: Option<u64>,
+    used: u64,
     /// Since the newest grant a caller found nothing.
     ran_dry: bool,
     /// The greatest count that a caller asked for and did not get.
@@ -261,8 +264,9 @@ impl SegmentBuffer {
             order: GrantOrder::new(floor),
             failures: Failures::new(),
             step: options.step.initial(),
-            step_adapted: true,
-            newest_grant_ms: None,
+            step_judged: true,
+            judged_ms: None,
+            used: 0,
             ran_dry: false,
             unmet: 0,
             in_flight: false,
@@ -291,6 +295,7 @@ impl SegmentBuffer {
         let run = Run { first: part.next, stride, count };
         part.next += u64::from(count) * stride;
         assert!(part.next <= part.segment.end, "a run never passes the end of its grant");
+        self.used = self.used.saturating_add(u64::from(count));
         if part.next == part.segment.end {
             self.chain.pop_front();
         }
@@ -310,7 +315,7 @@ impl SegmentBuffer {
         self.in_flight = true;
         let count = match self.options.step {
             StepPolicy::Fixed { step } => step,
-            StepPolicy::Adaptive(adaptive) => self.step.max(self.unmet.min(adaptive.max)),
+            StepPolicy::Adaptive(adaptive) => self.step.max(self.unmet.max(self.missing()).min(adaptive.max)),
         };
         Some(SegmentRequest { count, at_least: self.order.at_least() })
     }
@@ -339,20 +344,34 @@ impl SegmentBuffer {
         }
     }
 
-    /// Fits the step to how long the newest segment lasted: once per grant, however often its request is repeated.
+    /// How many numbers lie below a fixed count of numbers left.
+    fn missing(&self) -> u64 {
+        match self.options.refill {
+            RefillPolicy::ShareConsumed { .. } => 0,
+            RefillPolicy::Remaining { count } => count.saturating_sub(self.remaining()),
+        }
+    }
+
+    /// Fits the step to how long so many numbers last: once per grant at most, however often its request is repeated, and
+    /// only by what was used. A segment that is held ahead says nothing.
     fn adapt_step(&mut self, now_ms: u64) {
-        let StepPolicy::Adaptive(adaptive) = self.options.step else { return };
-        let Some(newest_grant_ms) = self.newest_grant_ms else { return };
-        let lasted_ms = now_ms.saturating_sub(newest_grant_ms);
-        if self.ran_dry && !self.step_adapted {
+        let (StepPolicy::Adaptive(adaptive), Some(judged_ms)) = (self.options.step, self.judged_ms) else { return };
+        let took_ms = now_ms.saturating_sub(judged_ms);
+        // A step that has just doubled follows a segment of half its size.
+        let is_used = self.used >= self.step.div_ceil(2);
+        if self.step_judged || !(self.ran_dry || is_used || took_ms > adaptive.shrink_above_ms) {
+            return;
+        }
+        let lasts_ms = took_ms.saturating_mul(self.step) / self.used.max(1);
+        if self.ran_dry {
             self.step = self.step.saturating_mul(2).max(self.unmet);
-        } else if !self.step_adapted && lasted_ms < adaptive.grow_below_ms {
+        } else if lasts_ms < adaptive.grow_below_ms {
             self.step = self.step.saturating_mul(2);
-        } else if !self.step_adapted && lasted_ms > adaptive.shrink_above_ms {
+        } else if lasts_ms > adaptive.shrink_above_ms {
             self.step /= 2;
         }
         self.step = self.step.clamp(adaptive.min, adaptive.max);
-        self.step_adapted = true;
+        (self.step_judged, self.judged_ms, self.used) = (true, Some(now_ms), 0);
     }
 
     /// Takes the answer of a request in. After the end, or without a request, the grant is dropped: a gap. So is what of
@@ -375,8 +394,8 @@ impl SegmentBuffer {
         }
         self.chain.push_back(Part { next: segment.start, segment });
         self.failures.clear();
-        self.newest_grant_ms = Some(now_ms);
-        self.step_adapted = false;
+        self.judged_ms = self.judged_ms.or(Some(now_ms));
+        self.step_judged = false;
         self.ran_dry = false;
         self.unmet = 0;
         Ok(())
@@ -582,6 +601,39 @@ mod tests {
             buffer.reserve(now_ms, 1_000_000).unwrap();
             assert_eq!(serve(&mut buffer, now_ms, &mut next), Some(expected));
         }
+    }
+
+    #[test]
+    fn what_is_held_ahead_does_not_grow_the_step_before_it_is_used() {
+        let (prefetch, mut next) = (64, 1);
+        let refill = RefillPolicy::ShareConsumed { percent: 0 };
+        let options = SequenceOptions { refill, prefetch, ..SequenceOptions::default() };
+        let mut buffer = SegmentBuffer::new(options, 0).unwrap();
+        while serve(&mut buffer, 0, &mut next).is_some() {}
+        assert_eq!(buffer.remaining(), 65 * 1_000, "as many segments ahead as was asked for, each of the first step");
+        // A program that takes an id now and then has the store asked for no more.
+        for call in 0..64 {
+            buffer.reserve(call, 1).unwrap();
+            assert_eq!(serve(&mut buffer, call, &mut next), None);
+        }
+        // Use grows it.
+        let mut greatest = 0;
+        while buffer.step() < 1_000_000 {
+            buffer.reserve(100, 1_000).unwrap();
+            greatest = greatest.max(serve(&mut buffer, 100, &mut next).unwrap_or(0));
+        }
+        assert!(greatest >= 500_000, "{greatest}");
+    }
+
+    #[test]
+    fn a_low_water_mark_is_reached_without_a_grant_for_each_step() {
+        let refill = RefillPolicy::Remaining { count: 250_000 };
+        let options = SequenceOptions { refill, ..SequenceOptions::default() };
+        let mut buffer = SegmentBuffer::new(options, 0).unwrap();
+        let mut next = 1;
+        assert_eq!(serve(&mut buffer, 0, &mut next), Some(250_000), "what is missing is asked for at once");
+        buffer.reserve(0, 10).unwrap();
+        assert_eq!(serve(&mut buffer, 0, &mut next), Some(1_000), "and a step at least");
     }
 
     #[test]
@@ -873,6 +925,26 @@ mod tests {
     }
 
     proptest! {
+        /// However a program takes its ids, and however many segments it holds ahead: what it is granted is in proportion
+        /// to what it used.
+        #[test]
+        fn the_step_follows_use_and_not_grants(
+            takes in proptest::collection::vec((1_u32..3_000, 0_u64..60_000), 1..200),
+            percent in 0_u8..=100,
+            prefetch in 1_u32..=64,
+        ) {
+            let refill = RefillPolicy::ShareConsumed { percent };
+            let options = SequenceOptions { refill, prefetch, ..SequenceOptions::default() };
+            let mut buffer = SegmentBuffer::new(options, 0).unwrap();
+            let (mut now_ms, mut next, mut used) = (0, 1, 0);
+            for (count, pause_ms) in takes {
+                while serve(&mut buffer, now_ms, &mut next).is_some() {}
+                used += u64::from(buffer.reserve(now_ms, count).unwrap().count);
+                prop_assert!(buffer.step() <= (4 * used).max(1_000), "{} after {used} ids", buffer.step());
+                now_ms += pause_ms;
+            }
+        }
+
         /// Everything granted at or below the bound is handed out, nothing above it, and the end comes when no store can
         /// grant anything below it: not before, and then without a further request.
         #[test]
@@ -948,7 +1020,8 @@ mod tests {
             for event in events {
                 match event {
                     Event::Reserve(max) => {
-                        if let Ok(run) = buffer.reserve(now_ms, max) {
+                        let answer = buffer.reserve(now_ms, max);
+                        if let Ok(run) = answer {
                             prop_assert!(1 <= run.count && run.count <= max);
                             handed_out.extend(run.ids());
                         }
@@ -957,6 +1030,8 @@ mod tests {
                             prop_assert!(due.count >= 1);
                             request = Some(due);
                         }
+                        let pending = answer == Err(ReserveError::Pending);
+                        prop_assert!(!pending || request.is_some(), "whoever waits, waits for an answer");
                     }
                     Event::Grant { skip, short_by } => if let Some(due) = request.take() {
                         let start = next + skip * stride;

@@ -369,8 +369,9 @@ impl Snowflake {
         let request = match self.held {
             None => LeaseRequest::Acquire,
             Some(held) if held.ends => LeaseRequest::Acquire,
-            // Due by the clock, or because borrowing has reached the end of the lease.
-            Some(held) if now_ms >= held.renew_ms || self.enter_min >= held.end_tick => {
+            // Due by the time that was set, which a clock that went back has not reached; or because the clock or borrowing
+            // has reached the end of the lease.
+            Some(held) if now_ms >= held.renew_ms || self.is_past_lease(now_ms) => {
                 LeaseRequest::Extend { worker: held.lease.worker, grant_id: held.lease.grant_id }
             }
             Some(_) => return None,
@@ -400,8 +401,9 @@ impl Snowflake {
         admitted
     }
 
-    /// Whether even the newest bound lies behind the tick that would be stamped next: the clock is ahead of the store's
-    /// by more than a lease. Asking again at once would not help, so this counts as a failure, with its pause.
+    /// Whether the lease in hand ends at or before the tick that would be stamped next. Just after a grant it tells that
+    /// the clock is ahead of the store's by more than a lease: asking again at once would not help, so this counts as a
+    /// failure, with its pause.
     fn is_past_lease(&self, now_ms: u64) -> bool {
         let clock_tick = self.options.layout.tick_at(now_ms).unwrap_or(0);
         self.held.is_some_and(|held| clock_tick.max(self.enter_min) >= held.end_tick)
@@ -487,6 +489,7 @@ impl Snowflake {
     pub fn wake_ms(&self, now_ms: u64) -> u64 {
         match (self.failures.pause_left_ms(now_ms), self.held) {
             (Some(left_ms), _) => now_ms.saturating_add(left_ms),
+            (None, Some(_)) if self.in_flight.is_none() && self.is_past_lease(now_ms) => now_ms,
             (None, Some(held)) => held.renew_ms,
             (None, None) => u64::MAX,
         }
@@ -944,6 +947,22 @@ mod tests {
     }
 
     #[test]
+    fn a_clock_that_comes_back_part_of_the_way_past_its_lease_asks_for_more_time() {
+        let mut snowflake = with(ClockPolicy::Reject, 0);
+        let later_ms = NOW_MS + 3_600_000;
+        assert!(snowflake.request(later_ms).is_some());
+        snowflake.granted(later_ms, lease(5, 1, NOW_MS, NOW_MS + 60_010)).unwrap();
+        for now_ms in [later_ms - 1, NOW_MS + 60_010] {
+            assert_eq!(snowflake.reserve(now_ms, 1), Err(ReserveError::Pending));
+            assert_eq!(snowflake.wake_ms(now_ms), now_ms);
+            let extend = LeaseRequest::Extend { worker: 5, grant_id: GrantId(1) };
+            assert_eq!(snowflake.request(now_ms), Some(extend));
+            // Behind the clock again.
+            snowflake.granted(later_ms, lease(5, 1, NOW_MS, NOW_MS + 60_010)).unwrap();
+        }
+    }
+
+    #[test]
     fn a_predecessors_ticks_are_not_entered_again() {
         let options = SnowflakeOptions { floor_ms: NOW_MS + 50, ..SnowflakeOptions::new(Layout::TWITTER) };
         let mut snowflake = Snowflake::new(options).unwrap();
@@ -1071,6 +1090,8 @@ mod tests {
                             prop_assert!(request.is_none());
                             *request = Some(due);
                         }
+                        let pending = answer == Err(ReserveError::Pending);
+                        prop_assert!(!pending || request.is_some(), "whoever waits, waits for an answer");
                     }
                     Event::Answer { node, lost } => {
                         let (snowflake, request, _) = &mut nodes[node];

@@ -13,9 +13,10 @@
 //! | `SlowOrdered` | `ng_business_slowordered0` to `63` | the issuer's channel 3: strictly increasing, 64 tables |
 //! | `Ticket` | one per tag | Flickr's ticket servers: `REPLACE INTO` and `auto_increment` |
 //!
-//! Every connection is checked before it is used: commits must be durable, and the server must be the one that was used
-//! before ([`MysqlOptions::assume_durable`], [`MysqlOptions::assume_identity`]). A statement whose answer is lost
-//! counts as done, and what it granted is never offered again.
+//! Every connection is set and checked before it is used: commits must be durable, and the server must be the one that
+//! was used before ([`MysqlOptions::assume_durable`], [`MysqlOptions::assume_identity`]). Each statement that grants
+//! states the same as its condition, so a proxy that runs it on another connection or server is granted nothing there.
+//! A statement whose answer is lost counts as done, and what it granted is never offered again.
 //!
 //! Tested on MariaDB 10.11. The statements are those that MySQL 8.0.16 takes too; MySQL before that ignores the
 //! `CHECK`s, which keep programs that know no stripes out of them.

@@ -10,6 +10,7 @@ pub mod lease_model;
 pub mod local;
 pub mod log;
 pub mod mariadb;
+pub mod multiplexer;
 pub mod mysql_leases;
 pub mod process;
 pub mod proxy;

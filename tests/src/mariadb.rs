@@ -79,21 +79,109 @@ impl MariaDb {
         Ok(server)
     }
 
-    /// A copy of this server's data as it is on the disk, as another server: a replica that takes over.
+    /// A copy of this server's data as it is on the disk, as another server: a replica that takes over, which has
+    /// another `server_id`.
     ///
     /// This one must not be running.
     ///
     /// # Errors
     /// As [`MariaDb::start`].
     pub fn start_copy(&self) -> anyhow::Result<Self> {
+        let ids = self.settings.iter().filter_map(|setting| setting.strip_prefix("--server-id="));
+        let id: u32 = ids.last().map_or(Ok(1), str::parse)?;
+        let mut copy = self.clone_data()?;
+        copy.settings.push(format!("--server-id={}", id + 1));
+        copy.restart()?;
+        Ok(copy)
+    }
+
+    /// The same data, as the same server, on another port.
+    ///
+    /// This one must not be running.
+    ///
+    /// # Errors
+    /// As [`MariaDb::start`].
+    pub fn start_moved(&self) -> anyhow::Result<Self> {
+        let mut moved = self.clone_data()?;
+        moved.restart()?;
+        Ok(moved)
+    }
+
+    /// The place of another server, whose port and configuration this one has from its next start on. That one must not
+    /// be running then.
+    pub fn take_place_of(&mut self, other: &Self) {
+        (self.port, self.settings) = (other.port, other.settings.clone());
+    }
+
+    /// Settings that are added to the others at its next start.
+    pub fn configure(&mut self, settings: &[&str]) {
+        self.settings.extend(settings.iter().map(|&setting| setting.to_owned()));
+    }
+
+    /// Has it follow another server, from where this says on: `MASTER_USE_GTID=slave_pos`.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn follow(&self, primary: &Self, from: &str) -> anyhow::Result<()> {
+        let follow = format!(
+            "CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT={}, MASTER_USER='root', {from}; START SLAVE",
+            primary.port()
+        );
+        self.sql("", &follow).map(drop)
+    }
+
+    /// Where its binary log ends, as [`MariaDb::follow`] takes it.
+    ///
+    /// # Errors
+    /// When it has none.
+    pub fn log_end(&self) -> anyhow::Result<String> {
+        let status = self.sql("", "SHOW MASTER STATUS")?;
+        let mut columns = status.split('\t');
+        let (file, position) = columns.next().zip(columns.next()).context("there is no binary log")?;
+        Ok(format!("MASTER_LOG_FILE='{file}', MASTER_LOG_POS={position}, MASTER_USE_GTID=no"))
+    }
+
+    /// Waits until it has all that another server has in its binary log.
+    ///
+    /// # Errors
+    /// When it does not come to be so.
+    pub fn catch_up(&self, primary: &Self) -> anyhow::Result<()> {
+        let position = primary.sql("", "SELECT @@gtid_binlog_pos")?;
+        let wait = format!("SELECT MASTER_GTID_WAIT('{}', {})", position.trim(), PATIENCE.as_secs());
+        ensure!(self.sql("", &wait)?.trim() == "0", "it lags: {}", self.sql("", "SHOW SLAVE STATUS\\G")?);
+        Ok(())
+    }
+
+    /// Brings a database of another server into this one by a dump.
+    ///
+    /// # Errors
+    /// When one of the programs fails.
+    pub fn load_dump_of(&self, other: &Self, database: &str) -> anyhow::Result<()> {
+        let dump = Command::new("mariadb-dump")
+            .args(["--no-defaults", "--user=root", "--single-transaction", "--databases", database])
+            .arg(format!("--socket={}", other.socket().display()))
+            .output()
+            .context(INSTALL)?;
+        ensure!(dump.status.success(), "mariadb-dump: {}", String::from_utf8_lossy(&dump.stderr));
+        let file = self.directory().join("dump.sql");
+        std::fs::write(&file, &dump.stdout)?;
+        let loaded = Command::new("mariadb")
+            .args(["--no-defaults", "--user=root"])
+            .arg(format!("--socket={}", self.socket().display()))
+            .stdin(File::open(&file)?)
+            .output()?;
+        ensure!(loaded.status.success(), "mariadb: {}", String::from_utf8_lossy(&loaded.stderr));
+        Ok(())
+    }
+
+    /// The same data in a directory of its own, on a port of its own, not running.
+    fn clone_data(&self) -> anyhow::Result<Self> {
         let directory = TempDir::new()?;
         copy(&self.directory.path().join("data"), &directory.path().join("data"))?;
-        let port = process::free_port()?;
         let (settings, clock) = (self.settings.clone(), self.clock.clone());
-        let process = spawn(directory.path(), port, &settings, clock.as_deref(), false)?;
-        let mut server = Self { directory, port, settings, clock, process };
-        server.wait_until_ready()?;
-        Ok(server)
+        // Something that has ended stands for a server that does not run.
+        let process = Command::new("true").spawn()?;
+        Ok(Self { directory, port: process::free_port()?, settings, clock, process })
     }
 
     /// Where it listens.

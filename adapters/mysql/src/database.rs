@@ -1,18 +1,20 @@
 //! The connections to one server, and what is checked of it before it is trusted.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use deadpool::managed::{Manager, Metrics, Object, Pool, PoolError, QueueMode, RecycleError, RecycleResult};
 use sqlx::mysql::{MySqlArguments, MySqlConnectOptions, MySqlConnection, MySqlQueryResult, MySqlRow};
-use sqlx::{ConnectOptions as _, Connection as _, Executor as _, MySql, Row as _};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, MySql, Row as _};
 use tokio::time::{timeout, timeout_at};
 use unalike_storage::StoreError;
 
 use crate::MysqlOptions;
-use crate::error::{broke, connect_error, damaged, no_connection, read_error, refusal, write_error};
+use crate::error::{
+    NO_SUCH_TABLE, ONLY_READS, broke, connect_error, damaged, no_connection, read_error, refusal, write_error,
+};
+use crate::fence::{COMMIT, Fence, ROLL_BACK, ServerFacts, mark_in};
 
 pub(crate) type Statement<'q> = sqlx::query::Query<'q, MySql, MySqlArguments>;
 
@@ -45,12 +47,22 @@ struct Connector {
     connect_timeout: Duration,
     request_timeout: Duration,
     assume_durable: bool,
-    /// The identity of the server that connections must lead to, once the store is open; none where any will do.
-    expected: OnceLock<Option<String>>,
+    /// The server that connections must lead to, once it is known.
+    expected: OnceLock<Expected>,
     /// What else a dialect asks of a server.
     requirement: OnceLock<Requirement>,
     /// When a connection last broke: those that are older are probably broken too, and are not used again.
     broke: Mutex<Option<Instant>>,
+}
+
+/// The server that connections must lead to.
+#[derive(Debug)]
+struct Expected {
+    /// What it says it is; none where any server will do.
+    identity: Option<String>,
+    /// What stands in `unalike_store`; the same, or what a server is adopted in place of.
+    recorded: String,
+    fence: Fence,
 }
 
 /// Says what is wrong with a server.
@@ -59,61 +71,6 @@ type Requirement = Box<dyn Fn(&ServerFacts) -> Result<(), String> + Send + Sync>
 impl fmt::Debug for Database {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Database").field("at", &self.at()).finish_non_exhaustive()
-    }
-}
-
-/// The names of the server's variables that are looked at.
-const FACTS: &str = "SHOW VARIABLES WHERE Variable_name IN ('server_uuid', 'server_uid', 'hostname', 'port', 'datadir', \
-    'version', 'innodb_flush_log_at_trx_commit', 'log_bin', 'sync_binlog', 'auto_increment_increment', 'auto_increment_offset')";
-
-/// What a server says of itself, on the connection in hand.
-#[derive(Clone, Debug)]
-pub(crate) struct ServerFacts(BTreeMap<String, String>);
-
-impl ServerFacts {
-    async fn read(connection: &mut MySqlConnection) -> Result<Self, sqlx::Error> {
-        let rows = sqlx::query(FACTS).fetch_all(connection).await?;
-        let mut facts = BTreeMap::new();
-        for row in rows {
-            facts.insert(row.try_get(0)?, row.try_get(1)?);
-        }
-        Ok(Self(facts))
-    }
-
-    /// A variable's value; empty when the server has no such variable.
-    pub(crate) fn value(&self, name: &str) -> &str {
-        self.0.get(name).map_or("", String::as_str)
-    }
-
-    /// Which server this is: MySQL's `server_uuid`, MariaDB's `server_uid`; older ones have neither, and are known by
-    /// where they run and keep their data.
-    pub(crate) fn identity(&self) -> String {
-        for name in ["server_uuid", "server_uid"] {
-            if !self.value(name).is_empty() {
-                return format!("{name} {}", self.value(name));
-            }
-        }
-        format!("{}:{}{}", self.value("hostname"), self.value("port"), self.value("datadir"))
-    }
-
-    /// Whether a commit that was reported is on the disk, and in the binary log if there is one: replicas that take
-    /// over have it from there.
-    pub(crate) fn check_durability(&self) -> Result<(), String> {
-        let flush = self.value("innodb_flush_log_at_trx_commit");
-        if flush != "1" {
-            return Err(format!(
-                "innodb_flush_log_at_trx_commit is {flush}: a crash would lose commits, and numbers would repeat; set it \
-                 to 1"
-            ));
-        }
-        let (log, sync) = (self.value("log_bin"), self.value("sync_binlog"));
-        if matches!(log, "ON" | "1") && sync != "1" {
-            return Err(format!(
-                "the binary log is on and sync_binlog is {sync}: a replica that takes over after a crash would lack \
-                 commits, and numbers would repeat; set it to 1"
-            ));
-        }
-        Ok(())
     }
 }
 
@@ -141,11 +98,52 @@ impl Database {
         Ok((database, facts))
     }
 
-    /// From now on every connection must lead to this server (any, without an identity); those that are open were
-    /// looked at by the caller.
-    pub(crate) fn expect(&self, identity: Option<String>) {
+    /// From now on every connection must lead to this server, which was looked at, and to a store that has this record
+    /// of it; to any server, without an identity.
+    pub(crate) fn expect(&self, facts: &ServerFacts, identity: Option<String>, recorded: &str) {
+        let connector = self.connector();
+        let mut fence = facts.fence(!connector.assume_durable, identity.as_deref());
+        if identity.is_some() {
+            fence = fence.recorded(recorded);
+        }
         // Set once, when the store is opened.
-        let _ = self.connector().expected.set(identity);
+        let _ = connector.expected.set(Expected { identity, recorded: recorded.to_owned(), fence });
+    }
+
+    /// A statement that grants, with the conditions that every grant rests on where it says `{fence}`, or `{fence
+    /// alone}` when it is a transaction of its own. On another server, and in another session than those that were
+    /// looked at, it changes no row: [`Database::check_fence`] says whether that is so.
+    pub(crate) fn fenced(&self, statement: &str) -> AssertSqlSafe<String> {
+        assert!(statement.contains("{fence"), "a statement without a fence: {statement}");
+        AssertSqlSafe(match self.connector().expected.get() {
+            Some(expected) => expected.fence.put_into(statement),
+            // Before a server is known, nothing is granted.
+            None => statement.replace("{fence}", "1 = 0").replace("{fence alone}", "1 = 0"),
+        })
+    }
+
+    /// Says why a statement was held back by its fence, unless it was not.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] on another server, or on one that may lose commits; [`StoreError::Unavailable`] where
+    /// another connection may do. The connections that are open are not used again.
+    pub(crate) async fn check_fence(&self) -> Result<(), StoreError> {
+        let mut turn = self.turn("looking at the server").await?;
+        let before = turn.look().await?;
+        let facts = turn.look().await?;
+        let recorded = recorded_server(&mut turn).await?;
+        let connector = self.connector();
+        let checked = connector.check(&facts, recorded.as_deref()).and_then(|()| {
+            let unavailable = |what| StoreError::Unavailable { what, source: None };
+            facts.check_session(&before).map_err(|why| unavailable(format!("{}: {why}", self.at())))?;
+            if facts.only_reads() { Err(unavailable(format!("{}: {ONLY_READS}", self.at()))) } else { Ok(()) }
+        });
+        match checked {
+            Ok(()) => turn.give_back(),
+            // Those that were opened before may all lead there.
+            Err(_) => connector.note_broken(),
+        }
+        checked
     }
 
     /// From now on every new connection must pass this check too. A dialect sets it once, when it is opened, and has
@@ -197,11 +195,27 @@ impl Database {
         Ok(rows)
     }
 
-    /// A transaction. Without a commit it is rolled back: its connection is closed.
+    /// A transaction, on the server that is expected. Without a commit it is rolled back: its connection is closed.
     pub(crate) async fn begin(&self, doing: &'static str) -> Result<Turn, StoreError> {
         let mut turn = self.turn(doing).await?;
         turn.begin().await?;
+        if turn.rows(sqlx::query(self.fenced("SELECT 1 FROM DUAL WHERE {fence}"))).await?.is_empty() {
+            drop(turn);
+            return Err(self.held_back(doing).await);
+        }
         Ok(turn)
+    }
+
+    /// The error of a statement that its fence held back.
+    pub(crate) async fn held_back(&self, doing: &'static str) -> StoreError {
+        match self.check_fence().await {
+            Err(error) => error,
+            // On this connection it would not have been.
+            Ok(()) => {
+                self.connector().note_broken();
+                no_connection(self.at(), doing, "the connection led to another server, or was set otherwise: try again")
+            }
+        }
     }
 
     /// A connection for some statements, all of them within the time that a request may take.
@@ -268,28 +282,49 @@ impl Connector {
     /// Sets a new connection up and checks where it leads.
     async fn look_at(&self, connection: &mut MySqlConnection) -> Result<(), StoreError> {
         let failed = |error| read_error(&self.at, "setting a connection up", error);
-        // In a strict mode a number that does not fit is an error, never cut off; whatever the server's own mode is.
-        // And the server is not to close what is idle before it is dropped here.
-        let settings = sqlx::query(
-            "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', autocommit = 1, innodb_lock_wait_timeout = ?, \
-             wait_timeout = ?",
-        );
-        // Whole seconds. A wait for a lock that ends before the request does leaves no doubt about what was done.
+        let before = ServerFacts::read(connection).await.map_err(failed)?;
+        // Whole seconds. A wait for a lock that ends before the request does leaves no doubt about what was done. And
+        // the server is not to close what is idle before it is dropped here.
         let lock_wait_s = self.request_timeout.as_secs().saturating_sub(1).max(1);
-        let settings = settings.bind(lock_wait_s).bind(2 * IDLE_MAX.as_secs());
-        settings.execute(&mut *connection).await.map_err(failed)?;
+        before.set_session(connection, lock_wait_s, 2 * IDLE_MAX.as_secs()).await.map_err(failed)?;
         let facts = ServerFacts::read(connection).await.map_err(failed)?;
-        let refused = |why: String| refusal(format!("the server at {}: {why}", self.at));
-        if !self.assume_durable {
-            facts.check_durability().map_err(|why| refused(format!("{why} (or vouch for it: durability=assumed)")))?;
-        }
-        if let Some(Some(identity)) = self.expected.get()
-            && *identity != facts.identity()
-        {
-            return Err(another_server(&self.at, identity, &facts.identity()));
-        }
-        self.requirement.get().map_or(Ok(()), |check| check(&facts)).map_err(refused)
+        self.check(&facts, None)?;
+        facts.check_session(&before).map_err(|why| self.refused(&why))
     }
+
+    /// Checks the server, and what is recorded there if that was read.
+    fn check(&self, facts: &ServerFacts, recorded: Option<&str>) -> Result<(), StoreError> {
+        if !self.assume_durable {
+            let vouch = |why| self.refused(&format!("{why} (or vouch for it: durability=assumed)"));
+            facts.check_durability().map_err(vouch)?;
+        }
+        facts.check_log().map_err(|why| self.refused(&why))?;
+        if let Some(Expected { identity: Some(identity), recorded: expected, .. }) = self.expected.get() {
+            let found = facts.identity(mark_in(identity).unwrap_or_default());
+            let found = found.map_err(|why| self.refused(&why))?;
+            if found != *identity {
+                return Err(another_server(&self.at, identity, &found));
+            }
+            if let Some(recorded) = recorded.filter(|recorded| recorded != expected) {
+                return Err(another_server(&self.at, expected, recorded));
+            }
+        }
+        self.requirement.get().map_or(Ok(()), |check| check(facts)).map_err(|why| self.refused(&why))
+    }
+
+    fn refused(&self, why: &str) -> StoreError {
+        refusal(format!("the server at {}: {why}", self.at))
+    }
+}
+
+/// What `unalike_store` says which server it is on.
+async fn recorded_server(turn: &mut Turn) -> Result<Option<String>, StoreError> {
+    let statement = sqlx::query("SELECT server FROM unalike_store WHERE id = 1");
+    let rows = turn.try_rows(statement, NO_SUCH_TABLE).await?.unwrap_or_default();
+    let text =
+        |row: &MySqlRow| row.try_get("server").map_err(|error| read_error(turn.database.at(), turn.doing, error));
+    // A store that is gone is another one.
+    rows.first().map_or(Ok(Some(String::new())), |row| text(row).map(Some))
 }
 
 /// A server that took over may lack the last commits of the one before: numbers would repeat.
@@ -373,7 +408,7 @@ impl Turn {
 
     /// Commits, and gives the connection back.
     pub(crate) async fn commit(mut self) -> Result<(), StoreError> {
-        let committed = self.run_text("COMMIT").await;
+        let committed = self.run_text(COMMIT).await;
         committed.map_err(|error| write_error(self.database.at(), self.doing, error))?;
         self.give_back();
         Ok(())
@@ -381,7 +416,7 @@ impl Turn {
 
     /// Rolls back, and gives the connection back.
     pub(crate) async fn roll_back(mut self) -> Result<(), StoreError> {
-        let rolled_back = self.run_text("ROLLBACK").await;
+        let rolled_back = self.run_text(ROLL_BACK).await;
         rolled_back.map_err(|error| read_error(self.database.at(), self.doing, error))?;
         self.give_back();
         Ok(())

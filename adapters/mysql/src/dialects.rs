@@ -510,9 +510,13 @@ impl<T: Table> SegmentStore for Foreign<T> {
     async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError> {
         let key = self.key(tag)?;
         validate_raise(tag, next)?;
+        let is_raised = self.0.raise(key, next).await?;
+        let record = self.tag(tag).await?;
         // One that was ended is as high as it can be.
-        self.0.raise(key, next).await?;
-        self.tag(tag).await
+        if !is_raised && record.watermark < next - 1 {
+            return Err(self.0.rows().database.held_back("raising a tag").await);
+        }
+        Ok(record)
     }
 
     async fn retire_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {

@@ -12,6 +12,12 @@ pub(crate) const NO_SUCH_TABLE: u16 = 1146;
 pub(crate) const DEADLOCK: u16 = 1213;
 pub(crate) const AUTO_INCREMENT_FAILED: u16 = 1467;
 
+/// What a server says that takes no writes.
+pub(crate) const ONLY_READS: &str = "the server only reads just now: is it a replica, or failing over?";
+
+/// From a code to an error.
+type Kind = fn(String, sqlx::Error) -> StoreError;
+
 /// The error of a statement that writes, or of its commit.
 ///
 /// The question that matters is whether the commit may stand although no success was reported. A statement that the
@@ -20,52 +26,8 @@ pub(crate) const AUTO_INCREMENT_FAILED: u16 = 1467;
 /// that is not known.
 pub(crate) fn write_error(at: &str, doing: &str, error: sqlx::Error) -> StoreError {
     let what = |advice: &str| format!("{doing}, at {at}: {advice}");
-    let (kind, advice): (fn(String, sqlx::Error) -> StoreError, &str) = match code(&error) {
-        Some(1205 | 3572) => {
-            (StoreError::unavailable, "another transaction holds the row for too long; the statement was rolled back")
-        }
-        Some(1020 | 1206 | DEADLOCK | 1637 | 3101) => {
-            (StoreError::unavailable, "the transaction lost against another one and was rolled back")
-        }
-        Some(1290 | 1792 | 1836 | 3100) => {
-            (StoreError::unavailable, "the server only reads just now: is it a replica, or failing over?")
-        }
-        Some(1021 | 1114) => (StoreError::unavailable, "the server's disk, or its tablespace, is full: make room"),
-        Some(1037 | 1038 | 1041) => (StoreError::unavailable, "the server is out of memory"),
-        Some(1040 | 1203 | 1226) => (StoreError::unavailable, "the server has too many connections"),
-        Some(1129) => (
-            StoreError::unavailable,
-            "the server blocks this host after too many broken connections: FLUSH HOSTS there",
-        ),
-        // A node of a cluster that is joining or has lost the others; a server that is taken offline or was idle for
-        // too long.
-        Some(1047 | 3032 | 3168 | 4031) => (StoreError::unavailable, "the server serves nobody just now"),
-        Some(1044 | 1045 | 1130 | 1142 | 1143 | 1227 | 1370 | 1698) => {
-            // MariaDB answers so to a connection without TLS, too.
-            (
-                StoreError::refused,
-                "the server denied access: check user, password and privileges (`unalike schema` lists them), and whether it \
-                 demands TLS (ssl-mode)",
-            )
-        }
-        Some(3159) => (StoreError::refused, "the server demands TLS: check ssl-mode"),
-        Some(1049) => (StoreError::refused, "there is no such database: create it"),
-        Some(NO_SUCH_TABLE | 1054 | 1109) => {
-            (StoreError::refused, "a table or column is missing: `unalike schema` prints what is needed")
-        }
-        // A number that does not fit its column; STRICT_ALL_TABLES, which every connection sets, has it refused.
-        Some(1264 | 1690) => (StoreError::refused, "a number is beyond what the column can hold"),
-        // The constraints of unalike's own tables.
-        Some(3819 | 4025) => (
-            StoreError::refused,
-            "a row would not be as it must be: most likely the store became a stripe; restart the program with all \
-             stores of its set",
-        ),
-        // Shut down, interrupted, killed, or broken off in a commit: it may have been done.
-        Some(
-            1026 | 1030 | 1053 | 1077 | 1079 | 1158..=1161 | 1180 | 1181 | 1317 | 1598 | 1927 | 1969 | 3024 | 3169,
-        ) => (StoreError::outcome_unknown, "the server broke the statement off, and its commit may stand"),
-        Some(_) => (StoreError::refused, "the server refused the statement"),
+    let (kind, advice): (Kind, &str) = match code(&error) {
+        Some(code) => judge(code),
         None => match &error {
             sqlx::Error::Configuration(_) => (StoreError::refused, "the connection is configured wrongly"),
             sqlx::Error::ColumnDecode { .. }
@@ -76,6 +38,65 @@ pub(crate) fn write_error(at: &str, doing: &str, error: sqlx::Error) -> StoreErr
         },
     };
     kind(what(advice), error)
+}
+
+/// What the server's number says of a statement that writes: the kind of the error, and what to do.
+fn judge(code: u16) -> (Kind, &'static str) {
+    match code {
+        1205 | 3572 => {
+            (StoreError::unavailable, "another transaction holds the row for too long; the statement was rolled back")
+        }
+        1020 | 1206 | DEADLOCK | 1637 | 3101 => {
+            (StoreError::unavailable, "the transaction lost against another one and was rolled back")
+        }
+        1290 | 1792 | 1836 | 3100 => (StoreError::unavailable, ONLY_READS),
+        1021 | 1114 => (StoreError::unavailable, "the server's disk, or its tablespace, is full: make room"),
+        1037 | 1038 | 1041 => (StoreError::unavailable, "the server is out of memory"),
+        1040 | 1203 | 1226 => (StoreError::unavailable, "the server has too many connections"),
+        1129 => (
+            StoreError::unavailable,
+            "the server blocks this host after too many broken connections: FLUSH HOSTS there",
+        ),
+        // A node of a cluster that is joining or has lost the others; a server that is taken offline or was idle for
+        // too long.
+        1047 | 3032 | 3168 | 4031 => (StoreError::unavailable, "the server serves nobody just now"),
+        1044 | 1045 | 1130 | 1142 | 1143 | 1227 | 1370 | 1698 => {
+            // MariaDB answers so to a connection without TLS, too.
+            (
+                StoreError::refused,
+                "the server denied access: check user, password and privileges (`unalike schema` lists them), and whether it \
+                 demands TLS (ssl-mode)",
+            )
+        }
+        3159 => (StoreError::refused, "the server demands TLS: check ssl-mode"),
+        1049 => (StoreError::refused, "there is no such database: create it"),
+        NO_SUCH_TABLE | 1054 | 1109 => {
+            (StoreError::refused, "a table or column is missing: `unalike schema` prints what is needed")
+        }
+        // A number that does not fit its column; STRICT_ALL_TABLES, which every connection sets, has it refused.
+        1264 | 1690 => (StoreError::refused, "a number is beyond what the column can hold"),
+        // The constraints of unalike's own tables.
+        3819 | 4025 => (
+            StoreError::refused,
+            "a row would not be as it must be: most likely the store became a stripe; restart the program with all \
+             stores of its set",
+        ),
+        // The table was changed, or somebody changes it; or the statement, prepared before, is not known on the
+        // connection that it went to, or not to as many.
+        1243 | 1412 | 1461 | 1615 | 1684 | 1689 => {
+            (StoreError::unavailable, "the server did not begin the statement, since tables or connections changed")
+        }
+        // Errors of a client's, sent by a proxy that is a client of the server; ProxySQL's own; and what is said by many
+        // for want of a number. What the server did before is not known.
+        1105 | 1152 | 1156 | 1157 | 2000..=2999 | 9000..=9999 => {
+            (StoreError::outcome_unknown, "a proxy, or the server, lost the statement, and its commit may stand")
+        }
+        // Shut down, interrupted, killed, or broken off in a commit: it may have been done.
+        1026 | 1030 | 1053 | 1077 | 1079 | 1158..=1161 | 1180 | 1181 | 1317 | 1598 | 1927 | 1969 | 3024 | 3169 => {
+            (StoreError::outcome_unknown, "the server broke the statement off, and its commit may stand")
+        }
+        _ => (StoreError::refused, "the server refused the statement"),
+    }
 }
 
 /// The error of a statement that only reads, or of connecting: nothing can have been granted.
@@ -110,7 +131,9 @@ pub(crate) fn no_connection(at: &str, doing: &str, why: &str) -> StoreError {
 /// Whether the connection is gone, and others that lead to the same server may be.
 pub(crate) fn broke(error: &sqlx::Error) -> bool {
     match error {
-        sqlx::Error::Database(_) => code(error).is_some_and(|code| matches!(code, 1053 | 1077 | 1079 | 1927 | 4031)),
+        sqlx::Error::Database(_) => {
+            code(error).is_some_and(|code| matches!(code, 1053 | 1077 | 1079 | 1927 | 2000..=2999 | 4031 | 9000..=9999))
+        }
         sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_) => true,
         _ => false,
     }
@@ -129,4 +152,31 @@ pub(crate) fn damaged(at: &str, what: &str) -> StoreError {
 
 pub(crate) fn refusal(what: String) -> StoreError {
     StoreError::Refused { what, source: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_passes_is_worth_a_retry_and_what_may_have_been_done_is_said() {
+        // Worth a retry, may have granted.
+        let judged = |code: u16| {
+            let error = judge(code).0(String::new(), sqlx::Error::PoolClosed);
+            (error.is_retryable(), error.may_have_granted())
+        };
+        let passing = [
+            1020, 1021, 1040, 1047, 1129, 1203, 1205, 1213, 1226, 1243, 1290, 1412, 1461, 1615, 1689, 1792, 1836, 3032,
+            3100, 3101, 3168, 3572, 4031,
+        ];
+        for code in passing {
+            assert_eq!(judged(code), (true, false), "{code}");
+        }
+        for code in [1030, 1053, 1105, 1180, 1317, 1598, 1927, 1969, 2003, 2006, 2013, 3024, 9001] {
+            assert_eq!(judged(code), (true, true), "{code}");
+        }
+        for code in [1044, 1045, 1049, 1054, 1064, 1142, 1146, 1264, 1690, 4025] {
+            assert_eq!(judged(code), (false, false), "{code}");
+        }
+    }
 }

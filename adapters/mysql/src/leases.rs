@@ -139,19 +139,20 @@ const WORKERS: &str = "SELECT worker FROM unalike_lease WHERE namespace = ? ORDE
 /// A worker that was never granted. A row that is there already fails it.
 const GRANT_FIRST: &str = "INSERT INTO unalike_lease \
     (grant_id, holder, not_before_ms, valid_until_ms, acquired_ms, is_final, namespace, worker) \
-    VALUES (?, ?, ?, ?, ?, 0, ?, ?)";
+    SELECT ?, ?, ?, ?, ?, 0, ?, ? FROM DUAL WHERE {fence}";
 
 /// A worker that was granted before: the rule of all leases is the condition.
 const GRANT_AGAIN: &str = "UPDATE unalike_lease \
     SET grant_id = ?, holder = ?, not_before_ms = ?, valid_until_ms = ?, acquired_ms = ?, is_final = 0 \
-    WHERE namespace = ? AND worker = ? AND valid_until_ms <= ?";
+    WHERE namespace = ? AND worker = ? AND valid_until_ms <= ? AND {fence}";
 
 /// The reply alone says where the lease ends now: that one row was matched, and its `LAST_INSERT_ID`.
 const EXTEND: &str = "UPDATE unalike_lease SET valid_until_ms = LAST_INSERT_ID(GREATEST(valid_until_ms, ?)) \
-    WHERE namespace = ? AND worker = ? AND grant_id = ? AND is_final = 0";
+    WHERE namespace = ? AND worker = ? AND grant_id = ? AND is_final = 0 AND {fence alone}";
 
 const RELEASE: &str = "UPDATE unalike_lease SET valid_until_ms = ?, is_final = 1 \
-    WHERE namespace = ? AND worker = ? AND grant_id = ? AND is_final = 0 AND valid_until_ms >= ?";
+    WHERE namespace = ? AND worker = ? AND grant_id = ? AND is_final = 0 AND valid_until_ms >= ? \
+    AND {fence alone}";
 
 const FORBID: &str = "UPDATE unalike_lease SET is_final = 1 WHERE namespace = ? AND worker = ?";
 
@@ -203,9 +204,7 @@ impl MysqlLeases {
         let (database, facts) = Database::connect(&options).await?;
         warn_of_assumptions(&options, &facts);
         schema::open(&database, &facts, &options).await?;
-        let leases = Self::open(&database, &options).await?;
-        database.expect((!options.assume_identity).then(|| facts.identity()));
-        Ok(leases)
+        Self::open(&database, &options).await
     }
 
     /// On a server that was looked at.
@@ -469,7 +468,7 @@ impl LeaseStore for MysqlLeases {
             }
         };
         let is_first = chosen.end_ms == 0;
-        let mut write = sqlx::query(if is_first { GRANT_FIRST } else { GRANT_AGAIN })
+        let mut write = sqlx::query(self.database.fenced(if is_first { GRANT_FIRST } else { GRANT_AGAIN }))
             .bind(grant_id_bytes(lease.grant_id))
             .bind(acquire.holder.as_bytes())
             .bind(lease.not_before_ms)
@@ -482,8 +481,9 @@ impl LeaseStore for MysqlLeases {
         }
         let written = turn.try_execute(write, &[DUPLICATE_ENTRY]).await?;
         if !written.is_ok_and(|done| done.rows_affected() == 1) {
-            // Its holder extended it since it was looked at.
             turn.roll_back().await?;
+            self.database.check_fence().await?;
+            // Its holder extended it since it was looked at.
             let what = format!("worker {} of {namespace:?} was prolonged a moment ago: try again", lease.worker);
             return Err(StoreError::Unavailable { what, source: None });
         }
@@ -503,11 +503,13 @@ impl LeaseStore for MysqlLeases {
             Ok(running) => running,
             Err(refusal) => {
                 turn.give_back();
+                // Another server may know nothing of the lease.
+                self.database.check_fence().await?;
                 return Err(refusal);
             }
         };
         let end_ms = binding.extended_end_ms(lease.valid_until_ms, seen.store_ms, extend.horizon_ms);
-        let update = sqlx::query(EXTEND)
+        let update = sqlx::query(self.database.fenced(EXTEND))
             .bind(end_ms)
             .bind(namespace.as_bytes())
             .bind(extend.worker)
@@ -515,6 +517,7 @@ impl LeaseStore for MysqlLeases {
         let updated = turn.execute(update).await?;
         turn.give_back();
         if updated.rows_affected() != 1 {
+            self.database.check_fence().await?;
             // Released, or granted to another since it was looked at.
             return Err(lost());
         }
@@ -534,7 +537,7 @@ impl LeaseStore for MysqlLeases {
             return Ok(false);
         };
         // An extension that came in between only moved the end further away.
-        let update = sqlx::query(RELEASE)
+        let update = sqlx::query(self.database.fenced(RELEASE))
             .bind(end_ms)
             .bind(namespace.as_bytes())
             .bind(worker)

@@ -13,9 +13,10 @@
 //! | `SlowOrdered` | `ng_business_slowordered0` to `63` | the issuer's channel 3: strictly increasing, 64 tables |
 //! | `Ticket` | one per tag | Flickr's ticket servers: `REPLACE INTO` and `auto_increment` |
 //!
-//! Every connection is checked before it is used: commits must be durable, and the server must be the one that was used
-//! before ([`MysqlOptions::assume_durable`], [`MysqlOptions::assume_identity`]). A statement whose answer is lost
-//! counts as done, and what it granted is never offered again.
+//! Every connection is set and checked before it is used: commits must be durable, and the server must be the one that
+//! was used before ([`MysqlOptions::assume_durable`], [`MysqlOptions::assume_identity`]). Each statement that grants
+//! states the same as its condition, so a proxy that runs it on another connection or server is granted nothing there.
+//! A statement whose answer is lost counts as done, and what it granted is never offered again.
 //!
 //! Tested on MariaDB 10.11. The statements are those that MySQL 8.0.16 takes too; MySQL before that ignores the
 //! `CHECK`s, which keep programs that know no stripes out of them.
@@ -23,6 +24,7 @@
 mod database;
 mod dialects;
 mod error;
+mod fence;
 mod leases;
 mod schema;
 mod segments;
@@ -37,15 +39,16 @@ use async_trait::async_trait;
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 use unalike_storage::{
     ID_MAX, LeaseLimits, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers,
-    TagCreation, TagOptions, TagRecord, TailRelease,
+    TagCreation, TagOptions, TagRecord, TailRelease, random_128,
 };
 use url::Url;
 
-use crate::database::{Database, ServerFacts};
+use crate::database::Database;
 pub use crate::dialects::batch::BatchTag;
 use crate::dialects::batch::Batches;
 use crate::dialects::{batch, cosid, id_generator, leaf, sequence_table, slow_ordered, ticket, tinyid};
 use crate::error::refusal;
+use crate::fence::{ServerFacts, mark_in};
 pub use crate::leases::MysqlLeases;
 use crate::schema::Schema;
 
@@ -346,16 +349,11 @@ impl MysqlStore {
         let (database, facts) = Database::connect(&options).await?;
         warn_of_assumptions(&options, &facts);
         let schema = schema::open(&database, &facts, &options).await?;
-        let identity = (!options.assume_identity).then(|| facts.identity());
-        Self::open(database, schema, options, identity).await
+        Self::open(database, schema, options).await
     }
 
-    async fn open(
-        database: Database,
-        schema: Schema,
-        options: MysqlOptions,
-        identity: Option<String>,
-    ) -> Result<Self, StoreError> {
+    /// On a server that is known.
+    async fn open(database: Database, schema: Schema, options: MysqlOptions) -> Result<Self, StoreError> {
         let mut batches = None;
         let segments = match &options.dialect {
             Dialect::Unalike => segments::open(&database, schema, &options).await?,
@@ -368,7 +366,6 @@ impl MysqlStore {
             Dialect::SlowOrdered => slow_ordered::open(&database, &options).await?,
             Dialect::Ticket => ticket::open(&database, &options).await?,
         };
-        database.expect(identity);
         Ok(Self { database, options, segments, batches })
     }
 
@@ -411,7 +408,6 @@ impl MysqlStore {
     pub async fn upgrade(options: MysqlOptions) -> Result<(), StoreError> {
         let (database, facts) = Database::connect(&options).await?;
         schema::open(&database, &facts, &options).await?;
-        database.expect((!options.assume_identity).then(|| facts.identity()));
         let upgraded = schema::upgrade(&database).await;
         database.close().await;
         upgraded
@@ -437,21 +433,25 @@ impl MysqlStore {
             return Err(refusal(format!("tags were to be lifted by {lift} numbers, it must be 1 to 2^63 - 1")));
         }
         let (database, facts) = Database::connect(&options).await?;
-        let identity = facts.identity();
         let (schema, recorded) = schema::read(&database).await?.ok_or_else(|| {
             refusal(format!("{}: no server is recorded here, so there is none to take over from", database.at()))
         })?;
-        if recorded == identity {
-            return Err(refusal(format!("{}: this server ({identity}) is the recorded one already", database.at())));
+        let found =
+            |mark| facts.identity(mark).map_err(|why| refusal(format!("the server at {}: {why}", database.at())));
+        if found(mark_in(&recorded).unwrap_or_default())? == recorded || facts.is_unmarked(&recorded) {
+            return Err(refusal(format!("{}: this server ({recorded}) is the recorded one already", database.at())));
         }
-        let store = Self::open(database.clone(), schema, options.clone(), Some(identity.clone())).await?;
+        // Of its own, so that the server before cannot be taken for this one.
+        let identity = found(random_128()?)?;
+        database.expect(&facts, Some(identity.clone()), &recorded);
+        let store = Self::open(database.clone(), schema, options.clone()).await?;
         // The record comes last: until then nobody is granted anything here.
         let lifted = match &options.dialect {
             Dialect::Unalike => segments::lift_all(&database, schema, lift).await,
             _ => store.lift_each(lift).await,
         }?;
         let namespaces = leases::quarantine(&database, &options).await?;
-        schema::record_server(&database, &recorded, &identity).await?;
+        schema::record_server(&database, &facts, &options, &recorded, &identity).await?;
         tracing::info!(
             database = database.at(),
             from = recorded,

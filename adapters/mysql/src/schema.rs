@@ -8,13 +8,14 @@
 
 use std::time::Duration;
 
-use sqlx::Row as _;
 use sqlx::mysql::MySqlRow;
-use unalike_storage::{StoreError, Stripe};
+use sqlx::{AssertSqlSafe, Row as _};
+use unalike_storage::{StoreError, Stripe, random_128};
 
 use crate::MysqlOptions;
-use crate::database::{Database, ServerFacts, Turn, another_server, number};
+use crate::database::{Database, Statement, Turn, another_server, number};
 use crate::error::{NO_SUCH_TABLE, damaged, read_error, refusal};
+use crate::fence::{ServerFacts, mark_in};
 use crate::segments::TAG_TABLE;
 
 /// The version of the tables that this program creates.
@@ -77,7 +78,8 @@ impl Schema {
     }
 }
 
-/// Reads the row, or writes it into a new database, and makes sure that the server is the one it names.
+/// Reads the row, or writes it into a new database, and makes sure that the server is the one it names: it alone, from
+/// now on.
 ///
 /// # Errors
 /// [`StoreError::Refused`] when the tables are missing and may not be created, when they are of another version, and
@@ -87,15 +89,37 @@ pub(crate) async fn open(
     facts: &ServerFacts,
     options: &MysqlOptions,
 ) -> Result<Schema, StoreError> {
-    let identity = facts.identity();
-    let (schema, server) = match read(database).await? {
+    let identity =
+        |mark| facts.identity(mark).map_err(|why| refusal(format!("the server at {}: {why}", database.at())));
+    let new = || if options.assume_identity { Ok("assumed".to_owned()) } else { identity(random_128()?) };
+    let (schema, mut recorded) = match read(database).await? {
         Some(row) => row,
-        None => create(database, &identity, options).await?,
+        None => create(database, &new()?, options).await?,
     };
-    if server != identity && !options.assume_identity {
-        return Err(another_server(database.at(), &server, &identity));
+    if options.assume_identity {
+        database.expect(facts, None, &recorded);
+        return Ok(schema);
     }
+    if mark_in(&recorded).is_none() && facts.is_unmarked(&recorded) {
+        // Somebody else may do the same.
+        let update = replace_record(facts, options, &recorded, &new()?);
+        let updated = database.execute("recording the server", update).await?.rows_affected();
+        (_, recorded) = read(database).await?.ok_or_else(|| no_row(database))?;
+        tracing::info!(database = database.at(), server = recorded, updated, "recorded the server in a new form");
+    }
+    let found = identity(mark_in(&recorded).unwrap_or_default())?;
+    if recorded != found {
+        return Err(another_server(database.at(), &recorded, &found));
+    }
+    database.expect(facts, Some(found), &recorded);
     Ok(schema)
+}
+
+/// The statement that records a server, which it must run on, in place of the recorded one.
+fn replace_record(facts: &ServerFacts, options: &MysqlOptions, recorded: &str, identity: &str) -> Statement<'static> {
+    let fence = facts.fence(!options.assume_durable, Some(identity));
+    let update = fence.put_into("UPDATE unalike_store SET server = ? WHERE id = 1 AND server = ? AND {fence alone}");
+    sqlx::query(AssertSqlSafe(update)).bind(identity.to_owned()).bind(recorded.to_owned())
 }
 
 /// Version and recorded server; none when the table is missing or has no row.
@@ -187,18 +211,19 @@ pub(crate) async fn upgrade(database: &Database) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Records the server that this connection leads to, in place of the recorded one.
-pub(crate) async fn record_server(database: &Database, recorded: &str, identity: &str) -> Result<(), StoreError> {
-    let mut turn = database.turn("recording the server").await?;
-    let found = turn.look().await?.identity();
-    if found != identity {
-        return Err(another_server(database.at(), identity, &found));
-    }
-    let update = sqlx::query("UPDATE unalike_store SET server = ? WHERE id = 1 AND server = ?");
-    let updated = turn.execute(update.bind(identity).bind(recorded)).await?.rows_affected();
-    turn.give_back();
-    if updated == 0 {
-        return Err(refusal(format!("{}: somebody else recorded a server just now: look again", database.at())));
+/// Records the server in place of the recorded one.
+pub(crate) async fn record_server(
+    database: &Database,
+    facts: &ServerFacts,
+    options: &MysqlOptions,
+    recorded: &str,
+    identity: &str,
+) -> Result<(), StoreError> {
+    const DOING: &str = "recording the server";
+    let update = replace_record(facts, options, recorded, identity);
+    if database.execute(DOING, update).await?.rows_affected() == 0 {
+        // Or somebody else recorded one just now, and this says which.
+        return Err(database.held_back(DOING).await);
     }
     Ok(())
 }

@@ -63,26 +63,28 @@ struct Change {
     plain: &'static str,
     striped: &'static str,
     /// In version 2 it is for clients of the row's stripe alone.
-    is_fenced: bool,
+    is_striped: bool,
 }
 
 macro_rules! change {
-    ($assignments:literal, $condition:literal, $fence:literal) => {
+    ($assignments:literal, $condition:literal, $stripe:literal, $fence:literal) => {
         Change {
             plain: concat!(
                 "UPDATE unalike_tag SET ",
                 $assignments,
                 ", version = GREATEST(version + 1, ?) WHERE tag = ?",
-                $condition
+                $condition,
+                $fence
             ),
             striped: concat!(
                 "UPDATE unalike_tag SET ",
                 $assignments,
                 ", stripe_version = GREATEST(version + 1, ?), version = GREATEST(version + 1, ?) WHERE tag = ?",
                 $condition,
+                $stripe,
                 $fence
             ),
-            is_fenced: !$fence.is_empty(),
+            is_striped: !$stripe.is_empty(),
         }
     };
 }
@@ -99,15 +101,22 @@ const ALLOCATE: Change = change!(
     "settled = IF(? = watermark + 1, settled, GREATEST(watermark + 1, ?) - 1), \
      watermark = LAST_INSERT_ID(GREATEST(watermark + 1, ?)) + LEAST(?, 9223372036854775807 - GREATEST(watermark + 1, ?))",
     " AND watermark < 9223372036854775807",
-    " AND stripe_set = ?"
+    " AND stripe_set = ?",
+    " AND {fence alone}"
 );
 
-const RELEASE: Change =
-    change!("settled = ?, watermark = ?", " AND version = ? AND settled < ? AND watermark >= ?", " AND stripe_set = ?");
+const RELEASE: Change = change!(
+    "settled = ?, watermark = ?",
+    " AND version = ? AND settled < ? AND watermark >= ?",
+    " AND stripe_set = ?",
+    " AND {fence alone}"
+);
 
-const RAISE: Change = change!("settled = GREATEST(settled, ?), watermark = GREATEST(watermark, ?)", "", "");
+const RAISE: Change =
+    change!("settled = GREATEST(settled, ?), watermark = GREATEST(watermark, ?)", "", "", " AND {fence}");
 
-const RETIRE: Change = change!("settled = 9223372036854775807, watermark = 9223372036854775807", "", "");
+const RETIRE: Change =
+    change!("settled = 9223372036854775807, watermark = 9223372036854775807", "", "", " AND {fence}");
 
 /// All tags, by so many numbers or to the end.
 const LIFT_ALL: &str = "UPDATE unalike_tag SET \
@@ -183,9 +192,9 @@ pub(crate) async fn open(
 /// Lifts every tag by so many numbers, or to the end. Answers how many tags there are.
 pub(crate) async fn lift_all(database: &Database, schema: Schema, numbers: u64) -> Result<u64, StoreError> {
     let statement = if schema.has_stripes() { LIFT_ALL_STRIPED } else { LIFT_ALL };
-    let mut turn = database.turn("lifting all tags").await?.within(MAINTENANCE);
+    let mut turn = database.begin("lifting all tags").await?.within(MAINTENANCE);
     let lifted = turn.execute(sqlx::query(statement).bind(numbers).bind(numbers)).await?.rows_affected();
-    turn.give_back();
+    turn.commit().await?;
     Ok(lifted)
 }
 
@@ -244,7 +253,8 @@ impl OwnTables {
         let joined = self.joined();
         let has_stripes = joined.schema.has_stripes();
         let version = propose_version();
-        let mut statement = sqlx::query(if has_stripes { change.striped } else { change.plain });
+        let sql = if has_stripes { change.striped } else { change.plain };
+        let mut statement = sqlx::query(self.database.fenced(sql));
         for &value in assignments {
             statement = statement.bind(value);
         }
@@ -256,7 +266,7 @@ impl OwnTables {
         for &value in conditions {
             statement = statement.bind(value);
         }
-        if has_stripes && change.is_fenced {
+        if has_stripes && change.is_striped {
             statement = statement.bind(schema::set_bytes(joined.stripe.as_ref()));
         }
         (statement, version)
@@ -403,6 +413,7 @@ impl SegmentStore for OwnTables {
                 }
                 return Ok(segment);
             }
+            self.database.check_fence().await?;
             self.check_stripe().await?;
             match self.find_tag(tag).await? {
                 Some(record) if record.watermark == ID_MAX => {
@@ -501,8 +512,10 @@ impl SegmentStore for OwnTables {
 
     async fn check(&self) -> Result<(), StoreError> {
         // It changes nothing, and is refused where nothing may be changed.
+        let mut turn = self.database.begin("checking that the store can be written to").await?;
         let touch = sqlx::query("UPDATE unalike_store SET tags = tags WHERE id = 1");
-        let touched = self.database.execute("checking that the store can be written to", touch).await?.rows_affected();
+        let touched = turn.execute(touch).await?.rows_affected();
+        turn.roll_back().await?;
         if touched == 0 {
             return Err(damaged(self.database.at(), "the table unalike_store has no row"));
         }

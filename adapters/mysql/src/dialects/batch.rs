@@ -255,8 +255,9 @@ impl Batches {
             return Ok(Some(declared.batch_tag));
         }
         self.room.take(tag, self.creation, self.count()).await?;
-        let insert = "INSERT INTO unalike_batch_tag (tag, prefix, buff_size, width, lowest_critical_value) VALUES (?, ?, ?, ?, ?)";
-        let insert = sqlx::query(insert)
+        let insert = "INSERT INTO unalike_batch_tag (tag, prefix, buff_size, width, lowest_critical_value) \
+            SELECT ?, ?, ?, ?, ? FROM DUAL WHERE {fence alone}";
+        let insert = sqlx::query(self.database.fenced(insert))
             .bind(tag)
             .bind(batch_tag.prefix)
             .bind(batch_tag.buff_size)
@@ -266,6 +267,7 @@ impl Batches {
         let done = turn.try_execute(insert, &[DUPLICATE_ENTRY]).await?;
         turn.give_back();
         match done {
+            Ok(done) if done.rows_affected() == 0 => Err(self.database.held_back("declaring a tag").await),
             Ok(_) => Ok(None),
             Err(_) => Ok(self.find(tag).await?.map(|declared| declared.batch_tag)),
         }
@@ -304,20 +306,25 @@ impl Batches {
     ///
     /// One statement, so all or nothing; the first row proves that `newest` still is the greatest.
     async fn take(&self, tag: &str, newest: u64, last: u64) -> Result<bool, StoreError> {
-        const ONE: &str = "INSERT INTO ng_business_mysql_autoincrement (business, version) VALUES (?, ?)";
-        const TWO: &str = "INSERT INTO ng_business_mysql_autoincrement (business, version) VALUES (?, ?), (?, ?)";
+        const ONE: &str = "INSERT INTO ng_business_mysql_autoincrement (business, version) \
+            SELECT ?, ? FROM DUAL WHERE {fence alone}";
+        const TWO: &str = "INSERT INTO ng_business_mysql_autoincrement (business, version) \
+            SELECT ?, ? FROM DUAL WHERE {fence alone} UNION ALL SELECT ?, ? FROM DUAL WHERE {fence alone}";
         assert!(newest < last, "batches are taken upwards");
         let next = newest + 1;
         let statement = if next == last {
-            sqlx::query(ONE).bind(tag).bind(last)
+            sqlx::query(self.database.fenced(ONE)).bind(tag).bind(last)
         } else {
-            sqlx::query(TWO).bind(tag).bind(next).bind(tag).bind(last)
+            sqlx::query(self.database.fenced(TWO)).bind(tag).bind(next).bind(tag).bind(last)
         };
         let mut turn = self.database.turn("taking a batch").await?;
         // After either error the statement was rolled back: somebody else is ahead.
         let done = turn.try_execute(statement, &[DUPLICATE_ENTRY, DEADLOCK]).await?;
         turn.give_back();
-        Ok(done.is_ok())
+        match done {
+            Ok(done) if done.rows_affected() == 0 => Err(self.database.held_back("taking a batch").await),
+            done => Ok(done.is_ok()),
+        }
     }
 }
 

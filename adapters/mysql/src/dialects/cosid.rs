@@ -48,9 +48,9 @@ static COUNTER: CounterSql = CounterSql {
     // The time is in milliseconds, as CosId's clients write it; here it is the server's.
     grant: "UPDATE cosid SET last_max_id = LAST_INSERT_ID(GREATEST(last_max_id, ?) + ?), \
         last_fetch_time = CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS UNSIGNED) \
-        WHERE name = ? AND last_max_id BETWEEN 0 AND ?",
+        WHERE name = ? AND last_max_id BETWEEN 0 AND ? AND {fence alone}",
     set: "UPDATE cosid SET last_max_id = ?, last_fetch_time = CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS UNSIGNED) WHERE name = ?",
-    raise: "UPDATE cosid SET last_max_id = GREATEST(last_max_id, ?) WHERE name = ?",
+    raise: "UPDATE cosid SET last_max_id = GREATEST(last_max_id, ?) WHERE name = ? AND {fence alone}",
 };
 
 #[derive(Debug)]

@@ -48,11 +48,13 @@ impl Counter {
         let Some(highest_before) = self.highest().checked_sub(count).filter(|&highest| floor <= highest) else {
             return self.grant_what_is_left(tag, key, count, floor).await;
         };
-        let grant = sqlx::query(self.sql.grant).bind(floor.cast_signed()).bind(count.cast_signed());
+        let grant =
+            sqlx::query(self.rows.database.fenced(self.sql.grant)).bind(floor.cast_signed()).bind(count.cast_signed());
         let grant = key.clone().bind_to(grant).bind(highest_before.cast_signed());
         let done = self.rows.database.execute("granting a segment", grant).await?;
         // Both figures are of one reply: without a row the other one would be an older grant's.
         match done.rows_affected() {
+            // Its transaction begins with the fence.
             0 => self.grant_what_is_left(tag, key, count, floor).await,
             1 => self.segment(tag, done.last_insert_id(), count, at_least).map(Some),
             rows => Err(self.damaged(tag, &format!("{rows} rows have the same key"))),
@@ -95,7 +97,7 @@ impl Counter {
 
     /// Lifts the row so that the next number is `next` or above; false when there is no such row.
     pub(super) async fn raise(&self, key: Key, next: u64) -> Result<bool, StoreError> {
-        let raise = sqlx::query(self.sql.raise).bind((next - self.sql.next).cast_signed());
+        let raise = sqlx::query(self.rows.database.fenced(self.sql.raise)).bind((next - self.sql.next).cast_signed());
         let done = self.rows.database.execute("raising a tag", key.bind_to(raise)).await?;
         Ok(done.rows_affected() > 0)
     }

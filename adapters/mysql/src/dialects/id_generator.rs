@@ -45,9 +45,9 @@ static COUNTER: CounterSql = CounterSql {
     column: "current_max_id",
     next: 1,
     grant: "UPDATE id_generator SET current_max_id = LAST_INSERT_ID(GREATEST(current_max_id, ?) + ?) \
-        WHERE id = ? AND current_max_id BETWEEN 0 AND ?",
+        WHERE id = ? AND current_max_id BETWEEN 0 AND ? AND {fence alone}",
     set: "UPDATE id_generator SET current_max_id = ? WHERE id = ?",
-    raise: "UPDATE id_generator SET current_max_id = GREATEST(current_max_id, ?) WHERE id = ?",
+    raise: "UPDATE id_generator SET current_max_id = GREATEST(current_max_id, ?) WHERE id = ? AND {fence alone}",
 };
 
 /// The step of a tag that is made on first use.

@@ -47,9 +47,10 @@ pub(crate) static SQL: Sql = Sql {
 static COUNTER: CounterSql = CounterSql {
     column: "max_id",
     next: 0,
-    grant: "UPDATE leaf_alloc SET max_id = LAST_INSERT_ID(GREATEST(max_id, ?) + ?) WHERE biz_tag = ? AND max_id BETWEEN 0 AND ?",
+    grant: "UPDATE leaf_alloc SET max_id = LAST_INSERT_ID(GREATEST(max_id, ?) + ?) WHERE biz_tag = ? AND max_id BETWEEN 0 AND ? \
+        AND {fence alone}",
     set: "UPDATE leaf_alloc SET max_id = ? WHERE biz_tag = ?",
-    raise: "UPDATE leaf_alloc SET max_id = GREATEST(max_id, ?) WHERE biz_tag = ?",
+    raise: "UPDATE leaf_alloc SET max_id = GREATEST(max_id, ?) WHERE biz_tag = ? AND {fence alone}",
 };
 
 /// Leaf doubles no step beyond this.

@@ -27,6 +27,11 @@ impl Race {
         Self { deadline: Instant::now() + PATIENCE, pause: PAUSE, tries: 0 }
     }
 
+    /// Whether no try was lost before.
+    pub(crate) fn is_new(&self) -> bool {
+        self.tries == 0
+    }
+
     /// Waits until the next try: somewhere between not at all and the current pause, so that those who lost together do
     /// not meet again.
     ///

@@ -178,7 +178,9 @@ impl Table for Sequence {
 
     async fn grant(&self, tag: &str, count: u64, at_least: u64) -> Result<Option<Segment>, StoreError> {
         let key = self.key(tag)?;
-        let mut turn = self.rows.database.begin("granting a segment").await?;
+        // The statement that grants has the fence.
+        let mut turn = self.rows.database.turn("granting a segment").await?;
+        turn.begin().await?;
         let Some(row) = self.rows.lock(&mut turn, key.clone()).await? else {
             turn.roll_back().await?;
             return Ok(None);
@@ -192,8 +194,12 @@ impl Table for Sequence {
                 return Err(error);
             }
         };
-        let set = sqlx::query("UPDATE t_sequence SET current_val = ? WHERE pk_seq_name = ?").bind(after);
-        turn.execute(key.bind_to(set)).await?;
+        let set = "UPDATE t_sequence SET current_val = ? WHERE pk_seq_name = ? AND {fence}";
+        let set = sqlx::query(self.rows.database.fenced(set)).bind(after);
+        if turn.execute(key.bind_to(set)).await?.rows_affected() != 1 {
+            turn.roll_back().await?;
+            return Err(self.rows.database.held_back("granting a segment").await);
+        }
         turn.commit().await?;
         Ok(Some(segment))
     }
@@ -240,8 +246,9 @@ impl Table for Sequence {
     }
 
     async fn raise(&self, key: Key, next: u64) -> Result<bool, StoreError> {
-        let raise = "UPDATE t_sequence SET current_val = GREATEST(current_val, ? - CAST(increment_val AS SIGNED)) WHERE pk_seq_name = ?";
-        let raise = key.bind_to(sqlx::query(raise).bind(next.cast_signed()));
+        let raise = "UPDATE t_sequence SET current_val = GREATEST(current_val, ? - CAST(increment_val AS SIGNED)) WHERE pk_seq_name = ? \
+            AND {fence alone}";
+        let raise = key.bind_to(sqlx::query(self.rows.database.fenced(raise)).bind(next.cast_signed()));
         Ok(self.rows.database.execute("raising a tag", raise).await?.rows_affected() > 0)
     }
 

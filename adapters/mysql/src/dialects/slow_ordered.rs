@@ -99,7 +99,11 @@ impl<'t> Place<'t> {
 
     /// A statement on its table, that begins like this and ends with its row.
     fn statement(&self, begin: &str, end: &str) -> AssertSqlSafe<String> {
-        AssertSqlSafe(format!("{begin} {} {end}", table_name(self.table)))
+        AssertSqlSafe(self.text(begin, end))
+    }
+
+    fn text(&self, begin: &str, end: &str) -> String {
+        format!("{begin} {} {end}", table_name(self.table))
     }
 
     fn select(&self, suffix: &str) -> Statement<'t> {
@@ -135,14 +139,19 @@ impl SlowOrdered {
         rows.first().map(|row| self.num(row)).transpose()
     }
 
+    fn fenced(&self, place: Place<'_>, begin: &str, end: &str) -> AssertSqlSafe<String> {
+        self.database.fenced(&place.text(begin, end))
+    }
+
     fn num(&self, row: &MySqlRow) -> Result<u64, StoreError> {
         number(&self.database, row, "num")
     }
 
     /// Moves `num` on, unless somebody else did: one reply tells both.
     async fn swap(&self, place: Place<'_>, old: u64, new: u64) -> Result<bool, StoreError> {
-        let statement = place.statement("UPDATE", "SET num = ? WHERE business = ? AND subBusiness = ? AND num = ?");
-        let statement = sqlx::query(statement).bind(new).bind(place.business).bind(place.sub).bind(old);
+        let end = "SET num = ? WHERE business = ? AND subBusiness = ? AND num = ? AND {fence alone}";
+        let statement =
+            sqlx::query(self.fenced(place, "UPDATE", end)).bind(new).bind(place.business).bind(place.sub).bind(old);
         Ok(self.database.execute("swapping num", statement).await?.rows_affected() == 1)
     }
 
@@ -160,11 +169,15 @@ impl SlowOrdered {
     async fn insert(&self, place: Place<'_>, num: u64) -> Result<bool, StoreError> {
         self.room.take(place.tag, self.creation, self.count()).await?;
         let mut turn = self.database.turn("creating a row").await?;
-        let statement = place.statement("INSERT INTO", "(business, subBusiness, num) VALUES (?, ?, ?)");
-        let statement = sqlx::query(statement).bind(place.business).bind(place.sub).bind(num);
+        let end = "(business, subBusiness, num) SELECT ?, ?, ? FROM DUAL WHERE {fence alone}";
+        let statement =
+            sqlx::query(self.fenced(place, "INSERT INTO", end)).bind(place.business).bind(place.sub).bind(num);
         let done = turn.try_execute(statement, &[DUPLICATE_ENTRY]).await?;
         turn.give_back();
-        Ok(done.is_ok())
+        match done {
+            Ok(done) if done.rows_affected() == 0 => Err(self.database.held_back("creating a row").await),
+            done => Ok(done.is_ok()),
+        }
     }
 
     /// All rows of all tables.
@@ -206,6 +219,9 @@ impl SegmentStore for SlowOrdered {
                 let new = below + count.min(ID_MAX - below);
                 if self.swap(place, old, new).await? {
                     return Ok(Segment { start: below + 1, end: new + 1, stride: 1, generation: 0, version: new });
+                }
+                if race.is_new() {
+                    self.database.check_fence().await?;
                 }
             } else {
                 self.use_first(place).await?;
@@ -262,10 +278,12 @@ impl SegmentStore for SlowOrdered {
     async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError> {
         validate_raise(tag, next)?;
         let place = Place::of(tag);
-        let statement = place.statement("UPDATE", "SET num = GREATEST(num, ?) WHERE business = ? AND subBusiness = ?");
-        let statement = sqlx::query(statement).bind(next - 1).bind(place.business).bind(place.sub);
+        let end = "SET num = GREATEST(num, ?) WHERE business = ? AND subBusiness = ? AND {fence alone}";
+        let statement =
+            sqlx::query(self.fenced(place, "UPDATE", end)).bind(next - 1).bind(place.business).bind(place.sub);
         // The driver counts rows that were found, changed or not.
         if self.database.execute("raising num", statement).await?.rows_affected() == 0 {
+            self.database.check_fence().await?;
             return Err(StoreError::tag_unknown(tag));
         }
         self.tag(tag).await

@@ -34,8 +34,9 @@ use unalike_storage::{
 
 use super::race::Race;
 use super::tables::{Room, check_engine, create_missing, prove_writable};
-use crate::database::{Database, ServerFacts, Turn, number};
+use crate::database::{Database, Turn, number};
 use crate::error::{AUTO_INCREMENT_FAILED, DEADLOCK, NO_SUCH_TABLE, TABLE_EXISTS, damaged, read_error, refusal};
+use crate::fence::ServerFacts;
 use crate::{DialectStore, MysqlOptions};
 
 /// One row: what the numbers of this server are.
@@ -160,6 +161,11 @@ impl Steps {
         };
         Ok(Self { increment: value("auto_increment_increment")?, offset: value("auto_increment_offset")? })
     }
+
+    /// That the session steps so.
+    fn condition(self) -> String {
+        format!("@@auto_increment_increment = {} AND @@auto_increment_offset = {}", self.increment, self.offset)
+    }
 }
 
 impl std::fmt::Display for Steps {
@@ -270,9 +276,11 @@ impl Tickets {
     /// The record is locked for reading until the ticket is drawn, so whoever writes it knows that all others were
     /// drawn before.
     async fn draw(&self, tag: &str, numbering: Numbering) -> Result<Drawn, StoreError> {
-        let statement = sqlx::query(AssertSqlSafe(format!(
+        let statement = sqlx::query(self.database.fenced(&format!(
             "REPLACE INTO `{tag}` (stub) SELECT 'a' FROM unalike_ticket \
-             WHERE id = 1 AND stripe_set = ? AND stripe_index = ? AND stripe_count = ? LOCK IN SHARE MODE"
+             WHERE id = 1 AND stripe_set = ? AND stripe_index = ? AND stripe_count = ? AND {} \
+             AND {{fence alone}} LOCK IN SHARE MODE",
+            self.steps.condition()
         )));
         let statement = statement.bind(numbering.set()).bind(numbering.index()).bind(numbering.count());
         let mut turn = self.database.turn("drawing a ticket").await?;
@@ -309,10 +317,14 @@ impl Tickets {
             // An id of 0 would draw a ticket.
             return Ok(Ok(()));
         }
-        let statement = sqlx::query(AssertSqlSafe(format!("REPLACE INTO `{tag}` (id, stub) VALUES (?, 'a')")));
+        let statement = format!("REPLACE INTO `{tag}` (id, stub) SELECT ?, 'a' FROM DUAL WHERE {{fence}}");
+        let statement = sqlx::query(self.database.fenced(&statement));
         let done =
             turn.try_execute(statement.bind(ticket - 1), &[DEADLOCK, AUTO_INCREMENT_FAILED, NO_SUCH_TABLE]).await?;
-        Ok(done.map(drop))
+        match done {
+            Ok(done) if done.rows_affected() == 0 => Err(self.database.held_back("raising a counter").await),
+            done => Ok(done.map(drop)),
+        }
     }
 
     /// The counter of a table, the next ticket at the least; `None` when there is no table.
@@ -482,7 +494,11 @@ impl SegmentStore for Tickets {
                     turn.give_back();
                 }
                 Drawn::OtherRecord => {
+                    self.database.check_fence().await?;
                     let recorded = self.numbering().await?;
+                    if recorded == numbering {
+                        return Err(self.database.held_back("drawing a ticket").await);
+                    }
                     return Err(refusal(format!(
                         "the server at {} is {}, and was used as {}: open it as what it is",
                         self.database.at(),

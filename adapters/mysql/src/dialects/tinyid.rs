@@ -171,9 +171,15 @@ impl TinyIdInfo {
     }
 
     /// tinyid's statement: sets what was read to what is granted, if it is still so.
-    fn swap(&self, tag: &str, row: &MySqlRow, segment: &Segment) -> Result<Statement<'static>, StoreError> {
+    fn swap(
+        &self,
+        tag: &str,
+        row: &MySqlRow,
+        segment: &Segment,
+        fence: &str,
+    ) -> Result<Statement<'static>, StoreError> {
         let last = segment.end - segment.stride;
-        Ok(sqlx::query(SWAP)
+        Ok(sqlx::query(self.rows.database.fenced(&format!("{SWAP} AND {fence}")))
             .bind(last.cast_signed())
             .bind(self.rows.number(row, "id")?)
             .bind(self.rows.number(row, "max_id")?)
@@ -209,7 +215,7 @@ impl Table for TinyIdInfo {
                     return Err(error);
                 }
             };
-            let swapped = turn.execute(self.swap(tag, &row, &segment)?).await?.rows_affected();
+            let swapped = turn.execute(self.swap(tag, &row, &segment, "{fence alone}")?).await?.rows_affected();
             turn.give_back();
             if swapped == 1 {
                 return Ok(Some(segment));
@@ -227,7 +233,7 @@ impl Table for TinyIdInfo {
                 return Err(error);
             }
         };
-        if turn.execute(self.swap(tag, &row, &segment)?).await?.rows_affected() != 1 {
+        if turn.execute(self.swap(tag, &row, &segment, "{fence}")?).await?.rows_affected() != 1 {
             return Err(self.rows.damaged(&row, "a locked row was changed"));
         }
         turn.commit().await?;
@@ -280,8 +286,8 @@ impl Table for TinyIdInfo {
 
     async fn raise(&self, key: Key, next: u64) -> Result<bool, StoreError> {
         let raise = "UPDATE tiny_id_info SET max_id = GREATEST(max_id, ?), update_time = NOW(), version = version + 1 \
-            WHERE biz_type = ?";
-        let raise = key.bind_to(sqlx::query(raise).bind((next - 1).cast_signed()));
+            WHERE biz_type = ? AND {fence alone}";
+        let raise = key.bind_to(sqlx::query(self.rows.database.fenced(raise)).bind((next - 1).cast_signed()));
         Ok(self.rows.database.execute("raising a tag", raise).await?.rows_affected() > 0)
     }
 

@@ -1,0 +1,408 @@
+//! What a grant rests on, besides its own rows: which server it is, that its commits last, and how the session is set.
+//!
+//! All of it is looked at on every new connection, and stated again as a condition of every statement that grants: a
+//! proxy may run each statement on another connection, a server may be set otherwise while connections are open, and
+//! another server may take an address over. A statement whose condition does not hold changes no row.
+//!
+//! **Identity.** MySQL keeps a `server_uuid` beside its data. MariaDB has nothing of the kind: its `server_uid` is made
+//! of the address of a network card and the port. So a record of ours identifies it, a random mark in the data, with
+//! three of the server's figures as they were when the record was written: `server_id`, which a replica cannot share
+//! with its primary while it follows it; `gtid_domain_id`; and how far replication had come in this domain,
+//! `gtid_slave_pos`. Each server keeps the last one for itself, and each transaction of others that it applies moves it
+//! on, the one with our record too. So a replica never stands where the record says, whatever configuration, host and
+//! port it is given afterwards. The same data elsewhere does.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use sqlx::mysql::MySqlConnection;
+use sqlx::{AssertSqlSafe, Executor as _, Row as _};
+
+/// The session variables that a grant rests on: what each must be, as a statement says it. A variable that a server
+/// does not have is left out; one that is otherwise on a new connection is set.
+///
+/// - A transaction that is open already would take a grant in and never commit it: `autocommit`, `completion_type`.
+/// - A number that does not fit is an error, never cut off, and assignments run from left to right: `sql_mode`.
+/// - A condition that reads `unalike_store` must not lock its row: isolation.
+/// - Without checks of keys and constraints, rows may come twice, or be granted to programs that know no stripes.
+/// - `SET insert_id` gives a row the number that somebody chose.
+/// - A list that is cut off, or sorted by a part of the names, leaves tags out that were to be lifted.
+/// - Names in another character set would be those of other tags.
+/// - A change that replicas skip is lost when they take over.
+const SETTINGS: [(&str, &str); 25] = [
+    ("autocommit", "1"),
+    ("completion_type", "'NO_CHAIN'"),
+    ("sql_mode", "'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'"),
+    ("tx_isolation", "'READ-COMMITTED'"),
+    ("transaction_isolation", "'READ-COMMITTED'"),
+    ("tx_read_only", "0"),
+    ("transaction_read_only", "0"),
+    ("unique_checks", "1"),
+    ("foreign_key_checks", "1"),
+    ("check_constraint_checks", "1"),
+    ("insert_id", "0"),
+    ("sql_safe_updates", "0"),
+    ("sql_auto_is_null", "0"),
+    ("sql_big_selects", "1"),
+    ("sql_select_limit", "18446744073709551615"),
+    ("max_sort_length", "1024"),
+    ("group_concat_max_len", "1024"),
+    ("max_statement_time", "0"),
+    ("system_versioning_asof", "'DEFAULT'"),
+    ("character_set_client", "'utf8mb4'"),
+    ("character_set_connection", "'utf8mb4'"),
+    ("character_set_results", "'utf8mb4'"),
+    ("skip_replication", "0"),
+    ("pseudo_slave_mode", "0"),
+    ("sql_log_bin", "1"),
+];
+
+/// What else is looked at.
+const FACTS: [&str; 20] = [
+    "server_uuid",
+    "server_uid",
+    "server_id",
+    "gtid_domain_id",
+    "gtid_slave_pos",
+    "wsrep_on",
+    "wsrep_node_name",
+    "hostname",
+    "port",
+    "datadir",
+    "version",
+    "innodb_flush_log_at_trx_commit",
+    "log_bin",
+    "sync_binlog",
+    "binlog_format",
+    "read_only",
+    "in_transaction",
+    "timestamp",
+    "auto_increment_increment",
+    "auto_increment_offset",
+];
+
+/// What a server says of itself, on the connection in hand.
+#[derive(Clone, Debug)]
+pub(crate) struct ServerFacts(BTreeMap<String, String>);
+
+impl ServerFacts {
+    pub(crate) async fn read(connection: &mut MySqlConnection) -> Result<Self, sqlx::Error> {
+        let mut names = String::new();
+        for name in FACTS.into_iter().chain(SETTINGS.map(|(name, _)| name)) {
+            let comma = if names.is_empty() { "" } else { ", " };
+            // Writing to a text cannot fail.
+            let _ = write!(names, "{comma}'{name}'");
+        }
+        let statement = AssertSqlSafe(format!("SHOW VARIABLES WHERE Variable_name IN ({names})"));
+        let mut facts = BTreeMap::new();
+        for row in sqlx::query(statement).fetch_all(connection).await? {
+            facts.insert(row.try_get(0)?, row.try_get(1)?);
+        }
+        Ok(Self(facts))
+    }
+
+    /// A variable's value; empty when the server has no such variable.
+    pub(crate) fn value(&self, name: &str) -> &str {
+        self.0.get(name).map_or("", String::as_str)
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
+    fn is_on(&self, name: &str) -> bool {
+        matches!(self.value(name), "ON" | "1")
+    }
+
+    /// Which server this is, with this mark in the record of it.
+    ///
+    /// # Errors
+    /// When nothing tells it from other servers.
+    pub(crate) fn identity(&self, mark: u128) -> Result<String, String> {
+        let uuid = self.value("server_uuid");
+        if !uuid.is_empty() && uuid != UNKNOWN {
+            return Ok(format!("server_uuid {uuid}"));
+        }
+        let (Ok(server), Ok(domain)) = (self.figure("server_id"), self.figure("gtid_domain_id")) else {
+            return Err(
+                "it has neither a server_uuid nor a server_id with a gtid_domain_id, so nothing tells it from \
+                        other servers: use MySQL 5.6, MariaDB 10.0 or newer, or vouch for it (identity=assumed)"
+                    .to_owned(),
+            );
+        };
+        let mut identity = format!("mark {mark:032x} server_id {server} gtid_domain_id {domain} gtid_slave_pos ");
+        identity.push_str(self.position(domain).unwrap_or("none"));
+        if self.is_on("wsrep_on") {
+            // Nodes of a cluster may share the others.
+            let _ = write!(identity, " wsrep_node_name {}", self.value("wsrep_node_name"));
+        }
+        Ok(identity)
+    }
+
+    fn figure(&self, name: &str) -> Result<u64, std::num::ParseIntError> {
+        self.value(name).parse()
+    }
+
+    /// How far replication has come in this domain.
+    fn position(&self, domain: u64) -> Option<&str> {
+        let domain = format!("{domain}-");
+        self.value("gtid_slave_pos").split(',').map(str::trim).find(|position| position.starts_with(&domain))
+    }
+
+    /// Whether this server is the one of a record as it was written before there were marks, where that can be told:
+    /// it is found where that one was, and no data ever came to it from another server.
+    pub(crate) fn is_unmarked(&self, recorded: &str) -> bool {
+        let uid = self.value("server_uid");
+        let (found, is_known) = if uid.is_empty() {
+            let at = format!("{}:{}{}", self.value("hostname"), self.value("port"), self.value("datadir"));
+            (at, !self.value("hostname").is_empty())
+        } else {
+            (format!("server_uid {uid}"), uid != UNKNOWN)
+        };
+        is_known && found == recorded && self.has("gtid_slave_pos") && self.value("gtid_slave_pos").is_empty()
+    }
+
+    /// Whether a commit that was reported is on the disk, and in the binary log if there is one: replicas that take
+    /// over have it from there.
+    pub(crate) fn check_durability(&self) -> Result<(), String> {
+        let flush = self.value("innodb_flush_log_at_trx_commit");
+        if flush != "1" {
+            return Err(format!(
+                "innodb_flush_log_at_trx_commit is {flush}: a crash would lose commits, and numbers would repeat; set it \
+                 to 1"
+            ));
+        }
+        let sync = self.value("sync_binlog");
+        if self.is_on("log_bin") && sync != "1" {
+            return Err(format!(
+                "the binary log is on and sync_binlog is {sync}: a replica that takes over after a crash would lack \
+                 commits, and numbers would repeat; set it to 1"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether replicas are sent what was changed.
+    ///
+    /// With the text of a statement they would run it again, each with variables of its own, and its condition would
+    /// not hold there.
+    pub(crate) fn check_log(&self) -> Result<(), String> {
+        if self.is_on("log_bin") && self.value("binlog_format") == "STATEMENT" {
+            return Err("binlog_format is STATEMENT: replicas would run statements again, and not make the same \
+                        changes; set it to MIXED or ROW"
+                .to_owned());
+        }
+        Ok(())
+    }
+
+    /// Whether nothing can be written, except by users who are exempt from it.
+    pub(crate) fn only_reads(&self) -> bool {
+        self.is_on("read_only")
+    }
+
+    /// Whether the session is as grants need it. `before` was read on the same connection.
+    pub(crate) fn check_session(&self, before: &Self) -> Result<(), String> {
+        let wrong = SETTINGS.iter().find(|(name, literal)| self.has(name) && !says(self.value(name), literal));
+        if let Some((name, literal)) = wrong {
+            return Err(format!(
+                "the session variable {name} is {:?}, and grants need {literal}: it could not be set; look for it in the \
+                 server's configuration, in init_connect, and in a proxy between",
+                self.value(name)
+            ));
+        }
+        if self.is_on("in_transaction") {
+            return Err("a transaction is open on a new connection: what is granted in it would never be committed; \
+                        look at init_connect, and at a proxy between"
+                .to_owned());
+        }
+        if self.has("timestamp") && self.value("timestamp") == before.value("timestamp") {
+            return Err(format!(
+                "the session variable timestamp stands at {:?}: the server's clock cannot be read; look at init_connect, and \
+                 at a proxy between",
+                self.value("timestamp")
+            ));
+        }
+        Ok(())
+    }
+
+    /// Sets the session variables that are otherwise than grants need them, and ends what is under way.
+    pub(crate) async fn set_session(
+        &self,
+        connection: &mut MySqlConnection,
+        lock_wait_s: u64,
+        idle_s: u64,
+    ) -> Result<(), sqlx::Error> {
+        let mut statement = format!(
+            "SET SESSION innodb_lock_wait_timeout = {lock_wait_s}, lock_wait_timeout = {lock_wait_s}, wait_timeout = {idle_s}"
+        );
+        for (name, literal) in SETTINGS {
+            if self.has(name) && !says(self.value(name), literal) && !CHECKED.contains(&name) {
+                let _ = write!(statement, ", {name} = {literal}");
+            }
+        }
+        connection.execute(AssertSqlSafe(statement)).await?;
+        connection.execute(ROLL_BACK).await.map(drop)
+    }
+
+    /// The conditions of statements that run on this very server, in a session that was checked.
+    pub(crate) fn fence(&self, is_durable: bool, identity: Option<&str>) -> Fence {
+        let mut conditions: Vec<String> = Vec::new();
+        for (name, literal) in SETTINGS.into_iter().filter(|(name, _)| self.has(name)) {
+            conditions.push(format!("@@{name} = {literal}"));
+        }
+        let log_bin = u8::from(self.is_on("log_bin"));
+        conditions.push("@@global.read_only = 0".to_owned());
+        conditions.push(format!("@@global.log_bin = {log_bin}"));
+        if log_bin == 1 && self.has("binlog_format") {
+            conditions.push("@@binlog_format <> 'STATEMENT'".to_owned());
+        }
+        if is_durable {
+            conditions.push("@@global.innodb_flush_log_at_trx_commit = 1".to_owned());
+            if log_bin == 1 {
+                conditions.push("@@global.sync_binlog = 1".to_owned());
+            }
+        }
+        if let Some(identity) = identity {
+            self.identify(identity, &mut conditions);
+        }
+        let alone = if self.has("in_transaction") { " AND @@in_transaction = 0" } else { "" };
+        Fence { conditions: conditions.join(" AND "), alone }
+    }
+
+    fn identify(&self, identity: &str, conditions: &mut Vec<String>) {
+        if identity.starts_with("server_uuid ") {
+            conditions.push(format!("@@server_uuid = {}", hexadecimal(self.value("server_uuid"))));
+            return;
+        }
+        // Both are numbers, or there would be no identity.
+        let (server, domain) = (self.figure("server_id").unwrap_or(0), self.figure("gtid_domain_id").unwrap_or(0));
+        conditions.push(format!("@@global.server_id = {server} AND @@gtid_domain_id = {domain}"));
+        let found = |what: &str| format!("LOCATE({}, CONCAT(',', @@global.gtid_slave_pos, ','))", hexadecimal(what));
+        conditions.push(match self.position(domain) {
+            Some(position) => format!("{} > 0", found(&format!(",{position},"))),
+            None => format!("{} = 0", found(&format!(",{domain}-"))),
+        });
+        if self.is_on("wsrep_on") {
+            conditions
+                .push(format!("@@wsrep_on = 1 AND @@wsrep_node_name = {}", hexadecimal(self.value("wsrep_node_name"))));
+        }
+    }
+}
+
+/// Those of them that not every user may set, or that cannot be set to this: they are checked alone.
+const CHECKED: [&str; 2] = ["sql_log_bin", "system_versioning_asof"];
+
+/// What a server says that does not know who it is.
+const UNKNOWN: &str = "unknown";
+
+/// Whatever `completion_type` says.
+pub(crate) const ROLL_BACK: &str = "ROLLBACK AND NO CHAIN NO RELEASE";
+
+/// Whatever `completion_type` says.
+pub(crate) const COMMIT: &str = "COMMIT AND NO CHAIN NO RELEASE";
+
+/// Whether a value, as `SHOW VARIABLES` gives it, is what a statement says in this way.
+fn says(value: &str, literal: &str) -> bool {
+    let is_alike = |other: &str| value.eq_ignore_ascii_case(other);
+    match literal {
+        "1" => is_alike("ON") || value == "1",
+        // Some are seconds with decimals.
+        "0" => is_alike("OFF") || value.parse() == Ok(0.0),
+        _ => is_alike(literal.trim_matches('\'')),
+    }
+}
+
+/// Text as a constant that no text can break out of.
+pub(crate) fn hexadecimal(text: &str) -> String {
+    let mut constant = String::from("X'");
+    for byte in text.bytes() {
+        let _ = write!(constant, "{byte:02x}");
+    }
+    constant.push('\'');
+    constant
+}
+
+/// What the record of a server that has a mark says it is.
+pub(crate) fn mark_in(recorded: &str) -> Option<u128> {
+    let mark = recorded.strip_prefix("mark ")?.split(' ').next()?;
+    u128::from_str_radix(mark, 16).ok()
+}
+
+/// The conditions under which a statement may grant.
+#[derive(Clone, Debug)]
+pub(crate) struct Fence {
+    conditions: String,
+    /// One more for a statement that is a transaction of its own.
+    alone: &'static str,
+}
+
+impl Fence {
+    /// On the server that this record names.
+    pub(crate) fn recorded(mut self, recorded: &str) -> Self {
+        // Without a lock, since the session reads what is committed.
+        let _ = write!(
+            self.conditions,
+            " AND EXISTS (SELECT 1 FROM unalike_store WHERE id = 1 AND server = {})",
+            hexadecimal(recorded)
+        );
+        self
+    }
+
+    /// The statement with these conditions where it says `{fence}`, or `{fence alone}` if it is a transaction of its
+    /// own.
+    pub(crate) fn put_into(&self, statement: &str) -> String {
+        let fenced = statement.replace("{fence}", &self.conditions);
+        fenced.replace("{fence alone}", &format!("{}{}", self.conditions, self.alone))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(values: &[(&str, &str)]) -> ServerFacts {
+        ServerFacts(values.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect())
+    }
+
+    const MARIADB: [(&str, &str); 4] =
+        [("server_uid", "xyz="), ("server_id", "1"), ("gtid_domain_id", "0"), ("gtid_slave_pos", "")];
+
+    #[test]
+    fn mysql_is_known_by_its_uuid_and_mariadb_by_a_mark_and_its_replication() {
+        let mysql = facts(&[("server_uuid", "3e11fa47"), ("server_id", "1")]);
+        assert_eq!(mysql.identity(7).unwrap(), "server_uuid 3e11fa47");
+        let mariadb = facts(&MARIADB);
+        let identity = mariadb.identity(7).unwrap();
+        assert_eq!(identity, "mark 00000000000000000000000000000007 server_id 1 gtid_domain_id 0 gtid_slave_pos none");
+        assert_eq!(mark_in(&identity), Some(7));
+        assert_eq!(mark_in("server_uid xyz="), None);
+        let mut follower = MARIADB;
+        // Positions of other domains are other primaries' business.
+        follower[3] = ("gtid_slave_pos", "10-4-8,0-3-5");
+        assert!(facts(&follower).identity(7).unwrap().ends_with("gtid_slave_pos 0-3-5"));
+        follower[3] = ("gtid_slave_pos", "10-4-8");
+        assert_eq!(facts(&follower).identity(7).unwrap(), identity);
+    }
+
+    #[test]
+    fn what_knows_nothing_of_itself_has_no_identity() {
+        for values in [&[][..], &[("server_uuid", "unknown")], &[("server_uid", "unknown"), ("hostname", "a")]] {
+            assert!(facts(values).identity(7).is_err(), "{values:?}");
+        }
+        let mut unknown = MARIADB;
+        assert!(facts(&unknown).is_unmarked("server_uid xyz="));
+        assert!(!facts(&unknown).is_unmarked("server_uid abc="));
+        unknown[0] = ("server_uid", "unknown");
+        assert!(!facts(&unknown).is_unmarked("server_uid unknown"));
+        let mut follower = MARIADB;
+        follower[3] = ("gtid_slave_pos", "5-1-1");
+        assert!(!facts(&follower).is_unmarked("server_uid xyz="));
+    }
+
+    #[test]
+    fn values_are_known_in_every_spelling() {
+        assert!(says("ON", "1") && says("1", "1") && !says("OFF", "1"));
+        assert!(says("OFF", "0") && says("0.000000", "0") && !says("1", "0") && !says("", "0"));
+        assert!(says("NO_CHAIN", "'NO_CHAIN'") && !says("CHAIN", "'NO_CHAIN'"));
+    }
+}

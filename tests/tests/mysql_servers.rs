@@ -1,0 +1,481 @@
+//! Which server, and which session, grants: a store knows its data again wherever they are, and knows a replica that
+//! took the place of its primary; and no statement grants in a session that may lose what it did.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::collections::BTreeSet;
+
+use unalike_mysql::{MysqlOptions, MysqlStore};
+use unalike_storage::{Segment, SegmentStore, StoreError, TagOptions};
+use unalike_tests::mariadb::MariaDb;
+use unalike_tests::multiplexer::Multiplexer;
+use unalike_tests::proxy::Proxy;
+
+/// The dialects that grant many numbers at once.
+const DIALECTS: [&str; 8] =
+    ["unalike", "leaf", "tinyid", "cosid", "sequence-table", "batch", "slow-ordered", "id-generator"];
+
+fn options(url: &str, parameters: &str) -> MysqlOptions {
+    MysqlOptions::from_url(&format!("{url}?{parameters}")).unwrap()
+}
+
+async fn open(url: &str) -> MysqlStore {
+    MysqlStore::connect(options(url, "")).await.unwrap()
+}
+
+fn dialect(name: &str) -> String {
+    let more = if name == "id-generator" { "&keys=order:1&source-stopped=true" } else { "" };
+    format!("dialect={name}{more}")
+}
+
+/// All numbers that were ever granted: none twice.
+#[derive(Debug, Default)]
+struct Granted(BTreeSet<u64>);
+
+impl Granted {
+    fn add(&mut self, segment: Segment) {
+        let mut number = segment.start;
+        while number < segment.end {
+            assert!(self.0.insert(number), "{number} was granted twice: {segment:?}");
+            number += segment.stride;
+        }
+    }
+}
+
+fn words<T: std::fmt::Debug>(answer: Result<T, StoreError>, parts: &[&str]) -> StoreError {
+    let error = answer.unwrap_err();
+    for part in parts {
+        assert!(error.to_string().contains(part), "{part:?} is not in {error}");
+    }
+    error
+}
+
+fn refused<T: std::fmt::Debug>(answer: Result<T, StoreError>, parts: &[&str]) {
+    let error = words(answer, parts);
+    assert!(matches!(error, StoreError::Refused { .. }), "{error:?}");
+}
+
+const ANOTHER: &[&str] = &["another one than before", "unalike store adopt --lift"];
+
+/// Settings of a server that others follow.
+fn logging(id: u32, more: &[&str]) -> Vec<String> {
+    let mut settings = vec![format!("--server-id={id}"), "--log-bin=log".to_owned(), "--sync-binlog=1".to_owned()];
+    settings.extend(more.iter().map(|&setting| setting.to_owned()));
+    settings
+}
+
+fn start(settings: &[String]) -> MariaDb {
+    MariaDb::start_with(&settings.iter().map(String::as_str).collect::<Vec<_>>()).unwrap()
+}
+
+fn recorded(server: &MariaDb, url: &str) -> String {
+    let (_, database) = url.rsplit_once('/').unwrap();
+    server.sql(database, "SELECT server FROM unalike_store").unwrap().trim().to_owned()
+}
+
+/// How a replica gets the data that were there before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Made {
+    /// It follows from the first transaction on.
+    Empty,
+    /// From a dump.
+    Dump,
+    /// From a copy of the data directory.
+    Copy,
+}
+
+/// A replica that lacks one commit takes the primary's place: its host, its port, and its whole configuration.
+async fn promoted_in_place(made: Made, by_position: bool, primary_has: &[&str], replica_has: &[&str]) {
+    let case = format!("{made:?}, by position: {by_position}, {primary_has:?}, {replica_has:?}");
+    let mut primary = start(&logging(1, primary_has));
+    let url = primary.database().unwrap();
+    let (mut granted, store) = (Granted::default(), open(&url).await);
+    granted.add(store.allocate("order", 1_000, 0).await.unwrap());
+    let mut from = primary.log_end().unwrap();
+    let mut replica = match made {
+        Made::Copy => {
+            let id = primary.sql("", "SELECT @@gtid_binlog_pos").unwrap();
+            primary.kill9().unwrap();
+            let copy = primary.start_copy().unwrap();
+            primary.restart().unwrap();
+            copy.sql("", &format!("SET GLOBAL gtid_slave_pos = '{}'", if by_position { "" } else { id.trim() })).unwrap();
+            from = primary.log_end().unwrap();
+            copy
+        }
+        Made::Empty | Made::Dump => start(&logging(2, replica_has)),
+    };
+    match made {
+        Made::Dump => {
+            let id = primary.sql("", "SELECT @@gtid_binlog_pos").unwrap();
+            let (_, database) = url.rsplit_once('/').unwrap();
+            replica.load_dump_of(&primary, database).unwrap();
+            replica.sql("", "RESET MASTER").unwrap();
+            replica.sql("", &format!("SET GLOBAL gtid_slave_pos = '{}'", if by_position { "" } else { id.trim() })).unwrap();
+        }
+        Made::Empty if by_position => {
+            let first = primary.sql("", "SHOW BINARY LOGS").unwrap();
+            let file = first.split('\t').next().unwrap();
+            from = format!("MASTER_LOG_FILE='{file}', MASTER_LOG_POS=4, MASTER_USE_GTID=no");
+        }
+        _ => {}
+    }
+    let from = if by_position { from } else { "MASTER_USE_GTID=slave_pos".to_owned() };
+    replica.follow(&primary, &from).unwrap();
+    let store = if made == Made::Copy { open(&url).await } else { store };
+    granted.add(store.allocate("order", 1_000, 0).await.unwrap());
+    replica.catch_up(&primary).unwrap();
+    replica.sql("", "STOP SLAVE; RESET SLAVE ALL").unwrap();
+    // It lacks this one.
+    granted.add(store.allocate("order", 1_000, 0).await.unwrap());
+    let record = recorded(&primary, &url);
+    primary.kill9().unwrap();
+    replica.kill9().unwrap();
+    replica.take_place_of(&primary);
+    replica.restart().unwrap();
+    assert_eq!(recorded(&replica, &url), record, "{case}: it has the record");
+
+    refused(MysqlStore::connect(options(&url, "")).await, ANOTHER);
+    // Those that knew the primary: the first request may find its connection broken.
+    let error = store.allocate("order", 1, 0).await.unwrap_err();
+    if error.is_retryable() {
+        refused(store.allocate("order", 1, 0).await, ANOTHER);
+    }
+    assert_eq!(MysqlStore::adopt_server(options(&url, ""), 1_000).await.unwrap(), 1, "{case}");
+    refused(store.allocate("order", 1, 0).await, &["another one", "restart"]);
+    assert_ne!(recorded(&replica, &url), record, "{case}");
+    let store = open(&url).await;
+    granted.add(store.allocate("order", 1_000, 0).await.unwrap());
+    replica.restart().unwrap();
+    granted.add(open(&url).await.allocate("order", 1_000, 0).await.unwrap());
+    // The one before comes back: what it has is void.
+    replica.kill9().unwrap();
+    primary.restart().unwrap();
+    let error = store.allocate("order", 1, 0).await.unwrap_err();
+    if error.is_retryable() {
+        refused(store.allocate("order", 1, 0).await, ANOTHER);
+    }
+}
+
+#[tokio::test]
+async fn a_replica_of_a_whole_log_that_takes_its_primary_s_place_is_refused() {
+    promoted_in_place(Made::Empty, false, &[], &["--log-slave-updates"]).await;
+    promoted_in_place(Made::Empty, true, &["--gtid-domain-id=7"], &[]).await;
+}
+
+#[tokio::test]
+async fn a_replica_of_a_dump_that_takes_its_primary_s_place_is_refused() {
+    promoted_in_place(Made::Dump, true, &[], &[]).await;
+    promoted_in_place(Made::Dump, false, &["--gtid-domain-id=3"], &["--log-slave-updates"]).await;
+}
+
+#[tokio::test]
+async fn a_replica_of_a_copy_that_takes_its_primary_s_place_is_refused() {
+    promoted_in_place(Made::Copy, true, &[], &[]).await;
+    promoted_in_place(Made::Copy, false, &["--log-slave-updates"], &[]).await;
+}
+
+#[tokio::test]
+async fn the_same_data_are_known_wherever_they_are() {
+    let mut server = start(&logging(1, &[]));
+    let url = server.database().unwrap();
+    let mut granted = Granted::default();
+    let record = {
+        let store = open(&url).await;
+        granted.add(store.allocate("order", 1_000, 0).await.unwrap());
+        recorded(&server, &url)
+    };
+    server.restart().unwrap();
+    granted.add(open(&url).await.allocate("order", 1_000, 0).await.unwrap());
+    server.kill9().unwrap();
+    let moved = server.start_moved().unwrap();
+    let there = url.replace(&format!(":{}/", server.port()), &format!(":{}/", moved.port()));
+    granted.add(open(&there).await.allocate("order", 1_000, 0).await.unwrap());
+    assert_eq!(recorded(&moved, &there), record);
+    assert!(record.starts_with("mark ") && record.ends_with(" server_id 1 gtid_domain_id 0 gtid_slave_pos none"));
+}
+
+#[tokio::test]
+async fn a_primary_goes_on_while_its_own_changes_come_back_from_a_replica_by_position() {
+    let active = start(&logging(1, &[]));
+    let standby = start(&logging(2, &["--log-slave-updates"]));
+    let url = active.database().unwrap();
+    let (mut granted, store) = (Granted::default(), open(&url).await);
+    granted.add(store.allocate("order", 1_000, 0).await.unwrap());
+    standby.follow(&active, "MASTER_USE_GTID=slave_pos").unwrap();
+    standby.catch_up(&active).unwrap();
+    let first = standby.sql("", "SHOW BINARY LOGS").unwrap();
+    let file = first.split('\t').next().unwrap();
+    active.follow(&standby, &format!("MASTER_LOG_FILE='{file}', MASTER_LOG_POS=4, MASTER_USE_GTID=no")).unwrap();
+    for _ in 0..5 {
+        granted.add(store.allocate("order", 1_000, 0).await.unwrap());
+        standby.catch_up(&active).unwrap();
+    }
+    let end = standby.sql("", "SHOW MASTER STATUS").unwrap();
+    let mut columns = end.split('\t');
+    let (file, position) = (columns.next().unwrap(), columns.next().unwrap());
+    let come_back = format!("SELECT MASTER_POS_WAIT('{file}', {position}, 60) >= 0");
+    assert_eq!(active.sql("", &come_back).unwrap().trim(), "1");
+    granted.add(store.allocate("order", 1_000, 0).await.unwrap());
+    granted.add(open(&url).await.allocate("order", 1_000, 0).await.unwrap());
+    let there = url.replace(&format!(":{}/", active.port()), &format!(":{}/", standby.port()));
+    refused(MysqlStore::connect(options(&there, "")).await, ANOTHER);
+}
+
+#[tokio::test]
+async fn a_record_of_an_older_program_is_taken_over_where_it_proves_something() {
+    let server = start(&logging(1, &[]));
+    let url = server.database().unwrap();
+    let (_, database) = url.rsplit_once('/').unwrap();
+    let mut granted = Granted::default();
+    granted.add(open(&url).await.allocate("order", 10, 0).await.unwrap());
+    let set = |what: &str| server.sql(database, &format!("UPDATE unalike_store SET server = {what}")).unwrap();
+    set("CONCAT('server_uid ', @@server_uid)");
+    refused(MysqlStore::adopt_server(options(&url, ""), 10).await, &["recorded one already"]);
+    let (one, other) = (open(&url).await, open(&url).await);
+    assert!(recorded(&server, &url).starts_with("mark "));
+    granted.add(one.allocate("order", 10, 0).await.unwrap());
+    granted.add(other.allocate("order", 10, 0).await.unwrap());
+    // A card that is not known, a card of another machine, nothing.
+    for old in ["'server_uid unknown'", "'server_uid abc='", "'unknown'", "''", "'mark '"] {
+        set(old);
+        refused(MysqlStore::connect(options(&url, "")).await, ANOTHER);
+        assert!(one.allocate("order", 10, 0).await.is_err(), "{old}");
+    }
+    // Data that came from elsewhere: it may be a replica in its primary's place.
+    set("CONCAT('server_uid ', @@server_uid)");
+    server.sql("", "SET GLOBAL gtid_slave_pos = '0-9-5'").unwrap();
+    refused(MysqlStore::connect(options(&url, "")).await, ANOTHER);
+    MysqlStore::adopt_server(options(&url, ""), 1_000).await.unwrap();
+    assert!(recorded(&server, &url).ends_with("gtid_slave_pos 0-9-5"));
+    granted.add(open(&url).await.allocate("order", 10, 0).await.unwrap());
+}
+
+#[tokio::test]
+async fn other_data_under_the_same_address_grant_nothing() {
+    let (first, second) = (MariaDb::start().unwrap(), MariaDb::start().unwrap());
+    let name = "ids";
+    for server in [&first, &second] {
+        server.sql("", &format!("CREATE DATABASE {name}")).unwrap();
+    }
+    let url = |port: u16| format!("mysql://root@127.0.0.1:{port}/{name}");
+    let proxy = Proxy::start(first.port()).unwrap();
+    for dialect in DIALECTS.map(dialect) {
+        // Whatever tells two servers apart is alike, but for what they hold.
+        let other = MysqlStore::connect(options(&url(second.port()), &dialect)).await.unwrap();
+        let before = other.allocate("order", 10, 0).await.unwrap();
+        proxy.lead_to(first.port());
+        let store = MysqlStore::connect(options(&proxy.url(&url(first.port())), &dialect)).await.unwrap();
+        store.allocate("order", 10, 0).await.unwrap();
+        proxy.lead_to(second.port());
+        for _ in 0..3 {
+            // The first finds its connection broken.
+            let error = store.allocate("order", 10, 0).await.unwrap_err();
+            assert!(error.is_retryable() || error.to_string().contains("another one than before"), "{error:?}");
+        }
+        refused(store.allocate("order", 10, 0).await, ANOTHER);
+        refused(store.raise_tag("order", before.end + 1_000_000_000_000).await, ANOTHER);
+        let after = other.allocate("order", 10, 0).await.unwrap();
+        assert!(after.start < before.end + 1_000_000_000_000, "{dialect}: {after:?} after {before:?}");
+    }
+}
+
+// ---- sessions ----
+
+/// Settings that change what a statement means or keeps, as a configuration says them.
+const CONFIGURED: [&[&str]; 15] = [
+    &["--completion-type=CHAIN"],
+    &["--completion-type=RELEASE"],
+    &["--autocommit=0"],
+    &["--autocommit=0", "--completion-type=CHAIN"],
+    &["--sql-mode=ANSI,SIMULTANEOUS_ASSIGNMENT,NO_UNSIGNED_SUBTRACTION"],
+    &["--sql-mode="],
+    &["--transaction-isolation=READ-UNCOMMITTED"],
+    &["--transaction-isolation=SERIALIZABLE"],
+    &["--transaction-read-only=1"],
+    &["--init-connect=SET unique_checks = 0, foreign_key_checks = 0, check_constraint_checks = 0"],
+    &["--init-connect=SET sql_safe_updates = 1, sql_auto_is_null = 1, sql_select_limit = 1, sql_big_selects = 0"],
+    &["--init-connect=SET max_sort_length = 64, group_concat_max_len = 4, max_statement_time = 5"],
+    &["--init-connect=SET autocommit = 0"],
+    &["--init-connect=BEGIN"],
+    &["--init-connect=SET completion_type = 1, NAMES latin1, time_zone = '+09:00', insert_id = 3, skip_replication = 1"],
+];
+
+/// Those that a session cannot undo: each is refused by its name.
+const UNDOABLE: [(&str, &str); 2] = [
+    ("--init-connect=SET timestamp = 1000", "timestamp"),
+    ("--init-connect=SET system_versioning_asof = '2020-01-01 00:00:00'", "system_versioning_asof"),
+];
+
+/// A server that has a user whom `init_connect` concerns; their URL.
+fn with_user(settings: &[&str]) -> (MariaDb, String) {
+    let mut server = MariaDb::start().unwrap();
+    let url = server.database().unwrap();
+    let (_, database) = url.rsplit_once('/').unwrap();
+    server.sql("", &format!("CREATE USER ids@'%'; GRANT ALL ON {database}.* TO ids@'%'")).unwrap();
+    server.configure(settings);
+    server.restart().unwrap();
+    let url = url.replace("root@", "ids@");
+    (server, url)
+}
+
+#[tokio::test]
+async fn whatever_a_server_s_sessions_are_set_to_no_number_comes_twice_after_a_crash() {
+    for settings in CONFIGURED {
+        let (mut server, url) = with_user(settings);
+        for dialect in DIALECTS.map(dialect).into_iter().chain([dialect("ticket")]) {
+            let mut granted = Granted::default();
+            for _ in 0..2 {
+                // One connection, so that its second and third statement are seen too.
+                let parameters = format!("{dialect}&connections=1");
+                let store = MysqlStore::connect(options(&url, &parameters)).await;
+                let store = store.unwrap_or_else(|error| panic!("{settings:?}, {dialect}: {error}"));
+                store.open_tag("order").await.unwrap();
+                for _ in 0..3 {
+                    let segment = store.allocate("order", 2, 0).await;
+                    granted.add(segment.unwrap_or_else(|error| panic!("{settings:?}, {dialect}: {error:?}")));
+                }
+                let watermark = store.tag("order").await.unwrap().watermark;
+                store.raise_tag("order", watermark + 10).await.unwrap();
+                granted.add(store.allocate("order", 2, watermark + 10).await.unwrap());
+                server.restart().unwrap();
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_cannot_be_set_is_refused_by_the_name_of_the_variable() {
+    for (setting, name) in UNDOABLE {
+        let (_server, url) = with_user(&[setting]);
+        refused(MysqlStore::connect(options(&url, "")).await, &[name, "init_connect"]);
+    }
+    // What not every user may do, and whose changes would not reach a replica.
+    let (server, url) = with_user(&["--server-id=1", "--log-bin=log", "--sync-binlog=1"]);
+    server.sql("", "GRANT BINLOG ADMIN ON *.* TO ids@'%'; SET GLOBAL init_connect = 'SET sql_log_bin = 0'").unwrap();
+    refused(MysqlStore::connect(options(&url, "")).await, &["sql_log_bin", "init_connect"]);
+    server.sql("", "SET GLOBAL init_connect = '', GLOBAL binlog_format = STATEMENT").unwrap();
+    refused(MysqlStore::connect(options(&url, "")).await, &["binlog_format", "ROW"]);
+}
+
+#[tokio::test]
+async fn a_server_that_is_set_otherwise_while_it_is_used_grants_nothing_more() {
+    let server = start(&logging(1, &[]));
+    let url = server.database().unwrap();
+    for dialect in DIALECTS.map(dialect) {
+        let store = MysqlStore::connect(options(&url, &dialect)).await.unwrap();
+        let first = store.allocate("order", 10, 0).await.unwrap();
+        for (set, reset, said) in [
+            ("innodb_flush_log_at_trx_commit = 2", "innodb_flush_log_at_trx_commit = 1", "would lose commits"),
+            ("sync_binlog = 0", "sync_binlog = 1", "sync_binlog is 0"),
+            ("server_id = 9", "server_id = 1", "another one than before"),
+            ("gtid_slave_pos = '0-2-9'", "gtid_slave_pos = ''", "another one than before"),
+            // Root is exempt from it.
+            ("read_only = 1", "read_only = 0", "only reads just now"),
+        ] {
+            server.sql("", &format!("SET GLOBAL {set}")).unwrap();
+            words(store.allocate("order", 10, 0).await, &[said]);
+            server.sql("", &format!("SET GLOBAL {reset}")).unwrap();
+        }
+        let second = store.allocate("order", 10, 0).await.unwrap();
+        assert!(second.start >= first.end, "{dialect}: {second:?} after {first:?}");
+    }
+}
+
+// ---- behind a proxy ----
+
+/// Whether a statement tells what server and session it runs on, or sets them.
+fn is_about_the_session(text: &str) -> bool {
+    text.starts_with("SHOW VARIABLES") || text.starts_with("SET ") || text.starts_with("ROLLBACK")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proxy_that_moves_statements_to_another_server_is_granted_nothing_there() {
+    let (first, second) = (MariaDb::start().unwrap(), MariaDb::start().unwrap());
+    for server in [&first, &second] {
+        server.sql("", "CREATE DATABASE ids").unwrap();
+    }
+    let url = |port: u16| format!("mysql://root@127.0.0.1:{port}/ids");
+    for dialect in DIALECTS.map(dialect) {
+        let other = MysqlStore::connect(options(&url(second.port()), &dialect)).await.unwrap();
+        let theirs = other.allocate("order", 10, 0).await.unwrap();
+        let proxy = Multiplexer::start(&[first.port(), second.port()], Box::new(|_| 0)).unwrap();
+        let parameters = format!("{dialect}&connections=1");
+        let store = MysqlStore::connect(options(&proxy.url(&url(first.port())), &parameters)).await.unwrap();
+        let mut granted = Granted::default();
+        granted.add(store.allocate("order", 10, 0).await.unwrap());
+        // Whatever looks at the server sees the right one; all others go astray.
+        proxy.route(Box::new(|text| usize::from(!is_about_the_session(text))));
+        for _ in 0..5 {
+            words(store.allocate("order", 10, 0).await, &[]);
+        }
+        // Every other one goes astray.
+        let mut count = 0;
+        proxy.route(Box::new(move |text| {
+            count += 1;
+            usize::from(!is_about_the_session(text) && count % 2 == 0)
+        }));
+        for _ in 0..20 {
+            if let Ok(segment) = store.allocate("order", 10, 0).await {
+                granted.add(segment);
+            }
+        }
+        let next = other.allocate("order", 10, 0).await.unwrap();
+        let is_next = if dialect.contains("batch") { next.version == theirs.version + 1 } else { next.start == theirs.end };
+        assert!(is_next, "{dialect}: the other server granted something: {next:?} after {theirs:?}");
+        proxy.route(Box::new(|_| 0));
+        while store.allocate("order", 10, 0).await.is_err() {}
+        granted.add(store.allocate("order", 10, 0).await.unwrap());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proxy_that_moves_statements_to_another_session_is_granted_nothing_there() {
+    for init in ["SET autocommit = 0", "BEGIN", "SET unique_checks = 0, check_constraint_checks = 0", "SET NAMES latin1"] {
+        let (mut server, url) = with_user(&[&format!("--init-connect={init}")]);
+        for dialect in DIALECTS.map(dialect).into_iter().chain([dialect("ticket")]) {
+            let mut granted = Granted::default();
+            for _ in 0..2 {
+                let ports = [server.port(), server.port()];
+                let proxy = Multiplexer::start(&ports, Box::new(|_| 0)).unwrap();
+                let parameters = format!("{dialect}&connections=1");
+                let store = MysqlStore::connect(options(&proxy.url(&url), &parameters)).await.unwrap();
+                store.open_tag("order").await.unwrap();
+                granted.add(store.allocate("order", 10, 0).await.unwrap());
+                // The session of the second connection was never set.
+                proxy.route(Box::new(|text| usize::from(!is_about_the_session(text))));
+                for _ in 0..5 {
+                    if let Ok(segment) = store.allocate("order", 10, 0).await {
+                        granted.add(segment);
+                    }
+                }
+                drop(store);
+                server.restart().unwrap();
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_proxy_says_for_its_server_is_worth_a_retry() {
+    let server = MariaDb::start().unwrap();
+    let url = server.database().unwrap();
+    let proxy = Multiplexer::start(&[server.port()], Box::new(|_| 0)).unwrap();
+    let store = MysqlStore::connect(options(&proxy.url(&url), "connections=1")).await.unwrap();
+    let mut end = store.allocate("order", 10, 0).await.unwrap().end;
+    for (number, may_have_granted) in
+        [(1615, false), (1461, false), (1243, false), (1105, true), (2003, true), (2006, true), (2013, true), (9001, true)]
+    {
+        proxy.fail("UPDATE unalike_tag", number);
+        let error = store.allocate("order", 10, 0).await.unwrap_err();
+        assert!(error.is_retryable(), "{number}: {error:?}");
+        assert_eq!(error.may_have_granted(), may_have_granted, "{number}: {error:?}");
+        let segment = store.allocate("order", 10, 0).await.unwrap();
+        assert_eq!(segment.start, end, "{number}");
+        end = segment.end;
+        // What only reads granted nothing, and is worth a retry all the same.
+        proxy.fail("SELECT tag, start", number);
+        let error = store.tag("order").await.unwrap_err();
+        assert!(error.is_retryable() && !error.may_have_granted(), "{number}: {error:?}");
+    }
+    store.create_tag("invoice", &TagOptions::default()).await.unwrap();
+}

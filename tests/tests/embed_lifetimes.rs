@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 use unalike::storage::{LeaseStore, SegmentStore, TagOptions};
@@ -297,6 +297,41 @@ fn a_call_that_panics_takes_its_own_round_and_no_other() {
     });
 }
 
+/// The instance goes with the round in it. Whoever waits for the round hears that it is worth another try.
+#[test]
+fn a_round_that_is_lost_with_its_instance_may_be_tried_again() {
+    in_time(|| {
+        let (store, clock) = (store(), Arc::new(Startling::default()));
+        let ids = Ids::builder().segments(store.clone()).leases(store.clone()).clock(clock.clone()).lanes(1);
+        let Generators { orders, tickets, .. } = plainly(generators(ids.build_blocking().unwrap()));
+        assert_eq!(tickets.next_blocking().unwrap(), 1);
+        store.hold(true);
+        let asked = store.allocations();
+        let waiting = tickets.clone();
+        let waiting = thread::spawn(move || waiting.next_blocking());
+        while !tickets.status().unwrap().in_flight {
+            thread::yield_now();
+        }
+        // Another generator's call takes the instance away, after the round has begun there.
+        let startled = thread::spawn(move || {
+            clock.startles.store(true, Ordering::SeqCst);
+            // What is in hand needs no call.
+            (0..10).try_for_each(|_| orders.try_next().map(drop))
+        });
+        assert!(startled.join().is_err(), "its call panicked");
+        assert_eq!(store.allocations(), asked, "the store has answered nothing yet");
+        store.hold(false);
+        match waiting.join().unwrap() {
+            Ok(id) => assert_eq!(id, 2, "the round began after the panic"),
+            Err(error) => {
+                assert!(matches!(error.kind(), ErrorKind::Rebuilt { .. }) && error.is_retryable(), "{error:?}");
+                assert!(error.to_string().contains("round"), "{error}");
+            }
+        }
+        assert!(tickets.next_blocking().unwrap() > 1);
+    });
+}
+
 /// A closing that panics in one generator closes the others.
 #[test]
 fn a_panic_stops_no_closing() {
@@ -324,7 +359,7 @@ fn assert_given_back(store: &Arc<FaultyStore>) {
     let leases = plainly(LeaseStore::leases(store.inner(), "default")).unwrap();
     let now_ms = unalike::SystemClock.now_ms();
     assert!(
-        leases.iter().all(|lease| lease.valid_until_ms < now_ms + 5_000),
+        leases.iter().all(|lease| lease.lease.valid_until_ms < now_ms + 5_000),
         "the lease was not given back: {leases:?}"
     );
 }
@@ -423,10 +458,11 @@ fn what_is_opened_while_everything_is_closed_is_closed_or_refused() {
 #[cfg(target_os = "linux")]
 #[expect(unsafe_code, reason = "fork is what is tested")]
 mod children {
+    use std::cell::{Cell, RefCell};
     use std::process::Command;
 
-    use unalike::RandomIds;
     use unalike::storage::Process;
+    use unalike::{RandomIds, Supply, SystemClock};
 
     use super::*;
 
@@ -443,7 +479,7 @@ mod children {
     }
 
     impl Fork {
-        /// Does this in a child, which has a minute, and answers the status with which the child ended.
+        /// Does this in a child, which has 20 seconds, and answers the status with which the child ended.
         fn child(self, act: impl FnOnce() -> bool) -> libc::c_int {
             // SAFETY: the child makes no call that needs another thread of the parent, and leaves by _exit. Where no handler
             // runs, the parent has no other thread that may be allocating memory.
@@ -459,7 +495,7 @@ mod children {
             assert!(pid >= 0);
             if pid == 0 {
                 // SAFETY: a signal ends a child that hangs.
-                unsafe { libc::alarm(60) };
+                unsafe { libc::alarm(20) };
                 let is_as_expected = act();
                 // SAFETY: it never returns.
                 unsafe { libc::_exit(i32::from(!is_as_expected)) };
@@ -508,7 +544,10 @@ mod children {
             for fork in [Fork::WithHandlers, Fork::WithoutHandlers, Fork::SystemCall] {
                 let mut all = vec![generators.take_blocking().unwrap()];
                 // Long runs are in hand, all around.
-                (0..100).for_each(|_| drop((per_thread.next_blocking().unwrap(), local.next_blocking().unwrap())));
+                for _ in 0..100 {
+                    per_thread.next_blocking().unwrap();
+                    local.next_blocking().unwrap();
+                }
                 // The next ulid of the parent's would be this one's successor.
                 let ulid = random.ulid().unwrap();
                 while generators.orders.status().unwrap().in_flight {
@@ -557,6 +596,230 @@ mod children {
             generators.ids.close_blocking();
             assert_given_back(&store);
         });
+    }
+
+    thread_local! {
+        static STICKS: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// A clock that stands in the way of some threads. The component's time is read inside its lane's lock.
+    #[derive(Default)]
+    struct Sticky {
+        stuck: AtomicU64,
+        is_over: AtomicBool,
+    }
+
+    impl Clock for Sticky {
+        fn now_ms(&self) -> u64 {
+            if STICKS.get() {
+                self.stuck.fetch_add(1, Ordering::SeqCst);
+                while !self.is_over.load(Ordering::SeqCst) {
+                    thread::park_timeout(Duration::from_millis(1));
+                }
+            }
+            SystemClock.now_ms()
+        }
+    }
+
+    /// The public functions of a type, as the sources have them.
+    fn functions(of: &str) -> Vec<String> {
+        const SOURCES: [&str; 5] = [
+            include_str!("../../host/runtime/src/ids.rs"),
+            include_str!("../../host/runtime/src/sequence.rs"),
+            include_str!("../../host/runtime/src/snowflake.rs"),
+            include_str!("../../host/runtime/src/formatted.rs"),
+            include_str!("../../host/runtime/src/random_ids.rs"),
+        ];
+        let mut found = Vec::new();
+        for source in SOURCES {
+            let mut is_inside = false;
+            for line in source.lines() {
+                if !line.starts_with([' ', '/']) {
+                    is_inside = line == format!("impl {of} {{") || is_inside && line.is_empty();
+                }
+                let function =
+                    ["pub fn ", "pub async fn "].iter().find_map(|start| line.trim_start().strip_prefix(start));
+                if let Some(function) = function.filter(|_| is_inside) {
+                    let name = function.split(|at: char| !(at.is_alphanumeric() || at == '_')).next().unwrap();
+                    found.push(format!("{of}::{name}"));
+                }
+            }
+        }
+        found.sort_unstable();
+        found
+    }
+
+    /// Threads of the parent hold every lock that a call may take, and are not there in the child to give it back. Whoever
+    /// adds a function to one of these types adds what it does in a child.
+    #[test]
+    #[expect(clippy::too_many_lines, reason = "a list of all functions")]
+    fn every_function_ends_in_a_child_whatever_the_threads_of_its_parent_held() {
+        let (store, clock) = (store(), Arc::new(Sticky::default()));
+        let ids = Ids::builder().segments(store.clone()).leases(store).clock(clock.clone()).lanes(1);
+        let Generators { ids, orders, tickets, flakes } = plainly(generators(ids.build_blocking().unwrap()));
+        tickets.take_blocking(3).unwrap();
+        flakes.next_blocking().unwrap();
+        let random = RandomIds::new();
+        let local = RefCell::new(orders.local().unwrap());
+        let daily = || {
+            let options =
+                FormatOptions { template: "{yyyyMMdd}-{id}", restart: Restart::Day, ..FormatOptions::default() };
+            Format::new(&options).unwrap()
+        };
+        let plain = || Format::new(&FormatOptions { template: "{id}", ..FormatOptions::default() }).unwrap();
+        let formatted = ids.formatted_blocking("daily", None, fixed(2), daily()).unwrap();
+        let numbers = ids.formatted_blocking("numbers", None, fixed(2), plain()).unwrap();
+        let any = SequenceOptions::default;
+
+        type Act<'a> = (&'static str, Box<dyn Fn() -> bool + 'a>);
+        let acts: Vec<Act<'_>> = vec![
+            ("Ids::builder", Box::new(|| Ids::builder().build_blocking().is_ok())),
+            ("Ids::sequence", Box::new(|| is_forked(plainly(ids.sequence("order", any()))))),
+            ("Ids::sequence_blocking", Box::new(|| is_forked(ids.sequence_blocking("order", any())))),
+            ("Ids::sequence_of", Box::new(|| is_forked(plainly(ids.sequence_of("order", "sub", any()))))),
+            ("Ids::sequence_of_blocking", Box::new(|| is_forked(ids.sequence_of_blocking("order", "sub", any())))),
+            ("Ids::open_sequence", Box::new(|| ids.open_sequence("order").is_none())),
+            ("Ids::sequences", Box::new(|| ids.sequences().is_empty())),
+            ("Ids::sequences_from", Box::new(|| ids.sequences_from(0).is_empty())),
+            ("Ids::snowflake", Box::new(|| is_forked(plainly(ids.snowflake("default", twitter()))))),
+            ("Ids::snowflake_blocking", Box::new(|| is_forked(ids.snowflake_blocking("default", twitter())))),
+            ("Ids::snowflakes", Box::new(|| ids.snowflakes().is_empty())),
+            (
+                "Ids::renew_leases",
+                Box::new(|| {
+                    ids.renew_leases();
+                    true
+                }),
+            ),
+            ("Ids::formatted", Box::new(|| is_forked(plainly(ids.formatted("daily", None, fixed(2), daily()))))),
+            (
+                "Ids::formatted_blocking",
+                Box::new(|| is_forked(ids.formatted_blocking("daily", None, fixed(2), daily()))),
+            ),
+            (
+                "Ids::formatted_snowflake",
+                Box::new(|| is_forked(plainly(ids.formatted_snowflake("default", twitter(), plain())))),
+            ),
+            (
+                "Ids::formatted_snowflake_blocking",
+                Box::new(|| is_forked(ids.formatted_snowflake_blocking("default", twitter(), plain()))),
+            ),
+            (
+                "Ids::close",
+                Box::new(|| {
+                    plainly(ids.close());
+                    true
+                }),
+            ),
+            (
+                "Ids::close_blocking",
+                Box::new(|| {
+                    ids.close_blocking();
+                    true
+                }),
+            ),
+            ("Sequence::tag", Box::new(|| orders.tag() == "order")),
+            ("Sequence::sub", Box::new(|| orders.sub().is_none())),
+            ("Sequence::mode", Box::new(|| tickets.mode() == Mode::Ordered)),
+            ("Sequence::id_max", Box::new(|| orders.id_max() == unalike::ID_MAX)),
+            ("Sequence::local", Box::new(|| is_forked(orders.local().unwrap().try_next()))),
+            ("Sequence::next", Box::new(|| is_forked(plainly(orders.next())) && is_forked(plainly(tickets.next())))),
+            ("Sequence::try_next", Box::new(|| is_forked(orders.try_next()) && is_forked(tickets.try_next()))),
+            (
+                "Sequence::next_blocking",
+                Box::new(|| is_forked(orders.next_blocking()) && is_forked(tickets.next_blocking())),
+            ),
+            ("Sequence::take", Box::new(|| is_forked(plainly(orders.take(9))) && is_forked(plainly(tickets.take(9))))),
+            (
+                "Sequence::take_blocking",
+                Box::new(|| is_forked(orders.take_blocking(9)) && is_forked(tickets.take_blocking(9))),
+            ),
+            // Of an ordered sequence it takes a lock, which is held for too short a time to meet it here.
+            ("Sequence::supply", Box::new(|| [&orders, &tickets].iter().all(|all| all.supply() == Supply::default()))),
+            ("Sequence::waits", Box::new(|| orders.waits() < u64::MAX)),
+            ("Sequence::status", Box::new(|| is_forked(orders.status()) && is_forked(tickets.status()))),
+            ("LocalSequence::tag", Box::new(|| local.borrow().tag() == "order")),
+            ("LocalSequence::sub", Box::new(|| local.borrow().sub().is_none())),
+            ("LocalSequence::next", Box::new(|| is_forked(plainly(local.borrow_mut().next())))),
+            ("LocalSequence::try_next", Box::new(|| is_forked(local.borrow_mut().try_next()))),
+            ("LocalSequence::next_blocking", Box::new(|| is_forked(local.borrow_mut().next_blocking()))),
+            ("LocalSequence::take", Box::new(|| is_forked(plainly(local.borrow_mut().take(9))))),
+            ("LocalSequence::take_blocking", Box::new(|| is_forked(local.borrow_mut().take_blocking(9)))),
+            ("Snowflake::namespace", Box::new(|| flakes.namespace() == "default")),
+            ("Snowflake::layout", Box::new(|| flakes.layout() == Layout::TWITTER)),
+            ("Snowflake::next", Box::new(|| is_forked(plainly(flakes.next())))),
+            ("Snowflake::try_next", Box::new(|| is_forked(flakes.try_next()))),
+            ("Snowflake::next_blocking", Box::new(|| is_forked(flakes.next_blocking()))),
+            ("Snowflake::take", Box::new(|| is_forked(plainly(flakes.take(9))))),
+            ("Snowflake::take_blocking", Box::new(|| is_forked(flakes.take_blocking(9)))),
+            ("Snowflake::check", Box::new(|| is_forked(flakes.check()))),
+            ("Snowflake::status", Box::new(|| is_forked(flakes.status()))),
+            ("Snowflake::formatted", Box::new(|| is_forked(flakes.formatted(plain()).unwrap().next_blocking(None)))),
+            ("Formatted::name", Box::new(|| formatted.name() == "daily")),
+            ("Formatted::format", Box::new(|| formatted.format().restart() == Restart::Day)),
+            ("Formatted::next", Box::new(|| is_forked(plainly(formatted.next(None))))),
+            ("Formatted::next_blocking", Box::new(|| is_forked(formatted.next_blocking(None)))),
+            ("Formatted::next_number", Box::new(|| is_forked(plainly(numbers.next_number(None))))),
+            ("Formatted::next_number_blocking", Box::new(|| is_forked(numbers.next_number_blocking(None)))),
+            ("Formatted::take", Box::new(|| is_forked(plainly(formatted.take(2, None))))),
+            ("Formatted::take_blocking", Box::new(|| is_forked(formatted.take_blocking(2, None)))),
+            // A child has counters of its own: see the tests of `wide.rs`.
+            ("RandomIds::new", Box::new(|| RandomIds::new().ulid().is_ok())),
+            ("RandomIds::with_clock", Box::new(|| RandomIds::with_clock(Arc::new(SystemClock)).ulid().is_ok())),
+            ("RandomIds::uuid_v4", Box::new(|| random.uuid_v4().is_ok())),
+            ("RandomIds::uuid_v7", Box::new(|| random.uuid_v7().is_ok())),
+            ("RandomIds::ulid", Box::new(|| random.ulid().is_ok())),
+            ("RandomIds::take_uuids_v4", Box::new(|| random.take_uuids_v4(9).is_ok())),
+            ("RandomIds::take_uuids_v7", Box::new(|| random.take_uuids_v7(9).is_ok())),
+            ("RandomIds::take_ulids", Box::new(|| random.take_ulids(9).is_ok())),
+        ];
+        for of in ["Ids", "Sequence", "LocalSequence", "Snowflake", "Formatted", "RandomIds"] {
+            let mut listed: Vec<_> =
+                acts.iter().map(|(name, _)| *name).filter(|name| name.starts_with(&format!("{of}::"))).collect();
+            listed.sort_unstable();
+            assert_eq!(listed, functions(of), "the left are tried here, the right are there");
+            assert!(!listed.is_empty());
+        }
+
+        thread::scope(|scope| {
+            let at_end = Stop(&clock.is_over);
+            // Holds the lane, and the lock under which the sequence brings its runs.
+            scope.spawn(|| {
+                STICKS.set(true);
+                while orders.try_next().is_ok() && !clock.is_over.load(Ordering::SeqCst) {}
+            });
+            while clock.stuck.load(Ordering::SeqCst) == 0 {
+                thread::yield_now();
+            }
+            // Each comes to the lane with the lock of its own: of the runs, of all sequences, of all snowflakes.
+            scope.spawn(|| while flakes.try_next().is_ok() && !clock.is_over.load(Ordering::SeqCst) {});
+            scope.spawn(|| ids.sequence_blocking("another", fixed(2)));
+            scope.spawn(|| ids.snowflake_blocking("another", twitter()));
+            for look in [|ids: &Ids| ids.sequences().len(), |ids: &Ids| ids.snowflakes().len()] {
+                loop {
+                    let (looked, has_looked) = mpsc::channel();
+                    let ids = &ids;
+                    scope.spawn(move || looked.send(look(ids)));
+                    if has_looked.recv_timeout(Duration::from_millis(200)).is_err() {
+                        break;
+                    }
+                }
+            }
+            for (name, act) in &acts {
+                assert_eq!(Fork::WithHandlers.child(act), 0, "{name}: 14 is a child that hung");
+            }
+            drop(at_end);
+        });
+        ids.close_blocking();
+    }
+
+    /// Sets a flag at the end, also if the test fails.
+    struct Stop<'a>(&'a AtomicBool);
+
+    impl Drop for Stop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::SeqCst);
+        }
     }
 
     /// The last handles of all go in the child: the stores, the executor and its timers stay the parent's.

@@ -35,9 +35,12 @@ use crate::metrics;
 pub struct Error(Box<ErrorKind>);
 
 impl From<ErrorKind> for Error {
-    /// Every error of the library comes to be here, and is counted.
+    /// Every error of the library comes to be here, and is counted. Not those of a forked child: a thread of its parent
+    /// may have held a lock of the recorder's.
     fn from(kind: ErrorKind) -> Self {
-        metrics::error(kind.name());
+        if !matches!(kind, ErrorKind::Forked { .. }) {
+            metrics::error(kind.name());
+        }
         Self(Box::new(kind))
     }
 }

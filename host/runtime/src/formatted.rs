@@ -185,13 +185,13 @@ impl Ids {
         Ok(Formatted { source, format })
     }
 
-    /// [`Ids::formatted`] for threads outside any runtime.
+    /// [`Ids::formatted`] for threads that run no asynchronous code.
     ///
     /// # Errors
     /// As there.
     ///
     /// # Panics
-    /// Inside asynchronous code.
+    /// Inside asynchronous code of tokio's.
     pub fn formatted_blocking(
         &self,
         tag: &str,
@@ -242,13 +242,13 @@ impl Ids {
         self.snowflake(namespace, SnowflakeOptions { layout, ..options }).await?.formatted(format)
     }
 
-    /// [`Ids::formatted_snowflake`] for threads outside any runtime.
+    /// [`Ids::formatted_snowflake`] for threads that run no asynchronous code.
     ///
     /// # Errors
     /// As there.
     ///
     /// # Panics
-    /// Inside asynchronous code.
+    /// Inside asynchronous code of tokio's.
     pub fn formatted_snowflake_blocking(
         &self,
         namespace: &str,
@@ -313,13 +313,13 @@ impl Formatted {
         self.take(1, shard_key).await?.only_text()
     }
 
-    /// [`Formatted::next`] for threads outside any runtime.
+    /// [`Formatted::next`] for threads that run no asynchronous code.
     ///
     /// # Errors
     /// As there.
     ///
     /// # Panics
-    /// Inside asynchronous code, when it has to wait.
+    /// Inside asynchronous code of tokio's, when it has to wait.
     pub fn next_blocking(&self, shard_key: Option<u64>) -> Result<String, Error> {
         self.take_blocking(1, shard_key)?.only_text()
     }
@@ -333,13 +333,13 @@ impl Formatted {
         self.take(1, shard_key).await?.only_number()
     }
 
-    /// [`Formatted::next_number`] for threads outside any runtime.
+    /// [`Formatted::next_number`] for threads that run no asynchronous code.
     ///
     /// # Errors
     /// As there.
     ///
     /// # Panics
-    /// Inside asynchronous code, when it has to wait.
+    /// Inside asynchronous code of tokio's, when it has to wait.
     pub fn next_number_blocking(&self, shard_key: Option<u64>) -> Result<u64, Error> {
         self.check_numbers()?;
         self.take_blocking(1, shard_key)?.only_number()
@@ -359,20 +359,20 @@ impl Formatted {
             }
             Source::Periods(periods) => {
                 let now_ms = periods.ids.now_ms();
-                (periods.sequence(&self.format, now_ms).await?.take(count).await?, IssuedAt::Once(now_ms))
+                (periods.take(&self.format, now_ms, count).await?, IssuedAt::Once(now_ms))
             }
             Source::Snowflake(snowflake) => (snowflake.take(count).await?, IssuedAt::OwnTick(snowflake.layout())),
         };
         Ok(self.batch(ids, issued_at, shard_key))
     }
 
-    /// [`Formatted::take`] for threads outside any runtime.
+    /// [`Formatted::take`] for threads that run no asynchronous code.
     ///
     /// # Errors
     /// As there.
     ///
     /// # Panics
-    /// Inside asynchronous code.
+    /// Inside asynchronous code of tokio's.
     pub fn take_blocking(&self, count: u32, shard_key: Option<u64>) -> Result<FormattedBatch, Error> {
         self.check_shard_key(shard_key)?;
         let (ids, issued_at) = match &self.source {
@@ -382,8 +382,8 @@ impl Formatted {
             }
             Source::Periods(periods) => {
                 let now_ms = periods.ids.now_ms();
-                let sequence = periods.ids.block_on(&periods.tag, periods.sequence(&self.format, now_ms))?;
-                (sequence.take_blocking(count)?, IssuedAt::Once(now_ms))
+                let batch = periods.ids.block_on(&periods.tag, periods.take(&self.format, now_ms, count))?;
+                (batch, IssuedAt::Once(now_ms))
             }
             Source::Snowflake(snowflake) => (snowflake.take_blocking(count)?, IssuedAt::OwnTick(snowflake.layout())),
         };
@@ -417,15 +417,33 @@ fn check_numbers(name: &str, format: &Format) -> Result<(), Error> {
 }
 
 impl Periods {
+    /// Ids of the period in which an instant lies. The first call of a period looks its row up, and that is part of the time
+    /// that a call waits.
+    async fn take(&self, format: &Format, now_ms: u64, count: u32) -> Result<Batch, Error> {
+        let sub = self.sub(format, now_ms)?;
+        let open = sub_tag(&self.tag, &sub).ok().and_then(|name| self.ids.open_sequence(&name));
+        match open {
+            Some(sequence) => sequence.take(count).await,
+            None => {
+                let both = async { self.sequence(format, now_ms).await?.take(count).await };
+                self.ids.within_one_wait(&self.tag, both).await
+            }
+        }
+    }
+
     /// The sequence of the period in which an instant lies.
     async fn sequence(&self, format: &Format, now_ms: u64) -> Result<Sequence, Error> {
+        self.ids.sequence_of(&self.tag, &self.sub(format, now_ms)?, self.options).await
+    }
+
+    /// The sub-key of that period.
+    fn sub(&self, format: &Format, now_ms: u64) -> Result<String, Error> {
         let period = format
             .period(now_ms)
             .map_err(|source| ErrorKind::Format { name: self.tag.clone(), source })?
             .unwrap_or_default();
         // A period holds no @, so that neither two sub-keys nor two periods ever share a name.
-        let sub = format!("{}@{period}", self.sub.as_deref().unwrap_or_default());
-        self.ids.sequence_of(&self.tag, &sub, self.options).await
+        Ok(format!("{}@{period}", self.sub.as_deref().unwrap_or_default()))
     }
 }
 

@@ -4,29 +4,37 @@ use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::future::Future;
 use std::hash::BuildHasher;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use tokio::sync::watch;
 use unalike_core::is_tag;
-use unalike_storage::{LeaseStore, SegmentStore, sub_tag};
+use unalike_storage::{LeaseStore, Process, SegmentStore, sub_tag};
 
 use crate::clock::Time;
-use crate::component::{IdsCtxBuilder, Signal, types};
+use crate::component::{IdsCtx, IdsCtxBuilder, Signal, types};
+use crate::executor::Executor;
 use crate::lane::{self, Call, Lane, Opening, Step};
 use crate::lease_watch::{Ended, LeaseWatch};
-use crate::requests::{OwnExecutor, Storage};
+use crate::requests::Storage;
 use crate::sequence::SequenceShared;
 use crate::snowflake::SnowflakeShared;
-use crate::{Clock, Error, ErrorKind, Sequence, SequenceOptions, Snowflake, SnowflakeOptions, fork, metrics};
+use crate::{Clock, Error, ErrorKind, Sequence, SequenceOptions, Snowflake, SnowflakeOptions, metrics};
 
 /// More lanes than this only cost memory: a call into one takes well under a microsecond.
 const LANES_MAX: usize = 8;
 
 /// All id generators of an application: open it once, clone it freely.
 ///
-/// See the [crate's documentation](crate) for an example.
+/// Close it at the end ([`Ids::close`]). An application that ends without, or drops all handles, stays as unique, and
+/// wastes what it had: the rest of its segments is a gap, and the workers of its snowflakes stay taken until their leases
+/// end.
+///
+/// A process that forks opens another `Ids` in the child, over stores that it connects there. All that a child inherits
+/// refuses with [`ErrorKind::Forked`] or is empty, whichever call made the child. The parent goes on.
 ///
 /// ```
 /// use unalike::{Ids, SequenceOptions};
@@ -55,8 +63,15 @@ pub(crate) struct Shared {
     lane_hasher: RandomState,
     sequences: Mutex<OpenSequences>,
     snowflakes: Mutex<HashMap<String, Arc<SnowflakeShared>>>,
-    closed: AtomicBool,
-    forks: u64,
+    /// Changed before the locks of the generators are taken to close them, and read by those who add one inside.
+    life: watch::Sender<Life>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    Open,
+    Closing,
+    Closed,
 }
 
 /// The sequences that are open; none is ever taken out.
@@ -154,16 +169,20 @@ impl IdsBuilder {
 
     /// Compiles the component (once per process, some milliseconds) and makes its instances. No request is made yet.
     ///
-    /// Requests run on the tokio runtime that this is called in.
+    /// All requests to the stores run on the multi-threaded tokio runtime that this is called in. They run on a thread of
+    /// the library's own where there is no such runtime (one of a single thread runs only while somebody blocks on it, and
+    /// other executors run none of tokio's input and output), and from the moment on that the runtime ends. So the ids of a
+    /// `static` outlive the runtime of a test, and any executor may await them. The stores must allow it: a connection that
+    /// a store opened in another runtime may end with that one.
     ///
     /// # Errors
-    /// [`ErrorKind::Component`].
-    #[expect(clippy::unused_async, reason = "it must be called inside a runtime, and may check its stores one day")]
+    /// [`ErrorKind::Component`]; [`ErrorKind::Executor`] when the library's thread cannot be started.
+    #[expect(clippy::unused_async, reason = "the like of `build_blocking`, and it may check its stores one day")]
     pub async fn build(self) -> Result<Ids, Error> {
-        self.make()
+        self.make(IdsCtxBuilder::build)
     }
 
-    /// The same outside any runtime: the library starts a small one of its own for its requests.
+    /// The same outside asynchronous code: all requests run on the library's own thread.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -179,20 +198,12 @@ impl IdsBuilder {
     ///
     /// # Errors
     /// [`ErrorKind::Component`], [`ErrorKind::Executor`].
-    pub fn build_blocking(mut self) -> Result<Ids, Error> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("unalike")
-            .enable_all()
-            .build()
-            .map_err(|error| ErrorKind::Executor { reason: error.to_string() })?;
-        self.ctx = self.ctx.executor(runtime.handle().clone());
-        self.ctx.own_executor = Some(OwnExecutor(Some(runtime)));
-        self.make()
+    pub fn build_blocking(self) -> Result<Ids, Error> {
+        self.make(|ctx| Ok(ctx.on(Executor::own()?)))
     }
 
-    fn make(self) -> Result<Ids, Error> {
-        let origin = self.ctx.build()?;
+    fn make(self, origin: impl FnOnce(IdsCtxBuilder) -> Result<IdsCtx, Error>) -> Result<Ids, Error> {
+        let origin = origin(self.ctx)?;
         let lanes = self.lanes.unwrap_or_else(|| {
             std::thread::available_parallelism().map_or(1, std::num::NonZero::get).clamp(1, LANES_MAX)
         });
@@ -208,8 +219,7 @@ impl IdsBuilder {
                 lane_hasher: RandomState::new(),
                 sequences: Mutex::default(),
                 snowflakes: Mutex::default(),
-                closed: AtomicBool::new(false),
-                forks: fork::generation(),
+                life: watch::Sender::new(Life::Open),
             }),
         })
     }
@@ -239,6 +249,7 @@ impl Ids {
         match sequences.by_name.get(tag) {
             Some(open) => Sequence::again(open, &options),
             None => {
+                self.shared.check_open(tag)?;
                 let opened = Arc::new(opened.add(self.shared.lane(tag), &self.shared));
                 sequences.by_name.insert(tag.to_owned(), Arc::clone(&opened));
                 sequences.all.push(Arc::clone(&opened));
@@ -247,9 +258,13 @@ impl Ids {
         }
     }
 
-    /// The sequence of a tag if it is open already, whatever its options: a look-up that waits for nothing.
+    /// The sequence of a tag if it is open already, whatever its options: a look-up that waits for nothing. None is in a
+    /// forked child.
     #[must_use]
     pub fn open_sequence(&self, tag: &str) -> Option<Sequence> {
+        if !self.shared.is_own_process() {
+            return None;
+        }
         lock(&self.shared.sequences).by_name.get(tag).map(|open| Sequence::of(Arc::clone(open)))
     }
 
@@ -284,24 +299,24 @@ impl Ids {
         self.sequence(&name, options).await
     }
 
-    /// [`Ids::sequence_of`] for threads outside any runtime.
+    /// [`Ids::sequence_of`] for threads that run no asynchronous code.
     ///
     /// # Errors
     /// As there.
     ///
     /// # Panics
-    /// Inside asynchronous code.
+    /// Inside asynchronous code of tokio's.
     pub fn sequence_of_blocking(&self, tag: &str, sub: &str, options: SequenceOptions) -> Result<Sequence, Error> {
         self.block_on(tag, self.sequence_of(tag, sub, options))
     }
 
-    /// [`Ids::sequence`] for threads outside any runtime.
+    /// [`Ids::sequence`] for threads that run no asynchronous code.
     ///
     /// # Errors
     /// As there.
     ///
     /// # Panics
-    /// Inside asynchronous code, as every blocking call of tokio does.
+    /// Inside asynchronous code of tokio's, as every blocking call there does.
     pub fn sequence_blocking(&self, tag: &str, options: SequenceOptions) -> Result<Sequence, Error> {
         self.block_on(tag, self.sequence(tag, options))
     }
@@ -311,11 +326,24 @@ impl Ids {
         self.shared.clock.now_ms()
     }
 
-    /// Runs a future to its end on this thread, which must not be one of a runtime's own. In a forked child it does not
-    /// begin: the runtime has locks, too, and a thread of the parent may have held one.
+    /// Runs a future to its end on this thread, which must not be one that runs tasks of tokio's. In a forked child it does
+    /// not begin: the executor has locks, too, and a thread of the parent may have held one.
     pub(crate) fn block_on<T>(&self, name: &str, future: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         self.shared.check_process(name)?;
         self.shared.storage.executor.block_on(future)
+    }
+
+    /// Several waits as one, which is no longer than each of them may be.
+    pub(crate) async fn within_one_wait<T>(
+        &self,
+        name: &str,
+        waits: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let wait_max = self.shared.wait_max;
+        self.shared.storage.executor.timeout(wait_max, waits).await.unwrap_or_else(|_| {
+            let waited_ms = u64::try_from(wait_max.as_millis()).unwrap_or(u64::MAX);
+            Err(ErrorKind::Timeout { name: name.to_owned(), waited_ms, source: None }.into())
+        })
     }
 
     /// The snowflake generator of a lease namespace, opened at first use.
@@ -330,6 +358,7 @@ impl Ids {
         match snowflakes.get(namespace) {
             Some(open) => Snowflake::again(open, &options),
             None => {
+                self.shared.check_open(namespace)?;
                 let opened = Arc::new(SnowflakeShared::open(&self.shared, namespace, options));
                 snowflakes.insert(namespace.to_owned(), Arc::clone(&opened));
                 Ok(Snowflake::of(opened))
@@ -337,13 +366,13 @@ impl Ids {
         }
     }
 
-    /// [`Ids::snowflake`] for threads outside any runtime.
+    /// [`Ids::snowflake`] for threads that run no asynchronous code.
     ///
     /// # Errors
     /// As there.
     ///
     /// # Panics
-    /// Inside asynchronous code.
+    /// Inside asynchronous code of tokio's.
     pub fn snowflake_blocking(&self, namespace: &str, options: SnowflakeOptions) -> Result<Snowflake, Error> {
         self.block_on(namespace, self.snowflake(namespace, options))
     }
@@ -373,6 +402,9 @@ impl Ids {
     /// and keep their handles.
     #[must_use]
     pub fn sequences_from(&self, known: usize) -> Vec<Sequence> {
+        if !self.shared.is_own_process() {
+            return Vec::new();
+        }
         let sequences = lock(&self.shared.sequences);
         sequences.all.iter().skip(known).map(|open| Sequence::of(Arc::clone(open))).collect()
     }
@@ -380,14 +412,16 @@ impl Ids {
     /// A handle of every open snowflake generator, in no order: for figures, see [`Snowflake::status`].
     #[must_use]
     pub fn snowflakes(&self) -> Vec<Snowflake> {
+        if !self.shared.is_own_process() {
+            return Vec::new();
+        }
         lock(&self.shared.snowflakes).values().map(|open| Snowflake::of(Arc::clone(open))).collect()
     }
 
     /// Renews the leases that are due. Renewal also happens inside ordinary calls; a long-running service that is idle
     /// at times calls this every second or so, and its next id does not wait for the lease store.
     pub fn renew_leases(&self) {
-        let open: Vec<_> = lock(&self.shared.snowflakes).values().cloned().collect();
-        for snowflake in open {
+        for snowflake in self.snowflakes() {
             if let Err(error) = snowflake.renew() {
                 tracing::warn!(%error, "a lease was not renewed");
             }
@@ -397,29 +431,77 @@ impl Ids {
     /// Ends all generators and gives back what never crossed into a run: the tails of segments, and leases from their
     /// last used tick on. Waits for the stores' answers, each time at most as long as a request may take. Safe while
     /// other threads still call: they get [`ErrorKind::Closed`], or ids that they already had.
+    ///
+    /// The work begins with the first call and goes on by itself: a call that is dropped stops nothing, and every other call
+    /// waits for the same end. In a forked child it does nothing.
     pub async fn close(&self) {
-        if self.shared.closed.swap(true, Ordering::SeqCst) || fork::generation() != self.shared.forks {
+        let shared = &self.shared;
+        if !shared.is_own_process() {
             return;
         }
-        let sequences = lock(&self.shared.sequences).all.clone();
-        let snowflakes: Vec<_> = lock(&self.shared.snowflakes).values().cloned().collect();
-        sequences.iter().for_each(|sequence| sequence.stop());
-        snowflakes.iter().for_each(|snowflake| snowflake.stop());
-        // A segment that is on its way would stand between the tail and the tag's watermark.
-        self.shared.settle("requests").await;
-        sequences.iter().for_each(|sequence| sequence.close());
-        snowflakes.iter().for_each(|snowflake| snowflake.close());
-        self.shared.settle("releases").await;
+        let mut life = shared.life.subscribe();
+        let is_first = shared.life.send_if_modified(|life| {
+            let is_open = *life == Life::Open;
+            if is_open {
+                *life = Life::Closing;
+            }
+            is_open
+        });
+        if is_first {
+            let closing = Closing::begin(shared);
+            shared.storage.executor.spawn_to_end(closing.finish());
+        }
+        // The sender lives as long as `self`.
+        let _ = life.wait_for(|life| *life == Life::Closed).await;
     }
 
-    /// [`Ids::close`] for threads outside any runtime.
+    /// [`Ids::close`] for threads that run no asynchronous code.
     ///
     /// # Panics
-    /// Inside asynchronous code.
+    /// Inside asynchronous code of tokio's.
     pub fn close_blocking(&self) {
-        if fork::generation() == self.shared.forks {
+        if self.shared.is_own_process() {
             self.shared.storage.executor.block_on(self.close());
         }
+    }
+}
+
+/// The end of an `Ids`: every generator is closed, and those who wait for it hear when all is done.
+struct Closing {
+    shared: Arc<Shared>,
+    sequences: Vec<Arc<SequenceShared>>,
+    snowflakes: Vec<Arc<SnowflakeShared>>,
+}
+
+impl Closing {
+    /// Stops all generators. None is added from here on: see [`Shared::check_open`].
+    fn begin(shared: &Arc<Shared>) -> Self {
+        let sequences = lock(&shared.sequences).all.clone();
+        let snowflakes: Vec<_> = lock(&shared.snowflakes).values().cloned().collect();
+        sequences.iter().for_each(|sequence| sequence.stop());
+        snowflakes.iter().for_each(|snowflake| snowflake.stop());
+        Self { shared: Arc::clone(shared), sequences, snowflakes }
+    }
+
+    async fn finish(self) {
+        // A segment that is on its way would stand between the tail and the tag's watermark.
+        self.shared.settle("requests").await;
+        self.sequences.iter().for_each(|sequence| unless_it_panics(|| sequence.close()));
+        self.snowflakes.iter().for_each(|snowflake| unless_it_panics(|| snowflake.close()));
+        self.shared.settle("releases").await;
+    }
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.shared.life.send_replace(Life::Closed);
+    }
+}
+
+/// Closes one generator. A clock that was given to the library may panic, and the others are to be closed all the same.
+fn unless_it_panics(close: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(close)).is_err() {
+        tracing::error!("closing a generator panicked: what it had is a gap");
     }
 }
 
@@ -441,28 +523,35 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Shared {
-    /// How many forks lay behind the process that built it.
-    pub(crate) fn forks(&self) -> u64 {
-        self.forks
+    /// Whether this is still the process that built it. It is asked before any lock is taken: a thread that held one when
+    /// the process forked is not there in the child, and nobody gives the lock back.
+    fn is_own_process(&self) -> bool {
+        self.storage.process.is_current()
     }
 
     /// Refuses what was inherited.
     fn check_process(&self, name: &str) -> Result<(), Error> {
-        if fork::generation() == self.forks {
+        if self.is_own_process() {
             return Ok(());
         }
         Err(ErrorKind::Forked { name: name.to_owned() }.into())
     }
 
     fn check(&self, name: &str) -> Result<(), Error> {
+        self.check_process(name)?;
         if !is_tag(name) {
             return Err(ErrorKind::NameInvalid { name: name.chars().take(32).collect() }.into());
         }
-        self.check_process(name)?;
-        if self.closed.load(Ordering::SeqCst) {
-            return Err(ErrorKind::Closed { name: name.to_owned() }.into());
+        self.check_open(name)
+    }
+
+    /// Refuses what would be opened too late. Whoever adds a generator asks under the lock of its kind: a closing that has
+    /// begun shows then, and one that begins later finds the generator.
+    fn check_open(&self, name: &str) -> Result<(), Error> {
+        match *self.life.borrow() {
+            Life::Open => Ok(()),
+            Life::Closing | Life::Closed => Err(ErrorKind::Closed { name: name.to_owned() }.into()),
         }
-        Ok(())
     }
 
     async fn settle(&self, what: &str) {
@@ -510,7 +599,7 @@ pub(crate) struct Generator {
     lane: Arc<Lane>,
     number: usize,
     closed: AtomicBool,
-    forks: u64,
+    process: Process,
 }
 
 impl Generator {
@@ -529,14 +618,14 @@ impl Generator {
             lane,
             number,
             closed: AtomicBool::new(false),
-            forks: shared.forks,
+            process: shared.storage.process,
         }
     }
 
     /// Whether this is still the process that opened it: a forked child hands out nothing that it inherited.
     #[inline]
     pub(crate) fn is_own_process(&self) -> bool {
-        fork::generation() == self.forks
+        self.process.is_current()
     }
 
     /// Refuses what was inherited. It is asked before any lock is taken: a thread that held one when the process forked
@@ -600,10 +689,24 @@ impl Generator {
 
     /// Tries again after each answer of the store, and whenever told to, until something comes or time is up.
     pub(crate) async fn until_ready<T>(&self, attempt: impl FnMut() -> Result<Step<T>, Error>) -> Result<T, Error> {
-        self.count_refused(self.wait_for(attempt).await)
+        self.until_ready_within(self.wait_max, attempt).await
     }
 
-    async fn wait_for<T>(&self, mut attempt: impl FnMut() -> Result<Step<T>, Error>) -> Result<T, Error> {
+    /// The same with a time of its own.
+    pub(crate) async fn until_ready_within<T>(
+        &self,
+        wait_max: Duration,
+        attempt: impl FnMut() -> Result<Step<T>, Error>,
+    ) -> Result<T, Error> {
+        self.count_refused(self.wait_for(wait_max, attempt).await)
+    }
+
+    async fn wait_for<T>(
+        &self,
+        wait_max: Duration,
+        mut attempt: impl FnMut() -> Result<Step<T>, Error>,
+    ) -> Result<T, Error> {
+        let executor = &self.storage.executor;
         let started = Instant::now();
         let mut waiting = None;
         loop {
@@ -613,16 +716,16 @@ impl Generator {
             if !matches!(step, Step::Ready(_)) {
                 waiting.get_or_insert_with(|| Waiting { generator: self, started });
             }
-            let left = self.wait_max.saturating_sub(started.elapsed());
+            let left = wait_max.saturating_sub(started.elapsed());
             let timed_out = match step {
                 Step::Ready(value) => return Ok(value),
-                Step::Pending => tokio::time::timeout(left, answered).await.is_err(),
+                Step::Pending => executor.timeout(left, answered).await.is_err(),
                 Step::Wait(wait_ms) => {
                     let wait = Duration::from_millis(wait_ms.max(1));
                     if wait > left && self.signal.last_error().is_none() {
                         return Err(self.explained(ErrorKind::NotYet { name: self.name.clone(), wait_ms }));
                     }
-                    tokio::time::sleep(wait.min(left)).await;
+                    executor.sleep(wait.min(left)).await;
                     wait >= left
                 }
             };
@@ -632,7 +735,7 @@ impl Generator {
         }
     }
 
-    /// The same for threads outside any runtime, who enter one only if there is something to wait for.
+    /// The same for threads that run no asynchronous code, who enter an executor only if there is something to wait for.
     pub(crate) fn until_ready_blocking<T>(
         &self,
         mut attempt: impl FnMut() -> Result<Step<T>, Error>,
@@ -644,7 +747,12 @@ impl Generator {
         }
     }
 
-    fn timeout(&self, started: Instant) -> Error {
+    /// How long a call waits.
+    pub(crate) fn wait_max(&self) -> Duration {
+        self.wait_max
+    }
+
+    pub(crate) fn timeout(&self, started: Instant) -> Error {
         self.explained(ErrorKind::Timeout {
             name: self.name.clone(),
             waited_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
@@ -652,8 +760,8 @@ impl Generator {
         })
     }
 
-    /// Runs a future to its end on this thread, which must not be one of a runtime's own. In a forked child it does not
-    /// begin, as with [`Ids::block_on`].
+    /// Runs a future to its end on this thread, which must not be one that runs tasks of tokio's. In a forked child it does
+    /// not begin, as with [`Ids::block_on`].
     pub(crate) fn block_on<T>(&self, future: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         self.check_process()?;
         self.storage.executor.block_on(future)

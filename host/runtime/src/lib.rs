@@ -44,7 +44,7 @@ mod dispenser_model;
 mod dispenser_tests;
 mod engine;
 mod error;
-mod fork;
+mod executor;
 mod formatted;
 mod ids;
 mod lane;

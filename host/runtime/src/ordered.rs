@@ -3,9 +3,13 @@
 //! A caller queues; whoever finds no round in flight begins one for all that are queued *then*, so a request is served
 //! only from an allocation that started after it arrived. One driver task follows the rounds while anybody waits. A
 //! caller that went away leaves a gap: its share is never given to a later one.
+//!
+//! No caller waits for the driver to be well: each has a deadline of its own, and a driver that goes before its time leaves
+//! its callers to another one.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 use unalike_core::Run;
@@ -32,6 +36,8 @@ struct Queue {
 struct Waiter {
     left: u32,
     batch: Batch,
+    /// Its caller goes away `wait_max` later.
+    arrived: Instant,
     answer: oneshot::Sender<Result<Batch, Error>>,
 }
 
@@ -50,85 +56,48 @@ impl Rounds {
     pub(crate) async fn take(self: &Arc<Self>, generator: &Arc<Generator>, count: u32) -> Result<Batch, Error> {
         // Nor is there a thread in a forked child that would drive the rounds.
         generator.check_process()?;
+        let (arrived, wait_max) = (Instant::now(), generator.wait_max());
         let (answer, answered) = oneshot::channel();
-        {
+        let is_driven = {
             let mut queue = lock(&self.queue);
-            queue.waiting.push_back(Waiter { left: count, batch: Batch::default(), answer });
-            if !queue.driven {
-                queue.driven = true;
-                let (rounds, generator) = (Arc::clone(self), Arc::clone(generator));
-                generator.storage.executor.clone().spawn(async move { rounds.drive(&generator).await });
-            }
+            queue.waiting.push_back(Waiter { left: count, batch: Batch::default(), arrived, answer });
+            std::mem::replace(&mut queue.driven, true)
+        };
+        if !is_driven {
+            let driver = Driver::new(self, generator);
+            generator.storage.executor.spawn(driver.drive());
         }
-        answered.await.unwrap_or_else(|_| Err(ErrorKind::Closed { name: generator.name.clone() }.into()))
-    }
-
-    /// Round after round, until nobody waits.
-    async fn drive(&self, generator: &Generator) {
-        loop {
-            let waiting = {
-                let mut queue = lock(&self.queue);
-                queue.waiting.retain(|waiter| !waiter.answer.is_closed());
-                if queue.waiting.is_empty() {
-                    queue.driven = false;
-                    return;
-                }
-                // As many as one run can hold; the rest waits for the next round.
-                let mut sum = 0_u32;
-                let served = queue.waiting.iter().take_while(|waiter| match sum.checked_add(waiter.left) {
-                    Some(total) => {
-                        sum = total;
-                        true
-                    }
-                    None => false,
-                });
-                let served = served.count();
-                queue.waiting.drain(..served).collect::<VecDeque<_>>()
-            };
-            match self.round(generator, &waiting).await {
-                Ok(run) => self.share(run, waiting),
-                Err(error) => {
-                    for waiter in waiting {
-                        // A caller that went away hears nothing.
-                        let _ = waiter.answer.send(Err(error.clone()));
-                    }
-                }
+        match generator.storage.executor.timeout(wait_max, answered).await {
+            Ok(Ok(answer)) => answer,
+            // The driver panicked with it, and it cannot be known for whom the next one would.
+            Ok(Err(_)) => Err(ErrorKind::Rebuilt {
+                name: generator.name.clone(),
+                reason: "the call for its round panicked".to_owned(),
             }
+            .into()),
+            Err(_) => generator.count_refused(Err(generator.timeout(arrived))),
         }
     }
 
-    /// One allocation for all of them; another if the store could not do it, since theirs started after they came.
-    async fn round(&self, generator: &Generator, waiting: &VecDeque<Waiter>) -> Result<Run, Error> {
-        let count = waiting.iter().map(|waiter| waiter.left).sum();
-        let mut round = None;
-        generator
-            .until_ready(|| {
-                let begun = match round {
-                    Some(begun) => begun,
-                    None => {
-                        let answer = generator.call(|call| {
-                            let ordered = call.core.unalike_ids_sequences().ordered();
-                            ordered.call_begin(call.store, call.handle, call.now_ms, count)
-                        })?;
-                        match generator.step(answer)? {
-                            Step::Ready(begun) => *round.insert(begun),
-                            Step::Pending => return Ok(Step::Pending),
-                            Step::Wait(wait_ms) => return Ok(Step::Wait(wait_ms)),
-                        }
-                    }
-                };
-                let answer = generator.call(|call| {
-                    let ordered = call.core.unalike_ids_sequences().ordered();
-                    ordered.call_claim(call.store, call.handle, call.now_ms, begun)
-                })?;
-                let step = generator.step(answer.map(lane::run))?;
-                if matches!(step, Step::Wait(_)) {
-                    // The round failed and is over; the next attempt begins another.
-                    round = None;
-                }
-                Ok(step)
-            })
-            .await
+    /// Those for whom the next round is: as many as one run can hold, and the rest waits for the round after it. With
+    /// nobody left nobody drives.
+    fn next_waiting(&self) -> Option<VecDeque<Waiter>> {
+        let mut queue = lock(&self.queue);
+        queue.waiting.retain(|waiter| !waiter.answer.is_closed());
+        if queue.waiting.is_empty() {
+            queue.driven = false;
+            return None;
+        }
+        let mut sum = 0_u32;
+        let served = queue.waiting.iter().take_while(|waiter| match sum.checked_add(waiter.left) {
+            Some(total) => {
+                sum = total;
+                true
+            }
+            None => false,
+        });
+        let served = served.count();
+        Some(queue.waiting.drain(..served).collect())
     }
 
     /// Gives each caller its share. Whoever the store granted too little for stays first in the queue.
@@ -156,5 +125,102 @@ impl Rounds {
         while let Some(waiter) = short.pop_back() {
             queue.waiting.push_front(waiter);
         }
+    }
+}
+
+/// A task that follows the rounds of one tag, with those whom the round in flight is for.
+struct Driver {
+    rounds: Arc<Rounds>,
+    generator: Arc<Generator>,
+    waiting: VecDeque<Waiter>,
+    /// Nobody waits any more, and whoever comes now begins another driver.
+    is_done: bool,
+}
+
+impl Driver {
+    fn new(rounds: &Arc<Rounds>, generator: &Arc<Generator>) -> Self {
+        let (rounds, generator) = (Arc::clone(rounds), Arc::clone(generator));
+        Self { rounds, generator, waiting: VecDeque::new(), is_done: false }
+    }
+
+    /// Round after round, until nobody waits.
+    async fn drive(mut self) {
+        while let Some(waiting) = self.rounds.next_waiting() {
+            self.waiting = waiting;
+            let outcome = self.round().await;
+            let waiting = std::mem::take(&mut self.waiting);
+            match outcome {
+                Ok(run) => self.rounds.share(run, waiting),
+                Err(error) => {
+                    for waiter in waiting {
+                        // A caller that went away hears nothing.
+                        let _ = waiter.answer.send(Err(error.clone()));
+                    }
+                }
+            }
+        }
+        self.is_done = true;
+    }
+
+    /// One allocation for all of them; another if the store could not do it, since theirs started after they came.
+    /// Given up when the last of them has gone.
+    async fn round(&self) -> Result<Run, Error> {
+        let Self { generator, waiting, .. } = self;
+        let count = waiting.iter().map(|waiter| waiter.left).sum();
+        let newest = waiting.iter().map(|waiter| waiter.arrived).max();
+        let left = newest.map_or(Duration::ZERO, |arrived| generator.wait_max().saturating_sub(arrived.elapsed()));
+        let mut round = None;
+        generator
+            .until_ready_within(left, || {
+                let begun = match round {
+                    Some(begun) => begun,
+                    None => {
+                        let answer = generator.call(|call| {
+                            let ordered = call.core.unalike_ids_sequences().ordered();
+                            ordered.call_begin(call.store, call.handle, call.now_ms, count)
+                        })?;
+                        match generator.step(answer)? {
+                            Step::Ready(begun) => *round.insert(begun),
+                            Step::Pending => return Ok(Step::Pending),
+                            Step::Wait(wait_ms) => return Ok(Step::Wait(wait_ms)),
+                        }
+                    }
+                };
+                let answer = generator.call(|call| {
+                    let ordered = call.core.unalike_ids_sequences().ordered();
+                    ordered.call_claim(call.store, call.handle, call.now_ms, begun)
+                })?;
+                let step = generator.step(answer.map(lane::run))?;
+                if matches!(step, Step::Wait(_)) {
+                    // The round failed and is over; the next attempt begins another.
+                    round = None;
+                }
+                Ok(step)
+            })
+            .await
+    }
+}
+
+impl Drop for Driver {
+    /// A driver that panicked, or whose runtime ended, leaves those who wait to another one, which runs where nothing ends
+    /// it. In a forked child nobody waits.
+    fn drop(&mut self) {
+        if self.is_done || !self.generator.is_own_process() {
+            return;
+        }
+        let waiting = std::mem::take(&mut self.waiting);
+        {
+            let mut queue = lock(&self.rounds.queue);
+            if !std::thread::panicking() {
+                // The round is lost with its task. They came before the next one, so that one may serve them.
+                waiting.into_iter().rev().for_each(|waiter| queue.waiting.push_front(waiter));
+            }
+            if queue.waiting.is_empty() {
+                queue.driven = false;
+                return;
+            }
+        }
+        let successor = Self::new(&self.rounds, &self.generator);
+        self.generator.storage.executor.spawn_to_end(successor.drive());
     }
 }

@@ -10,11 +10,12 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use unalike_core::Ulid;
+use unalike_storage::Process;
 use uuid::{Builder, Uuid};
 
 use crate::clock::Time;
 use crate::ids::lock;
-use crate::{Clock, Error, ErrorKind, fork};
+use crate::{Clock, Error, ErrorKind};
 
 /// Random bits of one id.
 type Bits = [u8; 16];
@@ -77,8 +78,8 @@ pub struct RandomIds {
 struct Shared {
     clock: Time,
     fill: fn(&mut [u8]) -> Result<(), getrandom::Error>,
-    /// How many forks lay behind the process that made the handle.
-    forks: u64,
+    /// That made the handle.
+    process: Process,
     /// Those of that process, of a child, of a child's child. A lock that a thread held when its process forked stays
     /// taken in the child for ever, so no process touches what another one before it had.
     processes: [Counters; PROCESSES],
@@ -173,12 +174,11 @@ impl RandomIds {
     }
 
     fn of(clock: Time, fill: fn(&mut [u8]) -> Result<(), getrandom::Error>) -> Self {
-        fork::watch();
         let processes = array::from_fn(|_| Counters {
             uuid_v7: Mutex::new(Counter::of_uuids_v7()),
             ulid: Mutex::new(Counter::of_ulids()),
         });
-        Self { shared: Arc::new(Shared { clock, fill, forks: fork::generation(), processes }) }
+        Self { shared: Arc::new(Shared { clock, fill, process: Process::current(), processes }) }
     }
 
     /// A UUID of version 4: 122 random bits, in no order.
@@ -290,8 +290,8 @@ impl RandomIds {
 
     /// Those of this process.
     fn counters(&self) -> Result<&Counters, Error> {
-        let forks = fork::generation().saturating_sub(self.shared.forks);
-        let counters = usize::try_from(forks).ok().and_then(|forks| self.shared.processes.get(forks));
+        let generation = Process::current().generations_after(self.shared.process);
+        let counters = usize::try_from(generation).ok().and_then(|generation| self.shared.processes.get(generation));
         counters.ok_or_else(|| ErrorKind::Forked { name: "random ids".to_owned() }.into())
     }
 

@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{Notify, watch};
 use tracing::Instrument;
 use unalike_core::ID_MAX;
-use unalike_storage::{LeaseStore, SegmentStore, StoreError};
+use unalike_storage::{LeaseStore, Process, SegmentStore, StoreError};
 
+use crate::executor::Executor;
 use crate::metrics::{self, Operation};
 
 /// Tickets are unique in the process, whichever instance they belong to.
@@ -26,23 +26,21 @@ pub(crate) struct Storage {
     pub(crate) leases: Option<Arc<dyn LeaseStore>>,
     pub(crate) holder: String,
     pub(crate) preferred_worker: Option<u32>,
-    pub(crate) executor: Handle,
+    pub(crate) executor: Executor,
     /// No request takes longer; one that does is given up, and its grant burnt.
     pub(crate) request_timeout: Duration,
     /// How many requests and releases are on their way.
     pub(crate) under_way: watch::Sender<usize>,
-    /// The library's own executor, if it had to start one: it lives as long as anybody may send a request.
-    pub(crate) _own_executor: Option<OwnExecutor>,
+    /// Whose grants these are.
+    pub(crate) process: Process,
 }
 
-/// An executor of the library's own, for programs without one.
-pub(crate) struct OwnExecutor(pub(crate) Option<Runtime>);
-
-impl Drop for OwnExecutor {
+impl Drop for Storage {
+    /// A child leaves the stores of its parent alone. Closing its copy of a connection would take the connection out of
+    /// the epoll instance that both share, and the parent would wait for answers for ever.
     fn drop(&mut self) {
-        // Dropping a runtime waits for its blocking tasks, which asynchronous code must not do.
-        if let Some(runtime) = self.0.take() {
-            runtime.shutdown_background();
+        if !self.process.is_current() {
+            std::mem::forget((self.segments.take(), self.leases.take()));
         }
     }
 }
@@ -51,23 +49,26 @@ impl Storage {
     /// Waits until nothing is on its way, at most as long as a request may take; answers whether that was so.
     pub(crate) async fn settle(&self) -> bool {
         let mut under_way = self.under_way.subscribe();
-        tokio::time::timeout(self.request_timeout, under_way.wait_for(|count| *count == 0)).await.is_ok()
+        self.executor.timeout(self.request_timeout, under_way.wait_for(|count| *count == 0)).await.is_ok()
     }
 
-    /// Runs a release on the executor; nobody waits for it but a graceful shutdown.
+    /// Runs a release on the executor; nobody waits for it but a graceful shutdown. A child has nothing to give back.
     pub(crate) fn start_release(
         self: &Arc<Self>,
         operation: Operation,
         name: &str,
         release: impl Future<Output = Result<bool, StoreError>> + Send + 'static,
     ) {
+        if !self.process.is_current() {
+            return;
+        }
         let under_way = UnderWay::begin(self);
         metrics::store_request_started(operation);
         let span = operation.span(name);
-        let request_timeout = self.request_timeout;
+        let release = self.within_timeout(release);
         let work = async move {
             let started = Instant::now();
-            let outcome = within(request_timeout, release).await;
+            let outcome = release.await;
             metrics::store_request(operation, outcome.as_ref().err(), started.elapsed());
             match outcome {
                 Ok(taken_back) => tracing::debug!(taken_back, "gave back what was not used"),
@@ -77,6 +78,21 @@ impl Storage {
             drop(under_way);
         };
         self.executor.spawn(work.instrument(span));
+    }
+
+    /// A request that is given up in time. The time begins now.
+    pub(crate) fn within_timeout<T, F>(&self, request: F) -> impl Future<Output = Result<T, StoreError>> + use<T, F>
+    where
+        F: Future<Output = Result<T, StoreError>>,
+    {
+        let limit = self.request_timeout;
+        let answer = self.executor.timeout(limit, request);
+        async move {
+            answer.await.unwrap_or_else(|_| {
+                let what = format!("no answer within {} ms", limit.as_millis());
+                Err(StoreError::OutcomeUnknown { what, source: None })
+            })
+        }
     }
 }
 
@@ -94,13 +110,6 @@ impl Drop for UnderWay {
     fn drop(&mut self) {
         self.0.under_way.send_modify(|count| *count -= 1);
     }
-}
-
-async fn within<T>(timeout: Duration, request: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
-    tokio::time::timeout(timeout, request).await.unwrap_or_else(|_| {
-        let what = format!("no answer within {} ms", timeout.as_millis());
-        Err(StoreError::OutcomeUnknown { what, source: None })
-    })
 }
 
 /// How a host hears that a request was answered, and what the store said in full.
@@ -229,6 +238,10 @@ impl<A, T: Send + 'static> Tickets<A, T> {
         request: impl Future<Output = Result<T, StoreError>> + Send + 'static,
     ) -> u64 {
         let ticket = NEXT_TICKET.fetch_add(1, Ordering::Relaxed);
+        if !storage.process.is_current() {
+            // Nor has a child an executor that it could ask on. The ticket is held by nobody.
+            return ticket;
+        }
         let slot = Slot::default();
         // A request that panics, or that an executor at its end never begins, must be answered too: by this guard.
         let guard = Answer {
@@ -240,11 +253,11 @@ impl<A, T: Send + 'static> Tickets<A, T> {
             _under_way: UnderWay::begin(storage),
         };
         metrics::store_request_started(operation);
-        let request_timeout = storage.request_timeout;
+        let request = storage.within_timeout(request);
         let work = async move {
             // The whole guard moves in: an assignment alone would capture the field and leave the guard behind.
             let mut guard = guard;
-            guard.result = Some(within(request_timeout, request).await);
+            guard.result = Some(request.await);
         };
         storage.executor.spawn(work.instrument(operation.span(name)));
         self.0.insert(ticket, (asked, signal.clone(), slot));
@@ -277,13 +290,16 @@ struct Answer<T> {
 
 impl<T> Drop for Answer<T> {
     fn drop(&mut self) {
-        let result = self.result.take().unwrap_or_else(|| {
-            Err(StoreError::OutcomeUnknown { what: "the request did not end".to_owned(), source: None })
-        });
+        let result = self.result.take().unwrap_or_else(|| Err(did_not_end()));
         metrics::store_request(self.operation, result.as_ref().err(), self.started.elapsed());
         *self.slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
         self.signal.wake();
     }
+}
+
+/// Its task panicked, or its runtime ended.
+pub(crate) fn did_not_end() -> StoreError {
+    StoreError::OutcomeUnknown { what: "the request did not end".to_owned(), source: None }
 }
 
 pub(crate) fn missing(kind: &str) -> StoreError {

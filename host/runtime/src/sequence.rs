@@ -8,14 +8,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use unalike_core::{AdaptiveStep, ID_MAX, RefillPolicy, Run, SequenceOptions as CoreOptions, StepPolicy};
-use unalike_storage::{Mode, SegmentStore, TagOptions, TagRecord, split_tag};
+use unalike_storage::{Mode, Process, SegmentStore, TagOptions, TagRecord, split_tag};
 
 use crate::dispenser::Dispenser;
 use crate::ids::{Generator, Shared, lock};
 use crate::lane::{self, Lane, Opening, Step};
 use crate::ordered::Rounds;
+use crate::requests::{did_not_end, missing};
 use crate::runs::{HeldRun, RunSize, ThreadRuns, rest_of};
-use crate::{Batch, Error, ErrorKind, fork};
+use crate::{Batch, Error, ErrorKind};
 
 /// How a tag's sequence works in this process. What is not given is as the tag's record in the store says.
 ///
@@ -163,7 +164,7 @@ pub(crate) struct SequenceShared {
     /// Ids that crossed into runs.
     reserved: AtomicU64,
     /// As the generator's, without the way there.
-    forks: u64,
+    process: Process,
 }
 
 enum Kind {
@@ -190,15 +191,20 @@ impl SequenceShared {
     pub(crate) async fn open(shared: &Shared, tag: &str, given: &SequenceOptions) -> Result<Looked, Error> {
         let name = || tag.to_owned();
         let refused = |source| ErrorKind::Store { name: name(), source: Arc::new(source) };
-        let store = shared.storage.segments.as_ref().ok_or_else(|| refused(crate::requests::missing("segment")))?;
+        let store = shared.storage.segments.clone().ok_or_else(|| refused(missing("segment")))?;
         let wait_max = shared.wait_max.min(shared.storage.request_timeout);
-        let record = tokio::time::timeout(wait_max, store.open_tag(tag))
+        let executor = &shared.storage.executor;
+        let (asked, looked_up) = (Arc::clone(&store), name());
+        let request = executor.run(shared.storage.within_timeout(async move { asked.open_tag(&looked_up).await }));
+        let record = executor
+            .timeout(wait_max, request)
             .await
             .map_err(|_| ErrorKind::Timeout {
                 name: name(),
                 waited_ms: u64::try_from(wait_max.as_millis()).unwrap_or(u64::MAX),
                 source: None,
             })?
+            .unwrap_or_else(|| Err(did_not_end()))
             .map_err(refused)?;
         let mode = record.options.mode;
         if let Some(asked) = given.mode.filter(|&asked| asked != mode) {
@@ -255,7 +261,7 @@ impl SequenceShared {
     /// Whether this is still the process that opened it: a forked child hands out nothing that it inherited.
     #[inline]
     fn is_own_process(&self) -> bool {
-        fork::generation() == self.forks
+        self.process.is_current()
     }
 
     /// An id without a crossing; or the position that was taken in vain, if one was.
@@ -384,6 +390,10 @@ impl SequenceShared {
     }
 
     fn supply(&self) -> Supply {
+        // Nothing of it is the child's, nor are the locks.
+        if !self.is_own_process() {
+            return Supply::default();
+        }
         if let Kind::Ordered(rounds) = &self.kind {
             return Supply { issued: rounds.status().0, left: 0 };
         }
@@ -467,7 +477,8 @@ impl Looked {
             }
         };
         let generator = Arc::new(Generator::new(shared, lane, &tag, opening));
-        SequenceShared { generator, given, kind, reserved: AtomicU64::new(0), forks: shared.forks() }
+        let process = shared.storage.process;
+        SequenceShared { generator, given, kind, reserved: AtomicU64::new(0), process }
     }
 }
 
@@ -567,13 +578,14 @@ impl Sequence {
         }
     }
 
-    /// [`Sequence::next`] for threads outside any runtime.
+    /// [`Sequence::next`] for threads that run no asynchronous code. The `Ids` may have been built anywhere, and its runtime
+    /// may have ended.
     ///
     /// # Errors
     /// As there.
     ///
     /// # Panics
-    /// Inside asynchronous code, when it has to wait.
+    /// Inside asynchronous code of tokio's, when it has to wait.
     #[inline]
     pub fn next_blocking(&self) -> Result<u64, Error> {
         match self.shared.take_native() {
@@ -598,13 +610,13 @@ impl Sequence {
         Ok(batch)
     }
 
-    /// [`Sequence::take`] for threads outside any runtime.
+    /// [`Sequence::take`] for threads that run no asynchronous code.
     ///
     /// # Errors
     /// As there.
     ///
     /// # Panics
-    /// Inside asynchronous code.
+    /// Inside asynchronous code of tokio's.
     pub fn take_blocking(&self, count: u32) -> Result<Batch, Error> {
         let (mut batch, mut left) = self.take_native(count)?;
         let generator = &self.shared.generator;
@@ -763,7 +775,7 @@ impl LocalSequence {
     /// As there.
     ///
     /// # Panics
-    /// Inside asynchronous code, when it has to wait.
+    /// Inside asynchronous code of tokio's, when it has to wait.
     #[inline]
     pub fn next_blocking(&mut self) -> Result<u64, Error> {
         match self.take_held() {
@@ -792,7 +804,7 @@ impl LocalSequence {
     /// As there.
     ///
     /// # Panics
-    /// Inside asynchronous code.
+    /// Inside asynchronous code of tokio's.
     pub fn take_blocking(&mut self, count: u32) -> Result<Batch, Error> {
         if count == 0 {
             return Err(ErrorKind::CountZero.into());

@@ -125,10 +125,6 @@ impl SnowflakeShared {
         self.generator.close(|call| call.core.unalike_ids_snowflakes().snowflake().call_close(call.store, call.handle));
     }
 
-    pub(crate) fn renew(&self) -> Result<(), Error> {
-        self.tick().map(|_| ())
-    }
-
     /// Has the component renew what is due, and says how things stand, and when that was.
     fn tick(&self) -> Result<(snowflakes::SnowflakeStatus, u64), Error> {
         self.generator.call(|call| {
@@ -310,13 +306,13 @@ impl Snowflake {
         }
     }
 
-    /// [`Snowflake::next`] for threads outside any runtime.
+    /// [`Snowflake::next`] for threads that run no asynchronous code.
     ///
     /// # Errors
     /// As there.
     ///
     /// # Panics
-    /// Inside asynchronous code, when it has to wait.
+    /// Inside asynchronous code of tokio's, when it has to wait.
     pub fn next_blocking(&self) -> Result<u64, Error> {
         match self.shared.take_native() {
             Ok(id) => Ok(id),
@@ -343,13 +339,13 @@ impl Snowflake {
         Ok(batch)
     }
 
-    /// [`Snowflake::take`] for threads outside any runtime.
+    /// [`Snowflake::take`] for threads that run no asynchronous code.
     ///
     /// # Errors
     /// As there.
     ///
     /// # Panics
-    /// Inside asynchronous code.
+    /// Inside asynchronous code of tokio's.
     pub fn take_blocking(&self, count: u32) -> Result<Batch, Error> {
         if count == 0 {
             return Err(ErrorKind::CountZero.into());
@@ -412,6 +408,10 @@ impl Snowflake {
             in_flight: status.in_flight,
             waits: generator.waits.load(Ordering::Relaxed),
         })
+    }
+
+    pub(crate) fn renew(&self) -> Result<(), Error> {
+        self.shared.tick().map(|_| ())
     }
 
     /// Up to `max` ids of the run in hand.

@@ -14,7 +14,7 @@ use crate::MysqlOptions;
 use crate::error::{
     NO_SUCH_TABLE, ONLY_READS, broke, connect_error, damaged, no_connection, read_error, refusal, write_error,
 };
-use crate::fence::{COMMIT, Fence, ROLL_BACK, ServerFacts, mark_in};
+use crate::fence::{COMMIT, Fence, READ_WHOLE_LISTS, ROLL_BACK, ServerFacts, mark_in};
 
 pub(crate) type Statement<'q> = sqlx::query::Query<'q, MySql, MySqlArguments>;
 
@@ -282,6 +282,7 @@ impl Connector {
     /// Sets a new connection up and checks where it leads.
     async fn look_at(&self, connection: &mut MySqlConnection) -> Result<(), StoreError> {
         let failed = |error| read_error(&self.at, "setting a connection up", error);
+        connection.execute(READ_WHOLE_LISTS).await.map_err(failed)?;
         let before = ServerFacts::read(connection).await.map_err(failed)?;
         // Whole seconds. A wait for a lock that ends before the request does leaves no doubt about what was done. And
         // the server is not to close what is idle before it is dropped here.
@@ -303,10 +304,10 @@ impl Connector {
             let found = facts.identity(mark_in(identity).unwrap_or_default());
             let found = found.map_err(|why| self.refused(&why))?;
             if found != *identity {
-                return Err(another_server(&self.at, identity, &found));
+                return Err(facts.another_server(&self.at, identity, &found));
             }
             if let Some(recorded) = recorded.filter(|recorded| recorded != expected) {
-                return Err(another_server(&self.at, expected, recorded));
+                return Err(facts.another_server(&self.at, expected, recorded));
             }
         }
         self.requirement.get().map_or(Ok(()), |check| check(facts)).map_err(|why| self.refused(&why))
@@ -325,15 +326,6 @@ async fn recorded_server(turn: &mut Turn) -> Result<Option<String>, StoreError> 
         |row: &MySqlRow| row.try_get("server").map_err(|error| read_error(turn.database.at(), turn.doing, error));
     // A store that is gone is another one.
     rows.first().map_or(Ok(Some(String::new())), |row| text(row).map(Some))
-}
-
-/// A server that took over may lack the last commits of the one before: numbers would repeat.
-pub(crate) fn another_server(at: &str, recorded: &str, found: &str) -> StoreError {
-    refusal(format!(
-        "the server at {at} is another one than before ({found}, not {recorded}). If it took over from that one, it may lack \
-         its last commits: lift its tags above everything that was handed out with `unalike store adopt --lift COUNT`, and \
-         then restart the programs that knew the other one"
-    ))
 }
 
 /// A connection in use. Unless it is given back, it is closed: nobody knows what is still under way on it.

@@ -17,6 +17,9 @@ use std::fmt::Write as _;
 
 use sqlx::mysql::MySqlConnection;
 use sqlx::{AssertSqlSafe, Executor as _, Row as _};
+use unalike_storage::StoreError;
+
+use crate::error::refusal;
 
 /// The session variables that a grant rests on: what each must be, as a statement says it. A variable that a server
 /// does not have is left out; one that is otherwise on a new connection is set.
@@ -80,6 +83,9 @@ const FACTS: [&str; 20] = [
     "auto_increment_increment",
     "auto_increment_offset",
 ];
+
+/// Lists are read whole: variables, before they are looked at.
+pub(crate) const READ_WHOLE_LISTS: &str = "SET SESSION sql_select_limit = 18446744073709551615";
 
 /// What a server says of itself, on the connection in hand.
 #[derive(Clone, Debug)]
@@ -147,6 +153,29 @@ impl ServerFacts {
     fn position(&self, domain: u64) -> Option<&str> {
         let domain = format!("{domain}-");
         self.value("gtid_slave_pos").split(',').map(str::trim).find(|position| position.starts_with(&domain))
+    }
+
+    /// Whether the changes that came to it last were once made under its own `server_id`.
+    fn has_own_changes(&self) -> bool {
+        let (Ok(server), Ok(domain)) = (self.figure("server_id"), self.figure("gtid_domain_id")) else { return false };
+        self.position(domain).is_some_and(|position| position.starts_with(&format!("{domain}-{server}-")))
+    }
+
+    /// The error when this server is not the recorded one: one that took over may lack the last commits of the one
+    /// before, and numbers would repeat.
+    pub(crate) fn another_server(&self, at: &str, recorded: &str, found: &str) -> StoreError {
+        let mut what = format!(
+            "the server at {at} is another one than before ({found}, not {recorded}). If it took over from that one, it may \
+             lack its last commits: lift its tags above everything that was handed out with `unalike store adopt --lift COUNT`, \
+             and then restart the programs that knew the other one"
+        );
+        if self.has_own_changes() {
+            what.push_str(
+                ". If it is the one before, and its own changes came back to it from a replica that it follows: have it follow \
+                 none, and then do the same",
+            );
+        }
+        refusal(what)
     }
 
     /// Whether this server is the one of a record as it was written before there were marks, where that can be told:

@@ -13,7 +13,7 @@ use sqlx::{AssertSqlSafe, Row as _};
 use unalike_storage::{StoreError, Stripe, random_128};
 
 use crate::MysqlOptions;
-use crate::database::{Database, Statement, Turn, another_server, number};
+use crate::database::{Database, Statement, Turn, number};
 use crate::error::{NO_SUCH_TABLE, damaged, read_error, refusal};
 use crate::fence::{ServerFacts, mark_in};
 use crate::segments::TAG_TABLE;
@@ -109,7 +109,7 @@ pub(crate) async fn open(
     }
     let found = identity(mark_in(&recorded).unwrap_or_default())?;
     if recorded != found {
-        return Err(another_server(database.at(), &recorded, &found));
+        return Err(facts.another_server(database.at(), &recorded, &found));
     }
     database.expect(facts, Some(found), &recorded);
     Ok(schema)

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use tempfile::TempDir;
-use unalike::Clock;
+use unalike::{Clock, SystemClock};
 
 /// The library for programs with threads, as Debian installs it, for each architecture in a directory of its own.
 const LIBRARY: &str = "faketime/libfaketimeMT.so.1";
@@ -105,6 +105,11 @@ impl HandClock {
     /// When the file cannot be opened.
     pub fn open(path: &Path) -> std::io::Result<Self> {
         File::options().create(true).truncate(false).read(true).write(true).open(path).map(Self)
+    }
+
+    /// Lets time pass as on this machine, from where the clock stands: until the machine's is there, it stands.
+    pub fn catch_up(&self) {
+        self.set(self.now_ms().max(SystemClock.now_ms()));
     }
 
     /// Sets it, forwards or back.

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display, Formatter};
 use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::str::{FromStr, Split};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -63,6 +64,8 @@ pub struct Settings {
     pub stands_still: Option<Place>,
     /// How often it forks while its threads take ids, instead of what holders usually do.
     pub forks: u32,
+    /// The file of the [`HandClock`](crate::clock::HandClock) that it goes by, instead of the system's.
+    pub clock: Option<PathBuf>,
 }
 
 impl Settings {
@@ -88,6 +91,7 @@ impl Settings {
             loses_every: 1,
             stands_still: None,
             forks: 0,
+            clock: None,
         }
     }
 
@@ -185,6 +189,7 @@ impl Settings {
         ];
         arguments.extend(self.loses.map(|operation| format!("loses={operation}")));
         arguments.extend(self.stands_still.map(|place| format!("stands-still={place}")));
+        arguments.extend(self.clock.as_ref().map(|clock| format!("clock={}", clock.display())));
         arguments
     }
 
@@ -213,6 +218,7 @@ impl Settings {
                 "forks" => settings.forks = value.parse()?,
                 "loses" => settings.loses = Some(value.parse()?),
                 "stands-still" => settings.stands_still = Some(value.parse()?),
+                "clock" => settings.clock = Some(value.into()),
                 _ => bail!("{key} is unknown"),
             }
         }
@@ -724,6 +730,12 @@ pub struct Holder {
 }
 
 impl Holder {
+    /// The number of its process.
+    #[must_use]
+    pub fn process_id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// What it said so far.
     #[must_use]
     pub fn said(&self) -> Vec<Said> {

@@ -1,8 +1,11 @@
 //! What all servers that run as child processes have in common.
 
 use std::net::TcpListener;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
@@ -10,12 +13,32 @@ use anyhow::ensure;
 /// A process that does not stop within this time never will.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A port that is free just now; nobody else here takes one that was given out a moment ago.
+/// The ports below belong to well-known services.
+const PORT_MIN: u16 = 10_000;
+
+/// A port that is this process's own as long as it lives, so that a server may be started on it, and started again.
+///
+/// It lies below those that the system gives to outgoing connections, any of which could take it while the server is
+/// down; and a socket with its number in its name keeps other tests from it.
 ///
 /// # Errors
 /// When there is none.
 pub fn free_port() -> anyhow::Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+    static TAKEN: Mutex<Vec<UnixListener>> = Mutex::new(Vec::new());
+    let outgoing = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range")?;
+    let first: u16 = outgoing.split_whitespace().next().unwrap().parse()?;
+    ensure!(first > PORT_MIN, "outgoing connections have all ports from {first} on");
+    for _ in 0..1_000 {
+        let port = fastrand::u16(PORT_MIN..first);
+        let name = SocketAddr::from_abstract_name(format!("unalike-tests-{port}"))?;
+        let Ok(taken) = UnixListener::bind_addr(&name) else { continue };
+        // Whatever else runs on this machine.
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            TAKEN.lock().unwrap().push(taken);
+            return Ok(port);
+        }
+    }
+    anyhow::bail!("no port from {PORT_MIN} to {first} is free")
 }
 
 /// Has the command's process end when the calling thread does.

@@ -11,6 +11,7 @@ use std::thread;
 
 use serde_json::Value;
 use tempfile::TempDir;
+use unalike_tests::process;
 use unalike_tests::server::{Ran, Server, binary, run, run_with};
 
 fn bench(url: &str, arguments: &[&str]) -> Ran {
@@ -213,9 +214,7 @@ fn a_server_that_dies_ends_the_run() {
 
 #[test]
 fn a_server_that_is_not_there_is_named() {
-    // A port that was free a moment ago.
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let url = format!("http://{address}");
+    let url = format!("http://127.0.0.1:{}", process::free_port().unwrap());
     let ran = fails(&url, &["--requests", "1"], 1, &[&url, "refused", "`unalike` starts a server"]);
     assert_eq!(ran.stdout, "");
     fails("http://nobody.invalid", &["--requests", "1"], 1, &["nobody.invalid"]);

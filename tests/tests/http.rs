@@ -513,7 +513,7 @@ fn requests_under_way_are_answered_when_it_ends() -> anyhow::Result<()> {
 
 #[test]
 fn a_store_that_hangs_is_told_without_its_details() -> anyhow::Result<()> {
-    let server = Server::start_with(["--wait-max-ms", "300", "--request-timeout-ms", "600"])?;
+    let server = Server::start()?;
     let client = server.client();
     assert_eq!(client.get(ORDER)?.ids()?, [1]);
     let lock = server.lock_store()?;
@@ -553,7 +553,7 @@ fn a_damaged_store_is_told_without_its_details() -> anyhow::Result<()> {
 
 #[test]
 fn a_server_is_ready_while_what_it_was_granted_lasts() -> anyhow::Result<()> {
-    let server = Server::start_with(["--wait-max-ms", "100", "--request-timeout-ms", "2000"])?;
+    let server = Server::start_with(["--request-timeout-ms", "2000"])?;
     let client = server.client();
     let ready = || client.get("/health/ready");
     assert_eq!((ready()?.status, ready()?.body.as_str()), (200, r#"{"status":"ready"}"#));
@@ -611,7 +611,7 @@ fn a_server_is_ready_while_what_it_was_granted_lasts() -> anyhow::Result<()> {
 
 #[test]
 fn an_ordered_tag_in_use_has_no_cover() -> anyhow::Result<()> {
-    let server = Server::start_with(["--wait-max-ms", "100", "--request-timeout-ms", "2000"])?;
+    let server = Server::start_with(["--request-timeout-ms", "2000"])?;
     let client = server.client();
     client.send_json("POST", "/v1/tags", &json!({ "tag": "strict", "mode": "ordered" }))?;
     client.ids("/v1/sequences/order/ids?count=5")?;

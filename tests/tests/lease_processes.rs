@@ -6,12 +6,13 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use unalike::{Clock, SystemClock};
-use unalike_storage::{LeaseAcquire, StoreError};
-use unalike_tests::clients::monotonic_ns;
+use unalike_storage::{Layout, Lease, LeaseAcquire, LeaseStore, StoreError};
+use unalike_tests::clock::HandClock;
 use unalike_tests::holders::{self, Holder, Holders, Operation, Place, Refusal, Settings, What, failure, id};
 use unalike_tests::mariadb::MariaDb;
 use unalike_tests::proxy::Proxy;
@@ -92,26 +93,38 @@ fn forty_processes_on_thirty_two_workers(store: &str, ending: Ending) {
     let settings = Settings { pause_us: 20_000, ..Settings::new(store) };
     let named = |slot| settings.named(&format!("host-{slot}"));
     let mut holders = holders(&settings);
+    let layout = holders.layout();
     let mut slots: Vec<_> = (0..40).map(|slot| holders.start(&named(slot)).unwrap()).collect();
-    let have_workers = |slots: &[Holder]| slots.iter().filter(|holder| !holder.leases().is_empty()).count();
+    let used = |slots: &[Holder]| {
+        let ids = slots.iter().flat_map(Holder::ids);
+        ids.map(|(_, id)| layout.unpack(id).unwrap().worker).collect::<BTreeSet<_>>().len()
+    };
     let deadline = Instant::now() + PATIENCE;
-    while have_workers(&slots) < 32 {
-        assert!(Instant::now() < deadline, "32 of them have workers");
+    while used(&slots) < 32 {
+        assert!(Instant::now() < deadline, "all workers are used");
         std::thread::sleep(Duration::from_millis(5));
     }
     for without in slots.iter().filter(|holder| holder.leases().is_empty()) {
-        let (workers, free_at_ms) = without.wait_for("that all are taken", 0, exhausted).unwrap();
+        // A machine that stood still for a horizon may have made room for it meanwhile.
+        let answer = |what: &What| matches!(what, What::Lease(_)).then_some(None).or_else(|| exhausted(what).map(Some));
+        let Some((workers, free_at_ms)) = without.wait_for("that all are taken", 0, answer).unwrap() else { continue };
         assert_eq!(workers, 32);
         let ahead_ms = i128::from(free_at_ms) - i128::from(SystemClock.now_ms());
         assert!(ahead_ms <= i128::from(settings.horizon_ms), "a worker is free in {ahead_ms} ms");
     }
 
-    let until = Instant::now() + Duration::from_secs(4);
-    while Instant::now() < until {
+    // For some seconds, and until some of those that started again had a worker.
+    let (mut started_again, mut succeeded) = (BTreeSet::new(), 0);
+    let (until, deadline) = (Instant::now() + Duration::from_secs(4), Instant::now() + PATIENCE);
+    while Instant::now() < until || succeeded < 8 {
+        assert!(Instant::now() < deadline, "{succeeded} had a worker after another");
         let slot = fastrand::usize(..slots.len());
         let last = slots.swap_remove(slot);
+        succeeded += usize::from(started_again.remove(&last.process_id()) && !last.ids().is_empty());
         if ending.is_graceful() { last.end() } else { last.kill9() }.unwrap();
-        slots.push(holders.start(&named(slot)).unwrap());
+        let next = holders.start(&named(slot)).unwrap();
+        started_again.insert(next.process_id());
+        slots.push(next);
         std::thread::sleep(Duration::from_millis(fastrand::u64(..60)));
     }
     // Everybody who is left dies at once: then the time of the next free worker does not change any more.
@@ -191,30 +204,67 @@ fn a_process_wakes_after_its_successor_began(store: &str) {
             ..Settings::new(store)
         };
         let mut holders = holders(&settings);
-        let other = holders.start(&settings.named("other")).unwrap();
-        other.wait_for_id().unwrap();
+        // The other worker is taken for as long as the test wants it to be.
+        let other = Taken::acquire(&settings);
         let first = holders.start(&settings.named("first")).unwrap();
         first.wait_for_id().unwrap();
         std::thread::sleep(Duration::from_millis(fastrand::u64(..30)));
         first.pause().unwrap();
 
         let successor = holders.start(&settings.named("successor")).unwrap();
-        successor.wait_for("that all are taken", 0, exhausted).unwrap();
         successor.wait_for("an id of the first one's worker", 0, is_worker(&holders, worker(&first))).unwrap();
+        let held = first.leases().last().unwrap().grant_id;
         let lines = first.lines();
         first.resume().unwrap();
-        // The namespace is full, so there is nothing for it.
-        first.wait_for("that all are taken", lines, exhausted).unwrap();
-        successor.wait_for_id().unwrap();
-        let lines = first.lines();
-        let other_worker = worker(&other);
-        other.end().unwrap();
-        first.wait_for("an id of the third one's worker", lines, is_worker(&holders, other_worker)).unwrap();
-        successor.wait_for_id().unwrap();
-        assert_ne!(worker(&first), worker(&successor));
+        // The namespace is full, so there is nothing for it, unless its successor stood still for as long.
+        let without = |what: &What| match what {
+            What::Lease(lease) => (lease.grant_id != held).then_some(()),
+            _ => exhausted(what).map(drop),
+        };
+        first.wait_for("that its lease is over", lines, without).unwrap();
+        other.release();
+        for holder in [&first, &successor] {
+            holder.wait_for("an id", holder.lines(), id).unwrap();
+        }
         first.end().unwrap();
         successor.end().unwrap();
         holders.check();
+    }
+}
+
+/// A worker that the test itself has, for longer than it goes on.
+struct Taken {
+    runtime: tokio::runtime::Runtime,
+    store: Arc<dyn LeaseStore>,
+    namespace: String,
+    lease: Lease,
+}
+
+impl Taken {
+    fn acquire(settings: &Settings) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let acquire = LeaseAcquire {
+            namespace: settings.namespace.clone(),
+            layout: settings.layout().unwrap(),
+            holder: "the test".to_owned(),
+            preferred_worker: None,
+            now_ms: SystemClock.now_ms(),
+            horizon_ms: 10 * 60 * 1_000,
+        };
+        let (store, lease) = runtime.block_on(async {
+            let store = settings.open_store().await.unwrap();
+            let lease = store.acquire(&acquire).await.unwrap();
+            (store, lease)
+        });
+        Self { runtime, store, namespace: acquire.namespace, lease }
+    }
+
+    fn release(self) {
+        let Lease { worker, grant_id, not_before_ms, .. } = self.lease;
+        self.runtime.block_on(async {
+            assert!(self.store.release(&self.namespace, worker, grant_id, not_before_ms).await.unwrap());
+            self.store.close().await;
+        });
     }
 }
 
@@ -248,43 +298,74 @@ fn redis_under_sqlite(redis: &Redis, directory: &TempDir) -> String {
 }
 
 /// Several holders go on through an outage that is shorter than their leases, stop at their ends in a longer one,
-/// and go on when it is over.
+/// and go on when it is over. Their clock stands where the test sets it, so that an outage is as long as it is meant to be.
 fn outages(settings: &Settings, mut down: impl FnMut(), mut up: impl FnMut()) {
-    let mut holders = holders(settings);
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("clock");
+    let clock = HandClock::open(&file).unwrap();
+    clock.set(SystemClock.now_ms());
+    let settings = Settings { clock: Some(file), max_skew_ms: u64::MAX, ..settings.clone() };
+    let mut holders = holders(&settings);
     let running: Vec<_> =
         (0..3).map(|number| holders.start(&settings.named(&format!("host-{number}"))).unwrap()).collect();
     running.iter().for_each(|holder| holder.wait_for("an id", 0, id).map(|_| ()).unwrap());
+    let layout = holders.layout();
+    let tick_ms = u64::from(settings.tick_ms);
+    let all_have_ids_at = |at_ms: u64| {
+        for holder in &running {
+            let later = |what: &What| id(what).filter(|&id| stamp_ms(layout, id) + tick_ms > at_ms);
+            holder.wait_for("an id of that time", 0, later).unwrap();
+        }
+    };
+    let ends_ms = || running.iter().map(|holder| holder.leases().last().unwrap().valid_until_ms);
 
-    let from_ns = monotonic_ns();
     down();
-    std::thread::sleep(Duration::from_millis(settings.horizon_ms / 3));
-    let to_ns = monotonic_ns();
+    let at_ms = clock.now_ms().midpoint(ends_ms().min().unwrap());
+    clock.set(at_ms);
+    all_have_ids_at(at_ms);
     for holder in &running {
-        assert_eq!(holder.errors(), [], "the lease lasts longer than the outage");
-        let half_ns = from_ns.midpoint(to_ns);
-        let later = holder.ids().iter().filter(|(at_ns, _)| (half_ns..to_ns).contains(at_ns)).count();
-        assert!(later >= 10, "{later} ids in the second half of the outage");
+        let ended = holder.errors().into_iter().find(|(_, failure)| failure.kind == "lease_ended");
+        assert_eq!(ended, None, "the lease lasts longer than the outage");
     }
     up();
-    for holder in &running {
-        let end_ms = holder.leases().last().unwrap().valid_until_ms;
-        holder.wait_for("more time", 0, |what| ends_after(what, end_ms)).unwrap();
+    for (holder, end_ms) in running.iter().zip(ends_ms().collect::<Vec<_>>()) {
+        as_time_passes(&clock, holder, 0, "more time", |what| ends_after(what, end_ms));
     }
 
+    down();
+    let at_ms = ends_ms().min().unwrap() - tick_ms;
+    clock.set(clock.now_ms().max(at_ms));
+    all_have_ids_at(at_ms);
     let lines: Vec<_> = running.iter().map(Holder::lines).collect();
-    down();
+    clock.set(clock.now_ms().max(ends_ms().max().unwrap()));
+    let is_told = |what: &What| {
+        let failure = failure(what).filter(|failure| failure.kind == "lease_ended")?;
+        matches!(failure.store, Refusal::Unavailable | Refusal::OutcomeUnknown).then_some(())
+    };
     for (holder, lines) in running.iter().zip(lines) {
-        let failure = holder.wait_for("an error", lines, failure).unwrap();
-        assert_eq!(failure.kind, "lease_ended", "{failure:?}");
-        assert!(matches!(failure.store, Refusal::Unavailable | Refusal::OutcomeUnknown), "{failure:?}");
-        let lease = *holder.leases().last().unwrap();
-        let last_ms = holders.stamp_ms(holder.ids().last().unwrap().1);
-        assert!(last_ms + 500 > lease.valid_until_ms, "{last_ms} is the last, and the lease is {lease:?}");
+        as_time_passes(&clock, holder, lines, "that the lease has ended, and why", is_told);
     }
+    let lines: Vec<_> = running.iter().map(Holder::lines).collect();
     up();
-    running.iter().for_each(|holder| holder.wait_for_id().map(|_| ()).unwrap());
+    for (holder, lines) in running.iter().zip(lines) {
+        as_time_passes(&clock, holder, lines, "an id", id);
+    }
     running.into_iter().for_each(|holder| holder.end().unwrap());
     holders.check();
+}
+
+fn stamp_ms(layout: Layout, id: u64) -> u64 {
+    layout.tick_start_ms(layout.unpack(id).unwrap().ticks)
+}
+
+/// Waits for what a holder says behind so many lines, while its clock goes on.
+fn as_time_passes<T>(clock: &HandClock, holder: &Holder, after: usize, what: &str, find: impl Fn(&What) -> Option<T>) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holder.said().iter().skip(after).any(|said| find(&said.what).is_some()) {
+        assert!(Instant::now() < deadline, "{what}: {:?}", holder.said().last());
+        clock.catch_up();
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Leases long enough for an outage to fall into one, and requests that are given up while it lasts.

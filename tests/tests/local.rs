@@ -132,7 +132,7 @@ impl Issuer {
     fn wait_for_ids_as_time_passes(&mut self, clock: &HandClock) {
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
-            clock.set(clock.now_ms() + 1);
+            clock.catch_up();
             let Ok(line) = self.lines.recv_timeout(Duration::from_millis(1)) else { continue };
             self.seen.push(line);
             if self.seen.last().is_some_and(|line| line.starts_with("ids")) {

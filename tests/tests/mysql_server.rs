@@ -110,7 +110,7 @@ fn leaf_s_tags_go_on_in_tables_of_our_own() -> anyhow::Result<()> {
 fn a_server_goes_on_without_its_database_and_by_itself_when_it_is_back() -> anyhow::Result<()> {
     let mut mariadb = MariaDb::start()?;
     let url = mariadb.database()?;
-    let server = Server::start_with(["--store", url.as_str(), "--wait-max-ms", "300"])?;
+    let server = Server::start_with(["--store", url.as_str()])?;
     let client = server.client();
     client.ids("/v1/sequences/order/ids?count=10")?;
     mariadb.kill9()?;

@@ -202,6 +202,17 @@ mod tests {
     }
 
     #[test]
+    fn a_late_answer_serves_no_round() {
+        let mut ordered = unbounded();
+        let (round, _) = ordered.begin(1).unwrap();
+        ordered.failed(0, StoreFailure::OutcomeUnknown);
+        ordered.granted(0, segment(1, 1)).unwrap();
+        assert!(matches!(ordered.claim(round), Err(ReserveError::Store { .. })));
+        ordered.granted(0, segment(1, 1)).unwrap();
+        assert_eq!(ordered.claim(round), Err(ReserveError::Round));
+    }
+
+    #[test]
     fn a_store_may_grant_fewer_and_what_is_more_is_dropped() {
         let mut ordered = unbounded();
         let (round, _) = ordered.begin(5).unwrap();

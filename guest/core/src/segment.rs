@@ -703,6 +703,21 @@ mod tests {
     }
 
     #[test]
+    fn a_grant_without_a_request_is_dropped() {
+        let mut buffer = fixed(10, RefillPolicy::default());
+        buffer.granted(0, segment(1, 11)).unwrap();
+        assert_eq!(buffer.remaining(), 0, "nobody asked for it");
+        buffer.request(0).unwrap();
+        buffer.failed(0, StoreFailure::OutcomeUnknown);
+        buffer.granted(1, segment(1, 11)).unwrap();
+        assert_eq!(buffer.remaining(), 0, "the request failed, and what it may have been granted is burnt");
+        buffer.request(1_000).unwrap();
+        buffer.granted(1_000, segment(11, 21)).unwrap();
+        buffer.granted(1_000, segment(21, 31)).unwrap();
+        assert_eq!(buffer.remaining(), 10, "a request has one answer");
+    }
+
+    #[test]
     fn close_gives_back_what_never_crossed_into_a_run() {
         let mut buffer = fixed(10, RefillPolicy::ShareConsumed { percent: 0 });
         let mut next = 1;

@@ -16,6 +16,7 @@ use unalike_memory::MemoryStore;
 use unalike_storage::{
     GrantId, Lease, LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore, Mode, SegmentStore, StoreError, TagOptions,
 };
+use unalike_tests::clock::HandClock;
 use unalike_tests::holders::{Failure, Operation, Place, Settings, What, say};
 
 fn main() -> anyhow::Result<()> {
@@ -37,6 +38,10 @@ fn main() -> anyhow::Result<()> {
     let builder = Ids::builder().segments(segments).leases(store).lanes(1).holder(holder);
     let builder = builder.wait_max(Duration::from_millis(settings.wait_max_ms));
     let builder = builder.request_timeout(Duration::from_millis(settings.request_timeout_ms));
+    let builder = match &settings.clock {
+        Some(file) => builder.clock(Arc::new(HandClock::open(file)?)),
+        None => builder,
+    };
     let ids = runtime.block_on(builder.build())?;
     let flakes = runtime.block_on(ids.snowflake(&settings.namespace, settings.options()?))?;
 

@@ -461,8 +461,14 @@ mod children {
     use std::cell::{Cell, RefCell};
     use std::process::Command;
 
-    use unalike::storage::Process;
+    use unalike::storage::{Process, StoreError};
     use unalike::{RandomIds, Supply, SystemClock};
+    use unalike_mysql::{MysqlOptions, MysqlStore};
+    use unalike_redis::{RedisOptions, RedisStore, Watermark};
+    use unalike_sqlite::{SqliteOptions, SqliteStore};
+    use unalike_tests::mariadb::MariaDb;
+    use unalike_tests::redis::{Persistence, Redis};
+    use unalike_tests::zookeeper::{self, Zookeeper};
 
     use super::*;
 
@@ -822,32 +828,52 @@ mod children {
         }
     }
 
-    /// The last handles of all go in the child: the stores, the executor and its timers stay the parent's.
+    /// A child shares the sockets of its parent: what it sent there, and what it closed, would be the parent's.
     #[test]
-    fn dropping_everything_in_a_child_harms_nobody() {
-        alone("children::dropping_everything_in_a_child_harms_nobody", || {
-            let directory = tempfile::tempdir().unwrap();
-            let runtime = many_threads();
-            let store = runtime.block_on(unalike_tests::sqlite::open(&directory.path().join("ids.db")));
-            let store = Arc::new(store.unwrap());
-            let ids = Ids::builder().segments(store.clone()).leases(store.clone());
-            let ids = runtime.block_on(ids.build()).unwrap();
+    fn a_child_can_neither_use_nor_end_what_its_parent_has_open() {
+        let runtime = many_threads();
+        let directory = tempfile::tempdir().unwrap();
+        let redis = Redis::start(Persistence::AofEverySecond).unwrap();
+        let mysql = MariaDb::shared().and_then(MariaDb::database).unwrap();
+        let zookeeper = Zookeeper::shared().unwrap();
+        let stores: Vec<(&str, Arc<dyn SegmentStore>)> = runtime.block_on(async {
+            let file = |name| SqliteStore::connect(SqliteOptions::new(directory.path().join(name)));
+            let (alone, durable) = (file("alone.db").await.unwrap(), file("durable.db").await.unwrap());
+            let redis = RedisOptions::from_url(&redis.url(0, "preheat=false")).unwrap();
+            let redis = RedisStore::connect(redis, Watermark::Durable(Arc::new(durable))).await.unwrap();
+            let mysql = MysqlStore::connect(MysqlOptions::from_url(&mysql).unwrap()).await.unwrap();
+            vec![("SQLite", Arc::new(alone) as _), ("Redis", Arc::new(redis) as _), ("MySQL", Arc::new(mysql) as _)]
+        });
+        let is_refused = |error: Option<StoreError>| {
+            error.is_some_and(|error| matches!(&error, StoreError::Refused { what, .. } if what.contains("forked")))
+        };
+        for (name, store) in stores {
+            let ids = runtime.block_on(Ids::builder().segments(store.clone()).build()).unwrap();
             let orders = runtime.block_on(ids.sequence("order", fixed(2))).unwrap();
             let before = runtime.block_on(orders.take(5)).unwrap();
             let mut open = Some((ids, orders, store));
             let status = Fork::WithHandlers.child(|| {
                 let (ids, orders, store) = open.take().unwrap();
-                // The library keeps the last reference for ever.
-                drop(store);
-                drop(orders);
-                drop(ids);
-                true
+                let own = one_thread();
+                let errors = own.block_on(async {
+                    let errors = [store.allocate("order", 1, 0).await.err(), store.tag("order").await.err()];
+                    store.close().await;
+                    errors
+                });
+                let still_open = Arc::downgrade(&store);
+                drop((store, orders, ids));
+                errors.into_iter().all(is_refused) && still_open.upgrade().is_some()
             });
-            assert_eq!(status, 0);
-            let (ids, orders, _store) = open.unwrap();
+            assert_eq!(status, 0, "{name}: 14 is a child that hung");
+            let (ids, orders, store) = open.unwrap();
             let after = runtime.block_on(orders.take(100)).unwrap();
-            assert!(before.iter().last() < after.iter().next());
+            assert!(before.iter().last() < after.iter().next(), "{name}");
             runtime.block_on(ids.close());
-        });
+            runtime.block_on(store.close());
+        }
+        let leases = runtime.block_on(zookeeper::open(zookeeper.port(), &zookeeper.path()));
+        let status = Fork::WithHandlers.child(|| is_refused(one_thread().block_on(leases.namespaces()).err()));
+        assert_eq!(status, 0, "ZooKeeper: 14 is a child that hung");
+        runtime.block_on(leases.namespaces()).unwrap();
     }
 }

@@ -225,8 +225,13 @@ impl Server {
         unavailable(format!("{}: the store was closed", self.address()))
     }
 
+    /// Refuses a child.
+    pub(crate) fn check_process(&self) -> Result<(), StoreError> {
+        self.0.process.check(&format!("the store at {}", self.address()))
+    }
+
     async fn connection(&self) -> Result<Open, StoreError> {
-        self.0.process.check(&format!("the store at {}", self.address()))?;
+        self.check_process()?;
         if let Some(open) = self.current()? {
             return Ok(open);
         }

@@ -243,29 +243,44 @@ fn a_tag_is_looked_up_where_requests_run() {
     });
 }
 
-/// Two waits, one for the round that is in flight and one for the next, would be twice as long.
-#[test]
-fn who_waits_for_a_round_waits_no_longer_than_for_anything_else() {
-    in_time(|| {
-        let store = store();
-        let wait_max = Duration::from_secs(2);
-        let generators = plainly(open(&store, wait_max));
-        store.hold(true);
-        let first = generators.tickets.clone();
-        let first = thread::spawn(move || first.next_blocking());
-        while !generators.tickets.status().unwrap().in_flight {
-            thread::yield_now();
+/// A clock that stops whoever reads it, while it is told to.
+#[derive(Default)]
+struct Standing {
+    stands: AtomicBool,
+}
+
+impl Clock for Standing {
+    fn now_ms(&self) -> u64 {
+        while self.stands.load(Ordering::SeqCst) {
+            thread::park_timeout(Duration::from_millis(1));
         }
-        // The second one comes when the first has waited for half its time: its round begins when the first has gone.
-        thread::sleep(wait_max / 2);
-        let error = generators.tickets.next_blocking().unwrap_err();
-        let ErrorKind::Timeout { waited_ms, .. } = error.kind() else { panic!("{error:?}") };
-        assert!(Duration::from_millis(*waited_ms) < wait_max * 3 / 2, "{waited_ms} ms");
-        assert!(matches!(kind(&first.join().unwrap()), Some(ErrorKind::Timeout { .. })));
-        store.hold(false);
-        // What was asked for them may still come, and is nobody's.
-        let (one, other) = (generators.tickets.next_blocking().unwrap(), generators.tickets.next_blocking().unwrap());
-        assert!(one < other);
+        unalike::SystemClock.now_ms()
+    }
+}
+
+/// The one in flight does not end, and so neither does the one after it.
+#[test]
+fn who_waits_for_a_round_has_a_time_of_its_own() {
+    in_time(|| {
+        let (store, clock) = (store(), Arc::new(Standing::default()));
+        let runtime = many_threads();
+        let ids = Ids::builder().segments(store).clock(clock.clone()).wait_max(Duration::from_millis(100));
+        let ids = runtime.block_on(ids.build()).unwrap();
+        let tickets = runtime.block_on(ids.sequence("ticket", SequenceOptions::default())).unwrap();
+        assert_eq!(tickets.next_blocking().unwrap(), 1);
+        clock.stands.store(true, Ordering::SeqCst);
+        for _ in 0..2 {
+            assert!(matches!(kind(&tickets.next_blocking()), Some(ErrorKind::Timeout { .. })));
+            assert!(matches!(kind(&plainly(tickets.take(2))), Some(ErrorKind::Timeout { .. })));
+        }
+        clock.stands.store(false, Ordering::SeqCst);
+        let id = loop {
+            match tickets.next_blocking() {
+                Ok(id) => break id,
+                Err(error) => assert!(error.is_retryable(), "{error:?}"),
+            }
+        };
+        assert!(id > 1);
     });
 }
 
@@ -306,10 +321,11 @@ fn a_round_that_is_lost_with_its_instance_may_be_tried_again() {
         let Generators { orders, tickets, .. } = plainly(generators(ids.build_blocking().unwrap()));
         assert_eq!(tickets.next_blocking().unwrap(), 1);
         store.hold(true);
-        let asked = store.allocations();
+        let (asked, called) = (store.allocations(), clock.readings.load(Ordering::SeqCst));
         let waiting = tickets.clone();
         let waiting = thread::spawn(move || waiting.next_blocking());
-        while !tickets.status().unwrap().in_flight {
+        // One call begins the round, and the other would have what it brought.
+        while clock.readings.load(Ordering::SeqCst) < called + 2 {
             thread::yield_now();
         }
         // Another generator's call takes the instance away, after the round has begun there.
@@ -321,13 +337,9 @@ fn a_round_that_is_lost_with_its_instance_may_be_tried_again() {
         assert!(startled.join().is_err(), "its call panicked");
         assert_eq!(store.allocations(), asked, "the store has answered nothing yet");
         store.hold(false);
-        match waiting.join().unwrap() {
-            Ok(id) => assert_eq!(id, 2, "the round began after the panic"),
-            Err(error) => {
-                assert!(matches!(error.kind(), ErrorKind::Rebuilt { .. }) && error.is_retryable(), "{error:?}");
-                assert!(error.to_string().contains("round"), "{error}");
-            }
-        }
+        let error = waiting.join().unwrap().unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Rebuilt { .. }) && error.is_retryable(), "{error:?}");
+        assert!(error.to_string().contains("its round was lost"), "{error}");
         assert!(tickets.next_blocking().unwrap() > 1);
     });
 }
@@ -461,8 +473,14 @@ mod children {
     use std::cell::{Cell, RefCell};
     use std::process::Command;
 
-    use unalike::storage::Process;
+    use unalike::storage::{Process, StoreError};
     use unalike::{RandomIds, Supply, SystemClock};
+    use unalike_mysql::{MysqlOptions, MysqlStore};
+    use unalike_redis::{RedisOptions, RedisStore, Watermark};
+    use unalike_sqlite::{SqliteOptions, SqliteStore};
+    use unalike_tests::mariadb::MariaDb;
+    use unalike_tests::redis::{Persistence, Redis};
+    use unalike_tests::zookeeper::{self, Zookeeper};
 
     use super::*;
 
@@ -822,32 +840,55 @@ mod children {
         }
     }
 
-    /// The last handles of all go in the child: the stores, the executor and its timers stay the parent's.
+    /// A child shares the sockets of its parent: what it sent there, and what it closed, would be the parent's.
     #[test]
-    fn dropping_everything_in_a_child_harms_nobody() {
-        alone("children::dropping_everything_in_a_child_harms_nobody", || {
-            let directory = tempfile::tempdir().unwrap();
-            let runtime = many_threads();
-            let store = runtime.block_on(unalike_tests::sqlite::open(&directory.path().join("ids.db")));
-            let store = Arc::new(store.unwrap());
-            let ids = Ids::builder().segments(store.clone()).leases(store.clone());
-            let ids = runtime.block_on(ids.build()).unwrap();
+    fn a_child_can_neither_use_nor_end_what_its_parent_has_open() {
+        let runtime = many_threads();
+        let directory = tempfile::tempdir().unwrap();
+        let redis = Redis::start(Persistence::AofEverySecond).unwrap();
+        let mysql = MariaDb::shared().and_then(MariaDb::database).unwrap();
+        let zookeeper = Zookeeper::shared().unwrap();
+        let stores: Vec<(&str, Arc<dyn SegmentStore>)> = runtime.block_on(async {
+            let file = |name| SqliteStore::connect(SqliteOptions::new(directory.path().join(name)));
+            let (alone, durable) = (file("alone.db").await.unwrap(), file("durable.db").await.unwrap());
+            let redis = RedisOptions::from_url(&redis.url(0, "preheat=false")).unwrap();
+            let redis = RedisStore::connect(redis, Watermark::Durable(Arc::new(durable))).await.unwrap();
+            let mysql = MysqlStore::connect(MysqlOptions::from_url(&mysql).unwrap()).await.unwrap();
+            vec![("SQLite", Arc::new(alone) as _), ("Redis", Arc::new(redis) as _), ("MySQL", Arc::new(mysql) as _)]
+        });
+        let is_refused = |error: Option<StoreError>| {
+            error.is_some_and(|error| matches!(&error, StoreError::Refused { what, .. } if what.contains("forked")))
+        };
+        for (name, store) in stores {
+            let ids = runtime.block_on(Ids::builder().segments(store.clone()).build()).unwrap();
             let orders = runtime.block_on(ids.sequence("order", fixed(2))).unwrap();
             let before = runtime.block_on(orders.take(5)).unwrap();
+            while orders.status().unwrap().in_flight {
+                thread::yield_now();
+            }
             let mut open = Some((ids, orders, store));
             let status = Fork::WithHandlers.child(|| {
                 let (ids, orders, store) = open.take().unwrap();
-                // The library keeps the last reference for ever.
-                drop(store);
-                drop(orders);
-                drop(ids);
-                true
+                let own = one_thread();
+                let errors = own.block_on(async {
+                    let errors = [store.allocate("order", 1, 0).await.err(), store.tag("order").await.err()];
+                    store.close().await;
+                    errors
+                });
+                let still_open = Arc::downgrade(&store);
+                drop((store, orders, ids));
+                errors.into_iter().all(is_refused) && still_open.upgrade().is_some()
             });
-            assert_eq!(status, 0);
-            let (ids, orders, _store) = open.unwrap();
+            assert_eq!(status, 0, "{name}: 14 is a child that hung");
+            let (ids, orders, store) = open.unwrap();
             let after = runtime.block_on(orders.take(100)).unwrap();
-            assert!(before.iter().last() < after.iter().next());
+            assert!(before.iter().last() < after.iter().next(), "{name}");
             runtime.block_on(ids.close());
-        });
+            runtime.block_on(store.close());
+        }
+        let leases = runtime.block_on(zookeeper::open(zookeeper.port(), &zookeeper.path()));
+        let status = Fork::WithHandlers.child(|| is_refused(one_thread().block_on(leases.namespaces()).err()));
+        assert_eq!(status, 0, "ZooKeeper: 14 is a child that hung");
+        runtime.block_on(leases.namespaces()).unwrap();
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use unalike::component::{COMPONENT, Core, IdsCtx, IdsCtxBuilder, Signal, add_to_linker, sequences, snowflakes, types};
 use unalike::storage::{SegmentStore, StoreError};
-use unalike::{Clock, ErrorKind, Layout, SnowflakeOptions, SystemClock};
+use unalike::{Clock, Layout, SnowflakeOptions, SystemClock};
 use unalike_memory::MemoryStore;
 use unalike_tests::faulty::FaultyStore;
 use wasmtime::component::{Component, Linker, ResourceAny};
@@ -200,11 +200,16 @@ async fn a_successor_begins_above_its_predecessor_and_takes_none_of_its_answers(
 }
 
 #[test]
-fn requests_run_on_the_runtime_that_the_builder_was_given() {
+fn requests_run_on_the_runtime_that_the_builder_was_given_or_on_the_librarys_own() {
     let store = Arc::new(MemoryStore::default());
-    let error = IdsCtxBuilder::new().segments(store.clone()).build().unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::Executor { .. }), "outside any runtime: {error:?}");
+    let mut instance = Instance::new(IdsCtxBuilder::new().segments(store.clone()).build().unwrap());
+    let signal = instance.store.data().ids.signal();
+    let orders = instance.open("order", 100);
+    // It has no drivers, and runs nothing but this.
+    let bare = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    assert_eq!(bare.block_on(instance.run(&signal, orders, 5)).first, 1);
 
+    let store = Arc::new(MemoryStore::default());
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap();
     let ctx = IdsCtxBuilder::new().segments(store).executor(runtime.handle().clone()).build().unwrap();
     let mut instance = Instance::new(ctx);

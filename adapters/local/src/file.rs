@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
-use unalike_storage::{FieldOrder, GrantId, Layout, LayoutFields, Lease, StoreError};
+use unalike_storage::{FieldOrder, GrantId, Layout, LayoutFields, Lease, Process, StoreError};
 
 /// The version of the files that this program writes, and the only one that it reads.
 const VERSION: u64 = 1;
@@ -184,7 +184,7 @@ pub(crate) struct Directory {
     path: PathBuf,
     /// The kernel drops the lock when the file is closed, and in any end of the process.
     lock: File,
-    process: u32,
+    process: Process,
 }
 
 impl Directory {
@@ -221,7 +221,7 @@ impl Directory {
             }
             Err(error) => return Err(failed("locking the directory", error.into())),
         }
-        let directory = Self { path: path_from_root, lock, process: std::process::id() };
+        let directory = Self { path: path_from_root, lock, process: Process::current() };
         // Whoever replaced the file while this one was opened may hold the new one.
         directory.check_lock()?;
         Ok(directory)
@@ -230,18 +230,7 @@ impl Directory {
     /// Refuses a child that was forked from the process which took the lock: it inherited the lock, and what its parent
     /// was granted is not its own.
     pub(crate) fn check_process(&self) -> Result<(), StoreError> {
-        if self.process == std::process::id() {
-            return Ok(());
-        }
-        Err(StoreError::Refused {
-            what: format!(
-                "the directory {} was opened by process {}, from which this one was forked: open a directory of its own \
-                 after the fork",
-                self.path.display(),
-                self.process
-            ),
-            source: None,
-        })
+        self.process.check(&format!("the directory {}", self.path.display()))
     }
 
     /// Refuses to go on when the lock that is held is not the one that others would find.

@@ -8,7 +8,7 @@ use deadpool::managed::{Manager, Metrics, Object, Pool, PoolError, QueueMode, Re
 use sqlx::mysql::{MySqlArguments, MySqlConnectOptions, MySqlConnection, MySqlQueryResult, MySqlRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, MySql, Row as _};
 use tokio::time::{timeout, timeout_at};
-use unalike_storage::StoreError;
+use unalike_storage::{Process, StoreError};
 
 use crate::MysqlOptions;
 use crate::error::{
@@ -51,6 +51,8 @@ struct Connector {
     expected: OnceLock<Expected>,
     /// What else a dialect asks of a server.
     requirement: OnceLock<Requirement>,
+    /// Whose connections these are. A child would share their sockets, and one of both would read the other's answers.
+    process: Process,
     /// When a connection last broke: those that are older are probably broken too, and are not used again.
     broke: Mutex<Option<Instant>>,
 }
@@ -85,6 +87,7 @@ impl Database {
             assume_durable: options.assume_durable,
             expected: OnceLock::new(),
             requirement: OnceLock::new(),
+            process: Process::current(),
             broke: Mutex::default(),
         };
         let size = usize::try_from(options.connections_max).unwrap_or(usize::MAX);
@@ -161,8 +164,11 @@ impl Database {
         self.pool.manager()
     }
 
-    /// Closes what nobody uses now; the others are closed when they are given back.
+    /// Closes what nobody uses now; the others are closed when they are given back. A child leaves its parent's alone.
     pub(crate) async fn close(&self) {
+        if !self.connector().process.is_current() {
+            return;
+        }
         let idle = self.pool.retain(|_, _| false).removed;
         self.pool.close();
         for connection in idle {
@@ -221,6 +227,7 @@ impl Database {
     /// A connection for some statements, all of them within the time that a request may take.
     pub(crate) async fn turn(&self, doing: &'static str) -> Result<Turn, StoreError> {
         let connector = self.connector();
+        connector.process.check(&format!("the store at {}", connector.at))?;
         let wait_max = connector.wait_max();
         let limit = connector.request_timeout;
         let deadline = Instant::now() + limit;

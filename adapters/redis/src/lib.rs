@@ -425,56 +425,64 @@ impl RedisStore {
         let server = Server::connect(options, options.must_be_durable(&Watermark::RedisAlone)).await?;
         alone::initialise(&server, options).await
     }
+
+    /// What the dialect makes of it. Not in a forked child, where a lock in it may be held for ever.
+    fn segments(&self) -> Result<&dyn DialectStore, StoreError> {
+        self.server.check_process()?;
+        Ok(&*self.segments)
+    }
 }
 
 #[async_trait]
 impl SegmentStore for RedisStore {
     async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {
-        self.segments.allocate(tag, count, at_least).await
+        self.segments()?.allocate(tag, count, at_least).await
     }
 
     async fn release(&self, tag: &str, tail: TailRelease) -> Result<bool, StoreError> {
-        self.segments.release(tag, tail).await
+        self.segments()?.release(tag, tail).await
     }
 
     async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
-        self.segments.open_tag(tag).await
+        self.segments()?.open_tag(tag).await
     }
 
     async fn tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
-        self.segments.tag(tag).await
+        self.segments()?.tag(tag).await
     }
 
     async fn create_tag(&self, tag: &str, options: &TagOptions) -> Result<TagRecord, StoreError> {
-        self.segments.create_tag(tag, options).await
+        self.segments()?.create_tag(tag, options).await
     }
 
     async fn change_tag(&self, tag: &str, step: StepPolicy, refill: RefillPolicy) -> Result<TagRecord, StoreError> {
-        self.segments.change_tag(tag, step, refill).await
+        self.segments()?.change_tag(tag, step, refill).await
     }
 
     async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError> {
-        self.segments.raise_tag(tag, next).await
+        self.segments()?.raise_tag(tag, next).await
     }
 
     async fn retire_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
-        self.segments.retire_tag(tag).await
+        self.segments()?.retire_tag(tag).await
     }
 
     async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
-        self.segments.tags(after, limit).await
+        self.segments()?.tags(after, limit).await
     }
 
     async fn check(&self) -> Result<(), StoreError> {
-        self.segments.check().await
+        self.segments()?.check().await
     }
 
     async fn ceiling(&self, tag: &str) -> Result<Option<Ceiling>, StoreError> {
-        self.segments.ceiling(tag).await
+        self.segments()?.ceiling(tag).await
     }
 
     async fn close(&self) {
-        self.segments.close().await;
+        // The tasks that it would wait for are the parent's.
+        let Ok(segments) = self.segments() else { return };
+        segments.close().await;
         self.server.close().await;
     }
 }

@@ -20,7 +20,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use tokio::sync::watch;
 use tokio::time::timeout;
-use unalike_storage::StoreError;
+use unalike_storage::{Process, StoreError};
 
 use crate::RedisOptions;
 use crate::error::{CLUSTER, broke, connect_error, damaged, read_error, refusal, unavailable, write_error};
@@ -62,6 +62,8 @@ struct Inner {
     request_timeout: Duration,
     /// Without a durable store the server itself must not lose what it said.
     must_be_durable: bool,
+    /// Whose connection it is. A child would share its socket, and has not the task that carries the answers.
+    process: Process,
     state: RwLock<State>,
     /// One connection is opened at a time.
     opening: Arc<tokio::sync::Mutex<()>>,
@@ -103,6 +105,7 @@ impl Server {
             connect_timeout: options.connect_timeout,
             request_timeout: options.request_timeout,
             must_be_durable,
+            process: Process::current(),
             state: RwLock::new(State::Idle),
             opening: Arc::default(),
         };
@@ -166,6 +169,9 @@ impl Server {
 
     /// Closes the connection, when the requests that use it have ended; others fail from now on.
     pub(crate) async fn close(&self) {
+        if !self.0.process.is_current() {
+            return;
+        }
         let state = std::mem::replace(&mut *self.write(), State::Closed);
         let State::Open(Open { connection, mut lost }) = state else { return };
         drop(connection);
@@ -219,7 +225,13 @@ impl Server {
         unavailable(format!("{}: the store was closed", self.address()))
     }
 
+    /// Refuses a child.
+    pub(crate) fn check_process(&self) -> Result<(), StoreError> {
+        self.0.process.check(&format!("the store at {}", self.address()))
+    }
+
     async fn connection(&self) -> Result<Open, StoreError> {
+        self.check_process()?;
         if let Some(open) = self.current()? {
             return Ok(open);
         }

@@ -48,7 +48,7 @@ impl SqliteStore {
     /// Refuses a clock that is off. It is looked at before the request waits for the write lock: afterwards every
     /// holder's clock would look slow.
     async fn check_clock(&self, holder_ms: u64) -> Result<(), StoreError> {
-        let now = sqlx::query_scalar(CLOCK).fetch_one(&self.readers).await;
+        let now = sqlx::query_scalar(CLOCK).fetch_one(self.readers()?).await;
         let store_ms = self.clock_ms(now)?;
         self.limits.check_clocks(Clocks { holder_ms, store_ms })
     }
@@ -313,7 +313,7 @@ impl LeaseStore for SqliteStore {
 
     async fn leases(&self, namespace: &str) -> Result<Vec<LeaseRecord>, StoreError> {
         let select = sqlx::query("SELECT * FROM lease WHERE namespace = ?1 ORDER BY worker").bind(namespace);
-        let rows = select.fetch_all(&self.readers).await;
+        let rows = select.fetch_all(self.readers()?).await;
         let rows = rows.map_err(|error| read_error(&self.path, "listing leases", error))?;
         rows.iter().map(|row| self.record(row)).collect()
     }
@@ -330,7 +330,7 @@ impl LeaseStore for SqliteStore {
 
     async fn namespaces(&self) -> Result<Vec<String>, StoreError> {
         let select = sqlx::query_scalar("SELECT namespace FROM namespace ORDER BY namespace");
-        let names = select.fetch_all(&self.readers).await;
+        let names = select.fetch_all(self.readers()?).await;
         names.map_err(|error| read_error(&self.path, "listing lease namespaces", error))
     }
 

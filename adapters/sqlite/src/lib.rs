@@ -35,7 +35,7 @@ use std::time::Duration;
 
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool, SqlitePoolOptions, SqliteRow, SqliteSynchronous};
 use sqlx::{ConnectOptions, Connection, Row, Sqlite, SqliteConnection, Transaction};
-use unalike_storage::{LeaseLimits, StoreError, Stripe, TagCreation};
+use unalike_storage::{LeaseLimits, Process, StoreError, Stripe, TagCreation};
 
 use crate::error::{damaged, is_busy, open_error, read_error, write_error};
 
@@ -203,6 +203,8 @@ pub struct SqliteStore {
     /// One connection, since SQLite has one writer: waiting here is fair, waiting for its lock is a poll.
     writer: SqlitePool,
     readers: SqlitePool,
+    /// Whose connections these are: SQLite allows no use of them in a child.
+    process: Process,
 }
 
 impl SqliteStore {
@@ -254,6 +256,7 @@ impl SqliteStore {
             creation: options.creation,
             limits: options.limits,
             joined: Arc::default(),
+            process: Process::current(),
         };
         store.prepare_file(options.busy_timeout).await?;
         Ok(store)
@@ -263,6 +266,9 @@ impl SqliteStore {
     ///
     /// Not needed for safety: a process may end at any time.
     pub async fn close(&self) {
+        if !self.process.is_current() {
+            return;
+        }
         self.writer.close().await;
         self.readers.close().await;
     }
@@ -270,7 +276,7 @@ impl SqliteStore {
     /// Creates the tables in a new file, checks those of an old one, and switches the file to write-ahead logging.
     async fn prepare_file(&self, busy_timeout: Duration) -> Result<(), StoreError> {
         let failed = |error| open_error(&self.path, error);
-        let mut connection = self.writer.acquire().await.map_err(failed)?;
+        let mut connection = self.writer()?.acquire().await.map_err(failed)?;
         // In a transaction, so that all of it is read before or after another process creates the tables.
         let mut transaction = connection.begin().await.map_err(failed)?;
         let version = schema_version(&self.path, &mut transaction).await?;
@@ -317,6 +323,18 @@ impl SqliteStore {
         Ok(())
     }
 
+    /// The connection that writes. Not in a forked child.
+    fn writer(&self) -> Result<&SqlitePool, StoreError> {
+        self.process.check(&self.path.display().to_string())?;
+        Ok(&self.writer)
+    }
+
+    /// Those that read. Not in a forked child.
+    fn readers(&self) -> Result<&SqlitePool, StoreError> {
+        self.process.check(&self.path.display().to_string())?;
+        Ok(&self.readers)
+    }
+
     /// Takes the write lock and gives it back.
     async fn prove_writable(&self) -> Result<(), StoreError> {
         let failed = |error| read_error(&self.path, "checking that the store can be written to", error);
@@ -326,7 +344,7 @@ impl SqliteStore {
     /// A transaction that holds the write lock from its beginning: nothing that it reads changes before its end. When
     /// it is dropped, it is rolled back.
     async fn begin(&self) -> Result<Transaction<'static, Sqlite>, StoreError> {
-        let began = self.writer.begin_with("BEGIN IMMEDIATE").await;
+        let began = self.writer()?.begin_with("BEGIN IMMEDIATE").await;
         began.map_err(|error| read_error(&self.path, "beginning a transaction", error))
     }
 

@@ -81,13 +81,13 @@ fn bind_policies(statement: WriteStatement<'_>, step: StepPolicy, refill: Refill
 impl SqliteStore {
     /// Runs a statement that writes, to its end. Its rows come before its commit, so they count only after it.
     async fn write(&self, doing: &str, statement: WriteStatement<'_>) -> Result<Option<SqliteRow>, StoreError> {
-        let rows = statement.fetch_all(&self.writer).await;
+        let rows = statement.fetch_all(self.writer()?).await;
         let mut rows = rows.map_err(|error| write_error(&self.path, doing, error))?;
         Ok(rows.pop())
     }
 
     async fn find_tag(&self, tag: &str) -> Result<Option<TagRecord>, StoreError> {
-        let rows = sqlx::query("SELECT * FROM tag WHERE tag = ?1").bind(tag).fetch_all(&self.readers).await;
+        let rows = sqlx::query("SELECT * FROM tag WHERE tag = ?1").bind(tag).fetch_all(self.readers()?).await;
         let mut rows = rows.map_err(|error| read_error(&self.path, "reading a tag", error))?;
         rows.pop().map(|row| self.tag_record(&row)).transpose()
     }
@@ -128,7 +128,7 @@ impl SqliteStore {
     }
 
     async fn check_joined(&self) -> Result<(), StoreError> {
-        let recorded = self.recorded_stripe(&self.readers).await?;
+        let recorded = self.recorded_stripe(self.readers()?).await?;
         let joined = *self.joined.lock().unwrap_or_else(PoisonError::into_inner);
         Stripe::check_grant(&self.path.display().to_string(), recorded.as_ref(), joined.as_ref())
     }
@@ -264,7 +264,7 @@ impl SegmentStore for SqliteStore {
         let rows = sqlx::query("SELECT * FROM tag WHERE tag > ?1 ORDER BY tag LIMIT ?2")
             .bind(after.unwrap_or_default())
             .bind(limit)
-            .fetch_all(&self.readers)
+            .fetch_all(self.readers()?)
             .await;
         let rows = rows.map_err(|error| read_error(&self.path, "listing tags", error))?;
         rows.iter().map(|row| self.tag_record(row)).collect()
@@ -275,7 +275,7 @@ impl SegmentStore for SqliteStore {
     }
 
     async fn stripe(&self) -> Result<Option<Stripe>, StoreError> {
-        self.recorded_stripe(&self.readers).await
+        self.recorded_stripe(self.readers()?).await
     }
 
     async fn join_stripe(&self, stripe: &Stripe) -> Result<StripeNumbers, StoreError> {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout, timeout_at};
-use unalike_storage::StoreError;
+use unalike_storage::{Process, StoreError};
 use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error, SessionState};
 
 use crate::ZookeeperOptions;
@@ -13,6 +13,8 @@ use crate::error::{connect_error, is_answer};
 
 pub(crate) struct Connection {
     options: Arc<ZookeeperOptions>,
+    /// Whose connection it is. A child would share its socket, and has not the task that carries the answers.
+    process: Process,
     client: Mutex<Option<Client>>,
     /// An answer did not come over the connection, so another one is made for the next request.
     lost_answer: AtomicBool,
@@ -20,22 +22,24 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(crate) fn new(options: Arc<ZookeeperOptions>) -> Self {
-        Self { options, client: Mutex::new(None), lost_answer: AtomicBool::new(false) }
+        let process = Process::current();
+        Self { options, process, client: Mutex::new(None), lost_answer: AtomicBool::new(false) }
     }
 
     /// The connection. The driver would keep what is asked for while it has none, and send it later, so a connection that
     /// was lost is replaced at once: a session is worth nothing here.
     ///
     /// # Errors
-    /// [`StoreError::Unavailable`] when no server answers in time.
+    /// [`StoreError::Unavailable`] when no server answers in time; [`StoreError::Refused`] in a forked child.
     pub(crate) async fn client(&self) -> Result<Client, StoreError> {
+        self.process.check(&format!("the store at {}", self.options.address()))?;
         // One request connects, and the others wait for it, no longer than it may take.
         let client = timeout(self.options.connect_timeout, self.connected()).await.unwrap_or(Err(Error::Timeout));
         client.map_err(|error| connect_error(&self.options.address(), error))
     }
 
     async fn connected(&self) -> Result<Client, Error> {
-        let Self { options, client: kept, lost_answer } = self;
+        let Self { options, client: kept, lost_answer, .. } = self;
         let mut kept = kept.lock().await;
         if lost_answer.swap(false, Ordering::Relaxed) {
             *kept = None;
@@ -54,6 +58,9 @@ impl Connection {
     }
 
     pub(crate) async fn close(&self) {
+        if !self.process.is_current() {
+            return;
+        }
         *self.client.lock().await = None;
     }
 

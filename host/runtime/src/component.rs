@@ -304,7 +304,7 @@ impl IdsCtx {
     }
 
     /// Where a sequence of this tag begins when it is opened again in another instance: above all that its predecessors
-    /// were granted. 0 for a tag that was granted nothing. It belongs into `sequence-options.floor` or the `floor`
+    /// were granted. 0 for a tag that was granted nothing, and in a forked child. It belongs into `sequence-options.floor` or the `floor`
     /// of an ordered sequence.
     ///
     /// The store never grants a number twice anyway; with a floor the component also notices one that does. Snowflakes
@@ -312,6 +312,9 @@ impl IdsCtx {
     /// predecessor as their floor keeps them ascending.
     #[must_use]
     pub fn floor(&self, tag: &str) -> u64 {
+        if self.is_inherited() {
+            return 0;
+        }
         self.floors.lock().unwrap_or_else(PoisonError::into_inner).get(tag).copied().unwrap_or(0)
     }
 
@@ -328,7 +331,8 @@ impl IdsCtx {
     /// For a graceful end: close the generators, then wait here before the stores go.
     pub fn settle(&self) -> impl Future<Output = bool> + Send + use<> {
         let storage = Arc::clone(&self.storage);
-        async move { storage.settle().await }
+        // Nothing of it is under way in a child.
+        async move { !storage.process.is_current() || storage.settle().await }
     }
 
     /// Whether this process was forked from the one that made the context, or its first predecessor. Its instance then

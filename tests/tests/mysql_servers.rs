@@ -5,10 +5,11 @@
 
 use std::collections::BTreeSet;
 
-use unalike_mysql::{MysqlOptions, MysqlStore};
-use unalike_storage::{Segment, SegmentStore, StoreError, TagOptions};
+use unalike_mysql::{MysqlLeases, MysqlOptions, MysqlStore};
+use unalike_storage::{LeaseStore as _, Segment, SegmentStore, StoreError, TagOptions};
 use unalike_tests::mariadb::MariaDb;
 use unalike_tests::multiplexer::Multiplexer;
+use unalike_tests::mysql_leases::Holder;
 use unalike_tests::proxy::Proxy;
 
 /// The dialects that grant many numbers at once.
@@ -98,7 +99,8 @@ async fn promoted_in_place(made: Made, by_position: bool, primary_has: &[&str], 
             primary.kill9().unwrap();
             let copy = primary.start_copy().unwrap();
             primary.restart().unwrap();
-            copy.sql("", &format!("SET GLOBAL gtid_slave_pos = '{}'", if by_position { "" } else { id.trim() })).unwrap();
+            copy.sql("", &format!("SET GLOBAL gtid_slave_pos = '{}'", if by_position { "" } else { id.trim() }))
+                .unwrap();
             from = primary.log_end().unwrap();
             copy
         }
@@ -110,7 +112,9 @@ async fn promoted_in_place(made: Made, by_position: bool, primary_has: &[&str], 
             let (_, database) = url.rsplit_once('/').unwrap();
             replica.load_dump_of(&primary, database).unwrap();
             replica.sql("", "RESET MASTER").unwrap();
-            replica.sql("", &format!("SET GLOBAL gtid_slave_pos = '{}'", if by_position { "" } else { id.trim() })).unwrap();
+            replica
+                .sql("", &format!("SET GLOBAL gtid_slave_pos = '{}'", if by_position { "" } else { id.trim() }))
+                .unwrap();
         }
         Made::Empty if by_position => {
             let first = primary.sql("", "SHOW BINARY LOGS").unwrap();
@@ -292,7 +296,9 @@ const CONFIGURED: [&[&str]; 15] = [
     &["--init-connect=SET max_sort_length = 64, group_concat_max_len = 4, max_statement_time = 5"],
     &["--init-connect=SET autocommit = 0"],
     &["--init-connect=BEGIN"],
-    &["--init-connect=SET completion_type = 1, NAMES latin1, time_zone = '+09:00', insert_id = 3, skip_replication = 1"],
+    &[
+        "--init-connect=SET completion_type = 1, NAMES latin1, time_zone = '+09:00', insert_id = 3, skip_replication = 1",
+    ],
 ];
 
 /// Those that a session cannot undo: each is refused by its name.
@@ -376,7 +382,52 @@ async fn a_server_that_is_set_otherwise_while_it_is_used_grants_nothing_more() {
     }
 }
 
+#[tokio::test]
+async fn a_server_that_is_set_otherwise_while_it_is_used_leases_nothing_more() {
+    let server = start(&logging(1, &[]));
+    let url = server.database().unwrap();
+    let leases = MysqlLeases::connect(options(&url, "")).await.unwrap();
+    let holder = Holder::new(&leases, "default", "a");
+    let lease = holder.acquire(60_000).await.unwrap();
+    for (set, reset, said) in [
+        ("innodb_flush_log_at_trx_commit = 2", "innodb_flush_log_at_trx_commit = 1", "would lose commits"),
+        ("gtid_slave_pos = '0-2-9'", "gtid_slave_pos = ''", "another one than before"),
+        ("read_only = 1", "read_only = 0", "only reads just now"),
+    ] {
+        server.sql("", &format!("SET GLOBAL {set}")).unwrap();
+        words(holder.acquire(60_000).await, &[said]);
+        words(holder.extend(&lease, 60_000).await, &[said]);
+        server.sql("", &format!("SET GLOBAL {reset}")).unwrap();
+    }
+    assert_eq!(leases.leases("default").await.unwrap().len(), 1, "one was granted");
+    holder.extend(&lease, 60_000).await.unwrap();
+    holder.acquire(60_000).await.unwrap();
+}
+
 // ---- behind a proxy ----
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proxy_that_moves_statements_to_another_server_is_leased_nothing_there() {
+    let (first, second) = (MariaDb::start().unwrap(), MariaDb::start().unwrap());
+    for server in [&first, &second] {
+        server.sql("", "CREATE DATABASE ids").unwrap();
+    }
+    let url = |port: u16| format!("mysql://root@127.0.0.1:{port}/ids");
+    let other = MysqlLeases::connect(options(&url(second.port()), "")).await.unwrap();
+    Holder::new(&other, "default", "b").acquire(60_000).await.unwrap();
+    let proxy = Multiplexer::start(&[first.port(), second.port()], Box::new(|_| 0)).unwrap();
+    let leases = MysqlLeases::connect(options(&proxy.url(&url(first.port())), "connections=1")).await.unwrap();
+    let holder = Holder::new(&leases, "default", "a");
+    let lease = holder.acquire(60_000).await.unwrap();
+    proxy.route(Box::new(|text| usize::from(!is_about_the_session(text))));
+    for _ in 0..3 {
+        words(holder.acquire(60_000).await, &[]);
+        words(holder.extend(&lease, 60_000).await, &[]);
+    }
+    assert_eq!(other.leases("default").await.unwrap().len(), 1, "the other server leased something");
+    proxy.route(Box::new(|_| 0));
+    while holder.extend(&lease, 60_000).await.is_err() {}
+}
 
 /// Whether a statement tells what server and session it runs on, or sets them.
 fn is_about_the_session(text: &str) -> bool {
@@ -415,7 +466,8 @@ async fn a_proxy_that_moves_statements_to_another_server_is_granted_nothing_ther
             }
         }
         let next = other.allocate("order", 10, 0).await.unwrap();
-        let is_next = if dialect.contains("batch") { next.version == theirs.version + 1 } else { next.start == theirs.end };
+        let is_next =
+            if dialect.contains("batch") { next.version == theirs.version + 1 } else { next.start == theirs.end };
         assert!(is_next, "{dialect}: the other server granted something: {next:?} after {theirs:?}");
         proxy.route(Box::new(|_| 0));
         while store.allocate("order", 10, 0).await.is_err() {}
@@ -425,7 +477,9 @@ async fn a_proxy_that_moves_statements_to_another_server_is_granted_nothing_ther
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_proxy_that_moves_statements_to_another_session_is_granted_nothing_there() {
-    for init in ["SET autocommit = 0", "BEGIN", "SET unique_checks = 0, check_constraint_checks = 0", "SET NAMES latin1"] {
+    for init in
+        ["SET autocommit = 0", "BEGIN", "SET unique_checks = 0, check_constraint_checks = 0", "SET NAMES latin1"]
+    {
         let (mut server, url) = with_user(&[&format!("--init-connect={init}")]);
         for dialect in DIALECTS.map(dialect).into_iter().chain([dialect("ticket")]) {
             let mut granted = Granted::default();
@@ -457,9 +511,16 @@ async fn what_a_proxy_says_for_its_server_is_worth_a_retry() {
     let proxy = Multiplexer::start(&[server.port()], Box::new(|_| 0)).unwrap();
     let store = MysqlStore::connect(options(&proxy.url(&url), "connections=1")).await.unwrap();
     let mut end = store.allocate("order", 10, 0).await.unwrap().end;
-    for (number, may_have_granted) in
-        [(1615, false), (1461, false), (1243, false), (1105, true), (2003, true), (2006, true), (2013, true), (9001, true)]
-    {
+    for (number, may_have_granted) in [
+        (1615, false),
+        (1461, false),
+        (1243, false),
+        (1105, true),
+        (2003, true),
+        (2006, true),
+        (2013, true),
+        (9001, true),
+    ] {
         proxy.fail("UPDATE unalike_tag", number);
         let error = store.allocate("order", 10, 0).await.unwrap_err();
         assert!(error.is_retryable(), "{number}: {error:?}");

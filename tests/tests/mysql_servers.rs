@@ -3,8 +3,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use sqlx::{AssertSqlSafe, Connection as _, MySqlConnection};
 use unalike_mysql::{MysqlLeases, MysqlOptions, MysqlStore};
 use unalike_storage::{LeaseStore as _, Segment, SegmentStore, StoreError, TagOptions};
 use unalike_tests::mariadb::MariaDb;
@@ -323,9 +324,10 @@ fn with_user(settings: &[&str]) -> (MariaDb, String) {
 async fn whatever_a_server_s_sessions_are_set_to_no_number_comes_twice_after_a_crash() {
     for settings in CONFIGURED {
         let (mut server, url) = with_user(settings);
-        for dialect in DIALECTS.map(dialect).into_iter().chain([dialect("ticket")]) {
-            let mut granted = Granted::default();
-            for _ in 0..2 {
+        let mut granted: BTreeMap<String, Granted> = BTreeMap::new();
+        for _ in 0..2 {
+            for dialect in DIALECTS.map(dialect).into_iter().chain([dialect("ticket")]) {
+                let granted = granted.entry(dialect.clone()).or_default();
                 // One connection, so that its second and third statement are seen too.
                 let parameters = format!("{dialect}&connections=1");
                 let store = MysqlStore::connect(options(&url, &parameters)).await;
@@ -338,10 +340,63 @@ async fn whatever_a_server_s_sessions_are_set_to_no_number_comes_twice_after_a_c
                 let watermark = store.tag("order").await.unwrap().watermark;
                 store.raise_tag("order", watermark + 10).await.unwrap();
                 granted.add(store.allocate("order", 2, watermark + 10).await.unwrap());
-                server.restart().unwrap();
+            }
+            server.restart().unwrap();
+        }
+    }
+}
+
+/// What to try a session variable with, by its type, its least value and the words that it takes.
+fn values_of(kind: &str, least: &str, words: &str) -> Vec<String> {
+    match kind {
+        "BOOLEAN" => vec!["0".to_owned(), "1".to_owned()],
+        "ENUM" | "SET" | "FLAGSET" => words.split(',').map(|word| format!("'{word}'")).collect(),
+        "VARCHAR" => Vec::new(),
+        _ => vec![least.to_owned()],
+    }
+}
+
+#[tokio::test]
+async fn every_session_variable_is_harmless_or_set_again_or_named() {
+    let (server, url) = with_user(&[]);
+    let (_, database) = url.rsplit_once('/').unwrap();
+    let list = "SELECT LOWER(VARIABLE_NAME), VARIABLE_TYPE, COALESCE(NUMERIC_MIN_VALUE, 0), COALESCE(ENUM_VALUE_LIST, '') \
+        FROM information_schema.SYSTEM_VARIABLES WHERE VARIABLE_SCOPE IN ('SESSION', 'SESSION ONLY')";
+    let list = server.sql("", list).unwrap();
+    let mut root = MySqlConnection::connect(&url.replace("ids@", "root@")).await.unwrap();
+    let (mut granted, mut tried) = (Granted::default(), 0);
+    for line in list.lines() {
+        let columns: Vec<&str> = line.split('\t').collect();
+        let [name, kind, least, words] = columns.as_slice() else { panic!("{line}") };
+        for value in values_of(kind, least, words) {
+            let set = format!("SET SESSION {name} = {value}");
+            sqlx::query("SET GLOBAL init_connect = ?").bind(&set).execute(&mut root).await.unwrap();
+            // A connection whose setting fails is closed by the server: users cannot set this.
+            let Ok(mut user) = MySqlConnection::connect(&url).await else { continue };
+            if user.ping().await.is_err() {
+                continue;
+            }
+            tried += 1;
+            let store = match MysqlStore::connect(options(&url, "connections=1")).await {
+                Ok(store) => store,
+                Err(error) => {
+                    // Or the server cannot even be talked to.
+                    assert!(error.to_string().contains(name) || error.is_retryable(), "{set}: {error:?}");
+                    continue;
+                }
+            };
+            for _ in 0..2 {
+                let segment = store.allocate("order", 2, 0).await;
+                let segment = segment.unwrap_or_else(|error| panic!("{set}: {error:?}"));
+                granted.add(segment);
+                // Somebody else sees it, so it is committed.
+                let read = format!("SELECT watermark FROM {database}.unalike_tag WHERE tag = 'order'");
+                let watermark: u64 = sqlx::query_scalar(AssertSqlSafe(read)).fetch_one(&mut root).await.unwrap();
+                assert_eq!(watermark, segment.end - 1, "{set}");
             }
         }
     }
+    assert!(tried > 150, "{tried} settings were tried");
 }
 
 #[tokio::test]
@@ -481,9 +536,10 @@ async fn a_proxy_that_moves_statements_to_another_session_is_granted_nothing_the
         ["SET autocommit = 0", "BEGIN", "SET unique_checks = 0, check_constraint_checks = 0", "SET NAMES latin1"]
     {
         let (mut server, url) = with_user(&[&format!("--init-connect={init}")]);
-        for dialect in DIALECTS.map(dialect).into_iter().chain([dialect("ticket")]) {
-            let mut granted = Granted::default();
-            for _ in 0..2 {
+        let mut granted: BTreeMap<String, Granted> = BTreeMap::new();
+        for _ in 0..2 {
+            for dialect in DIALECTS.map(dialect).into_iter().chain([dialect("ticket")]) {
+                let granted = granted.entry(dialect.clone()).or_default();
                 let ports = [server.port(), server.port()];
                 let proxy = Multiplexer::start(&ports, Box::new(|_| 0)).unwrap();
                 let parameters = format!("{dialect}&connections=1");
@@ -497,9 +553,8 @@ async fn a_proxy_that_moves_statements_to_another_session_is_granted_nothing_the
                         granted.add(segment);
                     }
                 }
-                drop(store);
-                server.restart().unwrap();
             }
+            server.restart().unwrap();
         }
     }
 }

@@ -85,7 +85,7 @@ const FACTS: [&str; 20] = [
 ];
 
 /// Lists are read whole: variables, before they are looked at.
-pub(crate) const READ_WHOLE_LISTS: &str = "SET SESSION sql_select_limit = 18446744073709551615";
+pub(crate) const READ_WHOLE_LISTS: &str = "SET SESSION sql_select_limit = 18446744073709551615, sql_big_selects = 1";
 
 /// What a server says of itself, on the connection in hand.
 #[derive(Clone, Debug)]

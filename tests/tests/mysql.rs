@@ -634,9 +634,9 @@ async fn a_server_that_takes_an_address_over_is_refused_by_those_who_knew_the_on
     first.kill9().expect("killed");
     let second = first.start_copy().expect("a copy starts");
     proxy.lead_to(second.port());
-    // The first request finds its connection cut, and cannot know more.
+    // The first request may find its connection cut, and cannot know more.
     let error = store.allocate("order", 10, 0).await.expect_err("the connection was cut");
-    assert!(error.is_retryable(), "{error:?}");
+    assert!(error.is_retryable() || error.to_string().contains("another one"), "{error:?}");
     for _ in 0..3 {
         refused(store.allocate("order", 10, 0).await, &["another one", "unalike store adopt --lift"]);
     }

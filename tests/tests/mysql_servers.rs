@@ -3,12 +3,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use unalike_mysql::{MysqlOptions, MysqlStore};
-use unalike_storage::{Segment, SegmentStore, StoreError, TagOptions};
+use sqlx::{AssertSqlSafe, Connection as _, MySqlConnection};
+use unalike_mysql::{MysqlLeases, MysqlOptions, MysqlStore};
+use unalike_storage::{LeaseStore as _, Segment, SegmentStore, StoreError, TagOptions};
 use unalike_tests::mariadb::MariaDb;
 use unalike_tests::multiplexer::Multiplexer;
+use unalike_tests::mysql_leases::Holder;
 use unalike_tests::proxy::Proxy;
 
 /// The dialects that grant many numbers at once.
@@ -98,7 +100,8 @@ async fn promoted_in_place(made: Made, by_position: bool, primary_has: &[&str], 
             primary.kill9().unwrap();
             let copy = primary.start_copy().unwrap();
             primary.restart().unwrap();
-            copy.sql("", &format!("SET GLOBAL gtid_slave_pos = '{}'", if by_position { "" } else { id.trim() })).unwrap();
+            copy.sql("", &format!("SET GLOBAL gtid_slave_pos = '{}'", if by_position { "" } else { id.trim() }))
+                .unwrap();
             from = primary.log_end().unwrap();
             copy
         }
@@ -110,7 +113,9 @@ async fn promoted_in_place(made: Made, by_position: bool, primary_has: &[&str], 
             let (_, database) = url.rsplit_once('/').unwrap();
             replica.load_dump_of(&primary, database).unwrap();
             replica.sql("", "RESET MASTER").unwrap();
-            replica.sql("", &format!("SET GLOBAL gtid_slave_pos = '{}'", if by_position { "" } else { id.trim() })).unwrap();
+            replica
+                .sql("", &format!("SET GLOBAL gtid_slave_pos = '{}'", if by_position { "" } else { id.trim() }))
+                .unwrap();
         }
         Made::Empty if by_position => {
             let first = primary.sql("", "SHOW BINARY LOGS").unwrap();
@@ -292,7 +297,9 @@ const CONFIGURED: [&[&str]; 15] = [
     &["--init-connect=SET max_sort_length = 64, group_concat_max_len = 4, max_statement_time = 5"],
     &["--init-connect=SET autocommit = 0"],
     &["--init-connect=BEGIN"],
-    &["--init-connect=SET completion_type = 1, NAMES latin1, time_zone = '+09:00', insert_id = 3, skip_replication = 1"],
+    &[
+        "--init-connect=SET completion_type = 1, NAMES latin1, time_zone = '+09:00', insert_id = 3, skip_replication = 1",
+    ],
 ];
 
 /// Those that a session cannot undo: each is refused by its name.
@@ -317,9 +324,10 @@ fn with_user(settings: &[&str]) -> (MariaDb, String) {
 async fn whatever_a_server_s_sessions_are_set_to_no_number_comes_twice_after_a_crash() {
     for settings in CONFIGURED {
         let (mut server, url) = with_user(settings);
-        for dialect in DIALECTS.map(dialect).into_iter().chain([dialect("ticket")]) {
-            let mut granted = Granted::default();
-            for _ in 0..2 {
+        let mut granted: BTreeMap<String, Granted> = BTreeMap::new();
+        for _ in 0..2 {
+            for dialect in DIALECTS.map(dialect).into_iter().chain([dialect("ticket")]) {
+                let granted = granted.entry(dialect.clone()).or_default();
                 // One connection, so that its second and third statement are seen too.
                 let parameters = format!("{dialect}&connections=1");
                 let store = MysqlStore::connect(options(&url, &parameters)).await;
@@ -332,10 +340,71 @@ async fn whatever_a_server_s_sessions_are_set_to_no_number_comes_twice_after_a_c
                 let watermark = store.tag("order").await.unwrap().watermark;
                 store.raise_tag("order", watermark + 10).await.unwrap();
                 granted.add(store.allocate("order", 2, watermark + 10).await.unwrap());
-                server.restart().unwrap();
+            }
+            server.restart().unwrap();
+        }
+    }
+}
+
+/// What to try a session variable with, by its type, its least value and the words that it takes.
+fn values_of(kind: &str, least: &str, words: &str) -> Vec<String> {
+    match kind {
+        "BOOLEAN" => vec!["0".to_owned(), "1".to_owned()],
+        "ENUM" | "SET" | "FLAGSET" => words.split(',').map(|word| format!("'{word}'")).collect(),
+        "VARCHAR" => Vec::new(),
+        _ => vec![least.to_owned()],
+    }
+}
+
+#[tokio::test]
+async fn every_session_variable_is_harmless_or_set_again_or_named() {
+    let (server, url) = with_user(&[]);
+    let (_, database) = url.rsplit_once('/').unwrap();
+    let list = "SELECT LOWER(VARIABLE_NAME), VARIABLE_TYPE, COALESCE(NUMERIC_MIN_VALUE, 0), COALESCE(ENUM_VALUE_LIST, '') \
+        FROM information_schema.SYSTEM_VARIABLES WHERE VARIABLE_SCOPE IN ('SESSION', 'SESSION ONLY')";
+    let list = server.sql("", list).unwrap();
+    let mut root = MySqlConnection::connect(&url.replace("ids@", "root@")).await.unwrap();
+    let (mut granted, mut tried, mut surprises) = (Granted::default(), 0, Vec::new());
+    for line in list.lines() {
+        let columns: Vec<&str> = line.split('\t').collect();
+        let [name, kind, least, words] = columns.as_slice() else { panic!("{line}") };
+        for value in values_of(kind, least, words) {
+            let set = format!("SET SESSION {name} = {value}");
+            sqlx::query("SET GLOBAL init_connect = ?").bind(&set).execute(&mut root).await.unwrap();
+            // A connection whose setting fails is closed by the server: users cannot set this.
+            let Ok(mut user) = MySqlConnection::connect(&url).await else { continue };
+            if user.ping().await.is_err() {
+                continue;
+            }
+            tried += 1;
+            let store = match MysqlStore::connect(options(&url, "connections=1")).await {
+                Ok(store) => store,
+                Err(error) => {
+                    // The server's own words have it as an option.
+                    if !format!("{error:?}").replace('-', "_").contains(name) {
+                        surprises.push(format!("{set}: {error:?}"));
+                    }
+                    continue;
+                }
+            };
+            for _ in 0..2 {
+                let segment = match store.allocate("order", 2, 0).await {
+                    Ok(segment) => segment,
+                    Err(error) => {
+                        surprises.push(format!("{set}: {error:?}"));
+                        break;
+                    }
+                };
+                granted.add(segment);
+                // Somebody else sees it, so it is committed.
+                let read = format!("SELECT watermark FROM {database}.unalike_tag WHERE tag = 'order'");
+                let watermark: u64 = sqlx::query_scalar(AssertSqlSafe(read)).fetch_one(&mut root).await.unwrap();
+                assert_eq!(watermark, segment.end - 1, "{set}");
             }
         }
     }
+    assert!(tried > 150, "{tried} settings were tried");
+    assert!(surprises.is_empty(), "{surprises:#?}");
 }
 
 #[tokio::test]
@@ -376,7 +445,52 @@ async fn a_server_that_is_set_otherwise_while_it_is_used_grants_nothing_more() {
     }
 }
 
+#[tokio::test]
+async fn a_server_that_is_set_otherwise_while_it_is_used_leases_nothing_more() {
+    let server = start(&logging(1, &[]));
+    let url = server.database().unwrap();
+    let leases = MysqlLeases::connect(options(&url, "")).await.unwrap();
+    let holder = Holder::new(&leases, "default", "a");
+    let lease = holder.acquire(60_000).await.unwrap();
+    for (set, reset, said) in [
+        ("innodb_flush_log_at_trx_commit = 2", "innodb_flush_log_at_trx_commit = 1", "would lose commits"),
+        ("gtid_slave_pos = '0-2-9'", "gtid_slave_pos = ''", "another one than before"),
+        ("read_only = 1", "read_only = 0", "only reads just now"),
+    ] {
+        server.sql("", &format!("SET GLOBAL {set}")).unwrap();
+        words(holder.acquire(60_000).await, &[said]);
+        words(holder.extend(&lease, 60_000).await, &[said]);
+        server.sql("", &format!("SET GLOBAL {reset}")).unwrap();
+    }
+    assert_eq!(leases.leases("default").await.unwrap().len(), 1, "one was granted");
+    holder.extend(&lease, 60_000).await.unwrap();
+    holder.acquire(60_000).await.unwrap();
+}
+
 // ---- behind a proxy ----
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proxy_that_moves_statements_to_another_server_is_leased_nothing_there() {
+    let (first, second) = (MariaDb::start().unwrap(), MariaDb::start().unwrap());
+    for server in [&first, &second] {
+        server.sql("", "CREATE DATABASE ids").unwrap();
+    }
+    let url = |port: u16| format!("mysql://root@127.0.0.1:{port}/ids");
+    let other = MysqlLeases::connect(options(&url(second.port()), "")).await.unwrap();
+    Holder::new(&other, "default", "b").acquire(60_000).await.unwrap();
+    let proxy = Multiplexer::start(&[first.port(), second.port()], Box::new(|_| 0)).unwrap();
+    let leases = MysqlLeases::connect(options(&proxy.url(&url(first.port())), "connections=1")).await.unwrap();
+    let holder = Holder::new(&leases, "default", "a");
+    let lease = holder.acquire(60_000).await.unwrap();
+    proxy.route(Box::new(|text| usize::from(!is_about_the_session(text))));
+    for _ in 0..3 {
+        words(holder.acquire(60_000).await, &[]);
+        words(holder.extend(&lease, 60_000).await, &[]);
+    }
+    assert_eq!(other.leases("default").await.unwrap().len(), 1, "the other server leased something");
+    proxy.route(Box::new(|_| 0));
+    while holder.extend(&lease, 60_000).await.is_err() {}
+}
 
 /// Whether a statement tells what server and session it runs on, or sets them.
 fn is_about_the_session(text: &str) -> bool {
@@ -415,7 +529,8 @@ async fn a_proxy_that_moves_statements_to_another_server_is_granted_nothing_ther
             }
         }
         let next = other.allocate("order", 10, 0).await.unwrap();
-        let is_next = if dialect.contains("batch") { next.version == theirs.version + 1 } else { next.start == theirs.end };
+        let is_next =
+            if dialect.contains("batch") { next.version == theirs.version + 1 } else { next.start == theirs.end };
         assert!(is_next, "{dialect}: the other server granted something: {next:?} after {theirs:?}");
         proxy.route(Box::new(|_| 0));
         while store.allocate("order", 10, 0).await.is_err() {}
@@ -425,11 +540,14 @@ async fn a_proxy_that_moves_statements_to_another_server_is_granted_nothing_ther
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_proxy_that_moves_statements_to_another_session_is_granted_nothing_there() {
-    for init in ["SET autocommit = 0", "BEGIN", "SET unique_checks = 0, check_constraint_checks = 0", "SET NAMES latin1"] {
+    for init in
+        ["SET autocommit = 0", "BEGIN", "SET unique_checks = 0, check_constraint_checks = 0", "SET NAMES latin1"]
+    {
         let (mut server, url) = with_user(&[&format!("--init-connect={init}")]);
-        for dialect in DIALECTS.map(dialect).into_iter().chain([dialect("ticket")]) {
-            let mut granted = Granted::default();
-            for _ in 0..2 {
+        let mut granted: BTreeMap<String, Granted> = BTreeMap::new();
+        for _ in 0..2 {
+            for dialect in DIALECTS.map(dialect).into_iter().chain([dialect("ticket")]) {
+                let granted = granted.entry(dialect.clone()).or_default();
                 let ports = [server.port(), server.port()];
                 let proxy = Multiplexer::start(&ports, Box::new(|_| 0)).unwrap();
                 let parameters = format!("{dialect}&connections=1");
@@ -443,9 +561,8 @@ async fn a_proxy_that_moves_statements_to_another_session_is_granted_nothing_the
                         granted.add(segment);
                     }
                 }
-                drop(store);
-                server.restart().unwrap();
             }
+            server.restart().unwrap();
         }
     }
 }
@@ -457,9 +574,16 @@ async fn what_a_proxy_says_for_its_server_is_worth_a_retry() {
     let proxy = Multiplexer::start(&[server.port()], Box::new(|_| 0)).unwrap();
     let store = MysqlStore::connect(options(&proxy.url(&url), "connections=1")).await.unwrap();
     let mut end = store.allocate("order", 10, 0).await.unwrap().end;
-    for (number, may_have_granted) in
-        [(1615, false), (1461, false), (1243, false), (1105, true), (2003, true), (2006, true), (2013, true), (9001, true)]
-    {
+    for (number, may_have_granted) in [
+        (1615, false),
+        (1461, false),
+        (1243, false),
+        (1105, true),
+        (2003, true),
+        (2006, true),
+        (2013, true),
+        (9001, true),
+    ] {
         proxy.fail("UPDATE unalike_tag", number);
         let error = store.allocate("order", 10, 0).await.unwrap_err();
         assert!(error.is_retryable(), "{number}: {error:?}");

@@ -121,7 +121,9 @@ impl Database {
         AssertSqlSafe(match self.connector().expected.get() {
             Some(expected) => expected.fence.put_into(statement),
             // Before a server is known, nothing is granted.
-            None => statement.replace("{fence}", "1 = 0").replace("{fence alone}", "1 = 0"),
+            None => ["{fence}", "{fence alone}", "{fence of the store}"]
+                .into_iter()
+                .fold(statement.to_owned(), |statement, fence| statement.replace(fence, "1 = 0")),
         })
     }
 
@@ -203,9 +205,19 @@ impl Database {
 
     /// A transaction, on the server that is expected. Without a commit it is rolled back: its connection is closed.
     pub(crate) async fn begin(&self, doing: &'static str) -> Result<Turn, StoreError> {
+        self.begin_with(doing, "SELECT 1 FROM DUAL WHERE {fence}").await
+    }
+
+    /// The same, and nobody else creates a tag or changes the stripe until it ends. Who only reads the row first, and
+    /// then locks it, could be locked out by somebody who changes the table.
+    pub(crate) async fn begin_alone(&self, doing: &'static str) -> Result<Turn, StoreError> {
+        self.begin_with(doing, "SELECT id FROM unalike_store WHERE id = 1 AND {fence of the store} FOR UPDATE").await
+    }
+
+    async fn begin_with(&self, doing: &'static str, fence: &str) -> Result<Turn, StoreError> {
         let mut turn = self.turn(doing).await?;
         turn.begin().await?;
-        if turn.rows(sqlx::query(self.fenced("SELECT 1 FROM DUAL WHERE {fence}"))).await?.is_empty() {
+        if turn.rows(sqlx::query(self.fenced(fence))).await?.is_empty() {
             drop(turn);
             return Err(self.held_back(doing).await);
         }

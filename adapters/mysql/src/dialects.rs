@@ -42,9 +42,6 @@ pub(crate) mod tinyid;
 /// What the key of an ended tag's row begins with.
 const RETIRED: &str = "retired:";
 
-/// Locked while a tag is created, so that programs that create tags at once count them one after the other.
-const LOCK_CREATION: &str = "SELECT id FROM unalike_store WHERE id = 1 FOR UPDATE";
-
 /// One table with a row per tag, as [`Foreign`] makes a store of it.
 #[async_trait]
 pub(crate) trait Table: fmt::Debug + Send + Sync + 'static {
@@ -406,8 +403,8 @@ impl<T: Table> Foreign<T> {
         let refill = if options.refill == unsaid.refill { refill } else { options.refill };
         let insert = self.0.insert(key.clone(), options.start, self.figure(step, refill)?)?;
 
-        let mut turn = rows.database.begin("creating a tag").await?;
-        turn.rows(sqlx::query(LOCK_CREATION)).await?;
+        // Programs that create tags at once count them one after the other.
+        let mut turn = rows.database.begin_alone("creating a tag").await?;
         let found = turn.rows(key.clone().bind_to(sqlx::query(rows.sql.find))).await?;
         if !found.is_empty() {
             turn.roll_back().await?;

@@ -85,7 +85,7 @@ const FACTS: [&str; 20] = [
 ];
 
 /// Lists are read whole: variables, before they are looked at.
-pub(crate) const READ_WHOLE_LISTS: &str = "SET SESSION sql_select_limit = 18446744073709551615";
+pub(crate) const READ_WHOLE_LISTS: &str = "SET SESSION sql_select_limit = 18446744073709551615, sql_big_selects = 1";
 
 /// What a server says of itself, on the connection in hand.
 #[derive(Clone, Debug)]
@@ -295,7 +295,7 @@ impl ServerFacts {
             self.identify(identity, &mut conditions);
         }
         let alone = if self.has("in_transaction") { " AND @@in_transaction = 0" } else { "" };
-        Fence { conditions: conditions.join(" AND "), alone }
+        Fence { conditions: conditions.join(" AND "), alone, recorded: None }
     }
 
     fn identify(&self, identity: &str, conditions: &mut Vec<String>) {
@@ -363,25 +363,28 @@ pub(crate) struct Fence {
     conditions: String,
     /// One more for a statement that is a transaction of its own.
     alone: &'static str,
+    /// What `unalike_store` must say.
+    recorded: Option<String>,
 }
 
 impl Fence {
     /// On the server that this record names.
     pub(crate) fn recorded(mut self, recorded: &str) -> Self {
-        // Without a lock, since the session reads what is committed.
-        let _ = write!(
-            self.conditions,
-            " AND EXISTS (SELECT 1 FROM unalike_store WHERE id = 1 AND server = {})",
-            hexadecimal(recorded)
-        );
+        self.recorded = Some(hexadecimal(recorded));
         self
     }
 
-    /// The statement with these conditions where it says `{fence}`, or `{fence alone}` if it is a transaction of its
-    /// own.
+    /// The statement with these conditions where it says `{fence}`; `{fence alone}` if it is a transaction of its own;
+    /// and `{fence of the store}` if it concerns the row of `unalike_store`.
     pub(crate) fn put_into(&self, statement: &str) -> String {
-        let fenced = statement.replace("{fence}", &self.conditions);
-        fenced.replace("{fence alone}", &format!("{}{}", self.conditions, self.alone))
+        let (mut row, mut other) = (self.conditions.clone(), self.conditions.clone());
+        if let Some(recorded) = &self.recorded {
+            let _ = write!(row, " AND server = {recorded}");
+            // Without a lock, since the session reads what is committed.
+            let _ = write!(other, " AND EXISTS (SELECT 1 FROM unalike_store WHERE id = 1 AND server = {recorded})");
+        }
+        let fenced = statement.replace("{fence of the store}", &row).replace("{fence}", &other);
+        fenced.replace("{fence alone}", &(other + self.alone))
     }
 }
 

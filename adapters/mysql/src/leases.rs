@@ -240,11 +240,11 @@ impl MysqlLeases {
     ///
     /// ```
     /// use unalike_mysql::MysqlLeases;
-    /// assert_eq!(MysqlLeases::privileges()[0], ("unalike_store".to_owned(), "SELECT, INSERT"));
+    /// assert_eq!(MysqlLeases::privileges()[0], ("unalike_store".to_owned(), "SELECT, INSERT, UPDATE"));
     /// ```
     #[must_use]
     pub fn privileges() -> Vec<(String, &'static str)> {
-        let mut tables = vec![("unalike_store".to_owned(), "SELECT, INSERT")];
+        let mut tables = vec![("unalike_store".to_owned(), "SELECT, INSERT, UPDATE")];
         tables.extend(TABLES.map(|(name, _)| (name.to_owned(), "SELECT, INSERT, UPDATE")));
         tables
     }
@@ -616,8 +616,11 @@ async fn open_store(database: &Database, limits: LeaseLimits) -> Result<(), Stor
         )));
     }
     if number(database, row, "max_horizon_ms")? < limits.max_horizon_ms {
-        let raise = "UPDATE unalike_lease_store SET max_horizon_ms = GREATEST(max_horizon_ms, ?) WHERE id = 1";
-        database.execute(DOING, sqlx::query(raise).bind(limits.max_horizon_ms)).await?;
+        let raise = "UPDATE unalike_lease_store SET max_horizon_ms = GREATEST(max_horizon_ms, ?) WHERE id = 1 AND {fence alone}";
+        let raise = sqlx::query(database.fenced(raise)).bind(limits.max_horizon_ms);
+        if database.execute(DOING, raise).await?.rows_affected() == 0 {
+            return Err(database.held_back(DOING).await);
+        }
     }
     Ok(())
 }

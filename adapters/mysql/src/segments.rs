@@ -289,7 +289,7 @@ impl OwnTables {
         let joined = self.joined();
         let has_stripes = joined.schema.has_stripes();
         let tags_max = self.creation.tags_max;
-        let mut turn = self.database.begin("creating a tag").await?;
+        let mut turn = self.database.begin_alone("creating a tag").await?;
         let mut count = sqlx::query(if has_stripes { COUNT_STRIPED } else { COUNT }).bind(tags_max);
         if has_stripes {
             count = count.bind(schema::set_bytes(joined.stripe.as_ref()));
@@ -512,7 +512,7 @@ impl SegmentStore for OwnTables {
 
     async fn check(&self) -> Result<(), StoreError> {
         // It changes nothing, and is refused where nothing may be changed.
-        let mut turn = self.database.begin("checking that the store can be written to").await?;
+        let mut turn = self.database.begin_alone("checking that the store can be written to").await?;
         let touch = sqlx::query("UPDATE unalike_store SET tags = tags WHERE id = 1");
         let touched = turn.execute(touch).await?.rows_affected();
         turn.roll_back().await?;
@@ -534,7 +534,7 @@ impl SegmentStore for OwnTables {
 
     async fn join_stripe(&self, stripe: &Stripe) -> Result<StripeNumbers, StoreError> {
         self.require_stripes().await?;
-        let mut turn = self.database.begin("recording the stripe").await?.within(MAINTENANCE);
+        let mut turn = self.database.begin_alone("recording the stripe").await?.within(MAINTENANCE);
         let recorded = schema::lock_stripe(&mut turn, &self.database).await?;
         let has_granted = match recorded {
             Some(_) => true,
@@ -558,7 +558,7 @@ impl SegmentStore for OwnTables {
     async fn restripe(&self, stripe: Option<&Stripe>) -> Result<(), StoreError> {
         stripe.map_or(Ok(()), Stripe::validate)?;
         self.require_stripes().await?;
-        let mut turn = self.database.begin("recording another stripe").await?.within(MAINTENANCE);
+        let mut turn = self.database.begin_alone("recording another stripe").await?.within(MAINTENANCE);
         schema::lock_stripe(&mut turn, &self.database).await?;
         set_stripe(&mut turn, stripe).await?;
         turn.commit().await

@@ -315,9 +315,9 @@ impl Table for TinyIdInfo {
                 self.rows.text(row, "name")?
             )));
         }
-        let record = sqlx::query(
-            "INSERT IGNORE INTO unalike_tinyid_stripe (id, stripe_set, stripe_index, stripe_count) VALUES (1, ?, ?, ?)",
-        );
+        let record = "INSERT IGNORE INTO unalike_tinyid_stripe (id, stripe_set, stripe_index, stripe_count) \
+            SELECT 1, ?, ?, ? FROM DUAL WHERE {fence alone}";
+        let record = sqlx::query(self.rows.database.fenced(record));
         let record = record.bind(set_bytes(Some(stripe))).bind(stripe.index).bind(stripe.count);
         self.rows.database.execute("joining a stripe", record).await?;
         let recorded = self.stripe().await?;

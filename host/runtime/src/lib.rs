@@ -63,7 +63,7 @@ pub use error::{Error, ErrorKind};
 pub use formatted::{FormatMisfit, Formatted, FormattedBatch};
 pub use ids::{Ids, IdsBuilder};
 pub use random_ids::RandomIds;
-pub use sequence::{LocalSequence, Order, Sequence, SequenceOptions, SequenceStatus, Supply};
+pub use sequence::{LocalSequence, Order, Sequence, SequenceOptions, SequenceStatus, Supply, WeakSequence};
 pub use snowflake::{Snowflake, SnowflakeStatus};
 pub use unalike_core::{
     AdaptiveStep, COSID_GENERATOR, ClockPolicy, CosidText, Field, FieldOrder, Foreign, Format, FormatError, FormatKey,

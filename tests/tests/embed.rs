@@ -310,6 +310,202 @@ async fn a_request_that_takes_too_long_is_given_up_and_its_late_grant_burnt() {
     assert_unique(first.iter().chain(later.iter()).collect());
 }
 
+/// Tries until the store is asked again: it is left alone for a while after failures.
+async fn in_the_end<T>(mut attempt: impl AsyncFnMut() -> Result<T, Error>) -> T {
+    let started = Instant::now();
+    loop {
+        match attempt().await {
+            Ok(value) => return value,
+            Err(error) => assert!(error.is_retryable() && started.elapsed() < Duration::from_secs(30), "{error}"),
+        }
+    }
+}
+
+/// Takes in vain until so many numbers were granted.
+async fn all_have_come(orders: &Sequence, count: u64, mut take: impl AsyncFnMut() -> Result<unalike::Batch, Error>) {
+    loop {
+        let error = take().await.unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Timeout { .. }), "{error:?}");
+        let supply = orders.supply();
+        if supply.issued + supply.left == count {
+            return;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_gives_up_leaves_what_had_come_for_it_to_the_next() {
+    let store = Arc::new(FaultyStore::default());
+    let ids = Ids::builder().segments(store.clone()).wait_max(Duration::from_millis(100)).build().await.unwrap();
+    let grants = Arc::new(AtomicU64::new(u64::MAX));
+    store.set_budget(&grants);
+    let (shared, threads) = (fixed(1), SequenceOptions { order: Some(Order::Thread), ..fixed(1) });
+    let opened = [ids.sequence("shared", shared).await, ids.sequence("threads", threads).await];
+    for orders in opened.map(Result::unwrap) {
+        grants.store(60, Ordering::SeqCst);
+        all_have_come(&orders, 60, async || orders.take(100).await).await;
+        assert_eq!((orders.next().await.unwrap(), orders.try_next().unwrap()), (1, Some(2)));
+        assert!(orders.take(3).await.unwrap().iter().eq(3..=5), "who wants less than there is waits for nobody");
+        grants.store(u64::MAX, Ordering::SeqCst);
+        let batch = in_the_end(async || orders.take(100).await).await;
+        assert!(batch.iter().eq(6..=105), "{batch:?}");
+        // Nor is anything lost when a caller goes away.
+        grants.store(20, Ordering::SeqCst);
+        drop(tokio::time::timeout(Duration::from_millis(50), orders.take(100)).await);
+        grants.store(u64::MAX, Ordering::SeqCst);
+        assert_eq!(in_the_end(async || orders.next().await).await, 106);
+    }
+    let orders = ids.sequence("local", shared).await.unwrap();
+    let mut local = tokio::sync::Mutex::new(orders.local().unwrap());
+    grants.store(60, Ordering::SeqCst);
+    all_have_come(&orders, 60, async || local.lock().await.take(100).await).await;
+    assert_eq!(local.get_mut().next().await.unwrap(), 1);
+    assert!(local.get_mut().take(50).await.unwrap().iter().eq(2..=51));
+    grants.store(u64::MAX, Ordering::SeqCst);
+    let batch = in_the_end(async || local.lock().await.take(100).await).await;
+    assert!(batch.iter().eq(52..=151), "{batch:?}");
+    assert_eq!(local.get_mut().next().await.unwrap(), 152);
+}
+
+/// Ids that wait for a large call go to those who ask for few, in ascending order for all.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn calls_that_give_up_beside_others_lose_nothing_and_ids_ascend() {
+    let store = Arc::new(FaultyStore::default());
+    let ids = Ids::builder().segments(store.clone()).wait_max(Duration::from_millis(5)).build().await.unwrap();
+    let orders = ids.sequence("order", fixed(3)).await.unwrap();
+    let newest = Arc::new(AtomicU64::new(0));
+    let tasks: Vec<_> = (0..6_u32)
+        .map(|task| {
+            let (orders, newest) = (orders.clone(), Arc::clone(&newest));
+            tokio::spawn(async move {
+                let mut all = Vec::new();
+                for _ in 0..300 {
+                    let before = newest.load(Ordering::SeqCst);
+                    let taken = if task < 3 { orders.take(400).await } else { orders.take(task).await };
+                    if let Ok(batch) = taken {
+                        assert!(batch.iter().next() > Some(before), "a call that began later gets a greater id");
+                        newest.fetch_max(batch.iter().last().unwrap(), Ordering::SeqCst);
+                        all.extend(batch.iter());
+                    }
+                }
+                all
+            })
+        })
+        .collect();
+    let mut all = Vec::new();
+    for task in tasks {
+        all.extend(task.await.unwrap());
+    }
+    let all = assert_unique(all);
+    let supply = orders.supply();
+    assert_eq!(supply.issued, all.len() as u64, "what was not handed out is still there: {supply:?}");
+    assert_eq!(all.last().copied(), Some(supply.issued), "and there is no gap");
+}
+
+#[tokio::test]
+async fn what_is_idle_and_has_no_handle_is_closed_and_its_tail_given_back() {
+    let store = Arc::new(MemoryStore::default());
+    let ids = open(&store).await;
+    let held = ids.sequence("held", fixed(100)).await.unwrap();
+    let watched: Vec<_> = {
+        let (buffered, threads) = (fixed(100), SequenceOptions { order: Some(Order::Thread), ..fixed(100) });
+        let mode = Mode::Ordered;
+        store.create_tag("ordered", &TagOptions { mode, ..TagOptions::default() }).await.unwrap();
+        let mut watched = Vec::new();
+        for (tag, options) in [("shared", buffered), ("threads", threads), ("ordered", SequenceOptions::default())] {
+            let sequence = ids.sequence(tag, options).await.unwrap();
+            assert!(sequence.take(10).await.unwrap().iter().eq(1..=10));
+            watched.push(sequence.downgrade());
+        }
+        ids.sequence("untouched", fixed(100)).await.unwrap();
+        watched
+    };
+    held.take(10).await.unwrap();
+    assert_eq!(ids.close_idle(Duration::from_secs(3_600)), 0, "none was idle for so long");
+    assert_eq!(ids.sequences().iter().map(Sequence::opened_as).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+    // The task of the ordered ones may still be about to end.
+    let mut closed = 0;
+    while closed < 4 {
+        closed += ids.close_idle(Duration::ZERO);
+        tokio::task::yield_now().await;
+    }
+    assert!(watched.iter().all(|sequence| sequence.upgrade().is_none()));
+    assert_eq!(ids.sequences().iter().map(Sequence::tag).collect::<Vec<_>>(), ["held"]);
+    assert!(ids.open_sequence("shared").is_none() && ids.close_idle(Duration::ZERO) == 0);
+    assert_eq!(held.next().await.unwrap(), 11, "whoever holds a handle notices nothing");
+    // Opened again, with other options too: above all that was handed out.
+    let again = ids.sequence("shared", fixed(7)).await.unwrap();
+    assert!(again.next().await.unwrap() >= 11);
+    assert_eq!(ids.sequences_from(5).iter().map(Sequence::tag).collect::<Vec<_>>(), ["shared"]);
+    assert_eq!(again.opened_as(), 5, "numbers are not used again");
+    ids.close().await;
+    assert_eq!(ids.close_idle(Duration::ZERO), 0);
+    let later = open(&store).await;
+    assert_eq!(later.sequence("threads", SequenceOptions::default()).await.unwrap().next().await.unwrap(), 11);
+    assert_eq!(later.sequence("untouched", SequenceOptions::default()).await.unwrap().next().await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn a_sequence_that_waits_for_the_store_is_not_closed() {
+    let store = Arc::new(FaultyStore::default());
+    let ids = open(&store).await;
+    {
+        let orders = ids.sequence("order", fixed(10)).await.unwrap();
+        store.hold(true);
+        assert_eq!(orders.try_next().unwrap(), None, "the store was asked");
+    }
+    assert_eq!(ids.close_idle(Duration::ZERO), 0);
+    store.hold(false);
+    while ids.close_idle(Duration::ZERO) == 0 {
+        tokio::task::yield_now().await;
+    }
+    ids.close().await;
+    assert_eq!(store.inner().allocate("order", 1, 0).await.unwrap().start, 1, "what was granted went back");
+}
+
+/// Sequences that are opened, used and closed by many at once, through a store that is slow with what is given back.
+#[test]
+fn sequences_that_come_and_go_give_no_id_twice_and_ids_ascend() {
+    let store = Arc::new(FaultyStore::default());
+    let ids = Ids::builder().segments(store.clone()).build_blocking().unwrap();
+    store.set_delay(Duration::from_millis(1));
+    let newest: Vec<_> = (0..4).map(|_| AtomicU64::new(0)).collect();
+    let running = AtomicU64::new(4);
+    let taken: Vec<(usize, Vec<u64>)> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4)
+            .map(|thread: usize| {
+                let (ids, newest, running) = (&ids, &newest, &running);
+                scope.spawn(move || {
+                    let mut taken = Vec::new();
+                    for round in 0..150 {
+                        let tag = (thread + round) % newest.len();
+                        let before = newest[tag].load(Ordering::SeqCst);
+                        let sequence = ids.sequence_blocking(&format!("tag-{tag}"), fixed(20)).unwrap();
+                        let count = u32::try_from(round % 30 + 1).unwrap();
+                        let batch: Vec<u64> = sequence.take_blocking(count).unwrap().iter().collect();
+                        assert!(batch[0] > before, "an id of {tag} below one that was handed out before");
+                        newest[tag].fetch_max(*batch.last().unwrap(), Ordering::SeqCst);
+                        taken.push((tag, batch));
+                    }
+                    running.fetch_sub(1, Ordering::SeqCst);
+                    taken
+                })
+            })
+            .collect();
+        let mut closed = 0;
+        while running.load(Ordering::SeqCst) > 0 {
+            closed += ids.close_idle(Duration::ZERO);
+            std::thread::yield_now();
+        }
+        assert!(closed > 10, "{closed}");
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    for tag in 0..newest.len() {
+        assert_unique(taken.iter().filter(|(of, _)| *of == tag).flat_map(|(_, ids)| ids.clone()).collect());
+    }
+    ids.close_blocking();
+}
+
 #[tokio::test]
 async fn a_store_that_grants_again_what_it_granted_is_found_out() {
     let store = Arc::new(FaultyStore::default());

@@ -167,7 +167,13 @@ impl GrantOrder {
         self.stride = segment.stride;
         match self.classes.iter_mut().find(|(class, _)| *class == remainder) {
             Some((_, end)) => *end = segment.end,
-            None => self.classes.push((remainder, segment.end)),
+            None => {
+                if self.classes.is_empty() {
+                    // Without stripes there is one.
+                    self.classes.reserve_exact(1);
+                }
+                self.classes.push((remainder, segment.end));
+            }
         }
         Ok(())
     }

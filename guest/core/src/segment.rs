@@ -12,8 +12,9 @@ use alloc::collections::VecDeque;
 use crate::request::{Failures, GrantOrder};
 use crate::{GrantFault, ID_MAX, OptionsError, ReserveError, Run, Segment, StoreFailure, TailRelease};
 
-/// The longest chain, whatever the policy asks: a store that grants crumbs must not fill the memory.
-const CHAIN_MAX: usize = 65;
+/// The longest chain behind the current segment, whatever the policy asks: a store that grants crumbs must not fill the
+/// memory.
+const AHEAD_MAX: usize = 64;
 
 /// Leaf's rule: a step that follows use. Numbers that were granted and not used do not change it.
 ///
@@ -233,7 +234,9 @@ impl Part {
 #[derive(Debug)]
 pub struct SegmentBuffer {
     options: SequenceOptions,
-    chain: VecDeque<Part>,
+    /// The segment that is being used. It is not one of a chain, so that a tag that holds nothing ahead has no chain.
+    current: Option<Part>,
+    ahead: VecDeque<Part>,
     order: GrantOrder,
     failures: Failures,
     /// What the next request asks for.
@@ -260,7 +263,8 @@ impl SegmentBuffer {
         options.validate()?;
         Ok(Self {
             options,
-            chain: VecDeque::new(),
+            current: None,
+            ahead: VecDeque::new(),
             order: GrantOrder::new(floor),
             failures: Failures::new(),
             step: options.step.initial(),
@@ -285,7 +289,7 @@ impl SegmentBuffer {
         if max == 0 {
             return Err(ReserveError::Count);
         }
-        let Some(part) = self.chain.front_mut() else {
+        let Some(part) = self.current.as_mut() else {
             self.ran_dry = true;
             self.unmet = self.unmet.max(u64::from(max));
             return Err(if self.is_spent() { ReserveError::Exhausted } else { self.failures.error(now_ms) });
@@ -297,7 +301,7 @@ impl SegmentBuffer {
         assert!(part.next <= part.segment.end, "a run never passes the end of its grant");
         self.used = self.used.saturating_add(u64::from(count));
         if part.next == part.segment.end {
-            self.chain.pop_front();
+            self.current = self.ahead.pop_front();
         }
         Ok(run)
     }
@@ -326,19 +330,19 @@ impl SegmentBuffer {
     }
 
     fn is_refill_due(&self) -> bool {
-        let Some(current) = self.chain.front() else { return true };
-        if self.chain.len() >= CHAIN_MAX {
+        let Some(current) = self.current.as_ref() else { return true };
+        let ahead = self.ahead.len();
+        if ahead >= AHEAD_MAX {
             return false;
         }
         match self.options.refill {
             RefillPolicy::ShareConsumed { percent } => {
-                let ahead = self.chain.len() - 1;
                 let (granted, percent) = (current.segment.count(), u64::from(percent));
                 let consumed = granted - current.remaining();
                 // That share of `granted`, rounded up, without a product that could overflow.
                 let due_at = granted / 100 * percent + (granted % 100 * percent).div_ceil(100);
                 // `prefetch` is at most 64, so the conversion is exact.
-                ahead < usize::try_from(self.options.prefetch).unwrap_or(CHAIN_MAX) && consumed >= due_at
+                ahead < usize::try_from(self.options.prefetch).unwrap_or(AHEAD_MAX) && consumed >= due_at
             }
             RefillPolicy::Remaining { count } => self.remaining() < count,
         }
@@ -392,7 +396,16 @@ impl SegmentBuffer {
             self.failures.above(now_ms, self.order.turns(self.options.id_max));
             return Ok(());
         }
-        self.chain.push_back(Part { next: segment.start, segment });
+        let part = Part { next: segment.start, segment };
+        if self.current.is_none() {
+            self.current = Some(part);
+        } else {
+            if self.ahead.is_empty() {
+                // One ahead is what nearly everybody holds.
+                self.ahead.reserve_exact(1);
+            }
+            self.ahead.push_back(part);
+        }
         self.failures.clear();
         self.judged_ms = self.judged_ms.or(Some(now_ms));
         self.step_judged = false;
@@ -413,10 +426,11 @@ impl SegmentBuffer {
     /// foreign grant lies above, as far as this buffer knows; the row's version decides.
     pub fn close(&mut self) -> Option<TailRelease> {
         self.closed = true;
-        let newest = self.chain.pop_back()?;
+        let mut pop_back = || self.ahead.pop_back().or_else(|| self.current.take());
+        let newest = pop_back()?;
         let mut start = newest.next;
         let mut lowest = newest;
-        while let Some(part) = self.chain.pop_back() {
+        while let Some(part) = pop_back() {
             let contiguous = part.segment.end == lowest.segment.start
                 && part.segment.stride == lowest.segment.stride
                 && part.segment.generation == lowest.segment.generation
@@ -427,14 +441,14 @@ impl SegmentBuffer {
             start = part.next;
             lowest = part;
         }
-        self.chain.clear();
+        (self.current, self.ahead) = (None, VecDeque::new());
         Some(TailRelease { start, version: newest.segment.version })
     }
 
     /// Numbers granted and not handed out.
     #[must_use]
     pub fn remaining(&self) -> u64 {
-        self.chain.iter().fold(0, |sum, part| sum.saturating_add(part.remaining()))
+        self.current.iter().chain(&self.ahead).fold(0, |sum, part| sum.saturating_add(part.remaining()))
     }
 
     /// How many numbers the next request asks for, as things stand.

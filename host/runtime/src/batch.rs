@@ -64,6 +64,12 @@ impl Batch {
     }
 }
 
+impl From<Run> for Batch {
+    fn from(run: Run) -> Self {
+        Self { len: u64::from(run.count), runs: vec![run] }
+    }
+}
+
 impl<'a> IntoIterator for &'a Batch {
     type Item = u64;
     type IntoIter = BatchIds<'a>;

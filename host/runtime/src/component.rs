@@ -342,6 +342,10 @@ impl IdsCtx {
         !self.storage.process.is_current()
     }
 
+    pub(crate) fn signal_ref(&self) -> &Signal {
+        &self.signal
+    }
+
     pub(crate) fn storage(&self) -> &Arc<Storage> {
         &self.storage
     }
@@ -389,13 +393,18 @@ impl segments::Host for IdsView<'_> {
             Err(error) => return Some(Err(tell(&error))),
         };
         Some(answer.map_err(|error| tell(&error)).map(|segment| {
-            let mut floors = self.ctx.floors.lock().unwrap_or_else(PoisonError::into_inner);
-            let floor = floors.entry(tag).or_insert(0);
-            *floor = (*floor).max(segment.end);
-            let signal = &self.ctx.signal;
-            let mut usable = segment;
-            if segment.validate().is_ok() && usable.cut(signal.id_max()) {
-                signal.add_buffered(usable.count());
+            let IdsCtx { signal, floors, .. } = &*self.ctx;
+            if segment.validate().is_ok() {
+                // A generator's own signal keeps it, so that nothing stays of a generator that is gone.
+                if !signal.raise_floor(segment.end) {
+                    let mut floors = floors.lock().unwrap_or_else(PoisonError::into_inner);
+                    let floor = floors.entry(tag).or_insert(0);
+                    *floor = (*floor).max(segment.end);
+                }
+                let mut usable = segment;
+                if usable.cut(signal.id_max()) {
+                    signal.add_buffered(usable.count());
+                }
             }
             segments::Segment {
                 start: segment.start,

@@ -82,7 +82,19 @@ impl Dispenser {
         self.mapping().id(position)
     }
 
-    /// Up to `max` of the ids that are left, as a run.
+    /// So many of the ids that are left, as a run, or none of them.
+    #[inline]
+    pub(crate) fn take_exactly(&self, count: u32) -> Option<Run> {
+        let mapping = self.mapping();
+        let whole = |position: u64| {
+            let first = mapping.id(position)?;
+            (u64::from(count) <= mapping.end - position).then_some(Run { first, stride: mapping.stride, count })
+        };
+        let taken = |position: u64| whole(position).map(|_| position + u64::from(count));
+        whole(self.position.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, taken).ok()?)
+    }
+
+    /// Up to `max` of the ids that are left, as a run. If it has fewer than that, none are left.
     #[inline]
     pub(crate) fn take_run(&self, max: u32) -> Option<Run> {
         // No more positions than there may be ids for: callers that try again and again use none up.

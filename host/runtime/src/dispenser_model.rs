@@ -107,6 +107,11 @@ fn take_a_run(shared: &Shared) -> Vec<u64> {
     run.into_iter().flat_map(|run| run.ids().collect::<Vec<_>>()).chain(shared.next()).collect()
 }
 
+fn take_two_at_once(shared: &Shared) -> Vec<u64> {
+    let run = shared.dispenser.take_exactly(2);
+    run.into_iter().flat_map(|run| run.ids().collect::<Vec<_>>()).chain(shared.next()).collect()
+}
+
 fn replace_and_take(shared: &Shared) -> Vec<u64> {
     shared.replace();
     take_two(shared)
@@ -136,4 +141,17 @@ fn runs_are_replaced_before_they_are_used_up() {
 #[test]
 fn runs_are_taken_whole_beside_single_ids() {
     explore(&[(10, 1, 3), (20, 1, 3), (30, 1, 3)], &[take_a_run, take_two, take_two]);
+}
+
+#[test]
+fn a_run_is_taken_whole_or_not_at_all() {
+    explore(&[(10, 1, 3), (20, 3, 3), (30, 1, 3)], &[take_two_at_once, take_two, take_two]);
+    explore(&[(10, 1, 2), (20, 1, 4), (30, 1, 3)], &[take_two_at_once, replace_and_take]);
+}
+
+/// A thread takes a position at the end of a run and sleeps until there is another: it must not see the new end beside the
+/// old start.
+#[test]
+fn a_position_before_a_run_is_not_taken_for_one_of_it() {
+    explore(&[(10, 1, 1), (20, 1, 3)], &[take_a_run, take_two]);
 }

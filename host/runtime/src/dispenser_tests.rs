@@ -36,8 +36,10 @@ fn a_run_reaches_to_the_largest_id() {
         let first = unalike_core::ID_MAX - 2 * stride;
         dispenser.install(Run { first, stride, count: 3 });
         assert_eq!(dispenser.take(), Ok(first));
-        assert_eq!(dispenser.take_run(9), Some(Run { first: first + stride, stride, count: 2 }));
-        assert_eq!(dispenser.take_run(9), None);
+        assert_eq!(dispenser.take_exactly(3), None);
+        assert_eq!(dispenser.take_exactly(1), Some(Run { first: first + stride, stride, count: 1 }));
+        assert_eq!(dispenser.take_run(9), Some(Run { first: first + 2 * stride, stride, count: 1 }));
+        assert_eq!((dispenser.take_run(9), dispenser.take_exactly(1)), (None, None));
     }
 }
 
@@ -45,7 +47,7 @@ fn a_run_reaches_to_the_largest_id() {
 fn runs_that_are_taken_whole_use_no_positions_in_vain() {
     let dispenser = Dispenser::new();
     for _ in 0..1_000 {
-        assert_eq!(dispenser.take_run(u32::MAX), None);
+        assert_eq!((dispenser.take_run(u32::MAX), dispenser.take_exactly(1)), (None, None));
     }
     assert_eq!(dispenser.take(), Err(0));
 }

@@ -238,6 +238,8 @@ pub enum ErrorKind {
         name: String,
         /// The trap.
         reason: String,
+        /// After how long it is built again, in milliseconds: longer with each further trap of the same fault.
+        retry_after_ms: u64,
     },
     /// The component cannot be compiled or instantiated.
     #[error("the component cannot be used: {reason}")]
@@ -349,10 +351,10 @@ impl Error {
     pub fn retry_after_ms(&self) -> Option<u64> {
         match self.kind() {
             ErrorKind::ClockMovedBack { behind_ms: wait_ms, .. } | ErrorKind::NotYet { wait_ms, .. } => Some(*wait_ms),
-            ErrorKind::GrantRefused { .. }
-            | ErrorKind::ClockBeforeEpoch { .. }
-            | ErrorKind::RandomMissing { .. }
-            | ErrorKind::Rebuilt { .. } => Some(1_000),
+            ErrorKind::GrantRefused { .. } | ErrorKind::ClockBeforeEpoch { .. } | ErrorKind::RandomMissing { .. } => {
+                Some(1_000)
+            }
+            ErrorKind::Rebuilt { retry_after_ms, .. } => Some(*retry_after_ms),
             ErrorKind::Timeout { source, .. } | ErrorKind::LeaseEnded { source, .. } => {
                 source.as_ref().map_or(Some(1_000), |source| store_retry_after_ms(source))
             }

@@ -145,7 +145,8 @@ impl Ids {
     ///
     /// The sequence never gives an id above what the format can show ([`Format::id_max`]); it ends then. Where the counter
     /// starts again, each period has numbers of its own under the sub-key `@2026-11-22` (`sub@2026-11-22` of a sub-key): a
-    /// row in the store, made at its first use, and a sequence in this process, some 2 KiB that stay until the end.
+    /// row in the store, made at its first use, and a sequence in this process, some memory that stays until
+    /// [`Ids::close_idle`] finds it idle.
     ///
     /// Whoever shows ids of one tag in two formats, or changes the bits, the gene or the restart of a format, may show two
     /// ids alike. Exchanging keys, putting the first one (with bits for its id) on ids that were shown without, and changing

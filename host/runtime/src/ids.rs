@@ -1,17 +1,18 @@
 //! The stores, the lanes and the open generators of one application.
 
-use std::collections::HashMap;
+use std::borrow::Borrow;
 use std::collections::hash_map::RandomState;
+use std::collections::{HashMap, HashSet};
 use std::future::Future;
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
-use unalike_core::is_tag;
+use unalike_core::{self as core, is_tag};
 use unalike_storage::{LeaseStore, Process, SegmentStore, sub_tag};
 
 use crate::clock::Time;
@@ -26,6 +27,9 @@ use crate::{Clock, Error, ErrorKind, Sequence, SequenceOptions, Snowflake, Snowf
 
 /// More lanes than this only cost memory: a call into one takes well under a microsecond.
 const LANES_MAX: usize = 8;
+
+/// How many sequences are looked at while others cannot open one.
+const LOOKED_AT_ONCE: usize = 256;
 
 /// All id generators of an application: open it once, clone it freely.
 ///
@@ -65,6 +69,10 @@ pub(crate) struct Shared {
     snowflakes: Mutex<HashMap<String, Arc<SnowflakeShared>>>,
     /// Changed before the locks of the generators are taken to close them, and read by those who add one inside.
     life: watch::Sender<Life>,
+    /// The options that sequences were opened with, each once.
+    options: Mutex<HashSet<Arc<core::SequenceOptions>>>,
+    /// From when on idleness is counted.
+    built: Instant,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,13 +82,75 @@ enum Life {
     Closed,
 }
 
-/// The sequences that are open; none is ever taken out.
+/// The sequences that are open.
 #[derive(Default)]
 struct OpenSequences {
-    by_name: HashMap<String, Arc<SequenceShared>>,
-    /// In the order in which they were opened.
-    all: Vec<Arc<SequenceShared>>,
+    by_name: HashSet<ByName>,
+    /// In the order in which they were opened, each with its number. Those that were closed are taken out now and then.
+    all: Vec<(u64, Weak<SequenceShared>)>,
+    /// How many were opened.
+    opened: u64,
 }
+
+impl OpenSequences {
+    fn get(&self, name: &str) -> Option<&Arc<SequenceShared>> {
+        self.by_name.get(name).map(|ByName(open)| open)
+    }
+
+    fn add(&mut self, open: impl FnOnce(u64) -> SequenceShared) -> Arc<SequenceShared> {
+        let number = self.opened;
+        let opened = Arc::new(open(number));
+        self.opened += 1;
+        self.all.push((number, Arc::downgrade(&opened)));
+        self.by_name.insert(ByName(Arc::clone(&opened)));
+        opened
+    }
+
+    /// Those that were opened as this number or later.
+    fn from(&self, known: u64) -> impl Iterator<Item = Arc<SequenceShared>> {
+        let first = self.all.partition_point(|(number, _)| *number < known);
+        self.all.iter().skip(first).filter_map(|(_, open)| open.upgrade())
+    }
+
+    /// Closes a sequence, if nobody else has it. Whoever wants the tag meanwhile waits, so that it is open once at most.
+    fn close(&mut self, open: Arc<SequenceShared>) -> bool {
+        if self.get(open.name()).is_none_or(|known| !Arc::ptr_eq(known, &open)) {
+            return false;
+        }
+        self.by_name.remove(open.name());
+        match Arc::try_unwrap(open) {
+            Ok(unused) => unused.end(),
+            Err(open) => {
+                self.by_name.insert(ByName(open));
+                return false;
+            }
+        }
+        true
+    }
+}
+
+/// An open sequence in a set of names.
+struct ByName(Arc<SequenceShared>);
+
+impl Borrow<str> for ByName {
+    fn borrow(&self) -> &str {
+        self.0.name()
+    }
+}
+
+impl Hash for ByName {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.name().hash(state);
+    }
+}
+
+impl PartialEq for ByName {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.name() == other.0.name()
+    }
+}
+
+impl Eq for ByName {}
 
 /// Makes an [`Ids`].
 ///
@@ -220,6 +290,8 @@ impl IdsBuilder {
                 sequences: Mutex::default(),
                 snowflakes: Mutex::default(),
                 life: watch::Sender::new(Life::Open),
+                options: Mutex::default(),
+                built: Instant::now(),
             }),
         })
     }
@@ -240,20 +312,18 @@ impl Ids {
     /// [`ErrorKind::IdMaxReached`], [`ErrorKind::Store`] and [`ErrorKind::Timeout`] when the tag cannot be looked up.
     pub async fn sequence(&self, tag: &str, options: SequenceOptions) -> Result<Sequence, Error> {
         self.shared.check(tag)?;
-        if let Some(open) = lock(&self.shared.sequences).by_name.get(tag) {
+        if let Some(open) = lock(&self.shared.sequences).get(tag) {
             return Sequence::again(open, &options);
         }
         let opened = SequenceShared::open(&self.shared, tag, &options).await?;
         let mut sequences = lock(&self.shared.sequences);
         // Somebody may have opened it meanwhile: a process has one buffer per tag.
-        match sequences.by_name.get(tag) {
+        match sequences.get(tag) {
             Some(open) => Sequence::again(open, &options),
             None => {
                 self.shared.check_open(tag)?;
-                let opened = Arc::new(opened.add(self.shared.lane(tag), &self.shared));
-                sequences.by_name.insert(tag.to_owned(), Arc::clone(&opened));
-                sequences.all.push(Arc::clone(&opened));
-                Ok(Sequence::of(opened))
+                let lane = self.shared.lane(tag);
+                Ok(Sequence::of(sequences.add(|number| opened.add(lane, &self.shared, number))))
             }
         }
     }
@@ -265,7 +335,7 @@ impl Ids {
         if !self.shared.is_own_process() {
             return None;
         }
-        lock(&self.shared.sequences).by_name.get(tag).map(|open| Sequence::of(Arc::clone(open)))
+        lock(&self.shared.sequences).get(tag).map(|open| Sequence::of(Arc::clone(open)))
     }
 
     /// The sequence of a tag's sub-key: numbers of their own, for which the tag is the common name and gives the
@@ -398,15 +468,60 @@ impl Ids {
         self.sequences_from(0)
     }
 
-    /// The same without the first `known` that were opened, in the order of opening: for those who watch all sequences
-    /// and keep their handles.
+    /// The same for those that were opened as number `known` or later: for those who watch all sequences. They keep the
+    /// number after the last one that they saw ([`Sequence::opened_as`]), and handles that keep none of them open
+    /// ([`Sequence::downgrade`]).
     #[must_use]
-    pub fn sequences_from(&self, known: usize) -> Vec<Sequence> {
+    pub fn sequences_from(&self, known: u64) -> Vec<Sequence> {
         if !self.shared.is_own_process() {
             return Vec::new();
         }
-        let sequences = lock(&self.shared.sequences);
-        sequences.all.iter().skip(known).map(|open| Sequence::of(Arc::clone(open))).collect()
+        lock(&self.shared.sequences).from(known).map(Sequence::of).collect()
+    }
+
+    /// Closes the sequences that handed nothing out for so long and of which no handle is left, and answers how many they
+    /// were. Their tails go back to the store, their memory is free, and the next [`Ids::sequence`] opens them anew.
+    ///
+    /// For a service whose tags, sub-keys and periods come and go: it calls this from a timer, and keeps no handles. It
+    /// waits for nothing. Use is looked at by these calls alone: what is closed has been idle for so long and up to one
+    /// interval between calls more. A sequence with a request under way is left to the next call.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), unalike::Error> {
+    /// # let store = Arc::new(unalike_memory::MemoryStore::default());
+    /// # let ids = unalike::Ids::builder().segments(store).build().await?;
+    /// let orders = ids.sequence("order", Default::default()).await?;
+    /// ids.sequence("invoice", Default::default()).await?.next().await?;
+    /// assert_eq!(ids.close_idle(Duration::ZERO), 1); // the orders have a handle
+    /// assert_eq!(ids.close_idle(Duration::from_secs(600)), 0);
+    /// assert_eq!(ids.sequence("invoice", Default::default()).await?.next().await?, 2);
+    /// # drop(orders);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn close_idle(&self, idle: Duration) -> usize {
+        if self.shared.check("-").is_err() {
+            return 0;
+        }
+        let now = self.shared.built.elapsed();
+        let (mut known, mut closed) = (0, 0);
+        loop {
+            let looked_at: Vec<_> = lock(&self.shared.sequences).from(known).take(LOOKED_AT_ONCE).collect();
+            let Some(last) = looked_at.last() else { break };
+            known = last.number() + 1;
+            for open in looked_at {
+                if open.is_idle(now, idle) {
+                    closed += usize::from(lock(&self.shared.sequences).close(open));
+                }
+            }
+        }
+        if closed > 0 {
+            lock(&self.shared.sequences).all.retain(|(_, open)| open.strong_count() > 0);
+        }
+        closed
     }
 
     /// A handle of every open snowflake generator, in no order: for figures, see [`Snowflake::status`].
@@ -476,7 +591,7 @@ struct Closing {
 impl Closing {
     /// Stops all generators. None is added from here on: see [`Shared::check_open`].
     fn begin(shared: &Arc<Shared>) -> Self {
-        let sequences = lock(&shared.sequences).all.clone();
+        let sequences = lock(&shared.sequences).from(0).collect::<Vec<_>>();
         let snowflakes: Vec<_> = lock(&shared.snowflakes).values().cloned().collect();
         sequences.iter().for_each(|sequence| sequence.stop());
         snowflakes.iter().for_each(|snowflake| snowflake.stop());
@@ -560,6 +675,17 @@ impl Shared {
         }
     }
 
+    /// One copy of these options.
+    pub(crate) fn alike(&self, options: core::SequenceOptions) -> Arc<core::SequenceOptions> {
+        let mut known = lock(&self.options);
+        if let Some(options) = known.get(&options) {
+            return Arc::clone(options);
+        }
+        let options = Arc::new(options);
+        known.insert(Arc::clone(&options));
+        options
+    }
+
     pub(crate) fn lane(&self, name: &str) -> Arc<Lane> {
         let hash = self.lane_hasher.hash_one(name);
         let lanes = u64::try_from(self.lanes.len()).unwrap_or(1).max(1);
@@ -603,11 +729,11 @@ pub(crate) struct Generator {
 }
 
 impl Generator {
-    pub(crate) fn new(shared: &Shared, lane: Arc<Lane>, name: &str, opening: Opening) -> Self {
+    pub(crate) fn new(shared: &Shared, lane: Arc<Lane>, name: String, opening: Opening) -> Self {
         let (kind, signal) = (opening.kind(), Signal::up_to(opening.id_max()));
         let number = lane.add(opening);
         Self {
-            name: name.to_owned(),
+            name,
             signal,
             storage: Arc::clone(&shared.storage),
             waits: AtomicU64::new(0),
@@ -668,6 +794,11 @@ impl Generator {
         ErrorKind::LeaseEnded { name: self.name.clone(), worker, ended_ms, source }.into()
     }
 
+    #[cfg(test)]
+    pub(crate) fn lane(&self) -> &Lane {
+        &self.lane
+    }
+
     /// Counts a call that got no ids.
     pub(crate) fn count_refused<T>(&self, answer: Result<T, Error>) -> Result<T, Error> {
         self.refused.fetch_add(u64::from(answer.is_err()), Ordering::Relaxed);
@@ -685,6 +816,16 @@ impl Generator {
         if let Err(error) = self.lane.call(self.number, &self.signal, act) {
             tracing::warn!(%error, "closing gave nothing back");
         }
+    }
+
+    /// Ends it in the component for good, and lets another have its place there. Nobody else has it.
+    pub(crate) fn end(&self, close: impl FnOnce(&mut Call<'_>) -> wasmtime::Result<()>) {
+        self.close(|mut call| {
+            close(&mut call)?;
+            call.handle.resource_drop(&mut *call.store)?;
+            Ok(())
+        });
+        self.lane.remove(self.number);
     }
 
     /// Tries again after each answer of the store, and whenever told to, until something comes or time is up.

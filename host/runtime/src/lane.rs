@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use unalike_core as core;
 use unalike_storage::StoreError;
 use wasmtime::component::ResourceAny;
-use wasmtime::{Store, StoreLimits, StoreLimitsBuilder};
+use wasmtime::{ResourceLimiter, Store};
 
 use crate::clock::Time;
 use crate::component::{Core, IdsCtx, Signal, sequences, snowflakes, types};
@@ -22,9 +22,13 @@ use crate::{Error, ErrorKind};
 /// An instance with 100,000 open tags needs well under this many bytes of memory.
 const MEMORY_MAX: usize = 1 << 30;
 
-/// The pause before a rebuild when a trap follows another within this time: a fault that repeats must not burn a worker
-/// id or a segment per call.
+/// The pause before a rebuild when a trap follows another; it doubles with each further one. A fault that repeats must not
+/// burn a worker id or a segment per call.
 const REBUILD_PAUSE: Duration = Duration::from_secs(1);
+/// The longest pause: of a fault that stays, a worker a minute is burnt, and each is free again after its horizon.
+const REBUILD_PAUSE_MAX: Duration = Duration::from_secs(60);
+/// Traps count as one fault until there was none for so long.
+const CALM: Duration = Duration::from_secs(10 * 60);
 
 pub(crate) struct Lane {
     /// What each instance's context succeeds.
@@ -36,11 +40,35 @@ pub(crate) struct Lane {
 struct Inner {
     instance: Option<Instance>,
     generators: Vec<Opened>,
-    /// No instance is built before this: set when a trap follows a rebuild closely.
-    rebuild_at: Option<Instant>,
-    last_trap: Option<Instant>,
+    /// Numbers of those that were taken out.
+    free: Vec<usize>,
+    traps: Traps,
     /// The newest reading of the clock.
     now_ms: u64,
+}
+
+/// The traps of one fault, and when the next instance may be built.
+#[derive(Debug, Default)]
+struct Traps {
+    in_a_row: u32,
+    last: Option<Instant>,
+}
+
+impl Traps {
+    fn record(&mut self, now: Instant) {
+        let is_same_fault = self.last.is_some_and(|last| now.saturating_duration_since(last) < CALM);
+        self.in_a_row = if is_same_fault { self.in_a_row.saturating_add(1) } else { 1 };
+        self.last = Some(now);
+    }
+
+    /// How long no instance may be built.
+    fn pause_left(&self, now: Instant) -> Duration {
+        let (Some(last), Some(further @ 1..)) = (self.last, self.in_a_row.checked_sub(1)) else {
+            return Duration::ZERO;
+        };
+        let pause = REBUILD_PAUSE.saturating_mul(1 << (further - 1).min(16)).min(REBUILD_PAUSE_MAX);
+        pause.saturating_sub(now.saturating_duration_since(last))
+    }
 }
 
 struct Instance {
@@ -51,16 +79,35 @@ struct Instance {
 /// The data of an instance's store.
 pub(crate) struct Imports {
     pub(crate) ids: IdsCtx,
-    limits: StoreLimits,
+    memory: Memory,
 }
 
 impl Imports {
     fn new(ids: IdsCtx) -> Self {
-        Self { ids, limits: StoreLimitsBuilder::new().memory_size(MEMORY_MAX).build() }
+        Self { ids, memory: Memory { bytes: 0 } }
     }
 
-    pub(crate) fn limits(&mut self) -> &mut StoreLimits {
-        &mut self.limits
+    pub(crate) fn limits(&mut self) -> &mut Memory {
+        &mut self.memory
+    }
+}
+
+/// What an instance takes, and how much that may be.
+pub(crate) struct Memory {
+    bytes: usize,
+}
+
+impl ResourceLimiter for Memory {
+    fn memory_growing(&mut self, _: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
+        let fits = desired <= MEMORY_MAX;
+        if fits {
+            self.bytes = desired;
+        }
+        Ok(fits)
+    }
+
+    fn table_growing(&mut self, _: usize, _: usize, _: Option<usize>) -> wasmtime::Result<bool> {
+        Ok(true)
     }
 }
 
@@ -72,9 +119,9 @@ struct Opened {
 
 /// How a generator is opened, and opened again.
 pub(crate) enum Opening {
-    Sequence { tag: String, options: core::SequenceOptions },
-    Ordered { tag: String, id_max: u64 },
-    Snowflake { namespace: String, options: core::SnowflakeOptions, used_until_ms: Arc<AtomicU64> },
+    Sequence { tag: Box<str>, options: Arc<core::SequenceOptions> },
+    Ordered { tag: Box<str>, id_max: u64 },
+    Snowflake { namespace: Box<str>, options: Box<core::SnowflakeOptions>, used_until_ms: Arc<AtomicU64> },
 }
 
 impl Opening {
@@ -117,15 +164,35 @@ impl Lane {
     /// A lane with its first instance.
     pub(crate) fn new(origin: IdsCtx, clock: Time) -> Result<Self, Error> {
         let instance = Some(Instance::new(&origin)?);
-        let inner = Inner { instance, generators: Vec::new(), rebuild_at: None, last_trap: None, now_ms: 0 };
+        let inner = Inner { instance, generators: Vec::new(), free: Vec::new(), traps: Traps::default(), now_ms: 0 };
         Ok(Self { origin, clock, inner: Mutex::new(inner) })
     }
 
     /// Adds a generator and answers its number. Opening happens at its first call.
     pub(crate) fn add(&self, opening: Opening) -> usize {
         let mut inner = self.lock();
-        inner.generators.push(Opened { opening, handle: None });
-        inner.generators.len() - 1
+        let Inner { generators, free, .. } = &mut *inner;
+        let opened = Opened { opening, handle: None };
+        match free.pop().and_then(|number| Some((number, generators.get_mut(number)?))) {
+            Some((number, place)) => {
+                *place = opened;
+                number
+            }
+            None => {
+                generators.push(opened);
+                generators.len() - 1
+            }
+        }
+    }
+
+    /// Takes a generator out that has ended in the component, and that nobody calls any more: another one gets its number.
+    pub(crate) fn remove(&self, generator: usize) {
+        let mut inner = self.lock();
+        let Inner { generators, free, .. } = &mut *inner;
+        if let Some(opened) = generators.get_mut(generator) {
+            *opened = Opened { opening: Opening::Ordered { tag: Box::default(), id_max: core::ID_MAX }, handle: None };
+            free.push(generator);
+        }
     }
 
     /// Calls the component for one generator.
@@ -136,13 +203,14 @@ impl Lane {
         act: impl FnOnce(Call<'_>) -> wasmtime::Result<T>,
     ) -> Result<T, Error> {
         let mut inner = self.lock();
-        let Inner { instance: home, generators, rebuild_at, last_trap, now_ms } = &mut *inner;
+        let Inner { instance: home, generators, free: _, traps, now_ms } = &mut *inner;
         if home.is_none() {
-            let left = rebuild_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()));
+            let left = traps.pause_left(Instant::now());
             if !left.is_zero() {
                 let name = generators.get(generator).map_or("", |opened| opened.opening.name()).to_owned();
-                let reason = format!("it trapped twice, and is built again in {} ms", left.as_millis());
-                return Err(ErrorKind::Rebuilt { name, reason }.into());
+                let retry_after_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX).max(1);
+                let reason = format!("it trapped {} times, and is built again in {retry_after_ms} ms", traps.in_a_row);
+                return Err(ErrorKind::Rebuilt { name, reason, retry_after_ms }.into());
             }
             *home = Some(Instance::new(&self.origin)?);
             // After a panic there are handles left of the instance that it took away.
@@ -178,14 +246,14 @@ impl Lane {
                 tracing::error!(generator = %name, %reason, "the component trapped: its grants are abandoned");
                 metrics::lane_rebuilt();
                 let now = Instant::now();
-                *rebuild_at = last_trap.filter(|&at| now - at < REBUILD_PAUSE).map(|_| now + REBUILD_PAUSE);
-                *last_trap = Some(now);
+                traps.record(now);
+                let retry_after_ms = u64::try_from(traps.pause_left(now).as_millis()).unwrap_or(u64::MAX).max(1);
                 let mut abandoned = 0;
                 for opened in generators {
                     abandoned += u64::from(opened.handle.take().is_some());
                 }
                 metrics::grants_abandoned(Abandoned::Trap, abandoned);
-                Err(ErrorKind::Rebuilt { name, reason }.into())
+                Err(ErrorKind::Rebuilt { name, reason, retry_after_ms }.into())
             }
         }
     }
@@ -207,10 +275,10 @@ impl Instance {
         if let Some(handle) = opened.handle {
             return Ok(Ok(handle));
         }
-        let floor = self.store.data().ids.floor(opened.opening.name());
+        let floor = self.store.data().ids.signal_ref().floor();
         let handle = match &opened.opening {
             Opening::Sequence { tag, options } => {
-                let options = sequences::SequenceOptions { floor, ..options.into() };
+                let options = sequences::SequenceOptions { floor, ..options.as_ref().into() };
                 self.core.unalike_ids_sequences().sequence().call_open(&mut self.store, tag, options)?
             }
             Opening::Ordered { tag, id_max } => {
@@ -220,7 +288,7 @@ impl Instance {
                 let floor = options.floor_ms.max(used_until_ms.load(Ordering::Relaxed));
                 // Without randomness every opening begins its spread at the same place, which costs evenness only.
                 let seed = getrandom::u64().unwrap_or(options.seed);
-                let options = snowflakes::SnowflakeOptions { floor, seed, ..options.into() };
+                let options = snowflakes::SnowflakeOptions { floor, seed, ..options.as_ref().into() };
                 self.core.unalike_ids_snowflakes().snowflake().call_open(&mut self.store, namespace, options)?
             }
         };
@@ -314,7 +382,7 @@ pub(crate) fn step<T>(answer: Result<T, types::Error>, name: &str, signal: &Sign
         types::Error::InvalidArgument(types::Argument::Count) => ErrorKind::CountZero,
         // Another generator's trap took the instance away in which the round was begun.
         types::Error::InvalidArgument(types::Argument::Round) => {
-            ErrorKind::Rebuilt { name: name(), reason: "its round was lost".to_owned() }
+            ErrorKind::Rebuilt { name: name(), reason: "its round was lost".to_owned(), retry_after_ms: 1 }
         }
         types::Error::InvalidArgument(argument) => {
             ErrorKind::Component { reason: format!("it refused an argument that the host had checked: {argument:?}") }
@@ -421,6 +489,32 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_fault_that_stays_is_met_less_and_less_often() {
+        // Whoever asks as soon as may be, and whoever asks just too late for that.
+        for late in [Duration::ZERO, Duration::from_millis(1_001), Duration::from_secs(59)] {
+            let began = Instant::now();
+            let (mut traps, mut now, mut built) = (Traps::default(), began, Vec::new());
+            while now - began < Duration::from_secs(3_600) {
+                traps.record(now);
+                now += traps.pause_left(now) + late;
+                assert_eq!(traps.pause_left(now), Duration::ZERO);
+                built.push(now - began);
+                now += Duration::from_millis(1);
+            }
+            let within = |from: u64, to: u64| {
+                built.iter().filter(|at| (Duration::from_secs(from)..Duration::from_secs(to)).contains(at)).count()
+            };
+            assert!(within(0, 60) <= 7, "{built:?}");
+            assert!((30..3_600).step_by(30).all(|from| within(from, from + 60) <= 2), "{built:?}");
+        }
+        let (mut traps, now) = (Traps::default(), Instant::now());
+        for trap in 0..3 {
+            traps.record(now + CALM * trap);
+            assert_eq!(traps.pause_left(now + CALM * trap), Duration::ZERO, "the first of another fault");
+        }
+    }
+
     #[tokio::test]
     async fn a_fault_that_repeats_is_not_rebuilt_at_once() {
         let store = Arc::new(MemoryStore::default());
@@ -448,6 +542,44 @@ mod tests {
             let after = sequence.take(10_000).await.unwrap();
             assert!(after.iter().next() > before.iter().last(), "{after:?} after {before:?}");
         }
+    }
+
+    /// How many places for generators the lane of a sequence has, and how many bytes its instance.
+    fn room(sequence: &crate::Sequence) -> (usize, usize) {
+        let lane = sequence.lane();
+        let inner = lane.lock();
+        let places = inner.generators.len();
+        let instance = inner.instance.as_ref().unwrap();
+        let bytes = instance.store.data().memory.bytes;
+        (places, bytes)
+    }
+
+    #[tokio::test]
+    async fn sequences_that_come_and_go_take_no_more_room_than_those_that_are_open() {
+        let store = Arc::new(MemoryStore::default());
+        let ids = open(&store).await;
+        let kept = ids.sequence("kept", SequenceOptions::default()).await.unwrap();
+        let round = async |round: u32| {
+            for number in 0..500 {
+                let sequence =
+                    ids.sequence(&format!("tag-{round}-{number}"), SequenceOptions::default()).await.unwrap();
+                sequence.take(number % 3 * 200 + 1).await.unwrap();
+            }
+            let mut closed = 0;
+            while closed < 500 {
+                closed += ids.close_idle(Duration::ZERO);
+                tokio::task::yield_now().await;
+            }
+        };
+        round(0).await;
+        let (places, bytes) = room(&kept);
+        for number in 1..8 {
+            round(number).await;
+        }
+        let (places_after, bytes_after) = room(&kept);
+        assert_eq!(places_after, places);
+        assert!(bytes_after <= bytes + (64 << 10), "{bytes_after} after {bytes}: a page, as pieces lie");
+        assert_eq!(ids.sequences().len(), 1);
     }
 
     #[tokio::test]

@@ -15,7 +15,8 @@ use crate::metrics::{self, Trouble};
 pub(crate) struct LeaseWatch {
     /// Whether there is any: looked at with each run, so without the lock.
     troubled: AtomicBool,
-    troubles: Mutex<Troubles>,
+    /// None nearly always, and always in a sequence.
+    troubles: Mutex<Option<Box<Troubles>>>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,7 +35,7 @@ pub(crate) struct Ended {
 impl LeaseWatch {
     /// The lease that has ended, while there is no other.
     pub(crate) fn ended(&self) -> Option<Ended> {
-        lock(&self.troubles).ended
+        lock(&self.troubles).as_ref()?.ended
     }
 
     /// The lease in hand was looked at: its worker and end.
@@ -96,9 +97,11 @@ impl LeaseWatch {
 
     fn change(&self, change: impl FnOnce(&mut Troubles)) -> Troubles {
         let mut troubles = lock(&self.troubles);
-        let before = *troubles;
-        change(&mut troubles);
-        self.troubled.store(*troubles != Troubles::default(), Ordering::Relaxed);
+        let before = troubles.as_deref().copied().unwrap_or_default();
+        let mut after = before;
+        change(&mut after);
+        *troubles = (after != Troubles::default()).then(|| Box::new(after));
+        self.troubled.store(troubles.is_some(), Ordering::Relaxed);
         before
     }
 }

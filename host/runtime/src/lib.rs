@@ -36,7 +36,11 @@ mod atomic {
 }
 mod batch;
 mod clock;
+#[cfg(feature = "component")]
 pub mod component;
+#[cfg(not(feature = "component"))]
+#[allow(dead_code, unreachable_pub, unused_imports, reason = "a part is for other hosts alone")]
+mod component;
 mod dispenser;
 #[cfg(test)]
 mod dispenser_model;
@@ -63,7 +67,7 @@ pub use error::{Error, ErrorKind};
 pub use formatted::{FormatMisfit, Formatted, FormattedBatch};
 pub use ids::{Ids, IdsBuilder};
 pub use random_ids::RandomIds;
-pub use sequence::{LocalSequence, Order, Sequence, SequenceOptions, SequenceStatus, Supply};
+pub use sequence::{LocalSequence, Order, Sequence, SequenceOptions, SequenceStatus, Supply, WeakSequence};
 pub use snowflake::{Snowflake, SnowflakeStatus};
 pub use unalike_core::{
     AdaptiveStep, COSID_GENERATOR, ClockPolicy, CosidText, Field, FieldOrder, Foreign, Format, FormatError, FormatKey,
@@ -75,3 +79,5 @@ pub use unalike_core::{
 pub use unalike_storage as storage;
 pub use unalike_storage::Mode;
 pub use uuid;
+#[cfg(feature = "component")]
+pub use wasmtime;

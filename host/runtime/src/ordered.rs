@@ -73,6 +73,7 @@ impl Rounds {
             Ok(Err(_)) => Err(ErrorKind::Rebuilt {
                 name: generator.name.clone(),
                 reason: "the call for its round panicked".to_owned(),
+                retry_after_ms: 1,
             }
             .into()),
             Err(_) => generator.count_refused(Err(generator.timeout(arrived))),

@@ -133,7 +133,7 @@ pub struct Signal(Arc<Heard>);
 
 impl Default for Signal {
     fn default() -> Self {
-        Self::up_to(ID_MAX)
+        Self::new(ID_MAX, false)
     }
 }
 
@@ -144,15 +144,32 @@ struct Heard {
     /// Numbers that the component was granted and has not put into runs, counted here so that looking costs no call
     /// into it. Written within such calls alone, one at a time.
     buffered: AtomicU64,
+    /// How many requests are out.
+    out: AtomicU64,
     /// The greatest number that is put into runs.
     id_max: u64,
+    /// The end of the greatest segment that came, if this is the signal of one generator for its life.
+    floor: AtomicU64,
+    is_own: bool,
 }
 
 impl Signal {
     /// That of a generator whose ids are at most this great.
     pub(crate) fn up_to(id_max: u64) -> Self {
-        let (answered, last_error) = (Notify::new(), Mutex::default());
-        Self(Arc::new(Heard { answered, last_error, buffered: AtomicU64::new(0), id_max }))
+        Self::new(id_max, true)
+    }
+
+    fn new(id_max: u64, is_own: bool) -> Self {
+        let (answered, last_error, floor) = (Notify::new(), Mutex::default(), AtomicU64::new(0));
+        Self(Arc::new(Heard {
+            answered,
+            last_error,
+            buffered: AtomicU64::new(0),
+            out: AtomicU64::new(0),
+            id_max,
+            floor,
+            is_own,
+        }))
     }
 
     /// Ends with the next answer. Listening begins with this call, not with the first poll: call it, then call the
@@ -193,6 +210,24 @@ impl Signal {
     /// So many they are.
     pub(crate) fn set_buffered(&self, count: u64) {
         self.0.buffered.store(count, Ordering::Relaxed);
+    }
+
+    /// Where its generator begins again: above all that it was granted.
+    pub(crate) fn floor(&self) -> u64 {
+        self.0.floor.load(Ordering::Relaxed)
+    }
+
+    /// Keeps the end of a segment, if it is a generator's own.
+    pub(crate) fn raise_floor(&self, end: u64) -> bool {
+        if self.0.is_own {
+            self.0.floor.fetch_max(end, Ordering::Relaxed);
+        }
+        self.0.is_own
+    }
+
+    /// Whether a request is out that was not answered.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.0.out.load(Ordering::Relaxed) > 0
     }
 
     pub(crate) fn is_same(&self, other: &Self) -> bool {
@@ -243,6 +278,7 @@ impl<A, T: Send + 'static> Tickets<A, T> {
             return ticket;
         }
         let slot = Slot::default();
+        signal.0.out.fetch_add(1, Ordering::Relaxed);
         // A request that panics, or that an executor at its end never begins, must be answered too: by this guard.
         let guard = Answer {
             slot: Arc::clone(&slot),
@@ -293,6 +329,7 @@ impl<T> Drop for Answer<T> {
         let result = self.result.take().unwrap_or_else(|| Err(did_not_end()));
         metrics::store_request(self.operation, result.as_ref().err(), self.started.elapsed());
         *self.slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+        self.signal.0.out.fetch_sub(1, Ordering::Relaxed);
         self.signal.wake();
     }
 }

@@ -5,7 +5,8 @@
 //! a millisecond.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 use unalike_core::{AdaptiveStep, ID_MAX, RefillPolicy, Run, SequenceOptions as CoreOptions, StepPolicy};
 use unalike_storage::{Mode, Process, SegmentStore, TagOptions, TagRecord, split_tag};
@@ -15,7 +16,7 @@ use crate::ids::{Generator, Shared, lock};
 use crate::lane::{self, Lane, Opening, Step};
 use crate::ordered::Rounds;
 use crate::requests::{did_not_end, missing};
-use crate::runs::{HeldRun, RunSize, ThreadRuns, rest_of};
+use crate::runs::{HELD_MAX, HeldRun, Kept, RunSize, ThreadRuns, rest_of};
 use crate::{Batch, Error, ErrorKind};
 
 /// How a tag's sequence works in this process. What is not given is as the tag's record in the store says.
@@ -67,6 +68,7 @@ pub struct SequenceOptions {
 /// # }
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Order {
     /// A call that begins after another has ended gets a greater id, on whichever threads they run. All threads share a
     /// run, through one atomic addition per id.
@@ -92,6 +94,7 @@ pub enum Order {
 /// # }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SequenceStatus {
     /// Ids that were handed out by this process since the sequence was opened. What a thread or a local handle holds
     /// for itself counts.
@@ -126,6 +129,7 @@ pub struct SequenceStatus {
 /// # }
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Supply {
     /// As [`SequenceStatus::issued`].
     pub issued: u64,
@@ -159,23 +163,40 @@ pub struct Sequence {
 
 pub(crate) struct SequenceShared {
     generator: Arc<Generator>,
-    given: SequenceOptions,
+    /// None if nothing was given.
+    given: Option<Box<SequenceOptions>>,
     kind: Kind,
     /// Ids that crossed into runs.
     reserved: AtomicU64,
+    /// Those of them that are kept: see [`Runs`].
+    kept: AtomicU64,
     /// As the generator's, without the way there.
     process: Process,
+    /// How many were opened before.
+    number: u64,
+    /// What had been handed out when idleness was looked at last, and since when that is so, in milliseconds; `u64::MAX`
+    /// before the first look.
+    seen: AtomicU64,
+    seen_since_ms: AtomicU64,
 }
 
 enum Kind {
     /// [`Order::Process`]. The lock around the size of runs is the refill lock.
     Shared {
         dispenser: Dispenser,
-        runs: Mutex<RunSize>,
+        runs: Mutex<Runs>,
     },
     /// [`Order::Thread`].
     PerThread(ThreadRuns),
     Ordered(Arc<Rounds>),
+}
+
+/// What the refill lock guards.
+#[derive(Default)]
+struct Runs {
+    size: RunSize,
+    /// Above what the dispenser has: what calls that wait for more have brought so far. Whoever comes next gets it.
+    kept: Kept,
 }
 
 /// A sequence whose tag was looked up and that has no place in a lane yet.
@@ -224,6 +245,38 @@ impl SequenceShared {
             check_room(store.as_ref(), record, id_max)?;
         }
         Ok(Looked { tag: name(), given: *given, options, mode })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.generator.name
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Whether it has handed nothing out for so long and waits for nothing. This looks once more.
+    pub(crate) fn is_idle(&self, now: Duration, idle: Duration) -> bool {
+        let (issued, now_ms) = (self.supply().issued, millis(now));
+        let before = self.seen.swap(issued, Ordering::Relaxed);
+        let mut since_ms = self.seen_since_ms.load(Ordering::Relaxed);
+        if before != issued || since_ms == u64::MAX {
+            since_ms = now_ms;
+            self.seen_since_ms.store(now_ms, Ordering::Relaxed);
+        }
+        // The rounds of callers who went away have a task that goes on.
+        let is_used = self.generator.signal.is_waiting() || Arc::strong_count(&self.generator) > 1;
+        !is_used && now_ms.saturating_sub(since_ms) >= millis(idle)
+    }
+
+    /// Ends it for good: nobody else has it.
+    pub(crate) fn end(self) {
+        self.generator.end(|call| match self.kind {
+            Kind::Shared { .. } | Kind::PerThread(_) => {
+                call.core.unalike_ids_sequences().sequence().call_close(&mut *call.store, call.handle)
+            }
+            Kind::Ordered(_) => Ok(()),
+        });
     }
 
     pub(crate) fn stop(&self) {
@@ -291,10 +344,11 @@ impl SequenceShared {
     fn refill_shared(
         &self,
         dispenser: &Dispenser,
-        runs: &Mutex<RunSize>,
+        runs: &Mutex<Runs>,
         position: Option<u64>,
     ) -> Result<Step<u64>, Error> {
         let mut runs = lock(runs);
+        let Runs { size, kept } = &mut *runs;
         if self.is_own_process() {
             // Somebody else may have brought a run while this thread waited for the lock.
             if let Some(id) = position.and_then(|position| dispenser.redeem(position)) {
@@ -303,12 +357,13 @@ impl SequenceShared {
             if let Ok(id) = dispenser.take() {
                 return Ok(Step::Ready(id));
             }
+            if let Some(run) = kept.pop() {
+                self.kept.store(kept.count(), Ordering::Relaxed);
+                install_rest(dispenser, run, 1);
+                return Ok(Step::Ready(run.first));
+            }
         }
-        // Kept if a run comes: waiting for the store is no demand.
-        let mut adapted = *runs;
-        let step = self.reserve(|now_ms| adapted.adapt(now_ms))?;
-        Ok(step.map(|run| {
-            *runs = adapted;
+        Ok(self.reserve_by(size, 1)?.map(|run| {
             install_rest(dispenser, run, 1);
             run.first
         }))
@@ -317,76 +372,88 @@ impl SequenceShared {
     /// The same for a run that nobody else takes from.
     fn refill_held(&self, held: &mut HeldRun) -> Result<Step<u64>, Error> {
         if self.is_own_process()
-            && let Some(id) = held.take()
+            && let Some(id) = held.take_ahead()
         {
             return Ok(Step::Ready(id));
         }
-        let mut adapted = held.size;
-        let step = self.reserve(|now_ms| adapted.adapt(now_ms))?;
-        Ok(step.map(|run| {
-            held.size = adapted;
-            held.hold_rest(run, 1);
+        Ok(self.reserve_by(held.size(), 1)?.map(|run| {
+            if let Some(rest) = rest_of(run, 1) {
+                held.push(rest);
+            }
             run.first
         }))
     }
 
-    /// Adds runs to a batch: first what is left of the last one, so that ids never go down, then fresh ones.
-    fn fill(&self, batch: &mut Batch, left: &mut u32) -> Result<Step<()>, Error> {
+    /// So many ids: first what is left of the last run, so that they never go down, then fresh ones. While they are not
+    /// enough nobody has them: a call that gives up leaves them to the next.
+    fn fill(&self, count: u32) -> Result<Step<Batch>, Error> {
         self.generator.check_process()?;
         match &self.kind {
             Kind::Shared { dispenser, runs } => {
                 let mut runs = lock(runs);
-                if self.is_own_process()
-                    && let Some(run) = dispenser.take_run(*left)
-                {
-                    batch.add(run, left);
-                }
-                self.fill_fresh(&mut runs, batch, left, |run, used| install_rest(dispenser, run, used))
+                let filled = self.fill_shared(dispenser, &mut runs, count);
+                self.kept.store(runs.kept.count(), Ordering::Relaxed);
+                filled
             }
-            Kind::PerThread(held) => held.with(|held| self.fill_held(held, batch, left)),
+            Kind::PerThread(held) => held.with(|held| self.fill_held(held, count)),
             Kind::Ordered(_) => Ok(Step::Pending),
         }
     }
 
-    fn fill_held(&self, held: &mut HeldRun, batch: &mut Batch, left: &mut u32) -> Result<Step<()>, Error> {
-        if self.is_own_process()
-            && let Some(run) = held.take_run(*left)
-        {
-            batch.add(run, left);
+    fn fill_shared(&self, dispenser: &Dispenser, runs: &mut Runs, count: u32) -> Result<Step<Batch>, Error> {
+        let Runs { size, kept } = runs;
+        if let Some(run) = dispenser.take_run(count) {
+            // If these are not enough, the dispenser has no more, and nobody had any of those that are kept.
+            kept.push_first(run);
         }
-        let mut size = held.size;
-        let filled = self.fill_fresh(&mut size, batch, left, |run, used| held.hold_rest(run, used));
-        held.size = size;
-        filled
-    }
-
-    /// Adds fresh runs; of the last one the rest is kept, as is how many ids of it were used.
-    fn fill_fresh(
-        &self,
-        size: &mut RunSize,
-        batch: &mut Batch,
-        left: &mut u32,
-        mut keep: impl FnMut(Run, u32),
-    ) -> Result<Step<()>, Error> {
-        while *left > 0 {
-            let mut adapted = *size;
-            match self.reserve(|now_ms| adapted.adapt(now_ms).max(*left))? {
-                Step::Ready(run) => {
-                    *size = adapted;
-                    let used = run.count.min(*left);
-                    batch.add(Run { count: used, ..run }, left);
-                    keep(run, used);
-                }
+        while kept.count() < u64::from(count) {
+            match self.reserve_by(size, u64::from(count) - kept.count())? {
+                Step::Ready(run) => kept.push(run),
                 Step::Pending => return Ok(Step::Pending),
                 Step::Wait(wait_ms) => return Ok(Step::Wait(wait_ms)),
             }
         }
-        Ok(Step::Ready(()))
+        let (mut batch, mut left) = (Batch::default(), count);
+        kept.take(&mut batch, &mut left);
+        if dispenser.left() == 0
+            && let Some(rest) = kept.pop()
+        {
+            dispenser.install(rest);
+        }
+        Ok(Step::Ready(batch))
     }
 
-    /// What the run that all threads share has left.
-    fn left_in_run(&self) -> u64 {
-        if let Kind::Shared { dispenser, .. } = &self.kind { dispenser.left() } else { 0 }
+    fn fill_held(&self, held: &mut HeldRun, count: u32) -> Result<Step<Batch>, Error> {
+        self.generator.check_process()?;
+        while held.count() < u64::from(count) {
+            let lacking = u64::from(count) - held.count();
+            match self.reserve_by(held.size(), lacking)? {
+                Step::Ready(run) => held.push(run),
+                Step::Pending => return Ok(Step::Pending),
+                Step::Wait(wait_ms) => return Ok(Step::Wait(wait_ms)),
+            }
+        }
+        let (mut batch, mut left) = (Batch::default(), count);
+        held.take_batch(&mut batch, &mut left);
+        Ok(Step::Ready(batch))
+    }
+
+    /// A run as demand has it, or as long as what is lacking.
+    fn reserve_by(&self, size: &mut RunSize, lacking: u64) -> Result<Step<Run>, Error> {
+        let lacking = u32::try_from(lacking).unwrap_or(HELD_MAX).min(HELD_MAX);
+        let mut adapted = *size;
+        let step = self.reserve(|now_ms| adapted.adapt(now_ms).max(lacking))?;
+        if matches!(step, Step::Ready(_)) {
+            // Waiting for the store is no demand.
+            *size = adapted;
+        }
+        Ok(step)
+    }
+
+    /// What the runs that all threads share have left.
+    fn left_in_runs(&self) -> u64 {
+        let Kind::Shared { dispenser, .. } = &self.kind else { return 0 };
+        self.kept.load(Ordering::Relaxed) + dispenser.left()
     }
 
     fn supply(&self) -> Supply {
@@ -399,7 +466,7 @@ impl SequenceShared {
         }
         // In this order: what crosses into a run in between counts twice in `left` rather than not at all in `issued`.
         let (buffered, reserved) = (self.generator.signal.buffered(), self.reserved.load(Ordering::Relaxed));
-        let in_run = self.left_in_run();
+        let in_run = self.left_in_runs();
         Supply { issued: reserved.saturating_sub(in_run), left: buffered.saturating_add(in_run) }
     }
 
@@ -418,7 +485,7 @@ impl SequenceShared {
                 Ok(status)
             })?,
         };
-        let left = self.left_in_run();
+        let left = self.left_in_runs();
         Ok(SequenceStatus {
             issued: reserved.saturating_sub(left),
             remaining: status.remaining,
@@ -445,6 +512,10 @@ fn within_bound(options: &TagOptions, id_max: Option<u64>) -> StepPolicy {
     }
 }
 
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// Refuses a bound that every number to come lies above.
 fn check_room(store: &dyn SegmentStore, record: TagRecord, id_max: u64) -> Result<(), Error> {
     let TagRecord { tag: name, options, watermark, .. } = record;
@@ -462,23 +533,33 @@ fn install_rest(dispenser: &Dispenser, run: Run, used: u32) {
 }
 
 impl Looked {
-    pub(crate) fn add(self, lane: Arc<Lane>, shared: &Shared) -> SequenceShared {
+    pub(crate) fn add(self, lane: Arc<Lane>, shared: &Shared, number: u64) -> SequenceShared {
         let Self { tag, given, options, mode } = self;
         let (opening, kind) = match mode {
             Mode::Buffered => (
-                Opening::Sequence { tag: tag.clone(), options },
+                Opening::Sequence { tag: tag.as_str().into(), options: shared.alike(options) },
                 match given.order.unwrap_or_default() {
                     Order::Process => Kind::Shared { dispenser: Dispenser::new(), runs: Mutex::default() },
                     Order::Thread => Kind::PerThread(ThreadRuns::new()),
                 },
             ),
             Mode::Ordered => {
-                (Opening::Ordered { tag: tag.clone(), id_max: options.id_max }, Kind::Ordered(Arc::default()))
+                (Opening::Ordered { tag: tag.as_str().into(), id_max: options.id_max }, Kind::Ordered(Arc::default()))
             }
         };
-        let generator = Arc::new(Generator::new(shared, lane, &tag, opening));
-        let process = shared.storage.process;
-        SequenceShared { generator, given, kind, reserved: AtomicU64::new(0), process }
+        let generator = Arc::new(Generator::new(shared, lane, tag, opening));
+        let given = (given != SequenceOptions::default()).then(|| Box::new(given));
+        SequenceShared {
+            generator,
+            given,
+            kind,
+            reserved: AtomicU64::new(0),
+            kept: AtomicU64::new(0),
+            process: shared.storage.process,
+            number,
+            seen: AtomicU64::new(0),
+            seen_since_ms: AtomicU64::new(u64::MAX),
+        }
     }
 }
 
@@ -489,7 +570,8 @@ impl Sequence {
 
     /// Another handle of an open sequence, if it was opened alike.
     pub(crate) fn again(open: &Arc<SequenceShared>, options: &SequenceOptions) -> Result<Self, Error> {
-        if *options != SequenceOptions::default() && *options != open.given {
+        let default = SequenceOptions::default();
+        if *options != default && *options != *open.given.as_deref().unwrap_or(&default) {
             return Err(ErrorKind::OpenOtherwise { name: open.generator.name.clone() }.into());
         }
         Ok(Self { shared: Arc::clone(open) })
@@ -505,6 +587,18 @@ impl Sequence {
     #[must_use]
     pub fn sub(&self) -> Option<&str> {
         split_tag(&self.shared.generator.name).1
+    }
+
+    /// How many sequences this process had opened before it. Numbers are never used again.
+    #[must_use]
+    pub fn opened_as(&self) -> u64 {
+        self.shared.number
+    }
+
+    /// A handle that does not keep it open: see [`Ids::close_idle`](crate::Ids::close_idle).
+    #[must_use]
+    pub fn downgrade(&self) -> WeakSequence {
+        WeakSequence { shared: Arc::downgrade(&self.shared) }
     }
 
     /// How callers are served.
@@ -597,17 +691,18 @@ impl Sequence {
     /// The next `count` ids (1 or more), in ascending order; not always consecutive.
     ///
     /// # Errors
-    /// [`ErrorKind::CountZero`] and as [`Sequence::next`]. Ids that it had when it failed are a gap.
+    /// [`ErrorKind::CountZero`] and as [`Sequence::next`]. In buffered mode a call that fails, or is dropped while it
+    /// waits, loses no id: what had come for it goes to the next call. So a call that takes more than the store grants
+    /// within `wait_max` succeeds after some tries.
     pub async fn take(&self, count: u32) -> Result<Batch, Error> {
-        let (mut batch, mut left) = self.take_native(count)?;
+        if let Some(batch) = self.take_native(count)? {
+            return Ok(batch);
+        }
         let generator = &self.shared.generator;
-        if let Kind::Ordered(rounds) = &self.shared.kind {
-            return rounds.take(generator, count).await;
+        match &self.shared.kind {
+            Kind::Ordered(rounds) => rounds.take(generator, count).await,
+            Kind::Shared { .. } | Kind::PerThread(_) => generator.until_ready(|| self.shared.fill(count)).await,
         }
-        if left > 0 {
-            generator.until_ready(|| self.shared.fill(&mut batch, &mut left)).await?;
-        }
-        Ok(batch)
     }
 
     /// [`Sequence::take`] for threads that run no asynchronous code.
@@ -618,15 +713,14 @@ impl Sequence {
     /// # Panics
     /// Inside asynchronous code of tokio's.
     pub fn take_blocking(&self, count: u32) -> Result<Batch, Error> {
-        let (mut batch, mut left) = self.take_native(count)?;
+        if let Some(batch) = self.take_native(count)? {
+            return Ok(batch);
+        }
         let generator = &self.shared.generator;
-        if let Kind::Ordered(rounds) = &self.shared.kind {
-            return generator.block_on(rounds.take(generator, count));
+        match &self.shared.kind {
+            Kind::Ordered(rounds) => generator.block_on(rounds.take(generator, count)),
+            Kind::Shared { .. } | Kind::PerThread(_) => generator.until_ready_blocking(|| self.shared.fill(count)),
         }
-        if left > 0 {
-            generator.until_ready_blocking(|| self.shared.fill(&mut batch, &mut left))?;
-        }
-        Ok(batch)
     }
 
     /// The two figures that tell for how long it lasts, without a call into the component.
@@ -649,6 +743,11 @@ impl Sequence {
         self.shared.status()
     }
 
+    #[cfg(test)]
+    pub(crate) fn lane(&self) -> &Lane {
+        self.shared.generator.lane()
+    }
+
     /// What a defect of the component would do.
     #[cfg(test)]
     pub(crate) fn trap(&self) -> Result<(), Error> {
@@ -661,19 +760,14 @@ impl Sequence {
         self.shared.generator.call(|_| panic!("a panic that is expected"))
     }
 
-    /// As much of a batch as the run in hand has, and how many ids it still lacks.
-    fn take_native(&self, count: u32) -> Result<(Batch, u32), Error> {
+    /// The whole batch, if the run in hand has as much.
+    fn take_native(&self, count: u32) -> Result<Option<Batch>, Error> {
         if count == 0 {
             return Err(ErrorKind::CountZero.into());
         }
-        let (mut batch, mut left) = (Batch::default(), count);
-        if let Kind::Shared { dispenser, .. } = &self.shared.kind
-            && self.shared.is_own_process()
-            && let Some(run) = dispenser.take_run(count)
-        {
-            batch.add(run, &mut left);
-        }
-        Ok((batch, left))
+        let Kind::Shared { dispenser, .. } = &self.shared.kind else { return Ok(None) };
+        let run = if self.shared.is_own_process() { dispenser.take_exactly(count) } else { None };
+        Ok(run.map(Batch::from))
     }
 
     async fn next_slowly(&self, position: Option<u64>) -> Result<u64, Error> {
@@ -703,6 +797,41 @@ impl Sequence {
 impl std::fmt::Debug for Sequence {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Sequence").field("tag", &self.tag()).field("mode", &self.mode()).finish_non_exhaustive()
+    }
+}
+
+/// A handle of a [`Sequence`] that does not keep it open while it is idle, for those who watch.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use std::time::Duration;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), unalike::Error> {
+/// # let store = Arc::new(unalike_memory::MemoryStore::default());
+/// # let ids = unalike::Ids::builder().segments(store).build().await?;
+/// let watched = ids.sequence("order", Default::default()).await?.downgrade();
+/// assert!(watched.upgrade().is_some());
+/// ids.close_idle(Duration::ZERO);
+/// assert!(watched.upgrade().is_none());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct WeakSequence {
+    shared: Weak<SequenceShared>,
+}
+
+impl WeakSequence {
+    /// The sequence, unless it was closed as idle.
+    #[must_use]
+    pub fn upgrade(&self) -> Option<Sequence> {
+        self.shared.upgrade().map(Sequence::of)
+    }
+}
+
+impl std::fmt::Debug for WeakSequence {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("WeakSequence").field(&self.upgrade()).finish()
     }
 }
 
@@ -793,9 +922,7 @@ impl LocalSequence {
             return Err(ErrorKind::CountZero.into());
         }
         let Self { shared, held } = self;
-        let (mut batch, mut left) = (Batch::default(), count);
-        shared.generator.until_ready(|| shared.fill_held(held, &mut batch, &mut left)).await?;
-        Ok(batch)
+        shared.generator.until_ready(|| shared.fill_held(held, count)).await
     }
 
     /// As [`Sequence::take_blocking`].
@@ -810,9 +937,7 @@ impl LocalSequence {
             return Err(ErrorKind::CountZero.into());
         }
         let Self { shared, held } = self;
-        let (mut batch, mut left) = (Batch::default(), count);
-        shared.generator.until_ready_blocking(|| shared.fill_held(held, &mut batch, &mut left))?;
-        Ok(batch)
+        shared.generator.until_ready_blocking(|| shared.fill_held(held, count))
     }
 
     #[inline]

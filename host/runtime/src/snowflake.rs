@@ -36,6 +36,7 @@ use crate::{Batch, Error, ErrorKind, Layout};
 /// # }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SnowflakeStatus {
     /// Ids that were handed out by this process since the generator was opened.
     pub issued: u64,
@@ -100,10 +101,13 @@ pub(crate) struct SnowflakeShared {
 impl SnowflakeShared {
     pub(crate) fn open(shared: &Shared, namespace: &str, options: SnowflakeOptions) -> Self {
         let used_until_ms = Arc::new(AtomicU64::new(0));
-        let opening =
-            Opening::Snowflake { namespace: namespace.to_owned(), options, used_until_ms: Arc::clone(&used_until_ms) };
+        let opening = Opening::Snowflake {
+            namespace: namespace.into(),
+            options: options.into(),
+            used_until_ms: Arc::clone(&used_until_ms),
+        };
         Self {
-            generator: Generator::new(shared, shared.lane(namespace), namespace, opening),
+            generator: Generator::new(shared, shared.lane(namespace), namespace.to_owned(), opening),
             options,
             clock: shared.clock.clone(),
             used_until_ms,

@@ -10,7 +10,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use unalike::{Clock, Ids, Mode, Sequence, SystemClock};
+use unalike::{Clock, Ids, Mode, Sequence, SystemClock, WeakSequence};
 
 /// How far apart the samples lie between which use is counted.
 pub(crate) const SAMPLE_EVERY: Duration = Duration::from_secs(5);
@@ -26,6 +26,8 @@ pub(crate) struct Covers {
 struct Watched {
     /// In the order in which they were opened.
     tags: Vec<WatchedTag>,
+    /// As which number the next one will have been opened.
+    known: u64,
     /// When the newest sample was taken, and the one before.
     newest: Instant,
     before: Instant,
@@ -35,7 +37,7 @@ struct Watched {
 }
 
 struct WatchedTag {
-    sequence: Sequence,
+    sequence: WeakSequence,
     /// What had been handed out at these samples.
     newest: u64,
     before: u64,
@@ -51,9 +53,9 @@ struct Down {
 }
 
 /// The figures of one tag.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Figures<'a> {
-    pub(crate) sequence: &'a Sequence,
+#[derive(Clone, Debug)]
+pub(crate) struct Figures {
+    pub(crate) sequence: Sequence,
     /// Ids that were handed out.
     pub(crate) issued: u64,
     /// Numbers that are left.
@@ -62,7 +64,7 @@ pub(crate) struct Figures<'a> {
     pub(crate) rate: f64,
 }
 
-impl Figures<'_> {
+impl Figures {
     /// For how many seconds what is left lasts; infinite without use. None for an ordered tag.
     pub(crate) fn cover_seconds(&self) -> Option<f64> {
         if self.sequence.mode() == Mode::Ordered {
@@ -103,7 +105,9 @@ impl Outage {
 impl Covers {
     pub(crate) fn new() -> Self {
         let now = Instant::now();
-        Self { watched: Mutex::new(Watched { tags: Vec::new(), newest: now, before: now, down: None, up: now }) }
+        Self {
+            watched: Mutex::new(Watched { tags: Vec::new(), known: 0, newest: now, before: now, down: None, up: now }),
+        }
     }
 
     /// Takes a sample, if the last one is old enough.
@@ -112,7 +116,7 @@ impl Covers {
     }
 
     /// Looks at each tag.
-    pub(crate) fn each(&self, ids: &Ids, mut look: impl FnMut(Figures<'_>)) {
+    pub(crate) fn each(&self, ids: &Ids, mut look: impl FnMut(Figures)) {
         let mut watched = self.lock();
         watched.add_new(ids);
         let now = Instant::now();
@@ -157,9 +161,10 @@ impl Covers {
 
 impl Watched {
     fn add_new(&mut self, ids: &Ids) {
-        let opened = ids.sequences_from(self.tags.len());
+        let opened = ids.sequences_from(self.known);
+        self.known = opened.last().map_or(self.known, |last| last.opened_as() + 1);
         self.tags.extend(opened.into_iter().map(|sequence| WatchedTag {
-            sequence,
+            sequence: sequence.downgrade(),
             newest: 0,
             before: 0,
             rate_held: 0.0,
@@ -174,9 +179,11 @@ impl Watched {
         if self.down.is_some() {
             self.hold(now);
         }
-        for tag in &mut self.tags {
-            tag.before = std::mem::replace(&mut tag.newest, tag.sequence.supply().issued);
-        }
+        self.tags.retain_mut(|tag| {
+            let Some(sequence) = tag.sequence.upgrade() else { return false };
+            tag.before = std::mem::replace(&mut tag.newest, sequence.supply().issued);
+            true
+        });
         self.before = std::mem::replace(&mut self.newest, now);
     }
 
@@ -184,8 +191,9 @@ impl Watched {
     fn hold(&mut self, now: Instant) {
         let seconds = self.window_seconds(now);
         for tag in &mut self.tags {
-            let issued = tag.sequence.supply().issued;
-            tag.rate_held = tag.rate(issued, seconds);
+            if let Some(sequence) = tag.sequence.upgrade() {
+                tag.rate_held = tag.rate(sequence.supply().issued, seconds);
+            }
         }
     }
 
@@ -193,23 +201,24 @@ impl Watched {
         now.duration_since(self.before).as_secs_f64().max(WINDOW_MIN_SECONDS)
     }
 
-    fn figures(&self, now: Instant) -> impl Iterator<Item = Figures<'_>> {
+    fn figures(&self, now: Instant) -> impl Iterator<Item = Figures> {
         let seconds = self.window_seconds(now);
-        self.tags.iter().map(move |tag| {
-            let supply = tag.sequence.supply();
+        self.tags.iter().filter_map(move |tag| {
+            let sequence = tag.sequence.upgrade()?;
+            let supply = sequence.supply();
             let rate = tag.rate(supply.issued, seconds);
-            Figures { sequence: &tag.sequence, issued: supply.issued, left: supply.left, rate }
+            Some(Figures { sequence, issued: supply.issued, left: supply.left, rate })
         })
     }
 
     fn outage(&self, now: Instant, down: Down) -> Outage {
         let (mut has_numbers, mut has_uncovered) = (false, false);
-        let mut least: Option<(&Sequence, f64)> = None;
+        let mut least: Option<(Sequence, f64)> = None;
         for tag in self.figures(now) {
             has_numbers |= tag.left > 0;
             has_uncovered |= tag.is_uncovered();
             let cover = tag.cover_seconds().unwrap_or(0.0);
-            if tag.rate > 0.0 && least.is_none_or(|(_, known)| cover < known) {
+            if tag.rate > 0.0 && least.as_ref().is_none_or(|(_, known)| cover < *known) {
                 least = Some((tag.sequence, cover));
             }
         }

@@ -347,7 +347,7 @@ fn cosid_gives_ids_as_numbers_and_as_text() -> anyhow::Result<()> {
 
 #[test]
 fn cosid_segments_are_exactly_as_long_as_asked_for() -> anyhow::Result<()> {
-    let server = start([])?;
+    let server = start(["--segment-count-max", "1000000000"])?;
     let client = server.client();
     let post = |path: &str| client.send("POST", path, "application/json; charset=utf-8", "");
     let patch = |path: &str| client.send("PATCH", path, "application/json; charset=utf-8", "");
@@ -370,6 +370,63 @@ fn cosid_segments_are_exactly_as_long_as_asked_for() -> anyhow::Result<()> {
 }
 
 #[test]
+fn numbers_that_a_tag_has_not_left_are_refused_before_any_are_granted() -> anyhow::Result<()> {
+    let server = start_configured(
+        "drop_in = [\"tinyid\", \"cosid\"]\n[tags.\"shop.order\"]\nbits = 16\n[tags.\"shop.near\"]\nbits = 16\n",
+    )?;
+    let client = server.client();
+    let patch = |path: &str| client.send("PATCH", path, "application/json", "");
+    let watermark =
+        |tag: &str| Ok::<_, anyhow::Error>(client.get(&format!("/v1/tags/{tag}"))?.json()?["watermark"].clone());
+    assert_answer(&patch("/segments/shop/order?step=60000")?, 200, "application/json", "60000");
+    for step in ["5536", "60000", "1000000"] {
+        let refused = patch(&format!("/segments/shop/order?step={step}"))?;
+        assert_eq!(refused.status, 400, "{refused:?}");
+        assert!(refused.json()?["msg"].as_str().is_some_and(|said| said.contains("pass 65535")), "{refused:?}");
+        assert_eq!(watermark("shop.order")?, "60000", "a step of {step} took numbers");
+    }
+    assert_answer(&patch("/segments/shop/order?step=5535")?, 200, "application/json", "65535");
+    assert_eq!(patch("/segments/shop/order?step=1")?.status, 400);
+    assert_eq!(watermark("shop.order")?, "65535");
+
+    // A client of tinyid is content with fewer.
+    let near = json!({ "tag": "shop.near", "step": { "policy": "fixed", "step": 40_000 } });
+    assert_eq!(client.send_json("POST", "/v1/tags", &near)?.status, 201);
+    for (first, last) in [(0, 40_000), (40_000, 65_535)] {
+        let segment = client.get("/tinyid/id/nextSegmentId?bizType=shop.near")?.json()?;
+        assert_eq!((&segment["data"]["currentId"], &segment["data"]["maxId"]), (&json!(first), &json!(last)));
+    }
+    assert_eq!(client.get("/tinyid/id/nextSegmentId?bizType=shop.near")?.json()?["code"], 6);
+    assert_eq!(watermark("shop.near")?, "65535");
+    Ok(())
+}
+
+#[test]
+fn a_segment_has_no_more_numbers_than_is_configured() -> anyhow::Result<()> {
+    let server = start_with_tokens()?;
+    let reader = server.client().with_token(READER);
+    let refused = reader.send("PATCH", "/segments/shop/order?step=1000000000", "application/json", "")?;
+    assert_eq!(refused.status, 400, "{refused:?}");
+    assert_eq!(reader.get("/v1/tags/shop.order")?.status, 404, "nothing was created or taken");
+    let large = json!({ "tag": "shop.large", "step": { "policy": "fixed", "step": 5_000_000_000_u64 } });
+    assert_eq!(server.client().with_token(ADMIN).send_json("POST", "/v1/tags", &large)?.status, 201);
+    let segment = reader.get(&format!("/tinyid/id/nextSegmentId?bizType=shop.large&token={READER}"))?.json()?;
+    assert_eq!(segment["data"]["maxId"], 1_000_000, "{segment}");
+    Ok(())
+}
+
+#[test]
+fn stripes_give_no_segment_to_those_who_count_by_one_and_lose_none() -> anyhow::Result<()> {
+    let server = start(["--store", "sqlite://a.sqlite", "--store", "sqlite://b.sqlite", "--leases", "none"])?;
+    let client = server.client();
+    assert_eq!(client.send_json("POST", "/v1/tags", &json!({ "tag": "shop.order" }))?.status, 201);
+    let refused = client.send("PATCH", "/segments/shop/order?step=100", "application/json", "")?;
+    assert!(refused.json()?["msg"].as_str().is_some_and(|said| said.contains("lie 2 apart")), "{refused:?}");
+    assert_eq!(client.get("/v1/tags/shop.order")?.json()?["watermark"], "0");
+    Ok(())
+}
+
+#[test]
 fn cosid_errors_have_its_form() -> anyhow::Result<()> {
     let server = start(["--create-tags", "false"])?;
     let client = server.client();
@@ -377,7 +434,7 @@ fn cosid_errors_have_its_form() -> anyhow::Result<()> {
     assert_eq!(client.send_json("POST", "/v1/tags", &end)?.status, 201);
     assert_answer(&client.get("/ids/shop.end")?, 200, "application/json", "9223372036854775807");
     let unknown = r#"the tag \"shop.order\" is unknown, and tags are not created on first use: create it first"#;
-    let step = |text: &str| format!(r#"step is \"{text}\", it must be a whole number from 1 to 1000000000"#);
+    let step = |text: &str| format!(r#"step is \"{text}\", it must be a whole number from 1 to 1000000"#);
     let offset =
         |text: &str| format!(r#"offset is \"{text}\", it must be a whole number from 0 to 9223372036854775806"#);
     let used_up = r#"the tag \"shop.end\" is exhausted: every number up to 9223372036854775807 has been granted"#;
@@ -389,7 +446,7 @@ fn cosid_errors_have_its_form() -> anyhow::Result<()> {
         ("PATCH", "/segments/shop/order", 400, "400", &step("")),
         ("PATCH", "/segments/shop/order?step=0", 400, "400", &step("0")),
         ("PATCH", "/segments/shop/order?step=-1", 400, "400", &step("-1")),
-        ("PATCH", "/segments/shop/order?step=1000000001", 400, "400", &step("1000000001")),
+        ("PATCH", "/segments/shop/order?step=1000001", 400, "400", &step("1000001")),
         ("PATCH", "/segments/shop/order?step=x", 400, "400", &step("x")),
         ("POST", "/segments/distributor/shop/order?offset=-1&step=1", 400, "400", &offset("-1")),
         (

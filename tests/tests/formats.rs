@@ -293,6 +293,23 @@ const KEYED: &str = "[tags.order]\ntemplate = \"O{id:base62}\"\nkeys = KEYS\n\
      [snowflakes.web]\nlayout = \"cosid-53\"\nkeys = KEYS\n";
 
 #[test]
+fn periods_are_made_by_the_server_and_sub_keys_within_them_are_limited() -> anyhow::Result<()> {
+    let server = serve(
+        "create_tags = false\ntags_max = 1\n[tags.invoice]\nsub_keys_max = 1\nrestart = \"day\"\n\
+         template = \"{yyyyMMdd}-{id}\"\n",
+    )?;
+    let client = server.client();
+    assert_eq!(client.send_json("POST", "/v1/tags", &serde_json::json!({ "tag": "invoice" }))?.status, 201);
+    let invoice = "/v1/sequences/invoice/ids";
+    assert_eq!(client.get(invoice)?.status, 200, "a period is no sub-key that anybody named");
+    assert_eq!(client.get(&format!("{invoice}?sub=a"))?.status, 200);
+    assert_problem(&client.get(&format!("{invoice}?sub=b"))?, 403, "sub-key-limit", "1 sub-keys");
+    assert_eq!(client.get(&format!("{invoice}?sub=a"))?.status, 200);
+    assert_eq!(client.get(invoice)?.status, 200);
+    Ok(())
+}
+
+#[test]
 fn keys_rotate_without_a_text_coming_twice() -> anyhow::Result<()> {
     let (directory, arguments) =
         configured(&format!("{}[keys.1]\nsecret_file = \"key-1\"\n", KEYED.replace("KEYS", "[1]")))?;

@@ -559,8 +559,15 @@ fn a_server_is_ready_while_what_it_was_granted_lasts() -> anyhow::Result<()> {
     assert_eq!((ready()?.status, ready()?.body.as_str()), (200, r#"{"status":"ready"}"#));
 
     // Nothing is open yet: there is nothing to hand out.
+    // What the store said is kept for a second.
+    let changed = || loop {
+        let answer = ready()?;
+        if answer.body != r#"{"status":"ready"}"# {
+            break Ok::<_, anyhow::Error>(answer);
+        }
+    };
     let lock = server.lock_store()?;
-    let answer = ready()?;
+    let answer = changed()?;
     assert_problem(&answer, 503, "store-unavailable", "tag", &Value::Null);
     assert!(answer.json()?["store_down_since"].as_str().is_some_and(|since| since.starts_with("20")), "{answer:?}");
     assert!(!answer.body.contains("sqlite"), "{answer:?}");
@@ -578,7 +585,7 @@ fn a_server_is_ready_while_what_it_was_granted_lasts() -> anyhow::Result<()> {
     client.ids("/v1/sequences/few/ids?count=5")?;
     client.ids("/v1/sequences/order/ids?count=5")?;
     let lock = server.lock_store()?;
-    let answer = ready()?;
+    let answer = changed()?;
     let body = answer.json()?;
     assert_eq!((answer.status, &body["status"], &body["tag"]), (200, &json!("covered"), &json!("few")), "{body}");
     assert!(body["cover_seconds"].as_f64().is_some_and(|seconds| seconds > 0.0), "{body}");
@@ -617,7 +624,13 @@ fn an_ordered_tag_in_use_has_no_cover() -> anyhow::Result<()> {
     client.ids("/v1/sequences/order/ids?count=5")?;
     client.ids("/v1/sequences/strict/ids?count=5")?;
     let _lock = server.lock_store()?;
-    assert_problem(&client.get("/health/ready")?, 503, "store-unavailable", "tag", &json!("strict"));
+    let unready = loop {
+        let answer = client.get("/health/ready")?;
+        if answer.status != 200 {
+            break answer;
+        }
+    };
+    assert_problem(&unready, 503, "store-unavailable", "tag", &json!("strict"));
     assert_eq!(client.get("/v1/sequences/order/ids")?.status, 200);
     assert!(!client.get("/metrics")?.body.contains("unalike_cover_seconds{tag=\"strict\"}"));
     Ok(())
@@ -670,6 +683,74 @@ fn a_sub_key_has_numbers_of_its_own() -> anyhow::Result<()> {
     }
     let created = client.send_json("POST", "/v1/tags", &json!({ "tag": "chat\u{1f}user_9" }))?;
     assert_eq!((created.status, created.problem()?.as_str()), (400, "tag-invalid"));
+    Ok(())
+}
+
+#[test]
+fn sub_keys_have_a_limit_of_their_own_and_take_no_tag_s_place() -> anyhow::Result<()> {
+    let mut server = Server::start_with(["--tags-max", "2", "--sub-keys-max", "3"])?;
+    let chat = "/v1/sequences/chat/ids";
+    let full = |answer: &Answer| assert_problem(answer, 403, "sub-key-limit", "sub_keys_max", &json!(3));
+    for sub in ["a", "b", "c"] {
+        assert_eq!(server.get(&format!("{chat}?sub={sub}"))?.ids()?, [1], "{sub}");
+    }
+    full(&server.get(&format!("{chat}?sub=d"))?);
+    assert_eq!(server.get("/v1/tags/chat?sub=d")?.status, 404, "it was not made");
+    assert_eq!(server.client().send_json("POST", "/v1/tags", &json!({ "tag": "order" }))?.status, 201);
+    // The sub-key of a tag that is not there would make that one.
+    let stray = server.get("/v1/sequences/mail/ids?sub=a")?;
+    assert_problem(&stray, 403, "tag-limit", "tags_max", &json!(2));
+    let created = server.client().send_json("POST", "/v1/tags", &json!({ "tag": "mail" }))?;
+    assert_problem(&created, 403, "tag-limit", "tag", &json!("mail"));
+    assert_eq!(server.get("/v1/sequences/order/ids?sub=a")?.ids()?, [1], "each tag has a limit of its own");
+    // What counts is what the store has, and not what a process has open.
+    server.sigterm()?;
+    server.restart()?;
+    full(&server.get(&format!("{chat}?sub=d"))?);
+    assert_eq!(server.get(&format!("{chat}?sub=a"))?.status, 200, "those that there are go on");
+    Ok(())
+}
+
+#[test]
+fn requests_create_sub_keys_only_of_tags_that_are_configured_so_where_they_create_no_tags() -> anyhow::Result<()> {
+    let (directory, arguments) = configured(
+        "create_tags = false\ntags_max = 3\n[tags.chat]\nsub_keys_max = 2\n[tags.none]\nsub_keys_max = 0\n",
+    )?;
+    let server = Server::start_in(directory, arguments)?;
+    let client = server.client();
+    let ids = |tag: &str, sub: &str| client.get(&format!("/v1/sequences/{tag}/ids?sub={sub}"));
+    assert_problem(&ids("chat", "a")?, 404, "tag-unknown", "tag", &json!("chat"));
+    for tag in ["chat", "order"] {
+        assert_eq!(client.send_json("POST", "/v1/tags", &json!({ "tag": tag }))?.status, 201);
+    }
+    assert_problem(&ids("order", "a")?, 404, "tag-unknown", "sub", &json!("a"));
+    for sub in ["a", "b"] {
+        assert_eq!(ids("chat", sub)?.ids()?, [1]);
+    }
+    assert_problem(&ids("chat", "c")?, 403, "sub-key-limit", "sub_keys_max", &json!(2));
+    assert_eq!(client.send_json("POST", "/v1/tags", &json!({ "tag": "none" }))?.status, 201, "a third tag of three");
+    assert_problem(&ids("none", "a")?, 403, "sub-key-limit", "tag", &json!("none"));
+    let tags = client.get("/v1/tags")?.json()?;
+    assert_eq!(tags["tags"].as_array().map(Vec::len), Some(5), "three tags and two sub-keys: {tags}");
+    Ok(())
+}
+
+#[test]
+fn many_who_ask_for_new_sub_keys_at_once_get_no_more_than_there_may_be() -> anyhow::Result<()> {
+    let server = Server::start_with(["--sub-keys-max", "40"])?;
+    let made: usize = thread::scope(|scope| {
+        let clients: Vec<_> = (0..8)
+            .map(|client| {
+                let server = &server;
+                scope.spawn(move || {
+                    let asked = (0..20).map(|sub| server.get(&format!("/v1/sequences/chat/ids?sub={client}.{sub}")));
+                    asked.filter(|answer| answer.as_ref().is_ok_and(|answer| answer.status == 200)).count()
+                })
+            })
+            .collect();
+        clients.into_iter().map(|client| client.join().unwrap()).sum()
+    });
+    assert_eq!(made, 40);
     Ok(())
 }
 

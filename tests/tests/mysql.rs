@@ -186,11 +186,12 @@ async fn a_sub_key_takes_the_options_of_its_tag() {
     assert_eq!(closed.open_tag(&other).await.expect("made on first use").options, made);
     assert_eq!(closed.allocate("chat", 1, 0).await.expect("the tag itself").start, 1_000, "numbers of its own");
 
-    // Without its tag it is a tag like any other.
+    // Without its tag it is none, and creates that where it may.
     let stray = sub_tag("mail", "user_1").expect("a name");
     let unknown = closed.allocate(&stray, 1, 0).await.expect_err("there is no such tag");
     assert!(matches!(unknown, StoreError::TagUnknown { .. }), "{unknown:?}");
     assert_eq!(open.open_tag(&stray).await.expect("made on first use").options, TagOptions::default());
+    assert_eq!(closed.tag("mail").await.expect("it is there").options, TagOptions::default());
 }
 
 #[tokio::test]

@@ -310,17 +310,17 @@ async fn slow_ordered_tags_are_ordered_and_made_on_first_use_where_that_is_allow
         refused(open.change_tag("order", StepPolicy::default(), RefillPolicy::default()).await).contains("ordered")
     );
 
-    let closed = open_with(&url, "slow-ordered", TagCreation { on_first_use: false, tags_max: 3 }).await?;
+    let closed = open_with(&url, "slow-ordered", TagCreation { on_first_use: false, tags_max: 1 }).await?;
     assert_eq!(closed.allocate("order", 1, 0).await?.start, 500);
     for tag in ["new".to_owned(), sub_tag("new", "a")?] {
         assert!(matches!(closed.allocate(&tag, 1, 0).await, Err(StoreError::TagUnknown { .. })));
         assert!(matches!(closed.open_tag(&tag).await, Err(StoreError::TagUnknown { .. })));
     }
-    // A sub-key of a tag that exists is made, up to the limit.
+    // A sub-key of a tag that exists is made, and takes no tag's place.
     assert_eq!(closed.allocate(&sub_tag("order", "a")?, 1, 0).await?.start, 1);
     assert_eq!(closed.open_tag(&sub_tag("order", "b")?).await?.options, ordered());
-    let error = closed.allocate(&sub_tag("order", "c")?, 1, 0).await;
-    assert!(matches!(error, Err(StoreError::TagLimit { tags_max: 3, .. })), "{error:?}");
+    let error = closed.create_tag("other", &ordered()).await;
+    assert!(matches!(error, Err(StoreError::TagLimit { tags_max: 1, .. })), "{error:?}");
     Ok(())
 }
 

@@ -38,13 +38,19 @@ fn each_path_has_the_methods_of_the_document_and_no_others() -> anyhow::Result<(
             }
         }
         ensure!(!url.contains('{'), "{path}: a parameter is not described");
+        let documented: BTreeSet<String> = operations.keys().map(|method| method.to_uppercase()).collect();
+        // All that a document can name.
+        for method in ["GET", "PUT", "POST", "DELETE", "OPTIONS", "PATCH", "TRACE"] {
+            let answer = client.send(method, &url, "text/plain", "")?;
+            assert_eq!(answer.status != 405, documented.contains(method), "{method} {path}: {answer:?}");
+        }
         let answer = client.send("BREW", &url, "text/plain", "")?;
         let group = operations.values().find_map(|operation| operation["tags"][0].as_str());
         if matches!(group, Some("leaf" | "tinyid")) {
             assert_ne!(answer.status, 405, "{path}: these take any method");
+            assert_eq!(client.send("HEAD", &url, "text/plain", "")?.status, 405, "{path}: an id would be lost");
             continue;
         }
-        let documented: BTreeSet<String> = operations.keys().map(|method| method.to_uppercase()).collect();
         let allow = answer.header("allow").with_context(|| format!("{path}: {answer:?}"))?;
         let allowed: BTreeSet<String> =
             allow.split(',').map(|method| method.trim().to_owned()).filter(|method| method != "HEAD").collect();

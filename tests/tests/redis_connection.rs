@@ -534,6 +534,54 @@ async fn a_node_of_a_cluster_and_a_sentinel_are_refused_by_name() {
     }
 }
 
+/// The way to a server whose answers have these words in place of those, of the same length.
+fn doctored(server: &Redis, words: &'static str, others: &'static str) -> String {
+    assert_eq!(words.len(), others.len());
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let (url, port) = (server.url(0, ""), listener.local_addr().expect("an address").port());
+    let address = url.strip_prefix("redis://").and_then(|rest| rest.split('/').next()).expect("an address").to_owned();
+    std::thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            let address = address.clone();
+            std::thread::spawn(move || -> std::io::Result<()> {
+                let (mut client, mut server) = (client, TcpStream::connect(address)?);
+                let (mut from_client, mut to_server) = (client.try_clone()?, server.try_clone()?);
+                std::thread::spawn(move || std::io::copy(&mut from_client, &mut to_server));
+                // An answer to INFO comes as one piece.
+                let mut buffer = vec![0; 1 << 16];
+                loop {
+                    let length = server.read(&mut buffer)?;
+                    if length == 0 {
+                        return Ok(());
+                    }
+                    let answer = buffer.get(..length).map(String::from_utf8_lossy).unwrap().replace(words, others);
+                    client.write_all(answer.as_bytes())?;
+                }
+            });
+        }
+    });
+    format!("redis://127.0.0.1:{port}")
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_say_that_it_stands_alone_is_refused() {
+    let redis = Redis::start(Persistence::Nothing).expect("Redis starts");
+    open_and_allocate(&doctored(&redis, "redis_mode:", "redis_mode:")).await.expect("a grant");
+    // As Valkey says it, after a word that nobody knows, so that the length stays.
+    let valkey = doctored(&redis, "redis_mode:standalone\r\n", "server_mode:standalone\n");
+    open_and_allocate(&valkey).await.expect("a grant");
+    for (words, others) in [
+        ("redis_mode:", "redis_moda:"),
+        ("redis_mode:standalone", "redis_mode:standaloni"),
+        ("redis_mode:standalone", "redis_mode:          "),
+    ] {
+        let error = try_open(&doctored(&redis, words, others)).await;
+        judge(error, REFUSED, &[if others.starts_with("redis_moda") { "names no redis_mode" } else { "in the mode" }]);
+    }
+    let nameless = try_open(&doctored(&redis, "redis_version:", "redis_versiou:")).await;
+    judge(nameless, REFUSED, &["of unknown version"]);
+}
+
 #[tokio::test]
 async fn a_server_that_lacks_a_command_is_refused() {
     for (command, words) in

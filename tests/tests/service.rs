@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use unalike_tests::redis::{Persistence, Redis};
 use unalike_tests::server::{Answer, Client, Server, binary, run, run_with};
 
 const ORDER: &str = "/v1/sequences/order/ids";
@@ -705,6 +706,43 @@ fn ten_thousand_idle_connections_fit() -> anyhow::Result<()> {
     }
     assert_eq!(server.get(ORDER)?.ids()?, [(BATCHES * BATCH) as u64 + 102]);
     assert_eq!(server.sigterm()?.code(), Some(0), "they do not hold up the end");
+    Ok(())
+}
+
+#[test]
+fn a_thousand_who_ask_whether_it_is_ready_have_the_store_asked_once_a_second() -> anyhow::Result<()> {
+    const CONNECTIONS: usize = 1_000;
+    limit_files(std::process::id(), None)?;
+    let redis = Redis::start(Persistence::Nothing)?;
+    // Each time it is asked, it is written to.
+    let writes = || {
+        let stats = redis.cli(&["INFO", "commandstats"])?;
+        let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_set:calls=")?.split(',').next());
+        Ok::<u64, anyhow::Error>(calls.map_or(Ok(0), str::parse)?)
+    };
+    let store = redis.url(0, "");
+    let server = Server::start_with(["--store", store.as_str(), "--watermark", "sqlite://ids.sqlite"])?;
+    let (begun, before) = (Instant::now(), writes()?);
+    let mut asking = Vec::with_capacity(CONNECTIONS);
+    for at in 0..CONNECTIONS {
+        let mut connection = server.connect()?;
+        connection.write_all(get("/health/ready").as_bytes())?;
+        // Some do not wait for the answer.
+        if at % 4 != 0 {
+            asking.push(BufReader::new(connection));
+        }
+    }
+    for connection in &mut asking {
+        let (head, body) = read_answer(connection)?;
+        assert!(head.starts_with("HTTP/1.1 200") && body == json!({ "status": "ready" }), "{head}{body}");
+    }
+    let (seconds, written) = (begun.elapsed().as_secs(), writes()? - before);
+    assert!(written <= seconds + 2, "{written} writes in {seconds} s");
+    // And it is asked anew.
+    let written = writes()?;
+    while writes()? == written {
+        assert_eq!(server.get("/health/ready")?.status, 200);
+    }
     Ok(())
 }
 

@@ -65,13 +65,12 @@ impl MemoryStore {
     /// The tag's row, created when it is unknown and that is allowed.
     fn tag_row<'s>(&self, state: &'s mut State, tag: &str) -> Result<&'s mut TagRow, StoreError> {
         if !state.tags.contains_key(tag) {
-            // A sub-key has the options of its tag.
-            let of_its_tag = match split_tag(tag) {
-                (name, Some(_)) => state.tags.get(name).map(|row| row.options),
-                (_, None) => None,
+            let options = match split_tag(tag) {
+                // A sub-key has the options of its tag.
+                (name, Some(_)) => self.tag_row(state, name)?.options,
+                (_, None) if self.options.creation.on_first_use => TagOptions::default(),
+                (_, None) => return Err(StoreError::tag_unknown(tag)),
             };
-            let on_first_use = self.options.creation.on_first_use.then(TagOptions::default);
-            let options = of_its_tag.or(on_first_use).ok_or_else(|| StoreError::tag_unknown(tag))?;
             self.insert_tag(state, tag, options)?;
         }
         known_row(state, tag)
@@ -80,7 +79,10 @@ impl MemoryStore {
     fn insert_tag(&self, state: &mut State, tag: &str, options: TagOptions) -> Result<(), StoreError> {
         self.check_joined(state)?;
         let tags_max = self.options.creation.tags_max;
-        if state.tags.len() as u64 >= tags_max {
+        // Sub-keys are not counted. Counting is for those who come near the limit.
+        let is_tag = |name: &str| split_tag(name).1.is_none();
+        let tags = || state.tags.keys().filter(|name| is_tag(name)).count() as u64;
+        if is_tag(tag) && state.tags.len() as u64 >= tags_max && tags() >= tags_max {
             return Err(StoreError::TagLimit { tag: tag.to_owned(), tags_max });
         }
         state.tags.insert(tag.to_owned(), TagRow::new(options));

@@ -1,7 +1,7 @@
 //! The table that says what a database is: written once, looked at whenever it is opened.
 //!
 //! Beside whatever tags are kept in, every database has `unalike_store`, with one row: the version of unalike's own
-//! tables, the server that it was last seen on, how many rows `unalike_tag` has, and which stripe the store is.
+//! tables, the server that it was last seen on, how many tags `unalike_tag` has, and which stripe the store is.
 //!
 //! Version 1 had no stripes. Its tables are served as they are, and [`upgrade`] adds to them; what is there already
 //! stays as it is, so programs of both versions can run while they are replaced one by one.
@@ -36,7 +36,7 @@ CREATE TABLE IF NOT EXISTS unalike_store (
     id TINYINT UNSIGNED NOT NULL PRIMARY KEY CHECK (id = 1),
     schema_version INT UNSIGNED NOT NULL,
     server VARCHAR(512) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, -- the only one that is used
-    tags BIGINT UNSIGNED NOT NULL DEFAULT 0,                                -- rows in unalike_tag
+    tags BIGINT UNSIGNED NOT NULL DEFAULT 0,                                -- rows in unalike_tag, sub-keys not counted
     stripe_set BINARY(16) NOT NULL DEFAULT X'00000000000000000000000000000000', -- zeros: it stands alone
     stripe_index INT UNSIGNED NOT NULL DEFAULT 0,
     stripe_count INT UNSIGNED NOT NULL DEFAULT 0,

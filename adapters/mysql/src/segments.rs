@@ -130,12 +130,12 @@ const LIFT_ALL_STRIPED: &str = "UPDATE unalike_tag SET \
 
 const RESTRIPE_ALL: &str = "UPDATE unalike_tag SET stripe_set = ?, stripe_version = version";
 
-/// One more tag, below the limit, by a client of the store's stripe. It comes first in a creation: its lock on the row
-/// has creations and changes of the stripe wait for each other.
-const COUNT: &str = "UPDATE unalike_store SET tags = tags + 1 WHERE id = 1 AND tags < ?";
+/// One more tag, below the limit, by a client of the store's stripe; or a sub-key, which adds nothing. It comes first in a
+/// creation: its lock on the row has creations and changes of the stripe wait for each other.
+const COUNT: &str = "UPDATE unalike_store SET tags = tags + ? WHERE id = 1 AND tags < ?";
 
 const COUNT_STRIPED: &str =
-    "UPDATE unalike_store SET stripe_tags = tags + 1, tags = tags + 1 WHERE id = 1 AND tags < ? AND stripe_set = ?";
+    "UPDATE unalike_store SET stripe_tags = tags + ?, tags = tags + ? WHERE id = 1 AND tags < ? AND stripe_set = ?";
 
 const INSERT: &str = "INSERT INTO unalike_tag (tag, start, mode, step_policy, step, step_min, step_max, grow_below_ms, \
     shrink_above_ms, refill_policy, refill, settled, watermark) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
@@ -290,7 +290,12 @@ impl OwnTables {
         let has_stripes = joined.schema.has_stripes();
         let tags_max = self.creation.tags_max;
         let mut turn = self.database.begin_alone("creating a tag").await?;
-        let mut count = sqlx::query(if has_stripes { COUNT_STRIPED } else { COUNT }).bind(tags_max);
+        let (counted, limit) = if split_tag(tag).1.is_none() { (1_u64, tags_max) } else { (0, u64::MAX) };
+        let mut count = sqlx::query(if has_stripes { COUNT_STRIPED } else { COUNT }).bind(counted);
+        if has_stripes {
+            count = count.bind(counted);
+        }
+        count = count.bind(limit);
         if has_stripes {
             count = count.bind(schema::set_bytes(joined.stripe.as_ref()));
         }
@@ -321,14 +326,11 @@ impl OwnTables {
     /// exists is created in any case.
     async fn use_first(&self, name: &str) -> Result<Option<TagRecord>, StoreError> {
         let options = match split_tag(name) {
-            (tag, Some(_)) => self.find_tag(tag).await?.map(|record| record.options),
-            (_, None) => None,
+            (tag, Some(_)) => self.open_tag(tag).await?.options,
+            (_, None) if self.creation.on_first_use => TagOptions::default(),
+            (_, None) => return Err(StoreError::tag_unknown(name)),
         };
-        match options {
-            Some(options) => self.insert_tag(name, &options).await,
-            None if self.creation.on_first_use => self.insert_tag(name, &TagOptions::default()).await,
-            None => Err(StoreError::tag_unknown(name)),
-        }
+        self.insert_tag(name, &options).await
     }
 
     fn column<'r, T>(&self, row: &'r MySqlRow, column: &str) -> Result<T, StoreError>

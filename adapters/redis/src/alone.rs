@@ -142,7 +142,8 @@ impl Alone {
     async fn insert_tag(&self, tag: &str, options: &TagOptions) -> Result<Option<TagRecord>, StoreError> {
         let tags_max = self.creation.tags_max;
         let last = options.start - 1;
-        let arguments = [tag, &last.to_string(), &write_options(options), &tags_max.to_string()];
+        let is_sub_key = if split_tag(tag).1.is_some() { "1" } else { "0" };
+        let arguments = [tag, &last.to_string(), &write_options(options), &tags_max.to_string(), is_sub_key];
         let doing = format!("creating {tag:?}");
         let mut reply = self.server().script(&doing, Access::Writes, &CREATE, &self.key, &arguments).await?;
         match reply.text()?.as_str() {
@@ -157,13 +158,12 @@ impl Alone {
 
     /// An unknown tag, created if first use may do that.
     async fn use_first(&self, tag: &str) -> Result<Option<TagRecord>, StoreError> {
-        // A sub-key has the options of its tag.
-        let of_its_tag = match split_tag(tag) {
-            (name, Some(_)) => self.find_tag(name).await?.map(|record| record.options),
-            (_, None) => None,
+        let options = match split_tag(tag) {
+            // A sub-key has the options of its tag.
+            (name, Some(_)) => self.open_tag(name).await?.options,
+            (_, None) if self.creation.on_first_use => TagOptions::default(),
+            (_, None) => return Err(StoreError::tag_unknown(tag)),
         };
-        let on_first_use = self.creation.on_first_use.then(TagOptions::default);
-        let options = of_its_tag.or(on_first_use).ok_or_else(|| StoreError::tag_unknown(tag))?;
         self.insert_tag(tag, &options).await
     }
 }

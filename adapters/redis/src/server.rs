@@ -292,8 +292,15 @@ impl Server {
         let failed = |error: RedisError| read_error(at, "asking the server what it is", error);
         let info: String = redis::cmd("INFO").arg("server").query_async(connection).await.map_err(failed)?;
         let of = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
-        match of("redis_mode") {
-            Some("standalone") | None => {}
+        // Valkey calls it so.
+        match of("redis_mode").or_else(|| of("server_mode")) {
+            Some("standalone") => {}
+            // It may be anything: a node of a Cluster, or something between that answers for several.
+            None => {
+                return Err(refusal(format!(
+                    "{at}: its answer to INFO names no redis_mode, so it may be a Cluster or a proxy before several servers: give                      the address of one server that stands alone"
+                )));
+            }
             Some("cluster") => return Err(refusal(format!("{at}: {CLUSTER}"))),
             Some("sentinel") => {
                 return Err(refusal(format!(

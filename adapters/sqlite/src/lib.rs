@@ -63,7 +63,7 @@ const SCHEMA: &str = "
 PRAGMA application_id = 1970168172;
 PRAGMA user_version = 2;
 
--- One row: how many tags there are, so that the limit costs no count, and the place among stripes, if there is one.
+-- One row: how many tags there are, sub-keys not counted, so that the limit costs no count, and the place among stripes, if there is one.
 CREATE TABLE store (
     id INTEGER NOT NULL PRIMARY KEY CHECK (id = 1),
     tags INTEGER NOT NULL CHECK (tags >= 0),
@@ -92,8 +92,11 @@ CREATE TABLE tag (
     version INTEGER NOT NULL DEFAULT 0 CHECK (version >= 0)
 ) STRICT, WITHOUT ROWID;
 
-CREATE TRIGGER tag_created AFTER INSERT ON tag BEGIN UPDATE store SET tags = tags + 1; END;
-CREATE TRIGGER tag_deleted AFTER DELETE ON tag BEGIN UPDATE store SET tags = tags - 1; END;
+-- The character 31 stands in the names of sub-keys.
+CREATE TRIGGER tag_created AFTER INSERT ON tag WHEN instr(NEW.tag, char(31)) = 0
+BEGIN UPDATE store SET tags = tags + 1; END;
+CREATE TRIGGER tag_deleted AFTER DELETE ON tag WHEN instr(OLD.tag, char(31)) = 0
+BEGIN UPDATE store SET tags = tags - 1; END;
 
 -- Programs that know stripes count the version up by 2 with the grants of a stripe. Those before them, which may have the
 -- file open, count by 1, and would hand out the numbers as if the store stood alone.
@@ -139,6 +142,21 @@ CREATE TRIGGER tag_granted BEFORE UPDATE OF grant_start ON tag
 WHEN NEW.version = OLD.version + 1 AND (SELECT stripe_set FROM store) IS NOT NULL
 BEGIN SELECT RAISE(ABORT, 'this file is one of several stripes, which this version of unalike does not know'); END;
 PRAGMA user_version = 2;
+";
+
+/// Whether the triggers of a file count sub-keys as tags, as they did at first.
+const COUNTS_SUB_KEYS: &str =
+    "SELECT count(*) FROM sqlite_schema WHERE name IN ('tag_created', 'tag_deleted') AND instr(sql, 'char(31)') = 0";
+
+/// Has them count as those of a new file do. Programs that have the file open run its triggers, and go on.
+const COUNT_TAGS_ALONE: &str = "
+DROP TRIGGER tag_created;
+DROP TRIGGER tag_deleted;
+CREATE TRIGGER tag_created AFTER INSERT ON tag WHEN instr(NEW.tag, char(31)) = 0
+BEGIN UPDATE store SET tags = tags + 1; END;
+CREATE TRIGGER tag_deleted AFTER DELETE ON tag WHEN instr(OLD.tag, char(31)) = 0
+BEGIN UPDATE store SET tags = tags - 1; END;
+UPDATE store SET tags = (SELECT count(*) FROM tag WHERE instr(tag, char(31)) = 0);
 ";
 
 /// Where the file is, and what its clients may do.
@@ -284,6 +302,7 @@ impl SqliteStore {
         if version != Some(USER_VERSION) {
             self.write_schema(&mut connection).await?;
         }
+        self.count_tags_alone(&mut connection).await?;
         let mut tries_left = busy_timeout.as_millis() / RETRY.as_millis();
         loop {
             let mode = sqlx::query_scalar::<_, String>("PRAGMA journal_mode = WAL").fetch_all(&mut *connection).await;
@@ -333,6 +352,20 @@ impl SqliteStore {
     fn readers(&self) -> Result<&SqlitePool, StoreError> {
         self.process.check(&self.path.display().to_string())?;
         Ok(&self.readers)
+    }
+
+    /// Has a file that counts sub-keys as tags count tags alone.
+    async fn count_tags_alone(&self, connection: &mut SqliteConnection) -> Result<(), StoreError> {
+        if read_value(&self.path, connection, COUNTS_SUB_KEYS).await? == 0 {
+            return Ok(());
+        }
+        let failed = |error| write_error(&self.path, "counting tags without their sub-keys", error);
+        let mut transaction = connection.begin_with("BEGIN EXCLUSIVE").await.map_err(failed)?;
+        // Another process may have been quicker.
+        if read_value(&self.path, &mut transaction, COUNTS_SUB_KEYS).await? > 0 {
+            sqlx::raw_sql(COUNT_TAGS_ALONE).execute(&mut *transaction).await.map_err(failed)?;
+        }
+        transaction.commit().await.map_err(failed)
     }
 
     /// Takes the write lock and gives it back.
@@ -453,6 +486,15 @@ mod tests {
         assert!(SCHEMA.contains(&format!("PRAGMA user_version = {USER_VERSION};")));
         assert!(UPGRADE.contains(&format!("PRAGMA user_version = {USER_VERSION};")));
         assert_eq!(APPLICATION_ID.to_be_bytes()[4..], *b"unal");
+    }
+
+    #[test]
+    fn an_old_file_comes_to_count_as_a_new_one() {
+        let triggers = |text: &str| {
+            let (_, triggers) = text.split_once("CREATE TRIGGER tag_created").unwrap();
+            triggers.split("END;").take(2).collect::<String>()
+        };
+        assert_eq!(triggers(SCHEMA), triggers(COUNT_TAGS_ALONE));
     }
 
     #[test]

@@ -48,12 +48,13 @@ UPDATE tag SET watermark = 9223372036854775807, settled = 9223372036854775807, v
 /// Records the place among stripes, or none.
 const RESTRIPE: &str = "UPDATE store SET stripe_set = ?1, stripe_index = ?2, stripe_count = ?3";
 
-/// Creates a tag, unless it exists, or there are `?12` tags, or the store is not of the stripe set `?13`.
+/// Creates a tag, unless it exists, or there are `?12` tags, or the store is not of the stripe set `?13`. Sub-keys, whose
+/// names hold the character 31, are not counted.
 const CREATE: &str = "
 INSERT INTO tag (tag, start, mode, step_policy, step, step_min, step_max, grow_below_ms, shrink_above_ms,
     refill_policy, refill, grant_start, settled, watermark)
 SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?2, ?2 - 1, ?2 - 1 FROM store
-WHERE tags < ?12 AND stripe_set IS ?13
+WHERE (tags < ?12 OR instr(?1, char(31)) > 0) AND stripe_set IS ?13
 ON CONFLICT (tag) DO NOTHING
 RETURNING *";
 
@@ -111,13 +112,12 @@ impl SqliteStore {
 
     /// An unknown tag, created if first use may do that.
     async fn use_first(&self, tag: &str) -> Result<Option<TagRecord>, StoreError> {
-        // A sub-key has the options of its tag.
-        let of_its_tag = match split_tag(tag) {
-            (name, Some(_)) => self.find_tag(name).await?.map(|record| record.options),
-            (_, None) => None,
+        let options = match split_tag(tag) {
+            // A sub-key has the options of its tag.
+            (name, Some(_)) => self.open_tag(name).await?.options,
+            (_, None) if self.creation.on_first_use => TagOptions::default(),
+            (_, None) => return Err(StoreError::tag_unknown(tag)),
         };
-        let on_first_use = self.creation.on_first_use.then(TagOptions::default);
-        let options = of_its_tag.or(on_first_use).ok_or_else(|| StoreError::tag_unknown(tag))?;
         self.insert_tag(tag, &options).await
     }
 

@@ -153,7 +153,9 @@ impl State {
     }
 
     fn insert_tag(&mut self, tag: &str, options: TagOptions, tags_max: u64) -> Result<(), StoreError> {
-        if self.tags.len() as u64 >= tags_max {
+        // Sub-keys are not counted.
+        let is_tag = |name: &str| split_tag(name).1.is_none();
+        if is_tag(tag) && self.tags.keys().filter(|name| is_tag(name)).count() as u64 >= tags_max {
             return Err(StoreError::TagLimit { tag: tag.to_owned(), tags_max });
         }
         let watermark = options.start - 1;
@@ -162,13 +164,13 @@ impl State {
     }
 
     fn tag_on_first_use(&mut self, tag: &str, creation: TagCreation) -> Result<&mut TagRow, StoreError> {
-        // A sub-key has the options of its tag.
-        let of_its_tag = match split_tag(tag) {
-            (name, Some(_)) => self.tags.get(name).map(|row| row.options),
-            (_, None) => None,
-        };
-        let options = of_its_tag.or(creation.on_first_use.then(TagOptions::default));
-        if let Some(options) = options.filter(|_| !self.tags.contains_key(tag)) {
+        if !self.tags.contains_key(tag) {
+            let options = match split_tag(tag) {
+                // A sub-key has the options of its tag.
+                (name, Some(_)) => self.tag_on_first_use(name, creation)?.options,
+                (_, None) if creation.on_first_use => TagOptions::default(),
+                (_, None) => return Err(StoreError::TagUnknown { tag: tag.to_owned() }),
+            };
             self.insert_tag(tag, options, creation.tags_max)?;
         }
         self.tag(tag)

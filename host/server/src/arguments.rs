@@ -137,7 +137,8 @@ pub(crate) struct CommonArguments {
     pub(crate) config: Option<PathBuf>,
     /// Whether asking for ids of an unknown tag creates it [default: true]
     ///
-    /// With false, tags are created by `unalike tags create` and POST /v1/tags alone.
+    /// With false, tags are created by `unalike tags create` and POST /v1/tags alone, and sub-keys only of tags whose
+    /// table in the configuration file has a sub_keys_max.
     #[arg(long, global = true, value_name = "BOOL", env = "UNALIKE_CREATE_TAGS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) create_tags: Option<bool>,
@@ -145,6 +146,12 @@ pub(crate) struct CommonArguments {
     #[arg(long, global = true, value_name = "COUNT", env = "UNALIKE_TAGS_MAX")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tags_max: Option<u64>,
+    /// How many sub-keys a tag may have, unless its own table says otherwise [default: 100000]
+    ///
+    /// They do not count as tags. Where a counter starts again it holds for each period.
+    #[arg(long, global = true, value_name = "COUNT", env = "UNALIKE_SUB_KEYS_MAX")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) sub_keys_max: Option<u64>,
     /// How long a call waits for ids, in milliseconds: 1 to 600000 [default: 5000]
     ///
     /// While it is below request_timeout_ms, an answer says what the store said.
@@ -292,6 +299,11 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "COUNT", env = "UNALIKE_COUNT_MAX")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) count_max: Option<u32>,
+    /// The most numbers of one segment, which clients of CosId and tinyid take to hand them out themselves: 1 to
+    /// 1000000000 [default: 1000000]
+    #[arg(long, value_name = "COUNT", env = "UNALIKE_SEGMENT_COUNT_MAX")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) segment_count_max: Option<u64>,
     /// The largest request body, in bytes: 1 to 1048576 [default: 65536]
     ///
     /// The largest that makes sense is below 1 KB.

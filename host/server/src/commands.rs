@@ -67,9 +67,10 @@ async fn print_ids(service: &Service, arguments: &NextArguments) -> anyhow::Resu
             None => Generator::Snowflake(service.snowflake(name).map_err(told)?),
         }
     } else {
+        let sub = service.sub_key(name, arguments.sub.as_deref()).await.map_err(told)?;
         match shown {
-            Some(shown) => Generator::Formatted(service.formatted(name, arguments.sub.as_deref(), shown).await?),
-            None => Generator::Sequence(service.sequence(name, arguments.sub.as_deref()).await?),
+            Some(shown) => Generator::Formatted(service.formatted(name, sub, shown).await?),
+            None => Generator::Sequence(service.sequence(name, sub).await?),
         }
     };
     let mut out = BufWriter::new(io::stdout().lock());

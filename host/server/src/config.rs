@@ -21,7 +21,7 @@ use crate::channels::{Channel, Declared, needs_redis};
 use crate::formats::{
     FormatConfig, Formats, KeyConfig, Secrets, Shown, TagConfig, UtcOffset, check_layout, check_start,
 };
-use crate::http::DropIn;
+use crate::http::{DropIn, SEGMENT_COUNT_MAX};
 use crate::layouts::{LAYOUT_DEFAULT, Layouts};
 use crate::leases::Worker;
 use crate::stamps::{ClockText, SpreadText};
@@ -49,6 +49,7 @@ pub(crate) struct Config {
     pub(crate) unsafe_static_worker: bool,
     pub(crate) create_tags: bool,
     pub(crate) tags_max: u64,
+    pub(crate) sub_keys_max: u64,
     pub(crate) wait_max_ms: u64,
     pub(crate) log: Option<String>,
     pub(crate) log_format: LogFormat,
@@ -56,6 +57,7 @@ pub(crate) struct Config {
     pub(crate) tokens: Option<PathBuf>,
     pub(crate) insecure_no_auth: bool,
     pub(crate) count_max: u32,
+    pub(crate) segment_count_max: u64,
     pub(crate) body_max_bytes: usize,
     pub(crate) url_max_bytes: usize,
     pub(crate) head_max_bytes: usize,
@@ -187,6 +189,9 @@ const TAGS_HELP: &str = "\
 # What ids begin with, 1 to 17 digits. In a store with dialect=batch a batch number and an offset follow; in others the first
 # id is this followed by zeros, 18 digits in all.
 # prefix = 10
+# How many sub-keys (?sub=NAME) it may have, each with numbers of its own, in place of the sub_keys_max of all tags. A tag with
+# this key has sub-keys also where create_tags is false: then requests create them of no other. 0: it has none.
+# sub_keys_max = 1000000
 #
 # How ids are shown, which needs no channel.
 # [tags.invoice]
@@ -238,6 +243,7 @@ impl Default for Config {
             unsafe_static_worker: false,
             create_tags: true,
             tags_max: 1_000_000,
+            sub_keys_max: 100_000,
             wait_max_ms: 5_000,
             log: None,
             log_format: LogFormat::Text,
@@ -245,6 +251,7 @@ impl Default for Config {
             tokens: None,
             insecure_no_auth: false,
             count_max: 10_000,
+            segment_count_max: 1_000_000,
             body_max_bytes: 64 * 1024,
             url_max_bytes: 8 * 1024,
             head_max_bytes: 16 * 1024,
@@ -314,6 +321,7 @@ impl Config {
     fn validate(&self) -> anyhow::Result<()> {
         within("wait_max_ms", self.wait_max_ms, 1..=600_000)?;
         within("count_max", self.count_max, 1..=1_000_000)?;
+        within("segment_count_max", self.segment_count_max, 1..=SEGMENT_COUNT_MAX)?;
         within("body_max_bytes", self.body_max_bytes, 1..=1024 * 1024)?;
         within("url_max_bytes", self.url_max_bytes, 256..=65_534)?;
         within("head_max_bytes", self.head_max_bytes, 1_024..=1024 * 1024)?;
@@ -710,6 +718,8 @@ mod tests {
             ("[tags.a]\nchannel = \"ordered\"", "--store redis://HOST/DATABASE"),
             ("[tags.a]\nchannel = \"fast\"", "`slow-ordered`"),
             ("[tags.a]\nbuff_size = 5", "channel"),
+            ("[tags.a]\nchannel = \"quick\"\nsub_keys_max = 5", "sub_keys_max"),
+            ("segment_count_max = 0", "segment_count_max is 0, it must be 1 to 1000000000"),
             ("[tags.a]\nchannel = \"unordered\"\nbufsize = 1", "did you mean buff_size?"),
             ("[tags.a]\nchannel = \"unordered\"\nbuff_size = 0", "\"a\""),
             ("[tags.\"a\\u001fb\"]\nchannel = \"quick\"", "control character"),

@@ -32,8 +32,6 @@ struct Watched {
     newest: Instant,
     before: Instant,
     down: Option<Down>,
-    /// When it was last heard of.
-    up: Instant,
 }
 
 struct WatchedTag {
@@ -106,7 +104,7 @@ impl Covers {
     pub(crate) fn new() -> Self {
         let now = Instant::now();
         Self {
-            watched: Mutex::new(Watched { tags: Vec::new(), known: 0, newest: now, before: now, down: None, up: now }),
+            watched: Mutex::new(Watched { tags: Vec::new(), known: 0, newest: now, before: now, down: None }),
         }
     }
 
@@ -126,26 +124,31 @@ impl Covers {
     /// The store answered: what it was down for, if it was down.
     pub(crate) fn store_is_up(&self) -> Option<Duration> {
         let mut watched = self.lock();
-        watched.up = Instant::now();
         let down = watched.down.take()?;
         watched.tags.iter_mut().for_each(|tag| tag.rate_held = 0.0);
         Some(down.since.elapsed())
     }
 
-    /// Whether it answered after this moment, somebody else perhaps.
-    pub(crate) fn was_up_after(&self, moment: Instant) -> bool {
-        self.lock().up > moment
+    /// The store did not answer: how its tags last, if that is news.
+    pub(crate) fn store_is_down(&self, ids: &Ids) -> Option<Outage> {
+        {
+            let mut watched = self.lock();
+            if watched.down.is_some() {
+                return None;
+            }
+            watched.down = Some(Down { since: Instant::now(), since_ms: SystemClock.now_ms() });
+        }
+        self.outage(ids)
     }
 
-    /// The store did not answer: how its tags last, and whether that is news.
-    pub(crate) fn store_is_down(&self, ids: &Ids) -> (Outage, bool) {
+    /// How tags last while the store is down, if it is.
+    pub(crate) fn outage(&self, ids: &Ids) -> Option<Outage> {
         let mut watched = self.lock();
+        let down = watched.down?;
         watched.add_new(ids);
         let now = Instant::now();
-        let is_news = watched.down.is_none();
-        let down = *watched.down.get_or_insert_with(|| Down { since: now, since_ms: SystemClock.now_ms() });
         watched.hold(now);
-        (watched.outage(now, down), is_news)
+        Some(watched.outage(now, down))
     }
 
     /// For how many seconds the store has been down, 0 while it is not.

@@ -46,6 +46,8 @@ pub(crate) struct TagConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) prefix: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) sub_keys_max: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) template: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) utc_offset: Option<UtcOffset>,
@@ -68,6 +70,10 @@ impl TagConfig {
     /// When there are settings of a channel and no channel, and when the table says nothing.
     pub(crate) fn channel(&self) -> anyhow::Result<Option<ChannelConfig>> {
         let Self { buff_size, lowest_critical_value, prefix, .. } = *self;
+        ensure!(
+            self.channel != Some(Channel::Quick) || self.sub_keys_max.is_none(),
+            "sub_keys_max is about sub-keys, and a quick tag is a snowflake, which has none"
+        );
         if let Some(channel) = self.channel {
             return Ok(Some(ChannelConfig { channel, buff_size, lowest_critical_value, prefix }));
         }
@@ -75,7 +81,10 @@ impl TagConfig {
         if let Some((setting, _)) = settings.into_iter().find(|(_, value)| value.is_some()) {
             bail!("{setting} belongs to a channel: add channel = \"unordered\"");
         }
-        ensure!(self.format().is_some(), "it says nothing: give it a channel, or a template or the like for its ids");
+        ensure!(
+            self.format().is_some() || self.sub_keys_max.is_some(),
+            "it says nothing: give it a channel, or a template or the like for its ids"
+        );
         Ok(None)
     }
 

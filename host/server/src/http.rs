@@ -49,7 +49,7 @@ use crate::request_id::{self, X_REQUEST_ID};
 use crate::service::{Checked, Service};
 use crate::tags::plain_tag;
 
-pub(crate) use drop_in::DropIn;
+pub(crate) use drop_in::{DropIn, SEGMENT_COUNT_MAX};
 
 fn routes(config: &Config, metrics: Arc<Metrics>) -> Routes {
     let routes = Routes::default()
@@ -251,7 +251,7 @@ async fn ready(State(service): State<Arc<Service>>) -> Result<Json<serde_json::V
     if service.is_ending() {
         return Err(Problem::closing());
     }
-    let checked = service.check().await?;
+    let checked = service.check().await.map_err(|error| Problem::from(&*error))?;
     if let Some(stop) = service.stopped_snowflakes().into_iter().next() {
         let since = rfc3339(stop.since_ms);
         return Err(Problem::from(stop.error).with("snowflake", stop.name).with("stopped_since", since));
@@ -267,7 +267,7 @@ async fn ready(State(service): State<Arc<Service>>) -> Result<Json<serde_json::V
             "status": "covered", "store_down_since": since, "cover_seconds": cover_seconds, "tag": tag,
         })));
     }
-    Err(Problem::from(error).with("store_down_since", since).with("cover_seconds", cover_seconds).with("tag", tag))
+    Err(Problem::from(&*error).with("store_down_since", since).with("cover_seconds", cover_seconds).with("tag", tag))
 }
 
 /// A request whose token, if tokens are wanted, may look at things and take ids.

@@ -29,6 +29,7 @@ mod serve;
 mod service;
 mod stamps;
 mod stores;
+mod sub_keys;
 mod tags;
 
 use std::process::ExitCode;

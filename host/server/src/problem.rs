@@ -52,6 +52,8 @@ pub(crate) enum Kind {
     TagExists,
     /// As many tags exist as the store may have.
     TagLimit,
+    /// As many sub-keys of the tag exist as it may have.
+    SubKeyLimit,
     /// No snowflake of this name is configured.
     SnowflakeUnknown,
     /// There is no store that leases workers to snowflakes.
@@ -139,6 +141,7 @@ impl Kind {
             Self::TagUnknown => ("tag-unknown", "The tag is unknown", StatusCode::NOT_FOUND),
             Self::TagExists => ("tag-exists", "The tag exists already", StatusCode::CONFLICT),
             Self::TagLimit => ("tag-limit", "No more tags may be created", StatusCode::FORBIDDEN),
+            Self::SubKeyLimit => ("sub-key-limit", "No more sub-keys of the tag may be created", StatusCode::FORBIDDEN),
             Self::SnowflakeUnknown => ("snowflake-unknown", "The snowflake is unknown", StatusCode::NOT_FOUND),
             Self::LeasesMissing => {
                 ("leases-missing", "There is no store for leases", StatusCode::INTERNAL_SERVER_ERROR)

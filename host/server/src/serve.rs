@@ -133,7 +133,7 @@ async fn watch_cover(service: Arc<Service>) {
     loop {
         ticks.tick().await;
         service.covers.sample(service.ids());
-        let refusal = service.check().await.err().map(|error| with_causes(&error)).unwrap_or_default();
+        let refusal = service.check().await.err().map(|error| with_causes(&*error)).unwrap_or_default();
         if !refusal.is_empty() && refusal != said {
             tracing::error!(error = refusal, "the store refuses");
         }

@@ -1,15 +1,15 @@
 //! The open stores and the open generators of one process.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use unalike::storage::{SegmentStore, StoreError, TagRecord};
 use unalike::{
-    Error, ErrorKind, Formatted, ID_MAX, Ids, Layout, RandomIds, RefillPolicy, Sequence, SequenceOptions, Snowflake,
-    SnowflakeOptions, StepPolicy,
+    Clock, Error, ErrorKind, Formatted, ID_MAX, Ids, Layout, RandomIds, RefillPolicy, Sequence, SequenceOptions,
+    Snowflake, SnowflakeOptions, StepPolicy, SystemClock,
 };
 
 use crate::auth::Tokens;
@@ -22,11 +22,15 @@ use crate::layouts::{Layouts, shortened};
 use crate::leases::host_name;
 use crate::problem::{Kind, Problem, with_causes};
 use crate::stores::{Purpose, Stores};
+use crate::sub_keys::{SubKeys, stored};
 use crate::tags::plain_tag;
 
 /// A store that has not answered whether it is there after this long is taken to be down: who asks whether the server
 /// is ready waits no longer than a second.
 const CHECK_MAX: Duration = Duration::from_millis(700);
+
+/// How long what it said is kept.
+const CHECK_KEPT: Duration = Duration::from_secs(1);
 
 /// Everything that a request needs.
 pub(crate) struct Service {
@@ -45,7 +49,12 @@ pub(crate) struct Service {
     pub(crate) covers: Covers,
     /// Which snowflakes give ids.
     flakes: Flakes,
+    sub_keys: SubKeys,
     check_max: Duration,
+    /// When, and what it was.
+    said: Mutex<Option<(Instant, Said)>>,
+    /// Held while the store is asked.
+    asking: tokio::sync::Mutex<()>,
     /// Every layout that has a name here.
     pub(crate) layouts: Layouts,
     /// Who may do what.
@@ -53,14 +62,23 @@ pub(crate) struct Service {
     ending: AtomicBool,
     /// The most ids of one request.
     pub(crate) count_max: u32,
+    /// The most numbers of one segment that a client keeps.
+    pub(crate) segment_count_max: u64,
 }
+
+/// A sub-key that may be used.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SubKey<'a>(&'a str);
 
 /// What became of asking the store whether it is there.
 pub(crate) enum Checked {
     Up,
     /// It is not, and ids last for so long.
-    Down(Outage, StoreError),
+    Down(Outage, Arc<StoreError>),
 }
+
+/// What the store last said when it was asked whether it is there.
+type Said = Result<(), Arc<StoreError>>;
 
 impl Service {
     /// Opens the stores, compiles the component, and creates the tags that are declared and unknown. No id is reserved
@@ -111,15 +129,19 @@ impl Service {
             flakes: Flakes::default(),
             // An answer about the store comes before the request is given up.
             check_max: CHECK_MAX.min(Duration::from_millis(config.request_timeout_ms) / 2),
+            said: Mutex::default(),
+            asking: tokio::sync::Mutex::default(),
+            sub_keys: SubKeys::new(config),
             layouts: config.layouts()?,
             tokens,
             ending: AtomicBool::new(false),
             count_max: config.count_max,
+            segment_count_max: config.segment_count_max,
         })
     }
 
     /// The sequence of a tag, or of one of its sub-keys: a look-up in a map once it is open.
-    pub(crate) async fn sequence(&self, tag: &str, sub: Option<&str>) -> Result<Sequence, Error> {
+    pub(crate) async fn sequence(&self, tag: &str, sub: Option<SubKey<'_>>) -> Result<Sequence, Error> {
         if plain_tag(tag).is_err() {
             return Err(ErrorKind::NameInvalid { name: tag.chars().take(32).collect() }.into());
         }
@@ -128,13 +150,36 @@ impl Service {
         let options = SequenceOptions { id_max, ..SequenceOptions::default() };
         match sub {
             None => self.ids.sequence(tag, options).await,
-            Some(sub) => self.ids.sequence_of(tag, sub, options).await,
+            Some(SubKey(sub)) => self.ids.sequence_of(tag, sub, options).await,
         }
     }
 
+    /// The sub-key that a request names, once it may be used: asking for its ids makes a row in the store.
+    ///
+    /// # Errors
+    /// As [`SubKeys::admit`].
+    pub(crate) async fn sub_key<'a>(&self, tag: &str, sub: Option<&'a str>) -> Result<Option<SubKey<'a>>, Problem> {
+        let Some(sub) = sub else { return Ok(None) };
+        let period = match self.shown(tag).map(|shown| shown.format().period(SystemClock.now_ms())) {
+            Some(Ok(period)) => period,
+            // Who asks for ids hears of it.
+            Some(Err(_)) => return Ok(Some(SubKey(sub))),
+            None => None,
+        };
+        if self.ids.open_sequence(&stored(tag, sub, period.as_deref())?).is_none() {
+            self.sub_keys.admit(self.store(), tag, sub, period.as_deref()).await?;
+        }
+        Ok(Some(SubKey(sub)))
+    }
+
     /// The ids of a tag, or of one of its sub-keys, as they are shown.
-    pub(crate) async fn formatted(&self, tag: &str, sub: Option<&str>, shown: &Shown) -> Result<Formatted, Error> {
-        self.ids.formatted(tag, sub, SequenceOptions::default(), Arc::clone(shown.format())).await
+    pub(crate) async fn formatted(
+        &self,
+        tag: &str,
+        sub: Option<SubKey<'_>>,
+        shown: &Shown,
+    ) -> Result<Formatted, Error> {
+        self.ids.formatted(tag, sub.map(|sub| sub.0), SequenceOptions::default(), Arc::clone(shown.format())).await
     }
 
     /// How the ids of a tag are shown, if something is said of that. Those of a quick tag are a snowflake's.
@@ -233,37 +278,72 @@ impl Service {
         &self.stores
     }
 
-    /// Asks the store whether it answers and can be written to, and notes since when it does not.
+    /// Whether the store answers and can be written to, and if it does not, for how long ids last.
+    ///
+    /// Asking it means a write, and anybody may want to know at any rate: what it said is kept for [`CHECK_KEPT`], and all
+    /// who come meanwhile wait for the answer that is on its way.
     ///
     /// # Errors
     /// What the store refuses for good.
-    pub(crate) async fn check(&self) -> Result<Checked, StoreError> {
-        let started = Instant::now();
+    pub(crate) async fn check(self: &Arc<Self>) -> Result<Checked, Arc<StoreError>> {
+        match self.said().await {
+            Ok(()) => Ok(Checked::Up),
+            Err(error) if error.is_retryable() => {
+                // It may have answered since.
+                Ok(self.covers.outage(&self.ids).map_or(Checked::Up, |outage| Checked::Down(outage, error)))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn said(self: &Arc<Self>) -> Said {
+        if let Some(said) = self.kept() {
+            return said;
+        }
+        let service = Arc::clone(self);
+        // A task of its own: whoever wants to know may go away, and the next one would begin again.
+        let asking = tokio::spawn(async move {
+            let _turn = service.asking.lock().await;
+            if let Some(said) = service.kept() {
+                return said;
+            }
+            let said = service.ask().await.map_err(Arc::new);
+            *service.said.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), said.clone()));
+            said
+        });
+        let broke_off =
+            |error| StoreError::unavailable("asking the store whether it is there broke off".to_owned(), error);
+        asking.await.unwrap_or_else(|error| Err(Arc::new(broke_off(error))))
+    }
+
+    fn kept(&self) -> Option<Said> {
+        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        said.as_ref().filter(|(at, _)| at.elapsed() < CHECK_KEPT).map(|(_, said)| said.clone())
+    }
+
+    /// Asks the store, and notes since when it does not answer.
+    async fn ask(&self) -> Result<(), StoreError> {
         let check = tokio::time::timeout(self.check_max, self.store().check()).await;
         let checked = check.unwrap_or_else(|_| {
             let what = format!("it did not answer within {} ms", self.check_max.as_millis());
             Err(StoreError::Unavailable { what, source: None })
         });
-        match checked {
+        match &checked {
             Ok(()) => {
                 if let Some(down) = self.covers.store_is_up() {
                     tracing::info!(down_ms = down.as_millis(), "the store answers again");
                 }
-                Ok(Checked::Up)
             }
-            // Another request was answered while this one waited.
-            Err(error) if error.is_retryable() && self.covers.was_up_after(started) => Ok(Checked::Up),
             Err(error) if error.is_retryable() => {
-                let (outage, is_news) = self.covers.store_is_down(&self.ids);
-                if is_news {
+                if let Some(outage) = self.covers.store_is_down(&self.ids) {
                     let least = outage.least.as_ref().map(|(tag, seconds)| format!("{tag:?} for {seconds:.0} s"));
-                    let error = with_causes(&error);
+                    let error = with_causes(error);
                     tracing::warn!(%error, least_cover = least, "the store is down; ids come from what it granted before");
                 }
-                Ok(Checked::Down(outage, error))
             }
-            Err(error) => Err(error),
+            Err(_) => {}
         }
+        checked
     }
 
     /// The snowflakes in use that give no ids now.

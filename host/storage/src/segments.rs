@@ -24,8 +24,8 @@ pub trait SegmentStore: Send + Sync + 'static {
     /// Grants up to `count` numbers (1 or more) under `tag`, none below `at_least`: fewer perhaps, never none.
     ///
     /// An unknown tag is created with default options when the store's [`TagCreation`] allows it. A [sub-key](sub_tag)
-    /// of a tag that exists is always created, up to the limit, with the tag's own options. Starts ascend per tag,
-    /// generation, stride and remainder.
+    /// of a tag that exists is always created, with the tag's own options; one of an unknown tag creates that first. Starts
+    /// ascend per tag, generation, stride and remainder.
     ///
     /// # Errors
     /// [`StoreError::TagUnknown`], [`StoreError::TagLimit`], [`StoreError::TagInvalid`], [`StoreError::Exhausted`]
@@ -313,7 +313,8 @@ pub fn split_tag(name: &str) -> (&str, Option<&str>) {
 pub struct TagCreation {
     /// `allocate` and `open_tag` create a tag that they do not know.
     pub on_first_use: bool,
-    /// No tag is created beyond this many: a client with a bug must not fill the store.
+    /// No tag is created beyond this many: a client with a bug must not fill the store. [Sub-keys](sub_tag) are not
+    /// counted: who lets others name them bounds them by tag, and they leave no tag without a place.
     pub tags_max: u64,
 }
 

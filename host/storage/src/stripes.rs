@@ -21,8 +21,8 @@ use unalike_core::{RefillPolicy, Segment, StepPolicy, TailRelease};
 use self::members::{Member, When, combined, full_text, is_trouble, with_text};
 use self::numbering::{Numbering, merged};
 use crate::{
-    Mode, SegmentStore, StoreError, Stripe, TagOptions, TagRecord, random_128, validate_allocate, validate_policies,
-    validate_raise, validate_tag,
+    Mode, SegmentStore, StoreError, Stripe, TagOptions, TagRecord, random_128, split_tag, validate_allocate,
+    validate_policies, validate_raise, validate_tag,
 };
 
 pub use self::resize::resize_stripes;
@@ -292,6 +292,10 @@ impl SegmentStore for StripedStore {
                 match allocated.await {
                     Ok(segment) => {
                         if !is_known {
+                            // A sub-key that was the first of its tag made that as well.
+                            if let (of_tag, Some(_)) = split_tag(tag) {
+                                self.spread(of_tag).await;
+                            }
                             self.spread(tag).await;
                         }
                         return Ok(segment);

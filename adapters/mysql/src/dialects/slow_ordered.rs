@@ -157,17 +157,24 @@ impl SlowOrdered {
 
     /// Creates the row if first use may do that: a sub-key of a tag that exists always may.
     async fn use_first(&self, place: Place<'_>) -> Result<(), StoreError> {
-        let is_allowed = self.creation.on_first_use
-            || !place.sub.is_empty() && self.read(Place::of(place.business)).await?.is_some();
-        if !is_allowed {
+        let its_tag = Place::of(place.business);
+        let has_tag = !place.sub.is_empty() && self.read(its_tag).await?.is_some();
+        if !has_tag && !self.creation.on_first_use {
             return Err(StoreError::tag_unknown(place.tag));
+        }
+        if !has_tag && !place.sub.is_empty() {
+            // So that it is counted.
+            self.insert(its_tag, 0).await?;
         }
         self.insert(place, 0).await.map(drop)
     }
 
     /// Whether the row is new.
     async fn insert(&self, place: Place<'_>, num: u64) -> Result<bool, StoreError> {
-        self.room.take(place.tag, self.creation, self.count()).await?;
+        // Sub-keys are not counted.
+        if place.sub.is_empty() {
+            self.room.take(place.tag, self.creation, self.count()).await?;
+        }
         let mut turn = self.database.turn("creating a row").await?;
         let end = "(business, subBusiness, num) SELECT ?, ?, ? FROM DUAL WHERE {fence alone}";
         let statement =
@@ -180,13 +187,12 @@ impl SlowOrdered {
         }
     }
 
-    /// All rows of all tables.
+    /// All tags: rows without a sub-key, which lie in one table.
     async fn count(&self) -> Result<u64, StoreError> {
-        let tables: Vec<String> =
-            (0..TABLES).map(|table| format!("(SELECT COUNT(*) FROM {})", table_name(table))).collect();
-        let statement = sqlx::query(AssertSqlSafe(format!("SELECT {} AS rows_in_all", tables.join(" + "))));
-        let rows = self.database.rows("counting rows", statement).await?;
-        rows.first().map_or(Ok(0), |row| number(&self.database, row, "rows_in_all"))
+        let table = table_name(table_of(""));
+        let statement = AssertSqlSafe(format!("SELECT COUNT(*) AS tags FROM {table} WHERE subBusiness = ''"));
+        let rows = self.database.rows("counting tags", sqlx::query(statement)).await?;
+        rows.first().map_or(Ok(0), |row| number(&self.database, row, "tags"))
     }
 
     /// A row as [`SegmentStore::tags`] selects it.

@@ -8,6 +8,7 @@
 //!   `request_timeout_ms`.
 //! - Ids are those of the store. A tag or snowflake whose ids are shown under a key, with a shard gene, or start again,
 //!   gives none here: they could be those that somebody else was shown.
+//! - HEAD gives nothing: an id would be lost that nobody sees.
 //! - Ids are whole numbers in every body, as those services send them, and never pass through a double.
 //! - Where tokens are wanted, `Authorization: Bearer TOKEN` with the scope `read` is needed, good for the tag or
 //!   snowflake at hand. Clients of Leaf and CosId send none by themselves: a proxy before this server may add the
@@ -29,7 +30,7 @@ use axum::response::{IntoResponse, Response};
 use clap::ValueEnum;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use unalike::storage::Segment;
+use unalike::storage::{Segment, SegmentStore, TagRecord, TailRelease};
 use unalike::{ID_MAX, Mode, StepPolicy};
 
 use super::Route;
@@ -62,8 +63,8 @@ impl DropIn {
     }
 }
 
-/// A segment has at most this many numbers, whatever a client asks for: it may not use a tag up at one blow.
-const SEGMENT_COUNT_MAX: u64 = 1_000_000_000;
+/// The greatest `segment_count_max`: no client may use a tag up at one blow.
+pub(crate) const SEGMENT_COUNT_MAX: u64 = 1_000_000_000;
 
 /// Clients count on before they see that a segment is spent, each of their threads by one number. This many steps
 /// behind the last number must still be whole numbers of theirs, of 64 bits and a sign, lest they wrap into negative
@@ -92,39 +93,105 @@ async fn grant(service: &Service, tag: &str, want: Want) -> Result<Segment, Prob
         return Err(Problem::new(Kind::TagInvalid, detail).with("tag", shortened(tag)));
     }
     let store = service.store();
-    let options = store.open_tag(tag).await?.options;
-    if options.mode == Mode::Ordered {
+    let record = store.open_tag(tag).await?;
+    if record.options.mode == Mode::Ordered {
         let detail = format!(
             "the tag {:?} is ordered, so that no client may keep numbers of it: ask for single ids",
             shortened(tag)
         );
         return Err(Problem::new(Kind::TagInvalid, detail).with("tag", shortened(tag)));
     }
-    let count = match (want, options.step) {
+    let id_max = service.shown(tag).map_or(ID_MAX, |shown| shown.format().id_max());
+    let count = match (want, record.options.step) {
         (Want::Exactly(count), _) => count,
-        (Want::TagStep, StepPolicy::Fixed { step }) => step.min(SEGMENT_COUNT_MAX),
+        (Want::TagStep, StepPolicy::Fixed { step }) => step,
         // What a client does with its numbers, and how soon, is not known here: there is nothing to adapt to.
-        (Want::TagStep, StepPolicy::Adaptive(adaptive)) => adaptive.initial.min(SEGMENT_COUNT_MAX),
+        (Want::TagStep, StepPolicy::Adaptive(adaptive)) => adaptive.initial,
     };
+    let count = count.min(service.segment_count_max);
+    // Nothing is granted that would be refused afterwards: it would be lost to everybody.
+    let count = within_bounds(store, &record, want, count, id_max).await?;
     for _ in 0..SHORT_GRANTS_MAX {
         let segment = store.allocate(tag, count, 0).await?;
-        if is_usable(tag, want, segment)? {
-            let last = segment.end - segment.stride;
-            if let Some(id_max) =
-                service.shown(tag).map(|shown| shown.format().id_max()).filter(|id_max| last > *id_max)
-            {
-                let detail = format!(
-                    "the numbers of the tag {:?} up to {last} pass {id_max}, the greatest that it is configured to have",
-                    shortened(tag)
-                );
-                return Err(Problem::new(Kind::Exhausted, detail).with("name", shortened(tag)));
-            }
-            return Ok(segment);
+        let last = segment.end.saturating_sub(segment.stride);
+        let refused = match is_usable(tag, want, segment) {
+            // Others may have been granted numbers since the tag was looked at.
+            Ok(true) if last > id_max => Some(beyond(tag, last, id_max)),
+            Ok(true) => return Ok(segment),
+            // The client reckons the first number from the last, so that fewer would be somebody else's.
+            Ok(false) => None,
+            Err(problem) if problem.kind() == Kind::GrantRefused => return Err(problem),
+            Err(problem) => Some(problem),
+        };
+        // Nobody was told of them; where they cannot be given back they are a gap.
+        let _ = store.release(tag, TailRelease { start: segment.start, version: segment.version }).await;
+        if let Some(problem) = refused {
+            return Err(problem);
         }
-        // The client reckons the first number from the last, so that fewer would be somebody else's: they are a gap.
     }
     let detail = format!("the store gave fewer than {count} numbers at once, {SHORT_GRANTS_MAX} times: try again");
     Err(Problem::new(Kind::StoreUnavailable, detail))
+}
+
+/// How many of these numbers the tag still has, as far as can be seen before any are granted.
+async fn within_bounds(
+    store: &dyn SegmentStore,
+    record: &TagRecord,
+    want: Want,
+    count: u64,
+    id_max: u64,
+) -> Result<u64, Problem> {
+    if store.stripes() > 1 {
+        if want != Want::TagStep {
+            return Err(strided(&record.tag, store.stripes()));
+        }
+        // How far each of them has got, no record says.
+        return Ok(count);
+    }
+    let last_max = id_max.min(ID_MAX - OVERSHOOT_MAX);
+    let left = last_max.saturating_sub(record.watermark);
+    // Of a tag that was used up nothing is granted, unless its store begins again.
+    if count <= left || record.watermark >= ID_MAX {
+        return Ok(count);
+    }
+    // What a durable store granted to Redis may not be handed out yet.
+    let left = match store.ceiling(&record.tag).await? {
+        Some(ceiling) => last_max.saturating_sub(ceiling.last),
+        None => left,
+    };
+    match want {
+        _ if count <= left => Ok(count),
+        Want::TagStep if left > 0 => Ok(left),
+        Want::TagStep | Want::Exactly(_) => {
+            let last = (last_max - left).saturating_add(count);
+            Err(if last_max == id_max {
+                beyond(&record.tag, last, id_max)
+            } else {
+                too_near_the_end(&record.tag, last)
+            })
+        }
+    }
+}
+
+fn beyond(tag: &str, last: u64, id_max: u64) -> Problem {
+    let detail = format!(
+        "the numbers of the tag {:?} up to {last} pass {id_max}, the greatest that it is configured to have",
+        shortened(tag)
+    );
+    Problem::new(Kind::Exhausted, detail).with("name", shortened(tag))
+}
+
+fn too_near_the_end(tag: &str, last: u64) -> Problem {
+    let shown = shortened(tag);
+    let detail =
+        format!("the numbers of the tag {shown:?} up to {last} are too near 2^63 for a segment: ask for single ids");
+    Problem::new(Kind::Exhausted, detail).with("name", shown)
+}
+
+fn strided(tag: &str, stride: impl std::fmt::Display) -> Problem {
+    let shown = shortened(tag);
+    let detail = format!("the numbers of the tag {shown:?} lie {stride} apart, and this client counts by 1");
+    Problem::new(Kind::TagInvalid, detail).with("tag", shown)
 }
 
 /// Whether these are the numbers that a client can count through, or too few of them.
@@ -133,19 +200,14 @@ fn is_usable(tag: &str, want: Want, segment: Segment) -> Result<bool, Problem> {
         tracing::error!(%error, tag, ?segment, "the store broke its promise");
         return Err(Problem::new(Kind::GrantRefused, "the grant was not used: look at the store"));
     }
-    let (shown, last) = (shortened(tag), segment.end - segment.stride);
+    let last = segment.end - segment.stride;
     let reach = segment.stride.checked_mul(OVERSHOOT_MAX);
     if reach.is_none_or(|reach| reach > ID_MAX - last) {
-        let detail = format!(
-            "the numbers of the tag {shown:?} up to {last} are too near 2^63 for a segment: ask for single ids"
-        );
-        return Err(Problem::new(Kind::Exhausted, detail).with("name", shown));
+        return Err(too_near_the_end(tag, last));
     }
     let Want::Exactly(count) = want else { return Ok(true) };
     if segment.stride != 1 {
-        let stride = segment.stride;
-        let detail = format!("the numbers of the tag {shown:?} lie {stride} apart, and this client counts by 1");
-        return Err(Problem::new(Kind::TagInvalid, detail).with("tag", shown));
+        return Err(strided(tag, segment.stride));
     }
     if segment.count() > count {
         tracing::error!(tag, ?segment, count, "the store broke its promise");

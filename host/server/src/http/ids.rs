@@ -41,12 +41,13 @@ pub(super) async fn of_sequence(
     }
     let shown = service.shown(&tag);
     let notation = wanted.asked.notation(&tag, shown, shown.map_or(ID_BITS, |shown| shown.format().bits()))?;
+    let sub = service.sub_key(&tag, wanted.sub.as_deref()).await?;
     if let Some(shown) = shown {
-        let formatted = service.formatted(&tag, wanted.sub.as_deref(), shown).await?;
+        let formatted = service.formatted(&tag, sub, shown).await?;
         let batch = formatted.take(wanted.count, wanted.asked.shard_key).await?;
         return wanted.answer_formatted("tag", &tag, notation, &batch);
     }
-    let sequence = service.sequence(&tag, wanted.sub.as_deref()).await?;
+    let sequence = service.sequence(&tag, sub).await?;
     if wanted.count == 1 {
         let id = sequence.next().await?;
         return wanted.answer("tag", &tag, notation, iter::once(id));

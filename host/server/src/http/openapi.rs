@@ -55,6 +55,17 @@ const TOKEN: &[Kind] = &[Kind::Unauthorized, Kind::Forbidden];
 /// Two ways to the same: GET is the simplest, and POST is safe from caches and from clients that ask twice.
 const GET_AND_POST: [(&str, &str); 2] = [("get", "Get"), ("post", "Post")];
 
+/// All methods that a document can name, but for HEAD: paths that take any method take these.
+const ANY_METHOD: [(&str, &str); 7] = [
+    ("get", "Get"),
+    ("post", "Post"),
+    ("put", "Put"),
+    ("patch", "Patch"),
+    ("delete", "Delete"),
+    ("options", "Options"),
+    ("trace", "Trace"),
+];
+
 /// A UUID of version 4 or 7, in lower case.
 const UUID_PATTERN: &str = "[0-9a-f]{8}-[0-9a-f]{4}-[47][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}";
 /// A ULID, in upper case.
@@ -83,7 +94,7 @@ fn document(config: &Config, templates: &[&str]) -> Value {
         let (name, description) = match drop_in {
             DropIn::Leaf => leaf(&mut paths),
             DropIn::Tinyid => tinyid(&mut paths),
-            DropIn::Cosid => cosid(&mut paths),
+            DropIn::Cosid => cosid(&mut paths, config.segment_count_max),
         };
         groups.push(json!({ "name": name, "description": description }));
     }
@@ -307,15 +318,23 @@ fn ids(paths: &mut Paths, count_max: u32) {
                 "operationId": format!("sequenceIdsBy{verb}"),
                 "tags": ["ids"],
                 "summary": "Take ids of a sequence",
-                "description": "The tag is created on first use, unless the server is told otherwise; a sub-key of a tag that \
-                    there is always is. `Accept: text/plain` gives one id per line. Where the tag has a key or a gene, every \
+                "description": "The tag is created on first use, unless the server is told otherwise. So is a sub-key, up to \
+                    the limit of its tag. `Accept: text/plain` gives one id per line. Where the tag has a key or a gene, every \
                     format shows the number that they make of the id.",
                 "parameters": [
                     name("tag", "The tag that is counted under", "order"), count, sub_key(), form, format(), shard_key,
                 ],
                 "responses": { "200": ok },
             }),
-            &[QUERY, IDS, FORMATS, LEASES, &[Kind::TagInvalid, Kind::TagUnknown, Kind::TagLimit], STORE, ANY],
+            &[
+                QUERY,
+                IDS,
+                FORMATS,
+                LEASES,
+                &[Kind::TagInvalid, Kind::TagUnknown, Kind::TagLimit, Kind::SubKeyLimit],
+                STORE,
+                ANY,
+            ],
         );
         let mut ok = answer(
             "Ids, ascending",
@@ -639,7 +658,7 @@ fn operation(paths: &mut Paths) {
             "operationId": "ready",
             "tags": ["operation"],
             "summary": "Whether ids can be had: the store answers, or what it granted before still lasts",
-            "description": "While the store is down it is covered as long as every tag that is used has numbers left: the answer \
+            "description": "What the store said is kept for a second. While the store is down it is covered as long as every tag that is used has numbers left: the answer \
                 says since when the store is down, and which tag's numbers are used up first, in how many seconds. A snowflake \
                 that was asked for ids and gives none now makes it not ready: the problem says which, why, and since when.",
             "responses": { "200": answer(
@@ -702,7 +721,7 @@ fn leaf(paths: &mut Paths) -> (&'static str, &'static str) {
             "Take an id of the snowflake leaf, or else default; the key is ignored",
         ),
     ] {
-        for (method, verb) in GET_AND_POST {
+        for (method, verb) in ANY_METHOD {
             paths.add_foreign(
                 method,
                 path,
@@ -710,7 +729,7 @@ fn leaf(paths: &mut Paths) -> (&'static str, &'static str) {
                     "operationId": format!("{operation}By{verb}"),
                     "tags": ["leaf"],
                     "summary": summary,
-                    "description": "Any other method does the same.",
+                    "description": "Any method but HEAD does the same.",
                     "parameters": [key],
                     "responses": {
                         "200": answer("The id, in decimal", TEXT, id(), json!("1")),
@@ -724,7 +743,7 @@ fn leaf(paths: &mut Paths) -> (&'static str, &'static str) {
     let decoded = json!({
         "timestamp": "1567733700834(2019-09-06 01:35:00.834)", "sequenceId": "3448", "workerId": "39",
     });
-    for (method, verb) in GET_AND_POST {
+    for (method, verb) in ANY_METHOD {
         paths.add_foreign(
             method,
             "/decodeSnowflakeId",
@@ -732,7 +751,7 @@ fn leaf(paths: &mut Paths) -> (&'static str, &'static str) {
                 "operationId": format!("leafDecodeBy{verb}"),
                 "tags": ["leaf"],
                 "summary": "Take an id of Leaf's layout apart; the time is in UTC",
-                "description": "The parameter may also come in a form. Any other method does the same.",
+                "description": "The parameter may also come in a form. Any method but HEAD does the same.",
                 "parameters": [{
                     "name": "snowflakeId", "in": "query", "required": true, "example": "1169786042799259000",
                     "schema": { "type": "string", "minLength": 1 },
@@ -809,7 +828,7 @@ fn tinyid(paths: &mut Paths) -> (&'static str, &'static str) {
         ),
     ];
     for (path, summary, parameters, ok) in operations {
-        for (method, verb) in GET_AND_POST {
+        for (method, verb) in ANY_METHOD {
             paths.add_foreign(
                 method,
                 &format!("/tinyid/id/{path}"),
@@ -817,7 +836,7 @@ fn tinyid(paths: &mut Paths) -> (&'static str, &'static str) {
                     "operationId": format!("{path}By{verb}"),
                     "tags": ["tinyid"],
                     "summary": summary,
-                    "description": "The parameters may also come in a form. Any other method does the same.",
+                    "description": "The parameters may also come in a form. Any method but HEAD does the same.",
                     "parameters": parameters,
                     "responses": { "200": ok },
                 }),
@@ -828,7 +847,7 @@ fn tinyid(paths: &mut Paths) -> (&'static str, &'static str) {
     ("tinyid", "The paths of Didi's tinyid: the status is always 200")
 }
 
-fn cosid(paths: &mut Paths) -> (&'static str, &'static str) {
+fn cosid(paths: &mut Paths, segment_count_max: u64) -> (&'static str, &'static str) {
     const JSON: &str = "application/json";
     let content = json!({ JSON: { "schema": reference("CosIdError") } });
     let failure = |description: &str| json!({ "description": description, "content": content });
@@ -876,7 +895,7 @@ fn cosid(paths: &mut Paths) -> (&'static str, &'static str) {
             name("name", "What follows the dot", "order"),
         ]
     };
-    let step = || required("step", "How many numbers", 1, 1_000_000_000, 100);
+    let step = || required("step", "How many numbers", 1, segment_count_max, segment_count_max.min(100));
     let [namespace, last] = names();
     paths.add_foreign(
         "post",

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{SegmentFixture, abandoned_after, expected, refused};
 use crate::{
     AdaptiveStep, ID_MAX, Mode, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers,
-    TagCreation, TagOptions, TagRecord, TailRelease, sub_tag,
+    TagCreation, TagOptions, TagRecord, TailRelease, split_tag, sub_tag,
 };
 
 type Client = Arc<dyn SegmentStore>;
@@ -535,7 +535,8 @@ pub async fn an_abandoned_request_costs_only_numbers(fixture: &dyn SegmentFixtur
 /// No tag is created beyond the limit; those that exist go on.
 pub async fn the_tag_limit_holds(fixture: &dyn SegmentFixture) {
     let open = fixture.segment_client(OPEN).await;
-    let tags = expected(open.tags(None, 100_000).await, "listing tags").len() as u64;
+    let listed = expected(open.tags(None, 100_000).await, "listing tags");
+    let tags = listed.iter().filter(|record| split_tag(&record.tag).1.is_none()).count() as u64;
     let limited = fixture.segment_client(TagCreation { on_first_use: true, tags_max: tags + 2 }).await;
     expected(limited.open_tag("contract.limit.1").await, "opening a tag below the limit");
     allocate(&limited, "contract.limit.2", 1, 0).await;
@@ -575,7 +576,8 @@ pub async fn a_restart_repeats_nothing(fixture: &dyn SegmentFixture) {
     assert_disjoint(&granted);
 }
 
-/// A sub-key of a tag has numbers of its own and the options of its tag, also where first use creates no tags.
+/// A sub-key of a tag has numbers of its own and the options of its tag, also where first use creates no tags. It takes no
+/// tag's place.
 pub async fn sub_keys_have_the_options_of_their_tag(fixture: &dyn SegmentFixture) {
     let open = fixture.segment_client(OPEN).await;
     let closed = fixture.segment_client(CLOSED).await;
@@ -599,6 +601,12 @@ pub async fn sub_keys_have_the_options_of_their_tag(fixture: &dyn SegmentFixture
     assert!(matches!(error, StoreError::TagUnknown { .. }), "there is no such tag: {error:?}");
     let first = allocate(&open, &orphan, 1, 0).await;
     assert!(first.start <= first.stride, "where first use creates tags, it creates this one: {first:?}");
+    expected(closed.tag("contract.sub.none").await, "looking up a tag that its sub-key created");
+    let full = fixture.segment_client(TagCreation { tags_max: 0, ..OPEN }).await;
+    allocate(&full, &name(tag, "c"), 1, 0).await;
+    expected(full.open_tag(&name(tag, "d")).await, "opening a sub-key where no more tags are created");
+    let error = refused(full.allocate(&name("contract.sub.full", "a"), 1, 0).await, "a sub-key of one tag too many");
+    assert!(matches!(error, StoreError::TagLimit { .. }), "its tag is not created: {error:?}");
     for tag in ["contract.sub\u{1f}", "\u{1f}a", "contract.sub\u{1f}a\u{1f}b"] {
         let error = refused(open.allocate(tag, 1, 0).await, "a sub-key that is no name");
         assert!(matches!(error, StoreError::TagInvalid { .. }), "{tag:?} is refused: {error:?}");

@@ -12,7 +12,8 @@
 //! 1` and the step `step` if it does not exist, and else changes nothing, whatever it says: so a client may repeat it.
 //! Where tokens are wanted, creating needs the scope `admin`, as it does under `/v1/tags`. `PATCH` needs no `POST`
 //! before it where tags are created on first use, so a restart of this server takes nothing from running clients. A
-//! step is 1 to 1,000,000,000, and a segment has exactly as many numbers: the client reckons its first id from `max`.
+//! step is 1 to `segment_count_max`, and a segment has exactly as many numbers: the client reckons its first id from `max`.
+//! One that the tag has not left is refused, and takes none.
 //!
 //! An error is `{"code":"..","msg":"..","errors":[]}`. The code is `400` for a parameter that is missing or no number,
 //! `401` and `403` for a token, else CosId's `500`. The status is 401 and 403 for a token, 400 for all else that asking
@@ -29,10 +30,7 @@ use serde::Serialize;
 use unalike::storage::{StoreError, TagOptions};
 use unalike::{ID_MAX, StepPolicy, Text, encode};
 
-use super::{
-    Parameters, SEGMENT_COUNT_MAX, Want, finished, grant, json, next_of_snowflake, next_of_tag, path_of, permit,
-    snowflake_name,
-};
+use super::{Parameters, Want, finished, grant, json, next_of_snowflake, next_of_tag, path_of, permit, snowflake_name};
 use crate::auth::{Scope, bearer};
 use crate::http::{Route, method_not_allowed};
 use crate::layouts::shortened;
@@ -99,7 +97,7 @@ async fn create(service: &Service, request: Request) -> Result<(), Problem> {
     let tag = permitted_tag(service, &mut parts).await?;
     let parameters = Parameters::of_query(&parts);
     let offset = whole(&parameters, "offset", 0..=ID_MAX - 1)?;
-    let step = whole(&parameters, "step", 1..=SEGMENT_COUNT_MAX)?;
+    let step = whole(&parameters, "step", 1..=service.segment_count_max)?;
     plain_tag(&tag)?;
     match service.store().tag(&tag).await {
         Err(StoreError::TagUnknown { .. }) => {}
@@ -124,7 +122,7 @@ async fn next_max_id(State(service): State<Arc<Service>>, request: Request) -> R
 async fn take(service: &Service, request: Request) -> Result<u64, Problem> {
     let (mut parts, _) = request.into_parts();
     let tag = permitted_tag(service, &mut parts).await?;
-    let step = whole(&Parameters::of_query(&parts), "step", 1..=SEGMENT_COUNT_MAX)?;
+    let step = whole(&Parameters::of_query(&parts), "step", 1..=service.segment_count_max)?;
     let segment = grant(service, &tag, Want::Exactly(step)).await?;
     Ok(segment.end - 1)
 }

@@ -1,6 +1,6 @@
 //! Didi's tinyid, as its server speaks.
 //!
-//! | path, any method | parameters, by query or form | answer |
+//! | path, any method but HEAD | parameters, by query or form | answer |
 //! | --- | --- | --- |
 //! | `/tinyid/id/nextId` | `bizType`, `batchSize`, `token` | `{"data":[1,2],"code":200,"message":""}` |
 //! | `/tinyid/id/nextIdSimple` | the same | `1,2` |
@@ -16,8 +16,9 @@
 //! without an error ever has fewer ids than tinyid's would.
 //!
 //! A segment is the interval `(currentId, maxId]` of the numbers `x` with `x % delta == remainder`, as many as the
-//! tag's step says (the first step, where it adapts). A client should ask for the next one from `loadingId` on, at a
-//! fifth of the way. Where the client sends no `token`, the header `Authorization: Bearer TOKEN` counts.
+//! tag's step says (the first step, where it adapts), but no more than `segment_count_max` or than the tag has left. A
+//! client should ask for the next one from `loadingId` on, at a fifth of the way. Where the client sends no `token`, the
+//! header `Authorization: Bearer TOKEN` counts.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -31,7 +32,7 @@ use unalike::storage;
 
 use super::{Parameters, Want, finished, grant, json};
 use crate::auth::{Scope, bearer};
-use crate::http::Route;
+use crate::http::{Route, method_not_allowed};
 use crate::layouts::shortened;
 use crate::problem::{Kind, Problem};
 use crate::service::Service;
@@ -45,10 +46,10 @@ const BATCH_SIZE_MAX: u64 = 100_000;
 
 pub(super) fn routes() -> Vec<Route> {
     vec![
-        ("/tinyid/id/nextId", any(next_id)),
-        ("/tinyid/id/nextIdSimple", any(next_id_simple)),
-        ("/tinyid/id/nextSegmentId", any(next_segment_id)),
-        ("/tinyid/id/nextSegmentIdSimple", any(next_segment_id_simple)),
+        ("/tinyid/id/nextId", any(next_id).head(method_not_allowed)),
+        ("/tinyid/id/nextIdSimple", any(next_id_simple).head(method_not_allowed)),
+        ("/tinyid/id/nextSegmentId", any(next_segment_id).head(method_not_allowed)),
+        ("/tinyid/id/nextSegmentIdSimple", any(next_segment_id_simple).head(method_not_allowed)),
     ]
 }
 

@@ -1,0 +1,168 @@
+//! How many sub-keys a tag may have, and whether requests may make new ones.
+//!
+//! A sub-key is a row in the store that its first use makes, for ever. So who may ask for ids of a tag may make as many as
+//! [`SubKeys`] allows, counted in the store and not in this process: a restart gives nobody new ones. They are apart from the
+//! limit of tags, which is not reached by them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use unalike::SUB_SEPARATOR;
+use unalike::storage::{SegmentStore, StoreError, split_tag};
+
+use crate::config::Config;
+use crate::layouts::shortened;
+use crate::problem::{Kind, Problem};
+use crate::tags::stored_name;
+
+/// How many rows are read at once when sub-keys are counted.
+const PAGE: u32 = 10_000;
+
+/// A tag that was found to be full is not counted again for so long.
+const FULL_FOR: Duration = Duration::from_secs(10);
+
+/// The limits of all tags, and what is known of how near they are.
+pub(crate) struct SubKeys {
+    /// Of the tags that the configuration says it of.
+    limits: HashMap<String, u64>,
+    /// Of all others; none where requests create nothing of theirs.
+    limit: Option<u64>,
+    rooms: Mutex<HashMap<String, Arc<tokio::sync::Mutex<Room>>>>,
+}
+
+/// What is known of one tag.
+#[derive(Default)]
+struct Room {
+    /// What it is about: a period, or nothing.
+    period: Option<String>,
+    /// How many more this process makes before it counts them again.
+    free: u64,
+    full_since: Option<Instant>,
+}
+
+impl SubKeys {
+    /// As it is configured.
+    pub(crate) fn new(config: &Config) -> Self {
+        let limits = config.tags.iter().filter_map(|(name, tag)| Some((name.clone(), tag.sub_keys_max?))).collect();
+        Self { limits, limit: config.create_tags.then_some(config.sub_keys_max), rooms: Mutex::default() }
+    }
+
+    /// Sees to it that a sub-key is there, if it may be. Where the tag's counter starts again it has a row for each period,
+    /// and the limit holds for each: `period` is the one at hand.
+    ///
+    /// # Errors
+    /// [`Kind::TagUnknown`] where requests make none, [`Kind::SubKeyLimit`], and what the store says.
+    pub(crate) async fn admit(
+        &self,
+        store: &dyn SegmentStore,
+        tag: &str,
+        sub: &str,
+        period: Option<&str>,
+    ) -> Result<(), Problem> {
+        let name = stored(tag, sub, period)?;
+        if exists(store, &name).await? {
+            return Ok(());
+        }
+        let Some(limit) = self.limits.get(tag).copied().or(self.limit) else {
+            let (tag, sub) = (shortened(tag), shortened(sub));
+            let detail = format!(
+                "the tag {tag:?} has no sub-key {sub:?}, and requests create none: create_tags is false, and the configuration's \
+                 table of the tag has no sub_keys_max"
+            );
+            return Err(Problem::new(Kind::TagUnknown, detail).with("tag", tag).with("sub", sub));
+        };
+        if self.limit.is_some() {
+            // So that there is no sub-key of a tag that is not there and not counted.
+            store.open_tag(tag).await?;
+        }
+        let room = {
+            let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(rooms.entry(tag.to_owned()).or_default())
+        };
+        // One is made at a time, and counted before the next.
+        let mut room = room.lock().await;
+        if !exists(store, &name).await? {
+            room.take(store, tag, limit, period).await?;
+            store.open_tag(&name).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Room {
+    /// Close to the limit each new sub-key counts all that there are. Farther from it, several servers may together pass the
+    /// limit by what they had left: it keeps a client from filling the store, and is no quota.
+    async fn take(
+        &mut self,
+        store: &dyn SegmentStore,
+        tag: &str,
+        limit: u64,
+        period: Option<&str>,
+    ) -> Result<(), Problem> {
+        if self.period.as_deref() != period {
+            *self = Self { period: period.map(str::to_owned), ..Self::default() };
+        }
+        if self.free > 0 {
+            self.free -= 1;
+            return Ok(());
+        }
+        if self.full_since.is_none_or(|since| since.elapsed() >= FULL_FOR) {
+            let free = limit - count(store, tag, limit, period).await?;
+            self.full_since = (free == 0).then(Instant::now);
+            if free > 0 {
+                // One is taken now; of a thousand that are free, some sixty may be taken without another look.
+                self.free = (free - 1) / 16;
+                return Ok(());
+            }
+        }
+        let tag = shortened(tag);
+        let detail = format!(
+            "the tag {tag:?} has {limit} sub-keys, its limit: those that it has go on, and more are had with a greater \
+             sub_keys_max"
+        );
+        Err(Problem::new(Kind::SubKeyLimit, detail).with("tag", tag).with("sub_keys_max", limit))
+    }
+}
+
+async fn exists(store: &dyn SegmentStore, name: &str) -> Result<bool, StoreError> {
+    match store.tag(name).await {
+        Ok(_) => Ok(true),
+        Err(StoreError::TagUnknown { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// The name under which stores keep a sub-key, in a period if the tag's counter starts again.
+///
+/// # Errors
+/// [`StoreError::TagInvalid`].
+pub(crate) fn stored(tag: &str, sub: &str, period: Option<&str>) -> Result<String, StoreError> {
+    // With a period behind it anything would look like a name.
+    let plain = stored_name(tag, Some(sub))?;
+    period.map_or(Ok(plain), |period| stored_name(tag, Some(&format!("{sub}@{period}"))))
+}
+
+/// How many sub-keys a tag has, counted up to this many.
+async fn count(store: &dyn SegmentStore, tag: &str, most: u64, period: Option<&str>) -> Result<u64, StoreError> {
+    let ending = period.map(|period| format!("@{period}"));
+    let (mut counted, mut after) = (0, format!("{tag}{SUB_SEPARATOR}"));
+    while counted < most {
+        let page = store.tags(Some(&after), PAGE).await?;
+        let Some(last) = page.last() else { break };
+        let is_last = page.len() < PAGE as usize;
+        for record in &page {
+            let (Some(sub), true) = (split_tag(&record.tag).1, split_tag(&record.tag).0 == tag) else {
+                return Ok(counted.min(most));
+            };
+            // A period alone is made by the server.
+            counted +=
+                u64::from(ending.as_ref().is_none_or(|ending| sub.len() > ending.len() && sub.ends_with(ending)));
+        }
+        if is_last {
+            break;
+        }
+        after.clone_from(&last.tag);
+    }
+    Ok(counted.min(most))
+}

@@ -709,10 +709,214 @@ async fn a_table_that_cannot_be_used_is_refused() {
         let refusal = place.refusal().await;
         assert!(refusal.contains("a view"), "{refusal}");
     }
+}
+
+/// A table that grants come from.
+struct Keyed {
+    parameters: &'static str,
+    table: &'static str,
+    /// Takes its key away.
+    drop: &'static str,
+    key: &'static str,
+    /// A column of it with numbers.
+    number: &'static str,
+    /// Another column.
+    other: &'static str,
+}
+
+const KEYED: [Keyed; 13] = [
+    keyed("dialect=leaf", "leaf_alloc", "biz_tag", "max_id", "step"),
+    Keyed { drop: "DROP KEY uniq_biz_type", ..keyed("dialect=tinyid", "tiny_id_info", "biz_type", "max_id", "delta") },
+    keyed("dialect=tinyid", "unalike_tinyid_stripe", "id", "stripe_index", "stripe_count"),
+    keyed("dialect=cosid", "cosid", "name", "last_max_id", "last_fetch_time"),
+    keyed("dialect=sequence-table&cycle=true", "t_sequence", "pk_seq_name", "current_val", "increment_val"),
+    keyed(
+        "dialect=sequence-table&cycle=true",
+        "unalike_sequence_generation",
+        "pk_seq_name",
+        "generation",
+        "generation",
+    ),
+    keyed(ID_GENERATOR.parameters, "id_generator", "id", "current_max_id", "increment_step"),
+    keyed("dialect=batch", "ng_business_mysql_autoincrement", "business, version", "version", "create_time"),
+    keyed("dialect=batch", "unalike_batch_tag", "tag", "buff_size", "prefix"),
+    keyed("dialect=slow-ordered", "ng_business_slowordered63", "business, subBusiness", "num", "num"),
+    keyed("dialect=ticket", "unalike_ticket", "id", "stripe_index", "stripe_count"),
+    keyed("dialect=unalike", "unalike_tag", "tag", "watermark", "start"),
+    keyed("dialect=unalike", "unalike_store", "id", "tags", "schema_version"),
+];
+
+const fn keyed(
+    parameters: &'static str,
+    table: &'static str,
+    key: &'static str,
+    number: &'static str,
+    other: &'static str,
+) -> Keyed {
+    Keyed { parameters, table, drop: "DROP PRIMARY KEY", key, number, other }
+}
+
+#[tokio::test]
+async fn a_table_that_grants_cannot_rest_on_is_refused() {
+    for Keyed { parameters, table, drop, key, number, other } in KEYED {
+        let place = Place::new(Case { parameters, ..LEAF });
+        place.store().await.close().await;
+        place.sql(&format!("CREATE TABLE kept LIKE {table}; INSERT INTO kept SELECT * FROM {table}"));
+        let no_key = format!("{table} has no unique key over {key} alone");
+        let mut bad = vec![
+            (format!("ALTER TABLE {table} {drop}, ADD KEY plain ({key})"), no_key.clone()),
+            (format!("ALTER TABLE {table} {drop}, ADD UNIQUE wider ({key}, {other})"), no_key.clone()),
+            (format!("ALTER TABLE {table} {drop}, ADD UNIQUE hashed ({key}) USING HASH"), no_key.clone()),
+            (
+                format!("ALTER TABLE {table} MODIFY {number} DOUBLE NOT NULL"),
+                "double, which must be a whole".to_owned(),
+            ),
+            (format!("ALTER TABLE {table} ENGINE = MyISAM"), "kept in MyISAM".to_owned()),
+            (format!("RENAME TABLE {table} TO old; CREATE VIEW {table} AS SELECT * FROM old"), "a view".to_owned()),
+            (
+                format!("CREATE TRIGGER sly BEFORE INSERT ON {table} FOR EACH ROW SET NEW.{number} = 1"),
+                format!("trigger sly, which runs before a row is written and names {number}"),
+            ),
+            (
+                format!("CREATE TRIGGER sly BEFORE UPDATE ON {table} FOR EACH ROW SET NEW.{number} = OLD.{number}"),
+                "trigger sly".to_owned(),
+            ),
+        ];
+        if !["id"].contains(&key) {
+            let beginning = key.split_once(", ").map_or(format!("{key}(4)"), |(one, more)| format!("{one}(4), {more}"));
+            bad.push((format!("ALTER TABLE {table} {drop}, ADD UNIQUE prefix ({beginning})"), no_key));
+        }
+        for (change, named) in bad {
+            if change.contains("wider") && key.contains(other) || change.contains("wider") && number == other {
+                continue;
+            }
+            place.sql(&change);
+            let refusal = place.refusal().await;
+            assert!(refusal.contains(&named), "{change}: {refusal}");
+            place.sql(&format!(
+                "DROP VIEW IF EXISTS {table}; DROP TABLE IF EXISTS old, {table}; CREATE TABLE {table} LIKE kept; \
+                 INSERT INTO {table} SELECT * FROM kept"
+            ));
+        }
+        // What comes after a row is written cannot change it, nor can what names nothing of it.
+        place.sql(&format!(
+            "CREATE TABLE log (what INT); CREATE TRIGGER later AFTER UPDATE ON {table} FOR EACH ROW \
+             INSERT INTO log VALUES (NEW.{number}); \
+             CREATE TRIGGER count BEFORE UPDATE ON {table} FOR EACH ROW SET @writes = @writes + 1"
+        ));
+        place.store().await.close().await;
+    }
     let place = Place::with_row(LEAF).await;
-    place.sql("ALTER TABLE leaf_alloc DROP PRIMARY KEY");
+    place.sql("ALTER TABLE leaf_alloc ADD SYSTEM VERSIONING");
     let refusal = place.refusal().await;
-    assert!(refusal.contains("unique index on biz_tag"), "{refusal}");
+    assert!(refusal.contains("SYSTEM VERSIONED"), "{refusal}");
+    let place = Place::with_row(COSID).await;
+    place.sql("ALTER TABLE cosid DROP COLUMN last_max_id, ADD COLUMN last_max_id BIGINT AS (5) VIRTUAL");
+    let refusal = place.refusal().await;
+    assert!(refusal.contains("computes its column last_max_id"), "{refusal}");
+    let place = Place::with_row(COSID).await;
+    place.sql("DELETE FROM cosid; ALTER TABLE cosid MODIFY name BIGINT NOT NULL");
+    let refusal = place.refusal().await;
+    assert!(refusal.contains("name bigint") && refusal.contains("VARCHAR"), "{refusal}");
+}
+
+#[tokio::test]
+async fn a_trigger_that_may_not_be_read_is_refused_too() {
+    let place = Place::with_row(LEAF).await;
+    let name = place.name().to_owned();
+    place.sql(&format!(
+        "CREATE TRIGGER sly BEFORE UPDATE ON leaf_alloc FOR EACH ROW SET @writes = 1; CREATE USER {name}@'127.0.0.1'; \
+         GRANT SELECT, INSERT, UPDATE ON {name}.* TO {name}@'127.0.0.1'"
+    ));
+    place.store().await.close().await;
+    let url = format!("{}&create=false", place.url().replace("root@", &format!("{name}@")));
+    let error = MysqlStore::connect(MysqlOptions::from_url(&url).unwrap()).await.unwrap_err();
+    assert!(error.to_string().contains("may not read"), "{}", what(&error));
+}
+
+/// Nobody is to do so; what is granted from then on is still looked at.
+#[tokio::test]
+async fn two_rows_of_one_key_are_an_error_where_the_key_was_dropped_in_use() {
+    for case in [LEAF, TINYID, COSID, SEQUENCE, ID_GENERATOR] {
+        let place = Place::with_row(case).await;
+        let store = place.store().await;
+        store.allocate("order", 10, 0).await.unwrap();
+        let drop = if case.table == "tiny_id_info" { "DROP KEY uniq_biz_type" } else { "DROP PRIMARY KEY" };
+        place.sql(&format!("ALTER TABLE {} {drop}", case.table));
+        store.allocate("order", 10, 0).await.unwrap();
+        place.sql(case.row);
+        for error in [store.allocate("order", 10, 0).await.unwrap_err(), store.tag("order").await.unwrap_err()] {
+            assert!(matches!(error, StoreError::Corrupt { .. }), "{case:?}: {}", what(&error));
+        }
+    }
+}
+
+/// With `utf8mb4_unicode_ci`, as servers often give to tables that say nothing.
+fn fold(place: &Place) {
+    let table = place.case.table;
+    place.sql(&format!("ALTER TABLE {table} CONVERT TO CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci"));
+}
+
+#[tokio::test]
+async fn the_row_of_an_ended_tag_is_told_by_its_bytes() {
+    for case in [LEAF, TINYID, SEQUENCE] {
+        let place = Place::with_row(case).await;
+        fold(&place);
+        let (store, other) = (place.store().await, place.store().await);
+        store.allocate("order", 10, 0).await.unwrap();
+        let ended = store.retire_tag("ORDER").await.unwrap();
+        let figure = place.figure();
+        // To the server each of these is `retired:order`.
+        for tag in ["rétired:order", "RETIRED:order", "retired:ORDER", "Ｒetired:order", "r\u{200b}etired:order"] {
+            for error in [
+                store.allocate(tag, 10, 0).await.unwrap_err(),
+                other.allocate(tag, 10, ended.watermark + 1).await.unwrap_err(),
+                other.allocate(tag, u64::MAX, 0).await.unwrap_err(),
+                store.open_tag(tag).await.unwrap_err(),
+                store.tag(tag).await.unwrap_err(),
+                store.raise_tag(tag, 900_000).await.unwrap_err(),
+                store.retire_tag(tag).await.unwrap_err(),
+            ] {
+                assert!(matches!(error, StoreError::TagInvalid { .. }), "{case:?} {tag}: {}", what(&error));
+            }
+            store.create_tag(tag, &TagOptions::default()).await.unwrap_err();
+            assert_eq!(place.figure(), figure, "{case:?} {tag}");
+        }
+        for tag in ["order", "ORDER", "ordér"] {
+            let error = store.allocate(tag, 10, 0).await.unwrap_err();
+            assert!(matches!(error, StoreError::Exhausted { .. }), "{case:?} {tag}: {}", what(&error));
+        }
+        // One that only looks like it is a tag as any other.
+        assert_eq!(store.allocate("rétired:own", 10, 0).await.unwrap().start, 1, "{case:?}");
+        let names: Vec<String> = store.tags(None, 9).await.unwrap().into_iter().map(|record| record.tag).collect();
+        assert_eq!(names, ["rétired:own"], "{case:?}");
+    }
+}
+
+#[tokio::test]
+async fn names_that_are_one_to_the_server_draw_from_one_row() {
+    for case in [LEAF, TINYID, COSID, SEQUENCE] {
+        let place = Place::with_row(case).await;
+        let bytes = place.store().await;
+        assert_eq!(bytes.folds_names().await.unwrap(), None, "{case:?}");
+        fold(&place);
+        let (store, other) = (place.store().await, place.store().await);
+        let folds = store.folds_names().await.unwrap();
+        assert!(folds.is_some_and(|what| what.contains("utf8mb4_unicode_ci")), "{case:?}");
+        let mut numbers = Numbers::default();
+        for _ in 0..20 {
+            let asked = ["order", "ORDER", "ordér", "order "].map(|tag| async {
+                let [one, two] = [store.allocate(tag, 7, 0), other.allocate(tag, 7, 0)];
+                [one.await.unwrap(), two.await.unwrap()]
+            });
+            let [one, two, three, four] = asked;
+            let (one, two, three, four) = tokio::join!(one, two, three, four);
+            for segment in [one, two, three, four].concat() {
+                numbers.add((segment.start, segment.end, segment.stride));
+            }
+        }
+        assert_eq!(other.tag("ORDER").await.unwrap().tag, "order", "{case:?}: its name as it stands");
+    }
 }
 
 #[tokio::test]
@@ -911,6 +1115,7 @@ async fn in_a_table_that_tells_no_cases_apart_two_tags_share_a_row() {
     );
     place.sql(LEAF.row);
     let store = place.store().await;
+    assert!(store.folds_names().await.unwrap().is_some_and(|what| what.contains("utf8mb3_general_ci")));
     assert_eq!(range(store.allocate("order", 10, 0).await.unwrap()), 1..11);
     assert_eq!(range(store.allocate("ORDER", 10, 0).await.unwrap()), 11..21, "no number is granted twice");
     let error = store.create_tag("Order", &TagOptions::default()).await.unwrap_err();
@@ -1003,6 +1208,7 @@ async fn keeps_the_contract(case: Case) {
     }
     if matches!(case.table, "leaf_alloc" | "t_sequence") {
         check::odd_names_are_kept_as_they_are(&place).await;
+        check::no_name_with_a_space_at_an_end_is_created(&place).await;
     }
     if case.table == "cosid" {
         check::unknown_tags_are_created_only_when_allowed(&place).await;

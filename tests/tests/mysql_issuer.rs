@@ -226,6 +226,7 @@ async fn slow_ordered_keeps_the_contract_but_for_options_of_tags() -> anyhow::Re
     check::at_least_skips_up_and_never_back(&fixture).await;
     check::tags_are_independent(&fixture).await;
     check::odd_names_are_kept_as_they_are(&fixture).await;
+    check::no_name_with_a_space_at_an_end_is_created(&fixture).await;
     check::numbers_end_at_the_top(&fixture).await;
     check::a_tail_is_taken_back_once(&fixture).await;
     check::a_tail_that_was_not_granted_is_not_taken_back(&fixture).await;
@@ -370,6 +371,62 @@ async fn slow_ordered_needs_no_more_than_the_privileges_it_names() -> anyhow::Re
     server.sql(&database, "CREATE TABLE ng_business_slowordered63 (business INT) ENGINE = MyISAM")?;
     let text = refused(MysqlStore::connect(MysqlOptions::from_url(&format!("{url}?dialect=slow-ordered"))?).await);
     assert!(text.contains("kept in MyISAM"), "{text}");
+    Ok(())
+}
+
+/// By one row that holds all that was granted; a second row begins at 1 again.
+#[tokio::test(flavor = "multi_thread")]
+async fn slow_ordered_takes_no_second_row_for_the_first() -> anyhow::Result<()> {
+    let server = MariaDb::start()?;
+    let url = server.database()?;
+    let database = url.rsplit_once('/').context("a database")?.1;
+    let store = open(&url, "slow-ordered").await?;
+    assert_eq!(bounds(&store.allocate("order", 10, 0).await?), (1, 11));
+    server.sql(database, "ALTER TABLE ng_business_slowordered0 DROP PRIMARY KEY, ADD KEY (business, subBusiness)")?;
+    let text = refused(open(&url, "slow-ordered").await);
+    assert!(text.contains("ng_business_slowordered0 has no unique key over business, subBusiness"), "{text}");
+    // Whoever drops it in use takes away what programs rest on; still no row is taken for the other.
+    server.sql(database, "INSERT INTO ng_business_slowordered0 (business, subBusiness) VALUES ('order', '')")?;
+    for error in [store.allocate("order", 10, 0).await.map(drop), store.retire_tag("order").await.map(drop)] {
+        assert!(matches!(error, Err(StoreError::Corrupt { .. })), "{error:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_that_are_one_to_the_server_are_one_to_the_issuer_s_channels() -> anyhow::Result<()> {
+    let server = MariaDb::start()?;
+    let url = server.database()?;
+    let database = url.rsplit_once('/').context("a database")?.1;
+    let folding = "CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci NOT NULL";
+    let (batch, slow) = (open(&url, "batch").await?, open(&url, "slow-ordered").await?);
+    assert_eq!((batch.folds_names().await?, slow.folds_names().await?), (None, None));
+    for tag in ["order", "ORDER"] {
+        batch.open_tag(tag).await?;
+    }
+    server.sql(
+        database,
+        &format!(
+            "ALTER TABLE ng_business_mysql_autoincrement MODIFY business VARCHAR(128) {folding};
+             ALTER TABLE ng_business_slowordered0 MODIFY business VARCHAR(129) {folding}"
+        ),
+    )?;
+    for dialect in ["batch", "slow-ordered"] {
+        let (one, two) = (open(&url, dialect).await?, open(&url, dialect).await?);
+        assert!(one.folds_names().await?.is_some_and(|what| what.contains("utf8mb4_unicode_ci")));
+        let mut starts = Vec::new();
+        for _ in 0..10 {
+            for (client, tag) in [(&one, "order"), (&two, "ORDER")] {
+                starts.push(client.allocate(tag, 5, 0).await?.start);
+            }
+        }
+        assert!(starts.is_sorted_by(|one, next| one < next), "{starts:?}");
+        // What is lifted by its list is lifted above all.
+        for record in one.tags(None, 9).await? {
+            assert_eq!(record.watermark, one.tag(&record.tag).await?.watermark, "{record:?}");
+        }
+    }
+    assert_eq!(slow.tag("ORDER").await?.tag, "order", "its name as it stands");
     Ok(())
 }
 

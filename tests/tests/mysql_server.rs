@@ -70,7 +70,7 @@ fn leaf_s_tags_go_on_in_tables_of_our_own() -> anyhow::Result<()> {
     let database = name_of(&url);
     mariadb.sql(
         database,
-        "CREATE TABLE leaf_alloc (biz_tag VARCHAR(128) NOT NULL DEFAULT '' PRIMARY KEY, max_id BIGINT NOT NULL DEFAULT 1, \
+        "CREATE TABLE leaf_alloc (biz_tag VARCHAR(128) COLLATE utf8mb4_bin NOT NULL DEFAULT '' PRIMARY KEY, max_id BIGINT NOT NULL DEFAULT 1, \
              step INT NOT NULL, description VARCHAR(256), \
              update_time TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP) ENGINE = InnoDB; \
          INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('order', 2001, 2000), ('invoice', 1, 100)",
@@ -103,6 +103,175 @@ fn leaf_s_tags_go_on_in_tables_of_our_own() -> anyhow::Result<()> {
     let done = ok(&directory, &url, &["tags", "import", "--from", "leaf", "--tag", "order", "--at", "9000"])?;
     assert!(done.contains("9000") && done.contains("raised"), "{done}");
     assert_eq!(ok(&directory, &url, &["next", "order"])?, "9000\n");
+    Ok(())
+}
+
+const LEAF: &str = "CREATE TABLE leaf_alloc (biz_tag VARCHAR(128) COLLATE utf8mb4_unicode_ci NOT NULL PRIMARY KEY, \
+    max_id BIGINT NOT NULL DEFAULT 1, step INT NOT NULL) ENGINE = InnoDB";
+
+const TINYID: &str = "CREATE TABLE tiny_id_info (id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY, \
+    biz_type VARCHAR(63) COLLATE utf8mb4_bin NOT NULL UNIQUE, begin_id BIGINT NOT NULL DEFAULT 0, \
+    max_id BIGINT NOT NULL DEFAULT 0, step INT DEFAULT 0, delta INT NOT NULL DEFAULT 1, remainder INT NOT NULL DEFAULT 0, \
+    create_time TIMESTAMP NOT NULL DEFAULT NOW(), update_time TIMESTAMP NOT NULL DEFAULT NOW(), \
+    version BIGINT NOT NULL DEFAULT 0) ENGINE = InnoDB";
+
+/// A command that must change nothing and say this.
+fn refused(directory: &TempDir, url: &str, arguments: &[&str], named: &[&str]) -> anyhow::Result<()> {
+    let ran = run_over(directory, url, arguments)?;
+    ensure!(ran.code == Some(1) && named.iter().all(|it| ran.stderr.contains(it)), "{arguments:?}: {named:?}: {ran:?}");
+    Ok(())
+}
+
+/// In Leaf `order`, `ORDER`, `ordér` and `order ` are one row. Here they would be four tags.
+#[test]
+fn names_that_the_source_takes_for_one_are_imported_by_one_s_word_alone() -> anyhow::Result<()> {
+    let mariadb = MariaDb::shared()?;
+    let url = mariadb.database()?;
+    let database = name_of(&url);
+    mariadb
+        .sql(database, &format!("{LEAF}; INSERT INTO leaf_alloc VALUES ('invoice', 500, 10), ('order', 2001, 2000)"))?;
+    let rows = || mariadb.sql(database, "SELECT biz_tag, max_id FROM leaf_alloc ORDER BY biz_tag");
+    let (before, directory) = (rows()?, TempDir::new()?);
+    let import = |more: &[&'static str]| [&["tags", "import", "--from", "leaf"][..], more].concat();
+
+    let named = ["nothing was changed", "biz_tag of leaf_alloc", "utf8mb4_unicode_ci", "--names-as-written"];
+    refused(&directory, &url, &import(&[]), &named)?;
+    refused(&directory, &url, &import(&["--tag", "order", "--at", "9000"]), &named)?;
+    for tag in ["ORDER", "ordér", "order "] {
+        let more = import(&["--names-as-written", "--tag", tag]);
+        refused(&directory, &url, &more, &["nothing was changed", "as \"order\"", "as it stands"])?;
+        let more = import(&["--names-as-written", "--tag", tag, "--at", "9000"]);
+        refused(&directory, &url, &more, &["nothing was changed", "as \"order\""])?;
+    }
+    assert_eq!(rows()?, before);
+    assert_eq!(ok(&directory, &url, &["tags", "list"])?.lines().count(), 1, "nothing was created");
+
+    let done = ok(&directory, &url, &import(&["--names-as-written"]))?;
+    assert!(done.contains("2001") && done.contains("invoice"), "{done}");
+    assert_eq!(ok(&directory, &url, &["next", "order"])?, "2001\n");
+    // A space is the one slip that the names of tags leave no room for.
+    refused(&directory, &url, &["next", "order "], &["a space at an end"])?;
+    Ok(())
+}
+
+#[test]
+fn a_name_with_a_space_at_an_end_is_not_imported() -> anyhow::Result<()> {
+    let mariadb = MariaDb::shared()?;
+    let url = mariadb.database()?;
+    let database = name_of(&url);
+    let leaf = LEAF.replace("unicode_ci", "bin");
+    mariadb.sql(
+        database,
+        &format!("{leaf}; INSERT INTO leaf_alloc VALUES ('invoice', 500, 10), ('order ', 2001, 2000)"),
+    )?;
+    let directory = TempDir::new()?;
+    refused(
+        &directory,
+        &url,
+        &["tags", "import", "--from", "leaf"],
+        &["nothing was changed", "\"order \"", "rename it"],
+    )?;
+    // To the server it has that name already.
+    mariadb.sql(database, "UPDATE leaf_alloc SET biz_tag = 'order' WHERE biz_tag = 'order'")?;
+    ok(&directory, &url, &["tags", "import", "--from", "leaf"])?;
+    assert_eq!(ok(&directory, &url, &["next", "order"])?, "2001\n");
+    // One that came into being before there was such a rule is used as ever.
+    mariadb.sql(database, "UPDATE unalike_tag SET tag = 'order ' WHERE tag = 'order'")?;
+    assert_eq!(ok(&directory, &url, &["next", "order "])?, "2002\n");
+    refused(&directory, &url, &["tags", "create", "order "], &["exists"])?;
+    refused(&directory, &url, &["tags", "create", "new "], &["a space at an end"])?;
+    Ok(())
+}
+
+/// Two databases of tinyid that number together: the one has the odd numbers, the other one the even ones.
+#[test]
+fn numbers_that_others_count_between_are_imported_by_number_alone() -> anyhow::Result<()> {
+    let mariadb = MariaDb::shared()?;
+    let (odd, even) = (mariadb.database()?, mariadb.database()?);
+    let rows = |remainder: u32, max: u32| {
+        format!(
+            "{TINYID}; INSERT INTO tiny_id_info (biz_type, max_id, step, delta, remainder) \
+             VALUES ('alone', 70, 10, 1, 0), ('order', {max}, 10000, 2, {remainder})"
+        )
+    };
+    mariadb.sql(name_of(&odd), &rows(1, 10_000))?;
+    mariadb.sql(name_of(&even), &rows(0, 20_000))?;
+    let directory = TempDir::new()?;
+    let named = ["nothing was changed", "\"order\"", "delta 2", "remainder 1", "--at NUMBER"];
+    refused(&directory, &odd, &["tags", "import", "--from", "tinyid"], &named)?;
+    refused(&directory, &odd, &["tags", "import", "--from", "tinyid", "--source-stopped", "--tag", "order"], &named)?;
+    assert_eq!(
+        mariadb.sql(name_of(&odd), "SELECT biz_type FROM tiny_id_info ORDER BY biz_type")?,
+        "alone\norder\n",
+        "nothing was ended"
+    );
+    ok(&directory, &odd, &["tags", "import", "--from", "tinyid", "--tag", "alone"])?;
+
+    let from_even = format!("{even}?dialect=tinyid&create=false");
+    refused(&directory, &odd, &["tags", "import", "--from", &from_even, "--tag", "order"], &["unalike schema"])?;
+    ok(&directory, &from_even.replace("&create=false", ""), &["tags", "list"])?;
+    for from in ["tinyid", &from_even] {
+        let done = ok(&directory, &odd, &["tags", "import", "--from", from, "--tag", "order", "--at", "20001"])?;
+        assert!(done.contains("20001"), "{done}");
+    }
+    assert_eq!(ok(&directory, &odd, &["next", "order"])?, "20001\n");
+    Ok(())
+}
+
+/// What decides a tag's numbers beside its record, in each kind of source.
+#[test]
+fn what_a_record_does_not_say_is_not_dropped() -> anyhow::Result<()> {
+    let mariadb = MariaDb::shared()?;
+    let directory = TempDir::new()?;
+    let leaf = LEAF.replace("unicode_ci", "bin").replace("max_id BIGINT", "max_id INT");
+    let sequence = "CREATE TABLE t_sequence (pk_seq_name VARCHAR(128) COLLATE utf8mb4_bin NOT NULL PRIMARY KEY, \
+        current_val BIGINT NOT NULL, increment_val INT NOT NULL) ENGINE = InnoDB";
+    let batch = "CREATE TABLE ng_business_mysql_autoincrement (business VARBINARY(128) NOT NULL, \
+        version BIGINT UNSIGNED NOT NULL, PRIMARY KEY (business, version)) ENGINE = InnoDB; \
+        CREATE TABLE unalike_batch_tag (tag VARBINARY(128) NOT NULL PRIMARY KEY, prefix BIGINT UNSIGNED NOT NULL, \
+        buff_size BIGINT UNSIGNED NOT NULL, width INT UNSIGNED NOT NULL, lowest_critical_value BIGINT UNSIGNED NOT NULL)";
+    for (from, tables, named) in [
+        ("leaf", format!("{leaf}; INSERT INTO leaf_alloc VALUES ('order', 2001, 10)"), "end at 2147483647"),
+        (
+            "sequence-table",
+            format!(
+                "{sequence}; INSERT INTO t_sequence VALUES ('order', 1000, 1000); CREATE TABLE unalike_sequence_generation \
+                 (pk_seq_name VARBINARY(512) NOT NULL PRIMARY KEY, generation BIGINT UNSIGNED NOT NULL) ENGINE = InnoDB; \
+                 INSERT INTO unalike_sequence_generation VALUES ('order', 3)"
+            ),
+            "begun again 3 times",
+        ),
+        (
+            "batch",
+            format!(
+                "{batch}; INSERT INTO unalike_batch_tag VALUES ('order', 7, 500, 6, 50); \
+                 INSERT INTO ng_business_mysql_autoincrement VALUES ('order', 1)"
+            ),
+            "prefix 7",
+        ),
+    ] {
+        let url = mariadb.database()?;
+        mariadb.sql(name_of(&url), &tables)?;
+        refused(&directory, &url, &["tags", "import", "--from", from], &["nothing was changed", "\"order\"", named])?;
+        ok(&directory, &url, &["tags", "import", "--from", from, "--tag", "order", "--at", "800000000"])?;
+        assert_eq!(ok(&directory, &url, &["next", "order"])?, "800000000\n", "{from}");
+    }
+
+    // A store of a set counts its own numbers alone, and a server of Flickr's pair every second ticket.
+    let (target, one, two) = (mariadb.database()?, mariadb.database()?, mariadb.database()?);
+    ok(&directory, &one, &["--store", &two, "next", "order", "-n", "100"])?;
+    let import = ["tags", "import", "--from", &one];
+    refused(&directory, &target, &import, &["nothing was changed", "\"order\"", "stripe 0 of 2"])?;
+    let pair = MariaDb::start_with(&["--auto-increment-increment=2", "--auto-increment-offset=1"])?;
+    let tickets = format!("{}?dialect=ticket", pair.database()?);
+    ok(&directory, &tickets, &["tags", "list"])?;
+    pair.sql(
+        name_of(&tickets).split('?').next().unwrap_or_default(),
+        "CREATE TABLE Tickets64 (id BIGINT UNSIGNED AUTO_INCREMENT PRIMARY KEY, stub CHAR(1) NOT NULL UNIQUE); \
+         REPLACE INTO Tickets64 (stub) VALUES ('a')",
+    )?;
+    let import = ["tags", "import", "--from", &tickets];
+    refused(&directory, &target, &import, &["nothing was changed", "Tickets64", "auto_increment_increment = 2"])?;
     Ok(())
 }
 

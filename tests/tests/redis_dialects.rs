@@ -772,6 +772,7 @@ async fn cosid_keeps_the_contract_as_far_as_its_keys_can() {
     check::unknown_tags_are_created_only_when_allowed(&place).await;
     check::bad_requests_are_refused(&place).await;
     check::odd_names_are_kept_as_they_are(&place).await;
+    check::no_name_with_a_space_at_an_end_is_created(&place).await;
     check::numbers_end_at_the_top(&place).await;
     check::a_tail_is_taken_back_once(&place).await;
     check::a_tail_that_was_not_granted_is_not_taken_back(&place).await;

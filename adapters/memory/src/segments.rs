@@ -6,7 +6,7 @@ use std::sync::PoisonError;
 use async_trait::async_trait;
 use unalike_storage::{
     ID_MAX, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers, TagOptions, TagRecord,
-    TailRelease, split_tag, validate_allocate, validate_policies, validate_raise, validate_tag,
+    TailRelease, split_tag, validate_allocate, validate_new_tag, validate_policies, validate_raise, validate_tag,
 };
 
 use crate::{MemoryStore, State};
@@ -77,6 +77,7 @@ impl MemoryStore {
     }
 
     fn insert_tag(&self, state: &mut State, tag: &str, options: TagOptions) -> Result<(), StoreError> {
+        validate_new_tag(tag)?;
         self.check_joined(state)?;
         let tags_max = self.options.creation.tags_max;
         // Sub-keys are not counted. Counting is for those who come near the limit.

@@ -6,13 +6,13 @@
 //! tables have no version.
 //!
 //! Many of these tables compare names without regard to letter case or accents. There two tags may be one row; each
-//! number is still granted once, and under one of them only. A tag's sub-keys have no place in any.
+//! number is still granted once, and under one of them only. Whoever goes on with such a tag elsewhere must know that
+//! ([`SegmentStore::folds_names`]). A tag's sub-keys have no place in any.
 //!
 //! A tag whose row could be missed is ended by renaming the row, `order` to `retired:order`: the old system no longer
 //! finds it, everybody can see what happened and can undo it by the opposite statement, and no tag of that name is
 //! created again. To this program such a tag has used up all its numbers.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use async_trait::async_trait;
@@ -20,7 +20,8 @@ use sqlx::Row as _;
 use sqlx::mysql::MySqlRow;
 use unalike_storage::{
     ID_MAX, Mode, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers, TagCreation,
-    TagOptions, TagRecord, TailRelease, split_tag, validate_allocate, validate_policies, validate_raise, validate_tag,
+    TagOptions, TagRecord, TailRelease, split_tag, validate_allocate, validate_new_tag, validate_policies,
+    validate_raise, validate_tag,
 };
 
 use crate::MysqlOptions;
@@ -38,6 +39,8 @@ pub(crate) mod slow_ordered;
 pub(crate) mod tables;
 pub(crate) mod ticket;
 pub(crate) mod tinyid;
+
+use self::tables::{Column, Columns, Holds, Shape};
 
 /// What the key of an ended tag's row begins with.
 const RETIRED: &str = "retired:";
@@ -77,6 +80,11 @@ pub(crate) trait Table: fmt::Debug + Send + Sync + 'static {
 
     /// Lifts what the tag's row says, never lowers it; false when there is no row.
     async fn raise(&self, key: Key, next: u64) -> Result<bool, StoreError>;
+
+    /// What decides the tag's numbers and is not in its record, in words: none where it is all there.
+    async fn beyond_record(&self, _row: &MySqlRow) -> Result<Option<String>, StoreError> {
+        Ok(None)
+    }
 
     /// Makes sure that nobody is granted anything from the row, which is locked.
     async fn retire(&self, turn: &mut Turn, tag: &str, key: Key, row: &MySqlRow) -> Result<(), StoreError>;
@@ -127,8 +135,10 @@ pub(crate) struct Sql {
     pub(crate) ddl: &'static str,
     /// The column with the unique key.
     pub(crate) key: &'static str,
-    /// The other columns that are used: whole numbers.
-    pub(crate) numbers: &'static [&'static str],
+    /// The columns that are used, that of the key first.
+    pub(crate) columns: &'static [(&'static str, Holds)],
+    /// The column that counts.
+    pub(crate) counts: &'static str,
     /// The row of a key, with the key as `name`.
     pub(crate) find: &'static str,
     /// The same, locked until the transaction ends.
@@ -161,22 +171,8 @@ pub(crate) struct Rows {
     pub(crate) database: Database,
     pub(crate) sql: &'static Sql,
     creation: TagCreation,
-    /// How many characters the key has at most (bytes, in a binary column).
-    key_width: u64,
-    /// The character set of the key; empty in a binary column, or for a number.
-    key_charset: String,
-    /// The greatest number that fits each column.
-    limits: BTreeMap<String, u64>,
+    columns: Columns,
 }
-
-const COLUMNS: &str = "SELECT CAST(LOWER(COLUMN_NAME) AS CHAR) AS name, CAST(LOWER(COLUMN_TYPE) AS CHAR) AS type, \
-    CAST(COALESCE(CHARACTER_MAXIMUM_LENGTH, 0) AS UNSIGNED) AS width, \
-    CAST(COALESCE(CHARACTER_SET_NAME, '') AS CHAR) AS charset \
-    FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ?";
-
-const UNIQUE: &str = "SELECT CAST(LOWER(MAX(COLUMN_NAME)) AS CHAR) AS name FROM information_schema.STATISTICS \
-    WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ? GROUP BY INDEX_NAME \
-    HAVING COUNT(*) = 1 AND MAX(NON_UNIQUE) = 0 AND MAX(SUB_PART) IS NULL";
 
 impl Rows {
     /// Looks at the table, and creates it if it is missing and may be created.
@@ -185,57 +181,23 @@ impl Rows {
         sql: &'static Sql,
         options: &MysqlOptions,
     ) -> Result<Self, StoreError> {
-        let doing = "looking at a table";
-        let table = sql.table;
-        let failed = |error| read_error(database.at(), doing, error);
-        let wrong = |what: String| refusal(format!("{}: the table {table} {what}", database.at()));
-        tables::create_missing(database, options, &[(table.to_owned(), sql.ddl.to_owned())]).await?;
-        let mut rows = Self {
-            database: database.clone(),
-            sql,
-            creation: options.creation,
-            key_width: 0,
-            key_charset: String::new(),
-            limits: BTreeMap::new(),
-        };
-        let mut has_key = false;
-        for column in database.rows(doing, sqlx::query(COLUMNS).bind(table)).await? {
-            let (name, kind): (String, String) =
-                (column.try_get("name").map_err(failed)?, column.try_get("type").map_err(failed)?);
-            if name == sql.key {
-                has_key = true;
-                rows.key_width = column.try_get("width").map_err(failed)?;
-                rows.key_charset = column.try_get("charset").map_err(failed)?;
-            }
-            if sql.numbers.contains(&name.as_str()) {
-                let limit = integer_limit(&kind).ok_or_else(|| {
-                    wrong(format!("has the column {name} {kind}, which must be a whole number: BIGINT"))
-                })?;
-                rows.limits.insert(name, limit);
-            }
-        }
-        let missing = sql.numbers.iter().find(|&&name| !rows.limits.contains_key(name)).copied();
-        if let Some(name) = missing.or((!has_key).then_some(sql.key)) {
-            return Err(wrong(format!("has no column {name}: `unalike schema` prints what is needed")));
-        }
-        for index in database.rows(doing, sqlx::query(UNIQUE).bind(table)).await? {
-            if index.try_get::<String, _>("name").map_err(failed)? == sql.key {
-                return Ok(rows);
-            }
-        }
-        Err(wrong(format!(
-            "has no unique index on {key}: add one (ALTER TABLE {table} ADD UNIQUE ({key}))",
-            key = sql.key
-        )))
+        let shape = Shape { name: sql.table, ddl: sql.ddl, key: &[sql.key], columns: sql.columns };
+        let columns = tables::open(database, options, &[shape]).await?.pop().unwrap_or_default();
+        Ok(Self { database: database.clone(), sql, creation: options.creation, columns })
     }
 
-    /// The greatest number that fits a column of [`Sql::numbers`].
-    pub(crate) fn limit(&self, column: &str) -> u64 {
+    fn column(&self, name: &str) -> &Column {
+        static NONE: Column = Column::none();
         // All of them were found when the table was opened.
-        self.limits.get(column).copied().unwrap_or_default()
+        self.columns.get(name).unwrap_or(&NONE)
     }
 
-    /// Whether a column of [`Sql::numbers`] holds nothing below 0.
+    /// The greatest number that fits a column of [`Sql::columns`].
+    pub(crate) fn limit(&self, column: &str) -> u64 {
+        self.column(column).limit
+    }
+
+    /// Whether a column of [`Sql::columns`] holds nothing below 0.
     pub(crate) fn is_unsigned(&self, column: &str) -> bool {
         // One bit of the signed ones is the sign.
         self.limit(column).count_ones().is_multiple_of(8)
@@ -257,11 +219,11 @@ impl Rows {
     fn text_key(&self, tag: &str) -> Result<Key, StoreError> {
         let Sql { table, key, .. } = self.sql;
         let invalid = |reason: String| Err(StoreError::TagInvalid { tag: tag.to_owned(), reason });
-        let length = if self.key_charset.is_empty() { tag.len() } else { tag.chars().count() };
-        if length as u64 > self.key_width {
-            return invalid(format!("it is {length} long, and the column {key} of {table} holds {}", self.key_width));
+        let (column, length) = (self.column(key), self.length(tag));
+        if length > column.width {
+            return invalid(format!("it is {length} long, and the column {key} of {table} holds {}", column.width));
         }
-        if matches!(self.key_charset.as_str(), "utf8" | "utf8mb3") && tag.chars().any(|it| it > '\u{ffff}') {
+        if matches!(column.charset.as_str(), "utf8" | "utf8mb3") && tag.chars().any(|it| it > '\u{ffff}') {
             return invalid(format!("the column {key} of {table} holds no characters above U+FFFF: make it utf8mb4"));
         }
         let begins_retired = tag.get(..RETIRED.len()).is_some_and(|start| start.eq_ignore_ascii_case(RETIRED));
@@ -271,13 +233,44 @@ impl Rows {
         Ok(Key::Text(tag.to_owned()))
     }
 
+    /// How much of the key's column a name takes.
+    fn length(&self, name: &str) -> u64 {
+        let bytes = self.column(self.sql.key).compares_bytes();
+        let length = if bytes { name.len() } else { name.chars().count() };
+        u64::try_from(length).unwrap_or(u64::MAX)
+    }
+
     pub(crate) async fn find(&self, key: Key) -> Result<Option<MySqlRow>, StoreError> {
-        Ok(self.database.rows("reading a tag", key.bind_to(sqlx::query(self.sql.find))).await?.pop())
+        let rows = self.database.rows("reading a tag", key.clone().bind_to(sqlx::query(self.sql.find))).await?;
+        self.the_one(&key, rows)
     }
 
     /// The row, which nobody else changes until the transaction ends.
     pub(crate) async fn lock(&self, turn: &mut Turn, key: Key) -> Result<Option<MySqlRow>, StoreError> {
-        Ok(turn.rows(key.bind_to(sqlx::query(self.sql.lock))).await?.pop())
+        let rows = turn.rows(key.clone().bind_to(sqlx::query(self.sql.lock))).await?;
+        self.the_one(&key, rows)
+    }
+
+    /// The row among those that were found by a key.
+    ///
+    /// # Errors
+    /// When there are several, as the key was unique when the table was opened; and when it is that of a tag that was
+    /// ended, which some collations take for the tag that was asked for: `rétired:order` for `retired:order`.
+    pub(crate) fn the_one(&self, key: &Key, mut rows: Vec<MySqlRow>) -> Result<Option<MySqlRow>, StoreError> {
+        let Some(row) = rows.pop() else { return Ok(None) };
+        if !rows.is_empty() {
+            return Err(self.damaged(&row, &format!("{} rows have this key, which must be unique", rows.len() + 1)));
+        }
+        if let Key::Text(tag) = key
+            && self.sql.rename.is_some()
+        {
+            let stored = self.text(&row, "name")?;
+            if stored.starts_with(RETIRED) && !tag.starts_with(RETIRED) {
+                let reason = format!("{} takes it for {stored:?}, which is a tag that was ended", self.sql.table);
+                return Err(StoreError::TagInvalid { tag: tag.clone(), reason });
+            }
+        }
+        Ok(Some(row))
     }
 
     /// A whole number, of 0 or more unless the column may be below.
@@ -317,12 +310,11 @@ impl Rows {
         let Sql { table, key: column, rename, .. } = self.sql;
         let Some(rename) = *rename else { return Err(refusal(format!("the rows of {table} are not renamed"))) };
         let name = self.text(row, "name")?;
-        let width = if self.key_charset.is_empty() { name.len() } else { name.chars().count() } + RETIRED.len();
-        if width as u64 > self.key_width {
+        let (width, width_max) = (self.length(&format!("{RETIRED}{name}")), self.column(column).width);
+        if width > width_max {
             return Err(refusal(format!(
-                "the tag {tag:?} was not ended: its row would become {RETIRED}{name}, and the column {column} of {table} holds {} \
-                 characters: widen it to {width}",
-                self.key_width
+                "the tag {tag:?} was not ended: its row would become {RETIRED}{name}, and the column {column} of {table} holds \
+                 {width_max} characters: widen it to {width}"
             )));
         }
         let renamed = turn.try_execute(key.bind_to(sqlx::query(rename)), &[DUPLICATE_ENTRY]).await?;
@@ -334,19 +326,6 @@ impl Rows {
         }
         Ok(())
     }
-}
-
-/// The greatest number that fits a column of this type.
-fn integer_limit(column_type: &str) -> Option<u64> {
-    let bits = match column_type.split([' ', '(']).next()? {
-        "tinyint" => 8,
-        "smallint" => 16,
-        "mediumint" => 24,
-        "int" => 32,
-        "bigint" => 64,
-        _ => return None,
-    };
-    Some(u64::MAX >> (64 - bits) >> u32::from(!column_type.contains("unsigned")))
 }
 
 /// A store in a foreign table.
@@ -364,13 +343,19 @@ impl<T: Table> Foreign<T> {
         self.0.key(tag)
     }
 
-    /// The tag's record. One that was ended has used up all its numbers.
+    /// The tag's record, under its name as the row has it. One that was ended has used up all its numbers.
     async fn find_tag(&self, tag: &str, key: Key) -> Result<Option<TagRecord>, StoreError> {
+        let stored = |row: &MySqlRow| match self.key(tag)? {
+            Key::Text(_) => self.0.rows().text(row, "name"),
+            Key::Number(_) => Ok(tag.to_owned()),
+        };
         if let Some(row) = self.0.rows().find(key).await? {
-            return self.0.record(tag, &row).map(Some);
+            return self.0.record(&stored(&row)?, &row).map(Some);
         }
         let Some(row) = self.find_ended(tag).await? else { return Ok(None) };
-        Ok(Some(TagRecord { watermark: ID_MAX, ..self.0.record(tag, &row)? }))
+        let name = stored(&row)?;
+        let name = name.strip_prefix(RETIRED).unwrap_or(&name);
+        Ok(Some(TagRecord { watermark: ID_MAX, ..self.0.record(name, &row)? }))
     }
 
     /// The row of a tag that was ended by renaming it.
@@ -423,6 +408,10 @@ impl<T: Table> Foreign<T> {
         if tags >= tags_max {
             turn.roll_back().await?;
             return Err(StoreError::TagLimit { tag: tag.to_owned(), tags_max });
+        }
+        if let Err(refused) = validate_new_tag(tag) {
+            turn.roll_back().await?;
+            return Err(refused);
         }
         // The old system may have made the row in the meantime.
         if turn.try_execute(insert, &[DUPLICATE_ENTRY]).await?.is_err() {
@@ -507,7 +496,8 @@ impl<T: Table> SegmentStore for Foreign<T> {
     async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError> {
         let key = self.key(tag)?;
         validate_raise(tag, next)?;
-        let is_raised = self.0.raise(key, next).await?;
+        let is_there = self.0.rows().find(key.clone()).await?.is_some();
+        let is_raised = is_there && self.0.raise(key, next).await?;
         let record = self.tag(tag).await?;
         // One that was ended is as high as it can be.
         if !is_raised && record.watermark < next - 1 {
@@ -533,6 +523,25 @@ impl<T: Table> SegmentStore for Foreign<T> {
 
     async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
         self.0.list(after.unwrap_or_default(), limit).await
+    }
+
+    async fn folds_names(&self) -> Result<Option<String>, StoreError> {
+        let Sql { table, key, .. } = self.0.rows().sql;
+        let folding = self.0.rows().column(key).folding();
+        Ok(folding.map(|collation| format!("the column {key} of {table} has the collation {collation}")))
+    }
+
+    async fn beyond_record(&self, tag: &str) -> Result<Option<String>, StoreError> {
+        let rows = self.0.rows();
+        let Some(row) = rows.find(self.key(tag)?).await? else { return Ok(None) };
+        if let Some(beyond) = self.0.beyond_record(&row).await? {
+            return Ok(Some(beyond));
+        }
+        let Sql { table, counts, .. } = *rows.sql;
+        let limit = rows.limit(counts);
+        Ok((limit < ID_MAX).then(|| {
+            format!("its numbers end at {limit}, with the column {counts} of {table}: make that BIGINT if greater ones will do")
+        }))
     }
 
     async fn check(&self) -> Result<(), StoreError> {

@@ -19,7 +19,7 @@ use unalike_storage::{
 };
 
 use crate::database::{Database, Turn, number};
-use crate::dialects::tables::create_missing;
+use crate::dialects::tables::{self, Holds, Shape};
 use crate::error::{DUPLICATE_ENTRY, damaged, read_error, refusal};
 use crate::schema::{self, MAINTENANCE};
 use crate::{MysqlOptions, warn_of_assumptions};
@@ -78,17 +78,34 @@ CREATE TABLE IF NOT EXISTS unalike_lease (
     CONSTRAINT unalike_lease_final CHECK (is_final IN (0, 1))
 ) ENGINE = InnoDB";
 
-const TABLES: [(&str, &str); 3] = [
-    ("unalike_lease_store", STORE_TABLE),
-    ("unalike_lease_namespace", NAMESPACE_TABLE),
-    ("unalike_lease", LEASE_TABLE),
-];
-
 /// Two leases of one worker at once must be impossible, whoever made the tables.
-const PRIMARY_KEYS: &str = "SELECT CAST(TABLE_NAME AS CHAR) AS name, \
-    CAST(LOWER(GROUP_CONCAT(COLUMN_NAME ORDER BY SEQ_IN_INDEX)) AS CHAR) AS columns \
-    FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = DATABASE() AND INDEX_NAME = 'PRIMARY' \
-    AND TABLE_NAME IN ('unalike_lease_namespace', 'unalike_lease') GROUP BY TABLE_NAME";
+const TABLES: [Shape<'static>; 3] = [
+    Shape {
+        name: "unalike_lease_store",
+        ddl: STORE_TABLE,
+        key: &["id"],
+        columns: &[("id", Holds::Whole), ("max_horizon_ms", Holds::Id), ("floor_ms", Holds::Id)],
+    },
+    Shape {
+        name: "unalike_lease_namespace",
+        ddl: NAMESPACE_TABLE,
+        key: &["namespace"],
+        columns: &[("namespace", Holds::Bytes), ("max_horizon_ms", Holds::Id), ("floor_ms", Holds::Id)],
+    },
+    Shape {
+        name: "unalike_lease",
+        ddl: LEASE_TABLE,
+        key: &["namespace", "worker"],
+        columns: &[
+            ("namespace", Holds::Bytes),
+            ("worker", Holds::Whole),
+            ("grant_id", Holds::Bytes),
+            ("not_before_ms", Holds::Id),
+            ("valid_until_ms", Holds::Id),
+            ("is_final", Holds::Whole),
+        ],
+    },
+];
 
 /// The server's clock, in Unix milliseconds: a whole number, whatever time zone the session has. Within a statement it
 /// is one instant, that of its beginning.
@@ -210,9 +227,7 @@ impl MysqlLeases {
     /// On a server that was looked at.
     pub(crate) async fn open(database: &Database, options: &MysqlOptions) -> Result<Self, StoreError> {
         options.limits.validate()?;
-        let tables = TABLES.map(|(name, statement)| (name.to_owned(), statement.trim().to_owned()));
-        create_missing(database, options, &tables).await?;
-        check_keys(database).await?;
+        tables::open(database, options, &TABLES).await?;
         open_store(database, options.limits).await?;
         let leases = Self { database: database.clone(), limits: options.limits };
         // The other tables: what is missing in them is known from the beginning.
@@ -232,7 +247,7 @@ impl MysqlLeases {
     #[must_use]
     pub fn ddl() -> Vec<String> {
         let mut statements = vec![schema::STORE_TABLE.trim().to_owned()];
-        statements.extend(TABLES.map(|(_, statement)| statement.trim().to_owned()));
+        statements.extend(TABLES.map(|shape| shape.ddl.trim().to_owned()));
         statements
     }
 
@@ -245,7 +260,7 @@ impl MysqlLeases {
     #[must_use]
     pub fn privileges() -> Vec<(String, &'static str)> {
         let mut tables = vec![("unalike_store".to_owned(), "SELECT, INSERT, UPDATE")];
-        tables.extend(TABLES.map(|(name, _)| (name.to_owned(), "SELECT, INSERT, UPDATE")));
+        tables.extend(TABLES.map(|shape| (shape.name.to_owned(), "SELECT, INSERT, UPDATE")));
         tables
     }
 
@@ -572,26 +587,6 @@ impl LeaseStore for MysqlLeases {
     async fn close(&self) {
         self.database.close().await;
     }
-}
-
-async fn check_keys(database: &Database) -> Result<(), StoreError> {
-    const DOING: &str = "looking at the keys of leases";
-    let mut found = Vec::new();
-    for row in database.rows(DOING, sqlx::query(PRIMARY_KEYS)).await? {
-        let failed = |error| read_error(database.at(), DOING, error);
-        let key: (String, String) = (row.try_get("name").map_err(failed)?, row.try_get("columns").map_err(failed)?);
-        found.push(key);
-    }
-    for (table, columns) in [("unalike_lease_namespace", "namespace"), ("unalike_lease", "namespace,worker")] {
-        if !found.iter().any(|(name, key)| name == table && key == columns) {
-            return Err(refusal(format!(
-                "{}: the primary key of {table} is not ({columns}), so it is none of this program's tables: make it as \
-                 `unalike schema` prints it",
-                database.at()
-            )));
-        }
-    }
-    Ok(())
 }
 
 /// Reads the row, or writes it into new tables, and records a longer horizon than any before: whoever takes the server's

@@ -537,6 +537,14 @@ impl SegmentStore for MysqlStore {
         self.segments.tags(after, limit).await
     }
 
+    async fn folds_names(&self) -> Result<Option<String>, StoreError> {
+        self.segments.folds_names().await
+    }
+
+    async fn beyond_record(&self, tag: &str) -> Result<Option<String>, StoreError> {
+        self.segments.beyond_record(tag).await
+    }
+
     async fn check(&self) -> Result<(), StoreError> {
         self.segments.check().await
     }

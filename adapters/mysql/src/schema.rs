@@ -14,6 +14,7 @@ use unalike_storage::{StoreError, Stripe, random_128};
 
 use crate::MysqlOptions;
 use crate::database::{Database, Statement, Turn, number};
+use crate::dialects::tables::{self, Holds, Shape};
 use crate::error::{NO_SUCH_TABLE, damaged, read_error, refusal};
 use crate::fence::{ServerFacts, mark_in};
 use crate::segments::TAG_TABLE;
@@ -44,6 +45,13 @@ CREATE TABLE IF NOT EXISTS unalike_store (
     CONSTRAINT unalike_store_stripe
         CHECK (stripe_set = X'00000000000000000000000000000000' OR stripe_tags = tags)
 ) ENGINE = InnoDB";
+
+const STORE: Shape<'static> = Shape {
+    name: "unalike_store",
+    ddl: STORE_TABLE,
+    key: &["id"],
+    columns: &[("id", Holds::Whole), ("schema_version", Holds::Whole), ("server", Holds::Name), ("tags", Holds::Id)],
+};
 
 /// From version 1 to version 2, each unless it was done before.
 const UPGRADE: [&str; 2] = [
@@ -96,6 +104,7 @@ pub(crate) async fn open(
         Some(row) => row,
         None => create(database, &new()?, options).await?,
     };
+    tables::open(database, options, &[STORE]).await?;
     if options.assume_identity {
         database.expect(facts, None, &recorded);
         return Ok(schema);

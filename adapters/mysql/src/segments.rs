@@ -9,12 +9,13 @@ use sqlx::Row as _;
 use sqlx::mysql::MySqlRow;
 use unalike_storage::{
     ID_MAX, Mode, PolicyColumns, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers,
-    TagCreation, TagOptions, TagRecord, TailRelease, split_tag, validate_allocate, validate_policies, validate_raise,
-    validate_tag,
+    TagCreation, TagOptions, TagRecord, TailRelease, split_tag, validate_allocate, validate_new_tag, validate_policies,
+    validate_raise, validate_tag,
 };
 
 use crate::database::{Database, Statement, Turn};
-use crate::error::{DUPLICATE_ENTRY, NO_SUCH_TABLE, damaged, read_error, refusal};
+use crate::dialects::tables::{self, Holds, Shape};
+use crate::error::{DUPLICATE_ENTRY, damaged, read_error, refusal};
 use crate::schema::{self, MAINTENANCE, Schema};
 use crate::{DialectStore, MysqlOptions};
 
@@ -53,6 +54,20 @@ CREATE TABLE IF NOT EXISTS unalike_tag (
     CONSTRAINT unalike_tag_stripe
         CHECK (stripe_set = X'00000000000000000000000000000000' OR stripe_version = version)
 ) ENGINE = InnoDB";
+
+/// What grants rest on.
+const SHAPE: Shape<'static> = Shape {
+    name: "unalike_tag",
+    ddl: TAG_TABLE,
+    key: &["tag"],
+    columns: &[
+        ("tag", Holds::Bytes),
+        ("start", Holds::Id),
+        ("settled", Holds::Id),
+        ("watermark", Holds::Id),
+        ("version", Holds::Id),
+    ],
+};
 
 /// A change of one tag's row that counts as one in its version, as a database of version 1 takes it, and as one of
 /// version 2 does.
@@ -172,19 +187,7 @@ pub(crate) async fn open(
     schema: Schema,
     options: &MysqlOptions,
 ) -> Result<Arc<dyn DialectStore>, StoreError> {
-    let mut turn = database.turn("looking for the table unalike_tag").await?;
-    let found = turn.try_rows(sqlx::query("SELECT 1 FROM unalike_tag LIMIT 1"), NO_SUCH_TABLE).await?;
-    turn.give_back();
-    if found.is_none() {
-        if !options.create_tables {
-            return Err(refusal(format!(
-                "{}: the table unalike_tag is missing, and tables are not to be created (create=false): run the \
-                 statements that `unalike schema` prints",
-                database.at()
-            )));
-        }
-        database.execute("creating unalike_tag", sqlx::query(TAG_TABLE)).await?;
-    }
+    tables::open(database, options, &[SHAPE]).await?;
     let joined = Joined { schema, stripe: None };
     Ok(Arc::new(OwnTables { database: database.clone(), creation: options.creation, joined: Mutex::new(joined) }))
 }
@@ -286,6 +289,9 @@ impl OwnTables {
 
     /// The new tag, or none if it exists already.
     async fn insert_tag(&self, tag: &str, options: &TagOptions) -> Result<Option<TagRecord>, StoreError> {
+        if let Err(refused) = validate_new_tag(tag) {
+            return if self.find_tag(tag).await?.is_some() { Ok(None) } else { Err(refused) };
+        }
         let joined = self.joined();
         let has_stripes = joined.schema.has_stripes();
         let tags_max = self.creation.tags_max;

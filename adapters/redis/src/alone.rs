@@ -18,7 +18,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use unalike_storage::{
     Mode, PolicyColumns, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, TagCreation, TagOptions,
-    TagRecord, TailRelease, split_tag, validate_allocate, validate_policies, validate_raise, validate_tag,
+    TagRecord, TailRelease, split_tag, validate_allocate, validate_new_tag, validate_policies, validate_raise,
+    validate_tag,
 };
 
 use crate::counter::{Answer, CounterScripts, Counters, NUMBER, PAGE, answer, counter_script, number, scan};
@@ -140,6 +141,9 @@ impl Alone {
 
     /// The new tag, or none if it exists already.
     async fn insert_tag(&self, tag: &str, options: &TagOptions) -> Result<Option<TagRecord>, StoreError> {
+        if let Err(refused) = validate_new_tag(tag) {
+            return if self.find_tag(tag).await?.is_some() { Ok(None) } else { Err(refused) };
+        }
         let tags_max = self.creation.tags_max;
         let last = options.start - 1;
         let is_sub_key = if split_tag(tag).1.is_some() { "1" } else { "0" };

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use unalike_storage::{
     RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, TagCreation, TagOptions, TagRecord, TailRelease,
-    split_tag, validate_allocate, validate_policies, validate_raise, validate_tag,
+    split_tag, validate_allocate, validate_new_tag, validate_policies, validate_raise, validate_tag,
 };
 
 use crate::counter::{Answer, CounterScripts, Counters, PAGE, counter_script, number, scan};
@@ -146,7 +146,7 @@ impl SegmentStore for Cosid {
         }
         match self.tag(tag).await {
             Ok(_) => return Err(StoreError::TagExists { tag: tag.to_owned() }),
-            Err(StoreError::TagUnknown { .. }) => {}
+            Err(StoreError::TagUnknown { .. }) => validate_new_tag(tag)?,
             Err(error) => return Err(error),
         }
         let tags_max = self.creation.tags_max;

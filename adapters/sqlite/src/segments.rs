@@ -7,7 +7,8 @@ use sqlx::SqliteExecutor;
 use sqlx::sqlite::SqliteRow;
 use unalike_storage::{
     ID_MAX, Mode, PolicyColumns, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers,
-    TagOptions, TagRecord, TailRelease, split_tag, validate_allocate, validate_policies, validate_raise, validate_tag,
+    TagOptions, TagRecord, TailRelease, split_tag, validate_allocate, validate_new_tag, validate_policies,
+    validate_raise, validate_tag,
 };
 
 use crate::SqliteStore;
@@ -95,6 +96,9 @@ impl SqliteStore {
 
     /// The new tag, or none if it exists already.
     async fn insert_tag(&self, tag: &str, options: &TagOptions) -> Result<Option<TagRecord>, StoreError> {
+        if let Err(refused) = validate_new_tag(tag) {
+            return if self.find_tag(tag).await?.is_some() { Ok(None) } else { Err(refused) };
+        }
         let tags_max = self.creation.tags_max;
         let insert = sqlx::query(CREATE).bind(tag).bind(options.start.cast_signed()).bind(options.mode.name());
         let insert = bind_policies(insert, options.step, options.refill)

@@ -15,7 +15,7 @@ use unalike::storage::contract::{self, Fixture, LeaseFixture, SegmentFixture};
 use unalike::storage::{
     Clocks, GrantId, Lease, LeaseAcquire, LeaseExtend, LeaseLimits, LeaseRecord, LeaseStore, NamespaceBinding, Segment,
     SegmentStore, StoreError, TagCreation, TagOptions, TagRecord, TailRelease, UsedWorker, choose_worker, random_64,
-    split_tag, validate_allocate, validate_policies, validate_raise, validate_tag,
+    split_tag, validate_allocate, validate_new_tag, validate_policies, validate_raise, validate_tag,
 };
 use unalike::{
     AdaptiveStep, Clock, FieldOrder, ID_MAX, Ids, Layout, LayoutFields, Mode, RefillPolicy, SequenceOptions,
@@ -153,6 +153,7 @@ impl State {
     }
 
     fn insert_tag(&mut self, tag: &str, options: TagOptions, tags_max: u64) -> Result<(), StoreError> {
+        validate_new_tag(tag)?;
         // Sub-keys are not counted.
         let is_tag = |name: &str| split_tag(name).1.is_none();
         if is_tag(tag) && self.tags.keys().filter(|name| is_tag(name)).count() as u64 >= tags_max {

@@ -639,6 +639,10 @@ pub(crate) struct ImportArguments {
     /// With --at: this sub-key of the tag alone
     #[arg(long, value_name = "KEY", requires = "at")]
     pub(crate) sub: Option<String>,
+    /// The other store takes names for one that differ in letter case, say, and every client writes each of them as it
+    /// stands there: here any other spelling is a tag of its own, from 1 on
+    #[arg(long)]
+    pub(crate) names_as_written: bool,
     /// Every program that uses the other store was stopped for good: it is only read
     #[arg(long)]
     pub(crate) source_stopped: bool,

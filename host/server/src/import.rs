@@ -5,13 +5,17 @@
 //! goes on asking the other store. (With `--source-stopped` nobody does, and it is only read.) What was read is printed
 //! in between: should the command break off there, `--at` with that number finishes the job, as the other store knows
 //! it no more.
+//!
+//! What decides a tag's numbers beside its record is not carried, and so it is refused, of all tags before the first one
+//! is ended: names that the other store takes for one, numbers that it shares with others, digits in front, an end of its
+//! own. `--names-as-written` and `--at` are how an operator says that nothing of it matters.
 
 use std::io::Write as _;
 use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
 use unalike::ID_MAX;
-use unalike::storage::{SegmentStore, StoreError, TagOptions, TagRecord, split_tag};
+use unalike::storage::{SegmentStore, StoreError, Stripe, TagOptions, TagRecord, split_tag, validate_new_tag};
 
 use crate::arguments::ImportArguments;
 use crate::commands::{PAGE, Table};
@@ -40,6 +44,7 @@ pub(crate) async fn import(config: &Config, arguments: &ImportArguments) -> anyh
         source: Arc::clone(&source),
         target: Arc::clone(target.segments()),
         arguments,
+        stripe: None,
         table: Table::new(COLUMNS),
         unfinished: 0,
     };
@@ -57,10 +62,19 @@ pub(crate) async fn import(config: &Config, arguments: &ImportArguments) -> anyh
     Ok(())
 }
 
+/// What is done with each tag, all of them one step after the other.
+#[derive(Clone, Copy)]
+enum Step {
+    Check,
+    Bring,
+}
+
 struct Import<'a> {
     source: Arc<dyn SegmentStore>,
     target: Arc<dyn SegmentStore>,
     arguments: &'a ImportArguments,
+    /// What the source is recorded to be.
+    stripe: Option<Stripe>,
     table: Table<5>,
     /// Tags whose next number nobody knows.
     unfinished: usize,
@@ -68,20 +82,41 @@ struct Import<'a> {
 
 impl Import<'_> {
     async fn run(&mut self) -> anyhow::Result<()> {
+        self.check_names().await.context("nothing was changed")?;
+        self.stripe = self.source.stripe().await.context("the source cannot be read")?;
+        self.bring_wanted(Step::Check).await.context("nothing was changed")?;
+        self.bring_wanted(Step::Bring).await
+    }
+
+    /// Whether the source tells all names apart, as tags here do.
+    async fn check_names(&self) -> anyhow::Result<()> {
+        let folds = self.source.folds_names().await.context("the source cannot be read")?;
+        if let Some(what) = folds.filter(|_| !self.arguments.names_as_written) {
+            bail!(
+                "the source takes names for one that differ in letter case, accents or the like ({what}), and here each is a tag \
+                 of its own, from 1 on: a client that writes ORDER for the row order would be given its numbers again. See that \
+                 every client writes each name as it stands there, and say so with --names-as-written"
+            );
+        }
+        Ok(())
+    }
+
+    /// Does this with the tags that are wanted.
+    async fn bring_wanted(&mut self, step: Step) -> anyhow::Result<()> {
         let arguments = self.arguments;
         if let Some(at) = arguments.at {
             return match arguments.tags.first() {
-                Some(tag) => self.bring(&stored_name(tag, arguments.sub.as_deref())?, Some(at)).await,
+                Some(tag) => self.one(step, &stored_name(tag, arguments.sub.as_deref())?, Some(at)).await,
                 None => Ok(()),
             };
         }
         for tag in &arguments.tags {
-            self.bring(tag, None).await?;
+            self.one(step, tag, None).await?;
             // Sub-keys come right behind their tag.
-            self.bring_listed(Some(tag.clone()), |name| split_tag(name).0 == tag).await?;
+            self.bring_listed(step, Some(tag.clone()), |name| split_tag(name).0 == tag).await?;
         }
         if arguments.tags.is_empty() {
-            self.bring_listed(None, |_| true).await?;
+            self.bring_listed(step, None, |_| true).await?;
         }
         Ok(())
     }
@@ -89,6 +124,7 @@ impl Import<'_> {
     /// Brings the tags after this one, as long as they are wanted.
     async fn bring_listed(
         &mut self,
+        step: Step,
         mut after: Option<String>,
         is_wanted: impl Fn(&str) -> bool,
     ) -> anyhow::Result<()> {
@@ -100,23 +136,80 @@ impl Import<'_> {
                 if !is_wanted(&record.tag) {
                     return Ok(());
                 }
-                self.bring(&record.tag, None).await?;
+                self.one(step, &record.tag, None).await?;
             }
         }
     }
 
-    async fn bring(&mut self, name: &str, at: Option<u64>) -> anyhow::Result<()> {
-        let shown = shown(name);
-        let known = match self.source.tag(name).await {
-            Ok(record) => Some(record),
+    async fn one(&mut self, step: Step, name: &str, at: Option<u64>) -> anyhow::Result<()> {
+        let known = self.known(name, at).await?;
+        match step {
+            Step::Check => self.check(name, known.as_ref(), at).await,
+            Step::Bring => {
+                // Again, as the source may be in use.
+                self.check(name, known.as_ref(), at).await?;
+                self.bring(name, known, at).await
+            }
+        }
+    }
+
+    /// The tag in the source; none when it was ended there and its name is gone with it.
+    async fn known(&self, name: &str, at: Option<u64>) -> anyhow::Result<Option<TagRecord>> {
+        match self.source.tag(name).await {
+            Ok(record) => Ok(Some(record)),
             // Ended there, if its name is gone with it: whoever reads the list and does not find it knows that.
             Err(StoreError::TagUnknown { .. } | StoreError::Refused { .. })
                 if at.is_some() && !self.is_listed(name).await.context("the source cannot be read")? =>
             {
-                None
+                Ok(None)
             }
-            Err(error) => return Err(error).with_context(|| format!("{shown} cannot be read in the source")),
+            Err(error) => Err(error).with_context(|| format!("{} cannot be read in the source", shown(name))),
+        }
+    }
+
+    /// Whether the tag can go on here as what it is there.
+    async fn check(&self, name: &str, known: Option<&TagRecord>, at: Option<u64>) -> anyhow::Result<()> {
+        let shown = shown(name);
+        if let Some(known) = known {
+            ensure!(
+                known.tag == name,
+                "the source has {shown} as {:?}: name it as it stands there, and have its clients write it so",
+                known.tag
+            );
+        }
+        if let Err(refused) = validate_new_tag(name)
+            && let Err(StoreError::TagUnknown { .. }) = self.target.tag(name).await
+        {
+            return Err(refused)
+                .with_context(|| format!("{shown} cannot be created here: rename it in the source first"));
+        }
+        let Some(known) = known.filter(|known| known.watermark < ID_MAX) else { return Ok(()) };
+        let beyond = match self.stripe {
+            Some(stripe) => {
+                Some(format!("the source is {stripe}, and the other stores of the set count the numbers between"))
+            }
+            None => self
+                .source
+                .beyond_record(name)
+                .await
+                .with_context(|| format!("{shown} cannot be read in the source"))?,
         };
+        let Some(beyond) = beyond else { return Ok(()) };
+        let Some(at) = at else {
+            bail!(
+                "{shown} cannot go on here as what it is: {beyond}. Where nobody counts its numbers any more, in any store, bring \
+                 it at a number above all of them: {}",
+                self.finish(name, "NUMBER")
+            );
+        };
+        // A store of a set may count its own numbers alone.
+        let greatest = known.watermark.saturating_mul(self.stripe.map_or(1, |stripe| u64::from(stripe.count)));
+        ensure!(at > greatest, "--at is {at}, and {shown} may have been granted up to {greatest}, as {beyond}");
+        Ok(())
+    }
+
+    async fn bring(&mut self, name: &str, known: Option<TagRecord>, at: Option<u64>) -> anyhow::Result<()> {
+        let shown = shown(name);
         // Behind the greatest number there is no other: it was ended, or used up.
         let Some(known) = known.as_ref().filter(|record| record.watermark < ID_MAX) else {
             return self.bring_ended(name, known.map(|record| record.options), at).await;
@@ -236,8 +329,9 @@ impl Import<'_> {
         let (tag, sub) = split_tag(name);
         let sub = sub.map_or_else(String::new, |sub| format!(" --sub {sub:?}"));
         let stopped = if self.arguments.source_stopped { " --source-stopped" } else { "" };
+        let written = if self.arguments.names_as_written { " --names-as-written" } else { "" };
         let from = if self.arguments.from.contains("://") { "URL" } else { &self.arguments.from };
-        format!("unalike tags import --from {from} --tag {tag:?}{sub} --at {at}{stopped}")
+        format!("unalike tags import --from {from} --tag {tag:?}{sub} --at {at}{stopped}{written}")
     }
 }
 

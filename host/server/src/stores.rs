@@ -950,6 +950,14 @@ impl SegmentStore for Mysql {
         self.connected().await?.tags(after, limit).await
     }
 
+    async fn folds_names(&self) -> Result<Option<String>, StoreError> {
+        self.connected().await?.folds_names().await
+    }
+
+    async fn beyond_record(&self, tag: &str) -> Result<Option<String>, StoreError> {
+        self.connected().await?.beyond_record(tag).await
+    }
+
     async fn check(&self) -> Result<(), StoreError> {
         self.connected().await?.check().await
     }

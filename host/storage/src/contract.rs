@@ -115,6 +115,7 @@ pub async fn segments(fixture: &dyn SegmentFixture) {
     check::unknown_tags_are_created_only_when_allowed(fixture).await;
     check::bad_requests_are_refused(fixture).await;
     check::odd_names_are_kept_as_they_are(fixture).await;
+    check::no_name_with_a_space_at_an_end_is_created(fixture).await;
     check::numbers_end_at_the_top(fixture).await;
     check::a_tail_is_taken_back_once(fixture).await;
     check::a_tail_that_was_not_granted_is_not_taken_back(fixture).await;

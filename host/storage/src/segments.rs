@@ -94,6 +94,25 @@ pub trait SegmentStore: Send + Sync + 'static {
     /// As the connection brings.
     async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError>;
 
+    /// What takes names for one here that differ in more than spaces at their end, such as in letter case, in words:
+    /// `None` in a store that tells all names apart. Under each of such names the numbers go on; whoever goes on with a
+    /// tag in another store would begin anew under all names but one.
+    ///
+    /// # Errors
+    /// As the connection brings.
+    async fn folds_names(&self) -> Result<Option<String>, StoreError> {
+        Ok(None)
+    }
+
+    /// What decides a tag's numbers and is not in its record, in words, such as that others count the numbers between:
+    /// `None` where its record says all. Another store that goes on with the tag would not know.
+    ///
+    /// # Errors
+    /// As [`SegmentStore::tag`].
+    async fn beyond_record(&self, _tag: &str) -> Result<Option<String>, StoreError> {
+        Ok(None)
+    }
+
     /// Whether the store answers and can be written to, for readiness checks.
     ///
     /// # Errors
@@ -447,6 +466,32 @@ pub fn validate_tag(tag: &str) -> Result<(), StoreError> {
     };
     let shown: String = tag.chars().take(32).collect();
     Err(StoreError::TagInvalid { tag: shown, reason })
+}
+
+/// Checks the name of a tag that is about to be created, and its sub-key's: a space at either end is a slip of whoever
+/// asks, and would begin at 1 what was meant to go on. Tags that exist are used whatever their names are.
+///
+/// ```
+/// use unalike_storage::{validate_new_tag, validate_tag};
+/// assert!(validate_tag("order ").is_ok() && validate_new_tag("order ").is_err());
+/// assert!(validate_new_tag("my order").is_ok());
+/// ```
+///
+/// # Errors
+/// [`StoreError::TagInvalid`].
+pub fn validate_new_tag(tag: &str) -> Result<(), StoreError> {
+    validate_tag(tag)?;
+    let (name, sub) = split_tag(tag);
+    let invalid = |what: &str, text: &str| {
+        let reason =
+            format!("{what} {text:?} has a space at an end, and so is no name of a new one: leave the space out");
+        Err(StoreError::TagInvalid { tag: name.to_owned(), reason })
+    };
+    match sub.filter(|sub| sub.trim() != *sub) {
+        Some(sub) => invalid("its sub-key", sub),
+        None if name.trim() != name => invalid("the tag", name),
+        None => Ok(()),
+    }
 }
 
 /// Checks the policies of a tag.

@@ -22,11 +22,11 @@ use sqlx::Row as _;
 use sqlx::mysql::MySqlRow;
 use unalike_storage::{
     ID_MAX, Mode, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, TagCreation, TagOptions, TagRecord,
-    TailRelease, split_tag, validate_allocate, validate_policies, validate_raise, validate_tag,
+    TailRelease, split_tag, validate_allocate, validate_new_tag, validate_policies, validate_raise, validate_tag,
 };
 
 use super::race::Race;
-use super::tables::{Room, create_missing, prove_writable};
+use super::tables::{self, Column, Holds, Room, Shape, prove_writable};
 use crate::MysqlOptions;
 use crate::database::{Database, number};
 use crate::error::{DEADLOCK, DUPLICATE_ENTRY, damaged, read_error, refusal};
@@ -49,6 +49,29 @@ const DECLARATIONS_TABLE: &str = "CREATE TABLE IF NOT EXISTS unalike_batch_tag (
     width INT UNSIGNED NOT NULL, -- digits of the offset
     lowest_critical_value BIGINT UNSIGNED NOT NULL
 ) ENGINE = InnoDB";
+
+/// Batches first. That each is inserted once is all that grants rest on.
+const SHAPES: [Shape<'static>; 2] = [
+    Shape {
+        name: BATCHES,
+        ddl: BATCHES_TABLE,
+        key: &["business", "version"],
+        // A tag ends with the greatest number there is.
+        columns: &[("business", Holds::Name), ("version", Holds::Id)],
+    },
+    Shape {
+        name: DECLARATIONS,
+        ddl: DECLARATIONS_TABLE,
+        key: &["tag"],
+        columns: &[
+            ("tag", Holds::Bytes),
+            ("prefix", Holds::Id),
+            ("buff_size", Holds::Id),
+            ("width", Holds::Whole),
+            ("lowest_critical_value", Holds::Id),
+        ],
+    },
+];
 
 /// Declarations with the greatest batch number of each tag, 0 before the first.
 macro_rules! select {
@@ -77,10 +100,9 @@ pub(crate) fn privileges() -> Vec<(String, &'static str)> {
 }
 
 pub(crate) async fn open(database: &Database, options: &MysqlOptions) -> Result<Arc<Batches>, StoreError> {
-    let tables =
-        [(BATCHES.to_owned(), BATCHES_TABLE.to_owned()), (DECLARATIONS.to_owned(), DECLARATIONS_TABLE.to_owned())];
-    create_missing(database, options, &tables).await?;
-    Ok(Arc::new(Batches { database: database.clone(), creation: options.creation, room: Room::default() }))
+    let columns = tables::open(database, options, &SHAPES).await?;
+    let business = columns.into_iter().find_map(|mut columns| columns.remove("business")).unwrap_or(Column::none());
+    Ok(Arc::new(Batches { database: database.clone(), creation: options.creation, room: Room::default(), business }))
 }
 
 /// How the ids of a tag are made of batch numbers: the digits of `prefix`, those of the batch (1, 2, 3, ..), and the
@@ -196,6 +218,8 @@ pub(crate) struct Batches {
     database: Database,
     creation: TagCreation,
     room: Room,
+    /// How names are compared where batches are inserted.
+    business: Column,
 }
 
 /// A declaration as it is kept, and the greatest batch number of its tag.
@@ -254,6 +278,7 @@ impl Batches {
         if let Some(declared) = self.find(tag).await? {
             return Ok(Some(declared.batch_tag));
         }
+        validate_new_tag(tag)?;
         self.room.take(tag, self.creation, self.count()).await?;
         let insert = "INSERT INTO unalike_batch_tag (tag, prefix, buff_size, width, lowest_critical_value) \
             SELECT ?, ?, ?, ?, ? FROM DUAL WHERE {fence alone}";
@@ -449,7 +474,28 @@ impl SegmentStore for Batches {
         let statement = sqlx::query(select!("tag", "WHERE tag > ? ORDER BY tag LIMIT ?"));
         let statement = statement.bind(after.unwrap_or_default()).bind(limit);
         let rows = self.database.rows("listing tags", statement).await?;
-        rows.iter().map(|row| Ok(self.declared(row)?.record())).collect()
+        let mut declared = rows.iter().map(|row| self.declared(row)).collect::<Result<Vec<_>, _>>()?;
+        if !self.business.compares_bytes() {
+            // Bytes are compared here, so batches that were taken under other names of the same rows were missed.
+            for found in &mut declared {
+                if let Some(now) = self.find(&found.tag).await? {
+                    *found = now;
+                }
+            }
+        }
+        Ok(declared.iter().map(Declared::record).collect())
+    }
+
+    async fn folds_names(&self) -> Result<Option<String>, StoreError> {
+        let folding = self.business.folding();
+        Ok(folding.map(|collation| format!("the column business of {BATCHES} has the collation {collation}")))
+    }
+
+    async fn beyond_record(&self, tag: &str) -> Result<Option<String>, StoreError> {
+        validate(tag)?;
+        Ok(self.find(tag).await?.map(|Declared { batch_tag: BatchTag { prefix, width, .. }, .. }| {
+            format!("its ids are the digits of the prefix {prefix}, of a batch, and of an offset in {width} digits")
+        }))
     }
 
     async fn check(&self) -> Result<(), StoreError> {

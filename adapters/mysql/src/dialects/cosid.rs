@@ -15,6 +15,7 @@ use sqlx::mysql::MySqlRow;
 use unalike_storage::{RefillPolicy, Segment, StepPolicy, StoreError, TagOptions, TagRecord};
 
 use super::counter::{Counter, CounterSql};
+use super::tables::Holds;
 use super::{Foreign, Key, Rows, Sql, Table};
 use crate::database::{Database, Statement, Turn};
 use crate::{DialectStore, MysqlOptions};
@@ -32,7 +33,8 @@ pub(crate) static SQL: Sql = Sql {
     table: "cosid",
     ddl: DDL,
     key: "name",
-    numbers: &["last_max_id", "last_fetch_time"],
+    columns: &[("name", Holds::Name), ("last_max_id", Holds::Whole), ("last_fetch_time", Holds::Whole)],
+    counts: "last_max_id",
     find: "SELECT CONVERT(name USING utf8mb4) AS name, last_max_id FROM cosid WHERE name = ?",
     lock: "SELECT CONVERT(name USING utf8mb4) AS name, last_max_id FROM cosid WHERE name = ? FOR UPDATE",
     list: "SELECT CONVERT(name USING utf8mb4) AS name, last_max_id FROM cosid \

@@ -15,6 +15,7 @@ use sqlx::mysql::MySqlRow;
 use unalike_storage::{RefillPolicy, Segment, StepPolicy, StoreError, TagOptions, TagRecord, validate_tag};
 
 use super::counter::{Counter, CounterSql};
+use super::tables::Holds;
 use super::{Foreign, Key, Rows, Sql, Table};
 use crate::database::{Database, Statement, Turn};
 use crate::error::refusal;
@@ -32,7 +33,8 @@ pub(crate) static SQL: Sql = Sql {
     table: "id_generator",
     ddl: DDL,
     key: "id",
-    numbers: &["current_max_id", "increment_step"],
+    columns: &[("id", Holds::Whole), ("current_max_id", Holds::Whole), ("increment_step", Holds::Whole)],
+    counts: "current_max_id",
     find: "SELECT CAST(id AS CHAR) AS name, current_max_id, increment_step FROM id_generator WHERE id = ?",
     lock: "SELECT CAST(id AS CHAR) AS name, current_max_id, increment_step FROM id_generator WHERE id = ? FOR UPDATE",
     list: "",

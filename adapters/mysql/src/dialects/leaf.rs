@@ -14,6 +14,7 @@ use sqlx::mysql::MySqlRow;
 use unalike_storage::{AdaptiveStep, RefillPolicy, Segment, StepPolicy, StoreError, TagOptions, TagRecord};
 
 use super::counter::{Counter, CounterSql};
+use super::tables::Holds;
 use super::{Foreign, Key, Rows, Sql, Table};
 use crate::database::{Database, Statement, Turn};
 use crate::{DialectStore, MysqlOptions};
@@ -33,13 +34,14 @@ pub(crate) static SQL: Sql = Sql {
     table: "leaf_alloc",
     ddl: DDL,
     key: "biz_tag",
-    numbers: &["max_id", "step"],
+    columns: &[("biz_tag", Holds::Name), ("max_id", Holds::Whole), ("step", Holds::Whole)],
+    counts: "max_id",
     find: "SELECT CONVERT(biz_tag USING utf8mb4) AS name, max_id, step FROM leaf_alloc WHERE biz_tag = ?",
     lock: "SELECT CONVERT(biz_tag USING utf8mb4) AS name, max_id, step FROM leaf_alloc WHERE biz_tag = ? FOR UPDATE",
     list: "SELECT CONVERT(biz_tag USING utf8mb4) AS name, max_id, step FROM leaf_alloc \
-        WHERE CAST(CONVERT(biz_tag USING utf8mb4) AS BINARY) > ? AND biz_tag NOT LIKE 'retired:%' \
+        WHERE CAST(CONVERT(biz_tag USING utf8mb4) AS BINARY) > ? AND CAST(CONVERT(biz_tag USING utf8mb4) AS BINARY) NOT LIKE 'retired:%' \
         ORDER BY CAST(CONVERT(biz_tag USING utf8mb4) AS BINARY) LIMIT ?",
-    count: "SELECT COUNT(*) AS tags FROM leaf_alloc WHERE biz_tag NOT LIKE 'retired:%'",
+    count: "SELECT COUNT(*) AS tags FROM leaf_alloc WHERE CAST(CONVERT(biz_tag USING utf8mb4) AS BINARY) NOT LIKE 'retired:%'",
     probe: "UPDATE leaf_alloc SET max_id = max_id WHERE 1 = 0",
     rename: Some("UPDATE leaf_alloc SET biz_tag = CONCAT('retired:', biz_tag) WHERE biz_tag = ?"),
 };
@@ -47,8 +49,9 @@ pub(crate) static SQL: Sql = Sql {
 static COUNTER: CounterSql = CounterSql {
     column: "max_id",
     next: 0,
+    // The row of an ended tag is told by its bytes: some collations take `rétired:order` for `retired:order`.
     grant: "UPDATE leaf_alloc SET max_id = LAST_INSERT_ID(GREATEST(max_id, ?) + ?) WHERE biz_tag = ? AND max_id BETWEEN 0 AND ? \
-        AND {fence alone}",
+        AND CAST(CONVERT(biz_tag USING utf8mb4) AS BINARY) NOT LIKE 'retired:%' AND {fence alone}",
     set: "UPDATE leaf_alloc SET max_id = ? WHERE biz_tag = ?",
     raise: "UPDATE leaf_alloc SET max_id = GREATEST(max_id, ?) WHERE biz_tag = ? AND {fence alone}",
 };

@@ -19,9 +19,10 @@ use async_trait::async_trait;
 use sqlx::mysql::MySqlRow;
 use unalike_storage::{ID_MAX, RefillPolicy, Segment, StepPolicy, StoreError, TagOptions, TagRecord};
 
+use super::tables::{self, Holds, Shape};
 use super::{Foreign, Key, Rows, Sql, Table};
 use crate::database::{Database, Statement, Turn};
-use crate::error::refusal;
+use crate::error::{NO_SUCH_TABLE, refusal};
 use crate::{Dialect, DialectStore, MysqlOptions};
 
 /// The article that the table comes from gives the names of its columns, and no statement. There `increment_val` is 1
@@ -40,18 +41,26 @@ CREATE TABLE IF NOT EXISTS unalike_sequence_generation (
     generation BIGINT UNSIGNED NOT NULL
 ) ENGINE = InnoDB";
 
+const GENERATIONS: Shape<'static> = Shape {
+    name: "unalike_sequence_generation",
+    ddl: GENERATION_DDL,
+    key: &["pk_seq_name"],
+    columns: &[("pk_seq_name", Holds::Bytes), ("generation", Holds::Id)],
+};
+
 static SQL: Sql = Sql {
     table: "t_sequence",
     ddl: DDL,
     key: "pk_seq_name",
-    numbers: &["current_val", "increment_val"],
+    columns: &[("pk_seq_name", Holds::Name), ("current_val", Holds::Whole), ("increment_val", Holds::Whole)],
+    counts: "current_val",
     find: "SELECT CONVERT(pk_seq_name USING utf8mb4) AS name, current_val, increment_val FROM t_sequence WHERE pk_seq_name = ?",
     lock: "SELECT CONVERT(pk_seq_name USING utf8mb4) AS name, current_val, increment_val FROM t_sequence WHERE pk_seq_name = ? \
         FOR UPDATE",
     list: "SELECT CONVERT(pk_seq_name USING utf8mb4) AS name, current_val, increment_val FROM t_sequence \
-        WHERE CAST(CONVERT(pk_seq_name USING utf8mb4) AS BINARY) > ? AND pk_seq_name NOT LIKE 'retired:%' \
+        WHERE CAST(CONVERT(pk_seq_name USING utf8mb4) AS BINARY) > ? AND CAST(CONVERT(pk_seq_name USING utf8mb4) AS BINARY) NOT LIKE 'retired:%' \
         ORDER BY CAST(CONVERT(pk_seq_name USING utf8mb4) AS BINARY) LIMIT ?",
-    count: "SELECT COUNT(*) AS tags FROM t_sequence WHERE pk_seq_name NOT LIKE 'retired:%'",
+    count: "SELECT COUNT(*) AS tags FROM t_sequence WHERE CAST(CONVERT(pk_seq_name USING utf8mb4) AS BINARY) NOT LIKE 'retired:%'",
     probe: "UPDATE t_sequence SET current_val = current_val WHERE 1 = 0",
     rename: Some("UPDATE t_sequence SET pk_seq_name = CONCAT('retired:', pk_seq_name) WHERE pk_seq_name = ?"),
 };
@@ -82,8 +91,8 @@ pub(crate) fn privileges(cycle: bool) -> Vec<(String, &'static str)> {
 pub(crate) async fn open(database: &Database, options: &MysqlOptions) -> Result<Arc<dyn DialectStore>, StoreError> {
     let cycle = options.dialect == Dialect::SequenceTable { cycle: true };
     let rows = Rows::open(database, &SQL, options).await?;
-    if cycle && options.create_tables {
-        database.execute("creating a table", sqlx::query(GENERATION_DDL)).await?;
+    if cycle {
+        tables::open(database, options, &[GENERATIONS]).await?;
     }
     Ok(Arc::new(Foreign(Sequence { rows, cycle })))
 }
@@ -250,6 +259,23 @@ impl Table for Sequence {
             AND {fence alone}";
         let raise = key.bind_to(sqlx::query(self.rows.database.fenced(raise)).bind(next.cast_signed()));
         Ok(self.rows.database.execute("raising a tag", raise).await?.rows_affected() > 0)
+    }
+
+    /// Also where it is not to begin again any more.
+    async fn beyond_record(&self, row: &MySqlRow) -> Result<Option<String>, StoreError> {
+        let name = self.rows.text(row, "name")?;
+        let mut turn = self.rows.database.turn("reading a generation").await?;
+        let select = "SELECT generation FROM unalike_sequence_generation WHERE pk_seq_name = ?";
+        let found = turn.try_rows(sqlx::query(select).bind(name.into_bytes()), NO_SUCH_TABLE).await?;
+        turn.give_back();
+        let generation = found.unwrap_or_default().first().map_or(Ok(0), |row| self.rows.number(row, "generation"))?;
+        Ok(match generation {
+            0 if self.cycle => Some("its numbers begin again when they end (cycle=true)".to_owned()),
+            0 => None,
+            again => {
+                Some(format!("its numbers have begun again {again} times, and greater ones were handed out before"))
+            }
+        })
     }
 
     async fn retire(&self, turn: &mut Turn, tag: &str, key: Key, row: &MySqlRow) -> Result<(), StoreError> {

@@ -23,13 +23,14 @@ use sqlx::mysql::MySqlRow;
 use sqlx::{AssertSqlSafe, Row as _};
 use unalike_storage::{
     ID_MAX, Mode, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, TagCreation, TagOptions, TagRecord,
-    TailRelease, split_tag, sub_tag, validate_allocate, validate_policies, validate_raise, validate_tag,
+    TailRelease, split_tag, sub_tag, validate_allocate, validate_new_tag, validate_policies, validate_raise,
+    validate_tag,
 };
 
 use super::race::Race;
-use super::tables::{Room, create_missing, prove_writable};
+use super::tables::{self, Holds, Room, Shape, prove_writable};
 use crate::database::{Database, Statement, number};
-use crate::error::{DUPLICATE_ENTRY, read_error, refusal};
+use crate::error::{DUPLICATE_ENTRY, damaged, read_error, refusal};
 use crate::{DialectStore, MysqlOptions};
 
 /// Fixed: with another number every row would be looked for elsewhere.
@@ -49,9 +50,25 @@ pub(crate) fn privileges() -> Vec<(String, &'static str)> {
 }
 
 pub(crate) async fn open(database: &Database, options: &MysqlOptions) -> Result<Arc<dyn DialectStore>, StoreError> {
-    create_missing(database, options, &tables()).await?;
-    Ok(Arc::new(SlowOrdered { database: database.clone(), creation: options.creation, room: Room::default() }))
+    let tables = tables();
+    let shapes: Vec<Shape<'_>> = tables.iter().map(|(name, ddl)| Shape { name, ddl, ..SHAPE }).collect();
+    let opened = tables::open(database, options, &shapes).await?;
+    let folding = shapes.iter().zip(&opened).find_map(|(shape, columns)| {
+        let (column, collation) = columns.iter().find_map(|(name, column)| Some((name, column.folding()?)))?;
+        Some(format!("the column {column} of {} has the collation {collation}", shape.name))
+    });
+    let (database, creation) = (database.clone(), options.creation);
+    Ok(Arc::new(SlowOrdered { database, creation, room: Room::default(), folding }))
 }
+
+/// What all of them are. By the key a row is made once; two would be two counters of one tag.
+const SHAPE: Shape<'static> = Shape {
+    name: "",
+    ddl: "",
+    key: &["business", "subBusiness"],
+    // A tag ends with the greatest number there is.
+    columns: &[("business", Holds::Name), ("subbusiness", Holds::Name), ("num", Holds::Id)],
+};
 
 fn tables() -> Vec<(String, String)> {
     let statement = |name: &str| {
@@ -81,6 +98,9 @@ fn table_of(sub: &str) -> u32 {
     java_hash(sub).unsigned_abs() % TABLES
 }
 
+/// Rows, each with its names as they stand.
+const SELECT: &str = "SELECT CAST(business AS BINARY) AS b, CAST(subBusiness AS BINARY) AS s, num FROM";
+
 /// Where a tag is kept.
 #[derive(Clone, Copy, Debug)]
 struct Place<'t> {
@@ -108,7 +128,7 @@ impl<'t> Place<'t> {
 
     fn select(&self, suffix: &str) -> Statement<'t> {
         let end = format!("WHERE business = ? AND subBusiness = ? {suffix}");
-        sqlx::query(self.statement("SELECT num FROM", &end)).bind(self.business).bind(self.sub)
+        sqlx::query(self.statement(SELECT, &end)).bind(self.business).bind(self.sub)
     }
 
     fn record(&self, num: u64) -> TagRecord {
@@ -131,12 +151,39 @@ struct SlowOrdered {
     database: Database,
     creation: TagCreation,
     room: Room,
+    /// What takes names for one, if anything does.
+    folding: Option<String>,
 }
 
 impl SlowOrdered {
     async fn read(&self, place: Place<'_>) -> Result<Option<u64>, StoreError> {
+        Ok(self.find(place).await?.map(|record| record.watermark))
+    }
+
+    /// The tag's record, under its name as the row has it.
+    async fn find(&self, place: Place<'_>) -> Result<Option<TagRecord>, StoreError> {
         let rows = self.database.rows("reading num", place.select("")).await?;
-        rows.first().map(|row| self.num(row)).transpose()
+        self.the_one(place, &rows)?.map(|row| self.listed(row)).transpose()
+    }
+
+    /// The row among those that were found at a place.
+    ///
+    /// # Errors
+    /// When there are several, as the key was unique when the table was opened.
+    fn the_one<'r>(&self, place: Place<'_>, rows: &'r [MySqlRow]) -> Result<Option<&'r MySqlRow>, StoreError> {
+        let Place { business, sub, table, .. } = place;
+        match rows {
+            [] => Ok(None),
+            [row] => Ok(Some(row)),
+            _ => Err(damaged(
+                self.database.at(),
+                &format!(
+                    "{} has {} rows of {business:?} and {sub:?}, which must be one",
+                    table_name(table),
+                    rows.len()
+                ),
+            )),
+        }
     }
 
     fn fenced(&self, place: Place<'_>, begin: &str, end: &str) -> AssertSqlSafe<String> {
@@ -152,7 +199,14 @@ impl SlowOrdered {
         let end = "SET num = ? WHERE business = ? AND subBusiness = ? AND num = ? AND {fence alone}";
         let statement =
             sqlx::query(self.fenced(place, "UPDATE", end)).bind(new).bind(place.business).bind(place.sub).bind(old);
-        Ok(self.database.execute("swapping num", statement).await?.rows_affected() == 1)
+        match self.database.execute("swapping num", statement).await?.rows_affected() {
+            0 => Ok(false),
+            1 => Ok(true),
+            rows => Err(damaged(
+                self.database.at(),
+                &format!("{} has {rows} rows of {:?} and {:?}", table_name(place.table), place.business, place.sub),
+            )),
+        }
     }
 
     /// Creates the row if first use may do that: a sub-key of a tag that exists always may.
@@ -171,6 +225,7 @@ impl SlowOrdered {
 
     /// Whether the row is new.
     async fn insert(&self, place: Place<'_>, num: u64) -> Result<bool, StoreError> {
+        validate_new_tag(place.tag)?;
         // Sub-keys are not counted.
         if place.sub.is_empty() {
             self.room.take(place.tag, self.creation, self.count()).await?;
@@ -244,8 +299,8 @@ impl SegmentStore for SlowOrdered {
     async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
         validate_tag(tag)?;
         let place = Place::of(tag);
-        if let Some(num) = self.read(place).await? {
-            return Ok(place.record(num));
+        if let Some(record) = self.find(place).await? {
+            return Ok(record);
         }
         self.use_first(place).await?;
         self.tag(tag).await
@@ -253,8 +308,7 @@ impl SegmentStore for SlowOrdered {
 
     async fn tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
         validate_tag(tag)?;
-        let place = Place::of(tag);
-        self.read(place).await?.map(|num| place.record(num)).ok_or_else(|| StoreError::tag_unknown(tag))
+        self.find(Place::of(tag)).await?.ok_or_else(|| StoreError::tag_unknown(tag))
     }
 
     async fn create_tag(&self, tag: &str, wanted: &TagOptions) -> Result<TagRecord, StoreError> {
@@ -302,7 +356,7 @@ impl SegmentStore for SlowOrdered {
         let marked = Place { business: &mark, ..place };
         let mut turn = self.database.begin("ending a tag").await?;
         let rows = turn.rows(place.select("FOR UPDATE")).await?;
-        let Some(num) = rows.first().map(|row| self.num(row)).transpose()? else {
+        let Some(num) = self.the_one(place, &rows)?.map(|row| self.num(row)).transpose()? else {
             turn.roll_back().await?;
             return Err(StoreError::tag_unknown(tag));
         };
@@ -345,6 +399,10 @@ impl SegmentStore for SlowOrdered {
         }
         let rows = self.database.rows("listing rows", statement.bind(limit)).await?;
         rows.iter().map(|row| self.listed(row)).collect()
+    }
+
+    async fn folds_names(&self) -> Result<Option<String>, StoreError> {
+        Ok(self.folding.clone())
     }
 
     async fn check(&self) -> Result<(), StoreError> {

@@ -1,66 +1,324 @@
-//! What several dialects do alike: see that their tables are there, count tags against the limit, prove that they can
-//! write.
+//! What all tables have in common: that they are there, that they are what grants rest on, how tags are counted against
+//! the limit, and the proof that they can be written to.
+//!
+//! A grant is a statement, and what the statement promises follows from the table: that a key is unique, so that one row
+//! is changed and the second insert fails; that a number is kept whole; that what was committed stays, as it was sent.
+//! [`open`] demands all that of each table, other systems' and unalike's own, before anything is granted from it. It
+//! looks once. Whoever drops a key or makes a trigger while programs run takes away what they rest on: stop them first.
+//! (Where two rows turn up under one key, that is an error of the grant: all but `batch` read the row.)
+//!
+//! Triggers are seen by users with the privilege TRIGGER; MariaDB shows others that there are some, MySQL nothing.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use sqlx::mysql::MySqlRow;
 use sqlx::{AssertSqlSafe, Row as _};
-use unalike_storage::{StoreError, TagCreation};
+use unalike_storage::{ID_MAX, StoreError, TagCreation};
 
 use crate::MysqlOptions;
 use crate::database::Database;
 use crate::error::{read_error, refusal};
 
-/// Creates those of these tables (name and statement) that are missing, if that is allowed.
-///
-/// # Errors
-/// [`StoreError::Refused`] when one is missing and may not be created, or is kept in an engine that loses commits.
-pub(crate) async fn create_missing(
-    database: &Database,
-    options: &MysqlOptions,
-    tables: &[(String, String)],
-) -> Result<(), StoreError> {
-    const DOING: &str = "looking for tables";
-    const ENGINES: &str = "SELECT TABLE_NAME, IF(TABLE_TYPE = 'BASE TABLE', COALESCE(ENGINE, ''), 'a view') \
-        FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE()";
-    let mut engines: BTreeMap<String, String> = BTreeMap::new();
-    for row in database.rows(DOING, sqlx::query(ENGINES)).await? {
-        let failed = |error| read_error(database.at(), DOING, error);
-        engines.insert(row.try_get_unchecked(0).map_err(failed)?, row.try_get_unchecked(1).map_err(failed)?);
-    }
-    for (name, statement) in tables {
-        match engines.get(name) {
-            Some(engine) => check_engine(database, name, engine)?,
-            None if options.create_tables => {
-                database.execute("creating a table", sqlx::query(AssertSqlSafe(statement.clone()))).await?;
-                tracing::info!(database = database.at(), table = name, "created a table");
-            }
-            None => {
-                return Err(refusal(format!(
-                    "{}: the table {name} is missing, and tables are not to be created (create=false): run the statements that \
-                     `unalike schema` prints",
-                    database.at()
-                )));
-            }
-        }
-    }
-    Ok(())
+/// A table, and what the grants that come from it rest on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape<'t> {
+    pub(crate) name: &'t str,
+    /// The statement that creates it.
+    pub(crate) ddl: &'t str,
+    /// The columns of a unique key: these and no other.
+    pub(crate) key: &'t [&'t str],
+    /// The columns that are used, in lower case.
+    pub(crate) columns: &'t [(&'t str, Holds)],
 }
 
-/// What stands in the place of an engine where a name is not a table's.
-const VIEW: &str = "a view";
+/// What a column must hold as it is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holds {
+    /// A name, however it is compared.
+    Name,
+    /// Bytes, each of which counts.
+    Bytes,
+    /// A whole number.
+    Whole,
+    /// A whole number of 63 bits.
+    Id,
+}
 
-/// Only InnoDB keeps what it committed, and undoes what it did not.
-pub(crate) fn check_engine(database: &Database, table: &str, engine: &str) -> Result<(), StoreError> {
-    if engine.eq_ignore_ascii_case("InnoDB") {
-        return Ok(());
+impl Holds {
+    fn fits(self, column: &Column) -> bool {
+        let kind = column.kind.split([' ', '(']).next().unwrap_or_default();
+        match self {
+            Self::Name => matches!(kind, "varchar" | "char" | "varbinary"),
+            Self::Bytes => matches!(kind, "varbinary" | "binary"),
+            Self::Whole => column.limit > 0,
+            Self::Id => column.limit >= ID_MAX,
+        }
     }
-    let kind = if engine == VIEW { engine.to_owned() } else { format!("kept in {engine}") };
-    Err(refusal(format!(
-        "{}: the table {table} is {kind}, which can lose commits, and numbers would repeat: \
-         ALTER TABLE {table} ENGINE = InnoDB",
-        database.at()
-    )))
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Name => "a name: VARCHAR or VARBINARY",
+            Self::Bytes => "compared byte by byte: VARBINARY or BINARY, as `unalike schema` prints it",
+            Self::Whole => "a whole number: BIGINT",
+            Self::Id => "a whole number of 63 bits: BIGINT",
+        }
+    }
+}
+
+/// A column as the server describes it.
+#[derive(Clone, Debug)]
+pub(crate) struct Column {
+    /// Its type in lower case, with all that belongs to it.
+    pub(crate) kind: String,
+    /// `auto_increment`, say.
+    pub(crate) extra: String,
+    /// How many characters it has at most (bytes, in a binary column); 0 for a number.
+    pub(crate) width: u64,
+    /// Empty in a binary column, and for a number.
+    pub(crate) charset: String,
+    /// How it compares; empty as above.
+    pub(crate) collation: String,
+    /// The greatest number that fits; 0 where it holds no whole numbers.
+    pub(crate) limit: u64,
+}
+
+impl Column {
+    /// One that holds nothing.
+    pub(crate) const fn none() -> Self {
+        Self {
+            kind: String::new(),
+            extra: String::new(),
+            width: 0,
+            charset: String::new(),
+            collation: String::new(),
+            limit: 0,
+        }
+    }
+
+    /// Whether each byte counts in a comparison.
+    pub(crate) fn compares_bytes(&self) -> bool {
+        self.charset.is_empty()
+    }
+
+    /// The collation, where it takes names for one that differ in more than spaces at their end.
+    pub(crate) fn folding(&self) -> Option<&str> {
+        let compares_characters = self.compares_bytes() || self.collation.ends_with("_bin");
+        (!compares_characters).then_some(self.collation.as_str())
+    }
+}
+
+/// What was found of the columns that a [`Shape`] names.
+pub(crate) type Columns = BTreeMap<String, Column>;
+
+/// Each of these ends with a list of names. With one name the server looks that table up; with several it looks at all.
+const COLUMNS: &str = "SELECT CAST(t.TABLE_NAME AS CHAR) AS table_name, CAST(t.TABLE_TYPE AS CHAR) AS kind_of_table, \
+    CAST(COALESCE(t.ENGINE, 'none') AS CHAR) AS engine, CAST(LOWER(c.COLUMN_NAME) AS CHAR) AS name, \
+    CAST(LOWER(c.COLUMN_TYPE) AS CHAR) AS kind, CAST(LOWER(c.EXTRA) AS CHAR) AS extra, \
+    CAST(COALESCE(c.CHARACTER_MAXIMUM_LENGTH, 0) AS UNSIGNED) AS width, \
+    CAST(COALESCE(c.CHARACTER_SET_NAME, '') AS CHAR) AS charset, CAST(COALESCE(c.COLLATION_NAME, '') AS CHAR) AS collation_name, \
+    CAST(COALESCE(c.GENERATION_EXPRESSION, '') AS CHAR) AS generated \
+    FROM information_schema.TABLES t JOIN information_schema.COLUMNS c \
+    ON c.TABLE_SCHEMA = t.TABLE_SCHEMA AND c.TABLE_NAME = t.TABLE_NAME \
+    WHERE t.TABLE_SCHEMA = DATABASE() AND c.TABLE_SCHEMA = DATABASE() AND t.TABLE_NAME IN";
+
+/// The columns of each unique key, in the order of their names. A key over the beginnings of names is another one. Keys
+/// by a hash are left out: MariaDB has let the same name in twice by them (MDEV-37199).
+const KEYS: &str = "SELECT CAST(TABLE_NAME AS CHAR) AS table_name, \
+    CAST(LOWER(GROUP_CONCAT(COLUMN_NAME ORDER BY LOWER(COLUMN_NAME))) AS CHAR) AS names \
+    FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = DATABASE() AND NON_UNIQUE = 0 AND TABLE_NAME IN";
+
+const KEYS_END: &str = "GROUP BY TABLE_NAME, INDEX_NAME HAVING COUNT(COLUMN_NAME) = COUNT(*) AND MAX(SUB_PART) IS NULL \
+    AND MIN(INDEX_TYPE) = 'BTREE' AND MAX(INDEX_TYPE) = 'BTREE'";
+
+/// What may change a row before it is written, and what it does, unless the user may not know.
+const TRIGGERS: &str = "SELECT CAST(EVENT_OBJECT_TABLE AS CHAR) AS table_name, CAST(TRIGGER_NAME AS CHAR) AS name, \
+    CAST(LOWER(COALESCE(ACTION_STATEMENT, '')) AS CHAR) AS body FROM information_schema.TRIGGERS \
+    WHERE EVENT_OBJECT_SCHEMA = DATABASE() AND ACTION_TIMING = 'BEFORE' AND EVENT_MANIPULATION <> 'DELETE' \
+    AND EVENT_OBJECT_TABLE IN";
+
+/// Looks at tables, and creates those that are missing if that is allowed.
+///
+/// # Errors
+/// [`StoreError::Refused`] when one is missing and may not be created, and when grants cannot rest on one.
+pub(crate) async fn open(
+    database: &Database,
+    options: &MysqlOptions,
+    shapes: &[Shape<'_>],
+) -> Result<Vec<Columns>, StoreError> {
+    let names: Vec<&str> = shapes.iter().map(|shape| shape.name).collect();
+    let mut found = find(database, &names).await?;
+    let missing: Vec<&Shape<'_>> = shapes.iter().filter(|shape| !found.contains_key(shape.name)).collect();
+    if let Some(first) = missing.first() {
+        if !options.create_tables {
+            return Err(refusal(format!(
+                "{}: the table {} is missing, and tables are not to be created (create=false): run the statements that \
+                 `unalike schema` prints",
+                database.at(),
+                first.name
+            )));
+        }
+        for shape in missing {
+            database.execute("creating a table", sqlx::query(AssertSqlSafe(shape.ddl.trim().to_owned()))).await?;
+            tracing::info!(database = database.at(), table = shape.name, "created a table");
+        }
+        found = find(database, &names).await?;
+    }
+    let judged = shapes.iter().map(|shape| {
+        let gone =
+            || refusal(format!("{}: the table {} was there a moment ago, and is gone", database.at(), shape.name));
+        found.remove(shape.name).ok_or_else(gone)?.judge(database, shape)
+    });
+    judged.collect()
+}
+
+/// Looks at a table; none when it is missing.
+///
+/// # Errors
+/// [`StoreError::Refused`] when grants cannot rest on it.
+pub(crate) async fn look(database: &Database, shape: Shape<'_>) -> Result<Option<Columns>, StoreError> {
+    let found = find(database, &[shape.name]).await?.remove(shape.name);
+    found.map(|found| found.judge(database, &shape)).transpose()
+}
+
+/// What the server says of a table.
+#[derive(Default)]
+struct Found {
+    /// With the kind and the engine of the table in each.
+    columns: Vec<MySqlRow>,
+    /// The columns of each unique key, by name, with commas between.
+    keys: Vec<String>,
+    /// Their names, and what they do.
+    triggers: Vec<(String, String)>,
+}
+
+const DOING: &str = "looking at tables";
+
+/// What there is of these tables.
+async fn find<'t>(database: &Database, names: &[&'t str]) -> Result<BTreeMap<&'t str, Found>, StoreError> {
+    let failed = |error| read_error(database.at(), DOING, error);
+    let places = vec!["?"; names.len()].join(", ");
+    let rows = async |select: &str, end: &str| {
+        let mut statement = sqlx::query(AssertSqlSafe(format!("{select} ({places}) {end}")));
+        for name in names {
+            statement = statement.bind((*name).to_owned());
+        }
+        database.rows(DOING, statement).await
+    };
+    let text = |row: &MySqlRow, column: &str| row.try_get::<String, _>(column).map_err(failed);
+    // One that is looked up may have been found under another case, where the server takes both for one.
+    let asked = |row: &MySqlRow| {
+        let found = text(row, "table_name")?;
+        Ok::<_, StoreError>(names.iter().copied().find(|name| names.len() == 1 || *name == found))
+    };
+    let mut tables: BTreeMap<&str, Found> = BTreeMap::new();
+    for row in rows(COLUMNS, "").await? {
+        if let Some(name) = asked(&row)? {
+            tables.entry(name).or_default().columns.push(row);
+        }
+    }
+    if tables.is_empty() {
+        return Ok(tables);
+    }
+    for row in rows(KEYS, KEYS_END).await? {
+        if let Some(table) = asked(&row)?.and_then(|name| tables.get_mut(name)) {
+            table.keys.push(text(&row, "names")?);
+        }
+    }
+    for row in rows(TRIGGERS, "").await? {
+        if let Some(table) = asked(&row)?.and_then(|name| tables.get_mut(name)) {
+            table.triggers.push((text(&row, "name")?, text(&row, "body")?));
+        }
+    }
+    Ok(tables)
+}
+
+impl Found {
+    /// Whether grants can rest on the table, and what its columns are.
+    fn judge(self, database: &Database, shape: &Shape<'_>) -> Result<Columns, StoreError> {
+        let table = shape.name;
+        let failed = |error| read_error(database.at(), DOING, error);
+        let wrong = |what: String| Err(refusal(format!("{}: the table {table} {what}", database.at())));
+
+        let mut columns = Columns::new();
+        for row in &self.columns {
+            let text = |column: &str| row.try_get::<String, _>(column).map_err(failed);
+            match (text("kind_of_table")?.as_str(), text("engine")?) {
+                ("BASE TABLE", engine) if engine.eq_ignore_ascii_case("InnoDB") => {}
+                ("BASE TABLE", engine) => {
+                    return wrong(format!(
+                        "is kept in {engine}, which can lose commits, and numbers would repeat: ALTER TABLE {table} ENGINE = InnoDB"
+                    ));
+                }
+                ("VIEW", _) => {
+                    return wrong("is a view, and grants come from tables alone: rename the table to it".to_owned());
+                }
+                (kind, _) => {
+                    return wrong(format!("is no plain table but {kind}: numbers could repeat; make it a plain one"));
+                }
+            }
+            let name = text("name")?;
+            let Some((_, holds)) = shape.columns.iter().find(|(column, _)| *column == name) else { continue };
+            if !text("generated")?.is_empty() {
+                return wrong(format!(
+                    "computes its column {name} from others, and must take what is given: make it an ordinary one"
+                ));
+            }
+            let kind = text("kind")?;
+            let column = Column {
+                limit: integer_limit(&kind).unwrap_or_default(),
+                kind,
+                extra: text("extra")?,
+                width: row.try_get("width").map_err(failed)?,
+                charset: text("charset")?,
+                collation: text("collation_name")?,
+            };
+            if !holds.fits(&column) {
+                return wrong(format!("has the column {name} {}, which must be {}", column.kind, holds.name()));
+            }
+            columns.insert(name, column);
+        }
+        if let Some((name, _)) = shape.columns.iter().find(|(name, _)| !columns.contains_key(*name)) {
+            return wrong(format!("has no column {name}: `unalike schema` prints what is needed"));
+        }
+
+        let mut key: Vec<String> = shape.key.iter().map(|name| name.to_lowercase()).collect();
+        key.sort_unstable();
+        if !self.keys.contains(&key.join(",")) {
+            let key = shape.key.join(", ");
+            return wrong(format!(
+                "has no unique key over {key} alone, each with all its characters and none by a hash: the same numbers could \
+                 be granted twice; add one (ALTER TABLE {table} ADD UNIQUE ({key}))"
+            ));
+        }
+
+        for (name, body) in &self.triggers {
+            // It can change no column that it does not name.
+            let is_named =
+                |column: &str| body.split(|it: char| !it.is_alphanumeric() && it != '_').any(|word| word == column);
+            let named = shape.columns.iter().map(|(column, _)| *column).find(|column| is_named(column));
+            if let Some(what) = named.or(body.is_empty().then_some("what this user may not read")) {
+                return wrong(format!(
+                    "has the trigger {name}, which runs before a row is written and names {what}: it could change what is \
+                     granted; drop it, or have it run AFTER"
+                ));
+            }
+        }
+        Ok(columns)
+    }
+}
+
+/// The greatest number that fits a column of this type.
+fn integer_limit(column_type: &str) -> Option<u64> {
+    let bits = match column_type.split([' ', '(']).next()? {
+        "tinyint" => 8,
+        "smallint" => 16,
+        "mediumint" => 24,
+        "int" => 32,
+        "bigint" => 64,
+        _ => return None,
+    };
+    Some(u64::MAX >> (64 - bits) >> u32::from(!column_type.contains("unsigned")))
 }
 
 /// Whether the server answers and takes writes just now: a row of our own is written as it is.

@@ -33,7 +33,7 @@ use unalike_storage::{
 };
 
 use super::race::Race;
-use super::tables::{Room, check_engine, create_missing, prove_writable};
+use super::tables::{self, Column, Columns, Holds, Room, Shape, prove_writable};
 use crate::database::{Database, Turn, number};
 use crate::error::{AUTO_INCREMENT_FAILED, DEADLOCK, NO_SUCH_TABLE, TABLE_EXISTS, damaged, read_error, refusal};
 use crate::fence::ServerFacts;
@@ -47,6 +47,22 @@ const RECORD_TABLE: &str = "CREATE TABLE IF NOT EXISTS unalike_ticket (
     stripe_count INT UNSIGNED NOT NULL
 ) ENGINE = InnoDB";
 
+const RECORD: Shape<'static> = Shape {
+    name: "unalike_ticket",
+    ddl: RECORD_TABLE,
+    key: &["id"],
+    columns: &[
+        ("id", Holds::Whole),
+        ("stripe_set", Holds::Name),
+        ("stripe_index", Holds::Whole),
+        ("stripe_count", Holds::Whole),
+    ],
+};
+
+/// A tag's table: without the key over `stub` each ticket would leave a row behind.
+const TICKETS: Shape<'static> =
+    Shape { name: "", ddl: "", key: &["stub"], columns: &[("id", Holds::Whole), ("stub", Holds::Name)] };
+
 const RECORD_ROW: &str =
     "INSERT IGNORE INTO unalike_ticket (id, stripe_set, stripe_index, stripe_count) VALUES (1, '', 0, 1)";
 
@@ -58,15 +74,6 @@ JOIN information_schema.COLUMNS s ON s.TABLE_SCHEMA = t.TABLE_SCHEMA AND s.TABLE
 WHERE t.TABLE_SCHEMA = DATABASE() AND t.TABLE_TYPE = 'BASE TABLE' AND i.EXTRA LIKE '%auto_increment%'
 AND t.TABLE_NAME REGEXP '^[A-Za-z0-9_]+$' AND t.TABLE_NAME NOT LIKE 'unalike\\\\_%'
 AND CAST(t.TABLE_NAME AS BINARY) > ? ORDER BY CAST(t.TABLE_NAME AS BINARY) LIMIT ?";
-
-/// What a table of this name is, if there is one.
-const TABLE: &str = "
-SELECT COALESCE(t.ENGINE, 'none') AS engine, COALESCE(i.COLUMN_TYPE, '') AS id_type, COALESCE(i.EXTRA, '') AS extra,
-    s.COLUMN_NAME IS NOT NULL AS has_stub
-FROM information_schema.TABLES t
-LEFT JOIN information_schema.COLUMNS i ON i.TABLE_SCHEMA = t.TABLE_SCHEMA AND i.TABLE_NAME = t.TABLE_NAME AND i.COLUMN_NAME = 'id'
-LEFT JOIN information_schema.COLUMNS s ON s.TABLE_SCHEMA = t.TABLE_SCHEMA AND s.TABLE_NAME = t.TABLE_NAME AND s.COLUMN_NAME = 'stub'
-WHERE t.TABLE_SCHEMA = DATABASE() AND t.TABLE_NAME = ?";
 
 /// One lock per database, for what creates and ends tags: statements that change tables are transactions of their own.
 const LOCK: &str = "SELECT GET_LOCK(CONCAT('unalike:', SHA1(DATABASE())), 2) AS locked";
@@ -103,7 +110,7 @@ fn ticket_table(tag: &str, next: u64) -> String {
 }
 
 pub(crate) async fn open(database: &Database, options: &MysqlOptions) -> Result<Arc<dyn DialectStore>, StoreError> {
-    create_missing(database, options, &[("unalike_ticket".to_owned(), RECORD_TABLE.to_owned())]).await?;
+    tables::open(database, options, &[RECORD]).await?;
     let mut turn = database.turn("looking at the server").await?;
     let facts = turn.look().await?;
     turn.give_back();
@@ -355,23 +362,18 @@ impl Tickets {
 
     /// Whether there is such a table; an error if tickets cannot be drawn from it.
     async fn look_at(&self, tag: &str) -> Result<bool, StoreError> {
-        const DOING: &str = "looking at a table";
         if lock(&self.known).contains(tag) {
             return Ok(true);
         }
-        let rows = self.database.rows(DOING, sqlx::query(TABLE).bind(tag)).await?;
-        let Some(row) = rows.first() else { return Ok(false) };
-        let text =
-            |column: &str| row.try_get_unchecked::<String, _>(column).map_err(|error| self.unreadable(DOING, error));
-        check_engine(&self.database, tag, &text("engine")?)?;
-        let (id_type, extra) = (text("id_type")?, text("extra")?);
-        if !is_ticket_id(&id_type, &extra) || number(&self.database, row, "has_stub")? == 0 {
-            return Err(refusal(format!(
-                "{}: the table {tag} is not one to draw tickets from: it must have the columns `id bigint unsigned \
-                 auto_increment` (it is {id_type:?} {extra:?}) and `stub char(1)` with a unique key",
-                self.database.at()
-            )));
-        }
+        let looked = tables::look(&self.database, Shape { name: tag, ..TICKETS }).await;
+        let looked = looked.map_err(|error| match error {
+            StoreError::Refused { what, .. } => not_for_tickets(what),
+            error => error,
+        })?;
+        let Some(columns) = looked else { return Ok(false) };
+        check_id(&columns).map_err(|found| {
+            not_for_tickets(format!("{}: the table {tag} has the column id {found}", self.database.at()))
+        })?;
         lock(&self.known).insert(tag.to_owned());
         Ok(true)
     }
@@ -622,6 +624,21 @@ impl SegmentStore for Tickets {
         Ok(records)
     }
 
+    async fn folds_names(&self) -> Result<Option<String>, StoreError> {
+        // Elsewhere a table's name is compared by its bytes.
+        let select = sqlx::query("SELECT @@lower_case_table_names <> 0 AS folds");
+        let rows = self.database.rows("reading lower_case_table_names", select).await?;
+        let folds = rows.first().map_or(Ok(0), |row| number(&self.database, row, "folds"))?;
+        Ok((folds != 0).then(|| "tags are tables, and lower_case_table_names is not 0".to_owned()))
+    }
+
+    async fn beyond_record(&self, tag: &str) -> Result<Option<String>, StoreError> {
+        validate(tag)?;
+        let steps = self.steps;
+        Ok((steps != Numbering::ALONE.steps())
+            .then(|| format!("its server has {steps}, and others count the tickets between")))
+    }
+
     async fn check(&self) -> Result<(), StoreError> {
         prove_writable(&self.database).await
     }
@@ -708,6 +725,20 @@ fn record(tag: &str, drawn: u64) -> TagRecord {
 
 fn retired(tag: &str) -> String {
     format!("{tag}{RETIRED}")
+}
+
+/// The error of a table that something else was meant by, or that was changed.
+fn not_for_tickets(why: String) -> StoreError {
+    refusal(format!(
+        "{why}. It is not one to draw tickets from: these have the columns `id bigint unsigned auto_increment` and `stub \
+         char(1)`, with a unique key over `stub`"
+    ))
+}
+
+/// Whether a table's counter ends above all ids; else what it is.
+fn check_id(columns: &Columns) -> Result<(), String> {
+    let Column { kind, extra, .. } = columns.get("id").cloned().unwrap_or(Column::none());
+    if is_ticket_id(&kind, &extra) { Ok(()) } else { Err(format!("{kind} {extra}")) }
 }
 
 /// Whether counters of this type end above all ids.

@@ -20,6 +20,7 @@ use unalike_storage::{
     ID_MAX, RefillPolicy, Segment, StepPolicy, StoreError, Stripe, StripeNumbers, TagOptions, TagRecord,
 };
 
+use super::tables::{self, Holds, Shape};
 use super::{Foreign, Key, Rows, Sql, Table};
 use crate::database::{Database, Statement, Turn};
 use crate::error::{NO_SUCH_TABLE, refusal};
@@ -52,19 +53,41 @@ CREATE TABLE IF NOT EXISTS unalike_tinyid_stripe (
     stripe_count INT UNSIGNED NOT NULL
 ) ENGINE = InnoDB";
 
+const STRIPE: Shape<'static> = Shape {
+    name: "unalike_tinyid_stripe",
+    ddl: STRIPE_DDL,
+    key: &["id"],
+    columns: &[
+        ("id", Holds::Whole),
+        ("stripe_set", Holds::Bytes),
+        ("stripe_index", Holds::Whole),
+        ("stripe_count", Holds::Whole),
+    ],
+};
+
 static SQL: Sql = Sql {
     table: "tiny_id_info",
     ddl: DDL,
     key: "biz_type",
-    numbers: &["id", "begin_id", "max_id", "step", "delta", "remainder", "version"],
+    columns: &[
+        ("biz_type", Holds::Name),
+        ("id", Holds::Whole),
+        ("begin_id", Holds::Whole),
+        ("max_id", Holds::Whole),
+        ("step", Holds::Whole),
+        ("delta", Holds::Whole),
+        ("remainder", Holds::Whole),
+        ("version", Holds::Whole),
+    ],
+    counts: "max_id",
     find: "SELECT id, CONVERT(biz_type USING utf8mb4) AS name, begin_id, max_id, step, delta, remainder, version \
         FROM tiny_id_info WHERE biz_type = ?",
     lock: "SELECT id, CONVERT(biz_type USING utf8mb4) AS name, begin_id, max_id, step, delta, remainder, version \
         FROM tiny_id_info WHERE biz_type = ? FOR UPDATE",
     list: "SELECT id, CONVERT(biz_type USING utf8mb4) AS name, begin_id, max_id, step, delta, remainder, version \
-        FROM tiny_id_info WHERE CAST(CONVERT(biz_type USING utf8mb4) AS BINARY) > ? AND biz_type NOT LIKE 'retired:%' \
+        FROM tiny_id_info WHERE CAST(CONVERT(biz_type USING utf8mb4) AS BINARY) > ? AND CAST(CONVERT(biz_type USING utf8mb4) AS BINARY) NOT LIKE 'retired:%' \
         ORDER BY CAST(CONVERT(biz_type USING utf8mb4) AS BINARY) LIMIT ?",
-    count: "SELECT COUNT(*) AS tags FROM tiny_id_info WHERE biz_type NOT LIKE 'retired:%'",
+    count: "SELECT COUNT(*) AS tags FROM tiny_id_info WHERE CAST(CONVERT(biz_type USING utf8mb4) AS BINARY) NOT LIKE 'retired:%'",
     probe: "UPDATE tiny_id_info SET max_id = max_id WHERE 1 = 0",
     rename: Some(
         "UPDATE tiny_id_info SET biz_type = CONCAT('retired:', biz_type), update_time = NOW(), version = version + 1 \
@@ -106,7 +129,10 @@ pub(crate) fn privileges() -> Vec<(String, &'static str)> {
 pub(crate) async fn open(database: &Database, options: &MysqlOptions) -> Result<Arc<dyn DialectStore>, StoreError> {
     let rows = Rows::open(database, &SQL, options).await?;
     if options.create_tables {
-        database.execute("creating a table", sqlx::query(STRIPE_DDL)).await?;
+        tables::open(database, options, &[STRIPE]).await?;
+    } else {
+        // Without it the store stands alone.
+        tables::look(database, STRIPE).await?;
     }
     let recorded = recorded_stripe(database).await?;
     Ok(Arc::new(Foreign(TinyIdInfo { rows, recorded, joined: OnceLock::new() })))
@@ -203,8 +229,8 @@ impl Table for TinyIdInfo {
         let key = self.key(tag)?;
         for _ in 0..RACES_MAX {
             let mut turn = self.rows.database.turn("granting a segment").await?;
-            let found = turn.rows(key.clone().bind_to(sqlx::query(SQL.find))).await?.pop();
-            let Some(row) = found else {
+            let found = turn.rows(key.clone().bind_to(sqlx::query(SQL.find))).await?;
+            let Some(row) = self.rows.the_one(&key, found)? else {
                 turn.give_back();
                 return Ok(None);
             };
@@ -291,6 +317,16 @@ impl Table for TinyIdInfo {
         Ok(self.rows.database.execute("raising a tag", raise).await?.rows_affected() > 0)
     }
 
+    async fn beyond_record(&self, row: &MySqlRow) -> Result<Option<String>, StoreError> {
+        let (delta, remainder) = (self.rows.step(row, "delta")?, self.rows.number(row, "remainder")?);
+        Ok((delta != 1).then(|| {
+            format!(
+                "its row in tiny_id_info has the delta {delta} and the remainder {remainder}: every {delta}th number is its own, \
+                 and other databases count those between"
+            )
+        }))
+    }
+
     async fn retire(&self, turn: &mut Turn, tag: &str, key: Key, row: &MySqlRow) -> Result<(), StoreError> {
         self.rows.rename(turn, tag, key, row).await
     }
@@ -305,7 +341,7 @@ impl Table for TinyIdInfo {
         let (delta, remainder) = stripe_numbers(stripe);
         let misfit = sqlx::query(
             "SELECT CONVERT(biz_type USING utf8mb4) AS name FROM tiny_id_info \
-             WHERE (delta <> ? OR remainder <> ?) AND biz_type NOT LIKE 'retired:%' LIMIT 1",
+             WHERE (delta <> ? OR remainder <> ?) AND CAST(CONVERT(biz_type USING utf8mb4) AS BINARY) NOT LIKE 'retired:%' LIMIT 1",
         );
         let misfits = self.rows.database.rows("joining a stripe", misfit.bind(delta).bind(remainder)).await?;
         if let Some(row) = misfits.first() {

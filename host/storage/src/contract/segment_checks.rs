@@ -152,8 +152,8 @@ pub async fn at_least_skips_up_and_never_back(fixture: &dyn SegmentFixture) {
 /// Each tag has numbers of its own; names that look alike are different tags.
 pub async fn tags_are_independent(fixture: &dyn SegmentFixture) {
     let client = fixture.segment_client(OPEN).await;
-    // Letter case, accents, composed and decomposed, and a space at the end: collations of databases equate them.
-    let names = ["a", "A", "ä", "a\u{308}", "a ", " a", "ａ", "ss", "ß"];
+    // Letter case, accents, composed and decomposed: collations of databases equate them.
+    let names = ["a", "A", "ä", "a\u{308}", " a", "ａ", "ss", "ß"];
     for name in names {
         let tag = format!("contract.apart.{name}");
         let first = allocate(&client, &tag, 10, 0).await;
@@ -270,6 +270,26 @@ pub async fn odd_names_are_kept_as_they_are(fixture: &dyn SegmentFixture) {
         assert!(first.start <= first.stride && second.start == first.end, "{tag:?} is a tag of its own");
         let record = expected(client.open_tag(tag).await, "opening a tag");
         assert_eq!(record.tag, tag, "a name comes back as it was");
+    }
+}
+
+/// A space at either end is a slip: where no tag of that name exists, none comes into being, by request or by command.
+pub async fn no_name_with_a_space_at_an_end_is_created(fixture: &dyn SegmentFixture) {
+    let client = fixture.segment_client(OPEN).await;
+    for tag in [" contract.space", "contract.spaces ", "contract.wide\u{3000}", "\u{a0}contract.narrow", " "] {
+        for error in [
+            refused(client.allocate(tag, 1, 0).await, "a grant under such a name"),
+            refused(client.open_tag(tag).await, "opening such a tag"),
+        ] {
+            assert!(
+                matches!(error, StoreError::TagInvalid { .. } | StoreError::TagUnknown { .. }),
+                "{tag:?}: {error:?}"
+            );
+        }
+        // What else is wrong with the options may be said first.
+        refused(client.create_tag(tag, &TagOptions::default()).await, "creating such a tag");
+        let error = refused(client.tag(tag).await, "reading such a tag");
+        assert!(matches!(error, StoreError::TagInvalid { .. } | StoreError::TagUnknown { .. }), "{tag:?}: {error:?}");
     }
 }
 

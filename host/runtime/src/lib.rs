@@ -36,7 +36,11 @@ mod atomic {
 }
 mod batch;
 mod clock;
+#[cfg(feature = "component")]
 pub mod component;
+#[cfg(not(feature = "component"))]
+#[allow(dead_code, unreachable_pub, unused_imports, reason = "a part is for other hosts alone")]
+mod component;
 mod dispenser;
 #[cfg(test)]
 mod dispenser_model;
@@ -52,6 +56,7 @@ mod lease_watch;
 pub mod metrics;
 mod ordered;
 mod random_ids;
+#[cfg_attr(not(feature = "component"), allow(unreachable_pub, reason = "a part is for other hosts alone"))]
 mod requests;
 mod runs;
 mod sequence;
@@ -75,3 +80,5 @@ pub use unalike_core::{
 pub use unalike_storage as storage;
 pub use unalike_storage::Mode;
 pub use uuid;
+#[cfg(feature = "component")]
+pub use wasmtime;

@@ -56,6 +56,7 @@ mod lease_watch;
 pub mod metrics;
 mod ordered;
 mod random_ids;
+#[cfg_attr(not(feature = "component"), allow(unreachable_pub, reason = "a part is for other hosts alone"))]
 mod requests;
 mod runs;
 mod sequence;

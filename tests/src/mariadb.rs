@@ -87,8 +87,8 @@ impl MariaDb {
     /// # Errors
     /// As [`MariaDb::start`].
     pub fn start_copy(&self) -> anyhow::Result<Self> {
-        let ids = self.settings.iter().filter_map(|setting| setting.strip_prefix("--server-id="));
-        let id: u32 = ids.last().map_or(Ok(1), str::parse)?;
+        let mut ids = self.settings.iter().filter_map(|setting| setting.strip_prefix("--server-id="));
+        let id: u32 = ids.next_back().map_or(Ok(1), str::parse)?;
         let mut copy = self.clone_data()?;
         copy.settings.push(format!("--server-id={}", id + 1));
         copy.restart()?;

@@ -235,6 +235,19 @@ async fn a_record_of_an_older_program_is_taken_over_where_it_proves_something() 
     assert!(recorded(&server, &url).starts_with("mark "));
     granted.add(one.allocate("order", 10, 0).await.unwrap());
     granted.add(other.allocate("order", 10, 0).await.unwrap());
+    // Who only leases may not write the record, and goes on with it as it is.
+    let leasing: Vec<String> = MysqlLeases::ddl()
+        .into_iter()
+        .chain(["CREATE USER leaser@'%'".to_owned()])
+        .chain(
+            MysqlLeases::privileges().into_iter().map(|(table, may)| format!("GRANT {may} ON {table} TO leaser@'%'")),
+        )
+        .collect();
+    server.sql(database, &leasing.join("; ")).unwrap();
+    set("CONCAT('server_uid ', @@server_uid)");
+    let leases = MysqlLeases::connect(options(&url.replace("root@", "leaser@"), "create=false")).await.unwrap();
+    Holder::new(&leases, "default", "a").acquire(60_000).await.unwrap();
+    assert!(recorded(&server, &url).starts_with("server_uid "));
     // A card that is not known, a card of another machine, nothing.
     for old in ["'server_uid unknown'", "'server_uid abc='", "'unknown'", "''", "'mark '"] {
         set(old);

@@ -9,6 +9,7 @@ use unalike_storage::StoreError;
 pub(crate) const TABLE_EXISTS: u16 = 1050;
 pub(crate) const DUPLICATE_ENTRY: u16 = 1062;
 pub(crate) const NO_SUCH_TABLE: u16 = 1146;
+pub(crate) const TABLE_ACCESS_DENIED: u16 = 1142;
 pub(crate) const DEADLOCK: u16 = 1213;
 pub(crate) const AUTO_INCREMENT_FAILED: u16 = 1467;
 

@@ -255,11 +255,11 @@ impl MysqlLeases {
     ///
     /// ```
     /// use unalike_mysql::MysqlLeases;
-    /// assert_eq!(MysqlLeases::privileges()[0], ("unalike_store".to_owned(), "SELECT, INSERT, UPDATE"));
+    /// assert_eq!(MysqlLeases::privileges()[0], ("unalike_store".to_owned(), "SELECT, INSERT"));
     /// ```
     #[must_use]
     pub fn privileges() -> Vec<(String, &'static str)> {
-        let mut tables = vec![("unalike_store".to_owned(), "SELECT, INSERT, UPDATE")];
+        let mut tables = vec![("unalike_store".to_owned(), "SELECT, INSERT")];
         tables.extend(TABLES.map(|shape| (shape.name.to_owned(), "SELECT, INSERT, UPDATE")));
         tables
     }

@@ -15,7 +15,7 @@ use unalike_storage::{StoreError, Stripe, random_128};
 use crate::MysqlOptions;
 use crate::database::{Database, Statement, Turn, number};
 use crate::dialects::tables::{self, Holds, Shape};
-use crate::error::{NO_SUCH_TABLE, damaged, read_error, refusal};
+use crate::error::{NO_SUCH_TABLE, TABLE_ACCESS_DENIED, damaged, read_error, refusal};
 use crate::fence::{ServerFacts, mark_in};
 use crate::segments::TAG_TABLE;
 
@@ -112,9 +112,16 @@ pub(crate) async fn open(
     if mark_in(&recorded).is_none() && facts.is_unmarked(&recorded) {
         // Somebody else may do the same.
         let update = replace_record(facts, options, &recorded, &new()?);
-        let updated = database.execute("recording the server", update).await?.rows_affected();
+        let mut turn = database.turn("recording the server").await?;
+        let updated = turn.try_execute(update, &[TABLE_ACCESS_DENIED]).await?;
+        turn.give_back();
+        if updated.is_err() {
+            // Who only leases may not. It goes on with the record as it is, until somebody else changes it.
+            database.expect(facts, Some(identity(0)?), &recorded);
+            return Ok(schema);
+        }
         (_, recorded) = read(database).await?.ok_or_else(|| no_row(database))?;
-        tracing::info!(database = database.at(), server = recorded, updated, "recorded the server in a new form");
+        tracing::info!(database = database.at(), server = recorded, "recorded the server in a new form");
     }
     let found = identity(mark_in(&recorded).unwrap_or_default())?;
     if recorded != found {

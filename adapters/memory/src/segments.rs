@@ -70,7 +70,7 @@ impl MemoryStore {
                 (name, Some(_)) => state.tags.get(name).map(|row| row.options),
                 (_, None) => None,
             };
-            let on_first_use = self.options.creation.on_first_use.then(TagOptions::default);
+            let on_first_use = self.options.creation.of(tag).on_first_use.then(TagOptions::default);
             let options = of_its_tag.or(on_first_use).ok_or_else(|| StoreError::tag_unknown(tag))?;
             self.insert_tag(state, tag, options)?;
         }
@@ -79,7 +79,7 @@ impl MemoryStore {
 
     fn insert_tag(&self, state: &mut State, tag: &str, options: TagOptions) -> Result<(), StoreError> {
         self.check_joined(state)?;
-        let tags_max = self.options.creation.tags_max;
+        let tags_max = self.options.creation.of(tag).tags_max;
         if state.tags.len() as u64 >= tags_max {
             return Err(StoreError::TagLimit { tag: tag.to_owned(), tags_max });
         }
@@ -112,7 +112,11 @@ impl SegmentStore for MemoryStore {
 
     async fn release(&self, tag: &str, tail: TailRelease) -> Result<bool, StoreError> {
         validate_tag(tag)?;
-        Ok(self.state()?.tags.get_mut(tag).is_some_and(|row| row.take_back(tail)))
+        let mut state = self.state()?;
+        if self.check_joined(&state).is_err() {
+            return Ok(false);
+        }
+        Ok(state.tags.get_mut(tag).is_some_and(|row| row.take_back(tail)))
     }
 
     async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
@@ -149,6 +153,7 @@ impl SegmentStore for MemoryStore {
     async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError> {
         validate_raise(tag, next)?;
         let mut state = self.state()?;
+        self.check_joined(&state)?;
         let row = known_row(&mut state, tag)?;
         row.watermark = row.watermark.max(next - 1);
         row.settled = row.settled.max(next - 1);
@@ -159,6 +164,7 @@ impl SegmentStore for MemoryStore {
     async fn retire_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
         validate_tag(tag)?;
         let mut state = self.state()?;
+        self.check_joined(&state)?;
         let row = known_row(&mut state, tag)?;
         let record = row.record(tag);
         (row.watermark, row.settled) = (ID_MAX, ID_MAX);
@@ -191,9 +197,10 @@ impl SegmentStore for MemoryStore {
         Ok(StripeNumbers::Counted)
     }
 
-    async fn restripe(&self, stripe: Option<&Stripe>) -> Result<(), StoreError> {
-        stripe.map_or(Ok(()), Stripe::validate)?;
-        self.state()?.stripe = stripe.copied();
+    async fn restripe(&self, expected: Option<&Stripe>, stripe: Option<&Stripe>) -> Result<(), StoreError> {
+        let mut state = self.state()?;
+        Stripe::check_change(NAME, state.stripe.as_ref(), expected, stripe)?;
+        state.stripe = stripe.copied();
         Ok(())
     }
 }

@@ -254,7 +254,7 @@ impl Batches {
         if let Some(declared) = self.find(tag).await? {
             return Ok(Some(declared.batch_tag));
         }
-        self.room.take(tag, self.creation, self.count()).await?;
+        self.room.take(tag, self.creation.of(tag), self.count()).await?;
         let insert = "INSERT INTO unalike_batch_tag (tag, prefix, buff_size, width, lowest_critical_value) VALUES (?, ?, ?, ?, ?)";
         let insert = sqlx::query(insert)
             .bind(tag)
@@ -282,7 +282,7 @@ impl Batches {
         if let Some(declared) = self.find(tag).await? {
             return Ok(declared);
         }
-        if !self.creation.on_first_use {
+        if !self.creation.of(tag).on_first_use {
             return Err(StoreError::tag_unknown(tag));
         }
         let known = sqlx::query("SELECT 1 FROM ng_business_mysql_autoincrement WHERE business = ? LIMIT 1").bind(tag);

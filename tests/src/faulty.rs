@@ -24,6 +24,8 @@ pub struct FaultyStore {
     /// The next allocation answers again what the last one granted, as a store restored from a backup would.
     rewinds: AtomicBool,
     last: std::sync::Mutex<Option<Segment>>,
+    /// The next allocation answers what is no interval.
+    malforms: AtomicBool,
     /// While set, requests wait at the gate.
     held: AtomicBool,
     gate: Notify,
@@ -67,6 +69,11 @@ impl FaultyStore {
     /// Grants the last segment once more.
     pub fn rewind_once(&self) {
         self.rewinds.store(true, Ordering::SeqCst);
+    }
+
+    /// Answers once what is no interval, with the greatest end there is.
+    pub fn malform_once(&self) {
+        self.malforms.store(true, Ordering::SeqCst);
     }
 
     /// Holds all requests back, or lets them through.
@@ -127,6 +134,9 @@ impl SegmentStore for FaultyStore {
             return Ok(last);
         }
         let segment = self.inner.allocate(tag, count, at_least).await?;
+        if self.malforms.swap(false, Ordering::SeqCst) {
+            return Ok(Segment { start: 0, end: u64::MAX, ..segment });
+        }
         *self.last.lock().unwrap() = Some(segment);
         self.leave(segment)
     }
@@ -194,9 +204,9 @@ impl SegmentStore for FaultyStore {
         self.leave(numbers)
     }
 
-    async fn restripe(&self, stripe: Option<&Stripe>) -> Result<(), StoreError> {
+    async fn restripe(&self, expected: Option<&Stripe>, stripe: Option<&Stripe>) -> Result<(), StoreError> {
         self.arrive().await?;
-        self.inner.restripe(stripe).await?;
+        self.inner.restripe(expected, stripe).await?;
         self.leave(())
     }
 }

@@ -15,6 +15,7 @@ pub mod mysql_leases;
 pub mod process;
 pub mod proxy;
 pub mod redis;
+pub mod resize_model;
 pub mod server;
 pub mod sqlite;
 pub mod zookeeper;

@@ -128,7 +128,7 @@ async fn every_isolation_level_serves() {
         assert_eq!(created, [8; 10], "at {level} each tag was created once and granted 8 numbers");
         let granted = store.allocate("restriped", 5, 0).await.expect("a grant");
         let stripe = Stripe { set: 7, index: 0, count: 2 };
-        store.restripe(Some(&stripe)).await.expect("a new set");
+        store.restripe(None, Some(&stripe)).await.expect("a new set");
         refused(store.allocate("restriped", 5, 0).await, &["stripe 0 of 2", "together with all stores"]);
         assert_eq!(store.join_stripe(&stripe).await.expect("joined"), StripeNumbers::Counted);
         assert_eq!(store.allocate("restriped", 5, 0).await.expect("a grant").start, granted.end);
@@ -396,7 +396,7 @@ async fn an_upgrade_may_be_repeated_and_goes_on_where_it_broke_off() {
     let store = open(&url).await;
     assert_eq!(store.stripe().await.expect("an answer"), None);
     refused(store.join_stripe(&stripe).await, &["unalike schema upgrade"]);
-    refused(store.restripe(Some(&stripe)).await, &["unalike schema upgrade"]);
+    refused(store.restripe(None, Some(&stripe)).await, &["unalike schema upgrade"]);
     store.allocate("order", 10, 0).await.expect("version 1 is served");
     store.raise_tag("order", 50).await.expect("raised");
 
@@ -426,7 +426,7 @@ async fn an_upgrade_may_be_repeated_and_goes_on_where_it_broke_off() {
     }
     assert_eq!(of[0], of[1], "an upgraded database is like a new one");
     // A store that was opened before sees it.
-    store.restripe(Some(&stripe)).await.expect("a stripe");
+    store.restripe(None, Some(&stripe)).await.expect("a stripe");
     assert_eq!(store.stripe().await.expect("an answer"), Some(stripe));
 }
 
@@ -499,7 +499,7 @@ async fn after_a_resize_every_client_of_the_old_set_is_fenced_at_once() {
         })
     };
     while operator.tag("busy").await.map_or(0, |record| record.watermark) < 30 {}
-    operator.restripe(Some(&new)).await.expect("resized");
+    operator.restripe(Some(&old), Some(&new)).await.expect("resized");
     let fence = operator.tag("busy").await.expect("a record").watermark;
     let (busy, error) = busy.await.expect("the client");
     assert_eq!(busy.last().map(|last| last.end), Some(fence + 1), "nothing was granted behind the fence");
@@ -512,11 +512,12 @@ async fn after_a_resize_every_client_of_the_old_set_is_fenced_at_once() {
         assert!(!store.release("order", tail).await.expect("an answer"));
     }
     assert_eq!(operator.tag("order").await.expect("a record").watermark, 10);
-    operator.raise_tag("order", 101).await.expect("a raise is always safe");
+    refused(operator.raise_tag("order", 101).await, &["stripe"]);
     operator.join_stripe(&new).await.expect("joined");
+    operator.raise_tag("order", 101).await.expect("a raise");
     assert_eq!(operator.allocate("order", 5, 0).await.expect("a grant").start, 101);
     // And back to a store that stands alone.
-    operator.restripe(None).await.expect("alone");
+    operator.restripe(Some(&new), None).await.expect("alone");
     refused(operator.allocate("order", 1, 0).await, &["stands alone"]);
     assert_eq!(open(&url).await.allocate("order", 5, 0).await.expect("a grant").start, 106);
 }
@@ -568,7 +569,8 @@ async fn programs_that_know_no_stripes_get_nothing_from_one() {
     early.allocate("order", 10, 0).await.expect("a grant");
     MysqlStore::upgrade(options(&url)).await.expect("the upgrade");
     let operator = open(&url).await;
-    operator.restripe(Some(&Stripe { set: 3, index: 0, count: 2 })).await.expect("resized");
+    let stripe = Stripe { set: 3, index: 0, count: 2 };
+    operator.restripe(None, Some(&stripe)).await.expect("resized");
     for _ in 0..2 {
         let error = old.allocate("order", 1).await.expect_err("version 1 is granted nothing");
         assert!(error.to_string().contains("unalike_tag_stripe"), "{error}");
@@ -579,7 +581,7 @@ async fn programs_that_know_no_stripes_get_nothing_from_one() {
     }
     assert_eq!(operator.tag("order").await.expect("a record").watermark, 20);
     assert_eq!(operator.tags(None, 10).await.expect("a list").len(), 1);
-    operator.restripe(None).await.expect("alone again");
+    operator.restripe(Some(&stripe), None).await.expect("alone again");
     let now = [old.allocate("order", 5).await.expect("a grant"), early.allocate("order", 5, 0).await.expect("a grant")];
     assert_eq!(numbers(&now), (21..=30).collect());
 }
@@ -722,7 +724,7 @@ async fn the_least_privileges_are_enough_for_all_that_the_contract_asks() {
     let store = open(&server.url).await;
     store.retire_tag("contract.first").await.expect("ended");
     let stripe = Stripe { set: 4, index: 0, count: 2 };
-    store.restripe(Some(&stripe)).await.expect("resized");
+    store.restripe(None, Some(&stripe)).await.expect("resized");
     store.join_stripe(&stripe).await.expect("joined");
     store.check().await.expect("ready");
     // And no more than these.

@@ -744,14 +744,14 @@ async fn servers_number_together_in_steps_as_their_configuration_says() -> anyho
     // Resizing: whoever joined before is given nothing more, and each tag goes on behind as many numbers.
     let (store, url) = stores.first().context("the first store")?;
     let larger = Stripe { set: 0xfeed, index: 0, count: 5 };
-    store.restripe(Some(&larger)).await?;
+    store.restripe(Some(&stripe(0)), Some(&larger)).await?;
     refused(store.allocate("Tickets64", 1, 0).await);
     let watermark = store.tag("Tickets64").await?.watermark;
     assert!((200..=201).contains(&watermark), "counted as before: {watermark}");
     let mut connection = MySqlConnection::connect(url).await?;
     assert!(draw_ticket(&mut connection).await?.0 > 200 * 5 - 5, "the counter went along");
     let second = stores.get(1).context("the second store")?;
-    second.0.restripe(None).await?;
+    second.0.restripe(Some(&stripe(1)), None).await?;
     assert_eq!(second.0.stripe().await?, None);
     assert!(second.0.tag("Tickets64").await?.watermark >= 200);
     drop(servers);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use unalike::component::{COMPONENT, Core, IdsCtx, IdsCtxBuilder, Signal, add_to_linker, sequences, snowflakes, types};
-use unalike::storage::{SegmentStore, StoreError};
+use unalike::storage::{SegmentStore, StoreError, StripedStore};
 use unalike::{Clock, Layout, SnowflakeOptions, SystemClock};
 use unalike_memory::MemoryStore;
 use unalike_tests::faulty::FaultyStore;
@@ -58,6 +58,7 @@ impl Instance {
             match self.reserve(sequence, max) {
                 Ok(run) => return run,
                 Err(types::Error::Pending) => answered.await,
+                Err(types::Error::Wait(ms)) => tokio::time::sleep(Duration::from_millis(ms)).await,
                 Err(error) => panic!("{error:?}"),
             }
         }
@@ -197,6 +198,69 @@ async fn a_successor_begins_above_its_predecessor_and_takes_none_of_its_answers(
     assert_eq!(third.reserve(orders, 1).unwrap_err(), types::Error::Pending);
     answered.await;
     assert_eq!(third.reserve(orders, 1).unwrap_err(), types::Error::GrantRefused(types::GrantFault::Overlap));
+}
+
+/// Two stores that number together, of which the first is far ahead.
+#[tokio::test]
+async fn a_bounded_successor_has_what_each_stripe_has_left_and_nothing_twice() {
+    let stores = [Arc::new(FaultyStore::default()), Arc::new(FaultyStore::default())];
+    let members = stores.iter().map(|store| Arc::clone(store) as Arc<dyn SegmentStore>).collect();
+    let striped = Arc::new(StripedStore::open(members).await.unwrap());
+    striped.open_tag("order").await.unwrap();
+    stores[0].inner().raise_tag("order", 1_000).await.unwrap();
+    let mut instance = Instance::new(IdsCtxBuilder::new().segments(striped).build().unwrap());
+    let mut last = 0;
+    for _ in 0..2 {
+        let signal = instance.store.data().ids.signal();
+        let floor = instance.store.data().ids.floor("order");
+        let (step, id_max) = (50, 1_000);
+        let options = sequences::SequenceOptions {
+            step,
+            step_min: step,
+            step_max: step,
+            floor,
+            id_max,
+            ..sequences::SequenceOptions::default()
+        };
+        let sequence = instance.core.unalike_ids_sequences().sequence();
+        let orders = sequence.call_open(&mut instance.store, "order", options).unwrap().unwrap();
+        let run = instance.run(&signal, orders, 50).await;
+        assert!(run.first > last && run.first % 2 == 0, "{run:?} after {last}");
+        last = run.first + u64::from(run.count - 1) * run.stride;
+        assert!(instance.store.data().ids.settle().await);
+        instance = Instance::new(instance.store.data().ids.successor());
+    }
+    // The second store, which is below the common floor, repeats itself: only what the host knows shows it.
+    let signal = instance.store.data().ids.signal();
+    let orders = instance.open("order", 50);
+    stores[1].rewind_once();
+    loop {
+        let answered = signal.answered();
+        match instance.reserve(orders, 50) {
+            Ok(run) => assert!(run.first > last, "{run:?} after {last}"),
+            Err(types::Error::Pending) => answered.await,
+            Err(types::Error::Wait(ms)) => tokio::time::sleep(Duration::from_millis(ms)).await,
+            Err(error) => {
+                assert!(matches!(error, types::Error::StoreFailed(_)), "{error:?}");
+                break;
+            }
+        }
+    }
+}
+
+/// A store that answers nonsense once.
+#[tokio::test]
+async fn a_malformed_grant_leaves_no_floor() {
+    let store = Arc::new(FaultyStore::default());
+    let mut first = Instance::new(context(&store));
+    let signal = first.store.data().ids.signal();
+    let orders = first.open("order", 100);
+    store.malform_once();
+    let answered = signal.answered();
+    assert_eq!(first.reserve(orders, 1).unwrap_err(), types::Error::Pending);
+    answered.await;
+    assert_eq!(first.reserve(orders, 1).unwrap_err(), types::Error::GrantRefused(types::GrantFault::Malformed));
+    assert_eq!(first.store.data().ids.floor("order"), 0);
 }
 
 #[test]

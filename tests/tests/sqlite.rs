@@ -230,7 +230,7 @@ async fn a_file_of_the_version_before_is_upgraded_and_programs_of_that_version_g
 
     // As one of several stripes its numbers mean something else, which the version before does not know.
     let stripe = Stripe { set: 5, index: 0, count: 2 };
-    store.restripe(Some(&stripe)).await.unwrap();
+    store.restripe(None, Some(&stripe)).await.unwrap();
     let error = allocate_as_version_1(&mut before, "order").await.unwrap_err();
     assert!(error.to_string().contains("one of several stripes"), "{error}");
     store.join_stripe(&stripe).await.unwrap();
@@ -238,7 +238,7 @@ async fn a_file_of_the_version_before_is_upgraded_and_programs_of_that_version_g
         segments.push(store.allocate("order", 10, 0).await.unwrap());
         assert!(allocate_as_version_1(&mut before, "order").await.is_err());
     }
-    store.restripe(None).await.unwrap();
+    store.restripe(Some(&stripe), None).await.unwrap();
     segments.push(allocate_as_version_1(&mut before, "order").await.unwrap());
     segments.push(other.allocate("order", 10, 0).await.unwrap());
     assert_disjoint(&mut segments);

@@ -7,13 +7,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use tempfile::TempDir;
+use tokio::sync::Semaphore;
 use unalike::{ErrorKind, Ids, SequenceOptions, StepPolicy};
 use unalike_memory::{MemoryOptions, MemoryStore};
+use unalike_mysql::{MysqlOptions, MysqlStore};
 use unalike_storage::{
-    ID_MAX, Mode, Segment, SegmentStore, StoreError, StripedStore, TagOptions, TailRelease, resize_stripes,
+    ID_MAX, Mode, RefillPolicy, Segment, SegmentStore, StoreError, Stripe, StripeNumbers, StripedStore, TagOptions,
+    TagRecord, TailRelease, resize_stripes,
 };
 use unalike_tests::faulty::FaultyStore;
+use unalike_tests::mariadb::MariaDb;
 use unalike_tests::sqlite::open as open_file;
 
 type Stores = Vec<Arc<dyn SegmentStore>>;
@@ -124,7 +129,7 @@ async fn any_store_but_one_may_be_down_and_ids_go_on() {
             store.create_tag("third", &TagOptions::default()).await.unwrap_err(),
             store.raise_tag("order", 1_000).await.unwrap_err(),
             store.retire_tag("order").await.unwrap_err(),
-            store.change_tag("order", StepPolicy::default(), unalike::RefillPolicy::default()).await.unwrap_err(),
+            store.change_tag("order", StepPolicy::default(), RefillPolicy::default()).await.unwrap_err(),
         ] {
             assert!(matches!(error, StoreError::Unavailable { .. }), "{error:?}");
             assert!(error.to_string().contains(&format!("store {first_down}")), "{error} names store {first_down}");
@@ -519,9 +524,13 @@ async fn open_any(stores: Stores) -> Result<Arc<dyn SegmentStore>, StoreError> {
 /// The command is broken off after each of its requests in turn, and then repeated.
 #[tokio::test(start_paused = true)]
 async fn a_resize_that_was_broken_off_anywhere_repeats_nothing_and_can_be_repeated() {
-    for (old, new) in
-        [(vec![0], vec![0, 1, 2]), (vec![0, 1, 2], vec![2, 0]), (vec![0, 1], vec![1]), (vec![0, 1], vec![2, 3, 0])]
-    {
+    for (old, new) in [
+        (vec![0], vec![0, 1, 2]),
+        (vec![0, 1, 2], vec![2, 0]),
+        (vec![0, 1], vec![1]),
+        (vec![0, 1], vec![0]),
+        (vec![0, 1], vec![2, 3, 0]),
+    ] {
         let mut requests = 0;
         loop {
             let servers = Servers::new(4);
@@ -749,4 +758,142 @@ async fn files_are_stripes_that_outlive_their_programs() {
         granted.add(&store.allocate("order", 10, 0).await.unwrap());
     }
     store.close().await;
+}
+
+/// A store before which the last step of a resize waits until it is let on.
+struct HeldAtTheEnd {
+    inner: Arc<dyn SegmentStore>,
+    came: Arc<Semaphore>,
+    go: Arc<Semaphore>,
+}
+
+#[async_trait]
+impl SegmentStore for HeldAtTheEnd {
+    async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {
+        self.inner.allocate(tag, count, at_least).await
+    }
+
+    async fn release(&self, tag: &str, tail: TailRelease) -> Result<bool, StoreError> {
+        self.inner.release(tag, tail).await
+    }
+
+    async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        self.inner.open_tag(tag).await
+    }
+
+    async fn tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        self.inner.tag(tag).await
+    }
+
+    async fn create_tag(&self, tag: &str, options: &TagOptions) -> Result<TagRecord, StoreError> {
+        self.inner.create_tag(tag, options).await
+    }
+
+    async fn change_tag(&self, tag: &str, step: StepPolicy, refill: RefillPolicy) -> Result<TagRecord, StoreError> {
+        self.inner.change_tag(tag, step, refill).await
+    }
+
+    async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError> {
+        self.inner.raise_tag(tag, next).await
+    }
+
+    async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
+        self.inner.tags(after, limit).await
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        self.inner.check().await
+    }
+
+    async fn stripe(&self) -> Result<Option<Stripe>, StoreError> {
+        self.inner.stripe().await
+    }
+
+    async fn join_stripe(&self, stripe: &Stripe) -> Result<StripeNumbers, StoreError> {
+        self.inner.join_stripe(stripe).await
+    }
+
+    async fn restripe(&self, expected: Option<&Stripe>, stripe: Option<&Stripe>) -> Result<(), StoreError> {
+        if stripe.is_none_or(|stripe| !stripe.is_mark()) {
+            self.came.add_permits(1);
+            self.go.acquire().await.unwrap().forget();
+        }
+        self.inner.restripe(expected, stripe).await
+    }
+}
+
+/// A store that was used alone becomes one of two. The first call pauses before its last step; the second gets to its
+/// end, and a program takes numbers; then the first goes on.
+async fn a_resize_that_paused_ends_as_an_error(used: [Arc<dyn SegmentStore>; 2], again: [Arc<dyn SegmentStore>; 2]) {
+    let [x, y] = used;
+    let mut granted = Granted::default();
+    granted.add(&x.allocate("order", 20, 0).await.unwrap());
+    let (came, go) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let held = |inner: &Arc<dyn SegmentStore>| -> Arc<dyn SegmentStore> {
+        Arc::new(HeldAtTheEnd { inner: inner.clone(), came: came.clone(), go: go.clone() })
+    };
+    let first = tokio::spawn({
+        let (from, to) = (vec![held(&x)], vec![held(&x), held(&y)]);
+        async move { resize_stripes(&from, &to, 0).await }
+    });
+    came.acquire().await.unwrap().forget();
+    let [x, y] = again;
+    resize_stripes(&[x.clone()], &[y.clone(), x.clone()], 0).await.unwrap();
+    let program = StripedStore::open(vec![y.clone(), x.clone()]).await.unwrap();
+    for _ in 0..4 {
+        granted.add(&program.allocate("order", 6, 0).await.unwrap());
+    }
+    go.add_permits(100);
+    let error = first.await.unwrap().unwrap_err();
+    assert!(matches!(error, StoreError::PlaceChanged { .. }), "{error:?}");
+    assert!(error.to_string().contains("somebody else is resizing"), "{error}");
+    // The set of the second one goes on, and that of the first is none.
+    for _ in 0..4 {
+        granted.add(&program.allocate("order", 6, 0).await.unwrap());
+    }
+    assert_refused(StripedStore::open(vec![x, y]).await, &["stripe"]);
+}
+
+#[tokio::test]
+async fn a_paused_resize_of_files_changes_nothing_after_another_one() {
+    let directory = TempDir::new().unwrap();
+    let open = async |name: &str| {
+        let store: Arc<dyn SegmentStore> = Arc::new(open_file(&directory.path().join(name)).await.unwrap());
+        store
+    };
+    let used = [open("x.sqlite").await, open("y.sqlite").await];
+    a_resize_that_paused_ends_as_an_error(used, [open("x.sqlite").await, open("y.sqlite").await]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_resize_of_databases_changes_nothing_after_another_one() {
+    let server = MariaDb::start().unwrap();
+    let urls = [server.database().unwrap(), server.database().unwrap()];
+    let open = async |url: &str| {
+        let store: Arc<dyn SegmentStore> =
+            Arc::new(MysqlStore::connect(MysqlOptions::from_url(url).unwrap()).await.unwrap());
+        store
+    };
+    let used = [open(&urls[0]).await, open(&urls[1]).await];
+    a_resize_that_paused_ends_as_an_error(used, [open(&urls[0]).await, open(&urls[1]).await]).await;
+}
+
+/// A store fenced by a resize is nobody's, also for a program that can reach no other of its set.
+#[tokio::test(start_paused = true)]
+async fn a_fence_is_no_place_for_a_program_that_sees_no_other_store() {
+    let servers = Servers::new(2);
+    let program = servers.open().await.unwrap();
+    program.allocate("order", 10, 0).await.unwrap();
+    let stores = servers.faulty();
+    let budget = Arc::new(AtomicU64::new(22));
+    for faulty in &stores {
+        faulty.set_budget(&budget);
+    }
+    resize_stripes(&dynamic(&stores), &dynamic(&stores), 0).await.unwrap_err();
+    for alive in 0..2 {
+        assert!(servers.0[alive].stripe().await.unwrap().unwrap().is_mark(), "it was broken off under its fences");
+        let stores = servers.faulty();
+        stores[1 - alive].set_down(true);
+        assert_refused(StripedStore::open(dynamic(&stores)).await, &["fenced"]);
+    }
 }

@@ -6,7 +6,8 @@ use std::sync::PoisonError;
 use async_trait::async_trait;
 use unalike_storage::{
     ID_MAX, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers, TagOptions, TagRecord,
-    TailRelease, split_tag, validate_allocate, validate_new_tag, validate_policies, validate_raise, validate_tag,
+    TailRelease, is_kept, split_tag, validate_allocate, validate_new_tag, validate_policies, validate_raise,
+    validate_tag,
 };
 
 use crate::{MemoryStore, State};
@@ -66,6 +67,10 @@ impl MemoryStore {
     fn tag_row<'s>(&self, state: &'s mut State, tag: &str) -> Result<&'s mut TagRow, StoreError> {
         if !state.tags.contains_key(tag) {
             let options = match split_tag(tag) {
+                // What the product keeps needs no tag.
+                (name, Some(_)) if is_kept(tag) => {
+                    state.tags.get(name).map_or_else(TagOptions::default, |row| row.options)
+                }
                 // A sub-key has the options of its tag.
                 (name, Some(_)) => self.tag_row(state, name)?.options,
                 (_, None) if self.options.creation.on_first_use => TagOptions::default(),
@@ -79,7 +84,7 @@ impl MemoryStore {
     fn insert_tag(&self, state: &mut State, tag: &str, options: TagOptions) -> Result<(), StoreError> {
         validate_new_tag(tag)?;
         self.check_joined(state)?;
-        let tags_max = self.options.creation.tags_max;
+        let tags_max = self.options.creation.of(tag).tags_max;
         // Sub-keys are not counted. Counting is for those who come near the limit.
         let is_tag = |name: &str| split_tag(name).1.is_none();
         let tags = || state.tags.keys().filter(|name| is_tag(name)).count() as u64;
@@ -115,7 +120,11 @@ impl SegmentStore for MemoryStore {
 
     async fn release(&self, tag: &str, tail: TailRelease) -> Result<bool, StoreError> {
         validate_tag(tag)?;
-        Ok(self.state()?.tags.get_mut(tag).is_some_and(|row| row.take_back(tail)))
+        let mut state = self.state()?;
+        if self.check_joined(&state).is_err() {
+            return Ok(false);
+        }
+        Ok(state.tags.get_mut(tag).is_some_and(|row| row.take_back(tail)))
     }
 
     async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
@@ -152,6 +161,7 @@ impl SegmentStore for MemoryStore {
     async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError> {
         validate_raise(tag, next)?;
         let mut state = self.state()?;
+        self.check_joined(&state)?;
         let row = known_row(&mut state, tag)?;
         row.watermark = row.watermark.max(next - 1);
         row.settled = row.settled.max(next - 1);
@@ -162,6 +172,7 @@ impl SegmentStore for MemoryStore {
     async fn retire_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
         validate_tag(tag)?;
         let mut state = self.state()?;
+        self.check_joined(&state)?;
         let row = known_row(&mut state, tag)?;
         let record = row.record(tag);
         (row.watermark, row.settled) = (ID_MAX, ID_MAX);
@@ -194,9 +205,10 @@ impl SegmentStore for MemoryStore {
         Ok(StripeNumbers::Counted)
     }
 
-    async fn restripe(&self, stripe: Option<&Stripe>) -> Result<(), StoreError> {
-        stripe.map_or(Ok(()), Stripe::validate)?;
-        self.state()?.stripe = stripe.copied();
+    async fn restripe(&self, expected: Option<&Stripe>, stripe: Option<&Stripe>) -> Result<(), StoreError> {
+        let mut state = self.state()?;
+        Stripe::check_change(NAME, state.stripe.as_ref(), expected, stripe)?;
+        state.stripe = stripe.copied();
         Ok(())
     }
 }

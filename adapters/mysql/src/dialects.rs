@@ -404,7 +404,7 @@ impl<T: Table> Foreign<T> {
         }
         let counted = turn.rows(sqlx::query(rows.sql.count)).await?;
         let tags = counted.first().map(|row| rows.number(row, "tags")).transpose()?.unwrap_or_default();
-        let tags_max = rows.creation.tags_max;
+        let tags_max = rows.creation.of(tag).tags_max;
         if tags >= tags_max {
             turn.roll_back().await?;
             return Err(StoreError::TagLimit { tag: tag.to_owned(), tags_max });
@@ -425,7 +425,7 @@ impl<T: Table> Foreign<T> {
 
     /// An unknown tag, created if first use may do that.
     async fn use_first(&self, tag: &str, key: Key) -> Result<(), StoreError> {
-        if !self.0.rows().creation.on_first_use {
+        if !self.0.rows().creation.of(tag).on_first_use {
             return Err(StoreError::tag_unknown(tag));
         }
         self.insert_tag(tag, key, &TagOptions::default()).await.map(drop)

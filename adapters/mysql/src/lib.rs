@@ -39,7 +39,7 @@ use async_trait::async_trait;
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 use unalike_storage::{
     ID_MAX, LeaseLimits, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers,
-    TagCreation, TagOptions, TagRecord, TailRelease, random_128,
+    TagCreation, TagOptions, TagRecord, TailRelease, is_kept, random_128,
 };
 use url::Url;
 
@@ -51,6 +51,9 @@ use crate::error::refusal;
 use crate::fence::{ServerFacts, mark_in};
 pub use crate::leases::MysqlLeases;
 use crate::schema::Schema;
+
+/// How much further than a horizon Redis asks for time for its leases, at most.
+const KEPT_LEAD_MS: u64 = 60_000;
 
 /// Where the database is, and how it is used.
 ///
@@ -419,6 +422,9 @@ impl MysqlStore {
     /// stripe each tag is lifted by so many numbers of the stripe. When it breaks off before its end, do it again;
     /// programs that were running go on after a restart.
     ///
+    /// Time that this database granted to Redis is lifted too, but not by that figure, whose numbers are ids: it goes on
+    /// as far ahead as any lease may have reached.
+    ///
     /// Leases need no figure. None is granted before all that the old server may have granted have ended: the horizon
     /// of the namespace from now on, and `limits.max_skew_ms`, by which the clocks of the two servers may differ. The
     /// leases from before are not extended. A namespace that is used here for the first time, since this server may
@@ -445,10 +451,12 @@ impl MysqlStore {
         let identity = found(random_128()?)?;
         database.expect(&facts, Some(identity.clone()), &recorded);
         let store = Self::open(database.clone(), schema, options.clone()).await?;
+        // As far ahead as time is ever granted to leases: see below.
+        let kept_ms = options.limits.max_horizon_ms.saturating_add(KEPT_LEAD_MS);
         // The record comes last: until then nobody is granted anything here.
         let lifted = match &options.dialect {
-            Dialect::Unalike => segments::lift_all(&database, schema, lift).await,
-            _ => store.lift_each(lift).await,
+            Dialect::Unalike => segments::lift_all(&database, schema, lift, kept_ms).await,
+            _ => store.lift_each(lift, kept_ms).await,
         }?;
         let namespaces = leases::quarantine(&database, &options).await?;
         schema::record_server(&database, &facts, &options, &recorded, &identity).await?;
@@ -466,13 +474,14 @@ impl MysqlStore {
     }
 
     /// Lifts the tags one by one, as every dialect can.
-    async fn lift_each(&self, numbers: u64) -> Result<u64, StoreError> {
+    async fn lift_each(&self, numbers: u64, kept_ms: u64) -> Result<u64, StoreError> {
         const PAGE: u32 = 1_000;
         let mut lifted = 0;
         let mut page = self.tags(None, PAGE).await?;
         while let Some(last) = page.last() {
             let after = last.tag.clone();
             for TagRecord { tag, watermark, .. } in &page {
+                let numbers = if is_kept(tag) { kept_ms } else { numbers };
                 match watermark.checked_add(numbers).map(|greatest| greatest + 1) {
                     Some(next) if next <= ID_MAX => drop(self.raise_tag(tag, next).await?),
                     _ if *watermark < ID_MAX => drop(self.retire_tag(tag).await?),
@@ -557,8 +566,8 @@ impl SegmentStore for MysqlStore {
         self.segments.join_stripe(stripe).await
     }
 
-    async fn restripe(&self, stripe: Option<&Stripe>) -> Result<(), StoreError> {
-        self.segments.restripe(stripe).await
+    async fn restripe(&self, expected: Option<&Stripe>, stripe: Option<&Stripe>) -> Result<(), StoreError> {
+        self.segments.restripe(expected, stripe).await
     }
 
     async fn close(&self) {

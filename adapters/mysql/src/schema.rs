@@ -285,7 +285,7 @@ pub(crate) fn stripe_of(row: &MySqlRow, database: &Database, table: &str) -> Res
     let stripe = Stripe { set, index: figure("stripe_index")?, count: figure("stripe_count")? };
     match set {
         0 => Ok(None),
-        _ if stripe.index < stripe.count && stripe.count >= 2 => Ok(Some(stripe)),
+        _ if stripe.validate_record().is_ok() => Ok(Some(stripe)),
         _ => Err(broken()),
     }
 }

@@ -8,9 +8,9 @@ use async_trait::async_trait;
 use sqlx::Row as _;
 use sqlx::mysql::MySqlRow;
 use unalike_storage::{
-    ID_MAX, Mode, PolicyColumns, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers,
-    TagCreation, TagOptions, TagRecord, TailRelease, split_tag, validate_allocate, validate_new_tag, validate_policies,
-    validate_raise, validate_tag,
+    ID_MAX, KEPT_LEASES, Mode, PolicyColumns, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe,
+    StripeNumbers, TagCreation, TagOptions, TagRecord, TailRelease, is_kept, kept_patterns, split_tag,
+    validate_allocate, validate_new_tag, validate_policies, validate_raise, validate_tag,
 };
 
 use crate::database::{Database, Statement, Turn};
@@ -127,21 +127,54 @@ const RELEASE: Change = change!(
     " AND {fence alone}"
 );
 
-const RAISE: Change =
-    change!("settled = GREATEST(settled, ?), watermark = GREATEST(watermark, ?)", "", "", " AND {fence}");
+const RAISE: Change = change!(
+    "settled = GREATEST(settled, ?), watermark = GREATEST(watermark, ?)",
+    "",
+    " AND stripe_set = ?",
+    " AND {fence}"
+);
 
-const RETIRE: Change =
-    change!("settled = 9223372036854775807, watermark = 9223372036854775807", "", "", " AND {fence}");
+const RETIRE: Change = change!(
+    "settled = 9223372036854775807, watermark = 9223372036854775807",
+    "",
+    " AND stripe_set = ?",
+    " AND {fence}"
+);
 
-/// All tags, by so many numbers or to the end.
-const LIFT_ALL: &str = "UPDATE unalike_tag SET \
-    settled = watermark + LEAST(?, 9223372036854775807 - watermark), \
-    watermark = watermark + LEAST(?, 9223372036854775807 - watermark), version = version + 1";
+macro_rules! lift {
+    ($watermark:literal, $which:literal) => {
+        [
+            concat!(
+                "UPDATE unalike_tag SET settled = ",
+                $watermark,
+                ", watermark = ",
+                $watermark,
+                ", version = version + 1 ",
+                "WHERE ",
+                $which
+            ),
+            concat!(
+                "UPDATE unalike_tag SET settled = ",
+                $watermark,
+                ", watermark = ",
+                $watermark,
+                ", stripe_version = version + 1, version = version + 1 WHERE ",
+                $which
+            ),
+        ]
+    };
+}
 
-const LIFT_ALL_STRIPED: &str = "UPDATE unalike_tag SET \
-    settled = watermark + LEAST(?, 9223372036854775807 - watermark), \
-    watermark = watermark + LEAST(?, 9223372036854775807 - watermark), \
-    stripe_version = version + 1, version = version + 1";
+/// All tags of users, by so many numbers or to the end: as a database of version 1 takes it, and as one of version 2.
+const LIFT_ALL: [&str; 2] =
+    lift!("watermark + LEAST(?, 9223372036854775807 - watermark)", "NOT (tag LIKE ? OR tag = ? OR tag LIKE ?)");
+
+/// The time that was granted to leases: so many ms ahead of the server's clock, unless it is there.
+const LIFT_LEASES: [&str; 2] =
+    lift!("GREATEST(watermark, ? + CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS UNSIGNED))", "tag LIKE ?");
+
+/// The time that was granted to clocks, each with an epoch of its own: by so many ms.
+const LIFT_CLOCKS: [&str; 2] = lift!("watermark + LEAST(?, 9223372036854775807 - watermark)", "tag LIKE ?");
 
 const RESTRIPE_ALL: &str = "UPDATE unalike_tag SET stripe_set = ?, stripe_version = version";
 
@@ -192,11 +225,25 @@ pub(crate) async fn open(
     Ok(Arc::new(OwnTables { database: database.clone(), creation: options.creation, joined: Mutex::new(joined) }))
 }
 
-/// Lifts every tag by so many numbers, or to the end. Answers how many tags there are.
-pub(crate) async fn lift_all(database: &Database, schema: Schema, numbers: u64) -> Result<u64, StoreError> {
-    let statement = if schema.has_stripes() { LIFT_ALL_STRIPED } else { LIFT_ALL };
+/// Lifts every tag by so many numbers, or to the end, and the time that the product keeps for itself by so many ms.
+/// Answers how many tags of users there are.
+pub(crate) async fn lift_all(
+    database: &Database,
+    schema: Schema,
+    numbers: u64,
+    kept_ms: u64,
+) -> Result<u64, StoreError> {
+    let at = usize::from(schema.has_stripes());
+    let [leases, clocks] = kept_patterns().map(String::into_bytes);
+    let statement = |statements: [&'static str; 2]| sqlx::query(statements.get(at).copied().unwrap_or_default());
     let mut turn = database.begin("lifting all tags").await?.within(MAINTENANCE);
-    let lifted = turn.execute(sqlx::query(statement).bind(numbers).bind(numbers)).await?.rows_affected();
+    let kept = statement(LIFT_LEASES).bind(kept_ms).bind(kept_ms).bind(leases.clone());
+    turn.execute(kept).await?;
+    let kept = statement(LIFT_CLOCKS).bind(kept_ms).bind(kept_ms).bind(clocks.clone());
+    turn.execute(kept).await?;
+    let all = statement(LIFT_ALL).bind(numbers).bind(numbers);
+    let all = all.bind(leases).bind(KEPT_LEASES.as_bytes()).bind(clocks);
+    let lifted = turn.execute(all).await?.rows_affected();
     turn.commit().await?;
     Ok(lifted)
 }
@@ -294,7 +341,7 @@ impl OwnTables {
         }
         let joined = self.joined();
         let has_stripes = joined.schema.has_stripes();
-        let tags_max = self.creation.tags_max;
+        let tags_max = self.creation.of(tag).tags_max;
         let mut turn = self.database.begin_alone("creating a tag").await?;
         let (counted, limit) = if split_tag(tag).1.is_none() { (1_u64, tags_max) } else { (0, u64::MAX) };
         let mut count = sqlx::query(if has_stripes { COUNT_STRIPED } else { COUNT }).bind(counted);
@@ -332,6 +379,10 @@ impl OwnTables {
     /// exists is created in any case.
     async fn use_first(&self, name: &str) -> Result<Option<TagRecord>, StoreError> {
         let options = match split_tag(name) {
+            // What the product keeps needs no tag.
+            (tag, Some(_)) if is_kept(name) => {
+                self.find_tag(tag).await?.map_or_else(TagOptions::default, |tag| tag.options)
+            }
             (tag, Some(_)) => self.open_tag(tag).await?.options,
             (_, None) if self.creation.on_first_use => TagOptions::default(),
             (_, None) => return Err(StoreError::tag_unknown(name)),
@@ -488,6 +539,7 @@ impl SegmentStore for OwnTables {
         let (statement, _) = self.change(&RAISE, tag, &[next - 1, next - 1], &[]);
         if turn.execute(statement).await?.rows_affected() == 0 {
             turn.roll_back().await?;
+            self.check_stripe().await?;
             return Err(StoreError::tag_unknown(tag));
         }
         let record = self.tag_in(&mut turn, tag).await?;
@@ -505,7 +557,11 @@ impl SegmentStore for OwnTables {
         };
         let record = self.tag_record(row)?;
         let (statement, _) = self.change(&RETIRE, tag, &[], &[]);
-        turn.execute(statement).await?;
+        if turn.execute(statement).await?.rows_affected() == 0 {
+            turn.roll_back().await?;
+            self.check_stripe().await?;
+            return Err(StoreError::tag_unknown(tag));
+        }
         turn.commit().await?;
         Ok(record)
     }
@@ -563,11 +619,14 @@ impl SegmentStore for OwnTables {
         Ok(StripeNumbers::Counted)
     }
 
-    async fn restripe(&self, stripe: Option<&Stripe>) -> Result<(), StoreError> {
-        stripe.map_or(Ok(()), Stripe::validate)?;
+    async fn restripe(&self, expected: Option<&Stripe>, stripe: Option<&Stripe>) -> Result<(), StoreError> {
         self.require_stripes().await?;
         let mut turn = self.database.begin_alone("recording another stripe").await?.within(MAINTENANCE);
-        schema::lock_stripe(&mut turn, &self.database).await?;
+        let recorded = schema::lock_stripe(&mut turn, &self.database).await?;
+        if let Err(refusal) = Stripe::check_change(&self.name(), recorded.as_ref(), expected, stripe) {
+            turn.roll_back().await?;
+            return Err(refusal);
+        }
         set_stripe(&mut turn, stripe).await?;
         turn.commit().await
     }

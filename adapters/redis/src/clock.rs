@@ -30,9 +30,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use async_trait::async_trait;
 use tokio::time::Instant;
 use unalike_storage::{
-    Clocks, Layout, LayoutFields, LeaseLimits, Mode, Parts, RefillPolicy, Segment, SegmentStore, StepPolicy,
-    StoreError, TagOptions, TagRecord, TailRelease, split_tag, sub_tag, validate_allocate, validate_policies,
-    validate_raise, validate_tag,
+    Clocks, KEPT_CLOCK, Layout, LayoutFields, LeaseLimits, Mode, Parts, RefillPolicy, Segment, SegmentStore,
+    StepPolicy, StoreError, TagOptions, TagRecord, TailRelease, split_tag, sub_tag, validate_allocate,
+    validate_policies, validate_raise, validate_tag,
 };
 
 use crate::error::refusal;
@@ -56,7 +56,7 @@ const NEW: [(&str, &str); 5] = [("incarnation", ""), ("tick", "0"), ("sequence",
 const AHEAD_MAX_MS: u64 = 10;
 
 /// Before the shard in the sub-key under which the durable store grants ms.
-const LEASE: &str = "redis-clock:";
+const LEASE: &str = KEPT_CLOCK;
 
 pub(crate) fn open(
     server: &Server,

@@ -7,7 +7,7 @@ use sqlx::SqliteExecutor;
 use sqlx::sqlite::SqliteRow;
 use unalike_storage::{
     ID_MAX, Mode, PolicyColumns, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers,
-    TagOptions, TagRecord, TailRelease, split_tag, validate_allocate, validate_new_tag, validate_policies,
+    TagOptions, TagRecord, TailRelease, is_kept, split_tag, validate_allocate, validate_new_tag, validate_policies,
     validate_raise, validate_tag,
 };
 
@@ -34,12 +34,12 @@ RETURNING *";
 
 const RELEASE: &str = "
 UPDATE tag SET watermark = ?2 - 1, settled = ?2 - 1, version = version + 1
-WHERE tag = ?1 AND version = ?3 AND settled < ?2 AND ?2 <= watermark
+WHERE tag = ?1 AND version = ?3 AND settled < ?2 AND ?2 <= watermark AND (SELECT stripe_set FROM store) IS ?4
 RETURNING version";
 
 const RAISE: &str = "
 UPDATE tag SET watermark = max(watermark, ?2 - 1), settled = max(settled, ?2 - 1), version = version + 1
-WHERE tag = ?1
+WHERE tag = ?1 AND (SELECT stripe_set FROM store) IS ?3
 RETURNING *";
 
 /// Numbers all up to the top as granted.
@@ -99,7 +99,7 @@ impl SqliteStore {
         if let Err(refused) = validate_new_tag(tag) {
             return if self.find_tag(tag).await?.is_some() { Ok(None) } else { Err(refused) };
         }
-        let tags_max = self.creation.tags_max;
+        let tags_max = self.creation.of(tag).tags_max;
         let insert = sqlx::query(CREATE).bind(tag).bind(options.start.cast_signed()).bind(options.mode.name());
         let insert = bind_policies(insert, options.step, options.refill)
             .bind(i64::try_from(tags_max).unwrap_or(i64::MAX))
@@ -110,13 +110,17 @@ impl SqliteStore {
         if self.find_tag(tag).await?.is_some() {
             return Ok(None);
         }
-        self.check_joined().await?;
+        self.check_joined(self.readers()?).await?;
         Err(StoreError::TagLimit { tag: tag.to_owned(), tags_max })
     }
 
     /// An unknown tag, created if first use may do that.
     async fn use_first(&self, tag: &str) -> Result<Option<TagRecord>, StoreError> {
         let options = match split_tag(tag) {
+            // What the product keeps needs no tag.
+            (name, Some(_)) if is_kept(tag) => {
+                self.find_tag(name).await?.map_or_else(TagOptions::default, |tag| tag.options)
+            }
             // A sub-key has the options of its tag.
             (name, Some(_)) => self.open_tag(name).await?.options,
             (_, None) if self.creation.on_first_use => TagOptions::default(),
@@ -131,8 +135,8 @@ impl SqliteStore {
         joined.map(|stripe| stripe.set.to_be_bytes().to_vec())
     }
 
-    async fn check_joined(&self) -> Result<(), StoreError> {
-        let recorded = self.recorded_stripe(self.readers()?).await?;
+    async fn check_joined(&self, executor: impl SqliteExecutor<'_>) -> Result<(), StoreError> {
+        let recorded = self.recorded_stripe(executor).await?;
         let joined = *self.joined.lock().unwrap_or_else(PoisonError::into_inner);
         Stripe::check_grant(&self.path.display().to_string(), recorded.as_ref(), joined.as_ref())
     }
@@ -144,7 +148,8 @@ impl SqliteStore {
         let small = |column| Some(u32::try_from(self.number(&row, column).ok()?).unwrap_or(u32::MAX));
         let stripe = set.try_into().ok().and_then(|set| {
             let (index, count) = (small("stripe_index")?, small("stripe_count")?);
-            Some(Stripe { set: u128::from_be_bytes(set), index, count }).filter(|stripe| stripe.validate().is_ok())
+            Some(Stripe { set: u128::from_be_bytes(set), index, count })
+                .filter(|stripe| stripe.validate_record().is_ok())
         });
         stripe.map(Some).ok_or_else(|| damaged(&self.path, "its place among stripes is none"))
     }
@@ -191,7 +196,7 @@ impl SegmentStore for SqliteStore {
             if let Some(row) = self.write("allocating a segment", allocate).await? {
                 return self.segment(&row, count, at_least);
             }
-            self.check_joined().await?;
+            self.check_joined(self.readers()?).await?;
             match self.find_tag(tag).await? {
                 Some(record) if record.watermark == ID_MAX => {
                     return Err(StoreError::exhausted(tag));
@@ -211,7 +216,7 @@ impl SegmentStore for SqliteStore {
         let (Ok(start), Ok(version)) = (i64::try_from(tail.start), i64::try_from(tail.version)) else {
             return Ok(false);
         };
-        let release = sqlx::query(RELEASE).bind(tag).bind(start).bind(version);
+        let release = sqlx::query(RELEASE).bind(tag).bind(start).bind(version).bind(self.joined_set());
         Ok(self.write("releasing a tail", release).await?.is_some())
     }
 
@@ -246,15 +251,19 @@ impl SegmentStore for SqliteStore {
 
     async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError> {
         validate_raise(tag, next)?;
-        let raise = sqlx::query(RAISE).bind(tag).bind(next.cast_signed());
-        let row = self.write("raising a tag", raise).await?.ok_or_else(|| StoreError::tag_unknown(tag))?;
-        self.tag_record(&row)
+        let raise = sqlx::query(RAISE).bind(tag).bind(next.cast_signed()).bind(self.joined_set());
+        if let Some(row) = self.write("raising a tag", raise).await? {
+            return self.tag_record(&row);
+        }
+        self.check_joined(self.readers()?).await?;
+        Err(StoreError::tag_unknown(tag))
     }
 
     async fn retire_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
         validate_tag(tag)?;
         let failed = |error| write_error(&self.path, "ending a tag", error);
         let mut transaction = self.begin().await?;
+        self.check_joined(&mut *transaction).await?;
         let rows = sqlx::query("SELECT * FROM tag WHERE tag = ?1").bind(tag).fetch_all(&mut *transaction).await;
         let row = rows.map_err(failed)?.pop().ok_or_else(|| StoreError::tag_unknown(tag))?;
         let record = self.tag_record(&row)?;
@@ -297,9 +306,13 @@ impl SegmentStore for SqliteStore {
         Ok(StripeNumbers::Counted)
     }
 
-    async fn restripe(&self, stripe: Option<&Stripe>) -> Result<(), StoreError> {
-        stripe.map_or(Ok(()), Stripe::validate)?;
-        self.write("recording the place among stripes", record(stripe)).await.map(drop)
+    async fn restripe(&self, expected: Option<&Stripe>, stripe: Option<&Stripe>) -> Result<(), StoreError> {
+        let failed = |error| write_error(&self.path, "recording the place among stripes", error);
+        let mut transaction = self.begin().await?;
+        let recorded = self.recorded_stripe(&mut *transaction).await?;
+        Stripe::check_change(&self.path.display().to_string(), recorded.as_ref(), expected, stripe)?;
+        record(stripe).execute(&mut *transaction).await.map_err(failed)?;
+        transaction.commit().await.map_err(failed)
     }
 
     async fn close(&self) {

@@ -58,6 +58,7 @@ pub use layout_text::LayoutTextError;
 pub use ordered::{OrderedBuffer, OrderedOptions};
 pub use permutation::Permutation;
 pub use presets::{PRESETS, Preset, preset};
+pub use request::GrantOrder;
 pub use segment::{AdaptiveStep, RefillPolicy, SegmentBuffer, SegmentRequest, SequenceOptions, StepPolicy};
 pub use snowflake::{ClockPolicy, LeaseRelease, LeaseRequest, Snowflake, SnowflakeOptions, Spread};
 pub use text::{TEXT_LEN_MAX, Text, TextBuffer, decode, encode};

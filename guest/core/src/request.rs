@@ -96,8 +96,17 @@ const CLASSES_MAX: usize = 1_024;
 ///
 /// A store keeps that promise by itself; this is the second pair of eyes (a store that was restored from an old
 /// backup, or that forgot its counter, shows here).
+/// ```
+/// use unalike_core::{GrantOrder, Segment};
+/// let mut order = GrantOrder::new(0);
+/// let odd = Segment { start: 1, end: 201, stride: 2, generation: 0, version: 1 };
+/// let even = Segment { start: 2, end: 12, ..odd };
+/// assert!(order.admit(&odd).is_ok() && order.admit(&even).is_ok());
+/// assert!(order.admit(&odd).is_err(), "nothing comes twice");
+/// assert_eq!(order.successor_floor(), 12, "and who goes on may have what is left of the even ones");
+/// ```
 #[derive(Debug)]
-pub(crate) struct GrantOrder {
+pub struct GrantOrder {
     /// No grant starts below.
     floor: u64,
     generation: u64,
@@ -108,7 +117,9 @@ pub(crate) struct GrantOrder {
 }
 
 impl GrantOrder {
-    pub(crate) const fn new(floor: u64) -> Self {
+    /// Nothing is below `floor`.
+    #[must_use]
+    pub const fn new(floor: u64) -> Self {
         Self { floor, generation: 0, stride: 1, classes: Vec::new() }
     }
 
@@ -116,6 +127,18 @@ impl GrantOrder {
     /// each above all others would waste most numbers, so they are held to the common floor only.
     pub(crate) fn at_least(&self) -> u64 {
         if self.stride == 1 { self.ceiling() } else { self.floor }
+    }
+
+    /// The floor of whoever goes on with this tag and knows nothing else: above all that was granted; with several
+    /// stripes above what each of them granted, since one that is behind still has lower numbers.
+    #[must_use]
+    pub fn successor_floor(&self) -> u64 {
+        if self.stride == 1 {
+            return self.ceiling();
+        }
+        let all_known = self.classes.len() as u64 == self.stride;
+        let lowest = self.classes.iter().map(|&(_, end)| end).min().filter(|_| all_known);
+        lowest.map_or(self.floor, |end| end.max(self.floor))
     }
 
     /// The greatest bound known.
@@ -140,7 +163,10 @@ impl GrantOrder {
     }
 
     /// Takes a grant in if it may be used. Changes nothing on an error.
-    pub(crate) fn admit(&mut self, segment: &Segment) -> Result<(), GrantFault> {
+    ///
+    /// # Errors
+    /// [`GrantFault::Malformed`], [`GrantFault::Overlap`].
+    pub fn admit(&mut self, segment: &Segment) -> Result<(), GrantFault> {
         segment.validate()?;
         if segment.generation < self.generation {
             return Err(GrantFault::Overlap);

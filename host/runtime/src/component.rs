@@ -69,7 +69,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use unalike_core as core;
-use unalike_storage::{LeaseAcquire, LeaseExtend, LeaseStore, Process, SegmentStore, StoreError};
+use unalike_storage::{LeaseAcquire, LeaseExtend, LeaseStore, Process, PublicTags, SegmentStore, StoreError};
 use wasmtime::component::{HasData, Linker};
 
 use self::bindings::unalike::ids::{leases, segments};
@@ -160,10 +160,11 @@ impl IdsCtxBuilder {
         }
     }
 
-    /// Where sequences get their segments. Without it every allocation is refused.
+    /// Where sequences get their segments. Without it every allocation is refused. Names that the product keeps for
+    /// itself are refused ([`PublicTags`]).
     #[must_use]
     pub fn segments(mut self, store: Arc<dyn SegmentStore>) -> Self {
-        self.segments = Some(store);
+        self.segments = Some(Arc::new(PublicTags::new(store)));
         self
     }
 
@@ -245,8 +246,8 @@ fn random_name() -> String {
     getrandom::u64().map_or_else(|_| String::new(), |random| format!("unnamed-{random:016x}"))
 }
 
-/// The end of the greatest segment that was given out, by tag.
-type Floors = Arc<Mutex<HashMap<String, u64>>>;
+/// The segments that were given out, by tag.
+type Floors = Arc<Mutex<HashMap<String, core::GrantOrder>>>;
 
 /// What one instance of the component needs of its host: the stores, and the requests that it has out.
 ///
@@ -304,7 +305,8 @@ impl IdsCtx {
     }
 
     /// Where a sequence of this tag begins when it is opened again in another instance: above all that its predecessors
-    /// were granted. 0 for a tag that was granted nothing, and in a forked child. It belongs into `sequence-options.floor` or the `floor`
+    /// were granted, or, where several stores number together, above what each of them granted. 0 for a tag that was
+    /// granted nothing, and in a forked child. It belongs into `sequence-options.floor` or the `floor`
     /// of an ordered sequence.
     ///
     /// The store never grants a number twice anyway; with a floor the component also notices one that does. Snowflakes
@@ -315,7 +317,8 @@ impl IdsCtx {
         if self.is_inherited() {
             return 0;
         }
-        self.floors.lock().unwrap_or_else(PoisonError::into_inner).get(tag).copied().unwrap_or(0)
+        let floors = self.floors.lock().unwrap_or_else(PoisonError::into_inner);
+        floors.get(tag).map_or(0, core::GrantOrder::successor_floor)
     }
 
     /// A context for the instance that takes this one's place, after a trap above all: the same stores and floors, and
@@ -392,27 +395,30 @@ impl segments::Host for IdsView<'_> {
             Ok(collected) => collected,
             Err(error) => return Some(Err(tell(&error))),
         };
-        Some(answer.map_err(|error| tell(&error)).map(|segment| {
+        Some(answer.map_err(|error| tell(&error)).and_then(|segment| {
             let IdsCtx { signal, floors, .. } = &*self.ctx;
-            if segment.validate().is_ok() {
-                // A generator's own signal keeps it, so that nothing stays of a generator that is gone.
-                if !signal.raise_floor(segment.end) {
-                    let mut floors = floors.lock().unwrap_or_else(PoisonError::into_inner);
-                    let floor = floors.entry(tag).or_insert(0);
-                    *floor = (*floor).max(segment.end);
-                }
-                let mut usable = segment;
-                if usable.cut(signal.id_max()) {
-                    signal.add_buffered(usable.count());
-                }
+            // A generator's own signal keeps it, so that nothing stays of a generator that is gone.
+            let admitted = signal.admit(&segment).unwrap_or_else(|| {
+                let mut floors = floors.lock().unwrap_or_else(PoisonError::into_inner);
+                floors.entry(tag.clone()).or_insert(core::GrantOrder::new(0)).admit(&segment)
+            });
+            // The component refuses by itself what it can know of. What one of several stores granted to its predecessor
+            // is known here alone.
+            if admitted == Err(core::GrantFault::Overlap) && segment.stride > 1 {
+                tracing::error!(tag, ?segment, "one of the stripes granted again what it had granted: it lost data");
+                return Err(types::StoreError::Refused);
             }
-            segments::Segment {
+            let mut usable = segment;
+            if segment.validate().is_ok() && usable.cut(signal.id_max()) {
+                signal.add_buffered(usable.count());
+            }
+            Ok(segments::Segment {
                 start: segment.start,
                 end: segment.end,
                 stride: segment.stride,
                 generation: segment.generation,
                 version: segment.version,
-            }
+            })
         }))
     }
 

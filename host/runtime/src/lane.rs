@@ -405,7 +405,9 @@ mod tests {
     use std::sync::Arc;
 
     use unalike_memory::{MemoryOptions, MemoryStore};
-    use unalike_storage::{Mode, SegmentStore as _, TagOptions};
+    use unalike_storage::{
+        Mode, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, TagOptions, TagRecord, TailRelease,
+    };
 
     use super::*;
     use crate::{Clock, Ids, Layout, SequenceOptions, SnowflakeOptions, Spread};
@@ -426,6 +428,77 @@ mod tests {
         let after = (orders.next().await.unwrap(), flakes.next().await.unwrap());
         assert_eq!(Some(after.0), Some(1_001).max(before.0), "the first segment was abandoned");
         assert!(Some(after.1) > before.1, "and no tick is entered again");
+    }
+
+    /// A store that grants from 1 again whenever it is told to, as one that lost its data.
+    struct Forgetful {
+        inner: MemoryStore,
+        forgot: std::sync::atomic::AtomicBool,
+    }
+
+    #[async_trait::async_trait]
+    impl SegmentStore for Forgetful {
+        async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {
+            let segment = self.inner.allocate(tag, count, at_least).await?;
+            if self.forgot.load(Ordering::SeqCst) {
+                return Ok(Segment { start: 1, end: 1 + count, ..segment });
+            }
+            Ok(segment)
+        }
+
+        async fn release(&self, tag: &str, tail: TailRelease) -> Result<bool, StoreError> {
+            SegmentStore::release(&self.inner, tag, tail).await
+        }
+
+        async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+            self.inner.open_tag(tag).await
+        }
+
+        async fn tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+            self.inner.tag(tag).await
+        }
+
+        async fn create_tag(&self, tag: &str, options: &TagOptions) -> Result<TagRecord, StoreError> {
+            self.inner.create_tag(tag, options).await
+        }
+
+        async fn change_tag(&self, tag: &str, step: StepPolicy, refill: RefillPolicy) -> Result<TagRecord, StoreError> {
+            self.inner.change_tag(tag, step, refill).await
+        }
+
+        async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError> {
+            self.inner.raise_tag(tag, next).await
+        }
+
+        async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
+            self.inner.tags(after, limit).await
+        }
+
+        async fn check(&self) -> Result<(), StoreError> {
+            SegmentStore::check(&self.inner).await
+        }
+    }
+
+    #[tokio::test]
+    async fn a_rebuilt_sequence_refuses_what_its_predecessor_was_granted() {
+        for mode in [Mode::Buffered, Mode::Ordered] {
+            let store = Arc::new(Forgetful { inner: MemoryStore::default(), forgot: false.into() });
+            store.create_tag("order", &TagOptions { mode, ..TagOptions::default() }).await.unwrap();
+            let ids = Ids::builder().segments(store.clone()).lanes(1).build().await.unwrap();
+            let orders = ids.sequence("order", SequenceOptions::default()).await.unwrap();
+            orders.take(10).await.unwrap();
+            store.forgot.store(true, Ordering::SeqCst);
+            orders.trap().unwrap_err();
+            // What an open round or a run in hand still has may come first.
+            let error = loop {
+                match orders.next().await {
+                    Ok(id) => assert!(id > 10, "{mode:?}: {id} was handed out before"),
+                    Err(error) if matches!(error.kind(), ErrorKind::Rebuilt { .. }) => {}
+                    Err(error) => break error,
+                }
+            };
+            assert!(matches!(error.kind(), ErrorKind::GrantRefused { .. }), "{mode:?}: {error:?}");
+        }
     }
 
     #[tokio::test]

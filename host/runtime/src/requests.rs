@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, watch};
 use tracing::Instrument;
-use unalike_core::ID_MAX;
+use unalike_core::{GrantFault, GrantOrder, ID_MAX, Segment};
 use unalike_storage::{LeaseStore, Process, SegmentStore, StoreError};
 
 use crate::executor::Executor;
+use crate::ids::lock;
 use crate::metrics::{self, Operation};
 
 /// Tickets are unique in the process, whichever instance they belong to.
@@ -148,9 +149,8 @@ struct Heard {
     out: AtomicU64,
     /// The greatest number that is put into runs.
     id_max: u64,
-    /// The end of the greatest segment that came, if this is the signal of one generator for its life.
-    floor: AtomicU64,
-    is_own: bool,
+    /// What was granted, if this is the signal of one generator for its life.
+    granted: Option<Mutex<GrantOrder>>,
 }
 
 impl Signal {
@@ -160,15 +160,14 @@ impl Signal {
     }
 
     fn new(id_max: u64, is_own: bool) -> Self {
-        let (answered, last_error, floor) = (Notify::new(), Mutex::default(), AtomicU64::new(0));
+        let (answered, last_error) = (Notify::new(), Mutex::default());
         Self(Arc::new(Heard {
             answered,
             last_error,
             buffered: AtomicU64::new(0),
             out: AtomicU64::new(0),
             id_max,
-            floor,
-            is_own,
+            granted: is_own.then(|| Mutex::new(GrantOrder::new(0))),
         }))
     }
 
@@ -212,17 +211,14 @@ impl Signal {
         self.0.buffered.store(count, Ordering::Relaxed);
     }
 
-    /// Where its generator begins again: above all that it was granted.
+    /// Where its generator begins again: above all that it was granted, by each store if several number together.
     pub(crate) fn floor(&self) -> u64 {
-        self.0.floor.load(Ordering::Relaxed)
+        self.0.granted.as_ref().map_or(0, |granted| lock(granted).successor_floor())
     }
 
-    /// Keeps the end of a segment, if it is a generator's own.
-    pub(crate) fn raise_floor(&self, end: u64) -> bool {
-        if self.0.is_own {
-            self.0.floor.fetch_max(end, Ordering::Relaxed);
-        }
-        self.0.is_own
+    /// Takes a grant in, if this is a generator's own signal.
+    pub(crate) fn admit(&self, segment: &Segment) -> Option<Result<(), GrantFault>> {
+        self.0.granted.as_ref().map(|granted| lock(granted).admit(segment))
     }
 
     /// Whether a request is out that was not answered.

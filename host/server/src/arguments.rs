@@ -489,13 +489,15 @@ pub(crate) enum StoreCommand {
 pub(crate) enum StripesCommand {
     /// Make the tags of --store go on in other stores: more, fewer, or others in their place
     ///
-    /// Every store of both lists must answer. Programs that use the old set get errors from then on, until they are
+    /// Every store of both lists must answer. Two resizes at once harm nobody: one of them, or both, say so and are to be
+    /// repeated. Programs that use the old set get errors from then on, until they are
     /// started again with the new one. It can be run again if it breaks off.
     Resize {
         /// The stores of the new set, in its order; one alone is a store that stands alone
         #[arg(long, value_name = "URL", required = true, num_args = 1..)]
         to: Vec<String>,
-        /// No tag goes on below this number: needed when a store of the old set is lost, whose numbers nobody knows
+        /// No tag goes on below this number: needed when a store of the old set is lost, whose numbers nobody knows; without
+        /// it all stores of the old set must be named
         #[arg(long, value_name = "NUMBER", default_value_t = 0)]
         floor: u64,
     },

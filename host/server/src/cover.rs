@@ -103,9 +103,7 @@ impl Outage {
 impl Covers {
     pub(crate) fn new() -> Self {
         let now = Instant::now();
-        Self {
-            watched: Mutex::new(Watched { tags: Vec::new(), known: 0, newest: now, before: now, down: None }),
-        }
+        Self { watched: Mutex::new(Watched { tags: Vec::new(), known: 0, newest: now, before: now, down: None }) }
     }
 
     /// Takes a sample, if the last one is old enough.

@@ -15,7 +15,9 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
 use unalike::ID_MAX;
-use unalike::storage::{SegmentStore, StoreError, Stripe, TagOptions, TagRecord, split_tag, validate_new_tag};
+use unalike::storage::{
+    PublicTags, SegmentStore, StoreError, Stripe, TagOptions, TagRecord, split_tag, validate_new_tag,
+};
 
 use crate::arguments::ImportArguments;
 use crate::commands::{PAGE, Table};
@@ -39,7 +41,7 @@ pub(crate) async fn import(config: &Config, arguments: &ImportArguments) -> anyh
     }
     let url = stores::source(&arguments.from, config, arguments.source_stopped)?;
     let target = Stores::open(config, Purpose::Command).await?;
-    let source = stores::open_one(&url).await?;
+    let source: Arc<dyn SegmentStore> = Arc::new(PublicTags::new(stores::open_one(&url).await?));
     let mut import = Import {
         source: Arc::clone(&source),
         target: Arc::clone(target.segments()),

@@ -16,8 +16,8 @@ use async_trait::async_trait;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tokio::sync::OnceCell;
 use unalike::storage::{
-    LeaseLimits, Segment, SegmentStore, StoreError, Stripe, StripeNumbers, StripedStore, TagCreation, TagOptions,
-    TagRecord, TailRelease, resize_stripes,
+    LeaseLimits, PublicTags, Segment, SegmentStore, StoreError, Stripe, StripeNumbers, StripedStore, TagCreation,
+    TagOptions, TagRecord, TailRelease, resize_stripes, validate_public,
 };
 use unalike::{RefillPolicy, StepPolicy};
 use unalike_mysql::{BatchTag, Dialect, MysqlOptions, MysqlStore};
@@ -480,6 +480,8 @@ impl Stores {
             open.add(url, opened)?;
         }
         let segments = together(stores).await.with_context(|| cannot_open(&config.store))?;
+        // Redis has the durable store itself.
+        let segments = Arc::new(PublicTags::new(segments));
         let leases = Self::open_leases(config, purpose, opening, &mut open).await?;
         Ok(Self { segments, leases, mysql: open.mysql(), is_redis: config.store.redis().is_some() })
     }
@@ -549,6 +551,7 @@ impl Stores {
             return Ok(());
         }
         let failed = || format!("the tag {tag:?} cannot be as the configuration declares it");
+        validate_public(tag).with_context(failed)?;
         self.declare_batch(tag, declared).await.with_context(failed)?;
         let record = match self.segments.tag(tag).await {
             Err(StoreError::TagUnknown { .. }) => match self.create(tag, declared).await {
@@ -970,8 +973,8 @@ impl SegmentStore for Mysql {
         self.connected().await?.join_stripe(stripe).await
     }
 
-    async fn restripe(&self, stripe: Option<&Stripe>) -> Result<(), StoreError> {
-        self.connected().await?.restripe(stripe).await
+    async fn restripe(&self, expected: Option<&Stripe>, stripe: Option<&Stripe>) -> Result<(), StoreError> {
+        self.connected().await?.restripe(expected, stripe).await
     }
 
     async fn close(&self) {

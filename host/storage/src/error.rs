@@ -2,6 +2,8 @@
 
 use unalike_core::{ID_MAX, StoreFailure};
 
+use crate::Stripe;
+
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why a store gave nothing.
@@ -158,6 +160,14 @@ pub enum StoreError {
         /// The limit, in milliseconds.
         max_skew_ms: u64,
     },
+    /// The store's place among stripes is not the one that a change of it expected, and was not changed.
+    #[error("the place among stripes was not changed: {what}")]
+    PlaceChanged {
+        /// What was expected, what is recorded, and what to do.
+        what: String,
+        /// What is recorded.
+        recorded: Option<Stripe>,
+    },
     /// The store's data is damaged or is not unalike's.
     #[error("the store's data cannot be used: {what}")]
     Corrupt {
@@ -258,6 +268,7 @@ impl StoreError {
             | Self::TagInvalid { .. }
             | Self::TagLimit { .. }
             | Self::LayoutMismatch { .. }
+            | Self::PlaceChanged { .. }
             | Self::Corrupt { .. }
             | Self::Refused { .. } => StoreFailure::Refused,
         }

@@ -10,6 +10,7 @@
 #[cfg(feature = "contract")]
 pub mod contract;
 mod error;
+mod kept;
 mod lease_rules;
 mod leases;
 mod policies;
@@ -19,6 +20,7 @@ mod segments;
 mod stripes;
 
 pub use error::StoreError;
+pub use kept::{KEPT_CLOCK, KEPT_LEASES, PublicTags, is_kept, kept_patterns, validate_public};
 pub use lease_rules::{
     Candidates, Choice, Clocks, LeaseLimits, NamespaceBinding, UsedWorker, choose_worker, nth_never_used,
 };

@@ -155,13 +155,14 @@ pub trait SegmentStore: Send + Sync + 'static {
         Err(StoreError::Refused { what, source: None })
     }
 
-    /// Records another place among stripes, or none, whatever was recorded before. Every client that joined another one
-    /// is granted nothing from then on, this one included until it joins. For resizing alone, which lifts all tags
-    /// before anybody joins.
+    /// Records another place among stripes, a mark of a resize, or none, if what is recorded is `expected`: both in one
+    /// step, also between processes. Every client that joined another one is granted nothing from then on, this one
+    /// included until it joins. For resizing alone, which lifts all tags before anybody joins.
     ///
     /// # Errors
-    /// [`StoreError::Refused`] by a store that cannot be a stripe; and whatever the connection brings.
-    async fn restripe(&self, stripe: Option<&Stripe>) -> Result<(), StoreError> {
+    /// [`StoreError::PlaceChanged`] when something else is recorded; [`StoreError::Refused`] by a store that cannot be a
+    /// stripe; and whatever the connection brings.
+    async fn restripe(&self, _expected: Option<&Stripe>, stripe: Option<&Stripe>) -> Result<(), StoreError> {
         let what = format!("this store cannot be {}: it keeps no record of it", Stripe::name(stripe));
         Err(StoreError::Refused { what, source: None })
     }
@@ -235,6 +236,10 @@ impl Stripe {
         }
         let is = Self::name(recorded);
         let what = match joined {
+            _ if recorded.is_some_and(Self::is_mark) => format!(
+                "{store} is {is}: restart this program with the stores of the new set; if a resize was broken off, repeat \
+                 `unalike stripes resize`"
+            ),
             None => format!("{store} is {is}: use it together with all stores of its set, in their order"),
             Some(joined) => format!(
                 "{store} is {is}, and this program uses it as {joined}: the stripes were resized, so restart this program \
@@ -250,7 +255,7 @@ impl Stripe {
     /// # Errors
     /// [`StoreError::Refused`] saying what to do.
     pub fn check_join(&self, store: &str, recorded: Option<&Self>, has_granted: bool) -> Result<(), StoreError> {
-        self.validate()?;
+        self.validate_record()?;
         let what = match recorded {
             Some(recorded) if recorded == self => return Ok(()),
             Some(recorded) => format!("{store} is {recorded}, and not {self}"),
@@ -262,6 +267,26 @@ impl Stripe {
         Err(StoreError::Refused { what, source: None })
     }
 
+    /// Checks that the record of `store` (a name for messages) is the one that a change of it expects.
+    ///
+    /// # Errors
+    /// [`StoreError::PlaceChanged`].
+    pub fn check_change(
+        store: &str,
+        recorded: Option<&Self>,
+        expected: Option<&Self>,
+        wanted: Option<&Self>,
+    ) -> Result<(), StoreError> {
+        wanted.map_or(Ok(()), Self::validate_record)?;
+        if recorded == expected {
+            return Ok(());
+        }
+        let (is, was) = (Self::name(recorded), Self::name(expected));
+        let what =
+            format!("{store} is {is}, and was {was} a moment ago: somebody else is resizing it; look, and repeat");
+        Err(StoreError::PlaceChanged { what, recorded: recorded.copied() })
+    }
+
     /// In words, for messages.
     fn name(stripe: Option<&Self>) -> String {
         stripe.map_or_else(|| "a store that stands alone".to_owned(), Self::to_string)
@@ -270,7 +295,13 @@ impl Stripe {
 
 impl std::fmt::Display for Stripe {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "stripe {} of {} in the set {:032x}", self.index, self.count, self.set)
+        let (index, count) = self.numbering();
+        let mark = match (self.is_mark(), self.is_fence()) {
+            (false, _) => return write!(f, "stripe {index} of {count} in the set {:032x}", self.set),
+            (true, true) => "fenced by a resize of the stripes",
+            (true, false) => "left over by a resize of the stripes",
+        };
+        write!(f, "{mark} ({:032x})", self.set)
     }
 }
 

@@ -4,6 +4,7 @@
 //! of each other. What each must know, durably, is its own place: one that took another's would grant the other's
 //! numbers. So a store that is recorded otherwise, or that has no record while others of its set have, is not used.
 
+mod marks;
 mod members;
 mod numbering;
 mod resize;

@@ -279,7 +279,7 @@ impl Batches {
             return Ok(Some(declared.batch_tag));
         }
         validate_new_tag(tag)?;
-        self.room.take(tag, self.creation, self.count()).await?;
+        self.room.take(tag, self.creation.of(tag), self.count()).await?;
         let insert = "INSERT INTO unalike_batch_tag (tag, prefix, buff_size, width, lowest_critical_value) \
             SELECT ?, ?, ?, ?, ? FROM DUAL WHERE {fence alone}";
         let insert = sqlx::query(self.database.fenced(insert))
@@ -309,7 +309,7 @@ impl Batches {
         if let Some(declared) = self.find(tag).await? {
             return Ok(declared);
         }
-        if !self.creation.on_first_use {
+        if !self.creation.of(tag).on_first_use {
             return Err(StoreError::tag_unknown(tag));
         }
         let known = sqlx::query("SELECT 1 FROM ng_business_mysql_autoincrement WHERE business = ? LIMIT 1").bind(tag);

@@ -194,16 +194,19 @@ impl Numbering {
         self.stripe.map_or_else(String::new, |stripe| format!("{:032x}", stripe.set))
     }
 
+    /// As it is recorded, also while the stripes are resized.
     fn index(self) -> u32 {
         self.stripe.map_or(0, |stripe| stripe.index)
     }
 
+    /// As it is recorded.
     fn count(self) -> u32 {
         self.stripe.map_or(1, |stripe| stripe.count)
     }
 
     fn steps(self) -> Steps {
-        Steps { increment: u64::from(self.count()), offset: u64::from(self.index()) + 1 }
+        let (index, count) = self.stripe.map_or((0, 1), |stripe| stripe.numbering());
+        Steps { increment: u64::from(count), offset: u64::from(index) + 1 }
     }
 
     /// The ticket that is the n-th of this server (1, 2, 3, ..); `None` beyond 2^63 - 1.
@@ -267,7 +270,7 @@ impl Tickets {
         }
         let figure = |column: &str| Ok::<_, StoreError>(u32::try_from(number(&self.database, row, column)?).ok());
         match (u128::from_str_radix(&set, 16), figure("stripe_index")?, figure("stripe_count")?) {
-            (Ok(set), Some(index), Some(count)) if index < count && count >= 2 => {
+            (Ok(set), Some(index), Some(count)) if (Stripe { set, index, count }).validate_record().is_ok() => {
                 Ok(Numbering { stripe: Some(Stripe { set, index, count }) })
             }
             _ => Err(damaged(self.database.at(), "the stripe in unalike_ticket is none")),
@@ -316,6 +319,14 @@ impl Tickets {
             numbering.describe(),
             numbering.steps()
         )))
+    }
+
+    /// What is recorded, if it is what this client joined.
+    async fn check_joined(&self) -> Result<Numbering, StoreError> {
+        let recorded = self.numbering().await?;
+        let name = format!("the server at {}", self.database.at());
+        Stripe::check_grant(&name, recorded.stripe.as_ref(), lock(&self.joined).as_ref())?;
+        Ok(recorded)
     }
 
     /// Lifts a table's counter to this ticket, unless it is there or above.
@@ -383,7 +394,7 @@ impl Tickets {
         if self.look_at(tag).await? {
             return Ok(());
         }
-        if !self.creation.on_first_use {
+        if !self.creation.of(tag).on_first_use {
             return Err(StoreError::tag_unknown(tag));
         }
         self.create(tag, 1).await?;
@@ -401,7 +412,7 @@ impl Tickets {
             )));
         }
         let ticket = self.numbering().await?.ticket(start).ok_or_else(|| StoreError::exhausted(tag))?;
-        self.room.take(tag, self.creation, self.count()).await?;
+        self.room.take(tag, self.creation.of(tag), self.count()).await?;
         let mut turn = self.locked().await?;
         if self.counter(&mut turn, &retired(tag)).await?.is_some() {
             self.unlock(turn).await?;
@@ -564,22 +575,34 @@ impl SegmentStore for Tickets {
     async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError> {
         validate_raise(tag, next)?;
         validate(tag)?;
-        let ticket = self.numbering().await?.ticket(next).ok_or_else(|| {
-            let reason = format!("its next number was to be {next}, and its ticket is beyond 2^63 - 1");
-            StoreError::TagInvalid { tag: tag.to_owned(), reason }
-        })?;
         let mut race = Race::new();
         loop {
             if !self.look_at(tag).await? {
                 return Err(StoreError::tag_unknown(tag));
             }
+            let numbering = self.check_joined().await?;
+            let ticket = numbering.ticket(next).ok_or_else(|| {
+                let reason = format!("its next number was to be {next}, and its ticket is beyond 2^63 - 1");
+                StoreError::TagInvalid { tag: tag.to_owned(), reason }
+            })?;
+            if ticket <= 1 {
+                // An id of 0 would draw a ticket.
+                return self.tag(tag).await;
+            }
+            // In the same statement as the look at the record: otherwise it might be of another numbering meanwhile.
+            let statement = sqlx::query(AssertSqlSafe(format!(
+                "REPLACE INTO `{tag}` (id, stub) SELECT ?, 'a' FROM unalike_ticket \
+                 WHERE id = 1 AND stripe_set = ? AND stripe_index = ? AND stripe_count = ? LOCK IN SHARE MODE"
+            )));
+            let statement = statement.bind(ticket - 1);
+            let statement = statement.bind(numbering.set()).bind(numbering.index()).bind(numbering.count());
             let mut turn = self.database.turn("raising a counter").await?;
-            let lifted = self.lift(&mut turn, tag, ticket).await?;
+            let lifted = turn.try_execute(statement, &[DEADLOCK, AUTO_INCREMENT_FAILED, NO_SUCH_TABLE]).await?;
             turn.give_back();
             match lifted {
-                Ok(()) => return self.tag(tag).await,
+                Ok(done) if done.rows_affected() >= 1 => return self.tag(tag).await,
                 Err(NO_SUCH_TABLE) => return Err(StoreError::tag_unknown(tag)),
-                Err(_) => race.lost(tag).await?,
+                Ok(_) | Err(_) => race.lost(tag).await?,
             }
         }
     }
@@ -592,7 +615,7 @@ impl SegmentStore for Tickets {
                 "the table of {tag:?} cannot be renamed to {retired}: names of tables have {NAME_LEN_MAX} characters at most"
             )));
         }
-        let numbering = self.numbering().await?;
+        let numbering = self.check_joined().await?;
         let mut turn = self.locked().await?;
         let rename = sqlx::query(AssertSqlSafe(format!("RENAME TABLE `{tag}` TO `{retired}`")));
         // Without the table it may have been ended before, by a request whose answer was lost.
@@ -683,11 +706,16 @@ impl SegmentStore for Tickets {
         Ok(StripeNumbers::Counted)
     }
 
-    async fn restripe(&self, stripe: Option<&Stripe>) -> Result<(), StoreError> {
+    async fn restripe(&self, expected: Option<&Stripe>, stripe: Option<&Stripe>) -> Result<(), StoreError> {
         let wanted = Numbering { stripe: stripe.copied() };
         let tables = self.tables("", u32::MAX).await?;
         let mut turn = self.database.begin("recording another stripe").await?;
         let recorded = self.locked_numbering(&mut turn).await?;
+        let name = format!("the server at {}", self.database.at());
+        if let Err(refusal) = Stripe::check_change(&name, recorded.stripe.as_ref(), expected, stripe) {
+            turn.roll_back().await?;
+            return Err(refusal);
+        }
         // Each tag goes on behind as many tickets as before: as the n-th of this server, whatever their numbers are
         // then.
         for table in &tables {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::time::Instant;
-use unalike_storage::{NamespaceBinding, SegmentStore, StoreError, sub_tag};
+use unalike_storage::{KEPT_LEASES, NamespaceBinding, SegmentStore, StoreError, sub_tag};
 
 use super::hash::{Kept, View, write_binding};
 use super::{INSTALL, Namespace, look};
@@ -23,7 +23,7 @@ use crate::raising::{ASK_AGAIN, KnownTurns, Place, Raise, Raising};
 use crate::server::Server;
 
 /// The tag whose sub-keys are the namespaces, in the durable store.
-const OWNER: &str = "redis-leases";
+const OWNER: &str = KEPT_LEASES;
 
 /// The longest sub-key of that tag, in bytes.
 const SUB_LEN_MAX: usize = 128 - OWNER.len() - 1;
@@ -101,8 +101,8 @@ impl GrantedTime {
                 StoreError::Unavailable { what, source }
             }
             StoreError::TagUnknown { .. } => refusal(format!(
-                "the durable store has no tag {OWNER:?}, under which it grants Redis time for leases: create it \
-                 (`unalike tags create {OWNER}`), or let it create tags on first use"
+                "the durable store has no tag {OWNER:?}, under which it grants Redis time for leases, and makes none: let it \
+                 create tags on first use"
             )),
             other => other,
         })
@@ -143,7 +143,9 @@ impl GrantedTime {
         if granted_until_ms < bound_ms {
             let what = format!(
                 "the durable store granted time up to {granted_until_ms} (Unix ms) under {tag:?}, and Redis had it up to \
-                 {bound_ms} before: it lost data, or is another store; find out which, and raise the tag there above that"
+                 {bound_ms} before: it lost data, or is another store; find out which. If it lost data, wait until {bound_ms} has \
+                 passed, when all of these leases have ended, and delete the key {} in Redis",
+                namespace.key
             );
             return Err(StoreError::Corrupt { what, source: None });
         }

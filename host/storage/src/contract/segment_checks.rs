@@ -674,7 +674,7 @@ pub async fn a_stripe_grants_only_to_those_who_joined_it(fixture: &dyn SegmentFi
         Stripe { count: Stripe::COUNT_MAX + 1, ..stripe },
     ] {
         assert_refused(client.join_stripe(&bad).await, "a place that there is not");
-        assert_refused(client.restripe(Some(&bad)).await, "a place that there is not");
+        assert_refused(client.restripe(None, Some(&bad)).await, "a place that there is not");
     }
     assert_eq!(expected(client.stripe().await, "asking for the place"), None, "what was refused is not recorded");
 
@@ -707,19 +707,27 @@ pub async fn a_stripe_grants_only_to_those_who_joined_it(fixture: &dyn SegmentFi
     // Resized: who joined before is granted nothing, until it joins the new place.
     let other = fixture.segment_client(OPEN).await;
     let moved = Stripe { set: 7, index: 0, count: 2 };
-    expected(other.restripe(Some(&moved)).await, "recording another place");
+    for another in [None, Some(&moved), Some(&Stripe { index: 0, ..stripe })] {
+        assert_not_changed(other.restripe(another, Some(&moved)).await, Some(stripe));
+        assert_eq!(expected(client.stripe().await, "asking for the place"), Some(stripe), "another one was expected");
+    }
+    expected(other.restripe(Some(&stripe), Some(&moved)).await, "recording another place");
+    assert_not_changed(client.restripe(Some(&stripe), None).await, Some(moved));
+    assert_not_changed(client.restripe(None, None).await, Some(moved));
     for client in [&client, &other] {
         assert_eq!(expected(client.stripe().await, "asking for the place"), Some(moved), "the place is another");
         let error = assert_refused(client.allocate(tag, 10, 0).await, "a grant to one who did not join the new place");
         assert!(!error.may_have_granted(), "nothing was granted: {error:?}");
         assert_refused(client.allocate("contract.stripe.new", 10, 0).await, "a grant under a new tag");
         assert_refused(client.join_stripe(&stripe).await, "joining the old place");
+        assert_refused(client.raise_tag(tag, 1_000).await, "raising a tag by one who counts otherwise");
+        assert_refused(client.retire_tag(tag).await, "ending a tag by one who counts otherwise");
     }
     if numbers == StripeNumbers::Counted {
         expected(client.join_stripe(&moved).await, "joining the new place");
         granted.push(allocate(&client, tag, 10, 0).await);
     }
-    expected(other.restripe(None).await, "making it stand alone");
+    expected(other.restripe(Some(&moved), None).await, "making it stand alone");
     assert_eq!(expected(client.stripe().await, "asking for the place"), None, "it stands alone");
     if numbers == StripeNumbers::Counted {
         assert_refused(client.allocate(tag, 10, 0).await, "a grant to one who joined");
@@ -729,6 +737,12 @@ pub async fn a_stripe_grants_only_to_those_who_joined_it(fixture: &dyn SegmentFi
     assert_disjoint(&granted);
     assert_refused(alone.join_stripe(&stripe).await, "making a stripe of a store that was used alone");
     assert_eq!(expected(alone.stripe().await, "asking for the place"), None, "it stands alone");
+}
+
+#[track_caller]
+fn assert_not_changed(result: Result<(), StoreError>, is: Option<Stripe>) {
+    let error = refused(result, "a change of the place that expects another one");
+    assert!(matches!(error, StoreError::PlaceChanged { recorded, .. } if recorded == is), "{error:?}");
 }
 
 /// The refusal, or a panic.

@@ -251,6 +251,7 @@ pub(super) fn with_text(error: StoreError, what: String) -> StoreError {
         StoreError::Unavailable { source, .. } => StoreError::Unavailable { what, source },
         StoreError::Corrupt { source, .. } => StoreError::Corrupt { what, source },
         StoreError::Refused { source, .. } => StoreError::Refused { what, source },
+        StoreError::PlaceChanged { recorded, .. } => StoreError::PlaceChanged { what, recorded },
         other => other,
     }
 }

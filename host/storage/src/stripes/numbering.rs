@@ -19,7 +19,8 @@ impl Numbering {
     pub(super) const ALONE: Self = Self { count: 1, first: 1, numbers: StripeNumbers::Counted };
 
     pub(super) fn new(stripe: &Stripe, numbers: StripeNumbers) -> Self {
-        Self { count: u64::from(stripe.count), first: u64::from(stripe.index) + 1, numbers }
+        let (index, count) = stripe.numbering();
+        Self { count: u64::from(count), first: u64::from(index) + 1, numbers }
     }
 
     /// Which of `count` stores, by its place, has granted a number; none grants 0.

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use unalike_core::ID_MAX;
 
+use super::marks::{Found, check_complete};
 use super::members::{full_text, with_text};
 use super::numbering::{Numbering, merged};
 use super::{new_set, refused};
-use crate::{Mode, SegmentStore, StoreError, Stripe, StripeNumbers, TagRecord};
+use crate::{Mode, SegmentStore, StoreError, Stripe, StripeNumbers, TagRecord, is_kept};
 
 /// How many tags are read at once.
 const PAGE: u32 = 1_000;
@@ -19,10 +20,14 @@ struct Part<'s> {
     store: &'s Arc<dyn SegmentStore>,
     /// For messages: which of the stores that were given.
     name: String,
+    /// Whether it is one of the old set.
+    is_old: bool,
     /// Whether it is one of the new set: at this place.
     place: Option<u32>,
     old: Option<Stripe>,
-    /// The place that nobody but this call knows of, so that nobody else is granted anything.
+    /// Whether it had tags.
+    is_used: bool,
+    /// The mark of this call, so that nobody is granted anything and everybody else's next step fails.
     fence: Stripe,
 }
 
@@ -46,14 +51,21 @@ fn named(name: &str, error: StoreError) -> StoreError {
 ///
 /// `from` and `to` may have stores in common, and each may be anything: a stripe of any set, used alone, or new. All
 /// must answer. In three steps, each of which can be repeated after a crash by calling this again:
-/// 1. Every store is fenced: it is given a place that nobody knows, so **running programs are granted nothing from it
-///    until they are restarted** with the new set. What they hold already stays theirs.
+/// 1. Every store is fenced: it is given a mark that nobody can use it by, so **running programs are granted nothing
+///    from it until they are restarted** with the new set. What they hold already stays theirs.
 /// 2. Every tag of any store is lifted, in all stores of `to`, above the greatest number that any store may have
 ///    granted, and above `floor`. It is created where it is missing.
-/// 3. The places of the new set are recorded. Stores that leave stay fenced for good.
+/// 3. Stores that leave are marked so, and the places of the new set are recorded: in the stores that had numbers
+///    before, and then in those that come new.
+///
+/// Of two calls at once, one at most gets to the end: each step changes a store's record only if it is the one that
+/// this call read or wrote before, **however long it paused**. The other one fails with
+/// [`StoreError::PlaceChanged`], or is refused since it does not name all stores of the set that the first one makes.
+/// After that one of them is repeated. Where one was to leave a single store, and was broken off by another, the next
+/// call may want a floor: a store that stands alone has no name to be known by.
 ///
 /// A store that is lost is not among `from`; what it granted is not known then: `floor` must be the greatest number
-/// that may have been handed out (0 when no store is lost). Watermarks are only lifted, so each resize leaves gaps: a
+/// that may have been handed out (0 when no store is lost; then all stores of the set must be named). Watermarks are only lifted, so each resize leaves gaps: a
 /// tag of a store that goes from `n` to `m` stripes goes on at about `m / n` times its number, and after a crash once
 /// more.
 ///
@@ -71,8 +83,9 @@ fn named(name: &str, error: StoreError) -> StoreError {
 ///
 /// # Errors
 /// [`StoreError::Refused`] when `to` names no store, more than 1,024, or one twice, when a store cannot be a stripe,
-/// when `floor` is above 2^63 - 1, and when several stores shall have a tag that is ordered; and whatever a connection
-/// brings. Call it again then.
+/// when `floor` is above 2^63 - 1, when not all stores of a set are named and `floor` is 0, and when several stores shall
+/// have a tag that is ordered; [`StoreError::PlaceChanged`] when somebody else resizes one of them; and whatever a
+/// connection brings. Call it again then.
 pub async fn resize_stripes(
     from: &[Arc<dyn SegmentStore>],
     to: &[Arc<dyn SegmentStore>],
@@ -88,67 +101,81 @@ pub async fn resize_stripes(
     if floor > ID_MAX {
         return Err(refused(format!("the floor is {floor}, and no number is above 2^63 - 1")));
     }
-    let parts = fence(from, to).await?;
-    lift(&parts, count, floor).await?;
-
     let set = new_set()?;
-    for (place, part) in parts.iter().filter_map(|part| Some((part.place?, part))) {
-        let stripe = (count > 1).then_some(Stripe { set, index: place, count });
-        part.store.restripe(stripe.as_ref()).await.map_err(|error| part.error(error))?;
+    let mut parts = fence(from, to, set, floor, count).await?;
+    lift(&parts, count, floor).await?;
+    if count == 1 {
+        // A store that stands alone does not say since when: those that left for it do.
+        parts.sort_by_key(|part| part.place.is_some());
+    }
+    // In the order of the fences: who has the first old store has won, and no new one is used before all old ones.
+    for part in &parts {
+        let record = match part.place {
+            None => Some(Stripe::left(&part.fence, set, count)),
+            Some(index) => (count > 1).then_some(Stripe { set, index, count }),
+        };
+        let recorded = part.store.restripe(Some(&part.fence), record.as_ref()).await;
+        recorded.map_err(|error| part.error(error))?;
     }
     tracing::info!(count, "the stripes were resized");
     Ok(())
 }
 
-/// Gives every store a place that only this call knows, after all have answered and none has refused.
+/// Gives every store a mark of this call, after all have answered and none has refused.
 async fn fence<'s>(
     from: &'s [Arc<dyn SegmentStore>],
     to: &'s [Arc<dyn SegmentStore>],
+    set: u128,
+    floor: u64,
+    count: u32,
 ) -> Result<Vec<Part<'s>>, StoreError> {
     let old = from.iter().zip(0..).map(|(store, index)| (store, format!("old store {index}"), None));
     let new = to.iter().zip(0..).map(|(store, index)| (store, format!("new store {index}"), Some(index)));
-    let mut parts = Vec::new();
+    let (mut given, mut records) = (Vec::new(), Vec::new());
     for (store, name, place) in old.chain(new) {
-        let old = store.stripe().await.map_err(|error| named(&name, error))?;
-        // A store that stands alone has no place. If this call does not get to the end, the next one takes its numbers
-        // for those of this fence, which are greater.
-        let (index, count) = old.map_or((0, 2), |old| (old.index, old.count));
-        parts.push(Part { store, name, place, old, fence: Stripe { set: new_set()?, index, count } });
+        records.push(store.stripe().await.map_err(|error| named(&name, error))?);
+        given.push((store, name, place));
     }
-    for part in &parts {
-        part.store.check().await.map_err(|error| part.error(error))?;
-        if to.len() > 1
-            && let Some(tag) = tags(part).await?.into_iter().find(|tag| tag.options.mode == Mode::Ordered)
-        {
-            return Err(refused(format!(
-                "{}: the tag {:?} is ordered, and several stores have no order among them",
-                part.name, tag.tag
-            )));
-        }
+    let mut parts = Vec::new();
+    for (((store, name, place), old), number) in given.into_iter().zip(&records).zip(0..) {
+        store.check().await.map_err(|error| named(&name, error))?;
+        let tags = tags(store).await.map_err(|error| named(&name, error))?;
+        check_tags(&name, &tags, old.as_ref(), count)?;
+        let is_used = !tags.is_empty();
+        let fence = Stripe::fence(set, number, (old.as_ref(), is_used), &records, new_set()?);
+        parts.push(Part { store, name, is_old: place.is_none(), place, old: *old, is_used, fence });
     }
-    for part in &parts {
-        part.store.restripe(Some(&part.fence)).await.map_err(|error| part.error(error))?;
+    let found = parts.iter().map(|part| {
+        let Part { name, old: record, is_old, is_used, .. } = part;
+        Found { name, record: *record, is_old: *is_old, is_used: *is_used }
+    });
+    if floor == 0 {
+        check_complete(&found.collect::<Vec<_>>())?;
     }
-    // A store that was given twice, as two clients, has the fence that came last.
-    let mut once: BTreeMap<u128, Part<'s>> = BTreeMap::new();
+    // All calls begin with the same store: of two at once, one fails there and has changed nothing.
+    parts.sort_by_key(|part| (!part.is_old, part.old.map_or(0, |old| old.numbering().0)));
+    let mut fenced: Vec<Part<'s>> = Vec::new();
     for part in parts {
-        let recorded = part.store.stripe().await.map_err(|error| part.error(error))?;
-        let Some(set) = recorded.map(|recorded| recorded.set) else {
-            return Err(refused(format!("{}: somebody else is resizing it", part.name)));
-        };
-        if let Some(same) = once.get(&set)
-            && same.place.is_some()
-        {
-            return Err(refused(format!("{} and {} are one store: name it once", same.name, part.name)));
+        match part.store.restripe(part.old.as_ref(), Some(&part.fence)).await {
+            Ok(()) => fenced.push(part),
+            // A store that was given twice, as two clients, has the fence that came first.
+            Err(StoreError::PlaceChanged { recorded: Some(recorded), what }) => {
+                let Some(same) = fenced.iter_mut().find(|same| same.fence == recorded && same.old == part.old) else {
+                    return Err(part.error(StoreError::PlaceChanged { recorded: Some(recorded), what }));
+                };
+                if same.place.is_some() && part.place.is_some() {
+                    return Err(refused(format!("{} and {} are one store: name it once", same.name, part.name)));
+                }
+                same.is_old |= part.is_old;
+                if part.place.is_some() {
+                    same.name = part.name;
+                }
+                same.place = same.place.or(part.place);
+            }
+            Err(error) => return Err(part.error(error)),
         }
-        once.insert(set, part);
     }
-    once.into_iter()
-        .map(|(set, part)| {
-            let others = format!("{}: somebody else is resizing it", part.name);
-            if part.fence.set == set { Ok(part) } else { Err(refused(others)) }
-        })
-        .collect()
+    Ok(fenced)
 }
 
 /// Lifts every tag of any store in all new stores.
@@ -162,7 +189,7 @@ async fn lift(parts: &[Part<'_>], count: u32, floor: u64) -> Result<(), StoreErr
                 part.name
             )));
         }
-        for record in tags(part).await? {
+        for record in tags(part.store).await.map_err(|error| part.error(error))? {
             let record = part.numbering().record(record);
             match all.get_mut(&record.tag) {
                 None => drop(all.insert(record.tag.clone(), record)),
@@ -207,12 +234,35 @@ async fn lift_tag(
     }
 }
 
+/// Checks that the tags of a store can be numbered by so many stores.
+fn check_tags(name: &str, tags: &[TagRecord], old: Option<&Stripe>, count: u32) -> Result<(), StoreError> {
+    if count > 1
+        && let Some(tag) = tags.iter().find(|tag| tag.options.mode == Mode::Ordered)
+    {
+        return Err(refused(format!(
+            "{name}: the tag {:?} is ordered, and several stores have no order among them",
+            tag.tag
+        )));
+    }
+    // Their numbers are times, and would be others.
+    if old.map_or(1, |old| old.numbering().1) != count
+        && let Some(tag) = tags.iter().find(|tag| is_kept(&tag.tag))
+    {
+        return Err(refused(format!(
+            "{name}: it grants time to Redis, for leases or for ids by its clock ({:?}), which cannot be numbered otherwise: \
+             let another store stand behind Redis, and make stripes of those that do not",
+            tag.tag
+        )));
+    }
+    Ok(())
+}
+
 /// All tags of a store, with its own numbers.
-async fn tags(part: &Part<'_>) -> Result<Vec<TagRecord>, StoreError> {
+async fn tags(store: &Arc<dyn SegmentStore>) -> Result<Vec<TagRecord>, StoreError> {
     let mut tags: Vec<TagRecord> = Vec::new();
     loop {
         let after = tags.last().map(|last| last.tag.clone());
-        let page = part.store.tags(after.as_deref(), PAGE).await.map_err(|error| part.error(error))?;
+        let page = store.tags(after.as_deref(), PAGE).await?;
         if page.is_empty() {
             return Ok(tags);
         }

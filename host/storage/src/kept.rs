@@ -1,0 +1,198 @@
+//! The names under which the product keeps something for itself among the tags of a store, and the door that keeps
+//! everybody else away from them.
+//!
+//! The numbers of these tags are milliseconds that a durable store granted to Redis, for leases and for ids by its
+//! clock. Who took or lifted them like ids would move that time. They are written in stores, so their names stay as they
+//! are; a tag of a user cannot have one, since no request, command or configuration comes past [`PublicTags`].
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use unalike_core::{RefillPolicy, SUB_SEPARATOR, Segment, StepPolicy, TailRelease};
+
+use crate::{Ceiling, SegmentStore, StoreError, Stripe, StripeNumbers, TagCreation, TagOptions, TagRecord, split_tag};
+
+/// The tag whose sub-keys are the namespaces of leases that Redis keeps: Unix milliseconds.
+pub const KEPT_LEASES: &str = "redis-leases";
+
+/// What the sub-keys of any tag begin with under which the ms of its shards are granted to Redis' clock: milliseconds
+/// since the epoch of its ids.
+pub const KEPT_CLOCK: &str = "redis-clock:";
+
+/// Whether the product keeps something for itself under this name.
+///
+/// Capitals and spaces at the ends make no difference: some tables of other systems take such names for one.
+///
+/// ```
+/// use unalike_storage::is_kept;
+/// assert!(is_kept("redis-leases") && is_kept("redis-leases\u{1f}default") && is_kept("order\u{1f}redis-clock:60"));
+/// assert!(!is_kept("order") && !is_kept("redis-leases-2") && !is_kept("order\u{1f}60"));
+/// ```
+#[must_use]
+pub fn is_kept(name: &str) -> bool {
+    let (tag, sub) = split_tag(name);
+    let begins = |sub: &str| {
+        sub.trim()
+            .as_bytes()
+            .get(..KEPT_CLOCK.len())
+            .is_some_and(|begin| begin.eq_ignore_ascii_case(KEPT_CLOCK.as_bytes()))
+    };
+    tag.trim().eq_ignore_ascii_case(KEPT_LEASES) || sub.is_some_and(begins)
+}
+
+/// A prefix and a suffix pattern of SQL's `LIKE` that find all names of which [`is_kept`] says so, as they are written.
+#[must_use]
+pub fn kept_patterns() -> [String; 2] {
+    [format!("{KEPT_LEASES}{SUB_SEPARATOR}%"), format!("%{SUB_SEPARATOR}{KEPT_CLOCK}%")]
+}
+
+impl TagCreation {
+    /// What holds for a tag of this name. What the product keeps for itself comes into being when it is needed, however
+    /// many tags there are.
+    #[must_use]
+    pub fn of(self, name: &str) -> Self {
+        if is_kept(name) { Self { on_first_use: true, tags_max: u64::MAX } } else { self }
+    }
+}
+
+/// Refuses names under which the product keeps something for itself.
+///
+/// # Errors
+/// [`StoreError::TagInvalid`].
+pub fn validate_public(tag: &str) -> Result<(), StoreError> {
+    if !is_kept(tag) {
+        return Ok(());
+    }
+    let reason = "time that is granted to leases and clocks is kept under this name: use another".to_owned();
+    Err(StoreError::TagInvalid { tag: split_tag(tag).0.to_owned(), reason })
+}
+
+/// A store as requests, commands and configurations may use it: without the names that the product keeps for itself.
+///
+/// ```
+/// use std::sync::Arc;
+/// use unalike_storage::{PublicTags, SegmentStore, StoreError};
+///
+/// async fn use_as_a_caller(store: Arc<dyn SegmentStore>) {
+///     let public = PublicTags::new(store);
+///     assert!(matches!(public.allocate("redis-leases", 10, 0).await, Err(StoreError::TagInvalid { .. })));
+/// }
+/// ```
+pub struct PublicTags(Arc<dyn SegmentStore>);
+
+impl PublicTags {
+    /// In front of this store.
+    #[must_use]
+    pub fn new(store: Arc<dyn SegmentStore>) -> Self {
+        Self(store)
+    }
+}
+
+impl std::fmt::Debug for PublicTags {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PublicTags").finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl SegmentStore for PublicTags {
+    async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {
+        validate_public(tag)?;
+        self.0.allocate(tag, count, at_least).await
+    }
+
+    async fn release(&self, tag: &str, tail: TailRelease) -> Result<bool, StoreError> {
+        validate_public(tag)?;
+        self.0.release(tag, tail).await
+    }
+
+    async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        validate_public(tag)?;
+        self.0.open_tag(tag).await
+    }
+
+    async fn tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        validate_public(tag)?;
+        self.0.tag(tag).await
+    }
+
+    async fn create_tag(&self, tag: &str, options: &TagOptions) -> Result<TagRecord, StoreError> {
+        validate_public(tag)?;
+        self.0.create_tag(tag, options).await
+    }
+
+    async fn change_tag(&self, tag: &str, step: StepPolicy, refill: RefillPolicy) -> Result<TagRecord, StoreError> {
+        validate_public(tag)?;
+        self.0.change_tag(tag, step, refill).await
+    }
+
+    async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError> {
+        validate_public(tag)?;
+        self.0.raise_tag(tag, next).await
+    }
+
+    async fn retire_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        validate_public(tag)?;
+        self.0.retire_tag(tag).await
+    }
+
+    async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
+        let wanted = usize::try_from(limit).unwrap_or(usize::MAX);
+        let mut after = after.map(str::to_owned);
+        let mut listed = Vec::new();
+        while listed.len() < wanted {
+            let page = self.0.tags(after.as_deref(), limit).await?;
+            let Some(last) = page.last() else { break };
+            after = Some(last.tag.clone());
+            listed.extend(page.into_iter().filter(|record| !is_kept(&record.tag)));
+        }
+        listed.truncate(wanted);
+        Ok(listed)
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        self.0.check().await
+    }
+
+    async fn ceiling(&self, tag: &str) -> Result<Option<Ceiling>, StoreError> {
+        validate_public(tag)?;
+        self.0.ceiling(tag).await
+    }
+
+    fn stripes(&self) -> usize {
+        self.0.stripes()
+    }
+
+    async fn stripe(&self) -> Result<Option<Stripe>, StoreError> {
+        self.0.stripe().await
+    }
+
+    async fn join_stripe(&self, stripe: &Stripe) -> Result<StripeNumbers, StoreError> {
+        self.0.join_stripe(stripe).await
+    }
+
+    async fn restripe(&self, expected: Option<&Stripe>, stripe: Option<&Stripe>) -> Result<(), StoreError> {
+        self.0.restripe(expected, stripe).await
+    }
+
+    async fn close(&self) {
+        self.0.close().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kept_names_are_found_however_they_are_written() {
+        for kept in
+            ["redis-leases", "Redis-Leases ", "redis-leases\u{1f}x", "a\u{1f}redis-clock:", "a\u{1f}REDIS-clock:7"]
+        {
+            assert!(is_kept(kept) && validate_public(kept).is_err(), "{kept:?}");
+        }
+        for other in ["redis-lease", "redis-clock:7", "a\u{1f}redis-clock", "a\u{1f}7", "", "x\u{1f}redis-leases"] {
+            assert!(!is_kept(other) && validate_public(other).is_ok(), "{other:?}");
+        }
+    }
+}

@@ -755,6 +755,23 @@ fn many_who_ask_for_new_sub_keys_at_once_get_no_more_than_there_may_be() -> anyh
 }
 
 #[test]
+fn idle_sequences_and_sub_keys_are_closed_and_lose_no_number() -> anyhow::Result<()> {
+    let server = Server::start_with(["--sequence-idle-ms", "1000"])?;
+    let client = server.client();
+    let step = json!({ "policy": "fixed", "step": 100 });
+    assert_eq!(client.send_json("POST", "/v1/tags", &json!({ "tag": "chat", "step": step }))?.status, 201);
+    for sub in ["", "?sub=a"] {
+        let (ids, tag) = (format!("/v1/sequences/chat/ids{sub}"), format!("/v1/tags/chat{sub}"));
+        for round in 1..=3 {
+            assert_eq!(client.ids(&ids)?, [round], "{sub}");
+            // Given back while the server goes on.
+            while client.get(&tag)?.json()?["watermark"] != round.to_string() {}
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn a_token_for_a_tag_is_good_for_its_sub_keys() -> anyhow::Result<()> {
     let directory = Arc::new(TempDir::new()?);
     let tokens = "[[tokens]]\nname = \"chat\"\ntoken = \"0123456789abcdef\"\nscope = \"read\"\ntags = [\"chat\"]\n";

@@ -299,6 +299,13 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "COUNT", env = "UNALIKE_COUNT_MAX")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) count_max: Option<u32>,
+    /// After how long without use a sequence or sub-key is closed and what it has left given back, in milliseconds: 1000 to
+    /// 2678400000 (31 days) [default: 900000]
+    ///
+    /// The next request for its ids opens it again.
+    #[arg(long, value_name = "MS", env = "UNALIKE_SEQUENCE_IDLE_MS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) sequence_idle_ms: Option<u64>,
     /// The most numbers of one segment, which clients of CosId and tinyid take to hand them out themselves: 1 to
     /// 1000000000 [default: 1000000]
     #[arg(long, value_name = "COUNT", env = "UNALIKE_SEGMENT_COUNT_MAX")]

@@ -58,6 +58,7 @@ pub(crate) struct Config {
     pub(crate) insecure_no_auth: bool,
     pub(crate) count_max: u32,
     pub(crate) segment_count_max: u64,
+    pub(crate) sequence_idle_ms: u64,
     pub(crate) body_max_bytes: usize,
     pub(crate) url_max_bytes: usize,
     pub(crate) head_max_bytes: usize,
@@ -252,6 +253,7 @@ impl Default for Config {
             insecure_no_auth: false,
             count_max: 10_000,
             segment_count_max: 1_000_000,
+            sequence_idle_ms: 900_000,
             body_max_bytes: 64 * 1024,
             url_max_bytes: 8 * 1024,
             head_max_bytes: 16 * 1024,
@@ -321,6 +323,7 @@ impl Config {
     fn validate(&self) -> anyhow::Result<()> {
         within("wait_max_ms", self.wait_max_ms, 1..=600_000)?;
         within("count_max", self.count_max, 1..=1_000_000)?;
+        within("sequence_idle_ms", self.sequence_idle_ms, 1_000..=31 * 86_400_000)?;
         within("segment_count_max", self.segment_count_max, 1..=SEGMENT_COUNT_MAX)?;
         within("body_max_bytes", self.body_max_bytes, 1..=1024 * 1024)?;
         within("url_max_bytes", self.url_max_bytes, 256..=65_534)?;

@@ -43,6 +43,8 @@ pub(crate) async fn serve(config: Config) -> anyhow::Result<()> {
     let metrics = Arc::new(Metrics::install(config.metrics_tags_max)?);
     let service = Arc::new(Service::open(&config, tokens, Purpose::Serving, &address.to_string()).await?);
 
+    let idle = Duration::from_millis(config.sequence_idle_ms);
+    let closing = tokio::spawn(close_idle(Arc::clone(&service), idle));
     let renewing = tokio::spawn(renew(Arc::clone(&service)));
     let sampling = tokio::spawn(watch_cover(Arc::clone(&service)));
     let looking = tokio::spawn(look_for_leases(Arc::clone(&service)));
@@ -77,6 +79,7 @@ pub(crate) async fn serve(config: Config) -> anyhow::Result<()> {
         tracing::warn!("{left} connections had requests running after {limit_ms} ms: they are broken off");
     }
     watching.abort();
+    closing.abort();
     renewing.abort();
     sampling.abort();
     looking.abort();
@@ -112,6 +115,16 @@ async fn renew(service: Arc<Service>) {
     loop {
         ticks.tick().await;
         service.renew_leases();
+    }
+}
+
+/// Idleness is counted between two looks: a sequence is closed between one and one and a half times this.
+async fn close_idle(service: Arc<Service>, idle: Duration) {
+    let mut ticks = tokio::time::interval(idle / 2);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        service.close_idle(idle);
     }
 }
 

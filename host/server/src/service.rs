@@ -372,6 +372,15 @@ impl Service {
         self.flakes.look(&self.ids);
     }
 
+    /// Closes the sequences that nobody used for so long: what they have left goes back, and their memory too. Those of
+    /// periods that are over are among them.
+    pub(crate) fn close_idle(&self, idle: Duration) {
+        let closed = self.ids.close_idle(idle);
+        if closed > 0 {
+            tracing::debug!(closed, "idle sequences were closed");
+        }
+    }
+
     /// Asks a lease store again that refused to open.
     pub(crate) async fn look_for_leases(&self) {
         self.stores.leases().look_again().await;

@@ -413,7 +413,7 @@ fn paths_of_other_services_give_no_bare_ids_of_what_is_shown_otherwise() -> anyh
     assert_eq!(client.get("/api/segment/get/shown")?.body, "1");
     assert_eq!(ids(&client, "/v1/sequences/shown/ids"), ["S2"]);
     assert_eq!(ids(&client, "/v1/sequences/shown/ids?format=decimal"), ["3"]);
-    // A segment that passes the tag's width is nobody's.
+    // No segment passes the tag's width.
     assert_eq!(ids(&client, "/v1/sequences/few/ids"), ["1"]);
     assert!(
         client
@@ -422,6 +422,12 @@ fn paths_of_other_services_give_no_bare_ids_of_what_is_shown_otherwise() -> anyh
             .starts_with(|first: char| first.is_ascii_digit())
     );
     client.send_json("PATCH", "/v1/tags/few", &json!({ "raise_to": (1_u64 << 53) - 10 }))?;
+    let last = client.get("/tinyid/id/nextSegmentId?bizType=few")?.json()?;
+    assert_eq!(
+        (&last["data"]["currentId"], &last["data"]["maxId"]),
+        (&json!((1_u64 << 53) - 11), &json!((1_u64 << 53) - 1)),
+        "what is left, and no more: {last}"
+    );
     let answer = client.get("/tinyid/id/nextSegmentId?bizType=few")?;
     assert!(answer.body.contains("pass 9007199254740991"), "{answer:?}");
     // A quick tag is shown as its snowflake is.

@@ -21,6 +21,12 @@ def are_short(path, query, body):
     return max(whole, *map(size, names), 0) <= 128
 
 
+def are_new_names(path, query, body):
+    """A name with a space at an end is good for a tag that is there already, and there is none here."""
+    names = [name for name in [*path.values(), *query.values(), body.get("tag")] if isinstance(name, str)]
+    return all(name == name.strip() for name in names)
+
+
 def is_in_order(step):
     """An adaptive step lies between its bounds."""
     if step.get("policy") != "adaptive":
@@ -76,6 +82,7 @@ def filter_case(ctx, case):
     step = body.get("step") if isinstance(body.get("step"), dict) else {}
     return (
         are_short(path, query, body)
+        and are_new_names(path, query, body)
         and is_in_order(step)
         and fits_its_channel(body)
         and ("after_sub" not in query or "after" in query)

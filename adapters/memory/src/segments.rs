@@ -6,8 +6,7 @@ use std::sync::PoisonError;
 use async_trait::async_trait;
 use unalike_storage::{
     ID_MAX, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers, TagOptions, TagRecord,
-    TailRelease, is_kept, split_tag, validate_allocate, validate_new_tag, validate_policies, validate_raise,
-    validate_tag,
+    TailRelease, split_tag, validate_allocate, validate_new_tag, validate_policies, validate_raise, validate_tag,
 };
 
 use crate::{MemoryStore, State};
@@ -67,13 +66,9 @@ impl MemoryStore {
     fn tag_row<'s>(&self, state: &'s mut State, tag: &str) -> Result<&'s mut TagRow, StoreError> {
         if !state.tags.contains_key(tag) {
             let options = match split_tag(tag) {
-                // What the product keeps needs no tag.
-                (name, Some(_)) if is_kept(tag) => {
-                    state.tags.get(name).map_or_else(TagOptions::default, |row| row.options)
-                }
                 // A sub-key has the options of its tag.
                 (name, Some(_)) => self.tag_row(state, name)?.options,
-                (_, None) if self.options.creation.on_first_use => TagOptions::default(),
+                (_, None) if self.options.creation.of(tag).on_first_use => TagOptions::default(),
                 (_, None) => return Err(StoreError::tag_unknown(tag)),
             };
             self.insert_tag(state, tag, options)?;

@@ -61,7 +61,7 @@ const SETTINGS: [(&str, &str); 25] = [
 ];
 
 /// What else is looked at.
-const FACTS: [&str; 20] = [
+const FACTS: [&str; 22] = [
     "server_uuid",
     "server_uid",
     "server_id",
@@ -82,7 +82,12 @@ const FACTS: [&str; 20] = [
     "timestamp",
     "auto_increment_increment",
     "auto_increment_offset",
+    ROOM[0],
+    ROOM[1],
 ];
+
+/// How much room a session has to list tables: what the server gives to others, whatever was set for this session.
+const ROOM: [&str; 2] = ["sort_buffer_size", "tmp_disk_table_size"];
 
 /// Lists are read whole: variables, before they are looked at.
 pub(crate) const READ_WHOLE_LISTS: &str = "SET SESSION sql_select_limit = 18446744073709551615, sql_big_selects = 1";
@@ -268,6 +273,9 @@ impl ServerFacts {
             if self.has(name) && !says(self.value(name), literal) && !CHECKED.contains(&name) {
                 let _ = write!(statement, ", {name} = {literal}");
             }
+        }
+        for name in ROOM.into_iter().filter(|name| self.has(name)) {
+            let _ = write!(statement, ", {name} = DEFAULT");
         }
         connection.execute(AssertSqlSafe(statement)).await?;
         connection.execute(ROLL_BACK).await.map(drop)

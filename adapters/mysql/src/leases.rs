@@ -139,7 +139,7 @@ const LOCK: &str = "SELECT version FROM unalike_lease_namespace WHERE namespace 
 /// locked either way, and by one statement: two that only read first would lock each other out.
 const BIND: &str = "INSERT INTO unalike_lease_namespace (namespace, timestamp_bits, datacenter_bits, worker_bits, \
     sequence_bits, sequence_first, epoch_ms, tick_ms, max_horizon_ms, floor_ms, version) \
-    SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, GREATEST(?, s.floor_ms), ? FROM unalike_lease_store AS s WHERE s.id = 1 \
+    SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, GREATEST(?, s.floor_ms), ? FROM unalike_lease_store AS s WHERE s.id = 1 LOCK IN SHARE MODE \
     ON DUPLICATE KEY UPDATE namespace = unalike_lease_namespace.namespace";
 
 /// The lease of this holder that ended last.

@@ -9,8 +9,8 @@ use sqlx::Row as _;
 use sqlx::mysql::MySqlRow;
 use unalike_storage::{
     ID_MAX, KEPT_LEASES, Mode, PolicyColumns, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe,
-    StripeNumbers, TagCreation, TagOptions, TagRecord, TailRelease, is_kept, kept_patterns, split_tag,
-    validate_allocate, validate_new_tag, validate_policies, validate_raise, validate_tag,
+    StripeNumbers, TagCreation, TagOptions, TagRecord, TailRelease, kept_patterns, split_tag, validate_allocate,
+    validate_new_tag, validate_policies, validate_raise, validate_tag,
 };
 
 use crate::database::{Database, Statement, Turn};
@@ -379,12 +379,8 @@ impl OwnTables {
     /// exists is created in any case.
     async fn use_first(&self, name: &str) -> Result<Option<TagRecord>, StoreError> {
         let options = match split_tag(name) {
-            // What the product keeps needs no tag.
-            (tag, Some(_)) if is_kept(name) => {
-                self.find_tag(tag).await?.map_or_else(TagOptions::default, |tag| tag.options)
-            }
             (tag, Some(_)) => self.open_tag(tag).await?.options,
-            (_, None) if self.creation.on_first_use => TagOptions::default(),
+            (_, None) if self.creation.of(name).on_first_use => TagOptions::default(),
             (_, None) => return Err(StoreError::tag_unknown(name)),
         };
         self.insert_tag(name, &options).await

@@ -7,7 +7,7 @@ use sqlx::SqliteExecutor;
 use sqlx::sqlite::SqliteRow;
 use unalike_storage::{
     ID_MAX, Mode, PolicyColumns, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers,
-    TagOptions, TagRecord, TailRelease, is_kept, split_tag, validate_allocate, validate_new_tag, validate_policies,
+    TagOptions, TagRecord, TailRelease, split_tag, validate_allocate, validate_new_tag, validate_policies,
     validate_raise, validate_tag,
 };
 
@@ -117,13 +117,9 @@ impl SqliteStore {
     /// An unknown tag, created if first use may do that.
     async fn use_first(&self, tag: &str) -> Result<Option<TagRecord>, StoreError> {
         let options = match split_tag(tag) {
-            // What the product keeps needs no tag.
-            (name, Some(_)) if is_kept(tag) => {
-                self.find_tag(name).await?.map_or_else(TagOptions::default, |tag| tag.options)
-            }
             // A sub-key has the options of its tag.
             (name, Some(_)) => self.open_tag(name).await?.options,
-            (_, None) if self.creation.on_first_use => TagOptions::default(),
+            (_, None) if self.creation.of(tag).on_first_use => TagOptions::default(),
             (_, None) => return Err(StoreError::tag_unknown(tag)),
         };
         self.insert_tag(tag, &options).await

@@ -150,6 +150,15 @@ impl SegmentStore for PublicTags {
         Ok(listed)
     }
 
+    async fn folds_names(&self) -> Result<Option<String>, StoreError> {
+        self.0.folds_names().await
+    }
+
+    async fn beyond_record(&self, tag: &str) -> Result<Option<String>, StoreError> {
+        validate_public(tag)?;
+        self.0.beyond_record(tag).await
+    }
+
     async fn check(&self) -> Result<(), StoreError> {
         self.0.check().await
     }

@@ -463,6 +463,49 @@ async fn a_sequence_that_waits_for_the_store_is_not_closed() {
     assert_eq!(store.inner().allocate("order", 1, 0).await.unwrap().start, 1, "what was granted went back");
 }
 
+/// Rounds whose callers went away have a task, which must not call another generator that got the place of its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn rounds_that_nobody_waits_for_disturb_no_other_sequence() {
+    let store = Arc::new(MemoryStore::default());
+    for number in 0..4 {
+        let ordered = TagOptions { mode: Mode::Ordered, ..TagOptions::default() };
+        store.create_tag(&format!("ticket-{number}"), &ordered).await.unwrap();
+    }
+    let ids = Ids::builder().segments(store).lanes(1).build().await.unwrap();
+    let running = Arc::new(AtomicU64::new(3));
+    let mut tasks = Vec::new();
+    for task in 0..3_usize {
+        let (ids, running) = (ids.clone(), Arc::clone(&running));
+        tasks.push(tokio::spawn(async move {
+            for round in 0..2_000_usize {
+                let name = if task == 0 { format!("order-{}", round % 4) } else { format!("ticket-{}", round % 4) };
+                let sequence = ids.sequence(&name, SequenceOptions::default()).await.unwrap();
+                if task == 0 {
+                    sequence.next().await.unwrap();
+                } else {
+                    // Asked for, and given up at once.
+                    let asked = tokio::time::timeout(Duration::ZERO, sequence.next()).await;
+                    assert!(asked.is_err() || asked.unwrap().is_ok());
+                }
+            }
+            running.fetch_sub(1, Ordering::SeqCst);
+        }));
+    }
+    let mut closed = 0;
+    while running.load(Ordering::SeqCst) > 0 {
+        closed += ids.close_idle(Duration::ZERO);
+        tokio::task::yield_now().await;
+        if tasks.iter().all(tokio::task::JoinHandle::is_finished) {
+            break;
+        }
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert!(closed > 0);
+    ids.close().await;
+}
+
 /// Sequences that are opened, used and closed by many at once, through a store that is slow with what is given back.
 #[test]
 fn sequences_that_come_and_go_give_no_id_twice_and_ids_ascend() {

@@ -762,7 +762,7 @@ async fn a_table_that_grants_cannot_rest_on_is_refused() {
         let place = Place::new(Case { parameters, ..LEAF });
         place.store().await.close().await;
         place.sql(&format!("CREATE TABLE kept LIKE {table}; INSERT INTO kept SELECT * FROM {table}"));
-        let no_key = format!("{table} has no unique key over {key} alone");
+        let no_key = format!("{table} has no unique key over exactly {key} (");
         let mut bad = vec![
             (format!("ALTER TABLE {table} {drop}, ADD KEY plain ({key})"), no_key.clone()),
             (format!("ALTER TABLE {table} {drop}, ADD UNIQUE wider ({key}, {other})"), no_key.clone()),

@@ -304,6 +304,12 @@ impl IdsCtx {
         }
     }
 
+    /// Forgets the requests of a generator that is gone.
+    pub(crate) fn forget(&mut self, gone: &Signal) {
+        self.segments.forget(gone);
+        self.leases.forget(gone);
+    }
+
     /// Where a sequence of this tag begins when it is opened again in another instance: above all that its predecessors
     /// were granted, or, where several stores number together, above what each of them granted. 0 for a tag that was
     /// granted nothing, and in a forked child. It belongs into `sequence-options.floor` or the `floor`

@@ -119,13 +119,22 @@ impl OpenSequences {
         }
         self.by_name.remove(open.name());
         match Arc::try_unwrap(open) {
-            Ok(unused) => unused.end(),
-            Err(open) => {
-                self.by_name.insert(ByName(open));
-                return false;
+            Ok(unused) if !unused.is_used() => {
+                unused.end();
+                return true;
             }
+            // Somebody began a round since this was looked at, and went away: the round's task goes on.
+            Ok(used) => {
+                let number = used.number();
+                let open = Arc::new(used);
+                if let Some((_, known)) = self.all.iter_mut().find(|(other, _)| *other == number) {
+                    *known = Arc::downgrade(&open);
+                }
+                self.by_name.insert(ByName(open));
+            }
+            Err(open) => drop(self.by_name.insert(ByName(open))),
         }
-        true
+        false
     }
 }
 
@@ -820,9 +829,12 @@ impl Generator {
 
     /// Ends it in the component for good, and lets another have its place there. Nobody else has it.
     pub(crate) fn end(&self, close: impl FnOnce(&mut Call<'_>) -> wasmtime::Result<()>) {
+        // Another generator may have the place soon: whoever still has this one calls no more.
+        self.stop();
         self.close(|mut call| {
             close(&mut call)?;
             call.handle.resource_drop(&mut *call.store)?;
+            call.store.data_mut().ids.forget(&self.signal);
             Ok(())
         });
         self.lane.remove(self.number);

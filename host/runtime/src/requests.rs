@@ -296,6 +296,11 @@ impl<A, T: Send + 'static> Tickets<A, T> {
         ticket
     }
 
+    /// Forgets what a generator that is gone never asked about: an answer that comes is burnt.
+    pub(crate) fn forget(&mut self, gone: &Signal) {
+        self.0.retain(|_, (_, signal, _)| !signal.is_same(gone));
+    }
+
     /// The answer of a ticket, once. A ticket that is not held here is an error: nobody knows.
     pub(crate) fn collect(&mut self, ticket: u64) -> Option<Result<Collected<A, T>, StoreError>> {
         let Some((_, _, slot)) = self.0.get(&ticket) else {

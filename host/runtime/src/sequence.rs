@@ -264,9 +264,12 @@ impl SequenceShared {
             since_ms = now_ms;
             self.seen_since_ms.store(now_ms, Ordering::Relaxed);
         }
-        // The rounds of callers who went away have a task that goes on.
-        let is_used = self.generator.signal.is_waiting() || Arc::strong_count(&self.generator) > 1;
-        !is_used && now_ms.saturating_sub(since_ms) >= millis(idle)
+        !self.is_used() && now_ms.saturating_sub(since_ms) >= millis(idle)
+    }
+
+    /// Whether a request is out, or a task follows the rounds of callers, who may have gone away.
+    pub(crate) fn is_used(&self) -> bool {
+        self.generator.signal.is_waiting() || Arc::strong_count(&self.generator) > 1
     }
 
     /// Ends it for good: nobody else has it.

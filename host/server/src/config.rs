@@ -191,7 +191,7 @@ const TAGS_HELP: &str = "\
 # id is this followed by zeros, 18 digits in all.
 # prefix = 10
 # How many sub-keys (?sub=NAME) it may have, each with numbers of its own, in place of the sub_keys_max of all tags. A tag with
-# this key has sub-keys also where create_tags is false: then requests create them of no other. 0: it has none.
+# this key gets new sub-keys also where create_tags is false, and only such tags do then. 0: it has none.
 # sub_keys_max = 1000000
 #
 # How ids are shown, which needs no channel.

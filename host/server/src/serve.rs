@@ -48,9 +48,7 @@ pub(crate) async fn serve(config: Config) -> anyhow::Result<()> {
     let renewing = tokio::spawn(renew(Arc::clone(&service)));
     let sampling = tokio::spawn(watch_cover(Arc::clone(&service)));
     let looking = tokio::spawn(look_for_leases(Arc::clone(&service)));
-    if config.tokens.is_some() {
-        tokio::spawn(reload_tokens(Arc::clone(&service), watch(SignalKind::hangup())?));
-    }
+    tokio::spawn(reload_tokens(Arc::clone(&service), watch(SignalKind::hangup())?, config.tokens.is_some()));
     let connections = Connections::new(&config, Front::new(&config, Arc::clone(&service), metrics));
     let watching = tokio::spawn(Arc::clone(&connections).watch());
     let accepting = tokio::spawn(Arc::clone(&connections).accept(listener));
@@ -154,8 +152,13 @@ async fn watch_cover(service: Arc<Service>) {
     }
 }
 
-async fn reload_tokens(service: Arc<Service>, mut hangup: Signal) {
+/// At each SIGHUP, which would end the process if nobody listened.
+async fn reload_tokens(service: Arc<Service>, mut hangup: Signal, has_tokens: bool) {
     while hangup.recv().await.is_some() {
+        if !has_tokens {
+            tracing::info!("SIGHUP: there is no token file to read again (--tokens)");
+            continue;
+        }
         match service.tokens.reload() {
             Ok(()) => tracing::info!(tokens = service.tokens.count(), "the token file was read again"),
             Err(error) => tracing::error!(error = format!("{error:#}"), "the tokens stay as they were"),

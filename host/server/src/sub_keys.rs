@@ -118,8 +118,8 @@ impl Room {
         }
         let tag = shortened(tag);
         let detail = format!(
-            "the tag {tag:?} has {limit} sub-keys, its limit: those that it has go on, and more are had with a greater \
-             sub_keys_max"
+            "the tag {tag:?} may have {limit} sub-keys and has no fewer: those that exist still work; for more, raise \
+             sub_keys_max in [tags.{tag}]"
         );
         Err(Problem::new(Kind::SubKeyLimit, detail).with("tag", tag).with("sub_keys_max", limit))
     }

@@ -514,8 +514,7 @@ pub fn validate_new_tag(tag: &str) -> Result<(), StoreError> {
     validate_tag(tag)?;
     let (name, sub) = split_tag(tag);
     let invalid = |what: &str, text: &str| {
-        let reason =
-            format!("{what} {text:?} has a space at an end, and so is no name of a new one: leave the space out");
+        let reason = format!("{what} {text:?} has a space at an end, and no new one may: leave the space out");
         Err(StoreError::TagInvalid { tag: name.to_owned(), reason })
     };
     match sub.filter(|sub| sub.trim() != *sub) {

@@ -287,8 +287,8 @@ impl Found {
         if !self.keys.contains(&key.join(",")) {
             let key = shape.key.join(", ");
             return wrong(format!(
-                "has no unique key over {key} alone, each with all its characters and none by a hash: the same numbers could \
-                 be granted twice; add one (ALTER TABLE {table} ADD UNIQUE ({key}))"
+                "has no unique key over exactly {key} (whole columns, no prefix, not USING HASH): the same numbers could be \
+                 granted twice; add one (ALTER TABLE {table} ADD UNIQUE ({key}))"
             ));
         }
 

@@ -30,7 +30,6 @@ const FIRST: u32 = (1 << SECOND) - 1;
 struct Name(u64);
 
 impl Name {
-    #[expect(clippy::cast_possible_truncation, reason = "the upper half of 128 bits")]
     const fn of(set: u128) -> Self {
         Self((set >> 64) as u64)
     }

@@ -69,11 +69,15 @@ fn named(name: &str, error: StoreError) -> StoreError {
 /// tag of a store that goes from `n` to `m` stripes goes on at about `m / n` times its number, and after a crash once
 /// more.
 ///
+/// **Give it clients of its own.** A client of a store takes the place that was joined last, for everybody who has it, so a
+/// program that goes on with a client that was given here, or with a clone of it, would count in the old way and be
+/// granted in the new one: numbers would repeat. Connect to each store anew for the resize and for what comes after it.
+///
 /// ```
 /// use std::sync::Arc;
 /// use unalike_storage::{SegmentStore, StoreError, StripedStore, resize_stripes};
 ///
-/// /// One store that was used alone, and a new one.
+/// /// One store that was used alone, by clients that nobody uses any more, and a new one.
 /// async fn grow(alone: Arc<dyn SegmentStore>, new: Arc<dyn SegmentStore>) -> Result<StripedStore, StoreError> {
 ///     let to = vec![alone.clone(), new];
 ///     resize_stripes(&[alone], &to, 0).await?;

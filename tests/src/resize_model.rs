@@ -5,6 +5,7 @@
 //! through. Where two orders lead to the same records, tags and answers, one of them is followed. In every state it
 //! asks each store what a program could be granted there, by opening it as programs do while all other stores are down:
 //! no number may come from two stores, nor twice.
+#![expect(clippy::indexing_slicing, reason = "stores and calls are numbered by this file")]
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -322,10 +323,14 @@ fn hash(value: impl Hash) -> u64 {
     hash.finish()
 }
 
+fn low_half(set: u128) -> u64 {
+    u64::try_from(set & u128::from(u64::MAX)).unwrap()
+}
+
 /// Random names, replaced by who gave them.
 fn named(names: &HashMap<u64, u64>, stripe: Option<Stripe>) -> Option<(u64, u64, u32, u32)> {
     let name = |half: u64| names.get(&half).copied().unwrap_or(half);
-    stripe.map(|it| (name(u64::try_from(it.set >> 64).unwrap()), name(it.set as u64), it.index, it.count))
+    stripe.map(|it| (name(u64::try_from(it.set >> 64).unwrap()), name(low_half(it.set)), it.index, it.count))
 }
 
 /// What a call was answered.
@@ -355,7 +360,7 @@ impl Log {
     fn learn(&self, stripe: Option<&Stripe>) {
         let Some(stripe) = stripe else { return };
         let mut names = self.names.lock().unwrap();
-        let (high, low) = (u64::try_from(stripe.set >> 64).unwrap(), stripe.set as u64);
+        let (high, low) = (u64::try_from(stripe.set >> 64).unwrap(), low_half(stripe.set));
         names.entry(low).or_insert_with(|| hash((self.number, "low", stripe.is_mark())));
         names.entry(high).or_insert_with(|| hash((self.number, "high", stripe.index)));
     }
@@ -462,7 +467,7 @@ impl SegmentStore for Gated {
         let mut answer = self.inner.restripe(expected, stripe).await;
         if let Err(StoreError::PlaceChanged { recorded, .. }) = &answer {
             // A call knows its own fences in any case.
-            let own = |stripe: Option<&Stripe>| stripe.filter(|it| it.is_mark()).map(|it| it.set as u64);
+            let own = |stripe: Option<&Stripe>| stripe.filter(|it| it.is_mark()).map(|it| low_half(it.set));
             if self.log.unconditional && (own(recorded.as_ref()).is_none() || own(recorded.as_ref()) != own(stripe)) {
                 answer = self.inner.restripe(recorded.clone().as_ref(), stripe).await;
             }

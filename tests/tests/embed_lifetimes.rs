@@ -120,7 +120,7 @@ impl Generators {
 
 fn assert_unique(all: &[[Vec<u64>; 3]]) {
     for which in 0..3 {
-        let mut ids: Vec<u64> = all.iter().flat_map(|taken| taken[which].iter().copied()).collect();
+        let mut ids: Vec<u64> = all.iter().flat_map(|taken| taken.get(which).unwrap().iter().copied()).collect();
         let count = ids.len();
         ids.sort_unstable();
         ids.dedup();

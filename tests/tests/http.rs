@@ -765,7 +765,7 @@ fn idle_sequences_and_sub_keys_are_closed_and_lose_no_number() -> anyhow::Result
         for round in 1..=3 {
             assert_eq!(client.ids(&ids)?, [round], "{sub}");
             // Given back while the server goes on.
-            while client.get(&tag)?.json()?["watermark"] != round.to_string() {}
+            while client.get(&tag)?.json()?["watermark"] != json!(round.to_string()) {}
         }
     }
     Ok(())

@@ -1,12 +1,12 @@
 //! What the product keeps for itself among the tags of a store: no request, command, configuration or program names it,
 //! and what concerns all tags passes it by.
-#![expect(clippy::indexing_slicing, clippy::panic_in_result_fn, reason = "a test that cannot go on fails")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::sync::Arc;
 
 use serde_json::json;
 use tempfile::TempDir;
-use unalike::{ErrorKind, Ids, SequenceOptions};
+use unalike::{Clock, ErrorKind, Ids, SequenceOptions, SystemClock};
 use unalike_memory::{MemoryOptions, MemoryStore};
 use unalike_mysql::{MysqlOptions, MysqlStore};
 use unalike_storage::{
@@ -114,7 +114,7 @@ async fn a_resize_refuses_a_store_that_grants_time() {
     grant_time(&*used).await;
     let before = used.tags(None, 100).await.unwrap();
     let new: Arc<dyn SegmentStore> = Arc::new(MemoryStore::default());
-    let error = resize_stripes(&[used.clone()], &[used.clone(), new], 0).await.unwrap_err();
+    let error = resize_stripes(std::slice::from_ref(&used), &[used.clone(), new], 0).await.unwrap_err();
     assert!(matches!(&error, StoreError::Refused { what, .. } if what.contains("time")), "{error:?}");
     assert_eq!(used.tags(None, 100).await.unwrap(), before);
     used.allocate("order", 1, 0).await.unwrap();
@@ -138,8 +138,7 @@ async fn a_server_that_took_over_lifts_ids_by_the_figure_and_time_by_the_longest
     let store = MysqlStore::connect(MysqlOptions::from_url(&copy).unwrap()).await.unwrap();
     assert_eq!(store.tag("order").await.unwrap().watermark, LIFT + 10);
     let [_, leases, clock] = kept();
-    let now_ms =
-        u64::try_from(std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis()).unwrap();
+    let now_ms = SystemClock.now_ms();
     let horizon_ms = 11 * 60_000;
     let leases = store.tag(&leases).await.unwrap().watermark;
     assert!((now_ms - 600_000 + horizon_ms..=now_ms + horizon_ms).contains(&leases), "{leases} at {now_ms}");

@@ -1,5 +1,6 @@
 //! Every order of two resizes of the same stores, with crashes, programs and repetitions: see
 //! `unalike_tests::resize_model`.
+#![expect(clippy::unwrap_used, reason = "a helper of a test that cannot do its work fails the test")]
 
 use unalike_tests::resize_model::{Resizes, Searched, search};
 

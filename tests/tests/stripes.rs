@@ -1,6 +1,6 @@
 //! Several stores that number together: which of them may fail, come back, lose their data, be exchanged, and what
 //! programs notice. What every store promises is in `contract.rs`, also of stripes.
-#![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
+#![expect(clippy::expect_used, clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -838,7 +838,7 @@ async fn a_resize_that_paused_ends_as_an_error(used: [Arc<dyn SegmentStore>; 2],
     });
     came.acquire().await.unwrap().forget();
     let [x, y] = again;
-    resize_stripes(&[x.clone()], &[y.clone(), x.clone()], 0).await.unwrap();
+    resize_stripes(std::slice::from_ref(&x), &[y.clone(), x.clone()], 0).await.unwrap();
     let program = StripedStore::open(vec![y.clone(), x.clone()]).await.unwrap();
     for _ in 0..4 {
         granted.add(&program.allocate("order", 6, 0).await.unwrap());

@@ -57,7 +57,7 @@ impl Stripe {
         self.index & LEFT != 0
     }
 
-    /// What the store's numbers are: place `index` of `count`, by [the record](SegmentStore::stripe) or by a mark.
+    /// What the store's numbers are: place `index` of `count`, by [the record](crate::SegmentStore::stripe) or by a mark.
     ///
     /// [SegmentStore::stripe]: crate::SegmentStore::stripe
     #[must_use]

@@ -290,7 +290,7 @@ async fn tables_that_are_missing_or_not_ours_are_refused_and_it_is_said_what_to_
         (
             "ALTER TABLE unalike_lease DROP PRIMARY KEY",
             "ALTER TABLE unalike_lease ADD PRIMARY KEY (namespace, worker)",
-            &["no unique key over namespace, worker alone"],
+            &["no unique key over exactly namespace, worker"],
         ),
         (
             "ALTER TABLE unalike_lease CHANGE acquired_ms taken_ms BIGINT UNSIGNED NOT NULL",

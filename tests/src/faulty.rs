@@ -8,14 +8,20 @@ use async_trait::async_trait;
 use tokio::sync::Notify;
 use unalike_memory::MemoryStore;
 use unalike_storage::{
-    GrantId, Lease, LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore, RefillPolicy, Segment, SegmentStore,
-    StepPolicy, StoreError, Stripe, StripeNumbers, TagOptions, TagRecord, TailRelease,
+    GrantId, JoinedStripe, Lease, LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore, RefillPolicy, Segment,
+    SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers, TagOptions, TagRecord, TailRelease,
 };
 
 /// A [`MemoryStore`] behind a bad network.
 #[derive(Debug, Default)]
 pub struct FaultyStore {
     inner: MemoryStore,
+    /// Shared with the clients that joined a stripe through this one.
+    network: Arc<Network>,
+}
+
+#[derive(Debug, Default)]
+struct Network {
     delay_ms: AtomicU64,
     /// Requests are not carried out.
     down: AtomicBool,
@@ -43,7 +49,7 @@ impl FaultyStore {
 
     /// From now on this many requests are carried out, by all stores with this budget, and then none.
     pub fn set_budget(&self, requests: &Arc<AtomicU64>) {
-        *self.budget.lock().unwrap() = Some(Arc::clone(requests));
+        *self.network.budget.lock().unwrap() = Some(Arc::clone(requests));
     }
 
     /// The store behind.
@@ -53,70 +59,70 @@ impl FaultyStore {
 
     /// Every request takes this long from now on.
     pub fn set_delay(&self, delay: Duration) {
-        self.delay_ms.store(u64::try_from(delay.as_millis()).unwrap(), Ordering::SeqCst);
+        self.network.delay_ms.store(u64::try_from(delay.as_millis()).unwrap(), Ordering::SeqCst);
     }
 
     /// Refuses connections, or takes them again.
     pub fn set_down(&self, down: bool) {
-        self.down.store(down, Ordering::SeqCst);
+        self.network.down.store(down, Ordering::SeqCst);
     }
 
     /// Loses answers, or delivers them again.
     pub fn set_answers_lost(&self, lost: bool) {
-        self.answers_lost.store(lost, Ordering::SeqCst);
+        self.network.answers_lost.store(lost, Ordering::SeqCst);
     }
 
     /// Grants the last segment once more.
     pub fn rewind_once(&self) {
-        self.rewinds.store(true, Ordering::SeqCst);
+        self.network.rewinds.store(true, Ordering::SeqCst);
     }
 
     /// Answers once what is no interval, with the greatest end there is.
     pub fn malform_once(&self) {
-        self.malforms.store(true, Ordering::SeqCst);
+        self.network.malforms.store(true, Ordering::SeqCst);
     }
 
     /// Holds all requests back, or lets them through.
     pub fn hold(&self, held: bool) {
-        self.held.store(held, Ordering::SeqCst);
-        self.gate.notify_waiters();
+        self.network.held.store(held, Ordering::SeqCst);
+        self.network.gate.notify_waiters();
     }
 
     /// How many requests came, held back or not.
     pub fn arrivals(&self) -> u64 {
-        self.arrivals.load(Ordering::SeqCst)
+        self.network.arrivals.load(Ordering::SeqCst)
     }
 
     /// How many allocations reached the store.
     pub fn allocations(&self) -> u64 {
-        self.allocations.load(Ordering::SeqCst)
+        self.network.allocations.load(Ordering::SeqCst)
     }
 
     async fn arrive(&self) -> Result<(), StoreError> {
-        self.arrivals.fetch_add(1, Ordering::SeqCst);
+        self.network.arrivals.fetch_add(1, Ordering::SeqCst);
         loop {
-            let passed = self.gate.notified();
-            if !self.held.load(Ordering::SeqCst) {
+            let passed = self.network.gate.notified();
+            if !self.network.held.load(Ordering::SeqCst) {
                 break;
             }
             passed.await;
         }
-        let delay_ms = self.delay_ms.load(Ordering::SeqCst);
+        let delay_ms = self.network.delay_ms.load(Ordering::SeqCst);
         if delay_ms > 0 {
             tokio::time::sleep(Duration::from_millis(delay_ms)).await;
         }
-        let budget = self.budget.lock().unwrap().clone();
+        let budget = self.network.budget.lock().unwrap().clone();
         let is_spent = budget.is_some_and(|budget| {
             budget.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_err()
         });
-        if is_spent || self.down.load(Ordering::SeqCst) {
+        if is_spent || self.network.down.load(Ordering::SeqCst) {
             return Err(StoreError::Unavailable { what: "connection refused".to_owned(), source: None });
         }
         Ok(())
     }
 
     fn leave<T>(&self, answer: T) -> Result<T, StoreError> {
-        if self.answers_lost.load(Ordering::SeqCst) {
+        if self.network.answers_lost.load(Ordering::SeqCst) {
             return Err(StoreError::OutcomeUnknown { what: "connection reset".to_owned(), source: None });
         }
         Ok(answer)
@@ -127,17 +133,17 @@ impl FaultyStore {
 impl SegmentStore for FaultyStore {
     async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {
         self.arrive().await?;
-        self.allocations.fetch_add(1, Ordering::SeqCst);
-        if self.rewinds.swap(false, Ordering::SeqCst)
-            && let Some(last) = *self.last.lock().unwrap()
+        self.network.allocations.fetch_add(1, Ordering::SeqCst);
+        if self.network.rewinds.swap(false, Ordering::SeqCst)
+            && let Some(last) = *self.network.last.lock().unwrap()
         {
             return Ok(last);
         }
         let segment = self.inner.allocate(tag, count, at_least).await?;
-        if self.malforms.swap(false, Ordering::SeqCst) {
+        if self.network.malforms.swap(false, Ordering::SeqCst) {
             return Ok(Segment { start: 0, end: u64::MAX, ..segment });
         }
-        *self.last.lock().unwrap() = Some(segment);
+        *self.network.last.lock().unwrap() = Some(segment);
         self.leave(segment)
     }
 
@@ -198,10 +204,10 @@ impl SegmentStore for FaultyStore {
         self.inner.stripe().await
     }
 
-    async fn join_stripe(&self, stripe: &Stripe) -> Result<StripeNumbers, StoreError> {
+    async fn join_stripe(&self, stripe: &Stripe) -> Result<JoinedStripe, StoreError> {
         self.arrive().await?;
-        let numbers = self.inner.join_stripe(stripe).await?;
-        self.leave(numbers)
+        let joined = Self { inner: self.inner.join(stripe)?, network: Arc::clone(&self.network) };
+        self.leave(JoinedStripe { store: Arc::new(joined), numbers: StripeNumbers::Counted })
     }
 
     async fn restripe(&self, expected: Option<&Stripe>, stripe: Option<&Stripe>) -> Result<(), StoreError> {

@@ -336,7 +336,10 @@ fn template() -> anyhow::Result<&'static Path> {
 
 fn make_template() -> anyhow::Result<TempDir> {
     let directory = TempDir::new()?;
+    // Its server keeps files of its own for a while, which others that are made at the same time would share.
+    let scratch = TempDir::new()?;
     let output = Command::new("mariadb-install-db")
+        .env("TMPDIR", scratch.path())
         .args(["--no-defaults", "--user=root", "--auth-root-authentication-method=normal", "--skip-test-db"])
         .arg("--innodb-log-file-size=4M")
         .arg(format!("--datadir={}", directory.path().display()))

@@ -17,8 +17,8 @@ use std::task::{Context, Poll, Waker};
 use async_trait::async_trait;
 use unalike_memory::{MemoryOptions, MemoryStore};
 use unalike_storage::{
-    RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers, StripedStore, TagOptions,
-    TagRecord, TailRelease, resize_stripes,
+    JoinedStripe, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers, StripedStore,
+    TagOptions, TagRecord, TailRelease, resize_stripes,
 };
 
 const TAG: &str = "order";
@@ -112,6 +112,8 @@ struct Call {
 struct World<'r> {
     resizes: &'r Resizes,
     servers: Vec<MemoryStore>,
+    /// A program of the old set goes on with these, which the calls were given as well: by store, with its place then.
+    old: BTreeMap<usize, (MemoryStore, Option<Stripe>)>,
     names: Arc<Mutex<HashMap<u64, u64>>>,
     /// Both calls, and the one that repeats the second if that failed.
     calls: Vec<Call>,
@@ -126,6 +128,7 @@ impl<'r> World<'r> {
         let mut world = Self {
             resizes,
             servers: (0..count).map(|_| MemoryStore::default()).collect(),
+            old: BTreeMap::new(),
             names: Arc::default(),
             calls: Vec::new(),
             granted: BTreeSet::new(),
@@ -135,12 +138,12 @@ impl<'r> World<'r> {
         let old_set = u128::from(u64::MAX) << 64 | 1;
         let old_count = u32::try_from(resizes.from.len()).unwrap();
         for (index, server) in (0..).zip(&resizes.from) {
-            let client = world.servers[*server].client(MemoryOptions::default());
-            if old_count > 1 {
-                ready(client.join_stripe(&Stripe { set: old_set, index, count: old_count })).unwrap();
-            }
+            let place = (old_count > 1).then_some(Stripe { set: old_set, index, count: old_count });
+            let alone = world.servers[*server].client(MemoryOptions::default());
+            let client = place.as_ref().map_or_else(|| alone.clone(), |place| alone.join(place).unwrap());
             let used = ready(client.allocate(TAG, 3 + u64::from(index), 0)).unwrap();
             world.granted.extend((used.start..used.end).map(|n| (n - 1) * u64::from(old_count) + u64::from(index) + 1));
+            world.old.insert(*server, (client, place));
         }
         for to in [0, 1, 1] {
             world.add_call(&resizes.to[to], resizes.floor);
@@ -164,7 +167,8 @@ impl<'r> World<'r> {
     }
 
     fn gated(&self, place: usize, log: &Arc<Log>) -> Arc<dyn SegmentStore> {
-        let inner = self.servers[place].client(MemoryOptions::default());
+        let new = || self.servers[place].client(MemoryOptions::default());
+        let inner = self.old.get(&place).map_or_else(new, |(client, _)| client.clone());
         Arc::new(Gated { place, inner, log: Arc::clone(log) })
     }
 
@@ -251,6 +255,12 @@ impl<'r> World<'r> {
 
     /// Whether a number may come twice from here.
     fn check(&self) -> Result<(), String> {
+        for (server, (client, place)) in &self.old {
+            // It changes no number, and goes to those who would be granted some.
+            if ready(client.raise_tag(TAG, 1)).is_ok() && ready(client.stripe()).unwrap() != *place {
+                return Err(format!("a client of store {server} counts as before, and may be granted numbers"));
+            }
+        }
         let live: BTreeMap<_, _> =
             (0..self.servers.len()).filter_map(|server| Some((server, self.program(server)?.1))).collect();
         for (server, (first, distance)) in &live {
@@ -454,11 +464,12 @@ impl SegmentStore for Gated {
         answer
     }
 
-    async fn join_stripe(&self, stripe: &Stripe) -> Result<StripeNumbers, StoreError> {
+    async fn join_stripe(&self, stripe: &Stripe) -> Result<JoinedStripe, StoreError> {
         self.pass().await;
-        let answer = self.inner.join_stripe(stripe).await;
+        let answer = self.inner.join(stripe);
         self.answered("join", &answer, ());
-        answer
+        let joined = Self { place: self.place, inner: answer?, log: Arc::clone(&self.log) };
+        Ok(JoinedStripe { store: Arc::new(joined), numbers: StripeNumbers::Counted })
     }
 
     async fn restripe(&self, expected: Option<&Stripe>, stripe: Option<&Stripe>) -> Result<(), StoreError> {

@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
@@ -20,6 +20,9 @@ use tempfile::TempDir;
 use unalike_tests::server::{Answer, Client, Server};
 
 const ORDER: &str = "/v1/sequences/order/ids";
+
+/// What does not come about within this time never will.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Every byte percent-encoded, so that nothing on the way reads it as something else.
 fn encoded(name: &str) -> String {
@@ -765,7 +768,10 @@ fn idle_sequences_and_sub_keys_are_closed_and_lose_no_number() -> anyhow::Result
         for round in 1..=3 {
             assert_eq!(client.ids(&ids)?, [round], "{sub}");
             // Given back while the server goes on.
-            while client.get(&tag)?.json()?["watermark"] != json!(round.to_string()) {}
+            let deadline = Instant::now() + PATIENCE;
+            while client.get(&tag)?.json()?["watermark"] != json!(round.to_string()) {
+                assert!(Instant::now() < deadline, "the tail of {tag} comes back");
+            }
         }
     }
     Ok(())

@@ -130,8 +130,10 @@ async fn every_isolation_level_serves() {
         let stripe = Stripe { set: 7, index: 0, count: 2 };
         store.restripe(None, Some(&stripe)).await.expect("a new set");
         refused(store.allocate("restriped", 5, 0).await, &["stripe 0 of 2", "together with all stores"]);
-        assert_eq!(store.join_stripe(&stripe).await.expect("joined"), StripeNumbers::Counted);
-        assert_eq!(store.allocate("restriped", 5, 0).await.expect("a grant").start, granted.end);
+        let joined = store.join_stripe(&stripe).await.expect("joined");
+        assert_eq!(joined.numbers, StripeNumbers::Counted);
+        refused(store.allocate("restriped", 5, 0).await, &["stripe 0 of 2", "together with all stores"]);
+        assert_eq!(joined.store.allocate("restriped", 5, 0).await.expect("a grant").start, granted.end);
     }
 }
 
@@ -447,18 +449,21 @@ async fn a_stripe_is_recorded_and_others_are_granted_nothing() {
     let [first, second, alone] = [open(&url).await, open(&url).await, open(&url).await];
     first.create_tag("made", &TagOptions::default()).await.expect("a tag without a grant is no use of the store");
     let stripe = Stripe { set: u128::MAX - 5, index: 1, count: 3 };
-    assert_eq!(first.join_stripe(&stripe).await.expect("joined"), StripeNumbers::Counted);
-    assert_eq!(first.join_stripe(&stripe).await.expect("again"), StripeNumbers::Counted);
+    let client = first.join_stripe(&stripe).await.expect("joined");
+    assert_eq!(client.numbers, StripeNumbers::Counted);
+    assert_eq!(client.store.join_stripe(&stripe).await.expect("again").numbers, StripeNumbers::Counted);
     assert_eq!(second.stripe().await.expect("an answer"), Some(stripe));
     for other in [Stripe { set: 5, ..stripe }, Stripe { index: 2, ..stripe }, Stripe { count: 4, ..stripe }] {
         refused(second.join_stripe(&other).await, &["stripe 1 of 3"]);
     }
-    refused(alone.allocate("made", 1, 0).await, &["stripe 1 of 3"]);
+    for alone in [&alone, &first] {
+        refused(alone.allocate("made", 1, 0).await, &["stripe 1 of 3"]);
+    }
     refused(alone.allocate("new", 1, 0).await, &["stripe 1 of 3"]);
     refused(alone.create_tag("new", &TagOptions::default()).await, &["stripe 1 of 3"]);
-    second.join_stripe(&stripe).await.expect("joined");
+    let second = second.join_stripe(&stripe).await.expect("joined").store;
     let mut kept = Vec::new();
-    for store in [&first, &second, &first] {
+    for store in [&client.store, &second, &client.store] {
         for tag in ["made", "new"] {
             let granted = store.allocate(tag, 5, 0).await.expect("a grant");
             let tail = TailRelease { start: granted.start + 3, version: granted.version };
@@ -483,8 +488,8 @@ async fn after_a_resize_every_client_of_the_old_set_is_fenced_at_once() {
     let old = Stripe { set: 1, index: 0, count: 2 };
     let new = Stripe { set: 2, index: 0, count: 3 };
     let [client, operator] = [open(&url).await, open(&url).await];
-    client.join_stripe(&old).await.expect("joined");
-    operator.join_stripe(&old).await.expect("joined");
+    let client = client.join_stripe(&old).await.expect("joined").store;
+    let operator = operator.join_stripe(&old).await.expect("joined").store;
     let granted = client.allocate("order", 10, 0).await.expect("a grant");
     let busy = {
         let client = client.clone();
@@ -513,7 +518,7 @@ async fn after_a_resize_every_client_of_the_old_set_is_fenced_at_once() {
     }
     assert_eq!(operator.tag("order").await.expect("a record").watermark, 10);
     refused(operator.raise_tag("order", 101).await, &["stripe"]);
-    operator.join_stripe(&new).await.expect("joined");
+    let operator = operator.join_stripe(&new).await.expect("joined").store;
     operator.raise_tag("order", 101).await.expect("a raise");
     assert_eq!(operator.allocate("order", 5, 0).await.expect("a grant").start, 101);
     // And back to a store that stands alone.
@@ -725,7 +730,7 @@ async fn the_least_privileges_are_enough_for_all_that_the_contract_asks() {
     store.retire_tag("contract.first").await.expect("ended");
     let stripe = Stripe { set: 4, index: 0, count: 2 };
     store.restripe(None, Some(&stripe)).await.expect("resized");
-    store.join_stripe(&stripe).await.expect("joined");
+    let store = store.join_stripe(&stripe).await.expect("joined").store;
     store.check().await.expect("ready");
     // And no more than these.
     let denied = connection(&server.url.replace("?create=false", "")).await.execute("DELETE FROM unalike_tag").await;

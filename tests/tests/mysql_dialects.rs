@@ -1140,8 +1140,10 @@ async fn databases_of_tinyid_with_a_remainder_each_are_stripes() {
             "INSERT INTO tiny_id_info (biz_type, step, delta, remainder) VALUES ('order', 3000, 3, {})",
             (index + 1) % 3
         ));
-        assert_eq!(store.join_stripe(&stripe(index)).await.unwrap(), StripeNumbers::Strided);
-        assert_eq!(store.join_stripe(&stripe(index)).await.unwrap(), StripeNumbers::Strided, "again");
+        let joined = store.join_stripe(&stripe(index)).await.unwrap();
+        assert_eq!(joined.numbers, StripeNumbers::Strided);
+        assert_eq!(joined.store.join_stripe(&stripe(index)).await.unwrap().numbers, StripeNumbers::Strided, "again");
+        let store = joined.store;
         assert_eq!(store.stripe().await.unwrap(), Some(stripe(index)));
         for tag in ["order", "made on first use"] {
             let segment = store.allocate(tag, 10, 0).await.unwrap();
@@ -1158,7 +1160,7 @@ async fn databases_of_tinyid_with_a_remainder_each_are_stripes() {
     assert!(matches!(&error, StoreError::Refused { what, .. } if what.contains("stripe 0 of 3")), "{}", what(&error));
     let error = other.join_stripe(&stripe(1)).await.unwrap_err();
     assert!(matches!(error, StoreError::Refused { .. }), "{}", what(&error));
-    other.join_stripe(&stripe(0)).await.unwrap();
+    let other = other.join_stripe(&stripe(0)).await.unwrap().store;
     assert_eq!(other.allocate("order", 1, 0).await.unwrap().start, 31);
     // Each grant looks at the row.
     place.sql("UPDATE tiny_id_info SET remainder = 2 WHERE biz_type = 'order'");

@@ -710,9 +710,11 @@ async fn servers_number_together_in_steps_as_their_configuration_says() -> anyho
         let text = refused(store.join_stripe(&stripe((index + 1) % count)).await);
         assert!(text.contains("it needs auto_increment_increment = 3"), "{text}");
         assert_eq!(store.stripe().await?, None);
-        assert_eq!(store.join_stripe(&stripe(index)).await?, StripeNumbers::Counted);
+        let joined = store.join_stripe(&stripe(index)).await?;
+        assert_eq!(joined.numbers, StripeNumbers::Counted);
         assert_eq!(store.stripe().await?, Some(stripe(index)));
-        stores.push((store, url));
+        refused(store.allocate("Tickets64", 1, 0).await);
+        stores.push((joined.store, url));
         servers.push(server);
     }
     let mut ids = Vec::new();

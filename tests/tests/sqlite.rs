@@ -233,9 +233,9 @@ async fn a_file_of_the_version_before_is_upgraded_and_programs_of_that_version_g
     store.restripe(None, Some(&stripe)).await.unwrap();
     let error = allocate_as_version_1(&mut before, "order").await.unwrap_err();
     assert!(error.to_string().contains("one of several stripes"), "{error}");
-    store.join_stripe(&stripe).await.unwrap();
+    let joined = store.join_stripe(&stripe).await.unwrap().store;
     for _ in 0..3 {
-        segments.push(store.allocate("order", 10, 0).await.unwrap());
+        segments.push(joined.allocate("order", 10, 0).await.unwrap());
         assert!(allocate_as_version_1(&mut before, "order").await.is_err());
     }
     store.restripe(Some(&stripe), None).await.unwrap();

@@ -100,8 +100,8 @@ impl fmt::Debug for MemoryOptions {
 #[derive(Clone, Debug, Default)]
 pub struct MemoryStore {
     options: MemoryOptions,
-    /// The stripe that this client and its clones joined.
-    joined: Arc<Mutex<Option<Stripe>>>,
+    /// The stripe that this client joined.
+    joined: Option<Stripe>,
     state: Arc<Mutex<State>>,
 }
 
@@ -123,7 +123,7 @@ impl MemoryStore {
     /// Another client of the same tags and leases, with options of its own.
     #[must_use]
     pub fn client(&self, options: MemoryOptions) -> Self {
-        Self { options, joined: Arc::default(), state: Arc::clone(&self.state) }
+        Self { options, joined: None, state: Arc::clone(&self.state) }
     }
 
     fn state(&self) -> Result<MutexGuard<'_, State>, StoreError> {

@@ -1,12 +1,13 @@
 //! The segment port in memory: one row per tag.
 
 use std::ops::Bound;
-use std::sync::PoisonError;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use unalike_storage::{
-    ID_MAX, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers, TagOptions, TagRecord,
-    TailRelease, split_tag, validate_allocate, validate_new_tag, validate_policies, validate_raise, validate_tag,
+    ID_MAX, JoinedStripe, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers,
+    TagOptions, TagRecord, TailRelease, split_tag, validate_allocate, validate_new_tag, validate_policies,
+    validate_raise, validate_tag,
 };
 
 use crate::{MemoryStore, State};
@@ -91,8 +92,20 @@ impl MemoryStore {
     }
 
     fn check_joined(&self, state: &State) -> Result<(), StoreError> {
-        let joined = *self.joined.lock().unwrap_or_else(PoisonError::into_inner);
-        Stripe::check_grant(NAME, state.stripe.as_ref(), joined.as_ref())
+        Stripe::check_grant(NAME, state.stripe.as_ref(), self.joined.as_ref())
+    }
+
+    /// This client, as the stripe: what [`SegmentStore::join_stripe`] answers.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] when another stripe is recorded, or when the store was used alone.
+    pub fn join(&self, stripe: &Stripe) -> Result<Self, StoreError> {
+        let mut state = self.state()?;
+        let has_granted = state.tags.values().any(|row| row.version > 0);
+        stripe.check_join(NAME, state.stripe.as_ref(), has_granted)?;
+        state.stripe = Some(*stripe);
+        drop(state);
+        Ok(Self { joined: Some(*stripe), ..self.clone() })
     }
 }
 
@@ -191,13 +204,8 @@ impl SegmentStore for MemoryStore {
         Ok(self.state()?.stripe)
     }
 
-    async fn join_stripe(&self, stripe: &Stripe) -> Result<StripeNumbers, StoreError> {
-        let mut state = self.state()?;
-        let has_granted = state.tags.values().any(|row| row.version > 0);
-        stripe.check_join(NAME, state.stripe.as_ref(), has_granted)?;
-        state.stripe = Some(*stripe);
-        *self.joined.lock().unwrap_or_else(PoisonError::into_inner) = Some(*stripe);
-        Ok(StripeNumbers::Counted)
+    async fn join_stripe(&self, stripe: &Stripe) -> Result<JoinedStripe, StoreError> {
+        Ok(JoinedStripe { store: Arc::new(self.join(stripe)?), numbers: StripeNumbers::Counted })
     }
 
     async fn restripe(&self, expected: Option<&Stripe>, stripe: Option<&Stripe>) -> Result<(), StoreError> {

@@ -19,7 +19,7 @@ use async_trait::async_trait;
 use sqlx::Row as _;
 use sqlx::mysql::MySqlRow;
 use unalike_storage::{
-    ID_MAX, Mode, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers, TagCreation,
+    ID_MAX, JoinedStripe, Mode, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, TagCreation,
     TagOptions, TagRecord, TailRelease, split_tag, validate_allocate, validate_new_tag, validate_policies,
     validate_raise, validate_tag,
 };
@@ -101,7 +101,7 @@ pub(crate) trait Table: fmt::Debug + Send + Sync + 'static {
         Ok(None)
     }
 
-    async fn join_stripe(&self, stripe: &Stripe) -> Result<StripeNumbers, StoreError> {
+    async fn join_stripe(&self, stripe: &Stripe) -> Result<JoinedStripe, StoreError> {
         let table = self.rows().sql.table;
         Err(refusal(format!(
             "the table {table} cannot be {stripe}: the system that it belongs to counts every number in it"
@@ -166,7 +166,7 @@ impl Sql {
 }
 
 /// The rows of a table that was looked at and found usable.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Rows {
     pub(crate) database: Database,
     pub(crate) sql: &'static Sql,
@@ -553,7 +553,11 @@ impl<T: Table> SegmentStore for Foreign<T> {
         self.0.stripe().await
     }
 
-    async fn join_stripe(&self, stripe: &Stripe) -> Result<StripeNumbers, StoreError> {
+    async fn join_stripe(&self, stripe: &Stripe) -> Result<JoinedStripe, StoreError> {
         self.0.join_stripe(stripe).await
+    }
+
+    async fn close(&self) {
+        self.0.rows().database.close().await;
     }
 }

@@ -38,7 +38,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 use unalike_storage::{
-    ID_MAX, LeaseLimits, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers,
+    ID_MAX, JoinedStripe, LeaseLimits, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe,
     TagCreation, TagOptions, TagRecord, TailRelease, is_kept, random_128,
 };
 use url::Url;
@@ -562,7 +562,7 @@ impl SegmentStore for MysqlStore {
         self.segments.stripe().await
     }
 
-    async fn join_stripe(&self, stripe: &Stripe) -> Result<StripeNumbers, StoreError> {
+    async fn join_stripe(&self, stripe: &Stripe) -> Result<JoinedStripe, StoreError> {
         self.segments.join_stripe(stripe).await
     }
 

@@ -1,16 +1,16 @@
 //! unalike's own tables: one row per tag, one statement per grant.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use sqlx::Row as _;
 use sqlx::mysql::MySqlRow;
 use unalike_storage::{
-    ID_MAX, KEPT_LEASES, Mode, PolicyColumns, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe,
-    StripeNumbers, TagCreation, TagOptions, TagRecord, TailRelease, kept_patterns, split_tag, validate_allocate,
-    validate_new_tag, validate_policies, validate_raise, validate_tag,
+    ID_MAX, JoinedStripe, KEPT_LEASES, Mode, PolicyColumns, RefillPolicy, Segment, SegmentStore, StepPolicy,
+    StoreError, Stripe, StripeNumbers, TagCreation, TagOptions, TagRecord, TailRelease, kept_patterns, split_tag,
+    validate_allocate, validate_new_tag, validate_policies, validate_raise, validate_tag,
 };
 
 use crate::database::{Database, Statement, Turn};
@@ -221,8 +221,8 @@ pub(crate) async fn open(
     options: &MysqlOptions,
 ) -> Result<Arc<dyn DialectStore>, StoreError> {
     tables::open(database, options, &[SHAPE]).await?;
-    let joined = Joined { schema, stripe: None };
-    Ok(Arc::new(OwnTables { database: database.clone(), creation: options.creation, joined: Mutex::new(joined) }))
+    let creation = options.creation;
+    Ok(Arc::new(OwnTables { database: database.clone(), creation, schema: Mutex::new(schema), joined: None }))
 }
 
 /// Lifts every tag by so many numbers, or to the end, and the time that the product keeps for itself by so many ms.
@@ -253,15 +253,10 @@ pub(crate) async fn lift_all(
 struct OwnTables {
     database: Database,
     creation: TagCreation,
-    joined: Mutex<Joined>,
-}
-
-/// What this client takes the store for.
-#[derive(Clone, Copy, Debug)]
-struct Joined {
     /// Of the tables when they were last looked at; they may be newer by now.
-    schema: Schema,
-    stripe: Option<Stripe>,
+    schema: Mutex<Schema>,
+    /// The stripe that this client joined.
+    joined: Option<Stripe>,
 }
 
 /// The version that a row shall have after the statement that is about to run, at least.
@@ -284,12 +279,8 @@ fn propose_version() -> u64 {
 }
 
 impl OwnTables {
-    fn joined(&self) -> Joined {
-        *self.joined.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn join(&self, change: impl FnOnce(&mut Joined)) {
-        change(&mut self.joined.lock().unwrap_or_else(PoisonError::into_inner));
+    fn schema(&self) -> MutexGuard<'_, Schema> {
+        self.schema.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A change of the tag's row, and the version that it proposes.
@@ -300,8 +291,7 @@ impl OwnTables {
         assignments: &[u64],
         conditions: &[u64],
     ) -> (Statement<'q>, u64) {
-        let joined = self.joined();
-        let has_stripes = joined.schema.has_stripes();
+        let has_stripes = self.schema().has_stripes();
         let version = propose_version();
         let sql = if has_stripes { change.striped } else { change.plain };
         let mut statement = sqlx::query(self.database.fenced(sql));
@@ -317,7 +307,7 @@ impl OwnTables {
             statement = statement.bind(value);
         }
         if has_stripes && change.is_striped {
-            statement = statement.bind(schema::set_bytes(joined.stripe.as_ref()));
+            statement = statement.bind(schema::set_bytes(self.joined.as_ref()));
         }
         (statement, version)
     }
@@ -339,8 +329,7 @@ impl OwnTables {
         if let Err(refused) = validate_new_tag(tag) {
             return if self.find_tag(tag).await?.is_some() { Ok(None) } else { Err(refused) };
         }
-        let joined = self.joined();
-        let has_stripes = joined.schema.has_stripes();
+        let has_stripes = self.schema().has_stripes();
         let tags_max = self.creation.of(tag).tags_max;
         let mut turn = self.database.begin_alone("creating a tag").await?;
         let (counted, limit) = if split_tag(tag).1.is_none() { (1_u64, tags_max) } else { (0, u64::MAX) };
@@ -350,7 +339,7 @@ impl OwnTables {
         }
         count = count.bind(limit);
         if has_stripes {
-            count = count.bind(schema::set_bytes(joined.stripe.as_ref()));
+            count = count.bind(schema::set_bytes(self.joined.as_ref()));
         }
         if turn.execute(count).await?.rows_affected() == 0 {
             turn.roll_back().await?;
@@ -365,7 +354,7 @@ impl OwnTables {
         let insert = insert.bind(tag.as_bytes()).bind(options.start).bind(options.mode.name());
         let mut insert = bind_policies(insert, options.step, options.refill).bind(watermark).bind(watermark);
         if has_stripes {
-            insert = insert.bind(schema::set_bytes(joined.stripe.as_ref()));
+            insert = insert.bind(schema::set_bytes(self.joined.as_ref()));
         }
         if turn.try_execute(insert, &[DUPLICATE_ENTRY]).await?.is_err() {
             turn.roll_back().await?;
@@ -413,11 +402,11 @@ impl OwnTables {
 
     /// Whether the database has stripes by now: somebody else may have taken it to a newer version.
     async fn has_stripes(&self) -> Result<bool, StoreError> {
-        if !self.joined().schema.has_stripes() {
-            let schema = schema::current(&self.database).await?;
-            self.join(|joined| joined.schema = schema);
+        if !self.schema().has_stripes() {
+            let current = schema::current(&self.database).await?;
+            *self.schema() = current;
         }
-        Ok(self.joined().schema.has_stripes())
+        Ok(self.schema().has_stripes())
     }
 
     async fn require_stripes(&self) -> Result<(), StoreError> {
@@ -433,7 +422,7 @@ impl OwnTables {
     /// Makes sure that the store is what this client joined.
     async fn check_stripe(&self) -> Result<(), StoreError> {
         let recorded = self.stripe().await?;
-        Stripe::check_grant(&self.name(), recorded.as_ref(), self.joined().stripe.as_ref())
+        Stripe::check_grant(&self.name(), recorded.as_ref(), self.joined.as_ref())
     }
 
     /// For messages.
@@ -592,7 +581,7 @@ impl SegmentStore for OwnTables {
         Ok(recorded)
     }
 
-    async fn join_stripe(&self, stripe: &Stripe) -> Result<StripeNumbers, StoreError> {
+    async fn join_stripe(&self, stripe: &Stripe) -> Result<JoinedStripe, StoreError> {
         self.require_stripes().await?;
         let mut turn = self.database.begin_alone("recording the stripe").await?.within(MAINTENANCE);
         let recorded = schema::lock_stripe(&mut turn, &self.database).await?;
@@ -611,8 +600,9 @@ impl SegmentStore for OwnTables {
             set_stripe(&mut turn, Some(stripe)).await?;
         }
         turn.commit().await?;
-        self.join(|joined| joined.stripe = Some(*stripe));
-        Ok(StripeNumbers::Counted)
+        let schema = Mutex::new(*self.schema());
+        let joined = Self { database: self.database.clone(), creation: self.creation, schema, joined: Some(*stripe) };
+        Ok(JoinedStripe { store: Arc::new(joined), numbers: StripeNumbers::Counted })
     }
 
     async fn restripe(&self, expected: Option<&Stripe>, stripe: Option<&Stripe>) -> Result<(), StoreError> {
@@ -625,6 +615,10 @@ impl SegmentStore for OwnTables {
         }
         set_stripe(&mut turn, stripe).await?;
         turn.commit().await
+    }
+
+    async fn close(&self) {
+        self.database.close().await;
     }
 }
 

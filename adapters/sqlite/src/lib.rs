@@ -30,7 +30,7 @@ mod leases;
 mod segments;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool, SqlitePoolOptions, SqliteRow, SqliteSynchronous};
@@ -216,8 +216,8 @@ pub struct SqliteStore {
     path: Arc<Path>,
     creation: TagCreation,
     limits: LeaseLimits,
-    /// The stripe that this client and its clones joined.
-    joined: Arc<Mutex<Option<Stripe>>>,
+    /// The stripe that this client joined.
+    joined: Option<Stripe>,
     /// One connection, since SQLite has one writer: waiting here is fair, waiting for its lock is a poll.
     writer: SqlitePool,
     readers: SqlitePool,
@@ -273,7 +273,7 @@ impl SqliteStore {
             path: path.into(),
             creation: options.creation,
             limits: options.limits,
-            joined: Arc::default(),
+            joined: None,
             process: Process::current(),
         };
         store.prepare_file(options.busy_timeout).await?;

@@ -1,14 +1,14 @@
 //! The segment port on SQLite: one row per tag, one statement per grant.
 
-use std::sync::PoisonError;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use sqlx::SqliteExecutor;
 use sqlx::sqlite::SqliteRow;
 use unalike_storage::{
-    ID_MAX, Mode, PolicyColumns, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers,
-    TagOptions, TagRecord, TailRelease, split_tag, validate_allocate, validate_new_tag, validate_policies,
-    validate_raise, validate_tag,
+    ID_MAX, JoinedStripe, Mode, PolicyColumns, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe,
+    StripeNumbers, TagOptions, TagRecord, TailRelease, split_tag, validate_allocate, validate_new_tag,
+    validate_policies, validate_raise, validate_tag,
 };
 
 use crate::SqliteStore;
@@ -127,14 +127,12 @@ impl SqliteStore {
 
     /// The stripe set that this client joined, as statements compare it.
     fn joined_set(&self) -> Option<Vec<u8>> {
-        let joined = self.joined.lock().unwrap_or_else(PoisonError::into_inner);
-        joined.map(|stripe| stripe.set.to_be_bytes().to_vec())
+        self.joined.map(|stripe| stripe.set.to_be_bytes().to_vec())
     }
 
     async fn check_joined(&self, executor: impl SqliteExecutor<'_>) -> Result<(), StoreError> {
         let recorded = self.recorded_stripe(executor).await?;
-        let joined = *self.joined.lock().unwrap_or_else(PoisonError::into_inner);
-        Stripe::check_grant(&self.path.display().to_string(), recorded.as_ref(), joined.as_ref())
+        Stripe::check_grant(&self.path.display().to_string(), recorded.as_ref(), self.joined.as_ref())
     }
 
     async fn recorded_stripe(&self, executor: impl SqliteExecutor<'_>) -> Result<Option<Stripe>, StoreError> {
@@ -287,7 +285,7 @@ impl SegmentStore for SqliteStore {
         self.recorded_stripe(self.readers()?).await
     }
 
-    async fn join_stripe(&self, stripe: &Stripe) -> Result<StripeNumbers, StoreError> {
+    async fn join_stripe(&self, stripe: &Stripe) -> Result<JoinedStripe, StoreError> {
         let failed = |error| write_error(&self.path, "joining the stripes", error);
         let mut transaction = self.begin().await?;
         let recorded = self.recorded_stripe(&mut *transaction).await?;
@@ -298,8 +296,8 @@ impl SegmentStore for SqliteStore {
             record(Some(stripe)).execute(&mut *transaction).await.map_err(failed)?;
         }
         transaction.commit().await.map_err(failed)?;
-        *self.joined.lock().unwrap_or_else(PoisonError::into_inner) = Some(*stripe);
-        Ok(StripeNumbers::Counted)
+        let store = Self { joined: Some(*stripe), ..self.clone() };
+        Ok(JoinedStripe { store: Arc::new(store), numbers: StripeNumbers::Counted })
     }
 
     async fn restripe(&self, expected: Option<&Stripe>, stripe: Option<&Stripe>) -> Result<(), StoreError> {

@@ -804,7 +804,7 @@ impl Generator {
     }
 
     #[cfg(test)]
-    pub(crate) fn lane(&self) -> &Lane {
+    pub(crate) fn lane(&self) -> &Arc<Lane> {
         &self.lane
     }
 

@@ -596,10 +596,46 @@ mod tests {
         orders.next().await.unwrap();
         orders.trap().unwrap_err();
         orders.next().await.unwrap();
-        orders.trap().unwrap_err();
+        let before = Instant::now();
+        assert_eq!(orders.trap().unwrap_err().retry_after_ms(), Some(1_000));
         // More than a run in hand may hold.
-        let error = orders.take(10_000).await.unwrap_err();
-        assert!(error.is_retryable() && error.retry_after_ms().is_some_and(|ms| ms > 0), "{error:?}");
+        match orders.take(10_000).await {
+            Err(error) => {
+                assert!(error.is_retryable() && error.retry_after_ms().is_some_and(|ms| ms > 0), "{error:?}");
+            }
+            Ok(_) => assert!(before.elapsed() >= REBUILD_PAUSE, "it was built again within the pause"),
+        }
+    }
+
+    /// Counts the readings of the clock while a lane is locked, and while it is not.
+    #[derive(Default)]
+    struct Readings {
+        lane: std::sync::OnceLock<std::sync::Weak<Lane>>,
+        locked: AtomicU64,
+        unlocked: AtomicU64,
+    }
+
+    impl Clock for Readings {
+        fn now_ms(&self) -> u64 {
+            let lane = self.lane.get().and_then(std::sync::Weak::upgrade);
+            let is_locked = lane.is_some_and(|lane| lane.inner.try_lock().is_err());
+            if is_locked { &self.locked } else { &self.unlocked }.fetch_add(1, Ordering::SeqCst);
+            Stopped.now_ms()
+        }
+    }
+
+    #[tokio::test]
+    async fn the_time_of_a_call_is_read_while_its_lane_is_locked() {
+        let clock = Arc::new(Readings::default());
+        let store = Arc::new(MemoryStore::default());
+        let ids = Ids::builder().segments(store).clock(clock.clone()).lanes(1).build().await.unwrap();
+        let orders = ids.sequence("order", SequenceOptions::default()).await.unwrap();
+        clock.lane.set(Arc::downgrade(orders.lane())).unwrap();
+        let before = clock.unlocked.load(Ordering::SeqCst);
+        // Several segments.
+        orders.take(5_000).await.unwrap();
+        assert!(clock.locked.load(Ordering::SeqCst) > 0);
+        assert_eq!(clock.unlocked.load(Ordering::SeqCst), before);
     }
 
     #[tokio::test]

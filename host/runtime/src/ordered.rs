@@ -103,6 +103,8 @@ impl Rounds {
 
     /// Gives each caller its share. Whoever the store granted too little for stays first in the queue.
     fn share(&self, run: Run, waiting: VecDeque<Waiter>) {
+        // Before anybody hears of it: who has an id finds it counted.
+        lock(&self.queue).issued += u64::from(run.count);
         let mut next = run.first;
         let mut left = run.count;
         let mut short = VecDeque::new();
@@ -122,7 +124,6 @@ impl Rounds {
             }
         }
         let mut queue = lock(&self.queue);
-        queue.issued += u64::from(run.count);
         while let Some(waiter) = short.pop_back() {
             queue.waiting.push_front(waiter);
         }

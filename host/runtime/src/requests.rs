@@ -343,3 +343,42 @@ pub(crate) fn did_not_end() -> StoreError {
 pub(crate) fn missing(kind: &str) -> StoreError {
     StoreError::Refused { what: format!("no {kind} store was given to the builder"), source: None }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn storage() -> Arc<Storage> {
+        Arc::new(Storage {
+            segments: None,
+            leases: None,
+            holder: "test".to_owned(),
+            preferred_worker: None,
+            executor: Executor::own().unwrap(),
+            request_timeout: Duration::from_secs(60),
+            under_way: watch::Sender::new(0),
+            process: Process::current(),
+        })
+    }
+
+    #[tokio::test]
+    async fn an_answer_reaches_only_the_instance_that_asked() {
+        let (storage, signal) = (storage(), Signal::default());
+        let start = |tickets: &mut Tickets<(), u64>, answer: u64| {
+            tickets.start(&storage, &signal, Operation::Allocate, "order", (), async move { Ok(answer) })
+        };
+        let (mut before, mut after) = (Tickets::default(), Tickets::default());
+        let old = start(&mut before, 1);
+        // The instance that replaces another asks as well: neither ticket stands for the other's answer.
+        let new = start(&mut after, 2);
+        assert_ne!(old, new, "tickets are unique in the process");
+        assert!(storage.settle().await);
+        for (tickets, foreign) in [(&mut before, new), (&mut after, old)] {
+            let refused = tickets.collect(foreign).unwrap().err().unwrap();
+            assert!(matches!(refused, StoreError::OutcomeUnknown { .. }), "{refused:?}");
+        }
+        assert_eq!(after.collect(new).unwrap().ok().unwrap().answer.unwrap(), 2);
+        assert!(matches!(after.collect(new), Some(Err(_))), "an answer is collected once");
+        assert_eq!(before.collect(old).unwrap().ok().unwrap().answer.unwrap(), 1);
+    }
+}

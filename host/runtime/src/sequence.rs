@@ -747,7 +747,7 @@ impl Sequence {
     }
 
     #[cfg(test)]
-    pub(crate) fn lane(&self) -> &Lane {
+    pub(crate) fn lane(&self) -> &Arc<Lane> {
         self.shared.generator.lane()
     }
 

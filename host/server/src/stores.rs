@@ -16,7 +16,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tokio::sync::OnceCell;
 use unalike::storage::{
-    LeaseLimits, PublicTags, Segment, SegmentStore, StoreError, Stripe, StripeNumbers, StripedStore, TagCreation,
+    JoinedStripe, LeaseLimits, PublicTags, Segment, SegmentStore, StoreError, Stripe, StripedStore, TagCreation,
     TagOptions, TagRecord, TailRelease, resize_stripes, validate_public,
 };
 use unalike::{RefillPolicy, StepPolicy};
@@ -969,7 +969,7 @@ impl SegmentStore for Mysql {
         self.connected().await?.stripe().await
     }
 
-    async fn join_stripe(&self, stripe: &Stripe) -> Result<StripeNumbers, StoreError> {
+    async fn join_stripe(&self, stripe: &Stripe) -> Result<JoinedStripe, StoreError> {
         self.connected().await?.join_stripe(stripe).await
     }
 

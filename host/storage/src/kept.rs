@@ -10,7 +10,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use unalike_core::{RefillPolicy, SUB_SEPARATOR, Segment, StepPolicy, TailRelease};
 
-use crate::{Ceiling, SegmentStore, StoreError, Stripe, StripeNumbers, TagCreation, TagOptions, TagRecord, split_tag};
+use crate::{Ceiling, JoinedStripe, SegmentStore, StoreError, Stripe, TagCreation, TagOptions, TagRecord, split_tag};
 
 /// The tag whose sub-keys are the namespaces of leases that Redis keeps: Unix milliseconds.
 pub const KEPT_LEASES: &str = "redis-leases";
@@ -176,8 +176,8 @@ impl SegmentStore for PublicTags {
         self.0.stripe().await
     }
 
-    async fn join_stripe(&self, stripe: &Stripe) -> Result<StripeNumbers, StoreError> {
-        self.0.join_stripe(stripe).await
+    async fn join_stripe(&self, stripe: &Stripe) -> Result<JoinedStripe, StoreError> {
+        Ok(self.0.join_stripe(stripe).await?.behind(Self))
     }
 
     async fn restripe(&self, expected: Option<&Stripe>, stripe: Option<&Stripe>) -> Result<(), StoreError> {

@@ -1,5 +1,8 @@
 //! The segment port: numbers under a tag, granted in intervals.
 
+use std::fmt;
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use unalike_core::{ID_MAX, RefillPolicy, SUB_SEPARATOR, Segment, StepPolicy, TailRelease, is_tag};
 
@@ -143,21 +146,24 @@ pub trait SegmentStore: Send + Sync + 'static {
         Ok(None)
     }
 
-    /// Makes this client one of those that use the store as this stripe. The first one records it durably, in a store
-    /// that has never granted anything; a client that has not joined, and one that joined otherwise, is granted nothing
-    /// from a store that is recorded as a stripe. Says what the numbers granted from now on are.
+    /// A client that uses the store as this stripe, over the connections of this one. The first one records the stripe
+    /// durably, in a store that has never granted anything. A client is granted numbers only while the record is what it
+    /// joined.
+    ///
+    /// **This client stays what it was**: alone, or the stripe that it joined. So whoever uses it goes on to count as
+    /// before, or is granted nothing.
     ///
     /// # Errors
     /// [`StoreError::Refused`] when another stripe is recorded, when the store was used alone, and by a store that
     /// cannot be a stripe; and whatever the connection brings.
-    async fn join_stripe(&self, stripe: &Stripe) -> Result<StripeNumbers, StoreError> {
+    async fn join_stripe(&self, stripe: &Stripe) -> Result<JoinedStripe, StoreError> {
         let what = format!("this store cannot be {stripe}: it keeps no record of it");
         Err(StoreError::Refused { what, source: None })
     }
 
     /// Records another place among stripes, a mark of a resize, or none, if what is recorded is `expected`: both in one
-    /// step, also between processes. Every client that joined another one is granted nothing from then on, this one
-    /// included until it joins. For resizing alone, which lifts all tags before anybody joins.
+    /// step, also between processes. Every client that joined another one is granted nothing from then on. For resizing
+    /// alone, which lifts all tags before anybody joins.
     ///
     /// # Errors
     /// [`StoreError::PlaceChanged`] when something else is recorded; [`StoreError::Refused`] by a store that cannot be a
@@ -293,8 +299,8 @@ impl Stripe {
     }
 }
 
-impl std::fmt::Display for Stripe {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Stripe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (index, count) = self.numbering();
         let mark = match (self.is_mark(), self.is_fence()) {
             (false, _) => return write!(f, "stripe {index} of {count} in the set {:032x}", self.set),
@@ -302,6 +308,29 @@ impl std::fmt::Display for Stripe {
             (true, false) => "left over by a resize of the stripes",
         };
         write!(f, "{mark} ({:032x})", self.set)
+    }
+}
+
+/// A client that joined a stripe: see [`SegmentStore::join_stripe`].
+#[derive(Clone)]
+pub struct JoinedStripe {
+    /// The store, used as that stripe. It shares its connections with the client that joined: closing one closes both.
+    pub store: Arc<dyn SegmentStore>,
+    /// What the numbers that it grants are.
+    pub numbers: StripeNumbers,
+}
+
+impl JoinedStripe {
+    /// The same client behind a layer: what forwards to a store forwards to the joined one as well.
+    #[must_use]
+    pub fn behind<L: SegmentStore>(self, layer: impl FnOnce(Arc<dyn SegmentStore>) -> L) -> Self {
+        Self { store: Arc::new(layer(self.store)), numbers: self.numbers }
+    }
+}
+
+impl fmt::Debug for JoinedStripe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JoinedStripe").field("numbers", &self.numbers).finish_non_exhaustive()
     }
 }
 

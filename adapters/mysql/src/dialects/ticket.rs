@@ -28,8 +28,9 @@ use async_trait::async_trait;
 use sqlx::mysql::MySqlRow;
 use sqlx::{AssertSqlSafe, Row as _};
 use unalike_storage::{
-    ID_MAX, Mode, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers, TagCreation,
-    TagOptions, TagRecord, TailRelease, split_tag, validate_allocate, validate_policies, validate_raise, validate_tag,
+    ID_MAX, JoinedStripe, Mode, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers,
+    TagCreation, TagOptions, TagRecord, TailRelease, split_tag, validate_allocate, validate_policies, validate_raise,
+    validate_tag,
 };
 
 use super::race::Race;
@@ -128,7 +129,7 @@ pub(crate) async fn open(database: &Database, options: &MysqlOptions) -> Result<
         create_tables: options.create_tables,
         room: Room::default(),
         steps,
-        joined: Mutex::default(),
+        joined: None,
         known: Mutex::default(),
     };
     if store.find_numbering().await?.is_none() {
@@ -242,7 +243,8 @@ struct Tickets {
     room: Room,
     /// Those of every connection.
     steps: Steps,
-    joined: Mutex<Option<Stripe>>,
+    /// The stripe that this client joined.
+    joined: Option<Stripe>,
     /// Tags whose tables were looked at.
     known: Mutex<BTreeSet<String>>,
 }
@@ -307,7 +309,7 @@ impl Tickets {
 
     /// What this client may draw; an error when its connections step otherwise.
     fn joined(&self) -> Result<Numbering, StoreError> {
-        let numbering = Numbering { stripe: *lock(&self.joined) };
+        let numbering = Numbering { stripe: self.joined };
         if numbering.steps() == self.steps {
             return Ok(numbering);
         }
@@ -325,7 +327,7 @@ impl Tickets {
     async fn check_joined(&self) -> Result<Numbering, StoreError> {
         let recorded = self.numbering().await?;
         let name = format!("the server at {}", self.database.at());
-        Stripe::check_grant(&name, recorded.stripe.as_ref(), lock(&self.joined).as_ref())?;
+        Stripe::check_grant(&name, recorded.stripe.as_ref(), self.joined.as_ref())?;
         Ok(recorded)
     }
 
@@ -670,7 +672,7 @@ impl SegmentStore for Tickets {
         Ok(self.numbering().await?.stripe)
     }
 
-    async fn join_stripe(&self, stripe: &Stripe) -> Result<StripeNumbers, StoreError> {
+    async fn join_stripe(&self, stripe: &Stripe) -> Result<JoinedStripe, StoreError> {
         let wanted = Numbering { stripe: Some(*stripe) };
         if wanted.steps() != self.steps {
             return Err(refusal(format!(
@@ -702,8 +704,14 @@ impl SegmentStore for Tickets {
             return Err(refusal(format!("the server at {at} is recorded as {recorded}, and was to be {stripe}")));
         }
         turn.commit().await?;
-        *lock(&self.joined) = Some(*stripe);
-        Ok(StripeNumbers::Counted)
+        let joined = Self {
+            database: self.database.clone(),
+            room: Room::default(),
+            joined: Some(*stripe),
+            known: Mutex::default(),
+            ..*self
+        };
+        Ok(JoinedStripe { store: Arc::new(joined), numbers: StripeNumbers::Counted })
     }
 
     async fn restripe(&self, expected: Option<&Stripe>, stripe: Option<&Stripe>) -> Result<(), StoreError> {
@@ -731,9 +739,11 @@ impl SegmentStore for Tickets {
             }
         }
         self.write_numbering(&mut turn, wanted).await?;
-        turn.commit().await?;
-        *lock(&self.joined) = None;
-        Ok(())
+        turn.commit().await
+    }
+
+    async fn close(&self) {
+        self.database.close().await;
     }
 }
 

@@ -12,12 +12,12 @@
 //! of N has `remainder` `(i + 1) % N` in every row, which is checked when it joins and again at each grant. The place
 //! is recorded in `unalike_tinyid_stripe`.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use sqlx::mysql::MySqlRow;
 use unalike_storage::{
-    ID_MAX, RefillPolicy, Segment, StepPolicy, StoreError, Stripe, StripeNumbers, TagOptions, TagRecord,
+    ID_MAX, JoinedStripe, RefillPolicy, Segment, StepPolicy, StoreError, Stripe, StripeNumbers, TagOptions, TagRecord,
 };
 
 use super::tables::{self, Holds, Shape};
@@ -113,7 +113,8 @@ struct TinyIdInfo {
     rows: Rows,
     /// What was recorded when the store was opened.
     recorded: Option<Stripe>,
-    joined: OnceLock<Stripe>,
+    /// The stripe that this client joined.
+    joined: Option<Stripe>,
 }
 
 /// The statements that create its tables.
@@ -135,7 +136,7 @@ pub(crate) async fn open(database: &Database, options: &MysqlOptions) -> Result<
         tables::look(database, STRIPE).await?;
     }
     let recorded = recorded_stripe(database).await?;
-    Ok(Arc::new(Foreign(TinyIdInfo { rows, recorded, joined: OnceLock::new() })))
+    Ok(Arc::new(Foreign(TinyIdInfo { rows, recorded, joined: None })))
 }
 
 /// What the record says; none without a record.
@@ -165,7 +166,7 @@ impl TinyIdInfo {
                  remainder; it must be below the delta"
             )));
         }
-        let Some(stripe) = self.joined.get() else {
+        let Some(stripe) = &self.joined else {
             if let Some(recorded) = self.recorded {
                 return Err(refusal(format!(
                     "{at}: it is {recorded}, and was not opened with the other stores of that set"
@@ -287,7 +288,7 @@ impl Table for TinyIdInfo {
     }
 
     fn figure(&self, step: StepPolicy, refill: RefillPolicy) -> Result<u64, String> {
-        let delta = self.joined.get().map_or(1, |stripe| u64::from(stripe.count));
+        let delta = self.joined.map_or(1, |stripe| u64::from(stripe.count));
         let limit = self.rows.limit("step") / delta;
         match step {
             StepPolicy::Fixed { step } if step <= limit && refill == REFILL => Ok(step),
@@ -296,7 +297,7 @@ impl Table for TinyIdInfo {
     }
 
     fn insert(&self, key: Key, start: u64, figure: u64) -> Result<Statement<'static>, StoreError> {
-        let (delta, remainder) = self.joined.get().map_or((1, 0), stripe_numbers);
+        let (delta, remainder) = self.joined.as_ref().map_or((1, 0), stripe_numbers);
         let before = (start - 1).cast_signed();
         let insert = sqlx::query(
             "INSERT INTO tiny_id_info (begin_id, max_id, step, delta, remainder, create_time, update_time, version, biz_type) \
@@ -335,7 +336,7 @@ impl Table for TinyIdInfo {
         recorded_stripe(&self.rows.database).await
     }
 
-    async fn join_stripe(&self, stripe: &Stripe) -> Result<StripeNumbers, StoreError> {
+    async fn join_stripe(&self, stripe: &Stripe) -> Result<JoinedStripe, StoreError> {
         stripe.validate()?;
         let at = self.rows.database.at();
         let (delta, remainder) = stripe_numbers(stripe);
@@ -357,11 +358,12 @@ impl Table for TinyIdInfo {
         let record = record.bind(set_bytes(Some(stripe))).bind(stripe.index).bind(stripe.count);
         self.rows.database.execute("joining a stripe", record).await?;
         let recorded = self.stripe().await?;
-        if recorded != Some(*stripe) || self.joined.get_or_init(|| *stripe) != stripe {
+        if recorded != Some(*stripe) {
             let recorded = recorded.map_or_else(|| "nothing".to_owned(), |recorded| recorded.to_string());
             return Err(refusal(format!("{at}: it was to be {stripe}, and is recorded as {recorded}")));
         }
-        Ok(StripeNumbers::Strided)
+        let joined = Self { rows: self.rows.clone(), recorded, joined: Some(*stripe) };
+        Ok(JoinedStripe { store: Arc::new(Foreign(joined)), numbers: StripeNumbers::Strided })
     }
 }
 

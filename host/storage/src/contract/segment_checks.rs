@@ -678,30 +678,35 @@ pub async fn a_stripe_grants_only_to_those_who_joined_it(fixture: &dyn SegmentFi
     }
     assert_eq!(expected(client.stripe().await, "asking for the place"), None, "what was refused is not recorded");
 
-    let numbers = expected(client.join_stripe(&stripe).await, "joining as the first");
+    let joined = expected(client.join_stripe(&stripe).await, "joining as the first");
+    let numbers = joined.numbers;
     assert_eq!(expected(other.stripe().await, "asking for the place"), Some(stripe), "all clients see the place");
     let is_ours = |segment: &Segment| match numbers {
         StripeNumbers::Counted => segment.stride == 1,
         StripeNumbers::Strided => segment.stride.is_multiple_of(3) && segment.start % 3 == 2,
     };
-    let mut granted = vec![allocate(&client, tag, 10, 0).await];
+    let mut granted = vec![allocate(&joined.store, tag, 10, 0).await];
+    // Whoever goes on with the client that it was joined through counts as before.
+    assert_refused(client.allocate(tag, 10, 0).await, "a grant to the client that another one joined through");
     assert_refused(other.allocate(tag, 10, 0).await, "a grant to a client that did not join");
     for another in [Stripe { set: 6, ..stripe }, Stripe { index: 0, ..stripe }, Stripe { count: 2, ..stripe }] {
         assert_refused(other.join_stripe(&another).await, "joining a store as what it is not");
     }
     assert_refused(other.allocate(tag, 10, 0).await, "a grant after a refused joining");
-    assert_eq!(expected(other.join_stripe(&stripe).await, "joining as the second"), numbers);
-    granted.push(allocate(&other, tag, 10, 0).await);
-    expected(client.join_stripe(&stripe).await, "joining again");
-    granted.push(allocate(&client, tag, 10, 0).await);
-    drop((client, other));
+    let second = expected(other.join_stripe(&stripe).await, "joining as the second");
+    assert_eq!(second.numbers, numbers);
+    granted.push(allocate(&second.store, tag, 10, 0).await);
+    let again = expected(joined.store.join_stripe(&stripe).await, "joining again");
+    granted.push(allocate(&again.store, tag, 10, 0).await);
+    granted.push(allocate(&joined.store, tag, 10, 0).await);
+    drop((client, other, joined, second, again));
     fixture.restart().await;
 
     let client = fixture.segment_client(OPEN).await;
     assert_eq!(expected(client.stripe().await, "asking for the place"), Some(stripe), "a restart forgets no place");
     assert_refused(client.allocate(tag, 10, 0).await, "a grant to a client that did not join");
-    expected(client.join_stripe(&stripe).await, "joining after a restart");
-    granted.push(allocate(&client, tag, 10, 0).await);
+    let joined = expected(client.join_stripe(&stripe).await, "joining after a restart").store;
+    granted.push(allocate(&joined, tag, 10, 0).await);
     assert!(granted.iter().all(is_ours), "numbers are of the stripe: {granted:?}");
 
     // Resized: who joined before is granted nothing, until it joins the new place.
@@ -714,7 +719,7 @@ pub async fn a_stripe_grants_only_to_those_who_joined_it(fixture: &dyn SegmentFi
     expected(other.restripe(Some(&stripe), Some(&moved)).await, "recording another place");
     assert_not_changed(client.restripe(Some(&stripe), None).await, Some(moved));
     assert_not_changed(client.restripe(None, None).await, Some(moved));
-    for client in [&client, &other] {
+    for client in [&*client, &*other, &*joined] {
         assert_eq!(expected(client.stripe().await, "asking for the place"), Some(moved), "the place is another");
         let error = assert_refused(client.allocate(tag, 10, 0).await, "a grant to one who did not join the new place");
         assert!(!error.may_have_granted(), "nothing was granted: {error:?}");
@@ -724,13 +729,15 @@ pub async fn a_stripe_grants_only_to_those_who_joined_it(fixture: &dyn SegmentFi
         assert_refused(client.retire_tag(tag).await, "ending a tag by one who counts otherwise");
     }
     if numbers == StripeNumbers::Counted {
-        expected(client.join_stripe(&moved).await, "joining the new place");
-        granted.push(allocate(&client, tag, 10, 0).await);
+        // Through the client that used the old place: that one is still refused.
+        let moved = expected(joined.join_stripe(&moved).await, "joining the new place").store;
+        granted.push(allocate(&moved, tag, 10, 0).await);
+        assert_refused(joined.allocate(tag, 10, 0).await, "a grant to a client of the old place");
     }
     expected(other.restripe(Some(&moved), None).await, "making it stand alone");
     assert_eq!(expected(client.stripe().await, "asking for the place"), None, "it stands alone");
     if numbers == StripeNumbers::Counted {
-        assert_refused(client.allocate(tag, 10, 0).await, "a grant to one who joined");
+        assert_refused(joined.allocate(tag, 10, 0).await, "a grant to one who joined");
     }
     let alone = fixture.segment_client(OPEN).await;
     granted.push(allocate(&alone, tag, 10, 0).await);

@@ -1,7 +1,7 @@
 //! One store of a set: whether it is up, when it is tried again, and what its failures mean for the whole.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -37,13 +37,13 @@ pub(super) enum When {
 pub(super) struct Member {
     stripe: Stripe,
     store: Arc<dyn SegmentStore>,
+    /// The client that joined it, once one has, and what its numbers are.
+    joined: OnceLock<(Arc<dyn SegmentStore>, Numbering)>,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// What its numbers are, once it has been joined.
-    numbering: Option<Numbering>,
     /// Why it is left out, while it is.
     trouble: Option<Trouble>,
 }
@@ -77,7 +77,7 @@ impl fmt::Debug for Member {
 
 impl Member {
     pub(super) fn new(stripe: Stripe, store: Arc<dyn SegmentStore>) -> Self {
-        Self { stripe, store, state: Mutex::default() }
+        Self { stripe, store, joined: OnceLock::new(), state: Mutex::default() }
     }
 
     pub(super) const fn stripe(&self) -> &Stripe {
@@ -114,8 +114,8 @@ impl Member {
         Answer: Future<Output = Result<T, StoreError>> + Send,
     {
         let turn = self.begin(when).ok_or_else(|| self.left_out())?;
-        let answer = match self.numbering().await {
-            Ok(numbering) => request(&*self.store, numbering).await,
+        let answer = match self.joined().await {
+            Ok((store, numbering)) => request(&**store, *numbering).await,
             Err(error) => Err(error),
         };
         turn.end(answer.as_ref().err());
@@ -134,11 +134,11 @@ impl Member {
         Some(Turn { member: self, is_retry, began: Instant::now(), ended: false })
     }
 
-    /// What its numbers are: joins it, if that was not possible before. Never records anything: a store that has no
-    /// record although others of its set were used may have lost its data.
-    async fn numbering(&self) -> Result<Numbering, StoreError> {
-        if let Some(numbering) = self.state().numbering {
-            return Ok(numbering);
+    /// Joins it, if that was not possible before. Never records anything: a store that has no record although others of
+    /// its set were used may have lost its data.
+    async fn joined(&self) -> Result<&(Arc<dyn SegmentStore>, Numbering), StoreError> {
+        if let Some(joined) = self.joined.get() {
+            return Ok(joined);
         }
         let refused = |what| Err(StoreError::Refused { what, source: None });
         match self.store.stripe().await? {
@@ -146,9 +146,9 @@ impl Member {
             Some(recorded) => return refused(format!("it is {recorded}, and not {}", self.stripe)),
             None => return refused(super::lost_data_advice()),
         }
-        let numbering = Numbering::new(&self.stripe, self.store.join_stripe(&self.stripe).await?);
-        self.state().numbering = Some(numbering);
-        Ok(numbering)
+        let joined = self.store.join_stripe(&self.stripe).await?;
+        let numbering = Numbering::new(&self.stripe, joined.numbers);
+        Ok(self.joined.get_or_init(|| (joined.store, numbering)))
     }
 
     fn failed(&self, kind: StoreFailure, error: String, is_retry: bool) {

@@ -69,15 +69,11 @@ fn named(name: &str, error: StoreError) -> StoreError {
 /// tag of a store that goes from `n` to `m` stripes goes on at about `m / n` times its number, and after a crash once
 /// more.
 ///
-/// **Give it clients of its own.** A client of a store takes the place that was joined last, for everybody who has it, so a
-/// program that goes on with a client that was given here, or with a clone of it, would count in the old way and be
-/// granted in the new one: numbers would repeat. Connect to each store anew for the resize and for what comes after it.
-///
 /// ```
 /// use std::sync::Arc;
 /// use unalike_storage::{SegmentStore, StoreError, StripedStore, resize_stripes};
 ///
-/// /// One store that was used alone, by clients that nobody uses any more, and a new one.
+/// /// One store that was used alone, and a new one.
 /// async fn grow(alone: Arc<dyn SegmentStore>, new: Arc<dyn SegmentStore>) -> Result<StripedStore, StoreError> {
 ///     let to = vec![alone.clone(), new];
 ///     resize_stripes(&[alone], &to, 0).await?;
@@ -185,23 +181,25 @@ async fn fence<'s>(
 /// Lifts every tag of any store in all new stores.
 async fn lift(parts: &[Part<'_>], count: u32, floor: u64) -> Result<(), StoreError> {
     let mut all: BTreeMap<String, TagRecord> = BTreeMap::new();
+    let mut stores = Vec::new();
     for part in parts {
-        let numbers = part.store.join_stripe(&part.fence).await.map_err(|error| part.error(error))?;
-        if numbers != StripeNumbers::Counted {
+        let joined = part.store.join_stripe(&part.fence).await.map_err(|error| part.error(error))?;
+        if joined.numbers != StripeNumbers::Counted {
             return Err(refused(format!(
                 "{}: its increment and offset are set in the store itself: set them there",
                 part.name
             )));
         }
-        for record in tags(part.store).await.map_err(|error| part.error(error))? {
+        for record in tags(&joined.store).await.map_err(|error| part.error(error))? {
             let record = part.numbering().record(record);
             match all.get_mut(&record.tag) {
                 None => drop(all.insert(record.tag.clone(), record)),
                 Some(known) => *known = merged([&*known, &record].into_iter()).unwrap_or(record),
             }
         }
+        stores.push(joined.store);
     }
-    let lifted = parts.iter().filter_map(|part| {
+    let lifted = parts.iter().zip(&stores).filter_map(|(part, store)| {
         let index = part.place?;
         let numbering = match count {
             1 => Numbering::ALONE,
@@ -210,7 +208,7 @@ async fn lift(parts: &[Part<'_>], count: u32, floor: u64) -> Result<(), StoreErr
         let all = &all;
         Some(async move {
             for record in all.values() {
-                lift_tag(part.store, numbering, record, floor).await.map_err(|error| part.error(error))?;
+                lift_tag(store, numbering, record, floor).await.map_err(|error| part.error(error))?;
             }
             Ok(())
         })

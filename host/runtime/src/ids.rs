@@ -127,7 +127,10 @@ impl OpenSequences {
             Ok(used) => {
                 let number = used.number();
                 let open = Arc::new(used);
-                if let Some((_, known)) = self.all.iter_mut().find(|(other, _)| *other == number) {
+                let at = self.all.partition_point(|(other, _)| *other < number);
+                if let Some((found, known)) = self.all.get_mut(at)
+                    && *found == number
+                {
                     *known = Arc::downgrade(&open);
                 }
                 self.by_name.insert(ByName(open));
@@ -489,7 +492,8 @@ impl Ids {
     }
 
     /// Closes the sequences that handed nothing out for so long and of which no handle is left, and answers how many they
-    /// were. Their tails go back to the store, their memory is free, and the next [`Ids::sequence`] opens them anew.
+    /// were. Their tails go back to the store, their memory is free, and the next [`Ids::sequence`] opens them anew, with
+    /// the options that it gives: a bound that was given before is not remembered.
     ///
     /// For a service whose tags, sub-keys and periods come and go: it calls this from a timer, and keeps no handles. It
     /// waits for nothing. Use is looked at by these calls alone: what is closed has been idle for so long and up to one

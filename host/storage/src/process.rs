@@ -9,8 +9,8 @@
 //! A child that shares the memory instead of copying it (`vfork`, `posix_spawn`, a thread) is the same process here: what
 //! it takes, its parent does not get.
 
-use std::sync::Once;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use crate::StoreError;
 
@@ -30,12 +30,14 @@ use crate::StoreError;
 pub struct Process(u64);
 
 /// Where the mark stands: 0 in a process that has not looked yet.
-static MARK: AtomicPtr<AtomicU64> = AtomicPtr::new((&raw const BY_HANDLER).cast_mut());
-/// The mark where the kernel wipes nothing.
+static MARK: AtomicPtr<AtomicU64> = AtomicPtr::new(UNPREPARED);
+/// The mark where the kernel wipes nothing, and of a process that has not looked yet.
 static BY_HANDLER: AtomicU64 = AtomicU64::new(0);
+const UNPREPARED: *mut AtomicU64 = (&raw const BY_HANDLER).cast_mut();
 /// The greatest mark that any process before this one may have had.
 static LAST: AtomicU64 = AtomicU64::new(0);
-static PREPARED: Once = Once::new();
+/// The handler was registered.
+static IS_HANDLED: AtomicBool = AtomicBool::new(false);
 
 impl Process {
     /// This one.
@@ -44,7 +46,7 @@ impl Process {
     /// When there is no memory for the mark.
     #[must_use]
     pub fn current() -> Self {
-        PREPARED.call_once(prepare);
+        prepare();
         let mark = mark();
         loop {
             let found = mark.load(Ordering::Acquire);
@@ -92,14 +94,32 @@ fn mark() -> &'static AtomicU64 {
     unsafe { &*MARK.load(Ordering::Acquire) }
 }
 
+/// Makes a place for the mark. It waits for nobody: a thread that was at it when a child was born is not there in the
+/// child.
 fn prepare() {
-    #[cfg(target_os = "linux")]
-    if let Some(page) = wiped_page() {
-        MARK.store(page, Ordering::Release);
+    if MARK.load(Ordering::Acquire) != UNPREPARED || IS_HANDLED.load(Ordering::Acquire) {
         return;
     }
+    #[cfg(target_os = "linux")]
+    if let Some(page) = wiped_page() {
+        if MARK.compare_exchange(UNPREPARED, page, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            give_back(page);
+        }
+        return;
+    }
+    // Twice, if two threads come at once, does no harm.
     #[cfg(unix)]
     wipe_by_handler();
+    IS_HANDLED.store(true, Ordering::Release);
+}
+
+/// Another thread was quicker.
+#[cfg(target_os = "linux")]
+#[expect(unsafe_code, reason = "a mapping is given back by its address")]
+fn give_back(page: *mut AtomicU64) {
+    // SAFETY: nobody else has heard of the page.
+    let result = unsafe { libc::munmap(page.cast(), size_of::<AtomicU64>()) };
+    assert!(result == 0, "the page was mapped");
 }
 
 /// A page of its own, which every child finds empty.
@@ -111,7 +131,7 @@ fn wiped_page() -> Option<*mut AtomicU64> {
     // a page. It is never given back.
     let page = unsafe {
         let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        libc::mmap(std::ptr::null_mut(), size, access, kind, -1, 0)
+        libc::mmap(ptr::null_mut(), size, access, kind, -1, 0)
     };
     if page == libc::MAP_FAILED {
         return None;

@@ -551,7 +551,7 @@ async fn connections_that_are_cut_and_answers_that_are_lost_under_load_let_no_tw
 // ---- snowflakes ----
 
 async fn snowflakes(url: &str, holder: &str, horizon_ms: u64) -> (Ids, Snowflake) {
-    let mut options = MysqlOptions::from_url(&format!("{url}?request-timeout-ms=500&connect-timeout-ms=500")).unwrap();
+    let mut options = MysqlOptions::from_url(&format!("{url}?request-timeout-ms=2000&connect-timeout-ms=2000")).unwrap();
     options.limits = LeaseLimits { max_horizon_ms: 60_000, ..LeaseLimits::default() };
     let leases = Arc::new(MysqlLeases::connect(options).await.unwrap());
     let ids = Ids::builder().leases(leases).holder(holder).wait_max(Duration::from_millis(300)).build().await.unwrap();
@@ -562,7 +562,7 @@ async fn snowflakes(url: &str, holder: &str, horizon_ms: u64) -> (Ids, Snowflake
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ids_flow_through_an_outage_shorter_than_the_horizon_and_stop_at_its_end() {
-    const HORIZON_MS: u64 = 9_000;
+    const HORIZON_MS: u64 = 18_000;
     let mut server = MariaDb::start().unwrap();
     let url = server.database().unwrap();
     // Two holders of one name, as two processes on a host may be.
@@ -579,10 +579,13 @@ async fn ids_flow_through_an_outage_shorter_than_the_horizon_and_stop_at_its_end
         ids.extend([flakes.next().await.unwrap(), other.next().await.unwrap()]);
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+    let ends = || [&flakes, &other].map(|flakes| flakes.status().unwrap().valid_until_ms);
+    let held = ends();
     server.restart().unwrap();
-    // Through it all, until the leases that were held then have ended.
-    let up = Instant::now();
-    while up.elapsed() < Duration::from_millis(HORIZON_MS + 500) {
+    // Through it all, until both leases were prolonged.
+    let deadline = Instant::now() + PATIENCE;
+    while ends().iter().zip(held).any(|(end, held)| *end <= held) {
+        assert!(Instant::now() < deadline, "a server that is back prolongs leases: {held:?}");
         ids.extend([flakes.next().await.unwrap(), other.next().await.unwrap()]);
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

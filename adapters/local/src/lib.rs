@@ -79,6 +79,8 @@ use crate::file::Kept;
 
 /// Where the running leases are kept, and how they are handed out.
 ///
+/// Releases add fields: write `..LocalOptions::new(directory)` at the end.
+///
 /// ```
 /// use unalike_local::LocalOptions;
 /// let options = LocalOptions { lead_ms: 1_000, ..LocalOptions::new("/var/lib/unalike/leases") };

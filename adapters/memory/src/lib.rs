@@ -42,6 +42,8 @@ pub type Source64 = Arc<dyn Fn() -> u64 + Send + Sync>;
 
 /// What a [`MemoryStore`] is made with.
 ///
+/// Releases add fields: write `..MemoryOptions::default()` at the end.
+///
 /// ```
 /// use std::sync::Arc;
 /// use unalike_memory::{MemoryOptions, MemoryStore};

@@ -65,6 +65,7 @@ const KEPT_LEAD_MS: u64 = 60_000;
 /// # Ok::<(), unalike_storage::StoreError>(())
 /// ```
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct MysqlOptions {
     connect: MySqlConnectOptions,
     address: String,

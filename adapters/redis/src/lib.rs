@@ -91,6 +91,7 @@ pub enum Watermark {
 /// # Ok::<(), unalike_storage::StoreError>(())
 /// ```
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct RedisOptions {
     connection: ConnectionInfo,
     address: String,

@@ -161,6 +161,8 @@ UPDATE store SET tags = (SELECT count(*) FROM tag WHERE instr(tag, char(31)) = 0
 
 /// Where the file is, and what its clients may do.
 ///
+/// Releases add fields: write `..SqliteOptions::new(path)` at the end.
+///
 /// ```
 /// use std::time::Duration;
 /// use unalike_sqlite::SqliteOptions;

@@ -59,6 +59,7 @@ use crate::nodes::{Paths, percent_decode};
 /// # Ok::<(), unalike_storage::StoreError>(())
 /// ```
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct ZookeeperOptions {
     hosts: String,
     root: String,

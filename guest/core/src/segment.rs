@@ -144,6 +144,8 @@ impl RefillPolicy {
 
 /// How a sequence fetches its segments.
 ///
+/// Releases add fields: write `..SequenceOptions::default()` at the end.
+///
 /// ```
 /// use unalike_core::{SequenceOptions, StepPolicy};
 /// let options = SequenceOptions { step: StepPolicy::Fixed { step: 100 }, ..SequenceOptions::default() };

@@ -85,6 +85,8 @@ pub enum Spread {
 
 /// How a snowflake generator works.
 ///
+/// Releases add fields: write `..SnowflakeOptions::new(layout)` at the end.
+///
 /// ```
 /// use unalike_core::{Layout, SnowflakeOptions};
 /// let mut options = SnowflakeOptions::new(Layout::LEAF);

@@ -21,6 +21,8 @@ use crate::{Batch, Error, ErrorKind};
 
 /// How a tag's sequence works in this process. What is not given is as the tag's record in the store says.
 ///
+/// Releases add fields: write `..SequenceOptions::default()` at the end.
+///
 /// ```
 /// use unalike::{Order, SequenceOptions, StepPolicy};
 ///

@@ -440,6 +440,8 @@ impl Mode {
 
 /// What a tag is created with.
 ///
+/// Releases add fields: write `..TagOptions::default()` at the end.
+///
 /// ```
 /// use unalike_storage::{StepPolicy, TagOptions};
 /// let options = TagOptions { start: 1_000_000, step: StepPolicy::Fixed { step: 500 }, ..TagOptions::default() };

@@ -752,7 +752,7 @@ async fn assert_all_up_to_the_bound(store: Arc<dyn SegmentStore>) {
                 taken.push(id);
             }
             assert_eq!(ended_by(&error), Some(BOUND), "{error:?}");
-            assert!(error.to_string().contains("at or below its id_max, 2345"), "{error}");
+            assert!(error.to_string().contains("up to 2345, the greatest that is allowed"), "{error}");
             assert_eq!(sequence.supply().left, 0);
             assert_eq!(ended_by(&sequence.take(1).await.unwrap_err()), Some(BOUND));
         }

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
-use unalike_storage::{FieldOrder, GrantId, Layout, LayoutFields, Lease, Process, StoreError};
+use unalike_storage::{FieldOrder, GrantId, Layout, LayoutFields, Lease, Process, Rfc3339, StoreError};
 
 /// The version of the files that this program writes, and the only one that it reads.
 const VERSION: u64 = 1;
@@ -80,8 +80,10 @@ impl Kept {
         }
         if not_before_ms > self.local_bound_ms || self.local_bound_ms > valid_until_ms {
             return Err(format!(
-                "the local bound {} is not within {not_before_ms} and {valid_until_ms}",
-                self.local_bound_ms
+                "the local bound {} is not within {} and {}",
+                Rfc3339(self.local_bound_ms),
+                Rfc3339(not_before_ms),
+                Rfc3339(valid_until_ms)
             ));
         }
         if ![not_before_ms, self.local_bound_ms, valid_until_ms].into_iter().all(on_grid) {

@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use unalike_storage::{GrantId, Layout, Lease, StoreError};
+use unalike_storage::{GrantId, Layout, Lease, Rfc3339, StoreError};
 
 use crate::file::{Directory, Kept, Kind};
 
@@ -88,9 +88,13 @@ impl Running {
         {
             return Err(StoreError::Corrupt {
                 what: format!(
-                    "the store granted worker {worker} of {:?} from {not_before_ms} to {valid_until_ms}, and it was used \
-                     here from {} to {} (Unix ms): it has forgotten leases, as one that was restored from a backup has",
-                    kept.namespace, kept.lease.not_before_ms, kept.local_bound_ms
+                    "the store granted worker {worker} of {:?} from {} to {}, and it was used here from {} to {}: it has \
+                     forgotten leases, as one that was restored from a backup has",
+                    kept.namespace,
+                    Rfc3339(not_before_ms),
+                    Rfc3339(valid_until_ms),
+                    Rfc3339(kept.lease.not_before_ms),
+                    Rfc3339(kept.local_bound_ms)
                 ),
                 source: None,
             });

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use unalike_storage::{GrantId, Layout, Lease, LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore, StoreError};
+use unalike_storage::{
+    GrantId, Layout, Lease, LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore, Rfc3339, StoreError,
+};
 
 use crate::file::{Directory, Kept, Kind};
 use crate::running::{Raised, Running, Slot, on_disk};
@@ -94,8 +96,9 @@ impl StaticWorker {
         };
         if lease.not_before_ms >= lease.valid_until_ms {
             return Err(refused(format!(
-                "the layout {layout} has no ticks between {not_before_ms} and its end at {} (Unix ms)",
-                lease.valid_until_ms
+                "the layout {layout} has no ticks between {} and its end at {}",
+                Rfc3339(not_before_ms),
+                Rfc3339(lease.valid_until_ms)
             )));
         }
         let kept = Kept {
@@ -210,10 +213,11 @@ impl LeaseStore for StaticWorker {
             }
             Err(StoreError::Unavailable {
                 what: format!(
-                    "by {} the worker was used up to {bound_ms} (Unix ms), the clock is {}, and {lead_ms} ms before it is \
-                     the limit: wait, or set the clock",
+                    "by {} the worker was used up to {}, the clock is {}, and {lead_ms} ms before it is the limit: wait, or set \
+                     the clock",
                     file.display(),
-                    acquire.now_ms
+                    Rfc3339(bound_ms),
+                    Rfc3339(acquire.now_ms)
                 ),
                 source: None,
             })

@@ -15,7 +15,7 @@ use sqlx::Row as _;
 use sqlx::mysql::MySqlRow;
 use unalike_storage::{
     Candidates, Choice, Clocks, GrantId, Layout, Lease, LeaseAcquire, LeaseExtend, LeaseLimits, LeaseRecord,
-    LeaseStore, NamespaceBinding, StoreError, UsedWorker, nth_never_used, random_64, random_128,
+    LeaseStore, NamespaceBinding, Rfc3339, StoreError, UsedWorker, nth_never_used, random_64, random_128,
 };
 
 use crate::database::{Database, Turn, number};
@@ -538,7 +538,7 @@ impl LeaseStore for MysqlLeases {
         }
         lease.valid_until_ms = updated.last_insert_id();
         if lease.valid_until_ms < end_ms {
-            return Err(damaged(self.database.at(), &format!("an extension to {end_ms} gave {lease:?}")));
+            return Err(damaged(self.database.at(), &format!("an extension to {} gave {lease:?}", Rfc3339(end_ms))));
         }
         Ok(lease)
     }

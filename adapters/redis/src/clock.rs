@@ -30,7 +30,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use async_trait::async_trait;
 use tokio::time::Instant;
 use unalike_storage::{
-    Clocks, KEPT_CLOCK, Layout, LayoutFields, LeaseLimits, Mode, Parts, RefillPolicy, Segment, SegmentStore,
+    Clocks, KEPT_CLOCK, Layout, LayoutFields, LeaseLimits, Mode, Parts, RefillPolicy, Rfc3339, Segment, SegmentStore,
     StepPolicy, StoreError, TagOptions, TagRecord, TailRelease, split_tag, sub_tag, validate_allocate,
     validate_policies, validate_raise, validate_tag,
 };
@@ -100,9 +100,7 @@ pub(crate) fn open(
 
 /// When the last timestamp of a layout ends, for people.
 fn ends(layout: &Layout) -> String {
-    let ends_ms = layout.ends_ms();
-    let time = i64::try_from(ends_ms).ok().and_then(|ends_ms| jiff::Timestamp::from_millisecond(ends_ms).ok());
-    time.map_or_else(|| format!("{ends_ms} (Unix ms)"), |time| time.to_string())
+    Rfc3339(layout.ends_ms()).to_string()
 }
 
 struct Clock(Arc<Shared>);
@@ -488,8 +486,9 @@ impl SegmentStore for Clock {
         let next_ms = shared.layout.tick_start_ms(tick);
         if next_ms > now_ms.saturating_add(shared.horizon_ms) {
             let reason = format!(
-                "its next number was to be {next}, which is of {next_ms} (Unix ms), and Redis' clock is {now_ms}: its ids rise \
-                 with the time"
+                "its next number was to be {next}, which is of {}, and Redis' clock is {}: its ids rise with the time",
+                Rfc3339(next_ms),
+                Rfc3339(now_ms)
             );
             return Err(StoreError::TagInvalid { tag: tag.to_owned(), reason });
         }
@@ -598,6 +597,6 @@ mod tests {
         assert_eq!(ends(&layout(0)), "2039-09-07T15:47:35.552Z");
         assert_eq!(layout(0).ends_ms(), 1 << 41);
         assert_eq!(ends(&layout(Dialect::EPOCH_MS)), "2093-09-06T15:47:35.552Z");
-        assert_eq!(ends(&layout(1 << 60)), "1152923703630102528 (Unix ms)");
+        assert_eq!(ends(&layout(1 << 60)), "after the year 9999");
     }
 }

@@ -15,7 +15,7 @@ use async_trait::async_trait;
 use tokio::time::Instant;
 use unalike_storage::{
     Clocks, GrantId, Layout, Lease, LeaseAcquire, LeaseExtend, LeaseLimits, LeaseRecord, LeaseStore, NamespaceBinding,
-    StoreError, UsedWorker, choose_worker, random_64, random_128,
+    Rfc3339, StoreError, UsedWorker, choose_worker, random_64, random_128,
 };
 
 use crate::counter::scan;
@@ -256,9 +256,10 @@ impl Shared {
     ) -> Result<bool, StoreError> {
         if binding.floor_ms > MS_MAX || binding.layout.epoch_ms() > MS_MAX {
             return Err(refusal(format!(
-                "the leases of {:?} could not begin before {} (Unix ms), and times are below {MS_MAX}",
+                "the leases of {:?} could not begin before {}, and times are below {}",
                 namespace.name,
-                binding.floor_ms.max(binding.layout.epoch_ms())
+                Rfc3339(binding.floor_ms.max(binding.layout.epoch_ms())),
+                Rfc3339(MS_MAX)
             )));
         }
         let seen = view.hash.as_ref().map_or("", |hash| hash.generation.as_str());
@@ -329,7 +330,7 @@ impl Shared {
     ) -> Result<bool, StoreError> {
         let Lease { worker, not_before_ms, valid_until_ms, .. } = record.lease;
         if not_before_ms.max(valid_until_ms).max(record.acquired_ms) > MS_MAX {
-            return Err(refusal(format!("the lease {:?} is of a time beyond {MS_MAX} (Unix ms)", record.lease)));
+            return Err(refusal(format!("the lease {:?} is of a time beyond {}", record.lease, Rfc3339(MS_MAX))));
         }
         let (field, text) = (worker_field(worker), write_worker(record));
         let seen = before.map_or("", |before| before.text.as_str());
@@ -544,9 +545,10 @@ fn shorter(namespace: &Namespace, error: &StoreError) {
 /// The error of an extension beyond time that was granted and never installed.
 fn at_bound(namespace: &Namespace, bound_ms: u64) -> StoreError {
     let what = format!(
-        "the time that the durable store granted Redis for the leases of {:?} ends at {bound_ms} (Unix ms), and behind it \
-         some was lost: they begin anew then",
-        namespace.name
+        "the time that the durable store granted Redis for the leases of {:?} ends at {}, and behind it some was lost: \
+         they begin anew then",
+        namespace.name,
+        Rfc3339(bound_ms)
     );
     StoreError::Unavailable { what, source: None }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use unalike_storage::{
-    Clocks, GrantId, Lease, LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore, NamespaceBinding, StoreError,
+    Clocks, GrantId, Lease, LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore, NamespaceBinding, Rfc3339, StoreError,
     UsedWorker, choose_worker, random_64, random_128,
 };
 use zookeeper_client::{Client, CreateMode, Error, Stat};
@@ -375,9 +375,11 @@ fn check_horizon(binding: &NamespaceBinding, lease: &Lease, store_ms: u64) -> Re
         return Ok(());
     }
     Err(unavailable(format!(
-        "the store's clock went back to {store_ms} (Unix ms), and a lease of worker {} is recorded up to {valid_until_ms}, \
-         more than {max_horizon_ms} ms ahead: set the clocks of all its servers",
-        lease.worker
+        "the store's clock went back to {}, and a lease of worker {} is recorded up to {}, more than {max_horizon_ms} ms \
+         ahead: set the clocks of all its servers",
+        Rfc3339(store_ms),
+        lease.worker,
+        Rfc3339(valid_until_ms)
     )))
 }
 

@@ -1,4 +1,4 @@
-//! An instant as people write it: Unix milliseconds, a date, or RFC 3339.
+//! An instant as people write it: Unix milliseconds, a date, or RFC 3339; and as they read it.
 
 use core::fmt;
 
@@ -75,6 +75,25 @@ pub fn instant(text: &str) -> Result<u64, InstantError> {
         utc_offset_minutes = utc_offset(rest)?;
     }
     at(date, utc_offset_minutes)
+}
+
+/// An instant in Unix milliseconds, for people: RFC 3339 in UTC, with milliseconds. There is none after the year 9999.
+///
+/// ```
+/// use unalike_core::Rfc3339;
+/// assert_eq!(Rfc3339(1_767_225_600_250).to_string(), "2026-01-01T00:00:00.250Z");
+/// assert_eq!(Rfc3339(u64::MAX).to_string(), "after the year 9999");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Rfc3339(pub u64);
+
+impl fmt::Display for Rfc3339 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(Date { year, month, day, hour, minute, second, millisecond }) = Date::at(self.0, 0) else {
+            return f.write_str("after the year 9999");
+        };
+        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millisecond:03}Z")
+    }
 }
 
 /// The instant of a date, which need not be one.

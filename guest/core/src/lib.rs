@@ -52,7 +52,7 @@ pub use format::{Format, FormatKey, FormatOptions, Issued, KEY_ID_BITS_MAX, Rest
 pub use gene::{GENE_BITS_MAX, Gene};
 pub use grant::{GrantId, Lease, Run, Segment, TailRelease};
 pub use guess::{Guess, Known, Shape, Verdict, guess, known_layouts};
-pub use instant::{InstantError, instant};
+pub use instant::{InstantError, Rfc3339, instant};
 pub use layout::{FieldOrder, Layout, LayoutFields, Parts};
 pub use layout_text::LayoutTextError;
 pub use ordered::{OrderedBuffer, OrderedOptions};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use unalike_core::{GrantFault, LayoutError, OptionsError, WriteError};
-use unalike_storage::StoreError;
+use unalike_core::{GrantFault, LayoutError, OptionsError, Rfc3339, WriteError};
+use unalike_storage::{StoreError, shown};
 
 use crate::clock::{Clock as _, SystemClock};
 use crate::formatted::FormatMisfit;
@@ -70,7 +70,7 @@ impl std::fmt::Debug for Error {
 #[non_exhaustive]
 pub enum ErrorKind {
     /// The store did not answer in time, and nothing was buffered.
-    #[error("no ids for {name:?} within {waited_ms} ms{}", because(.source))]
+    #[error("no ids for {shown} within {waited_ms} ms{}", because(.source), shown = shown(.name))]
     Timeout {
         /// The tag or namespace.
         name: String,
@@ -80,7 +80,7 @@ pub enum ErrorKind {
         source: Option<Arc<StoreError>>,
     },
     /// Ids can be handed out only later than the call may wait: the lease begins in the future, or the clock is behind.
-    #[error("no ids for {name:?} before {wait_ms} ms have passed")]
+    #[error("no ids for {shown} before {wait_ms} ms have passed", shown = shown(.name))]
     NotYet {
         /// The tag or namespace.
         name: String,
@@ -88,7 +88,7 @@ pub enum ErrorKind {
         wait_ms: u64,
     },
     /// The store refused, and waiting does not help.
-    #[error("no ids for {name:?}: {source}")]
+    #[error("no ids for {shown}: {source}", shown = shown(.name))]
     Store {
         /// The tag or namespace.
         name: String,
@@ -98,8 +98,10 @@ pub enum ErrorKind {
     /// The lease of a snowflake generator has ended, and the lease store gave no other within the time that the call may
     /// wait. Ids flow while a lease runs, whether its store answers or not, and never beyond its end.
     #[error(
-        "no ids for {name:?}: the lease of worker {worker} ended at {ended_ms} (Unix ms), and there is no other{}",
-        because(.source)
+        "no ids for {shown}: the lease of worker {worker} ended at {}, and there is no other{}",
+        Rfc3339(*.ended_ms),
+        because(.source),
+        shown = shown(.name)
     )]
     LeaseEnded {
         /// The namespace.
@@ -112,7 +114,7 @@ pub enum ErrorKind {
         source: Option<Arc<StoreError>>,
     },
     /// The store broke its promise. The grant is burnt. This is an incident: look at the store.
-    #[error("a grant for {name:?} was refused: {source}")]
+    #[error("a grant for {shown} was refused: {source}", shown = shown(.name))]
     GrantRefused {
         /// The tag or namespace.
         name: String,
@@ -120,7 +122,10 @@ pub enum ErrorKind {
         source: GrantFault,
     },
     /// The clock went back beyond the policy.
-    #[error("the clock went back by {behind_ms} ms, which is more than the clock policy of {name:?} bridges")]
+    #[error(
+        "the clock went back by {behind_ms} ms, which is more than the clock policy of {shown} bridges",
+        shown = shown(.name)
+    )]
     ClockMovedBack {
         /// The namespace.
         name: String,
@@ -128,7 +133,11 @@ pub enum ErrorKind {
         behind_ms: u64,
     },
     /// The clock stands before the layout's epoch.
-    #[error("the clock stands before the layout of {name:?} begins, at {first_ms} (Unix ms): set the clock")]
+    #[error(
+        "the clock stands before the layout of {shown} begins, at {}: set the clock",
+        Rfc3339(*.first_ms),
+        shown = shown(.name)
+    )]
     ClockBeforeEpoch {
         /// The namespace.
         name: String,
@@ -136,7 +145,7 @@ pub enum ErrorKind {
         first_ms: u64,
     },
     /// The timestamp field has run out, or every number of the tag has been granted. Final.
-    #[error("{name:?} is exhausted: {what}{}", bound(*.id_max))]
+    #[error("{}", exhausted(.name, .what, *.id_max, *.left))]
     Exhausted {
         /// The tag or namespace.
         name: String,
@@ -145,12 +154,16 @@ pub enum ErrorKind {
         /// The [`SequenceOptions::id_max`](crate::SequenceOptions::id_max) that ended it, if that did: the store may have
         /// greater numbers.
         id_max: Option<u64>,
+        /// How many are left all the same, for a call that asks for no more.
+        left: u64,
     },
     /// A sequence was to be opened whose [`SequenceOptions::id_max`](crate::SequenceOptions::id_max) its tag's numbers have
     /// passed already, or begin above. Nothing was opened.
     #[error(
-        "no id of {name:?} can be at or below its id_max, {id_max}: the tag starts at {start}, and numbers up to \
-         {watermark} may have been handed out; raise id_max, or count under another tag"
+        "no id of {shown} can be {id_max} or less, the greatest that is allowed (id_max, or bits in the configuration): the \
+         tag starts at {start}, and numbers up to {watermark} may have been handed out; allow greater ids, or count under \
+         another tag",
+        shown = shown(.name)
     )]
     IdMaxReached {
         /// The tag.
@@ -163,7 +176,7 @@ pub enum ErrorKind {
         watermark: u64,
     },
     /// The generator was closed. Final.
-    #[error("{name:?} is closed")]
+    #[error("{shown} is closed", shown = shown(.name))]
     Closed {
         /// The tag or namespace.
         name: String,
@@ -178,7 +191,7 @@ pub enum ErrorKind {
         name: String,
     },
     /// Options out of range.
-    #[error("the options of {name:?} are not valid: {source}")]
+    #[error("the options of {shown} are not valid: {source}", shown = shown(.name))]
     Options {
         /// The tag or namespace.
         name: String,
@@ -186,7 +199,7 @@ pub enum ErrorKind {
         source: OptionsError,
     },
     /// A layout that cannot exist.
-    #[error("the layout of {name:?} is not valid: {source}")]
+    #[error("the layout of {shown} is not valid: {source}", shown = shown(.name))]
     Layout {
         /// The namespace.
         name: String,
@@ -194,7 +207,7 @@ pub enum ErrorKind {
         source: LayoutError,
     },
     /// An id cannot be shown as the format has it, or not with the shard key that was given or left out.
-    #[error("no text for {name:?}: {source}")]
+    #[error("no text for {shown}: {source}", shown = shown(.name))]
     Format {
         /// The tag or namespace.
         name: String,
@@ -202,7 +215,7 @@ pub enum ErrorKind {
         source: WriteError,
     },
     /// A format that does not fit the generator, or what is asked of it.
-    #[error("the format of {name:?} does not fit: {source}")]
+    #[error("the format of {shown} does not fit: {source}", shown = shown(.name))]
     FormatMisfit {
         /// The tag or namespace.
         name: String,
@@ -210,13 +223,16 @@ pub enum ErrorKind {
         source: FormatMisfit,
     },
     /// The generator is open in this process with other options.
-    #[error("{name:?} is open with other options: open it once and clone the handle")]
+    #[error("{shown} is open with other options: open it once and clone the handle", shown = shown(.name))]
     OpenOtherwise {
         /// The tag or namespace.
         name: String,
     },
     /// The tag is bound to another mode in its store.
-    #[error("the tag {name:?} is {stored} in its store and was asked for as {asked}: a tag has one mode for all nodes")]
+    #[error(
+        "the tag {shown} is {stored} in its store and was asked for as {asked}: a tag has one mode for all nodes",
+        shown = shown(.name)
+    )]
     ModeBound {
         /// The tag.
         name: String,
@@ -226,13 +242,19 @@ pub enum ErrorKind {
         asked: &'static str,
     },
     /// Runs per thread or handle were asked for, and the tag's ids ascend across all nodes.
-    #[error("the tag {name:?} is ordered across all nodes, which runs per thread or handle would break")]
+    #[error(
+        "the tag {shown} is ordered across all nodes, which runs per thread or handle would break",
+        shown = shown(.name)
+    )]
     OrderedPerThread {
         /// The tag.
         name: String,
     },
     /// The component trapped; it is built anew, and what its generators held is a gap. Try again.
-    #[error("the component of {name:?} failed, and its grants are abandoned: try again ({reason})")]
+    #[error(
+        "the component of {shown} failed, and its grants are abandoned: try again ({reason})",
+        shown = shown(.name)
+    )]
     Rebuilt {
         /// The tag or namespace.
         name: String,
@@ -248,7 +270,7 @@ pub enum ErrorKind {
         reason: String,
     },
     /// This process was forked from the one that opened the generator, so everything inherited is abandoned.
-    #[error("{name:?} was opened before this process was forked: open it again in the child")]
+    #[error("{shown} was opened before this process was forked: open it again in the child", shown = shown(.name))]
     Forked {
         /// The tag or namespace.
         name: String,
@@ -313,8 +335,14 @@ fn store_retry_after_ms(error: &StoreError) -> Option<u64> {
     }
 }
 
-fn bound(id_max: Option<u64>) -> String {
-    id_max.map_or_else(String::new, |id_max| format!(" at or below its id_max, {id_max}"))
+fn exhausted(name: &str, what: &str, id_max: Option<u64>, left: u64) -> String {
+    let bound = id_max
+        .map_or_else(String::new, |id_max| format!(" up to {id_max}, the greatest that is allowed (id_max, or bits)"));
+    match left {
+        0 => format!("{} is exhausted: {what}{bound}", shown(name)),
+        1 => format!("only 1 id of {} is left{bound}: ask for that one", shown(name)),
+        _ => format!("only {left} ids of {} are left{bound}: ask for no more", shown(name)),
+    }
 }
 
 fn because(source: &Option<Arc<StoreError>>) -> String {
@@ -361,6 +389,14 @@ impl Error {
             ErrorKind::Store { source, .. } => store_retry_after_ms(source),
             _ => None,
         }
+    }
+
+    /// With so many that are left for a call that asks for no more.
+    pub(crate) fn with_left(mut self, ids: u64) -> Self {
+        if let ErrorKind::Exhausted { left, .. } = &mut *self.0 {
+            *left = ids;
+        }
+        self
     }
 
     /// What the store said, where a store is the cause.

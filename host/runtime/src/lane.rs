@@ -367,7 +367,7 @@ pub(crate) fn step<T>(answer: Result<T, types::Error>, name: &str, signal: &Sign
             } else {
                 "no number, or no timestamp of its layout, is left"
             };
-            ErrorKind::Exhausted { name: name(), what, id_max }
+            ErrorKind::Exhausted { name: name(), what, id_max, left: 0 }
         }
         types::Error::GrantRefused(fault) => {
             metrics::grants_abandoned(Abandoned::Refused, 1);

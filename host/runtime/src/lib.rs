@@ -73,9 +73,10 @@ pub use snowflake::{Snowflake, SnowflakeStatus};
 pub use unalike_core::{
     AdaptiveStep, COSID_GENERATOR, ClockPolicy, CosidText, Field, FieldOrder, Foreign, Format, FormatError, FormatKey,
     FormatOptions, Gene, GrantFault, Guess, ID_MAX, InstantError, Issued, Known, Layout, LayoutError, LayoutFields,
-    LayoutTextError, OptionsError, PRESETS, Parts, Permutation, Preset, ReadError, RefillPolicy, Restart, Role, Run,
-    SCHEMES, SUB_SEPARATOR, Scheme, SchemeError, Shape, SnowflakeOptions, Spread, StepPolicy, TemplateFault, Text,
-    TextBuffer, TextError, Ulid, Verdict, WriteError, decode, encode, guess, instant, known_layouts, preset, scheme,
+    LayoutTextError, OptionsError, PRESETS, Parts, Permutation, Preset, ReadError, RefillPolicy, Restart, Rfc3339,
+    Role, Run, SCHEMES, SUB_SEPARATOR, Scheme, SchemeError, Shape, SnowflakeOptions, Spread, StepPolicy, TemplateFault,
+    Text, TextBuffer, TextError, Ulid, Verdict, WriteError, decode, encode, guess, instant, known_layouts, preset,
+    scheme,
 };
 pub use unalike_storage as storage;
 pub use unalike_storage::Mode;

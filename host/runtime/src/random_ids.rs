@@ -135,7 +135,7 @@ impl Counter {
         };
         if next.unix_ms > UNIX_MS_MAX {
             let what = "the time has 48 bits of milliseconds, which end in the year 10889: set the clock";
-            return Err(ErrorKind::Exhausted { name: self.name.to_owned(), what, id_max: None });
+            return Err(ErrorKind::Exhausted { name: self.name.to_owned(), what, id_max: None, left: 0 });
         }
         self.last = Some(next);
         Ok(next)

@@ -412,7 +412,8 @@ impl SequenceShared {
             kept.push_first(run);
         }
         while kept.count() < u64::from(count) {
-            match self.reserve_by(size, u64::from(count) - kept.count())? {
+            let lacking = u64::from(count) - kept.count();
+            match self.reserve_by(size, lacking).map_err(|error| error.with_left(kept.count()))? {
                 Step::Ready(run) => kept.push(run),
                 Step::Pending => return Ok(Step::Pending),
                 Step::Wait(wait_ms) => return Ok(Step::Wait(wait_ms)),
@@ -432,7 +433,7 @@ impl SequenceShared {
         self.generator.check_process()?;
         while held.count() < u64::from(count) {
             let lacking = u64::from(count) - held.count();
-            match self.reserve_by(held.size(), lacking)? {
+            match self.reserve_by(held.size(), lacking).map_err(|error| error.with_left(held.count()))? {
                 Step::Ready(run) => held.push(run),
                 Step::Pending => return Ok(Step::Pending),
                 Step::Wait(wait_ms) => return Ok(Step::Wait(wait_ms)),

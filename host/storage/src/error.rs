@@ -1,8 +1,9 @@
 //! The one error of every store.
 
-use unalike_core::{ID_MAX, StoreFailure};
+use unalike_core::{ID_MAX, Rfc3339, StoreFailure};
 
 use crate::Stripe;
+use crate::segments::{shown, split_tag};
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
@@ -38,19 +39,19 @@ pub enum StoreError {
         source: Option<Source>,
     },
     /// The tag does not exist and is not created on first use.
-    #[error("the tag {tag:?} is unknown, and tags are not created on first use: create it first")]
+    #[error("{}", unknown(.tag))]
     TagUnknown {
         /// The tag.
         tag: String,
     },
     /// The tag exists already.
-    #[error("the tag {tag:?} exists already")]
+    #[error("the tag {} exists already", shown(.tag))]
     TagExists {
         /// The tag.
         tag: String,
     },
     /// The name, or an option of the tag, is out of range.
-    #[error("the tag {tag:?} is not valid: {reason}")]
+    #[error("the tag {} is not valid: {reason}", shown(.tag))]
     TagInvalid {
         /// The tag, shortened if it is too long.
         tag: String,
@@ -58,7 +59,7 @@ pub enum StoreError {
         reason: String,
     },
     /// As many tags exist as the store may have.
-    #[error("the tag {tag:?} was not created: the store has {tags_max} tags, its limit")]
+    #[error("the tag {} was not created: the store has {tags_max} tags, its limit", shown(.tag))]
     TagLimit {
         /// The tag that was asked for.
         tag: String,
@@ -66,13 +67,13 @@ pub enum StoreError {
         tags_max: u64,
     },
     /// Every number up to 2^63 - 1 has been granted.
-    #[error("the tag {tag:?} is exhausted: every number up to {max} has been granted", max = ID_MAX)]
+    #[error("the tag {} is exhausted: every number up to {max} has been granted", shown(.tag), max = ID_MAX)]
     Exhausted {
         /// The tag.
         tag: String,
     },
     /// The numbers up to the tag's ceiling are handed out, and the durable store has not raised it yet.
-    #[error("the tag {tag:?} has reached its ceiling, which was not raised: try again in {retry_after_ms} ms")]
+    #[error("the tag {} has reached its ceiling, which was not raised: try again in {retry_after_ms} ms", shown(.tag))]
     CeilingReached {
         /// The tag.
         tag: String,
@@ -85,7 +86,10 @@ pub enum StoreError {
     /// The ids are snowflakes by the store's clock, and that is behind the next one: it went back, or ids are asked for
     /// faster than it goes.
     #[error(
-        "the store's clock is {clock_ms} (Unix ms), and the next id of {tag:?} is of {next_ms}: try again in {retry_after_ms} ms"
+        "the store's clock is {}, and the next id of {} is of {}: try again in {retry_after_ms} ms",
+        Rfc3339(*.clock_ms),
+        shown(.tag),
+        Rfc3339(*.next_ms)
     )]
     ClockBehind {
         /// The tag.
@@ -99,7 +103,9 @@ pub enum StoreError {
     },
     /// The ids are snowflakes by the store's clock, and their timestamps have run out.
     #[error(
-        "the ids of {tag:?} ended at {ended_ms} (Unix ms), when their timestamps ran out: count from a later epoch"
+        "the ids of {} ended at {}, when their timestamps ran out: count from a later epoch",
+        shown(.tag),
+        Rfc3339(*.ended_ms)
     )]
     TimestampsEnded {
         /// The tag.
@@ -108,7 +114,10 @@ pub enum StoreError {
         ended_ms: u64,
     },
     /// Every worker id of the namespace is under a lease.
-    #[error("all {workers} worker ids of {namespace:?} are under a lease; the next is free at {free_at_ms} (Unix ms)")]
+    #[error(
+        "all {workers} worker ids of {namespace:?} are under a lease; the next is free at {}",
+        Rfc3339(*.free_at_ms)
+    )]
     WorkersExhausted {
         /// The namespace.
         namespace: String,
@@ -119,8 +128,9 @@ pub enum StoreError {
     },
     /// The store may have forgotten leases that still run, so it grants none until the last of them has ended.
     #[error(
-        "the store may have forgotten leases of {namespace:?}: it grants none before {until_ms} (Unix ms), when all that it \
-         could have granted have ended"
+        "the store may have forgotten leases of {namespace:?}: it grants none before {}, when all that it could have \
+         granted have ended",
+        Rfc3339(*.until_ms)
     )]
     Quarantined {
         /// The namespace.
@@ -150,7 +160,9 @@ pub enum StoreError {
     },
     /// The holder's clock is too far from the store's.
     #[error(
-        "the clock is {holder_ms} (Unix ms), the store's is {store_ms}, and {max_skew_ms} ms apart is the limit: set the clock"
+        "the clock is {}, the store's is {}, and {max_skew_ms} ms apart is the limit: set the clock",
+        Rfc3339(*.holder_ms),
+        Rfc3339(*.store_ms)
     )]
     ClockSkew {
         /// The holder's clock, in Unix milliseconds.
@@ -186,6 +198,16 @@ pub enum StoreError {
         #[source]
         source: Option<Source>,
     },
+}
+
+fn unknown(name: &str) -> String {
+    match split_tag(name) {
+        (tag, Some(sub)) => format!("the tag {tag:?} has no sub-key {sub:?}: its first id creates it"),
+        (tag, None) => format!(
+            "the tag {tag:?} is unknown: create it first, with `unalike tags create` or, where that is allowed, by taking an id \
+             of it"
+        ),
+    }
 }
 
 impl StoreError {

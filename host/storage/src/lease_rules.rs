@@ -9,7 +9,7 @@
 
 use std::ops::Range;
 
-use unalike_core::{FieldOrder, Layout, LayoutFields, Lease, is_name};
+use unalike_core::{FieldOrder, Layout, LayoutFields, Lease, Rfc3339, is_name};
 
 use crate::{LeaseAcquire, LeaseExtend, StoreError};
 
@@ -210,9 +210,12 @@ impl NamespaceBinding {
         let end_ms = self.horizon_end_ms(clocks.store_ms, horizon_ms);
         if start_ms >= end_ms {
             return Err(refused(format!(
-                "no tick of the layout {} lies between {start_ms}, where the lease could begin, and {end_ms}, where it \
-                 would have to end (Unix ms); the store's clock is {}",
-                self.layout, clocks.store_ms
+                "no tick of the layout {} lies between {}, where the lease could begin, and {}, where it would have to end; \
+                 the store's clock is {}",
+                self.layout,
+                Rfc3339(start_ms),
+                Rfc3339(end_ms),
+                Rfc3339(clocks.store_ms)
             )));
         }
         assert!(start_ms >= bound_ms, "a lease never begins before its predecessor's end");

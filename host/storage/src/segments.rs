@@ -381,6 +381,21 @@ pub fn split_tag(name: &str) -> (&str, Option<&str>) {
     }
 }
 
+/// A name for people: the tag, and its sub-key apart.
+///
+/// ```
+/// use unalike_storage::{shown, sub_tag};
+/// assert_eq!(shown("chat"), "\"chat\"");
+/// assert_eq!(shown(&sub_tag("chat", "user_1").unwrap()), "\"chat\" (sub-key \"user_1\")");
+/// ```
+#[must_use]
+pub fn shown(name: &str) -> String {
+    match split_tag(name) {
+        (tag, Some(sub)) => format!("{tag:?} (sub-key {sub:?})"),
+        (tag, None) => format!("{tag:?}"),
+    }
+}
+
 /// Whether tags come into being on first use, and how many there may be.
 ///
 /// ```

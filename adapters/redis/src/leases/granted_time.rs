@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::time::Instant;
-use unalike_storage::{KEPT_LEASES, NamespaceBinding, SegmentStore, StoreError, sub_tag};
+use unalike_storage::{KEPT_LEASES, NamespaceBinding, Rfc3339, SegmentStore, StoreError, sub_tag};
 
 use super::hash::{Kept, View, write_binding};
 use super::{INSTALL, Namespace, look};
@@ -142,10 +142,12 @@ impl GrantedTime {
         let granted_until_ms = self.raising.ask(place.tag, self.granted_until_ms(&tag)).await?;
         if granted_until_ms < bound_ms {
             let what = format!(
-                "the durable store granted time up to {granted_until_ms} (Unix ms) under {tag:?}, and Redis had it up to \
-                 {bound_ms} before: it lost data, or is another store; find out which. If it lost data, wait until {bound_ms} has \
-                 passed, when all of these leases have ended, and delete the key {} in Redis",
-                namespace.key
+                "the durable store granted time up to {} under {tag:?}, and Redis had it up to {bound} before: it lost data, \
+                 or is another store; find out which. If it lost data, wait until {bound} has passed, when all of these leases \
+                 have ended, and delete the key {} in Redis",
+                Rfc3339(granted_until_ms),
+                namespace.key,
+                bound = Rfc3339(bound_ms)
             );
             return Err(StoreError::Corrupt { what, source: None });
         }

@@ -105,12 +105,16 @@ fn ids_of_other_systems_are_taken_apart() {
     let vesta = ok(at, &["decode", "3456526092514361344", "--layout", "vesta-document"]);
     says(
         &vesta,
-        &["time        2015-05-28T08:05:39.000Z (1432800339000 Unix ms)\n", "machine     1022\n", "method      2\n"],
+        &[
+            "time        2015-05-28T08:05:39.000Z (1432800339000 Unix ms)\n",
+            "worker      1022 (machine)\n",
+            "method      2\n",
+        ],
     );
     let tidb = ok(at, &["decode", "864691128455135243", "--layout", "tidb-auto-random"]);
-    assert_eq!(tidb, "increment   11\nshard       3\n");
+    assert_eq!(tidb, "shard       3\nsequence    11 (increment)\n");
     let gene = ok(at, &["decode", "8013", "--layout", "idleaf-gene:8"]);
-    assert_eq!(gene, "gene        5\nid          1001\n");
+    assert_eq!(gene, "sequence    1001 (id)\ngene        5\n");
     let refused = ["decode", "3456526092514361344", "--layout", "vesta-min-granularity"];
     fails(at, &refused, 1, &["3456526092514361344", "the field type is 0, where it is always 1"]);
     fails(at, &["decode", "8013", "--layout", "idleaf-gene:7"], 1, &["idleaf-gene:7", "unknown"]);
@@ -124,7 +128,8 @@ fn a_layout_is_written_out_where_a_name_could_be() {
     let at = directory.path();
     let by_name = ok(at, &["decode", LEAF, "--layout", "leaf"]);
     for text in ["41/10/12 epoch 1288834974657 tick 1 ms", "41/10/12 epoch 2010-11-04T01:42:54.657Z"] {
-        assert_eq!(ok(at, &["decode", LEAF, "--layout", text]), by_name, "{text}");
+        let decoded = ok(at, &["decode", LEAF, "--layout", text]);
+        assert_eq!(decoded, by_name.replace(" (workerId)", "").replace(" (sequenceId)", ""), "{text}");
     }
     for (text, words) in [
         ("41/10/12", &["41/10/12", "the epoch is missing"][..]),
@@ -179,7 +184,7 @@ fn a_layout_is_shown_with_its_limits() {
     );
     assert!(!twitter.contains("WARNING"), "{twitter}");
     assert_eq!(ok(at, &["layouts", "show"]).lines().next(), Some("twitter"));
-    says(&ok(at, &["layouts", "show", "baidu"]), &["WARNING", "it has ended at 2024-11-20T13:24:16.000Z"]);
+    says(&ok(at, &["layouts", "show", "baidu"]), &["WARNING", "it ended at 2024-11-20T13:24:16.000Z"]);
     says(&ok(at, &["layouts", "show", "cosid-53"]), &["every id fits a number (53 bits)"]);
     let spread = ok(at, &["layouts", "show", "5/2/3 epoch 2020-01-01", "--spread", "random:3"]);
     says(&spread, &["3.5 of 8 ids per tick are left out on average (43.7%), 7 at most"]);
@@ -262,7 +267,8 @@ fn http_guesses_takes_apart_and_gives_ranges() -> anyhow::Result<()> {
     let leaf = named(candidates, "leaf").context("no leaf")?;
     assert_eq!((&leaf["read_as"], &leaf["number"]), (&json!("decimal"), &json!(LEAF)));
     assert_eq!((&leaf["time"], &leaf["unix_ms"]), (&json!("2019-09-06T01:35:00.834Z"), &json!(1_567_733_700_834_u64)));
-    assert_eq!(leaf["fields"], json!({ "worker": "39", "sequence": "3448" }));
+    assert_eq!(leaf["fields"], json!({ "worker": 39, "sequence": 3448 }));
+    assert_eq!(leaf["source_names"], json!({ "worker": "workerId", "sequence": "sequenceId" }));
     let all = get(&format!("/v1/decode/{LEAF}?all=true"))?;
     let mastodon = named(all["candidates"].as_array().context("no list")?, "mastodon").context("no mastodon")?;
     assert_eq!((&mastodon["plausible"], &mastodon["why"]), (&json!(false), &json!("its time is yet to come")));
@@ -270,15 +276,17 @@ fn http_guesses_takes_apart_and_gives_ranges() -> anyhow::Result<()> {
     assert_eq!(get("/v1/decode/01ARZ3NDEKTSV4RRFFQ69G5FAV")?["candidates"][0]["layout"], "ulid");
 
     let by_name = get(&format!("/v1/decode/{LEAF}?layout=ours"))?;
-    assert_eq!((&by_name["layout"], &by_name["worker"]), (&json!("ours"), &json!(39)));
+    assert_eq!((&by_name["layout"], &by_name["fields"]["worker"]), (&json!("ours"), &json!(39)));
+    assert_eq!(by_name["source_names"], json!({}), "nobody else has a name for it");
     let by_hand = get(&format!("/v1/decode/{LEAF}?layout=41/5%2B5/12%20epoch%201288834974657"))?;
-    assert_eq!((&by_hand["datacenter"], &by_hand["worker"]), (&json!(1), &json!(7)));
+    assert_eq!(by_hand["fields"], json!({ "datacenter": 1, "worker": 7, "sequence": 3448 }));
     assert_eq!(by_hand["layout"], "41/5+5/12 epoch 1288834974657 tick 1 ms");
     let vesta = get("/v1/decode/3456526092514361344?layout=vesta-document")?;
     let expected = json!({
         "id": "3456526092514361344", "layout": "vesta-document", "time": "2015-05-28T08:05:39.000Z",
         "unix_ms": 1_432_800_339_000_u64,
-        "fields": { "type": "0", "method": "2", "machine": "1022", "sequence": "0" },
+        "fields": { "type": 0, "method": 2, "worker": 1022, "sequence": 0 },
+        "source_names": { "type": "type", "method": "method", "worker": "machine", "sequence": "sequence" },
     });
     assert_eq!(vesta, expected);
     let wuid = get("/v1/decode/5?layout=wuid")?;
@@ -316,10 +324,49 @@ fn http_guesses_takes_apart_and_gives_ranges() -> anyhow::Result<()> {
     let layouts = get("/v1/layouts")?;
     let list = layouts["layouts"].as_array().context("no list")?;
     assert_eq!((&list[0]["name"], &list[0]["ends_soon"]), (&json!("ours"), &json!(false)));
+    let names: Vec<&str> = list.iter().filter_map(|layout| layout["name"].as_str()).collect();
+    let config = server.directory().join("layouts.toml");
+    let printed = ok(server.directory(), &["--config", config.to_str().context("a path of UTF-8")?, "layouts"]);
+    let in_table: Vec<&str> = printed.lines().skip(1).filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(names, in_table, "the command line lists the same");
+    let seata = list.iter().find(|layout| layout["name"] == "seata").context("no seata")?;
+    assert_eq!((&seata["reading_only"], &seata["workers"]), (&json!(true), &Value::Null));
+    assert_eq!(seata["fields"][0], json!({ "name": "worker", "bits": 10, "source_name": "worker" }));
     let cosid_53 = list.iter().find(|layout| layout["name"] == "cosid-53").context("no cosid-53")?;
     assert_eq!(
         (&cosid_53["above_53_bits"], &list[0]["above_53_bits"]),
         (&Value::Null, &json!("2010-11-28T22:14:18.305Z"))
     );
+    Ok(())
+}
+
+#[test]
+fn yitter_begins_elsewhere_in_each_language() {
+    let directory = TempDir::new().unwrap();
+    let at = directory.path();
+    // Tick 1,000, worker 9, sequence 5.
+    let id = (1_000 << 12 | 9 << 6 | 5).to_string();
+    for (layout, time) in [
+        ("yitter", "2020-02-19T18:20:03.000Z"),
+        ("yitter-js", "2020-01-01T00:00:01.000Z"),
+        ("yitter-csharp", "2020-02-20T02:20:03.020Z"),
+    ] {
+        says(
+            &ok(at, &["decode", &id, "--layout", layout]),
+            &[time, "worker      9 (WorkerId)\n", "sequence    5 (seq)\n"],
+        );
+        says(&ok(at, &["layouts", "show", layout]), &["51/6/6 epoch ", "Yitter's"]);
+    }
+}
+
+#[test]
+fn what_a_template_shows_is_read_with_a_hint_at_the_configuration() -> anyhow::Result<()> {
+    let (directory, arguments) = configured("[tags.invoice]\ntemplate = \"INV-{id:06}\"\n")?;
+    let at = directory.path();
+    let with: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let text = ["decode", "INV-000042", "--tag", "invoice"];
+    says(&ok(at, &[&with[..], &text].concat()), &["number      42\n"]);
+    fails(at, &text, 1, &["--config FILE", "no format of \"invoice\""]);
+    fails(at, &["decode", "INV-000042"], 1, &["what a template shows", "its tag or snowflake"]);
     Ok(())
 }

@@ -22,6 +22,9 @@ pub struct Preset {
     /// No id of it is older, in Unix milliseconds: where the epoch says nothing, the time of the system that made the
     /// first ones.
     pub since_ms: u64,
+    /// What its system calls the datacenter, the worker and the sequence: nothing where it has no such field, or its name is
+    /// not known.
+    pub field_names: [&'static str; 3],
     /// One sentence: where the figures come from, and any deviation.
     pub source: &'static str,
 }
@@ -41,6 +44,7 @@ pub const PRESETS: &[Preset] = &[
         name: "twitter",
         layout: Layout::TWITTER,
         since_ms: Layout::TWITTER.epoch_ms(),
+        field_names: ["datacenter", "worker", "sequence"],
         source: "Twitter's Snowflake of 2010: 41 bits of ms since 2010-11-04T01:42:54.657Z, datacenter 5, worker 5, \
                  sequence 12",
     },
@@ -48,18 +52,21 @@ pub const PRESETS: &[Preset] = &[
         name: "leaf",
         layout: Layout::LEAF,
         since_ms: YEAR_2017_MS,
+        field_names: ["", "workerId", "sequenceId"],
         source: "Leaf's snowflake mode: Twitter's epoch and widths, the worker as one field of 10 bits",
     },
     Preset {
         name: "hutool",
         layout: Layout::HUTOOL,
         since_ms: YEAR_2014_MS,
+        field_names: ["dataCenterId", "workerId", "sequence"],
         source: "hutool's Snowflake with its default epoch: Twitter's layout",
     },
     Preset {
         name: "worker5",
         layout: Layout::WORKER5,
         since_ms: Layout::WORKER5.epoch_ms(),
+        field_names: ["", "", ""],
         source: "the generator that leases 32 workers from a database or Redis: worker 5 and the epoch \
                  2019-12-31T16:00:00Z are given there, timestamp 41 and sequence 12 are assumed, as in Twitter's",
     },
@@ -67,6 +74,7 @@ pub const PRESETS: &[Preset] = &[
         name: "redis-sharded",
         layout: Layout::REDIS_SHARDED,
         since_ms: YEAR_2012_MS,
+        field_names: ["", "shard", "sequence"],
         source: "ids from Redis' clock, ms << 22 | shard << 10 | sequence, with ms since 1970 in 41 bits: they end on \
                  2039-09-07",
     },
@@ -74,6 +82,7 @@ pub const PRESETS: &[Preset] = &[
         name: "baidu",
         layout: Layout::BAIDU,
         since_ms: Layout::BAIDU.epoch_ms(),
+        field_names: ["", "workerId", "sequence"],
         source: "uid-generator's default widths 28/22/13 in s since 2016-05-20 at UTC+8 (its parser takes the zone of \
                  the JVM): they ended on 2024-11-20",
     },
@@ -81,18 +90,21 @@ pub const PRESETS: &[Preset] = &[
         name: "sonyflake",
         layout: Layout::SONYFLAKE,
         since_ms: Layout::SONYFLAKE.epoch_ms(),
+        field_names: ["", "machine", "sequence"],
         source: "Sonyflake v2's defaults: 39 bits of 10 ms since 2025-01-01T00:00:00Z, then sequence 8, then machine 16",
     },
     Preset {
         name: "sonyflake-v1",
         layout: Layout::SONYFLAKE_V1,
         since_ms: Layout::SONYFLAKE_V1.epoch_ms(),
+        field_names: ["", "machine-id", "sequence"],
         source: "Sonyflake v1's defaults: the fields of v2, with the time since 2014-09-01T00:00:00Z",
     },
     Preset {
         name: "instagram",
         layout: Layout::INSTAGRAM,
         since_ms: Layout::INSTAGRAM.epoch_ms(),
+        field_names: ["", "shard", "sequence"],
         source: "Instagram's sharding article of 2012: 41 bits of ms since 2011-08-24T21:07:01.721Z with the sign, so 40 \
                  here, until 2046-06-27, shard 13, sequence 10",
     },
@@ -100,6 +112,7 @@ pub const PRESETS: &[Preset] = &[
         name: "discord",
         layout: Layout::DISCORD,
         since_ms: Layout::DISCORD.epoch_ms(),
+        field_names: ["worker", "process", "increment"],
         source: "Discord's API reference: 42 bits of ms since 2015-01-01T00:00:00Z with the sign, so 41 here, until \
                  2084-09-06, worker 5 (the datacenter here), process 5, increment 12",
     },
@@ -107,6 +120,7 @@ pub const PRESETS: &[Preset] = &[
         name: "mastodon",
         layout: Layout::MASTODON,
         since_ms: YEAR_2008_MS,
+        field_names: ["", "", "sequence"],
         source: "Mastodon's timestamp_id: 48 bits of ms since 1970 with the sign, so 47 here, then 16 bits, there a \
                  salted hash plus a sequence, here a sequence, and no worker",
     },
@@ -114,18 +128,21 @@ pub const PRESETS: &[Preset] = &[
         name: "cosid",
         layout: Layout::COSID,
         since_ms: Layout::COSID.epoch_ms(),
+        field_names: ["", "machineId", "sequence"],
         source: "CosId's snowflake defaults: 41 bits of ms since 2019-12-24T16:00:00Z, machine 10, sequence 12",
     },
     Preset {
         name: "cosid-53",
         layout: Layout::COSID_53,
         since_ms: Layout::COSID_53.epoch_ms(),
+        field_names: ["", "machineId", "sequence"],
         source: "CosId's layout for JavaScript, 53 bits: CosId's epoch, timestamp 41, machine 3, sequence 9",
     },
     Preset {
         name: "tsid",
         layout: Layout::TSID,
         since_ms: Layout::TSID.epoch_ms(),
+        field_names: ["", "node", "counter"],
         source: "TSID's defaults: 42 bits of ms since 2020-01-01T00:00:00Z with the sign, so 41 here, until 2089-09-06, \
                  node 10, counter 12, which begins anywhere",
     },
@@ -133,15 +150,31 @@ pub const PRESETS: &[Preset] = &[
         name: "yitter",
         layout: Layout::YITTER,
         since_ms: Layout::YITTER.epoch_ms(),
-        source: "Yitter's defaults, worker 6 and sequence 6 below all the ms since 2020-02-19T18:20:02Z that 63 bits hold; \
-                 Yitter itself keeps sequences 0 to 4",
+        field_names: ["", "WorkerId", "seq"],
+        source: "Yitter's defaults in Go, Rust and most others, worker 6 and sequence 6 below all the ms since \
+                 2020-02-19T18:20:02Z that 63 bits hold; Yitter itself keeps sequences 0 to 4",
     },
     Preset {
         name: "yitter-53",
         layout: Layout::YITTER_53,
         since_ms: Layout::YITTER_53.epoch_ms(),
+        field_names: ["", "WorkerId", "seq"],
         source: "Yitter's defaults, worker 6 and sequence 6 above ms since 2020-02-19T18:20:02Z: the timestamp, without a \
                  bound there, is 41 bits here, so that ids fit JavaScript's 53; Yitter itself keeps sequences 0 to 4",
+    },
+    Preset {
+        name: "yitter-js",
+        layout: Layout::YITTER_JS,
+        since_ms: Layout::YITTER_JS.epoch_ms(),
+        field_names: ["", "WorkerId", "seq"],
+        source: "Yitter's JavaScript and TypeScript, whose time begins at 2020-01-01T00:00:00Z: the widths of yitter",
+    },
+    Preset {
+        name: "yitter-csharp",
+        layout: Layout::YITTER_CSHARP,
+        since_ms: Layout::YITTER_CSHARP.epoch_ms(),
+        field_names: ["", "WorkerId", "seq"],
+        source: "Yitter's C#, whose time begins at 2020-02-20T02:20:02.020Z: the widths of yitter",
     },
 ];
 
@@ -287,6 +320,12 @@ impl Layout {
         ..MILLISECONDS
     });
 
+    /// `yitter-js`: [`YITTER`](Self::YITTER) since 2020-01-01T00:00:00Z, as its JavaScript and TypeScript count.
+    pub const YITTER_JS: Self = proven(LayoutFields { epoch_ms: 1_577_836_800_000, ..Self::YITTER.fields() });
+
+    /// `yitter-csharp`: [`YITTER`](Self::YITTER) since 2020-02-20T02:20:02.020Z, as its C# counts.
+    pub const YITTER_CSHARP: Self = proven(LayoutFields { epoch_ms: 1_582_165_202_020, ..Self::YITTER.fields() });
+
     /// The layout of the [`preset`] of this name, without the sentence on its source; `None` for an unknown name.
     ///
     /// ```
@@ -392,6 +431,9 @@ mod tests {
         assert_sample(Layout::YITTER, id, 1_795_361_401_002, 9, 5);
         assert_sample(Layout::YITTER_53, id, 1_795_361_401_002, 9, 5);
         assert_eq!(Layout::YITTER.id_max(), crate::ID_MAX);
+        let in_js = (1_795_361_401_002 - 1_577_836_800_000) << 12 | 9 << 6 | 5;
+        assert_sample(Layout::YITTER_JS, in_js, 1_795_361_401_002, 9, 5);
+        assert_eq!(crate::instant("2020-02-20T02:20:02.020Z"), Ok(Layout::YITTER_CSHARP.epoch_ms()));
     }
 
     /// uid-generator's cached mode does not look: at 2026-01-01T00:00:00Z it gives -8016776772626407424.
@@ -451,6 +493,8 @@ mod tests {
             ("tsid", "41/10/12 epoch 1577836800000 tick 1 ms"),
             ("yitter", "51/6/6 epoch 1582136402000 tick 1 ms"),
             ("yitter-53", "41/6/6 epoch 1582136402000 tick 1 ms"),
+            ("yitter-js", "51/6/6 epoch 1577836800000 tick 1 ms"),
+            ("yitter-csharp", "51/6/6 epoch 1582165202020 tick 1 ms"),
         ];
         assert_eq!(figures, published.map(|(name, layout)| (name, layout.to_string())));
     }

@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 
 use anyhow::ensure;
-use unalike::{Clock, Layout, Role, SCHEMES, Scheme, SnowflakeOptions, Spread, SystemClock};
+use unalike::{Clock, Layout, Role, Scheme, SnowflakeOptions, Spread, SystemClock};
 
 use crate::arguments::{DecodeArguments, LayoutsCommand, RangeArguments};
 use crate::commands::{Table, print, read_text};
 use crate::config::Config;
-use crate::layouts::{Candidate, LayoutFigures, Layouts, Named, TakenApart, What, figures, rfc3339};
+use crate::layouts::{Candidate, LayoutFigures, Layouts, Named, What, figures, rfc3339};
 use crate::stamps::SpreadText;
 
 /// `unalike decode`
@@ -18,22 +18,18 @@ pub(crate) fn decode(config: &Config, arguments: &DecodeArguments) -> anyhow::Re
     }
     let layouts = config.layouts()?;
     let Some(layout) = &arguments.layout else { return guess(&layouts, arguments) };
-    match layouts.decode(&arguments.id, layout)? {
-        TakenApart::Layout(decoded) => print(&format!(
-            "time        {} ({} Unix ms)\ndatacenter  {}\nworker      {}\nsequence    {}\n",
-            decoded.time, decoded.unix_ms, decoded.datacenter, decoded.worker, decoded.sequence
-        )),
-        TakenApart::Scheme(decoded) => {
-            let mut text = String::new();
-            if let (Some(time), Some(unix_ms)) = (&decoded.time, decoded.unix_ms) {
-                writeln!(text, "{:<11} {time} ({unix_ms} Unix ms)", "time")?;
-            }
-            for (name, value) in &decoded.fields {
-                writeln!(text, "{name:<11} {}", value.as_str().unwrap_or_default())?;
-            }
-            print(&text)
+    let decoded = layouts.decode(&arguments.id, layout)?;
+    let mut text = String::new();
+    if let (Some(time), Some(unix_ms)) = (&decoded.time, decoded.unix_ms) {
+        writeln!(text, "{:<11} {time} ({unix_ms} Unix ms)", "time")?;
+    }
+    for (name, value, own) in decoded.fields.iter() {
+        match own {
+            Some(own) => writeln!(text, "{name:<11} {value} ({own})")?,
+            None => writeln!(text, "{name:<11} {value}")?,
         }
     }
+    print(&text)
 }
 
 fn guess(layouts: &Layouts, arguments: &DecodeArguments) -> anyhow::Result<()> {
@@ -59,11 +55,10 @@ fn row(candidate: &Candidate) -> [String; 6] {
         _ => candidate.layout.clone(),
     };
     let (mut worker, mut sequence, mut others) = (Vec::new(), Vec::new(), Vec::new());
-    for (field, value) in &candidate.fields {
-        let value = value.as_str().unwrap_or_default();
-        match field.as_str() {
-            "worker" | "machine" => worker.push(value.to_owned()),
-            "sequence" => sequence.push(value.to_owned()),
+    for (field, value, _) in candidate.fields.iter() {
+        match field {
+            "worker" => worker.push(value.to_string()),
+            "sequence" => sequence.push(value.to_string()),
             other => others.push(format!("{other} {value}")),
         }
     }
@@ -98,32 +93,23 @@ fn list(layouts: &Layouts) -> anyhow::Result<()> {
         Table::new(["LAYOUT", "BITS = TIME + NODE + SEQUENCE", "IDS/S PER WORKER", "WORKERS", "ENDS", "NOTE"]);
     for layout in layouts.all() {
         let note = note(&layout).unwrap_or_default().to_owned();
+        let figure = |figure: Option<u64>| figure.map(|figure| figure.to_string()).unwrap_or_default();
         table.add([
             layout.name,
             format!("{} = {}", layout.bits, layout.widths),
-            layout.ids_per_second.to_string(),
-            layout.workers.to_string(),
-            day(&layout.ends),
+            figure(layout.ids_per_second),
+            figure(layout.workers),
+            layout.ends.as_deref().map(day).unwrap_or_default(),
             note,
-        ]);
-    }
-    for foreign in SCHEMES {
-        let widths: Vec<_> =
-            foreign.scheme.fields().iter().map(|field| format!("{} {}", field.name, field.bits)).collect();
-        table.add([
-            foreign.name.to_owned(),
-            format!("{} = {}", foreign.scheme.bits(), widths.join(" + ")),
-            String::new(),
-            String::new(),
-            foreign.scheme.ends_ms().map(|ends_ms| day(&rfc3339(ends_ms))).unwrap_or_default(),
-            "for reading only".to_owned(),
         ]);
     }
     table.print()
 }
 
 fn note(layout: &LayoutFigures) -> Option<&'static str> {
-    if layout.ended {
+    if layout.reading_only {
+        Some("for reading only")
+    } else if layout.ended {
         Some("has ended: for reading only")
     } else if layout.ends_soon {
         Some("ends within ten years")
@@ -138,9 +124,10 @@ fn day(time: &str) -> String {
 }
 
 fn show(named: &Named, spread: Option<SpreadText>) -> anyhow::Result<()> {
-    let (scheme, layout) = match &named.what {
-        What::Layout(layout) => (Scheme::from(*layout), Some(*layout)),
-        What::Scheme(scheme) => (**scheme, None),
+    let scheme = named.scheme();
+    let layout = match &named.what {
+        What::Layout(layout) => Some(*layout),
+        What::Scheme(_) => None,
     };
     let mut text = format!("{}\n{}", named.name, picture(&scheme));
     let mut line = |title: &str, value: String| writeln!(text, "{title:<12} {value}");
@@ -154,11 +141,11 @@ fn show(named: &Named, spread: Option<SpreadText>) -> anyhow::Result<()> {
         line("tick", format!("{} ms", scheme.tick_ms()))?;
     }
     if let Some(layout) = layout {
-        let now_ms = SystemClock.now_ms();
-        let figures = figures(&named.name, &layout, &named.source, now_ms);
-        let in_all = u128::from(figures.ids_per_second) * u128::from(figures.workers);
-        line("rate", format!("{} ids/s per worker, {in_all} in all", figures.ids_per_second))?;
-        line("workers", figures.workers.to_string())?;
+        let figures = figures(named, SystemClock.now_ms());
+        let (rate, workers) = (figures.ids_per_second.unwrap_or_default(), figures.workers.unwrap_or_default());
+        let in_all = u128::from(rate) * u128::from(workers);
+        line("rate", format!("{rate} ids/s per worker, {in_all} in all"))?;
+        line("workers", workers.to_string())?;
         line(
             "JavaScript",
             match &figures.above_53_bits {
@@ -169,10 +156,11 @@ fn show(named: &Named, spread: Option<SpreadText>) -> anyhow::Result<()> {
         if let Some(SpreadText(spread)) = spread {
             line("spread", cost(&layout, spread)?)?;
         }
+        let ends = figures.ends.unwrap_or_default();
         if figures.ended {
-            line("WARNING", format!("it has ended at {}: there are no ids any more, for reading only", figures.ends))?;
+            line("WARNING", format!("it ended at {ends}: it makes no more ids, and reads those that there are"))?;
         } else if figures.ends_soon {
-            line("WARNING", format!("it ends within ten years, at {}: begin no new ids with it", figures.ends))?;
+            line("WARNING", format!("it ends within ten years, at {ends}: begin no new ids with it"))?;
         }
     } else {
         ensure!(spread.is_none(), "{} is for reading only: --spread is for ids that are made", named.name);

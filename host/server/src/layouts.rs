@@ -3,12 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
-use serde::Serialize;
-use serde_json::{Map, Value};
+use serde::{Serialize, Serializer};
 use unalike::{
-    Clock, CosidText, Guess, ID_MAX, InstantError, Known, Layout, LayoutError, LayoutTextError, PRESETS, Role, SCHEMES,
-    Scheme, SchemeError, Shape, SystemClock, Text, Verdict, guess, instant, known_layouts, preset, scheme,
+    COSID_GENERATOR, Clock, CosidText, Guess, ID_MAX, InstantError, Known, Layout, LayoutError, LayoutTextError,
+    PRESETS, Rfc3339, Role, SCHEMES, Scheme, SchemeError, Shape, SystemClock, Text, Verdict, guess, instant,
+    known_layouts, preset, scheme,
 };
 
 /// The layout that is meant when none is named, and that of the snowflake `default`.
@@ -57,7 +56,8 @@ pub(crate) enum DecodeError {
     /// Without a layout: in none of the notations.
     #[error(
         "the id {text:?} is not a whole number from 1 to {ID_MAX}, nor has it the shape of another id: 11 characters of \
-         base 62, 13 of base 32 or base 36, 15 or 17 of CosId's, 19 digits, a ULID or a UUID"
+         base 62, 13 of base 32 or base 36, 15 or 17 of CosId's, 19 digits, a ULID or a UUID; to read what a template shows, \
+         name its tag or snowflake"
     )]
     NoShape {
         /// What was given, shortened if it is too long.
@@ -125,6 +125,8 @@ pub(crate) struct Named {
     /// Its name, or its text where it is written out.
     pub(crate) name: String,
     pub(crate) what: What,
+    /// What its system calls datacenter, worker and sequence, where `what` is a layout: see [`unalike::Preset`].
+    pub(crate) field_names: [&'static str; 3],
     /// Where it comes from.
     pub(crate) source: String,
 }
@@ -169,7 +171,12 @@ impl Layouts {
 
     /// What a name, or a layout that is written out, stands for.
     pub(crate) fn find(&self, text: &str) -> Result<Named, DecodeError> {
-        let named = |name: &str, what, source: &str| Named { name: name.to_owned(), what, source: source.to_owned() };
+        let named = |name: &str, what, source: &str| Named {
+            name: name.to_owned(),
+            what,
+            field_names: preset(name).map(|preset| preset.field_names).unwrap_or_default(),
+            source: source.to_owned(),
+        };
         if let Some(layout) = self.own.get(text) {
             return Ok(named(text, What::Layout(*layout), OF_CONFIGURATION));
         }
@@ -200,27 +207,24 @@ impl Layouts {
     }
 
     /// Takes an id apart, which is of this layout.
-    pub(crate) fn decode(&self, id: &str, layout: &str) -> Result<TakenApart, DecodeError> {
-        let Named { name, what, .. } = self.find(layout)?;
-        let scheme = match what {
-            What::Layout(layout) => return decode(id, &name, layout).map(TakenApart::Layout),
-            What::Scheme(scheme) => scheme,
-        };
+    pub(crate) fn decode(&self, id: &str, layout: &str) -> Result<Decoded, DecodeError> {
+        let named = self.find(layout)?;
         let number = decimal_id(id)?;
-        let values = scheme.take_apart(u128::from(number)).map_err(|error| DecodeError::NotOfScheme {
-            id: number,
-            layout: name.clone(),
-            error,
+        let name = named.name.clone();
+        let scheme = named.scheme();
+        let values = scheme.take_apart(u128::from(number)).map_err(|error| match named.what {
+            What::Layout(layout) => DecodeError::OutOfRange { id: number, layout: name.clone(), max: layout.id_max() },
+            What::Scheme(_) => DecodeError::NotOfScheme { id: number, layout: name.clone(), error },
         })?;
         let unix_ms = scheme.unix_ms(&values);
         let fields = scheme.fields().iter().zip(values).filter(|(field, _)| field.role != Role::Time);
-        Ok(TakenApart::Scheme(DecodedScheme {
+        Ok(Decoded {
             id: number.to_string(),
             layout: name,
             time: unix_ms.map(rfc3339),
             unix_ms,
-            fields: fields.map(|(field, value)| (field.name.to_owned(), value.to_string().into())).collect(),
-        }))
+            fields: Fields::new(Some(&named), fields.map(|(field, value)| (field.name, value))),
+        })
     }
 
     /// Whose id it may be: the plausible layouts, the likeliest first, and after them the others if `all` are wanted.
@@ -233,7 +237,7 @@ impl Layouts {
             return Err(DecodeError::NoShape { text: shortened(id) });
         }
         let wanted = guesses.iter().filter(|guess| all || guess.verdict.is_plausible());
-        Ok(Candidates { id: id.to_owned(), candidates: wanted.map(candidate).collect() })
+        Ok(Candidates { id: id.to_owned(), candidates: wanted.map(|guess| self.candidate(guess)).collect() })
     }
 
     /// The ids from one time to another, which is not part of the span.
@@ -266,17 +270,90 @@ impl Layouts {
         })
     }
 
-    /// The figures of all layouts as of now: those of the configuration, and then the others.
+    /// The figures of all layouts as of now: those of the configuration, then the others, and last those for reading only.
     pub(crate) fn all(&self) -> Vec<LayoutFigures> {
         let now_ms = SystemClock.now_ms();
-        let own = self.own.iter().map(|(name, layout)| figures(name, layout, OF_CONFIGURATION, now_ms));
-        own.chain(PRESETS.iter().map(|preset| figures(preset.name, &preset.layout, preset.source, now_ms))).collect()
+        let names = self.own.keys().map(String::as_str).chain(PRESETS.iter().map(|preset| preset.name));
+        let names = names.chain(SCHEMES.iter().map(|foreign| foreign.name));
+        names.filter_map(|name| self.find(name).ok()).map(|named| figures(&named, now_ms)).collect()
+    }
+
+    fn candidate(&self, guess: &Guess<'_>) -> Candidate {
+        let named = match guess.shape {
+            Shape::Id(_) => self.find(guess.name).ok(),
+            Shape::Cosid(_) => Some(Named::of_scheme(guess.name, COSID_GENERATOR, "CosId's CosIdGenerator")),
+            Shape::Uuid | Shape::Ulid => None,
+        };
+        Candidate {
+            layout: guess.name.to_owned(),
+            read_as: match guess.shape {
+                Shape::Id(Text::Decimal) => "decimal",
+                Shape::Id(Text::Padded) => "padded",
+                Shape::Id(Text::Base36) => "base36",
+                Shape::Id(Text::Base62) => "base62",
+                Shape::Id(Text::Base32) => "base32",
+                Shape::Id(Text::Uuid) | Shape::Uuid => "uuid",
+                Shape::Cosid(CosidText::Radix62) => "cosid-radix62",
+                Shape::Cosid(CosidText::Radix36) => "cosid-radix36",
+                Shape::Cosid(CosidText::Friendly) => "cosid-friendly",
+                Shape::Ulid => "ulid",
+            },
+            number: guess.id.map(|id| id.to_string()),
+            plausible: guess.verdict.is_plausible(),
+            why: why(guess),
+            time: guess.unix_ms.map(rfc3339),
+            unix_ms: guess.unix_ms,
+            fields: Fields::new(named.as_ref(), guess.fields.iter().copied()),
+        }
+    }
+}
+
+impl Named {
+    fn of_scheme(name: &str, scheme: Scheme, source: &str) -> Self {
+        let (name, source) = (name.to_owned(), source.to_owned());
+        Self { name, what: What::Scheme(Box::new(scheme)), field_names: Default::default(), source }
+    }
+
+    /// Its fields.
+    pub(crate) fn scheme(&self) -> Scheme {
+        match &self.what {
+            What::Layout(layout) => Scheme::from(*layout),
+            What::Scheme(scheme) => **scheme,
+        }
+    }
+
+    /// What a field is called here, and what by its own system if that is known.
+    fn names_of(&self, field: &'static str) -> (&'static str, Option<&'static str>) {
+        match &self.what {
+            What::Layout(_) => {
+                let [datacenter, worker, sequence] = self.field_names;
+                let own = match field {
+                    "datacenter" => datacenter,
+                    "worker" => worker,
+                    "sequence" => sequence,
+                    _ => "",
+                };
+                (field, Some(own).filter(|own| !own.is_empty()))
+            }
+            What::Scheme(scheme) => {
+                let role = scheme.fields().iter().find(|of_scheme| of_scheme.name == field).map(|field| field.role);
+                match role {
+                    Some(Role::Worker) => ("worker", Some(field)),
+                    Some(Role::Sequence) => ("sequence", Some(field)),
+                    _ => (field, Some(field)),
+                }
+            }
+        }
     }
 }
 
 const OF_CONFIGURATION: &str = "the configuration of this program";
 
-fn decimal_id(id: &str) -> Result<u64, DecodeError> {
+/// The id that a text is in decimal.
+///
+/// # Errors
+/// [`DecodeError::NotAnId`].
+pub(crate) fn decimal_id(id: &str) -> Result<u64, DecodeError> {
     let not_an_id = || DecodeError::NotAnId { text: shortened(id) };
     if !id.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(not_an_id());
@@ -284,36 +361,9 @@ fn decimal_id(id: &str) -> Result<u64, DecodeError> {
     id.parse().ok().filter(|number| (1..=ID_MAX).contains(number)).ok_or_else(not_an_id)
 }
 
-/// An id taken apart.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(untagged)]
-pub(crate) enum TakenApart {
-    Layout(Decoded),
-    Scheme(DecodedScheme),
-}
-
-/// The parts of a snowflake id.
+/// An id taken apart: one shape for every layout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Decoded {
-    /// The id, in decimal.
-    pub(crate) id: String,
-    /// The layout's name.
-    pub(crate) layout: String,
-    /// When the id's tick began, RFC 3339, in UTC.
-    pub(crate) time: String,
-    /// The same in Unix milliseconds.
-    pub(crate) unix_ms: u64,
-    /// The datacenter; 0 where the layout has none.
-    pub(crate) datacenter: u32,
-    /// The worker.
-    pub(crate) worker: u32,
-    /// The number within tick and worker.
-    pub(crate) sequence: u32,
-}
-
-/// The parts of an id of another system, whose fields have names of their own.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct DecodedScheme {
     /// The id, in decimal.
     pub(crate) id: String,
     /// The layout's name.
@@ -322,26 +372,58 @@ pub(crate) struct DecodedScheme {
     pub(crate) time: Option<String>,
     /// The same in Unix milliseconds.
     pub(crate) unix_ms: Option<u64>,
-    /// The other fields, in decimal.
-    pub(crate) fields: Map<String, Value>,
+    /// The other fields.
+    #[serde(flatten)]
+    pub(crate) fields: Fields,
 }
 
-/// Takes a snowflake id apart.
-pub(crate) fn decode(id: &str, name: &str, layout: Layout) -> Result<Decoded, DecodeError> {
-    let number = decimal_id(id)?;
-    let out_of_range = |_| DecodeError::OutOfRange { id: number, layout: name.to_owned(), max: layout.id_max() };
-    let parts = layout.unpack(number).map_err(out_of_range)?;
-    let (datacenter, worker) = layout.split_worker(parts.worker).map_err(out_of_range)?;
-    let unix_ms = layout.tick_start_ms(parts.ticks);
-    Ok(Decoded {
-        id: number.to_string(),
-        layout: name.to_owned(),
-        time: rfc3339(unix_ms),
-        unix_ms,
-        datacenter,
-        worker,
-        sequence: parts.sequence,
-    })
+/// The fields of an id beside its time, from the highest bits to the lowest.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Fields {
+    /// Each by its name here: `datacenter`, `worker` and `sequence` are these in every layout.
+    #[serde(rename = "fields", serialize_with = "in_order")]
+    pub(crate) values: Vec<(&'static str, FieldValue)>,
+    /// What the system that the layout comes from calls these fields, where that is known.
+    #[serde(serialize_with = "in_order")]
+    pub(crate) source_names: Vec<(&'static str, &'static str)>,
+}
+
+/// A number in JSON where JavaScript has it exactly, and else its digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FieldValue(pub(crate) u128);
+
+impl Serialize for FieldValue {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match u64::try_from(self.0) {
+            Ok(value) if value <= JAVASCRIPT_MAX => serializer.serialize_u64(value),
+            _ => serializer.collect_str(&self.0),
+        }
+    }
+}
+
+impl Fields {
+    fn new(named: Option<&Named>, values: impl Iterator<Item = (&'static str, u128)>) -> Self {
+        let mut fields = Self::default();
+        for (field, value) in values {
+            let (name, own) = named.map_or((field, None), |named| named.names_of(field));
+            fields.values.push((name, FieldValue(value)));
+            fields.source_names.extend(own.map(|own| (name, own)));
+        }
+        fields
+    }
+
+    /// Each value with its name here and, where that is another, its own system's name.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&'static str, u128, Option<&'static str>)> {
+        self.values.iter().map(|(name, value)| {
+            let own = self.source_names.iter().find(|(known, own)| known == name && own != name);
+            (*name, value.0, own.map(|(_, own)| *own))
+        })
+    }
+}
+
+/// An object whose members are in this order.
+fn in_order<S: Serializer>(members: &[(&'static str, impl Serialize)], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(members.iter().map(|(name, value)| (name, value)))
 }
 
 /// Whose id it may be.
@@ -370,32 +452,9 @@ pub(crate) struct Candidate {
     pub(crate) time: Option<String>,
     /// The same in Unix milliseconds.
     pub(crate) unix_ms: Option<u64>,
-    /// The other fields, in decimal.
-    pub(crate) fields: Map<String, Value>,
-}
-
-fn candidate(guess: &Guess<'_>) -> Candidate {
-    Candidate {
-        layout: guess.name.to_owned(),
-        read_as: match guess.shape {
-            Shape::Id(Text::Decimal) => "decimal",
-            Shape::Id(Text::Padded) => "padded",
-            Shape::Id(Text::Base36) => "base36",
-            Shape::Id(Text::Base62) => "base62",
-            Shape::Id(Text::Base32) => "base32",
-            Shape::Id(Text::Uuid) | Shape::Uuid => "uuid",
-            Shape::Cosid(CosidText::Radix62) => "cosid-radix62",
-            Shape::Cosid(CosidText::Radix36) => "cosid-radix36",
-            Shape::Cosid(CosidText::Friendly) => "cosid-friendly",
-            Shape::Ulid => "ulid",
-        },
-        number: guess.id.map(|id| id.to_string()),
-        plausible: guess.verdict.is_plausible(),
-        why: why(guess),
-        time: guess.unix_ms.map(rfc3339),
-        unix_ms: guess.unix_ms,
-        fields: guess.fields.iter().map(|(name, value)| ((*name).to_owned(), value.to_string().into())).collect(),
-    }
+    /// The other fields.
+    #[serde(flatten)]
+    pub(crate) fields: Fields,
 }
 
 fn why(guess: &Guess<'_>) -> String {
@@ -436,7 +495,7 @@ pub(crate) struct IdRange {
     pub(crate) last: String,
 }
 
-/// The figures of a layout.
+/// The figures of a layout; those that ids for reading only do not have are `None`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct LayoutFigures {
     /// Its name.
@@ -451,22 +510,26 @@ pub(crate) struct LayoutFigures {
     pub(crate) worker_bits: u8,
     /// Width of the sequence, in bits.
     pub(crate) sequence_bits: u8,
-    /// Length of a tick, in milliseconds.
-    pub(crate) tick_ms: u32,
-    /// When tick 0 begins, RFC 3339.
-    pub(crate) epoch: String,
+    /// All fields, the highest bits first.
+    pub(crate) fields: Vec<FieldFigures>,
+    /// Length of a tick, in milliseconds, if there is a time in the ids.
+    pub(crate) tick_ms: Option<u32>,
+    /// When tick 0 begins, RFC 3339, if there is a time.
+    pub(crate) epoch: Option<String>,
     /// How many workers there are, datacenter included.
-    pub(crate) workers: u64,
+    pub(crate) workers: Option<u64>,
     /// The most ids that one worker gives, per second.
-    pub(crate) ids_per_second: u64,
-    /// When the last tick ends, RFC 3339: from then on there are no ids.
-    pub(crate) ends: String,
+    pub(crate) ids_per_second: Option<u64>,
+    /// When the last tick ends, RFC 3339, if there is a time: from then on there are no ids.
+    pub(crate) ends: Option<String>,
     /// Whether that has passed: such ids can be read only.
     pub(crate) ended: bool,
     /// Whether that is so within ten years.
     pub(crate) ends_soon: bool,
     /// From when on ids are above 2^53 - 1, so that JavaScript rounds them: RFC 3339, if that ever is.
     pub(crate) above_53_bits: Option<String>,
+    /// Whether no generator makes such ids: they can be taken apart only.
+    pub(crate) reading_only: bool,
     /// Where the figures come from.
     pub(crate) source: String,
     /// The widths in the order of the bits, see [`Layout`]'s own text.
@@ -474,27 +537,60 @@ pub(crate) struct LayoutFigures {
     pub(crate) widths: String,
 }
 
+/// A field of a layout.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct FieldFigures {
+    /// Its name here.
+    pub(crate) name: &'static str,
+    /// Its width.
+    pub(crate) bits: u8,
+    /// What the system that the layout comes from calls it, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) source_name: Option<&'static str>,
+}
+
 /// The figures of a layout at a time.
-pub(crate) fn figures(name: &str, layout: &Layout, source: &str, now_ms: u64) -> LayoutFigures {
-    let ends_ms = layout.ends_ms();
-    let first_above = layout.unpack(JAVASCRIPT_MAX + 1).ok();
+pub(crate) fn figures(named: &Named, now_ms: u64) -> LayoutFigures {
+    let scheme = named.scheme();
+    let layout = match &named.what {
+        What::Layout(layout) => Some(layout),
+        What::Scheme(_) => None,
+    };
+    let fields: Vec<FieldFigures> = scheme
+        .fields()
+        .iter()
+        .map(|field| {
+            let (name, source_name) = named.names_of(field.name);
+            FieldFigures { name, bits: field.bits, source_name }
+        })
+        .collect();
+    let bits_of = |name| fields.iter().filter(|field| field.name == name).map(|field| field.bits).sum();
+    // Without a time neither epoch nor tick mean anything.
+    let ends_ms = scheme.ends_ms();
+    let ids_per_second = |layout: &Layout| layout.ids_per_tick().saturating_mul(1_000) / u64::from(layout.tick_ms());
+    let first_above = layout.and_then(|layout| Some((layout, layout.unpack(JAVASCRIPT_MAX + 1).ok()?)));
     LayoutFigures {
-        name: name.to_owned(),
-        bits: layout.bits(),
-        timestamp_bits: layout.timestamp_bits(),
-        datacenter_bits: layout.datacenter_bits(),
-        worker_bits: layout.worker_bits(),
-        sequence_bits: layout.sequence_bits(),
-        tick_ms: layout.tick_ms(),
-        epoch: rfc3339(layout.epoch_ms()),
-        workers: layout.workers(),
-        ids_per_second: layout.ids_per_tick().saturating_mul(1_000) / u64::from(layout.tick_ms()),
-        ends: rfc3339(ends_ms),
-        ended: ends_ms <= now_ms,
-        ends_soon: now_ms < ends_ms && ends_ms <= now_ms.saturating_add(ENDS_SOON_MS),
-        above_53_bits: first_above.map(|parts| rfc3339(layout.tick_start_ms(parts.ticks))),
-        source: source.to_owned(),
-        widths: widths(layout),
+        name: named.name.clone(),
+        bits: scheme.bits(),
+        timestamp_bits: bits_of("time"),
+        datacenter_bits: bits_of("datacenter"),
+        worker_bits: bits_of("worker"),
+        sequence_bits: bits_of("sequence"),
+        tick_ms: ends_ms.map(|_| scheme.tick_ms()),
+        epoch: ends_ms.map(|_| rfc3339(scheme.epoch_ms())),
+        workers: layout.map(Layout::workers),
+        ids_per_second: layout.map(ids_per_second),
+        ends: ends_ms.map(rfc3339),
+        ended: ends_ms.is_some_and(|ends_ms| ends_ms <= now_ms),
+        ends_soon: ends_ms.is_some_and(|ends_ms| now_ms < ends_ms && ends_ms <= now_ms.saturating_add(ENDS_SOON_MS)),
+        above_53_bits: first_above.map(|(layout, parts)| rfc3339(layout.tick_start_ms(parts.ticks))),
+        reading_only: layout.is_none(),
+        source: named.source.clone(),
+        widths: layout.map_or_else(
+            || fields.iter().map(|field| format!("{} {}", field.name, field.bits)).collect::<Vec<_>>().join(" + "),
+            widths,
+        ),
+        fields,
     }
 }
 
@@ -506,8 +602,7 @@ fn widths(layout: &Layout) -> String {
 
 /// RFC 3339 in UTC with milliseconds; beyond the year 9999 there is none.
 pub(crate) fn rfc3339(unix_ms: u64) -> String {
-    let time = i64::try_from(unix_ms).ok().and_then(|unix_ms| Timestamp::from_millisecond(unix_ms).ok());
-    time.map_or_else(|| "after the year 9999".to_owned(), |time| format!("{time:.3}"))
+    Rfc3339(unix_ms).to_string()
 }
 
 /// At most 32 characters, for messages.
@@ -525,12 +620,21 @@ mod tests {
 
     #[test]
     fn an_id_of_leaf_is_taken_apart() {
-        let decoded = decode("1169786042799259000", "leaf", Layout::LEAF).unwrap();
-        assert_eq!(decoded.time, "2019-09-06T01:35:00.834Z");
-        assert_eq!((decoded.unix_ms, decoded.datacenter, decoded.worker), (1_567_733_700_834, 0, 39));
-        assert_eq!(decoded.sequence, 3_448);
-        let by_name = Layouts::default().decode("1169786042799259000", "leaf");
-        assert_eq!(by_name, Ok(TakenApart::Layout(decoded)));
+        let decoded = Layouts::default().decode("1169786042799259000", "leaf").unwrap();
+        assert_eq!(decoded.time.as_deref(), Some("2019-09-06T01:35:00.834Z"));
+        assert_eq!(decoded.unix_ms, Some(1_567_733_700_834));
+        assert_eq!(decoded.fields.values, [("worker", FieldValue(39)), ("sequence", FieldValue(3_448))]);
+        assert_eq!(decoded.fields.source_names, [("worker", "workerId"), ("sequence", "sequenceId")]);
+    }
+
+    #[test]
+    fn numbers_that_javascript_rounds_are_strings() {
+        let decoded = |id: &str, layout: &str| {
+            serde_json::to_value(Layouts::default().decode(id, layout).unwrap()).unwrap()["fields"].clone()
+        };
+        assert_eq!(decoded("8013", "idleaf-gene:8"), serde_json::json!({ "sequence": 1001, "gene": 5 }));
+        let large = decoded("9223372036854775807", "idleaf-gene:8");
+        assert_eq!(large, serde_json::json!({ "sequence": "1152921504606846975", "gene": 7 }));
     }
 
     #[test]
@@ -569,12 +673,16 @@ mod tests {
     fn the_figures_say_what_the_layouts_promise() {
         let figures_of = |name| Layouts::default().all().into_iter().find(|layout| layout.name == name).unwrap();
         let twitter = figures_of("twitter");
-        assert_eq!((twitter.ids_per_second, twitter.workers, twitter.ended), (4_096_000, 1_024, false));
-        assert_eq!(twitter.ends, "2080-07-10T17:30:30.209Z");
+        assert_eq!((twitter.ids_per_second, twitter.workers), (Some(4_096_000), Some(1_024)));
+        assert_eq!((twitter.ended, twitter.ends.as_deref()), (false, Some("2080-07-10T17:30:30.209Z")));
         assert_eq!(twitter.above_53_bits.as_deref(), Some("2010-11-28T22:14:18.305Z"));
         let baidu = figures_of("baidu");
         assert!(baidu.ended && !baidu.ends_soon);
-        assert_eq!(figures_of("sonyflake").ids_per_second, 25_600);
+        assert_eq!(figures_of("sonyflake").ids_per_second, Some(25_600));
+        let seata = figures_of("seata");
+        assert!(seata.reading_only && seata.workers.is_none(), "{seata:?}");
+        assert_eq!((seata.timestamp_bits, seata.worker_bits, seata.sequence_bits), (41, 10, 12));
+        assert_eq!(figures_of("wuid").epoch, None);
         assert_eq!(figures_of("cosid-53").above_53_bits, None);
         assert_eq!(figures_of("yitter").above_53_bits.as_deref(), Some("2089-10-26T10:07:37.552Z"));
     }
@@ -583,7 +691,7 @@ mod tests {
     fn what_ends_within_ten_years_is_told() {
         let ends_ms = Layout::TWITTER.ends_ms();
         let at = |now_ms| {
-            let figures = figures("twitter", &Layout::TWITTER, "", now_ms);
+            let figures = figures(&Layouts::default().find("twitter").unwrap(), now_ms);
             (figures.ends_soon, figures.ended)
         };
         assert_eq!(at(ends_ms - ENDS_SOON_MS - 1), (false, false));

@@ -40,7 +40,7 @@ use unalike::{Clock, Layout, SystemClock};
 use super::{Parameters, finished, json, next_of_snowflake, next_of_tag, path_of, permit, snowflake_name};
 use crate::http::ids::prefers;
 use crate::http::{Route, method_not_allowed};
-use crate::layouts;
+use crate::layouts::{decimal_id, rfc3339};
 use crate::problem::{Kind, Problem};
 use crate::service::Service;
 
@@ -149,14 +149,15 @@ async fn decode(State(service): State<Arc<Service>>, request: Request) -> Respon
             return refusal(&problem).unwrap_or_else(bad_request).answer(&parts);
         }
     };
-    let Ok(decoded) = layouts::decode(&text, "leaf", Layout::LEAF) else {
+    let Some(id_parts) = decimal_id(&text).ok().and_then(|id| Layout::LEAF.unpack(id).ok()) else {
         return json(StatusCode::OK, JSON, &NotDecoded { error_msg: "snowflake Id反解析发生异常!" });
     };
-    let time = decoded.time.replace('T', " ");
+    let unix_ms = Layout::LEAF.tick_start_ms(id_parts.ticks);
+    let time = rfc3339(unix_ms).replace('T', " ");
     let decoded = Decoded {
-        timestamp: format!("{}({})", decoded.unix_ms, time.trim_end_matches('Z')),
-        sequence_id: decoded.sequence.to_string(),
-        worker_id: decoded.worker.to_string(),
+        timestamp: format!("{unix_ms}({})", time.trim_end_matches('Z')),
+        sequence_id: id_parts.sequence.to_string(),
+        worker_id: id_parts.worker.to_string(),
     };
     json(StatusCode::OK, JSON, &decoded)
 }

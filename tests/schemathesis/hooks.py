@@ -46,26 +46,44 @@ def number(figure, default):
 
 
 def fits_its_channel(body):
-    """The next numbers are fetched before the last are used up."""
-    if body.get("channel") != "unordered":
+    """A channel stands in place of other settings, and the next numbers are fetched before the last are used up."""
+    if "tag" not in body:
         return True
+    of_channel, of_others = {"buff_size", "lowest_critical_value", "prefix"}, {"start", "step", "refill", "mode"}
+    if "channel" in body and of_others & body.keys():
+        return False
+    if body.get("channel") != "unordered":
+        return not of_channel & body.keys()
     buff_size = number(body.get("buff_size"), 5_000)
     return number(body.get("lowest_critical_value"), min(500, buff_size // 10)) < buff_size
 
 
-def leaves_numbers(query, body, step):
-    """A tag whose numbers are used up accepts nothing from then on."""
-    for figure in [query.get("offset"), body.get("start"), body.get("raise_to"), body.get("buff_size"), *step.values()]:
+def leaves_numbers(query, body, step, refill):
+    """A tag whose numbers are used up accepts nothing from then on; and the bounds of numbers are said in words."""
+    figures = [query.get("offset"), refill.get("count"), *step.values()]
+    figures += [body.get(name) for name in ["start", "raise_to", "buff_size", "lowest_critical_value"]]
+    for figure in figures:
         if str(figure).isdecimal() and int(figure) >= 1 << 56:
             return False
     return True
 
 
 def is_configured(path, query):
-    """Templates, shard keys and safe numbers are had where the configuration says so, and it says nothing here."""
-    return "id" in path or not (
-        query.get("format") == "template" or "shard_key" in query or query.get("as") == "number"
-    )
+    """Templates and shard keys are had where the configuration says so, and it says nothing here."""
+    return "id" in path or not (query.get("format") == "template" or "shard_key" in query)
+
+
+# Whole numbers that the document has as strings of digits.
+AS_TEXT = {"start", "step", "initial", "min", "max", "grow_below_ms", "shrink_above_ms", "count", "raise_to"}
+AS_TEXT |= {"buff_size", "lowest_critical_value", "prefix"}
+
+
+def is_as_narrow(value, name=None):
+    """The service takes more than the document says: a JSON number for its digits, and null for what is not given. Unions
+    would be a burden on clients that are made from the document."""
+    if isinstance(value, dict):
+        return all(is_as_narrow(member, name) for name, member in value.items())
+    return value is not None and not (name in AS_TEXT and isinstance(value, int))
 
 
 def has_no_whole_float(value):
@@ -80,13 +98,32 @@ def filter_case(ctx, case):
     path, query = case.path_parameters or {}, case.query or {}
     body = case.body if isinstance(case.body, dict) else {}
     step = body.get("step") if isinstance(body.get("step"), dict) else {}
+    refill = body.get("refill") if isinstance(body.get("refill"), dict) else {}
     return (
         are_short(path, query, body)
         and are_new_names(path, query, body)
         and is_in_order(step)
         and fits_its_channel(body)
         and ("after_sub" not in query or "after" in query)
-        and leaves_numbers(query, body, step)
+        and leaves_numbers(query, body, step, refill)
         and is_configured(path, query)
         and has_no_whole_float(body)
+        and is_as_narrow(body)
     )
+
+
+@schemathesis.check
+def the_problem_is_of_the_operation(ctx, response, case):
+    """A problem's type is one of those that the document lists for the operation and status."""
+    if "application/problem+json" not in response.headers.get("content-type", [""])[0]:
+        return
+    listed = case.operation.definition.raw["responses"].get(str(response.status_code), {})
+    if "$ref" in listed:
+        listed = case.operation.schema.raw_schema["components"]["responses"][str(response.status_code)]
+    listed = listed.get("x-problem-types", [])
+    problem = response.json()
+    # What may be met before anybody looks at where a request goes.
+    if problem["type"].endswith((":route-unknown", ":method-not-allowed")):
+        return
+    assert problem["type"] in listed, f"{problem['type']} is not one of {listed}"
+    assert problem["status"] == response.status_code, problem

@@ -433,7 +433,7 @@ fn cosid_errors_have_its_form() -> anyhow::Result<()> {
     let end = json!({ "tag": "shop.end", "start": LAST.to_string() });
     assert_eq!(client.send_json("POST", "/v1/tags", &end)?.status, 201);
     assert_answer(&client.get("/ids/shop.end")?, 200, "application/json", "9223372036854775807");
-    let unknown = r#"the tag \"shop.order\" is unknown, and tags are not created on first use: create it first"#;
+    let unknown = r#"the tag \"shop.order\" is unknown: create it first, with `unalike tags create` or, where that is allowed, by taking an id of it"#;
     let step = |text: &str| format!(r#"step is \"{text}\", it must be a whole number from 1 to 1000000"#);
     let offset =
         |text: &str| format!(r#"offset is \"{text}\", it must be a whole number from 0 to 9223372036854775806"#);

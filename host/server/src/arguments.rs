@@ -2,17 +2,19 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
+use unalike::ID_MAX;
 
 use crate::bench::{BENCH_HELP, BenchArguments};
-use crate::channels::Channel;
+use crate::channels::{Channel, PREFIX_MAX};
+use crate::config::likeliest;
 use crate::formats::Notation;
 use crate::http::DropIn;
 use crate::leases::Worker;
 use crate::random_ids::UuidVersion;
 use crate::stamps::SpreadText;
-use crate::tags::{RefillText, StepText};
+use crate::tags::{RefillText, StepText, decimal};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -35,9 +37,97 @@ Examples:
 Settings: a flag comes before its environment variable, that before the configuration file, that before the default.
 Exit codes: 0 done, 1 failed (the reason is on the standard error), 2 the command line cannot be read.";
 
+impl Arguments {
+    /// Those of this process. A command line that cannot be read ends it with exit code 2.
+    pub(crate) fn of_process() -> Self {
+        let matches = arranged(Self::command()).get_matches();
+        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    }
+}
+
+/// The command with what the derivation does not say: flags under headings, and numbers with a sign taken for what they
+/// are, so that the error is about the number.
+fn arranged(command: clap::Command) -> clap::Command {
+    let command = command.mut_args(|argument| {
+        let heading = heading(argument.get_id().as_str());
+        let argument = match heading {
+            Some(heading) => argument.help_heading(heading),
+            None => argument,
+        };
+        let takes_values = argument.get_action().takes_values();
+        if takes_values { argument.allow_negative_numbers(true) } else { argument }
+    });
+    let names: Vec<String> = command.get_subcommands().map(|command| command.get_name().to_owned()).collect();
+    names.iter().fold(command, |command, name| command.mut_subcommand(name, arranged))
+}
+
+/// Under which heading a setting stands in the help; what a command has for itself stands before these.
+fn heading(setting: &str) -> Option<&'static str> {
+    match setting {
+        "store" | "watermark" | "create_tags" | "config" => Some("Store"),
+        "leases"
+        | "lease_horizon_max_ms"
+        | "lease_skew_max_ms"
+        | "local_leases"
+        | "worker"
+        | "unsafe_static_worker"
+        | "holder" => Some("Leases"),
+        "listen" | "tokens" | "insecure_no_auth" | "drop_in" | "drain_ms" | "shutdown_timeout_ms" => Some("HTTP"),
+        "tags_max" | "sub_keys_max" | "wait_max_ms" | "count_max" | "segment_count_max" | "sequence_idle_ms"
+        | "body_max_bytes" | "url_max_bytes" | "head_max_bytes" | "headers_max" | "connections_max"
+        | "head_timeout_ms" | "idle_timeout_ms" | "request_timeout_ms" | "metrics_tags_max" => Some("Limits"),
+        "log" | "log_format" => Some("Logging"),
+        _ => None,
+    }
+}
+
+/// Variables that begin like ours and that other programs set: Kubernetes those of a service named `unalike`, and the
+/// build of the component.
+fn is_anothers(variable: &str) -> bool {
+    let of_service = ["UNALIKE_PORT", "UNALIKE_SERVICE_"].iter().any(|begin| variable.starts_with(begin));
+    of_service || matches!(variable, "UNALIKE_COMPONENT_WASM" | "UNALIKE_FORMATS_WASM")
+}
+
+/// One sentence for each variable of the environment that begins like ours and that nothing reads.
+pub(crate) fn unknown_variables() -> Vec<String> {
+    let settings = ServeArguments::augment_args(CommonArguments::augment_args(clap::Command::new("unalike")));
+    let known: Vec<&str> = settings
+        .get_arguments()
+        .filter_map(|argument| argument.get_env()?.to_str()?.strip_prefix(VARIABLES_BEGIN))
+        .collect();
+    let mut unknown: Vec<String> = std::env::vars_os()
+        .filter_map(|(name, _)| name.into_string().ok())
+        .filter(|name| !is_anothers(name))
+        .filter_map(|name| name.strip_prefix(VARIABLES_BEGIN).map(str::to_owned))
+        .filter(|name| !known.contains(&name.as_str()))
+        .map(|name| {
+            let meant = match likeliest(&name, &known) {
+                Some(meant) => format!("did you mean {VARIABLES_BEGIN}{meant}?"),
+                None => "`unalike serve --help` names those that are known".to_owned(),
+            };
+            format!("the variable {VARIABLES_BEGIN}{name} is unknown, and changes nothing: {meant}")
+        })
+        .collect();
+    unknown.sort();
+    unknown
+}
+
+/// What our variables begin with.
+const VARIABLES_BEGIN: &str = "UNALIKE_";
+
+/// A whole number of the command line, from `MIN` to `MAX`.
+fn whole<const MIN: u64, const MAX: u64>(text: &str) -> Result<u64, String> {
+    let number = decimal(text).filter(|number| (MIN..=MAX).contains(number));
+    number.ok_or_else(|| match MAX {
+        ID_MAX => format!("it must be a whole number from {MIN} to 2^63 - 1 ({ID_MAX})"),
+        u64::MAX => format!("it must be a whole number from {MIN} to 2^64 - 1 ({MAX})"),
+        _ => format!("it must be a whole number from {MIN} to {MAX}"),
+    })
+}
+
 /// Distributed id generator: no two ids alike.
 #[derive(Debug, Parser)]
-#[command(name = "unalike", version, about, after_help = EXAMPLES)]
+#[command(name = "unalike", version, after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     pub(crate) common: CommonArguments,
@@ -70,47 +160,47 @@ pub(crate) struct CommonArguments {
     )]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) store: Option<Vec<String>>,
-    /// The durable store that grants a store in Redis its numbers, and leases there their time: sqlite://PATH,
-    /// mysql://USER@HOST/DATABASE, or the word none; what is in Redis has to say
+    /// The durable store behind a store or leases in Redis, which need one: sqlite://PATH, mysql://USER@HOST/DATABASE,
+    /// or none
     ///
-    /// Whatever Redis loses then costs numbers and repeats none, and Redis hands out what it has while this store is
-    /// down. Tags are kept here. With none, ids are only as safe as Redis is, and a fail-over may repeat them.
+    /// It grants Redis its numbers and the time of its leases, and keeps the tags. Whatever Redis loses is then a gap,
+    /// and while this store is down Redis hands out what it has. With none, a fail-over of Redis may repeat ids.
     #[arg(long, global = true, value_name = "URL", env = "UNALIKE_WATERMARK", hide_env_values = true)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) watermark: Option<String>,
     /// Where the workers of snowflakes are leased: sqlite://PATH, mysql://USER@HOST/DATABASE, redis://HOST/DATABASE,
     /// zookeeper://HOST, or the word none [default: the store, or what stands behind it]
     ///
-    /// While it is down snowflakes go on to the end of their leases (horizon_ms), and sequences are not concerned. Redis
-    /// needs a watermark here, too. Several stores that number together lease no workers: name one for that.
+    /// While it is down snowflakes go on to the end of their leases (horizon_ms), and sequences are not concerned.
+    /// Redis needs a watermark here, too. Several stores that number together lease no workers: name one for that.
     #[arg(long, global = true, value_name = "URL", env = "UNALIKE_LEASES", hide_env_values = true)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) leases: Option<String>,
-    /// How far ahead of its clock the lease store lets a lease reach, in milliseconds: 1 to 366 days [default: 600000]
+    /// How far ahead a lease may reach, in milliseconds: 1 to 31622400000 (366 days) [default: 600000]
     ///
-    /// It becomes a constant of each namespace of leases when that is first used; what is said later changes only those
-    /// that are new.
+    /// A namespace of leases keeps the value that it was first used with; another value is for new namespaces.
     #[arg(long, global = true, value_name = "MS", env = "UNALIKE_LEASE_HORIZON_MAX_MS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) lease_horizon_max_ms: Option<u64>,
-    /// How far this clock may be from the lease store's, in milliseconds: 0 to 3600000; beyond it there is no lease
-    /// [default: 10000]
+    /// How far this clock may be from the lease store's, in milliseconds: 0 to 3600000 [default: 10000]
+    ///
+    /// A process whose clock is further off gets no lease.
     #[arg(long, global = true, value_name = "MS", env = "UNALIKE_LEASE_SKEW_MAX_MS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) lease_skew_max_ms: Option<u64>,
-    /// A directory on a disk of this machine where a server keeps its running leases, so that it goes on with them when it
-    /// is started again [default: none]
+    /// A directory on a local disk for running leases: a server that is started again goes on with them [default: none]
     ///
-    /// The lease store may then be down when the server starts, and a server that is killed keeps no second worker
-    /// busy. The lease is not given back when the server ends: it runs out, or the next start goes on with it. One process
-    /// at a time has the directory. Commands do without it, unless the worker is static.
+    /// The server then starts while the lease store is down, and one that was killed keeps no second worker busy. It
+    /// does not give its lease back when it ends. One process at a time uses the directory. Commands do without it,
+    /// unless the worker is static.
     #[arg(long, global = true, value_name = "DIR", env = "UNALIKE_LOCAL_LEASES")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) local_leases: Option<PathBuf>,
-    /// The worker that is preferred when it is free: a number, or the word ordinal for the number at the end of the
-    /// host's name, as the pods of a StatefulSet have it [default: none]
+    /// The worker to prefer when it is free: a number, or ordinal, the number at the end of the host's name [default:
+    /// none]
     ///
-    /// It proves nothing: the lease store decides. Only unsafe_static_worker makes it more.
+    /// Pods of a StatefulSet have such names. The lease store decides; only unsafe_static_worker makes the number
+    /// binding.
     #[arg(long, global = true, value_name = "NUMBER", env = "UNALIKE_WORKER")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) worker: Option<Worker>,
@@ -130,40 +220,39 @@ pub(crate) struct CommonArguments {
     )]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) unsafe_static_worker: Option<bool>,
-    /// A configuration file in TOML, with the same names as the flags: create_tags = false, [snowflakes.NAME] ...
-    /// [default: none]
+    /// A configuration file in TOML: `unalike config default` prints one [default: none]
     #[arg(long, global = true, value_name = "FILE", env = "UNALIKE_CONFIG")]
     #[serde(skip)]
     pub(crate) config: Option<PathBuf>,
-    /// Whether asking for ids of an unknown tag creates it [default: true]
+    /// Create a tag when its first id is asked for [default: true]
     ///
-    /// With false, tags are created by `unalike tags create` and POST /v1/tags alone, and sub-keys only of tags whose
-    /// table in the configuration file has a sub_keys_max.
+    /// With false only `unalike tags create` and POST /v1/tags create tags, and requests create sub-keys only of tags
+    /// that have a sub_keys_max in the configuration file.
     #[arg(long, global = true, value_name = "BOOL", env = "UNALIKE_CREATE_TAGS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) create_tags: Option<bool>,
-    /// No tag is created beyond this many [default: 1000000]
+    /// The most tags: 1 or more [default: 1000000]
     #[arg(long, global = true, value_name = "COUNT", env = "UNALIKE_TAGS_MAX")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tags_max: Option<u64>,
-    /// How many sub-keys a tag may have, unless its own table says otherwise [default: 100000]
+    /// The most sub-keys of a tag, unless its own table has a sub_keys_max [default: 100000]
     ///
-    /// They do not count as tags. Where a counter starts again it holds for each period.
+    /// Sub-keys do not count as tags. Where a counter starts again the limit holds for each period.
     #[arg(long, global = true, value_name = "COUNT", env = "UNALIKE_SUB_KEYS_MAX")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) sub_keys_max: Option<u64>,
     /// How long a call waits for ids, in milliseconds: 1 to 600000 [default: 5000]
     ///
-    /// While it is below request_timeout_ms, an answer says what the store said.
+    /// Keep it below request_timeout_ms: then the answer to a late request says what the store said.
     #[arg(long, global = true, value_name = "MS", env = "UNALIKE_WAIT_MAX_MS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) wait_max_ms: Option<u64>,
-    /// What is logged to the standard error: error, warn, info, debug, trace, or a filter such as
-    /// warn,unalike=debug [default: info when serving, else warn]
+    /// What to log to standard error: error, warn, info, debug, trace, or a filter such as warn,unalike=debug
+    /// [default: info when serving, else warn]
     #[arg(long, global = true, value_name = "FILTER", env = "UNALIKE_LOG")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) log: Option<String>,
-    /// How a line of the log is written: text for people, json for programs [default: text]
+    /// The form of log lines: text for people, json for programs [default: text]
     #[arg(long, global = true, value_name = "FORMAT", env = "UNALIKE_LOG_FORMAT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) log_format: Option<LogFormat>,
@@ -185,7 +274,7 @@ pub(crate) enum Command {
     /// Serve ids over HTTP (the default command)
     #[command(after_help = SERVE_HELP)]
     Serve(ServeArguments),
-    /// Print ids, one per line, straight from the store
+    /// Print ids, one per line, from the store
     Next(NextArguments),
     /// Print UUIDs, one per line: unique by randomness, without a store
     Uuid(UuidArguments),
@@ -194,25 +283,25 @@ pub(crate) enum Command {
     /// List, create and change the tags of the store
     #[command(subcommand)]
     Tags(TagsCommand),
-    /// Print the tables that MySQL needs and the least privileges on them, or upgrade them
+    /// Print the tables for MySQL and the least privileges on them, or upgrade the tables
     #[command(after_help = SCHEMA_HELP)]
     Schema(SchemaArguments),
-    /// Commands for the server behind a store, and for a store in Redis alone
+    /// Accept another server behind a store, or make an empty Redis a store
     #[command(subcommand)]
     Store(StoreCommand),
-    /// Commands for several stores that number together
+    /// Change a set of stores that number together
     #[command(subcommand)]
     Stripes(StripesCommand),
-    /// List the workers that snowflakes lease, and end a lease
+    /// List the workers that snowflakes lease, or end a lease
     #[command(subcommand)]
     Leases(LeasesCommand),
-    /// Take an id apart: time, datacenter, worker, sequence; without a layout, tell whose id it may be
+    /// Take an id apart, or say which layouts it fits
     Decode(DecodeArguments),
-    /// Print the least and the greatest id of a span of time, for a search in an index
+    /// Print the first and last id of a span of time, for a search in an index
     Range(RangeArguments),
-    /// List the known snowflake layouts, or show one: bits, rate limit per worker, workers, the date they run out
+    /// List the snowflake layouts, or show one: bits, rates, workers, the date it ends
     Layouts(LayoutsArguments),
-    /// Measure a running server: requests and ids per second, latencies, and that no id comes twice
+    /// Measure a running server: rates, latencies, and that no id comes twice
     #[command(after_help = BENCH_HELP)]
     Bench(BenchArguments),
     /// Check the configuration, or print a file with every key
@@ -222,7 +311,7 @@ pub(crate) enum Command {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Print what is effective and where it comes from; exit code 1 when it is not valid
+    /// Print each setting and where it comes from; exit code 1 where the server could not do its work
     Check {
         /// The configuration file [default: --config, UNALIKE_CONFIG, or none]
         file: Option<PathBuf>,
@@ -299,15 +388,14 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "COUNT", env = "UNALIKE_COUNT_MAX")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) count_max: Option<u32>,
-    /// After how long without use a sequence or sub-key is closed and what it has left given back, in milliseconds: 1000 to
-    /// 2678400000 (31 days) [default: 900000]
+    /// Close a sequence or sub-key after this time without use, in milliseconds: 1000 to 2678400000 (31 days)
+    /// [default: 900000]
     ///
-    /// The next request for its ids opens it again.
+    /// What it has left goes back to the store. The next request for its ids opens it again.
     #[arg(long, value_name = "MS", env = "UNALIKE_SEQUENCE_IDLE_MS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) sequence_idle_ms: Option<u64>,
-    /// The most numbers of one segment, which clients of CosId and tinyid take to hand them out themselves: 1 to
-    /// 1000000000 [default: 1000000]
+    /// The most numbers of a segment for a client of CosId or tinyid: 1 to 1000000000 [default: 1000000]
     #[arg(long, value_name = "COUNT", env = "UNALIKE_SEGMENT_COUNT_MAX")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) segment_count_max: Option<u64>,
@@ -379,10 +467,9 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "COUNT", env = "UNALIKE_METRICS_TAGS_MAX")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) metrics_tags_max: Option<usize>,
-    /// A stable name of this process, by which the store prefers the worker it had before, and which `unalike leases
-    /// list` shows [default: the host's name and the address]
+    /// A stable name of this process, to get its last worker again [default: the host's name and the address]
     ///
-    /// It proves nothing: two processes with one name stay unique.
+    /// `unalike leases list` shows it. Two processes with one name stay unique.
     #[arg(long, value_name = "NAME", env = "UNALIKE_HOLDER")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) holder: Option<String>,
@@ -414,9 +501,9 @@ pub(crate) struct NextArguments {
     /// The tag of a sequence, or the name of a snowflake
     pub(crate) name: String,
     /// How many ids
-    #[arg(short = 'n', long = "count", value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(short = 'n', long = "count", value_name = "COUNT", default_value_t = 1, value_parser = whole::<1, { u64::MAX }>)]
     pub(crate) count: u64,
-    /// Ids of a timestamp, a worker and a sequence instead of a tag's numbers
+    /// Take ids of the snowflake of this name, in place of a tag's numbers
     #[arg(long)]
     pub(crate) snowflake: bool,
     /// A sub-key of the tag, which has numbers of its own
@@ -425,8 +512,8 @@ pub(crate) struct NextArguments {
     /// How ids are written [default: by the template in the configuration, or in decimal]
     #[arg(long, value_name = "FORMAT")]
     pub(crate) format: Option<Notation>,
-    /// The key whose low bits the ids carry, where they do: a user's id, say
-    #[arg(long, value_name = "NUMBER")]
+    /// The shard key, where ids carry bits of one: a user's id, say
+    #[arg(long, value_name = "NUMBER", value_parser = whole::<0, { u64::MAX }>)]
     pub(crate) shard_key: Option<u64>,
 }
 
@@ -437,7 +524,7 @@ pub(crate) struct UuidArguments {
     #[arg(long, value_name = "VERSION", value_enum, default_value_t = UuidVersion::DEFAULT)]
     pub(crate) version: UuidVersion,
     /// How many
-    #[arg(short = 'n', long = "count", value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(short = 'n', long = "count", value_name = "COUNT", default_value_t = 1, value_parser = whole::<1, { u64::MAX }>)]
     pub(crate) count: u64,
 }
 
@@ -445,7 +532,7 @@ pub(crate) struct UuidArguments {
 #[derive(Debug, Args)]
 pub(crate) struct UlidArguments {
     /// How many
-    #[arg(short = 'n', long = "count", value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(short = 'n', long = "count", value_name = "COUNT", default_value_t = 1, value_parser = whole::<1, { u64::MAX }>)]
     pub(crate) count: u64,
 }
 
@@ -487,7 +574,7 @@ pub(crate) enum StoreCommand {
     /// every tag, so that numbers whose grants were lost are not granted again, and records the server.
     Adopt {
         /// By how many numbers each tag is lifted: more than were granted in the commits that may be lost
-        #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+        #[arg(long, value_name = "COUNT", value_parser = whole::<1, { u64::MAX }>)]
         lift: u64,
     },
 }
@@ -496,26 +583,26 @@ pub(crate) enum StoreCommand {
 pub(crate) enum StripesCommand {
     /// Make the tags of --store go on in other stores: more, fewer, or others in their place
     ///
-    /// Every store of both lists must answer. Two resizes at once harm nobody: one of them, or both, say so and are to be
-    /// repeated. Programs that use the old set get errors from then on, until they are
-    /// started again with the new one. It can be run again if it breaks off.
+    /// Every store of both lists must answer. Two resizes at once harm nobody: one of them, or both, say so and are to
+    /// be repeated. Programs that use the old set get errors from then on, until they are started again with the new
+    /// one. It can be run again if it breaks off.
     Resize {
         /// The stores of the new set, in its order; one alone is a store that stands alone
         #[arg(long, value_name = "URL", required = true, num_args = 1..)]
         to: Vec<String>,
-        /// No tag goes on below this number: needed when a store of the old set is lost, whose numbers nobody knows; without
-        /// it all stores of the old set must be named
-        #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+        /// No tag goes on below this number: needed when a store of the old set is lost, whose numbers nobody knows;
+        /// without it all stores of the old set must be named
+        #[arg(long, value_name = "NUMBER", default_value_t = 0, value_parser = whole::<0, ID_MAX>)]
         floor: u64,
     },
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LeasesCommand {
-    /// List the newest lease of each worker that was ever leased, by namespace
+    /// List the newest lease of each worker, by namespace
     ///
-    /// A lease is running, has ended, or was forbidden to be extended and runs out. TAKEN and UNTIL are in UTC, and GRANT
-    /// is the lease's own name.
+    /// A lease runs, has ended, or runs out because its extension is forbidden. TAKEN and UNTIL are in UTC, GRANT is
+    /// the lease's own name.
     List {
         /// The namespace: the name of a snowflake [default: all]
         namespace: Option<String>,
@@ -528,11 +615,11 @@ pub(crate) enum LeasesCommand {
         #[arg(id = "leased_worker", value_name = "WORKER")]
         worker: u32,
     },
-    /// Say that nobody holds a lease of a namespace, where no durable store knows it: in Redis with --watermark none, and
-    /// for --unsafe-static-worker
+    /// Say that nobody holds a lease of a namespace, where no durable store knows it: in Redis with --watermark none,
+    /// and for --unsafe-static-worker
     ///
-    /// Without it leases of a new namespace in Redis alone begin when all that it could have forgotten have ended, and a
-    /// static worker does not begin at all.
+    /// Without it leases of a new namespace in Redis alone begin when all that it could have forgotten have ended, and
+    /// a static worker does not begin at all.
     Init {
         /// The namespace: the name of a snowflake
         namespace: String,
@@ -568,7 +655,7 @@ pub(crate) enum TagsCommand {
         #[arg(long, value_name = "KEY", requires = "after")]
         after_sub: Option<String>,
         /// The most tags to list
-        #[arg(long, value_name = "COUNT", default_value_t = u64::MAX, hide_default_value = true)]
+        #[arg(long, value_name = "COUNT", default_value_t = u64::MAX, hide_default_value = true, value_parser = whole::<0, { u64::MAX }>)]
         limit: u64,
     },
     /// Create a tag
@@ -576,7 +663,7 @@ pub(crate) enum TagsCommand {
         /// Its name: 1 to 128 bytes of UTF-8 without control characters
         tag: String,
         /// The first number: 1 to 2^63 - 1
-        #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+        #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = whole::<1, ID_MAX>)]
         start: u64,
         /// How many numbers a segment asks for: a number, adaptive, or adaptive:MIN..MAX [default: adaptive]
         #[arg(long, value_name = "STEP")]
@@ -584,20 +671,20 @@ pub(crate) enum TagsCommand {
         /// When the next segment is asked for: a share used (10%), or a number remaining (500) [default: 10%]
         #[arg(long, value_name = "REFILL")]
         refill: Option<RefillText>,
-        /// Ids ascend across all nodes in real time; each request goes to the store
+        /// Ids ascend across all servers in real time; each request waits for the store
         #[arg(long)]
         ordered: bool,
-        /// What the tag is like, by the name of an issuer's channel, in place of start, step, refill and ordered
+        /// Make it as this channel of an issuer, in place of --start, --step, --refill and --ordered
         #[arg(long, value_name = "NAME", conflicts_with_all = ["start", "step", "refill", "ordered"])]
         channel: Option<Channel>,
         /// How many ids an unordered tag fetches at once [default: 5000]
-        #[arg(long, value_name = "COUNT", requires = "channel")]
+        #[arg(long, value_name = "COUNT", requires = "channel", value_parser = whole::<1, ID_MAX>)]
         buff_size: Option<u64>,
-        /// How many are left when it fetches the next [default: 500, a tenth of a smaller buff-size]
-        #[arg(long, value_name = "COUNT", requires = "channel")]
+        /// Fetch the next when so many are left [default: 500, a tenth of a smaller buff-size]
+        #[arg(long, value_name = "COUNT", requires = "channel", value_parser = whole::<0, ID_MAX>)]
         lowest_critical_value: Option<u64>,
         /// What the ids of an unordered tag begin with
-        #[arg(long, value_name = "NUMBER", requires = "channel")]
+        #[arg(long, value_name = "NUMBER", requires = "channel", value_parser = whole::<1, PREFIX_MAX>)]
         prefix: Option<u64>,
     },
     /// Change a tag's step and refill; processes that use the tag follow when they open it again
@@ -614,11 +701,12 @@ pub(crate) enum TagsCommand {
         #[arg(long, value_name = "KEY")]
         sub: Option<String>,
     },
-    /// Raise a tag's next number; it is never lowered
+    /// Raise a tag's next number; a number that was passed already changes nothing
     Raise {
         /// Its name
         tag: String,
         /// Every later segment starts here or above: 1 to 2^63 - 1
+        #[arg(value_parser = whole::<1, ID_MAX>)]
         next: u64,
         /// The sub-key alone
         #[arg(long, value_name = "KEY")]
@@ -641,18 +729,17 @@ pub(crate) struct ImportArguments {
     /// Only this tag, with its sub-keys [default: all that it has]
     #[arg(long = "tag", value_name = "TAG")]
     pub(crate) tags: Vec<String>,
-    /// Go on at this number, which must lie above all that the other store granted; also finishes an import that broke
-    /// off after a tag was ended there
-    #[arg(long, value_name = "NUMBER", requires = "tags")]
+    /// Go on at this number, above all that the other store granted; also finishes an import that broke off
+    #[arg(long, value_name = "NUMBER", requires = "tags", value_parser = whole::<1, ID_MAX>)]
     pub(crate) at: Option<u64>,
     /// With --at: this sub-key of the tag alone
     #[arg(long, value_name = "KEY", requires = "at")]
     pub(crate) sub: Option<String>,
-    /// The other store takes names for one that differ in letter case, say, and every client writes each of them as it
-    /// stands there: here any other spelling is a tag of its own, from 1 on
+    /// Every client writes each name as the other store has it. Where that store ignores letter case, say, another
+    /// spelling is a tag of its own here, from 1 on
     #[arg(long)]
     pub(crate) names_as_written: bool,
-    /// Every program that uses the other store was stopped for good: it is only read
+    /// Only read the other store: every program that used it was stopped for good
     #[arg(long)]
     pub(crate) source_stopped: bool,
 }
@@ -660,13 +747,13 @@ pub(crate) struct ImportArguments {
 /// Which id to take apart.
 #[derive(Debug, Args)]
 pub(crate) struct DecodeArguments {
-    /// The id: in decimal, and without a layout in any notation that is known by its shape
+    /// The id: in decimal; without --layout in any notation that its shape tells
     pub(crate) id: String,
     /// The layout of the id, by name (`unalike layouts` lists them) or written out: "41/10/12 epoch 2024-01-01"
-    /// [default: all that are known, and those in which the id makes sense are printed]
+    /// [default: all that the id fits]
     #[arg(long, value_name = "LAYOUT")]
     pub(crate) layout: Option<String>,
-    /// Also those in which it makes none, with the reason
+    /// Also layouts that it does not fit, with the reason
     #[arg(long, conflicts_with = "layout")]
     pub(crate) all: bool,
     #[command(flatten)]

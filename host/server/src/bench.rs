@@ -49,8 +49,9 @@ Examples:
   unalike bench --snowflake default --count 100 --json
   unalike bench --requests 1000000 --pipeline 16
 
-Each connection sends its next requests when the last ones were answered. The ids that come are used up; the tag \"bench\" is
-created on first use, if the server creates tags. An id that comes twice, a connection that is lost and cannot be opened
+Each connection sends its next requests when the last ones were answered. The ids that come are used up. If the server
+creates tags on first use it creates the tag \"bench\", which stays: no tag is ever deleted, since its numbers must not come
+again. --tag NAME or --snowflake NAME uses one that is there. An id that comes twice, a connection that is lost and cannot be opened
 again, or a run in which every request failed ends with exit code 1.";
 
 /// What to send, and for how long.
@@ -71,7 +72,7 @@ pub(crate) struct BenchArguments {
     /// Ids per request: 1 to 1000000
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     count: u32,
-    /// For how long: 500ms, 10s, 1m30s; a day at most
+    /// For how long: 10 (seconds), 500ms, 1m30s; a day at most
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     duration: Duration,
     /// How many requests, whatever time they take, instead
@@ -99,7 +100,10 @@ pub(crate) struct BenchArguments {
 }
 
 fn parse_duration(text: &str) -> Result<Duration, String> {
-    let duration: SignedDuration = text.parse().map_err(|error: jiff::Error| error.to_string())?;
+    let duration: SignedDuration = match text.parse() {
+        Ok(seconds) => SignedDuration::from_secs(seconds),
+        Err(_) => text.parse().map_err(|_| "it must be seconds, or a time such as 500ms, 10s or 1m30s".to_owned())?,
+    };
     let duration = Duration::try_from(duration).map_err(|_| "it is negative".to_owned())?;
     if duration.is_zero() || duration > DURATION_MAX {
         return Err("it must be more than nothing and a day at most".to_owned());

@@ -4,14 +4,14 @@ use std::fmt::Write as _;
 use std::io::{self, BufWriter, ErrorKind, Write as _};
 use std::path::PathBuf;
 
-use anyhow::{Context, anyhow, ensure};
-use unalike::storage::{Ceiling, LeaseRecord, LeaseStore, Mode, SegmentStore, TagOptions, TagRecord, split_tag};
+use anyhow::{Context, anyhow, bail, ensure};
+use unalike::storage::{Ceiling, LeaseRecord, LeaseStore, Mode, SegmentStore, TagOptions, TagRecord, shown, split_tag};
 use unalike::{Clock, Formatted, Sequence, Snowflake, SystemClock, Text, encode};
 use unalike_mysql::{Dialect, MysqlLeases};
 
 use crate::arguments::{
     CommonArguments, LeasesCommand, NextArguments, SchemaArguments, SchemaCommand, ServeArguments, TagsCommand,
-    TextArguments,
+    TextArguments, unknown_variables,
 };
 use crate::auth::Tokens;
 use crate::channels::{Channel, ChannelConfig};
@@ -77,22 +77,23 @@ async fn print_ids(service: &Service, arguments: &NextArguments) -> anyhow::Resu
     let mut left = arguments.count;
     while left > 0 {
         let count = u32::try_from(left).unwrap_or(BATCH).min(BATCH);
-        let written = match &generator {
-            Generator::Sequence(sequence) => write_numbers(&mut out, notation, sequence.take(count).await?.iter())?,
-            Generator::Snowflake(snowflake) => write_numbers(&mut out, notation, snowflake.take(count).await?.iter())?,
-            Generator::Formatted(formatted) => {
-                let batch = formatted.take(count, arguments.shard_key).await?;
-                if notation == Notation::Template {
-                    let mut written = Ok(());
-                    batch.each_text(|text| {
-                        if written.is_ok() {
-                            written = writeln!(out, "{text}");
-                        }
-                    })?;
-                    written
-                } else {
-                    write_numbers(&mut out, notation, batch.numbers()?.into_iter())?
+        let written = match generator.write(&mut out, notation, arguments.shard_key, count).await {
+            Ok(written) => written,
+            // The last ones would be lost with this process.
+            Err(error) => {
+                let last = last_ids(&error);
+                if last == 0 {
+                    return Err(error);
                 }
+                let written = generator.write(&mut out, notation, arguments.shard_key, last).await?;
+                if !is_closed(written)? {
+                    is_closed(out.flush())?;
+                }
+                let printed = arguments.count - left + u64::from(last);
+                bail!(
+                    "{name:?} is exhausted: {printed} ids were left and are printed, and {} were asked for",
+                    arguments.count
+                );
             }
         };
         if is_closed(written)? {
@@ -101,6 +102,44 @@ async fn print_ids(service: &Service, arguments: &NextArguments) -> anyhow::Resu
         left -= u64::from(count);
     }
     is_closed(out.flush()).map(drop)
+}
+
+/// How many ids are left, where that is why there are not as many as were asked for.
+fn last_ids(error: &anyhow::Error) -> u32 {
+    match error.downcast_ref::<unalike::Error>().map(unalike::Error::kind) {
+        Some(unalike::ErrorKind::Exhausted { left, .. }) => u32::try_from(*left).unwrap_or(u32::MAX),
+        _ => 0,
+    }
+}
+
+impl Generator<'_> {
+    /// Writes so many ids, one per line, and answers how that went.
+    async fn write(
+        &self,
+        out: &mut impl io::Write,
+        notation: Notation,
+        shard_key: Option<u64>,
+        count: u32,
+    ) -> anyhow::Result<io::Result<()>> {
+        match self {
+            Self::Sequence(sequence) => write_numbers(out, notation, sequence.take(count).await?.iter()),
+            Self::Snowflake(snowflake) => write_numbers(out, notation, snowflake.take(count).await?.iter()),
+            Self::Formatted(formatted) => {
+                let batch = formatted.take(count, shard_key).await?;
+                if notation == Notation::Template {
+                    let mut written = Ok(());
+                    batch.each_text(|text| {
+                        if written.is_ok() {
+                            written = writeln!(out, "{text}");
+                        }
+                    })?;
+                    Ok(written)
+                } else {
+                    write_numbers(out, notation, batch.numbers()?.into_iter())
+                }
+            }
+        }
+    }
 }
 
 /// Writes numbers, one per line, and answers how that went.
@@ -178,7 +217,20 @@ async fn run(stores: &Stores, command: TagsCommand) -> anyhow::Result<()> {
             let name = stored_name(&tag, sub.as_deref())?;
             change_tag(store, &name, step.map(|step| step.0), refill.map(|refill| refill.0)).await?
         }
-        TagsCommand::Raise { tag, next, sub } => store.raise_tag(&stored_name(&tag, sub.as_deref())?, next).await?,
+        TagsCommand::Raise { tag, next, sub } => {
+            let name = stored_name(&tag, sub.as_deref())?;
+            let before = store.tag(&name).await?;
+            let raised = store.raise_tag(&name, next).await?;
+            if before.watermark >= next {
+                eprintln!(
+                    "unalike: nothing changed: numbers of {} up to {} may have been handed out already, and {next} is not above \
+                     that; a tag is never lowered",
+                    shown(&name),
+                    before.watermark
+                );
+            }
+            raised
+        }
         // It opens more than one store.
         TagsCommand::Import(_) => return Ok(()),
     };
@@ -250,7 +302,10 @@ pub(crate) async fn schema(config: &Config, arguments: &SchemaArguments) -> anyh
     if let Some(SchemaCommand::Upgrade) = arguments.command {
         return stores::upgrade(config).await;
     }
-    let has_leases = leases::are_in_mysql(config, arguments.dialect.is_some())?;
+    let is_in_mysql = stores::is_in_mysql(config)?;
+    let leases_are_named = leases::are_in_mysql(config, false)?;
+    // What stands beside a store that is not in MySQL would move there with it.
+    let has_leases = leases::are_in_mysql(config, arguments.dialect.is_some() || !is_in_mysql)?;
     let dialect = match &arguments.dialect {
         Some(name) => Some(Dialect::named(name).ok_or_else(|| {
             anyhow!(
@@ -259,7 +314,7 @@ pub(crate) async fn schema(config: &Config, arguments: &SchemaArguments) -> anyh
             )
         })?),
         // A database for leases alone.
-        None if has_leases && !stores::is_in_mysql(config)? => None,
+        None if leases_are_named && !is_in_mysql => None,
         None => Some(stores::dialect(config)?),
     };
     let mut statements = dialect.as_ref().map(Dialect::ddl).unwrap_or_default();
@@ -373,14 +428,17 @@ pub(crate) fn read_text(config: &Config, text: &str, arguments: &TextArguments) 
             match tag.as_ref().filter(|tag| !is_quick(tag)) {
                 Some(tag) => {
                     plain_tag(tag)?;
-                    ReadText::new(text, &Shown::or_plain(formats.tags.get(tag), tag).read(text, notation, None)?)
+                    let format = formats.tags.get(tag);
+                    let issued = Shown::or_plain(format, tag).read(text, notation, None);
+                    ReadText::new(text, &issued.with_context(|| hint(config, tag, format))?)
                 }
                 None => {
                     let name = tag.as_ref().or(snowflake.as_ref()).map_or("", String::as_str);
                     let told = || anyhow!("{}", Problem::snowflake_unknown(name).detail());
                     let layout = config.snowflakes()?.get(name).with_context(told)?.layout;
-                    let shown = Shown::or_plain(formats.snowflakes.get(name), name);
-                    ReadText::new(text, &shown.read(text, notation, Some(layout))?)
+                    let format = formats.snowflakes.get(name);
+                    let issued = Shown::or_plain(format, name).read(text, notation, Some(layout));
+                    ReadText::new(text, &issued.with_context(|| hint(config, name, format))?)
                 }
             }
         }
@@ -400,10 +458,26 @@ pub(crate) fn read_text(config: &Config, text: &str, arguments: &TextArguments) 
     Ok(Some(lines))
 }
 
+/// What the error of a text begins with: without the server's configuration file nothing is known of templates.
+fn hint(config: &Config, name: &str, format: Option<&Shown>) -> String {
+    if format.is_some() {
+        return format!("it is no text of {name:?}");
+    }
+    let file = if config.has_file {
+        "the configuration file has"
+    } else {
+        "without a configuration file (--config FILE) there is"
+    };
+    format!("{file} no format of {name:?}, so the text is read as a plain number")
+}
+
 /// `unalike config check`
 pub(crate) fn check_config(common: &CommonArguments, file: Option<PathBuf>) -> anyhow::Result<()> {
     let mut common = common.clone();
     common.config = file.or(common.config);
+    for unknown in unknown_variables() {
+        eprintln!("unalike: {unknown}");
+    }
     print(&config::effective_text(&common, &ServeArguments::from_environment())?)
 }
 

@@ -10,10 +10,11 @@ use anyhow::{Context, bail, ensure};
 use clap::Args;
 use figment::Figment;
 use figment::providers::{Format as _, Serialized, Toml};
+use rustix::fs::Access;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use unalike::storage::LeaseLimits;
-use unalike::{Layout, SnowflakeOptions, storage};
+use unalike::{Clock, Layout, SnowflakeOptions, SystemClock, storage};
 
 use crate::arguments::{CommonArguments, LogFormat, ServeArguments};
 use crate::auth::Tokens;
@@ -22,7 +23,7 @@ use crate::formats::{
     FormatConfig, Formats, KeyConfig, Secrets, Shown, TagConfig, UtcOffset, check_layout, check_start,
 };
 use crate::http::{DropIn, SEGMENT_COUNT_MAX};
-use crate::layouts::{LAYOUT_DEFAULT, Layouts};
+use crate::layouts::{LAYOUT_DEFAULT, Layouts, rfc3339};
 use crate::leases::Worker;
 use crate::stamps::{ClockText, SpreadText};
 use crate::stores::{StoreUrl, StoreUrls, validate_watermark};
@@ -80,6 +81,9 @@ pub(crate) struct Config {
     pub(crate) tags: BTreeMap<String, TagConfig>,
     /// Secret keys by number.
     pub(crate) keys: BTreeMap<String, KeyConfig>,
+    /// Whether some of it comes from a file.
+    #[serde(skip)]
+    pub(crate) has_file: bool,
 }
 
 /// A table `[snowflakes.NAME]`, as [`SNOWFLAKES_HELP`] says.
@@ -271,6 +275,7 @@ impl Default for Config {
             snowflakes: BTreeMap::new(),
             tags: BTreeMap::new(),
             keys: BTreeMap::new(),
+            has_file: false,
         }
     }
 }
@@ -315,13 +320,18 @@ impl Config {
         if let Some(serve) = serve {
             figment = figment.merge(Serialized::defaults(serve));
         }
-        let config: Self = figment.extract().map_err(|error| anyhow::anyhow!("{}", describe(&error)))?;
+        let mut config: Self = figment.extract().map_err(|error| anyhow::anyhow!("{}", describe(&error)))?;
+        config.has_file = file.is_some();
         config.validate()?;
         Ok(config)
     }
 
     fn validate(&self) -> anyhow::Result<()> {
         within("wait_max_ms", self.wait_max_ms, 1..=600_000)?;
+        ensure!(
+            self.tags_max > 0,
+            "tags_max is 0, it must be 1 at least: create_tags = false keeps requests from creating tags"
+        );
         within("count_max", self.count_max, 1..=1_000_000)?;
         within("sequence_idle_ms", self.sequence_idle_ms, 1_000..=31 * 86_400_000)?;
         within("segment_count_max", self.segment_count_max, 1..=SEGMENT_COUNT_MAX)?;
@@ -357,6 +367,7 @@ impl Config {
         for (name, config) in &self.tags {
             let cannot_be = "the configuration declares a tag that cannot be";
             plain_tag(name).context(cannot_be)?;
+            storage::validate_public(name).context(cannot_be)?;
             let channel = config.channel().with_context(|| format!("the configuration's tag {name:?}"))?;
             let Some(channel) = channel else { continue };
             let declared = channel.declared(name).context(cannot_be)?;
@@ -442,6 +453,45 @@ impl Config {
         Ok(formats)
     }
 
+    /// Whether the declared tags may be created: the server does that when it starts.
+    fn check_names(&self) -> anyhow::Result<()> {
+        for name in self.tags.keys() {
+            storage::validate_new_tag(name).context("the configuration has a tag that cannot be created")?;
+        }
+        Ok(())
+    }
+
+    /// Whether there are ids of each snowflake at this time.
+    ///
+    /// # Errors
+    /// Names those of which there are no more.
+    pub(crate) fn check_ends(&self, now_ms: u64) -> anyhow::Result<()> {
+        for (name, options) in self.snowflakes()? {
+            let ends_ms = options.layout.ends_ms();
+            ensure!(
+                now_ms < ends_ms,
+                "the configuration's snowflake {name:?} gives no ids: its layout ended at {}; choose another (`unalike layouts`)",
+                rfc3339(ends_ms)
+            );
+        }
+        Ok(())
+    }
+
+    /// Whether the files and directories of the configuration can be opened, without making any.
+    fn check_places(&self) -> anyhow::Result<()> {
+        let urls = self.store.iter().chain(&self.watermark).chain(&self.leases).filter(|url| !url.is_nothing());
+        for url in urls {
+            if let Some(path) = url.file()? {
+                check_file(&path).with_context(|| format!("the store {url} cannot be opened"))?;
+            }
+        }
+        if let Some(directory) = &self.local_leases {
+            check_directory(directory)
+                .with_context(|| format!("the directory {} cannot be used (--local-leases)", directory.display()))?;
+        }
+        Ok(())
+    }
+
     /// Where it listens.
     ///
     /// # Errors
@@ -471,6 +521,34 @@ impl Config {
     pub(crate) fn read_tokens(&self) -> anyhow::Result<Tokens> {
         self.tokens.as_deref().map_or_else(|| Ok(Tokens::unwanted()), Tokens::read)
     }
+}
+
+/// Whether a file can be read and written, or made where it is to be.
+fn check_file(path: &Path) -> anyhow::Result<()> {
+    if !path.exists() {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let parent = parent.unwrap_or_else(|| Path::new("."));
+        ensure!(parent.is_dir(), "the directory {} does not exist: make it, or choose another path", parent.display());
+        return is_writable(parent);
+    }
+    ensure!(!path.is_dir(), "{} is a directory: name a file", path.display());
+    std::fs::OpenOptions::new().read(true).write(true).open(path).map(drop).with_context(|| path.display().to_string())
+}
+
+/// Whether a directory is there or can be made, and takes new files.
+fn check_directory(path: &Path) -> anyhow::Result<()> {
+    match path.ancestors().filter(|path| !path.as_os_str().is_empty()).find(|path| path.exists()) {
+        Some(there) => {
+            ensure!(there.is_dir(), "{} is no directory", there.display());
+            is_writable(there)
+        }
+        None => is_writable(Path::new(".")),
+    }
+}
+
+fn is_writable(directory: &Path) -> anyhow::Result<()> {
+    rustix::fs::access(directory, Access::WRITE_OK | Access::EXEC_OK)
+        .with_context(|| format!("the directory {} cannot be written to", directory.display()))
 }
 
 fn read(path: &Path) -> anyhow::Result<String> {
@@ -516,6 +594,9 @@ pub(crate) fn effective_text(common: &CommonArguments, serve: &ServeArguments) -
     config.addresses()?;
     let tokens = config.read_tokens()?;
     config.formats(&Secrets::read(&config.keys)?)?;
+    config.check_names()?;
+    config.check_ends(SystemClock.now_ms())?;
+    config.check_places()?;
     let file: toml::Table = match &common.config {
         Some(path) => toml::from_str(&read(path)?).context("the configuration file has changed")?,
         None => toml::Table::new(),
@@ -623,11 +704,17 @@ fn describe(error: &figment::Error) -> String {
 
 /// The key that was probably meant, or all of them.
 fn suggestion(key: &str, known: &[&str]) -> String {
-    let like = known.iter().map(|known| (strsim::jaro_winkler(key, known), known));
-    match like.max_by(|one, other| one.0.total_cmp(&other.0)) {
-        Some((likeness, meant)) if likeness > 0.8 => format!("did you mean {meant}?"),
-        _ => format!("the keys are {}", known.join(", ")),
+    match likeliest(key, known) {
+        Some(meant) => format!("did you mean {meant}?"),
+        None => format!("the keys are {}", known.join(", ")),
     }
+}
+
+/// The one that was probably meant.
+pub(crate) fn likeliest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+    let like = known.iter().map(|known| (strsim::jaro_winkler(name, known), *known));
+    let (likeness, meant) = like.max_by(|one, other| one.0.total_cmp(&other.0))?;
+    (likeness > 0.8).then_some(meant)
 }
 
 fn within<T: PartialOrd + Display>(key: &str, value: T, range: RangeInclusive<T>) -> anyhow::Result<()> {
@@ -674,6 +761,8 @@ mod tests {
             ("[snowflakes.a]\nlayout = \"loof\"", "\"loof\""),
             ("[snowflakes.a]\nlayout = \"leaf\"\nhorizon_ms = 0", "horizon"),
             ("count_max = 0", "count_max is 0"),
+            ("tags_max = 0", "tags_max is 0, it must be 1 at least: create_tags = false"),
+            ("[tags.redis-leases]\ntemplate = \"R-{id}\"", "\"redis-leases\""),
             ("drop_in = [\"leaf\", \"loof\"]", "one of `leaf`, `tinyid`, `cosid`"),
             ("count_max = \"many\"", "count_max"),
             ("store = \"kafka://h/0\"", "\"kafka\""),

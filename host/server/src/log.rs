@@ -22,10 +22,15 @@ pub(crate) fn start(filter: &str, format: LogFormat) -> anyhow::Result<()> {
         .with_context(|| format!("the log filter {filter:?} cannot be read: give a level such as info (--log)"))?;
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
     match format {
-        LogFormat::Text => log.with_ansi(io::stderr().is_terminal()).event_format(Text).init(),
+        LogFormat::Text => log.with_ansi(is_coloured()).event_format(Text).init(),
         LogFormat::Json => log.with_ansi(false).event_format(Json).init(),
     }
     Ok(())
+}
+
+/// On a terminal, unless its user wants no colours (<https://no-color.org>).
+fn is_coloured() -> bool {
+    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) && io::stderr().is_terminal()
 }
 
 /// `2026-11-21T18:36:23.000000Z  WARN unalike::problem: a request failed error=.. request_id=..`

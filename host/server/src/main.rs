@@ -35,7 +35,6 @@ mod tags;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::Parser;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::arguments::{Arguments, Command, CommonArguments, ConfigCommand, StoreCommand, StripesCommand};
@@ -43,7 +42,7 @@ use crate::config::Config;
 use crate::problem::with_causes;
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = Arguments::of_process();
     match run(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -64,6 +63,7 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Serve(serve) => {
             let config = Config::load(common, Some(&serve))?;
             log::start(config.log.as_deref().unwrap_or("info"), config.log_format)?;
+            warn_of_variables();
             runtime(&mut Builder::new_multi_thread())?.block_on(serve::serve(config))
         }
         Command::Next(next) => {
@@ -109,7 +109,15 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
 fn configure_command(common: &CommonArguments) -> anyhow::Result<Config> {
     let config = Config::load(common, None)?;
     log::start(config.log.as_deref().unwrap_or("warn"), config.log_format)?;
+    warn_of_variables();
     Ok(config)
+}
+
+/// A variable with a slip in its name would be a setting that is not in force.
+fn warn_of_variables() {
+    for unknown in arguments::unknown_variables() {
+        tracing::warn!("{unknown}");
+    }
 }
 
 fn runtime(builder: &mut Builder) -> anyhow::Result<Runtime> {

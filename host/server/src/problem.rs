@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use strum::VariantArray;
-use unalike::storage::StoreError;
+use unalike::storage::{StoreError, split_tag};
 use unalike::{Clock, Error, ErrorKind, SystemClock, WriteError};
 
 use crate::auth::Denied;
@@ -214,6 +214,14 @@ impl Problem {
         self
     }
 
+    /// With a name that the problem is about, and its sub-key apart.
+    fn about(self, member: &str, name: &str) -> Self {
+        match split_tag(name) {
+            (tag, Some(sub)) => self.with(member, tag).with("sub", sub),
+            (tag, None) => self.with(member, tag),
+        }
+    }
+
     /// Which it is better to come back for after so many milliseconds.
     pub(crate) fn retry_after(mut self, wait_ms: u64) -> Self {
         self.retry_after_ms = Some(wait_ms);
@@ -368,10 +376,10 @@ impl From<Error> for Problem {
             ErrorKind::Store { source, .. } => Self::from(source.as_ref()),
             ErrorKind::Timeout { name, waited_ms, source } => {
                 if let Some(source) = source {
-                    return Self::from(source.as_ref()).with("name", name.as_str());
+                    return Self::from(source.as_ref()).about("name", name);
                 }
                 let detail = format!("the store did not answer within {waited_ms} ms");
-                Self::unavailable(Kind::StoreUnavailable, &detail, wait_ms, &error).with("name", name.as_str())
+                Self::unavailable(Kind::StoreUnavailable, &detail, wait_ms, &error).about("name", name)
             }
             ErrorKind::LeaseEnded { name, worker, ended_ms, source } => {
                 let problem = match source.as_deref() {
@@ -401,7 +409,7 @@ impl From<Error> for Problem {
                 Self::new(Kind::GrantRefused, "the grant was not used: look at the store").retry_after(wait_ms)
             }
             ErrorKind::Exhausted { name, .. } | ErrorKind::IdMaxReached { name, .. } => {
-                Self::new(Kind::Exhausted, error.to_string()).with("name", name.as_str())
+                Self::new(Kind::Exhausted, error.to_string()).about("name", name)
             }
             ErrorKind::Format { name, source } => {
                 let kind = match source {
@@ -409,19 +417,17 @@ impl From<Error> for Problem {
                     WriteError::ShardKeyMissing | WriteError::ShardKeyUnwanted => Kind::ShardKeyInvalid,
                     WriteError::Time => Kind::ClockWrong,
                 };
-                Self::new(kind, error.to_string()).with("name", name.as_str())
+                Self::new(kind, error.to_string()).about("name", name)
             }
             ErrorKind::FormatMisfit { name, .. } => {
-                Self::new(Kind::FormatInvalid, error.to_string()).with("name", name.as_str())
+                Self::new(Kind::FormatInvalid, error.to_string()).about("name", name)
             }
             ErrorKind::Closed { .. } => Self::closing(),
             ErrorKind::Rebuilt { .. } => {
                 Self::unavailable(Kind::Rebuilt, "the component was rebuilt after a fault", wait_ms, &error)
             }
             ErrorKind::CountZero => Self::new(Kind::CountInvalid, error.to_string()).with("count", 0),
-            ErrorKind::NameInvalid { name } => {
-                Self::new(Kind::TagInvalid, error.to_string()).with("tag", name.as_str())
-            }
+            ErrorKind::NameInvalid { name } => Self::new(Kind::TagInvalid, error.to_string()).about("tag", name),
             _ => Self::withheld(Kind::Internal, "an internal error; the server's log has more", &error),
         }
     }
@@ -437,22 +443,20 @@ impl From<&StoreError> for Problem {
     fn from(error: &StoreError) -> Self {
         let public = |kind| Self::new(kind, error.to_string());
         match error {
-            StoreError::TagUnknown { tag } => public(Kind::TagUnknown).with("tag", tag.as_str()),
-            StoreError::TagExists { tag } => public(Kind::TagExists).with("tag", tag.as_str()),
-            StoreError::TagInvalid { tag, .. } => public(Kind::TagInvalid).with("tag", tag.as_str()),
+            StoreError::TagUnknown { tag } => public(Kind::TagUnknown).about("tag", tag),
+            StoreError::TagExists { tag } => public(Kind::TagExists).about("tag", tag),
+            StoreError::TagInvalid { tag, .. } => public(Kind::TagInvalid).about("tag", tag),
             StoreError::TagLimit { tag, tags_max } => {
-                public(Kind::TagLimit).with("tag", tag.as_str()).with("tags_max", *tags_max)
+                public(Kind::TagLimit).about("tag", tag).with("tags_max", *tags_max)
             }
             StoreError::Exhausted { tag } | StoreError::TimestampsEnded { tag, .. } => {
-                public(Kind::Exhausted).with("name", tag.as_str())
+                public(Kind::Exhausted).about("name", tag)
             }
             StoreError::ClockBehind { tag, retry_after_ms, .. } => {
-                Self::unavailable(Kind::StoreUnavailable, &error.to_string(), *retry_after_ms, error)
-                    .with("name", tag.as_str())
+                Self::unavailable(Kind::StoreUnavailable, &error.to_string(), *retry_after_ms, error).about("name", tag)
             }
             StoreError::CeilingReached { tag, retry_after_ms, .. } => {
-                Self::unavailable(Kind::CeilingReached, &error.to_string(), *retry_after_ms, error)
-                    .with("name", tag.as_str())
+                Self::unavailable(Kind::CeilingReached, &error.to_string(), *retry_after_ms, error).about("name", tag)
             }
             StoreError::WorkersExhausted { namespace, free_at_ms, .. } => {
                 let wait_ms = free_at_ms.saturating_sub(SystemClock.now_ms());
@@ -495,16 +499,16 @@ impl From<Refusal> for Problem {
         let public = |kind| Self::new(kind, refusal.to_string());
         match &refusal {
             Refusal::FormatUnknown { format } => public(Kind::FormatInvalid).with("format", format.as_str()),
-            Refusal::TemplateMissing { name } => public(Kind::FormatInvalid).with("name", name.as_str()),
+            Refusal::TemplateMissing { name } => public(Kind::FormatInvalid).about("name", name),
             Refusal::TemplateOnly { name, format } => {
-                public(Kind::FormatInvalid).with("name", name.as_str()).with("format", *format)
+                public(Kind::FormatInvalid).about("name", name).with("format", *format)
             }
             Refusal::FormatAlone => public(Kind::FormatInvalid).with("format", "template"),
             Refusal::ShardKeyMissing { name } | Refusal::ShardKeyUnwanted { name } => {
-                public(Kind::ShardKeyInvalid).with("name", name.as_str())
+                public(Kind::ShardKeyInvalid).about("name", name)
             }
             Refusal::ShardKeyText { text } => public(Kind::ShardKeyInvalid).with("shard_key", text.as_str()),
-            Refusal::NumberUnsafe { name, .. } => public(Kind::NumberUnsafe).with("name", name.as_str()),
+            Refusal::NumberUnsafe { name, .. } => public(Kind::NumberUnsafe).about("name", name),
             Refusal::Text { text, .. } => public(Kind::IdInvalid).with("id", text.as_str()),
         }
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use unalike::{Clock as _, SystemClock};
 
 use crate::auth::warn_if_open;
 use crate::config::Config;
@@ -36,6 +37,10 @@ pub(crate) async fn serve(config: Config) -> anyhow::Result<()> {
     // The signals first, so that none is missed, and tokens and address before the store, so that a mistake creates no
     // file.
     let mut ends = Ends::watch()?;
+    // The others go on.
+    if let Err(error) = config.check_ends(SystemClock.now_ms()) {
+        tracing::error!("{error}");
+    }
     let tokens = config.read_tokens()?;
     config.tokens.as_deref().inspect(|path| warn_if_open(path));
     let listener = listen(&config)?;

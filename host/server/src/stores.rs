@@ -123,6 +123,20 @@ impl StoreUrl {
         self.0.split_once("://").is_some_and(|(scheme, _)| scheme.starts_with("redis"))
     }
 
+    /// The file that it names, if it names one.
+    ///
+    /// # Errors
+    /// Says what is wrong with it.
+    pub(crate) fn file(&self) -> anyhow::Result<Option<PathBuf>> {
+        if !self.0.starts_with("sqlite:") {
+            return Ok(None);
+        }
+        Ok(match self.place()? {
+            Place::Sqlite(path) => Some(path),
+            Place::Mysql(_) | Place::Redis(_) => None,
+        })
+    }
+
     /// Whether it is the word for no store at all.
     pub(crate) fn is_nothing(&self) -> bool {
         self.0 == NOTHING

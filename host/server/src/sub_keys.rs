@@ -67,8 +67,8 @@ impl SubKeys {
         let Some(limit) = self.limits.get(tag).copied().or(self.limit) else {
             let (tag, sub) = (shortened(tag), shortened(sub));
             let detail = format!(
-                "the tag {tag:?} has no sub-key {sub:?}, and requests create none: create_tags is false, and the configuration's \
-                 table of the tag has no sub_keys_max"
+                "the tag {tag:?} has no sub-key {sub:?}, and requests create none here: the server's configuration has \
+                 create_tags = false, and no sub_keys_max for this tag"
             );
             return Err(Problem::new(Kind::TagUnknown, detail).with("tag", tag).with("sub", sub));
         };

@@ -73,7 +73,12 @@ pub(crate) fn decimal<T: FromStr>(text: &str) -> Option<T> {
 
 /// How many numbers a segment asks for. Figures that are not given are the defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "policy", rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(
+    tag = "policy",
+    rename_all = "kebab-case",
+    deny_unknown_fields,
+    expecting = "an object with a policy: {\"policy\":\"fixed\",\"step\":1000} or {\"policy\":\"adaptive\"}"
+)]
 pub(crate) enum StepJson {
     Fixed {
         step: Number,
@@ -144,7 +149,13 @@ impl From<StepJson> for StepPolicy {
 
 /// When the next segment is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "policy", rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(
+    tag = "policy",
+    rename_all = "kebab-case",
+    deny_unknown_fields,
+    expecting = "an object with a policy: {\"policy\":\"share-consumed\",\"percent\":10} or \
+                 {\"policy\":\"remaining\",\"count\":500}"
+)]
 pub(crate) enum RefillJson {
     ShareConsumed { percent: u8 },
     Remaining { count: Number },
@@ -234,7 +245,7 @@ impl From<TagRecord> for TagJson {
 
 /// The body of a request that creates a tag.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object such as {\"tag\":\"order\"}")]
 pub(crate) struct TagCreate {
     /// Its name.
     pub(crate) tag: String,
@@ -298,7 +309,7 @@ impl TagCreate {
 
 /// The body of a request that changes a tag; what is not given stays.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object with step, refill or raise_to")]
 pub(crate) struct TagChange {
     pub(crate) step: Option<StepJson>,
     pub(crate) refill: Option<RefillJson>,
@@ -308,7 +319,7 @@ pub(crate) struct TagChange {
 
 /// [`Mode`] as a word.
 #[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(rename_all = "kebab-case", expecting = "buffered or ordered")]
 enum ModeJson {
     Buffered,
     Ordered,

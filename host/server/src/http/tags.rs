@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::Json;
+use axum::extract::rejection::JsonRejection;
 use axum::extract::{FromRequest, Request, State};
 use axum::http::{StatusCode, Uri};
 use serde::Serialize;
@@ -116,7 +117,20 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
         match Json::<T>::from_request(request, state).await {
             Ok(Json(body)) => Ok(Self(body)),
-            Err(rejection) => Err(Problem::body_refused(rejection.status(), rejection.body_text())),
+            Err(rejection) => {
+                let (status, said) = (rejection.status(), rejection.body_text());
+                // axum's words speak of its own types first.
+                let what = said.split_once(": ").map_or(said.as_str(), |(_, what)| what);
+                let detail = match rejection {
+                    JsonRejection::JsonDataError(_) => format!("the body is not valid: {what}"),
+                    JsonRejection::JsonSyntaxError(_) => format!("the body is no JSON: {what}"),
+                    JsonRejection::MissingJsonContentType(_) => {
+                        "the body must be JSON, declared as such: send Content-Type: application/json".to_owned()
+                    }
+                    _ => said,
+                };
+                Err(Problem::body_refused(status, detail))
+            }
         }
     }
 }

@@ -1,0 +1,281 @@
+//! How the command line and the service speak: what is said, about which value, and what to do.
+
+#![expect(clippy::unwrap_used, clippy::panic_in_result_fn, reason = "a test that cannot go on fails")]
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use unalike::storage::{StoreError, sub_tag};
+use unalike_tests::server::{Ran, Server, binary, run, run_with};
+
+/// Runs it where it must succeed; gives what it printed.
+#[track_caller]
+fn ok(directory: &Path, arguments: &[&str]) -> String {
+    let ran = run(directory, arguments.iter().copied()).unwrap();
+    assert_eq!(ran.code, Some(0), "{arguments:?}: {ran:?}");
+    ran.stdout
+}
+
+/// Runs it where it must fail with this code and name all of these in the reason.
+#[track_caller]
+fn fails(directory: &Path, arguments: &[&str], code: i32, named: &[&str]) -> Ran {
+    let ran = run(directory, arguments.iter().copied()).unwrap();
+    assert_eq!(ran.code, Some(code), "{arguments:?}: {ran:?}");
+    for word in named {
+        assert!(ran.stderr.contains(word), "{arguments:?} does not say {word:?}: {}", ran.stderr);
+    }
+    ran
+}
+
+#[test]
+fn colours_are_for_terminals_whose_users_want_them() -> anyhow::Result<()> {
+    let directory = TempDir::new()?;
+    let command = format!("{} next order", binary()?.display());
+    let on_a_terminal = |no_color: &str| -> anyhow::Result<String> {
+        // A variable that nobody knows is worth a warning.
+        let output = Command::new("script")
+            .args(["-qec", &command, "/dev/null"])
+            .current_dir(&directory)
+            .env("NO_COLOR", no_color)
+            .env("UNALIKE_NOBODYS", "1")
+            .output()?;
+        let said = String::from_utf8(output.stdout)?;
+        assert!(said.contains("WARN") && said.contains("UNALIKE_NOBODYS"), "{said}");
+        Ok(said)
+    };
+    // Empty counts as not set.
+    assert!(on_a_terminal("")?.contains("\u{1b}[33m"), "a warning is yellow");
+    assert!(!on_a_terminal("1")?.contains('\u{1b}'), "no colours");
+    Ok(())
+}
+
+#[test]
+fn variables_that_nothing_reads_are_named() -> anyhow::Result<()> {
+    let directory = TempDir::new()?;
+    let said = |variable: &str| -> anyhow::Result<String> {
+        let ran = run_with(directory.path(), ["next", "order"], &[(variable, "1")])?;
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        Ok(ran.stderr)
+    };
+    let slip = said("UNALIKE_LISEN")?;
+    assert!(slip.contains("UNALIKE_LISEN is unknown") && slip.contains("did you mean UNALIKE_LISTEN?"), "{slip}");
+    assert!(said("UNALIKE_COLOUR")?.contains("UNALIKE_COLOUR is unknown"));
+    // Kubernetes sets these in every pod beside a service of this name.
+    for of_others in ["UNALIKE_PORT", "UNALIKE_PORT_8080_TCP_ADDR", "UNALIKE_SERVICE_HOST", "OTHER_LISEN"] {
+        assert_eq!(said(of_others)?, "", "{of_others}");
+    }
+    let checked = run_with(directory.path(), ["config", "check"], &[("UNALIKE_LISEN", "1")])?;
+    assert!(checked.stderr.contains("UNALIKE_LISEN is unknown"), "{checked:?}");
+    Ok(())
+}
+
+#[test]
+fn errors_have_times_for_people() {
+    let (tag, namespace) = ("order".to_owned(), "default".to_owned());
+    let (at_ms, at) = (1_767_225_600_250, "2026-01-01T00:00:00.250Z");
+    for error in [
+        StoreError::ClockBehind { tag: tag.clone(), clock_ms: at_ms, next_ms: at_ms + 5, retry_after_ms: 5 },
+        StoreError::TimestampsEnded { tag, ended_ms: at_ms },
+        StoreError::WorkersExhausted { namespace: namespace.clone(), workers: 4, free_at_ms: at_ms },
+        StoreError::Quarantined { namespace, until_ms: at_ms },
+        StoreError::ClockSkew { holder_ms: at_ms, store_ms: at_ms + 20_000, max_skew_ms: 10_000 },
+    ] {
+        let said = error.to_string();
+        assert!(said.contains(at) && !said.contains("176722"), "{said}");
+    }
+    let directory = TempDir::new().unwrap();
+    let at = directory.path();
+    std::fs::write(at.join("late.toml"), "[snowflakes.late]\nlayout = \"41/10/12 epoch 2090-01-01\"\n").unwrap();
+    let ran = fails(at, &["--config", "late.toml", "next", "late", "--snowflake"], 1, &["2090-01-01T00:00:00.000Z"]);
+    assert!(!ran.stderr.contains("Unix ms"), "{}", ran.stderr);
+}
+
+#[test]
+fn names_of_sub_keys_stand_apart() -> anyhow::Result<()> {
+    let name = sub_tag("chat", "user_1")?;
+    let said = StoreError::exhausted(&name).to_string();
+    assert!(said.contains("the tag \"chat\" (sub-key \"user_1\") is exhausted"), "{said}");
+    let directory = TempDir::new()?;
+    let at = directory.path();
+    ok(at, &["tags", "create", "chat"]);
+    let ran = fails(at, &["tags", "show", "chat", "--sub", "user_1"], 1, &["\"chat\" has no sub-key \"user_1\""]);
+    assert!(!ran.stderr.contains("1f}"), "{}", ran.stderr);
+    let server = Server::start()?;
+    assert_eq!(server.client().send_json("POST", "/v1/tags", &json!({ "tag": "chat" }))?.status, 201);
+    let problem = server.get("/v1/tags/chat?sub=user_1")?.json()?;
+    assert_eq!((&problem["tag"], &problem["sub"]), (&json!("chat"), &json!("user_1")), "{problem}");
+    Ok(())
+}
+
+#[test]
+fn an_unknown_tag_is_said_to_be_unknown_and_no_more() {
+    let directory = TempDir::new().unwrap();
+    let ran = fails(directory.path(), &["tags", "show", "nosuch"], 1, &["\"nosuch\" is unknown", "tags create"]);
+    assert!(!ran.stderr.contains("are not created"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_raise_that_changes_nothing_says_so() {
+    let directory = TempDir::new().unwrap();
+    let at = directory.path();
+    ok(at, &["tags", "create", "order", "--start", "1000"]);
+    let raised = |next: &str| run(at, ["tags", "raise", "order", next]).unwrap();
+    let ran = raised("5000");
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
+    let ran = raised("5000");
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "it goes on there: {ran:?}");
+    let ran = raised("4000");
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    for word in ["nothing changed", "\"order\"", "up to 4999", "4000"] {
+        assert!(ran.stderr.contains(word), "{ran:?}");
+    }
+    assert!(ran.stdout.contains(" 4999 "), "{ran:?}");
+}
+
+#[test]
+fn numbers_out_of_range_are_told_the_range() {
+    let directory = TempDir::new().unwrap();
+    let at = directory.path();
+    for (arguments, named) in [
+        (&["tags", "raise", "order", "-5"][..], &["'-5'", "from 1 to 2^63 - 1"][..]),
+        (&["tags", "create", "order", "--start", "-5"], &["'-5'", "from 1 to 2^63 - 1"]),
+        (&["next", "order", "-n", "-5"], &["'-5'", "--count", "a whole number from 1"]),
+        (&["next", "order", "-n", "5.5"], &["'5.5'", "a whole number from 1"]),
+        (&["next", "order", "--shard-key", "-1"], &["'-1'", "from 0 to 2^64 - 1"]),
+        (&["tags", "create", "order", "--step", "-1"], &["-1", "neither a number nor adaptive"]),
+        (&["bench", "--connections", "-1"], &["-1", "1..=50000"]),
+    ] {
+        let ran = fails(at, arguments, 2, named);
+        assert!(!ran.stderr.contains("unexpected argument"), "{}", ran.stderr);
+    }
+    fails(at, &["decode", "-5"], 1, &["\"-5\"", "from 1 to"]);
+}
+
+#[test]
+fn the_last_ids_are_counted_and_not_lost() -> anyhow::Result<()> {
+    let directory = TempDir::new()?;
+    let at = directory.path();
+    std::fs::write(at.join("small.toml"), "[tags.small]\nbits = 3\n[tags.served]\nbits = 3\n")?;
+    let with = |more: &[&'static str]| [&["--config", "small.toml"], more].concat();
+    assert_eq!(ok(at, &with(&["next", "small"])), "1\n");
+    let ran =
+        fails(at, &with(&["next", "small", "-n", "10"]), 1, &["\"small\" is exhausted", "6 ids", "10 were asked"]);
+    assert_eq!(ran.stdout, "2\n3\n4\n5\n6\n7\n");
+    let path = at.join("small.toml").to_str().unwrap().to_owned();
+    let server = Server::start_in(Arc::new(TempDir::new()?), vec!["--config".into(), path])?;
+    assert_eq!(server.get("/v1/sequences/served/ids")?.ids()?, [1]);
+    let problem = server.get("/v1/sequences/served/ids?count=10")?.json()?;
+    let detail = problem["detail"].as_str().unwrap();
+    assert!(detail.contains("only 6 ids of \"served\" are left up to 7"), "{detail}");
+    assert_eq!(server.get("/v1/sequences/served/ids?count=6")?.ids()?, [2, 3, 4, 5, 6, 7]);
+    let problem = server.get("/v1/sequences/served/ids")?.json()?;
+    assert!(problem["detail"].as_str().unwrap().contains("is exhausted: no number is left up to 7"), "{problem}");
+    Ok(())
+}
+
+#[test]
+fn a_bad_body_is_told_in_words_of_the_service() -> anyhow::Result<()> {
+    let server = Server::start()?;
+    let client = server.client();
+    for (method, path, body, named) in [
+        ("POST", "/v1/tags", json!({ "tag": "t", "step": 5 }), &["step", "an object with a policy"][..]),
+        ("POST", "/v1/tags", json!({ "tag": "t", "refill": 5 }), &["refill", "an object with a policy"]),
+        ("POST", "/v1/tags", json!({ "tag": "t", "step": { "policy": "leaf" } }), &["step", "leaf", "fixed"]),
+        ("POST", "/v1/tags", json!({ "tag": "t", "mode": 5 }), &["mode"]),
+        ("POST", "/v1/tags", json!({ "tag": "t", "channel": 5 }), &["channel"]),
+        ("POST", "/v1/tags", json!({ "tag": 5 }), &["tag", "a string"]),
+        ("POST", "/v1/tags", json!({ "tagg": "t" }), &["tagg", "unknown field"]),
+        ("POST", "/v1/tags", json!(5), &["an object such as {\"tag\":\"order\"}"]),
+        ("PATCH", "/v1/tags/t", json!(5), &["an object with step, refill or raise_to"]),
+        ("PATCH", "/v1/tags/t", json!({ "raise_to": true }), &["raise_to", "a whole number from 0 to 2^64 - 1"]),
+    ] {
+        let answer = client.send_json(method, path, &body)?;
+        let problem = answer.json()?;
+        assert_eq!(
+            (answer.status, &problem["type"]),
+            (400, &Value::from("urn:unalike:problem:body-invalid")),
+            "{body}"
+        );
+        let detail = problem["detail"].as_str().unwrap();
+        for word in named {
+            assert!(detail.contains(word), "{body} does not say {word:?}: {detail}");
+        }
+        for of_the_program in ["Json", "TagCreate", "TagChange", "struct ", "enum ", "target type", "map"] {
+            assert!(!detail.contains(of_the_program), "{body}: {detail}");
+        }
+    }
+    let answer = client.send("POST", "/v1/tags", "application/json", "{")?;
+    assert!(answer.json()?["detail"].as_str().unwrap().starts_with("the body is no JSON: "), "{answer:?}");
+    let answer = client.send("POST", "/v1/tags", "text/plain", "{}")?;
+    assert!(answer.json()?["detail"].as_str().unwrap().contains("Content-Type: application/json"), "{answer:?}");
+    Ok(())
+}
+
+#[test]
+fn a_bench_takes_seconds_and_says_that_its_tag_stays() -> anyhow::Result<()> {
+    let server = Server::start()?;
+    let at = server.directory();
+    let report = ok(at, &["bench", server.url(), "--duration", "1", "--connections", "1", "--json"]);
+    assert!(serde_json::from_str::<Value>(&report)?["requests"].as_u64() > Some(0), "{report}");
+    for (time, word) in
+        [("0", "more than nothing"), ("-3", "negative"), ("soon", "it must be seconds, or a time such as")]
+    {
+        fails(at, &["bench", server.url(), "--duration", time], 2, &["--duration", word]);
+    }
+    let help = ok(at, &["bench", "--help"]);
+    assert!(help.contains("the tag \"bench\", which stays"), "{help}");
+    Ok(())
+}
+
+#[test]
+fn config_check_fails_where_the_server_could_not_do_its_work() {
+    let directory = TempDir::new().unwrap();
+    let at = directory.path();
+    std::fs::create_dir(at.join("folder")).unwrap();
+    std::fs::write(at.join("file"), "").unwrap();
+    for (text, named) in [
+        ("[snowflakes.old]\nlayout = \"baidu\"", &["\"old\"", "2024-11-20T13:24:16.000Z", "unalike layouts"][..]),
+        ("store = \"sqlite://missing/ids.sqlite\"", &["sqlite://missing/ids.sqlite", "missing", "does not exist"]),
+        ("store = \"sqlite://folder\"", &["folder is a directory"]),
+        ("leases = \"sqlite://missing/leases.sqlite\"", &["missing", "does not exist"]),
+        ("local_leases = \"file/leases\"", &["file/leases", "file is no directory", "--local-leases"]),
+        ("[tags.\" chat\"]\nchannel = \"slow-ordered\"", &["\" chat\"", "a space at an end"]),
+        ("[tags.redis-leases]\nchannel = \"slow-ordered\"", &["\"redis-leases\"", "use another"]),
+        ("tags_max = 0", &["tags_max is 0", "1 at least", "create_tags = false"]),
+    ] {
+        std::fs::write(at.join("unalike.toml"), text).unwrap();
+        let ran = fails(at, &["config", "check", "unalike.toml"], 1, named);
+        assert_eq!(ran.stdout, "", "{text}");
+    }
+    // Nothing is made, and what can be made is good.
+    std::fs::write(at.join("unalike.toml"), "store = \"sqlite://folder/ids.sqlite\"\nlocal_leases = \"new/leases\"")
+        .unwrap();
+    assert!(ok(at, &["config", "check", "unalike.toml"]).contains("# The configuration is valid"));
+    assert_eq!(std::fs::read_dir(at.join("folder")).unwrap().count(), 0);
+    assert!(!at.join("new").exists());
+}
+
+#[test]
+fn help_has_the_flags_of_a_command_before_those_of_all() {
+    let directory = TempDir::new().unwrap();
+    let at = directory.path();
+    for arguments in [&["tags", "import", "--help"][..], &["--help"], &["serve", "--help"]] {
+        let help = ok(at, arguments);
+        let position = |words: &str| help.find(words).unwrap_or_else(|| panic!("no {words:?} in {help}"));
+        for (heading, flag) in [
+            ("\nStore:\n", "--store <URL>"),
+            ("\nLeases:\n", "--lease-skew-max-ms <MS>"),
+            ("\nLimits:\n", "--wait-max-ms <MS>"),
+            ("\nLogging:\n", "--log-format <FORMAT>"),
+        ] {
+            assert!(position(heading) < position(flag), "{heading:?} {flag}: {help}");
+        }
+    }
+    let import = ok(at, &["tags", "import", "--help"]);
+    assert!(import.find("--source-stopped").unwrap() < import.find("\nStore:\n").unwrap(), "{import}");
+    let serve = ok(at, &["serve", "--help"]);
+    assert!(serve.find("\nHTTP:\n").unwrap() < serve.find("--tokens <FILE>").unwrap(), "{serve}");
+}

@@ -35,6 +35,9 @@ use crate::troubles::quietly;
 /// is ready waits no longer than a second.
 const CHECK_MAX: Duration = Duration::from_millis(700);
 
+/// Behind the names of all tags: a list from here on asks for the table, and for no row that may be odd.
+const LAST_NAME: &str = "\u{10ffff}";
+
 /// So many tags that fail are tried again at a time.
 const RETRIED_MAX: usize = 64;
 
@@ -200,7 +203,7 @@ impl Service {
         }
     }
 
-    /// Refuses to look a tag up that is not open while the store is known to be down, but for one request in a second.
+    /// Refuses to look a tag up that is not open while the store is known to be down.
     fn check_openable(&self, tag: &str, sub: Option<SubKey<'_>>) -> Result<(), Error> {
         let open = match sub {
             None => self.ids.open_sequence(tag),
@@ -209,7 +212,8 @@ impl Service {
         if open.is_some() {
             return Ok(());
         }
-        match self.watch.refuses_to_open(self.known_down()) {
+        // What is known of the store is looked at again every second; what tags say, by one request.
+        match self.known_down().or_else(|| self.watch.refuses_to_open()) {
             Some(source) => Err(ErrorKind::Store { name: tag.to_owned(), source }.into()),
             None => Ok(()),
         }
@@ -235,6 +239,7 @@ impl Service {
             None => None,
         };
         if self.ids.open_sequence(&stored(tag, sub, period.as_deref())?).is_none() {
+            self.check_openable(tag, Some(SubKey(sub)))?;
             self.sub_keys.admit(self.store(), tag, sub, period.as_deref()).await?;
         }
         Ok(Some(SubKey(sub)))
@@ -467,7 +472,7 @@ impl Service {
         let ask = async {
             self.store.check().await?;
             // What it refused may have been one tag's fault, or be everybody's.
-            if self.watch.was_refused() { self.store.tags(None, 1).await.map(drop) } else { Ok(()) }
+            if self.watch.was_refused() { self.store.tags(Some(LAST_NAME), 1).await.map(drop) } else { Ok(()) }
         };
         tokio::time::timeout(self.check_max, ask).await.unwrap_or_else(|_| {
             let what = format!("it did not answer within {} ms", self.check_max.as_millis());

@@ -114,10 +114,10 @@ impl StoreWatch {
         is_overdue.then(|| Arc::new(overdue_error()))
     }
 
-    /// Why tags cannot be opened, to all but one request in a second, which may try it.
-    pub(crate) fn refuses_to_open(&self, known: Option<Arc<StoreError>>) -> Option<Arc<StoreError>> {
+    /// Why tags cannot be opened, to all but one request in a second, which tries it.
+    pub(crate) fn refuses_to_open(&self) -> Option<Arc<StoreError>> {
         let mut state = self.lock();
-        let error = state.opening_fails().map(|failure| Arc::clone(&failure.error)).or(known)?;
+        let error = state.opening_fails().map(|failure| Arc::clone(&failure.error))?;
         if state.tried.is_none_or(|tried| tried.elapsed() >= TRY_AGAIN) {
             state.tried = Some(Instant::now());
             return None;
@@ -150,6 +150,7 @@ impl StoreWatch {
             Ok(_) => state.opening = None,
             Err(error) => {
                 if let Some(error) = fault(error) {
+                    state.tried = Some(Instant::now());
                     state.opening = Some(Failure::goes_on(state.opening.take(), error));
                 }
             }

@@ -5,7 +5,7 @@
 //! - Their keys, business types and names are tags, and are created on first use where tags are (`create_tags`).
 //! - An error has that service's own form, and [`Problem`] decides what it says. Only what the server as a whole
 //!   refuses is a problem document here too: a path without a route, a request that took longer than
-//!   `request_timeout_ms`.
+//!   `request_timeout_ms`, a body above `body_max_bytes`, a name or page that may not come in.
 //! - Ids are those of the store. A tag or snowflake whose ids are shown under a key, with a shard gene, or start again,
 //!   gives none here: they could be those that somebody else was shown.
 //! - HEAD and TRACE give nothing: an id would be lost that nobody sees.

@@ -27,7 +27,8 @@ pub(crate) struct Traffic {
 }
 
 struct Route {
-    template: &'static str,
+    /// Its template, in a spelling that has no braces: not every reader of figures knows where a label ends.
+    template: String,
     statuses: Box<[AtomicU64]>,
     /// One for each of [`SECONDS`], and one for what took longer.
     buckets: Box<[AtomicU64]>,
@@ -49,7 +50,7 @@ impl Traffic {
     /// That of a server with these routes.
     pub(crate) fn new(templates: &[&'static str]) -> Self {
         let route = |template: &'static str| Route {
-            template,
+            template: template.replace('{', ":").replace('}', ""),
             statuses: zeros(STATUSES.len()),
             buckets: zeros(SECONDS.len() + 1),
             microseconds: AtomicU64::new(0),

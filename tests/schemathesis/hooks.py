@@ -74,11 +74,6 @@ def is_confirmed(body):
     return not (str(figure).isdecimal() and int(figure) > 1_000_000_000) or body.get("confirm") is True
 
 
-def says_each_once(query, body):
-    """What a query says, a body does not say again."""
-    return not query.keys() & body.keys()
-
-
 def has_no_whole_float(value):
     """1.0 is an integer to JSON Schema. The service takes none: what came as a float may have been rounded."""
     if isinstance(value, dict):
@@ -99,7 +94,6 @@ def filter_case(ctx, case):
         and ("after_sub" not in query or "after" in query)
         and leaves_numbers(query, body, step)
         and is_confirmed(body)
-        and says_each_once(query, body)
         and is_configured(path, body)
         and is_configured(path, query)
         and has_no_whole_float(body)

@@ -98,6 +98,8 @@ pub(crate) struct SnowflakeShared {
     refill: Mutex<u64>,
     /// Whether a task waits for the answer of a renewal.
     is_followed: AtomicBool,
+    /// Whether the generator could not be looked after last time.
+    renewal_fails: AtomicBool,
 }
 
 impl SnowflakeShared {
@@ -118,6 +120,7 @@ impl SnowflakeShared {
             until_ms: AtomicU64::new(0),
             refill: Mutex::new(0),
             is_followed: AtomicBool::new(false),
+            renewal_fails: AtomicBool::new(false),
         }
     }
 
@@ -433,14 +436,21 @@ impl Snowflake {
 
     /// Asks for what is due, and takes the answer in as soon as it comes: with the next call it could come after the end of
     /// the lease that it prolongs.
-    pub(crate) fn renew(&self) -> Result<(), Error> {
-        let (status, _) = self.shared.tick()?;
-        if status.in_flight && !self.shared.is_followed.swap(true, Ordering::AcqRel) {
-            let shared = Arc::clone(&self.shared);
-            let Generator { storage, .. } = &self.shared.generator;
-            storage.executor.spawn(async move { shared.follow().await });
+    pub(crate) fn renew(&self) {
+        let ticked = self.shared.tick();
+        let failed_before = self.shared.renewal_fails.swap(ticked.is_err(), Ordering::Relaxed);
+        match ticked {
+            Ok((status, _)) => {
+                if status.in_flight && !self.shared.is_followed.swap(true, Ordering::AcqRel) {
+                    let shared = Arc::clone(&self.shared);
+                    let Generator { storage, .. } = &self.shared.generator;
+                    storage.executor.spawn(async move { shared.follow().await });
+                }
+            }
+            // Those that follow say the same.
+            Err(_) if failed_before => {}
+            Err(error) => tracing::warn!(%error, "a lease was not renewed"),
         }
-        Ok(())
     }
 
     /// Up to `max` ids of the run in hand.

@@ -434,7 +434,9 @@ impl Service {
                 // It begins what is due.
                 Mode::Buffered => drop(sequence.status()),
                 // A number is the price.
-                Mode::Ordered => drop(tokio::spawn(async move { sequence.next().await })),
+                Mode::Ordered => {
+                    drop(tokio::spawn(tokio::time::timeout(CHECK_KEPT, async move { sequence.next().await })))
+                }
             }
         }
         let said = self.said().await;

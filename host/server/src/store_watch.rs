@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use unalike::storage::{
-    Ceiling, Segment, SegmentStore, StoreError, Stripe, StripeNumbers, TagOptions, TagRecord, TailRelease,
+    Ceiling, JoinedStripe, Segment, SegmentStore, StoreError, Stripe, TagOptions, TagRecord, TailRelease,
 };
 use unalike::{Clock, RefillPolicy, StepPolicy, SystemClock};
 
@@ -299,8 +299,9 @@ impl SegmentStore for WatchedStore {
         self.inner.stripe().await
     }
 
-    async fn join_stripe(&self, stripe: &Stripe) -> Result<StripeNumbers, StoreError> {
-        self.inner.join_stripe(stripe).await
+    async fn join_stripe(&self, stripe: &Stripe) -> Result<JoinedStripe, StoreError> {
+        let joined = self.inner.join_stripe(stripe).await?;
+        Ok(joined.behind(|store| Self::new(store, Arc::clone(&self.watch))))
     }
 
     async fn restripe(&self, expected: Option<&Stripe>, stripe: Option<&Stripe>) -> Result<(), StoreError> {

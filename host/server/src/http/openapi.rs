@@ -377,7 +377,7 @@ fn in_place_of(parameters: &[Value]) -> Value {
         .filter_map(|parameter| Some((parameter["name"].as_str()?.to_owned(), parameter["schema"].clone())))
         .collect();
     json!({
-        "description": "What the parameters of the query say, each in one place",
+        "description": "What the parameters of the query say, and before them",
         "content": { "application/json": {
             "schema": { "type": "object", "additionalProperties": false, "properties": members },
             "example": { "count": 3 },

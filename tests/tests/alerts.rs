@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use serde_json::json;
 use tempfile::TempDir;
+use unalike_tests::clock::FakeClock;
 use unalike_tests::mariadb::MariaDb;
 use unalike_tests::server::{Answer, Client, Server};
 
@@ -196,6 +197,25 @@ fn one_tag_that_is_refused_makes_no_server_unready() -> anyhow::Result<()> {
         assert_eq!(client.get("/health/ready")?.body, READY);
         client.get("/v1/sequences/odd/ids")?;
     }
+    Ok(())
+}
+
+#[test]
+fn a_clock_that_goes_back_is_told() -> anyhow::Result<()> {
+    let clock = Arc::new(FakeClock::start()?);
+    let server = Server::start_with_clock(Arc::new(TempDir::new()?), Vec::new(), Arc::clone(&clock))?;
+    let client = server.client();
+    client.ids("/v1/snowflakes/default/ids")?;
+    assert_eq!(figure(&client, "unalike_clock_backward_total ")?, 0.0);
+    // Within what the policy keeps, and beyond it.
+    clock.set(-1_500)?;
+    client.ids("/v1/snowflakes/default/ids")?;
+    assert!(figure(&client, "unalike_clock_backward_total ")? >= 1.0);
+    assert!(figure(&client, "unalike_snowflake_ahead_seconds{")? > 0.1);
+    clock.set(-3_600_000)?;
+    assert_eq!(client.get("/v1/snowflakes/default/ids")?.problem()?, "clock-wrong");
+    assert!(figure(&client, "unalike_lease_troubles_total{trouble=\"clock_moved_back\"}")? >= 1.0);
+    assert!(figure(&client, "unalike_snowflake_refused_total{")? >= 1.0);
     Ok(())
 }
 

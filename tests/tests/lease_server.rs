@@ -232,6 +232,7 @@ fn a_lease_that_the_operator_releases_runs_out_and_ids_go_on() -> anyhow::Result
             state => assert_eq!(state, "extension forbidden"),
         }
     }
+    assert!(has_trouble(&client, "lost")?);
     let said = ok(&directory, &["leases", "release", "default", &worker.to_string()])?;
     assert!(said.contains("ended at"), "{said}");
     Ok(())
@@ -287,6 +288,14 @@ fn what_makes_no_sense_is_refused_with_what_to_write() -> anyhow::Result<()> {
     let missing = [&["--leases", "sqlite://missing/leases.sqlite"], &next[..]].concat();
     fails(&directory, &missing, &["missing/leases.sqlite", "does not exist", "--leases"]);
     Ok(())
+}
+
+/// Whether a trouble with a lease was counted.
+fn has_trouble(client: &Client, trouble: &str) -> anyhow::Result<bool> {
+    let line = format!("unalike_lease_troubles_total{{trouble=\"{trouble}\"}} ");
+    let text = client.get("/metrics")?.body;
+    let count = text.lines().find_map(|known| known.strip_prefix(&line));
+    Ok(count.is_some_and(|count| count != "0"))
 }
 
 /// Waits until something has changed so often, while nobody asks for ids.
@@ -374,6 +383,7 @@ fn a_snowflake_that_stops_makes_the_server_unready_until_it_goes_on() -> anyhow:
     );
     assert_eq!(figure(&client, "unalike_snowflake_ready")?, 0.0);
     assert_eq!(figure(&client, "unalike_lease_left_seconds")?, 0.0);
+    assert!(has_trouble(&client, "ended")? && has_trouble(&client, "not_extended")?);
     assert!(figure(&client, "unalike_snowflake_refused_total")? >= 1.0);
     assert_eq!(server.log()?.matches("the snowflake gives no ids").count(), 1, "{}", server.log()?);
 

@@ -1,12 +1,7 @@
 //! What an operator is told while something is wrong: readiness, the figures that the page of metrics calls worth an
 //! alert, and that it is over. Those of leases and clocks are in `lease_server` and `lease_clocks`.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    clippy::panic_in_result_fn,
-    reason = "a test that cannot go on fails"
-)]
+#![expect(clippy::panic_in_result_fn, reason = "a test that cannot go on fails")]
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::Command;

@@ -383,7 +383,7 @@ fn a_snowflake_that_stops_makes_the_server_unready_until_it_goes_on() -> anyhow:
     );
     assert_eq!(figure(&client, "unalike_snowflake_ready")?, 0.0);
     assert_eq!(figure(&client, "unalike_lease_left_seconds")?, 0.0);
-    assert!(has_trouble(&client, "ended")? && has_trouble(&client, "not_extended")?);
+    assert!(has_trouble(&client, "ended")?);
     assert!(figure(&client, "unalike_snowflake_refused_total")? >= 1.0);
     assert_eq!(server.log()?.matches("the snowflake gives no ids").count(), 1, "{}", server.log()?);
 

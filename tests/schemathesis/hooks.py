@@ -86,6 +86,12 @@ def is_as_narrow(value, name=None):
     return value is not None and not (name in AS_TEXT and isinstance(value, int))
 
 
+def is_confirmed(body):
+    """A tag is raised by a billion numbers when that is said twice."""
+    figure = body.get("raise_to")
+    return not (str(figure).isdecimal() and int(figure) > 1_000_000_000) or body.get("confirm") is True
+
+
 def has_no_whole_float(value):
     """1.0 is an integer to JSON Schema. The service takes none: what came as a float may have been rounded."""
     if isinstance(value, dict):
@@ -106,6 +112,8 @@ def filter_case(ctx, case):
         and fits_its_channel(body)
         and ("after_sub" not in query or "after" in query)
         and leaves_numbers(query, body, step, refill)
+        and is_confirmed(body)
+        and is_configured(path, body)
         and is_configured(path, query)
         and has_no_whole_float(body)
         and is_as_narrow(body)

@@ -131,6 +131,19 @@ fn tags_are_created_listed_changed_and_raised() {
     fails(at, &["tags", "create", "x", "--refill", "101%"], 2, &["--refill", "101%"]);
     fails(at, &["tags", "change", "invoice"], 2, &["--step"]);
     fails(at, &["tags", "change", "nobody", "--step", "5"], 1, &["nobody", "unknown"]);
+    // So many numbers are not thrown away by a slip.
+    let far = ["tags", "raise", "invoice", "9223372036854775806"];
+    fails(at, &far, 1, &["invoice", "5000", "9223372036854775806", "nothing was changed", "--yes"]);
+    fails(at, &["tags", "raise", "invoice", "1000005002"], 1, &["1000000001 further on"]);
+    assert!(ok(at, &["tags", "raise", "invoice", "1000005001"]).contains("1000005000"));
+    assert!(ok(at, &[&far[..], &["--yes"]].concat()).contains("9223372036854775805"));
+    fails(at, &["store", "adopt", "--lift", "1000000001"], 1, &["1000000001", "--yes"]);
+    fails(
+        at,
+        &["stripes", "resize", "--to", "sqlite://x.sqlite", "--floor", "1000000001"],
+        1,
+        &["1000000001", "--yes"],
+    );
     fails(at, &["tags", "raise", "nobody", "5"], 1, &["nobody", "unknown"]);
     fails(at, &["tags", "raise", "invoice", "0"], 2, &["<NEXT>", "1 to 2^63 - 1"]);
     fails(at, &["tags", "raise", "invoice", "9223372036854775808"], 2, &["<NEXT>", "1 to 2^63 - 1"]);
@@ -558,6 +571,12 @@ fn tags_go_on_in_another_store() {
 
     fails(at, &import(&["--tag", "order", "--at", "25"]), 1, &["--at is 25", "up to 25", "nothing was changed"]);
     fails(at, &import(&["--at", "26"]), 2, &["--tag"]);
+    fails(
+        at,
+        &import(&["--tag", "order", "--at", "1000000027"]),
+        1,
+        &["1000000001 further on", "nothing was changed", "--yes"],
+    );
     fails(at, &import(&["--tag", "order", "--tag", "strict", "--at", "600"]), 1, &["one tag"]);
     fails(at, &import(&["--tag", "nobody"]), 1, &["nobody", "unknown"]);
     fails(at, &["tags", "import", "--from", "leaf"], 1, &["leaf", "dialect=leaf"]);

@@ -421,7 +421,7 @@ fn paths_of_other_services_give_no_bare_ids_of_what_is_shown_otherwise() -> anyh
             .body
             .starts_with(|first: char| first.is_ascii_digit())
     );
-    client.send_json("PATCH", "/v1/tags/few", &json!({ "raise_to": (1_u64 << 53) - 10 }))?;
+    client.send_json("PATCH", "/v1/tags/few", &json!({ "raise_to": (1_u64 << 53) - 10, "confirm": true }))?;
     let last = client.get("/tinyid/id/nextSegmentId?bizType=few")?.json()?;
     assert_eq!(
         (&last["data"]["currentId"], &last["data"]["maxId"]),

@@ -232,6 +232,7 @@ fn a_lease_that_the_operator_releases_runs_out_and_ids_go_on() -> anyhow::Result
             state => assert_eq!(state, "extension forbidden"),
         }
     }
+    assert!(has_trouble(&client, "lost")?);
     let said = ok(&directory, &["leases", "release", "default", &worker.to_string()])?;
     assert!(said.contains("ended at"), "{said}");
     Ok(())
@@ -289,6 +290,65 @@ fn what_makes_no_sense_is_refused_with_what_to_write() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Whether a trouble with a lease was counted.
+fn has_trouble(client: &Client, trouble: &str) -> anyhow::Result<bool> {
+    let line = format!("unalike_lease_troubles_total{{trouble=\"{trouble}\"}} ");
+    let text = client.get("/metrics")?.body;
+    let count = text.lines().find_map(|known| known.strip_prefix(&line));
+    Ok(count.is_some_and(|count| count != "0"))
+}
+
+/// Waits until something has changed so often, while nobody asks for ids.
+fn changes(count: usize, mut look: impl FnMut() -> anyhow::Result<String>) -> anyhow::Result<()> {
+    let began = Instant::now();
+    let (mut seen, mut changes) = (look()?, 0);
+    while changes < count {
+        ensure!(began.elapsed() < Duration::from_secs(60), "{changes} changes, the last to {seen}");
+        std::thread::sleep(Duration::from_millis(20));
+        let now = look()?;
+        changes += usize::from(now != seen);
+        seen = now;
+    }
+    Ok(())
+}
+
+#[test]
+fn an_idle_server_renews_short_leases_in_time() -> anyhow::Result<()> {
+    for horizon_ms in [300, 1_500] {
+        let directory = Arc::new(TempDir::new()?);
+        let layout = format!("[snowflakes.default]\nlayout = \"twitter\"\nhorizon_ms = {horizon_ms}\n");
+        std::fs::write(directory.path().join("unalike.toml"), layout)?;
+        let server = serve(&directory, &["--config", "unalike.toml"])?;
+        let first = server.client().ids(FLAKES)?;
+        changes(6, || Ok(format!("{:?}", listed(&directory, &[])?)))?;
+        let log = server.log()?;
+        assert!(!log.contains("ERROR") && !log.contains("WARN"), "{horizon_ms}: {log}");
+        assert_eq!(worker_of(server.client().ids(FLAKES)?[0]), worker_of(first[0]), "{horizon_ms}: {log}");
+    }
+    Ok(())
+}
+
+#[test]
+fn an_idle_server_has_the_next_piece_of_a_local_lease_in_time() -> anyhow::Result<()> {
+    let directory = Arc::new(TempDir::new()?);
+    let server = serve(&directory, &["--local-leases", "leases"])?;
+    server.client().ids(FLAKES)?;
+    let pieces = || {
+        let files = std::fs::read_dir(directory.path().join("leases"))?;
+        let mut kept = files
+            .map(|file| Ok(std::fs::read(file?.path())?))
+            .collect::<anyhow::Result<Vec<_>>>()
+            // One was being replaced.
+            .unwrap_or_default();
+        kept.sort();
+        Ok(format!("{kept:?}"))
+    };
+    changes(10, pieces)?;
+    let log = server.log()?;
+    assert!(!log.contains("ERROR") && !log.contains("WARN"), "{log}");
+    Ok(())
+}
+
 #[test]
 fn a_snowflake_that_stops_makes_the_server_unready_until_it_goes_on() -> anyhow::Result<()> {
     let directory = Arc::new(TempDir::new()?);
@@ -323,6 +383,7 @@ fn a_snowflake_that_stops_makes_the_server_unready_until_it_goes_on() -> anyhow:
     );
     assert_eq!(figure(&client, "unalike_snowflake_ready")?, 0.0);
     assert_eq!(figure(&client, "unalike_lease_left_seconds")?, 0.0);
+    assert!(has_trouble(&client, "ended")?);
     assert!(figure(&client, "unalike_snowflake_refused_total")? >= 1.0);
     assert_eq!(server.log()?.matches("the snowflake gives no ids").count(), 1, "{}", server.log()?);
 

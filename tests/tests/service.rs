@@ -127,7 +127,9 @@ fn every_route_but_health_wants_a_token() -> anyhow::Result<()> {
 fn a_refused_body_does_not_cost_the_connection() -> anyhow::Result<()> {
     let server = guarded(&["--body-max-bytes", "1000"])?;
     let mut connection = BufReader::new(server.connect()?);
-    let head = |length: usize, more: &str| format!("POST /v1/tags HTTP/1.1\r\ncontent-length: {length}\r\n{more}\r\n");
+    let head = |length: usize, more: &str| {
+        format!("POST /v1/tags HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n{more}\r\n")
+    };
     // The body comes when the request was refused already.
     for _ in 0..20 {
         connection.get_mut().write_all(head(14, "").as_bytes())?;
@@ -137,14 +139,16 @@ fn a_refused_body_does_not_cost_the_connection() -> anyhow::Result<()> {
         assert!(head.starts_with("HTTP/1.1 401") && !head.contains("connection: close"), "{head}");
     }
     // One that is too large, or that waits to be asked for, is not read: the answer says that it is the last.
-    for (length, more) in [(100_000, ""), (14, "expect: 100-continue\r\n")] {
+    for (length, more, status) in
+        [(100_000, "", 413), (1_000_000_000, "expect: 100-continue\r\n", 413), (14, "expect: 100-continue\r\n", 401)]
+    {
         let mut connection = BufReader::new(server.connect()?);
         connection.get_mut().write_all(head(length, more).as_bytes())?;
         if more.is_empty() {
             connection.get_mut().write_all(&[b' '; 2_000])?;
         }
         let (head, _) = read_answer(&mut connection)?;
-        assert!(head.starts_with("HTTP/1.1 401") && head.contains("connection: close"), "{head}");
+        assert!(head.starts_with(&format!("HTTP/1.1 {status}")) && head.contains("connection: close"), "{head}");
     }
     Ok(())
 }
@@ -407,6 +411,35 @@ fn a_request_has_an_id_in_its_answer_its_problem_and_its_log_lines() -> anyhow::
 }
 
 #[test]
+fn a_failure_is_told_when_it_begins_and_when_it_is_over_and_not_with_each_request() -> anyhow::Result<()> {
+    let server = Server::start()?;
+    assert_eq!(server.get(ORDER)?.ids()?, [1]);
+    let lock = server.lock_store()?;
+    let client = server.client();
+    let mut failed = 0;
+    while failed < 2_000 {
+        assert_eq!(client.get("/v1/sequences/new/ids")?.status, 503);
+        failed += 1;
+    }
+    let log = server.log()?;
+    let lines: Vec<_> = log.lines().filter(|line| line.contains("store-unavailable")).collect();
+    assert!((1..=5).contains(&lines.len()), "{} lines: {log}", lines.len());
+    let error = lines[0].split_once("error=").context("no error")?.1;
+    for words in error.split(": ").filter(|words| words.len() > 20) {
+        assert_eq!(lines[0].matches(words).count(), 1, "twice: {}", lines[0]);
+    }
+    drop(lock);
+    while client.get("/v1/sequences/new/ids")?.status != 200 {
+        failed += 1;
+    }
+    server.wait_for_log("no request fails so any more", 1)?;
+    assert!(server.log()?.contains(&format!("failed={failed} ")), "{}", server.log()?);
+    assert!(server.log()?.lines().count() < 30, "{}", server.log()?);
+    assert!(!server.log()?.contains("sqlx::query"), "{}", server.log()?);
+    Ok(())
+}
+
+#[test]
 fn what_the_store_refused_is_found_in_the_log_by_the_id_of_the_answer() -> anyhow::Result<()> {
     for format in ["text", "json"] {
         let server = Server::start_with(["--log-format", format])?;
@@ -429,7 +462,7 @@ fn read_to_end(mut connection: &TcpStream) -> anyhow::Result<String> {
 }
 
 fn get(path: &str) -> String {
-    format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n")
+    format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n")
 }
 
 /// Reads one answer with its body of JSON.
@@ -473,10 +506,10 @@ fn a_long_url_is_refused() -> anyhow::Result<()> {
 #[test]
 fn a_large_head_is_refused() -> anyhow::Result<()> {
     let server = Server::start_with(["--head-max-bytes", "2000", "--headers-max", "10"])?;
-    let with = |headers: &str| format!("GET {ORDER} HTTP/1.1\r\n{headers}connection: close\r\n\r\n");
+    let with = |headers: &str| format!("GET {ORDER} HTTP/1.1\r\nhost: localhost\r\n{headers}connection: close\r\n\r\n");
     for (headers, status) in [
-        ("a: b\r\n".repeat(9), "HTTP/1.1 200"),
-        ("a: b\r\n".repeat(10), "HTTP/1.1 431"),
+        ("a: b\r\n".repeat(8), "HTTP/1.1 200"),
+        ("a: b\r\n".repeat(9), "HTTP/1.1 431"),
         (format!("a: {}\r\n", "b".repeat(1_900)), "HTTP/1.1 200"),
         (format!("a: {}\r\n", "b".repeat(2_000)), "HTTP/1.1 431"),
         (format!("a: {}\r\n", "b".repeat(7_000)), "HTTP/1.1 431"),
@@ -485,6 +518,8 @@ fn a_large_head_is_refused() -> anyhow::Result<()> {
         connection.write_all(with(&headers).as_bytes())?;
         let answer = read_to_end(&connection)?;
         assert!(answer.starts_with(status), "{status}: {answer}");
+        let says_why = answer.contains("\"type\":\"urn:unalike:problem:head-too-large\"");
+        assert_eq!(says_why, status.ends_with("431"), "{answer}");
     }
     assert_eq!(server.get(ORDER)?.ids()?, [3], "those that were refused cost no id");
     Ok(())
@@ -664,10 +699,14 @@ fn the_limit_of_files_is_raised_and_bounds_the_connections() -> anyhow::Result<(
     let server = Server::start_with(["--connections-max", "10"])?;
     assert_eq!(limit_files(server.process_id(), None)?.rlim_cur, hard);
     assert!(!server.log()?.contains("LimitNOFILE"), "{}", server.log()?);
-    let all = hard.min(1_000_000).to_string();
+    // What nobody asked for is no news.
+    let server = Server::start()?;
+    assert_eq!(server.log()?.contains("LimitNOFILE"), hard < 1_000, "{}", server.log()?);
+    let all = (hard - 1).min(1_000_000).to_string();
     let server = Server::start_with(["--connections-max", &all])?;
     let told = format!("connections are possible instead of {all}");
-    assert_eq!(server.log()?.contains(&told), hard <= 1_000_000, "{}", server.log()?);
+    let log = server.log()?;
+    assert_eq!(log.lines().any(|line| line.contains("WARN") && line.contains(&told)), hard <= 1_000_000, "{log}");
     Ok(())
 }
 
@@ -751,6 +790,8 @@ fn sigterm_drains_first() -> anyhow::Result<()> {
     let mut server = Server::start_with(["--drain-ms", "600000"])?;
     let client = server.client();
     let mut kept = BufReader::new(server.connect()?);
+    kept.get_mut().write_all(get(ORDER).as_bytes())?;
+    assert!(!read_answer(&mut kept)?.0.contains("connection: close"));
     assert_eq!(client.get("/health/ready")?.status, 200);
     server.signal(libc::SIGTERM)?;
     server.wait_for_log("ending", 1)?;
@@ -758,16 +799,79 @@ fn sigterm_drains_first() -> anyhow::Result<()> {
         let ready = client.get("/health/ready")?;
         assert_eq!((ready.status, ready.problem()?.as_str()), (503, "closing"), "{ready:?}");
         assert_eq!(client.get("/health/live")?.status, 200);
-        // Old connections and new ones.
+        // Old connections and new ones, each of them for the last time.
         assert_eq!(client.get(ORDER)?.status, 200);
         assert_eq!(server.client().get("/v1/snowflakes/default/ids")?.status, 200);
         kept.get_mut().write_all(get(ORDER).as_bytes())?;
         let (head, _) = read_answer(&mut kept)?;
-        assert!(head.starts_with("HTTP/1.1 200") && !head.contains("connection: close"), "{head}");
+        assert!(head.starts_with("HTTP/1.1 200") && head.contains("connection: close"), "{head}");
+        assert_eq!(kept.read(&mut [0])?, 0, "and it is closed");
+        kept = BufReader::new(server.connect()?);
     }
     // A second signal ends it at once.
     server.signal(libc::SIGTERM)?;
     assert_eq!(server.wait()?.code(), Some(1));
+    Ok(())
+}
+
+/// Asks on one connection until an answer says that it is the last; gives how many there were.
+fn ask_until_the_last(mut connection: BufReader<TcpStream>, asked: &AtomicU64) -> anyhow::Result<u64> {
+    for answers in 1.. {
+        connection.get_mut().write_all(get(ORDER).as_bytes())?;
+        asked.fetch_add(1, Ordering::Relaxed);
+        let (head, _) = read_answer(&mut connection)?;
+        ensure!(head.starts_with("HTTP/1.1 200"), "{head}");
+        if head.contains("connection: close") {
+            return Ok(answers);
+        }
+    }
+    Ok(0)
+}
+
+#[test]
+fn busy_clients_that_keep_their_connections_lose_no_request_when_it_ends() -> anyhow::Result<()> {
+    const CLIENTS: u64 = 20;
+    let mut server = Server::start_with(["--drain-ms", "1000"])?;
+    let asked = AtomicU64::new(0);
+    let answered = thread::scope(|scope| -> anyhow::Result<u64> {
+        let clients = (0..CLIENTS).map(|_| {
+            let connection = BufReader::new(server.connect()?);
+            Ok(scope.spawn(|| ask_until_the_last(connection, &asked)))
+        });
+        let clients: Vec<_> = clients.collect::<anyhow::Result<_>>()?;
+        while asked.load(Ordering::Relaxed) < 50 * CLIENTS {
+            ensure!(!clients.iter().any(thread::ScopedJoinHandle::is_finished), "a client gave up");
+            thread::sleep(Duration::from_micros(200));
+        }
+        server.signal(libc::SIGTERM)?;
+        clients.into_iter().map(|client| client.join().expect("a client does not panic")).sum()
+    })?;
+    assert_eq!(answered, asked.load(Ordering::Relaxed));
+    assert_eq!(server.wait()?.code(), Some(0));
+    Ok(())
+}
+
+#[test]
+fn who_has_just_come_when_it_ends_is_answered() -> anyhow::Result<()> {
+    let mut server = Server::start_with(["--drain-ms", "300"])?;
+    assert_eq!(server.get(ORDER)?.status, 200);
+    server.signal(libc::SIGTERM)?;
+    server.wait_for_log("ending", 1)?;
+    // A connection after the other, up to the last that is accepted: each is served.
+    let mut answered = 0;
+    while let Ok(connection) = server.connect() {
+        let mut connection = BufReader::new(connection);
+        let served = connection
+            .get_mut()
+            .write_all(get(ORDER).as_bytes())
+            .map_err(anyhow::Error::from)
+            .and_then(|()| read_answer(&mut connection));
+        let Ok((head, _)) = served else { break };
+        assert!(head.starts_with("HTTP/1.1 200") && head.contains("connection: close"), "{head}");
+        answered += 1;
+    }
+    assert!(answered > 10, "{answered}");
+    assert_eq!(server.wait()?.code(), Some(0));
     Ok(())
 }
 

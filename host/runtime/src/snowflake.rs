@@ -6,7 +6,7 @@
 //! for which a thread stands still between reading the clock and taking its id). An id costs a reading of the clock and
 //! an atomic addition.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use unalike_core::{ClockPolicy, Run, SnowflakeOptions};
@@ -96,6 +96,10 @@ pub(crate) struct SnowflakeShared {
     until_ms: AtomicU64,
     /// Held while a run is brought; ids that crossed into runs so far.
     refill: Mutex<u64>,
+    /// Whether a task waits for the answer of a renewal.
+    is_followed: AtomicBool,
+    /// Whether the generator could not be looked after last time.
+    renewal_fails: AtomicBool,
 }
 
 impl SnowflakeShared {
@@ -115,6 +119,8 @@ impl SnowflakeShared {
             from_ms: AtomicU64::new(0),
             until_ms: AtomicU64::new(0),
             refill: Mutex::new(0),
+            is_followed: AtomicBool::new(false),
+            renewal_fails: AtomicBool::new(false),
         }
     }
 
@@ -137,6 +143,20 @@ impl SnowflakeShared {
             self.look_at(&status, call.now_ms);
             Ok((status, call.now_ms))
         })
+    }
+
+    /// Waits for the answer of the request that is under way.
+    async fn follow(&self) {
+        let Generator { signal, storage, .. } = &self.generator;
+        // Listening begins before the look: an answer in between is not missed.
+        let answered = signal.answered();
+        if signal.is_waiting() {
+            // A request ends in that time.
+            let _ = storage.executor.timeout(storage.request_timeout, answered).await;
+        }
+        self.is_followed.store(false, Ordering::Release);
+        // What is wrong with it, calls will tell.
+        let _ = self.tick();
     }
 
     /// Notices that the lease has ended, or that there is another.
@@ -414,8 +434,23 @@ impl Snowflake {
         })
     }
 
-    pub(crate) fn renew(&self) -> Result<(), Error> {
-        self.shared.tick().map(|_| ())
+    /// Asks for what is due, and takes the answer in as soon as it comes: with the next call it could come after the end of
+    /// the lease that it prolongs.
+    pub(crate) fn renew(&self) {
+        let ticked = self.shared.tick();
+        let failed_before = self.shared.renewal_fails.swap(ticked.is_err(), Ordering::Relaxed);
+        match ticked {
+            Ok((status, _)) => {
+                if status.in_flight && !self.shared.is_followed.swap(true, Ordering::AcqRel) {
+                    let shared = Arc::clone(&self.shared);
+                    let Generator { storage, .. } = &self.shared.generator;
+                    storage.executor.spawn(async move { shared.follow().await });
+                }
+            }
+            // Those that follow say the same.
+            Err(_) if failed_before => {}
+            Err(error) => tracing::warn!(%error, "a lease was not renewed"),
+        }
     }
 
     /// Up to `max` ids of the run in hand.

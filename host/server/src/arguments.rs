@@ -382,6 +382,22 @@ pub(crate) struct ServeArguments {
     )]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) insecure_no_auth: Option<bool>,
+    /// The names by which requests may call this server in their Host header, besides localhost and its own address
+    /// [default: none more; any where tokens are wanted]
+    ///
+    /// Names without a port, *.NAME for all that end so, or * for any. Else a page could point a name of its own at this
+    /// address, and the browser that shows it would take ids and raise tags. A server behind a proxy that passes the Host
+    /// of its clients on needs their names here, unless it wants tokens.
+    #[arg(long, value_name = "NAMES", env = "UNALIKE_ALLOWED_HOSTS", value_delimiter = ',')]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) allowed_hosts: Option<Vec<String>>,
+    /// The origins whose pages may use this server, as browsers write them (https://app.example), or * for any
+    /// [default: none]
+    ///
+    /// They may read the answers, too (CORS). Pages of others get 403 from everything that changes a tag or uses numbers up.
+    #[arg(long, value_name = "ORIGINS", env = "UNALIKE_ALLOWED_ORIGINS", value_delimiter = ',')]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) allowed_origins: Option<Vec<String>>,
     /// The most ids that one request gets: 1 to 1000000 [default: 10000]
     ///
     /// 10,000 are some 220 KB of text, which one client can have without others noticing.
@@ -576,6 +592,9 @@ pub(crate) enum StoreCommand {
         /// By how many numbers each tag is lifted: more than were granted in the commits that may be lost
         #[arg(long, value_name = "COUNT", value_parser = whole::<1, { u64::MAX }>)]
         lift: u64,
+        /// Also by more than 1000000000 numbers, which nobody gets then
+        #[arg(long)]
+        yes: bool,
     },
 }
 
@@ -594,6 +613,9 @@ pub(crate) enum StripesCommand {
         /// without it all stores of the old set must be named
         #[arg(long, value_name = "NUMBER", default_value_t = 0, value_parser = whole::<0, ID_MAX>)]
         floor: u64,
+        /// Also with a floor above 1000000000, below which nobody gets any more numbers
+        #[arg(long)]
+        yes: bool,
     },
 }
 
@@ -711,6 +733,9 @@ pub(crate) enum TagsCommand {
         /// The sub-key alone
         #[arg(long, value_name = "KEY")]
         sub: Option<String>,
+        /// Also by more than 1000000000 numbers, which nobody gets then
+        #[arg(long)]
+        yes: bool,
     },
     /// Go on in --store where the tags of another store end
     ///
@@ -742,6 +767,9 @@ pub(crate) struct ImportArguments {
     /// Only read the other store: every program that used it was stopped for good
     #[arg(long)]
     pub(crate) source_stopped: bool,
+    /// With --at: also further on than 1000000000 numbers, which nobody gets then
+    #[arg(long, requires = "at")]
+    pub(crate) yes: bool,
 }
 
 /// Which id to take apart.

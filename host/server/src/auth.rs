@@ -74,6 +74,22 @@ pub(crate) enum Denied {
     AllTags,
 }
 
+impl Denied {
+    /// All of them.
+    pub(crate) const ALL: [Self; 5] = [Self::Missing, Self::Unknown, Self::Scope, Self::Tag, Self::AllTags];
+
+    /// A word for it, for metrics.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::Unknown => "unknown",
+            Self::Scope => "scope",
+            Self::Tag => "tag",
+            Self::AllTags => "all_tags",
+        }
+    }
+}
+
 /// The tokens of a server, or that it wants none.
 #[derive(Debug)]
 pub(crate) struct Tokens {

@@ -21,7 +21,7 @@ use crate::layouts::rfc3339;
 use crate::problem::Problem;
 use crate::service::{Service, change_tag};
 use crate::stores::{self, Purpose, Stores};
-use crate::tags::{plain_tag, refill_text, step_text, stored_name};
+use crate::tags::{check_raise_of, plain_tag, refill_text, step_text, stored_name};
 use crate::{import, leases};
 
 /// Ids that are taken at once: no more than these are lost if the reader goes away.
@@ -217,8 +217,10 @@ async fn run(stores: &Stores, command: TagsCommand) -> anyhow::Result<()> {
             let name = stored_name(&tag, sub.as_deref())?;
             change_tag(store, &name, step.map(|step| step.0), refill.map(|refill| refill.0)).await?
         }
-        TagsCommand::Raise { tag, next, sub } => {
+        TagsCommand::Raise { tag, next, sub, yes } => {
             let name = stored_name(&tag, sub.as_deref())?;
+            let checked = check_raise_of::<anyhow::Error>(store, &name, next, yes).await;
+            checked.context("nothing was changed; add --yes, if it is meant")?;
             let before = store.tag(&name).await?;
             let raised = store.raise_tag(&name, next).await?;
             if before.watermark >= next {

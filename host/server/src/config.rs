@@ -32,6 +32,9 @@ use crate::tags::plain_tag;
 /// So many headers hyper reads into an array on the stack; with any other limit it allocates.
 pub(crate) const HEADERS_ON_STACK: usize = 100;
 
+/// How many connections may be open, unless something else is said.
+pub(crate) const CONNECTIONS_MAX: usize = 20_000;
+
 /// The snowflake that exists without configuration.
 const SNOWFLAKE_DEFAULT: &str = "default";
 
@@ -57,6 +60,8 @@ pub(crate) struct Config {
     pub(crate) listen: String,
     pub(crate) tokens: Option<PathBuf>,
     pub(crate) insecure_no_auth: bool,
+    pub(crate) allowed_hosts: Option<Vec<String>>,
+    pub(crate) allowed_origins: Option<Vec<String>>,
     pub(crate) count_max: u32,
     pub(crate) segment_count_max: u64,
     pub(crate) sequence_idle_ms: u64,
@@ -152,7 +157,7 @@ const SNOWFLAKES_HELP: &str = "\
 # [snowflakes.web]
 # The layout by name, which `unalike layouts` lists, or written out.
 # layout = \"cosid-53\"
-# How far ahead of now a lease is asked for, in milliseconds: 1 to 366 days. It is also the outage of the store that is
+# How far ahead of now a lease is asked for, in milliseconds: 300 to 366 days. It is also the outage of the store that is
 # ridden out.
 # horizon_ms = 60000
 # How far ahead of the clock a timestamp may run when a tick's ids are used up, in milliseconds.
@@ -255,6 +260,8 @@ impl Default for Config {
             listen: "127.0.0.1:8080".to_owned(),
             tokens: None,
             insecure_no_auth: false,
+            allowed_hosts: None,
+            allowed_origins: None,
             count_max: 10_000,
             segment_count_max: 1_000_000,
             sequence_idle_ms: 900_000,
@@ -262,7 +269,7 @@ impl Default for Config {
             url_max_bytes: 8 * 1024,
             head_max_bytes: 16 * 1024,
             headers_max: HEADERS_ON_STACK,
-            connections_max: 20_000,
+            connections_max: CONNECTIONS_MAX,
             head_timeout_ms: 10_000,
             idle_timeout_ms: 75_000,
             request_timeout_ms: 10_000,
@@ -346,6 +353,7 @@ impl Config {
         within("drain_ms", self.drain_ms, 0..=600_000)?;
         within("shutdown_timeout_ms", self.shutdown_timeout_ms, 0..=600_000)?;
         within("metrics_tags_max", self.metrics_tags_max, 0..=100_000)?;
+        self.validate_doors()?;
         self.store.validate().context("--store")?;
         within("lease_skew_max_ms", self.lease_skew_max_ms, 0..=3_600_000)?;
         validate_watermark(&self.store, self.leases.as_ref(), self.watermark.as_ref())?;
@@ -760,6 +768,9 @@ mod tests {
             ),
             ("[snowflakes.a]\nlayout = \"loof\"", "\"loof\""),
             ("[snowflakes.a]\nlayout = \"leaf\"\nhorizon_ms = 0", "horizon"),
+            ("[snowflakes.a]\nlayout = \"leaf\"\nhorizon_ms = 299", "horizon_ms of 299, and it must be 300 or more"),
+            ("allowed_hosts = [\"ids.example:80\"]", "allowed_hosts has \"ids.example:80\""),
+            ("allowed_origins = [\"app.example\"]", "allowed_origins has \"app.example\""),
             ("count_max = 0", "count_max is 0"),
             ("tags_max = 0", "tags_max is 0, it must be 1 at least: create_tags = false"),
             ("[tags.redis-leases]\ntemplate = \"R-{id}\"", "\"redis-leases\""),

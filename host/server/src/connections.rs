@@ -7,13 +7,14 @@
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
+use axum::http::StatusCode;
 use hyper::body::Body as _;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper::server::conn::http1;
@@ -23,9 +24,10 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, Semaphore};
+use tokio::task::coop::unconstrained;
 
-use crate::config::{Config, HEADERS_ON_STACK};
-use crate::http::Front;
+use crate::config::{CONNECTIONS_MAX, Config, HEADERS_ON_STACK};
+use crate::http::{Arrival, Front};
 use crate::problem::{Kind, Problem};
 
 /// The smallest buffer that hyper takes.
@@ -39,6 +41,12 @@ const REFUSALS_MAX: usize = 64;
 
 /// A refused client gets this long to read why.
 const REFUSAL_LINGERS: Duration = Duration::from_secs(1);
+
+/// A client that has just connected gets this long to send its first request when the server ends.
+const FIRST_REQUEST_MAX: Duration = Duration::from_millis(300);
+
+/// Fewer possible connections than this are too few for a server, whatever it was asked for.
+const CONNECTIONS_FEW: usize = 1_000;
 
 /// When no connection can be accepted, as all files are in use, it is tried again after this long.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
@@ -214,9 +222,13 @@ pub(crate) struct Connections {
     now_ms: AtomicU64,
     /// When the last one has closed.
     all_closed: Notify,
+    /// No more connections are accepted.
+    stopping: Notify,
     refusals: Arc<Semaphore>,
     refusal: Vec<u8>,
     too_slow: Vec<u8>,
+    too_large: Vec<u8>,
+    url_too_long: Vec<u8>,
     http: http1::Builder,
     front: Front,
     connections_max: usize,
@@ -246,11 +258,19 @@ impl Connections {
         }
         let refused = Problem::new(Kind::ConnectionsMax, "as many connections are open as this server takes");
         let slow = format!("the head of the request was not there within {} ms", config.head_timeout_ms);
+        let large = format!(
+            "the head of the request has more than {} headers, or more than {} bytes",
+            config.headers_max, config.head_max_bytes
+        );
+        let long = format!("the URL has more than the {} bytes that are read", config.url_max_bytes);
         Arc::new(Self {
             open: Mutex::new(Open { connections: HashMap::new(), next: 0, ending: false }),
             now_ms: AtomicU64::new(0),
             all_closed: Notify::new(),
+            stopping: Notify::new(),
             refusals: Arc::new(Semaphore::new(REFUSALS_MAX)),
+            too_large: Problem::new(Kind::HeadTooLarge, large).into_last_message(),
+            url_too_long: Problem::new(Kind::UrlTooLong, long).into_last_message(),
             refusal: refused.retry_after(1_000).into_last_message(),
             too_slow: Problem::new(Kind::HeadTimeout, slow).into_last_message(),
             http,
@@ -261,11 +281,17 @@ impl Connections {
         })
     }
 
-    /// Accepts connections for as long as it is polled. No error ends it.
+    /// Accepts connections until it is told to stop. No error ends it.
     pub(crate) async fn accept(self: Arc<Self>, listener: TcpListener) {
         let (mut failures, mut refusals) = (Seldom::default(), Seldom::default());
         loop {
-            match listener.accept().await {
+            // Who has come is served, also at the end.
+            let accepted = tokio::select! {
+                biased;
+                accepted = unconstrained(listener.accept()) => accepted,
+                () = self.stopping.notified() => return,
+            };
+            match accepted {
                 Ok((stream, _)) => {
                     if let Err(stream) = Arc::clone(&self).take(stream) {
                         if let Some(count) = refusals.say() {
@@ -287,12 +313,19 @@ impl Connections {
         }
     }
 
+    /// Ends [`Connections::accept`] as soon as nobody waits to be accepted.
+    pub(crate) fn stop_accepting(&self) {
+        self.stopping.notify_one();
+    }
+
     /// Serves this one, or gives it back when there are as many as there may be.
     fn take(self: Arc<Self>, stream: TcpStream) -> Result<(), TcpStream> {
         let mut open = lock(&self.open);
         if open.ending || open.connections.len() >= self.connections_max {
+            self.front.traffic().connected(Arrival::Refused);
             return Err(stream);
         }
+        self.front.traffic().connected(Arrival::Accepted);
         // Answers are small: waiting to fill a packet would only delay them.
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "a connection keeps its delay");
@@ -308,22 +341,31 @@ impl Connections {
     }
 
     /// Says why, so that the client comes back later, and closes.
-    fn refuse(&self, mut stream: TcpStream) {
+    fn refuse(&self, stream: TcpStream) {
         let Ok(permit) = Arc::clone(&self.refusals).try_acquire_owned() else { return };
         let refusal = self.refusal.clone();
         tokio::spawn(async move {
-            let told = async {
-                stream.write_all(&refusal).await?;
-                stream.shutdown().await?;
-                // A socket that is closed with its request unread takes the answer back.
-                let mut unread = [0; 1024];
-                while stream.read(&mut unread).await? > 0 {}
-                io::Result::Ok(())
-            };
-            // Whoever is gone or slow does without.
-            let _ = tokio::time::timeout(REFUSAL_LINGERS, told).await;
+            part_with(stream, &refusal).await;
             drop(permit);
         });
+    }
+
+    /// Answers what hyper could not read as a request, for it would answer without a word. `unread` is the head as far as it
+    /// came.
+    async fn explain(&self, stream: TcpStream, status: StatusCode, unread: &[u8], error: Option<&hyper::Error>) {
+        let is_url = status == StatusCode::URI_TOO_LONG
+            || (status == StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE && !unread.contains(&b'\n'));
+        let (status, message) = if is_url {
+            (StatusCode::URI_TOO_LONG, self.url_too_long.clone())
+        } else if status == StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE {
+            (status, self.too_large.clone())
+        } else {
+            let why = error.map_or_else(|| "it is not HTTP/1.1".to_owned(), ToString::to_string);
+            let problem = Problem::new(Kind::RequestInvalid, format!("the request cannot be read: {why}"));
+            (StatusCode::BAD_REQUEST, problem.into_last_message())
+        };
+        self.front.traffic().answered_unread(status);
+        part_with(stream, &message).await;
     }
 
     /// Serves a connection until it closes.
@@ -349,7 +391,8 @@ impl Connections {
         watched: &Arc<Watched>,
     ) -> Option<(TcpStream, Bytes)> {
         let stream = TokioIo::new(stream);
-        let io = WatchedStream { stream, unread, watched: Arc::clone(watched), all: Arc::clone(self) };
+        let io =
+            WatchedStream { stream, unread, watched: Arc::clone(watched), all: Arc::clone(self), unreadable: None };
         let service = service_fn(|request| {
             watched.enter(Phase::Request);
             let answer = self.front.answer(request);
@@ -365,12 +408,14 @@ impl Connections {
         let mut connection = self.http.serve_connection(io, service);
         let mut ending = false;
         let mut registered = None;
+        let mut ended_by = None;
         let pause = poll_fn(|context| {
             watched.register(&mut registered, context);
             loop {
                 if let Poll::Ready(closed) = Pin::new(&mut connection).poll(context) {
                     if let Err(error) = closed {
                         tracing::debug!(%error, "a connection ended early");
+                        ended_by = Some(error);
                     }
                     return Poll::Ready(Pause::Closed);
                 }
@@ -392,7 +437,13 @@ impl Connections {
         })
         .await;
         match pause {
-            Pause::Closed => None,
+            Pause::Closed => {
+                let parts = connection.into_parts();
+                if let Some(status) = parts.io.unreadable {
+                    self.explain(parts.io.stream.into_inner(), status, &parts.read_buf, ended_by.as_ref()).await;
+                }
+                None
+            }
             Pause::Parked => {
                 watched.enter(Phase::Parked);
                 tracing::trace!("a connection is parked");
@@ -441,12 +492,16 @@ impl Connections {
         }
     }
 
-    /// Takes no more, closes idle ones, and the others after the answer to the request that runs.
+    /// Takes no more, closes idle ones, and the others after the answer to the request that runs. The first request of
+    /// those who have just come is on its way: they are left to [`Connections::closed_within`].
     pub(crate) fn end(&self) {
         let mut open = lock(&self.open);
         open.ending = true;
+        let now_ms = self.now_ms.load(Ordering::Relaxed);
         for watched in open.connections.values() {
-            watched.tell(Order::End);
+            if !(watched.is(Phase::New) && watched.since_ms.load(Ordering::Relaxed) >= now_ms) {
+                watched.tell(Order::End);
+            }
         }
     }
 
@@ -461,8 +516,15 @@ impl Connections {
                 closed.await;
             }
         };
+        let mut closed = pin!(closed);
+        let on_their_way = limit.min(FIRST_REQUEST_MAX);
         // The time is over or not: what counts is who is left.
-        let _ = tokio::time::timeout(limit, closed).await;
+        if tokio::time::timeout(on_their_way, closed.as_mut()).await.is_err() {
+            for watched in lock(&self.open).connections.values() {
+                watched.tell(Order::End);
+            }
+            let _ = tokio::time::timeout(limit.saturating_sub(on_their_way), closed).await;
+        }
         let open = lock(&self.open);
         for watched in open.connections.values() {
             watched.tell(Order::Break);
@@ -481,6 +543,7 @@ impl Drop for Entry {
     fn drop(&mut self) {
         let mut open = lock(&self.connections.open);
         open.connections.remove(&self.key);
+        self.connections.front.traffic().closed();
         if open.connections.is_empty() {
             self.connections.all_closed.notify_one();
         }
@@ -494,11 +557,28 @@ struct WatchedStream {
     unread: Bytes,
     watched: Arc<Watched>,
     all: Arc<Connections>,
+    /// The status with which hyper answers what it cannot read: that answer is kept back for one that says why.
+    unreadable: Option<StatusCode>,
 }
 
 impl WatchedStream {
     fn now_ms(&self) -> u64 {
         self.all.now_ms.load(Ordering::Relaxed)
+    }
+
+    /// Whether these bytes are hyper's own answer: no request came, and it refuses. They are not sent then.
+    fn keeps_back(&mut self, bytes: &[u8]) -> bool {
+        if self.unreadable.is_some() {
+            return true;
+        }
+        let watched = &self.watched;
+        if !(watched.is(Phase::Head) || watched.is(Phase::New) || watched.is(Phase::Idle)) {
+            return false;
+        }
+        let status = bytes.strip_prefix(b"HTTP/1.1 ").and_then(|rest| rest.get(..3));
+        self.unreadable =
+            status.and_then(|status| StatusCode::from_bytes(status).ok()).filter(StatusCode::is_client_error);
+        self.unreadable.is_some()
     }
 
     fn written<T>(&self, written: Poll<T>) -> Poll<T> {
@@ -541,6 +621,9 @@ impl Read for WatchedStream {
 
 impl Write for WatchedStream {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if self.keeps_back(bytes) {
+            return Poll::Ready(Ok(bytes.len()));
+        }
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
         self.written(written)
     }
@@ -554,6 +637,9 @@ impl Write for WatchedStream {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.unreadable.is_some() {
+            return Poll::Ready(Ok(()));
+        }
         Pin::new(&mut self.stream).poll_shutdown(context)
     }
 
@@ -569,6 +655,20 @@ impl Write for WatchedStream {
         let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
         self.written(written)
     }
+}
+
+/// Sends a last message and closes, so that the client can read it.
+async fn part_with(mut stream: TcpStream, message: &[u8]) {
+    let told = async {
+        stream.write_all(message).await?;
+        stream.shutdown().await?;
+        // A socket that is closed with its request unread takes the answer back.
+        let mut unread = [0; 1024];
+        while stream.read(&mut unread).await? > 0 {}
+        io::Result::Ok(())
+    };
+    // Whoever is gone or slow does without.
+    let _ = tokio::time::timeout(REFUSAL_LINGERS, told).await;
 }
 
 /// Counts what happens often, and says so seldom.
@@ -610,7 +710,11 @@ fn connections_possible(connections_max: usize) -> usize {
     if possible >= connections_max {
         return connections_max;
     }
-    tracing::info!(
+    // Nobody asked for as many as there may be by default.
+    if connections_max == CONNECTIONS_MAX && possible >= CONNECTIONS_FEW {
+        return possible;
+    }
+    tracing::warn!(
         "{possible} connections are possible instead of {connections_max}, as {files} files may be open: raise that limit \
          (ulimit -Hn, LimitNOFILE= in systemd), or lower connections_max"
     );

@@ -127,26 +127,34 @@ impl Covers {
         Some(down.since.elapsed())
     }
 
-    /// The store did not answer: how its tags last, if that is news.
-    pub(crate) fn store_is_down(&self, ids: &Ids) -> Option<Outage> {
-        {
-            let mut watched = self.lock();
-            if watched.down.is_some() {
-                return None;
-            }
-            watched.down = Some(Down { since: Instant::now(), since_ms: SystemClock.now_ms() });
-        }
-        self.outage(ids)
-    }
-
-    /// How tags last while the store is down, if it is.
-    pub(crate) fn outage(&self, ids: &Ids) -> Option<Outage> {
+    /// The store does not do what is asked of it, `since` then, or now; callers of the tags `waiting` wait for it. Gives how
+    /// tags last, and whether it is news that it is down.
+    pub(crate) fn store_is_down(
+        &self,
+        ids: &Ids,
+        since: Option<(Instant, u64)>,
+        waiting: &[Sequence],
+    ) -> (Outage, bool) {
         let mut watched = self.lock();
-        let down = watched.down?;
+        let is_news = watched.down.is_none();
+        let down = *watched.down.get_or_insert_with(|| {
+            let (since, since_ms) = since.unwrap_or_else(|| (Instant::now(), SystemClock.now_ms()));
+            Down { since, since_ms }
+        });
         watched.add_new(ids);
         let now = Instant::now();
         watched.hold(now);
-        Some(watched.outage(now, down))
+        let mut outage = watched.outage(now, down);
+        if let Some(dry) = waiting.iter().find(|sequence| sequence.supply().left == 0) {
+            outage.has_uncovered = true;
+            outage.least = Some((dry.tag().to_owned(), 0.0));
+        }
+        (outage, is_news)
+    }
+
+    /// Whether the store is known not to do what is asked of it.
+    pub(crate) fn is_down(&self) -> bool {
+        self.lock().down.is_some()
     }
 
     /// For how many seconds the store has been down, 0 while it is not.

@@ -1,8 +1,8 @@
 //! The HTTP interface: routes, limits of a request, and what happens to requests that fit no route.
 //!
 //! Limits of a request: the length of its URL (`url_max_bytes`), its body (`body_max_bytes`), the number of ids
-//! (`count_max`), its time (`request_timeout_ms`). Those of a head and a connection are in [`crate::connections`]. What
-//! hyper cannot read as HTTP, or a head beyond its limits, it answers itself, without a body.
+//! (`count_max`), its time (`request_timeout_ms`). Those of a head and a connection are in [`crate::connections`], and
+//! so is what cannot be read as HTTP. Who may come in at all is in [`crate::doors`].
 //!
 //! A route asks for the token that it needs by an extractor: [`Readable`] and [`Changeable`] for one tag, [`Reader`]
 //! and [`Admin`] for anything else. Only what lies under `/health` and the OpenAPI document need none.
@@ -14,12 +14,15 @@ mod ids;
 mod layouts;
 pub(crate) mod metrics;
 mod openapi;
+mod process;
 mod query;
 mod random_ids;
 mod tags;
+mod traffic;
 
 use std::convert::Infallible;
 use std::future::poll_fn;
+use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -27,9 +30,9 @@ use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::extract::{FromRequestParts, Path, State};
-use axum::http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderValue};
+use axum::http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderValue};
 use axum::http::request::Parts;
-use axum::http::{Method, Request, Uri};
+use axum::http::{Method, Request, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get};
 use axum::{Extension, Json, Router};
@@ -43,21 +46,27 @@ use self::body::RequestBody;
 use self::metrics::Metrics;
 use crate::auth::{Permit, Scope, bearer};
 use crate::config::Config;
-use crate::layouts::{rfc3339, shortened};
+use crate::doors::{Doors, Page};
+use crate::layouts::shortened;
 use crate::problem::{Kind, Problem};
 use crate::request_id::{self, X_REQUEST_ID};
-use crate::service::{Checked, Service};
+use crate::service::Service;
 use crate::tags::plain_tag;
 
 pub(crate) use drop_in::{DropIn, SEGMENT_COUNT_MAX};
+pub(crate) use traffic::{Arrival, Traffic};
+
+/// Where most requests go.
+const SEQUENCES: &str = "/v1/sequences/{tag}/ids";
+const SNOWFLAKES: &str = "/v1/snowflakes/{name}/ids";
 
 fn routes(config: &Config, metrics: Arc<Metrics>) -> Routes {
     let routes = Routes::default()
-        .route("/v1/sequences/{tag}/ids", get(ids::of_sequence).post(ids::of_sequence).head(method_not_allowed))
+        .route(SEQUENCES, without_head(get(ids::of_sequence).post(ids::of_sequence), "GET, POST"))
         .route("/v1/sequences//ids", get(empty_name).post(empty_name))
-        .route("/v1/snowflakes/{name}/ids", get(ids::of_snowflake).post(ids::of_snowflake).head(method_not_allowed))
-        .route("/v1/uuids", get(random_ids::uuids).post(random_ids::uuids).head(method_not_allowed))
-        .route("/v1/ulids", get(random_ids::ulids).post(random_ids::ulids).head(method_not_allowed))
+        .route(SNOWFLAKES, without_head(get(ids::of_snowflake).post(ids::of_snowflake), "GET, POST"))
+        .route("/v1/uuids", without_head(get(random_ids::uuids).post(random_ids::uuids), "GET, POST"))
+        .route("/v1/ulids", without_head(get(random_ids::ulids).post(random_ids::ulids), "GET, POST"))
         .route("/v1/tags", get(tags::list).post(tags::create))
         .route("/v1/tags/{tag}", get(tags::show).patch(tags::change))
         .route("/v1/tags/", get(empty_name).patch(empty_name))
@@ -99,16 +108,28 @@ pub(crate) struct Front {
     router: Router,
     service: Arc<Service>,
     templates: Vec<&'static str>,
+    /// The numbers of the two routes that are answered without the router.
+    sequences: usize,
+    snowflakes: usize,
+    doors: Doors,
+    traffic: Arc<Traffic>,
     request_timeout_ms: u64,
     url_max_bytes: usize,
     body_max_bytes: usize,
 }
 
 impl Front {
-    /// The routes over a service.
-    pub(crate) fn new(config: &Config, service: Arc<Service>, metrics: Arc<Metrics>) -> Self {
-        let Routes { router, templates } = routes(config, metrics);
+    /// The routes over a service that listens at this address.
+    pub(crate) fn new(config: &Config, service: Arc<Service>, metrics: Arc<Metrics>, address: IpAddr) -> Self {
+        let Routes { router, templates } = routes(config, Arc::clone(&metrics));
+        let traffic = Arc::new(Traffic::new(&templates));
+        metrics.watch(Arc::clone(&traffic));
+        let number = |template: &str| templates.iter().position(|known| *known == template).unwrap_or(usize::MAX);
         Self {
+            sequences: number(SEQUENCES),
+            snowflakes: number(SNOWFLAKES),
+            doors: Doors::new(config, address),
+            traffic,
             // No layers: each would allocate for every request.
             router: router
                 .fallback(route_unknown)
@@ -122,35 +143,47 @@ impl Front {
         }
     }
 
+    /// What is counted here.
+    pub(crate) fn traffic(&self) -> &Arc<Traffic> {
+        &self.traffic
+    }
+
     /// The answer to a request.
     pub(crate) fn answer(&self, request: Request<Incoming>) -> Answer<'_> {
+        let began = Instant::now();
         let is_short = request.uri().path().len() <= self.url_max_bytes;
         if is_short
             && request.body().is_end_stream()
             && !tracing::enabled!(Level::DEBUG)
+            && self.doors.is_plain(&request)
             && let Some(response) = ids::at_once(&self.service, &request)
         {
-            return Answer::Now(Some(finish(response, self.id_of(&request))));
+            let is_sequence = request.uri().path().starts_with("/v1/se");
+            let route = if is_sequence { self.sequences } else { self.snowflakes };
+            self.traffic.answered(route, response.status(), began);
+            return Answer::Now(Some(self.finish(response, self.id_of(&request))));
         }
-        Answer::Later(Box::pin(self.answer_later(request)))
+        Answer::Later(Box::pin(self.answer_later(request, began)))
     }
 
-    async fn answer_later(&self, request: Request<Incoming>) -> Response {
-        let id = self.id_of(&request);
-        let response = request_id::within(id.clone(), self.answer_logged(request)).await;
-        finish(response, id)
+    async fn answer_later(&self, request: Request<Incoming>, began: Instant) -> Response {
+        let (id, route) = (self.id_of(&request), self.route_of(request.uri()));
+        let response = request_id::within(id.clone(), self.answer_logged(request, route)).await;
+        self.traffic.answered(route, response.status(), began);
+        self.finish(response, id)
     }
 
     fn id_of(&self, request: &Request<Incoming>) -> HeaderValue {
         request_id::of(request.headers(), |id| self.service.tokens.contain(id))
     }
 
-    async fn answer_logged(&self, request: Request<Incoming>) -> Response {
+    async fn answer_logged(&self, request: Request<Incoming>, route: usize) -> Response {
         if !tracing::enabled!(Level::DEBUG) {
             return self.answer_limited(request).await;
         }
         // The route and not the path, and never the query: clients of other systems send their tokens there.
-        let (method, route, start) = (request.method().clone(), self.route_of(request.uri()), Instant::now());
+        let route = self.templates.get(route).copied().unwrap_or("none");
+        let (method, start) = (request.method().clone(), Instant::now());
         let response = self.answer_limited(request).await;
         let duration_us = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
         tracing::debug!(%method, route, status = response.status().as_u16(), duration_us, "answered");
@@ -162,24 +195,46 @@ impl Front {
         if url_bytes > self.url_max_bytes {
             return Problem::url_too_long(url_bytes, self.url_max_bytes).into_response();
         }
+        let admitted = self.doors.admit(&request);
         let limit = Duration::from_millis(self.request_timeout_ms);
         let timeout = || Problem::timeout(self.request_timeout_ms).into_response();
         let (parts, body) = request.into_parts();
         if body.is_end_stream() {
             // No body, which costs no allocation. Most answers are there at once, and need no timer.
-            let mut answer = pin!(self.route(Request::from_parts(parts, Body::empty())));
+            let mut answer = pin!(self.enter(admitted, Request::from_parts(parts, Body::empty())));
             return match poll_fn(|context| Poll::Ready(answer.as_mut().poll(context))).await {
                 Poll::Ready(response) => response,
                 Poll::Pending => tokio::time::timeout(limit, answer).await.unwrap_or_else(|_| timeout()),
             };
         }
+        let body_bytes = body.size_hint().lower();
+        if usize::try_from(body_bytes).is_ok_and(|bytes| bytes > self.body_max_bytes) {
+            let detail = format!("the body has {body_bytes} bytes, {} at most are read", self.body_max_bytes);
+            return last(Problem::body_refused(StatusCode::PAYLOAD_TOO_LARGE, detail).into_response());
+        }
         let body = RequestBody::new(body, self.body_max_bytes, &parts.headers);
         let request = Request::from_parts(parts, Body::new(body.clone()));
         let deadline = tokio::time::Instant::now() + limit;
-        let mut response = tokio::time::timeout_at(deadline, self.route(request)).await.unwrap_or_else(|_| timeout());
+        let mut response =
+            tokio::time::timeout_at(deadline, self.enter(admitted, request)).await.unwrap_or_else(|_| timeout());
         if !tokio::time::timeout_at(deadline, body.read_away()).await.unwrap_or(false) {
-            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            response = last(response);
         }
+        response
+    }
+
+    /// Lets a request in, if it may come in.
+    async fn enter(&self, admitted: Result<Option<Page>, Problem>, request: Request<Body>) -> Response {
+        let page = match admitted {
+            Ok(Some(page)) => page,
+            Ok(None) => return self.route(request).await,
+            Err(problem) => return problem.into_response(),
+        };
+        let mut response = match Page::preflight(&request) {
+            Some(response) => response,
+            None => self.route(request).await,
+        };
+        page.show(response.headers_mut());
         response
     }
 
@@ -189,15 +244,31 @@ impl Front {
         }
     }
 
-    /// The template of the route that a path takes.
-    fn route_of(&self, uri: &Uri) -> &'static str {
+    /// The number of the route that a path takes, beyond all numbers if it takes none.
+    fn route_of(&self, uri: &Uri) -> usize {
         let fits = |template: &str| {
             let mut segments = uri.path().split('/');
             template.split('/').all(|part| segments.next().is_some_and(|given| part.starts_with('{') || part == given))
                 && segments.next().is_none()
         };
-        self.templates.iter().copied().find(|template| fits(template)).unwrap_or("none")
+        self.templates.iter().position(|template| fits(template)).unwrap_or(usize::MAX)
     }
+
+    /// Adds the headers that every answer has.
+    fn finish(&self, mut response: Response, id: HeaderValue) -> Response {
+        let headers = response.headers_mut();
+        // A cache would give an id to two callers.
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        headers.insert(X_REQUEST_ID, id);
+        // Whoever goes on asking asks elsewhere: a connection that is kept would be closed under its next request.
+        if self.service.is_ending() { last(response) } else { response }
+    }
+}
+
+/// The last answer of its connection.
+fn last(mut response: Response) -> Response {
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    response
 }
 
 /// The answer to a request, which is small where it is there already: hyper moves it to the heap.
@@ -219,13 +290,13 @@ impl Future for Answer<'_> {
     }
 }
 
-/// Adds the headers that every answer has.
-fn finish(mut response: Response, id: HeaderValue) -> Response {
-    let headers = response.headers_mut();
-    // A cache would give an id to two callers.
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.insert(X_REQUEST_ID, id);
-    response
+/// Without HEAD: an id would be lost that nobody sees. What there is besides is said.
+fn without_head(methods: MethodRouter<Arc<Service>>, allow: &'static str) -> MethodRouter<Arc<Service>> {
+    methods.head(move |method: Method| async move { refused_method(&method, allow) })
+}
+
+fn refused_method(method: &Method, allow: &'static str) -> Response {
+    ([(ALLOW, HeaderValue::from_static(allow))], Problem::method_not_allowed(method)).into_response()
 }
 
 async fn route_unknown(uri: Uri) -> Problem {
@@ -245,29 +316,12 @@ async fn live() -> Json<serde_json::Value> {
     Json(json!({ "status": "live" }))
 }
 
-/// The server is not about to end; the store answers and can be written to, or what it granted before still lasts; and
-/// each snowflake that is in use gives ids.
+/// The server is not about to end, and [`Service::ready`].
 async fn ready(State(service): State<Arc<Service>>) -> Result<Json<serde_json::Value>, Problem> {
     if service.is_ending() {
         return Err(Problem::closing());
     }
-    let checked = service.check().await.map_err(|error| Problem::from(&*error))?;
-    if let Some(stop) = service.stopped_snowflakes().into_iter().next() {
-        let since = rfc3339(stop.since_ms);
-        return Err(Problem::from(stop.error).with("snowflake", stop.name).with("stopped_since", since));
-    }
-    let (outage, error) = match checked {
-        Checked::Up => return Ok(Json(json!({ "status": "ready" }))),
-        Checked::Down(outage, error) => (outage, error),
-    };
-    let (is_covered, since) = (outage.is_covered(service.uses_snowflakes()), rfc3339(outage.since_ms));
-    let (tag, cover_seconds) = outage.least.unzip();
-    if is_covered {
-        return Ok(Json(json!({
-            "status": "covered", "store_down_since": since, "cover_seconds": cover_seconds, "tag": tag,
-        })));
-    }
-    Err(Problem::from(&*error).with("store_down_since", since).with("cover_seconds", cover_seconds).with("tag", tag))
+    service.ready().await.map(Json)
 }
 
 /// A request whose token, if tokens are wanted, may look at things and take ids.

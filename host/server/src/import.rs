@@ -23,7 +23,7 @@ use crate::arguments::ImportArguments;
 use crate::commands::{PAGE, Table};
 use crate::config::Config;
 use crate::stores::{self, Purpose, Stores};
-use crate::tags::{plain_tag, stored_name};
+use crate::tags::{RAISE_MAX, check_raise, plain_tag, stored_name};
 
 const COLUMNS: [&str; 5] = ["TAG", "SUB", "LAST THERE", "NEXT HERE", "DONE"];
 
@@ -179,6 +179,17 @@ impl Import<'_> {
                 known.tag
             );
         }
+        if let Some(at) = at.filter(|_| !self.arguments.yes) {
+            let here = match self.target.tag(name).await {
+                Ok(record) => record.watermark,
+                Err(StoreError::TagUnknown { .. }) => 0,
+                Err(error) => return Err(error).with_context(|| format!("{shown} cannot be read")),
+            };
+            let there = known.map_or(0, |known| known.watermark);
+            // What was ended there says nothing of how far it had got.
+            let known = here.max(if there < ID_MAX { there } else { 0 });
+            check_raise(name, known, at).context("add --yes, if it is meant")?;
+        }
         if let Err(refused) = validate_new_tag(name)
             && let Err(StoreError::TagUnknown { .. }) = self.target.tag(name).await
         {
@@ -333,7 +344,8 @@ impl Import<'_> {
         let stopped = if self.arguments.source_stopped { " --source-stopped" } else { "" };
         let written = if self.arguments.names_as_written { " --names-as-written" } else { "" };
         let from = if self.arguments.from.contains("://") { "URL" } else { &self.arguments.from };
-        format!("unalike tags import --from {from} --tag {tag:?}{sub} --at {at}{stopped}{written}")
+        let yes = if at.parse::<u64>().is_ok_and(|at| at > RAISE_MAX) { " --yes" } else { "" };
+        format!("unalike tags import --from {from} --tag {tag:?}{sub} --at {at}{stopped}{written}{yes}")
     }
 }
 

@@ -28,6 +28,9 @@ use crate::stores::{self, Mysql, OpenStores, Opened, Purpose, StoreUrl};
 /// How long the start of a service waits for a lease store on a server; after that it is taken to be down.
 const START_MAX: Duration = Duration::from_secs(3);
 
+/// No shorter lease can be renewed in time by a server that looks after it now and then.
+const HORIZON_MIN_MS: u64 = 300;
+
 /// Which worker a process would like to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "it must be a worker's number, or \"ordinal\"")]
@@ -190,6 +193,12 @@ impl Config {
                      (--worker), or a layout with more ([snowflakes.NAME])"
                 );
             }
+            ensure!(
+                options.horizon_ms >= HORIZON_MIN_MS,
+                "the snowflake {name:?} has a horizon_ms of {}, and it must be {HORIZON_MIN_MS} or more: a lease is renewed when a \
+                 third of it has passed, and a shorter one would end before the answer came",
+                options.horizon_ms
+            );
             ensure!(
                 options.horizon_ms <= self.lease_horizon_max_ms,
                 "the snowflake {name:?} has a horizon_ms of {}, and no lease is longer than lease_horizon_max_ms, {}: make one \

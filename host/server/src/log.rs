@@ -18,7 +18,9 @@ use crate::request_id;
 
 /// Begins to log what the filter lets through.
 pub(crate) fn start(filter: &str, format: LogFormat) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(filter)
+    // The driver warns of each slow statement, and prints it whole.
+    let directives = if filter.contains("sqlx") { filter.to_owned() } else { format!("sqlx::query=error,{filter}") };
+    let filter = EnvFilter::try_new(directives)
         .with_context(|| format!("the log filter {filter:?} cannot be read: give a level such as info (--log)"))?;
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
     match format {

@@ -14,6 +14,7 @@ mod commands;
 mod config;
 mod connections;
 mod cover;
+mod doors;
 mod flakes;
 mod formats;
 mod http;
@@ -28,18 +29,25 @@ mod request_id;
 mod serve;
 mod service;
 mod stamps;
+mod store_watch;
 mod stores;
 mod sub_keys;
 mod tags;
+mod troubles;
 
 use std::process::ExitCode;
 
 use anyhow::Context;
+use mimalloc::MiMalloc;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::arguments::{Arguments, Command, CommonArguments, ConfigCommand, StoreCommand, StripesCommand};
 use crate::config::Config;
 use crate::problem::with_causes;
+
+/// What thousands of connections had goes back to the system when they close.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     let arguments = Arguments::of_process();
@@ -82,13 +90,13 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
             let config = configure_command(common)?;
             runtime(&mut Builder::new_current_thread())?.block_on(stores::initialise(&config))
         }
-        Command::Store(StoreCommand::Adopt { lift }) => {
+        Command::Store(StoreCommand::Adopt { lift, yes }) => {
             let config = configure_command(common)?;
-            runtime(&mut Builder::new_current_thread())?.block_on(stores::adopt(&config, lift))
+            runtime(&mut Builder::new_current_thread())?.block_on(stores::adopt(&config, lift, yes))
         }
-        Command::Stripes(StripesCommand::Resize { to, floor }) => {
+        Command::Stripes(StripesCommand::Resize { to, floor, yes }) => {
             let config = configure_command(common)?;
-            runtime(&mut Builder::new_current_thread())?.block_on(stores::resize(&config, to, floor))
+            runtime(&mut Builder::new_current_thread())?.block_on(stores::resize(&config, to, floor, yes))
         }
         Command::Leases(leases) => {
             let config = configure_command(common)?;

@@ -6,6 +6,7 @@
 use axum::http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
+use metrics::counter;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use strum::VariantArray;
@@ -16,6 +17,11 @@ use crate::auth::Denied;
 use crate::formats::Refusal;
 use crate::layouts::{DecodeError, rfc3339, shortened};
 use crate::request_id;
+use crate::tags::Unconfirmed;
+use crate::troubles::{Weight, note};
+
+/// How many requests were refused for their token.
+pub(crate) const TOKENS_REFUSED: &str = "unalike_tokens_refused_total";
 
 /// What kind of problem it is. `urn:unalike:problem:` and the name make the stable `type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, VariantArray)]
@@ -28,8 +34,18 @@ pub(crate) enum Kind {
     Unauthorized,
     /// The token is not good for this.
     Forbidden,
+    /// What came cannot be read as a request of HTTP.
+    RequestInvalid,
+    /// The request has no `Host`, more than one, or one that is no name.
+    HostInvalid,
+    /// This server does not go by the name in `Host`.
+    HostUnknown,
+    /// The request comes from a page that may not do this.
+    OriginRefused,
     /// The URL is longer than the limit.
     UrlTooLong,
+    /// The head of the request is larger than the limit.
+    HeadTooLarge,
     /// The head of a request did not come in time.
     HeadTimeout,
     /// As many connections are open as may be.
@@ -54,6 +70,8 @@ pub(crate) enum Kind {
     TagLimit,
     /// As many sub-keys of the tag exist as it may have.
     SubKeyLimit,
+    /// The tag is raised so far that it was asked to be confirmed.
+    RaiseUnconfirmed,
     /// No snowflake of this name is configured.
     SnowflakeUnknown,
     /// There is no store that leases workers to snowflakes.
@@ -106,6 +124,11 @@ impl Kind {
         format!("urn:unalike:problem:{}", self.describe().0)
     }
 
+    /// Its name: the last part of the `type`.
+    pub(crate) const fn name(self) -> &'static str {
+        self.describe().0
+    }
+
     /// The title.
     pub(crate) const fn title(self) -> &'static str {
         self.describe().1
@@ -125,6 +148,15 @@ impl Kind {
             }
             Self::Unauthorized => ("unauthorized", "A token is needed", StatusCode::UNAUTHORIZED),
             Self::Forbidden => ("forbidden", "The token is not good for this", StatusCode::FORBIDDEN),
+            Self::RequestInvalid => ("request-invalid", "The request cannot be read", StatusCode::BAD_REQUEST),
+            Self::HostInvalid => ("host-invalid", "The Host header is missing or not valid", StatusCode::BAD_REQUEST),
+            Self::HostUnknown => {
+                ("host-unknown", "The server does not go by this name", StatusCode::MISDIRECTED_REQUEST)
+            }
+            Self::OriginRefused => ("origin-refused", "Pages of this origin may not do this", StatusCode::FORBIDDEN),
+            Self::HeadTooLarge => {
+                ("head-too-large", "The head of the request is too large", StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE)
+            }
             Self::UrlTooLong => ("url-too-long", "The URL is too long", StatusCode::URI_TOO_LONG),
             Self::HeadTimeout => ("head-timeout", "The request came too slowly", StatusCode::REQUEST_TIMEOUT),
             Self::ConnectionsMax => {
@@ -141,6 +173,9 @@ impl Kind {
             Self::TagUnknown => ("tag-unknown", "The tag is unknown", StatusCode::NOT_FOUND),
             Self::TagExists => ("tag-exists", "The tag exists already", StatusCode::CONFLICT),
             Self::TagLimit => ("tag-limit", "No more tags may be created", StatusCode::FORBIDDEN),
+            Self::RaiseUnconfirmed => {
+                ("raise-unconfirmed", "A raise by so much must be confirmed", StatusCode::CONFLICT)
+            }
             Self::SubKeyLimit => ("sub-key-limit", "No more sub-keys of the tag may be created", StatusCode::FORBIDDEN),
             Self::SnowflakeUnknown => ("snowflake-unknown", "The snowflake is unknown", StatusCode::NOT_FOUND),
             Self::LeasesMissing => {
@@ -183,7 +218,7 @@ impl Kind {
 }
 
 /// An error as HTTP tells it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Problem {
     kind: Kind,
     detail: String,
@@ -312,13 +347,13 @@ impl Problem {
 
     /// An error of the operator's or of the program's own: explained in the log, and not here.
     fn withheld(kind: Kind, detail: &str, error: &(dyn std::error::Error + 'static)) -> Self {
-        tracing::error!(error = %with_causes(error), "a request failed: {detail}");
+        note(kind.name(), Weight::Lasting, with_causes(error));
         Self::new(kind, detail)
     }
 
     /// The same for what may pass.
     fn unavailable(kind: Kind, detail: &str, wait_ms: u64, error: &(dyn std::error::Error + 'static)) -> Self {
-        tracing::warn!(error = %with_causes(error), "a request failed: {detail}");
+        note(kind.name(), Weight::Passing, with_causes(error));
         Self::new(kind, detail).retry_after(wait_ms)
     }
 }
@@ -405,7 +440,7 @@ impl From<Error> for Problem {
                 Self::unavailable(Kind::ClockWrong, &error.to_string(), wait_ms, &error)
             }
             ErrorKind::GrantRefused { .. } => {
-                tracing::error!(%error, "the store broke its promise");
+                note(Kind::GrantRefused.name(), Weight::Lasting, with_causes(&error));
                 Self::new(Kind::GrantRefused, "the grant was not used: look at the store").retry_after(wait_ms)
             }
             ErrorKind::Exhausted { name, .. } | ErrorKind::IdMaxReached { name, .. } => {
@@ -486,11 +521,20 @@ impl From<&StoreError> for Problem {
 
 impl From<Denied> for Problem {
     fn from(denied: Denied) -> Self {
+        counter!(TOKENS_REFUSED, "reason" => denied.name()).increment(1);
         let kind = match denied {
             Denied::Missing | Denied::Unknown => Kind::Unauthorized,
             Denied::Scope | Denied::Tag | Denied::AllTags => Kind::Forbidden,
         };
         Self::new(kind, denied.to_string())
+    }
+}
+
+impl From<Unconfirmed> for Problem {
+    fn from(unconfirmed: Unconfirmed) -> Self {
+        Self::new(Kind::RaiseUnconfirmed, format!("{unconfirmed}: send \"confirm\": true beside it, if that is meant"))
+            .with("watermark", unconfirmed.watermark.to_string())
+            .with("skipped", unconfirmed.skipped.to_string())
     }
 }
 

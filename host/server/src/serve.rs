@@ -3,12 +3,13 @@
 use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use unalike::{Clock as _, SystemClock};
+use unalike_local::LocalOptions;
 
 use crate::auth::warn_if_open;
 use crate::config::Config;
@@ -19,15 +20,24 @@ use crate::http::metrics::Metrics;
 use crate::problem::with_causes;
 use crate::service::Service;
 use crate::stores::Purpose;
+use crate::troubles;
 
-/// How often leases are looked after: well within the third of a horizon after which they are due.
-const RENEW_EVERY: Duration = Duration::from_secs(1);
+/// How often leases are looked after, at most and at least: well within the third after which they are due, so that one
+/// look and one answer may be late.
+const RENEW_EVERY_MIN: Duration = Duration::from_millis(50);
+const RENEW_EVERY_MAX: Duration = Duration::from_secs(1);
+
+/// How often the store is looked after while something is wrong with it.
+const LOOK_AFTER_EVERY: Duration = Duration::from_secs(1);
 
 /// How often a lease store that refused to open is asked again.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// Connections that the kernel has accepted and the server has not yet: a burst of clients that start together.
 const BACKLOG: u32 = 4_096;
+
+/// Those who have come are accepted before the listener is closed, if it does not take longer.
+const LAST_ARRIVALS_MAX: Duration = Duration::from_secs(1);
 
 /// The exit code of a process that was told twice to end.
 const EXIT_AT_ONCE: i32 = 1;
@@ -50,11 +60,11 @@ pub(crate) async fn serve(config: Config) -> anyhow::Result<()> {
 
     let idle = Duration::from_millis(config.sequence_idle_ms);
     let closing = tokio::spawn(close_idle(Arc::clone(&service), idle));
-    let renewing = tokio::spawn(renew(Arc::clone(&service)));
+    let renewing = tokio::spawn(renew(Arc::clone(&service), renew_every(&config)?));
     let sampling = tokio::spawn(watch_cover(Arc::clone(&service)));
     let looking = tokio::spawn(look_for_leases(Arc::clone(&service)));
     tokio::spawn(reload_tokens(Arc::clone(&service), watch(SignalKind::hangup())?, config.tokens.is_some()));
-    let connections = Connections::new(&config, Front::new(&config, Arc::clone(&service), metrics));
+    let connections = Connections::new(&config, Front::new(&config, Arc::clone(&service), metrics, address.ip()));
     let watching = tokio::spawn(Arc::clone(&connections).watch());
     let accepting = tokio::spawn(Arc::clone(&connections).accept(listener));
 
@@ -74,7 +84,11 @@ pub(crate) async fn serve(config: Config) -> anyhow::Result<()> {
     tokio::time::sleep(Duration::from_millis(drain_ms)).await;
 
     // Ends with the listener: who comes now is refused by the kernel, and can go to another server.
-    accepting.abort();
+    connections.stop_accepting();
+    let abort = accepting.abort_handle();
+    if tokio::time::timeout(LAST_ARRIVALS_MAX, accepting).await.is_err() {
+        abort.abort();
+    }
     connections.end();
     let left = connections.closed_within(Duration::from_millis(config.shutdown_timeout_ms)).await;
     if left > 0 {
@@ -86,6 +100,7 @@ pub(crate) async fn serve(config: Config) -> anyhow::Result<()> {
     renewing.abort();
     sampling.abort();
     looking.abort();
+    troubles::finish();
     tracing::info!("giving back what was not used");
     service.close().await;
     tracing::info!("ended");
@@ -112,12 +127,25 @@ fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-async fn renew(service: Arc<Service>) {
-    let mut ticks = tokio::time::interval(RENEW_EVERY);
+/// A sixth of the shortest lease, which is a piece of one where leases are kept locally.
+fn renew_every(config: &Config) -> anyhow::Result<Duration> {
+    let pieces = config.local_leases.as_ref().map(|directory| LocalOptions::new(directory).lead_ms);
+    let horizons = config.snowflakes()?.into_values().map(|options| options.horizon_ms);
+    let shortest_ms = horizons.chain(pieces).min().unwrap_or(u64::MAX);
+    Ok(Duration::from_millis(shortest_ms / 6).clamp(RENEW_EVERY_MIN, RENEW_EVERY_MAX))
+}
+
+async fn renew(service: Arc<Service>, every: Duration) {
+    let mut ticks = tokio::time::interval(every);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut looked: Option<Instant> = None;
     loop {
         ticks.tick().await;
         service.renew_leases();
+        if looked.is_none_or(|looked| looked.elapsed() >= RENEW_EVERY_MAX) {
+            service.look_at_snowflakes();
+            looked = Some(Instant::now());
+        }
     }
 }
 
@@ -141,15 +169,21 @@ async fn look_for_leases(service: Arc<Service>) {
     }
 }
 
-/// Measures how quickly tags are used, and notices when the store goes down and comes back.
+/// Measures how quickly tags are used, notices when the store goes down and comes back, and says what is over.
 async fn watch_cover(service: Arc<Service>) {
-    let mut ticks = tokio::time::interval(SAMPLE_EVERY);
+    let mut ticks = tokio::time::interval(LOOK_AFTER_EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut said = String::new();
+    let mut sampled: Option<Instant> = None;
     loop {
         ticks.tick().await;
-        service.covers.sample(service.ids());
-        let refusal = service.check().await.err().map(|error| with_causes(&*error)).unwrap_or_default();
+        troubles::look();
+        let is_due = sampled.is_none_or(|sampled| sampled.elapsed() >= SAMPLE_EVERY);
+        if is_due {
+            service.covers.sample(service.ids());
+            sampled = Some(Instant::now());
+        }
+        let refusal = service.look_after_store(is_due).await.map(|error| with_causes(&*error)).unwrap_or_default();
         if !refusal.is_empty() && refusal != said {
             tracing::error!(error = refusal, "the store refuses");
         }

@@ -1,15 +1,19 @@
 //! The open stores and the open generators of one process.
 
 use std::collections::{HashMap, HashSet};
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use serde_json::{Value, json};
 use unalike::storage::{SegmentStore, StoreError, TagRecord};
 use unalike::{
-    Clock, Error, ErrorKind, Formatted, ID_MAX, Ids, Layout, RandomIds, RefillPolicy, Sequence, SequenceOptions,
-    Snowflake, SnowflakeOptions, StepPolicy, SystemClock,
+    Batch, Clock, Error, ErrorKind, Formatted, ID_MAX, Ids, Layout, Mode, RandomIds, RefillPolicy, Sequence,
+    SequenceOptions, Snowflake, SnowflakeOptions, StepPolicy, SystemClock,
 };
 
 use crate::auth::Tokens;
@@ -18,18 +22,26 @@ use crate::config::Config;
 use crate::cover::{Covers, Outage};
 use crate::flakes::{Flakes, Stop, is_used};
 use crate::formats::{Formats, Secrets, Shown, check_start};
-use crate::layouts::{Layouts, shortened};
+use crate::layouts::{Layouts, rfc3339, shortened};
 use crate::leases::host_name;
 use crate::problem::{Kind, Problem, with_causes};
+use crate::store_watch::{StoreWatch, WatchedStore};
 use crate::stores::{Purpose, Stores};
 use crate::sub_keys::{SubKeys, stored};
-use crate::tags::plain_tag;
+use crate::tags::{plain_tag, stored_name};
+use crate::troubles::quietly;
 
 /// A store that has not answered whether it is there after this long is taken to be down: who asks whether the server
 /// is ready waits no longer than a second.
 const CHECK_MAX: Duration = Duration::from_millis(700);
 
-/// How long what it said is kept.
+/// Behind the names of all tags: a list from here on asks for the table, and for no row that may be odd.
+const LAST_NAME: &str = "\u{10ffff}";
+
+/// So many tags that fail are tried again at a time.
+const RETRIED_MAX: usize = 64;
+
+/// How long what it said is kept, and whether the server is ready.
 const CHECK_KEPT: Duration = Duration::from_secs(1);
 
 /// Everything that a request needs.
@@ -50,11 +62,17 @@ pub(crate) struct Service {
     /// Which snowflakes give ids.
     flakes: Flakes,
     sub_keys: SubKeys,
+    /// What becomes of requests to the store.
+    watch: Arc<StoreWatch>,
+    /// The store, watched.
+    store: Arc<dyn SegmentStore>,
     check_max: Duration,
     /// When, and what it was.
     said: Mutex<Option<(Instant, Said)>>,
     /// Held while the store is asked.
     asking: tokio::sync::Mutex<()>,
+    /// When it was said last whether the server is ready, and what.
+    ready: Mutex<Option<(Instant, Result<Value, Problem>)>>,
     /// Every layout that has a name here.
     pub(crate) layouts: Layouts,
     /// Who may do what.
@@ -69,13 +87,6 @@ pub(crate) struct Service {
 /// A sub-key that may be used.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SubKey<'a>(&'a str);
-
-/// What became of asking the store whether it is there.
-pub(crate) enum Checked {
-    Up,
-    /// It is not, and ids last for so long.
-    Down(Outage, Arc<StoreError>),
-}
 
 /// What the store last said when it was asked whether it is there.
 type Said = Result<(), Arc<StoreError>>;
@@ -99,8 +110,11 @@ impl Service {
         for (tag, shown) in &formats.tags {
             check_stored(stores.segments().as_ref(), tag, shown).await?;
         }
+        let watch = Arc::<StoreWatch>::default();
+        let store: Arc<dyn SegmentStore> =
+            Arc::new(WatchedStore::new(Arc::clone(stores.segments()), Arc::clone(&watch)));
         let mut builder =
-            Ids::builder().segments(Arc::clone(stores.segments())).wait_max(Duration::from_millis(config.wait_max_ms));
+            Ids::builder().segments(Arc::clone(&store)).wait_max(Duration::from_millis(config.wait_max_ms));
         if let Some(leases) = stores.leases().store() {
             builder = builder.leases(Arc::clone(leases));
         }
@@ -129,8 +143,11 @@ impl Service {
             flakes: Flakes::default(),
             // An answer about the store comes before the request is given up.
             check_max: CHECK_MAX.min(Duration::from_millis(config.request_timeout_ms) / 2),
+            watch,
+            store,
             said: Mutex::default(),
             asking: tokio::sync::Mutex::default(),
+            ready: Mutex::default(),
             sub_keys: SubKeys::new(config),
             layouts: config.layouts()?,
             tokens,
@@ -148,10 +165,65 @@ impl Service {
         // What is shown of its ids bounds them, also where they are asked for bare.
         let id_max = self.shown(tag).map(|shown| shown.format().id_max()).filter(|id_max| *id_max < ID_MAX);
         let options = SequenceOptions { id_max, ..SequenceOptions::default() };
+        self.check_openable(tag, sub)?;
         match sub {
             None => self.ids.sequence(tag, options).await,
             Some(SubKey(sub)) => self.ids.sequence_of(tag, sub, options).await,
         }
+    }
+
+    /// The next id of a tag, or of one of its sub-keys.
+    pub(crate) async fn next_id(&self, tag: &str, sub: Option<SubKey<'_>>) -> Result<u64, Error> {
+        let sequence = self.sequence(tag, sub).await?;
+        self.unless_down(tag, sub, sequence.next()).await
+    }
+
+    /// The next ids of it.
+    pub(crate) async fn take_ids(&self, tag: &str, sub: Option<SubKey<'_>>, count: u32) -> Result<Batch, Error> {
+        let sequence = self.sequence(tag, sub).await?;
+        self.unless_down(tag, sub, sequence.take(count)).await
+    }
+
+    /// Waits for ids of a tag, unless the store is known to grant it nothing now: then they are there at once, or not at
+    /// all. A call that is given up loses no id.
+    pub(crate) async fn unless_down<T>(
+        &self,
+        tag: &str,
+        sub: Option<SubKey<'_>>,
+        work: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let mut work = pin!(work);
+        if let Poll::Ready(done) = poll_fn(|context| Poll::Ready(work.as_mut().poll(context))).await {
+            return done;
+        }
+        let name = counted_under(tag, sub);
+        match self.watch.failure_of(&name).or_else(|| self.known_down()) {
+            Some(source) => Err(ErrorKind::Store { name: tag.to_owned(), source }.into()),
+            None => work.await,
+        }
+    }
+
+    /// Refuses to look a tag up that is not open while the store is known to be down.
+    fn check_openable(&self, tag: &str, sub: Option<SubKey<'_>>) -> Result<(), Error> {
+        let open = match sub {
+            None => self.ids.open_sequence(tag),
+            Some(_) => self.ids.open_sequence(&counted_under(tag, sub)),
+        };
+        if open.is_some() {
+            return Ok(());
+        }
+        // What is known of the store is looked at again every second; what tags say, by one request.
+        match self.known_down().or_else(|| self.watch.refuses_to_open()) {
+            Some(source) => Err(ErrorKind::Store { name: tag.to_owned(), source }.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Why the store grants nothing, if it said so last and has granted nothing since.
+    fn known_down(&self) -> Option<Arc<StoreError>> {
+        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let (at, Err(error)) = said.as_ref()? else { return None };
+        (!self.watch.has_granted_since(*at)).then(|| Arc::clone(error))
     }
 
     /// The sub-key that a request names, once it may be used: asking for its ids makes a row in the store.
@@ -167,6 +239,7 @@ impl Service {
             None => None,
         };
         if self.ids.open_sequence(&stored(tag, sub, period.as_deref())?).is_none() {
+            self.check_openable(tag, Some(SubKey(sub)))?;
             self.sub_keys.admit(self.store(), tag, sub, period.as_deref()).await?;
         }
         Ok(Some(SubKey(sub)))
@@ -270,7 +343,7 @@ impl Service {
 
     /// The store, for what concerns tags.
     pub(crate) fn store(&self) -> &dyn SegmentStore {
-        self.stores.segments().as_ref()
+        self.store.as_ref()
     }
 
     /// The open stores.
@@ -278,22 +351,97 @@ impl Service {
         &self.stores
     }
 
-    /// Whether the store answers and can be written to, and if it does not, for how long ids last.
+    /// Whether the server is ready: the store answers and grants, or what it granted before lasts; and each snowflake that
+    /// is in use gives ids.
     ///
-    /// Asking it means a write, and anybody may want to know at any rate: what it said is kept for [`CHECK_KEPT`], and all
-    /// who come meanwhile wait for the answer that is on its way.
+    /// Anybody may want to know at any rate: the answer is kept for [`CHECK_KEPT`].
     ///
     /// # Errors
-    /// What the store refuses for good.
-    pub(crate) async fn check(self: &Arc<Self>) -> Result<Checked, Arc<StoreError>> {
-        match self.said().await {
-            Ok(()) => Ok(Checked::Up),
-            Err(error) if error.is_retryable() => {
-                // It may have answered since.
-                Ok(self.covers.outage(&self.ids).map_or(Checked::Up, |outage| Checked::Down(outage, error)))
-            }
-            Err(error) => Err(error),
+    /// Why it is not.
+    pub(crate) async fn ready(self: &Arc<Self>) -> Result<Value, Problem> {
+        let said = self.said().await;
+        let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, kept)) = ready.as_ref().filter(|(at, _)| at.elapsed() < CHECK_KEPT) {
+            return kept.clone();
         }
+        // No request failed by it.
+        let now = quietly(|| self.is_ready(said));
+        *ready = Some((Instant::now(), now.clone()));
+        now
+    }
+
+    fn is_ready(&self, said: Said) -> Result<Value, Problem> {
+        let outage = self.note(&said);
+        if let Err(error) = said.as_ref()
+            && !error.is_retryable()
+        {
+            return Err(Problem::from(&**error));
+        }
+        if let Some(stop) = self.stopped_snowflakes().into_iter().next() {
+            let since = rfc3339(stop.since_ms);
+            return Err(Problem::from(stop.error).with("snowflake", stop.name).with("stopped_since", since));
+        }
+        let Some((outage, error)) = outage else { return Ok(json!({ "status": "ready" })) };
+        let (is_covered, since) = (outage.is_covered(self.uses_snowflakes()), rfc3339(outage.since_ms));
+        let (tag, cover_seconds) = outage.least.unzip();
+        if is_covered {
+            return Ok(json!({
+                "status": "covered", "store_down_since": since, "cover_seconds": cover_seconds, "tag": tag,
+            }));
+        }
+        Err(Problem::from(&*error)
+            .with("store_down_since", since)
+            .with("cover_seconds", cover_seconds)
+            .with("tag", tag))
+    }
+
+    /// Notes whether the store grants what is asked of it, by what it says and by what becomes of requests, and tells the
+    /// log when that changes; gives how ids last while it does not, and why.
+    fn note(&self, said: &Said) -> Option<(Outage, Arc<StoreError>)> {
+        let (failing, longest) = self.watch.failing();
+        let error = match (said, &longest) {
+            (Err(error), _) => Arc::clone(error),
+            (Ok(()), Some(failure)) => Arc::clone(&failure.error),
+            (Ok(()), None) => {
+                if let Some(down) = self.covers.store_is_up() {
+                    tracing::info!(down_ms = down.as_millis(), "the store answers again");
+                }
+                return None;
+            }
+        };
+        let since = longest.map(|failure| (failure.since, failure.since_ms));
+        // Callers of these wait for what does not come.
+        let waiting: Vec<Sequence> = failing.iter().filter_map(|tag| self.ids.open_sequence(tag)).collect();
+        let (outage, is_news) = self.covers.store_is_down(&self.ids, since, &waiting);
+        if is_news {
+            let least = outage.least.as_ref().map(|(tag, seconds)| format!("{tag:?} for {seconds:.0} s"));
+            let error = with_causes(&*error);
+            tracing::warn!(%error, least_cover = least, "the store is down; ids come from what it granted before");
+        }
+        Some((outage, error))
+    }
+
+    /// Looks after the store: asks it whether it is there, and has what failed tried again, so that it is known when it
+    /// goes on, whether anybody asks for ids or not. To be called every second; gives what the store refuses for good.
+    pub(crate) async fn look_after_store(self: &Arc<Self>, is_due: bool) -> Option<Arc<StoreError>> {
+        self.watch.forget(|tag| self.ids.open_sequence(tag).is_some());
+        let (failing, longest) = self.watch.failing();
+        if longest.is_none() && !self.covers.is_down() && !is_due {
+            return None;
+        }
+        for sequence in failing.iter().take(RETRIED_MAX).filter_map(|tag| self.ids.open_sequence(tag)) {
+            match sequence.mode() {
+                // It begins what is due.
+                Mode::Buffered => drop(sequence.status()),
+                // A number is the price.
+                Mode::Ordered => {
+                    drop(tokio::spawn(tokio::time::timeout(CHECK_KEPT, async move { sequence.next().await })))
+                }
+            }
+        }
+        let said = self.said().await;
+        self.note(&said);
+        said.err().filter(|error| !error.is_retryable())
     }
 
     async fn said(self: &Arc<Self>) -> Said {
@@ -321,29 +469,17 @@ impl Service {
         said.as_ref().filter(|(at, _)| at.elapsed() < CHECK_KEPT).map(|(_, said)| said.clone())
     }
 
-    /// Asks the store, and notes since when it does not answer.
+    /// Asks the store whether it is there, in bounded time.
     async fn ask(&self) -> Result<(), StoreError> {
-        let check = tokio::time::timeout(self.check_max, self.store().check()).await;
-        let checked = check.unwrap_or_else(|_| {
+        let ask = async {
+            self.store.check().await?;
+            // What it refused may have been one tag's fault, or be everybody's.
+            if self.watch.was_refused() { self.store.tags(Some(LAST_NAME), 1).await.map(drop) } else { Ok(()) }
+        };
+        tokio::time::timeout(self.check_max, ask).await.unwrap_or_else(|_| {
             let what = format!("it did not answer within {} ms", self.check_max.as_millis());
             Err(StoreError::Unavailable { what, source: None })
-        });
-        match &checked {
-            Ok(()) => {
-                if let Some(down) = self.covers.store_is_up() {
-                    tracing::info!(down_ms = down.as_millis(), "the store answers again");
-                }
-            }
-            Err(error) if error.is_retryable() => {
-                if let Some(outage) = self.covers.store_is_down(&self.ids) {
-                    let least = outage.least.as_ref().map(|(tag, seconds)| format!("{tag:?} for {seconds:.0} s"));
-                    let error = with_causes(error);
-                    tracing::warn!(%error, least_cover = least, "the store is down; ids come from what it granted before");
-                }
-            }
-            Err(_) => {}
-        }
-        checked
+        })
     }
 
     /// The snowflakes in use that give no ids now.
@@ -366,9 +502,13 @@ impl Service {
         self.ending.load(Ordering::Relaxed)
     }
 
-    /// Renews leases that are due, also of idle snowflakes, and notices which snowflakes give no ids.
+    /// Renews leases that are due, also of idle snowflakes.
     pub(crate) fn renew_leases(&self) {
         self.ids.renew_leases();
+    }
+
+    /// Notices which snowflakes give no ids.
+    pub(crate) fn look_at_snowflakes(&self) {
         self.flakes.look(&self.ids);
     }
 
@@ -391,6 +531,11 @@ impl Service {
         self.ids.close().await;
         self.stores.close().await;
     }
+}
+
+/// The name that a tag, or one of its sub-keys, is counted under.
+fn counted_under(tag: &str, sub: Option<SubKey<'_>>) -> String {
+    sub.and_then(|SubKey(sub)| stored_name(tag, Some(sub)).ok()).unwrap_or_else(|| tag.to_owned())
 }
 
 /// Refuses a tag that the store has already and whose format shows none of its ids. One that does not answer now says so

@@ -30,6 +30,7 @@ use crate::channels::{Declared, needs_redis};
 use crate::commands::print;
 use crate::config::Config;
 use crate::leases::Leases;
+use crate::tags::RAISE_MAX;
 
 /// What a URL of a store looks like, for messages.
 const FORMS: &str = "write sqlite://PATH, mysql://USER@HOST/DATABASE or redis://HOST/DATABASE";
@@ -717,7 +718,11 @@ pub(crate) async fn upgrade(config: &Config) -> anyhow::Result<()> {
 }
 
 /// `unalike store adopt`
-pub(crate) async fn adopt(config: &Config, lift: u64) -> anyhow::Result<()> {
+pub(crate) async fn adopt(config: &Config, lift: u64, is_confirmed: bool) -> anyhow::Result<()> {
+    ensure!(
+        is_confirmed || lift <= RAISE_MAX,
+        "--lift {lift} takes so many numbers from every tag, for good: more than {RAISE_MAX} must be confirmed, with --yes"
+    );
     let Some(url) = config.store.only() else {
         bail!("a server is adopted for one store: name it alone, not all of {} (--store)", config.store);
     };
@@ -757,7 +762,11 @@ pub(crate) async fn initialise(config: &Config) -> anyhow::Result<()> {
 }
 
 /// `unalike stripes resize`
-pub(crate) async fn resize(config: &Config, to: Vec<String>, floor: u64) -> anyhow::Result<()> {
+pub(crate) async fn resize(config: &Config, to: Vec<String>, floor: u64, is_confirmed: bool) -> anyhow::Result<()> {
+    ensure!(
+        is_confirmed || floor <= RAISE_MAX,
+        "--floor {floor} takes the numbers up to it from every tag, for good: above {RAISE_MAX} it must be confirmed, with --yes"
+    );
     let to = StoreUrls::of(to);
     for urls in [&config.store, &to] {
         urls.refuse_redis()?;

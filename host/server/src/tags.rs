@@ -7,8 +7,8 @@ use std::str::FromStr;
 
 use serde::de::{self, Deserializer};
 use serde::{Deserialize, Serialize};
-use unalike::storage::{Ceiling, StoreError, TagOptions, TagRecord, split_tag, sub_tag, validate_tag};
-use unalike::{AdaptiveStep, Mode, RefillPolicy, StepPolicy};
+use unalike::storage::{Ceiling, SegmentStore, StoreError, TagOptions, TagRecord, split_tag, sub_tag, validate_tag};
+use unalike::{AdaptiveStep, ID_MAX, Mode, RefillPolicy, StepPolicy};
 
 use crate::channels::{Channel, ChannelConfig, Declared};
 
@@ -315,6 +315,55 @@ pub(crate) struct TagChange {
     pub(crate) refill: Option<RefillJson>,
     /// Every later segment starts here or above; never lowered.
     pub(crate) raise_to: Option<Number>,
+    /// That a raise by more than [`RAISE_MAX`] is meant.
+    pub(crate) confirm: Option<bool>,
+}
+
+/// A raise by more numbers than this is asked for twice: nobody ever gets them, and no raise is taken back.
+pub(crate) const RAISE_MAX: u64 = 1_000_000_000;
+
+/// A raise that was not confirmed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the numbers of {name} have got to {watermark}, and {next} is {skipped} further on: nobody would ever get those between, \
+     and a raise by more than {RAISE_MAX} must be confirmed"
+)]
+pub(crate) struct Unconfirmed {
+    name: String,
+    pub(crate) watermark: u64,
+    next: u64,
+    pub(crate) skipped: u64,
+}
+
+/// Refuses to raise a tag so far without being told twice.
+///
+/// # Errors
+/// [`Unconfirmed`].
+pub(crate) fn check_raise(name: &str, watermark: u64, next: u64) -> Result<(), Unconfirmed> {
+    let skipped = next.saturating_sub(1).saturating_sub(watermark);
+    if skipped <= RAISE_MAX {
+        return Ok(());
+    }
+    let (tag, sub) = split_tag(name);
+    let name = sub.map_or_else(|| format!("the tag {tag:?}"), |sub| format!("the sub-key {sub:?} of the tag {tag:?}"));
+    Err(Unconfirmed { name, watermark, next, skipped })
+}
+
+/// The same for a tag of a store, whose watermark is asked for only where that matters.
+///
+/// # Errors
+/// [`Unconfirmed`], and what the store says.
+pub(crate) async fn check_raise_of<E: From<Unconfirmed> + From<StoreError>>(
+    store: &dyn SegmentStore,
+    name: &str,
+    next: u64,
+    is_confirmed: bool,
+) -> Result<(), E> {
+    // Beyond the last number the store refuses it, and says more.
+    if is_confirmed || next <= RAISE_MAX || next > ID_MAX {
+        return Ok(());
+    }
+    Ok(check_raise(name, store.tag(name).await?.watermark, next)?)
 }
 
 /// [`Mode`] as a word.

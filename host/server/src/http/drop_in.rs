@@ -5,10 +5,10 @@
 //! - Their keys, business types and names are tags, and are created on first use where tags are (`create_tags`).
 //! - An error has that service's own form, and [`Problem`] decides what it says. Only what the server as a whole
 //!   refuses is a problem document here too: a path without a route, a request that took longer than
-//!   `request_timeout_ms`.
+//!   `request_timeout_ms`, a body above `body_max_bytes`, a name or page that may not come in.
 //! - Ids are those of the store. A tag or snowflake whose ids are shown under a key, with a shard gene, or start again,
 //!   gives none here: they could be those that somebody else was shown.
-//! - HEAD gives nothing: an id would be lost that nobody sees.
+//! - HEAD and TRACE give nothing: an id would be lost that nobody sees.
 //! - Ids are whole numbers in every body, as those services send them, and never pass through a double.
 //! - Where tokens are wanted, `Authorization: Bearer TOKEN` with the scope `read` is needed, good for the tag or
 //!   snowflake at hand. Clients of Leaf and CosId send none by themselves: a proxy before this server may add the
@@ -21,24 +21,29 @@ mod cosid;
 mod leaf;
 mod tinyid;
 
+use std::sync::Arc;
+
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
+use axum::handler::Handler;
 use axum::http::header::{CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, any};
 use clap::ValueEnum;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use unalike::storage::{Segment, SegmentStore, TagRecord, TailRelease};
 use unalike::{ID_MAX, Mode, StepPolicy};
 
-use super::Route;
+use super::{Route, refused_method, without_head};
 use crate::auth::{Permit, Scope, bearer};
 use crate::layouts::shortened;
 use crate::problem::{Kind, Problem};
 use crate::service::Service;
 use crate::tags::plain_tag;
+use crate::troubles::{Weight, note};
 
 /// The services whose paths there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
@@ -61,6 +66,17 @@ impl DropIn {
             Self::Cosid => cosid::routes(),
         }
     }
+}
+
+/// Any method, as those services take them, but for HEAD, whose id nobody would see, and TRACE, which their servers refuse
+/// themselves.
+fn any_but_head_and_trace<H, T>(handler: H) -> MethodRouter<Arc<Service>>
+where
+    H: Handler<T, Arc<Service>>,
+    T: 'static,
+{
+    const ALLOW: &str = "GET, POST, PUT, PATCH, DELETE, OPTIONS";
+    without_head(any(handler), ALLOW).trace(|method: Method| async move { refused_method(&method, ALLOW) })
 }
 
 /// The greatest `segment_count_max`: no client may use a tag up at one blow.
@@ -197,7 +213,7 @@ fn strided(tag: &str, stride: impl std::fmt::Display) -> Problem {
 /// Whether these are the numbers that a client can count through, or too few of them.
 fn is_usable(tag: &str, want: Want, segment: Segment) -> Result<bool, Problem> {
     if let Err(error) = segment.validate() {
-        tracing::error!(%error, tag, ?segment, "the store broke its promise");
+        note(Kind::GrantRefused.name(), Weight::Lasting, format!("{tag:?} was granted {segment:?}: {error}"));
         return Err(Problem::new(Kind::GrantRefused, "the grant was not used: look at the store"));
     }
     let last = segment.end - segment.stride;
@@ -210,7 +226,8 @@ fn is_usable(tag: &str, want: Want, segment: Segment) -> Result<bool, Problem> {
         return Err(strided(tag, segment.stride));
     }
     if segment.count() > count {
-        tracing::error!(tag, ?segment, count, "the store broke its promise");
+        let error = format!("{tag:?} was granted {segment:?}, more than the {count} numbers that were asked for");
+        note(Kind::GrantRefused.name(), Weight::Lasting, error);
         return Err(Problem::new(Kind::GrantRefused, "the grant was not used: look at the store"));
     }
     Ok(segment.count() == count)
@@ -221,7 +238,7 @@ async fn next_of_tag(service: &Service, tag: &str) -> Result<u64, Problem> {
     service.check_bare_tag(tag)?;
     match service.quick(tag)? {
         Some(snowflake) => Ok(snowflake.next().await?),
-        None => Ok(service.sequence(tag, None).await?.next().await?),
+        None => Ok(service.next_id(tag, None).await?),
     }
 }
 

@@ -3,10 +3,9 @@
 use std::iter;
 use std::sync::Arc;
 
-use axum::extract::{FromRequestParts, State};
+use axum::extract::{FromRequest, Request, State};
 use axum::http::header::ACCEPT;
-use axum::http::request::Parts;
-use axum::http::{HeaderMap, Method, Request};
+use axum::http::{HeaderMap, Method, Request as HttpRequest};
 use axum::response::Response;
 use unalike::{FormattedBatch, Snowflake, Text, encode};
 
@@ -44,15 +43,15 @@ pub(super) async fn of_sequence(
     let sub = service.sub_key(&tag, wanted.sub.as_deref()).await?;
     if let Some(shown) = shown {
         let formatted = service.formatted(&tag, sub, shown).await?;
-        let batch = formatted.take(wanted.count, wanted.asked.shard_key).await?;
+        let taken = formatted.take(wanted.count, wanted.asked.shard_key);
+        let batch = service.unless_down(&tag, sub, taken).await?;
         return wanted.answer_formatted("tag", &tag, notation, &batch);
     }
-    let sequence = service.sequence(&tag, sub).await?;
     if wanted.count == 1 {
-        let id = sequence.next().await?;
+        let id = service.next_id(&tag, sub).await?;
         return wanted.answer("tag", &tag, notation, iter::once(id));
     }
-    let batch = sequence.take(wanted.count).await?;
+    let batch = service.take_ids(&tag, sub, wanted.count).await?;
     wanted.answer("tag", &tag, notation, batch.iter())
 }
 
@@ -76,7 +75,7 @@ pub(super) async fn of_snowflake(
 /// It saves what the router allocates for every request and what its future, of some KiB, costs to move, and is no more
 /// than that: whatever is refused, has to wait, or asks for anything else is none of its business, and the routes say
 /// what there is to say.
-pub(super) fn at_once<B>(service: &Service, request: &Request<B>) -> Option<Response> {
+pub(super) fn at_once<B>(service: &Service, request: &HttpRequest<B>) -> Option<Response> {
     let is_plain = matches!(*request.method(), Method::GET | Method::POST) && request.uri().query().is_none();
     if !is_plain || prefers(request.headers(), "text/plain") {
         return None;
@@ -125,11 +124,12 @@ enum Form {
     Lines,
 }
 
-impl FromRequestParts<Arc<Service>> for Wanted {
+impl FromRequest<Arc<Service>> for Wanted {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, service: &Arc<Service>) -> Result<Self, Problem> {
-        let mut parameters = Parameters::of(&parts.uri)?;
+    async fn from_request(request: Request, service: &Arc<Service>) -> Result<Self, Problem> {
+        let prefers_text = prefers(request.headers(), "text/plain");
+        let mut parameters = Parameters::from_request(request, service).await?;
         let count = parameters.take_count(service.count_max)?;
         let form = match parameters.take("as").as_deref() {
             None | Some("string") => Form::Strings,
@@ -143,7 +143,7 @@ impl FromRequestParts<Arc<Service>> for Wanted {
         let notation = parameters.take("format").map(|name| Notation::named(&name)).transpose()?;
         let shard_key = parameters.take("shard_key").map(|text| shard_key(&text)).transpose()?;
         parameters.finish("count, sub, as, format and shard_key")?;
-        let form = if prefers(&parts.headers, "text/plain") { Form::Lines } else { form };
+        let form = if prefers_text { Form::Lines } else { form };
         let asked = Asked { notation, as_number: form == Form::Numbers, shard_key };
         Ok(Self { count, form, sub, asked })
     }

@@ -5,7 +5,7 @@
 //! `tags_max` tags have a label of their own, first come, first served; the rest are one line under [`OTHERS`].
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -16,8 +16,9 @@ use metrics::{counter, describe_counter, describe_gauge, gauge, with_local_recor
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use unalike::{Clock, SystemClock};
 
-use super::{Reader, finished};
-use crate::problem::Problem;
+use super::{Reader, Traffic, finished, process};
+use crate::auth::Denied;
+use crate::problem::{Problem, TOKENS_REFUSED};
 use crate::service::Service;
 
 /// The label of all tags that have none of their own. (A tag of this very name never has one.)
@@ -25,7 +26,7 @@ const OTHERS: &str = "(others)";
 
 /// Upper bounds of the buckets of durations, in seconds: an embedded store answers within a millisecond, a far one
 /// within some hundred.
-const SECONDS: &[f64] =
+pub(super) const SECONDS: &[f64] =
     &[0.000_1, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
 /// Samples of durations are kept until they are sorted into buckets, this often.
@@ -46,6 +47,8 @@ pub(crate) struct Metrics {
     pushed: PrometheusHandle,
     started: Instant,
     tags_max: usize,
+    /// Requests and connections, once there can be some.
+    traffic: OnceLock<Arc<Traffic>>,
     /// Tags with a label of their own; none ever loses it, so that no counter ever goes back.
     labelled: Mutex<HashSet<String>>,
 }
@@ -69,6 +72,10 @@ impl Metrics {
         let pushed = recorder.handle();
         metrics::set_global_recorder(recorder).context("the figures of this process go elsewhere already")?;
         unalike::metrics::describe();
+        describe_counter!(TOKENS_REFUSED, "Requests that were refused for their token");
+        for denied in Denied::ALL {
+            counter!(TOKENS_REFUSED, "reason" => denied.name()).absolute(0);
+        }
         let upkeep = pushed.clone();
         tokio::spawn(async move {
             loop {
@@ -80,13 +87,20 @@ impl Metrics {
     }
 
     fn over(pushed: PrometheusHandle, tags_max: usize) -> Self {
-        Self { pushed, started: Instant::now(), tags_max, labelled: Mutex::default() }
+        let (started, traffic) = (Instant::now(), OnceLock::new());
+        Self { pushed, started, tags_max, traffic, labelled: Mutex::default() }
     }
 
     /// One to which nothing is pushed.
     #[cfg(test)]
     pub(crate) fn of_nothing() -> anyhow::Result<Self> {
         Ok(Self::over(exporter()?.build_recorder().handle(), 1))
+    }
+
+    /// Shows these requests and connections, too.
+    pub(super) fn watch(&self, traffic: Arc<Traffic>) {
+        // There is one server in a process.
+        let _ = self.traffic.set(traffic);
     }
 
     fn render(&self, service: &Service) -> String {
@@ -99,11 +113,16 @@ impl Metrics {
             }
             Err(error) => tracing::error!(error = format!("{error:#}"), "the figures of tags cannot be shown"),
         }
+        if let Some(traffic) = self.traffic.get() {
+            traffic.render(&mut text);
+        }
         text
     }
 
     fn pull(&self, service: &Service) {
         describe();
+        process::describe();
+        process::pull();
         gauge!("unalike_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
         gauge!("unalike_uptime_seconds").set(self.started.elapsed().as_secs_f64());
 
@@ -188,7 +207,10 @@ fn describe() {
         "Ids of the tag that this process handed out per second, in the last 5 to 10 seconds"
     );
     describe_gauge!("unalike_least_cover_seconds", "The least cover of all tags that are in use");
-    describe_gauge!("unalike_store_down_seconds", "How long the store has not answered, 0 while it does");
+    describe_gauge!(
+        "unalike_store_down_seconds",
+        "How long the store has not answered, or has granted a tag nothing, 0 while it does both"
+    );
     describe_gauge!(
         "unalike_cover_seconds",
         "How long they last at the present use: the outage of the store that is ridden out"

@@ -10,7 +10,6 @@
 use std::sync::Arc;
 
 use axum::body::Bytes;
-use axum::http::StatusCode;
 use axum::http::header::{CONTENT_TYPE, HeaderValue};
 use axum::routing::{MethodRouter, get};
 use serde_json::{Map, Value, json};
@@ -26,7 +25,10 @@ use crate::service::Service;
 /// What any request may meet.
 const ANY: &[Kind] = &[Kind::Timeout, Kind::ConnectionsMax, Kind::Internal];
 /// What any request may meet before anybody looks at where it goes, under its status.
-const HEAD: &[Kind] = &[Kind::HeadTimeout, Kind::UrlTooLong];
+const HEAD: &[Kind] = &[Kind::HeadTimeout, Kind::UrlTooLong, Kind::HeadTooLarge];
+/// What any request may be refused for before anybody looks at what it is.
+const DOORS: &[Kind] =
+    &[Kind::RequestInvalid, Kind::HostInvalid, Kind::HostUnknown, Kind::OriginRefused, Kind::BodyTooLarge];
 /// What any request to the store may meet.
 const STORE: &[Kind] = &[Kind::StoreUnavailable, Kind::StoreCorrupt, Kind::StoreRefused];
 /// What a request for ids may meet besides.
@@ -53,15 +55,14 @@ const TOKEN: &[Kind] = &[Kind::Unauthorized, Kind::Forbidden];
 /// Two ways to the same: GET is the simplest, and POST is safe from caches and from clients that ask twice.
 const GET_AND_POST: [(&str, &str); 2] = [("get", "Get"), ("post", "Post")];
 
-/// All methods that a document can name, but for HEAD: paths that take any method take these.
-const ANY_METHOD: [(&str, &str); 7] = [
+/// All methods that a document can name, but for HEAD and TRACE: paths that take any method take these.
+const ANY_METHOD: [(&str, &str); 6] = [
     ("get", "Get"),
     ("post", "Post"),
     ("put", "Put"),
     ("patch", "Patch"),
     ("delete", "Delete"),
     ("options", "Options"),
-    ("trace", "Trace"),
 ];
 
 /// A UUID of version 4 or 7, in lower case.
@@ -103,11 +104,7 @@ fn document(config: &Config, templates: &[&str]) -> Value {
         groups.push(json!({ "name": name, "description": description }));
     }
     paths.paths.retain(|path, _| path == PATH || templates.contains(&path.as_str()));
-    let mut responses = problem_responses(HEAD);
-    responses.insert(
-        StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE.as_str().to_owned(),
-        json!({ "description": "The head of the request is too large; without a body" }),
-    );
+    let responses = problem_responses(HEAD);
     let schemas =
         used_schemas(schemas(config), &[Value::Object(paths.paths.clone()), Value::Object(responses.clone())]);
     let mut components = json!({ "schemas": schemas, "responses": responses });
@@ -214,10 +211,19 @@ impl Paths {
     }
 
     fn insert(&mut self, method: &str, path: &str, mut operation: Value, kinds: &[Kind]) {
-        for (status, response) in problem_responses(kinds) {
-            operation["responses"][status] = response;
+        let mut kinds = kinds.to_vec();
+        kinds.extend(DOORS.iter().filter(|kind| !kinds.contains(kind)).copied().collect::<Vec<_>>());
+        for (status, response) in problem_responses(&kinds) {
+            let known = &mut operation["responses"][status];
+            if known.is_object() {
+                // Errors of another service have this status, too.
+                let problem = "application/problem+json";
+                known["content"][problem] = response["content"][problem].clone();
+            } else {
+                *known = response;
+            }
         }
-        for status in HEAD.iter().map(|kind| kind.status()).chain([StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE]) {
+        for status in HEAD.iter().map(|kind| kind.status()) {
             operation["responses"][status.as_str()] =
                 json!({ "$ref": format!("#/components/responses/{}", status.as_str()) });
         }
@@ -338,7 +344,7 @@ fn ids(paths: &mut Paths, count_max: u32) {
             method,
             "/v1/sequences/{tag}/ids",
             Access::Token,
-            json!({
+            with_body(method, json!({
                 "operationId": format!("sequenceIdsBy{verb}"),
                 "tags": ["ids"],
                 "summary": "Take ids of a sequence",
@@ -349,9 +355,10 @@ fn ids(paths: &mut Paths, count_max: u32) {
                     name("tag", "The tag that is counted under", "order"), count, sub_key(), format(), shard_key,
                 ],
                 "responses": { "200": ok },
-            }),
+            })),
             &[
                 QUERY,
+                BODY,
                 IDS,
                 FORMATS,
                 LEASES,
@@ -371,7 +378,7 @@ fn ids(paths: &mut Paths, count_max: u32) {
             method,
             "/v1/snowflakes/{name}/ids",
             Access::Token,
-            json!({
+            with_body(method, json!({
                 "operationId": format!("snowflakeIdsBy{verb}"),
                 "tags": ["ids"],
                 "summary": "Take ids of a snowflake",
@@ -382,10 +389,35 @@ fn ids(paths: &mut Paths, count_max: u32) {
                     name("name", "The name of a snowflake in the configuration", "default"), count, format(), shard_key,
                 ],
                 "responses": { "200": ok },
-            }),
-            &[QUERY, IDS, FORMATS, LEASES, &[Kind::TagInvalid, Kind::SnowflakeUnknown], STORE, ANY],
+            })),
+            &[QUERY, BODY, IDS, FORMATS, LEASES, &[Kind::TagInvalid, Kind::SnowflakeUnknown], STORE, ANY],
         );
     }
+}
+
+/// A body that says what the parameters of a query say, for those who rather send one.
+fn in_place_of(parameters: &[Value]) -> Value {
+    let members: Map<String, Value> = parameters
+        .iter()
+        .filter(|parameter| parameter["in"] == "query")
+        .filter_map(|parameter| Some((parameter["name"].as_str()?.to_owned(), parameter["schema"].clone())))
+        .collect();
+    json!({
+        "description": "What the parameters of the query say, and before them",
+        "content": { "application/json": {
+            "schema": { "type": "object", "additionalProperties": false, "properties": members },
+            "example": { "count": 3 },
+        } },
+    })
+}
+
+/// Adds the body of those who send one.
+fn with_body(method: &str, mut operation: Value) -> Value {
+    if method == "post" {
+        let parameters = operation["parameters"].as_array().cloned().unwrap_or_default();
+        operation["requestBody"] = in_place_of(&parameters);
+    }
+    operation
 }
 
 fn random_ids(paths: &mut Paths, count_max: u32) {
@@ -426,7 +458,7 @@ fn random_ids(paths: &mut Paths, count_max: u32) {
                 method,
                 path,
                 Access::Token,
-                json!({
+                with_body(method, json!({
                     "operationId": format!("{operation}By{verb}"),
                     "tags": ["random-ids"],
                     "summary": summary,
@@ -434,8 +466,8 @@ fn random_ids(paths: &mut Paths, count_max: u32) {
                         for it. `Accept: text/plain` gives one id per line.",
                     "parameters": parameters,
                     "responses": { "200": ok },
-                }),
-                &[QUERY, &[Kind::CountInvalid, Kind::Exhausted], ANY],
+                })),
+                &[QUERY, BODY, &[Kind::CountInvalid, Kind::Exhausted], ANY],
             );
         }
     }
@@ -524,7 +556,7 @@ fn tags(paths: &mut Paths) {
             "requestBody": body("TagChange", json!({ "raise_to": "5000" })),
             "responses": { "200": ok("The tag as it is now") },
         }),
-        &[QUERY, BODY, &[Kind::TagInvalid, Kind::TagUnknown], STORE, ANY],
+        &[QUERY, BODY, &[Kind::TagInvalid, Kind::TagUnknown, Kind::RaiseUnconfirmed], STORE, ANY],
     );
 }
 
@@ -758,7 +790,7 @@ fn leaf(paths: &mut Paths) -> (&'static str, &'static str) {
                     "operationId": format!("{operation}By{verb}"),
                     "tags": ["leaf"],
                     "summary": summary,
-                    "description": "Any method but HEAD does the same.",
+                    "description": "Any method but HEAD and TRACE does the same.",
                     "parameters": [key],
                     "responses": {
                         "200": answer("The id, in decimal", TEXT, reference("Id"), json!("1")),
@@ -780,7 +812,7 @@ fn leaf(paths: &mut Paths) -> (&'static str, &'static str) {
                 "operationId": format!("leafDecodeBy{verb}"),
                 "tags": ["leaf"],
                 "summary": "Take an id of Leaf's layout apart; the time is in UTC",
-                "description": "The parameter may also come in a form. Any method but HEAD does the same.",
+                "description": "The parameter may also come in a form. Any method but HEAD and TRACE does the same.",
                 "parameters": [{
                     "name": "snowflakeId", "in": "query", "required": true, "example": "1169786042799259000",
                     "schema": { "type": "string", "minLength": 1 },
@@ -865,7 +897,7 @@ fn tinyid(paths: &mut Paths) -> (&'static str, &'static str) {
                     "operationId": format!("{path}By{verb}"),
                     "tags": ["tinyid"],
                     "summary": summary,
-                    "description": "The parameters may also come in a form. Any method but HEAD does the same.",
+                    "description": "The parameters may also come in a form. Any method but HEAD and TRACE does the same.",
                     "parameters": parameters,
                     "responses": { "200": ok },
                 }),
@@ -1094,6 +1126,7 @@ fn schemas(config: &Config) -> Value {
                 "step": reference("StepPolicy"),
                 "refill": reference("RefillPolicy"),
                 "raise_to": id("Every later segment starts here or above; a number that was passed already changes nothing"),
+                "confirm": { "type": "boolean", "description": "That a raise by more than 1000000000 numbers is meant" },
             },
         },
         "StepPolicy": {

@@ -1,9 +1,15 @@
-//! Query parameters: each known, each given once at most.
+//! Parameters of a query, or members of a body in their place: each known, each given once at most.
 
+use std::fmt;
 use std::str::FromStr;
 
-use axum::extract::Query;
-use axum::http::Uri;
+use axum::body::{Bytes, HttpBody as _};
+use axum::extract::{FromRequest, Query, Request};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{Method, StatusCode, Uri};
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
+use serde_json::Value;
 
 use crate::layouts::shortened;
 use crate::problem::{Kind, Problem};
@@ -51,6 +57,74 @@ impl Parameters {
         let (name, value) = (shortened(&name), shortened(&value));
         let detail = format!("the parameter {name:?} is unknown or given twice; this route knows {known}");
         Err(invalid(&name, &value, detail))
+    }
+}
+
+/// Those of the query, and before them those of a body of JSON: `{"count":5}` says what `?count=5` says.
+impl<S: Send + Sync> FromRequest<S> for Parameters {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        let mut parameters = Self::of(request.uri())?;
+        if request.body().is_end_stream() {
+            return Ok(parameters);
+        }
+        let media = request.headers().get(CONTENT_TYPE).and_then(|media| media.to_str().ok()).unwrap_or_default();
+        let media = media.split(';').next().unwrap_or_default().trim();
+        let is_json = media.eq_ignore_ascii_case("application/json");
+        let has_body = *request.method() != Method::GET;
+        let body = Bytes::from_request(request, state)
+            .await
+            .map_err(|rejection| Problem::body_refused(rejection.status(), rejection.body_text()))?;
+        if body.is_empty() {
+            return Ok(parameters);
+        }
+        let refused = |status, detail: &str| Err(Problem::body_refused(status, detail.to_owned()));
+        if !has_body {
+            return refused(StatusCode::BAD_REQUEST, "a GET is read without a body: write ?count=5, or POST the body");
+        }
+        if !is_json {
+            let detail = "a body here is JSON such as {\"count\":5}, with the header Content-Type: application/json; or write \
+                          ?count=5 in the URL";
+            return refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail);
+        }
+        let members: Members = serde_json::from_slice(&body).map_err(|error| {
+            let detail = format!("the body must be an object such as {{\"count\":5}}: {error}");
+            Problem::body_refused(StatusCode::BAD_REQUEST, detail)
+        })?;
+        parameters.0.retain(|(name, _)| members.0.iter().all(|(member, _)| member != name));
+        parameters.0.extend(members.0);
+        Ok(parameters)
+    }
+}
+
+/// The members of an object, each as a query would have it; also those that come twice.
+struct Members(Vec<(String, String)>);
+
+impl<'de> Deserialize<'de> for Members {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Each;
+        impl<'de> Visitor<'de> for Each {
+            type Value = Members;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members, A::Error> {
+                let mut members = Vec::new();
+                while let Some((name, value)) = map.next_entry::<String, Value>()? {
+                    let value = match value {
+                        Value::String(text) => text,
+                        Value::Number(number) => number.to_string(),
+                        _ => return Err(A::Error::custom(format!("{name:?} must be a string or a number"))),
+                    };
+                    members.push((name, value));
+                }
+                Ok(Members(members))
+            }
+        }
+        deserializer.deserialize_map(Each)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::{HeaderMap, Uri};
+use axum::http::HeaderMap;
 use axum::response::Response;
 use clap::ValueEnum;
 use unalike::uuid::Uuid;
@@ -23,9 +23,8 @@ pub(super) async fn uuids(
     State(service): State<Arc<Service>>,
     _: Reader,
     headers: HeaderMap,
-    uri: Uri,
+    mut parameters: Parameters,
 ) -> Result<Response, Problem> {
-    let mut parameters = Parameters::of(&uri)?;
     let count = parameters.take_count(service.count_max)?;
     let version = match parameters.take("version") {
         None => UuidVersion::DEFAULT,
@@ -45,9 +44,8 @@ pub(super) async fn ulids(
     State(service): State<Arc<Service>>,
     _: Reader,
     headers: HeaderMap,
-    uri: Uri,
+    mut parameters: Parameters,
 ) -> Result<Response, Problem> {
-    let mut parameters = Parameters::of(&uri)?;
     let count = parameters.take_count(service.count_max)?;
     parameters.finish("count")?;
     let ulids = service.random_ids.take_ulids(count)?;

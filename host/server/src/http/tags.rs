@@ -14,7 +14,7 @@ use super::query::{Parameters, invalid};
 use super::{Admin, Changeable, Readable, Reader};
 use crate::problem::Problem;
 use crate::service::{Service, change_tag};
-use crate::tags::{NewTag, TagChange, TagCreate, TagJson, stored_name};
+use crate::tags::{NewTag, TagChange, TagCreate, TagJson, check_raise_of, stored_name};
 
 /// How many tags one page has at most, and when nothing is asked: a page is read into memory.
 const LIMIT_MAX: u32 = 1_000;
@@ -95,6 +95,9 @@ pub(super) async fn change(
 ) -> Result<Json<TagJson>, Problem> {
     let tag = stored_name(&tag, sub_of(&uri)?.as_deref())?;
     let store = service.store();
+    if let Some(next) = body.raise_to {
+        check_raise_of::<Problem>(store, &tag, next.0, body.confirm == Some(true)).await?;
+    }
     // The raise first: if it is refused, nothing has changed.
     let raised = match body.raise_to {
         Some(next) => Some(store.raise_tag(&tag, next.0).await?),

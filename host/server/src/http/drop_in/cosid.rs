@@ -32,7 +32,7 @@ use unalike::{ID_MAX, StepPolicy, Text, encode};
 
 use super::{Parameters, Want, finished, grant, json, next_of_snowflake, next_of_tag, path_of, permit, snowflake_name};
 use crate::auth::{Scope, bearer};
-use crate::http::{Route, method_not_allowed};
+use crate::http::{Route, without_head};
 use crate::layouts::shortened;
 use crate::problem::{Kind, Problem};
 use crate::service::Service;
@@ -43,10 +43,10 @@ const JSON: &str = "application/json";
 
 pub(super) fn routes() -> Vec<Route> {
     vec![
-        ("/ids", get(share).head(method_not_allowed)),
-        ("/ids/as-string", get(share_as_string).head(method_not_allowed)),
-        ("/ids/{name}", get(named).head(method_not_allowed)),
-        ("/ids/as-string/{name}", get(named_as_string).head(method_not_allowed)),
+        ("/ids", without_head(get(share), "GET")),
+        ("/ids/as-string", without_head(get(share_as_string), "GET")),
+        ("/ids/{name}", without_head(get(named), "GET")),
+        ("/ids/as-string/{name}", without_head(get(named_as_string), "GET")),
         ("/segments/distributor/{namespace}/{name}", post(distributor)),
         ("/segments/{namespace}/{name}", patch(next_max_id)),
     ]

@@ -1,6 +1,6 @@
 //! Meituan's Leaf, as its server of Spring Boot 1.5 speaks.
 //!
-//! | path, any method but HEAD | answer |
+//! | path, any method but HEAD and TRACE | answer |
 //! | --- | --- |
 //! | `/api/segment/get/{key}` | an id of the tag `key` |
 //! | `/api/snowflake/get/{key}` | an id of the snowflake `leaf` if one is configured, else of `default`, which has Leaf's widths and epoch; the key is ignored, as Leaf does |
@@ -33,13 +33,14 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::Response;
-use axum::routing::any;
 use serde::Serialize;
 use unalike::{Clock, Layout, SystemClock};
 
-use super::{Parameters, finished, json, next_of_snowflake, next_of_tag, path_of, permit, snowflake_name};
+use super::{
+    Parameters, any_but_head_and_trace, finished, json, next_of_snowflake, next_of_tag, path_of, permit, snowflake_name,
+};
+use crate::http::Route;
 use crate::http::ids::prefers;
-use crate::http::{Route, method_not_allowed};
 use crate::layouts::{decimal_id, rfc3339};
 use crate::problem::{Kind, Problem};
 use crate::service::Service;
@@ -50,11 +51,11 @@ const HTML: &str = "text/html;charset=UTF-8";
 
 pub(super) fn routes() -> Vec<Route> {
     vec![
-        ("/api/segment/get/{key}", any(segment).head(method_not_allowed)),
-        ("/api/segment/get/", any(key_is_none)),
-        ("/api/snowflake/get/{key}", any(snowflake).head(method_not_allowed)),
-        ("/api/snowflake/get/", any(key_is_none)),
-        ("/decodeSnowflakeId", any(decode).head(method_not_allowed)),
+        ("/api/segment/get/{key}", any_but_head_and_trace(segment)),
+        ("/api/segment/get/", any_but_head_and_trace(key_is_none)),
+        ("/api/snowflake/get/{key}", any_but_head_and_trace(snowflake)),
+        ("/api/snowflake/get/", any_but_head_and_trace(key_is_none)),
+        ("/decodeSnowflakeId", any_but_head_and_trace(decode)),
     ]
 }
 

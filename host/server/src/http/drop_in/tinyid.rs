@@ -1,6 +1,6 @@
 //! Didi's tinyid, as its server speaks.
 //!
-//! | path, any method but HEAD | parameters, by query or form | answer |
+//! | path, any method but HEAD and TRACE | parameters, by query or form | answer |
 //! | --- | --- | --- |
 //! | `/tinyid/id/nextId` | `bizType`, `batchSize`, `token` | `{"data":[1,2],"code":200,"message":""}` |
 //! | `/tinyid/id/nextIdSimple` | the same | `1,2` |
@@ -26,13 +26,12 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use axum::routing::any;
 use serde::Serialize;
 use unalike::storage;
 
-use super::{Parameters, Want, finished, grant, json};
+use super::{Parameters, Want, any_but_head_and_trace, finished, grant, json};
 use crate::auth::{Scope, bearer};
-use crate::http::{Route, method_not_allowed};
+use crate::http::Route;
 use crate::layouts::shortened;
 use crate::problem::{Kind, Problem};
 use crate::service::Service;
@@ -46,10 +45,10 @@ const BATCH_SIZE_MAX: u64 = 100_000;
 
 pub(super) fn routes() -> Vec<Route> {
     vec![
-        ("/tinyid/id/nextId", any(next_id).head(method_not_allowed)),
-        ("/tinyid/id/nextIdSimple", any(next_id_simple).head(method_not_allowed)),
-        ("/tinyid/id/nextSegmentId", any(next_segment_id).head(method_not_allowed)),
-        ("/tinyid/id/nextSegmentIdSimple", any(next_segment_id_simple).head(method_not_allowed)),
+        ("/tinyid/id/nextId", any_but_head_and_trace(next_id)),
+        ("/tinyid/id/nextIdSimple", any_but_head_and_trace(next_id_simple)),
+        ("/tinyid/id/nextSegmentId", any_but_head_and_trace(next_segment_id)),
+        ("/tinyid/id/nextSegmentIdSimple", any_but_head_and_trace(next_segment_id_simple)),
     ]
 }
 
@@ -87,7 +86,7 @@ async fn ids(service: &Service, request: Request) -> Result<Vec<u64>, Refusal> {
         service.check_bare_tag(&tag)?;
         match service.quick(&tag)? {
             Some(snowflake) => Ok(snowflake.take(count).await?),
-            None => Ok(service.sequence(&tag, None).await?.take(count).await?),
+            None => Ok(service.take_ids(&tag, None, count).await?),
         }
     };
     let batch = batch.await.map_err(|problem: Problem| Refusal::of(&problem, &tag))?;

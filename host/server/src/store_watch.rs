@@ -1,0 +1,314 @@
+//! What becomes of the requests to the store: which tags it grants nothing, and since when.
+//!
+//! A probe tells whether a store is there. Whether it grants, only grants tell: a disk may be full, a table gone, one row
+//! locked. So each allocation is watched on its way. A tag *fails* from an allocation that failed, or that has been under
+//! way for too long, to the next one that succeeds.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use unalike::storage::{
+    Ceiling, JoinedStripe, Segment, SegmentStore, StoreError, Stripe, TagOptions, TagRecord, TailRelease,
+};
+use unalike::{Clock, RefillPolicy, StepPolicy, SystemClock};
+
+use crate::problem::with_causes;
+
+/// An allocation that takes longer keeps its callers waiting for too long.
+const OVERDUE: Duration = Duration::from_secs(2);
+
+/// What is remembered of a tag that is not open, and of tags that could not be opened.
+const KEPT: Duration = Duration::from_secs(5);
+
+/// While tags cannot be opened, one request in this time tries it.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
+
+/// More failing tags than this say no more.
+const TAGS_MAX: usize = 10_000;
+
+/// The requests to one store.
+#[derive(Default)]
+pub(crate) struct StoreWatch {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Allocations that were not answered, by a number of their own.
+    under_way: HashMap<u64, (String, Instant)>,
+    next: u64,
+    failing: HashMap<String, Failure>,
+    /// Why a tag could not be looked up or created last; none after one could.
+    opening: Option<Failure>,
+    /// When a request was last let try that.
+    tried: Option<Instant>,
+    /// When the store last granted something.
+    granted: Option<Instant>,
+}
+
+/// Since when it fails, and what was said last.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    pub(crate) since: Instant,
+    pub(crate) since_ms: u64,
+    last: Instant,
+    pub(crate) error: Arc<StoreError>,
+}
+
+impl Failure {
+    fn new(error: StoreError, since: Instant) -> Self {
+        let ago_ms = u64::try_from(since.elapsed().as_millis()).unwrap_or(0);
+        let since_ms = SystemClock.now_ms().saturating_sub(ago_ms);
+        Self { since, since_ms, last: Instant::now(), error: Arc::new(error) }
+    }
+
+    fn goes_on(before: Option<Self>, error: StoreError) -> Self {
+        let now = Self::new(error, Instant::now());
+        match before {
+            Some(before) => Self { since: before.since, since_ms: before.since_ms, ..now },
+            None => now,
+        }
+    }
+}
+
+/// The error again, as far as anybody needs it; none if it says nothing of the store.
+fn fault(error: &StoreError) -> Option<StoreError> {
+    let what = || with_causes(error);
+    match error {
+        StoreError::Unavailable { .. } | StoreError::OutcomeUnknown { .. } | StoreError::CeilingReached { .. } => {
+            Some(StoreError::Unavailable { what: what(), source: None })
+        }
+        StoreError::Corrupt { .. } => Some(StoreError::Corrupt { what: what(), source: None }),
+        StoreError::Refused { .. } | StoreError::PlaceChanged { .. } => {
+            Some(StoreError::Refused { what: what(), source: None })
+        }
+        _ => None,
+    }
+}
+
+impl StoreWatch {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // It is whole after every statement.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The tags that fail now, some of them where there are many, and the one that has failed longest.
+    pub(crate) fn failing(&self) -> (Vec<String>, Option<Failure>) {
+        let state = self.lock();
+        let overdue = state.overdue();
+        let longest = state.failing.values().chain(overdue.iter().map(|(_, failure)| failure));
+        let longest = longest.chain(state.opening_fails()).min_by_key(|failure| failure.since).cloned();
+        let tags = state.failing.keys().cloned().chain(overdue.into_iter().map(|(tag, _)| tag));
+        (tags.take(TAGS_MAX).collect(), longest)
+    }
+
+    /// Why an allocation for this tag would fail, as far as is known.
+    pub(crate) fn failure_of(&self, tag: &str) -> Option<Arc<StoreError>> {
+        let state = self.lock();
+        if let Some(failure) = state.failing.get(tag) {
+            return Some(Arc::clone(&failure.error));
+        }
+        let is_overdue = state.under_way.values().any(|(other, since)| other == tag && since.elapsed() >= OVERDUE);
+        is_overdue.then(|| Arc::new(overdue_error()))
+    }
+
+    /// Why tags cannot be opened, to all but one request in a second, which tries it.
+    pub(crate) fn refuses_to_open(&self) -> Option<Arc<StoreError>> {
+        let mut state = self.lock();
+        let error = state.opening_fails().map(|failure| Arc::clone(&failure.error))?;
+        if state.tried.is_none_or(|tried| tried.elapsed() >= TRY_AGAIN) {
+            state.tried = Some(Instant::now());
+            return None;
+        }
+        Some(error)
+    }
+
+    /// Whether a tag could not be opened lately for a reason that does not pass by itself: it may be the tag's.
+    pub(crate) fn was_refused(&self) -> bool {
+        self.lock().opening.as_ref().is_some_and(|failure| !failure.error.is_retryable())
+    }
+
+    /// Whether the store has granted something since then.
+    pub(crate) fn has_granted_since(&self, then: Instant) -> bool {
+        self.lock().granted.is_some_and(|granted| granted > then)
+    }
+
+    /// Forgets what is over: what could not be opened lately, and tags that nobody has open.
+    pub(crate) fn forget(&self, is_open: impl Fn(&str) -> bool) {
+        let mut state = self.lock();
+        if state.opening.as_ref().is_some_and(|failure| failure.last.elapsed() >= KEPT) {
+            state.opening = None;
+        }
+        state.failing.retain(|tag, failure| failure.last.elapsed() < KEPT || is_open(tag));
+    }
+
+    fn opened<T>(&self, answer: &Result<T, StoreError>) {
+        let mut state = self.lock();
+        match answer {
+            Ok(_) => state.opening = None,
+            Err(error) => {
+                if let Some(error) = fault(error) {
+                    state.tried = Some(Instant::now());
+                    state.opening = Some(Failure::goes_on(state.opening.take(), error));
+                }
+            }
+        }
+    }
+}
+
+impl State {
+    /// Why nothing can be opened. What does not pass by itself may be the tag's own.
+    fn opening_fails(&self) -> Option<&Failure> {
+        self.opening.as_ref().filter(|failure| failure.error.is_retryable())
+    }
+
+    fn overdue(&self) -> Vec<(String, Failure)> {
+        let overdue = self.under_way.values().filter(|(_, since)| since.elapsed() >= OVERDUE);
+        overdue.map(|(tag, since)| (tag.clone(), Failure::new(overdue_error(), *since))).collect()
+    }
+}
+
+fn overdue_error() -> StoreError {
+    let what = format!("a request for numbers has not been answered for {} s", OVERDUE.as_secs());
+    StoreError::Unavailable { what, source: None }
+}
+
+/// An allocation under way. One that is given up has failed.
+struct Allocation<'a> {
+    watch: &'a StoreWatch,
+    number: u64,
+    tag: &'a str,
+    error: Option<StoreError>,
+}
+
+impl<'a> Allocation<'a> {
+    fn begin(watch: &'a StoreWatch, tag: &'a str) -> Self {
+        let mut state = watch.lock();
+        let number = state.next;
+        state.next += 1;
+        state.under_way.insert(number, (tag.to_owned(), Instant::now()));
+        Self { watch, number, tag, error: Some(overdue_error()) }
+    }
+
+    fn end(mut self, answer: &Result<Segment, StoreError>) {
+        self.error = answer.as_ref().err().and_then(fault);
+        if answer.is_ok() {
+            let mut state = self.watch.lock();
+            state.granted = Some(Instant::now());
+            state.failing.remove(self.tag);
+        }
+    }
+}
+
+impl Drop for Allocation<'_> {
+    fn drop(&mut self) {
+        let mut state = self.watch.lock();
+        let Some((_, began)) = state.under_way.remove(&self.number) else { return };
+        let Some(error) = self.error.take() else { return };
+        let failure = match state.failing.remove(self.tag) {
+            Some(before) => Failure::goes_on(Some(before), error),
+            None => Failure::new(error, began),
+        };
+        if state.failing.len() < TAGS_MAX {
+            state.failing.insert(self.tag.to_owned(), failure);
+        }
+    }
+}
+
+/// A store whose requests are watched.
+pub(crate) struct WatchedStore {
+    inner: Arc<dyn SegmentStore>,
+    watch: Arc<StoreWatch>,
+}
+
+impl WatchedStore {
+    /// In front of this store.
+    pub(crate) fn new(inner: Arc<dyn SegmentStore>, watch: Arc<StoreWatch>) -> Self {
+        Self { inner, watch }
+    }
+}
+
+#[async_trait]
+impl SegmentStore for WatchedStore {
+    async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {
+        let allocation = Allocation::begin(&self.watch, tag);
+        let answer = self.inner.allocate(tag, count, at_least).await;
+        allocation.end(&answer);
+        answer
+    }
+
+    async fn release(&self, tag: &str, tail: TailRelease) -> Result<bool, StoreError> {
+        self.inner.release(tag, tail).await
+    }
+
+    async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        let answer = self.inner.open_tag(tag).await;
+        self.watch.opened(&answer);
+        answer
+    }
+
+    async fn tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        let answer = self.inner.tag(tag).await;
+        self.watch.opened(&answer);
+        answer
+    }
+
+    async fn create_tag(&self, tag: &str, options: &TagOptions) -> Result<TagRecord, StoreError> {
+        self.inner.create_tag(tag, options).await
+    }
+
+    async fn change_tag(&self, tag: &str, step: StepPolicy, refill: RefillPolicy) -> Result<TagRecord, StoreError> {
+        self.inner.change_tag(tag, step, refill).await
+    }
+
+    async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError> {
+        self.inner.raise_tag(tag, next).await
+    }
+
+    async fn retire_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        self.inner.retire_tag(tag).await
+    }
+
+    async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
+        self.inner.tags(after, limit).await
+    }
+
+    async fn folds_names(&self) -> Result<Option<String>, StoreError> {
+        self.inner.folds_names().await
+    }
+
+    async fn beyond_record(&self, tag: &str) -> Result<Option<String>, StoreError> {
+        self.inner.beyond_record(tag).await
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        self.inner.check().await
+    }
+
+    async fn ceiling(&self, tag: &str) -> Result<Option<Ceiling>, StoreError> {
+        self.inner.ceiling(tag).await
+    }
+
+    fn stripes(&self) -> usize {
+        self.inner.stripes()
+    }
+
+    async fn stripe(&self) -> Result<Option<Stripe>, StoreError> {
+        self.inner.stripe().await
+    }
+
+    async fn join_stripe(&self, stripe: &Stripe) -> Result<JoinedStripe, StoreError> {
+        let joined = self.inner.join_stripe(stripe).await?;
+        Ok(joined.behind(|store| Self::new(store, Arc::clone(&self.watch))))
+    }
+
+    async fn restripe(&self, expected: Option<&Stripe>, stripe: Option<&Stripe>) -> Result<(), StoreError> {
+        self.inner.restripe(expected, stripe).await
+    }
+
+    async fn close(&self) {
+        self.inner.close().await;
+    }
+}

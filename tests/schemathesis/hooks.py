@@ -113,7 +113,6 @@ def filter_case(ctx, case):
         and ("after_sub" not in query or "after" in query)
         and leaves_numbers(query, body, step, refill)
         and is_confirmed(body)
-        and is_configured(path, body)
         and is_configured(path, query)
         and has_no_whole_float(body)
         and is_as_narrow(body)

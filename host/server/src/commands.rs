@@ -219,9 +219,9 @@ async fn run(stores: &Stores, command: TagsCommand) -> anyhow::Result<()> {
         }
         TagsCommand::Raise { tag, next, sub, yes } => {
             let name = stored_name(&tag, sub.as_deref())?;
+            let before = store.tag(&name).await?;
             let checked = check_raise_of::<anyhow::Error>(store, &name, next, yes).await;
             checked.context("nothing was changed; add --yes, if it is meant")?;
-            let before = store.tag(&name).await?;
             let raised = store.raise_tag(&name, next).await?;
             if before.watermark >= next {
                 eprintln!(

@@ -219,6 +219,7 @@ impl Paths {
                 // Errors of another service have this status, too.
                 let problem = "application/problem+json";
                 known["content"][problem] = response["content"][problem].clone();
+                known["x-problem-types"] = response["x-problem-types"].clone();
             } else {
                 *known = response;
             }
@@ -344,18 +345,19 @@ fn ids(paths: &mut Paths, count_max: u32) {
             method,
             "/v1/sequences/{tag}/ids",
             Access::Token,
-            with_body(method, json!({
+            json!({
                 "operationId": format!("sequenceIdsBy{verb}"),
                 "tags": ["ids"],
                 "summary": "Take ids of a sequence",
                 "description": format!("The tag is created on first use, unless the server is told otherwise. So is a sub-key, \
-                    up to the limit of its tag. `Accept: text/plain` gives one id per line. Where the tag has a key or a gene, \
-                    every format shows the number that they make of the id. {AS_NUMBER}"),
+                    up to the limit of its tag. `Accept: text/plain` gives one id per line. POST takes the parameters as a body \
+                    of JSON, too. Where the tag has a key or a gene, every format shows the number \
+                    that they make of the id. {AS_NUMBER}"),
                 "parameters": [
                     name("tag", "The tag that is counted under", "order"), count, sub_key(), format(), shard_key,
                 ],
                 "responses": { "200": ok },
-            })),
+            }),
             &[
                 QUERY,
                 BODY,
@@ -378,7 +380,7 @@ fn ids(paths: &mut Paths, count_max: u32) {
             method,
             "/v1/snowflakes/{name}/ids",
             Access::Token,
-            with_body(method, json!({
+            json!({
                 "operationId": format!("snowflakeIdsBy{verb}"),
                 "tags": ["ids"],
                 "summary": "Take ids of a snowflake",
@@ -389,35 +391,10 @@ fn ids(paths: &mut Paths, count_max: u32) {
                     name("name", "The name of a snowflake in the configuration", "default"), count, format(), shard_key,
                 ],
                 "responses": { "200": ok },
-            })),
+            }),
             &[QUERY, BODY, IDS, FORMATS, LEASES, &[Kind::TagInvalid, Kind::SnowflakeUnknown], STORE, ANY],
         );
     }
-}
-
-/// A body that says what the parameters of a query say, for those who rather send one.
-fn in_place_of(parameters: &[Value]) -> Value {
-    let members: Map<String, Value> = parameters
-        .iter()
-        .filter(|parameter| parameter["in"] == "query")
-        .filter_map(|parameter| Some((parameter["name"].as_str()?.to_owned(), parameter["schema"].clone())))
-        .collect();
-    json!({
-        "description": "What the parameters of the query say, and before them",
-        "content": { "application/json": {
-            "schema": { "type": "object", "additionalProperties": false, "properties": members },
-            "example": { "count": 3 },
-        } },
-    })
-}
-
-/// Adds the body of those who send one.
-fn with_body(method: &str, mut operation: Value) -> Value {
-    if method == "post" {
-        let parameters = operation["parameters"].as_array().cloned().unwrap_or_default();
-        operation["requestBody"] = in_place_of(&parameters);
-    }
-    operation
 }
 
 fn random_ids(paths: &mut Paths, count_max: u32) {
@@ -458,7 +435,7 @@ fn random_ids(paths: &mut Paths, count_max: u32) {
                 method,
                 path,
                 Access::Token,
-                with_body(method, json!({
+                json!({
                     "operationId": format!("{operation}By{verb}"),
                     "tags": ["random-ids"],
                     "summary": summary,
@@ -466,7 +443,7 @@ fn random_ids(paths: &mut Paths, count_max: u32) {
                         for it. `Accept: text/plain` gives one id per line.",
                     "parameters": parameters,
                     "responses": { "200": ok },
-                })),
+                }),
                 &[QUERY, BODY, &[Kind::CountInvalid, Kind::Exhausted], ANY],
             );
         }
@@ -1126,7 +1103,9 @@ fn schemas(config: &Config) -> Value {
                 "step": reference("StepPolicy"),
                 "refill": reference("RefillPolicy"),
                 "raise_to": id("Every later segment starts here or above; a number that was passed already changes nothing"),
-                "confirm": { "type": "boolean", "description": "That a raise by more than 1000000000 numbers is meant" },
+                "confirm": {
+                    "type": "boolean", "description": "That a raise by more than 1000000000 numbers is meant",
+                },
             },
         },
         "StepPolicy": {

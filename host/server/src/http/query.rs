@@ -60,7 +60,7 @@ impl Parameters {
     }
 }
 
-/// Those of the query, and before them those of a body of JSON: `{"count":5}` says what `?count=5` says.
+/// Those of the query, and of a body of JSON: `{"count":5}` says what `?count=5` says, and only one of them may.
 impl<S: Send + Sync> FromRequest<S> for Parameters {
     type Rejection = Problem;
 
@@ -92,7 +92,6 @@ impl<S: Send + Sync> FromRequest<S> for Parameters {
             let detail = format!("the body must be an object such as {{\"count\":5}}: {error}");
             Problem::body_refused(StatusCode::BAD_REQUEST, detail)
         })?;
-        parameters.0.retain(|(name, _)| members.0.iter().all(|(member, _)| member != name));
         parameters.0.extend(members.0);
         Ok(parameters)
     }

@@ -159,8 +159,9 @@ fn leaf_snowflakes_come_from_the_one_called_so_whatever_the_key() -> anyhow::Res
     }
     // Without one called leaf they are those of default.
     let default = client.get("/v1/snowflakes/default/ids")?.ids()?[0];
-    let worker =
-        |id: u64| client.get(&format!("/v1/decode/{id}?layout=leaf")).unwrap().json().unwrap()["worker"].clone();
+    let worker = |id: u64| {
+        client.get(&format!("/v1/decode/{id}?layout=leaf")).unwrap().json().unwrap()["fields"]["worker"].clone()
+    };
     assert_eq!(worker(default), worker(before));
 
     // mastodon has one worker: whoever comes second finds none, and that is Leaf's -2.

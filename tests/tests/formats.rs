@@ -194,7 +194,7 @@ fn templates_are_written_and_read_over_http_and_on_the_command_line() -> anyhow:
     assert_eq!(read["gene"], 5);
     let number = read["number"].as_str().context("a number")?;
     let parts = client.get(&format!("/v1/decode/{number}?layout=twitter"))?.json()?;
-    assert_eq!((parts["sequence"].as_u64().context("a sequence")? % 16, &parts["time"]), (5, &read["from"]));
+    assert_eq!((parts["fields"]["sequence"].as_u64().context("a sequence")? % 16, &parts["time"]), (5, &read["from"]));
 
     let dated = ids(&client, "/v1/snowflakes/dated/ids")[0].clone();
     assert_eq!(client.get(&format!("/v1/decode/{dated}?snowflake=dated"))?.status, 200);

@@ -91,7 +91,7 @@ fn the_default_snowflake_needs_no_configuration() -> anyhow::Result<()> {
     assert!(ids[0] < ids[1]);
     let before = client.get(&format!("/v1/decode/{}?layout=twitter", ids[0]))?.json()?;
     let after = client.get(&format!("/v1/decode/{}?layout=twitter", ids[1]))?.json()?;
-    assert_eq!(before["worker"], after["worker"]);
+    assert_eq!(before["fields"]["worker"], after["fields"]["worker"]);
     assert!(before["unix_ms"].as_u64() <= after["unix_ms"].as_u64());
     let number = client.send("POST", "/v1/snowflakes/default/ids?as=number", "text/plain", "")?;
     assert_problem(&number, 400, "number-unsafe", "name", &json!("default"));
@@ -196,11 +196,12 @@ fn ids_are_taken_apart() -> anyhow::Result<()> {
     let decoded = client.get("/v1/decode/1169786042799259000?layout=leaf")?.json()?;
     let expected = json!({
         "id": "1169786042799259000", "layout": "leaf", "time": "2019-09-06T01:35:00.834Z",
-        "unix_ms": 1_567_733_700_834_u64, "datacenter": 0, "worker": 39, "sequence": 3448,
+        "unix_ms": 1_567_733_700_834_u64, "fields": { "worker": 39, "sequence": 3448 },
+        "source_names": { "worker": "workerId", "sequence": "sequenceId" },
     });
     assert_eq!(decoded, expected);
     let twitter = client.get("/v1/decode/1169786042799259000?layout=twitter")?.json()?;
-    assert_eq!((&twitter["datacenter"], &twitter["worker"]), (&json!(1), &json!(7)));
+    assert_eq!(twitter["fields"], json!({ "datacenter": 1, "worker": 7, "sequence": 3448 }));
     for id in ["0", "-1", "+5", "x", "1e3", "9223372036854775808", "99999999999999999999"] {
         assert_problem(&client.get(&format!("/v1/decode/{id}"))?, 400, "id-invalid", "id", &json!(id));
     }

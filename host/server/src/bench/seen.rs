@@ -75,13 +75,15 @@ impl Seen {
     }
 
     /// Puts together what two threads saw.
-    pub(super) fn join(&mut self, other: Self) {
+    pub(super) fn join(&mut self, mut other: Self) {
         self.checked += other.checked;
         self.unchecked += other.unchecked;
         self.twice += other.twice;
         self.example = self.example.or(other.example);
+        // In place of what the map had of them when they became current.
         self.blocks.extend(self.current.take());
-        for (number, theirs) in other.blocks.into_iter().chain(other.current) {
+        other.blocks.extend(other.current.take());
+        for (number, theirs) in other.blocks {
             let ours = self.blocks.entry(number).or_default();
             for (at, (ours, theirs)) in (0_u64..).zip(ours.iter_mut().zip(theirs)) {
                 let both = *ours & theirs;
@@ -127,6 +129,16 @@ mod tests {
         one.join(two);
         assert_eq!((one.checked, one.twice), (999 + 2_002, 2));
         assert!(one.example.is_some_and(|id| id == 64 || id == 700), "{:?}", one.example);
+    }
+
+    #[test]
+    fn what_two_threads_got_apart_did_not_come_twice() {
+        let [mut one, mut two] = [Seen::within(1 << 20), Seen::within(1 << 20)];
+        [511, 512, 510].into_iter().for_each(|id| one.note(id));
+        // It comes back to a block and ends in it.
+        [3_584, 3_583, 3_585].into_iter().for_each(|id| two.note(id));
+        one.join(two);
+        assert_eq!((one.checked, one.twice, one.example), (6, 0, None));
     }
 
     #[test]

@@ -301,7 +301,8 @@ fn grants(plan: Plan, runtime: &Runtime, server: &MariaDb) -> Result<()> {
     for Bare { dialect, grant } in BARE {
         for connections in [1, 8] {
             let url = server.database()?;
-            let options = MysqlOptions::from_url(&format!("{url}?dialect={dialect}&connections={connections}"))?;
+            let options =
+                MysqlOptions::from_url(&format!("{url}?dialect={dialect}&create=true&connections={connections}"))?;
             let store = Arc::new(runtime.block_on(MysqlStore::connect(options))?);
             let pool = MySqlPoolOptions::new().max_connections(connections);
             let pool = pool.test_before_acquire(false).connect_lazy(&url)?;

@@ -76,7 +76,72 @@ fn next_ends_when_its_reader_has_gone() {
     BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "1\n");
     let output = process.wait_with_output().unwrap();
-    assert_eq!((output.status.code(), output.stderr), (Some(0), Vec::new()));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.lines().count() == 1 && said.contains("made a new store"), "nothing but this: {said}");
+}
+
+#[test]
+fn a_new_store_is_said_aloud_once_and_made_by_nobody_else() {
+    let directory = TempDir::new().unwrap();
+    // As the program names it.
+    let at = &directory.path().canonicalize().unwrap();
+    let none_is_there = || assert_eq!(std::fs::read_dir(at).unwrap().count(), 0, "no file was made");
+    let missing = &["ids.sqlite does not exist", "check the path"];
+    for command in [
+        &["tags", "list"][..],
+        &["tags", "show", "order"],
+        &["tags", "raise", "order", "5"],
+        &["tags", "change", "order", "--step", "5"],
+        &["leases", "list"],
+        &["leases", "release", "default", "1"],
+        &["stripes", "resize", "--to", "sqlite://a.sqlite"],
+    ] {
+        fails(at, &[&["--store", "sqlite://ids.sqlite"], command].concat(), 1, missing);
+        none_is_there();
+    }
+    let refused = ["--store", "sqlite://ids.sqlite?create=false", "next", "order"];
+    fails(at, &refused, 1, missing);
+    for (url, named) in [
+        (
+            "sqlite://ids.sqlite?mode=rwc",
+            "\"mode\", which is unknown: there are create (true or false) and busy-timeout-ms",
+        ),
+        ("sqlite://ids.sqlite?cache=shared", "cache"),
+        ("sqlite://ids.sqlite#x", "neither a #"),
+        ("sqlite://:memory:", ":memory:"),
+        ("sqlite://%69ds.sqlite", "%69ds"),
+        ("mysql://127.0.0.1:1/ids?mode=x", "\"mode\" is unknown: there are dialect, ssl-mode, ssl-ca, create,"),
+        ("redis://127.0.0.1:1/0?mode=x", "\"mode\" is unknown: there are dialect, ssl-ca, prefix,"),
+    ] {
+        let more: &[&str] = if url.starts_with("redis") { &["--watermark", "none"] } else { &[] };
+        fails(at, &[&["--store", url], more, &["next", "order"]].concat(), 1, &[named]);
+        none_is_there();
+    }
+    let ran = run(at, ["--store", "sqlite://ids.sqlite?create=true", "next", "order"]).unwrap();
+    assert_eq!(ran.stdout, "1\n", "{ran:?}");
+    let path = at.join("ids.sqlite");
+    let said = |ran: &Ran, path: &Path| {
+        let line = ran.stderr.lines().find(|line| line.contains("made a new store")).unwrap_or_default();
+        let identity = line.split("identity=").nth(1).unwrap_or_default();
+        let is_one = identity.trim_matches('"').split(['"', ' ']).next().unwrap_or_default().len() == 32;
+        assert!(line.contains(&format!("path={}", path.display())) && is_one, "{ran:?}");
+    };
+    said(&ran, &path);
+    let ran = run(at, refused).unwrap();
+    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("2\n", ""), "it is there, and nothing is said");
+    // A typo in the source of an import, and in what is resized, makes nothing; where tags are to go on, a store is begun.
+    let import = ["--store", "sqlite://new.sqlite", "tags", "import", "--from", "sqlite://nofile.sqlite"];
+    fails(at, &import, 1, &["nofile.sqlite does not exist"]);
+    fails(at, &["--store", "sqlite://nofile.sqlite", "stripes", "resize", "--to", "sqlite://a.sqlite"], 1, &["nofile"]);
+    assert!(!at.join("nofile.sqlite").exists() && !at.join("a.sqlite").exists() && !at.join("new.sqlite").exists());
+    let to = ["--to", "sqlite://ids.sqlite", "--to", "sqlite://two.sqlite"];
+    let ran = run(at, [&["--store", "sqlite://ids.sqlite", "stripes", "resize"][..], &to].concat()).unwrap();
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    said(&ran, &at.join("two.sqlite"));
+    let fresh = at.join("fresh.sqlite");
+    let ran = run(at, ["--store", "sqlite://fresh.sqlite", "tags", "create", "order"]).unwrap();
+    said(&ran, &fresh);
 }
 
 #[test]
@@ -100,7 +165,7 @@ fn next_refuses_bad_input() {
 fn tags_are_created_listed_changed_and_raised() {
     let directory = TempDir::new().unwrap();
     let at = directory.path();
-    assert_eq!(ok(at, &["tags", "list"]).lines().count(), 1, "the titles alone");
+    fails(at, &["tags", "list"], 1, &["unalike.sqlite does not exist"]);
     let created = ok(at, &["tags", "create", "invoice", "--start", "100", "--step", "10", "--refill", "3"]);
     let cells = |text: &str, row: usize| -> Vec<String> {
         text.lines().nth(row).unwrap().split_whitespace().map(str::to_owned).collect()
@@ -608,6 +673,13 @@ fn tags_go_on_in_another_store() {
     assert!(done.contains("was here, further on"), "{done}");
     assert_eq!(ok(at, &["next", "order"]), format!("{}\n", last + 1));
     assert_eq!(ok(at, &["next", "strict"]), "502\n");
+    // What would break off is finished in this store, whatever the next one has by default.
+    old(&["tags", "create", "later"]);
+    let here = "sqlite://unalike.sqlite?create=false";
+    let ran = run(at, ["--store", here, "tags", "import", "--from", "sqlite://old.sqlite", "--tag", "later"]).unwrap();
+    let finish = format!("finish it with: unalike --store '{here}' tags import --from URL --tag \"later\" --at 1");
+    assert!(ran.code == Some(0) && ran.stderr.contains(&finish), "{ran:?}");
+
     let done = ok(at, &import(&["--tag", "order", "--at", "5000"]));
     assert_eq!(cells(&done), [["order", &last.to_string(), "5000", "raised"]]);
     assert_eq!(ok(at, &["next", "order"]), "5000\n");

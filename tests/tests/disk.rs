@@ -6,7 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![expect(unsafe_code, reason = "these functions take the place of the system library's")]
 
-use std::ffi::{CStr, OsStr, c_char, c_int, c_long};
+use std::ffi::{CStr, OsStr, c_char, c_int, c_long, c_void};
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use unalike::{Clock as _, SystemClock};
 use unalike_local::{LocalLeases, LocalOptions, StaticAssignment, StaticWorker};
 use unalike_memory::MemoryStore;
 use unalike_sqlite::SqliteStore;
-use unalike_storage::{LeaseStore, SegmentStore, StoreError, TailRelease};
+use unalike_storage::{LeaseStore, SegmentStore, StoreError, TagOptions, TailRelease};
 use unalike_tests::{local, sqlite};
 
 /// A call that puts something on the disk.
@@ -32,6 +32,12 @@ enum Call {
 
 /// In their order. Tests run side by side, each in a directory of its own.
 static CALLS: Mutex<Vec<Call>> = Mutex::new(Vec::new());
+
+/// Files that somebody deletes while this one is flushed: the flushed one and the deleted one.
+static DELETING: Mutex<Vec<(PathBuf, PathBuf)>> = Mutex::new(Vec::new());
+
+/// Files that cannot be read.
+static UNREADABLE: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
 /// Where flushes fail.
 static FAILING: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
@@ -65,6 +71,21 @@ unsafe extern "C" fn rename(from: *const c_char, to: *const c_char) -> c_int {
     c_int::try_from(outcome).unwrap()
 }
 
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pread64(file: c_int, buffer: *mut c_void, length: usize, at: i64) -> isize {
+    let unreadable = UNREADABLE.lock().unwrap();
+    if !unreadable.is_empty() && unreadable.contains(&fs::read_link(format!("/proc/self/fd/{file}")).unwrap()) {
+        // SAFETY: the place of this thread's error number.
+        unsafe { *libc::__errno_location() = libc::EIO };
+        return -1;
+    }
+    drop(unreadable);
+    // SAFETY: the arguments are the caller's own.
+    let outcome = unsafe { libc::syscall(libc::SYS_pread64, file, buffer, length, at) };
+    isize::try_from(outcome).unwrap()
+}
+
 fn flush(file: c_int, call: c_long) -> c_int {
     let path = fs::read_link(format!("/proc/self/fd/{file}")).unwrap();
     if FAILING.lock().unwrap().contains(&path) {
@@ -78,6 +99,9 @@ fn flush(file: c_int, call: c_long) -> c_int {
     // SAFETY: the descriptor is the caller's own.
     let outcome = unsafe { libc::syscall(call, file) };
     if outcome == 0 {
+        for (_, deleted) in DELETING.lock().unwrap().extract_if(.., |(flushed, _)| *flushed == path) {
+            fs::remove_file(deleted).unwrap();
+        }
         CALLS.lock().unwrap().push(Call::Flush(path, length));
     }
     c_int::try_from(outcome).unwrap()
@@ -262,6 +286,57 @@ async fn each_grant_of_a_sqlite_store_is_flushed_before_it_is_answered() {
     store.close().await;
 }
 
+/// Whoever opens the store after the deletion begins at 1, so nothing is granted after it, whenever it came.
+#[tokio::test]
+async fn what_is_committed_while_a_sqlite_file_is_deleted_is_not_granted() {
+    let deleted = |path: &Path, log: &Path| DELETING.lock().unwrap().push((log.to_owned(), path.to_owned()));
+    let is_gone = |error: Option<StoreError>| {
+        assert!(matches!(&error, Some(StoreError::Refused { what, .. }) if what.contains("was deleted")), "{error:?}");
+    };
+    for kind in 0..5 {
+        let disk = Disk::new();
+        let (path, log) = (disk.path.join("ids.sqlite"), disk.path.join("ids.sqlite-wal"));
+        let store = sqlite::open(&path).await.unwrap();
+        store.allocate("order", 10, 0).await.unwrap();
+        let now_ms = SystemClock.now_ms();
+        let lease = store.acquire(&sqlite::acquire("holder", now_ms)).await.unwrap();
+        deleted(&path, &log);
+        match kind {
+            0 => is_gone(store.allocate("order", 10, 0).await.err()),
+            1 => is_gone(store.raise_tag("order", 100).await.err()),
+            2 => is_gone(store.acquire(&sqlite::acquire("other", now_ms)).await.err()),
+            3 => is_gone(store.extend(&sqlite::extend(&lease, now_ms)).await.err()),
+            _ => is_gone(store.create_tag("new", &TagOptions::default()).await.err()),
+        }
+        assert!(!path.exists());
+        is_gone(store.check().await.err());
+    }
+}
+
+/// SQLite has one word for a page that makes no sense and one that the disk did not give.
+#[tokio::test]
+async fn a_disk_that_cannot_read_a_sqlite_file_is_named() {
+    let disk = Disk::new();
+    let path = disk.path.join("ids.sqlite");
+    let store = sqlite::open(&path).await.unwrap();
+    for tag in 0..500 {
+        store
+            .allocate(&format!("a long name of a tag, so that there are pages that nobody has read {tag}"), 1, 0)
+            .await
+            .unwrap();
+    }
+    store.close().await;
+    let store = sqlite::open(&path).await.unwrap();
+    UNREADABLE.lock().unwrap().push(path.clone());
+    let error = store.tags(None, 1_000).await.unwrap_err();
+    UNREADABLE.lock().unwrap().retain(|unreadable| *unreadable != path);
+    let text = error.to_string();
+    for word in ["the disk reported an input/output error", "dmesg", path.to_str().unwrap()] {
+        assert!(text.contains(word), "{text}");
+    }
+    assert_eq!(store.tags(None, 1_000).await.unwrap().len(), 500);
+}
+
 #[tokio::test]
 async fn a_sqlite_store_grants_nothing_that_it_could_not_flush() {
     let disk = Disk::new();
@@ -274,6 +349,8 @@ async fn a_sqlite_store_grants_nothing_that_it_could_not_flush() {
         let error = store.allocate("order", 10, 0).await.unwrap_err();
         assert!(disk.calls().contains(&Call::FailedFlush(log.clone())));
         assert!(!matches!(error, StoreError::Refused { .. }), "a disk may come back: {error:?}");
+        let text = error.to_string();
+        assert!(text.contains("input/output error") && text.contains(path.to_str().unwrap()), "{text}");
         disk.mend();
         granted.push(store.allocate("order", 10, 0).await.unwrap());
     }

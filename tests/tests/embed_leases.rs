@@ -291,7 +291,7 @@ async fn what_lasts_is_told_at_once_and_with_its_time() {
 }
 
 #[tokio::test]
-async fn an_hour_forward_and_back_repeats_nothing() {
+async fn an_hour_forward_and_back_repeats_nothing_and_stops_nothing() {
     for policy in [ClockPolicy::Reject, ClockPolicy::Wait { max_ms: 5 }, ClockPolicy::Keep { max_ms: 2_000 }] {
         let clock = ManualClock::new();
         let store = store(&clock);
@@ -305,13 +305,47 @@ async fn an_hour_forward_and_back_repeats_nothing() {
         assert!(far > before && stamp_ms(&flakes, far) == NOW_MS + HOUR_MS);
         let valid_until_ms = flakes.status().unwrap().valid_until_ms;
         assert!(valid_until_ms > NOW_MS + HOUR_MS);
-        // And back: what is refused is refused until the clock has caught up, whatever the policy bridges.
-        clock.set(NOW_MS);
+        // Back by as much as a lease reaches: it is refused until the clock has caught up.
+        clock.set(NOW_MS + HOUR_MS - 60_000);
         let error = flakes.next().await.unwrap_err();
-        assert!(matches!(error.kind(), ErrorKind::ClockMovedBack { behind_ms: HOUR_MS, .. }), "{error:?}");
-        clock.set(NOW_MS + HOUR_MS);
-        assert!(flakes.next().await.unwrap() > far);
+        assert!(matches!(error.kind(), ErrorKind::ClockMovedBack { behind_ms: 60_000, .. }), "{error:?}");
+        // Back by more: another worker goes on at the clock.
+        clock.set(NOW_MS);
+        let worker = |id| flakes.layout().unpack(id).unwrap().worker;
+        let mut ids_of: BTreeMap<u32, Vec<u64>> = BTreeMap::from([(worker(before), vec![before, far])]);
+        assert_eq!(worker(before), worker(far));
+        for jump_ms in [0, 1, HOUR_MS, 0, 2 * HOUR_MS, 1] {
+            clock.set(NOW_MS + jump_ms);
+            for _ in 0..3 {
+                let id = flakes.next().await.unwrap();
+                assert_eq!(stamp_ms(&flakes, id), NOW_MS + jump_ms, "{policy:?}");
+                ids_of.entry(worker(id)).or_default().push(id);
+            }
+            assert_eq!(flakes.status().unwrap().used_until_ms, NOW_MS + jump_ms + 1);
+        }
+        assert!(ids_of.len() >= 4, "each time back with another worker: {ids_of:?}");
+        for (worker, ids) in &ids_of {
+            assert!(ids.is_sorted_by(|a, b| a < b), "the ids of worker {worker} ascend: {ids:?}");
+        }
+        ids.close().await;
     }
+}
+
+/// Where no other worker is free, or the store knows better than the clock, it is said and not asked for in a loop.
+#[tokio::test]
+async fn an_hour_back_without_another_worker_is_an_error_of_the_store() {
+    let clock = ManualClock::new();
+    let store = store(&clock);
+    let ids = open(store.clone(), &clock).await;
+    let flakes = ids.snowflake("default", SnowflakeOptions::new(one_worker())).await.unwrap();
+    clock.set(NOW_MS + HOUR_MS);
+    let far = flakes.next().await.unwrap();
+    clock.set(NOW_MS);
+    let error = flakes.next().await.unwrap_err();
+    assert!(matches!(error.store_error(), Some(StoreError::WorkersExhausted { .. })), "{error:?}");
+    clock.set(NOW_MS + HOUR_MS);
+    assert!(flakes.next().await.unwrap() > far, "the lease in hand was kept");
+    ids.close().await;
 }
 
 #[tokio::test]

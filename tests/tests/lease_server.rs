@@ -130,7 +130,11 @@ fn leases_are_listed_with_who_holds_them_and_until_when() -> anyhow::Result<()> 
     let directory = Arc::new(TempDir::new()?);
     std::fs::write(directory.path().join("unalike.toml"), "[snowflakes.web]\nlayout = \"cosid-53\"\n")?;
     let leases = ["--leases", "sqlite://leases.sqlite"];
-    assert_eq!(listed(&directory, &leases)?, [], "nothing was used yet");
+    let none = run(directory.path(), [&leases[..], &["leases", "list"]].concat())?;
+    assert!(
+        none.code == Some(1) && none.stderr.contains("leases.sqlite does not exist"),
+        "nothing was used yet: {none:?}"
+    );
     let mut server = serve(&directory, &[&leases[..], &["--config", "unalike.toml"]].concat())?;
     let client = server.client();
     let id = client.ids(FLAKES)?[0];

@@ -73,6 +73,15 @@ const ID_GENERATOR: Case = Case {
     row: "INSERT INTO id_generator (id, current_max_id, increment_step) VALUES (7, 0, 1000)",
 };
 
+/// Of these no row is typed here.
+const BATCH: Case =
+    Case { parameters: "dialect=batch", table: "ng_business_mysql_autoincrement", column: "version", row: "" };
+
+const SLOW_ORDERED: Case =
+    Case { parameters: "dialect=slow-ordered", table: "ng_business_slowordered0", column: "num", row: "" };
+
+const TICKET: Case = Case { parameters: "dialect=ticket", table: "Tickets64", column: "id", row: "" };
+
 const CASES: [Case; 6] = [LEAF, TINYID, TINYID_ODD, COSID, SEQUENCE, ID_GENERATOR];
 
 /// A case in a database of its own.
@@ -96,7 +105,13 @@ impl Place {
         place
     }
 
+    /// Told to begin what is missing.
     fn url(&self) -> String {
+        format!("{}&create=true", self.untold_url())
+    }
+
+    /// As somebody writes it who goes on with the old system's tables.
+    fn untold_url(&self) -> String {
         format!("{}?{}", self.server_url, self.case.parameters)
     }
 
@@ -676,6 +691,42 @@ async fn a_bad_row_is_named_and_left_alone() {
     assert!(matches!(error, StoreError::Corrupt { .. }), "{}", what(&error));
 }
 
+/// A table that is missing has another name, or this is another database; the old systems answer an error to a key that
+/// has no row.
+#[tokio::test]
+async fn tables_and_rows_of_other_systems_are_made_only_when_that_is_said() {
+    for case in [LEAF, TINYID, COSID, SEQUENCE, ID_GENERATOR, BATCH, SLOW_ORDERED] {
+        let place = Place::new(case);
+        let options = || MysqlOptions::from_url(&place.untold_url()).unwrap();
+        let error = MysqlStore::connect(options()).await.unwrap_err().to_string();
+        let words = [case.table, "is missing", "create=true", "unalike schema"];
+        assert!(words.iter().all(|word| error.contains(word)), "{case:?}: {error}");
+        assert_eq!(place.sql("SHOW TABLES"), "", "{case:?}: nothing was made");
+
+        // The table is there.
+        place.store().await.close().await;
+        let store = MysqlStore::connect(options()).await.unwrap();
+        for error in [store.allocate("order", 10, 0).await.unwrap_err(), store.open_tag("order").await.unwrap_err()] {
+            assert!(matches!(error, StoreError::TagUnknown { .. }), "{case:?}: {}", what(&error));
+        }
+        assert_eq!(place.sql(&format!("SELECT COUNT(*) FROM {}", case.table)), "0\n", "{case:?}: no row was made");
+        if case.table != "ng_business_slowordered0" {
+            store.create_tag("order", &TagOptions::default()).await.unwrap();
+            store.allocate("order", 10, 0).await.unwrap();
+        }
+
+        // Unalike's own tables are made beside.
+        place.sql("DROP TABLE unalike_store");
+        MysqlStore::connect(options()).await.unwrap();
+    }
+    let place = Place::new(TICKET);
+    let store = MysqlStore::connect(MysqlOptions::from_url(&place.untold_url()).unwrap()).await.unwrap();
+    let error = store.allocate("Tickets64", 1, 0).await.unwrap_err();
+    assert!(matches!(error, StoreError::TagUnknown { .. }), "{}", what(&error));
+    assert!(!place.sql("SHOW TABLES").contains("Tickets64"));
+    place.store().await.allocate("Tickets64", 1, 0).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_table_that_cannot_be_used_is_refused() {
     for case in [LEAF, TINYID, COSID, SEQUENCE, ID_GENERATOR] {
@@ -939,7 +990,8 @@ async fn a_user_with_the_least_privileges_does_everything() {
             .sql("", &format!("CREATE USER {user}@'127.0.0.1' IDENTIFIED BY 'secret'; {}", grants.join("; ")))
             .unwrap();
         let url = place.url().replace("root@", &format!("{user}@"));
-        let options = MysqlOptions::from_url(&format!("{url}&create=false")).unwrap().password("secret");
+        let mut options = MysqlOptions::from_url(&format!("{url}&create=false")).unwrap().password("secret");
+        options.creation = TagCreation::default();
         let store = MysqlStore::connect(options).await.unwrap();
         store.check().await.unwrap();
         store.allocate("order", 10, 0).await.unwrap();

@@ -31,7 +31,7 @@ async fn open(url: &str, dialect: &str) -> Result<MysqlStore, StoreError> {
 }
 
 async fn open_with(url: &str, dialect: &str, creation: TagCreation) -> Result<MysqlStore, StoreError> {
-    let mut options = MysqlOptions::from_url(&format!("{url}?dialect={dialect}"))?;
+    let mut options = MysqlOptions::from_url(&format!("{url}?dialect={dialect}&create=true"))?;
     options.creation = creation;
     MysqlStore::connect(options).await
 }
@@ -146,7 +146,7 @@ fn crowd(
     count: u64,
     draw: Draw,
 ) -> anyhow::Result<Vec<Grant>> {
-    let store = format!("{url}?dialect={dialect}");
+    let store = format!("{url}?dialect={dialect}&create=true");
     tokio::runtime::Runtime::new()?.block_on(async { open(url, dialect).await?.open_tag(tag).await })?;
     let mut clients = Clients::start(CHILD, &[&store, tag, &count.to_string()], CLIENTS)?;
     let stopped = Arc::new(AtomicBool::new(false));
@@ -357,8 +357,9 @@ fn slow_ordered_ascends_in_real_time_over_processes_beside_the_issuer_and_throug
 async fn slow_ordered_needs_no_more_than_the_privileges_it_names() -> anyhow::Result<()> {
     let server = MariaDb::start()?;
     let (url, database) = least_privileged(&server, &Dialect::SlowOrdered)?;
-    let store =
-        MysqlStore::connect(MysqlOptions::from_url(&format!("{url}?dialect=slow-ordered&create=false"))?).await?;
+    let mut options = MysqlOptions::from_url(&format!("{url}?dialect=slow-ordered&create=false"))?;
+    options.creation = TagCreation::default();
+    let store = MysqlStore::connect(options).await?;
     assert_eq!(store.allocate(&sub_tag("chat", "user_1")?, 5, 0).await?.start, 1);
     store.raise_tag(&sub_tag("chat", "user_1")?, 50).await?;
     assert_eq!(store.retire_tag(&sub_tag("chat", "user_1")?).await?.watermark, 49);
@@ -558,7 +559,9 @@ fn batches_are_taken_once_over_processes_beside_the_issuer_and_through_kills() -
 async fn batch_needs_no_more_than_the_privileges_it_names() -> anyhow::Result<()> {
     let server = MariaDb::start()?;
     let (url, _) = least_privileged(&server, &Dialect::Batch)?;
-    let store = MysqlStore::connect(MysqlOptions::from_url(&format!("{url}?dialect=batch&create=false"))?).await?;
+    let mut options = MysqlOptions::from_url(&format!("{url}?dialect=batch&create=false"))?;
+    options.creation = TagCreation::default();
+    let store = MysqlStore::connect(options).await?;
     store.declare_batch_tag("own", &BatchTag { prefix: 3, ..BatchTag::default() }).await?;
     assert_eq!(store.allocate("own", 5_000, 0).await?.start, 31_000_000_001);
     store.raise_tag("own", 35_000_000_001).await?;

@@ -375,8 +375,8 @@ async fn whichever_answer_is_lost_nothing_is_granted_twice() {
 async fn lose_each_answer(server: &MariaDb, dialect: &str) {
     let url = server.database().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
-    let store = connect(&proxy.url(&url), &format!("dialect={dialect}&connections=1")).await;
-    let direct = connect(&url, &format!("dialect={dialect}")).await;
+    let store = connect(&proxy.url(&url), &format!("dialect={dialect}&connections=1&create=true")).await;
+    let direct = connect(&url, &format!("dialect={dialect}&create=true")).await;
     let mut end = store.allocate("order", 10, 0).await.unwrap().end;
     let (mut losses, mut grants_lost) = (0, 0);
     loop {

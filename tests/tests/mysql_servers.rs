@@ -27,7 +27,7 @@ async fn open(url: &str) -> MysqlStore {
 
 fn dialect(name: &str) -> String {
     let more = if name == "id-generator" { "&keys=order:1&source-stopped=true" } else { "" };
-    format!("dialect={name}{more}")
+    format!("dialect={name}{more}&create=true")
 }
 
 /// All numbers that were ever granted: none twice.

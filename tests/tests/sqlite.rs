@@ -6,15 +6,20 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, UNIX_EPOCH};
 
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, Connection, Row, SqliteConnection};
 use tempfile::TempDir;
+use tokio::sync::Notify;
+use unalike::{Clock as _, SystemClock};
 use unalike_sqlite::{SqliteOptions, SqliteStore};
-use unalike_storage::{LeaseStore, Segment, SegmentStore, StoreError, Stripe};
-use unalike_tests::sqlite::{acquire, assert_disjoint, open};
+use unalike_storage::{ID_MAX, LeaseStore, Segment, SegmentStore, StoreError, Stripe, TagOptions, TailRelease};
+use unalike_tests::sqlite::{acquire, assert_disjoint, extend, open};
 
 /// Offsets in the header of a database file: <https://www.sqlite.org/fileformat2.html#the_database_header>.
 const USER_VERSION_AT: usize = 60;
@@ -108,6 +113,260 @@ async fn names_that_mean_something_else_to_sqlite_are_files() {
     run_child("relative-path", &directory.path().join(":memory:"));
     let error = open(directory.path()).await.unwrap_err();
     assert!(matches!(&error, StoreError::Refused { what, .. } if what.contains("is a directory")), "{error:?}");
+}
+
+#[test]
+fn a_url_names_one_file_or_is_refused() {
+    for (url, path, create, busy_ms) in [
+        ("sqlite://ids.sqlite", "ids.sqlite", true, 5_000),
+        ("sqlite:///var/lib/ids.sqlite?create=false", "/var/lib/ids.sqlite", false, 5_000),
+        ("sqlite://a b/100%.sqlite?busy-timeout-ms=7&create=true", "a b/100%.sqlite", true, 7),
+        ("sqlite://ids.sqlite?", "ids.sqlite", true, 5_000),
+    ] {
+        let options = SqliteOptions::from_url(url).unwrap();
+        assert_eq!((options.path.as_path(), options.create), (Path::new(path), create), "{url}");
+        assert_eq!(options.busy_timeout, Duration::from_millis(busy_ms), "{url}");
+    }
+    let known = "create (true or false) and busy-timeout-ms";
+    for (url, words) in [
+        ("sqlite://ids.sqlite?mode=rwc", ["\"mode\"", known]),
+        ("sqlite://ids.sqlite?cache=shared", ["\"cache\"", known]),
+        ("sqlite://ids.sqlite?create=false?x", ["create=false?x", "true or false"]),
+        ("sqlite://ids.sqlite?create=no", ["create=no", "true or false"]),
+        ("sqlite://ids.sqlite?create", ["create=", "true or false"]),
+        ("sqlite://ids.sqlite?busy-timeout-ms=600001", ["busy-timeout-ms=600001", "0 to 600000"]),
+        ("sqlite://ids.sqlite#x", ["ids.sqlite#x", "neither a #"]),
+        ("sqlite://%69ds.sqlite", ["%69ds", "a % with two hexadecimal digits"]),
+        ("sqlite://:memory:", [":memory:", "sqlite://PATH"]),
+        ("sqlite://file:ids.sqlite", ["file:ids", "sqlite://PATH"]),
+        ("sqlite://?create=true", ["names no file", "sqlite://PATH"]),
+        ("ids.sqlite", ["ids.sqlite", "sqlite://PATH"]),
+    ] {
+        let error = SqliteOptions::from_url(url).unwrap_err().to_string();
+        assert!(words.iter().all(|word| error.contains(word)), "{url}: {error}");
+    }
+}
+
+/// What an operator may do to the files of a running store, so that another program would find other files.
+#[derive(Clone, Copy, Debug)]
+enum Loss {
+    Deleted,
+    MovedAway,
+    MovedOver,
+    LogDeleted,
+    IndexDeleted,
+    Linked,
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+#[tokio::test]
+async fn a_file_that_is_not_where_others_find_it_grants_nothing() {
+    for loss in [Loss::Deleted, Loss::MovedAway, Loss::MovedOver, Loss::LogDeleted, Loss::IndexDeleted, Loss::Linked] {
+        let directory = directory();
+        let path = directory.path().join("ids.sqlite");
+        let away = directory.path().join("away");
+        let [store, other] = open_twice(&path).await;
+        let segment = store.allocate("order", 10, 0).await.unwrap();
+        let now_ms = SystemClock.now_ms();
+        let lease = store.acquire(&acquire("holder", now_ms)).await.unwrap();
+        let word = match loss {
+            Loss::Deleted => {
+                for suffix in ["", "-wal", "-shm"] {
+                    fs::remove_file(beside(&path, suffix)).unwrap();
+                }
+                "ids.sqlite was deleted or moved"
+            }
+            Loss::MovedAway => {
+                fs::rename(&path, &away).unwrap();
+                "ids.sqlite was deleted or moved"
+            }
+            Loss::MovedOver => {
+                fs::copy(&path, directory.path().join("copy")).unwrap();
+                fs::hard_link(&path, &away).unwrap();
+                fs::rename(directory.path().join("copy"), &path).unwrap();
+                "ids.sqlite was replaced"
+            }
+            Loss::LogDeleted => {
+                fs::rename(beside(&path, "-wal"), &away).unwrap();
+                "ids.sqlite-wal was deleted or moved"
+            }
+            Loss::IndexDeleted => {
+                fs::rename(beside(&path, "-shm"), &away).unwrap();
+                "ids.sqlite-shm was deleted or moved"
+            }
+            Loss::Linked => {
+                fs::hard_link(&path, &away).unwrap();
+                "has 2 names (hard links)"
+            }
+        };
+        let refused = |what: &str, error: Option<StoreError>| {
+            let text = error.as_ref().map(ToString::to_string).unwrap_or_default();
+            assert!(matches!(error, Some(StoreError::Refused { .. })), "{loss:?}, {what}: {error:?}");
+            assert!(text.contains(word) && text.contains("ids.sqlite"), "{loss:?}, {what}: {text}");
+        };
+        for store in [&store, &other] {
+            let tail = TailRelease { start: segment.start + 5, version: segment.version };
+            let later_ms = SystemClock.now_ms();
+            refused("allocate", store.allocate("order", 10, 0).await.err());
+            refused("first use", store.allocate("new", 10, 0).await.err());
+            refused("release", SegmentStore::release(store, "order", tail).await.err());
+            refused("release many", store.release_many(vec![("order".to_owned(), tail)]).await.error);
+            refused("create", store.create_tag("new", &TagOptions::default()).await.err());
+            refused("raise", store.raise_tag("order", 1_000).await.err());
+            refused("end", store.retire_tag("order").await.err());
+            refused("acquire", store.acquire(&acquire("holder", later_ms)).await.err());
+            refused("extend", store.extend(&extend(&lease, later_ms)).await.err());
+            let (worker, grant_id, end_ms) = (lease.worker, lease.grant_id, lease.not_before_ms);
+            refused("end a lease", LeaseStore::release(store, "namespace", worker, grant_id, end_ms).await.err());
+            refused("readiness", store.check().await.err());
+        }
+        let back = match loss {
+            Loss::Deleted => continue,
+            Loss::LogDeleted => beside(&path, "-wal"),
+            Loss::IndexDeleted => beside(&path, "-shm"),
+            Loss::MovedAway | Loss::MovedOver => path.clone(),
+            Loss::Linked => directory.path().join("gone"),
+        };
+        fs::rename(&away, back).unwrap();
+        if matches!(loss, Loss::Linked) {
+            fs::remove_file(directory.path().join("gone")).unwrap();
+        }
+        let next = store.allocate("order", 10, 0).await.unwrap();
+        assert_eq!(next.start, segment.end, "{loss:?}: moved back, it goes on");
+        store.close().await;
+        other.close().await;
+    }
+}
+
+/// Polls a future step by step. Between two steps it rests, as in a process that is stopped just there, and this is done.
+async fn step_by_step<T>(work: impl Future<Output = T>, mut between: impl AsyncFnMut()) -> T {
+    struct Woken(Notify);
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.notify_one();
+        }
+    }
+    let woken = Arc::new(Woken(Notify::new()));
+    let waker = Waker::from(Arc::clone(&woken));
+    let mut work = pin!(work);
+    loop {
+        let polled = work.as_mut().poll(&mut Context::from_waker(&waker));
+        if let Poll::Ready(done) = polled {
+            return done;
+        }
+        woken.0.notified().await;
+        between().await;
+    }
+}
+
+#[tokio::test]
+async fn who_rests_anywhere_in_a_request_lets_others_write() {
+    let directory = directory();
+    let path = directory.path().join("ids.sqlite");
+    let store = open(&path).await.unwrap();
+    let others =
+        SqliteStore::connect(SqliteOptions { busy_timeout: Duration::from_secs(2), ..SqliteOptions::new(&path) });
+    let others = others.await.unwrap();
+    let mut steps = 0;
+    let mut others_write = async || {
+        others.allocate("others", 1, 0).await.expect("nobody holds the right to write");
+        steps += 1;
+    };
+    macro_rules! step_by_step {
+        ($work:expr) => {
+            step_by_step($work, &mut others_write).await.unwrap()
+        };
+    }
+    let segment = step_by_step!(store.allocate("order", 10, 0));
+    let tail = TailRelease { start: segment.start + 5, version: segment.version };
+    assert!(step_by_step!(SegmentStore::release(&store, "order", tail)));
+    step_by_step!(store.create_tag("invoice", &TagOptions::default()));
+    step_by_step!(store.raise_tag("invoice", 1_000));
+    assert_eq!(step_by_step!(store.retire_tag("invoice")).watermark, 999);
+    assert_eq!(step_by_step!(store.retire_tag("invoice")).watermark, ID_MAX);
+    step_by_step!(store.check());
+    let now_ms = SystemClock.now_ms();
+    let lease = step_by_step!(store.acquire(&acquire("holder", now_ms)));
+    let lease = step_by_step!(store.extend(&extend(&lease, now_ms)));
+    step_by_step!(store.forbid_extension("namespace", lease.worker)).expect("it is known");
+    let lease = step_by_step!(store.acquire(&acquire("other", now_ms)));
+    let (worker, grant_id) = (lease.worker, lease.grant_id);
+    assert!(step_by_step!(LeaseStore::release(&store, "namespace", worker, grant_id, lease.not_before_ms)));
+    let tails: Vec<_> = (0..200).map(|tag| format!("tag {tag}")).collect();
+    let mut granted = Vec::new();
+    for tag in &tails {
+        let segment = store.allocate(tag, 10, 0).await.unwrap();
+        granted.push((tag.clone(), TailRelease { start: segment.start + 1, version: segment.version }));
+    }
+    let released = step_by_step(store.release_many(granted), &mut others_write).await;
+    assert_eq!((released.taken_back, released.failures), (200, 0));
+    assert!(steps > 20, "{steps}");
+}
+
+#[tokio::test]
+async fn places_among_stripes_are_changed_by_those_who_saw_them() {
+    let directory = directory();
+    let [store, other] = open_twice(&directory.path().join("ids.sqlite")).await;
+    let (stripe, moved) = (Stripe { set: 5, index: 1, count: 3 }, Stripe { set: 6, index: 0, count: 2 });
+    store.restripe(None, Some(&stripe)).await.unwrap();
+    let error = other.restripe(None, Some(&moved)).await.unwrap_err();
+    assert!(matches!(error, StoreError::PlaceChanged { recorded: Some(at), .. } if at == stripe), "{error:?}");
+    other.restripe(Some(&stripe), Some(&moved)).await.unwrap();
+    assert_eq!(store.stripe().await.unwrap(), Some(moved));
+    store.restripe(Some(&moved), None).await.unwrap();
+    assert_eq!(other.stripe().await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn many_tails_are_given_back_by_a_few_statements() {
+    let directory = directory();
+    let path = directory.path().join("ids.sqlite");
+    let store = open(&path).await.unwrap();
+    let mut tails = Vec::new();
+    for number in 0..1_100 {
+        let tag = format!("tag {number}");
+        let segment = store.allocate(&tag, 10, 0).await.unwrap();
+        tails.push((tag, TailRelease { start: 4, version: segment.version }));
+    }
+    // Others took from these meanwhile; nobody knows that; and these are no tails.
+    store.allocate("tag 7", 10, 0).await.unwrap();
+    tails.push(("unknown".to_owned(), TailRelease { start: 1, version: 1 }));
+    tails.push(("tag 8".to_owned(), TailRelease { start: u64::MAX, version: 1 }));
+    tails.push(("tag 9".to_owned(), TailRelease { start: 4, version: u64::MAX }));
+    let released = store.release_many(tails.clone()).await;
+    assert_eq!((released.taken_back, released.failures), (1_099, 0), "{:?}", released.error);
+    let again = store.release_many(tails).await;
+    assert_eq!((again.taken_back, again.failures), (0, 0), "what is resent changes nothing");
+    for (tag, start) in [("tag 0", 4), ("tag 7", 21), ("tag 8", 4), ("tag 1099", 4)] {
+        assert_eq!(store.allocate(tag, 1, 0).await.unwrap().start, start, "{tag}");
+    }
+    store.close().await;
+    let failed = store.release_many(vec![("tag 0".to_owned(), TailRelease { start: 4, version: 3 })]).await;
+    assert_eq!(failed.failures, 1);
+}
+
+#[tokio::test]
+async fn a_store_has_an_identity_for_life_and_a_file_of_before_gets_one() {
+    let directory = directory();
+    let path = directory.path().join("ids.sqlite");
+    let store = open(&path).await.unwrap();
+    let identity = store.identity().await.unwrap();
+    assert!(identity.len() == 32 && identity.chars().all(|digit| digit.is_ascii_hexdigit()), "{identity}");
+    store.close().await;
+    let store = open(&path).await.unwrap();
+    assert_eq!(store.identity().await.unwrap(), identity);
+    store.close().await;
+    let options = SqliteConnectOptions::new().filename(&path);
+    let mut connection = options.connect().await.unwrap();
+    sqlx::raw_sql("DROP TABLE identity").execute(&mut connection).await.unwrap();
+    connection.close().await.unwrap();
+    let store = open(&path).await.unwrap();
+    assert_ne!(store.identity().await.unwrap(), identity);
 }
 
 #[tokio::test]

@@ -751,7 +751,8 @@ async fn files_are_stripes_that_outlive_their_programs() {
     for path in &paths {
         stores.push(Arc::new(open_file(path).await.unwrap()));
     }
-    assert_refused(StripedStore::open(stores.clone()).await, &["store 1", "lost its data"]);
+    let named = format!("store 1 ({}) of the stripes", paths[1].display());
+    assert_refused(StripedStore::open(stores.clone()).await, &[&named, "lost its data"]);
     resize_stripes(&stores, &stores, granted.last()).await.unwrap();
     let store = StripedStore::open(stores).await.unwrap();
     for _ in 0..7 {

@@ -315,7 +315,9 @@ impl Directory {
         self.replace(&file, kept).map_err(|error| {
             let what = format!("writing {}: nothing is handed out that is not on the disk", file.display());
             StoreError::unavailable(what, error)
-        })
+        })?;
+        // And after it: whoever found another lock in between has read the file of before.
+        self.check_lock()
     }
 
     fn replace(&self, file: &Path, kept: &Kept) -> io::Result<()> {

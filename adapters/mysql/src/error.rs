@@ -61,14 +61,20 @@ fn judge(code: u16) -> (Kind, &'static str) {
         // A node of a cluster that is joining or has lost the others; a server that is taken offline or was idle for
         // too long.
         1047 | 3032 | 3168 | 4031 => (StoreError::unavailable, "the server serves nobody just now"),
-        1044 | 1045 | 1130 | 1142 | 1143 | 1227 | 1370 | 1698 => {
-            // MariaDB answers so to a connection without TLS, too.
-            (
-                StoreError::refused,
-                "the server denied access: check user, password and privileges (`unalike schema` lists them), and whether it \
-                 demands TLS (ssl-mode)",
-            )
-        }
+        // MariaDB answers so to a connection without TLS, too.
+        1045 | 1698 => (
+            StoreError::refused,
+            "the server denied access: check the user's name and password, and whether it demands TLS (ssl-mode)",
+        ),
+        1130 => (StoreError::refused, "the server takes no connections from this host: allow the user to come from it"),
+        1044 => (
+            StoreError::refused,
+            "the user has no privilege on this database: check its name, and grant what `unalike schema` lists",
+        ),
+        TABLE_ACCESS_DENIED | 1143 | 1227 | 1370 => (
+            StoreError::refused,
+            "the user lacks a privilege that the statement needs, which the server names: grant what `unalike schema` lists",
+        ),
         3159 => (StoreError::refused, "the server demands TLS: check ssl-mode"),
         1049 => (StoreError::refused, "there is no such database: create it"),
         NO_SUCH_TABLE | 1054 | 1109 => {

@@ -39,14 +39,14 @@ use async_trait::async_trait;
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 use unalike_storage::{
     ID_MAX, JoinedStripe, LeaseLimits, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe,
-    TagCreation, TagOptions, TagRecord, TailRelease, is_kept, random_128,
+    TagCreation, TagOptions, TagRecord, TailRelease, TailsReleased, is_kept, random_128,
 };
 use url::Url;
 
 use crate::database::Database;
 pub use crate::dialects::batch::BatchTag;
 use crate::dialects::batch::Batches;
-use crate::dialects::{batch, cosid, id_generator, leaf, sequence_table, slow_ordered, ticket, tinyid};
+use crate::dialects::{batch, cosid, id_generator, leaf, sequence_table, slow_ordered, tables, ticket, tinyid};
 use crate::error::refusal;
 use crate::fence::{ServerFacts, mark_in};
 pub use crate::leases::MysqlLeases;
@@ -71,9 +71,14 @@ pub struct MysqlOptions {
     address: String,
     /// Whose tables are used.
     pub dialect: Dialect,
-    /// Create tables that are missing, if the user may. `true` by default.
+    /// Create tables of unalike's own that are missing, if the user may. `true` by default.
     pub create_tables: bool,
-    /// Whether tags are created on first use, and how many there may be.
+    /// Create tables of the other system that are missing too, if [`create_tables`](Self::create_tables) is set. `false` by
+    /// default: in a database where they are missing, or have another name, the old system answers an error, and a table
+    /// that is made there begins at 1.
+    pub create_foreign: bool,
+    /// Whether tags are created on first use, and how many there may be. In tables of another system they are not, unless
+    /// the URL says `create=true` or this is set afterwards.
     pub creation: TagCreation,
     /// What leases are allowed to their holders. No parameter of the URL.
     pub limits: LeaseLimits,
@@ -127,6 +132,10 @@ pub enum Dialect {
 }
 
 impl MysqlOptions {
+    /// Those of the URL.
+    const PARAMETERS: &str = "dialect, ssl-mode, ssl-ca, create, connections, connect-timeout-ms, request-timeout-ms, \
+        durability, identity, password-file, password-env, and behind some dialects cycle, keys and source-stopped";
+
     /// Reads `mysql://USER[:PASSWORD]@HOST[:PORT]/DATABASE[?PARAMETERS]`.
     ///
     /// | parameter | meaning | default |
@@ -134,7 +143,7 @@ impl MysqlOptions {
     /// | `dialect` | [`Dialect`] by name | `unalike` |
     /// | `ssl-mode` | `disabled`, `preferred`, `required`, `verify_ca`, `verify_identity` | `preferred` |
     /// | `ssl-ca` | a file with the certificates of the authorities to trust | the system's |
-    /// | `create` | `true` or `false`: [`create_tables`](Self::create_tables) | `true` |
+    /// | `create` | `false`: no table is created; `true`: also the tables of another system, and tags in them on first use | unalike's own tables are |
     /// | `connections` | [`connections_max`](Self::connections_max) | 10 |
     /// | `connect-timeout-ms`, `request-timeout-ms` | milliseconds, 1 to 600000 | 3000, 5000 |
     /// | `durability` | `checked`, or `assumed`: [`assume_durable`](Self::assume_durable) | `checked` |
@@ -169,6 +178,7 @@ impl MysqlOptions {
             address,
             dialect: Dialect::Unalike,
             create_tables: true,
+            create_foreign: false,
             creation: TagCreation::default(),
             limits: LeaseLimits::default(),
             connections_max: 10,
@@ -180,6 +190,7 @@ impl MysqlOptions {
         for (name, value) in parameters {
             options.set(&name, &value)?;
         }
+        options.creation.on_first_use = options.dialect == Dialect::Unalike || options.create_foreign;
         Ok(options)
     }
 
@@ -231,7 +242,10 @@ impl MysqlOptions {
                     *source_stopped = flag()?;
                 }
             }
-            "create" => self.create_tables = flag()?,
+            "create" => {
+                self.create_tables = flag()?;
+                self.create_foreign = self.create_tables;
+            }
             "connections" => {
                 self.connections_max = u32::try_from(whole(1..=10_000)?).unwrap_or(u32::MAX);
             }
@@ -239,15 +253,31 @@ impl MysqlOptions {
             "request-timeout-ms" => self.request_timeout = Duration::from_millis(whole(1..=600_000)?),
             "durability" => self.assume_durable = assumed()?,
             "identity" => self.assume_identity = assumed()?,
-            _ => return Err(refusal(format!("the store's parameter {name} is unknown"))),
+            "cycle" => {
+                return Err(refusal(format!("the store's parameter {name} belongs behind dialect=sequence-table")));
+            }
+            _ => {
+                return Err(refusal(format!(
+                    "the store's parameter {name:?} is unknown: there are {}",
+                    Self::PARAMETERS
+                )));
+            }
         }
         Ok(())
+    }
+
+    /// Whether a table of this name may be created where it is missing.
+    pub(crate) fn may_create(&self, table: &str) -> bool {
+        self.create_tables && (self.create_foreign || table.starts_with(OWN_TABLES))
     }
 
     pub(crate) fn connect_options(&self) -> MySqlConnectOptions {
         self.connect.clone()
     }
 }
+
+/// What the names of unalike's own tables begin with.
+const OWN_TABLES: &str = "unalike_";
 
 /// `order:1,invoice:2`
 fn key_map(text: &str) -> Option<BTreeMap<String, i32>> {
@@ -287,6 +317,22 @@ impl Dialect {
             "ticket" => Self::Ticket,
             _ => return None,
         })
+    }
+
+    /// The tables of the other system that it cannot do without; none for unalike's own.
+    fn foreign_tables(&self) -> Vec<String> {
+        let tables = match self {
+            // A ticket's table is its tag.
+            Self::Unalike | Self::Ticket => return Vec::new(),
+            Self::Leaf => leaf::SQL.privileges(),
+            Self::Tinyid => tinyid::privileges(),
+            Self::Cosid => cosid::SQL.privileges(),
+            Self::SequenceTable { cycle } => sequence_table::privileges(*cycle),
+            Self::IdGenerator { .. } => id_generator::SQL.privileges(),
+            Self::Batch => batch::privileges(),
+            Self::SlowOrdered => slow_ordered::privileges(),
+        };
+        tables.into_iter().map(|(table, _)| table).filter(|table| !table.starts_with(OWN_TABLES)).collect()
     }
 
     /// The statements that create its tables, `unalike_store` among them, for those who do not let programs do it.
@@ -352,6 +398,10 @@ impl MysqlStore {
     pub async fn connect(options: MysqlOptions) -> Result<Self, StoreError> {
         let (database, facts) = Database::connect(&options).await?;
         warn_of_assumptions(&options, &facts);
+        if !options.create_foreign {
+            // Nothing is left in a database that is not the other system's.
+            tables::require(&database, &options, &options.dialect.foreign_tables()).await?;
+        }
         let schema = schema::open(&database, &facts, &options).await?;
         Self::open(database, schema, options).await
     }
@@ -517,6 +567,14 @@ impl SegmentStore for MysqlStore {
 
     async fn release(&self, tag: &str, tail: TailRelease) -> Result<bool, StoreError> {
         self.segments.release(tag, tail).await
+    }
+
+    fn address(&self) -> Option<String> {
+        Some(self.options.address())
+    }
+
+    async fn release_many(&self, tails: Vec<(String, TailRelease)>) -> TailsReleased {
+        self.segments.release_many(tails).await
     }
 
     async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {

@@ -180,14 +180,11 @@ async fn create(database: &Database, identity: &str, options: &MysqlOptions) -> 
         inserted = insert(database, identity).await?;
     }
     match inserted {
-        Some(1) => tracing::info!(database = database.at(), server = identity, "a new store: recorded its server"),
+        // Whoever mistyped a database must hear that the numbers of another store do not go on here.
+        Some(1) => tracing::warn!(database = database.at(), server = identity, "made a new store: recorded its server"),
         Some(_) => {}
         None => {
-            return Err(refusal(format!(
-                "{}: the table unalike_store is missing, and tables are not to be created (create=false): run the statements \
-                 that `unalike schema` prints",
-                database.at()
-            )));
+            return Err(tables::table_is_missing(database, options, STORE.name));
         }
     }
     // As somebody else may have written it, a moment before.

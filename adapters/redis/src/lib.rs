@@ -59,7 +59,7 @@ use async_trait::async_trait;
 use redis::{ConnectionInfo, IntoConnectionInfo};
 use unalike_storage::{
     Ceiling, LeaseLimits, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, TagCreation, TagOptions,
-    TagRecord, TailRelease,
+    TagRecord, TailRelease, TailsReleased,
 };
 use url::Url;
 
@@ -157,6 +157,11 @@ pub enum Dialect {
 const EPOCH_MAX_MS: u64 = 1 << 52;
 
 impl RedisOptions {
+    /// Those of the URL.
+    const PARAMETERS: &str = "dialect, ssl-ca, prefix, raise-min, raise-max, connect-timeout-ms, request-timeout-ms, \
+        raise-timeout-ms, preheat, durability, password-file, password-env, and behind some dialects shard, epoch, \
+        horizon-ms, keys and source-stopped";
+
     /// Reads `redis[s]://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE][?PARAMETERS]`; `rediss` is TLS.
     ///
     /// | parameter | meaning | default |
@@ -341,7 +346,12 @@ impl RedisOptions {
                     *source_stopped = flag()?;
                 }
             }
-            _ => return Err(refusal(format!("the store's parameter {name} is unknown"))),
+            _ => {
+                return Err(refusal(format!(
+                    "the store's parameter {name:?} is unknown: there are {}",
+                    Self::PARAMETERS
+                )));
+            }
         }
         Ok(())
     }
@@ -442,6 +452,21 @@ impl SegmentStore for RedisStore {
 
     async fn release(&self, tag: &str, tail: TailRelease) -> Result<bool, StoreError> {
         self.segments()?.release(tag, tail).await
+    }
+
+    fn address(&self) -> Option<String> {
+        Some(self.server.address().to_owned())
+    }
+
+    async fn release_many(&self, tails: Vec<(String, TailRelease)>) -> TailsReleased {
+        match self.segments() {
+            Ok(segments) => segments.release_many(tails).await,
+            Err(error) => {
+                let mut released = TailsReleased::default();
+                released.failed(tails.len(), error);
+                released
+            }
+        }
     }
 
     async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {

@@ -39,7 +39,11 @@ pub(crate) fn write_error(path: &Path, doing: &str, error: sqlx::Error) -> Store
         }
         // The pages did not fit the write-ahead log, so its commit record was never written, and SQLite has rolled
         // the transaction back: nothing was granted.
-        Some(FULL) => (StoreError::unavailable, "the disk is full: free some space"),
+        Some(FULL) => (
+            StoreError::unavailable,
+            "the disk that the file is on is full, so nothing was written and nothing was granted: free some space there, and it \
+             goes on by itself",
+        ),
         Some(CANTOPEN) => (StoreError::unavailable, "the file or its -wal or -shm file cannot be opened"),
         Some(NOMEM | INTERRUPT | ABORT | SCHEMA) => {
             (StoreError::unavailable, "the statement was broken off and rolled back")
@@ -47,12 +51,25 @@ pub(crate) fn write_error(path: &Path, doing: &str, error: sqlx::Error) -> Store
         Some(READONLY | PERM | AUTH) => {
             (StoreError::refused, "this process may not write: make the file and its directory writable for its user")
         }
-        Some(CORRUPT | NOTADB | FORMAT) => (
+        // SQLite says the same of a page that makes no sense and of one that the disk could not read.
+        Some(CORRUPT) => (
+            StoreError::corrupt,
+            "the disk reported an input/output error while it read the file, or the file is damaged. Look for disk errors in \
+             the system's log (dmesg) first: if there are some, the file may be whole, so stop all programs that use it, copy \
+             it with its -wal and -shm to a disk that works, and start them there. If there are none, stop them, restore the \
+             file from a backup, and raise every tag above what was handed out since (or start a new file under new tags)",
+        ),
+        Some(NOTADB | FORMAT) => (
             StoreError::corrupt,
             "the file is damaged or no SQLite database: stop all processes, restore it from a backup, and raise every \
              tag above what was handed out since (or start a new file under new tags)",
         ),
-        Some(IOERR) => (StoreError::outcome_unknown, "reading or writing the file failed: look at the disk"),
+        Some(IOERR) => (
+            StoreError::outcome_unknown,
+            "the disk reported an input/output error while it read or wrote the file or its -wal. It goes on by itself when the \
+             disk works again; look at the system's log (dmesg), and if the errors stay, stop all programs that use the file \
+             and move it, with its -wal and -shm, to another disk",
+        ),
         // Our own statements are refused only when a row breaks an invariant of the schema; it was rolled back.
         Some(_) => (StoreError::refused, "SQLite refused the statement"),
         None => match &error {

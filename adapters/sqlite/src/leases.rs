@@ -1,5 +1,8 @@
-//! The lease port on SQLite: one row per worker of a namespace, written in transactions that hold the write lock from
-//! their beginning.
+//! The lease port on SQLite: one row per worker of a namespace, each change of which is one statement.
+//!
+//! What decides a grant is read before, in one snapshot, and without the right to write. What makes it safe is part of the
+//! statement that grants: the recorded end of the worker is not behind the beginning of the interval. Whoever was slower
+//! than another reads again.
 
 use async_trait::async_trait;
 use sqlx::sqlite::SqliteRow;
@@ -10,7 +13,7 @@ use unalike_storage::{
 };
 
 use crate::SqliteStore;
-use crate::error::{damaged, read_error, write_error};
+use crate::error::{damaged, read_error};
 
 /// The store's clock, in Unix milliseconds, without a floating point number on the way. SQLite's clock counts whole
 /// milliseconds, so `%f`, which prints three decimals, rounds nothing, and 'now' is one instant within a statement.
@@ -20,7 +23,8 @@ const CLOCK: &str =
 const BIND_NAMESPACE: &str = "
 INSERT INTO namespace (namespace, timestamp_bits, datacenter_bits, worker_bits, sequence_bits, field_order, epoch_ms,
     tick_ms, max_horizon_ms)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+ON CONFLICT (namespace) DO NOTHING";
 
 /// The lease of this holder that ended last.
 const PREVIOUS: &str = "
@@ -37,25 +41,43 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0)
 ON CONFLICT (namespace, worker) DO UPDATE SET
     grant_id = excluded.grant_id, holder = excluded.holder, not_before_ms = excluded.not_before_ms,
     valid_until_ms = excluded.valid_until_ms, acquired_ms = excluded.acquired_ms, released = 0
-    WHERE lease.valid_until_ms <= excluded.not_before_ms";
+    WHERE lease.valid_until_ms <= excluded.not_before_ms
+RETURNING worker";
 
-/// Sets the end of a running lease.
+/// Moves the end of a running lease up.
+const EXTEND: &str = "
+UPDATE lease SET valid_until_ms = max(valid_until_ms, ?4)
+WHERE namespace = ?1 AND worker = ?2 AND grant_id = ?3 AND released = 0
+RETURNING *";
+
+/// Ends a running lease whose end is this one.
 const END: &str = "
-UPDATE lease SET valid_until_ms = ?4, released = ?5
-WHERE namespace = ?1 AND worker = ?2 AND grant_id = ?3 AND released = 0";
+UPDATE lease SET valid_until_ms = ?4, released = 1
+WHERE namespace = ?1 AND worker = ?2 AND grant_id = ?3 AND released = 0 AND valid_until_ms = ?5
+RETURNING worker";
+
+const FORBID: &str = "UPDATE lease SET released = 1 WHERE namespace = ?1 AND worker = ?2 RETURNING *";
+
+/// How often a request is tried that others were quicker than. Of those that try at once one gets on each time.
+const RACES_MAX: u32 = 256;
 
 impl SqliteStore {
-    /// Refuses a clock that is off. It is looked at before the request waits for the write lock: afterwards every
-    /// holder's clock would look slow.
-    async fn check_clock(&self, holder_ms: u64) -> Result<(), StoreError> {
+    /// The store's clock, unless the holder's is too far off.
+    async fn check_clock(&self, holder_ms: u64) -> Result<u64, StoreError> {
         let now = sqlx::query_scalar(CLOCK).fetch_one(self.readers()?).await;
         let store_ms = self.clock_ms(now)?;
-        self.limits.check_clocks(Clocks { holder_ms, store_ms })
+        self.limits.check_clocks(Clocks { holder_ms, store_ms })?;
+        Ok(store_ms)
     }
 
-    async fn store_ms(&self, transaction: &mut SqliteConnection) -> Result<u64, StoreError> {
-        let now = sqlx::query_scalar(CLOCK).fetch_one(transaction).await;
-        self.clock_ms(now)
+    /// A transaction that only reads, all of it at one instant. It keeps nobody from writing.
+    async fn snapshot(&self) -> Result<Transaction<'static, Sqlite>, StoreError> {
+        let began = self.readers()?.begin().await;
+        began.map_err(|error| read_error(&self.path, "beginning to read", error))
+    }
+
+    async fn end_snapshot(&self, snapshot: Transaction<'_, Sqlite>) -> Result<(), StoreError> {
+        snapshot.rollback().await.map_err(|error| read_error(&self.path, "reading", error))
     }
 
     fn clock_ms(&self, now: Result<i64, sqlx::Error>) -> Result<u64, StoreError> {
@@ -98,20 +120,11 @@ impl SqliteStore {
         Ok(NamespaceBinding { layout, max_horizon_ms: self.number(row, "max_horizon_ms")?, floor_ms: 0 })
     }
 
-    /// What the namespace is bound to; binds it when this is its first use.
-    async fn bind_namespace(
-        &self,
-        transaction: &mut SqliteConnection,
-        acquire: &LeaseAcquire,
-    ) -> Result<NamespaceBinding, StoreError> {
-        if let Some(binding) = self.find_namespace(&mut *transaction, &acquire.namespace).await? {
-            binding.check_layout(&acquire.namespace, acquire.layout)?;
-            return Ok(binding);
-        }
-        let binding = NamespaceBinding::new(acquire.layout, self.limits)?;
+    /// Binds a namespace at its first use, unless somebody else does.
+    async fn bind_namespace(&self, namespace: &str, binding: &NamespaceBinding) -> Result<(), StoreError> {
         let fields = binding.layout.fields();
-        let insert = sqlx::query(BIND_NAMESPACE)
-            .bind(&acquire.namespace)
+        let bind = sqlx::query(BIND_NAMESPACE)
+            .bind(namespace)
             .bind(fields.timestamp_bits)
             .bind(fields.datacenter_bits)
             .bind(fields.worker_bits)
@@ -123,9 +136,7 @@ impl SqliteStore {
             .bind(signed_ms(fields.epoch_ms)?)
             .bind(fields.tick_ms)
             .bind(signed_ms(binding.max_horizon_ms)?);
-        let inserted = insert.execute(transaction).await;
-        inserted.map_err(|error| write_error(&self.path, "binding a namespace", error))?;
-        Ok(binding)
+        self.write("binding a namespace", bind).await.map(drop)
     }
 
     async fn candidates(
@@ -222,26 +233,51 @@ impl SqliteStore {
         })
     }
 
-    /// Records another end of a lease that was just read in this transaction.
-    async fn end_lease(
-        &self,
-        mut transaction: Transaction<'_, Sqlite>,
-        namespace: &str,
-        lease: &Lease,
-        released: bool,
-    ) -> Result<(), StoreError> {
-        let failed = |error| write_error(&self.path, "recording a lease's end", error);
-        let update = sqlx::query(END)
+    /// Grants a lease, if nobody else was quicker.
+    async fn try_acquire(&self, acquire: &LeaseAcquire, store_ms: u64) -> Result<Option<Lease>, StoreError> {
+        let namespace = acquire.namespace.as_str();
+        let mut snapshot = self.snapshot().await?;
+        let bound = self.find_namespace(&mut snapshot, namespace).await?;
+        let binding = match &bound {
+            Some(binding) => {
+                binding.check_layout(namespace, acquire.layout)?;
+                *binding
+            }
+            None => NamespaceBinding::new(acquire.layout, self.limits)?,
+        };
+        let chosen = self.choose(&mut snapshot, acquire, store_ms).await?;
+        self.end_snapshot(snapshot).await?;
+
+        let clocks = Clocks { holder_ms: acquire.now_ms, store_ms };
+        let interval = binding.grant(chosen.end_ms, clocks, acquire.horizon_ms)?;
+        let lease = Lease {
+            worker: chosen.worker,
+            grant_id: GrantId(random_128()?),
+            not_before_ms: interval.start,
+            valid_until_ms: interval.end,
+        };
+        if bound.is_none() {
+            self.bind_namespace(namespace, &binding).await?;
+            // What it is bound to now is what somebody else said, perhaps.
+            return Ok(None);
+        }
+        let grant = sqlx::query(GRANT)
             .bind(namespace)
             .bind(lease.worker)
             .bind(grant_id_bytes(lease.grant_id))
+            .bind(&acquire.holder)
+            .bind(signed_ms(lease.not_before_ms)?)
             .bind(signed_ms(lease.valid_until_ms)?)
-            .bind(released);
-        let updated = update.execute(&mut *transaction).await.map_err(failed)?;
-        if updated.rows_affected() != 1 {
-            return Err(damaged(&self.path, "a lease changed under the write lock"));
-        }
-        transaction.commit().await.map_err(failed)
+            .bind(signed_ms(store_ms)?);
+        let granted = self.write("granting a lease", grant).await?;
+        Ok((!granted.is_empty()).then_some(lease))
+    }
+
+    /// Somebody else was quicker each time.
+    fn raced(&self, doing: &str) -> StoreError {
+        let what =
+            format!("{doing}, in {}: other programs were quicker {RACES_MAX} times: try again", self.path.display());
+        StoreError::Unavailable { what, source: None }
     }
 }
 
@@ -254,61 +290,55 @@ fn running(record: LeaseRecord, grant_id: GrantId) -> Option<Lease> {
 impl LeaseStore for SqliteStore {
     async fn acquire(&self, acquire: &LeaseAcquire) -> Result<Lease, StoreError> {
         acquire.validate()?;
-        self.check_clock(acquire.now_ms).await?;
-        let failed = |error| write_error(&self.path, "granting a lease", error);
-        let mut transaction = self.begin().await?;
-        let store_ms = self.store_ms(&mut transaction).await?;
-        let binding = self.bind_namespace(&mut transaction, acquire).await?;
-        let chosen = self.choose(&mut transaction, acquire, store_ms).await?;
-        let clocks = Clocks { holder_ms: acquire.now_ms, store_ms };
-        let interval = binding.grant(chosen.end_ms, clocks, acquire.horizon_ms)?;
-        let lease = Lease {
-            worker: chosen.worker,
-            grant_id: GrantId(random_128()?),
-            not_before_ms: interval.start,
-            valid_until_ms: interval.end,
-        };
-        let insert = sqlx::query(GRANT)
-            .bind(&acquire.namespace)
-            .bind(lease.worker)
-            .bind(grant_id_bytes(lease.grant_id))
-            .bind(&acquire.holder)
-            .bind(signed_ms(lease.not_before_ms)?)
-            .bind(signed_ms(lease.valid_until_ms)?)
-            .bind(signed_ms(store_ms)?);
-        let granted = insert.execute(&mut *transaction).await.map_err(failed)?;
-        if granted.rows_affected() != 1 {
-            return Err(damaged(&self.path, "a worker's recorded end changed under the write lock"));
+        let store_ms = self.check_clock(acquire.now_ms).await?;
+        for _ in 0..RACES_MAX {
+            if let Some(lease) = self.try_acquire(acquire, store_ms).await? {
+                return Ok(lease);
+            }
         }
-        transaction.commit().await.map_err(failed)?;
-        Ok(lease)
+        Err(self.raced("granting a lease"))
     }
 
     async fn extend(&self, extend: &LeaseExtend) -> Result<Lease, StoreError> {
         extend.validate()?;
-        self.check_clock(extend.now_ms).await?;
+        let store_ms = self.check_clock(extend.now_ms).await?;
         let namespace = extend.namespace.as_str();
         let lost = || StoreError::LeaseLost { namespace: namespace.to_owned(), worker: extend.worker };
-        let mut transaction = self.begin().await?;
-        let store_ms = self.store_ms(&mut transaction).await?;
-        let binding = self.find_namespace(&mut transaction, namespace).await?.ok_or_else(lost)?;
+        let mut snapshot = self.snapshot().await?;
+        let binding = self.find_namespace(&mut snapshot, namespace).await?.ok_or_else(lost)?;
+        self.end_snapshot(snapshot).await?;
         binding.check_layout(namespace, extend.layout)?;
-        let row = self.find_lease(&mut transaction, namespace, extend.worker).await?;
-        let mut lease = row.and_then(|row| running(row, extend.grant_id)).ok_or_else(lost)?;
-        lease.valid_until_ms = binding.extended_end_ms(lease.valid_until_ms, store_ms, extend.horizon_ms);
-        self.end_lease(transaction, namespace, &lease, false).await?;
-        Ok(lease)
+        let end_ms = binding.extended_end_ms(0, store_ms, extend.horizon_ms);
+        let update = sqlx::query(EXTEND)
+            .bind(namespace)
+            .bind(extend.worker)
+            .bind(grant_id_bytes(extend.grant_id))
+            .bind(signed_ms(end_ms)?);
+        let extended = self.write("extending a lease", update).await?.pop().ok_or_else(lost)?;
+        Ok(self.record(&extended)?.lease)
     }
 
     async fn release(&self, namespace: &str, worker: u32, grant_id: GrantId, end_ms: u64) -> Result<bool, StoreError> {
-        let mut transaction = self.begin().await?;
-        let Some(binding) = self.find_namespace(&mut transaction, namespace).await? else { return Ok(false) };
-        let row = self.find_lease(&mut transaction, namespace, worker).await?;
-        let Some(mut lease) = row.and_then(|row| running(row, grant_id)) else { return Ok(false) };
-        let Some(end_ms) = binding.released_end_ms(&lease, end_ms) else { return Ok(false) };
-        lease.valid_until_ms = end_ms;
-        self.end_lease(transaction, namespace, &lease, true).await?;
-        Ok(true)
+        for _ in 0..RACES_MAX {
+            let mut snapshot = self.snapshot().await?;
+            let binding = self.find_namespace(&mut snapshot, namespace).await?;
+            let record = self.find_lease(&mut snapshot, namespace, worker).await?;
+            self.end_snapshot(snapshot).await?;
+            let Some(lease) = record.and_then(|record| running(record, grant_id)) else { return Ok(false) };
+            let Some(end_ms) = binding.and_then(|binding| binding.released_end_ms(&lease, end_ms)) else {
+                return Ok(false);
+            };
+            let end = sqlx::query(END)
+                .bind(namespace)
+                .bind(worker)
+                .bind(grant_id_bytes(grant_id))
+                .bind(signed_ms(end_ms)?)
+                .bind(signed_ms(lease.valid_until_ms)?);
+            if !self.write("releasing a lease", end).await?.is_empty() {
+                return Ok(true);
+            }
+        }
+        Err(self.raced("releasing a lease"))
     }
 
     async fn leases(&self, namespace: &str) -> Result<Vec<LeaseRecord>, StoreError> {
@@ -319,13 +349,9 @@ impl LeaseStore for SqliteStore {
     }
 
     async fn forbid_extension(&self, namespace: &str, worker: u32) -> Result<Option<LeaseRecord>, StoreError> {
-        let failed = |error| write_error(&self.path, "forbidding a lease's extension", error);
-        let mut transaction = self.begin().await?;
-        let update = sqlx::query("UPDATE lease SET released = 1 WHERE namespace = ?1 AND worker = ?2");
-        update.bind(namespace).bind(worker).execute(&mut *transaction).await.map_err(failed)?;
-        let record = self.find_lease(&mut transaction, namespace, worker).await?;
-        transaction.commit().await.map_err(failed)?;
-        Ok(record)
+        let forbid = sqlx::query(FORBID).bind(namespace).bind(worker);
+        let row = self.write("forbidding a lease's extension", forbid).await?.pop();
+        row.map(|row| self.record(&row)).transpose()
     }
 
     async fn namespaces(&self) -> Result<Vec<String>, StoreError> {

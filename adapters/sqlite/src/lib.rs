@@ -6,7 +6,14 @@
 //! systems.
 //!
 //! Outside the promise: a file that is deleted, or restored from an old backup, takes its knowledge of what was granted
-//! with it.
+//! with it. A program that has the file open notices before its next grant that it was deleted, moved or replaced (or the
+//! files beside it), and grants nothing any more.
+//!
+//! One process writes at a time, and the others wait for it up to the busy timeout. Each grant is one statement, so the
+//! right to write is never held while a program does anything else: from the statement's beginning to the end of its flush.
+//! A process that is stopped just there (`SIGSTOP`, a frozen container, a machine that sleeps) keeps the others waiting
+//! until it goes on or ends; nobody but the system can take the right from it. So do not freeze one of several processes
+//! that share a file, and give those that must not wait for each other a database server.
 //!
 //! ```
 //! # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -26,6 +33,7 @@
 //! ```
 
 mod error;
+mod held;
 mod leases;
 mod segments;
 
@@ -34,10 +42,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool, SqlitePoolOptions, SqliteRow, SqliteSynchronous};
-use sqlx::{ConnectOptions, Connection, Row, Sqlite, SqliteConnection, Transaction};
+use sqlx::{ConnectOptions, Connection, Row, Sqlite, SqliteConnection};
 use unalike_storage::{LeaseLimits, Process, StoreError, Stripe, TagCreation};
 
 use crate::error::{damaged, is_busy, open_error, read_error, write_error};
+use crate::held::Held;
 
 /// Marks the file as unalike's, in its header: "unal" in ASCII.
 const APPLICATION_ID: i64 = 0x756e_616c;
@@ -72,6 +81,13 @@ CREATE TABLE store (
     stripe_count INTEGER
 ) STRICT;
 INSERT INTO store (id, tags) VALUES (1, 0);
+
+-- One row: what tells this store from any other, for people. A copy of the file has the same.
+CREATE TABLE identity (
+    id INTEGER NOT NULL PRIMARY KEY CHECK (id = 1),
+    mark BLOB NOT NULL CHECK (length(mark) = 16)
+) STRICT;
+INSERT INTO identity (id, mark) VALUES (1, randomblob(16));
 
 CREATE TABLE tag (
     tag TEXT NOT NULL PRIMARY KEY,
@@ -144,6 +160,18 @@ BEGIN SELECT RAISE(ABORT, 'this file is one of several stripes, which this versi
 PRAGMA user_version = 2;
 ";
 
+/// Whether a file has no identity, as those of earlier programs.
+const LACKS_IDENTITY: &str = "SELECT NOT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'identity')";
+
+/// Gives it one. Programs that have the file open go on.
+const GIVE_IDENTITY: &str = "
+CREATE TABLE identity (
+    id INTEGER NOT NULL PRIMARY KEY CHECK (id = 1),
+    mark BLOB NOT NULL CHECK (length(mark) = 16)
+) STRICT;
+INSERT INTO identity (id, mark) VALUES (1, randomblob(16));
+";
+
 /// Whether the triggers of a file count sub-keys as tags, as they did at first.
 const COUNTS_SUB_KEYS: &str =
     "SELECT count(*) FROM sqlite_schema WHERE name IN ('tag_created', 'tag_deleted') AND instr(sql, 'char(31)') = 0";
@@ -195,6 +223,85 @@ impl SqliteOptions {
             busy_timeout: Duration::from_secs(5),
         }
     }
+
+    /// Reads `sqlite://PATH[?PARAMETERS]`.
+    ///
+    /// | parameter | meaning | default |
+    /// | --- | --- | --- |
+    /// | `create` | `true` or `false`: [`create`](Self::create) | `true` |
+    /// | `busy-timeout-ms` | milliseconds, 0 to 600000: [`busy_timeout`](Self::busy_timeout) | 5000 |
+    ///
+    /// The path is taken as it is written, to the first `?`. What would mean another file to SQLite, or to other
+    /// programs that read such a URL, is refused: `:memory:`, `file:..`, a `#`, and percent-encoded characters.
+    ///
+    /// ```
+    /// use unalike_sqlite::SqliteOptions;
+    /// let options = SqliteOptions::from_url("sqlite:///var/lib/ids.sqlite?create=false")?;
+    /// assert_eq!((options.path.to_str(), options.create), (Some("/var/lib/ids.sqlite"), false));
+    /// assert!(SqliteOptions::from_url("sqlite://ids.sqlite?mode=rwc").is_err());
+    /// # Ok::<(), unalike_storage::StoreError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] saying which part is wrong, and what can be written.
+    pub fn from_url(text: &str) -> Result<Self, StoreError> {
+        let Some(rest) = text.strip_prefix("sqlite://") else {
+            return Err(refused(format!("the store {text:?} must be a URL like sqlite://PATH")));
+        };
+        let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+        // Earlier programs took all of it for the path, and made such a file.
+        let left_over = if rest != path && Path::new(rest).exists() {
+            format!("; a file {rest:?} is there, which earlier versions made of such a URL: rename it to go on with it")
+        } else {
+            String::new()
+        };
+        let wrong = |what: String| Err(refused(format!("the store {text:?} {what}{left_over}")));
+        if path.is_empty() {
+            return wrong("names no file: write sqlite://PATH".to_owned());
+        }
+        if path.starts_with(":memory:") || path.starts_with("file:") {
+            return wrong(format!(
+                "names {path:?}, which means no plain file to SQLite, and numbers must be kept: name one, sqlite://PATH"
+            ));
+        }
+        if path.contains('#') || is_encoded(path) {
+            return wrong(format!(
+                "has a path that others would read as another one, {path:?}: a path is taken as it is written, and may have \
+                 neither a # nor a % with two hexadecimal digits behind it; name or rename the file without"
+            ));
+        }
+        let mut options = Self::new(path);
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let is_set = match name {
+                "create" => value.parse().map(|create| options.create = create).is_ok(),
+                "busy-timeout-ms" => {
+                    let timeout = value.parse().map(Duration::from_millis).ok();
+                    let timeout = timeout.filter(|timeout| *timeout <= BUSY_TIMEOUT_MAX);
+                    timeout.map(|timeout| options.busy_timeout = timeout).is_some()
+                }
+                _ => {
+                    return wrong(format!(
+                        "has the parameter {name:?}, which is unknown: there are create (true or false) and busy-timeout-ms"
+                    ));
+                }
+            };
+            if !is_set {
+                return wrong(format!(
+                    "has {name}={value}: create is true or false, busy-timeout-ms a whole number from 0 to {}",
+                    BUSY_TIMEOUT_MAX.as_millis()
+                ));
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// Whether a path has a character in it as URLs encode them.
+fn is_encoded(path: &str) -> bool {
+    path.as_bytes()
+        .windows(3)
+        .any(|three| matches!(three, [b'%', a, b] if a.is_ascii_hexdigit() && b.is_ascii_hexdigit()))
 }
 
 /// Segments and leases in one SQLite file; clones share its connections.
@@ -223,6 +330,7 @@ pub struct SqliteStore {
     /// One connection, since SQLite has one writer: waiting here is fair, waiting for its lock is a poll.
     writer: SqlitePool,
     readers: SqlitePool,
+    held: Arc<Held>,
     /// Whose connections these are: SQLite allows no use of them in a child.
     process: Process,
 }
@@ -269,17 +377,40 @@ impl SqliteStore {
                 // fails, goes on counting an open transaction: such a connection is replaced.
                 .before_acquire(|connection, _| Box::pin(async move { Ok(!connection.is_in_transaction()) }))
         };
+        let read = connect.clone().pragma("query_only", "ON");
         let store = Self {
-            writer: pool(1).connect_lazy_with(connect.clone().create_if_missing(options.create)),
-            readers: pool(READERS_MAX).connect_lazy_with(connect.pragma("query_only", "ON")),
+            writer: pool(1).connect_lazy_with(connect.create_if_missing(options.create)),
+            readers: pool(READERS_MAX).connect_lazy_with(read.clone()),
+            held: Arc::new(Held::new(&path)),
             path: path.into(),
             creation: options.creation,
             limits: options.limits,
             joined: None,
             process: Process::current(),
         };
-        store.prepare_file(options.busy_timeout).await?;
+        let is_new = store.prepare_file(options.busy_timeout).await?;
+        store.held.hold(&read).await?;
+        store.prove_writable().await?;
+        if is_new {
+            // Whoever mistyped a path must hear that the numbers of another store do not go on here.
+            let identity = store.identity().await?;
+            tracing::warn!(
+                path = %store.path.display(),
+                identity,
+                "made a new store: every tag begins here at its first number"
+            );
+        }
         Ok(store)
+    }
+
+    /// What tells this store from any other, in 32 hexadecimal digits: made with the file. A copy of it has the same.
+    ///
+    /// # Errors
+    /// What reading the file brings.
+    pub async fn identity(&self) -> Result<String, StoreError> {
+        let marks = sqlx::query_scalar::<_, String>("SELECT lower(hex(mark)) FROM identity").fetch_all(self.readers()?);
+        let marks = marks.await.map_err(|error| read_error(&self.path, "reading the identity", error))?;
+        marks.into_iter().next().ok_or_else(|| damaged(&self.path, "it has no identity"))
     }
 
     /// Closes all connections and waits until that is done; requests fail from now on.
@@ -291,20 +422,22 @@ impl SqliteStore {
         }
         self.writer.close().await;
         self.readers.close().await;
+        self.held.close().await;
     }
 
-    /// Creates the tables in a new file, checks those of an old one, and switches the file to write-ahead logging.
-    async fn prepare_file(&self, busy_timeout: Duration) -> Result<(), StoreError> {
+    /// Creates the tables in a new file, checks those of an old one, and switches the file to write-ahead logging. Answers
+    /// whether it created them.
+    async fn prepare_file(&self, busy_timeout: Duration) -> Result<bool, StoreError> {
         let failed = |error| open_error(&self.path, error);
         let mut connection = self.writer()?.acquire().await.map_err(failed)?;
         // In a transaction, so that all of it is read before or after another process creates the tables.
         let mut transaction = connection.begin().await.map_err(failed)?;
         let version = schema_version(&self.path, &mut transaction).await?;
         transaction.rollback().await.map_err(failed)?;
-        if version != Some(USER_VERSION) {
-            self.write_schema(&mut connection).await?;
-        }
-        self.count_tags_alone(&mut connection).await?;
+        let is_new = version != Some(USER_VERSION) && self.write_schema(&mut connection).await?;
+        let doing = "counting tags without their sub-keys";
+        self.change_schema(&mut connection, doing, COUNTS_SUB_KEYS, COUNT_TAGS_ALONE).await?;
+        self.change_schema(&mut connection, "giving the store an identity", LACKS_IDENTITY, GIVE_IDENTITY).await?;
         let mut tries_left = busy_timeout.as_millis() / RETRY.as_millis();
         loop {
             let mode = sqlx::query_scalar::<_, String>("PRAGMA journal_mode = WAL").fetch_all(&mut *connection).await;
@@ -324,63 +457,79 @@ impl SqliteStore {
                 Err(error) => return Err(write_error(&self.path, "switching to write-ahead logging", error)),
             }
         }
-        drop(connection);
-        self.prove_writable().await
+        Ok(is_new)
     }
 
-    /// Creates the tables, or upgrades them.
-    async fn write_schema(&self, connection: &mut SqliteConnection) -> Result<(), StoreError> {
+    /// Creates the tables, or upgrades them; answers whether it created them.
+    async fn write_schema(&self, connection: &mut SqliteConnection) -> Result<bool, StoreError> {
         let failed = |error| write_error(&self.path, "writing the schema", error);
         let mut transaction = connection.begin_with("BEGIN EXCLUSIVE").await.map_err(failed)?;
         // Another process may have been quicker.
-        let (statements, did) = match schema_version(&self.path, &mut transaction).await? {
-            Some(USER_VERSION) => return transaction.rollback().await.map_err(failed),
-            Some(_) => (UPGRADE, "upgraded the store's schema"),
-            None => (SCHEMA, "created a new, empty store"),
+        let (statements, is_new) = match schema_version(&self.path, &mut transaction).await? {
+            Some(USER_VERSION) => return transaction.rollback().await.map(|()| false).map_err(failed),
+            Some(_) => (UPGRADE, false),
+            None => (SCHEMA, true),
         };
         sqlx::raw_sql(statements).execute(&mut *transaction).await.map_err(failed)?;
         transaction.commit().await.map_err(failed)?;
-        tracing::info!(path = %self.path.display(), version = USER_VERSION, "{did}");
-        Ok(())
+        if !is_new {
+            tracing::info!(path = %self.path.display(), version = USER_VERSION, "upgraded the store's schema");
+        }
+        Ok(is_new)
     }
 
-    /// The connection that writes. Not in a forked child.
+    /// The connection that writes: not in a forked child, nor to a file that others do not find.
     fn writer(&self) -> Result<&SqlitePool, StoreError> {
         self.process.check(&self.path.display().to_string())?;
+        self.held.check()?;
         Ok(&self.writer)
     }
 
-    /// Those that read. Not in a forked child.
+    /// Those that read, likewise.
     fn readers(&self) -> Result<&SqlitePool, StoreError> {
         self.process.check(&self.path.display().to_string())?;
+        self.held.check()?;
         Ok(&self.readers)
     }
 
-    /// Has a file that counts sub-keys as tags count tags alone.
-    async fn count_tags_alone(&self, connection: &mut SqliteConnection) -> Result<(), StoreError> {
-        if read_value(&self.path, connection, COUNTS_SUB_KEYS).await? == 0 {
+    /// Runs statements that change the schema of an earlier program, if this question has the answer 1.
+    async fn change_schema(
+        &self,
+        connection: &mut SqliteConnection,
+        doing: &str,
+        is_due: &'static str,
+        statements: &'static str,
+    ) -> Result<(), StoreError> {
+        if read_value(&self.path, connection, is_due).await? == 0 {
             return Ok(());
         }
-        let failed = |error| write_error(&self.path, "counting tags without their sub-keys", error);
+        let failed = |error| write_error(&self.path, doing, error);
         let mut transaction = connection.begin_with("BEGIN EXCLUSIVE").await.map_err(failed)?;
         // Another process may have been quicker.
-        if read_value(&self.path, &mut transaction, COUNTS_SUB_KEYS).await? > 0 {
-            sqlx::raw_sql(COUNT_TAGS_ALONE).execute(&mut *transaction).await.map_err(failed)?;
+        if read_value(&self.path, &mut transaction, is_due).await? > 0 {
+            sqlx::raw_sql(statements).execute(&mut *transaction).await.map_err(failed)?;
         }
         transaction.commit().await.map_err(failed)
     }
 
     /// Takes the write lock and gives it back.
     async fn prove_writable(&self) -> Result<(), StoreError> {
+        // It writes nothing, but SQLite takes the lock first.
+        let probe = sqlx::query("UPDATE store SET tags = tags WHERE id = 0").execute(self.writer()?).await;
         let failed = |error| read_error(&self.path, "checking that the store can be written to", error);
-        self.begin().await?.rollback().await.map_err(failed)
+        probe.map(drop).map_err(failed)
     }
 
-    /// A transaction that holds the write lock from its beginning: nothing that it reads changes before its end. When
-    /// it is dropped, it is rolled back.
-    async fn begin(&self) -> Result<Transaction<'static, Sqlite>, StoreError> {
-        let began = self.writer()?.begin_with("BEGIN IMMEDIATE").await;
-        began.map_err(|error| read_error(&self.path, "beginning a transaction", error))
+    /// Runs one statement that writes, to its end, and answers its rows. They come before its commit, so they count only
+    /// after it; and only if the files that are open are still those that others find.
+    ///
+    /// Whatever is written is one statement: SQLite has one writer, and whoever is stopped between two statements of a
+    /// transaction stops all others. What a statement rests on is read before, and is part of its condition.
+    async fn write(&self, doing: &str, statement: WriteStatement<'_>) -> Result<Vec<SqliteRow>, StoreError> {
+        let rows = statement.fetch_all(self.writer()?).await;
+        let rows = rows.map_err(|error| write_error(&self.path, doing, error))?;
+        self.held.check()?;
+        Ok(rows)
     }
 
     /// A column that holds a number of 0 or more.
@@ -397,6 +546,8 @@ impl SqliteStore {
     }
 }
 
+type WriteStatement<'q> = sqlx::query::Query<'q, Sqlite, sqlx::sqlite::SqliteArguments>;
+
 /// Checks what can be seen without opening the file.
 ///
 /// It is never opened by any means but SQLite's: closing a file drops all locks that this process holds on it, also
@@ -409,7 +560,8 @@ fn look_at_file(path: &Path, create: bool) -> Result<(), StoreError> {
     match std::fs::metadata(path) {
         Ok(found) if found.is_dir() => Err(refused(format!("{file} is a directory: name a file in it"))),
         Ok(found) if found.len() == 0 && !create => Err(refused(format!(
-            "{file} is empty: restore it from a backup, or allow to create it if nothing was ever handed out from it"
+            "{file} is empty: restore it from a backup, or have it made anew if nothing was ever handed out from it (`unalike \
+             serve`, without create=false in the URL)"
         ))),
         Ok(_) => Ok(()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -417,7 +569,10 @@ fn look_at_file(path: &Path, create: bool) -> Result<(), StoreError> {
             if !directory.is_dir() {
                 Err(refused(format!("the directory {} does not exist: create it", directory.display())))
             } else if !create {
-                Err(refused(format!("{file} does not exist: check the path, or allow to create it")))
+                Err(refused(format!(
+                    "{file} does not exist, and is not to be made here (create=false, or a command that begins no store): check \
+                     the path; `unalike serve`, `next` and `tags create` make a new store"
+                )))
             } else {
                 Ok(())
             }

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use sqlx::SqliteExecutor;
 use sqlx::sqlite::SqliteRow;
+use sqlx::{QueryBuilder, Sqlite, SqliteExecutor};
 use unalike_storage::{
     ID_MAX, JoinedStripe, Mode, PolicyColumns, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe,
-    StripeNumbers, TagOptions, TagRecord, TailRelease, split_tag, validate_allocate, validate_new_tag,
+    StripeNumbers, TagOptions, TagRecord, TailRelease, TailsReleased, split_tag, validate_allocate, validate_new_tag,
     validate_policies, validate_raise, validate_tag,
 };
 
-use crate::SqliteStore;
 use crate::error::{damaged, read_error, write_error};
+use crate::{SqliteStore, WriteStatement};
 
 /// Grants `?3` numbers (1 or more), none below `?2`, or what is left, to a client that joined the stripe set `?4`.
 ///
@@ -42,12 +42,27 @@ UPDATE tag SET watermark = max(watermark, ?2 - 1), settled = max(settled, ?2 - 1
 WHERE tag = ?1 AND (SELECT stripe_set FROM store) IS ?3
 RETURNING *";
 
-/// Numbers all up to the top as granted.
+/// Grants all numbers up to the top, to nobody: the watermark was one below the start of this grant.
 const RETIRE: &str = "
-UPDATE tag SET watermark = 9223372036854775807, settled = 9223372036854775807, version = version + 1 WHERE tag = ?1";
+UPDATE tag SET grant_start = watermark + 1, watermark = 9223372036854775807, settled = 9223372036854775807,
+    version = version + CASE WHEN ?2 IS NULL THEN 1 ELSE 2 END
+WHERE tag = ?1 AND watermark < 9223372036854775807 AND (SELECT stripe_set FROM store) IS ?2
+RETURNING *";
 
-/// Records the place among stripes, or none.
-const RESTRIPE: &str = "UPDATE store SET stripe_set = ?1, stripe_index = ?2, stripe_count = ?3";
+/// Records the place among stripes, or none, where the place is this one.
+const RESTRIPE: &str = "
+UPDATE store SET stripe_set = ?1, stripe_index = ?2, stripe_count = ?3
+WHERE stripe_set IS ?4 AND stripe_index IS ?5 AND stripe_count IS ?6
+RETURNING id";
+
+/// Records the place among stripes in a store that has none and has granted nothing.
+const JOIN: &str = "
+UPDATE store SET stripe_set = ?1, stripe_index = ?2, stripe_count = ?3
+WHERE stripe_set IS NULL AND NOT EXISTS (SELECT 1 FROM tag WHERE version > 0)
+RETURNING id";
+
+/// Tails that are given back by one statement: it holds the right to write for some milliseconds.
+const RELEASED_AT_ONCE: usize = 500;
 
 /// Creates a tag, unless it exists, or there are `?12` tags, or the store is not of the stripe set `?13`. Sub-keys, whose
 /// names hold the character 31, are not counted.
@@ -81,11 +96,32 @@ fn bind_policies(statement: WriteStatement<'_>, step: StepPolicy, refill: Refill
 }
 
 impl SqliteStore {
-    /// Runs a statement that writes, to its end. Its rows come before its commit, so they count only after it.
-    async fn write(&self, doing: &str, statement: WriteStatement<'_>) -> Result<Option<SqliteRow>, StoreError> {
-        let rows = statement.fetch_all(self.writer()?).await;
-        let mut rows = rows.map_err(|error| write_error(&self.path, doing, error))?;
-        Ok(rows.pop())
+    /// Runs a statement that writes one row at most.
+    async fn write_one(&self, doing: &str, statement: WriteStatement<'_>) -> Result<Option<SqliteRow>, StoreError> {
+        Ok(self.write(doing, statement).await?.pop())
+    }
+
+    /// Gives tails back by one statement; answers how many were taken.
+    async fn release_at_once(&self, tails: &[(String, TailRelease)]) -> Result<u64, StoreError> {
+        let mut release = QueryBuilder::<Sqlite>::new("WITH tail (name, start, seen) AS (");
+        release.push_values(tails, |mut row, (tag, tail)| {
+            // No row has a number that does not fit, and none has the version -1.
+            let fits = i64::try_from(tail.start).ok().zip(i64::try_from(tail.version).ok());
+            let (start, seen) = fits.unwrap_or((0, -1));
+            row.push_bind(tag.clone()).push_bind(start).push_bind(seen);
+        });
+        release.push(
+            ") UPDATE tag SET watermark = tail.start - 1, settled = tail.start - 1, version = version + 1 FROM tail \
+             WHERE tag = tail.name AND version = tail.seen AND settled < tail.start AND tail.start <= watermark \
+             AND (SELECT stripe_set FROM store) IS ",
+        );
+        release.push_bind(self.joined_set());
+        // It answers no rows, of which only some are read ahead of whoever takes them. Kept by no connection: the next one has
+        // another number of tails.
+        let done = release.build().persistent(false).execute(self.writer()?).await;
+        let done = done.map_err(|error| write_error(&self.path, "releasing tails", error))?;
+        self.held.check()?;
+        Ok(done.rows_affected())
     }
 
     async fn find_tag(&self, tag: &str) -> Result<Option<TagRecord>, StoreError> {
@@ -104,7 +140,7 @@ impl SqliteStore {
         let insert = bind_policies(insert, options.step, options.refill)
             .bind(i64::try_from(tags_max).unwrap_or(i64::MAX))
             .bind(self.joined_set());
-        if let Some(row) = self.write("creating a tag", insert).await? {
+        if let Some(row) = self.write_one("creating a tag", insert).await? {
             return self.tag_record(&row).map(Some);
         }
         if self.find_tag(tag).await?.is_some() {
@@ -187,7 +223,7 @@ impl SegmentStore for SqliteStore {
                 .bind(at_least.cast_signed())
                 .bind(count.min(ID_MAX).cast_signed())
                 .bind(self.joined_set());
-            if let Some(row) = self.write("allocating a segment", allocate).await? {
+            if let Some(row) = self.write_one("allocating a segment", allocate).await? {
                 return self.segment(&row, count, at_least);
             }
             self.check_joined(self.readers()?).await?;
@@ -211,7 +247,22 @@ impl SegmentStore for SqliteStore {
             return Ok(false);
         };
         let release = sqlx::query(RELEASE).bind(tag).bind(start).bind(version).bind(self.joined_set());
-        Ok(self.write("releasing a tail", release).await?.is_some())
+        Ok(self.write_one("releasing a tail", release).await?.is_some())
+    }
+
+    fn address(&self) -> Option<String> {
+        Some(self.path.display().to_string())
+    }
+
+    async fn release_many(&self, tails: Vec<(String, TailRelease)>) -> TailsReleased {
+        let mut released = TailsReleased::default();
+        for tails in tails.chunks(RELEASED_AT_ONCE) {
+            match self.release_at_once(tails).await {
+                Ok(taken_back) => released.taken_back += taken_back,
+                Err(error) => released.failed(tails.len(), error),
+            }
+        }
+        released
     }
 
     async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
@@ -239,14 +290,14 @@ impl SegmentStore for SqliteStore {
         validate_tag(tag)?;
         validate_policies(tag, step, refill)?;
         let change = bind_policies(sqlx::query(CHANGE).bind(tag), step, refill);
-        let row = self.write("changing a tag", change).await?.ok_or_else(|| StoreError::tag_unknown(tag))?;
+        let row = self.write_one("changing a tag", change).await?.ok_or_else(|| StoreError::tag_unknown(tag))?;
         self.tag_record(&row)
     }
 
     async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError> {
         validate_raise(tag, next)?;
         let raise = sqlx::query(RAISE).bind(tag).bind(next.cast_signed()).bind(self.joined_set());
-        if let Some(row) = self.write("raising a tag", raise).await? {
+        if let Some(row) = self.write_one("raising a tag", raise).await? {
             return self.tag_record(&row);
         }
         self.check_joined(self.readers()?).await?;
@@ -255,15 +306,19 @@ impl SegmentStore for SqliteStore {
 
     async fn retire_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
         validate_tag(tag)?;
-        let failed = |error| write_error(&self.path, "ending a tag", error);
-        let mut transaction = self.begin().await?;
-        self.check_joined(&mut *transaction).await?;
-        let rows = sqlx::query("SELECT * FROM tag WHERE tag = ?1").bind(tag).fetch_all(&mut *transaction).await;
-        let row = rows.map_err(failed)?.pop().ok_or_else(|| StoreError::tag_unknown(tag))?;
-        let record = self.tag_record(&row)?;
-        sqlx::query(RETIRE).bind(tag).execute(&mut *transaction).await.map_err(failed)?;
-        transaction.commit().await.map_err(failed)?;
-        Ok(record)
+        let retire = sqlx::query(RETIRE).bind(tag).bind(self.joined_set());
+        if let Some(row) = self.write_one("ending a tag", retire).await? {
+            // As it was before.
+            let record = self.tag_record(&row)?;
+            return Ok(TagRecord {
+                watermark: self.number(&row, "grant_start")? - 1,
+                version: record.version - if self.joined_set().is_some() { 2 } else { 1 },
+                ..record
+            });
+        }
+        self.check_joined(self.readers()?).await?;
+        // It had ended before.
+        self.tag(tag).await
     }
 
     async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
@@ -286,27 +341,34 @@ impl SegmentStore for SqliteStore {
     }
 
     async fn join_stripe(&self, stripe: &Stripe) -> Result<JoinedStripe, StoreError> {
-        let failed = |error| write_error(&self.path, "joining the stripes", error);
-        let mut transaction = self.begin().await?;
-        let recorded = self.recorded_stripe(&mut *transaction).await?;
+        let recorded = self.recorded_stripe(self.readers()?).await?;
         let granted = sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM tag WHERE version > 0)");
-        let has_granted: bool = granted.fetch_one(&mut *transaction).await.map_err(failed)?;
+        let has_granted = granted.fetch_one(self.readers()?).await;
+        let has_granted: bool = has_granted.map_err(|error| read_error(&self.path, "joining the stripes", error))?;
         stripe.check_join(&self.path.display().to_string(), recorded.as_ref(), has_granted)?;
-        if recorded.is_none() {
-            record(Some(stripe)).execute(&mut *transaction).await.map_err(failed)?;
+        if recorded.is_none() && self.write_one("joining the stripes", record(JOIN, Some(stripe))).await?.is_none() {
+            // Somebody else was quicker: with the same, or it is refused.
+            let recorded = self.recorded_stripe(self.readers()?).await?;
+            stripe.check_join(&self.path.display().to_string(), recorded.as_ref(), recorded.is_none())?;
         }
-        transaction.commit().await.map_err(failed)?;
         let store = Self { joined: Some(*stripe), ..self.clone() };
         Ok(JoinedStripe { store: Arc::new(store), numbers: StripeNumbers::Counted })
     }
 
     async fn restripe(&self, expected: Option<&Stripe>, stripe: Option<&Stripe>) -> Result<(), StoreError> {
-        let failed = |error| write_error(&self.path, "recording the place among stripes", error);
-        let mut transaction = self.begin().await?;
-        let recorded = self.recorded_stripe(&mut *transaction).await?;
+        let recorded = self.recorded_stripe(self.readers()?).await?;
         Stripe::check_change(&self.path.display().to_string(), recorded.as_ref(), expected, stripe)?;
-        record(stripe).execute(&mut *transaction).await.map_err(failed)?;
-        transaction.commit().await.map_err(failed)
+        let restripe = bind_stripe(record(RESTRIPE, stripe), recorded.as_ref());
+        if self.write_one("recording the place among stripes", restripe).await?.is_some() {
+            return Ok(());
+        }
+        // Somebody else was quicker.
+        let recorded = self.recorded_stripe(self.readers()?).await?;
+        Stripe::check_change(&self.path.display().to_string(), recorded.as_ref(), expected, stripe)?;
+        Err(StoreError::Unavailable {
+            what: "the place among stripes changes all the time: try again".to_owned(),
+            source: None,
+        })
     }
 
     async fn close(&self) {
@@ -314,12 +376,14 @@ impl SegmentStore for SqliteStore {
     }
 }
 
-/// The statement that records the place among stripes, or none.
-fn record(stripe: Option<&Stripe>) -> WriteStatement<'static> {
-    sqlx::query(RESTRIPE)
+/// A statement that records the place among stripes, or none.
+fn record(statement: &'static str, stripe: Option<&Stripe>) -> WriteStatement<'static> {
+    bind_stripe(sqlx::query(statement), stripe)
+}
+
+fn bind_stripe(statement: WriteStatement<'static>, stripe: Option<&Stripe>) -> WriteStatement<'static> {
+    statement
         .bind(stripe.map(|stripe| stripe.set.to_be_bytes().to_vec()))
         .bind(stripe.map(|stripe| stripe.index))
         .bind(stripe.map(|stripe| stripe.count))
 }
-
-type WriteStatement<'q> = sqlx::query::Query<'q, sqlx::Sqlite, sqlx::sqlite::SqliteArguments>;

@@ -6,6 +6,10 @@
 //! stamps at or past the end of its lease; a clock that went back, a pause or a jump can cost an error, not a
 //! duplicate.
 //!
+//! A clock that was far ahead and is set right leaves the generator with a lease whose times are far away. Rather than wait
+//! for them it asks for another lease, and with another worker goes on at the clock: the ids of each worker ascend, and no
+//! two workers share one. Whether the clock is right now, the lease store judges, which compares it with its own.
+//!
 //! Sources: Twitter's Snowflake (2010), Leaf's wait, hutool's tolerance (but state changes here come after every check
 //! that can fail, so a refused call leaves nothing behind).
 
@@ -26,6 +30,9 @@ const HORIZON_MAX_MS: u64 = 366 * 24 * 60 * 60 * 1_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ClockPolicy {
     /// Refuse until it has caught up (Twitter).
+    ///
+    /// This and what the others refuse holds for a clock that is back by up to a [horizon](SnowflakeOptions::horizon_ms).
+    /// By more, another lease is asked for.
     Reject,
     /// Ask the caller to wait for twice the difference, if that is small (Leaf: 5 ms); refuse beyond. Twice, because a
     /// clock that is being slowed down needs longer than the difference to make it good.
@@ -302,6 +309,9 @@ impl Snowflake {
             return Err(ReserveError::Closed);
         }
         let layout = self.options.layout;
+        if self.is_stranded(now_ms) {
+            return Err(self.failures.error(now_ms));
+        }
         self.check_clock(now_ms)?;
         let clock_tick =
             layout.tick_at(now_ms).ok_or(ReserveError::ClockBeforeEpoch { first_ms: layout.tick_start_ms(1) })?;
@@ -348,6 +358,16 @@ impl Snowflake {
         number & ((1 << bits) - 1)
     }
 
+    /// Whether the clock is so far behind the times that were used that the lease in hand is of no use for longer than a
+    /// horizon, in which a new one would have ended.
+    fn is_stranded(&self, now_ms: u64) -> bool {
+        let bridged_ms = match self.options.clock {
+            ClockPolicy::Reject => 0,
+            ClockPolicy::Wait { max_ms } | ClockPolicy::Keep { max_ms } => max_ms,
+        };
+        self.held.is_some() && self.latest_ms.saturating_sub(now_ms) > self.options.horizon_ms.max(bridged_ms)
+    }
+
     fn check_clock(&self, now_ms: u64) -> Result<(), ReserveError> {
         let behind_ms = self.latest_ms.saturating_sub(now_ms);
         if behind_ms == 0 {
@@ -370,7 +390,7 @@ impl Snowflake {
         }
         let request = match self.held {
             None => LeaseRequest::Acquire,
-            Some(held) if held.ends => LeaseRequest::Acquire,
+            Some(held) if held.ends || self.is_stranded(now_ms) => LeaseRequest::Acquire,
             // Due by the time that was set, which a clock that went back has not reached; or because the clock or borrowing
             // has reached the end of the lease.
             Some(held) if now_ms >= held.renew_ms || self.is_past_lease(now_ms) => {
@@ -396,7 +416,9 @@ impl Snowflake {
             LeaseRequest::Extend { .. } => self.admit_extension(now_ms, lease),
         };
         match admitted {
-            Ok(()) if self.is_past_lease(now_ms) => self.failures.store(now_ms, StoreFailure::ClockSkew),
+            Ok(()) if self.is_past_lease(now_ms) || self.is_stranded(now_ms) => {
+                self.failures.store(now_ms, StoreFailure::ClockSkew);
+            }
             Ok(()) => self.failures.clear(),
             Err(fault) => self.failures.grant(now_ms, fault),
         }
@@ -425,6 +447,11 @@ impl Snowflake {
             .is_some_and(|held| held.lease.worker == lease.worker && lease.not_before_ms < held.lease.valid_until_ms);
         if overlaps {
             return Err(GrantFault::Overlap);
+        }
+        if self.is_stranded(now_ms) && self.held.is_some_and(|held| held.lease.worker != lease.worker) {
+            // Whatever this worker was used for lies before its lease.
+            self.latest_ms = 0;
+            self.enter_min = layout.first_tick_from(self.options.floor_ms).max(1);
         }
         let renew_ms = renew_ms(now_ms, lease.valid_until_ms);
         self.held = Some(Held { lease, first_tick, end_tick, renew_ms, ends: false, current: None });
@@ -491,7 +518,9 @@ impl Snowflake {
     pub fn wake_ms(&self, now_ms: u64) -> u64 {
         match (self.failures.pause_left_ms(now_ms), self.held) {
             (Some(left_ms), _) => now_ms.saturating_add(left_ms),
-            (None, Some(_)) if self.in_flight.is_none() && self.is_past_lease(now_ms) => now_ms,
+            (None, Some(_)) if self.in_flight.is_none() && (self.is_past_lease(now_ms) || self.is_stranded(now_ms)) => {
+                now_ms
+            }
             (None, Some(held)) => held.renew_ms,
             (None, None) => u64::MAX,
         }
@@ -599,6 +628,39 @@ mod tests {
         let run = back(&mut keeps, 2_000).unwrap();
         assert_eq!(stamp_ms(&keeps, run), NOW_MS, "the last timestamp is kept");
         assert_eq!(back(&mut with(ClockPolicy::Keep { max_ms: 2_000 }, 0), 2_001), moved(2_001));
+    }
+
+    #[test]
+    fn a_clock_that_was_a_day_ahead_costs_another_worker_and_no_waiting() {
+        const DAY_MS: u64 = 86_400_000;
+        for policy in [ClockPolicy::Reject, ClockPolicy::Wait { max_ms: 5 }, ClockPolicy::Keep { max_ms: 2_000 }] {
+            let mut snowflake = with(policy, 10);
+            snowflake.reserve(NOW_MS, 1).unwrap();
+            let ahead_ms = NOW_MS + DAY_MS;
+            snowflake.request(ahead_ms).unwrap();
+            snowflake.granted(ahead_ms, lease(5, 1, NOW_MS, ahead_ms + 60_000)).unwrap();
+            let far = snowflake.reserve(ahead_ms, 1).unwrap();
+            // Set right: within a horizon it is waited for, as the policy says.
+            let moved = Err(ReserveError::ClockMovedBack { behind_ms: 60_000 });
+            assert_eq!((snowflake.reserve(ahead_ms - 60_000, 1), snowflake.request(ahead_ms - 60_000)), (moved, None));
+            assert_eq!(snowflake.reserve(NOW_MS, 1), Err(ReserveError::Pending), "{policy:?}");
+            assert_eq!(snowflake.wake_ms(NOW_MS), NOW_MS);
+            assert_eq!(snowflake.request(NOW_MS), Some(LeaseRequest::Acquire));
+            // What begins behind the lease in hand is of no use, and asked for again after a pause.
+            snowflake.granted(NOW_MS, lease(5, 2, ahead_ms + 60_000, ahead_ms + 120_000)).unwrap();
+            assert!(matches!(snowflake.reserve(NOW_MS, 1), Err(ReserveError::Store { .. })));
+            assert_eq!(snowflake.request(NOW_MS), None);
+            assert_eq!(snowflake.request(NOW_MS + 1_000), Some(LeaseRequest::Acquire));
+            let now_ms = NOW_MS + 1_000;
+            snowflake.granted(now_ms, lease(6, 3, now_ms, now_ms + 60_000)).unwrap();
+            let near = snowflake.reserve(now_ms, 1).unwrap();
+            assert_eq!(stamp_ms(&snowflake, near), now_ms);
+            assert!(near.first < far.first);
+            assert_eq!(snowflake.used_until_ms(), now_ms + 1);
+            let next = snowflake.reserve(now_ms + 1, 1).unwrap();
+            assert!(next.first > near.first);
+            assert_eq!(snowflake.close(), Some(LeaseRelease { worker: 6, grant_id: GrantId(3), end_ms: now_ms + 2 }));
+        }
     }
 
     /// The clock goes back again and again, by as much as is bridged, under all load that there can be.

@@ -229,6 +229,7 @@ impl IdsCtxBuilder {
             executor,
             request_timeout: self.request_timeout,
             under_way: watch::Sender::new(0),
+            tails: Mutex::default(),
             process: Process::current(),
         };
         IdsCtx::new(Arc::new(storage), Arc::default())
@@ -429,13 +430,7 @@ impl segments::Host for IdsView<'_> {
     }
 
     fn release(&mut self, tag: String, start: u64, version: u64) {
-        let storage = &self.ctx.storage;
-        if let Some(store) = storage.segments.clone() {
-            let name = tag.clone();
-            storage.start_release(Operation::ReleaseTail, &name, async move {
-                store.release(&tag, core::TailRelease { start, version }).await
-            });
-        }
+        self.ctx.storage.release_tail(tag, core::TailRelease { start, version });
     }
 }
 

@@ -682,7 +682,8 @@ impl Shared {
 
     async fn settle(&self, what: &str) {
         if !self.storage.settle().await {
-            tracing::warn!("gave up waiting for {what}: what they carry is a gap");
+            let tails = self.storage.tails_waiting();
+            tracing::warn!(tails, "gave up waiting for {what}: what they carry is a gap");
         }
     }
 

@@ -1,7 +1,7 @@
 //! What calls show of a generator's lease, remembered for errors and told to the log: once when a trouble begins and
 //! once when it is over, however many calls meet it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use unalike_core::Lease;
@@ -17,6 +17,8 @@ pub(crate) struct LeaseWatch {
     troubled: AtomicBool,
     /// None nearly always, and always in a sequence.
     troubles: Mutex<Option<Box<Troubles>>>,
+    /// The end of the newest tick that ids came from.
+    stamped_ms: AtomicU64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -92,6 +94,20 @@ impl LeaseWatch {
             && self.change(|troubles| troubles.clock_moved_back = false).clock_moved_back
         {
             tracing::info!(namespace, now_ms, "the clock has caught up: ids go on");
+        }
+    }
+
+    /// Ids of this worker came, up to this instant.
+    pub(crate) fn stamped(&self, namespace: &str, worker: u32, until_ms: u64) {
+        let before_ms = self.stamped_ms.swap(until_ms, Ordering::Relaxed);
+        if until_ms < before_ms {
+            tracing::warn!(
+                namespace,
+                worker,
+                before_ms,
+                until_ms,
+                "the clock was ahead by more than a lease and went back: ids go on with another worker, from lower timestamps"
+            );
         }
     }
 

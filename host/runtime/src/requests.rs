@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, watch};
 use tracing::Instrument;
-use unalike_core::{GrantFault, GrantOrder, ID_MAX, Segment};
-use unalike_storage::{LeaseStore, Process, SegmentStore, StoreError};
+use unalike_core::{GrantFault, GrantOrder, ID_MAX, Segment, TailRelease};
+use unalike_storage::{LeaseStore, Process, SegmentStore, StoreError, TailsReleased};
 
 use crate::executor::Executor;
 use crate::ids::lock;
@@ -32,9 +32,26 @@ pub(crate) struct Storage {
     pub(crate) request_timeout: Duration,
     /// How many requests and releases are on their way.
     pub(crate) under_way: watch::Sender<usize>,
+    /// The tails that are to be given back.
+    pub(crate) tails: Mutex<Tails>,
     /// Whose grants these are.
     pub(crate) process: Process,
 }
+
+/// Tails on their way back. Those that come while others are given back wait, and are then given back together: a
+/// program with many tags that ends asks its store a few times, not once for each.
+#[derive(Debug, Default)]
+pub(crate) struct Tails {
+    waiting: Vec<(String, TailRelease)>,
+    /// Whether a task gives them back.
+    has_task: bool,
+}
+
+/// So many tails are given back by one request.
+const TAILS_AT_ONCE: usize = 1_000;
+
+/// More than these are worth a line in the log when they are back.
+const TAILS_SAID: u64 = 100;
 
 impl Drop for Storage {
     /// A child leaves the stores of its parent alone. Closing its copy of a connection would take the connection out of
@@ -51,6 +68,27 @@ impl Storage {
     pub(crate) async fn settle(&self) -> bool {
         let mut under_way = self.under_way.subscribe();
         self.executor.timeout(self.request_timeout, under_way.wait_for(|count| *count == 0)).await.is_ok()
+    }
+
+    /// How many tails wait to be given back.
+    pub(crate) fn tails_waiting(&self) -> usize {
+        lock(&self.tails).waiting.len()
+    }
+
+    /// Gives a tail back on the executor; nobody waits for it but a graceful shutdown. A child has nothing to give back.
+    pub(crate) fn release_tail(self: &Arc<Self>, tag: String, tail: TailRelease) {
+        let Some(store) = self.segments.clone().filter(|_| self.process.is_current()) else { return };
+        {
+            let mut tails = lock(&self.tails);
+            tails.waiting.push((tag, tail));
+            if tails.has_task {
+                return;
+            }
+            tails.has_task = true;
+        }
+        let giving =
+            GivingBack { under_way: UnderWay::begin(self), released: TailsReleased::default(), is_done: false };
+        self.executor.spawn(giving.run(store));
     }
 
     /// Runs a release on the executor; nobody waits for it but a graceful shutdown. A child has nothing to give back.
@@ -93,6 +131,70 @@ impl Storage {
                 let what = format!("no answer within {} ms", limit.as_millis());
                 Err(StoreError::OutcomeUnknown { what, source: None })
             })
+        }
+    }
+}
+
+/// The task that gives tails back until none waits.
+struct GivingBack {
+    under_way: UnderWay,
+    released: TailsReleased,
+    /// None waited any more.
+    is_done: bool,
+}
+
+impl GivingBack {
+    async fn run(mut self, store: Arc<dyn SegmentStore>) {
+        while let Some(tails) = self.next() {
+            let operation = Operation::ReleaseTail;
+            let count = tails.len();
+            let name = if let [(tag, _)] = tails.as_slice() { tag.clone() } else { format!("{count} tags") };
+            metrics::store_request_started(operation);
+            let started = Instant::now();
+            let store = &store;
+            let request = self.under_way.0.within_timeout(async move { Ok(store.release_many(tails).await) });
+            let span = operation.span(&name);
+            let released = request.instrument(span.clone()).await.unwrap_or_else(|error| {
+                let mut released = TailsReleased::default();
+                released.failed(count, error);
+                released
+            });
+            span.in_scope(|| metrics::store_request(operation, released.error.as_ref(), started.elapsed()));
+            self.released.add(released);
+        }
+        let TailsReleased { taken_back, failures, error } = &self.released;
+        match error {
+            Some(error) => tracing::warn!(
+                tags = failures,
+                taken_back,
+                %error,
+                "could not give back what was not used: it is a gap"
+            ),
+            None if *taken_back > TAILS_SAID => tracing::info!(taken_back, "gave back what was not used of many tags"),
+            None => tracing::debug!(taken_back, "gave back what was not used"),
+        }
+    }
+
+    /// The next ones; none at the end, and then the next tail that comes has a task of its own.
+    fn next(&mut self) -> Option<Vec<(String, TailRelease)>> {
+        let mut tails = lock(&self.under_way.0.tails);
+        if tails.waiting.is_empty() {
+            tails.has_task = false;
+            self.is_done = true;
+            return None;
+        }
+        let rest = tails.waiting.len().saturating_sub(TAILS_AT_ONCE);
+        Some(tails.waiting.split_off(rest))
+    }
+}
+
+impl Drop for GivingBack {
+    /// Also when the executor ends before the task does: what waits is a gap, and what comes later has another task.
+    fn drop(&mut self) {
+        let mut tails = lock(&self.under_way.0.tails);
+        if !self.is_done {
+            tails.waiting.clear();
+            tails.has_task = false;
         }
     }
 }
@@ -357,6 +459,7 @@ mod tests {
             executor: Executor::own().unwrap(),
             request_timeout: Duration::from_secs(60),
             under_way: watch::Sender::new(0),
+            tails: Mutex::default(),
             process: Process::current(),
         })
     }

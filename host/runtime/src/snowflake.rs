@@ -255,7 +255,10 @@ impl SnowflakeShared {
             // Recorded before anything can take this instance's place.
             let parts = layout.unpack(run.first)?;
             let until_ms = layout.tick_start_ms(parts.ticks.saturating_add(1));
-            self.used_until_ms.fetch_max(until_ms, Ordering::Relaxed);
+            // With another worker, after a clock that was far ahead, it goes down: a component that takes this one's place
+            // begins there too. Runs are brought one at a time, so nobody writes between.
+            self.used_until_ms.store(until_ms, Ordering::Relaxed);
+            lease_watch.stamped(name, parts.worker, until_ms);
             lease_watch.brought_ids(name, call.now_ms);
             Ok((call.now_ms, Ok((lane::run(run), until_ms))))
         })?;

@@ -144,8 +144,10 @@ pub(crate) struct CommonArguments {
     /// Where ids are kept: sqlite://PATH, mysql://USER@HOST/DATABASE or redis://HOST/DATABASE; several together are the
     /// stripes of one set, always in the same order [default: sqlite://unalike.sqlite]
     ///
-    /// A relative path counts from the working directory. A database is followed by ?dialect=NAME for the tables of
-    /// another system (leaf, tinyid, cosid, sequence-table, id-generator, batch, slow-ordered, ticket),
+    /// A relative path counts from the working directory, and may be followed by ?create=false, so that no file is made
+    /// where there is none, and busy-timeout-ms=. A database is followed by ?dialect=NAME for the tables of another
+    /// system (leaf, tinyid, cosid, sequence-table, id-generator, batch, slow-ordered, ticket), which are made only with
+    /// create=true,
     /// password-file=PATH or password-env=NAME for its password, ssl-mode=, ssl-ca=, connections=, .. Several stores
     /// are a list in the file, one --store each, and one line each in the variable: any but one of them may be down.
     /// Redis needs a watermark, stands alone, and has TLS as rediss://HOST/DATABASE?ssl-ca=PATH.

@@ -171,7 +171,8 @@ pub(crate) async fn tags(config: Config, command: TagsCommand) -> anyhow::Result
     if let TagsCommand::Import(arguments) = &command {
         return import::import(&config, arguments).await;
     }
-    let stores = Stores::open(&config, Purpose::Command).await?;
+    let begins = matches!(command, TagsCommand::Create { .. });
+    let stores = Stores::open(&config, if begins { Purpose::Command } else { Purpose::LookingInto }).await?;
     let done = run(&stores, command).await;
     stores.close().await;
     done

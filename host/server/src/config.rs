@@ -52,6 +52,9 @@ pub(crate) struct Config {
     pub(crate) worker: Option<Worker>,
     pub(crate) unsafe_static_worker: bool,
     pub(crate) create_tags: bool,
+    /// Whether somebody said that, be it in the file, by a flag or by a variable.
+    #[serde(skip)]
+    pub(crate) create_tags_is_said: bool,
     pub(crate) tags_max: u64,
     pub(crate) sub_keys_max: u64,
     pub(crate) wait_max_ms: u64,
@@ -164,7 +167,7 @@ const SNOWFLAKES_HELP: &str = "\
 # ahead_max_ms = 10
 # What happens when the clock stands behind a time that it showed before: \"reject\" refuses until it has caught up, \"wait:5\"
 # has callers wait up to 5 ms for that and refuses when it is further behind, and \"keep:2000\" goes on with the last
-# timestamp up to 2000 ms behind, and refuses beyond.
+# timestamp up to 2000 ms behind, and refuses beyond. Behind by more than horizon_ms, another worker is leased.
 # clock = \"keep:2000\"
 # Where in a tick the ids begin: \"none\" begins each with sequence 0, so that at low rates all ids are alike in their last
 # bits and `id % 8` picks one shard for all. \"rotating:3\" begins at another of 2^3 places each time, one after the other,
@@ -252,6 +255,7 @@ impl Default for Config {
             worker: None,
             unsafe_static_worker: false,
             create_tags: true,
+            create_tags_is_said: false,
             tags_max: 1_000_000,
             sub_keys_max: 100_000,
             wait_max_ms: 5_000,
@@ -329,6 +333,7 @@ impl Config {
         }
         let mut config: Self = figment.extract().map_err(|error| anyhow::anyhow!("{}", describe(&error)))?;
         config.has_file = file.is_some();
+        config.create_tags_is_said = figment.contains("create_tags");
         config.validate()?;
         Ok(config)
     }

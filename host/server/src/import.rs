@@ -40,12 +40,24 @@ pub(crate) async fn import(config: &Config, arguments: &ImportArguments) -> anyh
         ensure!((1..=ID_MAX).contains(&at), "--at is {at}, it must be 1 to {ID_MAX}");
     }
     let url = stores::source(&arguments.from, config, arguments.source_stopped)?;
-    let target = Stores::open(config, Purpose::Command).await?;
-    let source: Arc<dyn SegmentStore> = Arc::new(PublicTags::new(stores::open_one(&url).await?));
+    let source = async || {
+        let source = stores::open_one(&url, false).await?;
+        anyhow::Ok(Arc::new(PublicTags::new(source)) as Arc<dyn SegmentStore>)
+    };
+    let (source, target) = if url.is_file() {
+        // Nothing is begun for the tags of a file that is not there.
+        let source = source().await?;
+        (source, Stores::open(config, Purpose::Command).await?)
+    } else {
+        // Tables of another system may lie beside the store's own, which says what server that is.
+        let target = Stores::open(config, Purpose::Command).await?;
+        (source().await?, target)
+    };
     let mut import = Import {
         source: Arc::clone(&source),
         target: Arc::clone(target.segments()),
         arguments,
+        store: config.store_flags(),
         stripe: None,
         table: Table::new(COLUMNS),
         unfinished: 0,
@@ -75,6 +87,8 @@ struct Import<'a> {
     source: Arc<dyn SegmentStore>,
     target: Arc<dyn SegmentStore>,
     arguments: &'a ImportArguments,
+    /// The flags that name the store, for commands that finish what broke off.
+    store: String,
     /// What the source is recorded to be.
     stripe: Option<Stripe>,
     table: Table<5>,
@@ -345,7 +359,9 @@ impl Import<'_> {
         let written = if self.arguments.names_as_written { " --names-as-written" } else { "" };
         let from = if self.arguments.from.contains("://") { "URL" } else { &self.arguments.from };
         let yes = if at.parse::<u64>().is_ok_and(|at| at > RAISE_MAX) { " --yes" } else { "" };
-        format!("unalike tags import --from {from} --tag {tag:?}{sub} --at {at}{stopped}{written}{yes}")
+        // Without it the tag would go on in another store.
+        let store = &self.store;
+        format!("unalike {store} tags import --from {from} --tag {tag:?}{sub} --at {at}{stopped}{written}{yes}")
     }
 }
 

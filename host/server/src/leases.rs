@@ -4,7 +4,6 @@
 //! lease store that is down keeps nothing but snowflakes from going on: it is connected to when it is needed.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -240,18 +239,19 @@ impl Leases {
         let failed = || format!("the store of leases {url} cannot be opened (--leases)");
         let limits = config.lease_limits();
         let server = match url.lease_place().with_context(failed)? {
-            Place::File(path) => {
-                let place = stores::Place::Sqlite(path.clone());
+            Place::File(mut options) => {
+                let place = stores::Place::Sqlite(options.clone());
                 // The same file is opened once.
                 if let Some(Opened::Sqlite(store)) = open.at(&place.name()?) {
                     return Self::behind_local_copies(Arc::clone(store) as _, config, purpose).await;
                 }
-                let mut options = SqliteOptions::new(path);
+                options.create &= purpose != Purpose::LookingInto;
                 options.limits = limits;
-                let store = SqliteStore::connect(options).await.with_context(failed)?;
+                let store = SqliteStore::connect(*options).await.with_context(failed)?;
                 return Self::behind_local_copies(Arc::new(store), config, purpose).await;
             }
             Place::Mysql(mut options) => {
+                options.create_tables &= purpose != Purpose::LookingInto;
                 options.limits = limits;
                 match (is_named, open.at(&stores::Place::Mysql(options.clone()).name()?)) {
                     (false, Some(Opened::Mysql(store))) => Server::Beside(Arc::clone(store)),
@@ -423,7 +423,7 @@ pub(crate) async fn initialise(
 
 /// What the URL of a lease store names.
 enum Place {
-    File(PathBuf),
+    File(Box<SqliteOptions>),
     Mysql(Box<MysqlOptions>),
     Redis(Box<RedisOptions>),
     Zookeeper(Box<ZookeeperOptions>),
@@ -439,7 +439,7 @@ impl StoreUrl {
             return Ok(Place::Zookeeper(Box::new(options)));
         }
         Ok(match self.place()? {
-            stores::Place::Sqlite(path) => Place::File(path),
+            stores::Place::Sqlite(options) => Place::File(options),
             stores::Place::Mysql(options) => Place::Mysql(options),
             stores::Place::Redis(options) => Place::Redis(options),
         })

@@ -8,7 +8,7 @@
 
 use std::fmt;
 use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
@@ -17,7 +17,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tokio::sync::OnceCell;
 use unalike::storage::{
     JoinedStripe, LeaseLimits, PublicTags, Segment, SegmentStore, StoreError, Stripe, StripedStore, TagCreation,
-    TagOptions, TagRecord, TailRelease, resize_stripes, validate_public,
+    TagOptions, TagRecord, TailRelease, TailsReleased, resize_stripes, validate_public,
 };
 use unalike::{RefillPolicy, StepPolicy};
 use unalike_mysql::{BatchTag, Dialect, MysqlOptions, MysqlStore};
@@ -54,7 +54,7 @@ pub(crate) struct StoreUrls(Vec<StoreUrl>);
 
 /// What a URL names.
 pub(crate) enum Place {
-    Sqlite(PathBuf),
+    Sqlite(Box<SqliteOptions>),
     Mysql(Box<MysqlOptions>),
     Redis(Box<RedisOptions>),
 }
@@ -69,15 +69,12 @@ impl StoreUrl {
     /// # Errors
     /// Says what is wrong with it.
     pub(crate) fn place(&self) -> anyhow::Result<Place> {
-        let Some((scheme, rest)) = self.0.split_once("://") else {
+        let Some((scheme, _)) = self.0.split_once("://") else {
             bail!("the store {self:?} is no URL: {FORMS}");
         };
         let failed = || format!("the store {self:?} cannot be used");
         match scheme {
-            "sqlite" => {
-                ensure!(!rest.is_empty(), "the store {self:?} names no file: write sqlite://PATH");
-                Ok(Place::Sqlite(Path::new(rest).to_owned()))
-            }
+            "sqlite" => Ok(Place::Sqlite(Box::new(SqliteOptions::from_url(&self.0)?))),
             "mysql" | "mariadb" => {
                 let options = self.options(MysqlOptions::from_url, MysqlOptions::password).with_context(failed)?;
                 Ok(Place::Mysql(Box::new(options)))
@@ -117,6 +114,11 @@ impl StoreUrl {
             Some(password) => options.password(password),
             None => options,
         }))
+    }
+
+    /// Whether it names a file.
+    pub(crate) fn is_file(&self) -> bool {
+        self.0.starts_with("sqlite://")
     }
 
     /// Whether its scheme is one of Redis', those that are refused among them.
@@ -390,7 +392,8 @@ impl Place {
     /// Another one under which the same tags are found has the same.
     pub(crate) fn name(&self) -> anyhow::Result<String> {
         Ok(match self {
-            Self::Sqlite(path) => {
+            Self::Sqlite(options) => {
+                let path = &options.path;
                 let path = std::path::absolute(path).with_context(|| format!("{} is no path", path.display()))?;
                 format!("sqlite {}", path.canonicalize().unwrap_or(path).display())
             }
@@ -469,6 +472,8 @@ pub(crate) enum Purpose {
     Serving,
     /// A command that ends soon.
     Command,
+    /// The same, about what a store has: it begins none.
+    LookingInto,
 }
 
 impl Stores {
@@ -506,8 +511,8 @@ impl Stores {
     /// # Errors
     /// When it is named and cannot be used.
     pub(crate) async fn leases_alone(config: &Config) -> anyhow::Result<Leases> {
-        let opening = Opening::new(config, Purpose::Command);
-        Self::open_leases(config, Purpose::Command, opening, &mut OpenStores::default()).await
+        let opening = Opening::new(config, Purpose::LookingInto);
+        Self::open_leases(config, Purpose::LookingInto, opening, &mut OpenStores::default()).await
     }
 
     async fn open_leases(
@@ -612,14 +617,16 @@ impl Stores {
     }
 }
 
-/// One store, for commands that concern one: its tags are never created by being asked for.
+/// One store, for commands that concern one: its tags are never created by being asked for, and unless it is to begin, it
+/// must be there.
 ///
 /// # Errors
 /// When it cannot be opened.
-pub(crate) async fn open_one(url: &StoreUrl) -> anyhow::Result<Arc<dyn SegmentStore>> {
-    let creation = TagCreation { on_first_use: false, ..TagCreation::default() };
+pub(crate) async fn open_one(url: &StoreUrl, may_begin: bool) -> anyhow::Result<Arc<dyn SegmentStore>> {
     let opening = Opening {
-        creation,
+        may_begin,
+        tags_max: TagCreation::default().tags_max,
+        on_first_use: Some(false),
         may_be_down: false,
         behind: Watermark::RedisAlone,
         preheats: false,
@@ -705,6 +712,15 @@ fn databases(config: &Config) -> anyhow::Result<Vec<MysqlOptions>> {
     Ok(databases)
 }
 
+impl Config {
+    /// The flags that name the store and what stands behind it, without passwords.
+    pub(crate) fn store_flags(&self) -> String {
+        let stores = self.store.iter().map(|url| format!("--store '{url}'"));
+        let watermark = self.watermark.iter().map(|url| format!("--watermark '{url}'"));
+        stores.chain(watermark).collect::<Vec<_>>().join(" ")
+    }
+}
+
 /// `unalike schema upgrade`
 pub(crate) async fn upgrade(config: &Config) -> anyhow::Result<()> {
     let databases = databases(config)?;
@@ -775,14 +791,14 @@ pub(crate) async fn resize(config: &Config, to: Vec<String>, floor: u64, is_conf
     // A store of both lists is one store.
     let mut open: Vec<(String, Arc<dyn SegmentStore>)> = Vec::new();
     let mut lists = [Vec::new(), Vec::new()];
-    for (list, urls) in lists.iter_mut().zip([&config.store, &to]) {
+    for ((list, urls), may_begin) in lists.iter_mut().zip([&config.store, &to]).zip([false, true]) {
         for url in urls.iter() {
             let name = url.place()?.name()?;
             let known = open.iter().find(|(known, _)| *known == name).map(|(_, store)| Arc::clone(store));
             let store = match known {
                 Some(store) => store,
                 None => {
-                    let store = open_one(url).await?;
+                    let store = open_one(url, may_begin).await?;
                     open.push((name, Arc::clone(&store)));
                     store
                 }
@@ -827,7 +843,11 @@ impl OpenStores {
 
 /// How stores are opened.
 struct Opening {
-    creation: TagCreation,
+    /// One that is not there is begun, if its URL does not say otherwise.
+    may_begin: bool,
+    tags_max: u64,
+    /// Whether tags are created on first use, where it was said: else they are in a store of unalike's own.
+    on_first_use: Option<bool>,
     /// One that is down is tried again later.
     may_be_down: bool,
     /// What stands behind one in Redis.
@@ -848,7 +868,9 @@ pub(crate) enum Opened {
 impl Opening {
     fn new(config: &Config, purpose: Purpose) -> Self {
         Self {
-            creation: TagCreation { on_first_use: config.create_tags, tags_max: config.tags_max },
+            may_begin: purpose != Purpose::LookingInto,
+            tags_max: config.tags_max,
+            on_first_use: config.create_tags_is_said.then_some(config.create_tags),
             may_be_down: config.store.only().is_none(),
             behind: Watermark::RedisAlone,
             preheats: purpose == Purpose::Serving,
@@ -870,17 +892,25 @@ impl Opening {
         Ok(Watermark::Durable(segments))
     }
 
+    /// Whether tags are created on first use, where a URL by itself means this.
+    fn creation(&self, of_url: TagCreation) -> TagCreation {
+        TagCreation { on_first_use: self.on_first_use.unwrap_or(of_url.on_first_use), tags_max: self.tags_max }
+    }
+
     async fn open(&self, url: &StoreUrl) -> anyhow::Result<Opened> {
         let failed = || format!("the store {url} cannot be opened");
         match url.place()? {
-            Place::Sqlite(path) => {
-                let mut options = SqliteOptions::new(path);
-                options.creation = self.creation;
+            Place::Sqlite(mut options) => {
+                options.create &= self.may_begin;
+                options.creation = self.creation(options.creation);
                 options.limits = self.limits;
-                Ok(Opened::Sqlite(Arc::new(SqliteStore::connect(options).await.with_context(failed)?)))
+                Ok(Opened::Sqlite(Arc::new(SqliteStore::connect(*options).await.with_context(failed)?)))
             }
             Place::Mysql(mut options) => {
-                options.creation = self.creation;
+                // In front of the tables of another system, which must be there, those of unalike's own may be missing.
+                options.create_tables &= self.may_begin || options.dialect != Dialect::Unalike;
+                options.create_foreign &= self.may_begin;
+                options.creation = self.creation(options.creation);
                 let store = Arc::new(Mysql { options: *options, store: OnceCell::new() });
                 match store.connected().await {
                     Ok(_) => {}
@@ -893,7 +923,7 @@ impl Opening {
                 Ok(Opened::Mysql(store))
             }
             Place::Redis(mut options) => {
-                options.creation = self.creation;
+                options.creation = self.creation(options.creation);
                 options.preheat &= self.preheats;
                 let store = RedisStore::connect(*options, self.behind.clone()).await;
                 Ok(Opened::Redis(Arc::new(store.with_context(failed)?)))
@@ -946,6 +976,21 @@ impl SegmentStore for Mysql {
 
     async fn release(&self, tag: &str, tail: TailRelease) -> Result<bool, StoreError> {
         self.connected().await?.release(tag, tail).await
+    }
+
+    fn address(&self) -> Option<String> {
+        Some(self.options.address())
+    }
+
+    async fn release_many(&self, tails: Vec<(String, TailRelease)>) -> TailsReleased {
+        match self.connected().await {
+            Ok(store) => store.release_many(tails).await,
+            Err(error) => {
+                let mut released = TailsReleased::default();
+                released.failed(tails.len(), error);
+                released
+            }
+        }
     }
 
     async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
@@ -1009,6 +1054,8 @@ impl SegmentStore for Mysql {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
 
     #[test]

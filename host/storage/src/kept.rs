@@ -10,7 +10,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use unalike_core::{RefillPolicy, SUB_SEPARATOR, Segment, StepPolicy, TailRelease};
 
-use crate::{Ceiling, JoinedStripe, SegmentStore, StoreError, Stripe, TagCreation, TagOptions, TagRecord, split_tag};
+use crate::{
+    Ceiling, JoinedStripe, SegmentStore, StoreError, Stripe, TagCreation, TagOptions, TagRecord, TailsReleased,
+    split_tag,
+};
 
 /// The tag whose sub-keys are the namespaces of leases that Redis keeps: Unix milliseconds.
 pub const KEPT_LEASES: &str = "redis-leases";
@@ -104,6 +107,21 @@ impl SegmentStore for PublicTags {
     async fn release(&self, tag: &str, tail: TailRelease) -> Result<bool, StoreError> {
         validate_public(tag)?;
         self.0.release(tag, tail).await
+    }
+
+    fn address(&self) -> Option<String> {
+        self.0.address()
+    }
+
+    async fn release_many(&self, tails: Vec<(String, TailRelease)>) -> TailsReleased {
+        let (kept, public): (Vec<_>, Vec<_>) = tails.into_iter().partition(|(tag, _)| is_kept(tag));
+        let mut released = self.0.release_many(public).await;
+        for (tag, _) in kept {
+            if let Err(error) = validate_public(&tag) {
+                released.failed(1, error);
+            }
+        }
+        released
     }
 
     async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {

@@ -4,9 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use futures_util::{StreamExt as _, stream};
 use unalike_core::{ID_MAX, RefillPolicy, SUB_SEPARATOR, Segment, StepPolicy, TailRelease, is_tag};
 
 use crate::StoreError;
+
+/// Tails that are given back at a time where a store cannot write many at once.
+const RELEASES_AT_ONCE: usize = 16;
 
 /// Grants intervals of numbers under a tag, each to one holder for ever.
 ///
@@ -46,6 +50,24 @@ pub trait SegmentStore: Send + Sync + 'static {
     /// # Errors
     /// As the connection brings; the caller then leaves a gap.
     async fn release(&self, tag: &str, tail: TailRelease) -> Result<bool, StoreError>;
+
+    /// Gives back the tails of many segments, as [`SegmentStore::release`] does each: when a program ends that has many tags
+    /// open. By default some at a time; a store that can write many at once does.
+    ///
+    /// What fails is a gap, and nobody tries it again: a tail that was taken may be granted again at once.
+    async fn release_many(&self, tails: Vec<(String, TailRelease)>) -> TailsReleased {
+        let requests: Vec<_> =
+            tails.into_iter().map(|(tag, tail)| async move { self.release(&tag, tail).await }).collect();
+        let mut answers = stream::iter(requests).buffer_unordered(RELEASES_AT_ONCE);
+        let mut released = TailsReleased::default();
+        while let Some(answer) = answers.next().await {
+            match answer {
+                Ok(taken_back) => released.taken_back += u64::from(taken_back),
+                Err(error) => released.failed(1, error),
+            }
+        }
+        released
+    }
 
     /// The tag as the store keeps it; created with default options when it is unknown and [`TagCreation`] allows it.
     ///
@@ -175,6 +197,11 @@ pub trait SegmentStore: Send + Sync + 'static {
 
     /// Closes what it has open and waits until that is done; requests fail from now on. Not needed for safety.
     async fn close(&self) {}
+
+    /// Where the store is, for messages: a path, or a host and a database, without user and password.
+    fn address(&self) -> Option<String> {
+        None
+    }
 }
 
 /// How far a quick store has got with the numbers that a durable store granted to it (the `cur`, `max`, `seq_recently`
@@ -331,6 +358,42 @@ impl JoinedStripe {
 impl fmt::Debug for JoinedStripe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("JoinedStripe").field("numbers", &self.numbers).finish_non_exhaustive()
+    }
+}
+
+/// What became of tails that were given back: see [`SegmentStore::release_many`].
+///
+/// ```
+/// use unalike_storage::{StoreError, TailsReleased};
+/// let mut released = TailsReleased { taken_back: 7, ..TailsReleased::default() };
+/// released.failed(2, StoreError::tag_unknown("order"));
+/// assert_eq!((released.taken_back, released.failures), (7, 2));
+/// ```
+#[derive(Debug, Default)]
+pub struct TailsReleased {
+    /// How many the store took: their numbers are granted again.
+    pub taken_back: u64,
+    /// How many requests failed: their numbers are a gap. What the store refused since something was granted after a tail
+    /// is neither.
+    pub failures: u64,
+    /// Why the first of them failed.
+    pub error: Option<StoreError>,
+}
+
+impl TailsReleased {
+    /// So many failed, with this error.
+    pub fn failed(&mut self, tails: usize, error: StoreError) {
+        self.failures += tails as u64;
+        self.error.get_or_insert(error);
+    }
+
+    /// Both together.
+    pub fn add(&mut self, more: Self) {
+        self.taken_back += more.taken_back;
+        self.failures += more.failures;
+        if self.error.is_none() {
+            self.error = more.error;
+        }
     }
 }
 

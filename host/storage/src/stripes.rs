@@ -22,8 +22,8 @@ use unalike_core::{RefillPolicy, Segment, StepPolicy, TailRelease};
 use self::members::{Member, When, combined, full_text, is_trouble, with_text};
 use self::numbering::{Numbering, merged};
 use crate::{
-    Mode, SegmentStore, StoreError, Stripe, TagOptions, TagRecord, random_128, split_tag, validate_allocate,
-    validate_policies, validate_raise, validate_tag,
+    Mode, SegmentStore, StoreError, Stripe, TagOptions, TagRecord, TailsReleased, random_128, split_tag,
+    validate_allocate, validate_policies, validate_raise, validate_tag,
 };
 
 pub use self::resize::resize_stripes;
@@ -106,20 +106,24 @@ impl StripedStore {
                 (Some(set), _) if minted == Some(set) && (unrecorded.is_some() || failed.is_some()) => {
                     let joins = (0..).zip(&stores).map(|(index, store)| async move {
                         let joined = store.join_stripe(&Stripe { set, index, count }).await;
-                        joined.err().map(|error| at_store(index, error))
+                        joined.err().map(|error| at_store(&name(index, &**store), error))
                     });
                     error = join_all(joins).await.into_iter().flatten().next().or(error);
                 }
                 // Another program is recording it just now, or did not get to the end, or the store lost its data.
-                (Some(_), Some(unrecorded)) => error = Some(may_have_lost_its_data(unrecorded)),
+                (Some(_), Some(unrecorded)) => {
+                    let names: Option<String> =
+                        (0..).zip(&stores).nth(unrecorded).map(|(index, store)| name(index, &**store));
+                    error = Some(may_have_lost_its_data(&names.unwrap_or_default()));
+                }
                 (Some(set), None) => {
                     let stripes = (0..count).map(|index| Stripe { set, index, count });
                     return Self::join(stripes.zip(stores).collect(), &records).await;
                 }
                 (None, _) => {
                     // All must answer the first time.
-                    for (index, record) in (0..).zip(records) {
-                        record.map_err(|error| at_store(index, error))?;
+                    for ((index, store), record) in (0..).zip(&stores).zip(records) {
+                        record.map_err(|error| at_store(&name(index, &**store), error))?;
                     }
                     check_unused(&stores).await?;
                     let set = match minted {
@@ -130,7 +134,7 @@ impl StripedStore {
                     if let Some(first) = stores.first()
                         && let Err(failure) = first.join_stripe(&Stripe { set, index: 0, count }).await
                     {
-                        error = Some(at_store(0, failure));
+                        error = Some(at_store(&name(0, &**first), failure));
                     }
                 }
             }
@@ -146,21 +150,32 @@ impl StripedStore {
         stores: Vec<(Stripe, Arc<dyn SegmentStore>)>,
         records: &[Result<Option<Stripe>, StoreError>],
     ) -> Result<Self, StoreError> {
-        for ((place, _), record) in stores.iter().zip(records) {
+        for ((place, store), record) in stores.iter().zip(records) {
             if let Ok(Some(record)) = record
                 && record != place
             {
                 return Err(refused(format!(
-                    "store {} is {record}, and not {place}: give all stores of one set in their order; if a resize was \
+                    "{} is {record}, and not {place}: give all stores of one set in their order; if a resize was \
                      broken off, repeat `unalike stripes resize`",
-                    place.index
+                    name(place.index, &**store)
                 )));
             }
         }
         let members = stores.into_iter().map(|(place, store)| Member::new(place, store)).collect();
         let store = Self { members, turn: AtomicUsize::new(0), spread: Mutex::default(), hasher: RandomState::new() };
         let answers: Vec<Result<(), StoreError>> = store.each(When::Due, |_, _| std::future::ready(Ok(()))).await;
-        if answers.iter().any(Result::is_ok) { Ok(store) } else { Err(combined(errors(answers))) }
+        if answers.iter().any(Result::is_ok) { Ok(store) } else { Err(combined(store.errors(answers))) }
+    }
+
+    /// What is said of the store at a place.
+    fn name(&self, index: u32) -> String {
+        let member = self.members.iter().find(|member| member.stripe().index == index);
+        member.map_or_else(|| format!("store {index}"), Member::name)
+    }
+
+    /// The errors among the answers of all stores, by name.
+    fn errors<T>(&self, answers: Vec<Result<T, StoreError>>) -> Vec<(String, StoreError)> {
+        self.members.iter().zip(answers).filter_map(|(member, answer)| Some((member.name(), answer.err()?))).collect()
     }
 
     /// Asks all stores at once.
@@ -238,7 +253,7 @@ impl StripedStore {
             if let Err(error) = found
                 && !is_unknown(error)
             {
-                return Err(needs_all(index, error));
+                return Err(needs_all(&self.name(index), error));
             }
         }
         let record = record.ok_or_else(|| StoreError::tag_unknown(tag))?;
@@ -260,7 +275,7 @@ impl StripedStore {
         let done = known(&answers);
         for (index, answer) in (0..).zip(answers) {
             if let Err(error) = answer {
-                let error = needs_all(index, &error);
+                let error = needs_all(&self.name(index), &error);
                 tracing::warn!(tag, ?done, %error, "a tag was changed in some of the stripes only: repeat the command");
                 return Err(error);
             }
@@ -314,7 +329,7 @@ impl SegmentStore for StripedStore {
                 errors.push((index, member.left_out()));
             }
         }
-        Err(combined(errors))
+        Err(combined(errors.into_iter().map(|(index, error)| (self.name(index), error)).collect()))
     }
 
     async fn release(&self, tag: &str, tail: TailRelease) -> Result<bool, StoreError> {
@@ -325,6 +340,33 @@ impl SegmentStore for StripedStore {
         released.await
     }
 
+    /// Each store is given its own.
+    async fn release_many(&self, tails: Vec<(String, TailRelease)>) -> TailsReleased {
+        let mut of_members: Vec<Vec<(String, TailRelease)>> = self.members.iter().map(|_| Vec::new()).collect();
+        for (tag, tail) in tails {
+            let index = Numbering::index_of(tail.start, self.members.len());
+            if let Some(tails) = index.and_then(|index| of_members.get_mut(index)) {
+                tails.push((tag, tail));
+            }
+        }
+        let of_members = self.members.iter().zip(of_members).filter(|(_, tails)| !tails.is_empty());
+        let released = of_members.map(|(member, tails)| async move {
+            let count = tails.len();
+            let released = member.ask(When::Due, |store, numbering| async move {
+                let tails = tails.into_iter().map(|(tag, tail)| (tag, numbering.tail(tail))).collect();
+                Ok(store.release_many(tails).await)
+            });
+            released.await.unwrap_or_else(|error| {
+                let mut released = TailsReleased::default();
+                released.failed(count, error);
+                released
+            })
+        });
+        let mut all = TailsReleased::default();
+        join_all(released).await.into_iter().for_each(|released| all.add(released));
+        all
+    }
+
     async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
         validate_tag(tag)?;
         let record = match self.spread(tag).await {
@@ -333,7 +375,7 @@ impl SegmentStore for StripedStore {
                 let created =
                     self.each_up(|store, numbering| async move { Ok(numbering.record(store.open_tag(tag).await?)) });
                 let created = created.await;
-                let record = known(&created).ok_or_else(|| combined(errors(created)))?;
+                let record = known(&created).ok_or_else(|| combined(self.errors(created)))?;
                 self.note_spread(tag);
                 record
             }
@@ -344,7 +386,7 @@ impl SegmentStore for StripedStore {
     async fn tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
         validate_tag(tag)?;
         let found = self.look_up(tag).await;
-        known(&found).ok_or_else(|| combined(errors(found)))
+        known(&found).ok_or_else(|| combined(self.errors(found)))
     }
 
     async fn create_tag(&self, tag: &str, options: &TagOptions) -> Result<TagRecord, StoreError> {
@@ -370,7 +412,7 @@ impl SegmentStore for StripedStore {
                     self.change_tag(tag, options.step, options.refill).await?;
                     return self.raise_tag(tag, options.start).await;
                 }
-                Err(error) if is_trouble(&error) => return Err(needs_all(member.stripe().index, &error)),
+                Err(error) if is_trouble(&error) => return Err(needs_all(&member.name(), &error)),
                 Err(error) => return Err(error),
             }
         }
@@ -406,9 +448,9 @@ impl SegmentStore for StripedStore {
             let page = store.tags(after, limit).await?;
             Ok(page.into_iter().map(|record| numbering.record(record)).collect::<Vec<_>>())
         });
-        let (pages, errors): (Vec<_>, Vec<_>) = pages.await.into_iter().partition(Result::is_ok);
-        if pages.is_empty() {
-            return Err(combined(self::errors(errors)));
+        let pages = pages.await;
+        if pages.iter().all(Result::is_err) {
+            return Err(combined(self.errors(pages)));
         }
         // The first tags of all are among the first of each store.
         let mut tags: BTreeMap<String, Vec<TagRecord>> = BTreeMap::new();
@@ -426,7 +468,7 @@ impl SegmentStore for StripedStore {
     /// Whether one of the stores answers and can be written to.
     async fn check(&self) -> Result<(), StoreError> {
         let answers = self.each_up(|store, _| store.check()).await;
-        if answers.iter().any(Result::is_ok) { Ok(()) } else { Err(combined(errors(answers))) }
+        if answers.iter().any(Result::is_ok) { Ok(()) } else { Err(combined(self.errors(answers))) }
     }
 
     async fn close(&self) {
@@ -443,19 +485,19 @@ fn is_unknown(error: &StoreError) -> bool {
     matches!(error, StoreError::TagUnknown { .. })
 }
 
-/// The errors among the answers of all stores, by place.
-fn errors<T>(answers: Vec<Result<T, StoreError>>) -> Vec<(u32, StoreError)> {
-    (0..).zip(answers).filter_map(|(index, answer)| Some((index, answer.err()?))).collect()
+/// What is said of a store: its place among those that were given, from 0 on, and where it is.
+fn name(index: u32, store: &dyn SegmentStore) -> String {
+    store.address().map_or_else(|| format!("store {index}"), |address| format!("store {index} ({address})"))
 }
 
-fn at_store(index: u32, error: StoreError) -> StoreError {
-    let what = format!("store {index} of the stripes: {}", full_text(&error));
+fn at_store(name: &str, error: StoreError) -> StoreError {
+    let what = format!("{name} of the stripes: {}", full_text(&error));
     with_text(error, what)
 }
 
 /// What was to be done was not done, or not everywhere, since a store did not do it.
-fn needs_all(index: u32, error: &StoreError) -> StoreError {
-    let what = format!("all stripes are needed for this, and store {index} says: {}", full_text(error));
+fn needs_all(name: &str, error: &StoreError) -> StoreError {
+    let what = format!("all stripes are needed for this, and {name} says: {}", full_text(error));
     match error {
         StoreError::Corrupt { .. } => StoreError::Corrupt { what, source: None },
         StoreError::Refused { .. } => StoreError::Refused { what, source: None },
@@ -469,8 +511,8 @@ fn ordered(tag: &str) -> StoreError {
     StoreError::TagInvalid { tag: tag.to_owned(), reason }
 }
 
-fn may_have_lost_its_data(index: usize) -> StoreError {
-    refused(format!("store {index} of the stripes: {}", lost_data_advice()))
+fn may_have_lost_its_data(name: &str) -> StoreError {
+    refused(format!("{name} of the stripes: {}", lost_data_advice()))
 }
 
 fn lost_data_advice() -> String {
@@ -483,14 +525,15 @@ fn lost_data_advice() -> String {
 async fn check_unused(stores: &[Arc<dyn SegmentStore>]) -> Result<(), StoreError> {
     let pages = join_all(stores.iter().map(|store| store.tags(None, 1))).await;
     let mut used = Vec::new();
-    for (index, page) in (0..).zip(pages) {
-        if !page.map_err(|error| at_store(index, error))?.is_empty() {
-            used.push(index);
+    for ((index, store), page) in (0..).zip(stores).zip(pages) {
+        let name = name(index, &**store);
+        if !page.map_err(|error| at_store(&name, error))?.is_empty() {
+            used.push(name);
         }
     }
     match used.first() {
-        Some(index) if used.len() < stores.len() => Err(refused(format!(
-            "store {index} of the stripes was used alone, and others are new: make them stripes with `unalike stripes resize`"
+        Some(name) if used.len() < stores.len() => Err(refused(format!(
+            "{name} of the stripes was used alone, and others are new: make them stripes with `unalike stripes resize`"
         ))),
         _ => Ok(()),
     }

@@ -149,15 +149,10 @@ pub(crate) async fn open(
     let names: Vec<&str> = shapes.iter().map(|shape| shape.name).collect();
     let mut found = find(database, &names).await?;
     let missing: Vec<&Shape<'_>> = shapes.iter().filter(|shape| !found.contains_key(shape.name)).collect();
-    if let Some(first) = missing.first() {
-        if !options.create_tables {
-            return Err(refusal(format!(
-                "{}: the table {} is missing, and tables are not to be created (create=false): run the statements that \
-                 `unalike schema` prints",
-                database.at(),
-                first.name
-            )));
-        }
+    if let Some(refused) = missing.iter().find(|shape| !options.may_create(shape.name)) {
+        return Err(table_is_missing(database, options, refused.name));
+    }
+    if !missing.is_empty() {
         for shape in missing {
             database.execute("creating a table", sqlx::query(AssertSqlSafe(shape.ddl.trim().to_owned()))).await?;
             tracing::info!(database = database.at(), table = shape.name, "created a table");
@@ -170,6 +165,36 @@ pub(crate) async fn open(
         found.remove(shape.name).ok_or_else(gone)?.judge(database, shape)
     });
     judged.collect()
+}
+
+/// Refuses a database that has not all of these tables, which belong to another system.
+///
+/// # Errors
+/// [`StoreError::Refused`].
+pub(crate) async fn require(database: &Database, options: &MysqlOptions, names: &[String]) -> Result<(), StoreError> {
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    let found = find(database, &names).await?;
+    let missing = names.iter().find(|name| !found.contains_key(**name));
+    missing.map_or(Ok(()), |missing| Err(table_is_missing(database, options, missing)))
+}
+
+/// The error where a table is missing that is not to be created.
+pub(crate) fn table_is_missing(database: &Database, options: &MysqlOptions, table: &str) -> StoreError {
+    let at = database.at();
+    refusal(if options.create_tables {
+        format!(
+            "{at}: the table {table} is missing, and it belongs to another system: is this the database of that system? If it \
+             is to begin here, say create=true in the URL, or run the statements that `unalike schema` prints"
+        )
+    } else {
+        format!(
+            "{at}: the table {table} is missing, and tables are not to be created (create=false, or a command that begins no \
+             store): run the statements that `unalike schema` prints"
+        )
+    })
 }
 
 /// Looks at a table; none when it is missing.

@@ -84,6 +84,11 @@ impl Member {
         &self.stripe
     }
 
+    /// What is said of it.
+    pub(super) fn name(&self) -> String {
+        super::name(self.stripe.index, &*self.store)
+    }
+
     pub(super) async fn close(&self) {
         self.store.close().await;
     }
@@ -218,9 +223,9 @@ pub(super) fn is_trouble(error: &StoreError) -> bool {
     matches!(error, E::Unavailable { .. } | E::OutcomeUnknown { .. } | E::Corrupt { .. } | E::Refused { .. })
 }
 
-/// One error of several stores, by their places: the one that helps most, with what the others said.
-pub(super) fn combined(errors: Vec<(u32, StoreError)>) -> StoreError {
-    let texts: Vec<_> = errors.iter().map(|(index, error)| format!("store {index}: {}", full_text(error))).collect();
+/// One error of several stores, by their names: the one that helps most, with what the others said.
+pub(super) fn combined(errors: Vec<(String, StoreError)>) -> StoreError {
+    let texts: Vec<_> = errors.iter().map(|(name, error)| format!("{name}: {}", full_text(error))).collect();
     let more = texts.len().saturating_sub(ERRORS_SHOWN);
     let mut text = texts.into_iter().take(ERRORS_SHOWN).collect::<Vec<_>>().join("; ");
     if more > 0 {

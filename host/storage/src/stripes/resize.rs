@@ -9,7 +9,7 @@ use unalike_core::ID_MAX;
 use super::marks::{Found, check_complete};
 use super::members::{full_text, with_text};
 use super::numbering::{Numbering, merged};
-use super::{new_set, refused};
+use super::{name, new_set, refused};
 use crate::{Mode, SegmentStore, StoreError, Stripe, StripeNumbers, TagRecord, is_kept};
 
 /// How many tags are read at once.
@@ -129,8 +129,8 @@ async fn fence<'s>(
     floor: u64,
     count: u32,
 ) -> Result<Vec<Part<'s>>, StoreError> {
-    let old = from.iter().zip(0..).map(|(store, index)| (store, format!("old store {index}"), None));
-    let new = to.iter().zip(0..).map(|(store, index)| (store, format!("new store {index}"), Some(index)));
+    let old = from.iter().zip(0..).map(|(store, index)| (store, format!("old {}", name(index, &**store)), None));
+    let new = to.iter().zip(0..).map(|(store, index)| (store, format!("new {}", name(index, &**store)), Some(index)));
     let (mut given, mut records) = (Vec::new(), Vec::new());
     for (store, name, place) in old.chain(new) {
         records.push(store.stripe().await.map_err(|error| named(&name, error))?);

@@ -1,0 +1,135 @@
+//! Whether the files that are open are still those that others find.
+//!
+//! Whoever deletes, moves or replaces the file of a store, or one of the two beside it, leaves the programs that have it
+//! open with files that nobody else sees. They and a program that opens what stands there now would be granted the same
+//! numbers. So every grant is followed by a look, by name, at the files: while those that are open are found, whoever
+//! comes later opens these, and what was committed before the look is in them.
+//!
+//! One connection that is never used is kept open for it: the log (`-wal`) and its index (`-shm`) stay the same files as
+//! long as any connection to the store is open, in any process, and so another one under either name is nobody's doing
+//! but an operator's.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{ConnectOptions as _, Connection as _, SqliteConnection};
+use unalike_storage::StoreError;
+
+use crate::error::open_error;
+
+/// The files of a store that is open.
+#[derive(Debug)]
+pub(crate) struct Held {
+    /// The file, its log and the index of that.
+    paths: [PathBuf; 3],
+    /// What stood under these names when the store was opened.
+    files: OnceLock<[File; 3]>,
+    anchor: Mutex<Option<SqliteConnection>>,
+    is_closed: AtomicBool,
+}
+
+/// What tells a file from any other, whatever its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct File {
+    device: u64,
+    inode: u64,
+}
+
+impl Held {
+    pub(crate) fn new(path: &Path) -> Self {
+        let beside = |suffix: &str| {
+            let mut name = path.as_os_str().to_owned();
+            name.push(suffix);
+            PathBuf::from(name)
+        };
+        let paths = [path.to_owned(), beside("-wal"), beside("-shm")];
+        Self { paths, files: OnceLock::new(), anchor: Mutex::default(), is_closed: AtomicBool::new(false) }
+    }
+
+    /// Holds on to the files as they are now, of a store that is in write-ahead mode.
+    pub(crate) async fn hold(&self, connect: &SqliteConnectOptions) -> Result<(), StoreError> {
+        let failed = |error| open_error(&self.paths[0], error);
+        let mut anchor = connect.connect().await.map_err(failed)?;
+        // A connection opens the log, and its index, when it first reads.
+        sqlx::query("SELECT id FROM store").fetch_all(&mut anchor).await.map_err(failed)?;
+        let [file, log, index] = self.paths.each_ref().map(|path| look_at(path));
+        let files = [file?, log?, index?];
+        *self.anchor.lock().unwrap_or_else(PoisonError::into_inner) = Some(anchor);
+        let held = self.files.get_or_init(|| files);
+        debug_assert_eq!(*held, files, "a store is opened once");
+        Ok(())
+    }
+
+    /// Refuses to go on when other files than those that are open stand under their names, or none.
+    ///
+    /// Three looks at names that the kernel has at hand: some microseconds, before a flush of milliseconds.
+    pub(crate) fn check(&self) -> Result<(), StoreError> {
+        let Some(files) = self.files.get() else { return Ok(()) };
+        // The last connection that is closed takes the other two away.
+        let is_closed = self.is_closed.load(Ordering::Acquire);
+        for (path, held) in self.paths.iter().zip(files).take(if is_closed { 1 } else { 3 }) {
+            if look_at(path)? != *held {
+                return Err(gone(path, "was replaced"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets go, when no other connection is needed any more.
+    pub(crate) async fn close(&self) {
+        let anchor = self.anchor.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.is_closed.store(true, Ordering::Release);
+        if let Some(anchor) = anchor {
+            // What it held is on the disk already.
+            let _ = anchor.close().await;
+        }
+    }
+}
+
+#[cfg(unix)]
+fn look_at(path: &Path) -> Result<File, StoreError> {
+    use std::os::unix::fs::MetadataExt as _;
+    match std::fs::metadata(path) {
+        // Another name has another log: programs that use both grant the same numbers.
+        Ok(found) if found.nlink() > 1 => Err(StoreError::Refused {
+            what: format!(
+                "{} has {} names (hard links), and a program that uses another one would grant the same numbers: remove \
+                 the others; a copy of the file is made with `sqlite3 FILE 'VACUUM INTO ..'`",
+                path.display(),
+                found.nlink()
+            ),
+            source: None,
+        }),
+        Ok(found) => Ok(File { device: found.dev(), inode: found.ino() }),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(gone(path, "was deleted or moved")),
+        Err(error) => Err(StoreError::unavailable(
+            format!(
+                "{} cannot be looked at, so nobody knows whether it is still the one that others use: this user must be \
+                 able to enter its directory",
+                path.display()
+            ),
+            error,
+        )),
+    }
+}
+
+/// Elsewhere a file that is open is not deleted.
+#[cfg(not(unix))]
+fn look_at(_: &Path) -> Result<File, StoreError> {
+    Ok(File { device: 0, inode: 0 })
+}
+
+fn gone(path: &Path, what: &str) -> StoreError {
+    StoreError::Refused {
+        what: format!(
+            "{} {what} while this process had it open: whoever opens the store now would be granted numbers that were granted \
+             before, so this process grants none any more. Stop all programs that use the store. If the file is there \
+             under another name, move it back, with its -wal and -shm, and start them again. If it is lost, start them with a \
+             new one, and raise each tag above all that was handed out (unalike tags raise) before any of them is used",
+            path.display()
+        ),
+        source: None,
+    }
+}

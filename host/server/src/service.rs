@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use unalike::storage::{SegmentStore, StoreError, TagRecord};
+use unalike::storage::{SegmentStore, StoreError, TagOptions, TagRecord};
 use unalike::{
     Clock, Error, ErrorKind, Formatted, ID_MAX, Ids, Layout, RandomIds, RefillPolicy, Sequence, SequenceOptions,
     Snowflake, SnowflakeOptions, StepPolicy, SystemClock,
@@ -437,4 +437,23 @@ pub(crate) async fn change_tag(
     }
     let (step, refill) = (step.unwrap_or(current.options.step), refill.unwrap_or(current.options.refill));
     store.change_tag(tag, step, refill).await
+}
+
+/// Creates a tag, and says whether as it is wanted: a table or key of another system may have no place for a step or a
+/// refill policy, and gets the tag with those that its tags have.
+///
+/// # Errors
+/// As [`SegmentStore::create_tag`].
+pub(crate) async fn create_as_can_be(
+    store: &dyn SegmentStore,
+    tag: &str,
+    wanted: &TagOptions,
+) -> Result<(TagRecord, bool), StoreError> {
+    let plain = TagOptions { start: wanted.start, mode: wanted.mode, ..TagOptions::default() };
+    match store.create_tag(tag, wanted).await {
+        Err(StoreError::Refused { .. } | StoreError::TagInvalid { .. }) if *wanted != plain => {
+            Ok((store.create_tag(tag, &plain).await?, false))
+        }
+        created => Ok((created?, true)),
+    }
 }

@@ -963,6 +963,18 @@ impl SegmentStore for Mysql {
         self.connected().await?.retire_tag(tag).await
     }
 
+    async fn retire_tags(&self, tags: &[String]) -> Result<Option<Vec<TagRecord>>, StoreError> {
+        self.connected().await?.retire_tags(tags).await
+    }
+
+    async fn create_tags(&self, tags: &[(String, TagOptions)]) -> Result<Option<Vec<TagRecord>>, StoreError> {
+        self.connected().await?.create_tags(tags).await
+    }
+
+    async fn beyond_records(&self, tags: &[String]) -> Result<Option<Vec<Option<String>>>, StoreError> {
+        self.connected().await?.beyond_records(tags).await
+    }
+
     async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
         self.connected().await?.tags(after, limit).await
     }

@@ -31,6 +31,7 @@ mod stamps;
 mod stores;
 mod sub_keys;
 mod tags;
+mod tinyid_tokens;
 
 use std::process::ExitCode;
 

@@ -21,6 +21,8 @@ mod cosid;
 mod leaf;
 mod tinyid;
 
+pub(super) use cosid::MACHINE_BITS_MAX;
+
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::http::header::{CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
@@ -48,7 +50,7 @@ pub(crate) enum DropIn {
     Leaf,
     /// Didi's tinyid: /tinyid/id/nextId, nextIdSimple, nextSegmentId, nextSegmentIdSimple
     Tinyid,
-    /// CosId's proxy: /ids, /segments
+    /// CosId's proxy: /ids, /segments, /machines
     Cosid,
 }
 

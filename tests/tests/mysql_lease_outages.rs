@@ -551,7 +551,8 @@ async fn connections_that_are_cut_and_answers_that_are_lost_under_load_let_no_tw
 // ---- snowflakes ----
 
 async fn snowflakes(url: &str, holder: &str, horizon_ms: u64) -> (Ids, Snowflake) {
-    let mut options = MysqlOptions::from_url(&format!("{url}?request-timeout-ms=2000&connect-timeout-ms=2000")).unwrap();
+    let mut options =
+        MysqlOptions::from_url(&format!("{url}?request-timeout-ms=2000&connect-timeout-ms=2000")).unwrap();
     options.limits = LeaseLimits { max_horizon_ms: 60_000, ..LeaseLimits::default() };
     let leases = Arc::new(MysqlLeases::connect(options).await.unwrap());
     let ids = Ids::builder().leases(leases).holder(holder).wait_max(Duration::from_millis(300)).build().await.unwrap();

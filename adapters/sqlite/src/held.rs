@@ -39,8 +39,10 @@ struct File {
 
 impl Held {
     pub(crate) fn new(path: &Path) -> Self {
+        // SQLite keeps the other two beside the file itself, wherever a symbolic link to it stands.
+        let file = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let beside = |suffix: &str| {
-            let mut name = path.as_os_str().to_owned();
+            let mut name = file.as_os_str().to_owned();
             name.push(suffix);
             PathBuf::from(name)
         };
@@ -51,6 +53,7 @@ impl Held {
     /// Holds on to the files as they are now, of a store that is in write-ahead mode.
     pub(crate) async fn hold(&self, connect: &SqliteConnectOptions) -> Result<(), StoreError> {
         let failed = |error| open_error(&self.paths[0], error);
+        check_mount(&self.paths[0])?;
         let mut anchor = connect.connect().await.map_err(failed)?;
         // A connection opens the log, and its index, when it first reads.
         sqlx::query("SELECT id FROM store").fetch_all(&mut anchor).await.map_err(failed)?;
@@ -113,6 +116,30 @@ fn look_at(path: &Path) -> Result<File, StoreError> {
             error,
         )),
     }
+}
+
+/// Refuses a file that was mounted by itself, as containers do with single files: its log would lie in another directory,
+/// which the next container has not, and what was committed last would be lost with it.
+#[cfg(target_os = "linux")]
+fn check_mount(path: &Path) -> Result<(), StoreError> {
+    use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
+    // A kernel that knows no such attribute (before 5.8) leaves it out.
+    let is_mounted = statx(CWD, path, AtFlags::empty(), StatxFlags::empty())
+        .is_ok_and(|found| found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT));
+    if !is_mounted {
+        return Ok(());
+    }
+    let what = format!(
+        "{} is mounted as a single file, so its log ({0}-wal) would lie elsewhere, and with it what was granted last: mount \
+         the directory that the file is in",
+        path.display()
+    );
+    Err(StoreError::Refused { what, source: None })
+}
+
+#[cfg(not(target_os = "linux"))]
+fn check_mount(_: &Path) -> Result<(), StoreError> {
+    Ok(())
 }
 
 /// Elsewhere a file that is open is not deleted.

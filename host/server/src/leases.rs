@@ -13,6 +13,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use tokio::sync::OnceCell;
 use unalike::storage::{GrantId, Lease, LeaseAcquire, LeaseExtend, LeaseLimits, LeaseRecord, LeaseStore, StoreError};
+use unalike::{Layout, LayoutFields};
 use unalike_local::{LocalLeases, LocalOptions, StaticAssignment, StaticWorker};
 use unalike_mysql::{MysqlLeases, MysqlOptions};
 use unalike_redis::{RedisLeases, RedisOptions, Watermark};
@@ -21,7 +22,7 @@ use unalike_zookeeper::{ZookeeperLeases, ZookeeperOptions};
 
 use crate::commands::print;
 use crate::config::Config;
-use crate::problem::with_causes;
+use crate::problem::{Kind, Problem, with_causes};
 use crate::stores::{self, Mysql, OpenStores, Opened, Purpose, StoreUrl};
 
 /// How long the start of a service waits for a lease store on a server; after that it is taken to be down.
@@ -130,6 +131,13 @@ impl Config {
         }
     }
 
+    /// Whether workers are shared with Leaf's nodes, so that ids are made as Leaf makes them.
+    pub(crate) fn is_beside_leaf(&self) -> bool {
+        // One that cannot be read is refused elsewhere.
+        let zookeeper = self.leases.as_ref().and_then(|url| url.zookeeper().ok().flatten());
+        zookeeper.is_some_and(|options| options.leaf.is_some())
+    }
+
     /// What lease stores are told.
     pub(crate) fn lease_limits(&self) -> LeaseLimits {
         LeaseLimits { max_horizon_ms: self.lease_horizon_max_ms, max_skew_ms: self.lease_skew_max_ms }
@@ -184,7 +192,16 @@ impl Config {
             }
         }
         let worker = self.worker_number()?;
+        let is_beside_leaf = self.is_beside_leaf();
         for (name, options) in self.snowflakes()? {
+            let epoch_ms = options.layout.epoch_ms();
+            ensure!(
+                !is_beside_leaf || options.layout.fields() == LayoutFields { epoch_ms, ..Layout::LEAF.fields() },
+                "the snowflake {name:?} has the layout {}, and beside Leaf (leaf= of --leases) it must be Leaf's, {}: write \
+                 layout = \"leaf\", or leave it out",
+                options.layout,
+                Layout::LEAF
+            );
             let greatest = options.layout.worker_max();
             if let Some(worker) = worker.filter(|worker| *worker > greatest) {
                 bail!(
@@ -214,8 +231,16 @@ impl Config {
 pub(crate) struct Leases {
     /// Where snowflakes get their workers.
     store: Option<Arc<dyn LeaseStore>>,
+    /// The same without the local copies of this process, for those who lease workers by it.
+    shared: Option<Shared>,
     /// The same, where it is on a server and nothing is in front of it.
     remote: Option<Arc<Remote>>,
+}
+
+/// A store that leases workers to others than this process.
+pub(crate) struct Shared {
+    pub(crate) store: Arc<dyn LeaseStore>,
+    pub(crate) limits: LeaseLimits,
 }
 
 impl Leases {
@@ -234,7 +259,7 @@ impl Leases {
             LeasePlace::Named(url) => (url, true),
             LeasePlace::Beside(url) => (url, false),
             LeasePlace::Static => return Self::open_static(config, purpose).await,
-            LeasePlace::Nowhere => return Ok(Self { store: None, remote: None }),
+            LeasePlace::Nowhere => return Ok(Self { store: None, shared: None, remote: None }),
         };
         let failed = || format!("the store of leases {url} cannot be opened (--leases)");
         let limits = config.lease_limits();
@@ -290,7 +315,8 @@ impl Leases {
         if config.local_leases.is_some() && purpose == Purpose::Serving {
             return Self::behind_local_copies(remote, config, purpose).await;
         }
-        Ok(Self { store: Some(Arc::clone(&remote) as _), remote: Some(remote) })
+        let store: Arc<dyn LeaseStore> = Arc::clone(&remote) as _;
+        Ok(Self { store: Some(Arc::clone(&store)), shared: Some(Shared { store, limits }), remote: Some(remote) })
     }
 
     /// With the local copies of running leases in front, if there are to be any. A command is too short for them, and
@@ -300,6 +326,7 @@ impl Leases {
         config: &Config,
         purpose: Purpose,
     ) -> anyhow::Result<Self> {
+        let shared = Some(Shared { store: Arc::clone(&store), limits: config.lease_limits() });
         let store = match config.local_leases.as_ref().filter(|_| purpose == Purpose::Serving) {
             None => store,
             Some(directory) => {
@@ -310,7 +337,7 @@ impl Leases {
                 Arc::new(local.with_context(failed)?)
             }
         };
-        Ok(Self { store: Some(store), remote: None })
+        Ok(Self { store: Some(store), shared, remote: None })
     }
 
     async fn open_static(config: &Config, purpose: Purpose) -> anyhow::Result<Self> {
@@ -323,12 +350,52 @@ impl Leases {
             let failed = || format!("worker {worker} cannot be used from {} (--local-leases)", directory.display());
             remote.connected().await.with_context(failed)?;
         }
-        Ok(Self { store: Some(remote), remote: None })
+        Ok(Self { store: Some(remote), shared: None, remote: None })
+    }
+
+    /// Whether the snowflakes that are configured can get workers, as far as can be told beforehand.
+    ///
+    /// # Errors
+    /// When one cannot for good. A store that is down, and one beside the sequences that keeps no leases, are no error.
+    pub(crate) async fn check(&self, config: &Config) -> anyhow::Result<()> {
+        let (url, is_named) = match config.lease_place() {
+            LeasePlace::Named(url) => (url, true),
+            LeasePlace::Beside(url) => (url, false),
+            LeasePlace::Static | LeasePlace::Nowhere => return Ok(()),
+        };
+        let Some(store) = self.store.as_ref().filter(|_| self.missing().is_none()) else { return Ok(()) };
+        let snowflakes = config.snowflakes()?;
+        // The one that is there unasked is not why somebody keeps sequences.
+        let wanted = snowflakes.iter().filter(|(name, _)| is_named || config.names_snowflake(name));
+        for (name, options) in wanted {
+            let checked = tokio::time::timeout(START_MAX, store.check_namespace(name, options.layout)).await;
+            match checked {
+                Ok(Err(error)) if !error.is_retryable() => {
+                    return Err(error)
+                        .with_context(|| format!("the snowflake {name:?} gets no workers from {url} (--leases)"));
+                }
+                Ok(Ok(())) => {}
+                // The store is down, of which a line tells.
+                Ok(Err(_)) | Err(_) => return Ok(()),
+            }
+        }
+        Ok(())
     }
 
     /// Where snowflakes get their workers.
     pub(crate) fn store(&self) -> Option<&Arc<dyn LeaseStore>> {
         self.store.as_ref()
+    }
+
+    /// The store that leases workers to others than this process.
+    ///
+    /// # Errors
+    /// When there is none, as with a worker that somebody assigned.
+    pub(crate) fn shared(&self) -> Result<&Shared, Problem> {
+        match (&self.shared, self.missing()) {
+            (Some(shared), None) => Ok(shared),
+            (_, missing) => Err(Problem::new(Kind::LeasesMissing, missing.unwrap_or(LEASES_MISSING))),
+        }
     }
 
     /// Why there are no leases, if there is nothing that could grant one.
@@ -595,6 +662,10 @@ impl LeaseStore for Remote {
 
     async fn namespaces(&self) -> Result<Vec<String>, StoreError> {
         self.connected().await?.namespaces().await
+    }
+
+    async fn check_namespace(&self, namespace: &str, layout: Layout) -> Result<(), StoreError> {
+        self.connected().await?.check_namespace(namespace, layout).await
     }
 
     fn reach_ms(&self, namespace: &str, worker: u32) -> Option<u64> {

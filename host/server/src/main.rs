@@ -33,6 +33,7 @@ mod store_watch;
 mod stores;
 mod sub_keys;
 mod tags;
+mod tinyid_tokens;
 mod troubles;
 
 use std::process::ExitCode;
@@ -63,7 +64,6 @@ fn main() -> ExitCode {
 fn run(arguments: Arguments) -> anyhow::Result<()> {
     let command = match arguments.command {
         Some(command) => command,
-        // `unalike` alone is `unalike serve`, with the environment that goes with it.
         None => Command::Serve(arguments::ServeArguments::from_environment()),
     };
     let common = &arguments.common;

@@ -22,7 +22,7 @@ public class Client {
         LayoutsApi layouts = new LayoutsApi(client);
 
         check(ids.sequenceIdsByGet("java", 3, null, null, null).getIds().equals(List.of("1", "2", "3")), "ids");
-        String flake = ids.snowflakeIdsByPost("default", 1, null, null).getIds().get(0);
+        String flake = ids.snowflakeIdsByGet("default", 1, null, null).getIds().get(0);
 
         AdaptiveStep adaptive =
                 new AdaptiveStep().policy(AdaptiveStep.PolicyEnum.ADAPTIVE).min("10").initial("20").max("30");

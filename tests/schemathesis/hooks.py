@@ -116,6 +116,7 @@ def filter_case(ctx, case):
         and is_configured(path, query)
         and has_no_whole_float(body)
         and is_as_narrow(body)
+        and case.body is not None
     )
 
 

@@ -207,6 +207,8 @@ fn a_bad_body_is_told_in_words_of_the_service() -> anyhow::Result<()> {
             assert!(!detail.contains(of_the_program), "{body}: {detail}");
         }
     }
+    let answer = client.send("POST", "/v1/sequences/order/ids?count=2", "application/json", "null")?;
+    assert_eq!(answer.ids()?, [1, 2], "null is what is not given");
     let answer = client.send("POST", "/v1/tags", "application/json", "{")?;
     assert!(answer.json()?["detail"].as_str().unwrap().starts_with("the body is no JSON: "), "{answer:?}");
     let answer = client.send("POST", "/v1/tags", "text/plain", "{}")?;

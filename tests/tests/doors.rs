@@ -26,7 +26,8 @@ fn raw(server: &Server, request: &[u8]) -> anyhow::Result<(u16, String)> {
 /// The name of the problem that this is.
 fn problem(body: &str) -> anyhow::Result<String> {
     let body: Value = serde_json::from_str(body).with_context(|| format!("no problem: {body:?}"))?;
-    Ok(body["type"].as_str().and_then(|name| name.strip_prefix("urn:unalike:problem:")).context("no type")?.to_owned())
+    let name = body.get("type").and_then(Value::as_str);
+    Ok(name.and_then(|name| name.strip_prefix("urn:unalike:problem:")).context("no type")?.to_owned())
 }
 
 #[test]

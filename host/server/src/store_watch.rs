@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use unalike::storage::{
-    Ceiling, JoinedStripe, Segment, SegmentStore, StoreError, Stripe, TagOptions, TagRecord, TailRelease,
+    Ceiling, JoinedStripe, Segment, SegmentStore, StoreError, Stripe, TagOptions, TagRecord, TailRelease, TailsReleased,
 };
 use unalike::{Clock, RefillPolicy, StepPolicy, SystemClock};
 
@@ -243,6 +243,10 @@ impl SegmentStore for WatchedStore {
         self.inner.release(tag, tail).await
     }
 
+    async fn release_many(&self, tails: Vec<(String, TailRelease)>) -> TailsReleased {
+        self.inner.release_many(tails).await
+    }
+
     async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
         let answer = self.inner.open_tag(tag).await;
         self.watch.opened(&answer);
@@ -306,6 +310,10 @@ impl SegmentStore for WatchedStore {
 
     async fn restripe(&self, expected: Option<&Stripe>, stripe: Option<&Stripe>) -> Result<(), StoreError> {
         self.inner.restripe(expected, stripe).await
+    }
+
+    fn address(&self) -> Option<String> {
+        self.inner.address()
     }
 
     async fn close(&self) {

@@ -264,7 +264,7 @@ fn assert_apart((holder_ms, store_ms, message): (u64, u64, String), ahead_ms: i6
     assert!(is_about(apart_ms, ahead_ms), "{apart_ms} ms apart");
     assert!(SystemClock.now_ms().abs_diff(store_ms) < NEAR_MS.unsigned_abs(), "the store's clock stays");
     for clock_ms in [holder_ms, store_ms] {
-        assert!(message.contains(&clock_ms.to_string()), "{message}");
+        assert!(message.contains(&unalike_storage::Rfc3339(clock_ms).to_string()), "{message}");
     }
 }
 

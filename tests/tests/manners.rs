@@ -113,6 +113,7 @@ fn names_of_sub_keys_stand_apart() -> anyhow::Result<()> {
 #[test]
 fn an_unknown_tag_is_said_to_be_unknown_and_no_more() {
     let directory = TempDir::new().unwrap();
+    ok(directory.path(), &["tags", "create", "other"]);
     let ran = fails(directory.path(), &["tags", "show", "nosuch"], 1, &["\"nosuch\" is unknown", "tags create"]);
     assert!(!ran.stderr.contains("are not created"), "{}", ran.stderr);
 }

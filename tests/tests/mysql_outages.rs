@@ -124,7 +124,7 @@ async fn what_is_missing_or_forbidden_is_refused_and_says_what_to_do() {
     server.sql("", "CREATE USER ids@'%'").unwrap();
     server.sql("", &format!("GRANT SELECT ON {database}.* TO ids@'%'")).unwrap();
     let reader = connect(&url.replace("root@", "ids@"), "create=false").await;
-    judge(reader.allocate("order", 10, 0).await, REFUSED, "`unalike schema` lists them");
+    judge(reader.allocate("order", 10, 0).await, REFUSED, "lacks a privilege");
 
     server.sql(database, "RENAME TABLE unalike_tag TO gone").unwrap();
     judge(store.allocate("order", 10, 0).await, REFUSED, "`unalike schema` prints what is needed");

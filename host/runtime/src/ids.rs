@@ -612,7 +612,11 @@ impl Closing {
     async fn finish(self) {
         // A segment that is on its way would stand between the tail and the tag's watermark.
         self.shared.settle("requests").await;
+        let give_back = self.shared.storage.hold_tails();
         self.sequences.iter().for_each(|sequence| unless_it_panics(|| sequence.close()));
+        if let Some(give_back) = give_back {
+            give_back();
+        }
         self.snowflakes.iter().for_each(|snowflake| unless_it_panics(|| snowflake.close()));
         self.shared.settle("releases").await;
     }

@@ -86,6 +86,22 @@ impl Storage {
             }
             tails.has_task = true;
         }
+        self.give_back(store);
+    }
+
+    /// Has the tails that come from here on wait for each other, while many generators are closed: they are given back
+    /// by what this answers, if nobody gives others back just now.
+    pub(crate) fn hold_tails(self: &Arc<Self>) -> Option<impl FnOnce() + use<>> {
+        let store = self.segments.clone().filter(|_| self.process.is_current())?;
+        if std::mem::replace(&mut lock(&self.tails).has_task, true) {
+            return None;
+        }
+        let storage = Arc::clone(self);
+        Some(move || storage.give_back(store))
+    }
+
+    /// Starts the task that gives tails back, of which there is none.
+    fn give_back(self: &Arc<Self>, store: Arc<dyn SegmentStore>) {
         let giving =
             GivingBack { under_way: UnderWay::begin(self), released: TailsReleased::default(), is_done: false };
         self.executor.spawn(giving.run(store));

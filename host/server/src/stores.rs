@@ -1088,8 +1088,6 @@ impl SegmentStore for Mysql {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use super::*;
 
     #[test]

@@ -52,6 +52,7 @@ async fn a_public_store_has_no_kept_names(store: Arc<dyn SegmentStore>) {
         invalid(public.raise_tag(&name, ID_MAX).await);
         invalid(public.retire_tag(&name).await);
         invalid(public.ceiling(&name).await);
+        invalid(public.beyond_record(&name).await);
         assert_eq!(store.tag(&name).await.unwrap(), before, "{name:?}");
     }
     public.open_tag("zebra").await.unwrap();
@@ -143,6 +144,21 @@ async fn a_server_that_took_over_lifts_ids_by_the_figure_and_time_by_the_longest
     let leases = store.tag(&leases).await.unwrap().watermark;
     assert!((now_ms - 600_000 + horizon_ms..=now_ms + horizon_ms).contains(&leases), "{leases} at {now_ms}");
     assert_eq!(store.tag(&clock).await.unwrap().watermark, 1_700_000_000_999 + horizon_ms);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_import_passes_them_by() {
+    let directory = TempDir::new().unwrap();
+    let source = unalike_tests::sqlite::open(&directory.path().join("old.sqlite")).await.unwrap();
+    grant_time(&source).await;
+    source.allocate("order", 10, 0).await.unwrap();
+    source.close().await;
+    let import = ["tags", "import", "--from", "sqlite://old.sqlite", "--source-stopped"];
+    let ran = run(directory.path(), import).unwrap();
+    assert!(ran.code == Some(0) && ran.stdout.contains("order") && !ran.stdout.contains("redis-"), "{ran:?}");
+    let target = unalike_tests::sqlite::open(&directory.path().join("unalike.sqlite")).await.unwrap();
+    let known = target.tags(None, 100).await.unwrap();
+    assert_eq!(known.iter().map(|record| record.tag.as_str()).collect::<Vec<_>>(), ["order"]);
 }
 
 #[test]

@@ -438,6 +438,7 @@ async fn batch_keeps_what_batches_can_keep_of_the_contract() -> anyhow::Result<(
     let fixture = Issuer::start("batch")?;
     check::grants_are_well_formed_and_ascend(&fixture).await;
     check::concurrent_clients_never_share_a_number(&fixture).await;
+    check::no_name_with_a_space_at_an_end_is_created(&fixture).await;
     check::a_tail_is_taken_back_once(&fixture).await;
     check::a_tail_that_was_not_granted_is_not_taken_back(&fixture).await;
     check::a_raise_stands_against_a_late_release(&fixture).await;

@@ -698,3 +698,37 @@ fn the_server_serves_on_while_its_database_is_killed_and_cut_off() {
         assert_eq!(ids.len(), count, "an id came twice");
     });
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_takeover_that_paused_while_another_one_ended_records_nothing() {
+    let mut first = MariaDb::start().unwrap();
+    let url = first.database().unwrap();
+    connect(&url, "").await.allocate("order", 10, 0).await.unwrap();
+    first.kill9().unwrap();
+    let second = first.start_copy().unwrap();
+    let name = url.rsplit_once('/').unwrap().1;
+    let copy = format!("mysql://root@127.0.0.1:{}/{name}", second.port());
+    let recorded = || second.sql(name, "SELECT server FROM unalike_store").unwrap().trim().to_owned();
+    let take_over = || MysqlStore::adopt_server(MysqlOptions::from_url(&copy).unwrap(), 1_000);
+
+    // What the other one records, for later.
+    let before = recorded();
+    take_over().await.unwrap();
+    let other = recorded();
+    assert_ne!(other, before);
+
+    // Before it lifts the tags, and before it records the server.
+    for place in ["unalike_tag", "unalike_store"] {
+        second.sql(name, &format!("UPDATE unalike_store SET server = '{before}'")).unwrap();
+        let mut held = raw(&copy).await;
+        run(&mut held, "START TRANSACTION").await;
+        run(&mut held, &format!("SELECT * FROM {place} FOR UPDATE")).await;
+        let paused = tokio::spawn(take_over());
+        until_waiting(&second, 1).await;
+        run(&mut held, &format!("UPDATE unalike_store SET server = '{other}'")).await;
+        run(&mut held, "COMMIT").await;
+        paused.await.unwrap().expect_err("another one was recorded meanwhile");
+        assert_eq!(recorded(), other, "{place}");
+    }
+    connect(&copy, "").await.allocate("order", 10, 0).await.unwrap();
+}

@@ -107,6 +107,17 @@ async fn numbers_and_snowflakes_come_from_a_store_of_the_host_s_own() {
 }
 
 #[tokio::test]
+async fn a_sequence_with_a_floor_begins_there_though_its_store_is_behind() {
+    let store = Arc::new(FaultyStore::default());
+    let mut instance = Instance::new(context(&store));
+    let signal = instance.store.data().ids.signal();
+    let options = sequences::SequenceOptions { floor: 5_000, ..sequences::SequenceOptions::default() };
+    let sequence = instance.core.unalike_ids_sequences().sequence();
+    let orders = sequence.call_open(&mut instance.store, "order", options).unwrap().unwrap();
+    assert_eq!(instance.run(&signal, orders, 10).await.first, 5_000);
+}
+
+#[tokio::test]
 async fn a_graceful_end_gives_the_tail_back_and_waits_for_it() {
     let store = Arc::new(FaultyStore::default());
     let mut instance = Instance::new(context(&store));
@@ -207,7 +218,9 @@ async fn a_bounded_successor_has_what_each_stripe_has_left_and_nothing_twice() {
     let members = stores.iter().map(|store| Arc::clone(store) as Arc<dyn SegmentStore>).collect();
     let striped = Arc::new(StripedStore::open(members).await.unwrap());
     striped.open_tag("order").await.unwrap();
-    stores[0].inner().raise_tag("order", 1_000).await.unwrap();
+    let first = stores[0].inner();
+    let stripe = first.stripe().await.unwrap().unwrap();
+    first.join(&stripe).unwrap().raise_tag("order", 1_000).await.unwrap();
     let mut instance = Instance::new(IdsCtxBuilder::new().segments(striped).build().unwrap());
     let mut last = 0;
     for _ in 0..2 {

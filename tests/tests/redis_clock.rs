@@ -583,6 +583,47 @@ async fn a_lease_is_not_installed_in_another_incarnation() -> anyhow::Result<()>
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn ms_of_another_incarnation_or_of_none_are_not_stamped() -> anyhow::Result<()> {
+    let redis = Redis::start(Persistence::Nothing)?;
+    let durable: Arc<FaultyStore> = Arc::default();
+    let store = connect(&redis, durable.clone(), "horizon-ms=60000").await?;
+    store.allocate("order", 1, 0).await?;
+    let info = redis.cli(&["INFO"])?;
+    let of = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)).map(str::trim).context("no such line");
+    let (run, history) = (of("run_id:")?, of("master_replid:")?);
+    let stored = redis.cli(&["HGET", KEY, "incarnation"])?;
+    assert_eq!(stored.trim(), format!("{run}:{history}"));
+    durable.set_down(true);
+    let another = "0".repeat(40);
+    for wrong in [None, Some(String::new()), Some(format!("{another}:{history}")), Some(format!("{run}:{another}"))] {
+        match &wrong {
+            Some(wrong) => redis.cli(&["HSET", KEY, "incarnation", wrong])?,
+            None => redis.cli(&["HDEL", KEY, "incarnation"])?,
+        };
+        let error = store.allocate("order", 1, 0).await.unwrap_err();
+        assert!(matches!(error, StoreError::CeilingReached { .. }), "{wrong:?}: {error:?}");
+    }
+    redis.cli(&["HSET", KEY, "incarnation", stored.trim()])?;
+    store.allocate("order", 1, 0).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_durable_store_that_went_back_gets_no_ms_installed_again() -> anyhow::Result<()> {
+    let redis = Redis::start(Persistence::Nothing)?;
+    let durable: Arc<FaultyStore> = Arc::default();
+    connect(&redis, durable, "horizon-ms=60000").await?.allocate("order", 1, 0).await?;
+    become_another(&redis)?;
+    // It knows nothing of the ms that the one before granted, and grants most of them again.
+    let behind: Arc<FaultyStore> = Arc::default();
+    let store = connect(&redis, behind.clone(), "horizon-ms=60000&raise-timeout-ms=500").await?;
+    let error = store.allocate("order", 1, 0).await.unwrap_err();
+    assert!(error.is_retryable() && !error.may_have_granted(), "{error:?}");
+    assert!(behind.allocations() > 0, "it was asked");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn leases_that_are_lost_push_ids_no_further_than_the_horizon() -> anyhow::Result<()> {
     let redis = Redis::start(Persistence::Nothing)?;
     let durable: Arc<FaultyStore> = Arc::default();

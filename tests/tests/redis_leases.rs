@@ -1003,6 +1003,12 @@ async fn a_lease_is_written_only_where_all_is_as_it_was_seen() {
             let arguments = [&generation, &incarnation, &field, &seen, "new", &beyond, "86400000"];
             assert_eq!(eval(&world, "leases_write", &arguments.map(|argument: &str| argument)), "changed", "the bound");
         }
+        let right_now = right.map(|argument: &str| argument);
+        world.redis.cli(&["HSET", KEY, "incarnation", "another"]).unwrap();
+        assert_eq!(eval(&world, "leases_write", &right_now), "changed", "the leases are another server's");
+        world.redis.cli(&["HDEL", KEY, "incarnation"]).unwrap();
+        assert_eq!(eval(&world, "leases_write", &right_now), "changed", "the leases are nobody's");
+        world.redis.cli(&["HSET", KEY, "incarnation", &incarnation]).unwrap();
         become_another(&world.redis);
         assert_eq!(
             eval(&world, "leases_write", &right.map(|argument: &str| argument)),

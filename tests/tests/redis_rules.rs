@@ -22,6 +22,7 @@ use unalike_storage::{
     Ceiling, ID_MAX, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, TagCreation, TagOptions, TagRecord,
     TailRelease,
 };
+use unalike_tests::proxy::Proxy;
 use unalike_tests::redis::{Persistence, Redis};
 
 /// What does not happen within this time never will.
@@ -221,7 +222,11 @@ impl World {
     }
 
     async fn client_of(&self, redis: &Redis, change: impl FnOnce(&mut RedisOptions)) -> Arc<RedisStore> {
-        let mut options = RedisOptions::from_url(&redis.url(0, "preheat=false")).unwrap();
+        self.client_at(&redis.url(0, "preheat=false"), change).await
+    }
+
+    async fn client_at(&self, url: &str, change: impl FnOnce(&mut RedisOptions)) -> Arc<RedisStore> {
+        let mut options = RedisOptions::from_url(url).unwrap();
         options.connect_timeout = PATIENCE;
         options.request_timeout = PATIENCE;
         options.raise_timeout = PATIENCE;
@@ -663,6 +668,21 @@ async fn an_installation_whose_outcome_is_unknown_is_not_sent_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_installation_whose_answer_is_lost_is_sent_once() {
+    let world = World::start();
+    let proxy = Proxy::start(world.redis.port()).unwrap();
+    let client = world.client_at(&proxy.url(&world.redis.url(0, "preheat=false")), |_| {}).await;
+    // The server knows the scripts.
+    client.allocate("another", 1, 0).await.unwrap();
+    let monitor = Monitor::start(&world.redis).await;
+    proxy.lose_answer_with("installed");
+    let (start, _) = granted_at_last(&client, TAG).await;
+    assert!(proxy.has_lost() && start == 1, "the numbers came, and nobody heard of it: {start}");
+    let sent = monitor.calls().await.iter().filter(|call| call.has(&["1", "101"])).count();
+    assert_eq!(sent, 1, "it was sent once, though there was a connection again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_arrives_twice_changes_nothing() {
     let world = World::start();
     let client = world.client().await;
@@ -741,6 +761,22 @@ async fn a_third_interval_is_burnt_if_it_does_not_fit() {
     assert_eq!(grant(&client, 50).await, (91, 101));
     assert_eq!(grant(&client, 200).await, (171, 371));
     assert_eq!(grant(&client, 10).await, (541, 551), "numbers ascend");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_raise_that_redis_could_not_count_is_burnt() {
+    let world = World::start();
+    let client = world.client().await;
+    grant(&client, 10).await;
+    world.durable.hold(Place::AfterTheGrant);
+    grant(&client, 80).await;
+    let raise = world.durable.held().await;
+    // As many tails that came back meanwhile would make it.
+    world.set(&[("left", &(NUMBERS_MAX - RAISE + 1).to_string())]);
+    let before = world.numbers();
+    raise.let_go();
+    until("the raise ends", || world.hash()["claim"].is_empty()).await;
+    assert_eq!(world.numbers(), before, "one more than can be counted");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -921,51 +921,6 @@ fn an_end_with_many_open_tags_is_one_line_and_loses_nothing() -> anyhow::Result<
 }
 
 #[test]
-fn a_server_whose_file_is_deleted_grants_nothing_and_is_not_ready() -> anyhow::Result<()> {
-    let server = Server::start_with(["--store", "sqlite://ids.sqlite"])?;
-    let client = server.client();
-    assert_eq!(client.ids(ORDER)?, [1]);
-    assert_eq!(client.get("/health/ready")?.status, 200);
-    for file in ["ids.sqlite", "ids.sqlite-wal", "ids.sqlite-shm"] {
-        std::fs::remove_file(server.directory().join(file))?;
-    }
-    let new = client.get("/v1/sequences/new/ids")?;
-    assert!(new.status >= 500, "{new:?}");
-    let started = Instant::now();
-    while client.get("/health/ready")?.status < 500 {
-        ensure!(started.elapsed() < PATIENCE, "it stays ready");
-        thread::sleep(Duration::from_millis(10));
-    }
-    // Another program begins a new one beside it; this one still grants nothing.
-    let ran = run(server.directory(), ["--store", "sqlite://ids.sqlite", "next", "order"])?;
-    assert!(ran.stdout == "1\n" && ran.stderr.contains("made a new store"), "{ran:?}");
-    let new = client.get("/v1/sequences/new/ids")?;
-    assert!(new.status >= 500, "{new:?}");
-    Ok(())
-}
-
-/// SQLite has one writer; what the tags have left is given back together, and one line says so.
-#[test]
-fn an_end_with_many_open_tags_is_one_line_and_loses_nothing() -> anyhow::Result<()> {
-    const TAGS: usize = 300;
-    let store = "sqlite://ids.sqlite";
-    let mut server = Server::start_with(["--store", store, "--drain-ms", "0"])?;
-    let client = server.client();
-    for tag in 0..TAGS {
-        assert_eq!(client.ids(&format!("/v1/sequences/tag{tag}/ids"))?, [1]);
-    }
-    server.sigterm()?;
-    let log = server.log()?;
-    let said: Vec<_> = log.lines().filter(|line| line.contains("gave back") || line.contains("give back")).collect();
-    assert!(said.len() == 1 && said[0].contains(&format!("taken_back={TAGS}")), "{said:#?}");
-    for tag in [0, TAGS - 1] {
-        let next = run(server.directory(), ["--store", store, "next", &format!("tag{tag}")])?;
-        assert_eq!(next.stdout, "2\n", "{next:?}");
-    }
-    Ok(())
-}
-
-#[test]
 fn ctrl_c_does_not_drain() -> anyhow::Result<()> {
     let mut server = Server::start_with(["--drain-ms", "600000"])?;
     let _idle = server.connect()?;

@@ -42,7 +42,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool, SqlitePoolOptions, SqliteRow, SqliteSynchronous};
-use sqlx::{ConnectOptions, Connection, Row, Sqlite, SqliteConnection, Transaction};
+use sqlx::{ConnectOptions, Connection, Row, Sqlite, SqliteConnection};
 use unalike_storage::{LeaseLimits, Process, StoreError, Stripe, TagCreation};
 
 use crate::error::{damaged, is_busy, open_error, read_error, write_error};
@@ -530,13 +530,6 @@ impl SqliteStore {
         let rows = rows.map_err(|error| write_error(&self.path, doing, error))?;
         self.held.check()?;
         Ok(rows)
-    }
-
-    /// A transaction that holds the write lock from its beginning, for statements that belong together: an import of many
-    /// tags. Nothing is done in between but to read rows. When it is dropped, it is rolled back.
-    async fn begin(&self) -> Result<Transaction<'static, Sqlite>, StoreError> {
-        let began = self.writer()?.begin_with("BEGIN IMMEDIATE").await;
-        began.map_err(|error| read_error(&self.path, "beginning a transaction", error))
     }
 
     /// A column that holds a number of 0 or more.

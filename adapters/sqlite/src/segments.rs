@@ -130,22 +130,17 @@ impl SqliteStore {
         rows.pop().map(|row| self.tag_record(&row)).transpose()
     }
 
-    /// The statement that creates a tag.
-    fn create<'q>(&self, tag: &'q str, options: &TagOptions) -> WriteStatement<'q> {
-        let tags_max = self.creation.of(tag).tags_max;
-        let insert = sqlx::query(CREATE).bind(tag).bind(options.start.cast_signed()).bind(options.mode.name());
-        bind_policies(insert, options.step, options.refill)
-            .bind(i64::try_from(tags_max).unwrap_or(i64::MAX))
-            .bind(self.joined_set())
-    }
-
     /// The new tag, or none if it exists already.
     async fn insert_tag(&self, tag: &str, options: &TagOptions) -> Result<Option<TagRecord>, StoreError> {
         if let Err(refused) = validate_new_tag(tag) {
             return if self.find_tag(tag).await?.is_some() { Ok(None) } else { Err(refused) };
         }
         let tags_max = self.creation.of(tag).tags_max;
-        if let Some(row) = self.write_one("creating a tag", self.create(tag, options)).await? {
+        let insert = sqlx::query(CREATE).bind(tag).bind(options.start.cast_signed()).bind(options.mode.name());
+        let insert = bind_policies(insert, options.step, options.refill)
+            .bind(i64::try_from(tags_max).unwrap_or(i64::MAX))
+            .bind(self.joined_set());
+        if let Some(row) = self.write_one("creating a tag", insert).await? {
             return self.tag_record(&row).map(Some);
         }
         if self.find_tag(tag).await?.is_some() {
@@ -164,16 +159,6 @@ impl SqliteStore {
             (_, None) => return Err(StoreError::tag_unknown(tag)),
         };
         self.insert_tag(tag, &options).await
-    }
-
-    /// What [`RETIRE`] ended, as it was before.
-    fn ended(&self, row: &SqliteRow) -> Result<TagRecord, StoreError> {
-        let record = self.tag_record(row)?;
-        Ok(TagRecord {
-            watermark: self.number(row, "grant_start")? - 1,
-            version: record.version - if self.joined.is_some() { 2 } else { 1 },
-            ..record
-        })
     }
 
     /// The stripe set that this client joined, as statements compare it.
@@ -323,46 +308,17 @@ impl SegmentStore for SqliteStore {
         validate_tag(tag)?;
         let retire = sqlx::query(RETIRE).bind(tag).bind(self.joined_set());
         if let Some(row) = self.write_one("ending a tag", retire).await? {
-            return self.ended(&row);
+            // As it was before.
+            let record = self.tag_record(&row)?;
+            return Ok(TagRecord {
+                watermark: self.number(&row, "grant_start")? - 1,
+                version: record.version - if self.joined_set().is_some() { 2 } else { 1 },
+                ..record
+            });
         }
         self.check_joined(self.readers()?).await?;
         // It had ended before.
         self.tag(tag).await
-    }
-
-    async fn retire_tags(&self, tags: &[String]) -> Result<Option<Vec<TagRecord>>, StoreError> {
-        let failed = |error| write_error(&self.path, "ending tags", error);
-        tags.iter().try_for_each(|tag| validate_tag(tag))?;
-        let mut transaction = self.begin().await?;
-        self.check_joined(&mut *transaction).await?;
-        let mut records = Vec::with_capacity(tags.len());
-        for tag in tags {
-            let retire = sqlx::query(RETIRE).bind(tag).bind(self.joined_set());
-            // One that is unknown, or that had ended before.
-            let Some(row) = retire.fetch_all(&mut *transaction).await.map_err(failed)?.pop() else { return Ok(None) };
-            records.push(self.ended(&row)?);
-        }
-        transaction.commit().await.map_err(failed)?;
-        self.held.check()?;
-        Ok(Some(records))
-    }
-
-    async fn create_tags(&self, tags: &[(String, TagOptions)]) -> Result<Option<Vec<TagRecord>>, StoreError> {
-        let failed = |error| write_error(&self.path, "creating tags", error);
-        if tags.iter().any(|(tag, options)| validate_new_tag(tag).is_err() || options.validate(tag).is_err()) {
-            return Ok(None);
-        }
-        let mut transaction = self.begin().await?;
-        let mut records = Vec::with_capacity(tags.len());
-        for (tag, options) in tags {
-            let rows = self.create(tag, options).fetch_all(&mut *transaction).await;
-            // One that exists, or one too many; what was made is rolled back.
-            let Some(row) = rows.map_err(failed)?.pop() else { return Ok(None) };
-            records.push(self.tag_record(&row)?);
-        }
-        transaction.commit().await.map_err(failed)?;
-        self.held.check()?;
-        Ok(Some(records))
     }
 
     async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {

@@ -1,9 +1,13 @@
 //! The command line, and the environment variables beside it. What they mean is in [`crate::config`].
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use unalike::ID_MAX;
 
 use crate::bench::{BENCH_HELP, BenchArguments};
@@ -40,8 +44,29 @@ Exit codes: 0 done, 1 failed (the reason is on the standard error), 2 the comman
 impl Arguments {
     /// Those of this process. A command line that cannot be read ends it with exit code 2.
     pub(crate) fn of_process() -> Self {
-        let matches = arranged(Self::command()).get_matches();
-        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+        Self::read_from(std::env::args_os()).unwrap_or_else(|error| error.exit())
+    }
+
+    /// The flags of `serve` stand before that word, behind it, or without it.
+    fn read_from(line: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, clap::Error> {
+        // Without the environment, which is read once, where the word stands; and told of by its help.
+        let serve = ServeArguments::augment_args(clap::Command::new("serve"));
+        let flags = serve.get_arguments().map(|flag| flag.clone().env(None::<&'static str>).hide(true));
+        let mut command = arranged(Self::command().args(flags));
+        let matches = command.try_get_matches_from_mut(line)?;
+        let arguments = Self::from_arg_matches(&matches).and_then(|mut arguments| {
+            let early = ServeArguments::from_arg_matches(&matches)?;
+            arguments.command = Some(match arguments.command {
+                None => Command::Serve(ServeArguments::from_environment().with(&early, None)?),
+                Some(Command::Serve(late)) => Command::Serve(late.with(&early, matches.subcommand_matches("serve"))?),
+                Some(other) => {
+                    early.refuse(&matches)?;
+                    other
+                }
+            });
+            Ok(arguments)
+        });
+        arguments.map_err(|error| error.format(&mut command))
     }
 }
 
@@ -357,7 +382,8 @@ SIGTERM or SIGINT ends it: running requests finish, unused ids go back to the st
 SIGTERM serves on for drain_ms first, while /health/ready says 503. SIGHUP reads the token file again.";
 
 /// Settings of the HTTP service, documented as those of [`CommonArguments`] are.
-#[derive(Clone, Debug, Default, Args, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct ServeArguments {
     /// Where to listen: HOST:PORT, port 0 takes a free one [default: 127.0.0.1:8080]
     ///
@@ -501,6 +527,38 @@ pub(crate) struct ServeArguments {
 }
 
 impl ServeArguments {
+    /// These with the flags that stood before the word `serve`, which come before the environment; `late` is what stood
+    /// behind it.
+    fn with(&self, early: &Self, late: Option<&ArgMatches>) -> Result<Self, clap::Error> {
+        let mut keys = self.keys()?;
+        for (key, value) in early.keys()? {
+            if late.is_some_and(|late| late.value_source(&key) == Some(ValueSource::CommandLine)) {
+                let flag = flag_of(&key);
+                let what = format!("the flag {flag} stands before the word serve and behind it: give it once\n");
+                return Err(clap::Error::raw(ErrorKind::ArgumentConflict, what));
+            }
+            keys.insert(key, value);
+        }
+        serde_json::from_value(Value::Object(keys)).map_err(|error| clap::Error::raw(ErrorKind::ValueValidation, error))
+    }
+
+    /// Refuses flags of `serve` that stand before another command.
+    fn refuse(&self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        let Some(key) = self.keys()?.keys().next().cloned() else { return Ok(()) };
+        let command = matches.subcommand_name().unwrap_or_default();
+        let what = format!("the flag {} is one of serve, and {command} has none such: leave it out\n", flag_of(&key));
+        Err(clap::Error::raw(ErrorKind::UnknownArgument, what))
+    }
+
+    /// Those that are said, by their names.
+    fn keys(&self) -> Result<Map<String, Value>, clap::Error> {
+        match serde_json::to_value(self) {
+            Ok(Value::Object(keys)) => Ok(keys),
+            Ok(_) => Ok(Map::new()),
+            Err(error) => Err(clap::Error::raw(ErrorKind::ValueValidation, error)),
+        }
+    }
+
     /// What `unalike serve` without flags gets.
     pub(crate) fn from_environment() -> Self {
         #[derive(Parser)]
@@ -511,6 +569,11 @@ impl ServeArguments {
         }
         Alone::parse_from(["unalike"]).serve
     }
+}
+
+/// The flag of a key.
+fn flag_of(key: &str) -> String {
+    format!("--{}", key.replace('_', "-"))
 }
 
 /// Which ids to print.
@@ -839,4 +902,48 @@ pub(crate) enum LayoutsCommand {
         #[arg(long, value_name = "SPREAD")]
         spread: Option<SpreadText>,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn served(line: &[&str]) -> Result<ServeArguments, String> {
+        match Arguments::read_from(line).map_err(|error| error.to_string())?.command {
+            Some(Command::Serve(serve)) => Ok(serve),
+            other => Err(format!("{other:?}")),
+        }
+    }
+
+    #[test]
+    fn flags_of_serve_stand_before_it_behind_it_or_without_it() {
+        let wanted = ServeArguments {
+            drop_in: Some(vec![DropIn::Leaf, DropIn::Cosid]),
+            insecure_no_auth: Some(true),
+            ..ServeArguments::default()
+        };
+        let flags = ["--drop-in", "leaf,cosid", "--insecure-no-auth"];
+        let [drop_in, names, open] = flags;
+        for line in [
+            ["unalike", drop_in, names, open].as_slice(),
+            &["unalike", "serve", drop_in, names, open],
+            &["unalike", drop_in, names, open, "serve"],
+            &["unalike", drop_in, names, "serve", open],
+            &["unalike", open, "serve", drop_in, names],
+        ] {
+            assert_eq!(served(line).as_ref(), Ok(&wanted), "{line:?}");
+        }
+        let common = Arguments::read_from(["unalike", "--drop-in", "leaf", "serve", "--store", "sqlite://a"]);
+        assert_eq!(common.unwrap().common.store, Some(vec!["sqlite://a".to_owned()]));
+    }
+
+    #[test]
+    fn flags_of_serve_are_said_once_and_of_serve_alone() {
+        let twice = served(&["unalike", "--listen", "[::1]:0", "serve", "--listen", "[::1]:1"]).unwrap_err();
+        assert!(twice.contains("--listen") && twice.contains("give it once"), "{twice}");
+        let other = served(&["unalike", "--drop-in", "leaf", "next", "order"]).unwrap_err();
+        assert!(other.contains("--drop-in is one of serve, and next"), "{other}");
+        let unknown = served(&["unalike", "--drop-inn", "leaf"]).unwrap_err();
+        assert!(unknown.contains("--drop-inn"), "{unknown}");
+    }
 }

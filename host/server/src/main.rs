@@ -63,7 +63,6 @@ fn main() -> ExitCode {
 fn run(arguments: Arguments) -> anyhow::Result<()> {
     let command = match arguments.command {
         Some(command) => command,
-        // `unalike` alone is `unalike serve`, with the environment that goes with it.
         None => Command::Serve(arguments::ServeArguments::from_environment()),
     };
     let common = &arguments.common;

@@ -13,11 +13,12 @@
 //! finds it, everybody can see what happened and can undo it by the opposite statement, and no tag of that name is
 //! created again. To this program such a tag has used up all its numbers.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use async_trait::async_trait;
-use sqlx::Row as _;
 use sqlx::mysql::MySqlRow;
+use sqlx::{AssertSqlSafe, Row as _};
 use unalike_storage::{
     ID_MAX, JoinedStripe, Mode, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, TagCreation,
     TagOptions, TagRecord, TailRelease, split_tag, validate_allocate, validate_new_tag, validate_policies,
@@ -27,6 +28,7 @@ use unalike_storage::{
 use crate::MysqlOptions;
 use crate::database::{Database, Statement, Turn};
 use crate::error::{DUPLICATE_ENTRY, damaged, read_error, refusal};
+use crate::schema::MAINTENANCE;
 
 pub(crate) mod batch;
 pub(crate) mod cosid;
@@ -149,7 +151,7 @@ pub(crate) struct Sql {
     pub(crate) count: &'static str,
     /// Changes nothing, and fails where nothing can be changed.
     pub(crate) probe: &'static str,
-    /// Renames the row of a key to [`RETIRED`] and the key, in tables where tags are ended in that way.
+    /// Renames the row of a key to [`RETIRED`] and the key, in tables where tags are ended in that way and no other.
     pub(crate) rename: Option<&'static str>,
 }
 
@@ -305,6 +307,20 @@ impl Rows {
         damaged(self.database.at(), &format!("in the row {name:?} of {}, {what}", self.sql.table))
     }
 
+    /// A statement for the row of one name, for the rows of these names.
+    fn for_several(&self, sql: &str, names: &[String]) -> Option<Statement<'static>> {
+        let key = self.sql.key;
+        let (before, after) = sql.split_once(&format!("WHERE {key} = ?"))?;
+        let places = vec!["?"; names.len()].join(", ");
+        let statement = sqlx::query(AssertSqlSafe(format!("{before}WHERE {key} IN ({places}){after}")));
+        (!names.is_empty()).then(|| names.iter().fold(statement, |statement, name| statement.bind(name.clone())))
+    }
+
+    /// Whether the key's column holds the name of the tag once it is ended.
+    fn has_room_to_rename(&self, name: &str) -> bool {
+        self.length(&format!("{RETIRED}{name}")) <= self.column(self.sql.key).width
+    }
+
     /// Renames the row, so that nobody finds it under the old key.
     pub(crate) async fn rename(&self, turn: &mut Turn, tag: &str, key: Key, row: &MySqlRow) -> Result<(), StoreError> {
         let Sql { table, key: column, rename, .. } = self.sql;
@@ -341,6 +357,33 @@ impl<T: Table> Foreign<T> {
             return Err(StoreError::TagInvalid { tag: tag.to_owned(), reason });
         }
         self.0.key(tag)
+    }
+
+    /// The rows of these tags, found by one statement, which is made from one for a single row; `None` where one of them
+    /// is not found under its name as it is written, or a row is found by something else than a name.
+    async fn rows_of(&self, turn: &mut Turn, sql: &str, tags: &[String]) -> Result<Option<Vec<MySqlRow>>, StoreError> {
+        let rows = self.0.rows();
+        let is_named = tags.iter().all(|tag| matches!(self.key(tag), Ok(Key::Text(key)) if key == *tag));
+        let Some(several) = rows.for_several(sql, tags).filter(|_| is_named) else { return Ok(None) };
+        let mut found = BTreeMap::new();
+        for row in turn.rows(several).await? {
+            found.insert(rows.text(&row, "name")?, row);
+        }
+        // Another one was found by a name that the table takes for it.
+        Ok(tags.iter().map(|tag| found.remove(tag)).collect::<Option<Vec<_>>>().filter(|_| found.is_empty()))
+    }
+
+    /// What decides the tag's numbers besides its record, by its row.
+    async fn beyond_row(&self, row: &MySqlRow) -> Result<Option<String>, StoreError> {
+        if let Some(beyond) = self.0.beyond_record(row).await? {
+            return Ok(Some(beyond));
+        }
+        let rows = self.0.rows();
+        let Sql { table, counts, .. } = *rows.sql;
+        let limit = rows.limit(counts);
+        Ok((limit < ID_MAX).then(|| {
+            format!("its numbers end at {limit}, with the column {counts} of {table}: make that BIGINT if greater ones will do")
+        }))
     }
 
     /// The tag's record, under its name as the row has it. One that was ended has used up all its numbers.
@@ -521,6 +564,34 @@ impl<T: Table> SegmentStore for Foreign<T> {
         Ok(record)
     }
 
+    async fn retire_tags(&self, tags: &[String]) -> Result<Option<Vec<TagRecord>>, StoreError> {
+        let rows = self.0.rows();
+        let Some(rename) = rows.sql.rename.and_then(|rename| rows.for_several(rename, tags)) else { return Ok(None) };
+        if tags.iter().any(|tag| !rows.has_room_to_rename(tag)) {
+            return Ok(None);
+        }
+        let mut turn = rows.database.begin("ending tags").await?.within(MAINTENANCE);
+        let Some(found) = self.rows_of(&mut turn, rows.sql.lock, tags).await? else {
+            turn.roll_back().await?;
+            return Ok(None);
+        };
+        let records: Result<Vec<TagRecord>, StoreError> =
+            tags.iter().zip(&found).map(|(tag, row)| self.0.record(tag, row)).collect();
+        let Ok(records) = records else {
+            turn.roll_back().await?;
+            return Ok(None);
+        };
+        let renamed = turn.try_execute(rename, &[DUPLICATE_ENTRY]).await?;
+        let renamed = renamed.map_or(0, |done| done.rows_affected());
+        if usize::try_from(renamed).ok() != Some(tags.len()) {
+            turn.roll_back().await?;
+            return Ok(None);
+        }
+        turn.commit().await?;
+        tracing::info!(tags = tags.len(), table = rows.sql.table, "ended tags");
+        Ok(Some(records))
+    }
+
     async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
         self.0.list(after.unwrap_or_default(), limit).await
     }
@@ -533,15 +604,23 @@ impl<T: Table> SegmentStore for Foreign<T> {
 
     async fn beyond_record(&self, tag: &str) -> Result<Option<String>, StoreError> {
         let rows = self.0.rows();
-        let Some(row) = rows.find(self.key(tag)?).await? else { return Ok(None) };
-        if let Some(beyond) = self.0.beyond_record(&row).await? {
-            return Ok(Some(beyond));
+        match rows.find(self.key(tag)?).await? {
+            Some(row) => self.beyond_row(&row).await,
+            None => Ok(None),
         }
-        let Sql { table, counts, .. } = *rows.sql;
-        let limit = rows.limit(counts);
-        Ok((limit < ID_MAX).then(|| {
-            format!("its numbers end at {limit}, with the column {counts} of {table}: make that BIGINT if greater ones will do")
-        }))
+    }
+
+    async fn beyond_records(&self, tags: &[String]) -> Result<Option<Vec<Option<String>>>, StoreError> {
+        let rows = self.0.rows();
+        let mut turn = rows.database.turn("reading tags").await?.within(MAINTENANCE);
+        let found = self.rows_of(&mut turn, rows.sql.find, tags).await?;
+        turn.give_back();
+        let Some(found) = found else { return Ok(None) };
+        let mut beyond = Vec::with_capacity(found.len());
+        for row in &found {
+            beyond.push(self.beyond_row(row).await?);
+        }
+        Ok(Some(beyond))
     }
 
     async fn check(&self) -> Result<(), StoreError> {

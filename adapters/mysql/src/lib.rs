@@ -601,6 +601,18 @@ impl SegmentStore for MysqlStore {
         self.segments.retire_tag(tag).await
     }
 
+    async fn retire_tags(&self, tags: &[String]) -> Result<Option<Vec<TagRecord>>, StoreError> {
+        self.segments.retire_tags(tags).await
+    }
+
+    async fn create_tags(&self, tags: &[(String, TagOptions)]) -> Result<Option<Vec<TagRecord>>, StoreError> {
+        self.segments.create_tags(tags).await
+    }
+
+    async fn beyond_records(&self, tags: &[String]) -> Result<Option<Vec<Option<String>>>, StoreError> {
+        self.segments.beyond_records(tags).await
+    }
+
     async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
         self.segments.tags(after, limit).await
     }

@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
-use sqlx::Row as _;
 use sqlx::mysql::MySqlRow;
+use sqlx::{AssertSqlSafe, Row as _};
 use unalike_storage::{
     ID_MAX, JoinedStripe, KEPT_LEASES, Mode, PolicyColumns, RefillPolicy, Segment, SegmentStore, StepPolicy,
-    StoreError, Stripe, StripeNumbers, TagCreation, TagOptions, TagRecord, TailRelease, kept_patterns, split_tag,
-    validate_allocate, validate_new_tag, validate_policies, validate_raise, validate_tag,
+    StoreError, Stripe, StripeNumbers, TagCreation, TagOptions, TagRecord, TailRelease, is_kept, kept_patterns,
+    split_tag, validate_allocate, validate_new_tag, validate_policies, validate_raise, validate_tag,
 };
 
 use crate::database::{Database, Statement, Turn};
@@ -549,6 +549,72 @@ impl SegmentStore for OwnTables {
         }
         turn.commit().await?;
         Ok(record)
+    }
+
+    async fn retire_tags(&self, tags: &[String]) -> Result<Option<Vec<TagRecord>>, StoreError> {
+        tags.iter().try_for_each(|tag| validate_tag(tag))?;
+        let mut turn = self.database.begin("ending tags").await?.within(MAINTENANCE);
+        let mut records = Vec::with_capacity(tags.len());
+        for tag in tags {
+            let rows = turn.rows(sqlx::query(select!("WHERE tag = ? FOR UPDATE")).bind(tag.as_bytes())).await?;
+            let Some(row) = rows.first() else { break };
+            let record = self.tag_record(row)?;
+            let (statement, _) = self.change(&RETIRE, tag, &[], &[]);
+            if turn.execute(statement).await?.rows_affected() == 0 {
+                break;
+            }
+            records.push(record);
+        }
+        if records.len() < tags.len() {
+            turn.roll_back().await?;
+            return Ok(None);
+        }
+        turn.commit().await?;
+        Ok(Some(records))
+    }
+
+    async fn create_tags(&self, tags: &[(String, TagOptions)]) -> Result<Option<Vec<TagRecord>>, StoreError> {
+        let is_odd = |(tag, options): &(String, TagOptions)| {
+            validate_new_tag(tag).is_err() || options.validate(tag).is_err() || is_kept(tag)
+        };
+        let counted = tags.iter().filter(|(tag, _)| split_tag(tag).1.is_none()).count() as u64;
+        // Below the limit afterwards, too.
+        let limit = self.creation.tags_max.checked_sub(counted).and_then(|limit| limit.checked_add(1));
+        let Some(limit) = limit.filter(|_| !tags.is_empty() && !tags.iter().any(is_odd)) else { return Ok(None) };
+        let has_stripes = self.schema().has_stripes();
+        let mut turn = self.database.begin_alone("creating tags").await?.within(MAINTENANCE);
+        let mut count = sqlx::query(if has_stripes { COUNT_STRIPED } else { COUNT }).bind(counted);
+        if has_stripes {
+            count = count.bind(counted);
+        }
+        count = count.bind(limit);
+        if has_stripes {
+            count = count.bind(schema::set_bytes(self.joined.as_ref()));
+        }
+        if counted > 0 && turn.execute(count).await?.rows_affected() == 0 {
+            turn.roll_back().await?;
+            return Ok(None);
+        }
+        let insert = if has_stripes { INSERT_STRIPED } else { INSERT };
+        let (into, row) = insert.split_once("VALUES ").unwrap_or((insert, ""));
+        let rows = vec![row; tags.len()].join(", ");
+        let mut insert = sqlx::query(AssertSqlSafe(format!("{into}VALUES {rows}")));
+        let mut records = Vec::with_capacity(tags.len());
+        for (tag, options) in tags {
+            let watermark = options.start - 1;
+            insert = insert.bind(tag.as_bytes()).bind(options.start).bind(options.mode.name());
+            insert = bind_policies(insert, options.step, options.refill).bind(watermark).bind(watermark);
+            if has_stripes {
+                insert = insert.bind(schema::set_bytes(self.joined.as_ref()));
+            }
+            records.push(TagRecord { tag: tag.clone(), options: *options, watermark, version: 0 });
+        }
+        if turn.try_execute(insert, &[DUPLICATE_ENTRY]).await?.is_err() {
+            turn.roll_back().await?;
+            return Ok(None);
+        }
+        turn.commit().await?;
+        Ok(Some(records))
     }
 
     async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {

@@ -2,30 +2,70 @@
 //!
 //! The order of the steps is what matters. A tag is first ended in the other store, in the transaction that reads it,
 //! and only then created here, or raised, from the next number on: at no moment can both grant the same number, whoever
-//! goes on asking the other store. (With `--source-stopped` nobody does, and it is only read.) What was read is printed
-//! in between: should the command break off there, `--at` with that number finishes the job, as the other store knows
-//! it no more.
+//! goes on asking the other store. (With `--source-stopped` nobody does, and it is only read.) What was read is written
+//! down in between: should the command break off there, `--at` with that number finishes the job, as the other store knows
+//! it no more. Of a few tags it is printed; many are brought by the thousand, in one transaction each of either store, and
+//! what was read of those that are under way stands in a file.
 //!
 //! What decides a tag's numbers beside its record is not carried, and so it is refused, of all tags before the first one
 //! is ended: names that the other store takes for one, numbers that it shares with others, digits in front, an end of its
 //! own. `--names-as-written` and `--at` are how an operator says that nothing of it matters.
 
-use std::io::Write as _;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{IsTerminal as _, Write as _};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
-use unalike::ID_MAX;
+use indicatif::{ProgressBar, ProgressStyle};
 use unalike::storage::{
     PublicTags, SegmentStore, StoreError, Stripe, TagOptions, TagRecord, split_tag, validate_new_tag,
 };
+use unalike::{Clock as _, ID_MAX, SystemClock};
 
 use crate::arguments::ImportArguments;
-use crate::commands::{PAGE, Table};
+use crate::commands::{PAGE, Table, print};
 use crate::config::Config;
+use crate::service::create_as_can_be;
 use crate::stores::{self, Purpose, Stores};
 use crate::tags::{RAISE_MAX, check_raise, plain_tag, stored_name};
 
 const COLUMNS: [&str; 5] = ["TAG", "SUB", "LAST THERE", "NEXT HERE", "DONE"];
+
+/// Of more tags than this the table shows those alone of which there is something to say, and the others are counted.
+const ROWS_MAX: u64 = 20;
+
+/// What is done with a tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Done {
+    Created,
+    CreatedOtherwise,
+    Raised,
+    RaisedOtherwise,
+    FurtherOn,
+    EndedBefore,
+    Missing,
+}
+
+impl Done {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::CreatedOtherwise => "created, with a step of this store's own",
+            Self::Raised => "raised",
+            Self::RaisedOtherwise => "raised; its mode here is another one",
+            Self::FurtherOn => "was here, further on",
+            Self::EndedBefore => "was ended there before",
+            Self::Missing => "ended there, missing here",
+        }
+    }
+
+    /// Whether it is as it was before.
+    fn is_nothing(self) -> bool {
+        matches!(self, Self::FurtherOn | Self::EndedBefore | Self::Missing)
+    }
+}
 
 /// `unalike tags import`
 pub(crate) async fn import(config: &Config, arguments: &ImportArguments) -> anyhow::Result<()> {
@@ -60,20 +100,70 @@ pub(crate) async fn import(config: &Config, arguments: &ImportArguments) -> anyh
         store: config.store_flags(),
         stripe: None,
         table: Table::new(COLUMNS),
-        unfinished: 0,
+        found: 0,
+        counts: BTreeMap::new(),
+        journal: None,
+        progress: ProgressBar::hidden(),
     };
     let done = import.run().await;
-    let printed = if import.table.is_empty() { Ok(()) } else { import.table.print() };
+    import.progress.finish_and_clear();
+    let printed = import.report(&url.to_string(), done.is_ok());
     source.close().await;
     target.close().await;
+    if let Some(journal) = import.journal.take() {
+        journal.end(done.is_ok());
+    }
     done?;
     printed?;
+    let unfinished = import.counts.get(&Done::Missing).copied().unwrap_or_default();
     ensure!(
-        import.unfinished == 0,
-        "{} tags were ended in {url} before and are not here: find out what it granted, and bring each with --tag and --at",
-        import.unfinished
+        unfinished == 0,
+        "{unfinished} tags were ended in {url} before and are not here: find out what it granted, and bring each with --tag and \
+         --at"
     );
     Ok(())
+}
+
+/// What was read of the tags that are ended in the source and not here yet.
+struct Journal {
+    path: PathBuf,
+    file: File,
+}
+
+impl Journal {
+    fn begin() -> anyhow::Result<Self> {
+        let name = format!("unalike-import-{}.txt", SystemClock.now_ms());
+        let path = std::path::absolute(name)?;
+        let file = File::create_new(&path).with_context(|| {
+            format!("{} cannot be made, where the numbers of tags that are under way are written down", path.display())
+        })?;
+        Ok(Self { path, file })
+    }
+
+    /// Has these lines and no others.
+    fn write(&mut self, lines: &str) -> anyhow::Result<()> {
+        let written = || -> std::io::Result<()> {
+            let mut file = &self.file;
+            file.set_len(0)?;
+            std::io::Seek::rewind(&mut file)?;
+            file.write_all(lines.as_bytes())?;
+            file.sync_data()
+        };
+        written().with_context(|| format!("{} cannot be written; its lines are: {lines}", self.path.display()))
+    }
+
+    /// Leaves it to whoever has to finish what broke off.
+    fn end(self, is_done: bool) {
+        if is_done {
+            // It holds nothing then.
+            let _ = std::fs::remove_file(&self.path);
+        } else {
+            let path = self.path.display();
+            say(&format!(
+                "{path} says of each tag that may be ended in the source and is not here yet how far it had got, and how to finish it"
+            ));
+        }
+    }
 }
 
 /// What is done with each tag, all of them one step after the other.
@@ -92,8 +182,13 @@ struct Import<'a> {
     /// What the source is recorded to be.
     stripe: Option<Stripe>,
     table: Table<5>,
-    /// Tags whose next number nobody knows.
-    unfinished: usize,
+    /// How many tags are wanted and there, as far as it was looked.
+    found: u64,
+    /// How many tags became what.
+    counts: BTreeMap<Done, u64>,
+    /// Where there are many.
+    journal: Option<Journal>,
+    progress: ProgressBar,
 }
 
 impl Import<'_> {
@@ -101,7 +196,32 @@ impl Import<'_> {
         self.check_names().await.context("nothing was changed")?;
         self.stripe = self.source.stripe().await.context("the source cannot be read")?;
         self.bring_wanted(Step::Check).await.context("nothing was changed")?;
+        if self.found > ROWS_MAX {
+            if !self.arguments.source_stopped {
+                self.journal = Some(Journal::begin().context("nothing was changed")?);
+            }
+            self.progress = progress_bar(self.found);
+        }
         self.bring_wanted(Step::Bring).await
+    }
+
+    /// Says what was done.
+    fn report(&self, url: &str, is_done: bool) -> anyhow::Result<()> {
+        if !self.table.is_empty() {
+            self.table.print()?;
+        }
+        if self.found > ROWS_MAX {
+            for (done, count) in &self.counts {
+                let tags = if *count == 1 { "tag" } else { "tags" };
+                print(&format!("{count} {tags}: {}\n", done.name()))?;
+            }
+        }
+        if is_done && self.counts.is_empty() {
+            print(&format!("{url} has no tags that go on: nothing was changed\n"))?;
+        } else if is_done && self.counts.keys().all(|done| done.is_nothing()) {
+            say("nothing was changed: none of them had to be created or raised");
+        }
+        Ok(())
     }
 
     /// Whether the source tells all names apart, as tags here do.
@@ -148,22 +268,129 @@ impl Import<'_> {
             let page = self.source.tags(after.as_deref(), PAGE).await.context("the source cannot be read")?;
             let Some(last) = page.last() else { return Ok(()) };
             after = Some(last.tag.clone());
-            for record in &page {
-                if !is_wanted(&record.tag) {
-                    return Ok(());
-                }
-                self.one(step, &record.tag, None).await?;
+            let wanted: Vec<TagRecord> = page.iter().take_while(|record| is_wanted(&record.tag)).cloned().collect();
+            match step {
+                Step::Check => self.check_page(&wanted).await?,
+                Step::Bring => self.bring_page(&wanted).await?,
+            }
+            if wanted.len() < page.len() {
+                return Ok(());
             }
         }
+    }
+
+    /// Whether each of these tags can go on here as what it is there.
+    async fn check_page(&mut self, page: &[TagRecord]) -> anyhow::Result<()> {
+        let names: Vec<String> = page.iter().map(|record| record.tag.clone()).collect();
+        let beyond = self.source.beyond_records(&names).await.context("the source cannot be read")?;
+        for (at, record) in page.iter().enumerate() {
+            self.found += 1;
+            let known = beyond.as_ref().and_then(|beyond| beyond.get(at));
+            self.check(&record.tag, Some(record), None, known).await?;
+        }
+        Ok(())
+    }
+
+    /// Brings these tags: many together, where either store can and there is nothing to be said of one of them.
+    async fn bring_page(&mut self, page: &[TagRecord]) -> anyhow::Result<()> {
+        let (ended, open): (Vec<&TagRecord>, Vec<&TagRecord>) =
+            page.iter().partition(|record| record.watermark >= ID_MAX);
+        for record in ended {
+            self.bring(&record.tag, Some(record.clone()), None).await?;
+            self.progress.inc(1);
+        }
+        let names: Vec<String> = open.iter().map(|record| record.tag.clone()).collect();
+        let records = if self.found <= ROWS_MAX || names.is_empty() {
+            None
+        } else if self.arguments.source_stopped {
+            Some(open.iter().map(|record| (*record).clone()).collect())
+        } else {
+            self.end_together(&open, &names).await?
+        };
+        let Some(records) = records else {
+            for name in &names {
+                self.one(Step::Bring, name, None).await?;
+                self.progress.inc(1);
+            }
+            return Ok(());
+        };
+        self.go_on_together(&records).await?;
+        if let Some(journal) = &mut self.journal {
+            journal.write("")?;
+        }
+        Ok(())
+    }
+
+    /// Ends tags in the source, and writes down what they were.
+    async fn end_together(&mut self, known: &[&TagRecord], names: &[String]) -> anyhow::Result<Option<Vec<TagRecord>>> {
+        // Again, as the source may be in use.
+        let Some(beyond) = self.source.beyond_records(names).await.context("the source cannot be read")? else {
+            return Ok(None);
+        };
+        if beyond.iter().any(Option::is_some) {
+            return Ok(None);
+        }
+        if let Some(journal) = &mut self.journal {
+            let last = known.iter().map(|record| format!("# of {} {}", shown(&record.tag), record.watermark));
+            let lines: Vec<String> = last.map(|line| line + " was the last number a moment ago").collect();
+            journal.write(&format!("{}\n", lines.join("\n")))?;
+        }
+        let ended = self.source.retire_tags(names).await.with_context(|| {
+            let (first, last) = (names.first().map_or("", String::as_str), names.last().map_or("", String::as_str));
+            format!("the tags from {first:?} to {last:?} were not ended for certain in the source; none of them was changed here")
+        })?;
+        let Some(records) = ended else {
+            if let Some(journal) = &mut self.journal {
+                journal.write("")?;
+            }
+            return Ok(None);
+        };
+        let mut lines = String::new();
+        for record in &records {
+            lines.push_str(&self.finish(&record.tag, &record.watermark.saturating_add(1).to_string()));
+            lines.push('\n');
+        }
+        if let Some(journal) = &mut self.journal {
+            journal.write(&lines)?;
+        }
+        Ok(Some(records))
+    }
+
+    /// Creates tags that are ended in the source.
+    async fn go_on_together(&mut self, records: &[TagRecord]) -> anyhow::Result<()> {
+        let next = |record: &TagRecord| TagOptions { start: record.watermark.saturating_add(1), ..record.options };
+        let wanted: Vec<(String, TagOptions)> =
+            records.iter().map(|record| (record.tag.clone(), next(record))).collect();
+        // One that had no number left may be among them.
+        let is_open = records.iter().all(|record| record.watermark < ID_MAX);
+        let created = if is_open { self.target.create_tags(&wanted).await? } else { None };
+        if created.is_some() {
+            let count = u64::try_from(records.len()).unwrap_or(u64::MAX);
+            *self.counts.entry(Done::Created).or_default() += count;
+            self.progress.inc(count);
+            return Ok(());
+        }
+        for record in records {
+            if record.watermark >= ID_MAX {
+                self.bring_ended(&record.tag, Some(record.options), None).await?;
+            } else {
+                self.go_on(&record.tag, &record.options, Some(record.watermark), record.watermark + 1).await?;
+            }
+            self.progress.inc(1);
+        }
+        Ok(())
     }
 
     async fn one(&mut self, step: Step, name: &str, at: Option<u64>) -> anyhow::Result<()> {
         let known = self.known(name, at).await?;
         match step {
-            Step::Check => self.check(name, known.as_ref(), at).await,
+            Step::Check => {
+                self.found += 1;
+                self.check(name, known.as_ref(), at, None).await
+            }
             Step::Bring => {
                 // Again, as the source may be in use.
-                self.check(name, known.as_ref(), at).await?;
+                self.check(name, known.as_ref(), at, None).await?;
                 self.bring(name, known, at).await
             }
         }
@@ -173,18 +400,31 @@ impl Import<'_> {
     async fn known(&self, name: &str, at: Option<u64>) -> anyhow::Result<Option<TagRecord>> {
         match self.source.tag(name).await {
             Ok(record) => Ok(Some(record)),
-            // Ended there, if its name is gone with it: whoever reads the list and does not find it knows that.
-            Err(StoreError::TagUnknown { .. } | StoreError::Refused { .. })
+            // Ended there, if its name is gone with it: whoever reads the list and does not find it knows that. To end it
+            // once more finds what is left of it, or it never was.
+            Err(error @ (StoreError::TagUnknown { .. } | StoreError::Refused { .. }))
                 if at.is_some() && !self.is_listed(name).await.context("the source cannot be read")? =>
             {
-                Ok(None)
+                match self.source.retire_tag(name).await {
+                    Ok(_) => Ok(None),
+                    Err(_) => Err(error).with_context(|| {
+                        format!("{} is not in the source, and never was: is its name spelt right?", shown(name))
+                    }),
+                }
             }
             Err(error) => Err(error).with_context(|| format!("{} cannot be read in the source", shown(name))),
         }
     }
 
-    /// Whether the tag can go on here as what it is there.
-    async fn check(&self, name: &str, known: Option<&TagRecord>, at: Option<u64>) -> anyhow::Result<()> {
+    /// Whether the tag can go on here as what it is there; `beyond` is what decides its numbers besides its record, where
+    /// the source was asked before.
+    async fn check(
+        &self,
+        name: &str,
+        known: Option<&TagRecord>,
+        at: Option<u64>,
+        beyond: Option<&Option<String>>,
+    ) -> anyhow::Result<()> {
         let shown = shown(name);
         if let Some(known) = known {
             ensure!(
@@ -211,11 +451,12 @@ impl Import<'_> {
                 .with_context(|| format!("{shown} cannot be created here: rename it in the source first"));
         }
         let Some(known) = known.filter(|known| known.watermark < ID_MAX) else { return Ok(()) };
-        let beyond = match self.stripe {
-            Some(stripe) => {
+        let beyond = match (self.stripe, beyond) {
+            (Some(stripe), _) => {
                 Some(format!("the source is {stripe}, and the other stores of the set count the numbers between"))
             }
-            None => self
+            (None, Some(beyond)) => beyond.clone(),
+            (None, None) => self
                 .source
                 .beyond_record(name)
                 .await
@@ -249,7 +490,10 @@ impl Import<'_> {
             return self.bring_ended(name, Some(record.options), at).await;
         }
         let next = at.map_or(record.watermark + 1, |at| at.max(record.watermark + 1));
-        if !self.arguments.source_stopped {
+        if let Some(journal) = &mut self.journal {
+            let finish = finish(&self.store, self.arguments, name, &next.to_string());
+            journal.write(&format!("{finish}\n"))?;
+        } else if !self.arguments.source_stopped {
             say(&format!(
                 "{shown} is ended in the source and goes on here at {next}. Should this break off, finish it with: {}",
                 self.finish(name, &next.to_string())
@@ -277,15 +521,15 @@ impl Import<'_> {
             return self.go_on(name, &options.unwrap_or_default(), None, at).await;
         }
         match self.target.tag(name).await {
-            Ok(record) => self.add(name, None, &record, "was ended there before"),
+            Ok(record) => self.add(name, None, &record, Done::EndedBefore),
             Err(StoreError::TagUnknown { .. }) => {
-                self.unfinished += 1;
+                *self.counts.entry(Done::Missing).or_default() += 1;
                 self.table.add([
                     split_tag(name).0.to_owned(),
                     split_tag(name).1.unwrap_or_default().to_owned(),
                     "?".to_owned(),
                     "?".to_owned(),
-                    format!("ended there, missing here: {}", self.finish(name, "NUMBER")),
+                    format!("{}: {}", Done::Missing.name(), self.finish(name, "NUMBER")),
                 ]);
             }
             Err(error) => return Err(error).with_context(|| format!("{} cannot be read", shown(name))),
@@ -309,14 +553,6 @@ impl Import<'_> {
     /// Creates the tag here, or raises it: the numbers from `next` on are this store's.
     async fn go_on(&mut self, name: &str, options: &TagOptions, last: Option<u64>, next: u64) -> anyhow::Result<()> {
         let wanted = TagOptions { start: next, ..*options };
-        let plain = TagOptions { start: next, mode: options.mode, ..TagOptions::default() };
-        let mut created = self.target.create_tag(name, &wanted).await;
-        let mut done = "created";
-        // Tables of other systems cannot say every step and refill.
-        if matches!(created, Err(StoreError::Refused { .. } | StoreError::TagInvalid { .. })) && wanted != plain {
-            created = self.target.create_tag(name, &plain).await;
-            done = "created, with a step of this store's own";
-        }
         let failed = || {
             format!(
                 "{} did not get its numbers from {next} on: once that is mended, finish it with: {}",
@@ -324,45 +560,65 @@ impl Import<'_> {
                 self.finish(name, &next.to_string())
             )
         };
-        let record = match created {
+        let (record, done) = match create_as_can_be(self.target.as_ref(), name, &wanted).await {
             Err(StoreError::TagExists { .. }) => {
                 let before = self.target.tag(name).await.with_context(failed)?;
-                done = if before.watermark >= next { "was here, further on" } else { "raised" };
-                if before.options.mode != options.mode {
-                    done = "raised; its mode here is another one";
-                }
+                let done = match before {
+                    _ if before.options.mode != options.mode => Done::RaisedOtherwise,
+                    _ if before.watermark >= next => Done::FurtherOn,
+                    _ => Done::Raised,
+                };
                 // Also if it is further on: a tail that is given back would take it below.
-                self.target.raise_tag(name, next).await.with_context(failed)?
+                (self.target.raise_tag(name, next).await.with_context(failed)?, done)
             }
-            created => created.with_context(failed)?,
+            created => {
+                let (record, as_wanted) = created.with_context(failed)?;
+                (record, if as_wanted { Done::Created } else { Done::CreatedOtherwise })
+            }
         };
         self.add(name, last, &record, done);
         Ok(())
     }
 
-    fn add(&mut self, name: &str, last: Option<u64>, here: &TagRecord, done: &str) {
+    fn add(&mut self, name: &str, last: Option<u64>, here: &TagRecord, done: Done) {
+        *self.counts.entry(done).or_default() += 1;
+        if self.found > ROWS_MAX && done != Done::RaisedOtherwise {
+            return;
+        }
         let (tag, sub) = split_tag(name);
         self.table.add([
             tag.to_owned(),
             sub.unwrap_or_default().to_owned(),
             last.map_or_else(|| "?".to_owned(), |last| last.to_string()),
             here.watermark.saturating_add(1).to_string(),
-            done.to_owned(),
+            done.name().to_owned(),
         ]);
     }
 
     /// The command that brings this tag from this number on.
     fn finish(&self, name: &str, at: &str) -> String {
-        let (tag, sub) = split_tag(name);
-        let sub = sub.map_or_else(String::new, |sub| format!(" --sub {sub:?}"));
-        let stopped = if self.arguments.source_stopped { " --source-stopped" } else { "" };
-        let written = if self.arguments.names_as_written { " --names-as-written" } else { "" };
-        let from = if self.arguments.from.contains("://") { "URL" } else { &self.arguments.from };
-        let yes = if at.parse::<u64>().is_ok_and(|at| at > RAISE_MAX) { " --yes" } else { "" };
-        // Without it the tag would go on in another store.
-        let store = &self.store;
-        format!("unalike {store} tags import --from {from} --tag {tag:?}{sub} --at {at}{stopped}{written}{yes}")
+        finish(&self.store, self.arguments, name, at)
     }
+}
+
+fn finish(store: &str, arguments: &ImportArguments, name: &str, at: &str) -> String {
+    let (tag, sub) = split_tag(name);
+    let sub = sub.map_or_else(String::new, |sub| format!(" --sub {sub:?}"));
+    let stopped = if arguments.source_stopped { " --source-stopped" } else { "" };
+    let written = if arguments.names_as_written { " --names-as-written" } else { "" };
+    let from = if arguments.from.contains("://") { "URL" } else { &arguments.from };
+    let yes = if at.parse::<u64>().is_ok_and(|at| at > RAISE_MAX) { " --yes" } else { "" };
+    // Without it the tag would go on in another store.
+    format!("unalike {store} tags import --from {from} --tag {tag:?}{sub} --at {at}{stopped}{written}{yes}")
+}
+
+fn progress_bar(tags: u64) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let template = "[{bar:40}] {pos} of {len} tags";
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(tags).with_style(style)
 }
 
 /// A tag for messages.

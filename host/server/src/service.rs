@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use serde_json::{Value, json};
-use unalike::storage::{SegmentStore, StoreError, TagRecord};
+use unalike::storage::{SegmentStore, StoreError, TagOptions, TagRecord};
 use unalike::{
     Batch, Clock, Error, ErrorKind, Formatted, ID_MAX, Ids, Layout, Mode, RandomIds, RefillPolicy, Sequence,
     SequenceOptions, Snowflake, SnowflakeOptions, StepPolicy, SystemClock,
@@ -582,4 +582,23 @@ pub(crate) async fn change_tag(
     }
     let (step, refill) = (step.unwrap_or(current.options.step), refill.unwrap_or(current.options.refill));
     store.change_tag(tag, step, refill).await
+}
+
+/// Creates a tag, and says whether as it is wanted: a table or key of another system may have no place for a step or a
+/// refill policy, and gets the tag with those that its tags have.
+///
+/// # Errors
+/// As [`SegmentStore::create_tag`].
+pub(crate) async fn create_as_can_be(
+    store: &dyn SegmentStore,
+    tag: &str,
+    wanted: &TagOptions,
+) -> Result<(TagRecord, bool), StoreError> {
+    let plain = TagOptions { start: wanted.start, mode: wanted.mode, ..TagOptions::default() };
+    match store.create_tag(tag, wanted).await {
+        Err(StoreError::Refused { .. } | StoreError::TagInvalid { .. }) if *wanted != plain => {
+            Ok((store.create_tag(tag, &plain).await?, false))
+        }
+        created => Ok((created?, true)),
+    }
 }

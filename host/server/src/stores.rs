@@ -8,7 +8,7 @@
 
 use std::fmt;
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
@@ -135,7 +135,7 @@ impl StoreUrl {
             return Ok(None);
         }
         Ok(match self.place()? {
-            Place::Sqlite(path) => Some(path),
+            Place::Sqlite(options) => Some(options.path),
             Place::Mysql(_) | Place::Redis(_) => None,
         })
     }
@@ -1017,6 +1017,18 @@ impl SegmentStore for Mysql {
         self.connected().await?.retire_tag(tag).await
     }
 
+    async fn retire_tags(&self, tags: &[String]) -> Result<Option<Vec<TagRecord>>, StoreError> {
+        self.connected().await?.retire_tags(tags).await
+    }
+
+    async fn create_tags(&self, tags: &[(String, TagOptions)]) -> Result<Option<Vec<TagRecord>>, StoreError> {
+        self.connected().await?.create_tags(tags).await
+    }
+
+    async fn beyond_records(&self, tags: &[String]) -> Result<Option<Vec<Option<String>>>, StoreError> {
+        self.connected().await?.beyond_records(tags).await
+    }
+
     async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
         self.connected().await?.tags(after, limit).await
     }
@@ -1054,7 +1066,6 @@ impl SegmentStore for Mysql {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
 
     use super::*;
 

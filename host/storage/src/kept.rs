@@ -154,6 +154,16 @@ impl SegmentStore for PublicTags {
         self.0.retire_tag(tag).await
     }
 
+    async fn retire_tags(&self, tags: &[String]) -> Result<Option<Vec<TagRecord>>, StoreError> {
+        tags.iter().try_for_each(|tag| validate_public(tag))?;
+        self.0.retire_tags(tags).await
+    }
+
+    async fn create_tags(&self, tags: &[(String, TagOptions)]) -> Result<Option<Vec<TagRecord>>, StoreError> {
+        tags.iter().try_for_each(|(tag, _)| validate_public(tag))?;
+        self.0.create_tags(tags).await
+    }
+
     async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
         let wanted = usize::try_from(limit).unwrap_or(usize::MAX);
         let mut after = after.map(str::to_owned);
@@ -175,6 +185,11 @@ impl SegmentStore for PublicTags {
     async fn beyond_record(&self, tag: &str) -> Result<Option<String>, StoreError> {
         validate_public(tag)?;
         self.0.beyond_record(tag).await
+    }
+
+    async fn beyond_records(&self, tags: &[String]) -> Result<Option<Vec<Option<String>>>, StoreError> {
+        tags.iter().try_for_each(|tag| validate_public(tag))?;
+        self.0.beyond_records(tags).await
     }
 
     async fn check(&self) -> Result<(), StoreError> {

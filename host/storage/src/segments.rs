@@ -113,6 +113,26 @@ pub trait SegmentStore: Send + Sync + 'static {
         Err(StoreError::Refused { what: format!("this store cannot end the tag {tag:?}"), source: None })
     }
 
+    /// Ends these tags, as [`SegmentStore::retire_tag`] ends each, all in one step; their records in the same order.
+    /// `None`, and nothing is changed, where the store cannot, or where something is to be said of one of them: then they
+    /// are ended one by one.
+    ///
+    /// # Errors
+    /// As the connection brings.
+    async fn retire_tags(&self, _tags: &[String]) -> Result<Option<Vec<TagRecord>>, StoreError> {
+        Ok(None)
+    }
+
+    /// Creates these tags, as [`SegmentStore::create_tag`] creates each, all in one step; their records in the same
+    /// order. `None`, and nothing is changed, where the store cannot, or where something is to be said of one of them,
+    /// such as that it exists: then they are created one by one.
+    ///
+    /// # Errors
+    /// As the connection brings.
+    async fn create_tags(&self, _tags: &[(String, TagOptions)]) -> Result<Option<Vec<TagRecord>>, StoreError> {
+        Ok(None)
+    }
+
     /// Up to `limit` tags in ascending byte order of their names, those after `after` only.
     ///
     /// # Errors
@@ -135,6 +155,15 @@ pub trait SegmentStore: Send + Sync + 'static {
     /// # Errors
     /// As [`SegmentStore::tag`].
     async fn beyond_record(&self, _tag: &str) -> Result<Option<String>, StoreError> {
+        Ok(None)
+    }
+
+    /// [`SegmentStore::beyond_record`] of each of these tags, in the same order; `None` where the store has to be asked
+    /// one by one.
+    ///
+    /// # Errors
+    /// As the connection brings.
+    async fn beyond_records(&self, _tags: &[String]) -> Result<Option<Vec<Option<String>>>, StoreError> {
         Ok(None)
     }
 

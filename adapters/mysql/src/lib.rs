@@ -524,6 +524,15 @@ impl MysqlStore {
         Ok(lifted)
     }
 
+    /// tinyid's tokens, each with a business type that it is good for: what its table `tiny_id_token` has, whichever tables
+    /// this store uses. `None` where there is no such table.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] when the user may not read it, and whatever the connection brings.
+    pub async fn tinyid_tokens(&self) -> Result<Option<Vec<(String, String)>>, StoreError> {
+        tinyid::tokens(&self.database).await
+    }
+
     /// Lifts the tags one by one, as every dialect can.
     async fn lift_each(&self, numbers: u64, kept_ms: u64) -> Result<u64, StoreError> {
         const PAGE: u32 = 1_000;

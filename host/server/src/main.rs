@@ -33,6 +33,7 @@ mod store_watch;
 mod stores;
 mod sub_keys;
 mod tags;
+mod tinyid_tokens;
 mod troubles;
 
 use std::process::ExitCode;

@@ -33,6 +33,9 @@ const LOOK_AFTER_EVERY: Duration = Duration::from_secs(1);
 /// How often a lease store that refused to open is asked again.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
+/// How often tinyid's tokens are read.
+const TINYID_TOKENS_EVERY: Duration = Duration::from_secs(60);
+
 /// Connections that the kernel has accepted and the server has not yet: a burst of clients that start together.
 const BACKLOG: u32 = 4_096;
 
@@ -63,6 +66,7 @@ pub(crate) async fn serve(config: Config) -> anyhow::Result<()> {
     let renewing = tokio::spawn(renew(Arc::clone(&service), renew_every(&config)?));
     let sampling = tokio::spawn(watch_cover(Arc::clone(&service)));
     let looking = tokio::spawn(look_for_leases(Arc::clone(&service)));
+    let refreshing = tokio::spawn(refresh_tinyid_tokens(Arc::clone(&service)));
     tokio::spawn(reload_tokens(Arc::clone(&service), watch(SignalKind::hangup())?, config.tokens.is_some()));
     let connections = Connections::new(&config, Front::new(&config, Arc::clone(&service), metrics, address.ip()));
     let watching = tokio::spawn(Arc::clone(&connections).watch());
@@ -100,6 +104,7 @@ pub(crate) async fn serve(config: Config) -> anyhow::Result<()> {
     renewing.abort();
     sampling.abort();
     looking.abort();
+    refreshing.abort();
     troubles::finish();
     tracing::info!("giving back what was not used");
     service.close().await;
@@ -169,6 +174,18 @@ async fn look_for_leases(service: Arc<Service>) {
     }
 }
 
+/// Reads tinyid's tokens again, as often as tinyid does.
+async fn refresh_tinyid_tokens(service: Arc<Service>) {
+    let mut ticks = tokio::time::interval(TINYID_TOKENS_EVERY);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    // The first is at once, and they were just read.
+    ticks.tick().await;
+    loop {
+        ticks.tick().await;
+        service.tinyid_tokens.refresh().await;
+    }
+}
+
 /// Measures how quickly tags are used, notices when the store goes down and comes back, and says what is over.
 async fn watch_cover(service: Arc<Service>) {
     let mut ticks = tokio::time::interval(LOOK_AFTER_EVERY);
@@ -194,6 +211,7 @@ async fn watch_cover(service: Arc<Service>) {
 /// At each SIGHUP, which would end the process if nobody listened.
 async fn reload_tokens(service: Arc<Service>, mut hangup: Signal, has_tokens: bool) {
     while hangup.recv().await.is_some() {
+        service.tinyid_tokens.refresh().await;
         if !has_tokens {
             tracing::info!("SIGHUP: there is no token file to read again (--tokens)");
             continue;

@@ -22,6 +22,7 @@ use crate::config::Config;
 use crate::cover::{Covers, Outage};
 use crate::flakes::{Flakes, Stop, is_used};
 use crate::formats::{Formats, Secrets, Shown, check_start};
+use crate::http::DropIn;
 use crate::layouts::{Layouts, rfc3339, shortened};
 use crate::leases::host_name;
 use crate::problem::{Kind, Problem, with_causes};
@@ -29,6 +30,7 @@ use crate::store_watch::{StoreWatch, WatchedStore};
 use crate::stores::{Purpose, Stores};
 use crate::sub_keys::{SubKeys, stored};
 use crate::tags::{plain_tag, stored_name};
+use crate::tinyid_tokens::TinyidTokens;
 use crate::troubles::quietly;
 
 /// A store that has not answered whether it is there after this long is taken to be down: who asks whether the server
@@ -77,6 +79,8 @@ pub(crate) struct Service {
     pub(crate) layouts: Layouts,
     /// Who may do what.
     pub(crate) tokens: Tokens,
+    /// Who may have ids by tinyid's paths.
+    pub(crate) tinyid_tokens: TinyidTokens,
     ending: AtomicBool,
     /// The most ids of one request.
     pub(crate) count_max: u32,
@@ -100,6 +104,11 @@ impl Service {
         // Before the store, so that a mistake creates no file.
         let formats = config.formats(&Secrets::read(&config.keys)?)?;
         let stores = Stores::open(config, purpose).await?;
+        let tinyid_tokens = if purpose == Purpose::Serving && config.drop_ins().contains(&DropIn::Tinyid) {
+            TinyidTokens::read(stores.mysql()).await?
+        } else {
+            TinyidTokens::default()
+        };
         let mut quick = HashSet::new();
         for (tag, declared) in config.declared()? {
             stores.declare(&tag, &declared).await?;
@@ -151,6 +160,7 @@ impl Service {
             sub_keys: SubKeys::new(config),
             layouts: config.layouts()?,
             tokens,
+            tinyid_tokens,
             ending: AtomicBool::new(false),
             count_max: config.count_max,
             segment_count_max: config.segment_count_max,

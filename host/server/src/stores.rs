@@ -529,6 +529,11 @@ impl Stores {
         Leases::open(config, purpose, open, opening.behind).await
     }
 
+    /// The databases of sequences, and of what stands behind them.
+    pub(crate) fn mysql(&self) -> &[Arc<Mysql>] {
+        &self.mysql
+    }
+
     /// Where sequences get their numbers.
     pub(crate) fn segments(&self) -> &Arc<dyn SegmentStore> {
         &self.segments
@@ -963,6 +968,11 @@ pub(crate) struct Mysql {
 }
 
 impl Mysql {
+    /// Whose tables it uses.
+    pub(crate) fn dialect(&self) -> &Dialect {
+        &self.options.dialect
+    }
+
     pub(crate) async fn connected(&self) -> Result<&MysqlStore, StoreError> {
         self.store.get_or_try_init(|| MysqlStore::connect(self.options.clone())).await
     }

@@ -15,6 +15,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use sqlx::Row as _;
 use sqlx::mysql::MySqlRow;
 use unalike_storage::{
     ID_MAX, JoinedStripe, RefillPolicy, Segment, StepPolicy, StoreError, Stripe, StripeNumbers, TagOptions, TagRecord,
@@ -23,7 +24,7 @@ use unalike_storage::{
 use super::tables::{self, Holds, Shape};
 use super::{Foreign, Key, Rows, Sql, Table};
 use crate::database::{Database, Statement, Turn};
-use crate::error::{NO_SUCH_TABLE, refusal};
+use crate::error::{NO_SUCH_TABLE, read_error, refusal};
 use crate::schema::{set_bytes, stripe_of};
 use crate::{DialectStore, MysqlOptions};
 
@@ -147,6 +148,19 @@ async fn recorded_stripe(database: &Database) -> Result<Option<Stripe>, StoreErr
     let Some(rows) = turn.try_rows(select, NO_SUCH_TABLE).await? else { return Ok(None) };
     turn.give_back();
     rows.first().map_or(Ok(None), |row| stripe_of(row, database, "unalike_tinyid_stripe"))
+}
+
+/// Who may have ids of which business type.
+pub(crate) async fn tokens(database: &Database) -> Result<Option<Vec<(String, String)>>, StoreError> {
+    let doing = "reading tiny_id_token";
+    let mut turn = database.turn(doing).await?;
+    let select = sqlx::query(
+        "SELECT CONVERT(token USING utf8mb4) AS token, CONVERT(biz_type USING utf8mb4) AS biz_type FROM tiny_id_token",
+    );
+    let Some(rows) = turn.try_rows(select, NO_SUCH_TABLE).await? else { return Ok(None) };
+    turn.give_back();
+    let text = |row: &MySqlRow, column| row.try_get(column).map_err(|error| read_error(database.at(), doing, error));
+    rows.iter().map(|row| Ok((text(row, "token")?, text(row, "biz_type")?))).collect::<Result<_, _>>().map(Some)
 }
 
 /// What `delta` and `remainder` must be in each row of a stripe.

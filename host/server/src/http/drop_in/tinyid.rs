@@ -11,9 +11,13 @@
 //! type, else code 6, and a message. The Simple forms have no room for errors: their body is empty then, as clients
 //! expect, and the reason is in this server's log (at the level debug, as anybody can cause one).
 //!
-//! `batchSize` is 1 if it is not given, and 100,000 if it is more, as tinyid does with `batch.size.max`. It is an error
-//! if it is no number, if it is 0 or less, and if it is more than this server gives at once (`count_max`): no answer
-//! without an error ever has fewer ids than tinyid's would.
+//! `batchSize` is 1 if it is not given, and 100,000 if it is more, as tinyid does with `batch.size.max`, whatever
+//! `count_max` is: no answer without an error ever has fewer ids than tinyid's would. It is an error if it is no number,
+//! and if it is 0 or less.
+//!
+//! Where the store's database has tinyid's table `tiny_id_token`, a token is good for the business types that it says, and
+//! for no other, as in tinyid. It is read when the server starts, every minute, and at SIGHUP. Tokens of this server's own
+//! are good beside them.
 //!
 //! A segment is the interval `(currentId, maxId]` of the numbers `x` with `x % delta == remainder`, as many as the
 //! tag's step says (the first step, where it adapts), but no more than `segment_count_max` or than the tag has left. A
@@ -30,7 +34,7 @@ use serde::Serialize;
 use unalike::storage;
 
 use super::{Parameters, Want, any_but_head_and_trace, finished, grant, json};
-use crate::auth::{Scope, bearer};
+use crate::auth::{Denied, Scope, bearer};
 use crate::http::Route;
 use crate::layouts::shortened;
 use crate::problem::{Kind, Problem};
@@ -41,7 +45,7 @@ const TEXT: &str = "text/plain;charset=UTF-8";
 const JSON: &str = "application/json;charset=UTF-8";
 
 /// tinyid's `batch.size.max`.
-const BATCH_SIZE_MAX: u64 = 100_000;
+const BATCH_SIZE_MAX: u32 = 100_000;
 
 pub(super) fn routes() -> Vec<Route> {
     vec![
@@ -81,7 +85,7 @@ async fn next_segment_id_simple(State(service): State<Arc<Service>>, request: Re
 
 async fn ids(service: &Service, request: Request) -> Result<Vec<u64>, Refusal> {
     let (tag, parameters) = permitted(service, request).await?;
-    let count = batch_size(&parameters, service.count_max)?;
+    let count = batch_size(&parameters)?;
     let batch = async {
         service.check_bare_tag(&tag)?;
         match service.quick(&tag)? {
@@ -109,22 +113,27 @@ async fn permitted(service: &Service, request: Request) -> Result<(String, Param
     let tag = parameters.get("bizType").unwrap_or_default();
     let token = parameters.get("token");
     let presented = token.as_deref().map(str::as_bytes).or_else(|| bearer(&parts.headers));
-    service.tokens.check(presented, Scope::Read, &tag).map_err(|denied| Refusal::of(&denied.into(), &tag))?;
+    let is_tinyids = match service.tinyid_tokens.permit(token.as_deref(), &tag) {
+        // The table alone says who may, as this server has no tokens of its own.
+        Some(false) if !service.tokens.are_wanted() => {
+            return Err(Refusal::of(&Denied::Unknown.into(), &tag));
+        }
+        permitted => permitted == Some(true),
+    };
+    if !is_tinyids {
+        service.tokens.check(presented, Scope::Read, &tag).map_err(|denied| Refusal::of(&denied.into(), &tag))?;
+    }
     plain_tag(&tag).map_err(|error| Refusal::of(&error.into(), &tag))?;
     Ok((tag, parameters))
 }
 
-fn batch_size(parameters: &Parameters, count_max: u32) -> Result<u32, Refusal> {
+fn batch_size(parameters: &Parameters) -> Result<u32, Refusal> {
     let Some(text) = parameters.get("batchSize") else { return Ok(1) };
-    let failed = |message| Refusal { code: CODE_FAILED, message };
     let Some(asked) = decimal::<u64>(&text).filter(|&asked| asked >= 1) else {
-        let text = shortened(&text);
-        return Err(failed(format!("batchSize is {text:?}, it must be a whole number of 1 or more")));
+        let message = format!("batchSize is {:?}, it must be a whole number of 1 or more", shortened(&text));
+        return Err(Refusal { code: CODE_FAILED, message });
     };
-    let count = asked.min(BATCH_SIZE_MAX);
-    u32::try_from(count).ok().filter(|&count| count <= count_max).ok_or_else(|| {
-        failed(format!("batchSize is {asked}, and this server gives {count_max} ids at once at most (count_max)"))
-    })
+    Ok(u32::try_from(asked).unwrap_or(u32::MAX).min(BATCH_SIZE_MAX))
 }
 
 /// The token is missing, or not good for the business type.

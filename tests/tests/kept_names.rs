@@ -134,7 +134,7 @@ async fn a_server_that_took_over_lifts_ids_by_the_figure_and_time_by_the_longest
     let (_, name) = url.rsplit_once('/').unwrap();
     let copy = format!("mysql://root@127.0.0.1:{}/{name}", second.port());
     let adopted = MysqlStore::adopt_server(MysqlOptions::from_url(&copy).unwrap(), LIFT).await.unwrap();
-    assert_eq!(adopted, 1, "tags of users");
+    assert_eq!(adopted.tags, 1, "tags of users");
     let store = MysqlStore::connect(MysqlOptions::from_url(&copy).unwrap()).await.unwrap();
     assert_eq!(store.tag("order").await.unwrap().watermark, LIFT + 10);
     let [_, leases, clock] = kept();

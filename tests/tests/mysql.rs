@@ -618,7 +618,7 @@ async fn another_server_is_refused_until_it_is_adopted_with_a_lift() {
         refused(MysqlStore::adopt_server(options(&copy), lift).await, &["1 to 2^63 - 1"]);
     }
     refused(MysqlStore::connect(options(&copy)).await, &["another one"]);
-    assert_eq!(MysqlStore::adopt_server(options(&copy), 1_000).await.expect("adopted"), 2);
+    assert_eq!(MysqlStore::adopt_server(options(&copy), 1_000).await.expect("adopted").tags, 2);
     let store = open(&copy).await;
     assert_eq!(store.allocate("order", 10, 0).await.expect("a grant").start, 1_011);
     let error = store.allocate("late", 1, 0).await.expect_err("fewer numbers were left than the lift");
@@ -668,7 +668,7 @@ async fn the_tables_of_other_systems_are_lifted_too() {
     let second = first.start_copy().expect("a copy starts");
     let copy = moved(&url, &second);
     refused(MysqlStore::connect(options(&copy)).await, &["another one", "unalike store adopt --lift"]);
-    assert_eq!(MysqlStore::adopt_server(options(&copy), 10_000).await.expect("adopted"), 2);
+    assert_eq!(MysqlStore::adopt_server(options(&copy), 10_000).await.expect("adopted").tags, 2);
     let store = open(&copy).await;
     assert!(store.allocate("order", 10, 0).await.expect("a grant").start >= granted.end + 10_000);
     assert!(store.allocate("invoice", 10, 0).await.expect("a grant").start >= 10_500);

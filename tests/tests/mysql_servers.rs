@@ -145,7 +145,7 @@ async fn promoted_in_place(made: Made, by_position: bool, primary_has: &[&str], 
     if error.is_retryable() {
         refused(store.allocate("order", 1, 0).await, ANOTHER);
     }
-    assert_eq!(MysqlStore::adopt_server(options(&url, ""), 1_000).await.unwrap(), 1, "{case}");
+    assert_eq!(MysqlStore::adopt_server(options(&url, ""), 1_000).await.unwrap().tags, 1, "{case}");
     refused(store.allocate("order", 1, 0).await, &["another one", "restart"]);
     assert_ne!(recorded(&replica, &url), record, "{case}");
     let store = open(&url).await;
@@ -215,7 +215,8 @@ async fn a_primary_whose_own_changes_come_back_is_told_from_no_replica_and_is_re
     refused(store.allocate("order", 1_000, 0).await, own);
     refused(MysqlStore::connect(options(&url, "")).await, own);
     active.sql("", "STOP SLAVE").unwrap();
-    MysqlStore::adopt_server(options(&url, ""), 1).await.unwrap();
+    let adopted = MysqlStore::adopt_server(options(&url, ""), 1).await.unwrap();
+    assert!(adopted.follows_itself, "it says what must not go on");
     granted.add(open(&url).await.allocate("order", 1_000, 0).await.unwrap());
     let there = url.replace(&format!(":{}/", active.port()), &format!(":{}/", standby.port()));
     refused(MysqlStore::connect(options(&there, "")).await, ANOTHER);

@@ -161,7 +161,7 @@ impl ServerFacts {
     }
 
     /// Whether the changes that came to it last were once made under its own `server_id`.
-    fn has_own_changes(&self) -> bool {
+    pub(crate) fn has_own_changes(&self) -> bool {
         let (Ok(server), Ok(domain)) = (self.figure("server_id"), self.figure("gtid_domain_id")) else { return false };
         self.position(domain).is_some_and(|position| position.starts_with(&format!("{domain}-{server}-")))
     }
@@ -176,8 +176,9 @@ impl ServerFacts {
         );
         if self.has_own_changes() {
             what.push_str(
-                ". If it is the one before, and its own changes came back to it from a replica that it follows: have it follow \
-                 none, and then do the same",
+                ". If it is the one before, it follows a replica of its own, and its own changes came back to it: stop that first \
+                 (STOP SLAVE; RESET SLAVE ALL), since each change that comes back makes it another one again; then adopt it \
+                 (--lift 1 will do, as it lost nothing), and restart the programs",
             );
         }
         refusal(what)

@@ -485,7 +485,7 @@ impl MysqlStore {
     /// # Errors
     /// As [`MysqlStore::connect`]; [`StoreError::Refused`] for a lift of 0 or above 2^63 - 1, and when the server is
     /// the recorded one already.
-    pub async fn adopt_server(options: MysqlOptions, lift: u64) -> Result<u64, StoreError> {
+    pub async fn adopt_server(options: MysqlOptions, lift: u64) -> Result<Adopted, StoreError> {
         if lift == 0 || lift > ID_MAX {
             return Err(refusal(format!("tags were to be lifted by {lift} numbers, it must be 1 to 2^63 - 1")));
         }
@@ -509,7 +509,7 @@ impl MysqlStore {
             Dialect::Unalike => segments::lift_all(&database, schema, lift, kept_ms).await,
             _ => store.lift_each(lift, kept_ms).await,
         }?;
-        let namespaces = leases::quarantine(&database, &options).await?;
+        let leases_from_ms = leases::quarantine(&database, &options).await?;
         schema::record_server(&database, &facts, &options, &recorded, &identity).await?;
         tracing::info!(
             database = database.at(),
@@ -517,11 +517,11 @@ impl MysqlStore {
             to = identity,
             lift,
             lifted,
-            namespaces,
+            leases_from_ms,
             "adopted the server"
         );
         store.close().await;
-        Ok(lifted)
+        Ok(Adopted { tags: lifted, leases_from_ms, follows_itself: facts.has_own_changes() })
     }
 
     /// tinyid's tokens, each with a business type that it is good for: what its table `tiny_id_token` has, whichever tables
@@ -553,6 +553,17 @@ impl MysqlStore {
         }
         Ok(lifted)
     }
+}
+
+/// What became of a server that was adopted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Adopted {
+    /// How many tags were lifted.
+    pub tags: u64,
+    /// From when on workers are leased in every namespace, in Unix milliseconds.
+    pub leases_from_ms: u64,
+    /// Whether its own changes have come back to it from a replica. It is another one again with the next that does.
+    pub follows_itself: bool,
 }
 
 /// What the operator vouches for is said once.

@@ -29,6 +29,7 @@ use url::Url;
 use crate::channels::{Declared, needs_redis};
 use crate::commands::print;
 use crate::config::Config;
+use crate::layouts::rfc3339;
 use crate::leases::Leases;
 use crate::tags::RAISE_MAX;
 
@@ -758,12 +759,22 @@ pub(crate) async fn adopt(config: &Config, lift: u64, is_confirmed: bool) -> any
     let address = options.address();
     let mut options = options;
     options.limits = config.lease_limits();
-    let lifted = MysqlStore::adopt_server(*options, lift).await;
-    let lifted = lifted.with_context(|| format!("the server behind {address} was not adopted"))?;
-    print(&format!(
-        "{address}: the server is adopted, and {lifted} tags are lifted by {lift} numbers; no worker is leased here before all \
-         leases that the server before may have granted have ended\n"
-    ))
+    let adopted = MysqlStore::adopt_server(*options, lift).await;
+    let adopted = adopted.with_context(|| format!("the server behind {address} was not adopted"))?;
+    let (tags, from) = (adopted.tags, rfc3339(adopted.leases_from_ms));
+    let mut text = format!(
+        "{address}: the server is adopted\n\
+         tags: {tags}, each lifted by {lift} numbers\n\
+         snowflakes: workers are leased from {from} on, when all leases of the server before have ended\n\
+         next: restart the programs that used the server before\n"
+    );
+    if adopted.follows_itself {
+        text.push_str(
+            "mind: its own changes came back to it from a replica. It is refused again with the next that does, so it must \
+             follow none (STOP SLAVE; RESET SLAVE ALL)\n",
+        );
+    }
+    print(&text)
 }
 
 /// `unalike store init`

@@ -110,12 +110,20 @@ fn configured_snowflakes_have_their_own_layout() -> anyhow::Result<()> {
     assert!(decoded["time"].as_str().is_some_and(|time| time.starts_with("20")), "{decoded}");
     assert!(server.get("/v1/snowflakes/default/ids")?.ids()?[0] > 1 << 53);
 
-    // The name is bound to its layout: another one is refused, and nothing about the file is said.
+    // The name is bound to its layout: with another one a server does not start.
     server.sigterm()?;
     std::fs::write(directory.path().join("unalike.toml"), "[snowflakes.web]\nlayout = \"leaf\"\n")?;
+    let refused = Server::start_in(Arc::clone(&directory), arguments.clone()).unwrap_err().to_string();
+    assert!(refused.contains("the snowflake \"web\" gets no workers") && refused.contains("layout"), "{refused}");
+    // The one that is there unasked keeps nobody from numbers: it is refused by request, and nothing about the file is said.
+    let (directory, arguments) = configured("[snowflakes.default]\nlayout = \"leaf\"\n")?;
+    let mut server = Server::start_in(Arc::clone(&directory), arguments.clone())?;
+    assert_eq!(server.get("/v1/snowflakes/default/ids")?.status, 200);
+    server.sigterm()?;
+    std::fs::write(directory.path().join("unalike.toml"), "")?;
     let server = Server::start_in(directory, arguments)?;
-    let answer = server.get("/v1/snowflakes/web/ids")?;
-    assert_problem(&answer, 500, "layout-mismatch", "snowflake", &json!("web"));
+    let answer = server.get("/v1/snowflakes/default/ids")?;
+    assert_problem(&answer, 500, "layout-mismatch", "snowflake", &json!("default"));
     Ok(())
 }
 

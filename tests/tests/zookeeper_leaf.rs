@@ -106,7 +106,15 @@ impl Scene {
 
     /// A client of unalike's, with these parameters: `leaf=orders`.
     async fn open(&self, parameters: &str) -> ZookeeperLeases {
-        open(self.port, &format!("{}?{parameters}", self.path)).await
+        open(self.port, &format!("{}?{}", self.path, self.beside_leaf(parameters))).await
+    }
+
+    /// Leaf's own address has the path of the test, too.
+    fn beside_leaf(&self, parameters: &str) -> String {
+        match parameters {
+            "" => String::new(),
+            parameters => format!("{parameters}&leaf-path={}", self.path),
+        }
     }
 
     async fn names(&self) -> Vec<String> {
@@ -195,7 +203,7 @@ async fn our_own_workers_are_used_again() {
 async fn a_claim_whose_answer_was_lost_is_found_again() {
     let scene = Scene::with_numbers(3).await;
     let proxy = Proxy::start(scene.port).unwrap();
-    let through = open(proxy.port(), &format!("{}?leaf=orders", scene.path)).await;
+    let through = open(proxy.port(), &format!("{}?{}", scene.path, scene.beside_leaf("leaf=orders"))).await;
     proxy.lose_answer_to("/unalike.default-");
     let error = through.acquire(&request(LEAF, "a", 60_000)).await.unwrap_err();
     assert!(matches!(error, StoreError::OutcomeUnknown { .. }), "{error:?}");

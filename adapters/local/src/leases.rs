@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::OwnedMutexGuard;
-use unalike_storage::{GrantId, Lease, LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore, StoreError};
+use unalike_storage::{GrantId, Layout, Lease, LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore, StoreError};
 
 use crate::file::{Directory, Kept, Kind};
 use crate::running::{Handed, Raised, Running, Slot, names, on_disk, on_grid};
@@ -237,6 +237,10 @@ impl Namespace {
 
 #[async_trait]
 impl LeaseStore for LocalLeases {
+    async fn check_namespace(&self, namespace: &str, layout: Layout) -> Result<(), StoreError> {
+        self.inner.check_namespace(namespace, layout).await
+    }
+
     async fn acquire(&self, acquire: &LeaseAcquire) -> Result<Lease, StoreError> {
         acquire.validate()?;
         self.directory.check_process()?;

@@ -453,6 +453,13 @@ impl Look {
 
 #[async_trait]
 impl LeaseStore for MysqlLeases {
+    async fn check_namespace(&self, namespace: &str, layout: Layout) -> Result<(), StoreError> {
+        let mut turn = self.database.turn("looking at a namespace of leases").await?;
+        let seen = self.look(&mut turn, namespace, 0).await?;
+        turn.give_back();
+        seen.check_layout(namespace, layout)
+    }
+
     async fn acquire(&self, acquire: &LeaseAcquire) -> Result<Lease, StoreError> {
         acquire.validate()?;
         let (namespace, asked) = (acquire.namespace.as_str(), Instant::now());

@@ -288,6 +288,13 @@ fn running(record: LeaseRecord, grant_id: GrantId) -> Option<Lease> {
 
 #[async_trait]
 impl LeaseStore for SqliteStore {
+    async fn check_namespace(&self, namespace: &str, layout: Layout) -> Result<(), StoreError> {
+        let connection = self.readers()?.acquire().await;
+        let mut connection = connection.map_err(|error| read_error(&self.path, "reading a namespace", error))?;
+        let bound = self.find_namespace(&mut connection, namespace).await?;
+        bound.map_or(Ok(()), |binding| binding.check_layout(namespace, layout))
+    }
+
     async fn acquire(&self, acquire: &LeaseAcquire) -> Result<Lease, StoreError> {
         acquire.validate()?;
         let store_ms = self.check_clock(acquire.now_ms).await?;

@@ -171,12 +171,8 @@ impl ZookeeperLeases {
         claims: Option<&Claims>,
     ) -> Result<Option<LeafTree>, StoreError> {
         let Some(leaf) = &self.options.leaf else { return Ok(None) };
-        check_layout(binding.layout)?;
+        let claims = self.check_beginning(leaf, binding.layout, claims)?;
         let (name, tree) = (leaf.name().to_owned(), self.paths.leaf_tree(leaf.name()));
-        // Without its nodes nothing tells which workers Leaf has, and a misspelt name looks like this.
-        let Some(claims) = claims else {
-            return Err(refusal(format!("there are no nodes of Leaf's at {tree}: is {name:?} its leaf.name?")));
-        };
         let stopped = matches!(leaf, Leaf::Stopped(_));
         if stopped {
             binding.floor_ms = self.leaf_ended_ms(client, &tree, store_ms).await?;
@@ -184,10 +180,32 @@ impl ZookeeperLeases {
         Ok(Some(LeafTree { name, made_by: claims.made_by, stopped }))
     }
 
+    /// The claims, if a namespace with this layout can begin beside them.
+    pub(crate) fn check_beginning<'c>(
+        &self,
+        leaf: &Leaf,
+        layout: Layout,
+        claims: Option<&'c Claims>,
+    ) -> Result<&'c Claims, StoreError> {
+        check_layout(layout)?;
+        // Without its nodes nothing tells which workers Leaf has, and a misspelt name looks like this.
+        claims.ok_or_else(|| {
+            let (name, tree) = (leaf.name(), self.paths.leaf_tree(leaf.name()));
+            refusal(format!(
+                "there are no nodes of Leaf's at {tree}: is {name:?} its leaf.name? Where Leaf's own address has a path, say it \
+                 (leaf-path=/PATH)"
+            ))
+        })
+    }
+
     /// The claims, if they are of the tree that the namespace was begun with.
     pub(crate) fn check_claims(&self, tree: &LeafTree, claims: Option<Claims>) -> Result<Claims, StoreError> {
         let path = self.paths.leaf_tree(&tree.name);
-        let claims = claims.ok_or_else(|| damaged(&path, "it was removed, and so was what tells Leaf's workers"))?;
+        let claims = claims.ok_or_else(|| {
+            let what = "it was removed, and so was what tells Leaf's workers; where Leaf's own address has a path, say it \
+                        (leaf-path=/PATH)";
+            damaged(&path, what)
+        })?;
         if claims.made_by != tree.made_by {
             return Err(damaged(&path, "it was removed and made again, so Leaf's nodes get numbers that are taken"));
         }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use unalike_storage::{
-    Clocks, GrantId, Lease, LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore, NamespaceBinding, Rfc3339, StoreError,
-    UsedWorker, choose_worker, random_64, random_128,
+    Clocks, GrantId, Layout, Lease, LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore, NamespaceBinding, Rfc3339,
+    StoreError, UsedWorker, choose_worker, random_64, random_128,
 };
 use zookeeper_client::{Client, CreateMode, Error, Stat};
 
@@ -135,17 +135,13 @@ impl ZookeeperLeases {
         let clocks = Clocks { holder_ms: acquire.now_ms, store_ms };
         self.options.limits.check_clocks(clocks)?;
         let (children, tree) = also.map_err(|error| self.read_error("reading the workers' names", error))?;
-        let tree = match tree {
-            Some(Ok(tree)) => Some(tree),
-            None | Some(Err(Error::NoNode)) => None,
-            Some(Err(error)) => return Err(self.read_error("reading Leaf's nodes", error)),
-        };
-        let claims = tree.map(|(names, stat)| Claims::read(namespace, &names, &stat));
+        let claims = self.claims(namespace, tree)?;
         let Some((bound, version)) = bound else {
             return self.bind(&client, acquire, clocks, claims.as_ref()).await;
         };
-        bound.binding.check_layout(namespace, acquire.layout)?;
+        // First: of two reasons it is the one that says what to do.
         self.check_leaf(namespace, &bound)?;
+        bound.binding.check_layout(namespace, acquire.layout)?;
         if let (Some(Leaf::Stopped(_)), Some(tree)) = (&self.options.leaf, &bound.leaf)
             && !tree.stopped
         {
@@ -175,6 +171,19 @@ impl ZookeeperLeases {
         };
         let version = workers.get(&chosen.worker).map(|(_, version)| *version);
         self.grant(&client, acquire, &bound.binding, clocks, chosen, version).await
+    }
+
+    /// What there is of Leaf's tree, by this answer.
+    fn claims(
+        &self,
+        namespace: &str,
+        tree: Option<Result<(Vec<String>, Stat), Error>>,
+    ) -> Result<Option<Claims>, StoreError> {
+        match tree {
+            Some(Ok((names, stat))) => Ok(Some(Claims::read(namespace, &names, &stat))),
+            None | Some(Err(Error::NoNode)) => Ok(None),
+            Some(Err(error)) => Err(self.read_error("reading Leaf's nodes", error)),
+        }
     }
 
     /// Binds a namespace that is used for the first time. Another client that did the same a moment ago is no error:
@@ -389,6 +398,30 @@ fn too_many_races(doing: &str) -> StoreError {
 
 #[async_trait]
 impl LeaseStore for ZookeeperLeases {
+    async fn check_namespace(&self, namespace: &str, layout: Layout) -> Result<(), StoreError> {
+        let client = self.connection.client().await?;
+        let tree = self.options.leaf.as_ref().map(|leaf| self.paths.leaf_tree(leaf.name()));
+        let look = self.look(&client, namespace, || {
+            let tree = tree.as_ref().map(|tree| client.get_children(tree));
+            async move { Ok(if let Some(tree) = tree { Some(tree.await) } else { None }) }
+        });
+        let Look { namespace: bound, also, .. } = look.await?;
+        let tree = also.map_err(|error| self.read_error("reading Leaf's nodes", error))?;
+        let claims = self.claims(namespace, tree)?;
+        let Some((bound, _)) = bound else {
+            return match &self.options.leaf {
+                Some(leaf) => self.check_beginning(leaf, layout, claims.as_ref()).map(drop),
+                None => Ok(()),
+            };
+        };
+        self.check_leaf(namespace, &bound)?;
+        bound.binding.check_layout(namespace, layout)?;
+        match &bound.leaf {
+            Some(tree) if !tree.stopped => self.check_claims(tree, claims).map(drop),
+            _ => Ok(()),
+        }
+    }
+
     async fn acquire(&self, acquire: &LeaseAcquire) -> Result<Lease, StoreError> {
         acquire.validate()?;
         for race in 0..RACES_MAX {

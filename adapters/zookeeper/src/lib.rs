@@ -20,7 +20,8 @@
 //!
 //! # Beside Leaf
 //!
-//! Leaf takes its worker from the number of a persistent sequential node of its own in `/snowflake/NAME/forever`. With
+//! Leaf takes its worker from the number of a persistent sequential node of its own in `/snowflake/NAME/forever` (below the
+//! path of its own address, if that has one: `leaf-path`). With
 //! [`Leaf::Beside`] a worker is taken in the same way: by making such a node, whose number ZooKeeper gives to nobody else,
 //! and from then on it is leased like any other, again and again. Worker 0 is never taken, since Leaf's first nodes all
 //! believe to be it. The namespace keeps Leaf's name, and refuses clients that do not give it; of another namespace ids may
@@ -69,6 +70,8 @@ pub struct ZookeeperOptions {
     pub limits: LeaseLimits,
     /// The nodes of Leaf's that the workers are shared with. None by default.
     pub leaf: Option<Leaf>,
+    /// The path behind Leaf's own address, as ours stands behind the URL's: see [`ZookeeperOptions::leaf_path`].
+    leaf_root: String,
     /// How long a connection to all of the servers in turn may take. 3 s by default.
     pub connect_timeout: Duration,
     /// How long the answers to what was sent at once may take, then a write among it counts as lost. 3 s by default.
@@ -132,19 +135,21 @@ impl ZookeeperOptions {
             password: String::new(),
             limits: LeaseLimits::default(),
             leaf: None,
+            leaf_root: String::new(),
             connect_timeout: Duration::from_secs(3),
             request_timeout: Duration::from_secs(3),
             session_timeout: Duration::from_secs(6),
         })
     }
 
-    /// Reads `zookeeper://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]..][/PATH][?PARAMETERS]`. All nodes lie below the
-    /// path, those of Leaf's too.
+    /// Reads `zookeeper://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]..][/PATH][?PARAMETERS]`. All nodes of unalike's lie
+    /// below the path. Leaf's are where Leaf puts them, `/snowflake/NAME/forever`, whatever the path is.
     ///
     /// | parameter | meaning | default |
     /// | --- | --- | --- |
     /// | `leaf` | Leaf's name, beside its running nodes: [`Leaf::Beside`] | |
     /// | `leaf-stopped` | Leaf's name, after its last node: [`Leaf::Stopped`] | |
+    /// | `leaf-path` | the path behind Leaf's own ZooKeeper address, where that has one | |
     /// | `connect-timeout-ms`, `request-timeout-ms` | milliseconds, 1 to 600000 | 3000 |
     /// | `session-timeout-ms` | milliseconds, 100 to 600000 | 6000 |
     ///
@@ -185,18 +190,20 @@ impl ZookeeperOptions {
             options.user = Some(user);
             options.password = read(password)?;
         }
-        path.trim_end_matches('/').clone_into(&mut options.root);
-        for part in options.root.split('/').skip(1) {
-            let is_plain = |letter: char| letter.is_ascii_graphic() && letter != '%';
-            if part.is_empty() || part == "." || part == ".." || !part.chars().all(is_plain) {
-                let what = "it must be names behind slashes, without %, blanks and letters beyond ASCII";
-                return Err(refusal(format!("the store's path is {path:?}, {what}")));
-            }
-        }
+        options.root = read_path("path", path)?;
         for (name, value) in form_urlencoded::parse(parameters.as_bytes()) {
             options.set(&name, &value)?;
         }
         Ok(options)
+    }
+
+    /// The path behind Leaf's own ZooKeeper address (`zk1:2181/PATH`), where that has one: `/prod`.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] when it is no path.
+    pub fn leaf_path(mut self, path: &str) -> Result<Self, StoreError> {
+        self.leaf_root = read_path("leaf-path", path)?;
+        Ok(self)
     }
 
     /// The user and the password of the scheme `digest`.
@@ -234,11 +241,13 @@ impl ZookeeperOptions {
                 let leaf = value.to_owned();
                 self.leaf = Some(if name == "leaf" { Leaf::Beside(leaf) } else { Leaf::Stopped(leaf) });
             }
+            "leaf-path" => self.leaf_root = read_path("leaf-path", value)?,
             "connect-timeout-ms" => self.connect_timeout = milliseconds(1)?,
             "request-timeout-ms" => self.request_timeout = milliseconds(1)?,
             "session-timeout-ms" => self.session_timeout = milliseconds(100)?,
             _ => {
-                let known = "leaf, leaf-stopped, connect-timeout-ms, request-timeout-ms and session-timeout-ms";
+                let known =
+                    "leaf, leaf-stopped, leaf-path, connect-timeout-ms, request-timeout-ms and session-timeout-ms";
                 return Err(refusal(format!("the store's parameter {name} is not known; those known are {known}")));
             }
         }
@@ -251,6 +260,9 @@ impl ZookeeperOptions {
         if self.user.is_none() && !self.password.is_empty() {
             return Err(refusal(format!("ZooKeeper at {} has a password and no user: name one", self.address())));
         }
+        if self.leaf.is_none() && !self.leaf_root.is_empty() {
+            return Err(refusal("the store's parameter leaf-path goes with leaf= or leaf-stopped=".to_owned()));
+        }
         if let Some(name) = self.leaf.as_ref().map(Leaf::name) {
             let is_odd = name.is_empty() || name == "." || name == ".." || name.contains('/');
             if is_odd || name.chars().any(char::is_control) || name.len() > 255 {
@@ -259,6 +271,18 @@ impl ZookeeperOptions {
         }
         Ok(())
     }
+}
+
+/// A path as paths of nodes begin with it: empty, or names behind slashes, without one at the end.
+fn read_path(what: &str, path: &str) -> Result<String, StoreError> {
+    let root = path.trim_end_matches('/');
+    let is_plain = |letter: char| letter.is_ascii_graphic() && letter != '%';
+    let is_name = |part: &str| !part.is_empty() && part != "." && part != ".." && part.chars().all(is_plain);
+    if root.is_empty() || (root.starts_with('/') && root.split('/').skip(1).all(is_name)) {
+        return Ok(root.to_owned());
+    }
+    let must = "it must be names behind slashes, without %, blanks and letters beyond ASCII";
+    Err(refusal(format!("the store's {what} is {path:?}, {must}")))
 }
 
 impl fmt::Debug for ZookeeperOptions {
@@ -270,6 +294,7 @@ impl fmt::Debug for ZookeeperOptions {
             .field("user", &self.user)
             .field("limits", &self.limits)
             .field("leaf", &self.leaf)
+            .field("leaf_root", &self.leaf_root)
             .field("connect_timeout", &self.connect_timeout)
             .field("request_timeout", &self.request_timeout)
             .field("session_timeout", &self.session_timeout)
@@ -303,7 +328,7 @@ impl ZookeeperLeases {
     pub fn new(options: ZookeeperOptions) -> Result<Self, StoreError> {
         options.validate()?;
         let options = Arc::new(options);
-        let paths = Paths { root: options.root.clone() };
+        let paths = Paths { root: options.root.clone(), leaf_root: options.leaf_root.clone() };
         Ok(Self { paths, connection: Arc::new(Connection::new(Arc::clone(&options))), options })
     }
 
@@ -365,6 +390,8 @@ mod tests {
             "zookeeper://a/b%2F",
             "zookeeper://a?user=u",
             "zookeeper://a?leaf=x&leaf-stopped=x",
+            "zookeeper://a?leaf=x&leaf-path=prod",
+            "zookeeper://a?leaf=x&leaf-path=/a//b",
             "zookeeper://a?request-timeout-ms=0",
             "zookeeper://a?session-timeout-ms=99",
         ] {

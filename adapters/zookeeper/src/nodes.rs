@@ -14,6 +14,8 @@ use crate::error::damaged;
 pub(crate) struct Paths {
     /// Empty, or a path that begins with `/` and does not end with one.
     pub(crate) root: String,
+    /// The same of Leaf's own.
+    pub(crate) leaf_root: String,
 }
 
 impl Paths {
@@ -36,7 +38,7 @@ impl Paths {
 
     /// Where Leaf's nodes of this name are, one per worker.
     pub(crate) fn leaf_tree(&self, name: &str) -> String {
-        format!("{}/snowflake/{name}/forever", self.root)
+        format!("{}/snowflake/{name}/forever", self.leaf_root)
     }
 }
 

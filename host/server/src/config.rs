@@ -397,12 +397,18 @@ impl Config {
         Layouts::new(&self.layouts)
     }
 
+    /// Whether the configuration speaks of this snowflake, or of a quick tag of this name.
+    pub(crate) fn names_snowflake(&self, name: &str) -> bool {
+        self.snowflakes.contains_key(name) || self.tags.get(name).is_some_and(|tag| tag.channel == Some(Channel::Quick))
+    }
+
     /// The snowflakes and how each works, `default` among them, and those of quick tags. The layout is that of the
     /// generator's ids, without a gene.
     pub(crate) fn snowflakes(&self) -> anyhow::Result<BTreeMap<String, SnowflakeOptions>> {
         let mut snowflakes = BTreeMap::new();
         let layouts = self.layouts()?;
-        let default = layouts.layout(LAYOUT_DEFAULT)?;
+        // Beside Leaf no other layout would do.
+        let default = if self.is_beside_leaf() { Layout::LEAF } else { layouts.layout(LAYOUT_DEFAULT)? };
         snowflakes.insert(SNOWFLAKE_DEFAULT.to_owned(), SnowflakeOptions::new(default));
         for (name, _) in self.tags.iter().filter(|(_, tag)| tag.channel == Some(Channel::Quick)) {
             snowflakes.insert(name.clone(), SnowflakeOptions::new(default));

@@ -13,6 +13,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use tokio::sync::OnceCell;
 use unalike::storage::{GrantId, Lease, LeaseAcquire, LeaseExtend, LeaseLimits, LeaseRecord, LeaseStore, StoreError};
+use unalike::{Layout, LayoutFields};
 use unalike_local::{LocalLeases, LocalOptions, StaticAssignment, StaticWorker};
 use unalike_mysql::{MysqlLeases, MysqlOptions};
 use unalike_redis::{RedisLeases, RedisOptions, Watermark};
@@ -130,6 +131,13 @@ impl Config {
         }
     }
 
+    /// Whether workers are shared with Leaf's nodes, so that ids are made as Leaf makes them.
+    pub(crate) fn is_beside_leaf(&self) -> bool {
+        // One that cannot be read is refused elsewhere.
+        let zookeeper = self.leases.as_ref().and_then(|url| url.zookeeper().ok().flatten());
+        zookeeper.is_some_and(|options| options.leaf.is_some())
+    }
+
     /// What lease stores are told.
     pub(crate) fn lease_limits(&self) -> LeaseLimits {
         LeaseLimits { max_horizon_ms: self.lease_horizon_max_ms, max_skew_ms: self.lease_skew_max_ms }
@@ -184,7 +192,16 @@ impl Config {
             }
         }
         let worker = self.worker_number()?;
+        let is_beside_leaf = self.is_beside_leaf();
         for (name, options) in self.snowflakes()? {
+            let epoch_ms = options.layout.epoch_ms();
+            ensure!(
+                !is_beside_leaf || options.layout.fields() == LayoutFields { epoch_ms, ..Layout::LEAF.fields() },
+                "the snowflake {name:?} has the layout {}, and beside Leaf (leaf= of --leases) it must be Leaf's, {}: write \
+                 layout = \"leaf\", or leave it out",
+                options.layout,
+                Layout::LEAF
+            );
             let greatest = options.layout.worker_max();
             if let Some(worker) = worker.filter(|worker| *worker > greatest) {
                 bail!(
@@ -324,6 +341,35 @@ impl Leases {
             remote.connected().await.with_context(failed)?;
         }
         Ok(Self { store: Some(remote), remote: None })
+    }
+
+    /// Whether the snowflakes that are configured can get workers, as far as can be told beforehand.
+    ///
+    /// # Errors
+    /// When one cannot for good. A store that is down, and one beside the sequences that keeps no leases, are no error.
+    pub(crate) async fn check(&self, config: &Config) -> anyhow::Result<()> {
+        let (url, is_named) = match config.lease_place() {
+            LeasePlace::Named(url) => (url, true),
+            LeasePlace::Beside(url) => (url, false),
+            LeasePlace::Static | LeasePlace::Nowhere => return Ok(()),
+        };
+        let Some(store) = self.store.as_ref().filter(|_| self.missing().is_none()) else { return Ok(()) };
+        let snowflakes = config.snowflakes()?;
+        // The one that is there unasked is not why somebody keeps sequences.
+        let wanted = snowflakes.iter().filter(|(name, _)| is_named || config.names_snowflake(name));
+        for (name, options) in wanted {
+            let checked = tokio::time::timeout(START_MAX, store.check_namespace(name, options.layout)).await;
+            match checked {
+                Ok(Err(error)) if !error.is_retryable() => {
+                    return Err(error)
+                        .with_context(|| format!("the snowflake {name:?} gets no workers from {url} (--leases)"));
+                }
+                Ok(Ok(())) => {}
+                // The store is down, of which a line tells.
+                Ok(Err(_)) | Err(_) => return Ok(()),
+            }
+        }
+        Ok(())
     }
 
     /// Where snowflakes get their workers.
@@ -595,6 +641,10 @@ impl LeaseStore for Remote {
 
     async fn namespaces(&self) -> Result<Vec<String>, StoreError> {
         self.connected().await?.namespaces().await
+    }
+
+    async fn check_namespace(&self, namespace: &str, layout: Layout) -> Result<(), StoreError> {
+        self.connected().await?.check_namespace(namespace, layout).await
     }
 
     fn reach_ms(&self, namespace: &str, worker: u32) -> Option<u64> {

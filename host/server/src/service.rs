@@ -104,6 +104,9 @@ impl Service {
         // Before the store, so that a mistake creates no file.
         let formats = config.formats(&Secrets::read(&config.keys)?)?;
         let stores = Stores::open(config, purpose).await?;
+        if purpose == Purpose::Serving {
+            stores.leases().check(config).await?;
+        }
         let tinyid_tokens = if purpose == Purpose::Serving && config.drop_ins().contains(&DropIn::Tinyid) {
             TinyidTokens::read(stores.mysql()).await?
         } else {

@@ -90,6 +90,16 @@ pub trait LeaseStore: Send + Sync + 'static {
     /// As the connection brings.
     async fn namespaces(&self) -> Result<Vec<String>, StoreError>;
 
+    /// Whether workers of this namespace can be granted for this layout, as far as can be told without a grant: nothing is
+    /// bound, and nobody gets anything. `Ok` from a store that does not know.
+    ///
+    /// # Errors
+    /// [`StoreError::LayoutMismatch`] and [`StoreError::Refused`] as an acquire would bring them, and whatever the
+    /// connection brings.
+    async fn check_namespace(&self, _namespace: &str, _layout: Layout) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     /// Until when the store behind this one has granted a running lease, in Unix milliseconds, where this one hands it
     /// out in shorter pieces. It is a figure to look at: none where a lease's own end says it.
     fn reach_ms(&self, namespace: &str, worker: u32) -> Option<u64> {

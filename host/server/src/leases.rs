@@ -22,7 +22,7 @@ use unalike_zookeeper::{ZookeeperLeases, ZookeeperOptions};
 
 use crate::commands::print;
 use crate::config::Config;
-use crate::problem::with_causes;
+use crate::problem::{Kind, Problem, with_causes};
 use crate::stores::{self, Mysql, OpenStores, Opened, Purpose, StoreUrl};
 
 /// How long the start of a service waits for a lease store on a server; after that it is taken to be down.
@@ -231,8 +231,16 @@ impl Config {
 pub(crate) struct Leases {
     /// Where snowflakes get their workers.
     store: Option<Arc<dyn LeaseStore>>,
+    /// The same without the local copies of this process, for those who lease workers by it.
+    shared: Option<Shared>,
     /// The same, where it is on a server and nothing is in front of it.
     remote: Option<Arc<Remote>>,
+}
+
+/// A store that leases workers to others than this process.
+pub(crate) struct Shared {
+    pub(crate) store: Arc<dyn LeaseStore>,
+    pub(crate) limits: LeaseLimits,
 }
 
 impl Leases {
@@ -251,7 +259,7 @@ impl Leases {
             LeasePlace::Named(url) => (url, true),
             LeasePlace::Beside(url) => (url, false),
             LeasePlace::Static => return Self::open_static(config, purpose).await,
-            LeasePlace::Nowhere => return Ok(Self { store: None, remote: None }),
+            LeasePlace::Nowhere => return Ok(Self { store: None, shared: None, remote: None }),
         };
         let failed = || format!("the store of leases {url} cannot be opened (--leases)");
         let limits = config.lease_limits();
@@ -307,7 +315,8 @@ impl Leases {
         if config.local_leases.is_some() && purpose == Purpose::Serving {
             return Self::behind_local_copies(remote, config, purpose).await;
         }
-        Ok(Self { store: Some(Arc::clone(&remote) as _), remote: Some(remote) })
+        let store: Arc<dyn LeaseStore> = Arc::clone(&remote) as _;
+        Ok(Self { store: Some(Arc::clone(&store)), shared: Some(Shared { store, limits }), remote: Some(remote) })
     }
 
     /// With the local copies of running leases in front, if there are to be any. A command is too short for them, and
@@ -317,6 +326,7 @@ impl Leases {
         config: &Config,
         purpose: Purpose,
     ) -> anyhow::Result<Self> {
+        let shared = Some(Shared { store: Arc::clone(&store), limits: config.lease_limits() });
         let store = match config.local_leases.as_ref().filter(|_| purpose == Purpose::Serving) {
             None => store,
             Some(directory) => {
@@ -327,7 +337,7 @@ impl Leases {
                 Arc::new(local.with_context(failed)?)
             }
         };
-        Ok(Self { store: Some(store), remote: None })
+        Ok(Self { store: Some(store), shared, remote: None })
     }
 
     async fn open_static(config: &Config, purpose: Purpose) -> anyhow::Result<Self> {
@@ -340,7 +350,7 @@ impl Leases {
             let failed = || format!("worker {worker} cannot be used from {} (--local-leases)", directory.display());
             remote.connected().await.with_context(failed)?;
         }
-        Ok(Self { store: Some(remote), remote: None })
+        Ok(Self { store: Some(remote), shared: None, remote: None })
     }
 
     /// Whether the snowflakes that are configured can get workers, as far as can be told beforehand.
@@ -375,6 +385,17 @@ impl Leases {
     /// Where snowflakes get their workers.
     pub(crate) fn store(&self) -> Option<&Arc<dyn LeaseStore>> {
         self.store.as_ref()
+    }
+
+    /// The store that leases workers to others than this process.
+    ///
+    /// # Errors
+    /// When there is none, as with a worker that somebody assigned.
+    pub(crate) fn shared(&self) -> Result<&Shared, Problem> {
+        match (&self.shared, self.missing()) {
+            (Some(shared), None) => Ok(shared),
+            (_, missing) => Err(Problem::new(Kind::LeasesMissing, missing.unwrap_or(LEASES_MISSING))),
+        }
     }
 
     /// Why there are no leases, if there is nothing that could grant one.

@@ -47,11 +47,10 @@ pub(crate) static SQL: Sql = Sql {
 static COUNTER: CounterSql = CounterSql {
     column: "last_max_id",
     next: 1,
-    // The time is in milliseconds, as CosId's clients write it; here it is the server's.
-    grant: "UPDATE cosid SET last_max_id = LAST_INSERT_ID(GREATEST(last_max_id, ?) + ?), \
-        last_fetch_time = CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS UNSIGNED) \
+    // The time is in seconds and the server's, as in CosId's own statement.
+    grant: "UPDATE cosid SET last_max_id = LAST_INSERT_ID(GREATEST(last_max_id, ?) + ?), last_fetch_time = UNIX_TIMESTAMP() \
         WHERE name = ? AND last_max_id BETWEEN 0 AND ? AND {fence alone}",
-    set: "UPDATE cosid SET last_max_id = ?, last_fetch_time = CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS UNSIGNED) WHERE name = ?",
+    set: "UPDATE cosid SET last_max_id = ?, last_fetch_time = UNIX_TIMESTAMP() WHERE name = ?",
     raise: "UPDATE cosid SET last_max_id = GREATEST(last_max_id, ?) WHERE name = ? AND {fence alone}",
 };
 
@@ -91,7 +90,8 @@ impl Table for Cosid {
     }
 
     fn insert(&self, key: Key, start: u64, _: u64) -> Result<Statement<'static>, StoreError> {
-        let insert = sqlx::query("INSERT INTO cosid (last_max_id, last_fetch_time, name) VALUES (?, 0, ?)");
+        let insert =
+            sqlx::query("INSERT INTO cosid (last_max_id, last_fetch_time, name) VALUES (?, UNIX_TIMESTAMP(), ?)");
         Ok(key.bind_to(insert.bind(start - 1)))
     }
 

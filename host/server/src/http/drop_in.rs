@@ -21,6 +21,8 @@ mod cosid;
 mod leaf;
 mod tinyid;
 
+pub(super) use cosid::MACHINE_BITS_MAX;
+
 use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
@@ -53,7 +55,7 @@ pub(crate) enum DropIn {
     Leaf,
     /// Didi's tinyid: /tinyid/id/nextId, nextIdSimple, nextSegmentId, nextSegmentIdSimple
     Tinyid,
-    /// CosId's proxy: /ids, /segments
+    /// CosId's proxy: /ids, /segments, /machines
     Cosid,
 }
 

@@ -15,7 +15,7 @@ use axum::routing::{MethodRouter, get};
 use serde_json::{Map, Value, json};
 use unalike::{ID_MAX, Text, encode};
 
-use super::drop_in::DropIn;
+use super::drop_in::{DropIn, MACHINE_BITS_MAX};
 use crate::config::Config;
 use crate::formats::Notation;
 use crate::layouts::LAYOUT_DEFAULT;
@@ -974,7 +974,79 @@ fn cosid(paths: &mut Paths, segment_count_max: u64) -> (&'static str, &'static s
         }),
         Some(&content),
     );
-    ("cosid", "The paths of CosId's proxy, but for machine ids")
+    machines(paths, &failure, &content);
+    ("cosid", "The paths of CosId's proxy")
+}
+
+/// CosId's machine ids.
+fn machines(paths: &mut Paths, failure: &dyn Fn(&str) -> Value, content: &Value) {
+    let text = |parameter: &str, description: &str, example: &str| {
+        json!({
+            "name": parameter, "in": "query", "required": true, "description": description, "example": example,
+            "schema": { "type": "string", "minLength": 1, "maxLength": 128 },
+        })
+    };
+    let namespace = || name("namespace", "CosId's namespace", "shop");
+    let instance = || text("instanceId", "The process that asks", "10.0.0.1:8080");
+    let stable = || {
+        json!({
+            "name": "stable", "in": "query", "example": false, "schema": { "type": "boolean" },
+            "description": "Whether no other process of this name is left",
+        })
+    };
+    let guard = || text("safeGuardDuration", "For how long, as ISO 8601 writes it: a second or longer", "PT5M");
+    let bits = json!({
+        "name": "machineBit", "in": "query", "required": true, "example": 10,
+        "description": "How many bits a machine id has", "schema": { "type": "integer", "minimum": 1, "maximum": MACHINE_BITS_MAX },
+    });
+    let state = json!({
+        "type": "object", "required": ["machineId", "lastTimeStamp"], "additionalProperties": false,
+        "properties": {
+            "machineId": { "type": "integer", "minimum": 0, "maximum": (1_u64 << MACHINE_BITS_MAX) - 1 },
+            "lastTimeStamp": { "type": "integer", "minimum": 0, "description": "No id before it, in Unix milliseconds" },
+        },
+    });
+    let example = json!({ "machineId": 7, "lastTimeStamp": 1_700_000_000_000_u64 });
+    let done = |description: &str| json!({ "description": description });
+    for (method, operation, summary, parameters, ok, failed) in [
+        (
+            "post",
+            "Distribute",
+            "Take a machine id",
+            vec![namespace(), bits, instance(), stable(), guard()],
+            answer("The machine id", "application/json", state, example),
+            "A parameter is not valid, or all machine ids are leased (M-01)",
+        ),
+        (
+            "patch",
+            "Guard",
+            "Keep the machine id",
+            vec![namespace(), instance(), stable(), guard()],
+            done("It stays the instance's"),
+            "A parameter is not valid, or the instance has none (M-02) or has lost it (M-03)",
+        ),
+        (
+            "delete",
+            "Revert",
+            "Let the machine id end",
+            vec![namespace(), instance(), stable()],
+            done("It ends when its time is over"),
+            "A parameter is not valid, or the instance has none (M-02)",
+        ),
+    ] {
+        paths.add_foreign(
+            method,
+            "/machines/{namespace}",
+            json!({
+                "operationId": format!("cosidMachine{operation}"),
+                "tags": ["cosid"],
+                "summary": summary,
+                "parameters": parameters,
+                "responses": { "200": ok, "400": failure(failed), "500": failure("The server cannot do it now") },
+            }),
+            Some(content),
+        );
+    }
 }
 
 /// An object with these members, all of them given and no others.

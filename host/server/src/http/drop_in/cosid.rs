@@ -1,4 +1,4 @@
-//! CosId's proxy server, but for its machine ids.
+//! CosId's proxy server; its machine ids are in [`machines`].
 //!
 //! | path | answer |
 //! | --- | --- |
@@ -10,6 +10,8 @@
 //!
 //! The tag of a segment is `{namespace}.{name}`, as in CosId's own tables. `POST` creates it with the start `offset +
 //! 1` and the step `step` if it does not exist, and else changes nothing, whatever it says: so a client may repeat it.
+//! Where the store has no place for a step, as in CosId's own tables and keys, the tag has none of its own: clients say
+//! theirs with each segment.
 //! Where tokens are wanted, creating needs the scope `admin`, as it does under `/v1/tags`. `PATCH` needs no `POST`
 //! before it where tags are created on first use, so a restart of this server takes nothing from running clients. A
 //! step is 1 to `segment_count_max`, and a segment has exactly as many numbers: the client reckons its first id from `max`.
@@ -18,6 +20,8 @@
 //! An error is `{"code":"..","msg":"..","errors":[]}`. The code is `400` for a parameter that is missing or no number,
 //! `401` and `403` for a token, else CosId's `500`. The status is 401 and 403 for a token, 400 for all else that asking
 //! again does not change (a bad name, a tag that is unknown or used up), and 500 for what may pass, as in CosId.
+
+mod machines;
 
 use std::sync::Arc;
 
@@ -35,21 +39,24 @@ use crate::auth::{Scope, bearer};
 use crate::http::{Route, without_head};
 use crate::layouts::shortened;
 use crate::problem::{Kind, Problem};
-use crate::service::Service;
+use crate::service::{Service, create_as_can_be};
 use crate::tags::{decimal, plain_tag};
+
+pub(in crate::http) use machines::MACHINE_BITS_MAX;
 
 const TEXT: &str = "text/plain;charset=UTF-8";
 const JSON: &str = "application/json";
 
 pub(super) fn routes() -> Vec<Route> {
-    vec![
+    let routes: Vec<Route> = vec![
         ("/ids", without_head(get(share), "GET")),
         ("/ids/as-string", without_head(get(share_as_string), "GET")),
         ("/ids/{name}", without_head(get(named), "GET")),
         ("/ids/as-string/{name}", without_head(get(named_as_string), "GET")),
         ("/segments/distributor/{namespace}/{name}", post(distributor)),
         ("/segments/{namespace}/{name}", patch(next_max_id)),
-    ]
+    ];
+    [routes, machines::routes()].concat()
 }
 
 async fn share(State(service): State<Arc<Service>>, request: Request) -> Response {
@@ -106,7 +113,7 @@ async fn create(service: &Service, request: Request) -> Result<(), Problem> {
     let permit = service.tokens.permit(bearer(&parts.headers), Scope::Admin)?;
     permit.covers(&tag)?;
     let options = TagOptions { start: offset + 1, step: StepPolicy::Fixed { step }, ..TagOptions::default() };
-    match service.store().create_tag(&tag, &options).await {
+    match create_as_can_be(service.store(), &tag, &options).await {
         Ok(_) => tracing::info!(tag, by = permit.token_name(), "a tag was created"),
         // Somebody else was quicker.
         Err(StoreError::TagExists { .. }) => {}
@@ -173,12 +180,18 @@ struct Failure<'a> {
 }
 
 fn refuse(problem: &Problem) -> Response {
-    let (status, code) = match problem.kind() {
+    refuse_as(None, problem)
+}
+
+/// The same by a code of CosId's own, if there is one.
+fn refuse_as(code: Option<&'static str>, problem: &Problem) -> Response {
+    let (status, usual) = match problem.kind() {
+        _ if code.is_some() => (StatusCode::BAD_REQUEST, "400"),
         Kind::Unauthorized => (StatusCode::UNAUTHORIZED, "401"),
         Kind::Forbidden => (StatusCode::FORBIDDEN, "403"),
         Kind::QueryInvalid => (StatusCode::BAD_REQUEST, "400"),
         kind if kind.status().is_client_error() => (StatusCode::BAD_REQUEST, "500"),
         _ => (StatusCode::INTERNAL_SERVER_ERROR, "500"),
     };
-    json(status, JSON, &Failure { code, msg: problem.detail(), errors: [] })
+    json(status, JSON, &Failure { code: code.unwrap_or(usual), msg: problem.detail(), errors: [] })
 }

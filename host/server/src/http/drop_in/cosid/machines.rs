@@ -1,0 +1,317 @@
+//! CosId's machine ids: workers, leased to whoever asks in CosId's words.
+//!
+//! | path | answer |
+//! | --- | --- |
+//! | `POST /machines/{namespace}?machineBit=&instanceId=&stable=&safeGuardDuration=` | `{"machineId":n,"lastTimeStamp":ms}` |
+//! | `PATCH /machines/{namespace}?instanceId=&stable=&safeGuardDuration=` | nothing: the machine id stays the instance's for that long |
+//! | `DELETE /machines/{namespace}?instanceId=&stable=` | nothing: it is not prolonged any more |
+//!
+//! A machine id is a lease in the store of leases: its namespace is `cosid:NAMESPACE:BITS`, its holder the instance, and
+//! its bounds are whole seconds, since some of CosId's generators count those. `safeGuardDuration` is how far it
+//! reaches, up to `lease_horizon_max_ms`; a longer one is refused, as less would be granted than the client relies on.
+//! `lastTimeStamp` is where the lease begins, behind every end that was ever recorded for the machine id: CosId's
+//! clients wait until their clock has passed it.
+//!
+//! CosId's clients have no name for a lease, only for themselves, and a name proves nothing: two containers with one
+//! address are two instances of one name. So no answer rests on the name alone.
+//!
+//! - `POST` never gives a machine id that is leased, not even to the instance that it is leased to. An instance that is
+//!   started again gets another one, and its old one again once that has ended.
+//! - `PATCH` prolongs every machine id of the name that is leased, for each may be in use. When none is, because nobody
+//!   asked in time, it prolongs the one that ended last, unless somebody else has it by now.
+//! - `POST` with `stable=true` says that no other process of the name is left: what the name had before is not
+//!   prolonged any more.
+//! - `DELETE` lets the machine id end when its time is over, and not before: nobody here knows how far ahead the client's
+//!   clock is. Where the name has several, it is not known whose it is, and all stay.
+//!
+//! So a machine id goes to nobody else while its instance asks in time. What no server can do is stop a client of
+//! CosId's that did not: it goes on with a machine id that it has lost (`M-03`) or that somebody else has.
+//!
+//! Errors are CosId's, with the status 400: `M-01` when all machine ids are leased, `M-02` when nothing is known of the
+//! instance, `M-03` when its machine id was ended. Where tokens are wanted, the first machine id of a namespace needs the
+//! scope `admin`.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use jiff::SignedDuration;
+use serde::Serialize;
+use unalike::storage::{LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore, StoreError};
+use unalike::{Clock, Layout, LayoutFields, SystemClock};
+
+use super::super::{Parameters, json, path_of, permit};
+use super::{JSON, refuse_as, whole};
+use crate::auth::{Scope, bearer};
+use crate::http::Route;
+use crate::layouts::shortened;
+use crate::leases::Shared;
+use crate::problem::{Kind, Problem};
+use crate::service::Service;
+
+/// The bits of CosId's widest machine ids.
+pub(crate) const MACHINE_BITS_MAX: u64 = 20;
+
+/// Some of CosId's generators count seconds: no second belongs to two leases.
+const TICK_MS: u32 = 1_000;
+
+pub(super) fn routes() -> Vec<Route> {
+    vec![("/machines/{namespace}", post(distribute).patch(guard).delete(revert))]
+}
+
+/// Why there is no machine id, in CosId's words where it has some.
+struct Failed {
+    code: Option<&'static str>,
+    problem: Problem,
+}
+
+impl Failed {
+    /// All machine ids are leased.
+    const OVERFLOW: &'static str = "M-01";
+    /// Nothing is known of the instance.
+    const NOT_FOUND: &'static str = "M-02";
+    /// It has its machine id no more.
+    const LOST: &'static str = "M-03";
+
+    fn coded(code: &'static str, detail: String) -> Self {
+        Self { code: Some(code), problem: Problem::new(Kind::LeaseEnded, detail) }
+    }
+}
+
+impl From<Problem> for Failed {
+    fn from(problem: Problem) -> Self {
+        Self { code: None, problem }
+    }
+}
+
+impl From<StoreError> for Failed {
+    fn from(error: StoreError) -> Self {
+        let code = match &error {
+            StoreError::WorkersExhausted { .. } => Some(Self::OVERFLOW),
+            StoreError::LeaseLost { .. } => Some(Self::LOST),
+            _ => None,
+        };
+        match code {
+            Some(code) => Self::coded(code, error.to_string()),
+            None => Self { code, problem: error.into() },
+        }
+    }
+}
+
+fn answer(done: Result<(), Failed>) -> Response {
+    match done {
+        Ok(()) => StatusCode::OK.into_response(),
+        Err(Failed { code, problem }) => refuse_as(code, &problem),
+    }
+}
+
+/// Member by member as CosId has them.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct MachineState {
+    machine_id: u32,
+    last_time_stamp: u64,
+}
+
+async fn distribute(State(service): State<Arc<Service>>, request: Request) -> Response {
+    match acquire(&service, request).await {
+        Ok(state) => json(StatusCode::OK, JSON, &state),
+        Err(failed) => answer(Err(failed)),
+    }
+}
+
+async fn guard(State(service): State<Arc<Service>>, request: Request) -> Response {
+    answer(extend(&service, request).await)
+}
+
+async fn revert(State(service): State<Arc<Service>>, request: Request) -> Response {
+    answer(end(&service, request).await)
+}
+
+/// What every request says.
+struct Asked<'s> {
+    leases: &'s Shared,
+    /// CosId's namespace.
+    namespace: String,
+    instance: String,
+    parameters: Parameters,
+    /// Whether the namespace may be begun.
+    may_begin: Result<(), Problem>,
+}
+
+impl<'s> Asked<'s> {
+    async fn of(service: &'s Service, request: Request) -> Result<Self, Problem> {
+        let (mut parts, _) = request.into_parts();
+        let permit = permit(service, &parts.headers)?;
+        let namespace: String = path_of(&mut parts).await?;
+        permit.covers(&namespace)?;
+        let parameters = Parameters::of_query(&parts);
+        let instance = parameters.get("instanceId").unwrap_or_default();
+        if instance.is_empty() {
+            return Err(Problem::new(Kind::QueryInvalid, "instanceId is missing: it names the process that asks"));
+        }
+        let may_begin = service.tokens.check(bearer(&parts.headers), Scope::Admin, &namespace).map_err(Problem::from);
+        Ok(Self { leases: service.stores().leases().shared()?, namespace, instance, parameters, may_begin })
+    }
+
+    fn store(&self) -> &dyn LeaseStore {
+        self.leases.store.as_ref()
+    }
+
+    /// What the names of the namespace's leases begin with; their bits follow.
+    fn prefix(&self) -> String {
+        format!("cosid:{}:", self.namespace)
+    }
+
+    /// How far a lease is to reach. A tick more, as its end is rounded down to one.
+    fn horizon_ms(&self) -> Result<u64, Problem> {
+        let text = self.parameters.get("safeGuardDuration").unwrap_or_default();
+        let invalid = |what: String| {
+            let text = shortened(&text);
+            Problem::new(Kind::QueryInvalid, format!("safeGuardDuration is {text:?}, {what}"))
+        };
+        let duration =
+            text.parse::<SignedDuration>().ok().and_then(|duration| u64::try_from(duration.as_millis()).ok());
+        let duration_ms = duration
+            .filter(|&ms| ms >= u64::from(TICK_MS))
+            .ok_or_else(|| invalid("it must be a second or longer, as ISO 8601 writes it: PT5M".to_owned()))?;
+        let max_ms = self.leases.limits.max_horizon_ms;
+        if duration_ms > max_ms {
+            return Err(invalid(format!(
+                "and no lease reaches further than {max_ms} ms (lease_horizon_max_ms): shorten the one, or lengthen the other"
+            )));
+        }
+        Ok(duration_ms.saturating_add(u64::from(TICK_MS)))
+    }
+
+    /// The newest lease of each machine id that is recorded as this instance's, with its namespace and layout.
+    async fn own(&self) -> Result<Vec<Own>, Failed> {
+        let mut own = Vec::new();
+        for namespace in self.store().namespaces().await? {
+            let bits = namespace.strip_prefix(&self.prefix()).and_then(|bits| bits.parse().ok());
+            let Some(layout) = bits.map(layout).transpose()? else { continue };
+            let records = self.store().leases(&namespace).await?;
+            let records = records.into_iter().filter(|record| record.holder == self.instance);
+            own.extend(records.map(|record| Own { namespace: namespace.clone(), layout, record }));
+        }
+        Ok(own)
+    }
+
+    /// Whether it runs, by any clock that is not refused, and may be prolonged.
+    fn runs(&self, own: &Own) -> bool {
+        let end_ms = own.record.lease.valid_until_ms.saturating_add(self.leases.limits.max_skew_ms);
+        !own.record.is_final && end_ms > SystemClock.now_ms()
+    }
+}
+
+/// A lease of the instance that asks.
+struct Own {
+    namespace: String,
+    layout: Layout,
+    record: LeaseRecord,
+}
+
+impl Own {
+    /// Fixes the end that it has.
+    async fn fix(&self, store: &dyn LeaseStore) -> Result<(), StoreError> {
+        let lease = self.record.lease;
+        // False where it was changed since: then it is in use.
+        store.release(&self.namespace, lease.worker, lease.grant_id, lease.valid_until_ms).await.map(drop)
+    }
+}
+
+/// What leases of machine ids of so many bits are bound to. Their clients make the ids, of whatever widths.
+fn layout(bits: u8) -> Result<Layout, Problem> {
+    let fields = LayoutFields {
+        timestamp_bits: 40,
+        worker_bits: bits,
+        sequence_bits: 0,
+        tick_ms: TICK_MS,
+        ..Layout::COSID.fields()
+    };
+    Layout::new(fields).map_err(|error| Problem::new(Kind::QueryInvalid, format!("machineBit is {bits}: {error}")))
+}
+
+async fn acquire(service: &Service, request: Request) -> Result<MachineState, Failed> {
+    let asked = Asked::of(service, request).await?;
+    let bits = whole(&asked.parameters, "machineBit", 1..=MACHINE_BITS_MAX)?;
+    let layout = layout(u8::try_from(bits).unwrap_or(u8::MAX))?;
+    let horizon_ms = asked.horizon_ms()?;
+    let namespace = format!("{}{bits}", asked.prefix());
+    if let Err(problem) = &asked.may_begin
+        && !asked.store().namespaces().await?.contains(&namespace)
+    {
+        return Err(Problem::new(problem.kind(), problem.detail()).into());
+    }
+    let is_stable = asked.parameters.get("stable").is_some_and(|stable| stable.eq_ignore_ascii_case("true"));
+    // Before the new one is taken: another process of the name that takes one meanwhile keeps it.
+    let before = if is_stable { asked.own().await? } else { Vec::new() };
+    let acquire = LeaseAcquire {
+        namespace,
+        layout,
+        holder: asked.instance.clone(),
+        preferred_worker: None,
+        now_ms: SystemClock.now_ms(),
+        horizon_ms,
+    };
+    let lease = asked.store().acquire(&acquire).await?;
+    for own in before.iter().filter(|own| asked.runs(own)) {
+        own.fix(asked.store()).await?;
+    }
+    tracing::debug!(namespace = acquire.namespace, instance = asked.instance, worker = lease.worker, "a machine id");
+    Ok(MachineState { machine_id: lease.worker, last_time_stamp: lease.not_before_ms })
+}
+
+async fn extend(service: &Service, request: Request) -> Result<(), Failed> {
+    let asked = Asked::of(service, request).await?;
+    let horizon_ms = asked.horizon_ms()?;
+    let own = asked.own().await?;
+    let shown = |what: &str| format!("the instance {:?} {what}", shortened(&asked.instance));
+    if own.is_empty() {
+        let what = "has no machine id in this namespace: it never had one, or somebody else has it";
+        return Err(Failed::coded(Failed::NOT_FOUND, shown(what)));
+    }
+    let latest = own.iter().filter(|own| !own.record.is_final).max_by_key(|own| own.record.lease.valid_until_ms);
+    let Some(latest) = latest.map(|own| own.record.lease.grant_id) else {
+        return Err(Failed::coded(Failed::LOST, shown("has a machine id that was ended: ask for another")));
+    };
+    // All of them, whatever becomes of one: it is lost to somebody else, and the others may be the one in use.
+    let (mut extended, mut lost) = (false, None);
+    // One that runs is the latest too.
+    for own in own.into_iter().filter(|own| own.record.lease.grant_id == latest || asked.runs(own)) {
+        let lease = own.record.lease;
+        let extend = LeaseExtend {
+            namespace: own.namespace,
+            layout: own.layout,
+            worker: lease.worker,
+            grant_id: lease.grant_id,
+            now_ms: SystemClock.now_ms(),
+            horizon_ms,
+        };
+        match asked.store().extend(&extend).await {
+            Ok(_) => extended = true,
+            Err(error @ StoreError::LeaseLost { .. }) => lost = Some(error),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    match lost {
+        Some(error) if !extended => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+async fn end(service: &Service, request: Request) -> Result<(), Failed> {
+    let asked = Asked::of(service, request).await?;
+    let own = asked.own().await?;
+    if own.is_empty() {
+        let what = format!("the instance {:?} has no machine id in this namespace", shortened(&asked.instance));
+        return Err(Failed::coded(Failed::NOT_FOUND, what));
+    }
+    let running: Vec<&Own> = own.iter().filter(|own| asked.runs(own)).collect();
+    if let [own] = running.as_slice() {
+        own.fix(asked.store()).await?;
+    }
+    Ok(())
+}

@@ -35,8 +35,23 @@ pub fn binary() -> anyhow::Result<&'static Path> {
 }
 
 fn build() -> anyhow::Result<PathBuf> {
+    let mut cargo = cargo_build();
+    cargo.args(["--bin", "unalike", "--message-format=json-render-diagnostics"]);
+    let output = cargo.stderr(Stdio::inherit()).output()?;
+    ensure!(output.status.success(), "the binary does not build: {}", output.status);
+    String::from_utf8(output.stdout)?
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .filter(|message| message.pointer("/target/name").is_some_and(|name| name == "unalike"))
+        .find_map(|message| message.get("executable")?.as_str().map(PathBuf::from))
+        .context("cargo named no executable")
+}
+
+/// `cargo build` of the workspace in the profile of this test; what is built is still to be said.
+#[must_use]
+pub fn cargo_build() -> Command {
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--workspace", "--bin", "unalike", "--message-format=json-render-diagnostics"]);
+    cargo.args(["build", "--workspace"]).current_dir(env!("CARGO_MANIFEST_DIR"));
     if !cfg!(debug_assertions) {
         cargo.arg("--release");
     }
@@ -47,14 +62,7 @@ fn build() -> anyhow::Result<PathBuf> {
             cargo.env_remove(name);
         }
     }
-    let output = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).stderr(Stdio::inherit()).output()?;
-    ensure!(output.status.success(), "the binary does not build: {}", output.status);
-    String::from_utf8(output.stdout)?
-        .lines()
-        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
-        .filter(|message| message.pointer("/target/name").is_some_and(|name| name == "unalike"))
-        .find_map(|message| message.get("executable")?.as_str().map(PathBuf::from))
-        .context("cargo named no executable")
+    cargo
 }
 
 /// The binary in this directory, without settings from the environment of the test.

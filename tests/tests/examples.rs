@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use tempfile::TempDir;
-use unalike_tests::server::Client;
+use unalike_tests::server::{Client, cargo_build};
 
 /// An example, built with the features of the whole workspace, so that nothing is compiled twice; whatever it keeps
 /// lies in this directory.
@@ -23,12 +23,7 @@ fn example(name: &str, directory: &TempDir) -> Result<Command> {
 
 /// Builds all of them, and answers where they are.
 fn build() -> Result<PathBuf> {
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--workspace", "--examples"]).current_dir(env!("CARGO_MANIFEST_DIR"));
-    if !cfg!(debug_assertions) {
-        cargo.arg("--release");
-    }
-    let output = cargo.output()?;
+    let output = cargo_build().args(["--quiet", "--examples"]).output()?;
     ensure!(output.status.success(), "the examples do not build: {}", String::from_utf8_lossy(&output.stderr));
     let test = std::env::current_exe()?;
     // target/PROFILE/deps/examples-HASH

@@ -4,7 +4,7 @@
 //! and only then created here, or raised, from the next number on: at no moment can both grant the same number, whoever
 //! goes on asking the other store. (With `--source-stopped` nobody does, and it is only read.) What was read is written
 //! down in between: should the command break off there, `--at` with that number finishes the job, as the other store knows
-//! it no more. Of a few tags it is printed; many are brought by the thousand, in one transaction each of either store, and
+//! it no more. Of a few tags it is printed; many are brought by the thousand, in one transaction each where a store can, and
 //! what was read of those that are under way stands in a file.
 //!
 //! What decides a tag's numbers beside its record is not carried, and so it is refused, of all tags before the first one

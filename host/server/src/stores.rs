@@ -8,7 +8,7 @@
 
 use std::fmt;
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
@@ -135,7 +135,7 @@ impl StoreUrl {
             return Ok(None);
         }
         Ok(match self.place()? {
-            Place::Sqlite(path) => Some(path),
+            Place::Sqlite(options) => Some(options.path),
             Place::Mysql(_) | Place::Redis(_) => None,
         })
     }

@@ -135,7 +135,7 @@ impl StoreUrl {
             return Ok(None);
         }
         Ok(match self.place()? {
-            Place::Sqlite(path) => Some(path),
+            Place::Sqlite(options) => Some(options.path),
             Place::Mysql(_) | Place::Redis(_) => None,
         })
     }

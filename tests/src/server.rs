@@ -309,6 +309,17 @@ impl Server {
         Ok(std::fs::read_to_string(self.directory.path().join(LOG))?)
     }
 
+    /// The lines of its log that tell of a trouble; that it made its store is none.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn troubles(&self) -> anyhow::Result<Vec<String>> {
+        let log = self.log()?;
+        let is_trouble =
+            |line: &&str| (line.contains("WARN") || line.contains("ERROR")) && !line.contains("made a new store");
+        Ok(log.lines().filter(is_trouble).map(str::to_owned).collect())
+    }
+
     /// A client with connections of its own.
     #[must_use]
     pub fn client(&self) -> Client {

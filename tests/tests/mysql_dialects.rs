@@ -15,7 +15,7 @@ use unalike_mysql::{Dialect, MysqlOptions, MysqlStore};
 use unalike_storage::contract::{Fixture, SegmentFixture, segment_checks as check};
 use unalike_storage::{
     AdaptiveStep, ID_MAX, Mode, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers,
-    TagCreation, TagOptions, sub_tag,
+    TagCreation, TagOptions, TagRecord, sub_tag,
 };
 use unalike_tests::mariadb::MariaDb;
 
@@ -1058,7 +1058,13 @@ async fn an_ended_tag_is_granted_to_nobody() {
         }
         let error = store.allocate("retired:order", 10, 0).await.unwrap_err();
         assert!(matches!(error, StoreError::TagInvalid { .. }), "{case:?}: {}", what(&error));
-        assert_eq!(other.tags(None, 10).await.unwrap(), [], "{case:?}");
+        let ended = TagRecord { watermark: ID_MAX, ..before.clone() };
+        let listed = other.tags(None, 10).await.unwrap();
+        assert!(
+            matches!(&listed[..], [listed] if TagRecord { version: ended.version, ..listed.clone() } == ended),
+            "{listed:?}"
+        );
+        assert_eq!(other.tags(Some("order"), 10).await.unwrap(), [], "{case:?}");
 
         // It can be undone, and then nothing but the numbers' end is as it was.
         let key = place.sql(&format!("SHOW KEYS FROM {} WHERE Column_name <> 'id'", case.table));

@@ -378,7 +378,7 @@ async fn leases_stand_beside_the_tables_of_any_dialect_and_share_an_open_store_s
     let mine = Holder::new(&leases, "default", "host").acquire(60_000).await.unwrap();
     leases.close().await;
 
-    let mut one = options(&format!("{url}?dialect=leaf&connections=1"));
+    let mut one = options(&format!("{url}?dialect=leaf&create=true&connections=1"));
     one.limits.max_skew_ms = 1_234;
     let store = MysqlStore::connect(one).await.unwrap();
     let leases = store.leases().await.unwrap();

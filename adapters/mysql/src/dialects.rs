@@ -93,10 +93,30 @@ pub(crate) trait Table: fmt::Debug + Send + Sync + 'static {
 
     /// The tags behind `after`, in byte order.
     async fn list(&self, after: &str, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
+        const DOING: &str = "listing tags";
         let rows = self.rows();
         let list = sqlx::query(rows.sql.list).bind(after.as_bytes().to_vec()).bind(limit);
-        let found = rows.database.rows("listing tags", list).await?;
-        found.iter().map(|row| self.record(&rows.text(row, "name")?, row)).collect()
+        let found = rows.database.rows(DOING, list).await?;
+        let records = found.iter().map(|row| self.record(&rows.text(row, "name")?, row));
+        let mut records = records.collect::<Result<Vec<_>, _>>()?;
+        if rows.sql.rename.is_none() {
+            return Ok(records);
+        }
+        // Ended tags are told, too: whoever brought half of them elsewhere has to find the rest. Their rows have other
+        // names, and so another place in the order.
+        let ended = rows.sql.list.replace("NOT LIKE 'retired:%'", "LIKE 'retired:%'");
+        let ended = sqlx::query(AssertSqlSafe(ended)).bind(format!("{RETIRED}{after}").into_bytes()).bind(limit);
+        for row in &rows.database.rows(DOING, ended).await? {
+            let name = rows.text(row, "name")?;
+            let name = name.strip_prefix(RETIRED).unwrap_or(&name);
+            // A row of that name was put there again.
+            if records.iter().all(|record| record.tag != name) {
+                records.push(TagRecord { watermark: ID_MAX, ..self.record(name, row)? });
+            }
+        }
+        records.sort_by(|one, other| one.tag.cmp(&other.tag));
+        records.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+        Ok(records)
     }
 
     async fn stripe(&self) -> Result<Option<Stripe>, StoreError> {

@@ -41,7 +41,7 @@ pub(crate) static SQL: Sql = Sql {
     list: "SELECT CONVERT(biz_tag USING utf8mb4) AS name, max_id, step FROM leaf_alloc \
         WHERE CAST(CONVERT(biz_tag USING utf8mb4) AS BINARY) > ? AND CAST(CONVERT(biz_tag USING utf8mb4) AS BINARY) NOT LIKE 'retired:%' \
         ORDER BY CAST(CONVERT(biz_tag USING utf8mb4) AS BINARY) LIMIT ?",
-    count: "SELECT COUNT(*) AS tags FROM leaf_alloc WHERE CAST(CONVERT(biz_tag USING utf8mb4) AS BINARY) NOT LIKE 'retired:%'",
+    count: "SELECT COUNT(*) AS tags FROM leaf_alloc",
     probe: "UPDATE leaf_alloc SET max_id = max_id WHERE 1 = 0",
     rename: Some("UPDATE leaf_alloc SET biz_tag = CONCAT('retired:', biz_tag) WHERE biz_tag = ?"),
 };

@@ -60,7 +60,7 @@ static SQL: Sql = Sql {
     list: "SELECT CONVERT(pk_seq_name USING utf8mb4) AS name, current_val, increment_val FROM t_sequence \
         WHERE CAST(CONVERT(pk_seq_name USING utf8mb4) AS BINARY) > ? AND CAST(CONVERT(pk_seq_name USING utf8mb4) AS BINARY) NOT LIKE 'retired:%' \
         ORDER BY CAST(CONVERT(pk_seq_name USING utf8mb4) AS BINARY) LIMIT ?",
-    count: "SELECT COUNT(*) AS tags FROM t_sequence WHERE CAST(CONVERT(pk_seq_name USING utf8mb4) AS BINARY) NOT LIKE 'retired:%'",
+    count: "SELECT COUNT(*) AS tags FROM t_sequence",
     probe: "UPDATE t_sequence SET current_val = current_val WHERE 1 = 0",
     rename: Some("UPDATE t_sequence SET pk_seq_name = CONCAT('retired:', pk_seq_name) WHERE pk_seq_name = ?"),
 };

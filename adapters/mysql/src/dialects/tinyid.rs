@@ -88,7 +88,7 @@ static SQL: Sql = Sql {
     list: "SELECT id, CONVERT(biz_type USING utf8mb4) AS name, begin_id, max_id, step, delta, remainder, version \
         FROM tiny_id_info WHERE CAST(CONVERT(biz_type USING utf8mb4) AS BINARY) > ? AND CAST(CONVERT(biz_type USING utf8mb4) AS BINARY) NOT LIKE 'retired:%' \
         ORDER BY CAST(CONVERT(biz_type USING utf8mb4) AS BINARY) LIMIT ?",
-    count: "SELECT COUNT(*) AS tags FROM tiny_id_info WHERE CAST(CONVERT(biz_type USING utf8mb4) AS BINARY) NOT LIKE 'retired:%'",
+    count: "SELECT COUNT(*) AS tags FROM tiny_id_info",
     probe: "UPDATE tiny_id_info SET max_id = max_id WHERE 1 = 0",
     rename: Some(
         "UPDATE tiny_id_info SET biz_type = CONCAT('retired:', biz_type), update_time = NOW(), version = version + 1 \

@@ -219,13 +219,13 @@ fn a_lease_that_the_operator_releases_runs_out_and_ids_go_on() -> anyhow::Result
     for word in [&format!("worker {worker}"), &lease.until, &lease.holder] {
         assert!(said.contains(word.as_str()), "{said}");
     }
-    // Its holder goes on with it until it has another, or it ends.
+    // Its holder goes on with it until it has another, which it may have by now, or it ends.
     let mut ids = Vec::new();
     while ids.last().is_none_or(|&id| worker_of(id) == worker) {
         ids.push(client.ids(FLAKES)?[0]);
         std::thread::sleep(Duration::from_millis(5));
     }
-    assert!(ids.is_sorted() && ids.len() > 2, "{ids:?}");
+    assert!(ids.is_sorted(), "{ids:?}");
     loop {
         let leases = listed(&directory, &[])?;
         let old = leases.iter().find(|listed| listed.grant == lease.grant).unwrap();

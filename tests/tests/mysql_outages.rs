@@ -336,7 +336,7 @@ async fn connections_that_the_network_forgot_do_not_use_the_pool_up() {
     let server = MariaDb::start().unwrap();
     let url = server.database().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
-    let store = Arc::new(connect(&proxy.url(&url), "request-timeout-ms=500&connections=3").await);
+    let store = Arc::new(connect(&proxy.url(&url), "request-timeout-ms=2000&connections=3").await);
     let mut end = store.allocate("order", 10, 0).await.unwrap().end;
     for round in 0..3 {
         // All at once, so that each connection of the pool is lost, in the middle of a statement or on the way back.
@@ -358,7 +358,7 @@ async fn connections_that_the_network_forgot_do_not_use_the_pool_up() {
     }
     // And a network that stands still goes on where it stopped.
     proxy.stall(true);
-    judge(store.allocate("order", 10, 0).await, OUTCOME_UNKNOWN, "no answer within 500 ms");
+    judge(store.allocate("order", 10, 0).await, OUTCOME_UNKNOWN, "no answer within 2000 ms");
     proxy.stall(false);
     assert!(allocate_at_last(&store, "order").await.start >= end);
 }

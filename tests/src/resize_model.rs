@@ -17,8 +17,8 @@ use std::task::{Context, Poll, Waker};
 use async_trait::async_trait;
 use unalike_memory::{MemoryOptions, MemoryStore};
 use unalike_storage::{
-    JoinedStripe, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers, StripedStore,
-    TagOptions, TagRecord, TailRelease, resize_stripes,
+    JoinedStripe, KEPT_FLOOR, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers,
+    StripedStore, TagOptions, TagRecord, TailRelease, resize_stripes,
 };
 
 const TAG: &str = "order";
@@ -312,7 +312,9 @@ impl<'r> World<'r> {
             let names = self.names.lock().unwrap();
             named(&names, ready(server.stripe()).unwrap()).hash(&mut hash);
             drop(names);
-            ready(server.tag(TAG)).map(|tag| tag.watermark).ok().hash(&mut hash);
+            for name in [TAG, KEPT_FLOOR] {
+                ready(server.tag(name)).map(|tag| tag.watermark).ok().hash(&mut hash);
+            }
         }
         (&self.granted, self.grants_left, self.crashes_left).hash(&mut hash);
         hash.finish()
@@ -441,7 +443,7 @@ impl SegmentStore for Gated {
     }
 
     async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
-        // There is one tag, so nothing follows.
+        // There is one tag, and the floor of new names, so nothing follows.
         if after.is_none() {
             self.pass().await;
         }

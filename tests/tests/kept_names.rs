@@ -10,13 +10,13 @@ use unalike::{Clock, ErrorKind, Ids, SequenceOptions, SystemClock};
 use unalike_memory::{MemoryOptions, MemoryStore};
 use unalike_mysql::{MysqlOptions, MysqlStore};
 use unalike_storage::{
-    ID_MAX, PublicTags, RefillPolicy, SegmentStore, StepPolicy, StoreError, TagCreation, TagOptions, TailRelease,
-    is_kept, resize_stripes, sub_tag,
+    ID_MAX, KEPT_FLOOR, PublicTags, RefillPolicy, SegmentStore, StepPolicy, StoreError, TagCreation, TagOptions,
+    TailRelease, is_kept, resize_stripes, sub_tag,
 };
 use unalike_tests::mariadb::MariaDb;
 use unalike_tests::server::{Server, run, run_with};
 
-/// The names, as stores have them: time for leases, and for ids by Redis' clock.
+/// The names, as stores have them: time for leases, and for ids by Redis' clock. Not the floor of new names.
 fn kept() -> [String; 3] {
     let sub = |tag, sub| sub_tag(tag, sub).unwrap();
     ["redis-leases".to_owned(), sub("redis-leases", "default"), sub("order", "redis-clock:60")]
@@ -41,7 +41,8 @@ fn invalid<T: std::fmt::Debug>(result: Result<T, StoreError>) {
 async fn a_public_store_has_no_kept_names(store: Arc<dyn SegmentStore>) {
     grant_time(&*store).await;
     let public = PublicTags::new(Arc::clone(&store));
-    for name in kept() {
+    store.create_tag(KEPT_FLOOR, &TagOptions::default()).await.unwrap();
+    for name in kept().into_iter().chain([KEPT_FLOOR.to_owned()]) {
         let before = store.tag(&name).await.unwrap();
         invalid(public.allocate(&name, 1, 0).await);
         invalid(public.release(&name, TailRelease { start: 1_700_000_000_500, version: before.version }).await);
@@ -138,6 +139,7 @@ async fn a_server_that_took_over_lifts_ids_by_the_figure_and_time_by_the_longest
     assert_eq!(adopted.tags, 1, "tags of users");
     let store = MysqlStore::connect(MysqlOptions::from_url(&copy).unwrap()).await.unwrap();
     assert_eq!(store.tag("order").await.unwrap().watermark, LIFT + 10);
+    assert_eq!(store.tag(KEPT_FLOOR).await.unwrap().watermark, LIFT);
     let [_, leases, clock] = kept();
     let now_ms = SystemClock.now_ms();
     let horizon_ms = 11 * 60_000;
@@ -168,6 +170,8 @@ fn no_request_names_them() -> anyhow::Result<()> {
     client.ids("/v1/sequences/order/ids?count=1")?;
     for path in [
         "/v1/sequences/redis-leases/ids",
+        "/v1/sequences/unalike-new-names/ids?sub=floor",
+        "/v1/tags/unalike-new-names",
         "/v1/sequences/redis-leases/ids?sub=default&count=10000",
         "/v1/sequences/order/ids?sub=redis-clock:60",
         "/v1/tags/redis-leases",
@@ -198,6 +202,8 @@ fn no_command_and_no_configuration_names_them() -> anyhow::Result<()> {
         &["tags", "create", "redis-leases"],
         &["tags", "raise", "redis-leases", "--sub", "default", "1000"],
         &["tags", "retire", "redis-leases"],
+        &["tags", "create", "unalike-new-names"],
+        &["tags", "raise", "unalike-new-names", "--sub", "floor", "1000"],
     ] {
         let ran = run(directory.path(), arguments.iter().copied())?;
         assert!(ran.code != Some(0) && ran.stdout.is_empty(), "{arguments:?}: {ran:?}");

@@ -222,6 +222,149 @@ async fn a_primary_whose_own_changes_come_back_is_told_from_no_replica_and_is_re
     refused(MysqlStore::connect(options(&there, "")).await, ANOTHER);
 }
 
+/// The primary's data without what is granted from now on, under the primary's port: a replica that lagged.
+fn lagging(primary: &mut MariaDb) -> MariaDb {
+    primary.kill9().unwrap();
+    let mut replica = primary.start_copy().unwrap();
+    replica.kill9().unwrap();
+    replica.configure(&["--server-id=2"]);
+    primary.restart().unwrap();
+    replica
+}
+
+fn take_over(primary: &mut MariaDb, replica: &mut MariaDb) {
+    primary.kill9().unwrap();
+    replica.take_place_of(primary);
+    replica.configure(&["--server-id=2"]);
+    replica.restart().unwrap();
+}
+
+#[tokio::test]
+async fn each_dialect_of_a_database_is_adopted_by_itself() {
+    let mut primary = start(&logging(1, &[]));
+    let url = primary.database().unwrap();
+    let (mut own, mut leaf, mut fresh) = (Granted::default(), Granted::default(), Granted::default());
+    let open_as = |parameters: &'static str| MysqlStore::connect(options(&url, parameters));
+    const LEAF: &str = "dialect=leaf&create=true";
+    own.add(open(&url).await.allocate("order", 10, 0).await.unwrap());
+    leaf.add(open_as(LEAF).await.unwrap().allocate("order", 10, 0).await.unwrap());
+    let mut replica = lagging(&mut primary);
+    let (before, leaf_before) = (open(&url).await, open_as(LEAF).await.unwrap());
+    for _ in 0..3 {
+        own.add(before.allocate("order", 100, 0).await.unwrap());
+        leaf.add(leaf_before.allocate("order", 100, 0).await.unwrap());
+        fresh.add(leaf_before.allocate("fresh", 100, 0).await.unwrap());
+    }
+    take_over(&mut primary, &mut replica);
+    refused(open_as("").await, ANOTHER);
+    refused(open_as(LEAF).await, ANOTHER);
+    assert_eq!(MysqlStore::adopt_server(options(&url, LEAF), 1_000).await.unwrap().tags, 1);
+    let record = recorded(&replica, &url);
+    assert!(record.ends_with(" lifted leaf=1000"), "{record}");
+    // It is valid for the tables that were lifted, for no others, and for leases.
+    let not_lifted = &["dialect unalike", "unalike store adopt --lift", "this URL as well"];
+    refused(open_as("").await, not_lifted);
+    refused(open_as("dialect=cosid&create=true").await, &["dialect cosid", "unalike store adopt"]);
+    MysqlLeases::connect(options(&url, "")).await.unwrap();
+    let lifted = open_as(LEAF).await.unwrap();
+    leaf.add(lifted.allocate("order", 10, 0).await.unwrap());
+    fresh.add(lifted.allocate("fresh", 10, 0).await.unwrap());
+    let created = lifted.create_tag("late", &TagOptions { start: 500, ..TagOptions::default() }).await.unwrap();
+    assert_eq!(created.watermark, 1_499);
+
+    refused(MysqlStore::adopt_server(options(&url, LEAF), 10).await, &["recorded one already", "leaf"]);
+    let (_, database) = url.rsplit_once('/').unwrap();
+    let quarantine = |server: &MariaDb| server.sql(database, "SELECT * FROM unalike_lease_store").unwrap();
+    let leases = quarantine(&replica);
+    assert_eq!(MysqlStore::adopt_server(options(&url, ""), 500).await.unwrap().tags, 1);
+    assert!(recorded(&replica, &url).ends_with(" lifted leaf=1000,unalike=500"));
+    assert_eq!(quarantine(&replica), leases, "leases were waited for before");
+    refused(MysqlStore::adopt_server(options(&url, ""), 10).await, &["recorded one already", "unalike"]);
+    // Programs of the dialect that was adopted before start again, and go on.
+    refused(lifted.allocate("order", 10, 0).await, &["lifted", "restart this program"]);
+    own.add(open(&url).await.allocate("order", 10, 0).await.unwrap());
+    leaf.add(open_as(LEAF).await.unwrap().allocate("order", 10, 0).await.unwrap());
+    // The next server: both again, with the sums.
+    replica.kill9().unwrap();
+    replica.configure(&["--server-id=3"]);
+    replica.restart().unwrap();
+    refused(open_as(LEAF).await, ANOTHER);
+    MysqlStore::adopt_server(options(&url, ""), 7).await.unwrap();
+    assert!(recorded(&replica, &url).ends_with(" lifted -leaf=1000,unalike=507"), "{}", recorded(&replica, &url));
+    refused(open_as(LEAF).await, &["dialect leaf"]);
+    MysqlStore::adopt_server(options(&url, LEAF), 30).await.unwrap();
+    let lifted = open_as(LEAF).await.unwrap();
+    assert_eq!(lifted.allocate("once more", 10, 0).await.unwrap().start, 1_031);
+    assert_eq!(open(&url).await.allocate("once more", 10, 0).await.unwrap().start, 508);
+}
+
+#[tokio::test]
+async fn a_name_that_the_new_server_never_had_begins_above_the_lift() {
+    let mut primary = start(&logging(1, &[]));
+    let url = primary.database().unwrap();
+    let dialects: Vec<String> = DIALECTS.iter().chain(&["ticket"]).map(|name| dialect(name)).collect();
+    for dialect in &dialects {
+        MysqlStore::connect(options(&url, dialect)).await.unwrap().allocate("order", 1, 0).await.unwrap();
+    }
+    let mut replica = lagging(&mut primary);
+    let names = |dialect: &str| match dialect {
+        _ if dialect.contains("id-generator") => vec!["invoice"],
+        _ if dialect.contains("unalike") || dialect.contains("slow-ordered") => vec!["fresh", "order\u{1f}user_7"],
+        _ => vec!["fresh"],
+    };
+    // The keys of another program than the one that is adopted with.
+    let with_key = |dialect: &str| dialect.replace("order:1", "invoice:2");
+    let mut granted: BTreeMap<(&str, &str), Granted> = BTreeMap::new();
+    for dialect in &dialects {
+        let store = MysqlStore::connect(options(&url, &with_key(dialect))).await.unwrap();
+        for name in names(dialect) {
+            for _ in 0..3 {
+                granted.entry((dialect, name)).or_default().add(store.allocate(name, 100, 0).await.unwrap());
+            }
+        }
+    }
+    take_over(&mut primary, &mut replica);
+    for dialect in &dialects {
+        // A batch that is taken for a part of it is taken whole.
+        let lift = if dialect.contains("batch") { 20_000 } else { 1_000 };
+        MysqlStore::adopt_server(options(&url, dialect), lift).await.unwrap();
+    }
+    for dialect in &dialects {
+        let store = MysqlStore::connect(options(&url, &with_key(dialect))).await.unwrap();
+        for name in names(dialect) {
+            let opened = store.open_tag(name).await.unwrap();
+            let greatest = granted[&(dialect.as_str(), name)].0.last().copied().unwrap();
+            assert!(opened.watermark >= greatest, "{dialect}, {name:?}: {opened:?} is below {greatest}");
+            for _ in 0..3 {
+                let segment = store.allocate(name, 100, 0).await.unwrap();
+                assert!(segment.start > opened.watermark, "{dialect}: {segment:?} after {opened:?}");
+                granted.entry((dialect, name)).or_default().add(segment);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn rows_of_keys_that_were_not_named_are_lifted_too() {
+    let mut primary = start(&logging(1, &[]));
+    let url = primary.database().unwrap();
+    let keys = |keys: &str| format!("dialect=id-generator&source-stopped=true&create=true&keys={keys}");
+    let mut granted = Granted::default();
+    let order = MysqlStore::connect(options(&url, &keys("order:1"))).await.unwrap();
+    order.allocate("order", 10, 0).await.unwrap();
+    let invoice = MysqlStore::connect(options(&url, &keys("invoice:2"))).await.unwrap();
+    granted.add(invoice.allocate("invoice", 10, 0).await.unwrap());
+    let mut replica = lagging(&mut primary);
+    let invoice = MysqlStore::connect(options(&url, &keys("invoice:2"))).await.unwrap();
+    for _ in 0..3 {
+        granted.add(invoice.allocate("invoice", 100, 0).await.unwrap());
+    }
+    take_over(&mut primary, &mut replica);
+    assert_eq!(MysqlStore::adopt_server(options(&url, &keys("order:1")), 1_000).await.unwrap().tags, 2, "all rows");
+    let invoice = MysqlStore::connect(options(&url, &keys("invoice:2"))).await.unwrap();
+    granted.add(invoice.allocate("invoice", 100, 0).await.unwrap());
+}
+
 #[tokio::test]
 async fn a_record_of_an_older_program_is_taken_over_where_it_proves_something() {
     let server = start(&logging(1, &[]));
@@ -433,6 +576,23 @@ async fn a_session_that_cannot_be_set_is_refused_by_the_name_of_the_variable() {
     refused(MysqlStore::connect(options(&url, "")).await, &["sql_log_bin", "init_connect"]);
     server.sql("", "SET GLOBAL init_connect = '', GLOBAL binlog_format = STATEMENT").unwrap();
     refused(MysqlStore::connect(options(&url, "")).await, &["binlog_format", "ROW"]);
+}
+
+#[tokio::test]
+async fn a_session_that_begins_with_a_table_of_its_own_is_refused() {
+    let (server, url) = with_user(&[]);
+    let (_, database) = url.rsplit_once('/').unwrap();
+    let store = open(&url).await;
+    let before = store.allocate("order", 10, 0).await.unwrap();
+    for init in [
+        format!("CREATE TEMPORARY TABLE IF NOT EXISTS {database}.unalike_tag AS SELECT * FROM {database}.unalike_tag"),
+        "SET @a = 1; CREATE TEMPORARY TABLE one (a INT)".to_owned(),
+    ] {
+        server.sql("", &format!("SET GLOBAL init_connect = '{init}'")).unwrap();
+        refused(MysqlStore::connect(options(&url, "")).await, &["init_connect", "CREATE TEMPORARY TABLE"]);
+    }
+    server.sql("", "SET GLOBAL init_connect = 'SET autocommit = 0'").unwrap();
+    assert_eq!(open(&url).await.allocate("order", 10, 0).await.unwrap().start, before.end);
 }
 
 #[tokio::test]

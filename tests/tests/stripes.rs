@@ -609,6 +609,51 @@ async fn a_store_that_is_lost_is_exchanged_with_a_floor() {
     assert_refused(StripedStore::open(choose([0, 1, 2])).await, &["stripe"]);
 }
 
+/// Store 0 granted under names that came into being while the other one was down, and is lost then.
+#[tokio::test(start_paused = true)]
+async fn a_name_that_only_a_lost_store_had_begins_above_the_floor() {
+    let servers = Servers::new(4);
+    let sub = unalike_storage::sub_tag("order", "user_7").unwrap();
+    let mut granted: BTreeMap<&str, Granted> = BTreeMap::new();
+    let faulty = servers.faulty();
+    let store = StripedStore::open(dynamic(&faulty[..2])).await.unwrap();
+    for _ in 0..4 {
+        granted.entry("order").or_default().add(&store.allocate("order", 10, 0).await.unwrap());
+    }
+    faulty[1].set_down(true);
+    for name in ["fresh", &sub] {
+        for _ in 0..4 {
+            granted.entry(name).or_default().add(&store.allocate(name, 10, 0).await.unwrap());
+        }
+    }
+    let clients = servers.clients();
+    let left = &clients[1..2];
+    assert!(clients[1].tag("fresh").await.is_err());
+    let floor = granted.values().map(Granted::last).max().unwrap();
+    // Alone, in a new set, and in one more: the floor stays with the names.
+    let (mut from, sets) = (left.to_vec(), [vec![1], vec![1, 2], vec![3, 2, 1], vec![2]]);
+    for (at, places) in sets.iter().enumerate() {
+        let to: Stores = places.iter().map(|place| servers.clients()[*place].clone()).collect();
+        resize_stripes(&from, &to, if at == 0 { floor } else { 0 }).await.unwrap();
+        let store = open_any(to.clone()).await.unwrap();
+        let new = format!("new in {places:?}");
+        for name in ["order", "fresh", &sub, &new] {
+            if at < 2 && name != "order" && name != new {
+                // Used for the first time in the third set.
+                continue;
+            }
+            for _ in 0..6 {
+                let segment = store.allocate(name, 10, 0).await.unwrap();
+                assert!(segment.start > floor, "{name:?} in {places:?}: {segment:?} is above {floor}");
+                if let Some(granted) = granted.get_mut(name) {
+                    granted.add(&segment);
+                }
+            }
+        }
+        from = to;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_resize_is_refused_when_it_cannot_be() {
     let servers = Servers::new(3);

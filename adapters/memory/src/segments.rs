@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use unalike_storage::{
-    ID_MAX, JoinedStripe, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers,
-    TagOptions, TagRecord, TailRelease, split_tag, validate_allocate, validate_new_tag, validate_policies,
-    validate_raise, validate_tag,
+    ID_MAX, JoinedStripe, KEPT_FLOOR, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe,
+    StripeNumbers, TagOptions, TagRecord, TailRelease, first_watermark, split_tag, validate_allocate, validate_new_tag,
+    validate_policies, validate_raise, validate_tag,
 };
 
 use crate::{MemoryStore, State};
@@ -16,7 +16,7 @@ use crate::{MemoryStore, State};
 #[derive(Debug)]
 pub(crate) struct TagRow {
     options: TagOptions,
-    /// The greatest number granted; `start - 1` at first.
+    /// The greatest number granted; that of [`first_watermark`] at first.
     watermark: u64,
     /// No release lowers the watermark below this: what lies there may be somebody else's.
     settled: u64,
@@ -25,8 +25,8 @@ pub(crate) struct TagRow {
 }
 
 impl TagRow {
-    fn new(options: TagOptions) -> Self {
-        Self { options, watermark: options.start - 1, settled: options.start - 1, version: 0 }
+    fn new(options: TagOptions, watermark: u64) -> Self {
+        Self { options, watermark, settled: watermark, version: 0 }
     }
 
     fn record(&self, tag: &str) -> TagRecord {
@@ -87,7 +87,8 @@ impl MemoryStore {
         if is_tag(tag) && state.tags.len() as u64 >= tags_max && tags() >= tags_max {
             return Err(StoreError::TagLimit { tag: tag.to_owned(), tags_max });
         }
-        state.tags.insert(tag.to_owned(), TagRow::new(options));
+        let floor = state.tags.get(KEPT_FLOOR).map_or(0, |row| row.watermark);
+        state.tags.insert(tag.to_owned(), TagRow::new(options, first_watermark(tag, options.start, floor)));
         Ok(())
     }
 

@@ -15,6 +15,7 @@ use crate::error::{
     NO_SUCH_TABLE, ONLY_READS, broke, connect_error, damaged, no_connection, read_error, refusal, write_error,
 };
 use crate::fence::{COMMIT, Fence, READ_WHOLE_LISTS, ROLL_BACK, ServerFacts, mark_in};
+use crate::record::Record;
 
 pub(crate) type Statement<'q> = sqlx::query::Query<'q, MySql, MySqlArguments>;
 
@@ -47,6 +48,8 @@ struct Connector {
     connect_timeout: Duration,
     request_timeout: Duration,
     assume_durable: bool,
+    /// The name of the dialect whose tables are used.
+    dialect: &'static str,
     /// The server that connections must lead to, once it is known.
     expected: OnceLock<Expected>,
     /// What else a dialect asks of a server.
@@ -85,6 +88,7 @@ impl Database {
             connect_timeout: options.connect_timeout,
             request_timeout: options.request_timeout,
             assume_durable: options.assume_durable,
+            dialect: options.dialect.name(),
             expected: OnceLock::new(),
             requirement: OnceLock::new(),
             process: Process::current(),
@@ -111,6 +115,29 @@ impl Database {
         }
         // Set once, when the store is opened.
         let _ = connector.expected.set(Expected { identity, recorded: recorded.to_owned(), fence });
+    }
+
+    /// Refuses a server that was adopted with the tables of other dialects, and not with those that are used.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`].
+    pub(crate) fn check_adopted(&self) -> Result<(), StoreError> {
+        let Connector { expected, dialect, .. } = self.connector();
+        let Some(Expected { identity: Some(_), recorded, .. }) = expected.get() else { return Ok(()) };
+        if Record::read(recorded).is_valid_for(dialect) {
+            return Ok(());
+        }
+        Err(refusal(format!(
+            "the server at {} took over from another one, and was adopted with the tables of other dialects in this database              ({recorded}): those of the dialect {dialect} may lack the last commits. Run `unalike store adopt --lift COUNT` with              this URL as well, and then restart the programs that use this database",
+            self.at()
+        )))
+    }
+
+    /// By how much the tables in use were lifted in sum: by so much does a name that is created in tables which have no
+    /// place for a floor begin above its start. It stands while the record is what it was when this client began.
+    pub(crate) fn lifted(&self) -> u64 {
+        let Connector { expected, dialect, .. } = self.connector();
+        expected.get().map_or(0, |expected| Record::read(&expected.recorded).lifted(dialect))
     }
 
     /// A statement that grants, with the conditions that every grant rests on where it says `{fence}`, or `{fence
@@ -319,6 +346,7 @@ impl Connector {
             facts.check_durability().map_err(vouch)?;
         }
         facts.check_log().map_err(|why| self.refused(&why))?;
+        facts.check_init_connect().map_err(|why| self.refused(&why))?;
         if let Some(Expected { identity: Some(identity), recorded: expected, .. }) = self.expected.get() {
             let found = facts.identity(mark_in(identity).unwrap_or_default());
             let found = found.map_err(|why| self.refused(&why))?;
@@ -326,6 +354,12 @@ impl Connector {
                 return Err(facts.another_server(&self.at, identity, &found));
             }
             if let Some(recorded) = recorded.filter(|recorded| recorded != expected) {
+                if Record::read(recorded).server() == Record::read(expected).server() {
+                    return Err(self.refused(&format!(
+                        "tables in its database were lifted since this program began ({recorded}, not {expected}): restart this \
+                         program"
+                    )));
+                }
                 return Err(facts.another_server(&self.at, expected, recorded));
             }
         }

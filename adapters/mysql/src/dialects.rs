@@ -21,8 +21,8 @@ use sqlx::mysql::MySqlRow;
 use sqlx::{AssertSqlSafe, Row as _};
 use unalike_storage::{
     ID_MAX, JoinedStripe, Mode, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, TagCreation,
-    TagOptions, TagRecord, TailRelease, split_tag, validate_allocate, validate_new_tag, validate_policies,
-    validate_raise, validate_tag,
+    TagOptions, TagRecord, TailRelease, first_watermark, split_tag, validate_allocate, validate_new_tag,
+    validate_policies, validate_raise, validate_tag,
 };
 
 use crate::MysqlOptions;
@@ -449,7 +449,11 @@ impl<T: Table> Foreign<T> {
         let (step, refill) = self.0.policies();
         let step = if options.step == unsaid.step { step } else { options.step };
         let refill = if options.refill == unsaid.refill { refill } else { options.refill };
-        let insert = self.0.insert(key.clone(), options.start, self.figure(step, refill)?)?;
+        let start = match first_watermark(tag, options.start, rows.database.lifted()) {
+            ID_MAX => return Err(StoreError::exhausted(tag)),
+            watermark => watermark + 1,
+        };
+        let insert = self.0.insert(key.clone(), start, self.figure(step, refill)?)?;
 
         // Programs that create tags at once count them one after the other.
         let mut turn = rows.database.begin_alone("creating a tag").await?;

@@ -61,7 +61,7 @@ const SETTINGS: [(&str, &str); 25] = [
 ];
 
 /// What else is looked at.
-const FACTS: [&str; 22] = [
+const FACTS: [&str; 23] = [
     "server_uuid",
     "server_uid",
     "server_id",
@@ -80,6 +80,7 @@ const FACTS: [&str; 22] = [
     "read_only",
     "in_transaction",
     "timestamp",
+    "init_connect",
     "auto_increment_increment",
     "auto_increment_offset",
     ROOM[0],
@@ -228,6 +229,31 @@ impl ServerFacts {
                 .to_owned());
         }
         Ok(())
+    }
+
+    /// Whether `init_connect` does no more than set a session: a temporary table of one of our names, which it may make,
+    /// stands before ours in the session, and is gone with it.
+    pub(crate) fn check_init_connect(&self) -> Result<(), String> {
+        let only_sets = |statement: &str| {
+            let mut words = statement.split_whitespace().map(str::to_ascii_uppercase);
+            let (first, second) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+            match first.as_str() {
+                "" | "COMMIT" | "ROLLBACK" => true,
+                // `SET STATEMENT .. FOR` runs any other one; `BEGIN NOT ATOMIC` runs many.
+                "SET" => second != "STATEMENT" && !second.starts_with("STATEMENT/"),
+                "BEGIN" => matches!(second.as_str(), "" | "WORK"),
+                "START" => second == "TRANSACTION",
+                _ => false,
+            }
+        };
+        let init = self.value("init_connect");
+        match init.split(';').map(str::trim).find(|statement| !only_sets(statement)) {
+            Some(statement) => Err(format!(
+                "init_connect runs {statement:?} in every session, and may so put other tables before those that grants are \
+                 made from: leave nothing there but SET"
+            )),
+            None => Ok(()),
+        }
     }
 
     /// Whether nothing can be written, except by users who are exempt from it.
@@ -438,6 +464,26 @@ mod tests {
         let mut follower = MARIADB;
         follower[3] = ("gtid_slave_pos", "5-1-1");
         assert!(!facts(&follower).is_unmarked("server_uid xyz="));
+    }
+
+    #[test]
+    fn what_every_session_begins_with_only_sets_it() {
+        let check = |init: &str| facts(&[("init_connect", init)]).check_init_connect();
+        for init in ["", "SET autocommit = 0", " set names latin1 ; SET @a = 1;", "BEGIN", "start transaction"] {
+            assert_eq!(check(init), Ok(()), "{init}");
+        }
+        for init in [
+            "CREATE TEMPORARY TABLE unalike_tag (a INT)",
+            "SET @a = 1; create temporary table t (a INT)",
+            "SET STATEMENT max_statement_time = 1 FOR CREATE TEMPORARY TABLE t (a INT)",
+            "BEGIN NOT ATOMIC CREATE TEMPORARY TABLE t (a INT); END",
+            "/* */ CREATE TEMPORARY TABLE t (a INT)",
+            "CALL prepare()",
+            "INSERT INTO log VALUES (1)",
+        ] {
+            assert!(check(init).unwrap_err().contains("init_connect"), "{init}");
+        }
+        assert_eq!(facts(&[]).check_init_connect(), Ok(()));
     }
 
     #[test]

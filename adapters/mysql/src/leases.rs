@@ -628,12 +628,12 @@ async fn open_store(database: &Database, limits: LeaseLimits) -> Result<(), Stor
 }
 
 /// Has a server that took over grant nothing before all that the one before may have granted has ended, by this one's
-/// clock, and with so much between the two clocks as a holder's may be off. Answers from when on each namespace grants
-/// something, in Unix milliseconds.
+/// clock, and with so much between the two clocks as a holder's may be off; unless that was done before. Answers from
+/// when on each namespace grants something, in Unix milliseconds.
 ///
 /// A namespace may have been lost altogether, and the tables with it: what is used for the first time here waits for
 /// the longest horizon that any program came with.
-pub(crate) async fn quarantine(database: &Database, options: &MysqlOptions) -> Result<u64, StoreError> {
+pub(crate) async fn quarantine(database: &Database, options: &MysqlOptions, was_done: bool) -> Result<u64, StoreError> {
     const END: &str = "SELECT CAST(GREATEST((SELECT MAX(floor_ms) FROM unalike_lease_store), \
         COALESCE((SELECT MAX(floor_ms) FROM unalike_lease_namespace), 0)) AS UNSIGNED) AS floor_ms";
     MysqlLeases::open(database, options).await.map_err(|error| match error {
@@ -644,8 +644,10 @@ pub(crate) async fn quarantine(database: &Database, options: &MysqlOptions) -> R
         other => other,
     })?;
     let mut turn = database.begin("quarantining leases").await?.within(MAINTENANCE);
-    turn.execute(sqlx::query(QUARANTINE_NEW).bind(options.limits.max_skew_ms)).await?;
-    turn.execute(sqlx::query(QUARANTINE_NAMESPACES).bind(options.limits.max_skew_ms)).await?;
+    if !was_done {
+        turn.execute(sqlx::query(QUARANTINE_NEW).bind(options.limits.max_skew_ms)).await?;
+        turn.execute(sqlx::query(QUARANTINE_NAMESPACES).bind(options.limits.max_skew_ms)).await?;
+    }
     let rows = turn.rows(sqlx::query(END)).await?;
     let row = rows.first().ok_or_else(|| damaged(database.at(), "the table unalike_lease_store has no row"))?;
     let end_ms = number(database, row, "floor_ms")?;

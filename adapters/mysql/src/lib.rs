@@ -26,6 +26,7 @@ mod dialects;
 mod error;
 mod fence;
 mod leases;
+mod record;
 mod schema;
 mod segments;
 
@@ -39,7 +40,7 @@ use async_trait::async_trait;
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 use unalike_storage::{
     ID_MAX, JoinedStripe, LeaseLimits, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe,
-    TagCreation, TagOptions, TagRecord, TailRelease, TailsReleased, is_kept, random_128,
+    TagCreation, TagOptions, TagRecord, TailRelease, TailsReleased, is_kept_time, random_128,
 };
 use url::Url;
 
@@ -50,6 +51,7 @@ use crate::dialects::{batch, cosid, id_generator, leaf, sequence_table, slow_ord
 use crate::error::refusal;
 use crate::fence::{ServerFacts, mark_in};
 pub use crate::leases::MysqlLeases;
+use crate::record::Record;
 use crate::schema::Schema;
 
 /// How much further than a horizon Redis asks for time for its leases, at most.
@@ -319,6 +321,21 @@ impl Dialect {
         })
     }
 
+    /// Its name, as URLs and records have it.
+    pub(crate) const fn name(&self) -> &'static str {
+        match self {
+            Self::Unalike => "unalike",
+            Self::Leaf => "leaf",
+            Self::Tinyid => "tinyid",
+            Self::Cosid => "cosid",
+            Self::SequenceTable { .. } => "sequence-table",
+            Self::IdGenerator { .. } => "id-generator",
+            Self::Batch => "batch",
+            Self::SlowOrdered => "slow-ordered",
+            Self::Ticket => "ticket",
+        }
+    }
+
     /// The tables of the other system that it cannot do without; none for unalike's own.
     fn foreign_tables(&self) -> Vec<String> {
         let tables = match self {
@@ -393,8 +410,8 @@ impl MysqlStore {
     ///
     /// # Errors
     /// [`StoreError::Unavailable`] when the server does not answer; [`StoreError::Refused`] when it denies access, when
-    /// its commits are not durable, when it is another server than before, and when its tables are missing or of
-    /// another version. Each says what to do.
+    /// its commits are not durable, when it is another server than before, when it was adopted with tables of other
+    /// dialects alone, and when its tables are missing or of another version. Each says what to do.
     pub async fn connect(options: MysqlOptions) -> Result<Self, StoreError> {
         let (database, facts) = Database::connect(&options).await?;
         warn_of_assumptions(&options, &facts);
@@ -403,6 +420,7 @@ impl MysqlStore {
             tables::require(&database, &options, &options.dialect.foreign_tables()).await?;
         }
         let schema = schema::open(&database, &facts, &options).await?;
+        database.check_adopted()?;
         Self::open(database, schema, options).await
     }
 
@@ -473,6 +491,13 @@ impl MysqlStore {
     /// stripe each tag is lifted by so many numbers of the stripe. When it breaks off before its end, do it again;
     /// programs that were running go on after a restart.
     ///
+    /// Tags and sub-keys that this server has lost with all that was granted under them are lifted too: each name that is
+    /// created from now on begins `lift` numbers above its start.
+    ///
+    /// **Each dialect is adopted by itself.** A database may hold the tables of several; only those of `options` are lifted,
+    /// and clients of the others are refused until their tables are lifted in the same way. Of `id_generator` all rows are,
+    /// whatever keys are given. Programs that are running are restarted after each.
+    ///
     /// Time that this database granted to Redis is lifted too, but not by that figure, whose numbers are ids: it goes on
     /// as far ahead as any lease may have reached.
     ///
@@ -484,7 +509,7 @@ impl MysqlStore {
     ///
     /// # Errors
     /// As [`MysqlStore::connect`]; [`StoreError::Refused`] for a lift of 0 or above 2^63 - 1, and when the server is
-    /// the recorded one already.
+    /// the recorded one already, with the tables of this dialect.
     pub async fn adopt_server(options: MysqlOptions, lift: u64) -> Result<Adopted, StoreError> {
         if lift == 0 || lift > ID_MAX {
             return Err(refusal(format!("tags were to be lifted by {lift} numbers, it must be 1 to 2^63 - 1")));
@@ -495,26 +520,50 @@ impl MysqlStore {
         })?;
         let found =
             |mark| facts.identity(mark).map_err(|why| refusal(format!("the server at {}: {why}", database.at())));
-        if found(mark_in(&recorded).unwrap_or_default())? == recorded || facts.is_unmarked(&recorded) {
-            return Err(refusal(format!("{}: this server ({recorded}) is the recorded one already", database.at())));
+        let dialect = options.dialect.name();
+        let before = Record::read(&recorded);
+        let is_recorded = found(mark_in(&recorded).unwrap_or_default())? == before.server();
+        if is_recorded && before.is_valid_for(dialect) || facts.is_unmarked(&recorded) {
+            return Err(refusal(format!(
+                "{}: this server ({recorded}) is the recorded one already, for the dialect {dialect} too",
+                database.at()
+            )));
         }
         // Of its own, so that the server before cannot be taken for this one.
-        let identity = found(random_128()?)?;
+        let identity = if is_recorded { before.server().to_owned() } else { found(random_128()?)? };
         database.expect(&facts, Some(identity.clone()), &recorded);
         let store = Self::open(database.clone(), schema, options.clone()).await?;
+        // In tables that count in strides, so many grants reach further.
+        let numbers = match &options.dialect {
+            Dialect::Unalike => lift,
+            _ => lift.saturating_mul(store.stride().await?),
+        };
+        let adopted = before.adopted(&identity, dialect, numbers);
+        if !adopted.fits() {
+            return Err(refusal(format!(
+                "{}: the record of the server is too long for unalike_store: {adopted}",
+                database.at()
+            )));
+        }
         // As far ahead as time is ever granted to leases: see below.
         let kept_ms = options.limits.max_horizon_ms.saturating_add(KEPT_LEAD_MS);
         // The record comes last: until then nobody is granted anything here.
         let lifted = match &options.dialect {
             Dialect::Unalike => segments::lift_all(&database, schema, lift, kept_ms).await,
-            _ => store.lift_each(lift, kept_ms).await,
+            // The keys that are given may be some of those that are used.
+            Dialect::IdGenerator { .. } => id_generator::lift_all(&database, &options, lift).await,
+            _ => match &store.batches {
+                Some(batches) => batches.lift_all(lift).await,
+                None => store.lift_each(numbers, kept_ms).await,
+            },
         }?;
-        let leases_from_ms = leases::quarantine(&database, &options).await?;
-        schema::record_server(&database, &facts, &options, &recorded, &identity).await?;
+        // Leases were waited for with the first dialect, and those of now are this server's.
+        let leases_from_ms = leases::quarantine(&database, &options, is_recorded).await?;
+        schema::record_server(&database, &facts, &options, &recorded, &identity, &adopted.to_string()).await?;
         tracing::info!(
             database = database.at(),
             from = recorded,
-            to = identity,
+            to = %adopted,
             lift,
             lifted,
             leases_from_ms,
@@ -533,6 +582,16 @@ impl MysqlStore {
         tinyid::tokens(&self.database).await
     }
 
+    /// How far apart two numbers of a tag may lie.
+    async fn stride(&self) -> Result<u64, StoreError> {
+        let stripes = self.stripe().await?.map_or(1, |stripe| u64::from(stripe.numbering().1));
+        let rows = match &self.options.dialect {
+            Dialect::Tinyid => tinyid::stride(&self.database).await?,
+            _ => 1,
+        };
+        Ok(stripes.max(rows))
+    }
+
     /// Lifts the tags one by one, as every dialect can.
     async fn lift_each(&self, numbers: u64, kept_ms: u64) -> Result<u64, StoreError> {
         const PAGE: u32 = 1_000;
@@ -541,7 +600,7 @@ impl MysqlStore {
         while let Some(last) = page.last() {
             let after = last.tag.clone();
             for TagRecord { tag, watermark, .. } in &page {
-                let numbers = if is_kept(tag) { kept_ms } else { numbers };
+                let numbers = if is_kept_time(tag) { kept_ms } else { numbers };
                 match watermark.checked_add(numbers).map(|greatest| greatest + 1) {
                     Some(next) if next <= ID_MAX => drop(self.raise_tag(tag, next).await?),
                     _ if *watermark < ID_MAX => drop(self.retire_tag(tag).await?),

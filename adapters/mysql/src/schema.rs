@@ -17,6 +17,7 @@ use crate::database::{Database, Statement, Turn, number};
 use crate::dialects::tables::{self, Holds, Shape};
 use crate::error::{NO_SUCH_TABLE, TABLE_ACCESS_DENIED, damaged, read_error, refusal};
 use crate::fence::{ServerFacts, mark_in};
+use crate::record::Record;
 use crate::segments::TAG_TABLE;
 
 /// The version of the tables that this program creates.
@@ -111,7 +112,8 @@ pub(crate) async fn open(
     }
     if mark_in(&recorded).is_none() && facts.is_unmarked(&recorded) {
         // Somebody else may do the same.
-        let update = replace_record(facts, options, &recorded, &new()?);
+        let new = new()?;
+        let update = replace_record(facts, options, &recorded, &new, &new);
         let mut turn = database.turn("recording the server").await?;
         let updated = turn.try_execute(update, &[TABLE_ACCESS_DENIED]).await?;
         turn.give_back();
@@ -124,18 +126,25 @@ pub(crate) async fn open(
         tracing::info!(database = database.at(), server = recorded, "recorded the server in a new form");
     }
     let found = identity(mark_in(&recorded).unwrap_or_default())?;
-    if recorded != found {
-        return Err(facts.another_server(database.at(), &recorded, &found));
+    let record = Record::read(&recorded);
+    if record.server() != found {
+        return Err(facts.another_server(database.at(), record.server(), &found));
     }
     database.expect(facts, Some(found), &recorded);
     Ok(schema)
 }
 
-/// The statement that records a server, which it must run on, in place of the recorded one.
-fn replace_record(facts: &ServerFacts, options: &MysqlOptions, recorded: &str, identity: &str) -> Statement<'static> {
+/// The statement that records a server, which it must run on, in place of what is recorded.
+fn replace_record(
+    facts: &ServerFacts,
+    options: &MysqlOptions,
+    recorded: &str,
+    identity: &str,
+    record: &str,
+) -> Statement<'static> {
     let fence = facts.fence(!options.assume_durable, Some(identity));
     let update = fence.put_into("UPDATE unalike_store SET server = ? WHERE id = 1 AND server = ? AND {fence alone}");
-    sqlx::query(AssertSqlSafe(update)).bind(identity.to_owned()).bind(recorded.to_owned())
+    sqlx::query(AssertSqlSafe(update)).bind(record.to_owned()).bind(recorded.to_owned())
 }
 
 /// Version and recorded server; none when the table is missing or has no row.
@@ -224,16 +233,17 @@ pub(crate) async fn upgrade(database: &Database) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Records the server in place of the recorded one.
+/// Records the server in place of the recorded one, with what was lifted there.
 pub(crate) async fn record_server(
     database: &Database,
     facts: &ServerFacts,
     options: &MysqlOptions,
     recorded: &str,
     identity: &str,
+    record: &str,
 ) -> Result<(), StoreError> {
     const DOING: &str = "recording the server";
-    let update = replace_record(facts, options, recorded, identity);
+    let update = replace_record(facts, options, recorded, identity, record);
     if database.execute(DOING, update).await?.rows_affected() == 0 {
         // Or somebody else recorded one just now, and this says which.
         return Err(database.held_back(DOING).await);

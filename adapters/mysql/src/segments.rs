@@ -8,9 +8,10 @@ use async_trait::async_trait;
 use sqlx::mysql::MySqlRow;
 use sqlx::{AssertSqlSafe, Row as _};
 use unalike_storage::{
-    ID_MAX, JoinedStripe, KEPT_LEASES, Mode, PolicyColumns, RefillPolicy, Segment, SegmentStore, StepPolicy,
-    StoreError, Stripe, StripeNumbers, TagCreation, TagOptions, TagRecord, TailRelease, is_kept, kept_patterns,
-    split_tag, validate_allocate, validate_new_tag, validate_policies, validate_raise, validate_tag,
+    ID_MAX, JoinedStripe, KEPT_FLOOR, KEPT_LEASES, Mode, PolicyColumns, RefillPolicy, Segment, SegmentStore,
+    StepPolicy, StoreError, Stripe, StripeNumbers, TagCreation, TagOptions, TagRecord, TailRelease, first_watermark,
+    is_kept, kept_patterns, split_tag, validate_allocate, validate_new_tag, validate_policies, validate_raise,
+    validate_tag,
 };
 
 use crate::database::{Database, Statement, Turn};
@@ -165,7 +166,7 @@ macro_rules! lift {
     };
 }
 
-/// All tags of users, by so many numbers or to the end: as a database of version 1 takes it, and as one of version 2.
+/// All tags of users, and the floor of new names, by so many numbers or to the end: as a database of version 1 takes it, and as one of version 2.
 const LIFT_ALL: [&str; 2] =
     lift!("watermark + LEAST(?, 9223372036854775807 - watermark)", "NOT (tag LIKE ? OR tag = ? OR tag LIKE ?)");
 
@@ -184,6 +185,9 @@ const COUNT: &str = "UPDATE unalike_store SET tags = tags + ? WHERE id = 1 AND t
 
 const COUNT_STRIPED: &str =
     "UPDATE unalike_store SET stripe_tags = tags + ?, tags = tags + ? WHERE id = 1 AND tags < ? AND stripe_set = ?";
+
+/// The floor of new names.
+const FLOOR: &str = "SELECT watermark FROM unalike_tag WHERE tag = ? LOCK IN SHARE MODE";
 
 const INSERT: &str = "INSERT INTO unalike_tag (tag, start, mode, step_policy, step, step_min, step_max, grow_below_ms, \
     shrink_above_ms, refill_policy, refill, settled, watermark) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
@@ -225,8 +229,8 @@ pub(crate) async fn open(
     Ok(Arc::new(OwnTables { database: database.clone(), creation, schema: Mutex::new(schema), joined: None }))
 }
 
-/// Lifts every tag by so many numbers, or to the end, and the time that the product keeps for itself by so many ms.
-/// Answers how many tags of users there are.
+/// Lifts every tag, and the floor of new names, by so many numbers, or to the end, and the time that the product keeps for
+/// itself by so many ms. Answers how many tags of users there are.
 pub(crate) async fn lift_all(
     database: &Database,
     schema: Schema,
@@ -236,7 +240,10 @@ pub(crate) async fn lift_all(
     let at = usize::from(schema.has_stripes());
     let [leases, clocks] = kept_patterns().map(String::into_bytes);
     let statement = |statements: [&'static str; 2]| sqlx::query(statements.get(at).copied().unwrap_or_default());
-    let mut turn = database.begin("lifting all tags").await?.within(MAINTENANCE);
+    let mut turn = database.begin_alone("lifting all tags").await?.within(MAINTENANCE);
+    let stripe = if schema.has_stripes() { Some(schema::lock_stripe(&mut turn, database).await?) } else { None };
+    let floor = insert(KEPT_FLOOR, &TagOptions::default(), 0, stripe.as_ref().map(Option::as_ref));
+    let _there_before = turn.try_execute(floor, &[DUPLICATE_ENTRY]).await?;
     let kept = statement(LIFT_LEASES).bind(kept_ms).bind(kept_ms).bind(leases.clone());
     turn.execute(kept).await?;
     let kept = statement(LIFT_CLOCKS).bind(kept_ms).bind(kept_ms).bind(clocks.clone());
@@ -245,7 +252,8 @@ pub(crate) async fn lift_all(
     let all = all.bind(leases).bind(KEPT_LEASES.as_bytes()).bind(clocks);
     let lifted = turn.execute(all).await?.rows_affected();
     turn.commit().await?;
-    Ok(lifted)
+    // The floor is nobody's tag.
+    Ok(lifted.saturating_sub(1))
 }
 
 /// Segments in `unalike_tag`.
@@ -324,6 +332,12 @@ impl OwnTables {
         self.tag_record(row)
     }
 
+    /// The floor of new names, which nobody makes or lifts before this transaction has ended.
+    async fn floor_in(&self, turn: &mut Turn) -> Result<u64, StoreError> {
+        let rows = turn.rows(sqlx::query(FLOOR).bind(KEPT_FLOOR.as_bytes())).await?;
+        Ok(rows.first().map(|row| self.column(row, "watermark")).transpose()?.unwrap_or_default())
+    }
+
     /// The new tag, or none if it exists already.
     async fn insert_tag(&self, tag: &str, options: &TagOptions) -> Result<Option<TagRecord>, StoreError> {
         if let Err(refused) = validate_new_tag(tag) {
@@ -349,13 +363,9 @@ impl OwnTables {
                 None => Err(StoreError::TagLimit { tag: tag.to_owned(), tags_max }),
             };
         }
-        let watermark = options.start - 1;
-        let insert = sqlx::query(if has_stripes { INSERT_STRIPED } else { INSERT });
-        let insert = insert.bind(tag.as_bytes()).bind(options.start).bind(options.mode.name());
-        let mut insert = bind_policies(insert, options.step, options.refill).bind(watermark).bind(watermark);
-        if has_stripes {
-            insert = insert.bind(schema::set_bytes(self.joined.as_ref()));
-        }
+        let floor = self.floor_in(&mut turn).await?;
+        let watermark = first_watermark(tag, options.start, floor);
+        let insert = insert(tag, options, watermark, has_stripes.then_some(self.joined.as_ref()));
         if turn.try_execute(insert, &[DUPLICATE_ENTRY]).await?.is_err() {
             turn.roll_back().await?;
             return Ok(None);
@@ -428,6 +438,17 @@ impl OwnTables {
     /// For messages.
     fn name(&self) -> String {
         format!("the store at {}", self.database.at())
+    }
+}
+
+/// The statement that inserts a row: of this stripe, in a database that has stripes.
+fn insert<'q>(tag: &'q str, options: &TagOptions, watermark: u64, stripe: Option<Option<&Stripe>>) -> Statement<'q> {
+    let insert = sqlx::query(if stripe.is_some() { INSERT_STRIPED } else { INSERT });
+    let insert = insert.bind(tag.as_bytes()).bind(options.start).bind(options.mode.name());
+    let insert = bind_policies(insert, options.step, options.refill).bind(watermark).bind(watermark);
+    match stripe {
+        Some(stripe) => insert.bind(schema::set_bytes(stripe)),
+        None => insert,
     }
 }
 
@@ -587,21 +608,23 @@ impl SegmentStore for OwnTables {
         if has_stripes {
             count = count.bind(counted);
         }
-        count = count.bind(limit);
+        count = count.bind(if counted > 0 { limit } else { u64::MAX });
         if has_stripes {
             count = count.bind(schema::set_bytes(self.joined.as_ref()));
         }
-        if counted > 0 && turn.execute(count).await?.rows_affected() == 0 {
+        // Sub-keys alone too: the row says whether the store still is of this client's stripe.
+        if turn.execute(count).await?.rows_affected() == 0 {
             turn.roll_back().await?;
             return Ok(None);
         }
+        let floor = self.floor_in(&mut turn).await?;
         let insert = if has_stripes { INSERT_STRIPED } else { INSERT };
         let (into, row) = insert.split_once("VALUES ").unwrap_or((insert, ""));
         let rows = vec![row; tags.len()].join(", ");
         let mut insert = sqlx::query(AssertSqlSafe(format!("{into}VALUES {rows}")));
         let mut records = Vec::with_capacity(tags.len());
         for (tag, options) in tags {
-            let watermark = options.start - 1;
+            let watermark = first_watermark(tag, options.start, floor);
             insert = insert.bind(tag.as_bytes()).bind(options.start).bind(options.mode.name());
             insert = bind_policies(insert, options.step, options.refill).bind(watermark).bind(watermark);
             if has_stripes {

@@ -6,9 +6,9 @@ use async_trait::async_trait;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{QueryBuilder, Sqlite, SqliteExecutor};
 use unalike_storage::{
-    ID_MAX, JoinedStripe, Mode, PolicyColumns, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe,
-    StripeNumbers, TagOptions, TagRecord, TailRelease, TailsReleased, split_tag, validate_allocate, validate_new_tag,
-    validate_policies, validate_raise, validate_tag,
+    ID_MAX, JoinedStripe, KEPT_FLOOR, Mode, PolicyColumns, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError,
+    Stripe, StripeNumbers, TagOptions, TagRecord, TailRelease, TailsReleased, is_kept_time, split_tag,
+    validate_allocate, validate_new_tag, validate_policies, validate_raise, validate_tag,
 };
 
 use crate::error::{damaged, read_error, write_error};
@@ -65,11 +65,13 @@ RETURNING id";
 const RELEASED_AT_ONCE: usize = 500;
 
 /// Creates a tag, unless it exists, or there are `?12` tags, or the store is not of the stripe set `?13`. Sub-keys, whose
-/// names hold the character 31, are not counted.
+/// names hold the character 31, are not counted. It begins above the watermark of the tag `?14`, if there is that one, or is
+/// exhausted.
 const CREATE: &str = "
 INSERT INTO tag (tag, start, mode, step_policy, step, step_min, step_max, grow_below_ms, shrink_above_ms,
     refill_policy, refill, grant_start, settled, watermark)
-SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?2, ?2 - 1, ?2 - 1 FROM store
+SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?2, ?2 - 1 + above, ?2 - 1 + above
+FROM store, (SELECT min(coalesce((SELECT watermark FROM tag WHERE tag = ?14), 0), 9223372036854775807 - (?2 - 1)) AS above)
 WHERE (tags < ?12 OR instr(?1, char(31)) > 0) AND stripe_set IS ?13
 ON CONFLICT (tag) DO NOTHING
 RETURNING *";
@@ -139,7 +141,9 @@ impl SqliteStore {
         let insert = sqlx::query(CREATE).bind(tag).bind(options.start.cast_signed()).bind(options.mode.name());
         let insert = bind_policies(insert, options.step, options.refill)
             .bind(i64::try_from(tags_max).unwrap_or(i64::MAX))
-            .bind(self.joined_set());
+            .bind(self.joined_set())
+            // Times are no numbers.
+            .bind((!is_kept_time(tag)).then_some(KEPT_FLOOR));
         if let Some(row) = self.write_one("creating a tag", insert).await? {
             return self.tag_record(&row).map(Some);
         }

@@ -765,8 +765,10 @@ pub(crate) async fn adopt(config: &Config, lift: u64, is_confirmed: bool) -> any
     let mut text = format!(
         "{address}: the server is adopted\n\
          tags: {tags}, each lifted by {lift} numbers\n\
+         new tags and sub-keys: each begins by as many above its start, as the server before may have known it\n\
          snowflakes: workers are leased from {from} on, when all leases of the server before have ended\n\
-         next: restart the programs that used the server before\n"
+         next: if the database has tables of other dialects too, adopt it with the URL of each; then restart the programs that \
+         used the server before\n"
     );
     if adopted.follows_itself {
         text.push_str(

@@ -17,7 +17,7 @@ use std::task::Poll;
 
 use async_trait::async_trait;
 
-use crate::{LeaseLimits, LeaseStore, SegmentStore, StoreError, TagCreation};
+use crate::{LeaseLimits, LeaseStore, SegmentStore, StoreError, StripeNumbers, TagCreation};
 
 /// A running store, empty at first.
 ///
@@ -104,9 +104,11 @@ pub trait LeaseFixture: Fixture {
 pub async fn segments(fixture: &dyn SegmentFixture) {
     use segment_checks as check;
     // While it is new.
-    if fixture.can_be_a_stripe() {
-        check::a_stripe_grants_only_to_those_who_joined_it(fixture).await;
-    }
+    let numbers = if fixture.can_be_a_stripe() {
+        Some(check::a_stripe_grants_only_to_those_who_joined_it(fixture).await)
+    } else {
+        None
+    };
     check::the_first_number_is_the_start(fixture).await;
     check::grants_are_well_formed_and_ascend(fixture).await;
     check::concurrent_clients_never_share_a_number(fixture).await;
@@ -130,6 +132,10 @@ pub async fn segments(fixture: &dyn SegmentFixture) {
     check::an_abandoned_request_costs_only_numbers(fixture).await;
     check::the_tag_limit_holds(fixture).await;
     check::a_restart_repeats_nothing(fixture).await;
+    // Last, since it lifts all names that are created after it.
+    if numbers == Some(StripeNumbers::Counted) {
+        check::new_names_begin_above_their_floor(fixture).await;
+    }
 }
 
 /// Runs all of [`lease_checks`].

@@ -1,14 +1,15 @@
 //! The names under which the product keeps something for itself among the tags of a store, and the door that keeps
 //! everybody else away from them.
 //!
-//! The numbers of these tags are milliseconds that a durable store granted to Redis, for leases and for ids by its
-//! clock. Who took or lifted them like ids would move that time. They are written in stores, so their names stay as they
-//! are; a tag of a user cannot have one, since no request, command or configuration comes past [`PublicTags`].
+//! The numbers of most of these tags are milliseconds that a durable store granted to Redis, for leases and for ids by
+//! its clock. Who took or lifted them like ids would move that time. One is the floor of all names that are new
+//! ([`KEPT_FLOOR`]). They are written in stores, so their names stay as they are; a tag of a user cannot have one, since
+//! no request, command or configuration comes past [`PublicTags`].
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use unalike_core::{RefillPolicy, SUB_SEPARATOR, Segment, StepPolicy, TailRelease};
+use unalike_core::{ID_MAX, RefillPolicy, SUB_SEPARATOR, Segment, StepPolicy, TailRelease};
 
 use crate::{
     Ceiling, JoinedStripe, SegmentStore, StoreError, Stripe, TagCreation, TagOptions, TagRecord, TailsReleased,
@@ -22,17 +23,33 @@ pub const KEPT_LEASES: &str = "redis-leases";
 /// since the epoch of its ids.
 pub const KEPT_CLOCK: &str = "redis-clock:";
 
+/// The row whose watermark is the floor of all names that are new in a store: a tag or a sub-key that is created there
+/// begins that much above its start. So a name that a lost server granted under, and that nobody here has heard of, does
+/// not begin again. It is a count of ids, in the store's own numbers, and no time. Where the row is missing, it is 0.
+pub const KEPT_FLOOR: &str = "unalike-new-names\u{1f}floor";
+
 /// Whether the product keeps something for itself under this name.
 ///
 /// Capitals and spaces at the ends make no difference: some tables of other systems take such names for one.
 ///
 /// ```
-/// use unalike_storage::is_kept;
-/// assert!(is_kept("redis-leases") && is_kept("redis-leases\u{1f}default") && is_kept("order\u{1f}redis-clock:60"));
+/// use unalike_storage::{KEPT_FLOOR, is_kept};
+/// assert!(is_kept(KEPT_FLOOR) && is_kept("redis-leases") && is_kept("redis-leases\u{1f}default") && is_kept("order\u{1f}redis-clock:60"));
 /// assert!(!is_kept("order") && !is_kept("redis-leases-2") && !is_kept("order\u{1f}60"));
 /// ```
 #[must_use]
 pub fn is_kept(name: &str) -> bool {
+    is_kept_time(name) || is_named(split_tag(name).0, split_tag(KEPT_FLOOR).0)
+}
+
+/// Whether the numbers under this name are milliseconds, and no ids: [`is_kept`] but for [`KEPT_FLOOR`].
+///
+/// ```
+/// use unalike_storage::{KEPT_FLOOR, is_kept_time};
+/// assert!(is_kept_time("redis-leases\u{1f}default") && !is_kept_time(KEPT_FLOOR));
+/// ```
+#[must_use]
+pub fn is_kept_time(name: &str) -> bool {
     let (tag, sub) = split_tag(name);
     let begins = |sub: &str| {
         sub.trim()
@@ -40,10 +57,30 @@ pub fn is_kept(name: &str) -> bool {
             .get(..KEPT_CLOCK.len())
             .is_some_and(|begin| begin.eq_ignore_ascii_case(KEPT_CLOCK.as_bytes()))
     };
-    tag.trim().eq_ignore_ascii_case(KEPT_LEASES) || sub.is_some_and(begins)
+    is_named(tag, KEPT_LEASES) || sub.is_some_and(begins)
 }
 
-/// A prefix and a suffix pattern of SQL's `LIKE` that find all names of which [`is_kept`] says so, as they are written.
+fn is_named(tag: &str, kept: &str) -> bool {
+    tag.trim().eq_ignore_ascii_case(kept)
+}
+
+/// The greatest number that counts as granted under a name that is created just now, where the floor of new names is
+/// this one: [`SegmentStore::create_tag`] and first use begin behind it. A name for which no number is left is exhausted.
+///
+/// ```
+/// use unalike_storage::{ID_MAX, first_watermark};
+/// assert_eq!(first_watermark("order", 500, 1_000), 1_499);
+/// assert_eq!(first_watermark("order", 500, ID_MAX), ID_MAX);
+/// assert_eq!(first_watermark("redis-leases\u{1f}default", 1, 1_000), 0, "a time");
+/// ```
+#[must_use]
+pub fn first_watermark(name: &str, start: u64, floor: u64) -> u64 {
+    let floor = if is_kept_time(name) { 0 } else { floor };
+    start.saturating_sub(1).saturating_add(floor).min(ID_MAX)
+}
+
+/// A prefix and a suffix pattern of SQL's `LIKE` that find all names of which [`is_kept_time`] says so, as they are
+/// written, but for [`KEPT_LEASES`] itself.
 #[must_use]
 pub fn kept_patterns() -> [String; 2] {
     [format!("{KEPT_LEASES}{SUB_SEPARATOR}%"), format!("%{SUB_SEPARATOR}{KEPT_CLOCK}%")]
@@ -66,7 +103,8 @@ pub fn validate_public(tag: &str) -> Result<(), StoreError> {
     if !is_kept(tag) {
         return Ok(());
     }
-    let reason = "time that is granted to leases and clocks is kept under this name: use another".to_owned();
+    let what = if is_kept_time(tag) { "time that is granted to leases and clocks" } else { "the floor of new names" };
+    let reason = format!("{what} is kept under this name: use another");
     Err(StoreError::TagInvalid { tag: split_tag(tag).0.to_owned(), reason })
 }
 
@@ -231,7 +269,10 @@ mod tests {
         for kept in
             ["redis-leases", "Redis-Leases ", "redis-leases\u{1f}x", "a\u{1f}redis-clock:", "a\u{1f}REDIS-clock:7"]
         {
-            assert!(is_kept(kept) && validate_public(kept).is_err(), "{kept:?}");
+            assert!(is_kept(kept) && is_kept_time(kept) && validate_public(kept).is_err(), "{kept:?}");
+        }
+        for kept in [KEPT_FLOOR, "unalike-new-names", " Unalike-New-Names", "unalike-new-names\u{1f}x"] {
+            assert!(is_kept(kept) && !is_kept_time(kept) && validate_public(kept).is_err(), "{kept:?}");
         }
         for other in ["redis-lease", "redis-clock:7", "a\u{1f}redis-clock", "a\u{1f}7", "", "x\u{1f}redis-leases"] {
             assert!(!is_kept(other) && validate_public(other).is_ok(), "{other:?}");

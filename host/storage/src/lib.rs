@@ -20,7 +20,10 @@ mod segments;
 mod stripes;
 
 pub use error::StoreError;
-pub use kept::{KEPT_CLOCK, KEPT_LEASES, PublicTags, is_kept, kept_patterns, validate_public};
+pub use kept::{
+    KEPT_CLOCK, KEPT_FLOOR, KEPT_LEASES, PublicTags, first_watermark, is_kept, is_kept_time, kept_patterns,
+    validate_public,
+};
 pub use lease_rules::{
     Candidates, Choice, Clocks, LeaseLimits, NamespaceBinding, UsedWorker, choose_worker, nth_never_used,
 };

@@ -201,6 +201,9 @@ pub trait SegmentStore: Send + Sync + 'static {
     /// durably, in a store that has never granted anything. A client is granted numbers only while the record is what it
     /// joined.
     ///
+    /// A store whose stripes are [counted](StripeNumbers::Counted) begins new names above [`KEPT_FLOOR`](crate::KEPT_FLOOR),
+    /// whoever creates them: [`first_watermark`](crate::first_watermark).
+    ///
     /// **This client stays what it was**: alone, or the stripe that it joined. So whoever uses it goes on to count as
     /// before, or is granted nothing.
     ///
@@ -687,7 +690,8 @@ pub struct TagRecord {
     pub tag: String,
     /// What it was created with or changed to.
     pub options: TagOptions,
-    /// The greatest number that may have been handed out; `start - 1` before the first grant.
+    /// The greatest number that may have been handed out. Before the first grant it is `start - 1`, or the
+    /// [floor of new names](crate::KEPT_FLOOR) above that.
     pub watermark: u64,
     /// Grows with every grant, release and raise.
     pub version: u64,

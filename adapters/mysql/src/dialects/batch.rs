@@ -200,6 +200,11 @@ impl BatchTag {
         }
     }
 
+    /// How many batches hold so many numbers.
+    fn batches(&self, numbers: u64) -> u64 {
+        numbers.div_ceil(self.buff_size.max(1))
+    }
+
     /// The tag as it is when `newest` is the greatest batch that was taken.
     fn record(&self, tag: &str, newest: u64) -> TagRecord {
         let options = self.options();
@@ -228,11 +233,13 @@ struct Declared {
     tag: String,
     batch_tag: BatchTag,
     newest: u64,
+    /// The newest batch that may have been lost with a server before, of a tag that has none here.
+    lost: u64,
 }
 
 impl Declared {
     fn record(&self) -> TagRecord {
-        self.batch_tag.record(&self.tag, self.newest)
+        self.batch_tag.record(&self.tag, self.newest.max(self.lost))
     }
 }
 
@@ -250,6 +257,30 @@ impl Batches {
             )));
         }
         Ok(())
+    }
+
+    /// Lifts every tag by the batches that so many numbers take. Answers how many there are.
+    pub(crate) async fn lift_all(&self, numbers: u64) -> Result<u64, StoreError> {
+        const PAGE: u32 = 1_000;
+        let (mut after, mut lifted) = (None::<String>, 0);
+        loop {
+            let page = self.tags(after.as_deref(), PAGE).await?;
+            let Some(last) = page.last() else { return Ok(lifted) };
+            after = Some(last.tag.clone());
+            for TagRecord { tag, .. } in &page {
+                let mut race = Race::new();
+                loop {
+                    let declared = self.find(tag).await?.ok_or_else(|| StoreError::tag_unknown(tag))?;
+                    let (newest, batches) = (declared.newest, declared.batch_tag.batches(numbers));
+                    let last = newest.max(declared.lost).saturating_add(batches).min(END);
+                    if newest >= END || self.take(tag, newest, last).await? {
+                        break;
+                    }
+                    race.lost(tag).await?;
+                }
+                lifted += 1;
+            }
+        }
     }
 
     async fn find(&self, tag: &str) -> Result<Option<Declared>, StoreError> {
@@ -270,7 +301,14 @@ impl Batches {
             lowest_critical_value: figure("lowest_critical_value")?,
         };
         batch_tag.validate(&tag).map_err(|error| damaged(self.database.at(), &error.to_string()))?;
-        Ok(Declared { tag, batch_tag, newest: figure("newest")? })
+        let newest = figure("newest")?;
+        let lost = match self.database.lifted() {
+            0 => 0,
+            _ if newest > 0 => 0,
+            // One more, since each lift of the sum was rounded up.
+            lifted => batch_tag.batches(lifted).saturating_add(1).min(END),
+        };
+        Ok(Declared { tag, batch_tag, newest, lost })
     }
 
     /// The declaration that was there before, if there was one.
@@ -360,13 +398,13 @@ impl SegmentStore for Batches {
         validate(tag)?;
         let mut race = Race::new();
         loop {
-            let Declared { batch_tag, newest, .. } = self.find_or_declare(tag).await?;
+            let Declared { batch_tag, newest, lost, .. } = self.find_or_declare(tag).await?;
             let exhausted = || StoreError::exhausted(tag);
-            if newest >= END {
+            if newest.max(lost) >= END {
                 return Err(exhausted());
             }
             let floor = BatchTag::least_batch(|batch| batch_tag.last(batch) >= u128::from(at_least));
-            let batch = floor.max(newest + 1);
+            let batch = floor.max(newest.max(lost) + 1);
             let (first, last) = batch_tag.ids(batch).ok_or_else(exhausted)?;
             if self.take(tag, newest, batch).await? {
                 // The batch is ours alone; what is not asked for of it is a gap.
@@ -437,7 +475,7 @@ impl SegmentStore for Batches {
             // The first batch that lies wholly at or above; what lies above in the one before is skipped.
             let batch_tag = declared.batch_tag;
             let from = BatchTag::least_batch(|batch| batch_tag.base(batch) >= u128::from(next - 1));
-            if from - 1 <= declared.newest {
+            if from - 1 <= declared.newest.max(declared.lost) {
                 return Ok(declared.record());
             }
             if self.take(tag, declared.newest, from - 1).await? {

@@ -12,13 +12,14 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use sqlx::mysql::MySqlRow;
-use unalike_storage::{RefillPolicy, Segment, StepPolicy, StoreError, TagOptions, TagRecord, validate_tag};
+use unalike_storage::{ID_MAX, RefillPolicy, Segment, StepPolicy, StoreError, TagOptions, TagRecord, validate_tag};
 
 use super::counter::{Counter, CounterSql};
 use super::tables::Holds;
 use super::{Foreign, Key, Rows, Sql, Table};
 use crate::database::{Database, Statement, Turn};
 use crate::error::refusal;
+use crate::schema::MAINTENANCE;
 use crate::{Dialect, DialectStore, MysqlOptions};
 
 /// The article that the table comes from gives names and types of its columns, and no statement.
@@ -86,6 +87,20 @@ pub(crate) async fn open(database: &Database, options: &MysqlOptions) -> Result<
     }
     let rows = Rows::open(database, &SQL, options).await?;
     Ok(Arc::new(Foreign(IdGenerator { counter: Counter { rows, sql: &COUNTER }, keys: keys.clone() })))
+}
+
+/// Lifts all rows by so many numbers, or to the end: also those whose keys other programs use. Answers how many there are.
+pub(crate) async fn lift_all(database: &Database, options: &MysqlOptions, numbers: u64) -> Result<u64, StoreError> {
+    let rows = Rows::open(database, &SQL, options).await?;
+    let highest = rows.limit("current_max_id").min(ID_MAX).cast_signed();
+    let mut turn = database.begin("lifting all rows").await?.within(MAINTENANCE);
+    let lift = sqlx::query(
+        "UPDATE id_generator SET current_max_id = current_max_id + LEAST(?, ? - current_max_id) \
+         WHERE current_max_id BETWEEN 0 AND ?",
+    );
+    let lifted = turn.execute(lift.bind(numbers.cast_signed()).bind(highest).bind(highest)).await?.rows_affected();
+    turn.commit().await?;
+    Ok(lifted)
 }
 
 #[async_trait]

@@ -23,8 +23,8 @@ use sqlx::mysql::MySqlRow;
 use sqlx::{AssertSqlSafe, Row as _};
 use unalike_storage::{
     ID_MAX, Mode, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, TagCreation, TagOptions, TagRecord,
-    TailRelease, split_tag, sub_tag, validate_allocate, validate_new_tag, validate_policies, validate_raise,
-    validate_tag,
+    TailRelease, first_watermark, split_tag, sub_tag, validate_allocate, validate_new_tag, validate_policies,
+    validate_raise, validate_tag,
 };
 
 use super::race::Race;
@@ -218,9 +218,14 @@ impl SlowOrdered {
         }
         if !has_tag && !place.sub.is_empty() {
             // So that it is counted.
-            self.insert(its_tag, 0).await?;
+            self.insert(its_tag, self.first(its_tag, 1)).await?;
         }
-        self.insert(place, 0).await.map(drop)
+        self.insert(place, self.first(place, 1)).await.map(drop)
+    }
+
+    /// What a new row holds for this start.
+    fn first(&self, place: Place<'_>, start: u64) -> u64 {
+        first_watermark(place.tag, start, self.database.lifted())
     }
 
     /// Whether the row is new.
@@ -320,9 +325,10 @@ impl SegmentStore for SlowOrdered {
             )));
         }
         let place = Place::of(tag);
+        let num = self.first(place, wanted.start);
         // That it exists is more useful to hear than that there is no room.
-        if self.read(place).await?.is_none() && self.insert(place, wanted.start - 1).await? {
-            return Ok(place.record(wanted.start - 1));
+        if self.read(place).await?.is_none() && self.insert(place, num).await? {
+            return Ok(place.record(num));
         }
         Err(StoreError::TagExists { tag: tag.to_owned() })
     }

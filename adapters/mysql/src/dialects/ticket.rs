@@ -29,8 +29,8 @@ use sqlx::mysql::MySqlRow;
 use sqlx::{AssertSqlSafe, Row as _};
 use unalike_storage::{
     ID_MAX, JoinedStripe, Mode, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers,
-    TagCreation, TagOptions, TagRecord, TailRelease, split_tag, validate_allocate, validate_policies, validate_raise,
-    validate_tag,
+    TagCreation, TagOptions, TagRecord, TailRelease, first_watermark, split_tag, validate_allocate, validate_policies,
+    validate_raise, validate_tag,
 };
 
 use super::race::Race;
@@ -413,6 +413,10 @@ impl Tickets {
                 ticket_table(tag, 1)
             )));
         }
+        let start = match first_watermark(tag, start, self.database.lifted()) {
+            ID_MAX => return Err(StoreError::exhausted(tag)),
+            watermark => watermark + 1,
+        };
         let ticket = self.numbering().await?.ticket(start).ok_or_else(|| StoreError::exhausted(tag))?;
         self.room.take(tag, self.creation.of(tag), self.count()).await?;
         let mut turn = self.locked().await?;

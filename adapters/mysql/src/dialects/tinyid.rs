@@ -23,7 +23,7 @@ use unalike_storage::{
 
 use super::tables::{self, Holds, Shape};
 use super::{Foreign, Key, Rows, Sql, Table};
-use crate::database::{Database, Statement, Turn};
+use crate::database::{Database, Statement, Turn, number};
 use crate::error::{NO_SUCH_TABLE, read_error, refusal};
 use crate::schema::{set_bytes, stripe_of};
 use crate::{DialectStore, MysqlOptions};
@@ -232,6 +232,13 @@ impl TinyIdInfo {
 /// The first number of this remainder from `from` (1 or more) on.
 fn first_number(from: u64, delta: u64, remainder: u64) -> Option<u64> {
     from.max(1).checked_add((remainder + delta - from.max(1) % delta) % delta)
+}
+
+/// The greatest distance that any tag's numbers have.
+pub(crate) async fn stride(database: &Database) -> Result<u64, StoreError> {
+    let statement = sqlx::query("SELECT CAST(COALESCE(MAX(delta), 1) AS SIGNED) AS stride FROM tiny_id_info");
+    let rows = database.rows("reading the greatest delta", statement).await?;
+    rows.first().map_or(Ok(1), |row| Ok(number(database, row, "stride")?.max(1)))
 }
 
 #[async_trait]

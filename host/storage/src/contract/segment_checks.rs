@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::{SegmentFixture, abandoned_after, expected, refused};
 use crate::{
-    AdaptiveStep, ID_MAX, Mode, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers,
-    TagCreation, TagOptions, TagRecord, TailRelease, split_tag, sub_tag,
+    AdaptiveStep, ID_MAX, KEPT_CLOCK, KEPT_FLOOR, KEPT_LEASES, Mode, RefillPolicy, Segment, SegmentStore, StepPolicy,
+    StoreError, Stripe, StripeNumbers, TagCreation, TagOptions, TagRecord, TailRelease, split_tag, sub_tag,
 };
 
 type Client = Arc<dyn SegmentStore>;
@@ -661,7 +661,7 @@ pub async fn an_ended_tag_grants_nothing(fixture: &dyn SegmentFixture) {
 
 /// A store that is one of several grants only to those who know it, and remembers its place. Runs in a store that has
 /// never granted anything, and leaves it standing alone.
-pub async fn a_stripe_grants_only_to_those_who_joined_it(fixture: &dyn SegmentFixture) {
+pub async fn a_stripe_grants_only_to_those_who_joined_it(fixture: &dyn SegmentFixture) -> StripeNumbers {
     let tag = "contract.stripe";
     let stripe = Stripe { set: 1 << 127 | 5, index: 1, count: 3 };
     let client = fixture.segment_client(OPEN).await;
@@ -744,6 +744,60 @@ pub async fn a_stripe_grants_only_to_those_who_joined_it(fixture: &dyn SegmentFi
     assert_disjoint(&granted);
     assert_refused(alone.join_stripe(&stripe).await, "making a stripe of a store that was used alone");
     assert_eq!(expected(alone.stripe().await, "asking for the place"), None, "it stands alone");
+    numbers
+}
+
+/// A name that is new begins above the floor of new names, whoever creates it and however; one that exists goes on.
+pub async fn new_names_begin_above_their_floor(fixture: &dyn SegmentFixture) {
+    let client = fixture.segment_client(OPEN).await;
+    let old = "contract.floor.old";
+    let before = allocate(&client, old, 10, 0).await;
+    let floor = expected(client.create_tag(KEPT_FLOOR, &TagOptions::default()).await, "making the floor");
+    assert_eq!(floor.watermark, 0, "it is 0 at first");
+    assert_eq!(allocate(&client, "contract.floor.none", 10, 0).await.start, 1, "nothing is lifted by 0");
+    expected(client.raise_tag(KEPT_FLOOR, 1_001).await, "lifting the floor");
+    drop(client);
+    fixture.restart().await;
+
+    let client = fixture.segment_client(OPEN).await;
+    assert_eq!(allocate(&client, old, 10, 0).await.start, before.end, "what exists goes on");
+    let late = TagOptions { start: 500, ..TagOptions::default() };
+    let created = expected(client.create_tag("contract.floor.created", &late).await, "creating a tag");
+    assert_eq!((created.options, created.watermark), (late, 1_499), "a record says where it stands");
+    assert_eq!(expected(client.tag("contract.floor.created").await, "reading it"), created);
+    assert_eq!(allocate(&client, "contract.floor.created", 10, 0).await.start, 1_500);
+    let sub = |tag: &str| expected(sub_tag(tag, "user"), "a name");
+    for name in [sub(old), sub("contract.floor.created"), "contract.floor.used".to_owned(), sub("contract.floor.both")]
+    {
+        let start = if name.starts_with("contract.floor.created") { 1_500 } else { 1_001 };
+        assert_eq!(allocate(&client, &name, 10, 0).await.start, start, "{name:?}");
+    }
+    let several = [("contract.floor.several".to_owned(), late), (sub("contract.floor.several"), late)];
+    if let Some(created) = expected(client.create_tags(&several).await, "creating tags in one step") {
+        for (record, (tag, options)) in created.iter().zip(&several) {
+            assert_eq!((&record.tag, record.options, record.watermark), (tag, *options, 1_499));
+            assert_eq!(allocate(&client, tag, 10, 0).await.start, 1_500, "{tag:?}");
+        }
+    }
+    let opened = expected(client.open_tag("contract.floor.opened").await, "opening a tag");
+    assert_eq!((opened.options.start, opened.watermark), (1, 1_000));
+    // Milliseconds are no ids.
+    for time in [format!("{KEPT_LEASES}\u{1f}contract"), format!("{old}\u{1f}{KEPT_CLOCK}9")] {
+        assert_eq!(expected(client.open_tag(&time).await, "opening a time").watermark, 0, "{time:?}");
+    }
+
+    expected(client.raise_tag(KEPT_FLOOR, ID_MAX).await, "lifting the floor");
+    let last = allocate(&client, "contract.floor.last", 10, 0).await;
+    assert_eq!((last.start, last.count()), (ID_MAX, 1), "one number is left");
+    for (name, floor) in [("contract.floor.beyond", ID_MAX - 1), ("contract.floor.full", ID_MAX)] {
+        if floor == ID_MAX {
+            expected(client.retire_tag(KEPT_FLOOR).await, "ending the floor");
+        }
+        let created = expected(client.create_tag(name, &late).await, "creating a tag for which no number is left");
+        assert_eq!((created.options.start, created.watermark), (500, ID_MAX));
+        let error = refused(client.allocate(name, 1, 0).await, "a grant where no number is left");
+        assert!(matches!(error, StoreError::Exhausted { .. }), "{error:?}");
+    }
 }
 
 #[track_caller]

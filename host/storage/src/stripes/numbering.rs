@@ -23,6 +23,11 @@ impl Numbering {
         Self { count: u64::from(count), first: u64::from(index) + 1, numbers }
     }
 
+    /// The distance between two numbers of the store.
+    pub(super) const fn count(self) -> u64 {
+        self.count
+    }
+
     /// Which of `count` stores, by its place, has granted a number; none grants 0.
     pub(super) fn index_of(number: u64, count: usize) -> Option<usize> {
         usize::try_from(number.checked_sub(1)? % u64::try_from(count).ok()?).ok()

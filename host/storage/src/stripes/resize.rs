@@ -10,7 +10,7 @@ use super::marks::{Found, check_complete};
 use super::members::{full_text, with_text};
 use super::numbering::{Numbering, merged};
 use super::{name, new_set, refused};
-use crate::{Mode, SegmentStore, StoreError, Stripe, StripeNumbers, TagRecord, is_kept};
+use crate::{KEPT_FLOOR, Mode, SegmentStore, StoreError, Stripe, StripeNumbers, TagOptions, TagRecord, is_kept_time};
 
 /// How many tags are read at once.
 const PAGE: u32 = 1_000;
@@ -54,7 +54,8 @@ fn named(name: &str, error: StoreError) -> StoreError {
 /// 1. Every store is fenced: it is given a mark that nobody can use it by, so **running programs are granted nothing
 ///    from it until they are restarted** with the new set. What they hold already stays theirs.
 /// 2. Every tag of any store is lifted, in all stores of `to`, above the greatest number that any store may have
-///    granted, and above `floor`. It is created where it is missing.
+///    granted, and above `floor`. It is created where it is missing. So is the floor of names that none of them knows
+///    ([`KEPT_FLOOR`]): a tag or a sub-key that only a lost store had begins above `floor` as well.
 /// 3. Stores that leave are marked so, and the places of the new set are recorded: in the stores that had numbers
 ///    before, and then in those that come new.
 ///
@@ -65,7 +66,7 @@ fn named(name: &str, error: StoreError) -> StoreError {
 /// call may want a floor: a store that stands alone has no name to be known by.
 ///
 /// A store that is lost is not among `from`; what it granted is not known then: `floor` must be the greatest number
-/// that may have been handed out (0 when no store is lost; then all stores of the set must be named). Watermarks are only lifted, so each resize leaves gaps: a
+/// that may have been handed out under any name (0 when no store is lost; then all stores of the set must be named). Watermarks are only lifted, so each resize leaves gaps: a
 /// tag of a store that goes from `n` to `m` stripes goes on at about `m / n` times its number, and after a crash once
 /// more.
 ///
@@ -181,6 +182,9 @@ async fn fence<'s>(
 /// Lifts every tag of any store in all new stores.
 async fn lift(parts: &[Part<'_>], count: u32, floor: u64) -> Result<(), StoreError> {
     let mut all: BTreeMap<String, TagRecord> = BTreeMap::new();
+    // Of names that none of the stores knows: `floor`, and what any of them has, which stands for numbers from the start of
+    // each name on. As a place in its stripe, a start is less exact by the number of stripes.
+    let mut floor_of_names = floor;
     let mut stores = Vec::new();
     for part in parts {
         let joined = part.store.join_stripe(&part.fence).await.map_err(|error| part.error(error))?;
@@ -192,6 +196,11 @@ async fn lift(parts: &[Part<'_>], count: u32, floor: u64) -> Result<(), StoreErr
         }
         for record in tags(&joined.store).await.map_err(|error| part.error(error))? {
             let record = part.numbering().record(record);
+            if record.tag == KEPT_FLOOR {
+                let inexact = part.numbering().count() + u64::from(count);
+                floor_of_names = floor_of_names.max(record.watermark.saturating_add(inexact).min(ID_MAX));
+                continue;
+            }
             match all.get_mut(&record.tag) {
                 None => drop(all.insert(record.tag.clone(), record)),
                 Some(known) => *known = merged([&*known, &record].into_iter()).unwrap_or(record),
@@ -209,6 +218,10 @@ async fn lift(parts: &[Part<'_>], count: u32, floor: u64) -> Result<(), StoreErr
         Some(async move {
             for record in all.values() {
                 lift_tag(store, numbering, record, floor).await.map_err(|error| part.error(error))?;
+            }
+            // Last, since it lifts the names that are created after it.
+            if floor_of_names > 0 {
+                lift_floor(store, numbering, floor_of_names).await.map_err(|error| part.error(error))?;
             }
             Ok(())
         })
@@ -236,6 +249,19 @@ async fn lift_tag(
     }
 }
 
+/// Lifts the floor of new names, so that each begins above this number.
+async fn lift_floor(store: &Arc<dyn SegmentStore>, numbering: Numbering, floor: u64) -> Result<(), StoreError> {
+    match store.create_tag(KEPT_FLOOR, &TagOptions::default()).await {
+        // From before, or from a call that was broken off.
+        Err(StoreError::TagExists { .. }) => {}
+        created => drop(created?),
+    }
+    match floor.checked_add(1).filter(|next| *next <= ID_MAX) {
+        Some(next) => store.raise_tag(KEPT_FLOOR, numbering.ordinal(next)).await.map(drop),
+        None => store.retire_tag(KEPT_FLOOR).await.map(drop),
+    }
+}
+
 /// Checks that the tags of a store can be numbered by so many stores.
 fn check_tags(name: &str, tags: &[TagRecord], old: Option<&Stripe>, count: u32) -> Result<(), StoreError> {
     if count > 1
@@ -248,7 +274,7 @@ fn check_tags(name: &str, tags: &[TagRecord], old: Option<&Stripe>, count: u32) 
     }
     // Their numbers are times, and would be others.
     if old.map_or(1, |old| old.numbering().1) != count
-        && let Some(tag) = tags.iter().find(|tag| is_kept(&tag.tag))
+        && let Some(tag) = tags.iter().find(|tag| is_kept_time(&tag.tag))
     {
         return Err(refused(format!(
             "{name}: it grants time to Redis, for leases or for ids by its clock ({:?}), which cannot be numbered otherwise: \

@@ -1,0 +1,130 @@
+//! What `unalike_store` says of its server, and for whom.
+//!
+//! A database may hold the tables of several dialects. A server that takes over is adopted by one of them at a time, so
+//! the record then names those whose tables were lifted, each with the sum of all its lifts: names that are created in
+//! tables that have no place for a [floor](unalike_storage::KEPT_FLOOR) begin above that. A record that was never adopted
+//! names none, and is valid for all.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// The greatest length of a record: what the column holds.
+const LENGTH_MAX: usize = 512;
+
+/// What lies between the server and the dialects.
+const LIFTED: &str = " lifted ";
+
+/// A record: `SERVER`, or `SERVER lifted leaf=1000,-cosid=50`. A minus says that the tables were lifted for a server
+/// before this one, and not for this one yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    server: String,
+    /// By dialect: by how much its tables were lifted in sum, and whether for this server too. None in a record that was
+    /// never adopted.
+    lifted: BTreeMap<String, (u64, bool)>,
+}
+
+impl Record {
+    pub(crate) fn read(text: &str) -> Self {
+        let read = text.rsplit_once(LIFTED).and_then(|(server, list)| {
+            let entry = |entry: &str| {
+                let (name, sum) = entry.split_once('=')?;
+                let (name, is_here) = name.strip_prefix('-').map_or((name, true), |name| (name, false));
+                Some((name.to_owned(), (sum.parse().ok()?, is_here)))
+            };
+            let lifted = list.split(',').map(entry).collect::<Option<_>>()?;
+            Some(Self { server: server.to_owned(), lifted })
+        });
+        // What cannot be read is no server that there is.
+        read.unwrap_or_else(|| Self { server: text.to_owned(), lifted: BTreeMap::new() })
+    }
+
+    /// The server.
+    pub(crate) fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// By how much the dialect's tables were lifted in sum.
+    pub(crate) fn lifted(&self, dialect: &str) -> u64 {
+        self.lifted.get(dialect).map_or(0, |(sum, _)| *sum)
+    }
+
+    /// Whether the dialect's tables go on above what the servers before may have granted.
+    pub(crate) fn is_valid_for(&self, dialect: &str) -> bool {
+        self.lifted.is_empty() || self.lifted.get(dialect).is_some_and(|(_, is_here)| *is_here)
+    }
+
+    /// The record after the dialect's tables were lifted by so much, for this server.
+    pub(crate) fn adopted(&self, server: &str, dialect: &str, lift: u64) -> Self {
+        let mut lifted = self.lifted.clone();
+        if server != self.server {
+            lifted.values_mut().for_each(|(_, is_here)| *is_here = false);
+        }
+        lifted.insert(dialect.to_owned(), (self.lifted(dialect).saturating_add(lift), true));
+        Self { server: server.to_owned(), lifted }
+    }
+
+    /// Whether it fits the column.
+    pub(crate) fn fits(&self) -> bool {
+        self.to_string().chars().count() <= LENGTH_MAX
+    }
+}
+
+impl fmt::Display for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.server)?;
+        let mut before = LIFTED;
+        for (dialect, (sum, is_here)) in &self.lifted {
+            let minus = if *is_here { "" } else { "-" };
+            write!(f, "{before}{minus}{dialect}={sum}")?;
+            before = ",";
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_that_was_never_adopted_is_valid_for_all() {
+        for text in ["server_uuid 3e11fa47", "mark 07 server_id 1 gtid_domain_id 0 gtid_slave_pos none", "assumed", ""]
+        {
+            let record = Record::read(text);
+            assert_eq!((record.server(), record.to_string().as_str()), (text, text));
+            assert!(record.is_valid_for("leaf") && record.lifted("leaf") == 0);
+        }
+        for unreadable in ["x lifted ", "x lifted leaf", "x lifted leaf=-1", "x lifted leaf=1,"] {
+            assert_eq!(Record::read(unreadable).server(), unreadable);
+        }
+    }
+
+    #[test]
+    fn each_dialect_is_adopted_by_itself_and_its_lifts_are_summed() {
+        let first = Record::read("a").adopted("b", "leaf", 1_000);
+        assert_eq!(first.to_string(), "b lifted leaf=1000");
+        assert!(first.is_valid_for("leaf") && !first.is_valid_for("unalike"));
+        let both = Record::read(&first.to_string()).adopted("b", "unalike", 5);
+        assert_eq!(both.to_string(), "b lifted leaf=1000,unalike=5");
+        let next = both.adopted("c", "unalike", 7);
+        assert_eq!(next.to_string(), "c lifted -leaf=1000,unalike=12");
+        assert!(!next.is_valid_for("leaf") && next.lifted("leaf") == 1_000);
+        assert_eq!(next.adopted("c", "leaf", 1), Record::read("c lifted leaf=1001,unalike=12"));
+        assert_eq!(next.adopted("c", "unalike", u64::MAX).lifted("unalike"), u64::MAX);
+    }
+
+    #[test]
+    fn the_column_holds_the_longest() {
+        let server = format!(
+            "mark {:032x} server_id {n} gtid_domain_id {n} gtid_slave_pos {n}-{n}-{} wsrep_node_name {}",
+            7,
+            u64::MAX,
+            "n".repeat(64),
+            n = u32::MAX
+        );
+        let names = "unalike,leaf,tinyid,cosid,sequence-table,id-generator,batch,slow-ordered,ticket";
+        let all = names.split(',').fold(Record::read("before"), |record, name| record.adopted("x", name, u64::MAX));
+        assert!(Record { server, ..all }.adopted("y", "leaf", 1).fits());
+    }
+}

@@ -70,6 +70,22 @@ async fn assert_refused_untouched(path: &Path, word: &str) -> StoreError {
 }
 
 #[tokio::test]
+async fn a_file_that_was_deleted_without_its_log_is_not_made_again() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("ids.sqlite");
+    let store = open(&path).await.unwrap();
+    store.allocate("order", 10, 0).await.unwrap();
+    fs::remove_file(&path).unwrap();
+    for _ in 0..2 {
+        let error = open(&path).await.unwrap_err();
+        assert!(matches!(error, StoreError::Refused { .. }), "{error:?}");
+        assert!(error.to_string().contains("ids.sqlite-wal does"), "{error}");
+        assert!(!path.exists(), "nothing is left that looks like a new store");
+    }
+    store.close().await;
+}
+
+#[tokio::test]
 async fn a_missing_directory_is_named_and_not_created() {
     let directory = directory();
     let path = directory.path().join("no/such/ids.sqlite");

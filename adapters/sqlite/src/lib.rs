@@ -568,6 +568,13 @@ fn look_at_file(path: &Path, create: bool) -> Result<(), StoreError> {
             let directory = path.parent().unwrap_or(path);
             if !directory.is_dir() {
                 Err(refused(format!("the directory {} does not exist: create it", directory.display())))
+            } else if let Some(log) = log_left_behind(path) {
+                Err(refused(format!(
+                    "{file} does not exist, and its log {} does: it was deleted or moved while a program had it open. Stop all \
+                     programs that use the store and put the file back beside its log. If it is lost, remove the log, start them \
+                     with a new file, and raise each tag above all that was handed out (unalike tags raise) before any is used",
+                    log.display()
+                )))
             } else if !create {
                 Err(refused(format!(
                     "{file} does not exist, and is not to be made here (create=false, or a command that begins no store): check \
@@ -582,6 +589,13 @@ fn look_at_file(path: &Path, create: bool) -> Result<(), StoreError> {
             source: Some(Box::new(error)),
         }),
     }
+}
+
+/// The log of a file that is gone. SQLite makes the file first, and takes the log away when the last program closes it.
+fn log_left_behind(path: &Path) -> Option<PathBuf> {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    Some(PathBuf::from(log)).filter(|log| log.exists())
 }
 
 /// Refuses a file that is not ours before anything could change it.

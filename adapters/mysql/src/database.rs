@@ -128,7 +128,9 @@ impl Database {
             return Ok(());
         }
         Err(refusal(format!(
-            "the server at {} took over from another one, and was adopted with the tables of other dialects in this database              ({recorded}): those of the dialect {dialect} may lack the last commits. Run `unalike store adopt --lift COUNT` with              this URL as well, and then restart the programs that use this database",
+            "the server at {} took over from another one, and was adopted with the tables of other dialects in this database \
+             ({recorded}): those of the dialect {dialect} may lack the last commits. Run `unalike store adopt --lift COUNT` with \
+             this URL as well, and then restart the programs that use this database",
             self.at()
         )))
     }

@@ -186,8 +186,9 @@ const COUNT: &str = "UPDATE unalike_store SET tags = tags + ? WHERE id = 1 AND t
 const COUNT_STRIPED: &str =
     "UPDATE unalike_store SET stripe_tags = tags + ?, tags = tags + ? WHERE id = 1 AND tags < ? AND stripe_set = ?";
 
-/// The floor of new names.
-const FLOOR: &str = "SELECT watermark FROM unalike_tag WHERE tag = ? LOCK IN SHARE MODE";
+/// The floor of new names, with the lock of a change: who only reads the table first, and then writes to it, could be
+/// locked out by somebody who alters it.
+const FLOOR: &str = "SELECT watermark FROM unalike_tag WHERE tag = ? FOR UPDATE";
 
 const INSERT: &str = "INSERT INTO unalike_tag (tag, start, mode, step_policy, step, step_min, step_max, grow_below_ms, \
     shrink_above_ms, refill_policy, refill, settled, watermark) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";

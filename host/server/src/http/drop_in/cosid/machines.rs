@@ -214,11 +214,9 @@ struct Own {
 }
 
 impl Own {
-    /// Fixes the end that it has.
+    /// Fixes the end that it has, which may be a later one by now: an extension that was answered meanwhile stands.
     async fn fix(&self, store: &dyn LeaseStore) -> Result<(), StoreError> {
-        let lease = self.record.lease;
-        // False where it was changed since: then it is in use.
-        store.release(&self.namespace, lease.worker, lease.grant_id, lease.valid_until_ms).await.map(drop)
+        store.forbid_extension(&self.namespace, self.record.lease.worker).await.map(drop)
     }
 }
 

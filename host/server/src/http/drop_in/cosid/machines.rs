@@ -130,6 +130,11 @@ async fn revert(State(service): State<Arc<Service>>, request: Request) -> Respon
     answer(end(&service, request).await)
 }
 
+/// The most bytes of the name of an instance.
+const NAME_MAX: usize = 128;
+/// The most bytes of CosId's namespace: with what is put around it, it is a name, too.
+const NAMESPACE_MAX: usize = NAME_MAX - "cosid::63".len();
+
 /// What every request says.
 struct Asked<'s> {
     leases: &'s Shared,
@@ -151,6 +156,18 @@ impl<'s> Asked<'s> {
         let instance = parameters.get("instanceId").unwrap_or_default();
         if instance.is_empty() {
             return Err(Problem::new(Kind::QueryInvalid, "instanceId is missing: it names the process that asks"));
+        }
+        // As names of leases and of their holders are in every store.
+        for (what, name, most) in
+            [("instanceId", instance.as_str(), NAME_MAX), ("the namespace", &namespace, NAMESPACE_MAX)]
+        {
+            if name.len() > most || name.contains(char::is_control) {
+                let what = format!(
+                    "{what} is {:?}: it must have {most} bytes at most, and no control characters",
+                    shortened(name)
+                );
+                return Err(Problem::new(Kind::QueryInvalid, what));
+            }
         }
         let may_begin = service.tokens.check(bearer(&parts.headers), Scope::Admin, &namespace).map_err(Problem::from);
         Ok(Self { leases: service.stores().leases().shared()?, namespace, instance, parameters, may_begin })

@@ -206,7 +206,7 @@ fn a_url_that_is_wrong_is_refused_and_shows_no_password() {
         ("redis://u:s3cret@h/1/2", "must be a number"),
         ("redis:3", "cannot be read"),
         // The driver's own.
-        ("redis://u:s3cret@h?protocol=resp2", "protocol is unknown"),
+        ("redis://u:s3cret@h?protocol=resp2", "\"protocol\" is unknown"),
         ("rediss://u:s3cret@h#insecure", "has a #"),
         ("rediss://u:s3cret@h/0?prefix=ids#insecure", "has a #"),
         ("redis://u:s3cret@h?password=s3cret", "password is unknown"),

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use unalike_memory::MemoryStore;
 use unalike_storage::{
     GrantId, JoinedStripe, Lease, LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore, RefillPolicy, Segment,
-    SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers, TagOptions, TagRecord, TailRelease,
+    SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers, TagOptions, TagRecord, TailRelease, TailsReleased,
 };
 
 /// A [`MemoryStore`] behind a bad network.
@@ -37,6 +37,9 @@ struct Network {
     gate: Notify,
     arrivals: AtomicU64,
     allocations: AtomicU64,
+    /// Requests to give tails back that are under way, and the most that were.
+    releases: AtomicU64,
+    releases_max: AtomicU64,
     /// How many more requests are carried out, by all stores that share it.
     budget: std::sync::Mutex<Option<Arc<AtomicU64>>>,
 }
@@ -98,6 +101,19 @@ impl FaultyStore {
         self.network.allocations.load(Ordering::SeqCst)
     }
 
+    /// The most requests to give tails back that were under way at a time.
+    pub fn releases_at_once(&self) -> u64 {
+        self.network.releases_max.load(Ordering::SeqCst)
+    }
+
+    async fn count_release<T>(&self, release: impl Future<Output = T>) -> T {
+        let under_way = self.network.releases.fetch_add(1, Ordering::SeqCst) + 1;
+        self.network.releases_max.fetch_max(under_way, Ordering::SeqCst);
+        let answer = release.await;
+        self.network.releases.fetch_sub(1, Ordering::SeqCst);
+        answer
+    }
+
     async fn arrive(&self) -> Result<(), StoreError> {
         self.network.arrivals.fetch_add(1, Ordering::SeqCst);
         loop {
@@ -148,9 +164,25 @@ impl SegmentStore for FaultyStore {
     }
 
     async fn release(&self, tag: &str, tail: TailRelease) -> Result<bool, StoreError> {
-        self.arrive().await?;
-        let released = SegmentStore::release(&self.inner, tag, tail).await?;
-        self.leave(released)
+        self.count_release(async {
+            self.arrive().await?;
+            let released = SegmentStore::release(&self.inner, tag, tail).await?;
+            self.leave(released)
+        })
+        .await
+    }
+
+    async fn release_many(&self, tails: Vec<(String, TailRelease)>) -> TailsReleased {
+        let count = tails.len();
+        let released = self.count_release(async {
+            self.arrive().await?;
+            self.leave(self.inner.release_many(tails).await)
+        });
+        released.await.unwrap_or_else(|error| {
+            let mut released = TailsReleased::default();
+            released.failed(count, error);
+            released
+        })
     }
 
     async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {

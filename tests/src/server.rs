@@ -114,6 +114,33 @@ pub fn run<'a>(directory: &Path, arguments: impl IntoIterator<Item = &'a str>) -
     run_with(directory, arguments, &[])
 }
 
+/// Runs the binary in this directory, where it must succeed; gives what it printed.
+///
+/// # Panics
+/// When it fails.
+#[track_caller]
+pub fn ok(directory: &Path, arguments: &[&str]) -> String {
+    let ran = run(directory, arguments.iter().copied()).unwrap();
+    assert_eq!(ran.code, Some(0), "{arguments:?}: {ran:?}");
+    ran.stdout
+}
+
+/// Runs the binary in this directory, where it must fail with this code, print nothing but the reason, and name all of
+/// these in it.
+///
+/// # Panics
+/// When it does otherwise.
+#[track_caller]
+pub fn fails(directory: &Path, arguments: &[&str], code: i32, named: &[&str]) -> Ran {
+    let ran = run(directory, arguments.iter().copied()).unwrap();
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(code), ""), "{arguments:?}: {ran:?}");
+    for word in named {
+        assert!(ran.stderr.contains(word), "{arguments:?} does not say {word:?}: {}", ran.stderr);
+    }
+    assert!(!ran.stderr.contains("panicked"), "{}", ran.stderr);
+    ran
+}
+
 /// A running server.
 #[derive(Debug)]
 pub struct Server {

@@ -9,27 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use tempfile::TempDir;
-use unalike_tests::server::{Ran, Server, binary, run, run_with};
-
-/// Runs it where it must succeed; gives what it printed.
-#[track_caller]
-fn ok(directory: &Path, arguments: &[&str]) -> String {
-    let ran = run(directory, arguments.iter().copied()).unwrap();
-    assert_eq!(ran.code, Some(0), "{arguments:?}: {ran:?}");
-    ran.stdout
-}
-
-/// Runs it where it must fail with this code, print nothing but the reason, and name all of these in it.
-#[track_caller]
-fn fails(directory: &Path, arguments: &[&str], code: i32, named: &[&str]) -> Ran {
-    let ran = run(directory, arguments.iter().copied()).unwrap();
-    assert_eq!((ran.code, ran.stdout.as_str()), (Some(code), ""), "{arguments:?}: {ran:?}");
-    for word in named {
-        assert!(ran.stderr.contains(word), "{arguments:?} does not say {word:?}: {}", ran.stderr);
-    }
-    assert!(!ran.stderr.contains("panicked"), "{}", ran.stderr);
-    ran
-}
+use unalike_tests::server::{Ran, Server, binary, fails, ok, run, run_with};
 
 fn numbers(text: &str) -> Vec<u64> {
     text.lines().map(|line| line.parse().unwrap()).collect()

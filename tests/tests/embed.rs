@@ -7,10 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use async_trait::async_trait;
-use unalike::storage::{
-    LeaseStore, Segment, SegmentStore, StoreError, TagOptions, TagRecord, TailRelease, TailsReleased,
-};
+use unalike::storage::{LeaseStore, SegmentStore, StoreError, TagOptions};
 use unalike::{
     Clock, ClockPolicy, Error, ErrorKind, ID_MAX, Ids, Layout, Mode, OptionsError, Order, RefillPolicy, Sequence,
     SequenceOptions, Snowflake, SnowflakeOptions, StepPolicy,
@@ -925,74 +922,11 @@ async fn snowflakes_stay_unique_whatever_the_clock_does() {
     assert_unique(all);
 }
 
-/// A store that notes how many requests to give something back are under way at a time.
-#[derive(Default)]
-struct GivenBack {
-    inner: MemoryStore,
-    under_way: AtomicU64,
-    most: AtomicU64,
-}
-
-impl GivenBack {
-    async fn count<T>(&self, request: impl Future<Output = T>) -> T {
-        let under_way = self.under_way.fetch_add(1, Ordering::SeqCst) + 1;
-        self.most.fetch_max(under_way, Ordering::SeqCst);
-        // As long as a store takes at least.
-        tokio::time::sleep(Duration::from_millis(1)).await;
-        let answer = request.await;
-        self.under_way.fetch_sub(1, Ordering::SeqCst);
-        answer
-    }
-}
-
-#[async_trait]
-impl SegmentStore for GivenBack {
-    async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {
-        self.inner.allocate(tag, count, at_least).await
-    }
-
-    async fn release(&self, tag: &str, tail: TailRelease) -> Result<bool, StoreError> {
-        self.count(SegmentStore::release(&self.inner, tag, tail)).await
-    }
-
-    async fn release_many(&self, tails: Vec<(String, TailRelease)>) -> TailsReleased {
-        self.count(self.inner.release_many(tails)).await
-    }
-
-    async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
-        self.inner.open_tag(tag).await
-    }
-
-    async fn tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
-        self.inner.tag(tag).await
-    }
-
-    async fn create_tag(&self, tag: &str, options: &TagOptions) -> Result<TagRecord, StoreError> {
-        self.inner.create_tag(tag, options).await
-    }
-
-    async fn change_tag(&self, tag: &str, step: StepPolicy, refill: RefillPolicy) -> Result<TagRecord, StoreError> {
-        self.inner.change_tag(tag, step, refill).await
-    }
-
-    async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError> {
-        self.inner.raise_tag(tag, next).await
-    }
-
-    async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
-        self.inner.tags(after, limit).await
-    }
-
-    async fn check(&self) -> Result<(), StoreError> {
-        self.inner.check().await
-    }
-}
-
 /// A store with one writer would keep the last of them waiting for longer than it may.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_many_open_tags_have_left_goes_back_together() {
     const TAGS: u64 = 3_000;
-    let store = Arc::new(GivenBack::default());
+    let store = Arc::new(FaultyStore::default());
     let ids = Ids::builder().segments(store.clone()).build().await.unwrap();
     for tag in 0..TAGS {
         let sequence = ids.sequence(&format!("tag {tag}"), fixed(100)).await.unwrap();
@@ -1003,9 +937,11 @@ async fn what_many_open_tags_have_left_goes_back_together() {
         records.into_iter().map(|record| record.watermark).collect()
     };
     assert!(watermarks().await.into_iter().all(|watermark| watermark >= 100));
+    // As long as a store takes at least.
+    store.set_delay(Duration::from_millis(1));
     ids.close().await;
     assert_eq!(watermarks().await, vec![1; TAGS.try_into().unwrap()]);
-    assert_eq!(store.most.load(Ordering::SeqCst), 1, "one request at a time");
+    assert_eq!(store.releases_at_once(), 1, "one request at a time");
 }
 
 #[tokio::test]

@@ -2,35 +2,16 @@
 
 #![expect(clippy::unwrap_used, clippy::panic_in_result_fn, reason = "a test that cannot go on fails")]
 
-use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use unalike::{Clock, SystemClock};
-use unalike_tests::server::{Answer, Server, run};
+use unalike_tests::server::{Answer, Server, fails, ok};
 
 /// The sample of Leaf's documentation: 2019-09-06T01:35:00.834Z, worker 39, sequence 3448.
 const LEAF: &str = "1169786042799259000";
-
-/// Runs it where it must succeed; gives what it printed.
-#[track_caller]
-fn ok(directory: &Path, arguments: &[&str]) -> String {
-    let ran = run(directory, arguments.iter().copied()).unwrap();
-    assert_eq!(ran.code, Some(0), "{arguments:?}: {ran:?}");
-    ran.stdout
-}
-
-/// Runs it where it must fail with this code, print nothing but the reason, and name all of these in it.
-#[track_caller]
-fn fails(directory: &Path, arguments: &[&str], code: i32, named: &[&str]) {
-    let ran = run(directory, arguments.iter().copied()).unwrap();
-    assert_eq!((ran.code, ran.stdout.as_str()), (Some(code), ""), "{arguments:?}: {ran:?}");
-    for word in named {
-        assert!(ran.stderr.contains(word), "{arguments:?} does not say {word:?}: {}", ran.stderr);
-    }
-}
 
 /// The row of a table that begins with this word.
 #[track_caller]

@@ -1,34 +1,14 @@
 //! How the command line and the service speak: what is said, about which value, and what to do.
 
-#![expect(clippy::unwrap_used, clippy::panic_in_result_fn, reason = "a test that cannot go on fails")]
+#![expect(clippy::panic_in_result_fn, reason = "a test that cannot go on fails")]
 
-use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use unalike::storage::{StoreError, sub_tag};
-use unalike_tests::server::{Ran, Server, binary, run, run_with};
-
-/// Runs it where it must succeed; gives what it printed.
-#[track_caller]
-fn ok(directory: &Path, arguments: &[&str]) -> String {
-    let ran = run(directory, arguments.iter().copied()).unwrap();
-    assert_eq!(ran.code, Some(0), "{arguments:?}: {ran:?}");
-    ran.stdout
-}
-
-/// Runs it where it must fail with this code and name all of these in the reason.
-#[track_caller]
-fn fails(directory: &Path, arguments: &[&str], code: i32, named: &[&str]) -> Ran {
-    let ran = run(directory, arguments.iter().copied()).unwrap();
-    assert_eq!(ran.code, Some(code), "{arguments:?}: {ran:?}");
-    for word in named {
-        assert!(ran.stderr.contains(word), "{arguments:?} does not say {word:?}: {}", ran.stderr);
-    }
-    ran
-}
+use unalike_tests::server::{Server, binary, fails, ok, run, run_with};
 
 #[test]
 fn colours_are_for_terminals_whose_users_want_them() -> anyhow::Result<()> {
@@ -162,9 +142,11 @@ fn the_last_ids_are_counted_and_not_lost() -> anyhow::Result<()> {
     std::fs::write(at.join("small.toml"), "[tags.small]\nbits = 3\n[tags.served]\nbits = 3\n")?;
     let with = |more: &[&'static str]| [&["--config", "small.toml"], more].concat();
     assert_eq!(ok(at, &with(&["next", "small"])), "1\n");
-    let ran =
-        fails(at, &with(&["next", "small", "-n", "10"]), 1, &["\"small\" is exhausted", "6 ids", "10 were asked"]);
-    assert_eq!(ran.stdout, "2\n3\n4\n5\n6\n7\n");
+    let ran = run(at, with(&["next", "small", "-n", "10"]))?;
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), "2\n3\n4\n5\n6\n7\n"), "{ran:?}");
+    for word in ["\"small\" is exhausted", "6 ids", "10 were asked"] {
+        assert!(ran.stderr.contains(word), "{word:?}: {ran:?}");
+    }
     let path = at.join("small.toml").to_str().unwrap().to_owned();
     let server = Server::start_in(Arc::new(TempDir::new()?), vec!["--config".into(), path])?;
     assert_eq!(server.get("/v1/sequences/served/ids")?.ids()?, [1]);

@@ -41,12 +41,7 @@ impl Held {
     pub(crate) fn new(path: &Path) -> Self {
         // SQLite keeps the other two beside the file itself, wherever a symbolic link to it stands.
         let file = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        let beside = |suffix: &str| {
-            let mut name = file.as_os_str().to_owned();
-            name.push(suffix);
-            PathBuf::from(name)
-        };
-        let paths = [path.to_owned(), beside("-wal"), beside("-shm")];
+        let paths = [path.to_owned(), beside(&file, "-wal"), beside(&file, "-shm")];
         Self { paths, files: OnceLock::new(), anchor: Mutex::default(), is_closed: AtomicBool::new(false) }
     }
 
@@ -61,7 +56,7 @@ impl Held {
         let files = [file?, log?, index?];
         *self.anchor.lock().unwrap_or_else(PoisonError::into_inner) = Some(anchor);
         let held = self.files.get_or_init(|| files);
-        debug_assert_eq!(*held, files, "a store is opened once");
+        assert_eq!(*held, files, "a store is opened once");
         Ok(())
     }
 
@@ -89,6 +84,13 @@ impl Held {
             let _ = anchor.close().await;
         }
     }
+}
+
+/// The name of one of the two files that SQLite keeps beside its own.
+pub(crate) fn beside(file: &Path, suffix: &str) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
 }
 
 #[cfg(unix)]

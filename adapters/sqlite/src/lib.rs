@@ -46,7 +46,7 @@ use sqlx::{ConnectOptions, Connection, Row, Sqlite, SqliteConnection};
 use unalike_storage::{LeaseLimits, Process, StoreError, Stripe, TagCreation};
 
 use crate::error::{damaged, is_busy, open_error, read_error, write_error};
-use crate::held::Held;
+use crate::held::{Held, beside};
 
 /// Marks the file as unalike's, in its header: "unal" in ASCII.
 const APPLICATION_ID: i64 = 0x756e_616c;
@@ -593,9 +593,7 @@ fn look_at_file(path: &Path, create: bool) -> Result<(), StoreError> {
 
 /// The log of a file that is gone. SQLite makes the file first, and takes the log away when the last program closes it.
 fn log_left_behind(path: &Path) -> Option<PathBuf> {
-    let mut log = path.as_os_str().to_owned();
-    log.push("-wal");
-    Some(PathBuf::from(log)).filter(|log| log.exists())
+    Some(beside(path, "-wal")).filter(|log| log.exists())
 }
 
 /// Refuses a file that is not ours before anything could change it.

@@ -275,6 +275,14 @@ impl SegmentStore for WatchedStore {
         self.inner.retire_tag(tag).await
     }
 
+    async fn retire_tags(&self, tags: &[String]) -> Result<Option<Vec<TagRecord>>, StoreError> {
+        self.inner.retire_tags(tags).await
+    }
+
+    async fn create_tags(&self, tags: &[(String, TagOptions)]) -> Result<Option<Vec<TagRecord>>, StoreError> {
+        self.inner.create_tags(tags).await
+    }
+
     async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
         self.inner.tags(after, limit).await
     }
@@ -285,6 +293,10 @@ impl SegmentStore for WatchedStore {
 
     async fn beyond_record(&self, tag: &str) -> Result<Option<String>, StoreError> {
         self.inner.beyond_record(tag).await
+    }
+
+    async fn beyond_records(&self, tags: &[String]) -> Result<Option<Vec<Option<String>>>, StoreError> {
+        self.inner.beyond_records(tags).await
     }
 
     async fn check(&self) -> Result<(), StoreError> {

@@ -8,8 +8,9 @@
     reason = "a test that cannot go on fails"
 )]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
@@ -227,6 +228,8 @@ fn machine_ids_are_refused_where_they_cannot_be_what_is_asked() -> anyhow::Resul
         // What CosId says where nobody guards.
         ("machineBit=10&instanceId=a&safeGuardDuration=PT2562047788015H12M55.807S".to_owned(), "lease_horizon_max_ms"),
         ("machineBit=10&instanceId=a&safeGuardDuration=PT11M".to_owned(), "lease_horizon_max_ms"),
+        (format!("machineBit=10&instanceId={}&{GUARD}", "a".repeat(129)), "128 bytes at most"),
+        (format!("machineBit=10&instanceId=a%00b&{GUARD}"), "no control characters"),
     ] {
         assert_refused(&cosid(&client, "POST", &format!("/machines/shop?{query}"))?, "400", named);
     }
@@ -247,6 +250,40 @@ fn machine_ids_are_refused_where_they_cannot_be_what_is_asked() -> anyhow::Resul
     let none = Server::start_with(["--drop-in", "cosid", "--leases", "none"])?;
     let refused = cosid(&none.client(), "POST", &format!("/machines/shop?machineBit=10&instanceId=a&{GUARD}"))?;
     assert!(refused.status == 500 && refused.body.contains("--leases"), "{refused:?}");
+    Ok(())
+}
+
+/// Whoever was answered that a machine id is prolonged has it for that long, whoever ends it at the same time.
+#[test]
+fn an_extension_of_a_machine_id_that_was_answered_is_not_taken_back() -> anyhow::Result<()> {
+    let server = Server::start_with(["--drop-in", "cosid"])?;
+    let beside = server.start_beside()?;
+    let (client, other) = (server.client(), beside.client());
+    let instances: Vec<String> = (0..30).map(|number| format!("instance-{number:02}")).collect();
+    for instance in &instances {
+        distribute(&client, "shop", &format!("machineBit=10&instanceId={instance}&safeGuardDuration=PT1M"))?;
+    }
+    let ends = || -> anyhow::Result<BTreeMap<String, String>> {
+        Ok(leases(&server, "cosid:shop:10", &[])?.into_iter().map(|(_, holder, end)| (holder, end)).collect())
+    };
+    let before = ends()?;
+    let mut prolonged = Vec::new();
+    for instance in &instances {
+        let longer = format!("/machines/shop?instanceId={instance}&safeGuardDuration=PT9M");
+        let answer = thread::scope(|scope| {
+            let ended = scope.spawn(|| cosid(&other, "DELETE", &format!("/machines/shop?instanceId={instance}")));
+            let answer = cosid(&client, "PATCH", &longer);
+            ensure!(ended.join().unwrap()?.status == 200, "it is ended");
+            answer
+        })?;
+        if answer.status == 200 {
+            prolonged.push(instance);
+        }
+    }
+    let after = ends()?;
+    for instance in prolonged {
+        assert!(before[instance] < after[instance], "{instance}: {} {}", before[instance], after[instance]);
+    }
     Ok(())
 }
 

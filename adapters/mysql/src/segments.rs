@@ -166,7 +166,8 @@ macro_rules! lift {
     };
 }
 
-/// All tags of users, and the floor of new names, by so many numbers or to the end: as a database of version 1 takes it, and as one of version 2.
+/// All tags of users, and the floor of new names, by so many numbers or to the end: as a database of version 1 takes it,
+/// and as one of version 2.
 const LIFT_ALL: [&str; 2] =
     lift!("watermark + LEAST(?, 9223372036854775807 - watermark)", "NOT (tag LIKE ? OR tag = ? OR tag LIKE ?)");
 

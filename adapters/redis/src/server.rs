@@ -298,7 +298,8 @@ impl Server {
             // It may be anything: a node of a Cluster, or something between that answers for several.
             None => {
                 return Err(refusal(format!(
-                    "{at}: its answer to INFO names no redis_mode, so it may be a Cluster or a proxy before several servers: give the address of one server that stands alone"
+                    "{at}: its answer to INFO names no redis_mode, so it may be a Cluster or a proxy before several servers: give the \
+                     address of one server that stands alone"
                 )));
             }
             Some("cluster") => return Err(refusal(format!("{at}: {CLUSTER}"))),

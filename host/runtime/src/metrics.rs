@@ -18,7 +18,8 @@
 //! | `unalike_clock_backward_total` | counter | | readings of the clock below the one before |
 //! | `unalike_clock_skew_seconds` | gauge | | the clock against a lease store's when it was last refused for that, else 0 |
 //!
-//! - `operation`: `allocate` and `release_tail` (of one tag, or of many together) for segments; `acquire`, `extend` and `release_lease` for leases.
+//! - `operation`: `allocate` and `release_tail` (of one tag, or of many together) for segments; `acquire`, `extend` and
+//!   `release_lease` for leases.
 //! - `outcome`: `ok`, or what the store said: `unavailable`, `outcome_unknown`, `tag_unknown`, `exhausted`,
 //!   `workers_exhausted`, `lease_lost`, `clock_skew`, `refused`.
 //! - `generator`: `sequence`, `ordered`, `snowflake`.

@@ -66,9 +66,9 @@ fn named(name: &str, error: StoreError) -> StoreError {
 /// call may want a floor: a store that stands alone has no name to be known by.
 ///
 /// A store that is lost is not among `from`; what it granted is not known then: `floor` must be the greatest number
-/// that may have been handed out under any name (0 when no store is lost; then all stores of the set must be named). Watermarks are only lifted, so each resize leaves gaps: a
-/// tag of a store that goes from `n` to `m` stripes goes on at about `m / n` times its number, and after a crash once
-/// more.
+/// that may have been handed out under any name (0 when no store is lost; then all stores of the set must be named).
+/// Watermarks are only lifted, so each resize leaves gaps: a tag of a store that goes from `n` to `m` stripes goes on at
+/// about `m / n` times its number, and after a crash once more.
 ///
 /// ```
 /// use std::sync::Arc;

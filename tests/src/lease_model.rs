@@ -720,7 +720,7 @@ impl Model {
                 continue;
             }
             for request in &self.requests {
-                let Ok(chosen) = choose_worker(request, store_ms.into(), 0, used()) else { continue };
+                let Ok(chosen) = choose_worker(request, u64::from(store_ms), 0, used()) else { continue };
                 let recorded_end_ms = if self.without.has(Rule::StartsAtEnd) { 0 } else { chosen.end_ms };
                 for holder_ms in 1..=self.scene.clock_max_ms {
                     let clocks = Clocks { holder_ms: holder_ms.into(), store_ms: store_ms.into() };

@@ -8,14 +8,16 @@
 //! A server that took over from another one may lack the last commits of that one. [`quarantine`] has it grant nothing
 //! before all that the other could have granted has ended, and extend nothing that began before.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use sqlx::Row as _;
 use sqlx::mysql::MySqlRow;
 use unalike_storage::{
-    Candidates, Choice, Clocks, GrantId, Layout, Lease, LeaseAcquire, LeaseExtend, LeaseLimits, LeaseRecord,
-    LeaseStore, NamespaceBinding, Rfc3339, StoreError, UsedWorker, nth_never_used, random_64, random_128,
+    Candidates, Choice, ClockSteps, Clocks, GrantId, Layout, Lease, LeaseAcquire, LeaseExtend, LeaseLimits,
+    LeaseRecord, LeaseStore, NamespaceBinding, Rfc3339, StoreError, UsedWorker, choose_worker, nth_never_used,
+    random_64, random_128,
 };
 
 use crate::database::{Database, Turn, number};
@@ -207,6 +209,8 @@ const QUARANTINE_NEW: &str = concat!(
 pub struct MysqlLeases {
     database: Database,
     limits: LeaseLimits,
+    /// Where the server's clock was set, as far as this process has seen.
+    steps: Arc<ClockSteps>,
 }
 
 impl MysqlLeases {
@@ -229,7 +233,7 @@ impl MysqlLeases {
         options.limits.validate()?;
         tables::open(database, options, &TABLES).await?;
         open_store(database, options.limits).await?;
-        let leases = Self { database: database.clone(), limits: options.limits };
+        let leases = Self { database: database.clone(), limits: options.limits, steps: Arc::default() };
         // The other tables: what is missing in them is known from the beginning.
         let mut turn = database.turn("looking at the tables of leases").await?;
         leases.look(&mut turn, "", 0).await?;
@@ -266,10 +270,13 @@ impl MysqlLeases {
 
     /// What the server says now: its clock, and of a namespace and a worker of it.
     async fn look(&self, turn: &mut Turn, namespace: &str, worker: u32) -> Result<Look, StoreError> {
+        let asked = Instant::now();
         let rows = turn.rows(sqlx::query(LOOK).bind(namespace.as_bytes().to_vec()).bind(worker)).await?;
         let row = rows.first().ok_or_else(|| damaged(self.database.at(), "the server's clock gives no row"))?;
+        let store_ms = self.number(row, "store_ms")?;
+        self.steps.read(asked, store_ms);
         Ok(Look {
-            store_ms: self.number(row, "store_ms")?,
+            store_ms,
             binding: if self.is_null(row, "version")? { None } else { Some(self.binding(row)?) },
             lease: if self.is_null(row, "worker")? { None } else { Some(self.record(row)?) },
         })
@@ -387,9 +394,19 @@ impl MysqlLeases {
             workers: acquire.layout.workers(),
             free_at_ms,
         };
+        let max_horizon_ms = seen.binding.map_or(self.limits.max_horizon_ms, |binding| binding.max_horizon_ms);
+        let expiry = self.steps.expiry(seen.store_ms, max_horizon_ms);
+        if !expiry.is_plain() {
+            let rows = turn.rows(sqlx::query(LIST).bind(acquire.namespace.as_bytes())).await?;
+            let used: Vec<_> = rows.iter().map(|row| self.record(row)).collect::<Result<_, _>>()?;
+            let used = used.iter().map(|LeaseRecord { lease, holder, .. }| {
+                (UsedWorker { worker: lease.worker, end_ms: lease.valid_until_ms }, holder.as_str())
+            });
+            return Ok(choose_worker(acquire, expiry, random_64()?, used));
+        }
         let candidates = self.candidates(turn, acquire, seen).await?;
         let random = random_64()?;
-        Ok(match candidates.choose(seen.store_ms, random) {
+        Ok(match candidates.choose(expiry, random) {
             Choice::Worker(used) => Ok(used),
             Choice::Exhausted { free_at_ms } => Err(exhausted(free_at_ms)),
             Choice::NeverUsed { nth } => {

@@ -14,8 +14,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::time::Instant;
 use unalike_storage::{
-    Clocks, GrantId, Layout, Lease, LeaseAcquire, LeaseExtend, LeaseLimits, LeaseRecord, LeaseStore, NamespaceBinding,
-    Rfc3339, StoreError, UsedWorker, choose_worker, random_64, random_128,
+    ClockSteps, Clocks, GrantId, Layout, Lease, LeaseAcquire, LeaseExtend, LeaseLimits, LeaseRecord, LeaseStore,
+    NamespaceBinding, Rfc3339, StoreError, UsedWorker, choose_worker, random_64, random_128,
 };
 
 use crate::counter::scan;
@@ -73,6 +73,8 @@ struct Shared {
     server: Server,
     prefix: String,
     limits: LeaseLimits,
+    /// Where its clock was set, as far as this process has seen.
+    steps: ClockSteps,
     /// None where Redis stands alone.
     time: Option<Arc<GrantedTime>>,
     /// How long a request waits for time, and how long it tries in all.
@@ -182,7 +184,8 @@ impl RedisLeases {
         };
         let raise_timeout = options.raise_timeout;
         let patience = raise_timeout.saturating_add(options.request_timeout);
-        Ok(Self(Arc::new(Shared { server, prefix: options.prefix, limits, time, raise_timeout, patience })))
+        let steps = ClockSteps::default();
+        Ok(Self(Arc::new(Shared { server, prefix: options.prefix, limits, steps, time, raise_timeout, patience })))
     }
 
     /// Says that no lease of this namespace reaches beyond now, so that it needs no quarantine: for Redis alone, a command
@@ -364,7 +367,9 @@ impl Shared {
         let mut has_asked = false;
         loop {
             let holder_ms = tries.next(&namespace)?;
+            let looked = Instant::now();
             let view = look_at_all(&self.server, &namespace).await?;
+            self.steps.read(looked.into_std(), view.now_ms);
             let clocks = Clocks { holder_ms, store_ms: view.now_ms };
             self.limits.check_clocks(clocks)?;
             self.check_kept(&namespace, &view)?;
@@ -431,7 +436,8 @@ impl Shared {
             (UsedWorker { worker, end_ms: record.lease.valid_until_ms }, record.holder.as_str())
         });
         let draw = random_64()?;
-        let chosen = choose_worker(acquire, view.now_ms, draw, used)?;
+        let expiry = self.steps.expiry(view.now_ms, binding.max_horizon_ms);
+        let chosen = choose_worker(acquire, expiry, draw, used)?;
         let reach_ms = self.reach_ms(valid, view.now_ms, acquire.horizon_ms);
         let interval = binding.grant(chosen.end_ms, clocks, reach_ms)?;
         let lease = Lease {
@@ -473,7 +479,9 @@ impl Shared {
         let mut asked = None;
         loop {
             let holder_ms = tries.next(&namespace)?;
+            let looked = Instant::now();
             let view = look(&self.server, &namespace, &[extend.worker]).await?;
+            self.steps.read(looked.into_std(), view.now_ms);
             self.limits.check_clocks(Clocks { holder_ms, store_ms: view.now_ms })?;
             self.check_kept(&namespace, &view)?;
             let valid = view.valid().ok_or_else(lost)?;

@@ -4,12 +4,15 @@
 //! statement that grants: the recorded end of the worker is not behind the beginning of the interval. Whoever was slower
 //! than another reads again.
 
+use std::time::Instant;
+
 use async_trait::async_trait;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Sqlite, SqliteConnection, Transaction};
 use unalike_storage::{
-    Candidates, Choice, Clocks, FieldOrder, GrantId, Layout, LayoutFields, Lease, LeaseAcquire, LeaseExtend,
-    LeaseRecord, LeaseStore, NamespaceBinding, StoreError, UsedWorker, nth_never_used, random_64, random_128,
+    Candidates, Choice, Clocks, Expiry, FieldOrder, GrantId, Layout, LayoutFields, Lease, LeaseAcquire, LeaseExtend,
+    LeaseRecord, LeaseStore, NamespaceBinding, StoreError, UsedWorker, choose_worker, nth_never_used, random_64,
+    random_128,
 };
 
 use crate::SqliteStore;
@@ -64,9 +67,17 @@ const RACES_MAX: u32 = 256;
 impl SqliteStore {
     /// The store's clock, unless the holder's is too far off.
     async fn check_clock(&self, holder_ms: u64) -> Result<u64, StoreError> {
+        let store_ms = self.read_clock().await?;
+        self.limits.check_clocks(Clocks { holder_ms, store_ms })?;
+        Ok(store_ms)
+    }
+
+    /// The store's clock.
+    pub(crate) async fn read_clock(&self) -> Result<u64, StoreError> {
+        let asked = Instant::now();
         let now = sqlx::query_scalar(CLOCK).fetch_one(self.readers()?).await;
         let store_ms = self.clock_ms(now)?;
-        self.limits.check_clocks(Clocks { holder_ms, store_ms })?;
+        self.steps.read(asked, store_ms);
         Ok(store_ms)
     }
 
@@ -181,9 +192,20 @@ impl SqliteStore {
         &self,
         transaction: &mut SqliteConnection,
         acquire: &LeaseAcquire,
-        store_ms: u64,
+        expiry: Expiry,
     ) -> Result<UsedWorker, StoreError> {
         let namespace = acquire.namespace.as_str();
+        if !expiry.is_plain() {
+            let select = sqlx::query("SELECT * FROM lease WHERE namespace = ?1 ORDER BY worker").bind(namespace);
+            let rows = select.fetch_all(transaction).await;
+            let rows = rows.map_err(|error| read_error(&self.path, "looking for a worker", error))?;
+            let used: Vec<_> = rows.iter().map(|row| self.record(row)).collect::<Result<_, _>>()?;
+            let used = used.iter().map(|LeaseRecord { lease, holder, .. }| {
+                (UsedWorker { worker: lease.worker, end_ms: lease.valid_until_ms }, holder.as_str())
+            });
+            return choose_worker(acquire, expiry, random_64()?, used);
+        }
+        let store_ms = expiry.clock_ms();
         let exhausted = |free_at_ms| StoreError::WorkersExhausted {
             namespace: namespace.to_owned(),
             workers: acquire.layout.workers(),
@@ -191,7 +213,7 @@ impl SqliteStore {
         };
         let candidates = self.candidates(&mut *transaction, acquire, store_ms).await?;
         let random = random_64()?;
-        match candidates.choose(store_ms, random) {
+        match candidates.choose(expiry, random) {
             Choice::Worker(used) => Ok(used),
             Choice::Exhausted { free_at_ms } => Err(exhausted(free_at_ms)),
             Choice::NeverUsed { nth } => {
@@ -245,7 +267,8 @@ impl SqliteStore {
             }
             None => NamespaceBinding::new(acquire.layout, self.limits)?,
         };
-        let chosen = self.choose(&mut snapshot, acquire, store_ms).await?;
+        let expiry = self.steps.expiry(store_ms, binding.max_horizon_ms);
+        let chosen = self.choose(&mut snapshot, acquire, expiry).await?;
         self.end_snapshot(snapshot).await?;
 
         let clocks = Clocks { holder_ms: acquire.now_ms, store_ms };

@@ -43,7 +43,7 @@ use std::time::Duration;
 
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool, SqlitePoolOptions, SqliteRow, SqliteSynchronous};
 use sqlx::{ConnectOptions, Connection, Row, Sqlite, SqliteConnection};
-use unalike_storage::{LeaseLimits, Process, StoreError, Stripe, TagCreation};
+use unalike_storage::{ClockSteps, LeaseLimits, Process, StoreError, Stripe, TagCreation};
 
 use crate::error::{damaged, is_busy, open_error, read_error, write_error};
 use crate::held::{Held, beside};
@@ -325,6 +325,8 @@ pub struct SqliteStore {
     path: Arc<Path>,
     creation: TagCreation,
     limits: LeaseLimits,
+    /// Where its clock was set, as far as this process has seen.
+    steps: Arc<ClockSteps>,
     /// The stripe that this client joined.
     joined: Option<Stripe>,
     /// One connection, since SQLite has one writer: waiting here is fair, waiting for its lock is a poll.
@@ -385,12 +387,15 @@ impl SqliteStore {
             path: path.into(),
             creation: options.creation,
             limits: options.limits,
+            steps: Arc::default(),
             joined: None,
             process: Process::current(),
         };
         let is_new = store.prepare_file(options.busy_timeout).await?;
         store.held.hold(&read).await?;
         store.prove_writable().await?;
+        // What it shows from now on is compared with this. One that cannot be read is told of by who needs it.
+        let _ = store.read_clock().await;
         if is_new {
             // Whoever mistyped a path must hear that the numbers of another store do not go on here.
             let identity = store.identity().await?;

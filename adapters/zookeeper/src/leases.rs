@@ -1,11 +1,12 @@
 //! The lease port on ZooKeeper: one node per worker, changed only under the version that it was read with.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use async_trait::async_trait;
 use unalike_storage::{
-    Clocks, GrantId, Layout, Lease, LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore, NamespaceBinding, Rfc3339,
-    StoreError, UsedWorker, choose_worker, random_64, random_128,
+    Clocks, Expiry, GrantId, Layout, Lease, LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore, NamespaceBinding,
+    Rfc3339, StoreError, UsedWorker, choose_worker, random_64, random_128,
 };
 use zookeeper_client::{Client, CreateMode, Error, Stat};
 
@@ -54,6 +55,7 @@ impl ZookeeperLeases {
         namespace: &str,
         also: impl FnOnce() -> R,
     ) -> Result<Look<T>, StoreError> {
+        let asked = Instant::now();
         let deadline = self.connection.deadline();
         let path = self.paths.namespace(namespace);
         // What is sent first is seen by what comes later.
@@ -61,6 +63,7 @@ impl ZookeeperLeases {
         let node = client.get_data(&path);
         let also = also();
         let store_ms = self.clock_ms(client, deadline, deadline.answer(clock).await).await?;
+        self.steps.read(asked, store_ms);
         let namespace = match deadline.answer(node).await {
             Ok((data, stat)) => Some((Namespace::read(&path, &data)?, stat.version)),
             Err(Error::NoNode) => None,
@@ -159,7 +162,8 @@ impl ZookeeperLeases {
             Some(tree) if !tree.stopped => Some(self.check_claims(tree, claims)?),
             _ => None,
         };
-        let chosen = choose(acquire, store_ms, &workers, claims.as_ref(), race);
+        let expiry = self.steps.expiry(store_ms, bound.binding.max_horizon_ms);
+        let chosen = choose(acquire, &expiry, &workers, claims.as_ref(), race);
         let chosen = match (chosen, &claims) {
             (Err(StoreError::WorkersExhausted { free_at_ms, .. }), Some(claims)) => {
                 match self.claim(&client, acquire, claims, store_ms, free_at_ms).await? {
@@ -327,7 +331,7 @@ impl ZookeeperLeases {
 /// Chooses a worker among all of the layout's, or, beside Leaf, among those that are claimed from it.
 fn choose(
     acquire: &LeaseAcquire,
-    store_ms: u64,
+    expiry: &Expiry,
     workers: &Workers,
     claims: Option<&Claims>,
     race: u32,
@@ -345,12 +349,12 @@ fn choose(
     let random = random_64()?;
     let used = used.into_iter().map(|(worker, (end_ms, holder))| (UsedWorker { worker, end_ms }, holder));
     let used: Vec<_> = used.collect();
-    let chosen = choose_worker(acquire, store_ms, random, used.iter().copied())?;
+    let chosen = choose_worker(acquire, expiry.clone(), random, used.iter().copied())?;
     if race == 0 || chosen.end_ms == 0 || acquire.preferred_worker == Some(chosen.worker) {
         return Ok(chosen);
     }
     // Whoever lost a race wanted the same as another one, and many may want the one that ended longest ago.
-    let free: Vec<_> = used.iter().map(|(used, _)| *used).filter(|used| used.end_ms <= store_ms).collect();
+    let free: Vec<_> = used.iter().map(|(used, _)| *used).filter(|used| expiry.has_ended(used.end_ms)).collect();
     let nth = usize::try_from(random % 65_536).unwrap_or(0).checked_rem(free.len());
     Ok(nth.and_then(|nth| free.get(nth).copied()).unwrap_or(chosen))
 }
@@ -509,7 +513,7 @@ mod tests {
         }
         let mut chosen = |preferred_worker, race| {
             acquire.preferred_worker = preferred_worker;
-            choose(&acquire, 9_000, &workers, None, race).unwrap().worker
+            choose(&acquire, &9_000.into(), &workers, None, race).unwrap().worker
         };
         assert_eq!(chosen(None, 0), 7);
         let draws: BTreeSet<_> = (0..50).map(|_| chosen(None, 1)).collect();

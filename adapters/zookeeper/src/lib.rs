@@ -43,7 +43,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use unalike_storage::{LeaseLimits, StoreError};
+use unalike_storage::{ClockSteps, LeaseLimits, StoreError};
 
 use crate::connection::Connection;
 use crate::error::refusal;
@@ -318,6 +318,8 @@ pub struct ZookeeperLeases {
     pub(crate) options: Arc<ZookeeperOptions>,
     pub(crate) paths: Paths,
     pub(crate) connection: Arc<Connection>,
+    /// Where the servers' clock was set, as far as this process has seen.
+    pub(crate) steps: Arc<ClockSteps>,
 }
 
 impl ZookeeperLeases {
@@ -329,7 +331,7 @@ impl ZookeeperLeases {
         options.validate()?;
         let options = Arc::new(options);
         let paths = Paths { root: options.root.clone(), leaf_root: options.leaf_root.clone() };
-        Ok(Self { paths, connection: Arc::new(Connection::new(Arc::clone(&options))), options })
+        Ok(Self { paths, connection: Arc::new(Connection::new(Arc::clone(&options))), options, steps: Arc::default() })
     }
 
     /// The same, connected.

@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use unalike_core::{FieldOrder, Layout, LayoutFields, Lease, Rfc3339, is_name};
 
-use crate::{LeaseAcquire, LeaseExtend, StoreError};
+use crate::{Expiry, LeaseAcquire, LeaseExtend, StoreError};
 
 /// What a lease store allows its holders.
 ///
@@ -311,13 +311,15 @@ pub enum Choice {
 }
 
 impl Candidates {
-    /// Chooses by the rule of [`LeaseStore::acquire`](crate::LeaseStore::acquire).
+    /// Chooses by the rule of [`LeaseStore::acquire`](crate::LeaseStore::acquire). Which leases have ended the store's
+    /// clock says, where it is not known to have been set.
     ///
     /// `random` places the choice among the workers that were never used: at random, so that even separate stores
     /// seldom meet.
     #[must_use]
-    pub fn choose(&self, store_ms: u64, random: u64) -> Choice {
-        let is_free = |candidate: &UsedWorker| candidate.end_ms <= store_ms;
+    pub fn choose(&self, expiry: impl Into<Expiry>, random: u64) -> Choice {
+        let expiry = expiry.into();
+        let is_free = |candidate: &UsedWorker| expiry.has_ended(candidate.end_ms);
         if let Some(worker) = self.preferred.filter(is_free).or(self.previous.filter(is_free)) {
             return Choice::Worker(worker);
         }
@@ -327,15 +329,16 @@ impl Candidates {
         }
         match self.oldest {
             Some(oldest) if is_free(&oldest) => Choice::Worker(oldest),
-            Some(oldest) => Choice::Exhausted { free_at_ms: oldest.end_ms },
+            Some(oldest) => Choice::Exhausted { free_at_ms: expiry.ends_at_ms(oldest.end_ms) },
             // A layout has one worker at least, so a store that has no oldest has one that was never used.
-            None => Choice::Exhausted { free_at_ms: store_ms },
+            None => Choice::Exhausted { free_at_ms: expiry.clock_ms() },
         }
     }
 }
 
 /// Chooses a worker where the store has all that were ever granted at hand: by worker, the greatest end that is
-/// recorded for each and the name of its last holder.
+/// recorded for each and the name of its last holder. Which leases have ended the store's clock says, in Unix
+/// milliseconds, or what [`ClockSteps`](crate::ClockSteps) make of it.
 ///
 /// # Errors
 /// [`StoreError::WorkersExhausted`].
@@ -352,10 +355,11 @@ impl Candidates {
 /// ```
 pub fn choose_worker<'r>(
     acquire: &LeaseAcquire,
-    store_ms: u64,
+    expiry: impl Into<Expiry>,
     random: u64,
     used: impl IntoIterator<Item = (UsedWorker, &'r str)>,
 ) -> Result<UsedWorker, StoreError> {
+    let expiry = expiry.into();
     let mut candidates = Candidates {
         workers: acquire.layout.workers(),
         preferred: acquire.preferred_worker.map(|worker| UsedWorker { worker, end_ms: 0 }),
@@ -368,11 +372,12 @@ pub fn choose_worker<'r>(
         if let Some(preferred) = candidates.preferred.as_mut().filter(|preferred| preferred.worker == worker.worker) {
             *preferred = worker;
         }
-        let is_previous = !acquire.holder.is_empty() && holder == acquire.holder && worker.end_ms <= store_ms;
+        let is_previous = !acquire.holder.is_empty() && holder == acquire.holder && expiry.has_ended(worker.end_ms);
         if is_previous && candidates.previous.is_none_or(|previous| previous.end_ms < worker.end_ms) {
             candidates.previous = Some(worker);
         }
-        if candidates.oldest.is_none_or(|oldest| worker.end_ms < oldest.end_ms) {
+        let ends_ms = |worker: UsedWorker| expiry.ends_at_ms(worker.end_ms);
+        if candidates.oldest.is_none_or(|oldest| ends_ms(worker) < ends_ms(oldest)) {
             candidates.oldest = Some(worker);
         }
     }
@@ -381,11 +386,12 @@ pub fn choose_worker<'r>(
         workers: candidates.workers,
         free_at_ms,
     };
-    match candidates.choose(store_ms, random) {
+    let clock_ms = expiry.clock_ms();
+    match candidates.choose(expiry, random) {
         Choice::Worker(worker) => Ok(worker),
         Choice::Exhausted { free_at_ms } => Err(exhausted(free_at_ms)),
         Choice::NeverUsed { nth } => {
-            let worker = nth_never_used(nth, workers).ok_or_else(|| exhausted(store_ms))?;
+            let worker = nth_never_used(nth, workers).ok_or_else(|| exhausted(clock_ms))?;
             Ok(UsedWorker { worker, end_ms: 0 })
         }
     }

@@ -19,6 +19,8 @@ use crate::StoreError;
 ///   what lies before belongs to predecessors. It fixes the end: the lease is not extended afterwards.
 /// - *Doubt.* A store that may have forgotten leases grants none before the end of its quarantine
 ///   ([`NamespaceBinding::floor_ms`]).
+/// - *Steps.* No lease ends by a step of the store's clock: one that was running is offered to nobody for as long as it
+///   would have run without it ([`ClockSteps`](crate::ClockSteps)).
 /// - *Clock.* A holder whose clock is further than the store's limit from the store's own is refused.
 ///
 /// [`NamespaceBinding`], [`Candidates`] and [`LeaseLimits`] hold these rules as pure functions for every store.

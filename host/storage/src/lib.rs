@@ -7,6 +7,7 @@
 //!
 //! This crate opens no connection and knows no store.
 
+mod clock_steps;
 #[cfg(feature = "contract")]
 pub mod contract;
 mod error;
@@ -19,6 +20,7 @@ mod random;
 mod segments;
 mod stripes;
 
+pub use clock_steps::{ClockSteps, Expiry};
 pub use error::StoreError;
 pub use kept::{
     KEPT_CLOCK, KEPT_FLOOR, KEPT_LEASES, PublicTags, first_watermark, is_kept, is_kept_time, kept_patterns,

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use serde_json::json;
 use tempfile::TempDir;
+use unalike_tests::clock::FakeClock;
 use unalike_tests::mariadb::MariaDb;
 use unalike_tests::redis::{Persistence, Redis};
 use unalike_tests::server::{Answer, Client, Ran, Server, run};
@@ -209,6 +210,74 @@ fn a_machine_id_goes_on_to_another_instance_behind_its_end() -> anyhow::Result<(
     let released = run(server.directory(), ["leases", "release", "cosid:pods:4", &new.to_string()])?;
     assert_eq!(released.code, Some(0), "{released:?}");
     assert_refused(&cosid(&client, "PATCH", longer)?, "M-03", "ended");
+    Ok(())
+}
+
+/// A clock that shows tomorrow for an instant says nothing of those who ask in time.
+#[test]
+fn a_clock_that_jumps_ahead_for_an_instant_gives_no_machine_id_away() -> anyhow::Result<()> {
+    const DAY_MS: i64 = 86_400_000;
+    let clock = Arc::new(FakeClock::start()?);
+    let flags = ["--drop-in", "cosid"].map(str::to_owned).to_vec();
+    let server = Server::start_with_clock(Arc::new(TempDir::new()?), flags, Arc::clone(&clock))?;
+    let client = server.client();
+    for instance in ["a", "b"] {
+        distribute(&client, "full", &format!("machineBit=1&instanceId={instance}&{GUARD}"))?;
+    }
+    let (mine, _) = distribute(&client, "shop", &format!("machineBit=10&instanceId=a&{GUARD}"))?;
+    clock.set(DAY_MS)?;
+    let refused = cosid(&client, "POST", &format!("/machines/full?machineBit=1&instanceId=c&{GUARD}"))?;
+    // Nor does another of the same name get it, nor one with another width.
+    let (other, _) = distribute(&client, "shop", &format!("machineBit=10&instanceId=a&{GUARD}"))?;
+    let wider = cosid(&client, "POST", &format!("/machines/shop?machineBit=11&instanceId=b&{GUARD}"))?;
+    clock.set(0)?;
+    assert_refused(&refused, "M-01", "2");
+    assert_ne!(mine, other);
+    assert_refused(&wider, "400", "machineBit=10");
+    for (namespace, instance) in [("full", "a"), ("full", "b"), ("shop", "a")] {
+        let guarded = cosid(&client, "PATCH", &format!("/machines/{namespace}?instanceId={instance}&{GUARD}"))?;
+        assert_eq!(guarded.status, 200, "{guarded:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn machine_ids_of_one_namespace_have_one_width() -> anyhow::Result<()> {
+    let server = Server::start_with(["--drop-in", "cosid", "--lease-skew-max-ms", "100"])?;
+    let client = server.client();
+    let short = "safeGuardDuration=PT2S";
+    distribute(&client, "shop", &format!("machineBit=10&instanceId=a&{short}"))?;
+    let narrower = format!("/machines/shop?machineBit=8&instanceId=b&{GUARD}");
+    let refused = cosid(&client, "POST", &narrower)?;
+    for named in ["machineBit is 8", "machineBit=10", "\"a\"", "one width"] {
+        assert_refused(&refused, "400", named);
+    }
+    assert_eq!(leases(&server, "cosid:shop:8", &[])?, [], "nothing was leased");
+    distribute(&client, "other", &format!("machineBit=8&instanceId=b&{GUARD}"))?;
+    // Once they have ended, it has another one.
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let answer = cosid(&client, "POST", &narrower)?;
+        if answer.status == 200 {
+            break;
+        }
+        ensure!(Instant::now() < deadline, "{answer:?}");
+        thread::sleep(Duration::from_millis(10));
+    }
+    let wider = cosid(&client, "POST", &format!("/machines/shop?machineBit=10&instanceId=a&{GUARD}"))?;
+    assert_refused(&wider, "400", "machineBit=8");
+    // Nor do two that begin at once have two.
+    for round in 0..20 {
+        let ask = |bits: u32| {
+            cosid(&client, "POST", &format!("/machines/round-{round}?machineBit={bits}&instanceId=a&{GUARD}"))
+        };
+        let statuses = thread::scope(|scope| {
+            let asked = [8, 10].map(|bits| scope.spawn(move || ask(bits)));
+            asked.map(|asked| asked.join().unwrap().map(|answer| answer.status))
+        });
+        let [one, other] = statuses;
+        assert_ne!((one?, other?), (200, 200), "in round {round}");
+    }
     Ok(())
 }
 

@@ -6,14 +6,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use tokio::sync::OnceCell;
-use unalike::storage::{GrantId, Lease, LeaseAcquire, LeaseExtend, LeaseLimits, LeaseRecord, LeaseStore, StoreError};
-use unalike::{Layout, LayoutFields};
+use unalike::storage::{
+    ClockSteps, GrantId, Lease, LeaseAcquire, LeaseExtend, LeaseLimits, LeaseRecord, LeaseStore, StoreError,
+};
+use unalike::{Clock, Layout, LayoutFields, SystemClock};
 use unalike_local::{LocalLeases, LocalOptions, StaticAssignment, StaticWorker};
 use unalike_mysql::{MysqlLeases, MysqlOptions};
 use unalike_redis::{RedisLeases, RedisOptions, Watermark};
@@ -241,6 +243,16 @@ pub(crate) struct Leases {
 pub(crate) struct Shared {
     pub(crate) store: Arc<dyn LeaseStore>,
     pub(crate) limits: LeaseLimits,
+    /// Where this server's clock was set.
+    pub(crate) steps: ClockSteps,
+}
+
+impl Shared {
+    fn new(store: Arc<dyn LeaseStore>, limits: LeaseLimits) -> Self {
+        let steps = ClockSteps::default();
+        steps.read(Instant::now(), SystemClock.now_ms());
+        Self { store, limits, steps }
+    }
 }
 
 impl Leases {
@@ -316,7 +328,7 @@ impl Leases {
             return Self::behind_local_copies(remote, config, purpose).await;
         }
         let store: Arc<dyn LeaseStore> = Arc::clone(&remote) as _;
-        Ok(Self { store: Some(Arc::clone(&store)), shared: Some(Shared { store, limits }), remote: Some(remote) })
+        Ok(Self { store: Some(Arc::clone(&store)), shared: Some(Shared::new(store, limits)), remote: Some(remote) })
     }
 
     /// With the local copies of running leases in front, if there are to be any. A command is too short for them, and
@@ -326,7 +338,7 @@ impl Leases {
         config: &Config,
         purpose: Purpose,
     ) -> anyhow::Result<Self> {
-        let shared = Some(Shared { store: Arc::clone(&store), limits: config.lease_limits() });
+        let shared = Some(Shared::new(Arc::clone(&store), config.lease_limits()));
         let store = match config.local_leases.as_ref().filter(|_| purpose == Purpose::Serving) {
             None => store,
             Some(directory) => {

@@ -27,11 +27,15 @@
 //! So a machine id goes to nobody else while its instance asks in time. What no server can do is stop a client of
 //! CosId's that did not: it goes on with a machine id that it has lost (`M-03`) or that somebody else has.
 //!
+//! A namespace has one width, as in CosId: a `machineBit` other than that of the machine ids that are leased in it is
+//! refused until their leases have ended.
+//!
 //! Errors are CosId's, with the status 400: `M-01` when all machine ids are leased, `M-02` when nothing is known of the
 //! instance, `M-03` when its machine id was ended. Where tokens are wanted, the first machine id of a namespace needs the
 //! scope `admin`.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
@@ -39,14 +43,14 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use jiff::SignedDuration;
 use serde::Serialize;
-use unalike::storage::{LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore, StoreError};
+use unalike::storage::{LeaseAcquire, LeaseExtend, LeaseLimits, LeaseRecord, LeaseStore, StoreError};
 use unalike::{Clock, Layout, LayoutFields, SystemClock};
 
 use super::super::{Parameters, json, path_of, permit};
 use super::{JSON, refuse_as, whole};
 use crate::auth::{Scope, bearer};
 use crate::http::Route;
-use crate::layouts::shortened;
+use crate::layouts::{rfc3339, shortened};
 use crate::leases::Shared;
 use crate::problem::{Kind, Problem};
 use crate::service::Service;
@@ -170,7 +174,9 @@ impl<'s> Asked<'s> {
             }
         }
         let may_begin = service.tokens.check(bearer(&parts.headers), Scope::Admin, &namespace).map_err(Problem::from);
-        Ok(Self { leases: service.stores().leases().shared()?, namespace, instance, parameters, may_begin })
+        let leases = service.stores().leases().shared()?;
+        leases.steps.read(Instant::now(), SystemClock.now_ms());
+        Ok(Self { leases, namespace, instance, parameters, may_begin })
     }
 
     fn store(&self) -> &dyn LeaseStore {
@@ -203,12 +209,19 @@ impl<'s> Asked<'s> {
         Ok(duration_ms.saturating_add(u64::from(TICK_MS)))
     }
 
+    /// The widths in which machine ids were ever leased, each with its namespace in the store.
+    async fn widths(&self) -> Result<Vec<(u8, String)>, Failed> {
+        let namespaces = self.store().namespaces().await?.into_iter();
+        let widths =
+            namespaces.filter_map(|namespace| Some((namespace.strip_prefix(&self.prefix())?.parse().ok()?, namespace)));
+        Ok(widths.collect())
+    }
+
     /// The newest lease of each machine id that is recorded as this instance's, with its namespace and layout.
     async fn own(&self) -> Result<Vec<Own>, Failed> {
         let mut own = Vec::new();
-        for namespace in self.store().namespaces().await? {
-            let bits = namespace.strip_prefix(&self.prefix()).and_then(|bits| bits.parse().ok());
-            let Some(layout) = bits.map(layout).transpose()? else { continue };
+        for (bits, namespace) in self.widths().await? {
+            let layout = layout(bits)?;
             let records = self.store().leases(&namespace).await?;
             let records = records.into_iter().filter(|record| record.holder == self.instance);
             own.extend(records.map(|record| Own { namespace: namespace.clone(), layout, record }));
@@ -216,10 +229,41 @@ impl<'s> Asked<'s> {
         Ok(own)
     }
 
-    /// Whether it runs, by any clock that is not refused, and may be prolonged.
+    /// Refuses machine ids of another width than those that are leased: in CosId a namespace has one width, and its
+    /// machine ids differ from one another.
+    async fn check_width(&self, wanted: u8) -> Result<(), Failed> {
+        for (bits, namespace) in self.widths().await? {
+            if bits == wanted {
+                continue;
+            }
+            let records = self.store().leases(&namespace).await?;
+            let running =
+                records.iter().filter(|record| self.lasts(record)).max_by_key(|record| record.lease.valid_until_ms);
+            if let Some(LeaseRecord { lease, holder, .. }) = running {
+                let what = format!(
+                    "machineBit is {wanted}, and machine ids of {bits} bits are leased in this namespace, the last until {} by {:?}: \
+                     a namespace has one width, or two instances could have one machine id; ask with machineBit={bits}, or \
+                     stop those instances first",
+                    rfc3339(lease.valid_until_ms),
+                    shortened(holder)
+                );
+                return Err(Problem::new(Kind::QueryInvalid, what).into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it runs and may be prolonged.
     fn runs(&self, own: &Own) -> bool {
-        let end_ms = own.record.lease.valid_until_ms.saturating_add(self.leases.limits.max_skew_ms);
-        !own.record.is_final && end_ms > SystemClock.now_ms()
+        !own.record.is_final && self.lasts(&own.record)
+    }
+
+    /// Whether it has not ended yet, by any clock that is not refused.
+    fn lasts(&self, record: &LeaseRecord) -> bool {
+        let LeaseLimits { max_horizon_ms, max_skew_ms } = self.leases.limits;
+        let earliest_ms = SystemClock.now_ms().saturating_sub(max_skew_ms);
+        let expiry = self.leases.steps.expiry(earliest_ms, max_horizon_ms);
+        !expiry.has_ended(record.lease.valid_until_ms)
     }
 }
 
@@ -252,7 +296,8 @@ fn layout(bits: u8) -> Result<Layout, Problem> {
 async fn acquire(service: &Service, request: Request) -> Result<MachineState, Failed> {
     let asked = Asked::of(service, request).await?;
     let bits = whole(&asked.parameters, "machineBit", 1..=MACHINE_BITS_MAX)?;
-    let layout = layout(u8::try_from(bits).unwrap_or(u8::MAX))?;
+    let bits = u8::try_from(bits).unwrap_or(u8::MAX);
+    let layout = layout(bits)?;
     let horizon_ms = asked.horizon_ms()?;
     let namespace = format!("{}{bits}", asked.prefix());
     if let Err(problem) = &asked.may_begin
@@ -260,6 +305,7 @@ async fn acquire(service: &Service, request: Request) -> Result<MachineState, Fa
     {
         return Err(Problem::new(problem.kind(), problem.detail()).into());
     }
+    asked.check_width(bits).await?;
     let is_stable = asked.parameters.get("stable").is_some_and(|stable| stable.eq_ignore_ascii_case("true"));
     // Before the new one is taken: another process of the name that takes one meanwhile keeps it.
     let before = if is_stable { asked.own().await? } else { Vec::new() };
@@ -272,6 +318,12 @@ async fn acquire(service: &Service, request: Request) -> Result<MachineState, Fa
         horizon_ms,
     };
     let lease = asked.store().acquire(&acquire).await?;
+    // Of two that begin with two widths at once, each has taken one by now and sees the other's.
+    if let Err(failed) = asked.check_width(bits).await {
+        // Nobody was told of it.
+        asked.store().release(&acquire.namespace, lease.worker, lease.grant_id, lease.not_before_ms).await?;
+        return Err(failed);
+    }
     for own in before.iter().filter(|own| asked.runs(own)) {
         own.fix(asked.store()).await?;
     }

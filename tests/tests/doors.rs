@@ -69,6 +69,44 @@ fn a_page_of_another_name_or_origin_takes_no_id_and_ends_no_tag() -> anyhow::Res
     Ok(())
 }
 
+/// What a browser sends for `<img src=..>` and the like to an address that is no secure one: no origin.
+#[test]
+fn a_page_that_shows_what_it_asks_for_takes_no_id() -> anyhow::Result<()> {
+    let server = Server::start_with(["--allowed-origins", "https://app.example", "--drop-in", "leaf,tinyid,cosid"])?;
+    let client = server.client();
+    for (name, value) in [
+        ("referer", "http://10.0.0.9/page?x=1"),
+        ("referer", "http://app.example/"),
+        ("accept", "image/avif,image/webp,image/apng,image/svg+xml,image/*,*/*;q=0.8"),
+        ("accept", "image/png,image/svg+xml,image/*;q=0.8,video/*;q=0.8,*/*;q=0.5"),
+        ("accept", "text/css,*/*;q=0.1"),
+        ("origin", "http://app.example"),
+        ("origin", &server.url().replacen("http", "https", 1)),
+    ] {
+        let page = client.clone().with(name, value);
+        for path in [ORDER, "/api/segment/get/order", "/tinyid/id/nextId?bizType=order", "/ids/order"] {
+            let answer = page.get(path)?;
+            assert_eq!((answer.status, answer.problem()?.as_str()), (403, "origin-refused"), "{name} {value} {path}");
+        }
+        assert_eq!(page.get("/health/ready")?.status, 200, "{name} {value}");
+    }
+    let own = format!("{}/v1/layouts", server.url());
+    for (at, (name, value)) in [
+        ("referer", own.as_str()),
+        ("referer", "https://app.example/page"),
+        ("accept", "*/*"),
+        ("accept", "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8"),
+        ("origin", "https://app.example"),
+        ("origin", server.url()),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        assert_eq!(client.clone().with(name, value).get(ORDER)?.ids()?, [u64::try_from(at)? + 1], "{name} {value}");
+    }
+    Ok(())
+}
+
 #[test]
 fn other_names_are_allowed_by_configuration_and_any_where_tokens_are_wanted() -> anyhow::Result<()> {
     let server = Server::start_with(["--allowed-hosts", "ids.example,*.ids.test"])?;
@@ -108,9 +146,18 @@ fn what_is_no_request_is_told_so() -> anyhow::Result<()> {
         let (answered, body) = raw(&server, request.as_bytes()).with_context(|| shown.clone())?;
         assert_eq!((answered, problem(&body)?.as_str()), (status, name), "{shown}: {body}");
     }
-    // HTTP/1.0 has no Host.
-    let (status, body) = raw(&server, format!("GET {ORDER} HTTP/1.0\r\n\r\n").as_bytes())?;
-    assert_eq!((status, body.as_str()), (200, r#"{"tag":"order","ids":["1"]}"#));
+    // HTTP/1.0 has no Host: what load balancers look at needs none.
+    for path in ["/health/live", "/health/ready"] {
+        assert_eq!(raw(&server, format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes())?.0, 200, "{path}");
+    }
+    for path in [ORDER, "/v1/tags", "/metrics"] {
+        let (status, body) = raw(&server, format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes())?;
+        assert_eq!((status, problem(&body)?.as_str()), (400, "host-invalid"), "{path}");
+    }
+    let (status, body) = raw(&server, format!("GET {ORDER} HTTP/1.0\r\nhost: localhost\r\n\r\n").as_bytes())?;
+    assert_eq!((status, body.as_str()), (200, r#"{"tag":"order","ids":["1"]}"#), "nothing was lost");
+    let open = Server::start_with(["--allowed-hosts", "*"])?;
+    assert_eq!(raw(&open, format!("GET {ORDER} HTTP/1.0\r\n\r\n").as_bytes())?.0, 200);
     Ok(())
 }
 

@@ -4,15 +4,21 @@
 //! for any page that it shows. A page of a name that is pointed at this address names itself in `Host`; any other page
 //! is named in `Origin`, or told of in `Sec-Fetch-Site`. So a request must have a `Host` that is known, and one that
 //! changes something or uses numbers up must come from no page, or from one that is allowed.
+//!
+//! Browsers send `Sec-Fetch-Site` to localhost, loopback addresses and by HTTPS alone, and no `Origin` with what a page
+//! shows by an element of its own (`<img src=..>`). There a page is told by its `Referer`, and by an `Accept` that asks for
+//! a picture, a sound, a film or a style sheet first, which no program wants of this server. What is left is a page that
+//! hides its `Referer` and loads a script or a frame from a server without tokens on an address of the network: nothing
+//! tells that request from a program's.
 
 use std::net::IpAddr;
 
 use anyhow::ensure;
 use axum::body::Body;
 use axum::http::header::{
-    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+    ACCEPT, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
     ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_METHOD, HOST, HeaderValue, ORIGIN,
-    VARY,
+    REFERER, VARY,
 };
 use axum::http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode, Version};
 
@@ -37,6 +43,9 @@ const HARMLESS: [&str; 8] = [
     "/openapi.json",
     "/decodeSnowflakeId",
 ];
+
+/// What elements of pages ask for first, and no program of this server.
+const OF_ELEMENTS: [&[u8]; 4] = [b"image/", b"audio/", b"video/", b"text/css"];
 
 /// Those who watch over a server know its address and nothing else.
 const HEALTH: &str = "/health/";
@@ -97,7 +106,8 @@ impl Doors {
     /// Whether it is a request of no page, to a name that is known: the answer needs nothing more.
     pub(crate) fn is_plain<B>(&self, request: &Request<B>) -> bool {
         let headers = request.headers();
-        if headers.contains_key(ORIGIN) || headers.contains_key(SEC_FETCH_SITE) || request.uri().authority().is_some() {
+        let is_of_page = [ORIGIN, SEC_FETCH_SITE, REFERER].iter().any(|name| headers.contains_key(name));
+        if is_of_page || is_element_s(headers) || request.uri().authority().is_some() {
             return false;
         }
         let mut hosts = headers.get_all(HOST).iter();
@@ -138,8 +148,9 @@ impl Doors {
         let host = match (hosts.next(), hosts.next()) {
             (Some(_), Some(_)) => return invalid("the request has more than one Host"),
             (None, _) if request.version() >= Version::HTTP_11 => return invalid("the request has no Host"),
-            // It was not known then.
-            (None, _) => return Ok(None),
+            // Load balancers look at a server's health so. A name that nobody says is none of the server's.
+            (None, _) if self.names.is_none() || request.uri().path().starts_with(HEALTH) => return Ok(None),
+            (None, _) => return invalid("the request has no Host, without which HTTP/1.0 reaches /health/ alone"),
             (Some(host), None) => host.as_bytes(),
         };
         // A target in full stands before the header.
@@ -187,26 +198,65 @@ impl Doors {
     fn page(&self, headers: &HeaderMap, host: Option<&[u8]>) -> Result<Origin, Problem> {
         let mut origins = headers.get_all(ORIGIN).iter();
         let Some(origin) = origins.next() else {
-            let is_from_elsewhere =
-                headers.get(SEC_FETCH_SITE).is_some_and(|site| !matches!(site.as_bytes(), b"none" | b"same-origin"));
-            return Ok(if is_from_elsewhere { Origin::Other("another site".to_owned()) } else { Origin::None });
+            return Ok(self.page_by_other_headers(headers, host));
         };
         if origins.next().is_some() {
             return Err(Problem::new(Kind::OriginRefused, "the request has more than one Origin"));
         }
         let text = String::from_utf8_lossy(origin.as_bytes());
-        let place = text.split_once("://").map(|(_, place)| place.as_bytes());
-        // A page that this very name has served, by whatever stands before this server.
-        let is_own = place.zip(host).is_some_and(|(place, host)| place.eq_ignore_ascii_case(host));
-        let is_listed = self.origins.iter().any(|known| known == ANY || text.eq_ignore_ascii_case(known));
-        Ok(if is_listed {
+        Ok(if self.lists(&text) {
             Origin::Allowed(Page(origin.clone()))
-        } else if is_own {
+        } else if is_own(&text, headers, host) {
             Origin::None
         } else {
             Origin::Other(text.into_owned())
         })
     }
+
+    /// The page that a request without `Origin` comes from.
+    fn page_by_other_headers(&self, headers: &HeaderMap, host: Option<&[u8]>) -> Origin {
+        match headers.get(SEC_FETCH_SITE).map(HeaderValue::as_bytes) {
+            Some(b"none" | b"same-origin") => return Origin::None,
+            Some(_) => return Origin::Other("another site".to_owned()),
+            None => {}
+        }
+        let referer = headers.get(REFERER).map(|referer| String::from_utf8_lossy(referer.as_bytes()));
+        // What is no address names no page.
+        if let Some(origin) = referer.as_deref().and_then(origin_of) {
+            let is_known = self.lists(origin) || is_own(origin, headers, host);
+            return if is_known { Origin::None } else { Origin::Other(origin.to_owned()) };
+        }
+        if is_element_s(headers) { Origin::Other("an element of a page".to_owned()) } else { Origin::None }
+    }
+
+    /// Whether pages of this origin are allowed: its scheme counts, too.
+    fn lists(&self, origin: &str) -> bool {
+        self.origins.iter().any(|known| known == ANY || origin.eq_ignore_ascii_case(known))
+    }
+}
+
+/// Whether a page has the very address that the request has. This server speaks HTTP; by which scheme it is reached where
+/// something stands before it, browsers alone know.
+fn is_own(origin: &str, headers: &HeaderMap, host: Option<&[u8]>) -> bool {
+    let Some(((scheme, place), host)) = origin.split_once("://").zip(host) else { return false };
+    let is_by_browser = || headers.get(SEC_FETCH_SITE).is_some_and(|site| site.as_bytes() == b"same-origin");
+    place.as_bytes().eq_ignore_ascii_case(host) && (scheme.eq_ignore_ascii_case("http") || is_by_browser())
+}
+
+/// The origin of an address: all in front of its path.
+fn origin_of(address: &str) -> Option<&str> {
+    let begins = address.find("://")? + "://".len();
+    let rest = address.get(begins..)?;
+    let ends = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    address.get(..begins + ends)
+}
+
+/// Whether it is what an element of a page asks for.
+fn is_element_s(headers: &HeaderMap) -> bool {
+    let accepted = headers.get(ACCEPT).map(|accept| accept.as_bytes().trim_ascii_start());
+    accepted.is_some_and(|accepted| {
+        OF_ELEMENTS.iter().any(|kind| accepted.get(..kind.len()).is_some_and(|start| start.eq_ignore_ascii_case(kind)))
+    })
 }
 
 enum Origin {
@@ -354,8 +404,43 @@ mod tests {
         }
         assert_eq!(from("POST", ORDER, ("origin", "https://app.example")), Ok(true));
         assert_eq!(from("POST", ORDER, ("origin", "http://localhost:8080")), Ok(false), "its own");
+        for other in ["https://localhost:8080", "http://app.example", "http://localhost"] {
+            assert_eq!(from("POST", ORDER, ("origin", other)), Err(Kind::OriginRefused), "{other}");
+        }
+        let https =
+            [("host", "localhost:8080"), ("origin", "https://localhost:8080"), ("sec-fetch-site", "same-origin")];
+        assert_eq!(admitted(&doors, "POST", ORDER, &https), Ok(false), "its own, behind something that speaks TLS");
         for (site, is_let_in) in [("cross-site", false), ("same-site", false), ("same-origin", true), ("none", true)] {
             assert_eq!(from("GET", ORDER, ("sec-fetch-site", site)).is_ok(), is_let_in, "{site}");
+        }
+    }
+
+    #[test]
+    fn what_elements_of_pages_ask_for_is_told_without_an_origin() {
+        const ORDER: &str = "/v1/sequences/order/ids";
+        let doors = doors("10.0.0.1", None, &["https://app.example"]);
+        let from = |path, header: (&str, &str)| admitted(&doors, "GET", path, &[("host", "10.0.0.1:8080"), header]);
+        for header in [
+            ("referer", "http://10.0.0.9/page"),
+            ("referer", "http://evil.example"),
+            ("referer", "https://10.0.0.1:8080/"),
+            ("referer", "http://10.0.0.1/"),
+            ("accept", "image/avif,image/webp,*/*;q=0.8"),
+            ("accept", "text/css,*/*;q=0.1"),
+            ("accept", "Video/webm"),
+        ] {
+            assert_eq!(from(ORDER, header), Err(Kind::OriginRefused), "{header:?}");
+            assert_eq!(from("/v1/layouts", header), Ok(false), "{header:?}");
+        }
+        for header in [
+            ("referer", "http://10.0.0.1:8080/v1/layouts"),
+            ("referer", "https://app.example/page"),
+            ("referer", "nothing"),
+            ("accept", "*/*"),
+            ("accept", "text/html,application/xhtml+xml,image/avif,*/*;q=0.8"),
+            ("accept", "text/plain"),
+        ] {
+            assert_eq!(from(ORDER, header), Ok(false), "{header:?}");
         }
     }
 

@@ -8,7 +8,7 @@
     reason = "a test that cannot go on fails"
 )]
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::thread;
 
@@ -248,6 +248,25 @@ fn tinyid_batches_are_as_large_as_asked_for_or_refused() -> anyhow::Result<()> {
 }
 
 #[test]
+fn tinyid_batches_are_whole_however_short_the_step_is() -> anyhow::Result<()> {
+    let server = start([])?;
+    let client = server.client();
+    let short = json!({ "tag": "order", "step": { "policy": "fixed", "step": "10" } });
+    assert_eq!(client.send_json("POST", "/v1/tags", &short)?.status, 201);
+    let mut seen = BTreeSet::new();
+    for _ in 0..3 {
+        let batch = client.get("/tinyid/id/nextIdSimple?bizType=order&batchSize=100000")?;
+        let one: u64 = client.get("/tinyid/id/nextIdSimple?bizType=order")?.body.parse()?;
+        assert!(seen.insert(one), "{one} came twice");
+        let ids = batch.body.split(',').map(str::parse).collect::<Result<Vec<u64>, _>>()?;
+        assert_eq!(ids.len(), 100_000);
+        assert!(ids.is_sorted() && ids.into_iter().all(|id| seen.insert(id)), "no id comes twice");
+    }
+    assert_eq!(client.get("/v1/tags/order")?.json()?["step"]["step"], "10", "it stays as it is");
+    Ok(())
+}
+
+#[test]
 fn tinyid_errors_have_its_codes_and_status_200() -> anyhow::Result<()> {
     let server = start(["--create-tags", "false", "--body-max-bytes", "100"])?;
     let client = server.client();
@@ -438,7 +457,7 @@ fn cosid_errors_have_its_form() -> anyhow::Result<()> {
     let step = |text: &str| format!(r#"step is \"{text}\", it must be a whole number from 1 to 1000000"#);
     let offset =
         |text: &str| format!(r#"offset is \"{text}\", it must be a whole number from 0 to 9223372036854775806"#);
-    let used_up = r#"the tag \"shop.end\" is exhausted: every number up to 9223372036854775807 has been granted"#;
+    let used_up = r#"the tag \"shop.end\" is exhausted: it was moved or ended, as an import does, and its numbers go on elsewhere, or every number up to 9223372036854775807 has been granted"#;
     let utf8 = "a name in the path is not UTF-8 once percent-decoded";
     for (method, path, status, code, message) in [
         ("PATCH", "/segments/shop/order?step=100", 400, "500", unknown),

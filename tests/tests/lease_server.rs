@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use serde_json::json;
 use tempfile::TempDir;
+use unalike_tests::clock::FakeClock;
 use unalike_tests::mariadb::MariaDb;
 use unalike_tests::redis::{Persistence, Redis};
 use unalike_tests::server::{Answer, Client, Ran, Server, run};
@@ -396,6 +397,49 @@ fn a_snowflake_that_stops_makes_the_server_unready_until_it_goes_on() -> anyhow:
     assert_eq!(figure(&client, "unalike_snowflake_ready")?, 1.0);
     assert!(client.ids(FLAKES)?[0] > *ids.last().unwrap());
     assert_eq!(server.log()?.matches("the snowflake gives").count(), 2, "once each: {}", server.log()?);
+    Ok(())
+}
+
+#[test]
+fn the_first_call_that_fails_by_a_clock_that_went_back_makes_the_server_unready() -> anyhow::Result<()> {
+    let directory = Arc::new(TempDir::new()?);
+    let text = "[snowflakes.default]\nlayout = \"twitter\"\nclock = \"reject\"\n";
+    std::fs::write(directory.path().join("unalike.toml"), text)?;
+    let clock = Arc::new(FakeClock::start()?);
+    let flags = ["--config", "unalike.toml", "--drop-in", "leaf,tinyid,cosid"].map(str::to_owned).to_vec();
+    let server = Server::start_with_clock(directory, flags, Arc::clone(&clock))?;
+    let client = server.client();
+    for path in [FLAKES, "/v1/snowflakes/default/ids?count=2", "/api/snowflake/get/any", "/ids"] {
+        assert_eq!(client.get(path)?.status, 200, "{path}");
+        assert_eq!(client.get("/health/ready")?.status, 200, "{path}");
+        // By less than a lease reaches, so that nothing but time helps.
+        clock.set(-30_000)?;
+        let refused = client.get(path)?;
+        let unready = client.get("/health/ready")?;
+        let shown = figure(&client, "unalike_snowflake_ready")?;
+        clock.set(0)?;
+        assert_ne!(refused.status, 200, "{path}: {refused:?}");
+        assert_eq!((unready.status, unready.problem()?.as_str()), (503, "clock-wrong"), "{path}: {unready:?}");
+        assert_eq!(unready.json()?["snowflake"], "default");
+        assert_eq!(shown, 0.0, "{path}");
+        until(&client, "/health/ready", |answer| answer.status == 200);
+        until(&client, FLAKES, |answer| answer.status == 200);
+    }
+    Ok(())
+}
+
+/// Two servers on one file, that call themselves alike.
+#[test]
+fn a_clock_that_jumps_ahead_for_an_instant_gives_no_worker_away() -> anyhow::Result<()> {
+    let clock = Arc::new(FakeClock::start()?);
+    let flags = ["--holder", "host-a"].map(str::to_owned).to_vec();
+    let server = Server::start_with_clock(Arc::new(TempDir::new()?), flags, Arc::clone(&clock))?;
+    let beside = server.start_beside()?;
+    let mine = worker_of(server.client().ids(FLAKES)?[0]);
+    clock.set(86_400_000)?;
+    let other = beside.client().ids(FLAKES);
+    clock.set(0)?;
+    assert_ne!(mine, worker_of(other?[0]), "the lease that runs");
     Ok(())
 }
 

@@ -362,7 +362,9 @@ pub(crate) fn step<T>(answer: Result<T, types::Error>, name: &str, signal: &Sign
         types::Error::Exhausted => {
             let by_store = signal.last_error().is_some_and(|said| matches!(*said, StoreError::Exhausted { .. }));
             let id_max = Some(signal.id_max()).filter(|&id_max| id_max < core::ID_MAX && !by_store);
-            let what = if id_max.is_some() {
+            let what = if by_store {
+                "it was moved or ended, as an import does, and its numbers go on elsewhere, or every number has been granted"
+            } else if id_max.is_some() {
                 "no number is left"
             } else {
                 "no number, or no timestamp of its layout, is left"

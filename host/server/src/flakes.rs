@@ -1,8 +1,9 @@
 //! Whether the snowflakes that are in use give ids, and since when one does not.
 //!
 //! A snowflake is in use once ids of it were asked for. It stops when its lease has ended and the store does not prolong
-//! it, or when the clock is wrong beyond its policy; calls then fail, and by and by it goes on by itself. It is looked at
-//! every second, and one look that finds nothing is no stop: a request for the lease may be under way.
+//! it, or when the clock is wrong beyond its policy; calls then fail, and by and by it goes on by itself. A call that fails
+//! by that is a stop. It is looked at every second, too, and one look that finds nothing is no stop: a request for the lease
+//! may be under way, and nobody may have asked.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,7 +19,7 @@ const WAIT_MAX_MS: u64 = 1_000;
 /// The snowflakes of a process, watched.
 #[derive(Default)]
 pub(crate) struct Flakes {
-    /// Those that gave nothing when they were looked at, by name.
+    /// Those that gave nothing when they were looked at or asked, by name.
     stopped: Mutex<BTreeMap<String, Stopped>>,
 }
 
@@ -27,8 +28,18 @@ pub(crate) struct Flakes {
 struct Stopped {
     since: Instant,
     since_ms: u64,
-    /// Whether it was looked at twice.
+    /// Whether it was looked at twice, or a call failed.
     is_sure: bool,
+}
+
+impl Stopped {
+    /// Says it in the log, if that is news.
+    fn is_sure_now(&mut self, name: &str, error: &Error) {
+        if !std::mem::replace(&mut self.is_sure, true) {
+            let error = with_causes(error);
+            tracing::error!(snowflake = name, error, "the snowflake gives no ids");
+        }
+    }
 }
 
 /// A snowflake in use that gives no ids now.
@@ -61,17 +72,23 @@ impl Flakes {
                     let (since, since_ms) = (Instant::now(), SystemClock.now_ms());
                     stopped.insert(name.to_owned(), Stopped { since, since_ms, is_sure: false });
                 }
-                (Some(error), Some(stop)) if !stop.is_sure => {
-                    stop.is_sure = true;
-                    let error = with_causes(&error);
-                    tracing::error!(snowflake = name, error, "the snowflake gives no ids");
-                }
-                (Some(_), Some(_)) => {}
+                (Some(error), Some(stop)) => stop.is_sure_now(name, &error),
             }
         }
     }
 
-    /// Those that gave nothing when they were looked at twice and give nothing now, in the order of their names.
+    /// Looks at one by which a call failed; answers whether it gives no ids.
+    pub(crate) fn failed(&self, snowflake: &Snowflake) -> bool {
+        // What failed may have been the call alone.
+        let Some(error) = obstacle(snowflake) else { return false };
+        let (since, since_ms) = (Instant::now(), SystemClock.now_ms());
+        let mut stopped = self.lock();
+        let stop = stopped.entry(snowflake.namespace().to_owned());
+        stop.or_insert(Stopped { since, since_ms, is_sure: false }).is_sure_now(snowflake.namespace(), &error);
+        true
+    }
+
+    /// Those that are known to give nothing and give nothing now, in the order of their names.
     pub(crate) fn stops(&self, ids: &Ids) -> Vec<Stop> {
         let stopped = self.lock();
         if stopped.is_empty() {

@@ -290,9 +290,10 @@ impl Future for Answer<'_> {
     }
 }
 
-/// Without HEAD: an id would be lost that nobody sees. What there is besides is said.
+/// Without HEAD: an id would be lost that nobody sees. What there is besides is said to all that ask by other methods.
 fn without_head(methods: MethodRouter<Arc<Service>>, allow: &'static str) -> MethodRouter<Arc<Service>> {
-    methods.head(move |method: Method| async move { refused_method(&method, allow) })
+    let refuse = move |method: Method| async move { refused_method(&method, allow) };
+    methods.head(refuse).fallback(refuse)
 }
 
 fn refused_method(method: &Method, allow: &'static str) -> Response {

@@ -216,6 +216,21 @@ impl Service {
         }
     }
 
+    /// Waits for ids of a snowflake. If it gives none, it is known at once that the server is not ready.
+    pub(crate) async fn of_snowflake<T>(
+        &self,
+        snowflake: &Snowflake,
+        work: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let done = work.await;
+        if done.is_err() && self.flakes.failed(snowflake) {
+            // It may have stopped, gone on and stopped again since that was said.
+            let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
+            ready.take_if(|(_, said)| said.is_ok());
+        }
+        done
+    }
+
     /// Refuses to look a tag up that is not open while the store is known to be down.
     fn check_openable(&self, tag: &str, sub: Option<SubKey<'_>>) -> Result<(), Error> {
         let open = match sub {
@@ -367,7 +382,7 @@ impl Service {
     /// Whether the server is ready: the store answers and grants, or what it granted before lasts; and each snowflake that
     /// is in use gives ids.
     ///
-    /// Anybody may want to know at any rate: the answer is kept for [`CHECK_KEPT`].
+    /// Anybody may want to know at any rate: the answer is kept for [`CHECK_KEPT`], or until a snowflake fails.
     ///
     /// # Errors
     /// Why it is not.

@@ -39,7 +39,7 @@ use serde::{Deserialize, Serialize};
 use unalike::storage::{Segment, SegmentStore, TagRecord, TailRelease};
 use unalike::{ID_MAX, Mode, StepPolicy};
 
-use super::{Route, refused_method, without_head};
+use super::{Route, refused_method};
 use crate::auth::{Permit, Scope, bearer};
 use crate::layouts::shortened;
 use crate::problem::{Kind, Problem};
@@ -78,7 +78,8 @@ where
     T: 'static,
 {
     const ALLOW: &str = "GET, POST, PUT, PATCH, DELETE, OPTIONS";
-    without_head(any(handler), ALLOW).trace(|method: Method| async move { refused_method(&method, ALLOW) })
+    let refuse = |method: Method| async move { refused_method(&method, ALLOW) };
+    any(handler).head(refuse).trace(refuse)
 }
 
 /// The greatest `segment_count_max`: no client may use a tag up at one blow.
@@ -212,12 +213,16 @@ fn strided(tag: &str, stride: impl std::fmt::Display) -> Problem {
     Problem::new(Kind::TagInvalid, detail).with("tag", shown)
 }
 
+/// Refuses what is no interval of numbers.
+fn check_segment(tag: &str, segment: Segment) -> Result<(), Problem> {
+    let Err(error) = segment.validate() else { return Ok(()) };
+    note(Kind::GrantRefused.name(), Weight::Lasting, format!("{tag:?} was granted {segment:?}: {error}"));
+    Err(Problem::new(Kind::GrantRefused, "the grant was not used: look at the store"))
+}
+
 /// Whether these are the numbers that a client can count through, or too few of them.
 fn is_usable(tag: &str, want: Want, segment: Segment) -> Result<bool, Problem> {
-    if let Err(error) = segment.validate() {
-        note(Kind::GrantRefused.name(), Weight::Lasting, format!("{tag:?} was granted {segment:?}: {error}"));
-        return Err(Problem::new(Kind::GrantRefused, "the grant was not used: look at the store"));
-    }
+    check_segment(tag, segment)?;
     let last = segment.end - segment.stride;
     let reach = segment.stride.checked_mul(OVERSHOOT_MAX);
     if reach.is_none_or(|reach| reach > ID_MAX - last) {
@@ -239,9 +244,59 @@ fn is_usable(tag: &str, want: Want, segment: Segment) -> Result<bool, Problem> {
 async fn next_of_tag(service: &Service, tag: &str) -> Result<u64, Problem> {
     service.check_bare_tag(tag)?;
     match service.quick(tag)? {
-        Some(snowflake) => Ok(snowflake.next().await?),
+        Some(snowflake) => Ok(service.of_snowflake(snowflake, snowflake.next()).await?),
         None => Ok(service.next_id(tag, None).await?),
     }
+}
+
+/// Up to so many ids come through the sequence in time, however short the tag's segments are.
+const THROUGH_SEQUENCE: u32 = 1_000;
+
+/// Ids of a tag that a store counts, so many at once.
+///
+/// Each segment is a write to the store, and clients wait for some seconds. Where a batch would take very many, as the tag's
+/// step is fixed and short, its numbers come straight from the store, as a segment does.
+async fn take_of_tag(service: &Service, tag: &str, count: u32) -> Result<Vec<u64>, Problem> {
+    const SEGMENTS_MAX: u64 = 16;
+    let sequence = service.sequence(tag, None).await?;
+    if count > THROUGH_SEQUENCE && sequence.mode() == Mode::Buffered && service.shown(tag).is_none() {
+        let record = service.store().open_tag(tag).await?;
+        if let StepPolicy::Fixed { step } = record.options.step
+            && u64::from(count) > step.saturating_mul(SEGMENTS_MAX)
+        {
+            return take_from_store(service, tag, count).await;
+        }
+    }
+    Ok(service.take_ids(tag, None, count).await?.iter().collect())
+}
+
+async fn take_from_store(service: &Service, tag: &str, count: u32) -> Result<Vec<u64>, Problem> {
+    /// A store may answer with fewer numbers than were asked for.
+    const GRANTS_MAX: u32 = 64;
+    let wanted = usize::try_from(count).unwrap_or(usize::MAX);
+    let mut ids: Vec<u64> = Vec::with_capacity(wanted);
+    for _ in 0..GRANTS_MAX {
+        let lacking = wanted - ids.len();
+        let asked = u64::try_from(lacking).unwrap_or(u64::MAX).min(service.segment_count_max);
+        let segment = service.store().allocate(tag, asked, 0).await?;
+        check_segment(tag, segment)?;
+        let mut next = segment.start;
+        while next < segment.end && ids.len() < wanted {
+            ids.push(next);
+            next += segment.stride;
+        }
+        if next < segment.end {
+            // Where they cannot be given back they are a gap.
+            let _ = service.store().release(tag, TailRelease { start: next, version: segment.version }).await;
+        }
+        if ids.len() == wanted {
+            // Those of several stores come in turn.
+            ids.sort_unstable();
+            return Ok(ids);
+        }
+    }
+    let detail = format!("the store gave fewer than {count} numbers in {GRANTS_MAX} grants: ask for fewer at once");
+    Err(Problem::new(Kind::StoreUnavailable, detail))
 }
 
 /// What the token in the header is good for.
@@ -258,7 +313,8 @@ fn snowflake_name(service: &Service, drop_in: &'static str) -> &'static str {
 /// An id of a snowflake that is configured.
 async fn next_of_snowflake(service: &Service, name: &str) -> Result<u64, Problem> {
     service.check_bare_snowflake(name)?;
-    Ok(service.snowflake(name)?.next().await?)
+    let snowflake = service.snowflake(name)?;
+    Ok(service.of_snowflake(snowflake, snowflake.next()).await?)
 }
 
 /// The parameters of a path, percent-decoded.

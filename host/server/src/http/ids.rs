@@ -156,14 +156,15 @@ impl Wanted {
         let bits = shown.map_or(snowflake.layout().bits(), |shown| shown.format().bits());
         let notation = self.asked.notation(name, shown, bits)?;
         if let Some(formatted) = service.formatted_snowflake(name) {
-            let batch = formatted.take(self.count, self.asked.shard_key).await?;
+            let taken = formatted.take(self.count, self.asked.shard_key);
+            let batch = service.of_snowflake(snowflake, taken).await?;
             return self.answer_formatted(label, name, notation, &batch);
         }
         if self.count == 1 {
-            let id = snowflake.next().await?;
+            let id = service.of_snowflake(snowflake, snowflake.next()).await?;
             return self.answer(label, name, notation, iter::once(id));
         }
-        let batch = snowflake.take(self.count).await?;
+        let batch = service.of_snowflake(snowflake, snowflake.take(self.count)).await?;
         self.answer(label, name, notation, batch.iter())
     }
 

@@ -13,7 +13,8 @@
 //!
 //! `batchSize` is 1 if it is not given, and 100,000 if it is more, as tinyid does with `batch.size.max`, whatever
 //! `count_max` is: no answer without an error ever has fewer ids than tinyid's would. It is an error if it is no number,
-//! and if it is 0 or less.
+//! and if it is 0 or less. A batch that would take many segments, of a tag with a short fixed step, comes straight from the
+//! store as a segment does: single ids of the buffer may come after it and be lower.
 //!
 //! Where the store's database has tinyid's table `tiny_id_token`, a token is good for the business types that it says, and
 //! for no other, as in tinyid. It is read when the server starts, every minute, and at SIGHUP. Tokens of this server's own
@@ -33,7 +34,7 @@ use axum::response::Response;
 use serde::Serialize;
 use unalike::storage;
 
-use super::{Parameters, Want, any_but_head_and_trace, finished, grant, json};
+use super::{Parameters, Want, any_but_head_and_trace, finished, grant, json, take_of_tag};
 use crate::auth::{Denied, Scope, bearer};
 use crate::http::Route;
 use crate::layouts::shortened;
@@ -89,12 +90,11 @@ async fn ids(service: &Service, request: Request) -> Result<Vec<u64>, Refusal> {
     let batch = async {
         service.check_bare_tag(&tag)?;
         match service.quick(&tag)? {
-            Some(snowflake) => Ok(snowflake.take(count).await?),
-            None => Ok(service.take_ids(&tag, None, count).await?),
+            Some(snowflake) => Ok(service.of_snowflake(snowflake, snowflake.take(count)).await?.iter().collect()),
+            None => take_of_tag(service, &tag, count).await,
         }
     };
-    let batch = batch.await.map_err(|problem: Problem| Refusal::of(&problem, &tag))?;
-    Ok(batch.iter().collect())
+    batch.await.map_err(|problem: Problem| Refusal::of(&problem, &tag))
 }
 
 async fn segment(service: &Service, request: Request) -> Result<Segment, Refusal> {

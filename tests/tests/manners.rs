@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use unalike::storage::{StoreError, sub_tag};
+use unalike::storage::{SegmentStore as _, StoreError, sub_tag};
+use unalike_sqlite::{SqliteOptions, SqliteStore};
 use unalike_tests::server::{Server, binary, fails, ok, run, run_with};
 
 #[test]
@@ -77,7 +78,7 @@ fn errors_have_times_for_people() {
 fn names_of_sub_keys_stand_apart() -> anyhow::Result<()> {
     let name = sub_tag("chat", "user_1")?;
     let said = StoreError::exhausted(&name).to_string();
-    assert!(said.contains("the tag \"chat\" (sub-key \"user_1\") is exhausted"), "{said}");
+    assert!(said.contains("the tag \"chat\" (sub-key \"user_1\") is exhausted: it was moved or ended"), "{said}");
     let directory = TempDir::new()?;
     let at = directory.path();
     ok(at, &["tags", "create", "chat"]);
@@ -114,6 +115,62 @@ fn a_raise_that_changes_nothing_says_so() {
         assert!(ran.stderr.contains(word), "{ran:?}");
     }
     assert!(ran.stdout.contains(" 4999 "), "{ran:?}");
+}
+
+#[test]
+fn a_change_that_changes_nothing_says_so() -> anyhow::Result<()> {
+    let directory = TempDir::new()?;
+    let at = directory.path();
+    ok(at, &["tags", "create", "order", "--start", "1000"]);
+    let change = ["tags", "change", "order", "--step", "500"];
+    assert_eq!(run(at, change)?.stderr, "");
+    let again = run(at, change)?;
+    assert_eq!(again.code, Some(0), "{again:?}");
+    assert!(again.stderr.contains("nothing changed") && again.stderr.contains("\"order\""), "{again:?}");
+
+    let server = Server::start()?;
+    let client = server.client();
+    assert_eq!(client.send_json("POST", "/v1/tags", &json!({ "tag": "order", "start": "1000" }))?.status, 201);
+    let step = json!({ "step": { "policy": "fixed", "step": "500" } });
+    for (body, named) in [
+        (json!({ "raise_to": "5000" }), None),
+        (json!({ "raise_to": "5000" }), Some("4999")),
+        (json!({ "raise_to": "4000" }), Some("4999")),
+        (step.clone(), None),
+        (step, Some("step")),
+        (json!({}), Some("step")),
+        (json!({ "raise_to": "4000", "refill": { "policy": "share-consumed", "percent": 20 } }), None),
+    ] {
+        let answer = client.send_json("PATCH", "/v1/tags/order", &body)?;
+        assert_eq!(answer.status, 200, "{body}: {answer:?}");
+        let answer = answer.json()?;
+        let said = answer["unchanged"].as_str();
+        match named {
+            None => assert_eq!(said, None, "{body}"),
+            Some(word) => {
+                let said = said.unwrap_or_default();
+                assert!(said.contains("nothing changed") && said.contains(word), "{body}: {answer}");
+            }
+        }
+    }
+    assert_eq!(server.log()?.matches("a tag was changed").count(), 3, "{}", server.log()?);
+    Ok(())
+}
+
+#[test]
+fn an_ended_tag_is_told_as_one() -> anyhow::Result<()> {
+    let server = Server::start_with(["--drop-in", "cosid,tinyid"])?;
+    let client = server.client();
+    assert_eq!(client.send_json("POST", "/v1/tags", &json!({ "tag": "order" }))?.status, 201);
+    tokio::runtime::Runtime::new()?.block_on(async {
+        let store = SqliteStore::connect(SqliteOptions::new(server.directory().join("unalike.sqlite"))).await?;
+        store.retire_tag("order").await
+    })?;
+    for path in ["/v1/sequences/order/ids", "/ids/order", "/tinyid/id/nextId?bizType=order"] {
+        let answer = client.get(path)?;
+        assert!(answer.body.contains("moved or ended"), "{path}: {answer:?}");
+    }
+    Ok(())
 }
 
 #[test]

@@ -21,7 +21,7 @@ use crate::layouts::rfc3339;
 use crate::problem::Problem;
 use crate::service::{Service, change_tag};
 use crate::stores::{self, Purpose, Stores};
-use crate::tags::{check_raise_of, plain_tag, refill_text, step_text, stored_name};
+use crate::tags::{check_raise_of, plain_tag, refill_text, step_text, stored_name, unchanged};
 use crate::{import, leases};
 
 /// Ids that are taken at once: no more than these are lost if the reader goes away.
@@ -216,7 +216,12 @@ async fn run(stores: &Stores, command: TagsCommand) -> anyhow::Result<()> {
         }
         TagsCommand::Change { tag, step, refill, sub } => {
             let name = stored_name(&tag, sub.as_deref())?;
-            change_tag(store, &name, step.map(|step| step.0), refill.map(|refill| refill.0)).await?
+            let before = store.tag(&name).await?;
+            let changed = change_tag(store, &name, step.map(|step| step.0), refill.map(|refill| refill.0)).await?;
+            if let Some(why) = unchanged(&before, &changed, None) {
+                eprintln!("unalike: {why}");
+            }
+            changed
         }
         TagsCommand::Raise { tag, next, sub, yes } => {
             let name = stored_name(&tag, sub.as_deref())?;

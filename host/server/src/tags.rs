@@ -7,7 +7,9 @@ use std::str::FromStr;
 
 use serde::de::{self, Deserializer};
 use serde::{Deserialize, Serialize};
-use unalike::storage::{Ceiling, SegmentStore, StoreError, TagOptions, TagRecord, split_tag, sub_tag, validate_tag};
+use unalike::storage::{
+    Ceiling, SegmentStore, StoreError, TagOptions, TagRecord, shown, split_tag, sub_tag, validate_tag,
+};
 use unalike::{AdaptiveStep, ID_MAX, Mode, RefillPolicy, StepPolicy};
 
 use crate::channels::{Channel, ChannelConfig, Declared};
@@ -197,6 +199,9 @@ pub(crate) struct TagJson {
     /// Where it is asked for, and a store in Redis has one for the tag.
     #[serde(skip_serializing_if = "Option::is_none")]
     ceiling: Option<CeilingJson>,
+    /// Why a change changed nothing, where it did not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unchanged: Option<String>,
 }
 
 /// How far a tag has got below its ceiling, and how much it was used.
@@ -213,6 +218,12 @@ struct CeilingJson {
 }
 
 impl TagJson {
+    /// With the reason why a change changed nothing, if it did not.
+    pub(crate) fn unchanged(mut self, why: Option<String>) -> Self {
+        self.unchanged = why;
+        self
+    }
+
     /// With its ceiling, where there is one.
     pub(crate) fn below(mut self, ceiling: Option<Ceiling>) -> Self {
         self.ceiling = ceiling.map(|Ceiling { last, max, used_recently, used_long_term }| CeilingJson {
@@ -239,6 +250,7 @@ impl From<TagRecord> for TagJson {
             watermark: Number(record.watermark),
             version: Number(record.version),
             ceiling: None,
+            unchanged: None,
         }
     }
 }
@@ -347,6 +359,23 @@ pub(crate) fn check_raise(name: &str, watermark: u64, next: u64) -> Result<(), U
     let (tag, sub) = split_tag(name);
     let name = sub.map_or_else(|| format!("the tag {tag:?}"), |sub| format!("the sub-key {sub:?} of the tag {tag:?}"));
     Err(Unconfirmed { name, watermark, next, skipped })
+}
+
+/// Why a change of a tag changed nothing, if it did not: `before` is the tag as it was, and `next` what it was raised to.
+pub(crate) fn unchanged(before: &TagRecord, after: &TagRecord, next: Option<u64>) -> Option<String> {
+    let is_raised = next.is_some_and(|next| before.watermark < next.saturating_sub(1));
+    if is_raised || (before.options.step, before.options.refill) != (after.options.step, after.options.refill) {
+        return None;
+    }
+    let name = shown(&after.tag);
+    Some(match next {
+        Some(next) => format!(
+            "nothing changed: numbers of {name} up to {} may have been handed out already, and every later one is {next} or \
+             above; a tag is never lowered",
+            before.watermark
+        ),
+        None => format!("nothing changed: step and refill of {name} are so already"),
+    })
 }
 
 /// The same for a tag of a store, whose watermark is asked for only where that matters.

@@ -1131,7 +1131,7 @@ fn schemas(config: &Config) -> Value {
         "Uuid": { "type": "string", "format": "uuid", "pattern": format!("^{UUID_PATTERN}$") },
         "Ulids": record(json!({ "ulids": list_of("Ulid") })),
         "Ulid": { "type": "string", "pattern": format!("^{ULID_PATTERN}$") },
-        "Tag": also(also(record(json!({
+        "Tag": also(also(also(record(json!({
             "tag": reference("Name"),
             "mode": { "type": "string", "enum": ["buffered", "ordered"], "description":
                 "buffered: ids ascend within a server; ordered: they ascend across all servers in real time" },
@@ -1140,7 +1140,9 @@ fn schemas(config: &Config) -> Value {
             "refill": reference("RefillPolicy"),
             "watermark": figure("The greatest number that may have been handed out"),
             "version": figure("Grows with every grant, release and raise"),
-        })), "sub", reference("SubKey")), "ceiling", reference("Ceiling")),
+        })), "sub", reference("SubKey")), "ceiling", reference("Ceiling")), "unchanged", json!({
+            "type": "string", "description": "Why a change changed nothing, where it did not",
+        })),
         "Ceiling": record(json!({
             "cur": figure("The number that was handed out last; max when what is left cannot be handed out"),
             "max": figure("The ceiling: the greatest number that may be handed out before it is raised"),

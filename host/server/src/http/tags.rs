@@ -14,7 +14,7 @@ use super::query::{Parameters, invalid};
 use super::{Admin, Changeable, Readable, Reader};
 use crate::problem::Problem;
 use crate::service::{Service, change_tag};
-use crate::tags::{NewTag, TagChange, TagCreate, TagJson, check_raise_of, stored_name};
+use crate::tags::{NewTag, TagChange, TagCreate, TagJson, check_raise_of, stored_name, unchanged};
 
 /// How many tags one page has at most, and when nothing is asked: a page is read into memory.
 const LIMIT_MAX: u32 = 1_000;
@@ -98,6 +98,7 @@ pub(super) async fn change(
     if let Some(next) = body.raise_to {
         check_raise_of::<Problem>(store, &tag, next.0, body.confirm == Some(true)).await?;
     }
+    let before = store.tag(&tag).await?;
     // The raise first: if it is refused, nothing has changed.
     let raised = match body.raise_to {
         Some(next) => Some(store.raise_tag(&tag, next.0).await?),
@@ -107,8 +108,13 @@ pub(super) async fn change(
         (Some(raised), None, None) => raised,
         (_, step, refill) => change_tag(store, &tag, step.map(Into::into), refill.map(Into::into)).await?,
     };
-    tracing::info!(tag = record.tag, watermark = record.watermark, by = permit.token_name(), "a tag was changed");
-    Ok(Json(record.into()))
+    // Of several stores some may have been behind.
+    let is_known = body.raise_to.is_none() || store.stripes() == 1;
+    let why = unchanged(&before, &record, body.raise_to.map(|next| next.0)).filter(|_| is_known);
+    if why.is_none() {
+        tracing::info!(tag = record.tag, watermark = record.watermark, by = permit.token_name(), "a tag was changed");
+    }
+    Ok(Json(TagJson::from(record).unchanged(why)))
 }
 
 /// A body of JSON, whose every fault is a problem.

@@ -19,8 +19,8 @@ use unalike_redis::{Dialect, RedisOptions, RedisStore, Watermark};
 use unalike_sqlite::{SqliteOptions, SqliteStore};
 use unalike_storage::contract::{Fixture, SegmentFixture, segment_checks as check};
 use unalike_storage::{
-    Layout, LayoutFields, Mode, Parts, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, TagCreation,
-    TagOptions, TagRecord, TailRelease, sub_tag,
+    Layout, LayoutFields, Mode, Parts, RefillPolicy, Segment, SegmentLayer, SegmentStore, StepPolicy, StoreError,
+    TagCreation, TagOptions, sub_tag,
 };
 use unalike_tests::clients::{Clients, assert_ascends_in_real_time, assert_disjoint, assert_each_ascends};
 use unalike_tests::faulty::FaultyStore;
@@ -496,7 +496,11 @@ struct Between {
 type Event = Box<dyn FnOnce(Segment) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
 
 #[async_trait]
-impl SegmentStore for Between {
+impl SegmentLayer for Between {
+    fn below(&self) -> &dyn SegmentStore {
+        &self.inner
+    }
+
     async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {
         let segment = self.inner.allocate(tag, count, at_least).await?;
         let happens = self.happens.lock().unwrap().take();
@@ -504,38 +508,6 @@ impl SegmentStore for Between {
             happens(segment).await;
         }
         Ok(segment)
-    }
-
-    async fn release(&self, tag: &str, tail: TailRelease) -> Result<bool, StoreError> {
-        SegmentStore::release(&self.inner, tag, tail).await
-    }
-
-    async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
-        self.inner.open_tag(tag).await
-    }
-
-    async fn tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
-        self.inner.tag(tag).await
-    }
-
-    async fn create_tag(&self, tag: &str, options: &TagOptions) -> Result<TagRecord, StoreError> {
-        self.inner.create_tag(tag, options).await
-    }
-
-    async fn change_tag(&self, tag: &str, step: StepPolicy, refill: RefillPolicy) -> Result<TagRecord, StoreError> {
-        self.inner.change_tag(tag, step, refill).await
-    }
-
-    async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError> {
-        self.inner.raise_tag(tag, next).await
-    }
-
-    async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
-        self.inner.tags(after, limit).await
-    }
-
-    async fn check(&self) -> Result<(), StoreError> {
-        self.inner.check().await
     }
 }
 

@@ -13,8 +13,8 @@ use unalike_memory::MemoryStore;
 use unalike_redis::{RedisOptions, RedisStore, Watermark};
 use unalike_storage::contract::{self, Fixture, SegmentFixture, segment_checks as check};
 use unalike_storage::{
-    Ceiling, ID_MAX, Mode, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, TagCreation, TagOptions,
-    TagRecord, TailRelease, sub_tag,
+    Ceiling, ID_MAX, Mode, RefillPolicy, Segment, SegmentLayer, SegmentStore, StepPolicy, StoreError, TagCreation,
+    TagOptions, TagRecord, TailRelease, sub_tag,
 };
 use unalike_tests::redis::{Persistence, Redis};
 
@@ -679,7 +679,11 @@ impl Creating {
 }
 
 #[async_trait]
-impl SegmentStore for Creating {
+impl SegmentLayer for Creating {
+    fn below(&self) -> &dyn SegmentStore {
+        &self.store
+    }
+
     async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {
         match self.store.allocate(tag, count, at_least).await {
             Err(StoreError::TagUnknown { .. }) => self.create(tag).await?,
@@ -688,44 +692,12 @@ impl SegmentStore for Creating {
         self.store.allocate(tag, count, at_least).await
     }
 
-    async fn release(&self, tag: &str, tail: TailRelease) -> Result<bool, StoreError> {
-        self.store.release(tag, tail).await
-    }
-
     async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
         match self.store.open_tag(tag).await {
             Err(StoreError::TagUnknown { .. }) => self.create(tag).await?,
             answer => return answer,
         }
         self.store.open_tag(tag).await
-    }
-
-    async fn tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
-        self.store.tag(tag).await
-    }
-
-    async fn create_tag(&self, tag: &str, options: &TagOptions) -> Result<TagRecord, StoreError> {
-        self.store.create_tag(tag, options).await
-    }
-
-    async fn change_tag(&self, tag: &str, step: StepPolicy, refill: RefillPolicy) -> Result<TagRecord, StoreError> {
-        self.store.change_tag(tag, step, refill).await
-    }
-
-    async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError> {
-        self.store.raise_tag(tag, next).await
-    }
-
-    async fn retire_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
-        self.store.retire_tag(tag).await
-    }
-
-    async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
-        self.store.tags(after, limit).await
-    }
-
-    async fn check(&self) -> Result<(), StoreError> {
-        self.store.check().await
     }
 }
 

@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
-use unalike::{ErrorKind, Ids, RefillPolicy, Sequence, SequenceOptions, StepPolicy};
+use unalike::{ErrorKind, Ids, Sequence, SequenceOptions, StepPolicy};
 use unalike_mysql::{MysqlOptions, MysqlStore};
 use unalike_redis::{RedisOptions, RedisStore, Watermark};
 use unalike_sqlite::{SqliteOptions, SqliteStore};
-use unalike_storage::{Segment, SegmentStore, StoreError, TagOptions, TagRecord, TailRelease};
+use unalike_storage::{Segment, SegmentLayer, SegmentStore, StoreError};
 use unalike_tests::clients::{Clients, Grant, assert_ascends_in_real_time, assert_disjoint, monotonic_ns};
 use unalike_tests::mariadb::MariaDb;
 use unalike_tests::proxy::Proxy;
@@ -405,7 +405,11 @@ struct Durable<S> {
 }
 
 #[async_trait]
-impl<S: SegmentStore> SegmentStore for Durable<S> {
+impl<S: SegmentStore> SegmentLayer for Durable<S> {
+    fn below(&self) -> &dyn SegmentStore {
+        &self.store
+    }
+
     async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {
         let segment = self.store.allocate(tag, count, at_least).await?;
         self.between.raises.fetch_add(1, Ordering::SeqCst);
@@ -414,38 +418,6 @@ impl<S: SegmentStore> SegmentStore for Durable<S> {
             happening.await;
         }
         Ok(segment)
-    }
-
-    async fn release(&self, tag: &str, tail: TailRelease) -> Result<bool, StoreError> {
-        self.store.release(tag, tail).await
-    }
-
-    async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
-        self.store.open_tag(tag).await
-    }
-
-    async fn tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
-        self.store.tag(tag).await
-    }
-
-    async fn create_tag(&self, tag: &str, options: &TagOptions) -> Result<TagRecord, StoreError> {
-        self.store.create_tag(tag, options).await
-    }
-
-    async fn change_tag(&self, tag: &str, step: StepPolicy, refill: RefillPolicy) -> Result<TagRecord, StoreError> {
-        self.store.change_tag(tag, step, refill).await
-    }
-
-    async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError> {
-        self.store.raise_tag(tag, next).await
-    }
-
-    async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
-        self.store.tags(after, limit).await
-    }
-
-    async fn check(&self) -> Result<(), StoreError> {
-        self.store.check().await
     }
 }
 

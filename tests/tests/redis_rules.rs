@@ -19,8 +19,7 @@ use tokio::task::JoinHandle;
 use unalike_memory::{MemoryOptions, MemoryStore};
 use unalike_redis::{RedisOptions, RedisStore, Watermark};
 use unalike_storage::{
-    Ceiling, ID_MAX, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, TagCreation, TagOptions, TagRecord,
-    TailRelease,
+    Ceiling, ID_MAX, Segment, SegmentLayer, SegmentStore, StoreError, TagCreation, TagOptions, TagRecord, TailRelease,
 };
 use unalike_tests::proxy::Proxy;
 use unalike_tests::redis::{Persistence, Redis};
@@ -135,7 +134,11 @@ impl Gate {
 }
 
 #[async_trait]
-impl SegmentStore for Gate {
+impl SegmentLayer for Gate {
+    fn below(&self) -> &dyn SegmentStore {
+        &self.inner
+    }
+
     async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {
         self.asked.fetch_add(1, Ordering::SeqCst);
         let place = self.place();
@@ -154,26 +157,6 @@ impl SegmentStore for Gate {
         Ok(makes(granted))
     }
 
-    async fn release(&self, tag: &str, tail: TailRelease) -> Result<bool, StoreError> {
-        SegmentStore::release(&self.inner, tag, tail).await
-    }
-
-    async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
-        self.inner.open_tag(tag).await
-    }
-
-    async fn tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
-        self.inner.tag(tag).await
-    }
-
-    async fn create_tag(&self, tag: &str, options: &TagOptions) -> Result<TagRecord, StoreError> {
-        self.inner.create_tag(tag, options).await
-    }
-
-    async fn change_tag(&self, tag: &str, step: StepPolicy, refill: RefillPolicy) -> Result<TagRecord, StoreError> {
-        self.inner.change_tag(tag, step, refill).await
-    }
-
     async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError> {
         if self.place() == Place::BeforeTheGrant {
             self.wait(None).await;
@@ -186,14 +169,6 @@ impl SegmentStore for Gate {
             self.wait(None).await;
         }
         self.inner.retire_tag(tag).await
-    }
-
-    async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
-        self.inner.tags(after, limit).await
-    }
-
-    async fn check(&self) -> Result<(), StoreError> {
-        self.inner.check().await
     }
 }
 
@@ -524,7 +499,7 @@ async fn numbers_are_exact_however_great() {
     let client = world.client().await;
     for start in [(1 << 53) - 250, 1_000_000_000_000_000_206, ID_MAX - 999] {
         let tag = format!("from.{start}");
-        world.durable.create_tag(&tag, &TagOptions { start, ..TagOptions::default() }).await.unwrap();
+        world.durable.inner.create_tag(&tag, &TagOptions { start, ..TagOptions::default() }).await.unwrap();
         let mut end = start;
         while end < start + 1_000 {
             let segment = client.allocate(&tag, 7, 0).await.unwrap();

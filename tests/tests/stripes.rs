@@ -14,8 +14,8 @@ use unalike::{ErrorKind, Ids, SequenceOptions, StepPolicy};
 use unalike_memory::{MemoryOptions, MemoryStore};
 use unalike_mysql::{MysqlOptions, MysqlStore};
 use unalike_storage::{
-    ID_MAX, JoinedStripe, Mode, RefillPolicy, Segment, SegmentStore, StoreError, Stripe, StripedStore, TagOptions,
-    TagRecord, TailRelease, resize_stripes,
+    ID_MAX, JoinedStripe, Mode, RefillPolicy, Segment, SegmentLayer, SegmentStore, StoreError, Stripe, StripedStore,
+    TagOptions, TailRelease, resize_stripes,
 };
 use unalike_tests::faulty::FaultyStore;
 use unalike_tests::mariadb::MariaDb;
@@ -814,45 +814,9 @@ struct HeldAtTheEnd {
 }
 
 #[async_trait]
-impl SegmentStore for HeldAtTheEnd {
-    async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {
-        self.inner.allocate(tag, count, at_least).await
-    }
-
-    async fn release(&self, tag: &str, tail: TailRelease) -> Result<bool, StoreError> {
-        self.inner.release(tag, tail).await
-    }
-
-    async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
-        self.inner.open_tag(tag).await
-    }
-
-    async fn tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
-        self.inner.tag(tag).await
-    }
-
-    async fn create_tag(&self, tag: &str, options: &TagOptions) -> Result<TagRecord, StoreError> {
-        self.inner.create_tag(tag, options).await
-    }
-
-    async fn change_tag(&self, tag: &str, step: StepPolicy, refill: RefillPolicy) -> Result<TagRecord, StoreError> {
-        self.inner.change_tag(tag, step, refill).await
-    }
-
-    async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError> {
-        self.inner.raise_tag(tag, next).await
-    }
-
-    async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
-        self.inner.tags(after, limit).await
-    }
-
-    async fn check(&self) -> Result<(), StoreError> {
-        self.inner.check().await
-    }
-
-    async fn stripe(&self) -> Result<Option<Stripe>, StoreError> {
-        self.inner.stripe().await
+impl SegmentLayer for HeldAtTheEnd {
+    fn below(&self) -> &dyn SegmentStore {
+        &*self.inner
     }
 
     async fn join_stripe(&self, stripe: &Stripe) -> Result<JoinedStripe, StoreError> {

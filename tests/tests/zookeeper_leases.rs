@@ -313,7 +313,9 @@ async fn a_request_that_waited_is_refused_for_the_moment_with_both_clocks() {
     let server = Zookeeper::shared().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
     let path = server.path();
-    let mut options = ZookeeperOptions::from_url(&format!("zookeeper://127.0.0.1:{}{path}", proxy.port())).unwrap();
+    // A client gives a connection up that is silent for two fifths of its session's time.
+    let url = format!("zookeeper://127.0.0.1:{}{path}?session-timeout-ms=30000", proxy.port());
+    let mut options = ZookeeperOptions::from_url(&url).unwrap();
     options.limits.max_skew_ms = 2_000;
     let leases = ZookeeperLeases::connect(options).await.unwrap();
     proxy.stall_at("/unalike/clock");

@@ -13,6 +13,8 @@ extern crate alloc;
 #[cfg(target_family = "wasm")]
 mod memory;
 #[cfg(target_family = "wasm")]
+mod one_thread;
+#[cfg(target_family = "wasm")]
 mod sequences;
 #[cfg(target_family = "wasm")]
 mod snowflakes;

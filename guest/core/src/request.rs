@@ -112,15 +112,50 @@ pub struct GrantOrder {
     generation: u64,
     /// Of the newest grant; 1 before the first.
     stride: u64,
-    /// (remainder, end of the newest grant).
-    classes: Vec<(u64, u64)>,
+    classes: Classes,
+}
+
+/// (remainder, end of the newest grant), of each class. Nearly every tag has one, which takes no allocation.
+#[derive(Debug)]
+enum Classes {
+    One([(u64, u64); 1]),
+    /// None, or several.
+    Many(Vec<(u64, u64)>),
+}
+
+impl Classes {
+    const NONE: Self = Self::Many(Vec::new());
+
+    fn as_slice(&self) -> &[(u64, u64)] {
+        match self {
+            Self::One(class) => class,
+            Self::Many(classes) => classes,
+        }
+    }
+
+    /// Remembers the end of the newest grant of a class.
+    fn record(&mut self, remainder: u64, end: u64) {
+        let known = match self {
+            Self::One(class) => class.as_mut_slice(),
+            Self::Many(classes) => classes,
+        };
+        if let Some((_, newest)) = known.iter_mut().find(|(class, _)| *class == remainder) {
+            *newest = end;
+            return;
+        }
+        match self {
+            Self::Many(classes) if classes.is_empty() => *self = Self::One([(remainder, end)]),
+            Self::Many(classes) => classes.push((remainder, end)),
+            Self::One([first]) => *self = Self::Many(alloc::vec![*first, (remainder, end)]),
+        }
+    }
 }
 
 impl GrantOrder {
     /// Nothing is below `floor`.
     #[must_use]
     pub const fn new(floor: u64) -> Self {
-        Self { floor, generation: 0, stride: 1, classes: Vec::new() }
+        Self { floor, generation: 0, stride: 1, classes: Classes::NONE }
     }
 
     /// What the store is asked to start at. With several stripes it is not known which one will answer, and lifting
@@ -136,14 +171,14 @@ impl GrantOrder {
         if self.stride == 1 {
             return self.ceiling();
         }
-        let all_known = self.classes.len() as u64 == self.stride;
-        let lowest = self.classes.iter().map(|&(_, end)| end).min().filter(|_| all_known);
+        let all_known = self.classes.as_slice().len() as u64 == self.stride;
+        let lowest = self.classes.as_slice().iter().map(|&(_, end)| end).min().filter(|_| all_known);
         lowest.map_or(self.floor, |end| end.max(self.floor))
     }
 
     /// The greatest bound known.
     fn ceiling(&self) -> u64 {
-        self.classes.iter().map(|&(_, end)| end).fold(self.floor, u64::max)
+        self.classes.as_slice().iter().map(|&(_, end)| end).fold(self.floor, u64::max)
     }
 
     /// How many grants in a row may lie above `id_max` before nothing at or below it is expected any more: 0 when
@@ -152,10 +187,10 @@ impl GrantOrder {
     /// Stripes take turns, each with its own remainder. One that is known to be behind is waited for. Of one that has
     /// granted nothing yet it is not known whether it exists: a store that strides may be alone.
     pub(crate) fn turns(&self, id_max: u64) -> u64 {
-        let ended = self.classes.iter().filter(|&&(_, end)| end > id_max).count();
+        let ended = self.classes.as_slice().iter().filter(|&&(_, end)| end > id_max).count();
         if self.floor > id_max || ended as u64 == self.stride {
             0
-        } else if ended < self.classes.len() {
+        } else if ended < self.classes.as_slice().len() {
             u64::MAX
         } else {
             self.stride
@@ -171,12 +206,13 @@ impl GrantOrder {
         if segment.generation < self.generation {
             return Err(GrantFault::Overlap);
         }
-        let new_generation = segment.generation > self.generation && !self.classes.is_empty();
+        let new_generation = segment.generation > self.generation && !self.classes.as_slice().is_empty();
         let remainder = segment.start % segment.stride;
-        let known = self.classes.iter().position(|&(class, _)| class == remainder);
+        let known = self.classes.as_slice().iter().position(|&(class, _)| class == remainder);
         // Classes of different strides cut across each other: after a change of stride only the common ceiling counts.
-        let restart = segment.stride != self.stride || (known.is_none() && self.classes.len() >= CLASSES_MAX);
-        let floor = match known.and_then(|at| self.classes.get(at)) {
+        let restart =
+            segment.stride != self.stride || (known.is_none() && self.classes.as_slice().len() >= CLASSES_MAX);
+        let floor = match known.and_then(|at| self.classes.as_slice().get(at)) {
             _ if new_generation => 0,
             _ if restart => self.ceiling(),
             Some(&(_, end)) => end.max(self.floor),
@@ -186,21 +222,12 @@ impl GrantOrder {
             return Err(GrantFault::Overlap);
         }
         if new_generation || restart {
-            self.classes.clear();
+            self.classes = Classes::NONE;
             self.floor = floor;
         }
         self.generation = segment.generation;
         self.stride = segment.stride;
-        match self.classes.iter_mut().find(|(class, _)| *class == remainder) {
-            Some((_, end)) => *end = segment.end,
-            None => {
-                if self.classes.is_empty() {
-                    // Without stripes there is one.
-                    self.classes.reserve_exact(1);
-                }
-                self.classes.push((remainder, segment.end));
-            }
-        }
+        self.classes.record(remainder, segment.end);
         Ok(())
     }
 }
@@ -267,7 +294,7 @@ mod tests {
             // The last ten restart the bookkeeping, above everything that was seen before.
             let _ = order.admit(&segment(start, start + stride, stride, 0));
         }
-        assert!(order.classes.len() <= CLASSES_MAX);
+        assert!(order.classes.as_slice().len() <= CLASSES_MAX);
         for start in 1..=CLASSES_MAX as u64 {
             assert_eq!(order.admit(&segment(start, start + stride, stride, 0)), Err(GrantFault::Overlap));
         }

@@ -8,6 +8,7 @@
 //! numbers left is the "lowestCriticalValue" of older issuers.
 
 use alloc::collections::VecDeque;
+use alloc::sync::Arc;
 
 use crate::request::{Failures, GrantOrder};
 use crate::{GrantFault, ID_MAX, OptionsError, ReserveError, Run, Segment, StoreFailure, TailRelease};
@@ -235,7 +236,7 @@ impl Part {
 /// ```
 #[derive(Debug)]
 pub struct SegmentBuffer {
-    options: SequenceOptions,
+    options: Arc<SequenceOptions>,
     /// The segment that is being used. It is not one of a chain, so that a tag that holds nothing ahead has no chain.
     current: Option<Part>,
     ahead: VecDeque<Part>,
@@ -257,19 +258,21 @@ pub struct SegmentBuffer {
 }
 
 impl SegmentBuffer {
-    /// An empty buffer; no id will lie below `floor` (0, or the end of what a predecessor had been granted).
+    /// An empty buffer; no id will lie below `floor` (0, or the end of what a predecessor had been granted). Tags that are
+    /// fetched alike may share their options.
     ///
     /// # Errors
     /// [`OptionsError`] when an option is out of range.
-    pub fn new(options: SequenceOptions, floor: u64) -> Result<Self, OptionsError> {
+    pub fn new(options: impl Into<Arc<SequenceOptions>>, floor: u64) -> Result<Self, OptionsError> {
+        let options = options.into();
         options.validate()?;
         Ok(Self {
+            step: options.step.initial(),
             options,
             current: None,
             ahead: VecDeque::new(),
             order: GrantOrder::new(floor),
             failures: Failures::new(),
-            step: options.step.initial(),
             step_judged: true,
             judged_ms: None,
             used: 0,

@@ -23,15 +23,20 @@ use unalike_core::{ID_MAX, Run};
 
 use super::atomic::{AtomicU64, Ordering};
 
-/// A cache line of its own: the counter is written by every call, the map is only read. (Not two, as the prefetcher of
-/// adjacent lines would have it: a hundred thousand open tags have a hundred thousand of these.)
-#[repr(align(64))]
-struct Line<T>(T);
+/// What is between the map and the counter of a dispenser whose owner has nothing to put there.
+pub(crate) type Gap = [u64; 7];
 
 /// See the module's documentation.
-pub(crate) struct Dispenser {
-    position: Line<AtomicU64>,
-    map: Line<Map>,
+///
+/// The counter is written by every call and the map is only read, so they are never in one cache line: `between` keeps
+/// them apart, wherever the allocation begins. Alignment would do the same and waste two lines of each open tag, of
+/// which there may be a hundred thousand. The owner keeps what is behind the counter apart from it as well.
+#[repr(C)]
+pub(crate) struct Dispenser<B = Gap> {
+    map: Map,
+    /// What is seldom used.
+    pub(crate) between: B,
+    position: AtomicU64,
 }
 
 /// Positions from `start` to below `end` stand for the ids `position * stride + shift`, modulo 2^64.
@@ -45,14 +50,23 @@ struct Map {
 
 impl Dispenser {
     pub(crate) fn new() -> Self {
+        Self::around(Gap::default())
+    }
+}
+
+impl<B> Dispenser<B> {
+    /// With so much between its map and its counter.
+    pub(crate) fn around(between: B) -> Self {
+        const { assert!(size_of::<B>() + size_of::<u64>() >= 64, "the map and the counter share a cache line") };
         Self {
-            position: Line(AtomicU64::new(0)),
-            map: Line(Map {
+            map: Map {
                 start: AtomicU64::new(0),
                 shift: AtomicU64::new(0),
                 stride: AtomicU64::new(1),
                 end: AtomicU64::new(0),
-            }),
+            },
+            between,
+            position: AtomicU64::new(0),
         }
     }
 
@@ -65,14 +79,14 @@ impl Dispenser {
     /// The newest run's mapping, for [`Dispenser::take_of`].
     #[inline]
     pub(crate) fn mapping(&self) -> Mapping {
-        self.map.0.read()
+        self.map.read()
     }
 
     /// [`Dispenser::take`] by a mapping that was read before: a position has the same id whenever its run is looked at,
     /// so an old mapping refuses at worst. Reading it before the addition leaves no load to wait for after it.
     #[inline]
     pub(crate) fn take_of(&self, mapping: Mapping) -> Result<u64, u64> {
-        let position = self.position.0.fetch_add(1, Ordering::Relaxed);
+        let position = self.position.fetch_add(1, Ordering::Relaxed);
         mapping.id(position).ok_or(position)
     }
 
@@ -91,7 +105,7 @@ impl Dispenser {
             (u64::from(count) <= mapping.end - position).then_some(Run { first, stride: mapping.stride, count })
         };
         let taken = |position: u64| whole(position).map(|_| position + u64::from(count));
-        whole(self.position.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, taken).ok()?)
+        whole(self.position.fetch_update(Ordering::Relaxed, Ordering::Relaxed, taken).ok()?)
     }
 
     /// Up to `max` of the ids that are left, as a run. If it has fewer than that, none are left.
@@ -102,7 +116,7 @@ impl Dispenser {
         if max == 0 {
             return None;
         }
-        let position = self.position.0.fetch_add(u64::from(max), Ordering::Relaxed);
+        let position = self.position.fetch_add(u64::from(max), Ordering::Relaxed);
         let mapping = self.mapping();
         let first = mapping.id(position)?;
         let count = u32::try_from(mapping.end - position).unwrap_or(u32::MAX).min(max);
@@ -111,8 +125,8 @@ impl Dispenser {
 
     /// How many ids the run has left.
     pub(crate) fn left(&self) -> u64 {
-        let position = self.position.0.load(Ordering::Relaxed);
-        self.map.0.end.load(Ordering::Relaxed).saturating_sub(position)
+        let position = self.position.load(Ordering::Relaxed);
+        self.map.end.load(Ordering::Relaxed).saturating_sub(position)
     }
 
     /// Puts a run in place of what is left of the last one, which is dropped. Answers how many ids that were.
@@ -121,7 +135,7 @@ impl Dispenser {
     pub(crate) fn install(&self, run: Run) -> u64 {
         assert!(run.count >= 1 && run.first >= 1 && run.last() <= ID_MAX, "a run holds ids: {run:?}");
         let (begin, dropped) = self.end_run();
-        let Map { start, shift, stride, end } = &self.map.0;
+        let Map { start, shift, stride, end } = &self.map;
         start.store(begin, Ordering::Release);
         stride.store(run.stride, Ordering::Release);
         shift.store(run.first.wrapping_sub(begin.wrapping_mul(run.stride)), Ordering::Release);
@@ -137,8 +151,8 @@ impl Dispenser {
     /// From here on nobody gets an id of the run in hand: every position that is still to be taken lies beyond its end.
     /// Answers the first of those, and how many ids were left.
     fn end_run(&self) -> (u64, u64) {
-        let end = self.map.0.end.load(Ordering::Relaxed);
-        let position = self.position.0.fetch_max(end, Ordering::Relaxed);
+        let end = self.map.end.load(Ordering::Relaxed);
+        let position = self.position.fetch_max(end, Ordering::Relaxed);
         (position.max(end), end.saturating_sub(position))
     }
 }

@@ -18,7 +18,7 @@ use unalike_storage::{LeaseStore, Process, SegmentStore, sub_tag};
 use crate::clock::Time;
 use crate::component::{IdsCtx, IdsCtxBuilder, Signal, types};
 use crate::executor::Executor;
-use crate::lane::{self, Call, Lane, Opening, Step};
+use crate::lane::{self, Call, GeneratorKind, Lane, Opening, Step};
 use crate::lease_watch::{Ended, LeaseWatch};
 use crate::requests::Storage;
 use crate::sequence::SequenceShared;
@@ -290,7 +290,7 @@ impl IdsBuilder {
             std::thread::available_parallelism().map_or(1, std::num::NonZero::get).clamp(1, LANES_MAX)
         });
         let lanes = (0..lanes)
-            .map(|_| Lane::new(origin.successor(), self.clock.clone()).map(Arc::new))
+            .map(|_| Lane::new(origin.successor(), self.clock.clone(), self.wait_max).map(Arc::new))
             .collect::<Result<Vec<_>, _>>()?;
         Ok(Ids {
             shared: Arc::new(Shared {
@@ -720,33 +720,37 @@ struct Waiting<'a> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.generator.waits.fetch_add(1, Ordering::Relaxed);
-        metrics::waited(self.generator.kind, self.started.elapsed());
+        metrics::waited(self.generator.kind.word(), self.started.elapsed());
     }
 }
 
 /// What every open generator has: its name, its place in a lane, and how it hears of answers.
 pub(crate) struct Generator {
-    pub(crate) name: String,
+    /// The same as in its place in the lane.
+    pub(crate) name: Arc<str>,
     pub(crate) signal: Signal,
     pub(crate) storage: Arc<Storage>,
     /// How many calls had to wait.
     pub(crate) waits: AtomicU64,
     /// How many calls ended with an error.
     pub(crate) refused: AtomicU64,
-    /// What stands between a snowflake and its ids.
-    pub(crate) lease_watch: LeaseWatch,
-    /// A word for metrics.
-    kind: &'static str,
-    wait_max: Duration,
+    /// A snowflake's.
+    lease_watch: Option<Arc<LeaseWatch>>,
     lane: Arc<Lane>,
     number: usize,
+    kind: GeneratorKind,
     closed: AtomicBool,
     process: Process,
 }
 
 impl Generator {
-    pub(crate) fn new(shared: &Shared, lane: Arc<Lane>, name: String, opening: Opening) -> Self {
-        let (kind, signal) = (opening.kind(), Signal::up_to(opening.id_max()));
+    pub(crate) fn new(
+        shared: &Shared,
+        lane: Arc<Lane>,
+        opening: Opening,
+        lease_watch: Option<Arc<LeaseWatch>>,
+    ) -> Self {
+        let (name, kind, signal) = (Arc::clone(opening.name()), opening.kind(), Signal::up_to(opening.id_max()));
         let number = lane.add(opening);
         Self {
             name,
@@ -754,11 +758,10 @@ impl Generator {
             storage: Arc::clone(&shared.storage),
             waits: AtomicU64::new(0),
             refused: AtomicU64::new(0),
-            lease_watch: LeaseWatch::default(),
-            kind,
-            wait_max: shared.wait_max,
+            lease_watch,
             lane,
             number,
+            kind,
             closed: AtomicBool::new(false),
             process: shared.storage.process,
         }
@@ -776,7 +779,7 @@ impl Generator {
         if self.is_own_process() {
             return Ok(());
         }
-        Err(ErrorKind::Forked { name: self.name.clone() }.into())
+        Err(ErrorKind::Forked { name: self.name.to_string() }.into())
     }
 
     /// Whether it is neither closed nor inherited.
@@ -788,7 +791,7 @@ impl Generator {
     pub(crate) fn call<T>(&self, act: impl FnOnce(Call<'_>) -> wasmtime::Result<T>) -> Result<T, Error> {
         self.check_process()?;
         if self.closed.load(Ordering::Acquire) {
-            return Err(ErrorKind::Closed { name: self.name.clone() }.into());
+            return Err(ErrorKind::Closed { name: self.name.to_string() }.into());
         }
         self.lane.call(self.number, &self.signal, act)
     }
@@ -800,14 +803,16 @@ impl Generator {
 
     /// The error that says most: why there is no lease is the story of the one that ended.
     pub(crate) fn explained(&self, kind: ErrorKind) -> Error {
-        let Some(Ended { worker, ended_ms }) = self.lease_watch.ended() else { return kind.into() };
+        let Some(Ended { worker, ended_ms }) = self.lease_watch.as_ref().and_then(|watch| watch.ended()) else {
+            return kind.into();
+        };
         let source = match kind {
             ErrorKind::Store { source, .. } => Some(source),
             ErrorKind::Timeout { source, .. } => source,
             ErrorKind::NotYet { .. } => None,
             other => return other.into(),
         };
-        ErrorKind::LeaseEnded { name: self.name.clone(), worker, ended_ms, source }.into()
+        ErrorKind::LeaseEnded { name: self.name.to_string(), worker, ended_ms, source }.into()
     }
 
     #[cfg(test)]
@@ -849,7 +854,7 @@ impl Generator {
 
     /// Tries again after each answer of the store, and whenever told to, until something comes or time is up.
     pub(crate) async fn until_ready<T>(&self, attempt: impl FnMut() -> Result<Step<T>, Error>) -> Result<T, Error> {
-        self.until_ready_within(self.wait_max, attempt).await
+        self.until_ready_within(self.wait_max(), attempt).await
     }
 
     /// The same with a time of its own.
@@ -883,7 +888,7 @@ impl Generator {
                 Step::Wait(wait_ms) => {
                     let wait = Duration::from_millis(wait_ms.max(1));
                     if wait > left && self.signal.last_error().is_none() {
-                        return Err(self.explained(ErrorKind::NotYet { name: self.name.clone(), wait_ms }));
+                        return Err(self.explained(ErrorKind::NotYet { name: self.name.to_string(), wait_ms }));
                     }
                     executor.sleep(wait.min(left)).await;
                     wait >= left
@@ -909,12 +914,12 @@ impl Generator {
 
     /// How long a call waits.
     pub(crate) fn wait_max(&self) -> Duration {
-        self.wait_max
+        self.lane.wait_max()
     }
 
     pub(crate) fn timeout(&self, started: Instant) -> Error {
         self.explained(ErrorKind::Timeout {
-            name: self.name.clone(),
+            name: self.name.to_string(),
             waited_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
             source: self.signal.last_error(),
         })

@@ -34,6 +34,8 @@ pub(crate) struct Lane {
     /// What each instance's context succeeds.
     origin: IdsCtx,
     clock: Time,
+    /// How long a call waits.
+    wait_max: Duration,
     inner: Mutex<Inner>,
 }
 
@@ -119,13 +121,13 @@ struct Opened {
 
 /// How a generator is opened, and opened again.
 pub(crate) enum Opening {
-    Sequence { tag: Box<str>, options: Arc<core::SequenceOptions> },
-    Ordered { tag: Box<str>, id_max: u64 },
-    Snowflake { namespace: Box<str>, options: Box<core::SnowflakeOptions>, used_until_ms: Arc<AtomicU64> },
+    Sequence { tag: Arc<str>, options: Arc<core::SequenceOptions> },
+    Ordered { tag: Arc<str>, id_max: u64 },
+    Snowflake { namespace: Arc<str>, options: Box<core::SnowflakeOptions>, used_until_ms: Arc<AtomicU64> },
 }
 
 impl Opening {
-    fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &Arc<str> {
         match self {
             Self::Sequence { tag, .. } | Self::Ordered { tag, .. } => tag,
             Self::Snowflake { namespace, .. } => namespace,
@@ -141,12 +143,30 @@ impl Opening {
         }
     }
 
-    /// A word for metrics.
-    pub(crate) fn kind(&self) -> &'static str {
+    pub(crate) fn kind(&self) -> GeneratorKind {
         match self {
-            Self::Sequence { .. } => "sequence",
-            Self::Ordered { .. } => "ordered",
-            Self::Snowflake { .. } => "snowflake",
+            Self::Sequence { .. } => GeneratorKind::Sequence,
+            Self::Ordered { .. } => GeneratorKind::Ordered,
+            Self::Snowflake { .. } => GeneratorKind::Snowflake,
+        }
+    }
+}
+
+/// What is opened by an [`Opening`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum GeneratorKind {
+    Sequence,
+    Ordered,
+    Snowflake,
+}
+
+impl GeneratorKind {
+    /// For metrics.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Sequence => "sequence",
+            Self::Ordered => "ordered",
+            Self::Snowflake => "snowflake",
         }
     }
 }
@@ -162,10 +182,14 @@ pub(crate) struct Call<'a> {
 
 impl Lane {
     /// A lane with its first instance.
-    pub(crate) fn new(origin: IdsCtx, clock: Time) -> Result<Self, Error> {
+    pub(crate) fn new(origin: IdsCtx, clock: Time, wait_max: Duration) -> Result<Self, Error> {
         let instance = Some(Instance::new(&origin)?);
         let inner = Inner { instance, generators: Vec::new(), free: Vec::new(), traps: Traps::default(), now_ms: 0 };
-        Ok(Self { origin, clock, inner: Mutex::new(inner) })
+        Ok(Self { origin, clock, wait_max, inner: Mutex::new(inner) })
+    }
+
+    pub(crate) fn wait_max(&self) -> Duration {
+        self.wait_max
     }
 
     /// Adds a generator and answers its number. Opening happens at its first call.
@@ -190,7 +214,7 @@ impl Lane {
         let mut inner = self.lock();
         let Inner { generators, free, .. } = &mut *inner;
         if let Some(opened) = generators.get_mut(generator) {
-            *opened = Opened { opening: Opening::Ordered { tag: Box::default(), id_max: core::ID_MAX }, handle: None };
+            *opened = Opened { opening: Opening::Ordered { tag: "".into(), id_max: core::ID_MAX }, handle: None };
             free.push(generator);
         }
     }
@@ -242,7 +266,7 @@ impl Lane {
                 result
             }
             Err(trap) => {
-                let (name, reason) = (opened.opening.name().to_owned(), format!("{trap:#}"));
+                let (name, reason) = (opened.opening.name().to_string(), format!("{trap:#}"));
                 tracing::error!(generator = %name, %reason, "the component trapped: its grants are abandoned");
                 metrics::lane_rebuilt();
                 let now = Instant::now();

@@ -15,7 +15,7 @@ use crate::metrics::{self, Trouble};
 pub(crate) struct LeaseWatch {
     /// Whether there is any: looked at with each run, so without the lock.
     troubled: AtomicBool,
-    /// None nearly always, and always in a sequence.
+    /// None nearly always.
     troubles: Mutex<Option<Box<Troubles>>>,
     /// The end of the newest tick that ids came from.
     stamped_ms: AtomicU64,

@@ -71,7 +71,7 @@ impl Rounds {
             Ok(Ok(answer)) => answer,
             // The driver panicked with it, and it cannot be known for whom the next one would.
             Ok(Err(_)) => Err(ErrorKind::Rebuilt {
-                name: generator.name.clone(),
+                name: generator.name.to_string(),
                 reason: "the call for its round panicked".to_owned(),
                 retry_after_ms: 1,
             }

@@ -163,17 +163,20 @@ pub struct Sequence {
     shared: Arc<SequenceShared>,
 }
 
+/// A call reads what is before the dispenser's counter and writes the counter. What is behind it is seldom used, and keeps
+/// it apart from the next allocation.
+#[repr(C)]
 pub(crate) struct SequenceShared {
+    /// As the generator's, without the way there.
+    process: Process,
+    kind: Kind,
     generator: Arc<Generator>,
     /// None if nothing was given.
     given: Option<Box<SequenceOptions>>,
-    kind: Kind,
     /// Ids that crossed into runs.
     reserved: AtomicU64,
     /// Those of them that are kept: see [`Runs`].
     kept: AtomicU64,
-    /// As the generator's, without the way there.
-    process: Process,
     /// How many were opened before.
     number: u64,
     /// What had been handed out when idleness was looked at last, and since when that is so, in milliseconds; `u64::MAX`
@@ -182,15 +185,24 @@ pub(crate) struct SequenceShared {
     seen_since_ms: AtomicU64,
 }
 
+const _: () = assert!(
+    size_of::<SequenceShared>() - std::mem::offset_of!(SequenceShared, generator) + size_of::<u64>() >= 64,
+    "a counter shares a cache line with the next allocation"
+);
+
 enum Kind {
-    /// [`Order::Process`]. The lock around the size of runs is the refill lock.
-    Shared {
-        dispenser: Dispenser,
-        runs: Mutex<Runs>,
-    },
+    /// [`Order::Process`].
+    Shared(Dispenser<Refill>),
     /// [`Order::Thread`].
     PerThread(ThreadRuns),
     Ordered(Arc<Rounds>),
+}
+
+/// The refill lock, between the dispenser's map and its counter.
+#[derive(Default)]
+struct Refill {
+    runs: Mutex<Runs>,
+    _gap: [u64; 3],
 }
 
 /// What the refill lock guards.
@@ -277,7 +289,7 @@ impl SequenceShared {
     /// Ends it for good: nobody else has it.
     pub(crate) fn end(self) {
         self.generator.end(|call| match self.kind {
-            Kind::Shared { .. } | Kind::PerThread(_) => {
+            Kind::Shared(_) | Kind::PerThread(_) => {
                 call.core.unalike_ids_sequences().sequence().call_close(&mut *call.store, call.handle)
             }
             Kind::Ordered(_) => Ok(()),
@@ -290,7 +302,7 @@ impl SequenceShared {
 
     pub(crate) fn close(&self) {
         self.generator.close(|call| match self.kind {
-            Kind::Shared { .. } | Kind::PerThread(_) => {
+            Kind::Shared(_) | Kind::PerThread(_) => {
                 call.core.unalike_ids_sequences().sequence().call_close(call.store, call.handle)
             }
             // It holds nothing that could be given back.
@@ -329,7 +341,7 @@ impl SequenceShared {
             return Err(None);
         }
         match &self.kind {
-            Kind::Shared { dispenser, .. } => dispenser.take().map_err(Some),
+            Kind::Shared(dispenser) => dispenser.take().map_err(Some),
             Kind::PerThread(held) => held.take().ok_or(None),
             Kind::Ordered(_) => Err(None),
         }
@@ -340,19 +352,14 @@ impl SequenceShared {
     fn refill(&self, position: Option<u64>) -> Result<Step<u64>, Error> {
         self.generator.check_process()?;
         match &self.kind {
-            Kind::Shared { dispenser, runs } => self.refill_shared(dispenser, runs, position),
+            Kind::Shared(dispenser) => self.refill_shared(dispenser, position),
             Kind::PerThread(held) => held.with(|held| self.refill_held(held)),
             Kind::Ordered(_) => Ok(Step::Pending),
         }
     }
 
-    fn refill_shared(
-        &self,
-        dispenser: &Dispenser,
-        runs: &Mutex<Runs>,
-        position: Option<u64>,
-    ) -> Result<Step<u64>, Error> {
-        let mut runs = lock(runs);
+    fn refill_shared(&self, dispenser: &Dispenser<Refill>, position: Option<u64>) -> Result<Step<u64>, Error> {
+        let mut runs = lock(&dispenser.between.runs);
         let Runs { size, kept } = &mut *runs;
         if self.is_own_process() {
             // Somebody else may have brought a run while this thread waited for the lock.
@@ -394,8 +401,8 @@ impl SequenceShared {
     fn fill(&self, count: u32) -> Result<Step<Batch>, Error> {
         self.generator.check_process()?;
         match &self.kind {
-            Kind::Shared { dispenser, runs } => {
-                let mut runs = lock(runs);
+            Kind::Shared(dispenser) => {
+                let mut runs = lock(&dispenser.between.runs);
                 let filled = self.fill_shared(dispenser, &mut runs, count);
                 self.kept.store(runs.kept.count(), Ordering::Relaxed);
                 filled
@@ -405,7 +412,7 @@ impl SequenceShared {
         }
     }
 
-    fn fill_shared(&self, dispenser: &Dispenser, runs: &mut Runs, count: u32) -> Result<Step<Batch>, Error> {
+    fn fill_shared(&self, dispenser: &Dispenser<Refill>, runs: &mut Runs, count: u32) -> Result<Step<Batch>, Error> {
         let Runs { size, kept } = runs;
         if let Some(run) = dispenser.take_run(count) {
             // If these are not enough, the dispenser has no more, and nobody had any of those that are kept.
@@ -458,7 +465,7 @@ impl SequenceShared {
 
     /// What the runs that all threads share have left.
     fn left_in_runs(&self) -> u64 {
-        let Kind::Shared { dispenser, .. } = &self.kind else { return 0 };
+        let Kind::Shared(dispenser) = &self.kind else { return 0 };
         self.kept.load(Ordering::Relaxed) + dispenser.left()
     }
 
@@ -484,7 +491,7 @@ impl SequenceShared {
                 let (issued, in_flight) = rounds.status();
                 return Ok(SequenceStatus { issued, remaining: 0, step: 0, in_flight, waits: 0 });
             }
-            Kind::Shared { .. } | Kind::PerThread(_) => self.generator.call(|call| {
+            Kind::Shared(_) | Kind::PerThread(_) => self.generator.call(|call| {
                 let sequence = call.core.unalike_ids_sequences().sequence();
                 let status = sequence.call_tick(call.store, call.handle, call.now_ms)?;
                 self.generator.signal.set_buffered(status.remaining);
@@ -532,7 +539,7 @@ fn check_room(store: &dyn SegmentStore, record: TagRecord, id_max: u64) -> Resul
 }
 
 /// Installs what a run holds beyond the ids that were used already.
-fn install_rest(dispenser: &Dispenser, run: Run, used: u32) {
+fn install_rest(dispenser: &Dispenser<Refill>, run: Run, used: u32) {
     if let Some(rest) = rest_of(run, used) {
         dispenser.install(rest);
     }
@@ -541,19 +548,20 @@ fn install_rest(dispenser: &Dispenser, run: Run, used: u32) {
 impl Looked {
     pub(crate) fn add(self, lane: Arc<Lane>, shared: &Shared, number: u64) -> SequenceShared {
         let Self { tag, given, options, mode } = self;
+        let tag: Arc<str> = tag.into();
         let (opening, kind) = match mode {
             Mode::Buffered => (
-                Opening::Sequence { tag: tag.as_str().into(), options: shared.alike(options) },
+                Opening::Sequence { tag: Arc::clone(&tag), options: shared.alike(options) },
                 match given.order.unwrap_or_default() {
-                    Order::Process => Kind::Shared { dispenser: Dispenser::new(), runs: Mutex::default() },
+                    Order::Process => Kind::Shared(Dispenser::around(Refill::default())),
                     Order::Thread => Kind::PerThread(ThreadRuns::new()),
                 },
             ),
             Mode::Ordered => {
-                (Opening::Ordered { tag: tag.as_str().into(), id_max: options.id_max }, Kind::Ordered(Arc::default()))
+                (Opening::Ordered { tag: Arc::clone(&tag), id_max: options.id_max }, Kind::Ordered(Arc::default()))
             }
         };
-        let generator = Arc::new(Generator::new(shared, lane, tag, opening));
+        let generator = Arc::new(Generator::new(shared, lane, opening, None));
         let given = (given != SequenceOptions::default()).then(|| Box::new(given));
         SequenceShared {
             generator,
@@ -578,7 +586,7 @@ impl Sequence {
     pub(crate) fn again(open: &Arc<SequenceShared>, options: &SequenceOptions) -> Result<Self, Error> {
         let default = SequenceOptions::default();
         if *options != default && *options != *open.given.as_deref().unwrap_or(&default) {
-            return Err(ErrorKind::OpenOtherwise { name: open.generator.name.clone() }.into());
+            return Err(ErrorKind::OpenOtherwise { name: open.generator.name.to_string() }.into());
         }
         Ok(Self { shared: Arc::clone(open) })
     }
@@ -611,7 +619,7 @@ impl Sequence {
     #[must_use]
     pub fn mode(&self) -> Mode {
         match self.shared.kind {
-            Kind::Shared { .. } | Kind::PerThread(_) => Mode::Buffered,
+            Kind::Shared(_) | Kind::PerThread(_) => Mode::Buffered,
             Kind::Ordered(_) => Mode::Ordered,
         }
     }
@@ -707,7 +715,7 @@ impl Sequence {
         let generator = &self.shared.generator;
         match &self.shared.kind {
             Kind::Ordered(rounds) => rounds.take(generator, count).await,
-            Kind::Shared { .. } | Kind::PerThread(_) => generator.until_ready(|| self.shared.fill(count)).await,
+            Kind::Shared(_) | Kind::PerThread(_) => generator.until_ready(|| self.shared.fill(count)).await,
         }
     }
 
@@ -725,7 +733,7 @@ impl Sequence {
         let generator = &self.shared.generator;
         match &self.shared.kind {
             Kind::Ordered(rounds) => generator.block_on(rounds.take(generator, count)),
-            Kind::Shared { .. } | Kind::PerThread(_) => generator.until_ready_blocking(|| self.shared.fill(count)),
+            Kind::Shared(_) | Kind::PerThread(_) => generator.until_ready_blocking(|| self.shared.fill(count)),
         }
     }
 
@@ -771,7 +779,7 @@ impl Sequence {
         if count == 0 {
             return Err(ErrorKind::CountZero.into());
         }
-        let Kind::Shared { dispenser, .. } = &self.shared.kind else { return Ok(None) };
+        let Kind::Shared(dispenser) = &self.shared.kind else { return Ok(None) };
         let run = if self.shared.is_own_process() { dispenser.take_exactly(count) } else { None };
         Ok(run.map(Batch::from))
     }
@@ -779,7 +787,7 @@ impl Sequence {
     async fn next_slowly(&self, position: Option<u64>) -> Result<u64, Error> {
         match &self.shared.kind {
             Kind::Ordered(rounds) => rounds.next(&self.shared.generator).await,
-            Kind::Shared { .. } | Kind::PerThread(_) => {
+            Kind::Shared(_) | Kind::PerThread(_) => {
                 self.shared.generator.until_ready(|| self.shared.refill(position)).await
             }
         }
@@ -795,7 +803,7 @@ impl Sequence {
         let generator = &self.shared.generator;
         match &self.shared.kind {
             Kind::Ordered(rounds) => generator.block_on(rounds.next(generator)),
-            Kind::Shared { .. } | Kind::PerThread(_) => generator.until_ready_blocking(|| self.shared.refill(position)),
+            Kind::Shared(_) | Kind::PerThread(_) => generator.until_ready_blocking(|| self.shared.refill(position)),
         }
     }
 }

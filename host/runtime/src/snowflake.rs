@@ -16,6 +16,7 @@ use crate::component::{snowflakes, types};
 use crate::dispenser::{Dispenser, Mapping};
 use crate::ids::{Generator, Shared, lock};
 use crate::lane::{self, Opening, Step};
+use crate::lease_watch::LeaseWatch;
 use crate::runs::rest_of;
 use crate::{Batch, Error, ErrorKind, Layout};
 
@@ -84,6 +85,8 @@ pub struct Snowflake {
 
 pub(crate) struct SnowflakeShared {
     generator: Generator,
+    /// What stands between it and its ids; the generator's errors tell it.
+    lease_watch: Arc<LeaseWatch>,
     options: SnowflakeOptions,
     clock: Time,
     /// The end of the greatest tick that a run came from: where a rebuilt component begins.
@@ -104,14 +107,15 @@ pub(crate) struct SnowflakeShared {
 
 impl SnowflakeShared {
     pub(crate) fn open(shared: &Shared, namespace: &str, options: SnowflakeOptions) -> Self {
-        let used_until_ms = Arc::new(AtomicU64::new(0));
+        let (used_until_ms, lease_watch) = (Arc::new(AtomicU64::new(0)), Arc::new(LeaseWatch::default()));
         let opening = Opening::Snowflake {
             namespace: namespace.into(),
             options: options.into(),
             used_until_ms: Arc::clone(&used_until_ms),
         };
         Self {
-            generator: Generator::new(shared, shared.lane(namespace), namespace.to_owned(), opening),
+            generator: Generator::new(shared, shared.lane(namespace), opening, Some(Arc::clone(&lease_watch))),
+            lease_watch,
             options,
             clock: shared.clock.clone(),
             used_until_ms,
@@ -161,7 +165,7 @@ impl SnowflakeShared {
 
     /// Notices that the lease has ended, or that there is another.
     fn look_at(&self, status: &snowflakes::SnowflakeStatus, now_ms: u64) {
-        let Generator { name, signal, lease_watch, .. } = &self.generator;
+        let (Generator { name, signal, .. }, lease_watch) = (&self.generator, &self.lease_watch);
         if let Some(worker) = status.worker {
             lease_watch.looked_at(name, (worker, status.valid_until), now_ms, || signal.last_error());
         }
@@ -174,7 +178,7 @@ impl SnowflakeShared {
         }
         let (status, _) = self.tick()?;
         let Some(blocked) = status.blocked else { return Ok(()) };
-        let (name, source) = (self.generator.name.clone(), self.generator.signal.last_error());
+        let (name, source) = (self.generator.name.to_string(), self.generator.signal.last_error());
         let kind = match blocked {
             types::Error::Pending => ErrorKind::Timeout { name, waited_ms: 0, source },
             // The store's own words, whether it is worth waiting or not.
@@ -234,7 +238,7 @@ impl SnowflakeShared {
             return Ok(Step::Ready(run));
         }
         let layout = &self.options.layout;
-        let Generator { name, lease_watch, .. } = &self.generator;
+        let (Generator { name, .. }, lease_watch) = (&self.generator, &self.lease_watch);
         let (asked_ms, answer) = self.generator.call(|call| {
             let snowflake = call.core.unalike_ids_snowflakes().snowflake();
             // The whole rest of the tick: what is not used in time is worth nothing later.
@@ -293,7 +297,7 @@ impl Snowflake {
     /// Another handle of an open generator, if it was opened alike.
     pub(crate) fn again(open: &Arc<SnowflakeShared>, options: &SnowflakeOptions) -> Result<Self, Error> {
         if *options != open.options {
-            return Err(ErrorKind::OpenOtherwise { name: open.generator.name.clone() }.into());
+            return Err(ErrorKind::OpenOtherwise { name: open.generator.name.to_string() }.into());
         }
         Ok(Self { shared: Arc::clone(open) })
     }

@@ -9,10 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use unalike::storage::{
-    Ceiling, JoinedStripe, Segment, SegmentStore, StoreError, Stripe, TagOptions, TagRecord, TailRelease, TailsReleased,
-};
-use unalike::{Clock, RefillPolicy, StepPolicy, SystemClock};
+use unalike::storage::{JoinedStripe, Segment, SegmentLayer, SegmentStore, StoreError, Stripe, TagRecord};
+use unalike::{Clock, SystemClock};
 
 use crate::problem::with_causes;
 
@@ -231,20 +229,16 @@ impl WatchedStore {
 }
 
 #[async_trait]
-impl SegmentStore for WatchedStore {
+impl SegmentLayer for WatchedStore {
+    fn below(&self) -> &dyn SegmentStore {
+        &*self.inner
+    }
+
     async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {
         let allocation = Allocation::begin(&self.watch, tag);
         let answer = self.inner.allocate(tag, count, at_least).await;
         allocation.end(&answer);
         answer
-    }
-
-    async fn release(&self, tag: &str, tail: TailRelease) -> Result<bool, StoreError> {
-        self.inner.release(tag, tail).await
-    }
-
-    async fn release_many(&self, tails: Vec<(String, TailRelease)>) -> TailsReleased {
-        self.inner.release_many(tails).await
     }
 
     async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
@@ -259,76 +253,8 @@ impl SegmentStore for WatchedStore {
         answer
     }
 
-    async fn create_tag(&self, tag: &str, options: &TagOptions) -> Result<TagRecord, StoreError> {
-        self.inner.create_tag(tag, options).await
-    }
-
-    async fn change_tag(&self, tag: &str, step: StepPolicy, refill: RefillPolicy) -> Result<TagRecord, StoreError> {
-        self.inner.change_tag(tag, step, refill).await
-    }
-
-    async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError> {
-        self.inner.raise_tag(tag, next).await
-    }
-
-    async fn retire_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
-        self.inner.retire_tag(tag).await
-    }
-
-    async fn retire_tags(&self, tags: &[String]) -> Result<Option<Vec<TagRecord>>, StoreError> {
-        self.inner.retire_tags(tags).await
-    }
-
-    async fn create_tags(&self, tags: &[(String, TagOptions)]) -> Result<Option<Vec<TagRecord>>, StoreError> {
-        self.inner.create_tags(tags).await
-    }
-
-    async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
-        self.inner.tags(after, limit).await
-    }
-
-    async fn folds_names(&self) -> Result<Option<String>, StoreError> {
-        self.inner.folds_names().await
-    }
-
-    async fn beyond_record(&self, tag: &str) -> Result<Option<String>, StoreError> {
-        self.inner.beyond_record(tag).await
-    }
-
-    async fn beyond_records(&self, tags: &[String]) -> Result<Option<Vec<Option<String>>>, StoreError> {
-        self.inner.beyond_records(tags).await
-    }
-
-    async fn check(&self) -> Result<(), StoreError> {
-        self.inner.check().await
-    }
-
-    async fn ceiling(&self, tag: &str) -> Result<Option<Ceiling>, StoreError> {
-        self.inner.ceiling(tag).await
-    }
-
-    fn stripes(&self) -> usize {
-        self.inner.stripes()
-    }
-
-    async fn stripe(&self) -> Result<Option<Stripe>, StoreError> {
-        self.inner.stripe().await
-    }
-
     async fn join_stripe(&self, stripe: &Stripe) -> Result<JoinedStripe, StoreError> {
         let joined = self.inner.join_stripe(stripe).await?;
         Ok(joined.behind(|store| Self::new(store, Arc::clone(&self.watch))))
-    }
-
-    async fn restripe(&self, expected: Option<&Stripe>, stripe: Option<&Stripe>) -> Result<(), StoreError> {
-        self.inner.restripe(expected, stripe).await
-    }
-
-    fn address(&self) -> Option<String> {
-        self.inner.address()
-    }
-
-    async fn close(&self) {
-        self.inner.close().await;
     }
 }

@@ -12,6 +12,7 @@ mod clock_steps;
 pub mod contract;
 mod error;
 mod kept;
+mod layer;
 mod lease_rules;
 mod leases;
 mod policies;
@@ -26,6 +27,7 @@ pub use kept::{
     KEPT_CLOCK, KEPT_FLOOR, KEPT_LEASES, PublicTags, first_watermark, is_kept, is_kept_time, kept_patterns,
     validate_public,
 };
+pub use layer::SegmentLayer;
 pub use lease_rules::{
     Candidates, Choice, Clocks, LeaseLimits, NamespaceBinding, UsedWorker, choose_worker, nth_never_used,
 };

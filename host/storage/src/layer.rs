@@ -1,0 +1,261 @@
+//! A store in front of another one.
+
+use async_trait::async_trait;
+use unalike_core::{RefillPolicy, Segment, StepPolicy, TailRelease};
+
+use crate::{Ceiling, JoinedStripe, SegmentStore, StoreError, Stripe, TagOptions, TagRecord, TailsReleased};
+
+/// A [`SegmentStore`] in front of another one, which changes some requests and passes all others on.
+///
+/// A layer implements [`SegmentLayer::below`], and those methods of the port that it changes, under the same names. What
+/// it does not mention reaches the store below, also a method that the port gets later, whose default would not.
+///
+/// Joining a stripe makes another client, which must have the layer in front of it as well. How that is built only the
+/// layer knows, so [`join_stripe`](SegmentLayer::join_stripe) is refused until the layer says it.
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicU64, Ordering};
+/// use unalike_storage::{Segment, SegmentLayer, SegmentStore, StoreError};
+///
+/// /// Counts the numbers that are granted.
+/// struct Counted {
+///     below: Arc<dyn SegmentStore>,
+///     granted: AtomicU64,
+/// }
+///
+/// #[async_trait::async_trait]
+/// impl SegmentLayer for Counted {
+///     fn below(&self) -> &dyn SegmentStore {
+///         &*self.below
+///     }
+///
+///     async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {
+///         let segment = self.below.allocate(tag, count, at_least).await?;
+///         self.granted.fetch_add(segment.count(), Ordering::Relaxed);
+///         Ok(segment)
+///     }
+/// }
+///
+/// fn is_a_store(counted: Counted) -> Arc<dyn SegmentStore> {
+///     Arc::new(counted)
+/// }
+/// ```
+#[async_trait]
+#[expect(missing_docs, reason = "each method is that of the port")]
+pub trait SegmentLayer: Send + Sync + 'static {
+    /// The store that this one is in front of.
+    fn below(&self) -> &dyn SegmentStore;
+
+    async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {
+        self.below().allocate(tag, count, at_least).await
+    }
+
+    async fn release(&self, tag: &str, tail: TailRelease) -> Result<bool, StoreError> {
+        self.below().release(tag, tail).await
+    }
+
+    async fn release_many(&self, tails: Vec<(String, TailRelease)>) -> TailsReleased {
+        self.below().release_many(tails).await
+    }
+
+    async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        self.below().open_tag(tag).await
+    }
+
+    async fn tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        self.below().tag(tag).await
+    }
+
+    async fn create_tag(&self, tag: &str, options: &TagOptions) -> Result<TagRecord, StoreError> {
+        self.below().create_tag(tag, options).await
+    }
+
+    async fn change_tag(&self, tag: &str, step: StepPolicy, refill: RefillPolicy) -> Result<TagRecord, StoreError> {
+        self.below().change_tag(tag, step, refill).await
+    }
+
+    async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError> {
+        self.below().raise_tag(tag, next).await
+    }
+
+    async fn retire_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        self.below().retire_tag(tag).await
+    }
+
+    async fn retire_tags(&self, tags: &[String]) -> Result<Option<Vec<TagRecord>>, StoreError> {
+        self.below().retire_tags(tags).await
+    }
+
+    async fn create_tags(&self, tags: &[(String, TagOptions)]) -> Result<Option<Vec<TagRecord>>, StoreError> {
+        self.below().create_tags(tags).await
+    }
+
+    async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
+        self.below().tags(after, limit).await
+    }
+
+    async fn folds_names(&self) -> Result<Option<String>, StoreError> {
+        self.below().folds_names().await
+    }
+
+    async fn beyond_record(&self, tag: &str) -> Result<Option<String>, StoreError> {
+        self.below().beyond_record(tag).await
+    }
+
+    async fn beyond_records(&self, tags: &[String]) -> Result<Option<Vec<Option<String>>>, StoreError> {
+        self.below().beyond_records(tags).await
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        self.below().check().await
+    }
+
+    async fn ceiling(&self, tag: &str) -> Result<Option<Ceiling>, StoreError> {
+        self.below().ceiling(tag).await
+    }
+
+    fn stripes(&self) -> usize {
+        self.below().stripes()
+    }
+
+    async fn stripe(&self) -> Result<Option<Stripe>, StoreError> {
+        self.below().stripe().await
+    }
+
+    async fn join_stripe(&self, stripe: &Stripe) -> Result<JoinedStripe, StoreError> {
+        let what = format!("this store cannot be {stripe}: what is in front of it does not know how");
+        Err(StoreError::Refused { what, source: None })
+    }
+
+    async fn restripe(&self, expected: Option<&Stripe>, stripe: Option<&Stripe>) -> Result<(), StoreError> {
+        self.below().restripe(expected, stripe).await
+    }
+
+    async fn close(&self) {
+        self.below().close().await;
+    }
+
+    fn address(&self) -> Option<String> {
+        self.below().address()
+    }
+}
+
+#[async_trait]
+impl<L: SegmentLayer> SegmentStore for L {
+    async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {
+        SegmentLayer::allocate(self, tag, count, at_least).await
+    }
+
+    async fn release(&self, tag: &str, tail: TailRelease) -> Result<bool, StoreError> {
+        SegmentLayer::release(self, tag, tail).await
+    }
+
+    async fn release_many(&self, tails: Vec<(String, TailRelease)>) -> TailsReleased {
+        SegmentLayer::release_many(self, tails).await
+    }
+
+    async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        SegmentLayer::open_tag(self, tag).await
+    }
+
+    async fn tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        SegmentLayer::tag(self, tag).await
+    }
+
+    async fn create_tag(&self, tag: &str, options: &TagOptions) -> Result<TagRecord, StoreError> {
+        SegmentLayer::create_tag(self, tag, options).await
+    }
+
+    async fn change_tag(&self, tag: &str, step: StepPolicy, refill: RefillPolicy) -> Result<TagRecord, StoreError> {
+        SegmentLayer::change_tag(self, tag, step, refill).await
+    }
+
+    async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError> {
+        SegmentLayer::raise_tag(self, tag, next).await
+    }
+
+    async fn retire_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        SegmentLayer::retire_tag(self, tag).await
+    }
+
+    async fn retire_tags(&self, tags: &[String]) -> Result<Option<Vec<TagRecord>>, StoreError> {
+        SegmentLayer::retire_tags(self, tags).await
+    }
+
+    async fn create_tags(&self, tags: &[(String, TagOptions)]) -> Result<Option<Vec<TagRecord>>, StoreError> {
+        SegmentLayer::create_tags(self, tags).await
+    }
+
+    async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
+        SegmentLayer::tags(self, after, limit).await
+    }
+
+    async fn folds_names(&self) -> Result<Option<String>, StoreError> {
+        SegmentLayer::folds_names(self).await
+    }
+
+    async fn beyond_record(&self, tag: &str) -> Result<Option<String>, StoreError> {
+        SegmentLayer::beyond_record(self, tag).await
+    }
+
+    async fn beyond_records(&self, tags: &[String]) -> Result<Option<Vec<Option<String>>>, StoreError> {
+        SegmentLayer::beyond_records(self, tags).await
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        SegmentLayer::check(self).await
+    }
+
+    async fn ceiling(&self, tag: &str) -> Result<Option<Ceiling>, StoreError> {
+        SegmentLayer::ceiling(self, tag).await
+    }
+
+    fn stripes(&self) -> usize {
+        SegmentLayer::stripes(self)
+    }
+
+    async fn stripe(&self) -> Result<Option<Stripe>, StoreError> {
+        SegmentLayer::stripe(self).await
+    }
+
+    async fn join_stripe(&self, stripe: &Stripe) -> Result<JoinedStripe, StoreError> {
+        SegmentLayer::join_stripe(self, stripe).await
+    }
+
+    async fn restripe(&self, expected: Option<&Stripe>, stripe: Option<&Stripe>) -> Result<(), StoreError> {
+        SegmentLayer::restripe(self, expected, stripe).await
+    }
+
+    async fn close(&self) {
+        SegmentLayer::close(self).await;
+    }
+
+    fn address(&self) -> Option<String> {
+        SegmentLayer::address(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    /// The methods of the block that begins with this line.
+    fn methods(source: &'static str, first_line: &str) -> Vec<&'static str> {
+        let (_, rest) = source.split_once(first_line).unwrap();
+        let (block, _) = rest.split_once("\n}\n").unwrap();
+        let lines = block.lines().filter_map(|line| {
+            let line = line.strip_prefix("    ")?;
+            line.strip_prefix("async fn ").or(line.strip_prefix("fn "))
+        });
+        lines.map(|line| line.split('(').next().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_layer_passes_every_method_of_the_port_on() {
+        let port = methods(include_str!("segments.rs"), "pub trait SegmentStore: Send + Sync + 'static {");
+        let layer = methods(include_str!("layer.rs"), "pub trait SegmentLayer: Send + Sync + 'static {");
+        let store = methods(include_str!("layer.rs"), "impl<L: SegmentLayer> SegmentStore for L {");
+        assert!(port.len() > 20, "{port:?}");
+        assert_eq!(layer, [vec!["below"], port.clone()].concat());
+        assert_eq!(store, port);
+    }
+}

@@ -23,9 +23,10 @@ const GREGORIAN_UNITS: u64 = 0x01B2_1DD2_1381_4000;
 /// ```
 /// use unalike_core::{Known, Layout, guess, known_layouts};
 /// // Those of everybody, and one's own before them.
-/// let own = Known::of_layout("ours", Layout::COSID_53);
+/// let own = Known::of_layout("ours", Layout::LEAF);
 /// let all: Vec<Known<'_>> = [own].into_iter().chain(known_layouts()).collect();
-/// let guesses = guess("893386751132160", 1_800_000_000_000, &all);
+/// // The sample of Leaf's documentation, in 2026.
+/// let guesses = guess("1169786042799259000", 1_767_225_600_000, &all);
 /// assert_eq!(guesses[0].name, "ours");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

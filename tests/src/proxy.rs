@@ -39,8 +39,8 @@ struct State {
 /// Which answer is to be lost.
 #[derive(Debug)]
 enum Loss {
-    /// That to a request of MySQL's, after so many that are still passed on.
-    After(u32),
+    /// That to a request of MySQL's, after so many that are still passed on; then nothing else may be passed on.
+    After { passed: u32, stalls: bool },
     /// The next one with these bytes in it.
     With(Vec<u8>),
     /// That to the next request with these bytes in it.
@@ -152,7 +152,12 @@ impl Proxy {
 
     /// Passes `passed` requests to MariaDB on, and then one whose answer is lost, with its connection.
     pub fn lose_answer_after(&self, passed: u32) {
-        self.shared.lock().loss = Some(Loss::After(passed));
+        self.shared.lock().loss = Some(Loss::After { passed, stalls: false });
+    }
+
+    /// Passes one more request to MariaDB on, loses its answer with its connection, and passes nothing else on from there.
+    pub fn lose_answer_and_stall(&self) {
+        self.shared.lock().loss = Some(Loss::After { passed: 0, stalls: true });
     }
 
     /// Loses the next answer that has this word in it, with its connection: what it tells of was done.
@@ -227,13 +232,16 @@ impl Shared {
             if from_client && state.stall_at.take_if(|word| has(sent, word)).is_some() {
                 state.stalled = true;
             }
-            while state.stalled && !state.ended {
+            let is_lost = |link: &Link| !from_client && link.loses.load(Ordering::SeqCst);
+            while state.stalled && !state.ended && !is_lost(link) {
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
-            let loses = match &mut state.loss {
-                Some(Loss::After(left)) if from_client && is_request(sent) => {
-                    let loses = *left == 0;
-                    *left = left.saturating_sub(1);
+            let State { loss, stalled, .. } = &mut *state;
+            let loses = match loss {
+                Some(Loss::After { passed, stalls }) if from_client && is_request(sent) => {
+                    let loses = *passed == 0;
+                    *stalled |= loses && *stalls;
+                    *passed = passed.saturating_sub(1);
                     loses
                 }
                 Some(Loss::With(word)) if !from_client => has(sent, word),
@@ -248,7 +256,7 @@ impl Shared {
             if link.swallows.load(Ordering::SeqCst) {
                 continue;
             }
-            if !from_client && link.loses.load(Ordering::SeqCst) {
+            if is_lost(link) {
                 return Ok(());
             }
             to.write_all(sent)?;

@@ -712,9 +712,11 @@ async fn a_raise_whose_answer_is_lost_with_mysql_costs_one_interval() {
     let crowd = Crowd::start(&stores, COUNT);
     const LOSSES: u64 = 3;
     for _ in 0..LOSSES {
-        proxy.lose_answer_after(0);
+        // One raise at a time: no other is under way, and none follows before MariaDB is gone.
+        proxy.lose_answer_and_stall();
         until("an answer is lost", || proxy.has_lost());
         mariadb.kill9().unwrap();
+        proxy.stall(false);
         crowd.refused();
         mariadb.restart().unwrap();
         crowd.served(GRANTS);

@@ -635,7 +635,10 @@ impl Remote {
 
     async fn connected(&self) -> Result<&Arc<dyn LeaseStore>, StoreError> {
         let connected = self.store.get_or_try_init(|| self.server.connect()).await;
-        self.refuses.store(connected.as_ref().is_err_and(|error| !error.is_retryable()), Ordering::Relaxed);
+        let refuses = connected.as_ref().is_err_and(|error| !error.is_retryable());
+        if self.refuses.swap(refuses, Ordering::Relaxed) && connected.is_ok() {
+            tracing::info!("the store of leases {} can be used now", self.shown);
+        }
         connected
     }
 
@@ -644,8 +647,9 @@ impl Remote {
     }
 
     async fn look_again(&self) {
-        if self.is_refused() && self.connected().await.is_ok() {
-            tracing::info!("the store of leases {} can be used now", self.shown);
+        if self.is_refused() {
+            // What it says is told by `is_refused`, and to whoever asks for a lease.
+            drop(self.connected().await);
         }
     }
 }

@@ -9,6 +9,7 @@ use axum::http::{StatusCode, Uri};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use unalike::SUB_SEPARATOR;
+use unalike::storage::validate_raise;
 
 use super::query::{Parameters, invalid};
 use super::{Admin, Changeable, Readable, Reader};
@@ -96,6 +97,7 @@ pub(super) async fn change(
     let tag = stored_name(&tag, sub_of(&uri)?.as_deref())?;
     let store = service.store();
     if let Some(next) = body.raise_to {
+        validate_raise(&tag, next.0)?;
         check_raise_of::<Problem>(store, &tag, next.0, body.confirm == Some(true)).await?;
     }
     let before = store.tag(&tag).await?;

@@ -443,6 +443,35 @@ async fn a_clock_that_is_off_is_refused_with_both_times_on_either_side() {
     }
 }
 
+/// Clients that saw the server's clock step take no lease for ended that was running; who comes later knows of no step.
+#[tokio::test]
+async fn a_step_of_the_servers_clock_ends_nobodys_lease() {
+    let mut server = MariaDb::start().unwrap();
+    let url = server.database().unwrap();
+    let holder = |leases: &MysqlLeases, name: &str, offset_ms: i64| Holder {
+        layout: Holder::one_worker(),
+        offset_ms,
+        ..Holder::new(leases, "default", name)
+    };
+    let leases = open(&url).await;
+    let lease = holder(&leases, "a", 0).acquire(60_000).await.unwrap();
+    server.set_clock("+1d");
+    server.restart().unwrap();
+    for name in ["a", "b"] {
+        let other = holder(&leases, name, 86_400_000);
+        let refused = loop {
+            match other.acquire(60_000).await {
+                Err(StoreError::Unavailable { .. }) => sleep(Duration::from_millis(10)).await,
+                answer => break answer,
+            }
+        };
+        assert!(matches!(refused, Err(StoreError::WorkersExhausted { .. })), "{name}: {refused:?}");
+    }
+    let later = open(&url).await;
+    let taken = holder(&later, "c", 86_400_000).acquire(60_000).await.unwrap();
+    assert_disjoint([lease, taken]);
+}
+
 #[tokio::test]
 async fn a_server_whose_clock_went_back_grants_no_tick_twice() {
     let mut server = MariaDb::start().unwrap();

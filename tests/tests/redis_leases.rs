@@ -485,6 +485,33 @@ async fn nothing_overlaps_after(behind: Behind, persistence: Persistence, lose: 
     assert!(release(&client, &newest, newest.not_before_ms).await.unwrap());
 }
 
+/// A Redis that shows tomorrow makes nobody's lease look ended to those who saw it step; who comes later knows of no step.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_of_its_clock_ends_nobodys_lease() {
+    for behind in BOTH {
+        let world = World::start_with_a_clock(behind, Persistence::AofAlways);
+        let client = world.ready_client().await;
+        let mut leases = Vec::new();
+        for holder in ["a", "b"] {
+            leases.push(world.acquire(&client, holder, 60_000).await.unwrap());
+        }
+        let right_ms = now_ms();
+        world.set_clock(right_ms + 86_400_000);
+        for holder in ["a", "c"] {
+            let refused = world.acquire(&client, holder, 60_000).await;
+            assert!(matches!(refused, Err(StoreError::WorkersExhausted { .. })), "{refused:?}");
+        }
+        let later = world.client().await;
+        let taken = world.acquire(&later, "d", 60_000).await.unwrap();
+        assert!(taken.not_before_ms >= right_ms + 86_400_000, "{taken:?}");
+        assert_disjoint(&[&leases[..], &[taken]].concat());
+        // Set right again, the holders go on.
+        world.set_clock(now_ms());
+        let kept = leases.iter().find(|lease| lease.worker != taken.worker).unwrap();
+        world.extend(&client, kept, 60_000).await.unwrap();
+    }
+}
+
 /// In both ways.
 async fn nothing_overlaps_in_both_after(persistence: Persistence, lose: impl Fn(&mut Redis)) {
     for behind in BOTH {

@@ -184,7 +184,7 @@ fn numbers_out_of_range_are_told_the_range() {
         (&["next", "order", "-n", "5.5"], &["'5.5'", "a whole number from 1"]),
         (&["next", "order", "--shard-key", "-1"], &["'-1'", "from 0 to 2^64 - 1"]),
         (&["tags", "create", "order", "--step", "-1"], &["-1", "neither a number nor adaptive"]),
-        (&["bench", "--connections", "-1"], &["-1", "1..=50000"]),
+        (&["bench", "--connections", "-1"], &["-1", "1 to 50000"]),
     ] {
         let ran = fails(at, arguments, 2, named);
         assert!(!ran.stderr.contains("unexpected argument"), "{}", ran.stderr);
@@ -273,7 +273,7 @@ fn a_bench_takes_seconds_and_says_that_its_tag_stays() -> anyhow::Result<()> {
 }
 
 #[test]
-fn config_check_fails_where_the_server_could_not_do_its_work() {
+fn config_check_refuses_what_the_server_does_not_start_with_in_the_same_words() {
     let directory = TempDir::new().unwrap();
     let at = directory.path();
     std::fs::create_dir(at.join("folder")).unwrap();
@@ -287,17 +287,70 @@ fn config_check_fails_where_the_server_could_not_do_its_work() {
         ("[tags.\" chat\"]\nchannel = \"slow-ordered\"", &["\" chat\"", "a space at an end"]),
         ("[tags.redis-leases]\nchannel = \"slow-ordered\"", &["\"redis-leases\"", "use another"]),
         ("tags_max = 0", &["tags_max is 0", "1 at least", "create_tags = false"]),
+        ("[tags.\" chat\"]\nbuff_size = 10", &["\" chat\""]),
+        ("[tags.\" chat\"]\ntemplate = \"C-{id:010}\"", &["\" chat\"", "a space at an end"]),
+        ("listen = \"8080\"", &["\"8080\"", "HOST:PORT", "127.0.0.1:8080"]),
+        ("listen = \"0.0.0.0:0\"", &["0.0.0.0:0", "--tokens", "--insecure-no-auth"]),
+        ("tokens = \"missing.toml\"", &["missing.toml"]),
+        ("log = \"inof\"", &["\"inof\"", "did you mean info?"]),
+        ("log = \"info,unalike\"", &["\"unalike\"", "warn,unalike=debug"]),
+        ("store = \"postgres://db/ids\"", &["the setting store", "\"postgres\" is unknown"]),
+        ("store = \"mysql://db/ids?dialect=leef\"", &["dialect is \"leef\"", "leaf, tinyid"]),
+        ("wait_max_ms = \"5\"", &["wait_max_ms", "string \"5\"", "a whole number, without quotes"]),
+        ("create_tags = 1", &["create_tags", "true or false"]),
+        ("tokens = 5", &["tokens", "a text in quotes"]),
+        ("[keys.1]\nsecret_file = \"missing\"\n[tags.a]\nkeys = [1]\nbits = 40", &["missing"]),
+        ("[snowflakes.web]\nlayout = \"twiter\"", &["\"twiter\"", "did you mean twitter?"]),
     ] {
         std::fs::write(at.join("unalike.toml"), text).unwrap();
         let ran = fails(at, &["config", "check", "unalike.toml"], 1, named);
         assert_eq!(ran.stdout, "", "{text}");
+        assert_eq!(ran.stderr.matches("refused").count(), 0, "{ran:?}");
+        // The others go on where one layout has ended.
+        if !text.contains("baidu") {
+            let served = fails(at, &["--config", "unalike.toml"], 1, &[]);
+            assert_eq!(served.stderr, ran.stderr, "{text}");
+        }
     }
+    assert!(!at.join("unalike.sqlite").exists() && !at.join("new").exists());
     // Nothing is made, and what can be made is good.
     std::fs::write(at.join("unalike.toml"), "store = \"sqlite://folder/ids.sqlite\"\nlocal_leases = \"new/leases\"")
         .unwrap();
     assert!(ok(at, &["config", "check", "unalike.toml"]).contains("# The configuration is valid"));
     assert_eq!(std::fs::read_dir(at.join("folder")).unwrap().count(), 0);
     assert!(!at.join("new").exists());
+}
+
+#[test]
+fn a_bad_value_is_told_by_the_place_that_it_comes_from() {
+    let directory = TempDir::new().unwrap();
+    let at = directory.path();
+    for (variable, value, named) in [
+        (
+            "UNALIKE_WAIT_MAX_MS",
+            "soon",
+            "the value \"soon\" of the variable UNALIKE_WAIT_MAX_MS is not valid: it must be a whole",
+        ),
+        (
+            "UNALIKE_COUNT_MAX",
+            "-1",
+            "the value \"-1\" of the variable UNALIKE_COUNT_MAX is not valid: it must be a whole number",
+        ),
+        (
+            "UNALIKE_CREATE_TAGS",
+            "yes",
+            "\"yes\" of the variable UNALIKE_CREATE_TAGS is not valid: it must be true or false",
+        ),
+        (
+            "UNALIKE_LOG_FORMAT",
+            "xml",
+            "\"xml\" of the variable UNALIKE_LOG_FORMAT is not valid: it must be text or json",
+        ),
+    ] {
+        let ran = run_with(at, ["serve"], &[(variable, value)]).unwrap();
+        assert!(ran.code == Some(2) && ran.stderr.contains(named), "{variable}: {ran:?}");
+    }
+    fails(at, &["--wait-max-ms", "soon"], 2, &["\"soon\" of --wait-max-ms <MS>", "a whole number"]);
 }
 
 #[test]

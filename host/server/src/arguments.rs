@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
@@ -53,7 +53,8 @@ impl Arguments {
         let serve = ServeArguments::augment_args(clap::Command::new("serve"));
         let flags = serve.get_arguments().map(|flag| flag.clone().env(None::<&'static str>).hide(true));
         let mut command = arranged(Self::command().args(flags));
-        let matches = command.try_get_matches_from_mut(line)?;
+        let line: Vec<OsString> = line.into_iter().map(Into::into).collect();
+        let matches = command.try_get_matches_from_mut(&line).map_err(|error| told(error, &line, &mut command))?;
         let arguments = Self::from_arg_matches(&matches).and_then(|mut arguments| {
             let early = ServeArguments::from_arg_matches(&matches)?;
             arguments.command = Some(match arguments.command {
@@ -68,6 +69,38 @@ impl Arguments {
         });
         arguments.map_err(|error| error.format(&mut command))
     }
+}
+
+/// The error of a value, in words, and with the variable that it comes from.
+fn told(error: clap::Error, line: &[OsString], command: &mut clap::Command) -> clap::Error {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        _ => None,
+    };
+    let (Some(argument), Some(value)) = (text(ContextKind::InvalidArg), text(ContextKind::InvalidValue)) else {
+        return error;
+    };
+    let Some(flag) = argument.split(['=', ' ']).next().filter(|flag| flag.starts_with("--")) else { return error };
+    let is_given = line.iter().filter_map(|word| word.to_str()).any(|word| word.split('=').next() == Some(flag));
+    let variable = format!("{VARIABLES_BEGIN}{}", flag.trim_start_matches('-').replace('-', "_").to_uppercase());
+    let is_variable = !is_given && std::env::var_os(&variable).is_some();
+    let why = match (error.kind(), std::error::Error::source(&error)) {
+        (ErrorKind::ValueValidation, Some(source)) if source.is::<std::num::ParseIntError>() => {
+            "it must be a whole number".to_owned()
+        }
+        (ErrorKind::ValueValidation, Some(source)) => match source.to_string().split_once(" is not in ") {
+            Some((_, range)) => format!("it must be a whole number from {}", range.replace("..=", " to ")),
+            None if is_variable => source.to_string(),
+            None => return error,
+        },
+        (ErrorKind::InvalidValue, _) if is_variable => match error.get(ContextKind::ValidValue) {
+            Some(ContextValue::Strings(values)) => format!("it must be {}", values.join(" or ")),
+            _ => return error,
+        },
+        _ => return error,
+    };
+    let place = if is_variable { format!("the variable {variable}") } else { argument };
+    command.error(error.kind(), format!("the value {value:?} of {place} is not valid: {why}"))
 }
 
 /// The command with what the derivation does not say: flags under headings, and numbers with a sign taken for what they
@@ -561,13 +594,10 @@ impl ServeArguments {
 
     /// What `unalike serve` without flags gets.
     pub(crate) fn from_environment() -> Self {
-        #[derive(Parser)]
-        #[command(name = "unalike")]
-        struct Alone {
-            #[command(flatten)]
-            serve: ServeArguments,
-        }
-        Alone::parse_from(["unalike"]).serve
+        let mut command = Self::augment_args(clap::Command::new("unalike"));
+        let matches = command.try_get_matches_from_mut(["unalike"]);
+        let serve = matches.and_then(|matches| Self::from_arg_matches(&matches));
+        serve.unwrap_or_else(|error| told(error, &[], &mut command).exit())
     }
 }
 

@@ -25,6 +25,7 @@ use crate::formats::{
 use crate::http::{DropIn, SEGMENT_COUNT_MAX};
 use crate::layouts::{LAYOUT_DEFAULT, Layouts, rfc3339};
 use crate::leases::Worker;
+use crate::log;
 use crate::stamps::{ClockText, SpreadText};
 use crate::stores::{StoreUrl, StoreUrls, validate_watermark};
 use crate::tags::plain_tag;
@@ -34,6 +35,9 @@ pub(crate) const HEADERS_ON_STACK: usize = 100;
 
 /// How many connections may be open, unless something else is said.
 pub(crate) const CONNECTIONS_MAX: usize = 20_000;
+
+/// Where a server listens, unless something else is said.
+const LISTEN_DEFAULT: &str = "127.0.0.1:8080";
 
 /// The snowflake that exists without configuration.
 const SNOWFLAKE_DEFAULT: &str = "default";
@@ -261,7 +265,7 @@ impl Default for Config {
             wait_max_ms: 5_000,
             log: None,
             log_format: LogFormat::Text,
-            listen: "127.0.0.1:8080".to_owned(),
+            listen: LISTEN_DEFAULT.to_owned(),
             tokens: None,
             insecure_no_auth: false,
             allowed_hosts: None,
@@ -359,7 +363,10 @@ impl Config {
         within("shutdown_timeout_ms", self.shutdown_timeout_ms, 0..=600_000)?;
         within("metrics_tags_max", self.metrics_tags_max, 0..=100_000)?;
         self.validate_doors()?;
-        self.store.validate().context("--store")?;
+        if let Some(filter) = &self.log {
+            log::filter(filter)?;
+        }
+        self.store.validate().context("the setting store")?;
         within("lease_skew_max_ms", self.lease_skew_max_ms, 0..=3_600_000)?;
         validate_watermark(&self.store, self.leases.as_ref(), self.watermark.as_ref())?;
         self.layouts()?;
@@ -496,6 +503,20 @@ impl Config {
         Ok(())
     }
 
+    /// What is checked before a server starts, besides the settings themselves: tokens, secrets, names and places. Nothing
+    /// is made.
+    ///
+    /// # Errors
+    /// Says what a server with this configuration would not start with.
+    pub(crate) fn check(&self) -> anyhow::Result<Tokens> {
+        self.addresses()?;
+        let tokens = self.read_tokens()?;
+        self.formats(&Secrets::read(&self.keys)?)?;
+        self.check_names()?;
+        self.check_places()?;
+        Ok(tokens)
+    }
+
     /// Whether the files and directories of the configuration can be opened, without making any.
     fn check_places(&self) -> anyhow::Result<()> {
         let urls = self.store.iter().chain(&self.watermark).chain(&self.leases).filter(|url| !url.is_nothing());
@@ -517,6 +538,11 @@ impl Config {
     /// When the host is unknown, and when other machines reach it and everyone there could do everything, though nobody
     /// said that it is meant so.
     pub(crate) fn addresses(&self) -> anyhow::Result<Vec<SocketAddr>> {
+        ensure!(
+            self.listen.contains(':'),
+            "listen is {:?}, it must be HOST:PORT, such as {LISTEN_DEFAULT} (--listen)",
+            self.listen
+        );
         let addresses: Vec<_> = self.listen.to_socket_addrs().with_context(|| self.cannot_listen())?.collect();
         let open = addresses.iter().find(|address| !address.ip().to_canonical().is_loopback());
         if let (Some(address), None, false) = (open, &self.tokens, self.insecure_no_auth) {
@@ -610,12 +636,8 @@ pub(crate) fn default_text() -> anyhow::Result<String> {
 /// When it is not valid, or the tokens are not.
 pub(crate) fn effective_text(common: &CommonArguments, serve: &ServeArguments) -> anyhow::Result<String> {
     let config = Config::load(common, Some(serve))?;
-    config.addresses()?;
-    let tokens = config.read_tokens()?;
-    config.formats(&Secrets::read(&config.keys)?)?;
-    config.check_names()?;
+    let tokens = config.check()?;
     config.check_ends(SystemClock.now_ms())?;
-    config.check_places()?;
     let file: toml::Table = match &common.config {
         Some(path) => toml::from_str(&read(path)?).context("the configuration file has changed")?,
         None => toml::Table::new(),
@@ -718,7 +740,24 @@ fn describe(error: &figment::Error) -> String {
         let place = if place.is_empty() { place } else { format!("{place}: ") };
         return format!("{place}unknown key {key}: {}", suggestion(key, known));
     }
-    if path.is_empty() { error.kind.to_string() } else { format!("{path}: {}", error.kind) }
+    let what = match &error.kind {
+        Kind::InvalidType(found, expected) => {
+            let found = found.to_string().replace("unsigned int ", "number ").replace("signed int ", "number ");
+            format!("it is the {found}, and must be {}", in_words(expected.as_ref()))
+        }
+        kind => kind.to_string(),
+    };
+    if path.is_empty() { what } else { format!("{path}: {what}") }
+}
+
+/// What a key must be, where the parser names a type of the program.
+fn in_words(expected: &str) -> &str {
+    match expected {
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number, without quotes",
+        "a boolean" => "true or false, without quotes",
+        "a string" | "path string" => "a text in quotes",
+        expected => expected,
+    }
 }
 
 /// The key that was probably meant, or all of them.

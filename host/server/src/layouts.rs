@@ -10,6 +10,8 @@ use unalike::{
     known_layouts, preset, scheme,
 };
 
+use crate::config::likeliest;
+
 /// The layout that is meant when none is named, and that of the snowflake `default`.
 pub(crate) const LAYOUT_DEFAULT: &str = "twitter";
 
@@ -24,12 +26,14 @@ const JAVASCRIPT_MAX: u64 = (1 << 53) - 1;
 pub(crate) enum DecodeError {
     /// No layout has this name.
     #[error(
-        "the layout {name:?} is unknown; the layouts are {known}, idleaf-gene:SHARDS, tidb-auto-random:S,R, and any that \
-         is written out, such as \"41/10/12 epoch 2024-01-01\""
+        "the layout {name:?} is unknown: {meant}the layouts are {known}, idleaf-gene:SHARDS, tidb-auto-random:S,R, and any \
+         that is written out, such as \"41/10/12 epoch 2024-01-01\""
     )]
     LayoutUnknown {
         /// The name.
         name: String,
+        /// The question whether another was meant, if one is alike.
+        meant: String,
         /// Those that there are.
         known: String,
     },
@@ -189,8 +193,9 @@ impl Layouts {
         // No name has one of these, and no layout that is written out has none.
         if !text.contains(['/', ' ']) {
             let names = self.own.keys().map(String::as_str).chain(PRESETS.iter().map(|preset| preset.name));
-            let known = names.chain(SCHEMES.iter().map(|foreign| foreign.name)).collect::<Vec<_>>().join(", ");
-            return Err(DecodeError::LayoutUnknown { name: shortened(text), known });
+            let known: Vec<_> = names.chain(SCHEMES.iter().map(|foreign| foreign.name)).collect();
+            let meant = likeliest(text, &known).map_or_else(String::new, |meant| format!("did you mean {meant}? "));
+            return Err(DecodeError::LayoutUnknown { name: shortened(text), meant, known: known.join(", ") });
         }
         match text.parse::<Layout>() {
             Ok(layout) => Ok(named(&layout.to_string(), What::Layout(layout), "written out")),

@@ -379,10 +379,12 @@ pub(crate) fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
     let mut cause = error.source();
     while let Some(error) = cause {
         let next = error.to_string();
+        // What stands before says already which store it is.
+        let next = next.strip_prefix("the store refused: ").unwrap_or(&next);
         // The library's errors repeat their source in their own words.
-        if !text.contains(&next) {
+        if !text.contains(next) {
             text.push_str(": ");
-            text.push_str(&next);
+            text.push_str(next);
         }
         cause = error.source();
     }

@@ -54,7 +54,7 @@ pub(crate) async fn serve(config: Config) -> anyhow::Result<()> {
     if let Err(error) = config.check_ends(SystemClock.now_ms()) {
         tracing::error!("{error}");
     }
-    let tokens = config.read_tokens()?;
+    let tokens = config.check()?;
     config.tokens.as_deref().inspect(|path| warn_if_open(path));
     let listener = listen(&config)?;
     let address = listener.local_addr().context("the listener has no address")?;

@@ -2,7 +2,7 @@
 
 #![expect(clippy::panic_in_result_fn, reason = "a test that cannot go on fails")]
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -267,6 +267,12 @@ fn a_bench_takes_seconds_and_says_that_its_tag_stays() -> anyhow::Result<()> {
     {
         fails(at, &["bench", server.url(), "--duration", time], 2, &["--duration", word]);
     }
+    // Whoever reads only its first lines is no failure.
+    let line = ["bench", server.url(), "--duration", "1", "--connections", "1"];
+    let mut unread = Command::new(binary()?).args(line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    drop(unread.stdout.take());
+    let ended = unread.wait_with_output()?;
+    assert!(ended.status.success() && ended.stderr.is_empty(), "{ended:?}");
     let help = ok(at, &["bench", "--help"]);
     assert!(help.contains("the tag \"bench\", which stays"), "{help}");
     Ok(())

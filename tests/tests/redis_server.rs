@@ -363,6 +363,28 @@ fn the_ceilings_of_the_old_table_go_on() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Below the ceiling, up to which the durable store has granted numbers that nobody was given yet.
+#[test]
+fn a_raise_below_the_ceiling_is_one() -> anyhow::Result<()> {
+    let (redis, directory) = (Redis::start(Persistence::Nothing)?, Arc::new(TempDir::new()?));
+    let (store, watermark) = (redis.url(0, ""), "sqlite://watermark.sqlite");
+    assert_eq!(ok(&directory, &store, watermark, &["next", "order", "-n", "3"])?, "1\n2\n3\n");
+    for (next, is_raised) in [("5000", true), ("5000", true), ("4000", false)] {
+        let ran = run_over(&directory, &store, watermark, &["tags", "raise", "order", next])?;
+        assert_eq!((ran.code, ran.stderr.contains("nothing changed")), (Some(0), !is_raised), "{next}: {ran:?}");
+    }
+    assert_eq!(ok(&directory, &store, watermark, &["next", "order"])?, "5000\n");
+    let server = serve(&directory, &store, watermark, &[])?;
+    let raise = |next: u64| -> anyhow::Result<bool> {
+        let answer = server.client().send_json("PATCH", "/v1/tags/order", &json!({ "raise_to": next }))?;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        Ok(answer.json()?.get("unchanged").is_none())
+    };
+    assert_eq!((raise(7_000)?, raise(6_000)?), (true, false));
+    assert_eq!(server.client().ids("/v1/sequences/order/ids")?, [7_000]);
+    Ok(())
+}
+
 #[test]
 fn a_command_says_that_the_ceiling_was_reached() -> anyhow::Result<()> {
     let redis = Redis::start(Persistence::Nothing)?;

@@ -9,7 +9,7 @@ mod connection;
 mod report;
 mod seen;
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,6 +31,7 @@ use tokio::task::JoinSet;
 use self::connection::{Connection, Tally, drive};
 use self::report::Report;
 use self::seen::Seen;
+use crate::commands::print;
 use crate::layouts::shortened;
 
 /// A server that answers nobody for so long is given up.
@@ -168,9 +169,9 @@ pub(crate) fn run(arguments: &BenchArguments) -> anyhow::Result<()> {
     bar.finish_and_clear();
     let report = Report::new(arguments, target.shown, began, shares?)?;
     if arguments.json {
-        writeln!(io::stdout(), "{}", serde_json::to_string(&report)?)?;
+        print(&format!("{}\n", serde_json::to_string(&report)?))?;
     } else {
-        write!(io::stdout(), "{report}")?;
+        print(&report.to_string())?;
     }
     report.verdict()
 }

@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, ErrorKind, Write as _};
 use std::path::PathBuf;
 
 use anyhow::{Context, anyhow, bail, ensure};
-use unalike::storage::{Ceiling, LeaseRecord, LeaseStore, Mode, SegmentStore, TagOptions, TagRecord, shown, split_tag};
+use unalike::storage::{Ceiling, LeaseRecord, LeaseStore, Mode, SegmentStore, TagOptions, TagRecord, split_tag};
 use unalike::{Clock, Formatted, Sequence, Snowflake, SystemClock, Text, encode};
 use unalike_mysql::{Dialect, MysqlLeases};
 
@@ -21,7 +21,7 @@ use crate::layouts::rfc3339;
 use crate::problem::Problem;
 use crate::service::{Service, change_tag};
 use crate::stores::{self, Purpose, Stores};
-use crate::tags::{check_raise_of, plain_tag, refill_text, step_text, stored_name, unchanged};
+use crate::tags::{check_raise_of, plain_tag, reached, refill_text, step_text, stored_name, unchanged};
 use crate::{import, leases};
 
 /// Ids that are taken at once: no more than these are lost if the reader goes away.
@@ -225,17 +225,14 @@ async fn run(stores: &Stores, command: TagsCommand) -> anyhow::Result<()> {
         }
         TagsCommand::Raise { tag, next, sub, yes } => {
             let name = stored_name(&tag, sub.as_deref())?;
-            let before = store.tag(&name).await?;
+            let before = reached(store, &name).await?;
             let checked = check_raise_of::<anyhow::Error>(store, &name, next, yes).await;
             checked.context("nothing was changed; add --yes, if it is meant")?;
             let raised = store.raise_tag(&name, next).await?;
-            if before.watermark >= next {
-                eprintln!(
-                    "unalike: nothing changed: numbers of {} up to {} may have been handed out already, and {next} is not above \
-                     that; a tag is never lowered",
-                    shown(&name),
-                    before.watermark
-                );
+            // Of several stores some may have been behind.
+            let is_behind = before.watermark >= next && store.stripes() == 1;
+            if let Some(why) = unchanged(&before, &raised, Some(next)).filter(|_| is_behind) {
+                eprintln!("unalike: {why}");
             }
             raised
         }

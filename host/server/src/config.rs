@@ -366,7 +366,7 @@ impl Config {
         if let Some(filter) = &self.log {
             log::filter(filter)?;
         }
-        self.store.validate().context("the setting store")?;
+        self.store.validate().context("the setting store (--store)")?;
         within("lease_skew_max_ms", self.lease_skew_max_ms, 0..=3_600_000)?;
         validate_watermark(&self.store, self.leases.as_ref(), self.watermark.as_ref())?;
         self.layouts()?;

@@ -127,27 +127,27 @@ pub(crate) async fn import(config: &Config, arguments: &ImportArguments) -> anyh
 /// What was read of the tags that are ended in the source and not here yet.
 struct Journal {
     path: PathBuf,
-    file: File,
 }
 
 impl Journal {
     fn begin() -> anyhow::Result<Self> {
         let name = format!("unalike-import-{}.txt", SystemClock.now_ms());
         let path = std::path::absolute(name)?;
-        let file = File::create_new(&path).with_context(|| {
+        File::create_new(&path).with_context(|| {
             format!("{} cannot be made, where the numbers of tags that are under way are written down", path.display())
         })?;
-        Ok(Self { path, file })
+        Ok(Self { path })
     }
 
-    /// Has these lines and no others.
-    fn write(&mut self, lines: &str) -> anyhow::Result<()> {
+    /// Has these lines and no others; those before, if it breaks off.
+    fn write(&self, lines: &str) -> anyhow::Result<()> {
         let written = || -> std::io::Result<()> {
-            let mut file = &self.file;
-            file.set_len(0)?;
-            std::io::Seek::rewind(&mut file)?;
+            let new = self.path.with_extension("new");
+            let mut file = File::create(&new)?;
             file.write_all(lines.as_bytes())?;
-            file.sync_data()
+            file.sync_data()?;
+            std::fs::rename(&new, &self.path)?;
+            self.path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
         };
         written().with_context(|| format!("{} cannot be written; its lines are: {lines}", self.path.display()))
     }
@@ -315,7 +315,7 @@ impl Import<'_> {
             return Ok(());
         };
         self.go_on_together(&records).await?;
-        if let Some(journal) = &mut self.journal {
+        if let Some(journal) = &self.journal {
             journal.write("")?;
         }
         Ok(())
@@ -330,7 +330,7 @@ impl Import<'_> {
         if beyond.iter().any(Option::is_some) {
             return Ok(None);
         }
-        if let Some(journal) = &mut self.journal {
+        if let Some(journal) = &self.journal {
             let last = known.iter().map(|record| format!("# of {} {}", shown(&record.tag), record.watermark));
             let lines: Vec<String> = last.map(|line| line + " was the last number a moment ago").collect();
             journal.write(&format!("{}\n", lines.join("\n")))?;
@@ -340,7 +340,7 @@ impl Import<'_> {
             format!("the tags from {first:?} to {last:?} were not ended for certain in the source; none of them was changed here")
         })?;
         let Some(records) = ended else {
-            if let Some(journal) = &mut self.journal {
+            if let Some(journal) = &self.journal {
                 journal.write("")?;
             }
             return Ok(None);
@@ -350,7 +350,7 @@ impl Import<'_> {
             lines.push_str(&self.finish(&record.tag, &record.watermark.saturating_add(1).to_string()));
             lines.push('\n');
         }
-        if let Some(journal) = &mut self.journal {
+        if let Some(journal) = &self.journal {
             journal.write(&lines)?;
         }
         Ok(Some(records))
@@ -490,7 +490,7 @@ impl Import<'_> {
             return self.bring_ended(name, Some(record.options), at).await;
         }
         let next = at.map_or(record.watermark + 1, |at| at.max(record.watermark + 1));
-        if let Some(journal) = &mut self.journal {
+        if let Some(journal) = &self.journal {
             let finish = finish(self.arguments, &self.store, name, &next.to_string());
             journal.write(&format!("{finish}\n"))?;
         } else if !self.arguments.source_stopped {

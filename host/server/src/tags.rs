@@ -361,6 +361,15 @@ pub(crate) fn check_raise(name: &str, watermark: u64, next: u64) -> Result<(), U
     Err(Unconfirmed { name, watermark, next, skipped })
 }
 
+/// A tag as it is, with the last number that may have been handed out for its watermark: below a ceiling that is less.
+pub(crate) async fn reached(store: &dyn SegmentStore, name: &str) -> Result<TagRecord, StoreError> {
+    let mut record = store.tag(name).await?;
+    if let Some(ceiling) = store.ceiling(name).await? {
+        record.watermark = ceiling.last;
+    }
+    Ok(record)
+}
+
 /// Why a change of a tag changed nothing, if it did not: `before` is the tag as it was, and `next` what it was raised to.
 pub(crate) fn unchanged(before: &TagRecord, after: &TagRecord, next: Option<u64>) -> Option<String> {
     let is_raised = next.is_some_and(|next| before.watermark < next.saturating_sub(1));

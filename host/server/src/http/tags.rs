@@ -15,7 +15,7 @@ use super::query::{Parameters, invalid};
 use super::{Admin, Changeable, Readable, Reader};
 use crate::problem::Problem;
 use crate::service::{Service, change_tag};
-use crate::tags::{NewTag, TagChange, TagCreate, TagJson, check_raise_of, stored_name, unchanged};
+use crate::tags::{NewTag, TagChange, TagCreate, TagJson, check_raise_of, reached, stored_name, unchanged};
 
 /// How many tags one page has at most, and when nothing is asked: a page is read into memory.
 const LIMIT_MAX: u32 = 1_000;
@@ -100,7 +100,7 @@ pub(super) async fn change(
         validate_raise(&tag, next.0)?;
         check_raise_of::<Problem>(store, &tag, next.0, body.confirm == Some(true)).await?;
     }
-    let before = store.tag(&tag).await?;
+    let before = reached(store, &tag).await?;
     // The raise first: if it is refused, nothing has changed.
     let raised = match body.raise_to {
         Some(next) => Some(store.raise_tag(&tag, next.0).await?),

@@ -10,7 +10,8 @@
 //! with its primary while it follows it; `gtid_domain_id`; and how far replication had come in this domain,
 //! `gtid_slave_pos`. Each server keeps the last one for itself, and each transaction of others that it applies moves it
 //! on, the one with our record too. So a replica never stands where the record says, whatever configuration, host and
-//! port it is given afterwards. The same data elsewhere does.
+//! port it is given afterwards. The same data elsewhere does. What somebody empties by hand (`SET GLOBAL gtid_slave_pos =
+//! ''`) on a replica that also has its primary's `server_id` proves nothing any more: no data tell them apart.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -656,7 +656,16 @@ async fn tags_of_tickets_are_created_and_ended_with_their_tables() -> anyhow::Re
         assert!(!error.is_retryable(), "{error:?}");
     }
     assert!(refused(store.create_tag("Tickets64", &TagOptions::default()).await).contains("was ended"));
-    assert!(store.tags(None, 10).await?.is_empty());
+    // It is told as ended, in its place among the others, page by page.
+    for tag in ["Tickets6", "Tickets640", "other"] {
+        store.create_tag(tag, &TagOptions::default()).await?;
+    }
+    let mut listed = Vec::new();
+    while let Some(record) = store.tags(listed.last().map(|(tag, _): &(String, _)| tag.as_str()), 1).await?.pop() {
+        listed.push((record.tag, record.watermark == ID_MAX));
+    }
+    let named = listed.iter().map(|(tag, is_ended)| (tag.as_str(), *is_ended)).collect::<Vec<_>>();
+    assert_eq!(named, [("Tickets6", false), ("Tickets64", true), ("Tickets640", false), ("other", false)]);
     let mut connection = MySqlConnection::connect(&url).await?;
     assert!(draw_ticket(&mut connection).await.is_err(), "Flickr's statement finds no table");
     assert!(matches!(store.retire_tag("none").await, Err(StoreError::TagUnknown { .. })));

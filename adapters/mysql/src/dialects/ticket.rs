@@ -35,7 +35,7 @@ use unalike_storage::{
 
 use super::race::Race;
 use super::tables::{self, Column, Columns, Holds, Room, Shape, prove_writable};
-use crate::database::{Database, Turn, number};
+use crate::database::{Database, Statement, Turn, number};
 use crate::error::{AUTO_INCREMENT_FAILED, DEADLOCK, NO_SUCH_TABLE, TABLE_EXISTS, damaged, read_error, refusal};
 use crate::fence::ServerFacts;
 use crate::{DialectStore, MysqlOptions};
@@ -75,6 +75,9 @@ JOIN information_schema.COLUMNS s ON s.TABLE_SCHEMA = t.TABLE_SCHEMA AND s.TABLE
 WHERE t.TABLE_SCHEMA = DATABASE() AND t.TABLE_TYPE = 'BASE TABLE' AND i.EXTRA LIKE '%auto_increment%'
 AND t.TABLE_NAME REGEXP '^[A-Za-z0-9_]+$' AND t.TABLE_NAME NOT LIKE 'unalike\\\\_%'
 AND CAST(t.TABLE_NAME AS BINARY) > ? ORDER BY CAST(t.TABLE_NAME AS BINARY) LIMIT ?";
+
+/// The names of tables that tickets are drawn from.
+const NAMES: &str = "'^[A-Za-z0-9_]+$'";
 
 /// One lock per database, for what creates and ends tags: statements that change tables are transactions of their own.
 const LOCK: &str = "SELECT GET_LOCK(CONCAT('unalike:', SHA1(DATABASE())), 2) AS locked";
@@ -435,10 +438,21 @@ impl Tickets {
         Ok(u64::try_from(self.tables("", u32::MAX).await?.len()).unwrap_or(u64::MAX))
     }
 
-    /// The tables to draw from, those behind this name only.
+    /// The tables to draw from, those after this name only.
     async fn tables(&self, after: &str, limit: u32) -> Result<Vec<String>, StoreError> {
+        self.listed(sqlx::query(TICKET_TABLES).bind(after.as_bytes()).bind(limit)).await
+    }
+
+    /// The tags that were ended, those after this name only: a table's last part is less than what a name goes on with.
+    async fn ended(&self, after: &str, limit: u32) -> Result<Vec<String>, StoreError> {
+        let statement = TICKET_TABLES.replace(NAMES, "'^[A-Za-z0-9_]+[$]retired$'");
+        let statement = sqlx::query(AssertSqlSafe(statement)).bind(retired(after).into_bytes()).bind(limit);
+        let tag = |table: String| table.strip_suffix(RETIRED).map(str::to_owned);
+        Ok(self.listed(statement).await?.into_iter().filter_map(tag).collect())
+    }
+
+    async fn listed(&self, statement: Statement<'_>) -> Result<Vec<String>, StoreError> {
         const DOING: &str = "listing tables";
-        let statement = sqlx::query(TICKET_TABLES).bind(after.as_bytes()).bind(limit);
         let rows = self.database.rows(DOING, statement).await?;
         let name = |row: &MySqlRow| row.try_get_unchecked(0).map_err(|error| self.unreadable(DOING, error));
         rows.iter().map(name).collect()
@@ -650,6 +664,15 @@ impl SegmentStore for Tickets {
             }
         }
         turn.give_back();
+        // Ended tags are told, too: whoever brought half of them elsewhere has to find the rest.
+        for tag in self.ended(after.unwrap_or_default(), limit).await? {
+            // A table of that name was put there again.
+            if records.iter().all(|record| record.tag != tag) {
+                records.push(record(&tag, ID_MAX));
+            }
+        }
+        records.sort_by(|one, other| one.tag.cmp(&other.tag));
+        records.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
         Ok(records)
     }
 

@@ -642,6 +642,18 @@ async fn a_lease_that_is_lost_is_used_to_its_end_and_another_follows() {
 }
 
 #[tokio::test]
+async fn a_lease_is_prolonged_in_its_own_layout_only() {
+    let (world, directory) = (World::new(), TempDir::new().unwrap());
+    let store = open(world.faulty(), directory.path(), 1_000).await;
+    let lease = store.acquire(&acquire(NOW_MS, 1, 9_000)).await.unwrap();
+    let now_ms = world.pass(500);
+    let refused = store.extend(&extend(&lease, now_ms, 10, 9_000)).await;
+    assert!(matches!(refused, Err(StoreError::LayoutMismatch { .. })), "{refused:?}");
+    let prolonged = store.extend(&extend(&lease, now_ms, 1, 9_000)).await.unwrap();
+    assert_eq!(prolonged.valid_until_ms, now_ms + 1_000, "the other layout moved nothing");
+}
+
+#[tokio::test]
 async fn a_release_hands_the_worker_over_from_its_last_tick_on() {
     let (world, directory) = (World::new(), TempDir::new().unwrap());
     let inner = world.faulty();

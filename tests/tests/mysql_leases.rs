@@ -127,6 +127,35 @@ async fn a_crowd_at_a_new_namespace_binds_it_once_and_nobody_is_turned_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn of_two_layouts_that_come_together_one_binds_the_namespace() {
+    let url = database();
+    let leases = open(&url).await;
+    for round in 0..20 {
+        let namespace = format!("bound {round}");
+        let start = Arc::new(tokio::sync::Barrier::new(4));
+        let holders = (0..4).map(|number| {
+            let layout = if number % 2 == 0 { Holder::few_workers() } else { Layout::TWITTER };
+            let holder = Holder { layout, ..Holder::new(&leases, &namespace, &format!("host {number}")) };
+            let start = Arc::clone(&start);
+            tokio::spawn(async move {
+                start.wait().await;
+                (number % 2, holder.acquire(60_000).await)
+            })
+        });
+        let holders: Vec<_> = holders.collect();
+        let (mut bound, mut refused) = (BTreeSet::new(), BTreeSet::new());
+        for holder in holders {
+            match holder.await.unwrap() {
+                (layout, Ok(_)) => bound.insert(layout),
+                (layout, Err(StoreError::LayoutMismatch { .. })) => refused.insert(layout),
+                (_, Err(error)) => panic!("{error:?}"),
+            };
+        }
+        assert!(bound.len() == 1 && refused.len() == 1 && bound.is_disjoint(&refused), "{bound:?} {refused:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_crowd_that_wants_the_last_workers_gets_one_each() {
     let url = database();
     let leases = open(&url).await;

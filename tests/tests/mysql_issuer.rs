@@ -666,6 +666,8 @@ async fn tags_of_tickets_are_created_and_ended_with_their_tables() -> anyhow::Re
     }
     let named = listed.iter().map(|(tag, is_ended)| (tag.as_str(), *is_ended)).collect::<Vec<_>>();
     assert_eq!(named, [("Tickets6", false), ("Tickets64", true), ("Tickets640", false), ("other", false)]);
+    assert_eq!(store.tag("Tickets64").await?.watermark, ID_MAX, "as it is listed");
+    assert_eq!(store.raise_tag("Tickets64", 5).await?.watermark, ID_MAX, "as high as it can be");
     let mut connection = MySqlConnection::connect(&url).await?;
     assert!(draw_ticket(&mut connection).await.is_err(), "Flickr's statement finds no table");
     assert!(matches!(store.retire_tag("none").await, Err(StoreError::TagUnknown { .. })));

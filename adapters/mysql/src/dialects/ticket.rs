@@ -560,10 +560,16 @@ impl SegmentStore for Tickets {
 
     async fn tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
         validate(tag)?;
-        if !self.look_at(tag).await? {
-            return Err(StoreError::tag_unknown(tag));
+        if self.look_at(tag).await?
+            && let Some(record) = self.find(tag).await?
+        {
+            return Ok(record);
         }
-        self.find(tag).await?.ok_or_else(|| StoreError::tag_unknown(tag))
+        let mut turn = self.database.turn("reading a counter").await?;
+        let ended = self.counter(&mut turn, &retired(tag)).await?;
+        turn.give_back();
+        // As the list has it.
+        ended.map(|_| record(tag, ID_MAX)).ok_or_else(|| StoreError::tag_unknown(tag))
     }
 
     async fn create_tag(&self, tag: &str, wanted: &TagOptions) -> Result<TagRecord, StoreError> {
@@ -598,7 +604,8 @@ impl SegmentStore for Tickets {
         let mut race = Race::new();
         loop {
             if !self.look_at(tag).await? {
-                return Err(StoreError::tag_unknown(tag));
+                // One that was ended is as high as it can be.
+                return self.tag(tag).await;
             }
             let numbering = self.check_joined().await?;
             let ticket = numbering.ticket(next).ok_or_else(|| {
@@ -621,7 +628,10 @@ impl SegmentStore for Tickets {
             turn.give_back();
             match lifted {
                 Ok(done) if done.rows_affected() >= 1 => return self.tag(tag).await,
-                Err(NO_SUCH_TABLE) => return Err(StoreError::tag_unknown(tag)),
+                Err(NO_SUCH_TABLE) => {
+                    lock(&self.known).remove(tag);
+                    return self.tag(tag).await;
+                }
                 Ok(_) | Err(_) => race.lost(tag).await?,
             }
         }

@@ -24,3 +24,18 @@ pub mod zookeeper;
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 pub struct Readme;
+
+/// The code on the page of the stores, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../adapters/README.md")]
+pub struct AdaptersReadme;
+
+/// The code on the page of the library, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../host/runtime/README.md")]
+pub struct RuntimeReadme;
+
+/// The code on the page of the server, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../host/server/README.md")]
+pub struct ServerReadme;

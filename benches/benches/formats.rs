@@ -1,7 +1,8 @@
-//! What a format costs per id: writing and reading, in each notation, beside ferroid's base 32, sqids and plain decimals.
+//! What a format costs per id: writing and reading, in each notation, beside ferroid's base 32, sqids and plain
+//! decimals.
 //!
-//! Expected, on a 2 GHz machine. A text in base 32 is 13 digits of 5 bits, shifts and a look-up: ferroid takes 5 to 10 ns
-//! to write one and as much to read it, and ours, whose digits are computed since a table would make the component
+//! Expected, on a 2 GHz machine. A text in base 32 is 13 digits of 5 bits, shifts and a look-up: ferroid takes 5 to 10
+//! ns to write one and as much to read it, and ours, whose digits are computed since a table would make the component
 //! larger, two to four times that. Decimals cost a division by a constant per digit, 20 to 40 ns, of which the standard
 //! library, that makes two digits at a time, saves a half and loses it again to the allocation of its `String`. Sqids
 //! shuffles its alphabet for each id and looks for bad words in what comes out: a microsecond and more.

@@ -2,10 +2,11 @@
 //! against a lease of 366 days that is never renewed.
 //!
 //! Expected: nothing. A renewal starts inside an ordinary call when a third of the horizon has passed, its request runs
-//! on the executor, and its answer is taken in by a later call; no call waits for it while the old end is still to come.
-//! With a horizon of 100 ms and a store that takes 5 ms there are some 26 renewals a second, two crossings more for each
-//! among the thousand that a second's ticks take. So p50 to p99.9 are those of the static lease, and the ratio of p99.99
-//! is 1 within the noise (one call in 10,000 is slower than the crossing of its tick, for reasons of the machine).
+//! on the executor, and its answer is taken in by a later call; no call waits for it while the old end is still to
+//! come. With a horizon of 100 ms and a store that takes 5 ms there are some 26 renewals a second, two crossings more
+//! for each among the thousand that a second's ticks take. So p50 to p99.9 are those of the static lease, and the ratio
+//! of p99.99 is 1 within the noise (one call in 10,000 is slower than the crossing of its tick, for reasons of the
+//! machine).
 //!
 //! Ids are asked for at a million a second, a quarter of what the layout allows, and each call is timed, one reading of
 //! the clock (some 28 ns) included. The two take turns of 100 ms; a figure is the median of the turns' quantiles.

@@ -1,8 +1,9 @@
-//! Redis: what an allocation under a durable ceiling costs beside the bare command, and strictly increasing ids for many
-//! callers beside one `INCR` for each id.
+//! Redis: what an allocation under a durable ceiling costs beside the bare command, and strictly increasing ids for
+//! many callers beside one `INCR` for each id.
 //!
-//! An allocation is one script: it asks the server who it is, reads the tag's hash, and writes once. A bare `HINCRBY` does
-//! none of that, so the script should run somewhat more seldom; over the network of a machine both are mostly waiting.
+//! An allocation is one script: it asks the server who it is, reads the tag's hash, and writes once. A bare `HINCRBY`
+//! does none of that, so the script should run somewhat more seldom; over the network of a machine both are mostly
+//! waiting.
 //!
 //! The ordered mode serves all who wait by one allocation. A round takes some hundred microseconds, whoever waits takes
 //! part in the next one, so the rate grows with the number of callers, while one `INCR` for each id is bounded by what

@@ -98,8 +98,8 @@ fn build(source: &Path, crate_name: &str, file_name: &str) -> PathBuf {
     ] {
         cargo.env_remove(name);
     }
-    // Each call and each address in the code takes the bytes that its number needs, not five; and an address is a number,
-    // not the sum of one and of where a loader would have put the module.
+    // Each call and each address in the code takes the bytes that its number needs, not five; and an address is a
+    // number, not the sum of one and of where a loader would have put the module.
     cargo.env("RUSTFLAGS", "-C link-arg=--compress-relocations -C relocation-model=static");
     let status = cargo.status().expect("cargo runs");
     assert!(status.success(), "the build of the component failed: see above");

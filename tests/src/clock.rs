@@ -69,8 +69,8 @@ impl FakeClock {
         ]
     }
 
-    /// Remembers a process that reads it: one that is killed leaves files of libfaketime's behind, on which another with
-    /// its number would fail.
+    /// Remembers a process that reads it: one that is killed leaves files of libfaketime's behind, on which another
+    /// with its number would fail.
     pub fn read_by(&self, process_id: u32) {
         self.readers.lock().unwrap().push(process_id);
     }

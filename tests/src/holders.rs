@@ -1,8 +1,8 @@
-//! Holders of leases in processes of their own, the program `lease-child`: starts them, keeps what all of them said, and
-//! checks it.
+//! Holders of leases in processes of their own, the program `lease-child`: starts them, keeps what all of them said,
+//! and checks it.
 //!
-//! A holder prints each lease that it is granted before it knows of it itself, each id as it gets it, and each error. So
-//! what it had said when it was killed is all that anybody could have had from it.
+//! A holder prints each lease that it is granted before it knows of it itself, each id as it gets it, and each error.
+//! So what it had said when it was killed is all that anybody could have had from it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display, Formatter};
@@ -665,9 +665,9 @@ pub fn may_start_as_first() -> bool {
     unshare().arg("true").output().is_ok_and(|output| output.status.success())
 }
 
-/// What was checked of all that all holders said: the ids of each ascend under each worker, each lies inside a lease that its process had
-/// been granted, none was handed out twice (told by worker, tick and sequence), and the leases of one worker do not
-/// overlap as far as they were not given back.
+/// What was checked of all that all holders said: the ids of each ascend under each worker, each lies inside a lease
+/// that its process had been granted, none was handed out twice (told by worker, tick and sequence), and the leases of
+/// one worker do not overlap as far as they were not given back.
 #[derive(Debug, Default)]
 pub struct Checked {
     /// Each (worker, tick, sequence) that was handed out, and by which process.

@@ -48,9 +48,9 @@ pub enum Rule {
     StampsEnd,
     /// Each acquire that succeeds has a grant id of its own.
     ///
-    /// Without it, with a name of the holder's as the token: two requests of A's are granted, and B's lease lies between
-    /// the two. A adopts the first and extends it; the store takes the second for it and answers with its end, past B's
-    /// ticks.
+    /// Without it, with a name of the holder's as the token: two requests of A's are granted, and B's lease lies
+    /// between the two. A adopts the first and extends it; the store takes the second for it and answers with its end,
+    /// past B's ticks.
     GrantIdsAreNew,
     /// An acquire is never answered with a lease that runs already, not even to the holder of the same name.
     ///

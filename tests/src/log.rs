@@ -14,8 +14,8 @@ impl Log {
     /// Takes down what this thread logs from now on, at every level, until the value is dropped.
     #[must_use]
     pub fn listen(&self) -> impl Sized + use<> {
-        // A subscriber for those threads that nobody listens to. Without it this one may be the only one in the process,
-        // and what such a thread is first to say is taken for something that nobody wants to hear.
+        // A subscriber for those threads that nobody listens to. Without it this one may be the only one in the
+        // process, and what such a thread is first to say is taken for something that nobody wants to hear.
         let _ = tracing_subscriber::fmt().with_max_level(LevelFilter::OFF).finish().try_init();
         let writer = self.clone();
         let subscriber = tracing_subscriber::fmt().with_ansi(false).with_max_level(LevelFilter::TRACE);

@@ -1,8 +1,8 @@
 //! A proxy between a program and MariaDB that passes each statement on to a connection of its choice, as ProxySQL and
 //! MaxScale do: it speaks MySQL's protocol as far as such programs do, without TLS and with users who need no password.
 //!
-//! Each connection of a program has one connection to each server. Statements are prepared on all of them. A transaction
-//! stays where it began.
+//! Each connection of a program has one connection to each server. Statements are prepared on all of them. A
+//! transaction stays where it began.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};

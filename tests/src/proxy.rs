@@ -155,7 +155,8 @@ impl Proxy {
         self.shared.lock().loss = Some(Loss::After { passed, stalls: false });
     }
 
-    /// Passes one more request to MariaDB on, loses its answer with its connection, and passes nothing else on from there.
+    /// Passes one more request to MariaDB on, loses its answer with its connection, and passes nothing else on from
+    /// there.
     pub fn lose_answer_and_stall(&self) {
         self.shared.lock().loss = Some(Loss::After { passed: 0, stalls: true });
     }

@@ -224,8 +224,8 @@ impl<'r> World<'r> {
         }
     }
 
-    /// A program that uses this store while all others are down, and what it would be granted next: the first number and
-    /// their distance.
+    /// A program that uses this store while all others are down, and what it would be granted next: the first number
+    /// and their distance.
     fn program(&self, server: usize) -> Option<(Arc<dyn SegmentStore>, (u64, u64))> {
         let client = self.servers[server].client(MemoryOptions::default());
         let record = ready(client.stripe()).unwrap();

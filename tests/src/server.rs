@@ -55,8 +55,8 @@ pub fn cargo_build() -> Command {
     if !cfg!(debug_assertions) {
         cargo.arg("--release");
     }
-    // Which package is tested is nothing to other packages: a build script that watches these would run again each time,
-    // and all that needs its package be built anew.
+    // Which package is tested is nothing to other packages: a build script that watches these would run again each
+    // time, and all that needs its package be built anew.
     for (name, _) in std::env::vars_os() {
         if ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|own| name.to_string_lossy().starts_with(own)) {
             cargo.env_remove(name);

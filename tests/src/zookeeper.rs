@@ -1,5 +1,5 @@
-//! ZooKeeper as a private child process: a free port, a data directory of its own, killed when its value is dropped; and
-//! holders of its leases.
+//! ZooKeeper as a private child process: a free port, a data directory of its own, killed when its value is dropped;
+//! and holders of its leases.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -59,8 +59,8 @@ impl Zookeeper {
         Self::start_for(true, false)
     }
 
-    /// One that all tests of a program share, each below a [path](Zookeeper::path) of its own. It ends with the program,
-    /// however that ends.
+    /// One that all tests of a program share, each below a [path](Zookeeper::path) of its own. It ends with the
+    /// program, however that ends.
     ///
     /// # Errors
     /// As [`Zookeeper::start`].

@@ -110,7 +110,8 @@ fn a_new_store_is_said_aloud_once_and_made_by_nobody_else() {
     said(&ran, &path);
     let ran = run(at, refused).unwrap();
     assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("2\n", ""), "it is there, and nothing is said");
-    // A typo in the source of an import, and in what is resized, makes nothing; where tags are to go on, a store is begun.
+    // A typo in the source of an import, and in what is resized, makes nothing; where tags are to go on, a store is
+    // begun.
     let import = ["--store", "sqlite://new.sqlite", "tags", "import", "--from", "sqlite://nofile.sqlite"];
     fails(at, &import, 1, &["nofile.sqlite does not exist"]);
     fails(at, &["--store", "sqlite://nofile.sqlite", "stripes", "resize", "--to", "sqlite://a.sqlite"], 1, &["nofile"]);

@@ -1,7 +1,8 @@
 //! Clients that others' programs make of the OpenAPI document: each builds, and takes ids of a running server.
 //!
 //! The tools are heavy (a Java program, compilers for four languages), so this runs when it is asked to:
-//! `tests/run --test clients -- --ignored`. `tests/clients/run` says what it needs, and installs what Python and npm have.
+//! `tests/run --test clients -- --ignored`. `tests/clients/run` says what it needs, and installs what Python and npm
+//! have.
 
 use std::path::Path;
 use std::process::Command;

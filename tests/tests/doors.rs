@@ -1,5 +1,5 @@
-//! What comes in over the wire: names and pages that are not meant, methods and bodies that would cost an id for nothing,
-//! and what cannot be read as a request.
+//! What comes in over the wire: names and pages that are not meant, methods and bodies that would cost an id for
+//! nothing, and what cannot be read as a request.
 
 #![expect(clippy::panic_in_result_fn, reason = "a test that cannot go on fails")]
 

@@ -1,5 +1,6 @@
-//! What outlives what: runtimes that end while ids are asked for, executors that are not tokio's, a closing that is given
-//! up, calls that panic, children of every kind of fork. No caller waits longer than it may, and no id comes twice.
+//! What outlives what: runtimes that end while ids are asked for, executors that are not tokio's, a closing that is
+//! given up, calls that panic, children of every kind of fork. No caller waits longer than it may, and no id comes
+//! twice.
 #![expect(clippy::unwrap_used, reason = "a helper of a test that cannot do its work fails the test")]
 
 use std::future::Future;
@@ -151,7 +152,8 @@ fn ids_outlive_the_runtime_that_they_were_built_in() {
     }
 }
 
-/// The store is silent when the runtime ends, so that requests, the round of an ordered tag, and look-ups are under way.
+/// The store is silent when the runtime ends, so that requests, the round of an ordered tag, and look-ups are under
+/// way.
 #[test]
 fn a_runtime_that_ends_takes_no_caller_with_it() {
     in_time(|| {
@@ -499,8 +501,8 @@ mod children {
     impl Fork {
         /// Does this in a child, which has 20 seconds, and answers the status with which the child ended.
         fn child(self, act: impl FnOnce() -> bool) -> libc::c_int {
-            // SAFETY: the child makes no call that needs another thread of the parent, and leaves by _exit. Where no handler
-            // runs, the parent has no other thread that may be allocating memory.
+            // SAFETY: the child makes no call that needs another thread of the parent, and leaves by _exit. Where no
+            // handler runs, the parent has no other thread that may be allocating memory.
             let pid = unsafe {
                 match self {
                     Self::WithHandlers => libc::fork(),
@@ -667,8 +669,8 @@ mod children {
         found
     }
 
-    /// Threads of the parent hold every lock that a call may take, and are not there in the child to give it back. Whoever
-    /// adds a function to one of these types adds what it does in a child.
+    /// Threads of the parent hold every lock that a call may take, and are not there in the child to give it back.
+    /// Whoever adds a function to one of these types adds what it does in a child.
     #[test]
     #[expect(clippy::too_many_lines, reason = "a list of all functions")]
     fn every_function_ends_in_a_child_whatever_the_threads_of_its_parent_held() {

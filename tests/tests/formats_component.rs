@@ -1,5 +1,5 @@
-//! The built component of the world `formats`, through its WIT alone: that it imports nothing, how large it is, and that
-//! it answers as the crate does of which it is made.
+//! The built component of the world `formats`, through its WIT alone: that it imports nothing, how large it is, and
+//! that it answers as the crate does of which it is made.
 #![expect(clippy::unwrap_used, reason = "a helper of a test that cannot do its work fails the test")]
 
 use proptest::prelude::*;

@@ -116,7 +116,8 @@ fn configured_snowflakes_have_their_own_layout() -> anyhow::Result<()> {
     std::fs::write(directory.path().join("unalike.toml"), "[snowflakes.web]\nlayout = \"leaf\"\n")?;
     let refused = Server::start_in(Arc::clone(&directory), arguments.clone()).unwrap_err().to_string();
     assert!(refused.contains("the snowflake \"web\" gets no workers") && refused.contains("layout"), "{refused}");
-    // The one that is there unasked keeps nobody from numbers: it is refused by request, and nothing about the file is said.
+    // The one that is there unasked keeps nobody from numbers: it is refused by request, and nothing about the file is
+    // said.
     let (directory, arguments) = configured("[snowflakes.default]\nlayout = \"leaf\"\n")?;
     let mut server = Server::start_in(Arc::clone(&directory), arguments.clone())?;
     assert_eq!(server.get("/v1/snowflakes/default/ids")?.status, 200);

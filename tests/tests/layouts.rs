@@ -1,4 +1,5 @@
-//! Layouts as users meet them: ids taken apart and guessed, ranges of ids, layouts written out and in the configuration.
+//! Layouts as users meet them: ids taken apart and guessed, ranges of ids, layouts written out and in the
+//! configuration.
 
 #![expect(clippy::unwrap_used, clippy::panic_in_result_fn, reason = "a test that cannot go on fails")]
 

@@ -298,7 +298,8 @@ fn redis_under_sqlite(redis: &Redis, directory: &TempDir) -> String {
 }
 
 /// Several holders go on through an outage that is shorter than their leases, stop at their ends in a longer one,
-/// and go on when it is over. Their clock stands where the test sets it, so that an outage is as long as it is meant to be.
+/// and go on when it is over. Their clock stands where the test sets it, so that an outage is as long as it is meant to
+/// be.
 fn outages(settings: &Settings, mut down: impl FnMut(), mut up: impl FnMut()) {
     let directory = TempDir::new().unwrap();
     let file = directory.path().join("clock");

@@ -1,12 +1,13 @@
 //! Every command line of every page, run as it is printed.
 //!
-//! A page is a Markdown file of the repository. Its fenced blocks `sh` and `console` are run from the top to the bottom in
-//! a shell, each section in an empty directory. What a console shows behind a command is what must come out. Configuration
-//! that a page shows is checked, and holds for the rest of its section; a file of tokens holds for the rest of its page.
+//! A page is a Markdown file of the repository. Its fenced blocks `sh` and `console` are run from the top to the bottom
+//! in a shell, each section in an empty directory. What a console shows behind a command is what must come out.
+//! Configuration that a page shows is checked, and holds for the rest of its section; a file of tokens holds for the
+//! rest of its page.
 //!
 //! A line is changed where it names what is not the test's: hosts and ports become those of private servers, and the
-//! directories of a machine's secrets and data those of the test. Lines that are not run stand in [`UNRUN`], each with its
-//! reason, and answers that are never the same in [`VARYING`].
+//! directories of a machine's secrets and data those of the test. Lines that are not run stand in [`UNRUN`], each with
+//! its reason, and answers that are never the same in [`VARYING`].
 
 #![expect(clippy::panic_in_result_fn, reason = "a test that cannot go on fails")]
 

@@ -485,7 +485,8 @@ async fn nothing_overlaps_after(behind: Behind, persistence: Persistence, lose: 
     assert!(release(&client, &newest, newest.not_before_ms).await.unwrap());
 }
 
-/// A Redis that shows tomorrow makes nobody's lease look ended to those who saw it step; who comes later knows of no step.
+/// A Redis that shows tomorrow makes nobody's lease look ended to those who saw it step; who comes later knows of no
+/// step.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_step_of_its_clock_ends_nobodys_lease() {
     for behind in BOTH {

@@ -1,6 +1,6 @@
-//! Outages of Redis and of the durable store behind it, each provoked on real servers under the load of several clients,
-//! which ask all the time: no number is ever granted twice, the numbers of one database ascend in real time, none is
-//! granted that the durable store did not grant, and the clients go on by themselves.
+//! Outages of Redis and of the durable store behind it, each provoked on real servers under the load of several
+//! clients, which ask all the time: no number is ever granted twice, the numbers of one database ascend in real time,
+//! none is granted that the durable store did not grant, and the clients go on by themselves.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

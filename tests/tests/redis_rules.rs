@@ -1,6 +1,6 @@
-//! The rules of Redis under a ceiling, one by one, on real servers. What goes wrong only when two things meet is brought
-//! about by a gate in front of the durable store: a raise is held there, between the durable grant and its installation,
-//! while the test does something else.
+//! The rules of Redis under a ceiling, one by one, on real servers. What goes wrong only when two things meet is
+//! brought about by a gate in front of the durable store: a raise is held there, between the durable grant and its
+//! installation, while the test does something else.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

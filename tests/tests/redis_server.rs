@@ -1,5 +1,5 @@
-//! The server and the command line over Redis: what stands behind it, the channel `ordered`, ceilings, outages of either
-//! store, and what is refused by name.
+//! The server and the command line over Redis: what stands behind it, the channel `ordered`, ceilings, outages of
+//! either store, and what is refused by name.
 
 #![expect(clippy::unwrap_used, clippy::panic_in_result_fn, reason = "a test that cannot go on fails")]
 

@@ -259,7 +259,8 @@ async fn a_file_that_is_not_where_others_find_it_grants_nothing() {
     }
 }
 
-/// Polls a future step by step. Between two steps it rests, as in a process that is stopped just there, and this is done.
+/// Polls a future step by step. Between two steps it rests, as in a process that is stopped just there, and this is
+/// done.
 async fn step_by_step<T>(work: impl Future<Output = T>, mut between: impl AsyncFnMut()) -> T {
     struct Woken(Notify);
     impl Wake for Woken {

@@ -303,8 +303,8 @@ async fn cosid_goes_on_with_a_machine_id_that_it_lost() {
     assert!(exhausted(&error).is_some(), "it hears that it has no worker: {error:?}");
 }
 
-/// `CosId` lets the caller's clock decide that a machine id is free: a host that is five minutes fast takes those of the
-/// living.
+/// `CosId` lets the caller's clock decide that a machine id is free: a host that is five minutes fast takes those of
+/// the living.
 #[tokio::test]
 async fn cosid_lets_a_fast_host_take_what_lives() {
     let clock = Hand::at(NOW_MS);
@@ -446,8 +446,8 @@ async fn leaf_repeats_up_to_3_s_after_a_restart_with_an_earlier_clock() {
     seen.add([flakes.next().await.unwrap()]);
 }
 
-/// Sonyflake and ferroid take a clock that goes back in without a word: the one sleeps for all of the time with its lock
-/// held, the other is pending for ever, and neither knows of it after a restart.
+/// Sonyflake and ferroid take a clock that goes back in without a word: the one sleeps for all of the time with its
+/// lock held, the other is pending for ever, and neither knows of it after a restart.
 #[tokio::test]
 async fn sonyflake_and_ferroid_swallow_a_clock_that_goes_back() {
     let mut seen = Seen::default();

@@ -1,5 +1,5 @@
-//! Worker leases in ZooKeeper, on real servers: the contract, servers that are killed, paused and restarted, lost answers
-//! and sessions, clocks that are moved, and nodes that somebody else changed.
+//! Worker leases in ZooKeeper, on real servers: the contract, servers that are killed, paused and restarted, lost
+//! answers and sessions, clocks that are moved, and nodes that somebody else changed.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

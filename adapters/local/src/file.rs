@@ -371,8 +371,8 @@ fn checksum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
 }
 
-/// The beginning of a file's name: the namespace itself where that is a portable name, else its bytes in base 32, so that
-/// no two namespaces share a file, also where a file system does not tell upper from lower case.
+/// The beginning of a file's name: the namespace itself where that is a portable name, else its bytes in base 32, so
+/// that no two namespaces share a file, also where a file system does not tell upper from lower case.
 fn file_name(namespace: &str) -> String {
     let is_portable = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'_');
     if namespace.bytes().all(|byte| is_portable(byte) || byte == b'.') && namespace.starts_with(|first| first != '.') {

@@ -11,20 +11,21 @@
 //!
 //! - **One process, one directory.** The directory is locked as long as it is open, and a second process, or a second
 //!   store in the same one, is refused. A forked child is refused, too, but holds the lock as long as it lives.
-//! - **One lease, one holder.** An acquire goes on with the lease that the directory keeps, and ends the piece of whoever
-//!   held it: in one process a namespace has one generator, as [`Ids`] has it by itself. A preferred worker counts when
-//!   a lease is asked of the store, not while another one runs.
-//! - **One disk.** The lock and the file guard this machine's own disk alone. On a network share, or on a copy or an old
-//!   snapshot of the disk that is used again while the lease runs, two processes could go on with the same lease.
-//! - **A missing file** means no local lease: the store is asked, and what it grants is always new. **A file that cannot
-//!   be used** (damaged, of another namespace, layout or version) is an error which names it and says what to do.
+//! - **One lease, one holder.** An acquire goes on with the lease that the directory keeps, and ends the piece of
+//!   whoever held it: in one process a namespace has one generator, as [`Ids`] has it by itself. A preferred worker
+//!   counts when a lease is asked of the store, not while another one runs.
+//! - **One disk.** The lock and the file guard this machine's own disk alone. On a network share, or on a copy or an
+//!   old snapshot of the disk that is used again while the lease runs, two processes could go on with the same lease.
+//! - **A missing file** means no local lease: the store is asked, and what it grants is always new. **A file that
+//!   cannot be used** (damaged, of another namespace, layout or version) is an error which names it and says what to
+//!   do.
 //! - **Giving back.** A release makes the file void first and then goes to the store, so a process that ended in
 //!   good order needs the store to start again. With [`LocalOptions::give_back`] off it keeps the lease for its next
 //!   start instead.
 //! - **An operator's order** that a lease ends is the store's to give; it goes on in pieces up to the end that it has.
 //!
-//! It costs two flushes of the disk for each third of a lead, whatever the rate of ids is. It needs a Unix system, and a
-//! file system on which `flock`, `fsync` and `rename` work.
+//! It costs two flushes of the disk for each third of a lead, whatever the rate of ids is. It needs a Unix system, and
+//! a file system on which `flock`, `fsync` and `rename` work.
 //!
 //! [`Ids`]: https://docs.rs/unalike
 //!
@@ -90,8 +91,9 @@ use crate::file::Kept;
 pub struct LocalOptions {
     /// A directory for this process alone, on a local disk, with room for one file per namespace.
     pub directory: PathBuf,
-    /// How long a piece is, in milliseconds, rounded up to whole ticks: 1 to [`LocalOptions::LEAD_MAX_MS`]. Also how long
-    /// a restart waits at most for the clock, and how slow the disk may be for a moment. Leases should reach much further.
+    /// How long a piece is, in milliseconds, rounded up to whole ticks: 1 to [`LocalOptions::LEAD_MAX_MS`]. Also how
+    /// long a restart waits at most for the clock, and how slow the disk may be for a moment. Leases should reach much
+    /// further.
     pub lead_ms: u64,
     /// Whether a generator that is closed gives its lease back to the store, where others may have the worker at once.
     /// If not, the lease stays here until it ends: the next start goes on with it without waiting, also while the store

@@ -119,8 +119,8 @@ impl Running {
         Ok(Some(if is_at_end { Raised::AtEnd(unchanged) } else { Raised::Enough(unchanged) }))
     }
 
-    /// The store moved the end of a lease: more of it may be handed out, if it is the one in hand. The file follows with
-    /// the next piece, and promises less until then.
+    /// The store moved the end of a lease: more of it may be handed out, if it is the one in hand. The file follows
+    /// with the next piece, and promises less until then.
     pub(crate) fn prolong(&mut self, extended: &Lease) -> Option<Lease> {
         let kept = self.kept.as_mut().filter(|kept| !kept.is_void && names(&kept.lease) == names(extended))?;
         // An answer below the known end changes nothing.

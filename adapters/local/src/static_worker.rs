@@ -127,12 +127,12 @@ impl StaticWorker {
         .await
     }
 
-    /// Opens the assignments of this worker in a directory, and locks it. That no other process anywhere uses the number
-    /// is your promise.
+    /// Opens the assignments of this worker in a directory, and locks it. That no other process anywhere uses the
+    /// number is your promise.
     ///
     /// # Errors
-    /// [`StoreError::Unavailable`] when the directory is in use, [`StoreError::Refused`] when it does not exist, cannot be
-    /// written to or locked, or an option is out of range.
+    /// [`StoreError::Unavailable`] when the directory is in use, [`StoreError::Refused`] when it does not exist, cannot
+    /// be written to or locked, or an option is out of range.
     pub async fn open_unguarded(worker: u32, options: LocalOptions) -> Result<Self, StoreError> {
         options.validate()?;
         let path = options.directory.clone();

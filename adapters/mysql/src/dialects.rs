@@ -379,8 +379,8 @@ impl<T: Table> Foreign<T> {
         self.0.key(tag)
     }
 
-    /// The rows of these tags, found by one statement, which is made from one for a single row; `None` where one of them
-    /// is not found under its name as it is written, or a row is found by something else than a name.
+    /// The rows of these tags, found by one statement, which is made from one for a single row; `None` where one of
+    /// them is not found under its name as it is written, or a row is found by something else than a name.
     async fn rows_of(&self, turn: &mut Turn, sql: &str, tags: &[String]) -> Result<Option<Vec<MySqlRow>>, StoreError> {
         let rows = self.0.rows();
         let is_named = tags.iter().all(|tag| matches!(self.key(tag), Ok(Key::Text(key)) if key == *tag));

@@ -93,8 +93,8 @@ fn judge(code: u16) -> (Kind, &'static str) {
         1243 | 1412 | 1461 | 1615 | 1684 | 1689 => {
             (StoreError::unavailable, "the server did not begin the statement, since tables or connections changed")
         }
-        // Errors of a client's, sent by a proxy that is a client of the server; ProxySQL's own; and what is said by many
-        // for want of a number. What the server did before is not known.
+        // Errors of a client's, sent by a proxy that is a client of the server; ProxySQL's own; and what is said by
+        // many for want of a number. What the server did before is not known.
         1105 | 1152 | 1156 | 1157 | 2000..=2999 | 9000..=9999 => {
             (StoreError::outcome_unknown, "a proxy, or the server, lost the statement, and its commit may stand")
         }

@@ -10,8 +10,9 @@
 //! with its primary while it follows it; `gtid_domain_id`; and how far replication had come in this domain,
 //! `gtid_slave_pos`. Each server keeps the last one for itself, and each transaction of others that it applies moves it
 //! on, the one with our record too. So a replica never stands where the record says, whatever configuration, host and
-//! port it is given afterwards. The same data elsewhere does. What somebody empties by hand (`SET GLOBAL gtid_slave_pos =
-//! ''`) on a replica that also has its primary's `server_id` proves nothing any more: no data tell them apart.
+//! port it is given afterwards. The same data elsewhere does. What somebody empties by hand
+//! (`SET GLOBAL gtid_slave_pos = ''`) on a replica that also has its primary's `server_id` proves nothing any more: no
+//! data tell them apart.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -232,8 +233,8 @@ impl ServerFacts {
         Ok(())
     }
 
-    /// Whether `init_connect` does no more than set a session: a temporary table of one of our names, which it may make,
-    /// stands before ours in the session, and is gone with it.
+    /// Whether `init_connect` does no more than set a session: a temporary table of one of our names, which it may
+    /// make, stands before ours in the session, and is gone with it.
     pub(crate) fn check_init_connect(&self) -> Result<(), String> {
         let only_sets = |statement: &str| {
             let mut words = statement.split_whitespace().map(str::to_ascii_uppercase);

@@ -613,8 +613,8 @@ impl LeaseStore for MysqlLeases {
     }
 }
 
-/// Reads the row, or writes it into new tables, and records a longer horizon than any before: whoever takes the server's
-/// place must know how far ahead a lease may reach.
+/// Reads the row, or writes it into new tables, and records a longer horizon than any before: whoever takes the
+/// server's place must know how far ahead a lease may reach.
 async fn open_store(database: &Database, limits: LeaseLimits) -> Result<(), StoreError> {
     const DOING: &str = "reading unalike_lease_store";
     let read = "SELECT version, max_horizon_ms FROM unalike_lease_store WHERE id = 1";

@@ -1,5 +1,5 @@
-//! Segments in MySQL and MariaDB: in tables of unalike's own, or in those of the systems that it replaces, in place; and
-//! leases, in tables of their own beside them ([`MysqlLeases`]).
+//! Segments in MySQL and MariaDB: in tables of unalike's own, or in those of the systems that it replaces, in place;
+//! and leases, in tables of their own beside them ([`MysqlLeases`]).
 //!
 //! | [`Dialect`] | table | what it is |
 //! | --- | --- | --- |
@@ -75,12 +75,12 @@ pub struct MysqlOptions {
     pub dialect: Dialect,
     /// Create tables of unalike's own that are missing, if the user may. `true` by default.
     pub create_tables: bool,
-    /// Create tables of the other system that are missing too, if [`create_tables`](Self::create_tables) is set. `false` by
-    /// default: in a database where they are missing, or have another name, the old system answers an error, and a table
-    /// that is made there begins at 1.
+    /// Create tables of the other system that are missing too, if [`create_tables`](Self::create_tables) is set.
+    /// `false` by default: in a database where they are missing, or have another name, the old system answers an error,
+    /// and a table that is made there begins at 1.
     pub create_foreign: bool,
-    /// Whether tags are created on first use, and how many there may be. In tables of another system they are not, unless
-    /// the URL says `create=true` or this is set afterwards.
+    /// Whether tags are created on first use, and how many there may be. In tables of another system they are not,
+    /// unless the URL says `create=true` or this is set afterwards.
     pub creation: TagCreation,
     /// What leases are allowed to their holders. No parameter of the URL.
     pub limits: LeaseLimits,
@@ -491,15 +491,15 @@ impl MysqlStore {
     /// stripe each tag is lifted by so many numbers of the stripe. When it breaks off before its end, do it again;
     /// programs that were running go on after a restart.
     ///
-    /// Tags and sub-keys that this server has lost with all that was granted under them are lifted too: each name that is
-    /// created from now on begins `lift` numbers above its start.
+    /// Tags and sub-keys that this server has lost with all that was granted under them are lifted too: each name that
+    /// is created from now on begins `lift` numbers above its start.
     ///
-    /// **Each dialect is adopted by itself.** A database may hold the tables of several; only those of `options` are lifted,
-    /// and clients of the others are refused until their tables are lifted in the same way. Of `id_generator` all rows are,
-    /// whatever keys are given. Programs that are running are restarted after each.
+    /// **Each dialect is adopted by itself.** A database may hold the tables of several; only those of `options` are
+    /// lifted, and clients of the others are refused until their tables are lifted in the same way. Of `id_generator`
+    /// all rows are, whatever keys are given. Programs that are running are restarted after each.
     ///
-    /// Time that this database granted to Redis is lifted too, but not by that figure, whose numbers are ids: it goes on
-    /// as far ahead as any lease may have reached.
+    /// Time that this database granted to Redis is lifted too, but not by that figure, whose numbers are ids: it goes
+    /// on as far ahead as any lease may have reached.
     ///
     /// Leases need no figure. None is granted before all that the old server may have granted have ended: the horizon
     /// of the namespace from now on, and `limits.max_skew_ms`, by which the clocks of the two servers may differ. The
@@ -573,8 +573,8 @@ impl MysqlStore {
         Ok(Adopted { tags: lifted, leases_from_ms, follows_itself: facts.has_own_changes() })
     }
 
-    /// tinyid's tokens, each with a business type that it is good for: what its table `tiny_id_token` has, whichever tables
-    /// this store uses. `None` where there is no such table.
+    /// tinyid's tokens, each with a business type that it is good for: what its table `tiny_id_token` has, whichever
+    /// tables this store uses. `None` where there is no such table.
     ///
     /// # Errors
     /// [`StoreError::Refused`] when the user may not read it, and whatever the connection brings.

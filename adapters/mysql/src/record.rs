@@ -2,8 +2,8 @@
 //!
 //! A database may hold the tables of several dialects. A server that takes over is adopted by one of them at a time, so
 //! the record then names those whose tables were lifted, each with the sum of all its lifts: names that are created in
-//! tables that have no place for a [floor](unalike_storage::KEPT_FLOOR) begin above that. A record that was never adopted
-//! names none, and is valid for all.
+//! tables that have no place for a [floor](unalike_storage::KEPT_FLOOR) begin above that. A record that was never
+//! adopted names none, and is valid for all.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,8 +19,8 @@ const LIFTED: &str = " lifted ";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     server: String,
-    /// By dialect: by how much its tables were lifted in sum, and whether for this server too. None in a record that was
-    /// never adopted.
+    /// By dialect: by how much its tables were lifted in sum, and whether for this server too. None in a record that
+    /// was never adopted.
     lifted: BTreeMap<String, (u64, bool)>,
 }
 

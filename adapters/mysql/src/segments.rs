@@ -166,8 +166,8 @@ macro_rules! lift {
     };
 }
 
-/// All tags of users, and the floor of new names, by so many numbers or to the end: as a database of version 1 takes it,
-/// and as one of version 2.
+/// All tags of users, and the floor of new names, by so many numbers or to the end: as a database of version 1 takes
+/// it, and as one of version 2.
 const LIFT_ALL: [&str; 2] =
     lift!("watermark + LEAST(?, 9223372036854775807 - watermark)", "NOT (tag LIKE ? OR tag = ? OR tag LIKE ?)");
 
@@ -180,8 +180,8 @@ const LIFT_CLOCKS: [&str; 2] = lift!("watermark + LEAST(?, 9223372036854775807 -
 
 const RESTRIPE_ALL: &str = "UPDATE unalike_tag SET stripe_set = ?, stripe_version = version";
 
-/// One more tag, below the limit, by a client of the store's stripe; or a sub-key, which adds nothing. It comes first in a
-/// creation: its lock on the row has creations and changes of the stripe wait for each other.
+/// One more tag, below the limit, by a client of the store's stripe; or a sub-key, which adds nothing. It comes first
+/// in a creation: its lock on the row has creations and changes of the stripe wait for each other.
 const COUNT: &str = "UPDATE unalike_store SET tags = tags + ? WHERE id = 1 AND tags < ?";
 
 const COUNT_STRIPED: &str =
@@ -231,8 +231,8 @@ pub(crate) async fn open(
     Ok(Arc::new(OwnTables { database: database.clone(), creation, schema: Mutex::new(schema), joined: None }))
 }
 
-/// Lifts every tag, and the floor of new names, by so many numbers, or to the end, and the time that the product keeps for
-/// itself by so many ms. Answers how many tags of users there are.
+/// Lifts every tag, and the floor of new names, by so many numbers, or to the end, and the time that the product keeps
+/// for itself by so many ms. Answers how many tags of users there are.
 pub(crate) async fn lift_all(
     database: &Database,
     schema: Schema,

@@ -1,8 +1,8 @@
 //! Snowflakes by Redis' clock: `(ms - epoch) << 22 | shard << 10 | sequence`, with 12 bits of shard and 10 of sequence.
 //!
-//! The ids of one ms and shard are numbers in a row, so a request is one call of `clock_grant.lua`, which grants as many
-//! of them as are left, 1,024 at most. The script knows the ms and the sequence alone; ids are made of them here, and
-//! what does not fit its field is an error.
+//! The ids of one ms and shard are numbers in a row, so a request is one call of `clock_grant.lua`, which grants as
+//! many of them as are left, 1,024 at most. The script knows the ms and the sequence alone; ids are made of them here,
+//! and what does not fit its field is an error.
 //!
 //! **A lease on the shard.** Redis may only stamp ms that the durable store granted to it: numbers of a tag of its own,
 //! the sub-key `redis-clock:SHARD` of the tag, each of which stands for one ms since the epoch. They reach
@@ -11,17 +11,17 @@
 //! one could have stamped: a lost Redis costs a wait of `horizon_ms` at most, and so long ids go on without the durable
 //! store.
 //!
-//! **The clock.** An id's ms is the greatest of the clock's, the last id's, and the start of what was granted, and it is
-//! [`AHEAD_MAX_MS`] ahead of the clock at most. When a ms is spent, which takes more than 1,024,000 ids/s, when the clock
-//! went back, and when the ms that were granted have not come yet, a request waits for the clock, or is told to
-//! ([`StoreError::ClockBehind`]) if that is longer than it may wait. A clock that is far from this host's gets no further
-//! ms: what it stamped ahead could not be taken back.
+//! **The clock.** An id's ms is the greatest of the clock's, the last id's, and the start of what was granted, and it
+//! is [`AHEAD_MAX_MS`] ahead of the clock at most. When a ms is spent, which takes more than 1,024,000 ids/s, when the
+//! clock went back, and when the ms that were granted have not come yet, a request waits for the clock, or is told to
+//! ([`StoreError::ClockBehind`]) if that is longer than it may wait. A clock that is far from this host's gets no
+//! further ms: what it stamped ahead could not be taken back.
 //!
 //! **Tags.** A tag is there if the durable store has it. Its sub-keys `0` to `4095` are its shards, which need no
 //! creation, and the tag itself is the shard of the options. Every tag is ordered: no host keeps ids whose time passes.
 //! There is no start, no step, nothing is taken back, and a tag cannot be ended, for its ids go on with the time.
-//! A watermark is the last id of the last ms that was granted to Redis. All programs must use a tag with one epoch; with
-//! an earlier one its ids jump ahead, and with a later one they wait until they come to where they were.
+//! A watermark is the last id of the last ms that was granted to Redis. All programs must use a tag with one epoch;
+//! with an earlier one its ids jump ahead, and with a later one they wait until they come to where they were.
 
 use std::fmt;
 use std::sync::Arc;

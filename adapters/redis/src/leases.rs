@@ -1,8 +1,8 @@
 //! Leases in Redis: one hash per namespace, with the newest lease of each worker.
 //!
-//! A request looks at the hash by one script, decides by the rules of every lease store, and writes one worker by another
-//! script, sent once. That one writes only if the server is the same incarnation, the namespace did not begin anew, and
-//! the worker's field is, byte for byte, what was seen; otherwise the request looks again.
+//! A request looks at the hash by one script, decides by the rules of every lease store, and writes one worker by
+//! another script, sent once. That one writes only if the server is the same incarnation, the namespace did not begin
+//! anew, and the worker's field is, byte for byte, what was seen; otherwise the request looks again.
 
 mod granted_time;
 mod hash;
@@ -53,8 +53,8 @@ static INSTALL: Script = Script::new(|| script(&[LEASES, include_str!("scripts/l
 /// is. Only a durable store carries the unconditional promise. How Redis persists does not matter, for nothing is taken
 /// over.
 ///
-/// Whatever stands behind Redis, a namespace whose hash was lost has forgotten its layout too, and is bound again by its
-/// next use.
+/// Whatever stands behind Redis, a namespace whose hash was lost has forgotten its layout too, and is bound again by
+/// its next use.
 ///
 /// ```no_run
 /// use std::sync::Arc;
@@ -155,20 +155,20 @@ async fn look_at(server: &Server, namespace: &Namespace, fields: &[&str]) -> Res
 }
 
 impl RedisLeases {
-    /// The longest horizon without a durable store, in milliseconds: 10 minutes. A longer one, of the limits or a request, is
-    /// cut to it.
+    /// The longest horizon without a durable store, in milliseconds: 10 minutes. A longer one, of the limits or a
+    /// request, is cut to it.
     ///
-    /// When the hash of a namespace is gone, nobody knows what horizon it was bound to, so that all that any program may
-    /// ever have granted has to be waited for. The longer this is, the longer the holders of leases get over a loss, and
-    /// the longer is the wait for those who have none: holders who ask for all of it lose little more than `max_skew_ms`
-    /// and a third of it.
+    /// When the hash of a namespace is gone, nobody knows what horizon it was bound to, so that all that any program
+    /// may ever have granted has to be waited for. The longer this is, the longer the holders of leases get over a
+    /// loss, and the longer is the wait for those who have none: holders who ask for all of it lose little more than
+    /// `max_skew_ms` and a third of it.
     pub const ALONE_HORIZON_MAX_MS: u64 = 10 * 60 * 1_000;
 
     /// Connects and checks the server.
     ///
     /// # Errors
-    /// [`StoreError::Unavailable`] when the server does not answer; [`StoreError::Refused`] when it denies access, when it is
-    /// a node of a cluster or too old, and for limits that are out of range. Each says what to do.
+    /// [`StoreError::Unavailable`] when the server does not answer; [`StoreError::Refused`] when it denies access, when
+    /// it is a node of a cluster or too old, and for limits that are out of range. Each says what to do.
     pub async fn connect(options: RedisOptions, watermark: Watermark) -> Result<Self, StoreError> {
         options.validate()?;
         let mut limits = options.limits;
@@ -188,13 +188,13 @@ impl RedisLeases {
         Ok(Self(Arc::new(Shared { server, prefix: options.prefix, limits, steps, time, raise_timeout, patience })))
     }
 
-    /// Says that no lease of this namespace reaches beyond now, so that it needs no quarantine: for Redis alone, a command
-    /// of its own, so that a Redis that lost its data is not taken for a new one. Answers whether the namespace was new:
-    /// where leases were granted as far as anybody can see, nothing changes.
+    /// Says that no lease of this namespace reaches beyond now, so that it needs no quarantine: for Redis alone, a
+    /// command of its own, so that a Redis that lost its data is not taken for a new one. Answers whether the namespace
+    /// was new: where leases were granted as far as anybody can see, nothing changes.
     ///
     /// # Errors
-    /// As [`RedisLeases::connect`]; [`StoreError::LayoutMismatch`]; [`StoreError::Refused`] where the namespace is kept with a
-    /// durable store.
+    /// As [`RedisLeases::connect`]; [`StoreError::LayoutMismatch`]; [`StoreError::Refused`] where the namespace is kept
+    /// with a durable store.
     ///
     /// ```no_run
     /// # use unalike_redis::{RedisLeases, RedisOptions};
@@ -310,8 +310,8 @@ impl Shared {
         view: &View,
         binding: NamespaceBinding,
     ) -> Result<(), StoreError> {
-        // Not by the horizon of the hash: it may be an old one, and the namespace have been lost and bound to a longer one
-        // since.
+        // Not by the horizon of the hash: it may be an old one, and the namespace have been lost and bound to a longer
+        // one since.
         let longest_ms = RedisLeases::ALONE_HORIZON_MAX_MS.saturating_add(self.limits.max_skew_ms);
         let known_ms = view.hash.as_ref().map_or(0, Hash::greatest_end_ms);
         // A floor within a tick would be refused to those who ask for no more than that tick.
@@ -321,8 +321,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Writes the newest lease of a worker in the place of what was seen; whether that was still so. Time is granted up to
-    /// `granted_until_ms`, 0 where none is.
+    /// Writes the newest lease of a worker in the place of what was seen; whether that was still so. Time is granted up
+    /// to `granted_until_ms`, 0 where none is.
     async fn write(
         &self,
         namespace: &Namespace,

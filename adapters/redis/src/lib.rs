@@ -1,10 +1,10 @@
 //! Segments in Redis: as fast as `HINCRBY`, strictly increasing, and safe from whatever Redis loses.
 //!
-//! A durable store (any [`SegmentStore`]) grants Redis a large interval of numbers, whose end is the tag's *ceiling*, and
-//! Redis hands out its parts. The ceiling is durable before Redis learns of it. The numbers belong to one *incarnation* of
-//! Redis, its `run_id` and `master_replid`: a Redis that was restarted, restored or failed over hands out nothing until it
-//! has got another interval, so losing data costs a gap and never a duplicate. That holds for a Redis that lost all keys,
-//! came back with an old file, or was replaced by a replica that was behind.
+//! A durable store (any [`SegmentStore`]) grants Redis a large interval of numbers, whose end is the tag's *ceiling*,
+//! and Redis hands out its parts. The ceiling is durable before Redis learns of it. The numbers belong to one
+//! *incarnation* of Redis, its `run_id` and `master_replid`: a Redis that was restarted, restored or failed over hands
+//! out nothing until it has got another interval, so losing data costs a gap and never a duplicate. That holds for a
+//! Redis that lost all keys, came back with an old file, or was replaced by a replica that was behind.
 //!
 //! | [`Dialect`] | keys | what it is |
 //! | --- | --- | --- |
@@ -13,11 +13,11 @@
 //! | `Cosid` | strings `cosid:{NAMESPACE.NAME}.adder` | CosId's, in place |
 //! | `IdGenerator` | hashes with `cur` and `max` | counters with a ceiling, to import from |
 //!
-//! [`RedisLeases`] leases worker ids, in hashes `unalike:leases:{NAMESPACE}`; in the same way a durable store grants the
-//! time that they may reach to.
+//! [`RedisLeases`] leases worker ids, in hashes `unalike:leases:{NAMESPACE}`; in the same way a durable store grants
+//! the time that they may reach to.
 //!
-//! What is not covered: keys that somebody copies (`COPY`, `RESTORE`, `SWAPDB`) within one running server; and without a
-//! durable store ([`Watermark::RedisAlone`]) a fail-over, since replication is asynchronous.
+//! What is not covered: keys that somebody copies (`COPY`, `RESTORE`, `SWAPDB`) within one running server; and without
+//! a durable store ([`Watermark::RedisAlone`]) a fail-over, since replication is asynchronous.
 //!
 //! Tested on Redis 7.0. Redis Cluster and Sentinel addresses are refused.
 //!
@@ -75,9 +75,9 @@ pub enum Watermark {
     /// A durable store grants what Redis hands out.
     Durable(Arc<dyn SegmentStore>),
     /// Nothing: numbers are as safe as Redis is. It must write each change to its disk before it answers
-    /// (`appendfsync always`), and a fail-over to a replica may repeat numbers, since replication is asynchronous. So may
-    /// a setting that is changed after the connection was checked, and a file that is restored from a backup. Losing
-    /// all data is noticed: unalike's own keys have to be [initialised](RedisStore::initialise) by command.
+    /// (`appendfsync always`), and a fail-over to a replica may repeat numbers, since replication is asynchronous. So
+    /// may a setting that is changed after the connection was checked, and a file that is restored from a backup.
+    /// Losing all data is noticed: unalike's own keys have to be [initialised](RedisStore::initialise) by command.
     RedisAlone,
 }
 
@@ -103,8 +103,8 @@ pub struct RedisOptions {
     /// Whether tags are created on first use, and how many there may be, without a durable store; with one, its own
     /// settings count.
     pub creation: TagCreation,
-    /// What leases are allowed; without a durable store, `max_skew_ms` is also how far apart the clocks of two servers may
-    /// be that follow each other, and has to be the same in all programs.
+    /// What leases are allowed; without a durable store, `max_skew_ms` is also how far apart the clocks of two servers
+    /// may be that follow each other, and has to be the same in all programs.
     pub limits: LeaseLimits,
     /// How long opening a connection may take. 1 s by default.
     pub connect_timeout: Duration,
@@ -179,8 +179,8 @@ impl RedisOptions {
     /// | `keys` | `TAG:KEY,TAG:KEY`, after `dialect=id-generator` | none |
     /// | `source-stopped` | `true`, after `dialect=id-generator`, where it is needed | |
     ///
-    /// In the user's name and the password, `%`, `/`, `?`, `#` and `@` are written `%25`, `%2F`, `%3F`, `%23` and `%40`.
-    /// A user without a password is one whom Redis asks for none.
+    /// In the user's name and the password, `%`, `/`, `?`, `#` and `@` are written `%25`, `%2F`, `%3F`, `%23` and
+    /// `%40`. A user without a password is one whom Redis asks for none.
     ///
     /// # Errors
     /// [`StoreError::Refused`] saying which part is wrong. No message holds the password.
@@ -427,8 +427,8 @@ impl RedisStore {
         Ok(Self { server, segments })
     }
 
-    /// Makes an empty Redis a store of its own, without a durable one ([`Watermark::RedisAlone`]): a command of its own,
-    /// so that a Redis that lost its data is not taken for a new one. Answers whether it was none before.
+    /// Makes an empty Redis a store of its own, without a durable one ([`Watermark::RedisAlone`]): a command of its
+    /// own, so that a Redis that lost its data is not taken for a new one. Answers whether it was none before.
     ///
     /// # Errors
     /// As [`RedisStore::connect`]; [`StoreError::Refused`] for a dialect that needs no such thing.

@@ -335,8 +335,8 @@ impl Raising {
         Ok(())
     }
 
-    /// Claims a hash; answers how long another client has it, if one has. A hash that is missing is made, if the durable
-    /// store knows its tag or creates it.
+    /// Claims a hash; answers how long another client has it, if one has. A hash that is missing is made, if the
+    /// durable store knows its tag or creates it.
     async fn claim(&self, place: Place<'_>) -> Result<Option<Duration>, StoreError> {
         let claim_ms = CLAIM_MS.to_string();
         let doing = format!("claiming {:?}", place.tag);

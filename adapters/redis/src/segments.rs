@@ -1,9 +1,9 @@
 //! Segments out of the intervals that a durable store grants to Redis.
 //!
 //! A request is one call of `allocate.lua`. When that has nothing to give, because the hash is missing, belongs to
-//! another incarnation, or is spent, one client raises the ceiling: it claims the tag, looks at its generation, takes an
-//! interval from the durable store, and installs it under that generation, once. Whatever comes of the installation but
-//! success, the interval is burnt. A background task of each host looks at the use of the tags it serves and raises
+//! another incarnation, or is spent, one client raises the ceiling: it claims the tag, looks at its generation, takes
+//! an interval from the durable store, and installs it under that generation, once. Whatever comes of the installation
+//! but success, the interval is burnt. A background task of each host looks at the use of the tags it serves and raises
 //! their ceilings before they are reached.
 
 use std::collections::HashMap;

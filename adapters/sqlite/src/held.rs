@@ -1,13 +1,13 @@
 //! Whether the files that are open are still those that others find.
 //!
-//! Whoever deletes, moves or replaces the file of a store, or one of the two beside it, leaves the programs that have it
-//! open with files that nobody else sees. They and a program that opens what stands there now would be granted the same
-//! numbers. So every grant is followed by a look, by name, at the files: while those that are open are found, whoever
-//! comes later opens these, and what was committed before the look is in them.
+//! Whoever deletes, moves or replaces the file of a store, or one of the two beside it, leaves the programs that have
+//! it open with files that nobody else sees. They and a program that opens what stands there now would be granted the
+//! same numbers. So every grant is followed by a look, by name, at the files: while those that are open are found,
+//! whoever comes later opens these, and what was committed before the look is in them.
 //!
-//! One connection that is never used is kept open for it: the log (`-wal`) and its index (`-shm`) stay the same files as
-//! long as any connection to the store is open, in any process, and so another one under either name is nobody's doing
-//! but an operator's.
+//! One connection that is never used is kept open for it: the log (`-wal`) and its index (`-shm`) stay the same files
+//! as long as any connection to the store is open, in any process, and so another one under either name is nobody's
+//! doing but an operator's.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -120,8 +120,8 @@ fn look_at(path: &Path) -> Result<File, StoreError> {
     }
 }
 
-/// Refuses a file that was mounted by itself, as containers do with single files: its log would lie in another directory,
-/// which the next container has not, and what was committed last would be lost with it.
+/// Refuses a file that was mounted by itself, as containers do with single files: its log would lie in another
+/// directory, which the next container has not, and what was committed last would be lost with it.
 #[cfg(target_os = "linux")]
 fn check_mount(path: &Path) -> Result<(), StoreError> {
     use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};

@@ -1,8 +1,8 @@
 //! The lease port on SQLite: one row per worker of a namespace, each change of which is one statement.
 //!
-//! What decides a grant is read before, in one snapshot, and without the right to write. What makes it safe is part of the
-//! statement that grants: the recorded end of the worker is not behind the beginning of the interval. Whoever was slower
-//! than another reads again.
+//! What decides a grant is read before, in one snapshot, and without the right to write. What makes it safe is part of
+//! the statement that grants: the recorded end of the worker is not behind the beginning of the interval. Whoever was
+//! slower than another reads again.
 
 use std::time::Instant;
 

@@ -6,14 +6,14 @@
 //! systems.
 //!
 //! Outside the promise: a file that is deleted, or restored from an old backup, takes its knowledge of what was granted
-//! with it. A program that has the file open notices before its next grant that it was deleted, moved or replaced (or the
-//! files beside it), and grants nothing any more.
+//! with it. A program that has the file open notices before its next grant that it was deleted, moved or replaced (or
+//! the files beside it), and grants nothing any more.
 //!
 //! One process writes at a time, and the others wait for it up to the busy timeout. Each grant is one statement, so the
-//! right to write is never held while a program does anything else: from the statement's beginning to the end of its flush.
-//! A process that is stopped just there (`SIGSTOP`, a frozen container, a machine that sleeps) keeps the others waiting
-//! until it goes on or ends; nobody but the system can take the right from it. So do not freeze one of several processes
-//! that share a file, and give those that must not wait for each other a database server.
+//! right to write is never held while a program does anything else: from the statement's beginning to the end of its
+//! flush. A process that is stopped just there (`SIGSTOP`, a frozen container, a machine that sleeps) keeps the others
+//! waiting until it goes on or ends; nobody but the system can take the right from it. So do not freeze one of several
+//! processes that share a file, and give those that must not wait for each other a database server.
 //!
 //! ```
 //! # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -430,8 +430,8 @@ impl SqliteStore {
         self.held.close().await;
     }
 
-    /// Creates the tables in a new file, checks those of an old one, and switches the file to write-ahead logging. Answers
-    /// whether it created them.
+    /// Creates the tables in a new file, checks those of an old one, and switches the file to write-ahead logging.
+    /// Answers whether it created them.
     async fn prepare_file(&self, busy_timeout: Duration) -> Result<bool, StoreError> {
         let failed = |error| open_error(&self.path, error);
         let mut connection = self.writer()?.acquire().await.map_err(failed)?;
@@ -525,8 +525,8 @@ impl SqliteStore {
         probe.map(drop).map_err(failed)
     }
 
-    /// Runs one statement that writes, to its end, and answers its rows. They come before its commit, so they count only
-    /// after it; and only if the files that are open are still those that others find.
+    /// Runs one statement that writes, to its end, and answers its rows. They come before its commit, so they count
+    /// only after it; and only if the files that are open are still those that others find.
     ///
     /// Whatever is written is one statement: SQLite has one writer, and whoever is stopped between two statements of a
     /// transaction stops all others. What a statement rests on is read before, and is part of its condition.

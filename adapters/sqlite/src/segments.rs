@@ -64,9 +64,9 @@ RETURNING id";
 /// Tails that are given back by one statement: it holds the right to write for some milliseconds.
 const RELEASED_AT_ONCE: usize = 500;
 
-/// Creates a tag, unless it exists, or there are `?12` tags, or the store is not of the stripe set `?13`. Sub-keys, whose
-/// names hold the character 31, are not counted. It begins above the watermark of the tag `?14`, if there is that one, or is
-/// exhausted.
+/// Creates a tag, unless it exists, or there are `?12` tags, or the store is not of the stripe set `?13`. Sub-keys,
+/// whose names hold the character 31, are not counted. It begins above the watermark of the tag `?14`, if there is that
+/// one, or is exhausted.
 const CREATE: &str = "
 INSERT INTO tag (tag, start, mode, step_policy, step, step_min, step_max, grow_below_ms, shrink_above_ms,
     refill_policy, refill, grant_start, settled, watermark)
@@ -118,8 +118,8 @@ impl SqliteStore {
              AND (SELECT stripe_set FROM store) IS ",
         );
         release.push_bind(self.joined_set());
-        // It answers no rows, of which only some are read ahead of whoever takes them. Kept by no connection: the next one has
-        // another number of tails.
+        // It answers no rows, of which only some are read ahead of whoever takes them. Kept by no connection: the next
+        // one has another number of tails.
         let done = release.build().persistent(false).execute(self.writer()?).await;
         let done = done.map_err(|error| write_error(&self.path, "releasing tails", error))?;
         self.held.check()?;

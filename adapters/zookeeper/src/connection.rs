@@ -26,8 +26,8 @@ impl Connection {
         Self { options, process, client: Mutex::new(None), lost_answer: AtomicBool::new(false) }
     }
 
-    /// The connection. The driver would keep what is asked for while it has none, and send it later, so a connection that
-    /// was lost is replaced at once: a session is worth nothing here.
+    /// The connection. The driver would keep what is asked for while it has none, and send it later, so a connection
+    /// that was lost is replaced at once: a session is worth nothing here.
     ///
     /// # Errors
     /// [`StoreError::Unavailable`] when no server answers in time; [`StoreError::Refused`] in a forked child.

@@ -1,11 +1,11 @@
 //! Workers beside running nodes of Leaf's: claimed in Leaf's own tree, so that ZooKeeper gives no number twice.
 //!
 //! A node of Leaf's is a persistent sequential one, `IP:PORT-NNNNNNNNNN`, and its worker is that number. Leaf reads the
-//! names of all its nodes when it starts, splits each at `-` and looks its own `IP:PORT` up, so a claim of ours looks the
-//! same: `unalike.NAMESPACE-NNNNNNNNNN`, without another `-`, and with data that Leaf could read.
+//! names of all its nodes when it starts, splits each at `-` and looks its own `IP:PORT` up, so a claim of ours looks
+//! the same: `unalike.NAMESPACE-NNNNNNNNNN`, without another `-`, and with data that Leaf could read.
 //!
-//! A claim is the namespace's, not a holder's: the worker is then granted by its node in the namespace, as any other. So a
-//! claim whose answer was lost is found again by whoever comes next.
+//! A claim is the namespace's, not a holder's: the worker is then granted by its node in the namespace, as any other.
+//! So a claim whose answer was lost is found again by whoever comes next.
 
 use std::collections::BTreeSet;
 
@@ -63,11 +63,11 @@ struct Endpoint {
 }
 
 impl ZookeeperLeases {
-    /// Ends the migration of a namespace from Leaf: from now on all workers of its layout may be had, also those that were
-    /// Leaf's and worker 0. Call it when the last node of Leaf's has stopped for good. Answers from when on workers are
-    /// granted, in Unix milliseconds: the store's present, or the greatest time that one of Leaf's nodes has recorded, and
-    /// [`max_skew_ms`](unalike_storage::LeaseLimits::max_skew_ms) for their clocks. Until then an acquire is refused as
-    /// [`StoreError::Quarantined`]; leases that run go on. To say it twice changes nothing.
+    /// Ends the migration of a namespace from Leaf: from now on all workers of its layout may be had, also those that
+    /// were Leaf's and worker 0. Call it when the last node of Leaf's has stopped for good. Answers from when on
+    /// workers are granted, in Unix milliseconds: the store's present, or the greatest time that one of Leaf's nodes
+    /// has recorded, and [`max_skew_ms`](unalike_storage::LeaseLimits::max_skew_ms) for their clocks. Until then an
+    /// acquire is refused as [`StoreError::Quarantined`]; leases that run go on. To say it twice changes nothing.
     ///
     /// ```no_run
     /// # async fn example(leases: unalike_zookeeper::ZookeeperLeases) -> Result<(), unalike_storage::StoreError> {

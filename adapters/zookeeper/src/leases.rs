@@ -23,8 +23,8 @@ const RACES_MAX: u32 = 64;
 /// How many nodes are asked for at once.
 const BATCH: usize = 1_024;
 
-/// What a request sees before it decides: the store's clock, the namespace and what else it asked for, as they were when
-/// the clock was read or later.
+/// What a request sees before it decides: the store's clock, the namespace and what else it asked for, as they were
+/// when the clock was read or later.
 pub(crate) struct Look<T> {
     pub(crate) store_ms: u64,
     /// With its node's version.
@@ -381,7 +381,8 @@ pub(crate) fn modified_ms(stat: &Stat) -> Result<u64, StoreError> {
         .map_err(|_| unavailable(format!("the store's clock stands before 1970 ({} ms): set it", stat.mtime)))
 }
 
-/// Refuses a lease that reaches too far by the clock of this answer: another one decided its end, and stood further ahead.
+/// Refuses a lease that reaches too far by the clock of this answer: another one decided its end, and stood further
+/// ahead.
 fn check_horizon(binding: &NamespaceBinding, lease: &Lease, store_ms: u64) -> Result<(), StoreError> {
     let (valid_until_ms, max_horizon_ms) = (lease.valid_until_ms, binding.max_horizon_ms);
     if valid_until_ms <= store_ms.saturating_add(max_horizon_ms) {

@@ -1,9 +1,10 @@
 //! Worker leases in ZooKeeper, also beside running nodes of Leaf's.
 //!
 //! Each namespace is a persistent node, bound to its layout, and each of its workers a persistent node below it that
-//! holds the worker's newest lease. Every change names the version of the node that it was decided by, so of two clients
-//! that change one worker at once one is refused by ZooKeeper, looks again and decides anew. Nothing rests on sessions
-//! or ephemeral nodes: they end when ZooKeeper has not heard from a client for a while, and a lease ends at its time.
+//! holds the worker's newest lease. Every change names the version of the node that it was decided by, so of two
+//! clients that change one worker at once one is refused by ZooKeeper, looks again and decides anew. Nothing rests on
+//! sessions or ephemeral nodes: they end when ZooKeeper has not heard from a client for a while, and a lease ends at
+//! its time.
 //!
 //! ```text
 //! /unalike/clock                    its modification time is the store's clock: each request writes it first
@@ -20,16 +21,16 @@
 //!
 //! # Beside Leaf
 //!
-//! Leaf takes its worker from the number of a persistent sequential node of its own in `/snowflake/NAME/forever` (below the
-//! path of its own address, if that has one: `leaf-path`). With
-//! [`Leaf::Beside`] a worker is taken in the same way: by making such a node, whose number ZooKeeper gives to nobody else,
-//! and from then on it is leased like any other, again and again. Worker 0 is never taken, since Leaf's first nodes all
-//! believe to be it. The namespace keeps Leaf's name, and refuses clients that do not give it; of another namespace ids may
-//! be the same as Leaf's. When Leaf's last node has stopped, [`ZookeeperLeases::end_leaf_migration`] or [`Leaf::Stopped`]
-//! opens all workers to the namespace.
+//! Leaf takes its worker from the number of a persistent sequential node of its own in `/snowflake/NAME/forever` (below
+//! the path of its own address, if that has one: `leaf-path`). With
+//! [`Leaf::Beside`] a worker is taken in the same way: by making such a node, whose number ZooKeeper gives to nobody
+//! else, and from then on it is leased like any other, again and again. Worker 0 is never taken, since Leaf's first
+//! nodes all believe to be it. The namespace keeps Leaf's name, and refuses clients that do not give it; of another
+//! namespace ids may be the same as Leaf's. When Leaf's last node has stopped, [`ZookeeperLeases::end_leaf_migration`]
+//! or [`Leaf::Stopped`] opens all workers to the namespace.
 //!
-//! Each number that is taken is one less for new nodes of Leaf's, of 1,024. unalike takes another one only while all that
-//! it has are leased: as many as holders run at once, and those that were killed within the last horizon.
+//! Each number that is taken is one less for new nodes of Leaf's, of 1,024. unalike takes another one only while all
+//! that it has are leased: as many as holders run at once, and those that were killed within the last horizon.
 //!
 //! Tested on ZooKeeper 3.8, without TLS.
 
@@ -76,8 +77,8 @@ pub struct ZookeeperOptions {
     pub connect_timeout: Duration,
     /// How long the answers to what was sent at once may take, then a write among it counts as lost. 3 s by default.
     pub request_timeout: Duration,
-    /// How long ZooKeeper keeps a session that it does not hear from. No lease depends on it; a connection that is silent
-    /// for two fifths of it is given up. 6 s by default.
+    /// How long ZooKeeper keeps a session that it does not hear from. No lease depends on it; a connection that is
+    /// silent for two fifths of it is given up. 6 s by default.
     pub session_timeout: Duration,
 }
 
@@ -142,8 +143,8 @@ impl ZookeeperOptions {
         })
     }
 
-    /// Reads `zookeeper://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]..][/PATH][?PARAMETERS]`. All nodes of unalike's lie
-    /// below the path. Leaf's are where Leaf puts them, `/snowflake/NAME/forever`, whatever the path is.
+    /// Reads `zookeeper://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]..][/PATH][?PARAMETERS]`. All nodes of unalike's
+    /// lie below the path. Leaf's are where Leaf puts them, `/snowflake/NAME/forever`, whatever the path is.
     ///
     /// | parameter | meaning | default |
     /// | --- | --- | --- |

@@ -42,8 +42,8 @@ impl Paths {
     }
 }
 
-/// A name as that of a node: letters, digits and underscores as they are, everything else as `%` and two digits, byte by
-/// byte. There is no `/`, `.` or `-` in it.
+/// A name as that of a node: letters, digits and underscores as they are, everything else as `%` and two digits, byte
+/// by byte. There is no `/`, `.` or `-` in it.
 pub(crate) fn encode(name: &str) -> String {
     let mut encoded = String::new();
     for byte in name.bytes() {

@@ -1,5 +1,5 @@
-//! The unalike components, as bytes to load into any component host: [`CORE`] issues ids, [`FORMATS`] is for what is done
-//! with them afterwards.
+//! The unalike components, as bytes to load into any component host: [`CORE`] issues ids, [`FORMATS`] is for what is
+//! done with them afterwards.
 //!
 //! The crate builds them from source where it can, else brings copies along; `UNALIKE_COMPONENT_WASM` and
 //! `UNALIKE_FORMATS_WASM` may name other files at build time. The feature `precompiled` adds the first as machine code,

@@ -56,8 +56,8 @@ impl Date {
         })
     }
 
-    /// When it begins, in Unix milliseconds, which are negative before 1970; `None` when there is no such date, and in the
-    /// first two months of the year 0.
+    /// When it begins, in Unix milliseconds, which are negative before 1970; `None` when there is no such date, and in
+    /// the first two months of the year 0.
     pub(crate) fn unix_ms(&self, utc_offset_minutes: i16) -> Option<i64> {
         if self.year > 9_999 || self.month > 12 || self.day > 31 {
             return None;

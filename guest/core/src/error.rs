@@ -318,8 +318,8 @@ pub enum FormatError {
     },
     /// The counter starts again, and the template does not show when.
     Restart,
-    /// Widths that leave nothing to the id, or are out of range: 63 bits in all, of which the gene has 16 at most and the
-    /// key's id 8, and that none without keys.
+    /// Widths that leave nothing to the id, or are out of range: 63 bits in all, of which the gene has 16 at most and
+    /// the key's id 8, and that none without keys.
     Bits,
     /// A key's id that does not fit its width, that another key has, or 0 where there are bits for it.
     Key {

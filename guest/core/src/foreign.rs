@@ -57,8 +57,9 @@ impl Field {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SchemeError {
-    /// No fields or more than six, one of no bits, more than 128 bits in all, a fixed value that does not fit its field,
-    /// a second time, a time of more than 63 bits, a tick of 0 ms, or an end that 64 bits of milliseconds cannot say.
+    /// No fields or more than six, one of no bits, more than 128 bits in all, a fixed value that does not fit its
+    /// field, a second time, a time of more than 63 bits, a tick of 0 ms, or an end that 64 bits of milliseconds cannot
+    /// say.
     Fields,
     /// The id has more bits than the fields.
     IdRange {
@@ -242,8 +243,8 @@ impl Scheme {
         Some(self.epoch_ms + (u64::from(self.tick_ms) << time.bits))
     }
 
-    /// Ids that end in the low bits of a user's number, its *gene*, so that they are found in the user's shard: Idleaf's
-    /// `id << log2(shards) | user % shards`.
+    /// Ids that end in the low bits of a user's number, its *gene*, so that they are found in the user's shard:
+    /// Idleaf's `id << log2(shards) | user % shards`.
     ///
     /// # Errors
     /// [`SchemeError::Fields`] when the gene has no bits, or 63 and more.
@@ -258,7 +259,8 @@ impl Scheme {
     /// TiDB's `AUTO_RANDOM(S, R)`: the sign, 64 - R zeros, S bits of a shard, and a number that counts up.
     ///
     /// # Errors
-    /// [`SchemeError::Fields`] when TiDB takes no such numbers either: the shard has 1 to 15 bits, and the range 32 to 64.
+    /// [`SchemeError::Fields`] when TiDB takes no such numbers either: the shard has 1 to 15 bits, and the range 32
+    /// to 64.
     pub const fn auto_random(shard_bits: u8, range_bits: u8) -> Result<Self, SchemeError> {
         if shard_bits == 0 || shard_bits > 15 || range_bits < 32 || range_bits > 64 {
             return Err(SchemeError::Fields);
@@ -416,8 +418,8 @@ pub const SCHEMES: &[Foreign] = &[
     },
 ];
 
-/// The scheme of this name: one of [`SCHEMES`], or one whose name has figures, `idleaf-gene:SHARDS` (a power of two) and
-/// `tidb-auto-random:S,R`. `None` for an unknown name, and for figures that cannot be.
+/// The scheme of this name: one of [`SCHEMES`], or one whose name has figures, `idleaf-gene:SHARDS` (a power of two)
+/// and `tidb-auto-random:S,R`. `None` for an unknown name, and for figures that cannot be.
 ///
 /// ```
 /// use unalike_core::scheme;

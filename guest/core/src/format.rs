@@ -51,8 +51,8 @@ pub enum Restart {
 
 /// A secret key and its number.
 ///
-/// To change keys, put the new one in front, with a number of its own, and leave the old ones in their places behind it:
-/// what they permuted can still be read, and the key's number in each keeps their numbers apart.
+/// To change keys, put the new one in front, with a number of its own, and leave the old ones in their places behind
+/// it: what they permuted can still be read, and the key's number in each keeps their numbers apart.
 ///
 /// ```
 /// use unalike_core::{Format, FormatKey, FormatOptions};
@@ -88,10 +88,10 @@ pub struct FormatOptions<'a> {
     /// - `{id:010}`: in decimal with zeros in front, 10 digits always (1 to 19),
     /// - `{id:base36}`, `{id:base62}`, `{id:base32}`, `{id:uuid}`: see [`Text`];
     ///
-    /// and any of `{yyyy}`, `{yy}`, `{MM}`, `{dd}`, `{HH}`, `{mm}`, `{ss}`, `{SSS}` (milliseconds), the date of issue, several
-    /// in one as in `{yyyyMMdd}` and with `- _ . : /` and spaces between; and `{gene:4}`, the low 4 bits (1 to 16) of the
-    /// shard key in decimal, always as long as the greatest (`00` to `15`). `{{` and `}}` are braces. `{yy}` is read as a
-    /// year from 2000 to 2099 where there is no `{yyyy}`.
+    /// and any of `{yyyy}`, `{yy}`, `{MM}`, `{dd}`, `{HH}`, `{mm}`, `{ss}`, `{SSS}` (milliseconds), the date of issue,
+    /// several in one as in `{yyyyMMdd}` and with `- _ . : /` and spaces between; and `{gene:4}`, the low 4 bits (1
+    /// to 16) of the shard key in decimal, always as long as the greatest (`00` to `15`). `{{` and `}}` are braces.
+    /// `{yy}` is read as a year from 2000 to 2099 where there is no `{yyyy}`.
     pub template: &'a str,
     /// How far the date's clock is ahead of UTC, in minutes: -1080 to 1080.
     pub utc_offset_minutes: i16,
@@ -127,8 +127,8 @@ impl Default for FormatOptions<'_> {
 
 /// How the ids of a tag are shown.
 ///
-/// What is shown is unique under one format. Once ids are out, only its keys are to be added or exchanged, as [`FormatKey`]
-/// says: after any other change a text may come again.
+/// What is shown is unique under one format. Once ids are out, only its keys are to be added or exchanged, as
+/// [`FormatKey`] says: after any other change a text may come again.
 ///
 /// ```
 /// use unalike_core::{Format, FormatOptions};
@@ -361,8 +361,8 @@ impl Format {
         self.gene.is_some() || self.gene_in_text.is_some()
     }
 
-    /// The period in which an instant lies, `2026-11-22`, `2026-11` or `2026`: what its numbers are counted under, beside
-    /// the tag. `None` where the counter never starts again.
+    /// The period in which an instant lies, `2026-11-22`, `2026-11` or `2026`: what its numbers are counted under,
+    /// beside the tag. `None` where the counter never starts again.
     ///
     /// # Errors
     /// [`WriteError::Time`] after the year 9999.
@@ -383,8 +383,8 @@ impl Format {
         Ok(Some(period))
     }
 
-    /// The number that is shown for an id, in any notation: 1 to 2^`bits` - 1. Where the counter starts again, it is unique
-    /// within its period only.
+    /// The number that is shown for an id, in any notation: 1 to 2^`bits` - 1. Where the counter starts again, it is
+    /// unique within its period only.
     ///
     /// # Errors
     /// [`WriteError`].
@@ -494,8 +494,8 @@ impl Format {
         Ok(())
     }
 
-    /// What a text says. Digits of base 32, base 36 and UUIDs are read in all their spellings, see [`Text`]; all else is
-    /// read as it is written only.
+    /// What a text says. Digits of base 32, base 36 and UUIDs are read in all their spellings, see [`Text`]; all else
+    /// is read as it is written only.
     ///
     /// # Errors
     /// [`ReadError`] when the format writes no such text.

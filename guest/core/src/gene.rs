@@ -2,7 +2,8 @@
 //!
 //! Orders that are found by their own id as well as by their buyer's need one table for both: with the low bits of the
 //! buyer's id as its gene, an order's id goes to the buyer's shard by `id % 2^bits`, as the buyer's id does. The name
-//! and the arithmetic are those of Chinese practice ("基因法"), in Idleaf for example: `(id << log2(shards)) | user % shards`.
+//! and the arithmetic are those of Chinese practice ("基因法"), in Idleaf for example:
+//! `(id << log2(shards)) | user % shards`.
 
 use crate::ID_MAX;
 
@@ -20,8 +21,8 @@ pub const GENE_BITS_MAX: u8 = 16;
 /// assert_eq!(gene.split(id), Some((order, buyer % 16)));
 /// ```
 ///
-/// A tag's ids have the gene or have it not: `1 << 4 | 0` is also the sixteenth id without one. The ids of one call may all
-/// be joined with one key, or each with another.
+/// A tag's ids have the gene or have it not: `1 << 4 | 0` is also the sixteenth id without one. The ids of one call may
+/// all be joined with one key, or each with another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Gene {
     bits: u8,

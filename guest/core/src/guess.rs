@@ -1,8 +1,8 @@
 //! Whose id this may be: how a text can be read, and which of the known layouts it would make sense in.
 //!
-//! An id does not say where it comes from. What speaks for a layout is that the id's time lies between the layout's first
-//! ids and now, that what is always the same is so, and that worker and sequence are small numbers, as they mostly are;
-//! the less likely all that is for a number taken anywhere, the more it says. It is never a proof.
+//! An id does not say where it comes from. What speaks for a layout is that the id's time lies between the layout's
+//! first ids and now, that what is always the same is so, and that worker and sequence are small numbers, as they
+//! mostly are; the less likely all that is for a number taken anywhere, the more it says. It is never a proof.
 
 use alloc::vec::Vec;
 
@@ -153,8 +153,8 @@ pub struct Guess<'a> {
     pub verdict: Verdict,
 }
 
-/// Whose id a text may be at a time, the likeliest first, and then those that it is not, with the reason. Nothing at all
-/// when the text has the shape of no known id.
+/// Whose id a text may be at a time, the likeliest first, and then those that it is not, with the reason. Nothing at
+/// all when the text has the shape of no known id.
 ///
 /// A text is recognised by its shape: digits alone are a decimal id (19 of them with zeros in front a padded one), 11
 /// characters base 62, 13 base 32 or base 36, 15 and 17 CosId's, 26 a ULID and 36 a UUID.

@@ -374,8 +374,8 @@ impl Layout {
     /// ```
     ///
     /// # Errors
-    /// [`LayoutError::SpanEmpty`] when the span ends before or as it begins, and [`LayoutError::SpanOutside`] when no id
-    /// has a tick in it.
+    /// [`LayoutError::SpanEmpty`] when the span ends before or as it begins, and [`LayoutError::SpanOutside`] when no
+    /// id has a tick in it.
     pub const fn id_range(&self, from_ms: u64, until_ms: u64) -> Result<RangeInclusive<u64>, LayoutError> {
         if from_ms >= until_ms {
             return Err(LayoutError::SpanEmpty);
@@ -428,8 +428,8 @@ impl Layout {
         Ok((datacenter << self.fields.worker_bits) | worker)
     }
 
-    /// The layout of ids that a shard gene of so many bits is joined to: these bits are taken from the sequence, so that
-    /// `id << gene_bits | gene` is an id of this layout again, whose lowest bits of the sequence are the gene.
+    /// The layout of ids that a shard gene of so many bits is joined to: these bits are taken from the sequence, so
+    /// that `id << gene_bits | gene` is an id of this layout again, whose lowest bits of the sequence are the gene.
     ///
     /// `None` when the sequence has fewer bits, and when the lowest bits are not the sequence
     /// ([`FieldOrder::SequenceFirst`]): the worker would move.

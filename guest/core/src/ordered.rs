@@ -81,8 +81,8 @@ impl OrderedBuffer {
     /// call. A round that was not claimed is dropped with its ids.
     ///
     /// # Errors
-    /// [`ReserveError::Pending`] while a round is in flight, [`ReserveError::Count`], and [`ReserveError::Exhausted`] once
-    /// nothing at or below the greatest id can come. An earlier round that was not claimed is still there then.
+    /// [`ReserveError::Pending`] while a round is in flight, [`ReserveError::Count`], and [`ReserveError::Exhausted`]
+    /// once nothing at or below the greatest id can come. An earlier round that was not claimed is still there then.
     pub fn begin(&mut self, count: u32) -> Result<(u64, SegmentRequest), ReserveError> {
         if count == 0 {
             return Err(ReserveError::Count);

@@ -9,8 +9,8 @@
 //! - Each context and width has a key of its own, which the same function draws from the secret one. The context stands
 //!   last in its input, behind what has a fixed length, so no two of them make the same input.
 //! - A round's function sees the number of the round, all of the tweak and half of the number, each in bits of its own.
-//!   So no two rounds share a function, nor do two tweaks: where a round's number was added to the tweak, FF3 was broken
-//!   (Durak and Vaudenay, 2017), and where each tweak half went into every other round, FF3-1 was (Beyne, 2021).
+//!   So no two rounds share a function, nor do two tweaks: where a round's number was added to the tweak, FF3 was
+//!   broken (Durak and Vaudenay, 2017), and where each tweak half went into every other round, FF3-1 was (Beyne, 2021).
 //! - Ids are 1 and more, and the network permutes 0 too: what would become 0 goes on to where 0 goes. So the rest is
 //!   permuted as randomly as the whole was.
 //!
@@ -18,21 +18,21 @@
 //! shown looks like numbers drawn at random, each once, as far as SipHash is a pseudo-random function. That is proven
 //! (Luby and Rackoff, 1988) against those who know far fewer than 2^(bits / 4) ids with what they are shown as, and for
 //! enough rounds nearly up to 2^(bits / 2) (Hoang and Rogaway, *On generalized Feistel networks*, 2010). Beyond, it is
-//! that nobody knows how: the attack on few bits of Bellare, Hoang and Tessaro (*Message-recovery attacks on Feistel-based
-//! format-preserving encryption*, 2016) takes 2^25 examples at 4 bits, a few under each tweak, and 2^7 times as many with
-//! every 2 bits more: 2^81 at 20 bits, where there are 2^22 days to be tweaks. It works at 8 bits, improved by Hoang,
-//! Tessaro and Trieu (*The curse of small domains*, 2018).
+//! that nobody knows how: the attack on few bits of Bellare, Hoang and Tessaro (*Message-recovery attacks on
+//! Feistel-based format-preserving encryption*, 2016) takes 2^25 examples at 4 bits, a few under each tweak, and 2^7
+//! times as many with every 2 bits more: 2^81 at 20 bits, where there are 2^22 days to be tweaks. It works at 8 bits,
+//! improved by Hoang, Tessaro and Trieu (*The curse of small domains*, 2018).
 //!
 //! **What it does not.** It is no access control: someone can guess, and in a small domain guesses hit (of 2^32 numbers
-//! with a million ids, one guess in 4,295). It hides nothing from those who have the key, or to whom a server that has it
-//! decodes ids. Equal ids under one key look equal. Who has seen a share of all numbers knows that share; so below some
-//! 20 bits (NIST's draft of a revision, 2019, asks for a million numbers at least) the table of all that was seen is soon
-//! the table of all, and the rounds are too few against the attacks above.
+//! with a million ids, one guess in 4,295). It hides nothing from those who have the key, or to whom a server that has
+//! it decodes ids. Equal ids under one key look equal. Who has seen a share of all numbers knows that share; so below
+//! some 20 bits (NIST's draft of a revision, 2019, asks for a million numbers at least) the table of all that was seen
+//! is soon the table of all, and the rounds are too few against the attacks above.
 //!
 //! **What is measured**, with the key of the tests: how many of the shown bits change with one bit of the id (ideally
 //! 50 %; of 4,096 ids), the same for the pair of an id's bit and a shown one that is furthest from it (a random
-//! permutation has 52.5 to 53.5 %, or as much below 50 %), and chi-square of the ids 1 to 131,072 over 256 cells, by the
-//! lowest, the middle and the highest 8 bits of what is shown (ideally 255, with a standard deviation of 23).
+//! permutation has 52.5 to 53.5 %, or as much below 50 %), and chi-square of the ids 1 to 131,072 over 256 cells, by
+//! the lowest, the middle and the highest 8 bits of what is shown (ideally 255, with a standard deviation of 23).
 //!
 //! | bits | bits that change | worst pair | chi-square: low, middle, high |
 //! | --- | --- | --- | --- |
@@ -77,16 +77,16 @@ impl fmt::Debug for Permutation {
 impl Permutation {
     /// The permutation of numbers of so many bits, 2 to 64, under a key; `None` for other widths.
     ///
-    /// Another context, the name of a tag for example, gives a permutation that has nothing to do with it, as another key
-    /// would.
+    /// Another context, the name of a tag for example, gives a permutation that has nothing to do with it, as another
+    /// key would.
     #[must_use]
     pub fn new(key: u128, context: &str, bits: u8) -> Option<Self> {
         if !(2..=64).contains(&bits) {
             return None;
         }
         let function = SipHasher24::new_with_keys(low_half(key), low_half(key >> 64));
-        // A key of its own for each context and width, by the same function: its inputs here have 9 bytes or more, those
-        // of the rounds come under the new key alone.
+        // A key of its own for each context and width, by the same function: its inputs here have 9 bytes or more,
+        // those of the rounds come under the new key alone.
         let half = |which: u8| {
             let mut input = Vec::with_capacity(context.len() + 9);
             input.extend_from_slice(b"unalike");
@@ -117,8 +117,8 @@ impl Permutation {
         self.within(number, tweak, Self::backwards)
     }
 
-    /// The network permutes 0 too, which is no id. Whatever would become 0 takes the place that 0 would have: it is free,
-    /// since 0 never comes.
+    /// The network permutes 0 too, which is no id. Whatever would become 0 takes the place that 0 would have: it is
+    /// free, since 0 never comes.
     fn within(&self, number: u64, tweak: u32, network: fn(&Self, u64, u32) -> u64) -> Option<u64> {
         if number == 0 || number > ones(self.bits) || tweak >> 28 != 0 {
             return None;
@@ -494,8 +494,8 @@ mod tests {
         }
     }
 
-    /// The bounds are 6 standard deviations for a figure, 7 for the worst of some thousands: a random permutation passes
-    /// all of them for all five widths but for one key in ten million.
+    /// The bounds are 6 standard deviations for a figure, 7 for the worst of some thousands: a random permutation
+    /// passes all of them for all five widths but for one key in ten million.
     #[test]
     fn consecutive_ids_are_shown_as_if_drawn() {
         for bits in WIDE {
@@ -603,10 +603,11 @@ mod tests {
         assert!(back <= 20, "{back} numbers come back");
     }
 
-    /// The bias by which Bellare, Hoang and Tessaro (2016) attack Feistel networks of few rounds: of two numbers with one
-    /// right half, those that are shown differ in one half as their left halves do, more often than chance would have it,
-    /// by 2^-(bits / 4 * (rounds - 2)). At 8 bits and 6 rounds this is 2^-8, 10 standard deviations of so many pairs; the
-    /// ten rounds' 2^-16 is 0.04 of one. A random permutation misses the bound of 6 with one key in 250 million.
+    /// The bias by which Bellare, Hoang and Tessaro (2016) attack Feistel networks of few rounds: of two numbers with
+    /// one right half, those that are shown differ in one half as their left halves do, more often than chance would
+    /// have it, by 2^-(bits / 4 * (rounds - 2)). At 8 bits and 6 rounds this is 2^-8, 10 standard deviations of so many
+    /// pairs; the ten rounds' 2^-16 is 0.04 of one. A random permutation misses the bound of 6 with one key in 250
+    /// million.
     #[test]
     fn the_halves_of_a_small_domain_show_no_bias() {
         let (mut left, mut right, mut pairs) = (0, 0, 0);

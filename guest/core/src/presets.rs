@@ -22,8 +22,8 @@ pub struct Preset {
     /// No id of it is older, in Unix milliseconds: where the epoch says nothing, the time of the system that made the
     /// first ones.
     pub since_ms: u64,
-    /// What its system calls the datacenter, the worker and the sequence: nothing where it has no such field, or its name is
-    /// not known.
+    /// What its system calls the datacenter, the worker and the sequence: nothing where it has no such field, or its
+    /// name is not known.
     pub field_names: [&'static str; 3],
     /// One sentence: where the figures come from, and any deviation.
     pub source: &'static str,
@@ -307,8 +307,8 @@ impl Layout {
         ..MILLISECONDS
     });
 
-    /// `yitter`: 51 bits of ms since 2020-02-19T18:20:02Z | worker 6 | sequence 6; up to 2089-10-26 exact in a JavaScript
-    /// number.
+    /// `yitter`: 51 bits of ms since 2020-02-19T18:20:02Z | worker 6 | sequence 6; up to 2089-10-26 exact in a
+    /// JavaScript number.
     pub const YITTER: Self = proven(LayoutFields { timestamp_bits: 51, ..Self::YITTER_53.fields() });
 
     /// `yitter-53`: 41 bits of ms since 2020-02-19T18:20:02Z | worker 6 | sequence 6; exact in a JavaScript number.

@@ -1,8 +1,8 @@
 //! The buffered mode: a chain of segments fetched ahead, so that no caller waits for the store.
 //!
 //! Invariants: every id that leaves lies in a segment that was granted and leaves once; ids ascend; at most one request
-//! is out (two in flight come back out of order, and ids would go down); a grant that comes after the end is dropped; no
-//! id is above [`SequenceOptions::id_max`].
+//! is out (two in flight come back out of order, and ids would go down); a grant that comes after the end is dropped;
+//! no id is above [`SequenceOptions::id_max`].
 //!
 //! The step rule and the 10% point are Leaf's (Meituan-Dianping/Leaf, `SegmentIDGenImpl.java`); the fixed count of
 //! numbers left is the "lowestCriticalValue" of older issuers.
@@ -32,8 +32,8 @@ pub struct AdaptiveStep {
     pub min: u64,
     /// The greatest step, 2^63 - 1 at most.
     pub max: u64,
-    /// When as many numbers as a step are used within less than this many milliseconds, the next step doubles. So it does
-    /// when the buffer runs dry.
+    /// When as many numbers as a step are used within less than this many milliseconds, the next step doubles. So it
+    /// does when the buffer runs dry.
     pub grow_below_ms: u64,
     /// When as many last longer than this many milliseconds, the next step is half of it.
     pub shrink_above_ms: u64,
@@ -258,8 +258,8 @@ pub struct SegmentBuffer {
 }
 
 impl SegmentBuffer {
-    /// An empty buffer; no id will lie below `floor` (0, or the end of what a predecessor had been granted). Tags that are
-    /// fetched alike may share their options.
+    /// An empty buffer; no id will lie below `floor` (0, or the end of what a predecessor had been granted). Tags that
+    /// are fetched alike may share their options.
     ///
     /// # Errors
     /// [`OptionsError`] when an option is out of range.
@@ -361,8 +361,8 @@ impl SegmentBuffer {
         }
     }
 
-    /// Fits the step to how long so many numbers last: once per grant at most, however often its request is repeated, and
-    /// only by what was used. A segment that is held ahead says nothing.
+    /// Fits the step to how long so many numbers last: once per grant at most, however often its request is repeated,
+    /// and only by what was used. A segment that is held ahead says nothing.
     fn adapt_step(&mut self, now_ms: u64) {
         let (StepPolicy::Adaptive(adaptive), Some(judged_ms)) = (self.options.step, self.judged_ms) else { return };
         let took_ms = now_ms.saturating_sub(judged_ms);
@@ -383,8 +383,8 @@ impl SegmentBuffer {
         (self.step_judged, self.judged_ms, self.used) = (true, Some(now_ms), 0);
     }
 
-    /// Takes the answer of a request in. After the end, or without a request, the grant is dropped: a gap. So is what of
-    /// it lies above the greatest id.
+    /// Takes the answer of a request in. After the end, or without a request, the grant is dropped: a gap. So is what
+    /// of it lies above the greatest id.
     ///
     /// # Errors
     /// [`GrantFault`] when the store broke its promise; the grant is burnt, and callers hear of it.
@@ -959,8 +959,8 @@ mod tests {
     }
 
     proptest! {
-        /// However a program takes its ids, and however many segments it holds ahead: what it is granted is in proportion
-        /// to what it used.
+        /// However a program takes its ids, and however many segments it holds ahead: what it is granted is in
+        /// proportion to what it used.
         #[test]
         fn the_step_follows_use_and_not_grants(
             takes in proptest::collection::vec((1_u32..3_000, 0_u64..60_000), 1..200),
@@ -979,8 +979,8 @@ mod tests {
             }
         }
 
-        /// Everything granted at or below the bound is handed out, nothing above it, and the end comes when no store can
-        /// grant anything below it: not before, and then without a further request.
+        /// Everything granted at or below the bound is handed out, nothing above it, and the end comes when no store
+        /// can grant anything below it: not before, and then without a further request.
         #[test]
         fn all_ids_up_to_the_bound_are_handed_out_and_none_above(
             events in proptest::collection::vec((0_u8..8, 0_usize..4, 0_u64..9, 1_u32..60), 0..150),

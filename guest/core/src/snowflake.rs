@@ -6,9 +6,10 @@
 //! stamps at or past the end of its lease; a clock that went back, a pause or a jump can cost an error, not a
 //! duplicate.
 //!
-//! A clock that was far ahead and is set right leaves the generator with a lease whose times are far away. Rather than wait
-//! for them it asks for another lease, and with another worker goes on at the clock: the ids of each worker ascend, and no
-//! two workers share one. Whether the clock is right now, the lease store judges, which compares it with its own.
+//! A clock that was far ahead and is set right leaves the generator with a lease whose times are far away. Rather than
+//! wait for them it asks for another lease, and with another worker goes on at the clock: the ids of each worker
+//! ascend, and no two workers share one. Whether the clock is right now, the lease store judges, which compares it with
+//! its own.
 //!
 //! Sources: Twitter's Snowflake (2010), Leaf's wait, hutool's tolerance (but state changes here come after every check
 //! that can fail, so a refused call leaves nothing behind).
@@ -31,8 +32,8 @@ const HORIZON_MAX_MS: u64 = 366 * 24 * 60 * 60 * 1_000;
 pub enum ClockPolicy {
     /// Refuse until it has caught up (Twitter).
     ///
-    /// This and what the others refuse holds for a clock that is back by up to a [horizon](SnowflakeOptions::horizon_ms).
-    /// By more, another lease is asked for.
+    /// This and what the others refuse holds for a clock that is back by up to a
+    /// [horizon](SnowflakeOptions::horizon_ms). By more, another lease is asked for.
     Reject,
     /// Ask the caller to wait for twice the difference, if that is small (Leaf: 5 ms); refuse beyond. Twice, because a
     /// clock that is being slowed down needs longer than the difference to make it good.
@@ -61,9 +62,9 @@ impl Default for ClockPolicy {
 /// Where in a tick the sequences begin.
 ///
 /// While fewer ids are asked for than there are ticks, every id has sequence 0, and whoever spreads rows by `id % 2^n`
-/// sends all of them to one shard. With a spread of `n` bits each tick's sequences begin at an offset in `0..2^n` and go
-/// on to the last one, without starting over at 0. What lies below the offset is lost: (2^n - 1) / 2 ids of a tick on
-/// average, 2^n - 1 at most.
+/// sends all of them to one shard. With a spread of `n` bits each tick's sequences begin at an offset in `0..2^n` and
+/// go on to the last one, without starting over at 0. What lies below the offset is lost: (2^n - 1) / 2 ids of a tick
+/// on average, 2^n - 1 at most.
 ///
 /// ```
 /// use unalike_core::{Layout, OptionsError, SnowflakeOptions, Spread};
@@ -358,8 +359,8 @@ impl Snowflake {
         number & ((1 << bits) - 1)
     }
 
-    /// Whether the clock is so far behind the times that were used that the lease in hand is of no use for longer than a
-    /// horizon, in which a new one would have ended.
+    /// Whether the clock is so far behind the times that were used that the lease in hand is of no use for longer than
+    /// a horizon, in which a new one would have ended.
     fn is_stranded(&self, now_ms: u64) -> bool {
         let bridged_ms = match self.options.clock {
             ClockPolicy::Reject => 0,
@@ -391,8 +392,8 @@ impl Snowflake {
         let request = match self.held {
             None => LeaseRequest::Acquire,
             Some(held) if held.ends || self.is_stranded(now_ms) => LeaseRequest::Acquire,
-            // Due by the time that was set, which a clock that went back has not reached; or because the clock or borrowing
-            // has reached the end of the lease.
+            // Due by the time that was set, which a clock that went back has not reached; or because the clock or
+            // borrowing has reached the end of the lease.
             Some(held) if now_ms >= held.renew_ms || self.is_past_lease(now_ms) => {
                 LeaseRequest::Extend { worker: held.lease.worker, grant_id: held.lease.grant_id }
             }
@@ -425,9 +426,9 @@ impl Snowflake {
         admitted
     }
 
-    /// Whether the lease in hand ends at or before the tick that would be stamped next. Just after a grant it tells that
-    /// the clock is ahead of the store's by more than a lease: asking again at once would not help, so this counts as a
-    /// failure, with its pause.
+    /// Whether the lease in hand ends at or before the tick that would be stamped next. Just after a grant it tells
+    /// that the clock is ahead of the store's by more than a lease: asking again at once would not help, so this counts
+    /// as a failure, with its pause.
     fn is_past_lease(&self, now_ms: u64) -> bool {
         let clock_tick = self.options.layout.tick_at(now_ms).unwrap_or(0);
         self.held.is_some_and(|held| clock_tick.max(self.enter_min) >= held.end_tick)

@@ -292,7 +292,8 @@ pub(crate) fn decode_bytes(input: &[u8], text: Text) -> Result<u64, TextError> {
         id = of_uuid(bits);
         let differs = in_uuid(id) ^ bits;
         if differs != 0 {
-            // The first digit that no id has there: of the version, the variant or the zeros, with the hyphens before it.
+            // The first digit that no id has there: of the version, the variant or the zeros, with the hyphens before
+            // it.
             let digit = differs.leading_zeros() as usize / 4;
             let hyphens = [8, 12, 16, 20].into_iter().filter(|before| digit >= *before).count();
             let at = digit + hyphens;

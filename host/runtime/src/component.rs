@@ -199,9 +199,9 @@ impl IdsCtxBuilder {
     }
 
     /// The tokio runtime on which requests run, with whatever its stores need enabled. By default that is the
-    /// multi-threaded one in which [`IdsCtxBuilder::build`] is called, and elsewhere the library's own. One that has ended
-    /// is replaced by the library's own; one that nobody drives answers nothing, which only a multi-threaded one does by
-    /// itself.
+    /// multi-threaded one in which [`IdsCtxBuilder::build`] is called, and elsewhere the library's own. One that has
+    /// ended is replaced by the library's own; one that nobody drives answers nothing, which only a multi-threaded one
+    /// does by itself.
     #[must_use]
     pub fn executor(mut self, executor: Handle) -> Self {
         self.executor = Some(executor);
@@ -409,8 +409,8 @@ impl segments::Host for IdsView<'_> {
                 let mut floors = floors.lock().unwrap_or_else(PoisonError::into_inner);
                 floors.entry(tag.clone()).or_insert(core::GrantOrder::new(0)).admit(&segment)
             });
-            // The component refuses by itself what it can know of. What one of several stores granted to its predecessor
-            // is known here alone.
+            // The component refuses by itself what it can know of. What one of several stores granted to its
+            // predecessor is known here alone.
             if admitted == Err(core::GrantFault::Overlap) && segment.stride > 1 {
                 tracing::error!(tag, ?segment, "one of the stripes granted again what it had granted: it lost data");
                 return Err(types::StoreError::Refused);

@@ -149,8 +149,8 @@ fn a_run_is_taken_whole_or_not_at_all() {
     explore(&[(10, 1, 2), (20, 1, 4), (30, 1, 3)], &[take_two_at_once, replace_and_take]);
 }
 
-/// A thread takes a position at the end of a run and sleeps until there is another: it must not see the new end beside the
-/// old start.
+/// A thread takes a position at the end of a run and sleeps until there is another: it must not see the new end beside
+/// the old start.
 #[test]
 fn a_position_before_a_run_is_not_taken_for_one_of_it() {
     explore(&[(10, 1, 1), (20, 1, 3)], &[take_a_run, take_two]);

@@ -95,8 +95,8 @@ pub enum ErrorKind {
         /// What the store said.
         source: Arc<StoreError>,
     },
-    /// The lease of a snowflake generator has ended, and the lease store gave no other within the time that the call may
-    /// wait. Ids flow while a lease runs, whether its store answers or not, and never beyond its end.
+    /// The lease of a snowflake generator has ended, and the lease store gave no other within the time that the call
+    /// may wait. Ids flow while a lease runs, whether its store answers or not, and never beyond its end.
     #[error(
         "no ids for {shown}: the lease of worker {worker} ended at {}, and there is no other{}",
         Rfc3339(*.ended_ms),
@@ -151,14 +151,14 @@ pub enum ErrorKind {
         name: String,
         /// What ran out.
         what: &'static str,
-        /// The [`SequenceOptions::id_max`](crate::SequenceOptions::id_max) that ended it, if that did: the store may have
-        /// greater numbers.
+        /// The [`SequenceOptions::id_max`](crate::SequenceOptions::id_max) that ended it, if that did: the store may
+        /// have greater numbers.
         id_max: Option<u64>,
         /// How many are left all the same, for a call that asks for no more.
         left: u64,
     },
-    /// A sequence was to be opened whose [`SequenceOptions::id_max`](crate::SequenceOptions::id_max) its tag's numbers have
-    /// passed already, or begin above. Nothing was opened.
+    /// A sequence was to be opened whose [`SequenceOptions::id_max`](crate::SequenceOptions::id_max) its tag's numbers
+    /// have passed already, or begin above. Nothing was opened.
     #[error(
         "no id of {shown} can be {id_max} or less, the greatest that is allowed (id_max, or bits in the configuration): the \
          tag starts at {start}, and numbers up to {watermark} may have been handed out; allow greater ids, or count under \
@@ -373,8 +373,8 @@ impl Error {
         }
     }
 
-    /// How long to wait before the same call may succeed, in milliseconds, where that can be said. What a store tells as
-    /// an instant is compared with the system's clock.
+    /// How long to wait before the same call may succeed, in milliseconds, where that can be said. What a store tells
+    /// as an instant is compared with the system's clock.
     #[must_use]
     pub fn retry_after_ms(&self) -> Option<u64> {
         match self.kind() {

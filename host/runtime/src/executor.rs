@@ -1,9 +1,10 @@
 //! Where requests run, and what ends a wait.
 //!
-//! Requests run on the tokio runtime that [`Ids`](crate::Ids) was built in, if that has threads of its own and as long as
-//! it lives. Everywhere else they run on the library's own executor: outside tokio, where a runtime runs only while
+//! Requests run on the tokio runtime that [`Ids`](crate::Ids) was built in, if that has threads of its own and as long
+//! as it lives. Everywhere else they run on the library's own executor: outside tokio, where a runtime runs only while
 //! somebody blocks on it, and after the runtime has ended. That executor is one thread, which starts with the first
-//! [`Ids`](crate::Ids) of a process and never ends. Its timers bound every wait, so a caller needs no runtime to wait in.
+//! [`Ids`](crate::Ids) of a process and never ends. Its timers bound every wait, so a caller needs no runtime to wait
+//! in.
 
 use std::future::{Future, pending};
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! Ids as people see them: permuted under a key, with a shard gene, in a template beside the date of issue.
 //!
-//! A [`Format`] says how, and is a pure function; what is decided here is *when* an id was issued, and what it is counted
-//! under. One reading of the clock per call decides both the date in its texts and the period that its numbers are
-//! counted under, so that they cannot disagree: whatever the clocks of two hosts show around midnight, and if one of them
-//! goes back over it, a number comes once per period, and its text shows that period.
+//! A [`Format`] says how, and is a pure function; what is decided here is *when* an id was issued, and what it is
+//! counted under. One reading of the clock per call decides both the date in its texts and the period that its numbers
+//! are counted under, so that they cannot disagree: whatever the clocks of two hosts show around midnight, and if one
+//! of them goes back over it, a number comes once per period, and its text shows that period.
 
 use std::sync::Arc;
 
@@ -143,14 +143,14 @@ pub struct FormattedBatch {
 impl Ids {
     /// The ids of a tag, or of one of its sub-keys, as a format shows them.
     ///
-    /// The sequence never gives an id above what the format can show ([`Format::id_max`]); it ends then. Where the counter
-    /// starts again, each period has numbers of its own under the sub-key `@2026-11-22` (`sub@2026-11-22` of a sub-key): a
-    /// row in the store, made at its first use, and a sequence in this process, some memory that stays until
-    /// [`Ids::close_idle`] finds it idle.
+    /// The sequence never gives an id above what the format can show ([`Format::id_max`]); it ends then. Where the
+    /// counter starts again, each period has numbers of its own under the sub-key `@2026-11-22` (`sub@2026-11-22` of a
+    /// sub-key): a row in the store, made at its first use, and a sequence in this process, some memory that stays
+    /// until [`Ids::close_idle`] finds it idle.
     ///
-    /// Whoever shows ids of one tag in two formats, or changes the bits, the gene or the restart of a format, may show two
-    /// ids alike. Exchanging keys, putting the first one (with bits for its id) on ids that were shown without, and changing
-    /// what stands around the number, is safe.
+    /// Whoever shows ids of one tag in two formats, or changes the bits, the gene or the restart of a format, may show
+    /// two ids alike. Exchanging keys, putting the first one (with bits for its id) on ids that were shown without, and
+    /// changing what stands around the number, is safe.
     ///
     /// # Errors
     /// As [`Ids::sequence_of`]; the sub-key and the period count together.
@@ -261,8 +261,8 @@ impl Ids {
 }
 
 impl Snowflake {
-    /// The ids of this generator as a format shows them. Its layout is the one [without the gene](Layout::without_gene), if
-    /// the format has one; [`Ids::formatted_snowflake`] sees to that.
+    /// The ids of this generator as a format shows them. Its layout is the one
+    /// [without the gene](Layout::without_gene), if the format has one; [`Ids::formatted_snowflake`] sees to that.
     ///
     /// # Errors
     /// [`ErrorKind::FormatMisfit`].
@@ -308,8 +308,8 @@ impl Formatted {
     /// The next id as text. The shard key is given if the format [needs one](Format::needs_shard_key), and only then.
     ///
     /// # Errors
-    /// [`ErrorKind::Format`] for a shard key that is missing or not wanted, which costs no id; and as [`Sequence::next`] or
-    /// [`Snowflake::next`].
+    /// [`ErrorKind::Format`] for a shard key that is missing or not wanted, which costs no id; and as
+    /// [`Sequence::next`] or [`Snowflake::next`].
     pub async fn next(&self, shard_key: Option<u64>) -> Result<String, Error> {
         self.take(1, shard_key).await?.only_text()
     }
@@ -346,8 +346,8 @@ impl Formatted {
         self.take_blocking(1, shard_key)?.only_number()
     }
 
-    /// The next `count` ids (1 or more), in the order in which they were given: ascending, as ids, and in texts of one width
-    /// without a key. They share the shard key.
+    /// The next `count` ids (1 or more), in the order in which they were given: ascending, as ids, and in texts of one
+    /// width without a key. They share the shard key.
     ///
     /// # Errors
     /// [`ErrorKind::CountZero`] and as [`Formatted::next`].
@@ -418,8 +418,8 @@ fn check_numbers(name: &str, format: &Format) -> Result<(), Error> {
 }
 
 impl Periods {
-    /// Ids of the period in which an instant lies. The first call of a period looks its row up, and that is part of the time
-    /// that a call waits.
+    /// Ids of the period in which an instant lies. The first call of a period looks its row up, and that is part of the
+    /// time that a call waits.
     async fn take(&self, format: &Format, now_ms: u64, count: u32) -> Result<Batch, Error> {
         let sub = self.sub(format, now_ms)?;
         let open = sub_tag(&self.tag, &sub).ok().and_then(|name| self.ids.open_sequence(&name));

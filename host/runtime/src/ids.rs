@@ -34,8 +34,8 @@ const LOOKED_AT_ONCE: usize = 256;
 /// All id generators of an application: open it once, clone it freely.
 ///
 /// Close it at the end ([`Ids::close`]). An application that ends without, or drops all handles, stays as unique, and
-/// wastes what it had: the rest of its segments is a gap, and the workers of its snowflakes stay taken until their leases
-/// end.
+/// wastes what it had: the rest of its segments is a gap, and the workers of its snowflakes stay taken until their
+/// leases end.
 ///
 /// A process that forks opens another `Ids` in the child, over stores that it connects there. All that a child inherits
 /// refuses with [`ErrorKind::Forked`] or is empty, whichever call made the child. The parent goes on.
@@ -112,7 +112,8 @@ impl OpenSequences {
         self.all.iter().skip(first).filter_map(|(_, open)| open.upgrade())
     }
 
-    /// Closes a sequence, if nobody else has it. Whoever wants the tag meanwhile waits, so that it is open once at most.
+    /// Closes a sequence, if nobody else has it. Whoever wants the tag meanwhile waits, so that it is open once at
+    /// most.
     fn close(&mut self, open: Arc<SequenceShared>) -> bool {
         if self.get(open.name()).is_none_or(|known| !Arc::ptr_eq(known, &open)) {
             return false;
@@ -251,11 +252,11 @@ impl IdsBuilder {
 
     /// Compiles the component (once per process, some milliseconds) and makes its instances. No request is made yet.
     ///
-    /// All requests to the stores run on the multi-threaded tokio runtime that this is called in. They run on a thread of
-    /// the library's own where there is no such runtime (one of a single thread runs only while somebody blocks on it, and
-    /// other executors run none of tokio's input and output), and from the moment on that the runtime ends. So the ids of a
-    /// `static` outlive the runtime of a test, and any executor may await them. The stores must allow it: a connection that
-    /// a store opened in another runtime may end with that one.
+    /// All requests to the stores run on the multi-threaded tokio runtime that this is called in. They run on a thread
+    /// of the library's own where there is no such runtime (one of a single thread runs only while somebody blocks on
+    /// it, and other executors run none of tokio's input and output), and from the moment on that the runtime ends. So
+    /// the ids of a `static` outlive the runtime of a test, and any executor may await them. The stores must allow it:
+    /// a connection that a store opened in another runtime may end with that one.
     ///
     /// # Errors
     /// [`ErrorKind::Component`]; [`ErrorKind::Executor`] when the library's thread cannot be started.
@@ -340,8 +341,8 @@ impl Ids {
         }
     }
 
-    /// The sequence of a tag if it is open already, whatever its options: a look-up that waits for nothing. None is in a
-    /// forked child.
+    /// The sequence of a tag if it is open already, whatever its options: a look-up that waits for nothing. None is in
+    /// a forked child.
     #[must_use]
     pub fn open_sequence(&self, tag: &str) -> Option<Sequence> {
         if !self.shared.is_own_process() {
@@ -408,8 +409,8 @@ impl Ids {
         self.shared.clock.now_ms()
     }
 
-    /// Runs a future to its end on this thread, which must not be one that runs tasks of tokio's. In a forked child it does
-    /// not begin: the executor has locks, too, and a thread of the parent may have held one.
+    /// Runs a future to its end on this thread, which must not be one that runs tasks of tokio's. In a forked child it
+    /// does not begin: the executor has locks, too, and a thread of the parent may have held one.
     pub(crate) fn block_on<T>(&self, name: &str, future: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         self.shared.check_process(name)?;
         self.shared.storage.executor.block_on(future)
@@ -491,9 +492,9 @@ impl Ids {
         lock(&self.shared.sequences).from(known).map(Sequence::of).collect()
     }
 
-    /// Closes the sequences that handed nothing out for so long and of which no handle is left, and answers how many they
-    /// were. Their tails go back to the store, their memory is free, and the next [`Ids::sequence`] opens them anew, with
-    /// the options that it gives: a bound that was given before is not remembered.
+    /// Closes the sequences that handed nothing out for so long and of which no handle is left, and answers how many
+    /// they were. Their tails go back to the store, their memory is free, and the next [`Ids::sequence`] opens them
+    /// anew, with the options that it gives: a bound that was given before is not remembered.
     ///
     /// For a service whose tags, sub-keys and periods come and go: it calls this from a timer, and keeps no handles. It
     /// waits for nothing. Use is looked at by these calls alone: what is closed has been idle for so long and up to one
@@ -558,8 +559,8 @@ impl Ids {
     /// last used tick on. Waits for the stores' answers, each time at most as long as a request may take. Safe while
     /// other threads still call: they get [`ErrorKind::Closed`], or ids that they already had.
     ///
-    /// The work begins with the first call and goes on by itself: a call that is dropped stops nothing, and every other call
-    /// waits for the same end. In a forked child it does nothing.
+    /// The work begins with the first call and goes on by itself: a call that is dropped stops nothing, and every other
+    /// call waits for the same end. In a forked child it does nothing.
     pub async fn close(&self) {
         let shared = &self.shared;
         if !shared.is_own_process() {
@@ -653,8 +654,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Shared {
-    /// Whether this is still the process that built it. It is asked before any lock is taken: a thread that held one when
-    /// the process forked is not there in the child, and nobody gives the lock back.
+    /// Whether this is still the process that built it. It is asked before any lock is taken: a thread that held one
+    /// when the process forked is not there in the child, and nobody gives the lock back.
     fn is_own_process(&self) -> bool {
         self.storage.process.is_current()
     }
@@ -675,8 +676,8 @@ impl Shared {
         self.check_open(name)
     }
 
-    /// Refuses what would be opened too late. Whoever adds a generator asks under the lock of its kind: a closing that has
-    /// begun shows then, and one that begins later finds the generator.
+    /// Refuses what would be opened too late. Whoever adds a generator asks under the lock of its kind: a closing that
+    /// has begun shows then, and one that begins later finds the generator.
     fn check_open(&self, name: &str) -> Result<(), Error> {
         match *self.life.borrow() {
             Life::Open => Ok(()),
@@ -900,7 +901,8 @@ impl Generator {
         }
     }
 
-    /// The same for threads that run no asynchronous code, who enter an executor only if there is something to wait for.
+    /// The same for threads that run no asynchronous code, who enter an executor only if there is something to wait
+    /// for.
     pub(crate) fn until_ready_blocking<T>(
         &self,
         mut attempt: impl FnMut() -> Result<Step<T>, Error>,
@@ -925,8 +927,8 @@ impl Generator {
         })
     }
 
-    /// Runs a future to its end on this thread, which must not be one that runs tasks of tokio's. In a forked child it does
-    /// not begin, as with [`Ids::block_on`].
+    /// Runs a future to its end on this thread, which must not be one that runs tasks of tokio's. In a forked child it
+    /// does not begin, as with [`Ids::block_on`].
     pub(crate) fn block_on<T>(&self, future: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         self.check_process()?;
         self.storage.executor.block_on(future)

@@ -22,8 +22,8 @@ use crate::{Error, ErrorKind};
 /// An instance with 100,000 open tags needs well under this many bytes of memory.
 const MEMORY_MAX: usize = 1 << 30;
 
-/// The pause before a rebuild when a trap follows another; it doubles with each further one. A fault that repeats must not
-/// burn a worker id or a segment per call.
+/// The pause before a rebuild when a trap follows another; it doubles with each further one. A fault that repeats must
+/// not burn a worker id or a segment per call.
 const REBUILD_PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause: of a fault that stays, a worker a minute is burnt, and each is free again after its horizon.
 const REBUILD_PAUSE_MAX: Duration = Duration::from_secs(60);
@@ -209,7 +209,8 @@ impl Lane {
         }
     }
 
-    /// Takes a generator out that has ended in the component, and that nobody calls any more: another one gets its number.
+    /// Takes a generator out that has ended in the component, and that nobody calls any more: another one gets its
+    /// number.
     pub(crate) fn remove(&self, generator: usize) {
         let mut inner = self.lock();
         let Inner { generators, free, .. } = &mut *inner;
@@ -570,7 +571,8 @@ mod tests {
             let ids = Ids::builder().segments(store.clone()).leases(store).clock(Arc::new(Stopped)).lanes(1);
             let ids = ids.build().await.unwrap();
             let orders = ids.sequence("order", SequenceOptions::default()).await.unwrap();
-            // A tick that begins near its end holds few ids, and the clock stands still: there must be ticks enough ahead.
+            // A tick that begins near its end holds few ids, and the clock stands still: there must be ticks enough
+            // ahead.
             let options = SnowflakeOptions { spread, ahead_max_ms: 10_000, ..SnowflakeOptions::new(Layout::TWITTER) };
             let flakes = ids.snowflake("default", options).await.unwrap();
             let mut last = 0;

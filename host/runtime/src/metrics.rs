@@ -26,8 +26,8 @@
 //! - `kind`: [`ErrorKind::name`](crate::ErrorKind::name).
 //! - `reason`: `outcome_unknown`, `refused` (the store broke its promise), `trap`.
 //! - `trouble`: `not_acquired` and `not_extended` (the lease store failed after it had been well), `lost` (it does not
-//!   extend the lease any more), `ended` (the end came before another lease), `clock_moved_back` (beyond the policy). Each
-//!   is a line in the log, too, and so is its end.
+//!   extend the lease any more), `ended` (the end came before another lease), `clock_moved_back` (beyond the policy).
+//!   Each is a line in the log, too, and so is its end.
 //!
 //! The requests themselves are `tracing` spans at the level `debug`, named `store_request`, with the fields
 //! `operation`, `name`, `outcome` and `duration_us`.

@@ -4,8 +4,8 @@
 //! only from an allocation that started after it arrived. One driver task follows the rounds while anybody waits. A
 //! caller that went away leaves a gap: its share is never given to a later one.
 //!
-//! No caller waits for the driver to be well: each has a deadline of its own, and a driver that goes before its time leaves
-//! its callers to another one.
+//! No caller waits for the driver to be well: each has a deadline of its own, and a driver that goes before its time
+//! leaves its callers to another one.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -204,8 +204,8 @@ impl Driver {
 }
 
 impl Drop for Driver {
-    /// A driver that panicked, or whose runtime ended, leaves those who wait to another one, which runs where nothing ends
-    /// it. In a forked child nobody waits.
+    /// A driver that panicked, or whose runtime ended, leaves those who wait to another one, which runs where nothing
+    /// ends it. In a forked child nobody waits.
     fn drop(&mut self) {
         if self.is_done || !self.generator.is_own_process() {
             return;

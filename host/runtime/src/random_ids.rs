@@ -1,8 +1,8 @@
 //! Ids of 128 bits that are unique by randomness: UUIDs of the versions 4 and 7, and ULIDs.
 //!
-//! No store grants them and no lease bounds them. So they are the one kind of id here that is unique *statistically* and
-//! not by construction: two of them may be alike, and the bits are so many that nobody will see it. They come from the
-//! host, since the component has no source of randomness: it imports its storage and nothing else, and an algorithm
+//! No store grants them and no lease bounds them. So they are the one kind of id here that is unique *statistically*
+//! and not by construction: two of them may be alike, and the bits are so many that nobody will see it. They come from
+//! the host, since the component has no source of randomness: it imports its storage and nothing else, and an algorithm
 //! whose whole input is random bits would gain nothing from it.
 
 use std::array;
@@ -24,7 +24,8 @@ type Bits = [u8; 16];
 /// more than these.
 const CHUNK: usize = 64;
 
-/// How many forks a handle lives through, one in the child of the other: each process among them has counters of its own.
+/// How many forks a handle lives through, one in the child of the other: each process among them has counters of its
+/// own.
 const PROCESSES: usize = 16;
 
 /// The bits of a UUID of version 7 behind its time, version and variant left out.
@@ -49,11 +50,12 @@ const UNIX_MS_MAX: u64 = Ulid::UNIX_MS_MAX;
 /// who sees a ULID knows the next of its millisecond, and an id of version 7 narrows its successor down to 2^32.
 ///
 /// **Ascending.** Within a process, each UUID of version 7 is greater than all that any clone of this handle gave
-/// before, on whatever thread, and so is each ULID: as numbers, as texts and as bytes. A clock that stands still or goes
-/// back changes nothing about it, since the latest time then stays: RFC 9562, section 6.2, method 2, whose counter is the
-/// random part and grows by 1 to 2^32 at random; and the section "Monotonicity" of the ULID's specification, where it
-/// grows by 1. If the random part ever ended within a millisecond, the next one would begin early. After a clock that ran
-/// ahead has been set right, ids keep the time that they had reached, until the process is started again.
+/// before, on whatever thread, and so is each ULID: as numbers, as texts and as bytes. A clock that stands still or
+/// goes back changes nothing about it, since the latest time then stays: RFC 9562, section 6.2, method 2, whose counter
+/// is the random part and grows by 1 to 2^32 at random; and the section "Monotonicity" of the ULID's specification,
+/// where it grows by 1. If the random part ever ended within a millisecond, the next one would begin early. After a
+/// clock that ran ahead has been set right, ids keep the time that they had reached, until the process is started
+/// again.
 ///
 /// **Forks.** A child goes on with counters of its own, which begin at new random bits. It needs no other handle.
 ///
@@ -118,8 +120,8 @@ impl Counter {
         Self { name: "ulid", random_max: Ulid::RANDOM_MAX, growth_mask: 0, last: None }
     }
 
-    /// The next stamp, which is greater than all before. Of the 128 random bits the low ones are the random part of a new
-    /// millisecond, and the 32 high ones the growth within one: no stamp depends on both.
+    /// The next stamp, which is greater than all before. Of the 128 random bits the low ones are the random part of a
+    /// new millisecond, and the 32 high ones the growth within one: no stamp depends on both.
     fn next(&mut self, now_ms: u64, random: u128) -> Result<Stamp, ErrorKind> {
         let next = match self.last {
             Some(Stamp { unix_ms, random: last }) if now_ms <= unix_ms => {
@@ -196,8 +198,8 @@ impl RandomIds {
     ///
     /// # Errors
     /// [`ErrorKind::RandomMissing`]; [`ErrorKind::Exhausted`] when the clock shows the year 10889 or later; and
-    /// [`ErrorKind::Forked`] in a process that is the sixteenth, each one a child of the one before, since the handle was
-    /// made: it makes another.
+    /// [`ErrorKind::Forked`] in a process that is the sixteenth, each one a child of the one before, since the handle
+    /// was made: it makes another.
     pub fn uuid_v7(&self) -> Result<Uuid, Error> {
         self.next(|counters| &counters.uuid_v7).map(uuid_v7_of)
     }
@@ -386,8 +388,8 @@ mod tests {
         assert_eq!(ulid_of(greatest).to_string(), "7ZZZZZZZZZZZZZZZZZZZZZZZZZ");
     }
 
-    /// Version and variant are constant, and every other bit is both 0 and 1 among a thousand: that one is not, although
-    /// it is random, happens once in 2^1000.
+    /// Version and variant are constant, and every other bit is both 0 and 1 among a thousand: that one is not,
+    /// although it is random, happens once in 2^1000.
     #[test]
     fn every_other_bit_is_random() {
         let ids = RandomIds::new();

@@ -75,7 +75,8 @@ impl Storage {
         lock(&self.tails).waiting.len()
     }
 
-    /// Gives a tail back on the executor; nobody waits for it but a graceful shutdown. A child has nothing to give back.
+    /// Gives a tail back on the executor; nobody waits for it but a graceful shutdown. A child has nothing to give
+    /// back.
     pub(crate) fn release_tail(self: &Arc<Self>, tag: String, tail: TailRelease) {
         let Some(store) = self.segments.clone().filter(|_| self.process.is_current()) else { return };
         {

@@ -50,8 +50,8 @@ pub(crate) fn rest_of(run: Run, used: u32) -> Option<Run> {
     Some(Run { first: run.first + u64::from(used) * run.stride, count, ..run })
 }
 
-/// Runs that crossed and of which nobody has an id, in the order in which they came. A call that needs more ids than there
-/// are leaves them here while it waits: if it gives up, they go to the next call, whichever that is.
+/// Runs that crossed and of which nobody has an id, in the order in which they came. A call that needs more ids than
+/// there are leaves them here while it waits: if it gives up, they go to the next call, whichever that is.
 #[derive(Debug, Default)]
 pub(crate) struct Kept(Option<Box<KeptRuns>>);
 
@@ -232,8 +232,8 @@ thread_local! {
     static HELD: RefCell<Vec<HeldRun>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Places are used again when their owners are gone, so that the runs of a thread take little memory; numbers never are, so
-/// that no sequence finds a run of another.
+/// Places are used again when their owners are gone, so that the runs of a thread take little memory; numbers never
+/// are, so that no sequence finds a run of another.
 static FREE_PLACES: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 static NEXT_PLACE: AtomicUsize = AtomicUsize::new(0);
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
@@ -315,8 +315,8 @@ impl ThreadRuns {
     fn slot<'a>(&self, held: &'a mut Vec<HeldRun>) -> &'a mut HeldRun {
         let number = self.owner.number;
         while held.get(slot_of(self.place, held.len())).is_none_or(|run| {
-            // A run whose owner is gone gives way; two that live need more room, and have it once it is more than there are
-            // places.
+            // A run whose owner is gone gives way; two that live need more room, and have it once it is more than there
+            // are places.
             run.owned_left >> OWNER_SHIFT != number && run.place().is_some()
         }) {
             let len = (held.len() * 2).max(4);

@@ -163,8 +163,8 @@ pub struct Sequence {
     shared: Arc<SequenceShared>,
 }
 
-/// A call reads what is before the dispenser's counter and writes the counter. What is behind it is seldom used, and keeps
-/// it apart from the next allocation.
+/// A call reads what is before the dispenser's counter and writes the counter. What is behind it is seldom used, and
+/// keeps it apart from the next allocation.
 #[repr(C)]
 pub(crate) struct SequenceShared {
     /// As the generator's, without the way there.
@@ -179,8 +179,8 @@ pub(crate) struct SequenceShared {
     kept: AtomicU64,
     /// How many were opened before.
     number: u64,
-    /// What had been handed out when idleness was looked at last, and since when that is so, in milliseconds; `u64::MAX`
-    /// before the first look.
+    /// What had been handed out when idleness was looked at last, and since when that is so, in milliseconds;
+    /// `u64::MAX` before the first look.
     seen: AtomicU64,
     seen_since_ms: AtomicU64,
 }
@@ -509,8 +509,8 @@ impl SequenceShared {
     }
 }
 
-/// The tag's step, or at most a 64th of the numbers below a bound: a process that takes a thousand numbers at once would
-/// leave nothing of a hundred to the others, nor to itself after a crash.
+/// The tag's step, or at most a 64th of the numbers below a bound: a process that takes a thousand numbers at once
+/// would leave nothing of a hundred to the others, nor to itself after a crash.
 fn within_bound(options: &TagOptions, id_max: Option<u64>) -> StepPolicy {
     let Some(id_max) = id_max else { return options.step };
     let share = (id_max.saturating_sub(options.start) / 64).max(1);
@@ -686,8 +686,8 @@ impl Sequence {
         }
     }
 
-    /// [`Sequence::next`] for threads that run no asynchronous code. The `Ids` may have been built anywhere, and its runtime
-    /// may have ended.
+    /// [`Sequence::next`] for threads that run no asynchronous code. The `Ids` may have been built anywhere, and its
+    /// runtime may have ended.
     ///
     /// # Errors
     /// As there.

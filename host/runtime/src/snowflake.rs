@@ -53,11 +53,11 @@ pub struct SnowflakeStatus {
     pub waits: u64,
     /// Calls that ended with an error and no id.
     pub refused: u64,
-    /// Until when the lease store was granted the lease, in Unix milliseconds: `valid_until_ms`, or later where the store
-    /// hands a long lease out in short pieces. How long an outage of what is behind it is ridden out.
+    /// Until when the lease store was granted the lease, in Unix milliseconds: `valid_until_ms`, or later where the
+    /// store hands a long lease out in short pieces. How long an outage of what is behind it is ridden out.
     pub reach_ms: u64,
-    /// How far the newest timestamp is ahead of the clock, in milliseconds: under load as far as `ahead_max_ms` allows, and
-    /// more only after the clock went back. 0 if it is not.
+    /// How far the newest timestamp is ahead of the clock, in milliseconds: under load as far as `ahead_max_ms` allows,
+    /// and more only after the clock went back. 0 if it is not.
     pub ahead_ms: u64,
 }
 
@@ -93,8 +93,8 @@ pub(crate) struct SnowflakeShared {
     used_until_ms: Arc<AtomicU64>,
     /// The run of the newest tick, what is left of it.
     dispenser: Dispenser,
-    /// While which times the run is handed out: from the time of the call that brought it, or as much before as the clock
-    /// policy keeps, to the end of its tick.
+    /// While which times the run is handed out: from the time of the call that brought it, or as much before as the
+    /// clock policy keeps, to the end of its tick.
     from_ms: AtomicU64,
     until_ms: AtomicU64,
     /// Held while a run is brought; ids that crossed into runs so far.
@@ -259,8 +259,8 @@ impl SnowflakeShared {
             // Recorded before anything can take this instance's place.
             let parts = layout.unpack(run.first)?;
             let until_ms = layout.tick_start_ms(parts.ticks.saturating_add(1));
-            // With another worker, after a clock that was far ahead, it goes down: a component that takes this one's place
-            // begins there too. Runs are brought one at a time, so nobody writes between.
+            // With another worker, after a clock that was far ahead, it goes down: a component that takes this one's
+            // place begins there too. Runs are brought one at a time, so nobody writes between.
             self.used_until_ms.store(until_ms, Ordering::Relaxed);
             lease_watch.stamped(name, parts.worker, until_ms);
             lease_watch.brought_ids(name, call.now_ms);
@@ -392,7 +392,8 @@ impl Snowflake {
         Ok(batch)
     }
 
-    /// Whether an id could be had now, without taking one; if not, why not. For a service that says whether it is ready.
+    /// Whether an id could be had now, without taking one; if not, why not. For a service that says whether it is
+    /// ready.
     ///
     /// It waits for nothing, and asks the lease store for what is due. Ids in hand count, and so does a tick that is
     /// used up while the next one is as near as that.
@@ -441,8 +442,8 @@ impl Snowflake {
         })
     }
 
-    /// Asks for what is due, and takes the answer in as soon as it comes: with the next call it could come after the end of
-    /// the lease that it prolongs.
+    /// Asks for what is due, and takes the answer in as soon as it comes: with the next call it could come after the
+    /// end of the lease that it prolongs.
     pub(crate) fn renew(&self) {
         let ticked = self.shared.tick();
         let failed_before = self.shared.renewal_fails.swap(ticked.is_err(), Ordering::Relaxed);

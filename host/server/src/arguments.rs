@@ -204,8 +204,8 @@ pub(crate) struct CommonArguments {
     ///
     /// A relative path counts from the working directory, and may be followed by ?create=false, so that no file is made
     /// where there is none, and busy-timeout-ms=. A database is followed by ?dialect=NAME for the tables of another
-    /// system (leaf, tinyid, cosid, sequence-table, id-generator, batch, slow-ordered, ticket), which are made only with
-    /// create=true,
+    /// system (leaf, tinyid, cosid, sequence-table, id-generator, batch, slow-ordered, ticket), which are made only
+    /// with create=true,
     /// password-file=PATH or password-env=NAME for its password, ssl-mode=, ssl-ca=, connections=, .. Several stores
     /// are a list in the file, one --store each, and one line each in the variable: any but one of them may be down.
     /// Redis needs a watermark, stands alone, and has TLS as rediss://HOST/DATABASE?ssl-ca=PATH.
@@ -446,16 +446,17 @@ pub(crate) struct ServeArguments {
     /// The names by which requests may call this server in their Host header, besides localhost and its own address
     /// [default: none more; any where tokens are wanted]
     ///
-    /// Names without a port, *.NAME for all that end so, or * for any. Else a page could point a name of its own at this
-    /// address, and the browser that shows it would take ids and raise tags. A server behind a proxy that passes the Host
-    /// of its clients on needs their names here, unless it wants tokens.
+    /// Names without a port, *.NAME for all that end so, or * for any. Else a page could point a name of its own at
+    /// this address, and the browser that shows it would take ids and raise tags. A server behind a proxy that passes
+    /// the Host of its clients on needs their names here, unless it wants tokens.
     #[arg(long, value_name = "NAMES", env = "UNALIKE_ALLOWED_HOSTS", value_delimiter = ',')]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) allowed_hosts: Option<Vec<String>>,
     /// The origins whose pages may use this server, as browsers write them (https://app.example), or * for any
     /// [default: none]
     ///
-    /// They may read the answers, too (CORS). Pages of others get 403 from everything that changes a tag or uses numbers up.
+    /// They may read the answers, too (CORS). Pages of others get 403 from everything that changes a tag or uses
+    /// numbers up.
     #[arg(long, value_name = "ORIGINS", env = "UNALIKE_ALLOWED_ORIGINS", value_delimiter = ',')]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) allowed_origins: Option<Vec<String>>,
@@ -682,9 +683,9 @@ pub(crate) enum StoreCommand {
     /// Use the server that is now behind --store, after a fail-over say
     ///
     /// A server that is not the one that was used before is refused, as it may lack that one's last commits. This lifts
-    /// every tag, so that numbers whose grants were lost are not granted again, and records the server. Tags and sub-keys
-    /// that it has lost begin as far above their start. Where several dialects have tables in one database, each is adopted
-    /// by its own URL, and refused until then; start the programs after that.
+    /// every tag, so that numbers whose grants were lost are not granted again, and records the server. Tags and
+    /// sub-keys that it has lost begin as far above their start. Where several dialects have tables in one database,
+    /// each is adopted by its own URL, and refused until then; start the programs after that.
     Adopt {
         /// By how many numbers each tag is lifted: more than were granted in the commits that may be lost
         #[arg(long, value_name = "COUNT", value_parser = whole::<1, { u64::MAX }>)]
@@ -706,8 +707,8 @@ pub(crate) enum StripesCommand {
         /// The stores of the new set, in its order; one alone is a store that stands alone
         #[arg(long, value_name = "URL", required = true, num_args = 1..)]
         to: Vec<String>,
-        /// No tag or sub-key goes on below this number, nor begins there if it is new: needed when a store of the old set
-        /// is lost, whose names and numbers nobody knows; without it all stores of the old set must be named
+        /// No tag or sub-key goes on below this number, nor begins there if it is new: needed when a store of the old
+        /// set is lost, whose names and numbers nobody knows; without it all stores of the old set must be named
         #[arg(long, value_name = "NUMBER", default_value_t = 0, value_parser = whole::<0, ID_MAX>)]
         floor: u64,
         /// Also with a floor above 1000000000, below which nobody gets any more numbers

@@ -503,8 +503,8 @@ impl Config {
         Ok(())
     }
 
-    /// What is checked before a server starts, besides the settings themselves: tokens, secrets, names and places. Nothing
-    /// is made.
+    /// What is checked before a server starts, besides the settings themselves: tokens, secrets, names and places.
+    /// Nothing is made.
     ///
     /// # Errors
     /// Says what a server with this configuration would not start with.

@@ -350,8 +350,8 @@ impl Connections {
         });
     }
 
-    /// Answers what hyper could not read as a request, for it would answer without a word. `unread` is the head as far as it
-    /// came.
+    /// Answers what hyper could not read as a request, for it would answer without a word. `unread` is the head as far
+    /// as it came.
     async fn explain(&self, stream: TcpStream, status: StatusCode, unread: &[u8], error: Option<&hyper::Error>) {
         let is_url = status == StatusCode::URI_TOO_LONG
             || (status == StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE && !unread.contains(&b'\n'));

@@ -127,8 +127,8 @@ impl Covers {
         Some(down.since.elapsed())
     }
 
-    /// The store does not do what is asked of it, `since` then, or now; callers of the tags `waiting` wait for it. Gives how
-    /// tags last, and whether it is news that it is down.
+    /// The store does not do what is asked of it, `since` then, or now; callers of the tags `waiting` wait for it.
+    /// Gives how tags last, and whether it is news that it is down.
     pub(crate) fn store_is_down(
         &self,
         ids: &Ids,

@@ -6,10 +6,10 @@
 //! changes something or uses numbers up must come from no page, or from one that is allowed.
 //!
 //! Browsers send `Sec-Fetch-Site` to localhost, loopback addresses and by HTTPS alone, and no `Origin` with what a page
-//! shows by an element of its own (`<img src=..>`). There a page is told by its `Referer`, and by an `Accept` that asks for
-//! a picture, a sound, a film or a style sheet first, which no program wants of this server. What is left is a page that
-//! hides its `Referer` and loads a script or a frame from a server without tokens on an address of the network: nothing
-//! tells that request from a program's.
+//! shows by an element of its own (`<img src=..>`). There a page is told by its `Referer`, and by an `Accept` that asks
+//! for a picture, a sound, a film or a style sheet first, which no program wants of this server. What is left is a page
+//! that hides its `Referer` and loads a script or a frame from a server without tokens on an address of the network:
+//! nothing tells that request from a program's.
 
 use std::net::IpAddr;
 
@@ -235,8 +235,8 @@ impl Doors {
     }
 }
 
-/// Whether a page has the very address that the request has. This server speaks HTTP; by which scheme it is reached where
-/// something stands before it, browsers alone know.
+/// Whether a page has the very address that the request has. This server speaks HTTP; by which scheme it is reached
+/// where something stands before it, browsers alone know.
 fn is_own(origin: &str, headers: &HeaderMap, host: Option<&[u8]>) -> bool {
     let Some(((scheme, place), host)) = origin.split_once("://").zip(host) else { return false };
     let is_by_browser = || headers.get(SEC_FETCH_SITE).is_some_and(|site| site.as_bytes() == b"same-origin");

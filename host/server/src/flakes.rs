@@ -1,9 +1,9 @@
 //! Whether the snowflakes that are in use give ids, and since when one does not.
 //!
-//! A snowflake is in use once ids of it were asked for. It stops when its lease has ended and the store does not prolong
-//! it, or when the clock is wrong beyond its policy; calls then fail, and by and by it goes on by itself. A call that fails
-//! by that is a stop. It is looked at every second, too, and one look that finds nothing is no stop: a request for the lease
-//! may be under way, and nobody may have asked.
+//! A snowflake is in use once ids of it were asked for. It stops when its lease has ended and the store does not
+//! prolong it, or when the clock is wrong beyond its policy; calls then fail, and by and by it goes on by itself. A
+//! call that fails by that is a stop. It is looked at every second, too, and one look that finds nothing is no stop: a
+//! request for the lease may be under way, and nobody may have asked.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,8 @@ use unalike::{Clock, Error, ErrorKind, Ids, Snowflake, SystemClock};
 
 use crate::problem::with_causes;
 
-/// A wait for the next tick, or for the beginning of a lease, up to so many milliseconds is no stop: callers wait as long.
+/// A wait for the next tick, or for the beginning of a lease, up to so many milliseconds is no stop: callers wait as
+/// long.
 const WAIT_MAX_MS: u64 = 1_000;
 
 /// The snowflakes of a process, watched.

@@ -3,13 +3,13 @@
 //! The order of the steps is what matters. A tag is first ended in the other store, in the transaction that reads it,
 //! and only then created here, or raised, from the next number on: at no moment can both grant the same number, whoever
 //! goes on asking the other store. (With `--source-stopped` nobody does, and it is only read.) What was read is written
-//! down in between: should the command break off there, `--at` with that number finishes the job, as the other store knows
-//! it no more. Of a few tags it is printed; many are brought by the thousand, in one transaction each where a store can, and
-//! what was read of those that are under way stands in a file.
+//! down in between: should the command break off there, `--at` with that number finishes the job, as the other store
+//! knows it no more. Of a few tags it is printed; many are brought by the thousand, in one transaction each where a
+//! store can, and what was read of those that are under way stands in a file.
 //!
-//! What decides a tag's numbers beside its record is not carried, and so it is refused, of all tags before the first one
-//! is ended: names that the other store takes for one, numbers that it shares with others, digits in front, an end of its
-//! own. `--names-as-written` and `--at` are how an operator says that nothing of it matters.
+//! What decides a tag's numbers beside its record is not carried, and so it is refused, of all tags before the first
+//! one is ended: names that the other store takes for one, numbers that it shares with others, digits in front, an end
+//! of its own. `--names-as-written` and `--at` are how an operator says that nothing of it matters.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -400,8 +400,8 @@ impl Import<'_> {
     async fn known(&self, name: &str, at: Option<u64>) -> anyhow::Result<Option<TagRecord>> {
         match self.source.tag(name).await {
             Ok(record) => Ok(Some(record)),
-            // Ended there, if its name is gone with it: whoever reads the list and does not find it knows that. To end it
-            // once more finds what is left of it, or it never was.
+            // Ended there, if its name is gone with it: whoever reads the list and does not find it knows that. To end
+            // it once more finds what is left of it, or it never was.
             Err(error @ (StoreError::TagUnknown { .. } | StoreError::Refused { .. }))
                 if at.is_some() && !self.is_listed(name).await.context("the source cannot be read")? =>
             {
@@ -416,8 +416,8 @@ impl Import<'_> {
         }
     }
 
-    /// Whether the tag can go on here as what it is there; `beyond` is what decides its numbers besides its record, where
-    /// the source was asked before.
+    /// Whether the tag can go on here as what it is there; `beyond` is what decides its numbers besides its record,
+    /// where the source was asked before.
     async fn check(
         &self,
         name: &str,

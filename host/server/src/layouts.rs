@@ -1,5 +1,5 @@
-//! Snowflake layouts by name, of the configuration and written out: their figures, the parts of an id, whose id it may be,
-//! and the ids of a span of time.
+//! Snowflake layouts by name, of the configuration and written out: their figures, the parts of an id, whose id it may
+//! be, and the ids of a span of time.
 
 use std::collections::BTreeMap;
 
@@ -275,7 +275,8 @@ impl Layouts {
         })
     }
 
-    /// The figures of all layouts as of now: those of the configuration, then the others, and last those for reading only.
+    /// The figures of all layouts as of now: those of the configuration, then the others, and last those for reading
+    /// only.
     pub(crate) fn all(&self) -> Vec<LayoutFigures> {
         let now_ms = SystemClock.now_ms();
         let names = self.own.keys().map(String::as_str).chain(PRESETS.iter().map(|preset| preset.name));

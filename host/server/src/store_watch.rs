@@ -1,8 +1,8 @@
 //! What becomes of the requests to the store: which tags it grants nothing, and since when.
 //!
-//! A probe tells whether a store is there. Whether it grants, only grants tell: a disk may be full, a table gone, one row
-//! locked. So each allocation is watched on its way. A tag *fails* from an allocation that failed, or that has been under
-//! way for too long, to the next one that succeeds.
+//! A probe tells whether a store is there. Whether it grants, only grants tell: a disk may be full, a table gone, one
+//! row locked. So each allocation is watched on its way. A tag *fails* from an allocation that failed, or that has been
+//! under way for too long, to the next one that succeeds.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -623,8 +623,8 @@ impl Stores {
     }
 }
 
-/// One store, for commands that concern one: its tags are never created by being asked for, and unless it is to begin, it
-/// must be there.
+/// One store, for commands that concern one: its tags are never created by being asked for, and unless it is to begin,
+/// it must be there.
 ///
 /// # Errors
 /// When it cannot be opened.

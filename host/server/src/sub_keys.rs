@@ -1,8 +1,8 @@
 //! How many sub-keys a tag may have, and whether requests may make new ones.
 //!
-//! A sub-key is a row in the store that its first use makes, for ever. So who may ask for ids of a tag may make as many as
-//! [`SubKeys`] allows, counted in the store and not in this process: a restart gives nobody new ones. They are apart from the
-//! limit of tags, which is not reached by them.
+//! A sub-key is a row in the store that its first use makes, for ever. So who may ask for ids of a tag may make as many
+//! as [`SubKeys`] allows, counted in the store and not in this process: a restart gives nobody new ones. They are apart
+//! from the limit of tags, which is not reached by them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -48,8 +48,8 @@ impl SubKeys {
         Self { limits, limit: config.create_tags.then_some(config.sub_keys_max), rooms: Mutex::default() }
     }
 
-    /// Sees to it that a sub-key is there, if it may be. Where the tag's counter starts again it has a row for each period,
-    /// and the limit holds for each: `period` is the one at hand.
+    /// Sees to it that a sub-key is there, if it may be. Where the tag's counter starts again it has a row for each
+    /// period, and the limit holds for each: `period` is the one at hand.
     ///
     /// # Errors
     /// [`Kind::TagUnknown`] where requests make none, [`Kind::SubKeyLimit`], and what the store says.
@@ -91,8 +91,8 @@ impl SubKeys {
 }
 
 impl Room {
-    /// Close to the limit each new sub-key counts all that there are. Farther from it, several servers may together pass the
-    /// limit by what they had left: it keeps a client from filling the store, and is no quota.
+    /// Close to the limit each new sub-key counts all that there are. Farther from it, several servers may together
+    /// pass the limit by what they had left: it keeps a client from filling the store, and is no quota.
     async fn take(
         &mut self,
         store: &dyn SegmentStore,

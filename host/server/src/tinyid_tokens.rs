@@ -1,9 +1,10 @@
 //! tinyid's own tokens: who may have ids of which business type, by tinyid's paths alone.
 //!
 //! tinyid keeps them in the table `tiny_id_token`, a row for each token and business type, and reads it every minute.
-//! This server does the same, and at SIGHUP, where it has tinyid's paths (`drop_in`) and a store in the database of that
-//! table: the numbers may still come from tinyid's tables, or have moved to unalike's own. A database without the table has
-//! no such tokens. One that does not answer when the server starts lets nobody in by a token of its own until it does.
+//! This server does the same, and at SIGHUP, where it has tinyid's paths (`drop_in`) and a store in the database of
+//! that table: the numbers may still come from tinyid's tables, or have moved to unalike's own. A database without the
+//! table has no such tokens. One that does not answer when the server starts lets nobody in by a token of its own until
+//! it does.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError, RwLock};

@@ -1,4 +1,5 @@
-//! Requests that fail, told when that begins, now and then while it lasts, and when it is over: never one line for each.
+//! Requests that fail, told when that begins, now and then while it lasts, and when it is over: never one line for
+//! each.
 //!
 //! A store that is down fails every request, and a disk that is full of log lines keeps it down. Each failure is a line
 //! at the level debug.

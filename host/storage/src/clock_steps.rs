@@ -1,5 +1,5 @@
-//! Steps forward of a store's clock, which end nobody's lease: a clock that shows tomorrow for an instant, or that is set
-//! right, says nothing of how long a holder has not asked.
+//! Steps forward of a store's clock, which end nobody's lease: a clock that shows tomorrow for an instant, or that is
+//! set right, says nothing of how long a holder has not asked.
 //!
 //! Invariant: a lease that was running by the clock before a step forward is taken to run for as long as it would have
 //! without the step, measured by the process's monotonic clock. Holders that ask in time ask within that. Intervals are
@@ -106,8 +106,8 @@ impl ClockSteps {
     }
 }
 
-/// Ends of leases that are still to come by a clock before a step: in `(after_ms, up_to_ms]`, as that clock granted none
-/// beyond.
+/// Ends of leases that are still to come by a clock before a step: in
+/// `(after_ms, up_to_ms]`, as that clock granted none beyond.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Running {
     /// What that clock would show now.

@@ -3,8 +3,8 @@
 //!
 //! The numbers of most of these tags are milliseconds that a durable store granted to Redis, for leases and for ids by
 //! its clock. Who took or lifted them like ids would move that time. One is the floor of all names that are new
-//! ([`KEPT_FLOOR`]). They are written in stores, so their names stay as they are; a tag of a user cannot have one, since
-//! no request, command or configuration comes past [`PublicTags`].
+//! ([`KEPT_FLOOR`]). They are written in stores, so their names stay as they are; a tag of a user cannot have one,
+//! since no request, command or configuration comes past [`PublicTags`].
 
 use std::sync::Arc;
 
@@ -24,8 +24,9 @@ pub const KEPT_LEASES: &str = "redis-leases";
 pub const KEPT_CLOCK: &str = "redis-clock:";
 
 /// The row whose watermark is the floor of all names that are new in a store: a tag or a sub-key that is created there
-/// begins that much above its start. So a name that a lost server granted under, and that nobody here has heard of, does
-/// not begin again. It is a count of ids, in the store's own numbers, and no time. Where the row is missing, it is 0.
+/// begins that much above its start. So a name that a lost server granted under, and that nobody here has heard of,
+/// does not begin again. It is a count of ids, in the store's own numbers, and no time. Where the row is missing, it
+/// is 0.
 pub const KEPT_FLOOR: &str = "unalike-new-names\u{1f}floor";
 
 /// Whether the product keeps something for itself under this name.
@@ -67,7 +68,8 @@ fn is_named(tag: &str, kept: &str) -> bool {
 }
 
 /// The greatest number that counts as granted under a name that is created just now, where the floor of new names is
-/// this one: [`SegmentStore::create_tag`] and first use begin behind it. A name for which no number is left is exhausted.
+/// this one: [`SegmentStore::create_tag`] and first use begin behind it. A name for which no number is left is
+/// exhausted.
 ///
 /// ```
 /// use unalike_storage::{ID_MAX, first_watermark};

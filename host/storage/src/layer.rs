@@ -7,8 +7,8 @@ use crate::{Ceiling, JoinedStripe, SegmentStore, StoreError, Stripe, TagOptions,
 
 /// A [`SegmentStore`] in front of another one, which changes some requests and passes all others on.
 ///
-/// A layer implements [`SegmentLayer::below`], and those methods of the port that it changes, under the same names. What
-/// it does not mention reaches the store below, also a method that the port gets later, whose default would not.
+/// A layer implements [`SegmentLayer::below`], and those methods of the port that it changes, under the same names.
+/// What it does not mention reaches the store below, also a method that the port gets later, whose default would not.
 ///
 /// Joining a stripe makes another client, which must have the layer in front of it as well. How that is built only the
 /// layer knows, so [`join_stripe`](SegmentLayer::join_stripe) is refused until the layer says it.

@@ -30,9 +30,9 @@ pub struct LeaseLimits {
 }
 
 impl Default for LeaseLimits {
-    /// Ten minutes ahead: so long a store that may have forgotten leases, or that took over from another one, grants none.
-    /// And clocks within 10 s of each other: a synchronised clock is never that wrong, and a request that waited for its
-    /// turn seldom looks so.
+    /// Ten minutes ahead: so long a store that may have forgotten leases, or that took over from another one, grants
+    /// none. And clocks within 10 s of each other: a synchronised clock is never that wrong, and a request that waited
+    /// for its turn seldom looks so.
     fn default() -> Self {
         Self { max_horizon_ms: 10 * 60 * 1_000, max_skew_ms: 10_000 }
     }

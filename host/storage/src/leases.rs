@@ -52,8 +52,8 @@ pub trait LeaseStore: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`StoreError::WorkersExhausted`], [`StoreError::LayoutMismatch`], [`StoreError::ClockSkew`],
-    /// [`StoreError::Quarantined`], [`StoreError::Refused`] for a request that [`LeaseAcquire::validate`] refuses, and whatever the connection
-    /// brings.
+    /// [`StoreError::Quarantined`], [`StoreError::Refused`] for a request that [`LeaseAcquire::validate`] refuses, and
+    /// whatever the connection brings.
     async fn acquire(&self, acquire: &LeaseAcquire) -> Result<Lease, StoreError>;
 
     /// Moves the end of a running lease to `horizon_ms` beyond the store's present, never back.
@@ -92,8 +92,8 @@ pub trait LeaseStore: Send + Sync + 'static {
     /// As the connection brings.
     async fn namespaces(&self) -> Result<Vec<String>, StoreError>;
 
-    /// Whether workers of this namespace can be granted for this layout, as far as can be told without a grant: nothing is
-    /// bound, and nobody gets anything. `Ok` from a store that does not know.
+    /// Whether workers of this namespace can be granted for this layout, as far as can be told without a grant: nothing
+    /// is bound, and nobody gets anything. `Ok` from a store that does not know.
     ///
     /// # Errors
     /// [`StoreError::LayoutMismatch`] and [`StoreError::Refused`] as an acquire would bring them, and whatever the

@@ -2,12 +2,12 @@
 //!
 //! The process id does not tell: it costs a system call, and parent and child may have the same one in two namespaces.
 //! So each process marks a word, and the kernel wipes the word in every child that gets a copy of the memory
-//! (`MADV_WIPEONFORK`, Linux 4.14), whoever makes the child and by which call. Looking costs two loads. Where the kernel
-//! has no such advice, a handler of `pthread_atfork` wipes the word: children of `fork` are noticed then, and those of
-//! `_Fork` and of the bare system call are not.
+//! (`MADV_WIPEONFORK`, Linux 4.14), whoever makes the child and by which call. Looking costs two loads. Where the
+//! kernel has no such advice, a handler of `pthread_atfork` wipes the word: children of `fork` are noticed then, and
+//! those of `_Fork` and of the bare system call are not.
 //!
-//! A child that shares the memory instead of copying it (`vfork`, `posix_spawn`, a thread) is the same process here: what
-//! it takes, its parent does not get.
+//! A child that shares the memory instead of copying it (`vfork`, `posix_spawn`, a thread) is the same process here:
+//! what it takes, its parent does not get.
 
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
@@ -16,8 +16,8 @@ use crate::StoreError;
 
 /// A process, as the memory has it that it was marked in: compare it later to notice a fork.
 ///
-/// Whoever holds grants, or a connection to a store, remembers in which process it got them, and refuses in any other one,
-/// before it takes a lock: a thread that held the lock when the process forked is not there in the child.
+/// Whoever holds grants, or a connection to a store, remembers in which process it got them, and refuses in any other
+/// one, before it takes a lock: a thread that held the lock when the process forked is not there in the child.
 ///
 /// ```
 /// use unalike_storage::Process;
@@ -79,8 +79,8 @@ impl Process {
         Err(StoreError::Refused { what, source: None })
     }
 
-    /// How far this process is from an older one, of which it is a child, a child's child, ..: 0 in the same one, 1 or more
-    /// in a child, and more in a child of that one if that one looked.
+    /// How far this process is from an older one, of which it is a child, a child's child, ..: 0 in the same one, 1 or
+    /// more in a child, and more in a child of that one if that one looked.
     #[must_use]
     pub fn generations_after(self, older: Self) -> u64 {
         self.0.saturating_sub(older.0)
@@ -127,8 +127,8 @@ fn give_back(page: *mut AtomicU64) {
 #[expect(unsafe_code, reason = "there is no safe way to such a page")]
 fn wiped_page() -> Option<*mut AtomicU64> {
     let size = size_of::<AtomicU64>();
-    // SAFETY: a fresh mapping at an address of the kernel's choice takes nobody's memory. The kernel rounds its size up to
-    // a page. It is never given back.
+    // SAFETY: a fresh mapping at an address of the kernel's choice takes nobody's memory. The kernel rounds its size up
+    // to a page. It is never given back.
     let page = unsafe {
         let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         libc::mmap(ptr::null_mut(), size, access, kind, -1, 0)

@@ -31,8 +31,8 @@ pub trait SegmentStore: Send + Sync + 'static {
     /// Grants up to `count` numbers (1 or more) under `tag`, none below `at_least`: fewer perhaps, never none.
     ///
     /// An unknown tag is created with default options when the store's [`TagCreation`] allows it. A [sub-key](sub_tag)
-    /// of a tag that exists is always created, with the tag's own options; one of an unknown tag creates that first. Starts
-    /// ascend per tag, generation, stride and remainder.
+    /// of a tag that exists is always created, with the tag's own options; one of an unknown tag creates that first.
+    /// Starts ascend per tag, generation, stride and remainder.
     ///
     /// # Errors
     /// [`StoreError::TagUnknown`], [`StoreError::TagLimit`], [`StoreError::TagInvalid`], [`StoreError::Exhausted`]
@@ -51,8 +51,8 @@ pub trait SegmentStore: Send + Sync + 'static {
     /// As the connection brings; the caller then leaves a gap.
     async fn release(&self, tag: &str, tail: TailRelease) -> Result<bool, StoreError>;
 
-    /// Gives back the tails of many segments, as [`SegmentStore::release`] does each: when a program ends that has many tags
-    /// open. By default some at a time; a store that can write many at once does.
+    /// Gives back the tails of many segments, as [`SegmentStore::release`] does each: when a program ends that has many
+    /// tags open. By default some at a time; a store that can write many at once does.
     ///
     /// What fails is a gap, and nobody tries it again: a tail that was taken may be granted again at once.
     async fn release_many(&self, tails: Vec<(String, TailRelease)>) -> TailsReleased {
@@ -114,8 +114,8 @@ pub trait SegmentStore: Send + Sync + 'static {
     }
 
     /// Ends these tags, as [`SegmentStore::retire_tag`] ends each, all in one step; their records in the same order.
-    /// `None`, and nothing is changed, where the store cannot, or where something is to be said of one of them: then they
-    /// are ended one by one.
+    /// `None`, and nothing is changed, where the store cannot, or where something is to be said of one of them: then
+    /// they are ended one by one.
     ///
     /// # Errors
     /// As the connection brings.
@@ -183,8 +183,8 @@ pub trait SegmentStore: Send + Sync + 'static {
         Ok(None)
     }
 
-    /// How many stores share a tag's numbers between them: 1, or that of the stripes. A record of several has the greatest
-    /// watermark of theirs; lower numbers may come from the others.
+    /// How many stores share a tag's numbers between them: 1, or that of the stripes. A record of several has the
+    /// greatest watermark of theirs; lower numbers may come from the others.
     fn stripes(&self) -> usize {
         1
     }
@@ -198,11 +198,11 @@ pub trait SegmentStore: Send + Sync + 'static {
     }
 
     /// A client that uses the store as this stripe, over the connections of this one. The first one records the stripe
-    /// durably, in a store that has never granted anything. A client is granted numbers only while the record is what it
-    /// joined.
+    /// durably, in a store that has never granted anything. A client is granted numbers only while the record is what
+    /// it joined.
     ///
-    /// A store whose stripes are [counted](StripeNumbers::Counted) begins new names above [`KEPT_FLOOR`](crate::KEPT_FLOOR),
-    /// whoever creates them: [`first_watermark`](crate::first_watermark).
+    /// A store whose stripes are [counted](StripeNumbers::Counted) begins new names above
+    /// [`KEPT_FLOOR`](crate::KEPT_FLOOR), whoever creates them: [`first_watermark`](crate::first_watermark).
     ///
     /// **This client stays what it was**: alone, or the stripe that it joined. So whoever uses it goes on to count as
     /// before, or is granted nothing.
@@ -220,8 +220,8 @@ pub trait SegmentStore: Send + Sync + 'static {
     /// alone, which lifts all tags before anybody joins.
     ///
     /// # Errors
-    /// [`StoreError::PlaceChanged`] when something else is recorded; [`StoreError::Refused`] by a store that cannot be a
-    /// stripe; and whatever the connection brings.
+    /// [`StoreError::PlaceChanged`] when something else is recorded; [`StoreError::Refused`] by a store that cannot be
+    /// a stripe; and whatever the connection brings.
     async fn restripe(&self, _expected: Option<&Stripe>, stripe: Option<&Stripe>) -> Result<(), StoreError> {
         let what = format!("this store cannot be {}: it keeps no record of it", Stripe::name(stripe));
         Err(StoreError::Refused { what, source: None })
@@ -405,8 +405,8 @@ impl fmt::Debug for JoinedStripe {
 pub struct TailsReleased {
     /// How many the store took: their numbers are granted again.
     pub taken_back: u64,
-    /// How many requests failed: their numbers are a gap. What the store refused since something was granted after a tail
-    /// is neither.
+    /// How many requests failed: their numbers are a gap. What the store refused since something was granted after a
+    /// tail is neither.
     pub failures: u64,
     /// Why the first of them failed.
     pub error: Option<StoreError>,

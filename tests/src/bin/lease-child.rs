@@ -1,4 +1,5 @@
-//! A holder of a lease in a process of its own: `lease-child KEY=VALUE..`, as `unalike_tests::holders::Settings` reads it.
+//! A holder of a lease in a process of its own: `lease-child KEY=VALUE..`, as `unalike_tests::holders::Settings` reads
+//! it.
 //!
 //! It takes ids of a snowflake, by turns one and several, until its standard input ends; then it gives its lease back.
 //! What it prints is read by `unalike_tests::holders::Said`.

@@ -1,5 +1,5 @@
-//! A client of snowflakes by Redis' clock in a process of its own: `redis-clock-child URL FILE TAG COUNT` asks for COUNT ids
-//! at a time until its standard input ends; FILE is the SQLite file that is the durable store.
+//! A client of snowflakes by Redis' clock in a process of its own: `redis-clock-child URL FILE TAG COUNT` asks for
+//! COUNT ids at a time until its standard input ends; FILE is the SQLite file that is the durable store.
 
 use std::sync::Arc;
 

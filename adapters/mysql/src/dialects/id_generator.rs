@@ -89,7 +89,8 @@ pub(crate) async fn open(database: &Database, options: &MysqlOptions) -> Result<
     Ok(Arc::new(Foreign(IdGenerator { counter: Counter { rows, sql: &COUNTER }, keys: keys.clone() })))
 }
 
-/// Lifts all rows by so many numbers, or to the end: also those whose keys other programs use. Answers how many there are.
+/// Lifts all rows by so many numbers, or to the end: also those whose keys other programs use. Answers how many there
+/// are.
 pub(crate) async fn lift_all(database: &Database, options: &MysqlOptions, numbers: u64) -> Result<u64, StoreError> {
     let rows = Rows::open(database, &SQL, options).await?;
     let highest = rows.limit("current_max_id").min(ID_MAX).cast_signed();

@@ -1,11 +1,11 @@
 //! What all tables have in common: that they are there, that they are what grants rest on, how tags are counted against
 //! the limit, and the proof that they can be written to.
 //!
-//! A grant is a statement, and what the statement promises follows from the table: that a key is unique, so that one row
-//! is changed and the second insert fails; that a number is kept whole; that what was committed stays, as it was sent.
-//! [`open`] demands all that of each table, other systems' and unalike's own, before anything is granted from it. It
-//! looks once. Whoever drops a key or makes a trigger while programs run takes away what they rest on: stop them first.
-//! (Where two rows turn up under one key, that is an error of the grant: all but `batch` read the row.)
+//! A grant is a statement, and what the statement promises follows from the table: that a key is unique, so that one
+//! row is changed and the second insert fails; that a number is kept whole; that what was committed stays, as it was
+//! sent. [`open`] demands all that of each table, other systems' and unalike's own, before anything is granted from it.
+//! It looks once. Whoever drops a key or makes a trigger while programs run takes away what they rest on: stop them
+//! first. (Where two rows turn up under one key, that is an error of the grant: all but `batch` read the row.)
 //!
 //! Triggers are seen by users with the privilege TRIGGER; MariaDB shows others that there are some, MySQL nothing.
 

@@ -70,8 +70,8 @@ impl DropIn {
     }
 }
 
-/// Any method, as those services take them, but for HEAD, whose id nobody would see, and TRACE, which their servers refuse
-/// themselves.
+/// Any method, as those services take them, but for HEAD, whose id nobody would see, and TRACE, which their servers
+/// refuse themselves.
 fn any_but_head_and_trace<H, T>(handler: H) -> MethodRouter<Arc<Service>>
 where
     H: Handler<T, Arc<Service>>,
@@ -254,8 +254,8 @@ const THROUGH_SEQUENCE: u32 = 1_000;
 
 /// Ids of a tag that a store counts, so many at once.
 ///
-/// Each segment is a write to the store, and clients wait for some seconds. Where a batch would take very many, as the tag's
-/// step is fixed and short, its numbers come straight from the store, as a segment does.
+/// Each segment is a write to the store, and clients wait for some seconds. Where a batch would take very many, as the
+/// tag's step is fixed and short, its numbers come straight from the store, as a segment does.
 async fn take_of_tag(service: &Service, tag: &str, count: u32) -> Result<Vec<u64>, Problem> {
     const SEGMENTS_MAX: u64 = 16;
     let sequence = service.sequence(tag, None).await?;

@@ -70,8 +70,8 @@ const UUID_PATTERN: &str = "[0-9a-f]{8}-[0-9a-f]{4}-[47][0-9a-f]{3}-[89ab][0-9a-
 /// A ULID, in upper case.
 const ULID_PATTERN: &str = "[0-7][0-9A-HJKMNP-TV-Z]{25}";
 
-/// A whole number in decimal without leading zeros. The bound above is said in words: a pattern of it would be of no use to
-/// people, and clients for Go cannot read one with a comma.
+/// A whole number in decimal without leading zeros. The bound above is said in words: a pattern of it would be of no
+/// use to people, and clients for Go cannot read one with a comma.
 const WHOLE: &str = "^(0|[1-9][0-9]*)$";
 /// The same from 1 on.
 const POSITIVE: &str = "^[1-9][0-9]*$";

@@ -1,7 +1,7 @@
 //! What is counted of requests and connections, without a lock or an allocation.
 //!
-//! A request counts under the template of its route, never under its path, and under its status; how long it took is from
-//! the end of its head to the beginning of its answer. The figures are pulled when they are asked for.
+//! A request counts under the template of its route, never under its path, and under its status; how long it took is
+//! from the end of its head to the beginning of its answer. The figures are pulled when they are asked for.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -596,8 +596,8 @@ pub async fn a_restart_repeats_nothing(fixture: &dyn SegmentFixture) {
     assert_disjoint(&granted);
 }
 
-/// A sub-key of a tag has numbers of its own and the options of its tag, also where first use creates no tags. It takes no
-/// tag's place.
+/// A sub-key of a tag has numbers of its own and the options of its tag, also where first use creates no tags. It takes
+/// no tag's place.
 pub async fn sub_keys_have_the_options_of_their_tag(fixture: &dyn SegmentFixture) {
     let open = fixture.segment_client(OPEN).await;
     let closed = fixture.segment_client(CLOSED).await;

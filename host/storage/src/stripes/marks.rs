@@ -57,7 +57,8 @@ impl Stripe {
         self.index & LEFT != 0
     }
 
-    /// What the store's numbers are: place `index` of `count`, by [the record](crate::SegmentStore::stripe) or by a mark.
+    /// What the store's numbers are: place `index` of `count`, by [the record](crate::SegmentStore::stripe) or by a
+    /// mark.
     ///
     /// [SegmentStore::stripe]: crate::SegmentStore::stripe
     #[must_use]
@@ -78,8 +79,8 @@ impl Stripe {
 
     /// The fence that the call which makes `set` puts over what the store had, in the part of this number.
     ///
-    /// A store that stands alone is marked as the first of one. `unlike` is a random name for what the store belonged to,
-    /// where it belonged to nothing.
+    /// A store that stands alone is marked as the first of one. `unlike` is a random name for what the store belonged
+    /// to, where it belonged to nothing.
     pub(super) fn fence(
         set: u128,
         part: u32,

@@ -67,8 +67,8 @@ fn named(name: &str, error: StoreError) -> StoreError {
 ///
 /// A store that is lost is not among `from`; what it granted is not known then: `floor` must be the greatest number
 /// that may have been handed out under any name (0 when no store is lost; then all stores of the set must be named).
-/// Watermarks are only lifted, so each resize leaves gaps: a tag of a store that goes from `n` to `m` stripes goes on at
-/// about `m / n` times its number, and after a crash once more.
+/// Watermarks are only lifted, so each resize leaves gaps: a tag of a store that goes from `n` to `m` stripes goes on
+/// at about `m / n` times its number, and after a crash once more.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -84,9 +84,9 @@ fn named(name: &str, error: StoreError) -> StoreError {
 ///
 /// # Errors
 /// [`StoreError::Refused`] when `to` names no store, more than 1,024, or one twice, when a store cannot be a stripe,
-/// when `floor` is above 2^63 - 1, when not all stores of a set are named and `floor` is 0, and when several stores shall
-/// have a tag that is ordered; [`StoreError::PlaceChanged`] when somebody else resizes one of them; and whatever a
-/// connection brings. Call it again then.
+/// when `floor` is above 2^63 - 1, when not all stores of a set are named and `floor` is 0, and when several stores
+/// shall have a tag that is ordered; [`StoreError::PlaceChanged`] when somebody else resizes one of them; and whatever
+/// a connection brings. Call it again then.
 pub async fn resize_stripes(
     from: &[Arc<dyn SegmentStore>],
     to: &[Arc<dyn SegmentStore>],
@@ -182,8 +182,8 @@ async fn fence<'s>(
 /// Lifts every tag of any store in all new stores.
 async fn lift(parts: &[Part<'_>], count: u32, floor: u64) -> Result<(), StoreError> {
     let mut all: BTreeMap<String, TagRecord> = BTreeMap::new();
-    // Of names that none of the stores knows: `floor`, and what any of them has, which stands for numbers from the start of
-    // each name on. As a place in its stripe, a start is less exact by the number of stripes.
+    // Of names that none of the stores knows: `floor`, and what any of them has, which stands for numbers from the
+    // start of each name on. As a place in its stripe, a start is less exact by the number of stripes.
     let mut floor_of_names = floor;
     let mut stores = Vec::new();
     for part in parts {

@@ -14,8 +14,8 @@
 //! theirs with each segment.
 //! Where tokens are wanted, creating needs the scope `admin`, as it does under `/v1/tags`. `PATCH` needs no `POST`
 //! before it where tags are created on first use, so a restart of this server takes nothing from running clients. A
-//! step is 1 to `segment_count_max`, and a segment has exactly as many numbers: the client reckons its first id from `max`.
-//! One that the tag has not left is refused, and takes none.
+//! step is 1 to `segment_count_max`, and a segment has exactly as many numbers: the client reckons its first id from
+//! `max`. One that the tag has not left is refused, and takes none.
 //!
 //! An error is `{"code":"..","msg":"..","errors":[]}`. The code is `400` for a parameter that is missing or no number,
 //! `401` and `403` for a token, else CosId's `500`. The status is 401 and 403 for a token, 400 for all else that asking

@@ -12,18 +12,18 @@
 //! expect, and the reason is in this server's log (at the level debug, as anybody can cause one).
 //!
 //! `batchSize` is 1 if it is not given, and 100,000 if it is more, as tinyid does with `batch.size.max`, whatever
-//! `count_max` is: no answer without an error ever has fewer ids than tinyid's would. It is an error if it is no number,
-//! and if it is 0 or less. A batch that would take many segments, of a tag with a short fixed step, comes straight from the
-//! store as a segment does: single ids of the buffer may come after it and be lower.
+//! `count_max` is: no answer without an error ever has fewer ids than tinyid's would. It is an error if it is no
+//! number, and if it is 0 or less. A batch that would take many segments, of a tag with a short fixed step, comes
+//! straight from the store as a segment does: single ids of the buffer may come after it and be lower.
 //!
-//! Where the store's database has tinyid's table `tiny_id_token`, a token is good for the business types that it says, and
-//! for no other, as in tinyid. It is read when the server starts, every minute, and at SIGHUP. Tokens of this server's own
-//! are good beside them.
+//! Where the store's database has tinyid's table `tiny_id_token`, a token is good for the business types that it says,
+//! and for no other, as in tinyid. It is read when the server starts, every minute, and at SIGHUP. Tokens of this
+//! server's own are good beside them.
 //!
 //! A segment is the interval `(currentId, maxId]` of the numbers `x` with `x % delta == remainder`, as many as the
 //! tag's step says (the first step, where it adapts), but no more than `segment_count_max` or than the tag has left. A
-//! client should ask for the next one from `loadingId` on, at a fifth of the way. Where the client sends no `token`, the
-//! header `Authorization: Bearer TOKEN` counts.
+//! client should ask for the next one from `loadingId` on, at a fifth of the way. Where the client sends no `token`,
+//! the header `Authorization: Bearer TOKEN` counts.
 
 use std::fmt::Write;
 use std::sync::Arc;

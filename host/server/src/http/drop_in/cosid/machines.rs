@@ -6,8 +6,8 @@
 //! | `PATCH /machines/{namespace}?instanceId=&stable=&safeGuardDuration=` | nothing: the machine id stays the instance's for that long |
 //! | `DELETE /machines/{namespace}?instanceId=&stable=` | nothing: it is not prolonged any more |
 //!
-//! A machine id is a lease in the store of leases: its namespace is `cosid:NAMESPACE:BITS`, its holder the instance, and
-//! its bounds are whole seconds, since some of CosId's generators count those. `safeGuardDuration` is how far it
+//! A machine id is a lease in the store of leases: its namespace is `cosid:NAMESPACE:BITS`, its holder the instance,
+//! and its bounds are whole seconds, since some of CosId's generators count those. `safeGuardDuration` is how far it
 //! reaches, up to `lease_horizon_max_ms`; a longer one is refused, as less would be granted than the client relies on.
 //! `lastTimeStamp` is where the lease begins, behind every end that was ever recorded for the machine id: CosId's
 //! clients wait until their clock has passed it.
@@ -21,8 +21,8 @@
 //!   asked in time, it prolongs the one that ended last, unless somebody else has it by now.
 //! - `POST` with `stable=true` says that no other process of the name is left: what the name had before is not
 //!   prolonged any more.
-//! - `DELETE` lets the machine id end when its time is over, and not before: nobody here knows how far ahead the client's
-//!   clock is. Where the name has several, it is not known whose it is, and all stay.
+//! - `DELETE` lets the machine id end when its time is over, and not before: nobody here knows how far ahead the
+//!   client's clock is. Where the name has several, it is not known whose it is, and all stay.
 //!
 //! So a machine id goes to nobody else while its instance asks in time. What no server can do is stop a client of
 //! CosId's that did not: it goes on with a machine id that it has lost (`M-03`) or that somebody else has.
@@ -31,8 +31,8 @@
 //! refused until their leases have ended.
 //!
 //! Errors are CosId's, with the status 400: `M-01` when all machine ids are leased, `M-02` when nothing is known of the
-//! instance, `M-03` when its machine id was ended. Where tokens are wanted, the first machine id of a namespace needs the
-//! scope `admin`.
+//! instance, `M-03` when its machine id was ended. Where tokens are wanted, the first machine id of a namespace needs
+//! the scope `admin`.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,0 +1,379 @@
+//! What holds of the repository's text itself: the map names every folder, links lead somewhere, tests that pages name
+//! exist, lines are no longer than 120 characters, and every Rust file belongs to a crate.
+//!
+//! Each fault is one line: the file, the line, and what to do.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::{Component, Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+/// The longest line, in characters: rustfmt's `max_width`.
+const WIDTH_MAX: usize = 120;
+
+/// The rules of `wit/README.md`.
+const RULES: usize = 34;
+
+/// The files of the repository by their paths from its root, with `/`.
+struct Tree {
+    root: PathBuf,
+    files: BTreeSet<String>,
+}
+
+impl Tree {
+    fn read() -> Result<Self> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let listed = Command::new("git").args(["ls-files", "-z"]).current_dir(&root).output();
+        let files = match listed {
+            Ok(listed) if listed.status.success() => {
+                let names = String::from_utf8(listed.stdout)?;
+                // Not what is deleted and not committed yet.
+                names.split_terminator('\0').filter(|name| root.join(name).exists()).map(str::to_owned).collect()
+            }
+            // A copy without its history.
+            _ => {
+                let mut files = BTreeSet::new();
+                walk(&root, "", &mut files)?;
+                files
+            }
+        };
+        Ok(Self { root, files })
+    }
+
+    fn text(&self, file: &str) -> Result<String> {
+        std::fs::read_to_string(self.root.join(file)).with_context(|| file.to_owned())
+    }
+
+    fn ending<'t>(&'t self, end: &'t str) -> impl Iterator<Item = &'t str> {
+        self.files.iter().map(String::as_str).filter(move |file| file.ends_with(end))
+    }
+
+    /// Whether there is a file or a folder of this path.
+    fn has(&self, path: &str) -> bool {
+        let folder = format!("{path}/");
+        path.is_empty() || self.files.contains(path) || self.files.iter().any(|file| file.starts_with(&folder))
+    }
+
+    /// The folders of the crates, and their names.
+    fn crates(&self) -> Result<BTreeMap<String, String>> {
+        let mut crates = BTreeMap::new();
+        for manifest in self.ending("/Cargo.toml") {
+            let text = self.text(manifest)?;
+            let name = text.lines().find_map(|line| line.strip_prefix("name = ")).unwrap_or_default();
+            crates.insert(folder_of(manifest).to_owned(), name.trim_matches('"').to_owned());
+        }
+        Ok(crates)
+    }
+}
+
+/// Adds the files of a folder.
+fn walk(root: &Path, folder: &str, files: &mut BTreeSet<String>) -> Result<()> {
+    for entry in std::fs::read_dir(root.join(folder))? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let path = if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
+        if !entry.file_type()?.is_dir() {
+            files.insert(path);
+        } else if !["target", "node_modules", ".git"].contains(&name.as_str()) {
+            walk(root, &path, files)?;
+        }
+    }
+    Ok(())
+}
+
+/// What is wrong, gathered: a test shows all of it at once.
+#[derive(Default)]
+struct Faults(String);
+
+impl Faults {
+    fn add(&mut self, file: &str, line: usize, what: &str) {
+        // A String takes everything.
+        let _ = writeln!(self.0, "{file}:{line}: {what}");
+    }
+
+    fn none(self) -> Result<()> {
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        bail!("the repository is not tidy:\n{}", self.0)
+    }
+}
+
+/// The folder that a path is in; nothing at the root.
+fn folder_of(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(folder, _)| folder)
+}
+
+/// Where a link of a file in this folder leads, as a path from the root.
+fn resolve(folder: &str, link: &str) -> Option<String> {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in Path::new(folder).components().chain(Path::new(link).components()) {
+        match part {
+            Component::Normal(part) => parts.push(part.to_str()?),
+            Component::ParentDir => parts.pop().map(drop)?,
+            _ => {}
+        }
+    }
+    Some(parts.join("/"))
+}
+
+/// The lines of a page with their numbers, without those in fences.
+fn prose(page: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut is_fenced = false;
+    (1..).zip(page.lines()).filter(move |(_, line)| {
+        let is_fence = line.trim_start().starts_with("```");
+        is_fenced ^= is_fence;
+        !is_fenced && !is_fence
+    })
+}
+
+/// The links of a line: what is shown, and where each leads.
+fn links(line: &str) -> Vec<(&str, &str)> {
+    let mut links = Vec::new();
+    let mut rest = line;
+    while let Some((before, after)) = rest.split_once("](") {
+        let Some((target, behind)) = after.split_once(')') else { break };
+        links.push((before.rsplit_once('[').map_or(before, |(_, shown)| shown), target));
+        rest = behind;
+    }
+    links
+}
+
+/// The anchors of a page's headings, as the repository's host makes them.
+fn anchors(page: &str) -> BTreeSet<String> {
+    let mut anchors = BTreeSet::new();
+    for (_, line) in prose(page) {
+        let heading = line.trim_start_matches('#');
+        if heading.len() == line.len() || !heading.starts_with(' ') {
+            continue;
+        }
+        let kept = heading.trim().chars().filter(|letter| letter.is_alphanumeric() || " -_".contains(*letter));
+        let anchor: String = kept.flat_map(char::to_lowercase).collect::<String>().replace(' ', "-");
+        let repeated = (1..).map(|count| format!("{anchor}-{count}"));
+        let free = std::iter::once(anchor.clone()).chain(repeated).find(|anchor| !anchors.contains(anchor));
+        anchors.extend(free);
+    }
+    anchors
+}
+
+/// The word that a declaration begins after these, `mod` or `fn`.
+fn declared<'l>(line: &'l str, keyword: &str) -> Option<&'l str> {
+    let (before, after) = line.trim_start().split_once(keyword)?;
+    let words = ["pub", "async", "const", "unsafe", "extern", "\"C\"", "pub(crate)", "pub(super)"];
+    if !before.split_whitespace().all(|word| words.contains(&word)) {
+        return None;
+    }
+    let end = after.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_').unwrap_or(after.len());
+    after.get(..end).filter(|name| !name.is_empty())
+}
+
+#[test]
+fn the_map_names_every_folder() -> Result<()> {
+    let tree = Tree::read()?;
+    let crates = tree.crates()?;
+    let readme = tree.text("README.md")?;
+    let mut faults = Faults::default();
+    let mut mapped = BTreeSet::new();
+    let map = prose(&readme).skip_while(|(_, line)| *line != "## The map").skip(1);
+    for (at, line) in map.take_while(|(_, line)| !line.starts_with("## ")).filter(|(_, line)| line.starts_with('|')) {
+        let mut cells = line.trim_matches('|').split('|').map(str::trim);
+        let (folder, name) = (cells.next().unwrap_or_default(), cells.next().unwrap_or_default());
+        let Some(folder) = folder.split('`').nth(1).map(|folder| folder.trim_end_matches('/')) else { continue };
+        mapped.insert(folder.to_owned());
+        let is = crates.get(folder).map_or("", String::as_str);
+        if !tree.has(folder) {
+            faults.add("README.md", at, &format!("there is no folder {folder}/: take its row out of the map"));
+        } else if is != name.trim_matches('`') {
+            faults.add(
+                "README.md",
+                at,
+                &format!("the crate of {folder}/ is {is:?}: write its name in the second cell"),
+            );
+        }
+    }
+    let top = tree.files.iter().filter_map(|file| file.split_once('/')).map(|(folder, _)| folder.to_owned());
+    for folder in top.filter(|folder| !folder.starts_with('.')).collect::<BTreeSet<_>>() {
+        let below = format!("{folder}/");
+        if !mapped.contains(&folder) && !mapped.iter().any(|mapped| mapped.starts_with(&below)) {
+            faults.add("README.md", 1, &format!("the map has no row for {folder}/: add one"));
+        }
+    }
+    for folder in crates.keys().filter(|folder| !mapped.contains(*folder)) {
+        faults.add(&format!("{folder}/Cargo.toml"), 1, "the map in README.md has no row for this crate: add one");
+    }
+    faults.none()
+}
+
+#[test]
+fn every_link_leads_somewhere() -> Result<()> {
+    let tree = Tree::read()?;
+    let mut faults = Faults::default();
+    for page in tree.ending(".md") {
+        let text = tree.text(page)?;
+        for (at, line) in prose(&text) {
+            for (_, target) in links(line).into_iter().filter(|(_, target)| !target.contains("://")) {
+                let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
+                let file = if path.is_empty() { Some(page.to_owned()) } else { resolve(folder_of(page), path) };
+                let Some(file) = file.filter(|file| tree.has(file)) else {
+                    faults.add(page, at, &format!("{target} leads nowhere: correct the path, relative to this page"));
+                    continue;
+                };
+                if anchor.is_empty() {
+                    continue;
+                }
+                if !file.ends_with(".md") || !anchors(&tree.text(&file)?).contains(anchor) {
+                    faults.add(page, at, &format!("{file} has no heading for #{anchor}: correct the anchor"));
+                }
+            }
+        }
+    }
+    faults.none()
+}
+
+#[test]
+fn every_rule_names_tests_that_exist() -> Result<()> {
+    const PAGE: &str = "wit/README.md";
+    let tree = Tree::read()?;
+    let page = tree.text(PAGE)?;
+    let mut faults = Faults::default();
+    // By its number: the line of its heading, and how many tests it names.
+    let mut rules: Vec<(usize, usize)> = Vec::new();
+    for (at, line) in prose(&page) {
+        if let Some(rule) = line.strip_prefix("### Rule ") {
+            rules.push((at, 0));
+            let number = rule.split(':').next().and_then(|number| number.parse().ok());
+            if number != Some(rules.len()) {
+                faults.add(PAGE, at, &format!("this is rule {}: number the rules from 1 on", rules.len()));
+            }
+        }
+        for (shown, target) in links(line).into_iter().filter(|(_, target)| target.ends_with(".rs")) {
+            let name = shown.trim_matches('`');
+            let file = resolve(folder_of(PAGE), target).filter(|file| tree.files.contains(file));
+            let text = file.as_deref().map(|file| tree.text(file)).transpose()?.unwrap_or_default();
+            if text.lines().any(|line| declared(line, "fn ") == Some(name)) {
+                if let Some((_, tests)) = rules.last_mut() {
+                    *tests += 1;
+                }
+            } else {
+                faults.add(PAGE, at, &format!("{target} has no fn {name}: name the test that protects the rule now"));
+            }
+        }
+    }
+    for (at, _) in rules.iter().filter(|(_, tests)| *tests == 0) {
+        faults.add(PAGE, *at, "no test is named: add a link to the test that fails without the rule");
+    }
+    if rules.len() != RULES {
+        faults.add(
+            PAGE,
+            1,
+            &format!("there are {} rules, and RULES in tidy.rs says {RULES}: correct one", rules.len()),
+        );
+    }
+    faults.none()
+}
+
+#[test]
+fn no_line_is_longer_than_120_characters() -> Result<()> {
+    let tree = Tree::read()?;
+    let mut faults = Faults::default();
+    let mut look = |file: &str, at: usize, line: &str| {
+        let length = line.chars().count();
+        if length > WIDTH_MAX && !is_one_word(line) {
+            faults.add(file, at, &format!("{length} characters are more than {WIDTH_MAX}: wrap the line"));
+        }
+    };
+    for page in tree.ending(".md") {
+        let text = tree.text(page)?;
+        for (at, line) in prose(&text).filter(|(_, line)| !line.starts_with('|')) {
+            look(page, at, line);
+        }
+    }
+    for file in tree.ending(".wit") {
+        for (at, line) in (1..).zip(tree.text(file)?.lines()) {
+            look(file, at, line);
+        }
+    }
+    // rustfmt wraps code, and neither comments nor texts. A text that a person reads may be longer.
+    for file in tree.ending(".rs") {
+        let text = tree.text(file)?;
+        let mut is_fenced = false;
+        for (at, line) in (1..).zip(text.lines()) {
+            let Some(comment) = line.trim_start().strip_prefix("//") else {
+                is_fenced = false;
+                continue;
+            };
+            let comment = comment.trim_start_matches(['/', '!']).trim_start();
+            is_fenced ^= comment.starts_with("```");
+            if !is_fenced && !comment.starts_with('|') {
+                look(file, at, line);
+            }
+        }
+    }
+    faults.none()
+}
+
+/// Whether a line is one word, after a mark of a list or of a comment: it cannot be wrapped.
+fn is_one_word(line: &str) -> bool {
+    let text = line.trim_start().trim_start_matches(['/', '!', '-']).trim();
+    !text.contains(' ')
+}
+
+#[test]
+fn every_rust_file_belongs_to_a_crate() -> Result<()> {
+    let tree = Tree::read()?;
+    let mut known = BTreeSet::new();
+    let mut open: Vec<(String, bool)> = Vec::new();
+    for folder in tree.crates()?.keys() {
+        for file in tree.ending(".rs") {
+            let Some(inside) = file.strip_prefix(folder).and_then(|file| file.strip_prefix('/')) else { continue };
+            let is_root = ["src/lib.rs", "src/main.rs", "build.rs"].contains(&inside)
+                || ["src/bin", "tests", "benches", "examples"].contains(&folder_of(inside));
+            if is_root {
+                open.push((file.to_owned(), true));
+            }
+        }
+    }
+    let mut faults = Faults::default();
+    while let Some((file, is_root)) = open.pop() {
+        if !known.insert(file.clone()) {
+            continue;
+        }
+        let folder = folder_of(&file);
+        let is_of_folder = is_root || file.ends_with("/mod.rs");
+        let below = if is_of_folder { folder } else { file.trim_end_matches(".rs") };
+        let text = tree.text(&file)?;
+        let mut path = None;
+        for (at, line) in (1..).zip(text.lines()) {
+            let attribute = line.trim_start().strip_prefix("#[path = \"");
+            path = attribute.and_then(|path| path.split('"').next()).or(path);
+            let Some(name) = declared(line, "mod ").filter(|_| line.trim_end().ends_with(';')) else { continue };
+            let places = match path.take() {
+                Some(path) => [resolve(folder, path), None],
+                None => [Some(format!("{below}/{name}.rs")), Some(format!("{below}/{name}/mod.rs"))],
+            };
+            match places.into_iter().flatten().find(|place| tree.files.contains(place)) {
+                Some(place) => open.push((place, false)),
+                None => faults.add(&file, at, &format!("the file of mod {name} is not in the repository: add it")),
+            }
+        }
+    }
+    for file in tree.ending(".rs").filter(|file| !known.contains(*file)) {
+        faults.add(file, 1, "no mod includes this file: declare it, or delete it");
+    }
+    faults.none()
+}
+
+#[test]
+fn pages_are_read_as_their_host_reads_them() {
+    let page = "# A `b` (c)\n[x](y#z) and [`u`](v)\n```\n# no [q](r)\n```\n## A b c\n### Rule 1: d's, e\n";
+    let wanted = ["a-b-c", "a-b-c-1", "rule-1-ds-e"].map(str::to_owned);
+    assert_eq!(anchors(page), wanted.into());
+    let found: Vec<_> = prose(page).flat_map(|(_, line)| links(line)).collect();
+    assert_eq!(found, [("x", "y#z"), ("`u`", "v")]);
+    assert_eq!(resolve("host/server", "../../wit/README.md").as_deref(), Some("wit/README.md"));
+    assert_eq!(resolve("", "../secret"), None);
+    assert_eq!(declared("    pub(crate) async fn a_b(c: u8) {", "fn "), Some("a_b"));
+    assert_eq!(declared("// a fn in a comment", "fn "), None);
+}

@@ -249,7 +249,7 @@ fn every_rule_names_tests_that_exist() -> Result<()> {
             }
         }
         for (shown, target) in links(line).into_iter().filter(|(_, target)| target.ends_with(".rs")) {
-            let name = shown.trim_matches('`');
+            let Some(name) = shown.strip_prefix('`').and_then(|shown| shown.strip_suffix('`')) else { continue };
             let file = resolve(folder_of(PAGE), target).filter(|file| tree.files.contains(file));
             let text = file.as_deref().map(|file| tree.text(file)).transpose()?.unwrap_or_default();
             if text.lines().any(|line| declared(line, "fn ") == Some(name)) {

@@ -1,5 +1,15 @@
 //! The open stores and the open generators of one process.
 
+pub(crate) mod cover;
+pub(crate) mod flakes;
+pub(crate) mod problem;
+pub(crate) mod random_ids;
+mod store_watch;
+mod sub_keys;
+pub(crate) mod tags;
+mod tinyid_tokens;
+pub(crate) mod troubles;
+
 use std::collections::{HashMap, HashSet};
 use std::future::poll_fn;
 use std::pin::pin;
@@ -10,28 +20,30 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use serde_json::{Value, json};
-use unalike::storage::{SegmentStore, StoreError, TagOptions, TagRecord};
+use unalike::storage::{SegmentStore, StoreError};
 use unalike::{
-    Batch, Clock, Error, ErrorKind, Formatted, ID_MAX, Ids, Layout, Mode, RandomIds, RefillPolicy, Sequence,
-    SequenceOptions, Snowflake, SnowflakeOptions, StepPolicy, SystemClock,
+    Batch, Clock, Error, ErrorKind, Formatted, ID_MAX, Ids, Layout, Mode, RandomIds, Sequence, SequenceOptions,
+    Snowflake, SnowflakeOptions, SystemClock,
 };
 
-use crate::auth::Tokens;
-use crate::channels::Declared;
 use crate::config::Config;
-use crate::cover::{Covers, Outage};
-use crate::flakes::{Flakes, Stop, is_used};
-use crate::formats::{Formats, Secrets, Shown, check_start};
-use crate::http::DropIn;
-use crate::layouts::{Layouts, rfc3339, shortened};
-use crate::leases::host_name;
-use crate::problem::{Kind, Problem, with_causes};
-use crate::store_watch::{StoreWatch, WatchedStore};
+use crate::config::channels::Declared;
+use crate::config::drop_in::DropIn;
+use crate::config::formats::{Formats, Secrets, Shown, check_start};
+use crate::config::layouts::Layouts;
+use crate::config::leases::host_name;
+use crate::config::names::{plain_tag, stored_name};
+use crate::config::tokens::Tokens;
+use crate::service::cover::{Covers, Outage};
+use crate::service::flakes::{Flakes, Stop, is_used};
+use crate::service::problem::{Kind, Problem};
+use crate::service::store_watch::{StoreWatch, WatchedStore};
+use crate::service::sub_keys::{SubKeys, stored};
+use crate::service::tinyid_tokens::TinyidTokens;
+use crate::service::troubles::quietly;
 use crate::stores::{Purpose, Stores};
-use crate::sub_keys::{SubKeys, stored};
-use crate::tags::{plain_tag, stored_name};
-use crate::tinyid_tokens::TinyidTokens;
-use crate::troubles::quietly;
+use crate::words::with_causes;
+use crate::words::{rfc3339, shortened};
 
 /// A store that has not answered whether it is there after this long is taken to be down: who asks whether the server
 /// is ready waits no longer than a second.
@@ -592,41 +604,4 @@ fn check_bare(shown: Option<&Shown>, name: &str) -> Result<(), Problem> {
 
 async fn open_snowflake(ids: &Ids, name: &str, options: SnowflakeOptions) -> anyhow::Result<Snowflake> {
     ids.snowflake(name, options).await.with_context(|| format!("the snowflake {name:?} cannot be opened"))
-}
-
-/// Replaces the policies of a tag that are given, and leaves the others.
-///
-/// # Errors
-/// As [`SegmentStore::change_tag`].
-pub(crate) async fn change_tag(
-    store: &dyn SegmentStore,
-    tag: &str,
-    step: Option<StepPolicy>,
-    refill: Option<RefillPolicy>,
-) -> Result<TagRecord, StoreError> {
-    let current = store.tag(tag).await?;
-    if step.is_none() && refill.is_none() {
-        return Ok(current);
-    }
-    let (step, refill) = (step.unwrap_or(current.options.step), refill.unwrap_or(current.options.refill));
-    store.change_tag(tag, step, refill).await
-}
-
-/// Creates a tag, and says whether as it is wanted: a table or key of another system may have no place for a step or a
-/// refill policy, and gets the tag with those that its tags have.
-///
-/// # Errors
-/// As [`SegmentStore::create_tag`].
-pub(crate) async fn create_as_can_be(
-    store: &dyn SegmentStore,
-    tag: &str,
-    wanted: &TagOptions,
-) -> Result<(TagRecord, bool), StoreError> {
-    let plain = TagOptions { start: wanted.start, mode: wanted.mode, ..TagOptions::default() };
-    match store.create_tag(tag, wanted).await {
-        Err(StoreError::Refused { .. } | StoreError::TagInvalid { .. }) if *wanted != plain => {
-            Ok((store.create_tag(tag, &plain).await?, false))
-        }
-        created => Ok((created?, true)),
-    }
 }

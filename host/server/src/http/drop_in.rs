@@ -33,40 +33,27 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, any};
-use clap::ValueEnum;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use unalike::storage::{Segment, SegmentStore, TagRecord, TailRelease};
 use unalike::{ID_MAX, Mode, StepPolicy};
 
 use super::{Route, refused_method};
-use crate::auth::{Permit, Scope, bearer};
-use crate::layouts::shortened;
-use crate::problem::{Kind, Problem};
+use crate::config::drop_in::DropIn;
+use crate::config::names::plain_tag;
+use crate::config::tokens::{Permit, Scope};
+use crate::http::bearer;
 use crate::service::Service;
-use crate::tags::plain_tag;
-use crate::troubles::{Weight, note};
+use crate::service::problem::{Kind, Problem};
+use crate::service::troubles::{Weight, note};
+use crate::words::shortened;
 
-/// The services whose paths there are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum DropIn {
-    /// Meituan's Leaf: /api/segment/get/KEY, /api/snowflake/get/KEY, /decodeSnowflakeId
-    Leaf,
-    /// Didi's tinyid: /tinyid/id/nextId, nextIdSimple, nextSegmentId, nextSegmentIdSimple
-    Tinyid,
-    /// CosId's proxy: /ids, /segments, /machines
-    Cosid,
-}
-
-impl DropIn {
-    /// Its routes.
-    pub(super) fn routes(self) -> Vec<Route> {
-        match self {
-            Self::Leaf => leaf::routes(),
-            Self::Tinyid => tinyid::routes(),
-            Self::Cosid => cosid::routes(),
-        }
+/// The routes of a service.
+pub(super) fn routes(service: DropIn) -> Vec<Route> {
+    match service {
+        DropIn::Leaf => leaf::routes(),
+        DropIn::Tinyid => tinyid::routes(),
+        DropIn::Cosid => cosid::routes(),
     }
 }
 
@@ -81,9 +68,6 @@ where
     let refuse = |method: Method| async move { refused_method(&method, ALLOW) };
     any(handler).head(refuse).trace(refuse)
 }
-
-/// The greatest `segment_count_max`: no client may use a tag up at one blow.
-pub(crate) const SEGMENT_COUNT_MAX: u64 = 1_000_000_000;
 
 /// Clients count on before they see that a segment is spent, each of their threads by one number. This many steps
 /// behind the last number must still be whole numbers of theirs, of 64 bits and a sign, lest they wrap into negative

@@ -9,10 +9,10 @@ use axum::response::{IntoResponse, Response};
 
 use super::query::{Parameters, invalid};
 use super::{Name, Reader, layouts};
-use crate::formats::{Notation, ReadText, Shown};
-use crate::problem::Problem;
+use crate::config::formats::{Notation, ReadText, Shown};
+use crate::config::names::plain_tag;
 use crate::service::Service;
-use crate::tags::plain_tag;
+use crate::service::problem::Problem;
 
 /// Reads a text when it is said whose it is or in which notation; else an id is taken apart by its layout.
 pub(super) async fn decode(

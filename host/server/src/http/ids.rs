@@ -11,11 +11,12 @@ use unalike::{FormattedBatch, Snowflake, Text, encode};
 
 use super::query::{Parameters, invalid};
 use super::{Readable, finished};
-use crate::auth::{Scope, bearer};
-use crate::formats::{Asked, Notation, shard_key};
-use crate::layouts::shortened;
-use crate::problem::Problem;
+use crate::config::formats::{Asked, Notation, shard_key};
+use crate::config::tokens::Scope;
+use crate::http::bearer;
 use crate::service::Service;
+use crate::service::problem::Problem;
+use crate::words::shortened;
 
 /// The most bytes that an id in decimal takes in an answer: 19 digits, two quotes and a comma.
 const ID_BYTES_MAX: usize = 22;

@@ -35,12 +35,15 @@ use unalike::storage::{StoreError, TagOptions};
 use unalike::{ID_MAX, StepPolicy, Text, encode};
 
 use super::{Parameters, Want, finished, grant, json, next_of_snowflake, next_of_tag, path_of, permit, snowflake_name};
-use crate::auth::{Scope, bearer};
+use crate::config::names::plain_tag;
+use crate::config::tokens::Scope;
+use crate::http::bearer;
 use crate::http::{Route, without_head};
-use crate::layouts::shortened;
-use crate::problem::{Kind, Problem};
-use crate::service::{Service, create_as_can_be};
-use crate::tags::{decimal, plain_tag};
+use crate::service::Service;
+use crate::service::problem::{Kind, Problem};
+use crate::service::tags::create_as_can_be;
+use crate::words::decimal;
+use crate::words::shortened;
 
 pub(in crate::http) use machines::MACHINE_BITS_MAX;
 

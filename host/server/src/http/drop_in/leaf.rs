@@ -39,11 +39,12 @@ use unalike::{Clock, Layout, SystemClock};
 use super::{
     Parameters, any_but_head_and_trace, finished, json, next_of_snowflake, next_of_tag, path_of, permit, snowflake_name,
 };
+use crate::config::layouts::decimal_id;
 use crate::http::Route;
 use crate::http::ids::prefers;
-use crate::layouts::{decimal_id, rfc3339};
-use crate::problem::{Kind, Problem};
 use crate::service::Service;
+use crate::service::problem::{Kind, Problem};
+use crate::words::rfc3339;
 
 const TEXT: &str = "text/plain;charset=UTF-8";
 const JSON: &str = "application/json;charset=UTF-8";

@@ -35,12 +35,14 @@ use serde::Serialize;
 use unalike::storage;
 
 use super::{Parameters, Want, any_but_head_and_trace, finished, grant, json, take_of_tag};
-use crate::auth::{Denied, Scope, bearer};
+use crate::config::names::plain_tag;
+use crate::config::tokens::{Denied, Scope};
 use crate::http::Route;
-use crate::layouts::shortened;
-use crate::problem::{Kind, Problem};
+use crate::http::bearer;
 use crate::service::Service;
-use crate::tags::{decimal, plain_tag};
+use crate::service::problem::{Kind, Problem};
+use crate::words::decimal;
+use crate::words::shortened;
 
 const TEXT: &str = "text/plain;charset=UTF-8";
 const JSON: &str = "application/json;charset=UTF-8";

@@ -20,9 +20,9 @@ use clap::ValueEnum;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use unalike::{Format, FormatKey, FormatOptions, Issued, Layout, Restart, Text, TextError, decode};
 
-use crate::channels::{Channel, ChannelConfig};
-use crate::layouts::{rfc3339, shortened};
-use crate::tags::decimal;
+use crate::config::channels::{Channel, ChannelConfig};
+use crate::words::decimal;
+use crate::words::{rfc3339, shortened};
 
 /// The greatest number that is exact in JavaScript, in bits.
 pub(crate) const SAFE_BITS: u8 = 53;

@@ -2,6 +2,7 @@
 
 pub(crate) mod cover;
 pub(crate) mod flakes;
+pub(crate) mod issue;
 pub(crate) mod problem;
 pub(crate) mod random_ids;
 mod store_watch;
@@ -36,14 +37,15 @@ use crate::config::names::{plain_tag, stored_name};
 use crate::config::tokens::Tokens;
 use crate::service::cover::{Covers, Outage};
 use crate::service::flakes::{Flakes, Stop, is_used};
+use crate::service::issue::IssueError;
 use crate::service::problem::{Kind, Problem};
 use crate::service::store_watch::{StoreWatch, WatchedStore};
 use crate::service::sub_keys::{SubKeys, stored};
 use crate::service::tinyid_tokens::TinyidTokens;
 use crate::service::troubles::quietly;
 use crate::stores::{Purpose, Stores};
+use crate::words::rfc3339;
 use crate::words::with_causes;
-use crate::words::{rfc3339, shortened};
 
 /// A store that has not answered whether it is there after this long is taken to be down: who asks whether the server
 /// is ready waits no longer than a second.
@@ -270,7 +272,7 @@ impl Service {
     ///
     /// # Errors
     /// As [`SubKeys::admit`].
-    pub(crate) async fn sub_key<'a>(&self, tag: &str, sub: Option<&'a str>) -> Result<Option<SubKey<'a>>, Problem> {
+    pub(crate) async fn sub_key<'a>(&self, tag: &str, sub: Option<&'a str>) -> Result<Option<SubKey<'a>>, IssueError> {
         let Some(sub) = sub else { return Ok(None) };
         let period = match self.shown(tag).map(|shown| shown.format().period(SystemClock.now_ms())) {
             Some(Ok(period)) => period,
@@ -318,24 +320,6 @@ impl Service {
     /// Whether the ids of a tag are those of the snowflake of its name.
     pub(crate) fn is_quick(&self, tag: &str) -> bool {
         self.quick.contains(tag)
-    }
-
-    /// Refuses a tag, or a quick tag's snowflake, whose ids are not what is shown of them: bare they could be those that
-    /// somebody else was shown.
-    ///
-    /// # Errors
-    /// [`Kind::FormatInvalid`].
-    pub(crate) fn check_bare_tag(&self, tag: &str) -> Result<(), Problem> {
-        let shown = if self.is_quick(tag) { self.shown_snowflake(tag) } else { self.shown(tag) };
-        check_bare(shown, tag)
-    }
-
-    /// The same for a snowflake.
-    ///
-    /// # Errors
-    /// [`Kind::FormatInvalid`].
-    pub(crate) fn check_bare_snowflake(&self, name: &str) -> Result<(), Problem> {
-        check_bare(self.shown_snowflake(name), name)
     }
 
     /// The sequence of a tag that was opened before.
@@ -588,18 +572,6 @@ async fn check_stored(store: &dyn SegmentStore, tag: &str, shown: &Shown) -> any
         Ok(Ok(record)) => check_start(tag, shown, record.options.start),
         Ok(Err(_)) | Err(_) => Ok(()),
     }
-}
-
-fn check_bare(shown: Option<&Shown>, name: &str) -> Result<(), Problem> {
-    if shown.is_none_or(Shown::is_bare) {
-        return Ok(());
-    }
-    let name = shortened(name);
-    let detail = format!(
-        "the ids of {name:?} are shown under a key, with a shard gene, or start again, which this path does not know: they are \
-         had under /v1 alone"
-    );
-    Err(Problem::new(Kind::FormatInvalid, detail).with("name", name))
 }
 
 async fn open_snowflake(ids: &Ids, name: &str, options: SnowflakeOptions) -> anyhow::Result<Snowflake> {

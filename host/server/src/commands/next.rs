@@ -2,15 +2,15 @@
 
 use std::io::{self, BufWriter, Write as _};
 
-use anyhow::{bail, ensure};
-use unalike::{Formatted, Sequence, Snowflake, Text, encode};
+use anyhow::bail;
 
 use crate::commands::arguments::NextArguments;
 use crate::commands::is_closed;
 use crate::config::Config;
-use crate::config::formats::{Asked, Notation};
+use crate::config::formats::Asked;
 use crate::config::tokens::Tokens;
 use crate::service::Service;
+use crate::service::issue::{Issued, Owner, Wish, Written};
 use crate::stores::Purpose;
 
 /// Ids that are taken at once: no more than these are lost if the reader goes away.
@@ -26,52 +26,27 @@ pub(crate) async fn next(config: Config, arguments: NextArguments) -> anyhow::Re
     printed
 }
 
-/// Where the ids come from.
-enum Generator<'a> {
-    Sequence(Sequence),
-    Snowflake(&'a Snowflake),
-    Formatted(Formatted),
-}
-
 async fn print_ids(service: &Service, arguments: &NextArguments) -> anyhow::Result<()> {
-    let name = &arguments.name;
-    let (shown, bits) = if arguments.snowflake || service.is_quick(name) {
-        ensure!(
-            arguments.sub.is_none(),
-            "the tag {name:?} is quick: its ids are those of a snowflake, which has no sub-keys"
-        );
-        (service.shown_snowflake(name), service.snowflake(name)?.layout().bits())
+    let name = arguments.name.as_str();
+    let owner = if arguments.snowflake {
+        Owner::Snowflake { name }
     } else {
-        (service.shown(name), 63)
+        Owner::Tag { name, sub: arguments.sub.as_deref() }
     };
-    let asked = Asked { notation: arguments.format, as_number: false, shard_key: arguments.shard_key };
-    let notation = asked.notation(name, shown, bits)?;
-    let generator = if arguments.snowflake || service.is_quick(name) {
-        match service.formatted_snowflake(name) {
-            Some(formatted) => Generator::Formatted(formatted.clone()),
-            None => Generator::Snowflake(service.snowflake(name)?),
-        }
-    } else {
-        let sub = service.sub_key(name, arguments.sub.as_deref()).await?;
-        match shown {
-            Some(shown) => Generator::Formatted(service.formatted(name, sub, shown).await?),
-            None => Generator::Sequence(service.sequence(name, sub).await?),
-        }
-    };
+    let wish = Wish::Shown(Asked { notation: arguments.format, as_number: false, shard_key: arguments.shard_key });
     let mut out = BufWriter::new(io::stdout().lock());
     let mut left = arguments.count;
     while left > 0 {
         let count = u32::try_from(left).unwrap_or(BATCH).min(BATCH);
-        let written = match generator.write(&mut out, notation, arguments.shard_key, count).await {
-            Ok(written) => written,
+        let issued = match service.issue(owner, count, wish).await {
+            Ok(issued) => issued,
             // The last ones would be lost with this process.
             Err(error) => {
-                let last = last_ids(&error);
+                let last = error.left();
                 if last == 0 {
-                    return Err(error);
+                    return Err(error.into());
                 }
-                let written = generator.write(&mut out, notation, arguments.shard_key, last).await?;
-                if !is_closed(written)? {
+                if !write(&mut out, &service.issue(owner, last, wish).await?)? {
                     is_closed(out.flush())?;
                 }
                 let printed = arguments.count - left + u64::from(last);
@@ -81,7 +56,7 @@ async fn print_ids(service: &Service, arguments: &NextArguments) -> anyhow::Resu
                 );
             }
         };
-        if is_closed(written)? {
+        if write(&mut out, &issued)? {
             return Ok(());
         }
         left -= u64::from(count);
@@ -89,55 +64,17 @@ async fn print_ids(service: &Service, arguments: &NextArguments) -> anyhow::Resu
     is_closed(out.flush()).map(drop)
 }
 
-/// How many ids are left, where that is why there are not as many as were asked for.
-fn last_ids(error: &anyhow::Error) -> u32 {
-    match error.downcast_ref::<unalike::Error>().map(unalike::Error::kind) {
-        Some(unalike::ErrorKind::Exhausted { left, .. }) => u32::try_from(*left).unwrap_or(u32::MAX),
-        _ => 0,
-    }
-}
-
-impl Generator<'_> {
-    /// Writes so many ids, one per line, and answers how that went.
-    async fn write(
-        &self,
-        out: &mut impl io::Write,
-        notation: Notation,
-        shard_key: Option<u64>,
-        count: u32,
-    ) -> anyhow::Result<io::Result<()>> {
-        match self {
-            Self::Sequence(sequence) => write_numbers(out, notation, sequence.take(count).await?.iter()),
-            Self::Snowflake(snowflake) => write_numbers(out, notation, snowflake.take(count).await?.iter()),
-            Self::Formatted(formatted) => {
-                let batch = formatted.take(count, shard_key).await?;
-                if notation == Notation::Template {
-                    let mut written = Ok(());
-                    batch.each_text(|text| {
-                        if written.is_ok() {
-                            written = writeln!(out, "{text}");
-                        }
-                    })?;
-                    Ok(written)
-                } else {
-                    write_numbers(out, notation, batch.numbers()?.into_iter())
-                }
-            }
+/// Writes ids, one per line; answers whether the reader has gone.
+fn write(out: &mut impl io::Write, issued: &Issued) -> anyhow::Result<bool> {
+    let mut is_gone = false;
+    issued.each(|id| {
+        if !is_gone {
+            is_gone = is_closed(match id {
+                Written::Number(number) => writeln!(out, "{number}"),
+                Written::Text(text) => writeln!(out, "{text}"),
+            })?;
         }
-    }
-}
-
-/// Writes numbers, one per line, and answers how that went.
-fn write_numbers(
-    out: &mut impl io::Write,
-    notation: Notation,
-    numbers: impl Iterator<Item = u64>,
-) -> anyhow::Result<io::Result<()>> {
-    for number in numbers {
-        let text = encode(number, notation.text().unwrap_or(Text::Decimal))?;
-        if let Err(error) = writeln!(out, "{}", text.as_str()) {
-            return Ok(Err(error));
-        }
-    }
-    Ok(Ok(()))
+        anyhow::Ok(())
+    })?;
+    Ok(is_gone)
 }

@@ -124,12 +124,6 @@ impl Problem {
         };
         Self::new(kind, detail)
     }
-
-    /// The answer was there, and could not be written.
-    pub(crate) fn unwritten(error: &serde_json::Error) -> Self {
-        tracing::error!(%error, "an answer could not be written");
-        Self::new(Kind::Internal, "the answer could not be written")
-    }
 }
 
 /// RFC 9457, section 3.1.

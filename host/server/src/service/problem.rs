@@ -247,6 +247,12 @@ impl Problem {
         Self::new(Kind::SnowflakeUnknown, detail).with("snowflake", name)
     }
 
+    /// The answer was there, and could not be written.
+    pub(crate) fn unwritten(error: &dyn std::error::Error) -> Self {
+        tracing::error!(%error, "an answer could not be written");
+        Self::new(Kind::Internal, "the answer could not be written")
+    }
+
     /// An error of the operator's or of the program's own: explained in the log, and not here.
     fn withheld(kind: Kind, detail: &str, error: &(dyn std::error::Error + 'static)) -> Self {
         note(kind.name(), Weight::Lasting, with_causes(error));

@@ -89,14 +89,7 @@ async fn next_segment_id_simple(State(service): State<Arc<Service>>, request: Re
 async fn ids(service: &Service, request: Request) -> Result<Vec<u64>, Refusal> {
     let (tag, parameters) = permitted(service, request).await?;
     let count = batch_size(&parameters)?;
-    let batch = async {
-        service.check_bare_tag(&tag)?;
-        match service.quick(&tag)? {
-            Some(snowflake) => Ok(service.of_snowflake(snowflake, snowflake.take(count)).await?.iter().collect()),
-            None => take_of_tag(service, &tag, count).await,
-        }
-    };
-    batch.await.map_err(|problem: Problem| Refusal::of(&problem, &tag))
+    take_of_tag(service, &tag, count).await.map_err(|problem| Refusal::of(&problem, &tag))
 }
 
 async fn segment(service: &Service, request: Request) -> Result<Segment, Refusal> {

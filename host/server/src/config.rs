@@ -477,7 +477,10 @@ impl Config {
             }
             formats.tags.insert(name.clone(), shown);
         }
+        let quick = declared.iter().filter(|(_, declared)| **declared == Declared::Quick);
+        formats.quick = quick.map(|(name, _)| name.clone()).collect();
         let (narrow, layouts) = (self.snowflakes()?, self.layouts()?);
+        formats.layouts = narrow.iter().map(|(name, options)| (name.clone(), options.layout)).collect();
         for (name, snowflake) in &self.snowflakes {
             let Some(config) = snowflake.format() else { continue };
             let of_snowflake = || format!("the configuration's snowflake {name:?}");

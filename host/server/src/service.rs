@@ -11,7 +11,7 @@ pub(crate) mod tags;
 mod tinyid_tokens;
 pub(crate) mod troubles;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,14 +23,13 @@ use anyhow::Context;
 use serde_json::{Value, json};
 use unalike::storage::{SegmentStore, StoreError};
 use unalike::{
-    Batch, Clock, Error, ErrorKind, Formatted, ID_MAX, Ids, Layout, Mode, RandomIds, Sequence, SequenceOptions,
-    Snowflake, SnowflakeOptions, SystemClock,
+    Batch, Clock, Error, ErrorKind, Formatted, ID_MAX, Ids, Mode, RandomIds, Sequence, SequenceOptions, Snowflake,
+    SnowflakeOptions, SystemClock,
 };
 
 use crate::config::Config;
-use crate::config::channels::Declared;
 use crate::config::drop_in::DropIn;
-use crate::config::formats::{Formats, Secrets, Shown, check_start};
+use crate::config::formats::{Formats, Refusal, Secrets, Shown, check_start};
 use crate::config::layouts::Layouts;
 use crate::config::leases::host_name;
 use crate::config::names::{plain_tag, stored_name};
@@ -65,8 +64,6 @@ pub(crate) struct Service {
     ids: Ids,
     stores: Stores,
     snowflakes: HashMap<String, Snowflake>,
-    /// Tags whose ids are those of the snowflake of the same name.
-    quick: HashSet<String>,
     /// How ids are shown, where something is said of that.
     formats: Formats,
     /// The snowflakes among them.
@@ -126,12 +123,8 @@ impl Service {
         } else {
             TinyidTokens::default()
         };
-        let mut quick = HashSet::new();
         for (tag, declared) in config.declared()? {
             stores.declare(&tag, &declared).await?;
-            if declared == Declared::Quick {
-                quick.insert(tag);
-            }
         }
         for (tag, shown) in &formats.tags {
             check_stored(stores.segments().as_ref(), tag, shown).await?;
@@ -161,7 +154,6 @@ impl Service {
             ids,
             stores,
             snowflakes,
-            quick,
             formats,
             formatted,
             random_ids: RandomIds::new(),
@@ -319,7 +311,12 @@ impl Service {
 
     /// Whether the ids of a tag are those of the snowflake of its name.
     pub(crate) fn is_quick(&self, tag: &str) -> bool {
-        self.quick.contains(tag)
+        self.formats.quick.contains(tag)
+    }
+
+    /// How ids are shown, and texts of them read.
+    pub(crate) fn formats(&self) -> &Formats {
+        &self.formats
     }
 
     /// The sequence of a tag that was opened before.
@@ -332,7 +329,7 @@ impl Service {
     /// # Errors
     /// As [`Service::snowflake`].
     pub(crate) fn quick(&self, tag: &str) -> Result<Option<&Snowflake>, Problem> {
-        if self.quick.contains(tag) { self.snowflake(tag).map(Some) } else { Ok(None) }
+        if self.formats.quick.contains(tag) { self.snowflake(tag).map(Some) } else { Ok(None) }
     }
 
     /// Whether a snowflake of this name is configured.
@@ -340,20 +337,12 @@ impl Service {
         self.snowflakes.contains_key(name)
     }
 
-    /// The layout of a configured snowflake's ids, without a gene.
-    ///
-    /// # Errors
-    /// When there is no such snowflake.
-    pub(crate) fn snowflake_layout(&self, name: &str) -> Result<Layout, Problem> {
-        self.snowflakes.get(name).map(Snowflake::layout).ok_or_else(|| Problem::snowflake_unknown(name))
-    }
-
     /// The configured snowflake of this name.
     ///
     /// # Errors
     /// When there is none, and when there is no store that could lease it a worker.
     pub(crate) fn snowflake(&self, name: &str) -> Result<&Snowflake, Problem> {
-        let snowflake = self.snowflakes.get(name).ok_or_else(|| Problem::snowflake_unknown(name))?;
+        let snowflake = self.snowflakes.get(name).ok_or_else(|| Refusal::snowflake_unknown(name))?;
         match self.stores.leases().missing() {
             None => Ok(snowflake),
             Some(detail) => Err(Problem::new(Kind::LeasesMissing, detail)),

@@ -8,12 +8,10 @@ use unalike::{Clock, Layout, Role, Scheme, SnowflakeOptions, Spread, SystemClock
 use crate::commands::arguments::{DecodeArguments, LayoutsCommand, RangeArguments, TextArguments};
 use crate::commands::{Table, print};
 use crate::config::Config;
-use crate::config::channels::Channel;
-use crate::config::formats::{ReadText, Secrets, Shown};
+use crate::config::formats::{ReadText, Refusal, Secrets, Shown};
 use crate::config::layouts::{Candidate, LayoutFigures, Layouts, Named, What, figures};
 use crate::config::names::plain_tag;
 use crate::config::stamps::SpreadText;
-use crate::service::problem::Problem;
 use crate::words::rfc3339;
 
 /// `unalike decode`
@@ -222,22 +220,19 @@ fn read_text(config: &Config, text: &str, arguments: &TextArguments) -> anyhow::
         (None, None, Some(notation)) => ReadText::of_notation(text, notation)?,
         (tag, snowflake, notation) => {
             let formats = config.formats(&Secrets::read(&config.keys)?)?;
-            let is_quick = |tag: &String| config.tags.get(tag).is_some_and(|tag| tag.channel == Some(Channel::Quick));
-            match tag.as_ref().filter(|tag| !is_quick(tag)) {
-                Some(tag) => {
+            let (name, format, read) = match (tag, snowflake) {
+                (Some(tag), _) => {
                     plain_tag(tag)?;
-                    let format = formats.tags.get(tag);
-                    let issued = Shown::or_plain(format, tag).read(text, notation, None);
-                    ReadText::new(text, &issued.with_context(|| hint(config, tag, format))?)
+                    (tag.as_str(), formats.of_tag(tag), formats.read_of_tag(tag, text, notation))
                 }
-                None => {
-                    let name = tag.as_ref().or(snowflake.as_ref()).map_or("", String::as_str);
-                    let unknown = || Problem::snowflake_unknown(name);
-                    let layout = config.snowflakes()?.get(name).with_context(unknown)?.layout;
-                    let format = formats.snowflakes.get(name);
-                    let issued = Shown::or_plain(format, name).read(text, notation, Some(layout));
-                    ReadText::new(text, &issued.with_context(|| hint(config, name, format))?)
+                (None, snowflake) => {
+                    let name = snowflake.as_deref().unwrap_or_default();
+                    (name, formats.snowflakes.get(name), formats.read_of_snowflake(name, text, notation))
                 }
+            };
+            match read {
+                Err(unknown @ Refusal::SnowflakeUnknown { .. }) => return Err(unknown.into()),
+                read => read.with_context(|| hint(config, name, format))?,
             }
         }
     };

@@ -246,8 +246,7 @@ impl Service {
     /// # Errors
     /// [`Kind::FormatInvalid`].
     pub(crate) fn check_bare_tag(&self, tag: &str) -> Result<(), Problem> {
-        let shown = if self.is_quick(tag) { self.shown_snowflake(tag) } else { self.shown(tag) };
-        bare(shown, tag).map(drop)
+        bare(self.formats.of_tag(tag), tag).map(drop)
     }
 }
 

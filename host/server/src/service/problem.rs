@@ -13,7 +13,7 @@ use crate::config::formats::Refusal;
 use crate::config::layouts::DecodeError;
 use crate::service::tags::Unconfirmed;
 use crate::service::troubles::{Weight, note};
-use crate::words::{rfc3339, shortened, with_causes};
+use crate::words::{rfc3339, with_causes};
 
 /// What kind of problem it is. `urn:unalike:problem:` and the name make the stable `type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, VariantArray)]
@@ -240,13 +240,6 @@ impl Problem {
         Self::new(Kind::Closing, "the server is ending").retry_after(1_000)
     }
 
-    /// No snowflake of this name is configured.
-    pub(crate) fn snowflake_unknown(name: &str) -> Self {
-        let name = shortened(name);
-        let detail = format!("no snowflake {name:?} is configured: add [snowflakes.NAME] to the configuration file");
-        Self::new(Kind::SnowflakeUnknown, detail).with("snowflake", name)
-    }
-
     /// The answer was there, and could not be written.
     pub(crate) fn unwritten(error: &dyn std::error::Error) -> Self {
         tracing::error!(%error, "an answer could not be written");
@@ -398,6 +391,7 @@ impl From<Refusal> for Problem {
             Refusal::TemplateOnly { name, format } => {
                 public(Kind::FormatInvalid).about("name", name).with("format", *format)
             }
+            Refusal::SnowflakeUnknown { name } => public(Kind::SnowflakeUnknown).with("snowflake", name.as_str()),
             Refusal::FormatAlone => public(Kind::FormatInvalid).with("format", "template"),
             Refusal::ShardKeyMissing { name } | Refusal::ShardKeyUnwanted { name } => {
                 public(Kind::ShardKeyInvalid).about("name", name)

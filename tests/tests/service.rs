@@ -586,7 +586,7 @@ fn a_connection_that_gave_its_buffers_back_is_closed_in_time() -> anyhow::Result
         "--head-timeout-ms",
         "5000",
         "--log",
-        "unalike::connections=trace",
+        "unalike::http::connections=trace",
     ])?;
     let mut idle = BufReader::new(server.connect()?);
     for times in 1..=2 {

@@ -13,7 +13,8 @@ use redis::aio::{MultiplexedConnection, SendError};
 use redis::io::tcp::TcpSettings;
 use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ProtocolVersion, PushInfo, PushKind, RedisError, RedisResult, TlsCertificates,
+    AsyncConnectionConfig, Client, Cmd, ErrorKind, ProtocolVersion, PushInfo, PushKind, RedisError, RedisResult,
+    ServerErrorKind, TlsCertificates,
 };
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::CertificateDer;
@@ -34,6 +35,9 @@ const KEEPALIVE: Duration = Duration::from_secs(15);
 
 /// A sign of life that does not come is asked for again after this long.
 const KEEPALIVE_AGAIN: Duration = Duration::from_secs(5);
+
+/// A server that forgets a script again and again is told it so many times for one request.
+const TELLS_MAX: u32 = 10;
 
 /// A script, known to the server by its hash.
 pub(crate) type Script = LazyLock<redis::Script>;
@@ -151,7 +155,16 @@ impl Server {
         for argument in arguments {
             invocation.arg(*argument);
         }
-        let answer = invocation.invoke_async(&mut open.connection).await;
+        let mut answer = invocation.invoke_async(&mut open.connection).await;
+        // It was forgotten again between being told and being run.
+        for _ in 1..TELLS_MAX {
+            match &answer {
+                Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                    answer = invocation.invoke_async(&mut open.connection).await;
+                }
+                _ => break,
+            }
+        }
         let fields = self.judged(doing, access, &open, answer)?;
         Ok(Reply { at: format!("the key {key} on {}", self.address()), fields, next: 0 })
     }

@@ -1,5 +1,17 @@
 //! The configuration: flags before environment before file before defaults.
 
+pub(crate) mod arguments;
+pub(crate) mod channels;
+pub(crate) mod drop_in;
+pub(crate) mod formats;
+pub(crate) mod layouts;
+pub(crate) mod leases;
+pub(crate) mod log;
+pub(crate) mod names;
+pub(crate) mod stamps;
+pub(crate) mod store_url;
+pub(crate) mod tokens;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Display, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -16,19 +28,19 @@ use serde_json::{Map, Value};
 use unalike::storage::LeaseLimits;
 use unalike::{Clock, Layout, SnowflakeOptions, SystemClock, storage};
 
-use crate::arguments::{CommonArguments, LogFormat, ServeArguments};
-use crate::auth::Tokens;
-use crate::channels::{Channel, Declared, needs_redis};
-use crate::formats::{
+use crate::config::arguments::{CommonArguments, LogFormat, ServeArguments};
+use crate::config::channels::{Channel, Declared, needs_redis};
+use crate::config::drop_in::{DropIn, SEGMENT_COUNT_MAX};
+use crate::config::formats::{
     FormatConfig, Formats, KeyConfig, Secrets, Shown, TagConfig, UtcOffset, check_layout, check_start,
 };
-use crate::http::{DropIn, SEGMENT_COUNT_MAX};
-use crate::layouts::{LAYOUT_DEFAULT, Layouts, rfc3339};
-use crate::leases::Worker;
-use crate::log;
-use crate::stamps::{ClockText, SpreadText};
-use crate::stores::{StoreUrl, StoreUrls, validate_watermark};
-use crate::tags::plain_tag;
+use crate::config::layouts::{LAYOUT_DEFAULT, Layouts};
+use crate::config::leases::Worker;
+use crate::config::names::plain_tag;
+use crate::config::stamps::{ClockText, SpreadText};
+use crate::config::store_url::{StoreUrl, StoreUrls, validate_watermark};
+use crate::config::tokens::Tokens;
+use crate::words::{likeliest, rfc3339};
 
 /// So many headers hyper reads into an array on the stack; with any other limit it allocates.
 pub(crate) const HEADERS_ON_STACK: usize = 100;
@@ -465,7 +477,10 @@ impl Config {
             }
             formats.tags.insert(name.clone(), shown);
         }
+        let quick = declared.iter().filter(|(_, declared)| **declared == Declared::Quick);
+        formats.quick = quick.map(|(name, _)| name.clone()).collect();
         let (narrow, layouts) = (self.snowflakes()?, self.layouts()?);
+        formats.layouts = narrow.iter().map(|(name, options)| (name.clone(), options.layout)).collect();
         for (name, snowflake) in &self.snowflakes {
             let Some(config) = snowflake.format() else { continue };
             let of_snowflake = || format!("the configuration's snowflake {name:?}");
@@ -768,13 +783,6 @@ fn suggestion(key: &str, known: &[&str]) -> String {
     }
 }
 
-/// The one that was probably meant.
-pub(crate) fn likeliest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
-    let like = known.iter().map(|known| (strsim::jaro_winkler(name, known), *known));
-    let (likeness, meant) = like.max_by(|one, other| one.0.total_cmp(&other.0))?;
-    (likeness > 0.8).then_some(meant)
-}
-
 fn within<T: PartialOrd + Display>(key: &str, value: T, range: RangeInclusive<T>) -> anyhow::Result<()> {
     ensure!(range.contains(&value), "{key} is {value}, it must be {} to {}", range.start(), range.end());
     Ok(())
@@ -785,7 +793,7 @@ mod tests {
     use unalike::{ClockPolicy, Spread};
 
     use super::*;
-    use crate::leases::LeasePlace;
+    use crate::config::leases::LeasePlace;
 
     fn load(text: &str) -> anyhow::Result<Config> {
         Config::assemble(Some((Path::new("unalike.toml"), text)), &CommonArguments::default(), None)

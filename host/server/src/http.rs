@@ -8,15 +8,20 @@
 //! and [`Admin`] for anything else. Only what lies under `/health` and the OpenAPI document need none.
 
 mod body;
+pub(crate) mod connections;
+mod doors;
 mod drop_in;
 mod formats;
 mod ids;
 mod layouts;
 pub(crate) mod metrics;
 mod openapi;
+mod problem;
 mod process;
 mod query;
 mod random_ids;
+pub(crate) mod request_id;
+mod tag_json;
 mod tags;
 mod traffic;
 
@@ -30,9 +35,9 @@ use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::extract::{FromRequestParts, Path, State};
-use axum::http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderValue};
+use axum::http::header::{ALLOW, AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderValue};
 use axum::http::request::Parts;
-use axum::http::{Method, Request, StatusCode, Uri};
+use axum::http::{HeaderMap, Method, Request, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get};
 use axum::{Extension, Json, Router};
@@ -44,16 +49,15 @@ use unalike::storage::{split_tag, validate_tag};
 
 use self::body::RequestBody;
 use self::metrics::Metrics;
-use crate::auth::{Permit, Scope, bearer};
 use crate::config::Config;
-use crate::doors::{Doors, Page};
-use crate::layouts::shortened;
-use crate::problem::{Kind, Problem};
-use crate::request_id::{self, X_REQUEST_ID};
+use crate::config::names::plain_tag;
+use crate::config::tokens::{Permit, Scope};
+use crate::http::doors::{Doors, Page};
+use crate::http::request_id::X_REQUEST_ID;
 use crate::service::Service;
-use crate::tags::plain_tag;
+use crate::service::problem::{Kind, Problem};
+use crate::words::shortened;
 
-pub(crate) use drop_in::{DropIn, SEGMENT_COUNT_MAX};
 pub(crate) use traffic::{Arrival, Traffic};
 
 /// Where most requests go.
@@ -79,7 +83,7 @@ fn routes(config: &Config, metrics: Arc<Metrics>) -> Routes {
     let routes = config
         .drop_ins()
         .into_iter()
-        .flat_map(DropIn::routes)
+        .flat_map(drop_in::routes)
         .fold(routes, |routes, (template, methods)| routes.route(template, methods));
     let document = openapi::route(config, &routes.templates);
     routes.route(openapi::PATH, document)
@@ -394,4 +398,32 @@ impl<S: Send + Sync> FromRequestParts<S> for Name {
 /// A body of finished JSON or text.
 fn finished(content_type: &'static str, body: Vec<u8>) -> Response {
     ([(CONTENT_TYPE, HeaderValue::from_static(content_type))], body).into_response()
+}
+
+/// The token in the header `Authorization: Bearer TOKEN`. Another scheme counts as none.
+pub(crate) fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+    let value = headers.get(AUTHORIZATION)?.as_bytes();
+    let (scheme, token) = value.split_at_checked(7)?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bearer_scheme_is_read() {
+        let presented = |value: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(AUTHORIZATION, value.parse().unwrap());
+            bearer(&headers).map(<[u8]>::to_vec)
+        };
+        for value in ["Bearer abc", "bearer abc", "BEARER  abc "] {
+            assert_eq!(presented(value).as_deref(), Some(&b"abc"[..]), "{value}");
+        }
+        for value in ["Basic abc", "abc", "Bearer", "Bearerabc"] {
+            assert_eq!(presented(value), None, "{value}");
+        }
+        assert_eq!(bearer(&HeaderMap::new()), None);
+    }
 }

@@ -1,6 +1,17 @@
 //! The open stores and the open generators of one process.
 
-use std::collections::{HashMap, HashSet};
+pub(crate) mod cover;
+pub(crate) mod flakes;
+pub(crate) mod issue;
+pub(crate) mod problem;
+pub(crate) mod random_ids;
+mod store_watch;
+mod sub_keys;
+pub(crate) mod tags;
+mod tinyid_tokens;
+pub(crate) mod troubles;
+
+use std::collections::HashMap;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,28 +21,30 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use serde_json::{Value, json};
-use unalike::storage::{SegmentStore, StoreError, TagOptions, TagRecord};
+use unalike::storage::{SegmentStore, StoreError};
 use unalike::{
-    Batch, Clock, Error, ErrorKind, Formatted, ID_MAX, Ids, Layout, Mode, RandomIds, RefillPolicy, Sequence,
-    SequenceOptions, Snowflake, SnowflakeOptions, StepPolicy, SystemClock,
+    Batch, Clock, Error, ErrorKind, Formatted, ID_MAX, Ids, Mode, RandomIds, Sequence, SequenceOptions, Snowflake,
+    SnowflakeOptions, SystemClock,
 };
 
-use crate::auth::Tokens;
-use crate::channels::Declared;
 use crate::config::Config;
-use crate::cover::{Covers, Outage};
-use crate::flakes::{Flakes, Stop, is_used};
-use crate::formats::{Formats, Secrets, Shown, check_start};
-use crate::http::DropIn;
-use crate::layouts::{Layouts, rfc3339, shortened};
-use crate::leases::host_name;
-use crate::problem::{Kind, Problem, with_causes};
-use crate::store_watch::{StoreWatch, WatchedStore};
+use crate::config::drop_in::DropIn;
+use crate::config::formats::{Formats, Refusal, Secrets, Shown, check_start};
+use crate::config::layouts::Layouts;
+use crate::config::leases::host_name;
+use crate::config::names::{plain_tag, stored_name};
+use crate::config::tokens::Tokens;
+use crate::service::cover::{Covers, Outage};
+use crate::service::flakes::{Flakes, Stop, is_used};
+use crate::service::issue::IssueError;
+use crate::service::problem::{Kind, Problem};
+use crate::service::store_watch::{StoreWatch, WatchedStore};
+use crate::service::sub_keys::{SubKeys, stored};
+use crate::service::tinyid_tokens::TinyidTokens;
+use crate::service::troubles::quietly;
 use crate::stores::{Purpose, Stores};
-use crate::sub_keys::{SubKeys, stored};
-use crate::tags::{plain_tag, stored_name};
-use crate::tinyid_tokens::TinyidTokens;
-use crate::troubles::quietly;
+use crate::words::rfc3339;
+use crate::words::with_causes;
 
 /// A store that has not answered whether it is there after this long is taken to be down: who asks whether the server
 /// is ready waits no longer than a second.
@@ -51,8 +64,6 @@ pub(crate) struct Service {
     ids: Ids,
     stores: Stores,
     snowflakes: HashMap<String, Snowflake>,
-    /// Tags whose ids are those of the snowflake of the same name.
-    quick: HashSet<String>,
     /// How ids are shown, where something is said of that.
     formats: Formats,
     /// The snowflakes among them.
@@ -112,12 +123,8 @@ impl Service {
         } else {
             TinyidTokens::default()
         };
-        let mut quick = HashSet::new();
         for (tag, declared) in config.declared()? {
             stores.declare(&tag, &declared).await?;
-            if declared == Declared::Quick {
-                quick.insert(tag);
-            }
         }
         for (tag, shown) in &formats.tags {
             check_stored(stores.segments().as_ref(), tag, shown).await?;
@@ -147,7 +154,6 @@ impl Service {
             ids,
             stores,
             snowflakes,
-            quick,
             formats,
             formatted,
             random_ids: RandomIds::new(),
@@ -197,8 +203,8 @@ impl Service {
         self.unless_down(tag, sub, sequence.take(count)).await
     }
 
-    /// Waits for ids of a tag, unless the store is known to grant it nothing now: then they are there at once, or not
-    /// at all. A call that is given up loses no id.
+    /// Waits for ids of a tag, unless the store is known to grant it nothing now: then they are there at once, or not at
+    /// all. A call that is given up loses no id.
     pub(crate) async fn unless_down<T>(
         &self,
         tag: &str,
@@ -258,7 +264,7 @@ impl Service {
     ///
     /// # Errors
     /// As [`SubKeys::admit`].
-    pub(crate) async fn sub_key<'a>(&self, tag: &str, sub: Option<&'a str>) -> Result<Option<SubKey<'a>>, Problem> {
+    pub(crate) async fn sub_key<'a>(&self, tag: &str, sub: Option<&'a str>) -> Result<Option<SubKey<'a>>, IssueError> {
         let Some(sub) = sub else { return Ok(None) };
         let period = match self.shown(tag).map(|shown| shown.format().period(SystemClock.now_ms())) {
             Some(Ok(period)) => period,
@@ -305,25 +311,12 @@ impl Service {
 
     /// Whether the ids of a tag are those of the snowflake of its name.
     pub(crate) fn is_quick(&self, tag: &str) -> bool {
-        self.quick.contains(tag)
+        self.formats.quick.contains(tag)
     }
 
-    /// Refuses a tag, or a quick tag's snowflake, whose ids are not what is shown of them: bare they could be those
-    /// that somebody else was shown.
-    ///
-    /// # Errors
-    /// [`Kind::FormatInvalid`].
-    pub(crate) fn check_bare_tag(&self, tag: &str) -> Result<(), Problem> {
-        let shown = if self.is_quick(tag) { self.shown_snowflake(tag) } else { self.shown(tag) };
-        check_bare(shown, tag)
-    }
-
-    /// The same for a snowflake.
-    ///
-    /// # Errors
-    /// [`Kind::FormatInvalid`].
-    pub(crate) fn check_bare_snowflake(&self, name: &str) -> Result<(), Problem> {
-        check_bare(self.shown_snowflake(name), name)
+    /// How ids are shown, and texts of them read.
+    pub(crate) fn formats(&self) -> &Formats {
+        &self.formats
     }
 
     /// The sequence of a tag that was opened before.
@@ -336,7 +329,7 @@ impl Service {
     /// # Errors
     /// As [`Service::snowflake`].
     pub(crate) fn quick(&self, tag: &str) -> Result<Option<&Snowflake>, Problem> {
-        if self.quick.contains(tag) { self.snowflake(tag).map(Some) } else { Ok(None) }
+        if self.formats.quick.contains(tag) { self.snowflake(tag).map(Some) } else { Ok(None) }
     }
 
     /// Whether a snowflake of this name is configured.
@@ -344,20 +337,12 @@ impl Service {
         self.snowflakes.contains_key(name)
     }
 
-    /// The layout of a configured snowflake's ids, without a gene.
-    ///
-    /// # Errors
-    /// When there is no such snowflake.
-    pub(crate) fn snowflake_layout(&self, name: &str) -> Result<Layout, Problem> {
-        self.snowflakes.get(name).map(Snowflake::layout).ok_or_else(|| Problem::snowflake_unknown(name))
-    }
-
     /// The configured snowflake of this name.
     ///
     /// # Errors
     /// When there is none, and when there is no store that could lease it a worker.
     pub(crate) fn snowflake(&self, name: &str) -> Result<&Snowflake, Problem> {
-        let snowflake = self.snowflakes.get(name).ok_or_else(|| Problem::snowflake_unknown(name))?;
+        let snowflake = self.snowflakes.get(name).ok_or_else(|| Refusal::snowflake_unknown(name))?;
         match self.stores.leases().missing() {
             None => Ok(snowflake),
             Some(detail) => Err(Problem::new(Kind::LeasesMissing, detail)),
@@ -379,8 +364,8 @@ impl Service {
         &self.stores
     }
 
-    /// Whether the server is ready: the store answers and grants, or what it granted before lasts; and each snowflake
-    /// that is in use gives ids.
+    /// Whether the server is ready: the store answers and grants, or what it granted before lasts; and each snowflake that
+    /// is in use gives ids.
     ///
     /// Anybody may want to know at any rate: the answer is kept for [`CHECK_KEPT`], or until a snowflake fails.
     ///
@@ -423,8 +408,8 @@ impl Service {
             .with("tag", tag))
     }
 
-    /// Notes whether the store grants what is asked of it, by what it says and by what becomes of requests, and tells
-    /// the log when that changes; gives how ids last while it does not, and why.
+    /// Notes whether the store grants what is asked of it, by what it says and by what becomes of requests, and tells the
+    /// log when that changes; gives how ids last while it does not, and why.
     fn note(&self, said: &Said) -> Option<(Outage, Arc<StoreError>)> {
         let (failing, longest) = self.watch.failing();
         let error = match (said, &longest) {
@@ -566,8 +551,8 @@ fn counted_under(tag: &str, sub: Option<SubKey<'_>>) -> String {
     sub.and_then(|SubKey(sub)| stored_name(tag, Some(sub)).ok()).unwrap_or_else(|| tag.to_owned())
 }
 
-/// Refuses a tag that the store has already and whose format shows none of its ids. One that does not answer now says
-/// so when ids are asked for.
+/// Refuses a tag that the store has already and whose format shows none of its ids. One that does not answer now says so
+/// when ids are asked for.
 async fn check_stored(store: &dyn SegmentStore, tag: &str, shown: &Shown) -> anyhow::Result<()> {
     if shown.format().id_max() == ID_MAX {
         return Ok(());
@@ -578,55 +563,6 @@ async fn check_stored(store: &dyn SegmentStore, tag: &str, shown: &Shown) -> any
     }
 }
 
-fn check_bare(shown: Option<&Shown>, name: &str) -> Result<(), Problem> {
-    if shown.is_none_or(Shown::is_bare) {
-        return Ok(());
-    }
-    let name = shortened(name);
-    let detail = format!(
-        "the ids of {name:?} are shown under a key, with a shard gene, or start again, which this path does not know: they are \
-         had under /v1 alone"
-    );
-    Err(Problem::new(Kind::FormatInvalid, detail).with("name", name))
-}
-
 async fn open_snowflake(ids: &Ids, name: &str, options: SnowflakeOptions) -> anyhow::Result<Snowflake> {
     ids.snowflake(name, options).await.with_context(|| format!("the snowflake {name:?} cannot be opened"))
-}
-
-/// Replaces the policies of a tag that are given, and leaves the others.
-///
-/// # Errors
-/// As [`SegmentStore::change_tag`].
-pub(crate) async fn change_tag(
-    store: &dyn SegmentStore,
-    tag: &str,
-    step: Option<StepPolicy>,
-    refill: Option<RefillPolicy>,
-) -> Result<TagRecord, StoreError> {
-    let current = store.tag(tag).await?;
-    if step.is_none() && refill.is_none() {
-        return Ok(current);
-    }
-    let (step, refill) = (step.unwrap_or(current.options.step), refill.unwrap_or(current.options.refill));
-    store.change_tag(tag, step, refill).await
-}
-
-/// Creates a tag, and says whether as it is wanted: a table or key of another system may have no place for a step or a
-/// refill policy, and gets the tag with those that its tags have.
-///
-/// # Errors
-/// As [`SegmentStore::create_tag`].
-pub(crate) async fn create_as_can_be(
-    store: &dyn SegmentStore,
-    tag: &str,
-    wanted: &TagOptions,
-) -> Result<(TagRecord, bool), StoreError> {
-    let plain = TagOptions { start: wanted.start, mode: wanted.mode, ..TagOptions::default() };
-    match store.create_tag(tag, wanted).await {
-        Err(StoreError::Refused { .. } | StoreError::TagInvalid { .. }) if *wanted != plain => {
-            Ok((store.create_tag(tag, &plain).await?, false))
-        }
-        created => Ok((created?, true)),
-    }
 }

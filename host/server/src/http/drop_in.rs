@@ -33,40 +33,28 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, any};
-use clap::ValueEnum;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use unalike::storage::{Segment, SegmentStore, TagRecord, TailRelease};
 use unalike::{ID_MAX, Mode, StepPolicy};
 
 use super::{Route, refused_method};
-use crate::auth::{Permit, Scope, bearer};
-use crate::layouts::shortened;
-use crate::problem::{Kind, Problem};
+use crate::config::drop_in::DropIn;
+use crate::config::names::plain_tag;
+use crate::config::tokens::{Permit, Scope};
+use crate::http::bearer;
 use crate::service::Service;
-use crate::tags::plain_tag;
-use crate::troubles::{Weight, note};
+use crate::service::issue::{Owner, Wish};
+use crate::service::problem::{Kind, Problem};
+use crate::service::troubles::{Weight, note};
+use crate::words::shortened;
 
-/// The services whose paths there are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum DropIn {
-    /// Meituan's Leaf: /api/segment/get/KEY, /api/snowflake/get/KEY, /decodeSnowflakeId
-    Leaf,
-    /// Didi's tinyid: /tinyid/id/nextId, nextIdSimple, nextSegmentId, nextSegmentIdSimple
-    Tinyid,
-    /// CosId's proxy: /ids, /segments, /machines
-    Cosid,
-}
-
-impl DropIn {
-    /// Its routes.
-    pub(super) fn routes(self) -> Vec<Route> {
-        match self {
-            Self::Leaf => leaf::routes(),
-            Self::Tinyid => tinyid::routes(),
-            Self::Cosid => cosid::routes(),
-        }
+/// The routes of a service.
+pub(super) fn routes(service: DropIn) -> Vec<Route> {
+    match service {
+        DropIn::Leaf => leaf::routes(),
+        DropIn::Tinyid => tinyid::routes(),
+        DropIn::Cosid => cosid::routes(),
     }
 }
 
@@ -81,9 +69,6 @@ where
     let refuse = |method: Method| async move { refused_method(&method, ALLOW) };
     any(handler).head(refuse).trace(refuse)
 }
-
-/// The greatest `segment_count_max`: no client may use a tag up at one blow.
-pub(crate) const SEGMENT_COUNT_MAX: u64 = 1_000_000_000;
 
 /// Clients count on before they see that a segment is spent, each of their threads by one number. This many steps
 /// behind the last number must still be whole numbers of theirs, of 64 bits and a sign, lest they wrap into negative
@@ -240,34 +225,31 @@ fn is_usable(tag: &str, want: Want, segment: Segment) -> Result<bool, Problem> {
     Ok(segment.count() == count)
 }
 
-/// One id of a tag.
-async fn next_of_tag(service: &Service, tag: &str) -> Result<u64, Problem> {
-    service.check_bare_tag(tag)?;
-    match service.quick(tag)? {
-        Some(snowflake) => Ok(service.of_snowflake(snowflake, snowflake.next()).await?),
-        None => Ok(service.next_id(tag, None).await?),
-    }
+/// One id, bare.
+async fn next_of(service: &Service, owner: Owner<'_>) -> Result<u64, Problem> {
+    let issued = service.issue(owner, 1, Wish::Bare).await?;
+    let none = || Problem::new(Kind::Internal, "an internal error: one id was asked for, and none came");
+    issued.into_numbers()?.pop().ok_or_else(none)
 }
 
 /// Up to so many ids come through the sequence in time, however short the tag's segments are.
 const THROUGH_SEQUENCE: u32 = 1_000;
 
-/// Ids of a tag that a store counts, so many at once.
+/// Ids of a tag, so many at once, bare.
 ///
 /// Each segment is a write to the store, and clients wait for some seconds. Where a batch would take very many, as the
 /// tag's step is fixed and short, its numbers come straight from the store, as a segment does.
 async fn take_of_tag(service: &Service, tag: &str, count: u32) -> Result<Vec<u64>, Problem> {
     const SEGMENTS_MAX: u64 = 16;
-    let sequence = service.sequence(tag, None).await?;
-    if count > THROUGH_SEQUENCE && sequence.mode() == Mode::Buffered && service.shown(tag).is_none() {
-        let record = service.store().open_tag(tag).await?;
-        if let StepPolicy::Fixed { step } = record.options.step
+    if count > THROUGH_SEQUENCE && !service.is_quick(tag) && service.shown(tag).is_none() {
+        let options = service.store().open_tag(tag).await?.options;
+        if let (Mode::Buffered, StepPolicy::Fixed { step }) = (options.mode, options.step)
             && u64::from(count) > step.saturating_mul(SEGMENTS_MAX)
         {
             return take_from_store(service, tag, count).await;
         }
     }
-    Ok(service.take_ids(tag, None, count).await?.iter().collect())
+    Ok(service.issue(Owner::tag(tag), count, Wish::Bare).await?.into_numbers()?)
 }
 
 async fn take_from_store(service: &Service, tag: &str, count: u32) -> Result<Vec<u64>, Problem> {
@@ -308,13 +290,6 @@ fn permit(service: &Service, headers: &HeaderMap) -> Result<Permit, Problem> {
 /// configured, or else `default`.
 fn snowflake_name(service: &Service, drop_in: &'static str) -> &'static str {
     if service.has_snowflake(drop_in) { drop_in } else { "default" }
-}
-
-/// An id of a snowflake that is configured.
-async fn next_of_snowflake(service: &Service, name: &str) -> Result<u64, Problem> {
-    service.check_bare_snowflake(name)?;
-    let snowflake = service.snowflake(name)?;
-    Ok(service.of_snowflake(snowflake, snowflake.next()).await?)
 }
 
 /// The parameters of a path, percent-decoded.

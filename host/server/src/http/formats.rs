@@ -9,10 +9,10 @@ use axum::response::{IntoResponse, Response};
 
 use super::query::{Parameters, invalid};
 use super::{Name, Reader, layouts};
-use crate::formats::{Notation, ReadText, Shown};
-use crate::problem::Problem;
+use crate::config::formats::{Notation, ReadText};
+use crate::config::names::plain_tag;
 use crate::service::Service;
-use crate::tags::plain_tag;
+use crate::service::problem::Problem;
 
 /// Reads a text when it is said whose it is or in which notation; else an id is taken apart by its layout.
 pub(super) async fn decode(
@@ -35,17 +35,13 @@ pub(super) async fn decode(
         (Some(tag), None, notation) => {
             plain_tag(&tag)?;
             permit.covers(&tag)?;
-            let mut read = if service.is_quick(&tag) {
-                of_snowflake(&service, &tag, &text, notation)?
-            } else {
-                ReadText::new(&text, &Shown::or_plain(service.shown(&tag), &tag).read(&text, notation, None)?)
-            };
+            let mut read = service.formats().read_of_tag(&tag, &text, notation)?;
             read.tag = Some(tag);
             read
         }
         (None, Some(snowflake), notation) => {
             permit.covers(&snowflake)?;
-            let mut read = of_snowflake(&service, &snowflake, &text, notation)?;
+            let mut read = service.formats().read_of_snowflake(&snowflake, &text, notation)?;
             read.snowflake = Some(snowflake);
             read
         }
@@ -53,10 +49,4 @@ pub(super) async fn decode(
         (None, None, None) => return Err(invalid("format", "", "give a tag, a snowflake or a format")),
     };
     Ok(Json(read).into_response())
-}
-
-fn of_snowflake(service: &Service, name: &str, text: &str, notation: Option<Notation>) -> Result<ReadText, Problem> {
-    let layout = service.snowflake_layout(name)?;
-    let shown = Shown::or_plain(service.shown_snowflake(name), name);
-    Ok(ReadText::new(text, &shown.read(text, notation, Some(layout))?))
 }

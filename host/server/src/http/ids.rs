@@ -1,58 +1,32 @@
 //! Ids of sequences and snowflakes.
 
-use std::iter;
 use std::sync::Arc;
 
 use axum::extract::{FromRequest, Request, State};
 use axum::http::header::ACCEPT;
 use axum::http::{HeaderMap, Method, Request as HttpRequest};
 use axum::response::Response;
-use unalike::{FormattedBatch, Snowflake, Text, encode};
 
 use super::query::{Parameters, invalid};
 use super::{Readable, finished};
-use crate::auth::{Scope, bearer};
-use crate::formats::{Asked, Notation, shard_key};
-use crate::layouts::shortened;
-use crate::problem::Problem;
+use crate::config::formats::{Asked, Notation, shard_key};
+use crate::config::tokens::Scope;
+use crate::http::bearer;
 use crate::service::Service;
+use crate::service::issue::{Issued, Owner, Wish, Written};
+use crate::service::problem::Problem;
+use crate::words::shortened;
 
 /// The most bytes that an id in decimal takes in an answer: 19 digits, two quotes and a comma.
 const ID_BYTES_MAX: usize = 22;
-
-/// The width of the greatest id of which nothing else is said, in bits.
-const ID_BITS: u8 = 63;
 
 pub(super) async fn of_sequence(
     State(service): State<Arc<Service>>,
     Readable(tag): Readable,
     wanted: Wanted,
 ) -> Result<Response, Problem> {
-    if service.is_quick(&tag) {
-        if let Some(sub) = &wanted.sub {
-            return Err(invalid(
-                "sub",
-                sub,
-                "the tag is quick: its ids are those of a snowflake, which has no sub-keys",
-            ));
-        }
-        return wanted.of_snowflake("tag", &tag, &service).await;
-    }
-    let shown = service.shown(&tag);
-    let notation = wanted.asked.notation(&tag, shown, shown.map_or(ID_BITS, |shown| shown.format().bits()))?;
-    let sub = service.sub_key(&tag, wanted.sub.as_deref()).await?;
-    if let Some(shown) = shown {
-        let formatted = service.formatted(&tag, sub, shown).await?;
-        let taken = formatted.take(wanted.count, wanted.asked.shard_key);
-        let batch = service.unless_down(&tag, sub, taken).await?;
-        return wanted.answer_formatted("tag", &tag, notation, &batch);
-    }
-    if wanted.count == 1 {
-        let id = service.next_id(&tag, sub).await?;
-        return wanted.answer("tag", &tag, notation, iter::once(id));
-    }
-    let batch = service.take_ids(&tag, sub, wanted.count).await?;
-    wanted.answer("tag", &tag, notation, batch.iter())
+    let owner = Owner::Tag { name: &tag, sub: wanted.sub.as_deref() };
+    wanted.answer(&service.issue(owner, wanted.count, Wish::Shown(wanted.asked)).await?, owner)
 }
 
 pub(super) async fn of_snowflake(
@@ -67,7 +41,8 @@ pub(super) async fn of_snowflake(
             "a snowflake has no sub-keys; this route knows count, as, format and shard_key",
         ));
     }
-    wanted.of_snowflake("snowflake", &name, &service).await
+    let owner = Owner::Snowflake { name: &name };
+    wanted.answer(&service.issue(owner, wanted.count, Wish::Shown(wanted.asked)).await?, owner)
 }
 
 /// The answer to the plainest request, for one id, if there is one without waiting.
@@ -86,20 +61,15 @@ pub(super) fn at_once<B>(service: &Service, request: &HttpRequest<B>) -> Option<
     if name.contains(['%', '/']) {
         return None;
     }
-    service.tokens.check(bearer(request.headers()), Scope::Read, name).ok()?;
-    if service.is_formatted(name) {
-        return None;
-    }
-    let (label, id) = match kind {
-        "sequences" => match service.open_sequence(name) {
-            Some(sequence) => ("tag", sequence.try_next().ok()??),
-            None => ("tag", service.quick(name).ok()??.try_next().ok()??),
-        },
-        "snowflakes" => ("snowflake", service.snowflake(name).ok()?.try_next().ok()??),
+    let owner = match kind {
+        "sequences" => Owner::tag(name),
+        "snowflakes" => Owner::Snowflake { name },
         _ => return None,
     };
-    let wanted = Wanted { count: 1, form: Form::Strings, sub: None, asked: Asked::default() };
-    wanted.answer(label, name, Notation::Decimal, iter::once(id)).ok()
+    service.tokens.check(bearer(request.headers()), Scope::Read, name).ok()?;
+    let mut body = Body::begin(owner, 1, Form::Strings).ok()?;
+    body.add(Written::Number(service.issue_at_once(owner)?)).ok()?;
+    Some(body.finish())
 }
 
 /// What a request asks for.
@@ -150,96 +120,12 @@ impl FromRequest<Arc<Service>> for Wanted {
 }
 
 impl Wanted {
-    async fn of_snowflake(&self, label: &str, name: &str, service: &Service) -> Result<Response, Problem> {
-        let snowflake: &Snowflake = service.snowflake(name)?;
-        let shown = service.shown_snowflake(name);
-        let bits = shown.map_or(snowflake.layout().bits(), |shown| shown.format().bits());
-        let notation = self.asked.notation(name, shown, bits)?;
-        if let Some(formatted) = service.formatted_snowflake(name) {
-            let taken = formatted.take(self.count, self.asked.shard_key);
-            let batch = service.of_snowflake(snowflake, taken).await?;
-            return self.answer_formatted(label, name, notation, &batch);
-        }
-        if self.count == 1 {
-            let id = service.of_snowflake(snowflake, snowflake.next()).await?;
-            return self.answer(label, name, notation, iter::once(id));
-        }
-        let batch = service.of_snowflake(snowflake, snowflake.take(self.count)).await?;
-        self.answer(label, name, notation, batch.iter())
-    }
-
-    /// Ids that are shown in a way of their own: their numbers, or whole texts.
-    fn answer_formatted(
-        &self,
-        label: &str,
-        name: &str,
-        notation: Notation,
-        batch: &FormattedBatch,
-    ) -> Result<Response, Problem> {
-        if notation != Notation::Template {
-            return self.answer(label, name, notation, batch.numbers()?.into_iter());
-        }
-        let mut body = self.begin(label, name).map_err(|error| Problem::unwritten(&error))?;
-        let mut written = Ok(());
-        batch.each_text(|text| {
-            if written.is_ok() {
-                written = body.add_text(text);
-            }
-        })?;
-        written.map_err(|error| Problem::unwritten(&error))?;
-        Ok(body.finish())
-    }
-
-    fn answer(
-        &self,
-        label: &str,
-        name: &str,
-        notation: Notation,
-        numbers: impl Iterator<Item = u64>,
-    ) -> Result<Response, Problem> {
+    fn answer(&self, issued: &Issued, owner: Owner<'_>) -> Result<Response, Problem> {
         // Written by hand, since it is the whole work of most requests: a value per id would cost more than the id.
-        self.write(label, name, notation, numbers).map_err(|error| Problem::unwritten(&error))
-    }
-
-    fn write(
-        &self,
-        label: &str,
-        name: &str,
-        notation: Notation,
-        numbers: impl Iterator<Item = u64>,
-    ) -> serde_json::Result<Response> {
-        let mut body = self.begin(label, name)?;
-        match notation.text() {
-            None | Some(Text::Decimal) => {
-                for number in numbers {
-                    body.add_number(number)?;
-                }
-            }
-            Some(text) => {
-                for number in numbers {
-                    let written = encode(number, text).map_err(serde::ser::Error::custom)?;
-                    body.add_text(&written)?;
-                }
-            }
-        }
+        let unwritten = |error: serde_json::Error| Problem::unwritten(&error);
+        let mut body = Body::begin(owner, self.count, self.form).map_err(unwritten)?;
+        issued.each(|id| body.add(id).map_err(unwritten))?;
         Ok(body.finish())
-    }
-
-    fn begin(&self, label: &str, name: &str) -> serde_json::Result<Body> {
-        let count = usize::try_from(self.count).unwrap_or(0);
-        let mut bytes = Vec::with_capacity(count.saturating_mul(ID_BYTES_MAX) + 2 * name.len() + 32);
-        if self.form != Form::Lines {
-            bytes.extend_from_slice(b"{\"");
-            bytes.extend_from_slice(label.as_bytes());
-            bytes.extend_from_slice(b"\":");
-            serde_json::to_writer(&mut bytes, name)?;
-            if let Some(sub) = &self.sub {
-                bytes.extend_from_slice(b",\"sub\":");
-                serde_json::to_writer(&mut bytes, sub)?;
-            }
-            bytes.extend_from_slice(b",\"ids\":");
-        }
-        Ok(Body { bytes, form: self.form, before: b"[" })
     }
 }
 
@@ -252,6 +138,34 @@ struct Body {
 }
 
 impl Body {
+    fn begin(owner: Owner<'_>, count: u32, form: Form) -> serde_json::Result<Self> {
+        let (label, name, sub) = match owner {
+            Owner::Tag { name, sub } => ("tag", name, sub),
+            Owner::Snowflake { name } => ("snowflake", name, None),
+        };
+        let count = usize::try_from(count).unwrap_or(0);
+        let mut bytes = Vec::with_capacity(count.saturating_mul(ID_BYTES_MAX) + 2 * name.len() + 32);
+        if form != Form::Lines {
+            bytes.extend_from_slice(b"{\"");
+            bytes.extend_from_slice(label.as_bytes());
+            bytes.extend_from_slice(b"\":");
+            serde_json::to_writer(&mut bytes, name)?;
+            if let Some(sub) = sub {
+                bytes.extend_from_slice(b",\"sub\":");
+                serde_json::to_writer(&mut bytes, sub)?;
+            }
+            bytes.extend_from_slice(b",\"ids\":");
+        }
+        Ok(Self { bytes, form, before: b"[" })
+    }
+
+    fn add(&mut self, id: Written<'_>) -> serde_json::Result<()> {
+        match id {
+            Written::Number(number) => self.add_number(number),
+            Written::Text(text) => self.add_text(text),
+        }
+    }
+
     fn add_number(&mut self, number: u64) -> serde_json::Result<()> {
         match self.form {
             Form::Lines => {

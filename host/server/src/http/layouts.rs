@@ -10,9 +10,9 @@ use serde::Serialize;
 
 use super::query::{Parameters, invalid};
 use super::{Name, Reader};
-use crate::layouts::{IdRange, LAYOUT_DEFAULT, LayoutFigures, RangeError};
-use crate::problem::Problem;
+use crate::config::layouts::{IdRange, LAYOUT_DEFAULT, LayoutFigures, RangeError};
 use crate::service::Service;
+use crate::service::problem::Problem;
 
 pub(super) async fn decode(
     _: Reader,

@@ -17,9 +17,10 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use unalike::{Clock, SystemClock};
 
 use super::{Reader, Traffic, finished, process};
-use crate::auth::Denied;
-use crate::problem::{Problem, TOKENS_REFUSED};
+use crate::config::tokens::Denied;
+use crate::http::problem::TOKENS_REFUSED;
 use crate::service::Service;
+use crate::service::problem::Problem;
 
 /// The label of all tags that have none of their own. (A tag of this very name never has one.)
 const OTHERS: &str = "(others)";

@@ -15,12 +15,13 @@ use axum::routing::{MethodRouter, get};
 use serde_json::{Map, Value, json};
 use unalike::{ID_MAX, Text, encode};
 
-use super::drop_in::{DropIn, MACHINE_BITS_MAX};
+use super::drop_in::MACHINE_BITS_MAX;
 use crate::config::Config;
-use crate::formats::Notation;
-use crate::layouts::LAYOUT_DEFAULT;
-use crate::problem::Kind;
+use crate::config::drop_in::DropIn;
+use crate::config::formats::Notation;
+use crate::config::layouts::LAYOUT_DEFAULT;
 use crate::service::Service;
+use crate::service::problem::Kind;
 
 /// What any request may meet.
 const ANY: &[Kind] = &[Kind::Timeout, Kind::ConnectionsMax, Kind::Internal];

@@ -11,9 +11,9 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::Value;
 
-use crate::layouts::shortened;
-use crate::problem::{Kind, Problem};
-use crate::tags::decimal;
+use crate::service::problem::{Kind, Problem};
+use crate::words::decimal;
+use crate::words::shortened;
 
 /// The parameters of a request that were not taken yet.
 pub(super) struct Parameters(Vec<(String, String)>);

@@ -11,10 +11,10 @@ use unalike::uuid::Uuid;
 use super::ids::prefers;
 use super::query::{Parameters, invalid};
 use super::{Reader, finished};
-use crate::layouts::shortened;
-use crate::problem::Problem;
-use crate::random_ids::UuidVersion;
 use crate::service::Service;
+use crate::service::problem::Problem;
+use crate::service::random_ids::UuidVersion;
+use crate::words::shortened;
 
 /// The most bytes that an id takes in an answer: the 36 of a UUID, two quotes and a comma.
 const ID_BYTES_MAX: usize = 39;

@@ -13,9 +13,12 @@ use unalike::storage::validate_raise;
 
 use super::query::{Parameters, invalid};
 use super::{Admin, Changeable, Readable, Reader};
-use crate::problem::Problem;
-use crate::service::{Service, change_tag};
-use crate::tags::{NewTag, TagChange, TagCreate, TagJson, check_raise_of, reached, stored_name, unchanged};
+use crate::config::names::stored_name;
+use crate::http::tag_json::{NewTag, TagChange, TagCreate, TagJson};
+use crate::service::Service;
+use crate::service::problem::Problem;
+use crate::service::tags::change_tag;
+use crate::service::tags::{check_raise_of, reached, unchanged};
 
 /// How many tags one page has at most, and when nothing is asked: a page is read into memory.
 const LIMIT_MAX: u32 = 1_000;

@@ -34,13 +34,17 @@ use serde::Serialize;
 use unalike::storage::{StoreError, TagOptions};
 use unalike::{ID_MAX, StepPolicy, Text, encode};
 
-use super::{Parameters, Want, finished, grant, json, next_of_snowflake, next_of_tag, path_of, permit, snowflake_name};
-use crate::auth::{Scope, bearer};
+use super::{Parameters, Want, finished, grant, json, next_of, path_of, permit, snowflake_name};
+use crate::config::names::plain_tag;
+use crate::config::tokens::Scope;
+use crate::http::bearer;
 use crate::http::{Route, without_head};
-use crate::layouts::shortened;
-use crate::problem::{Kind, Problem};
-use crate::service::{Service, create_as_can_be};
-use crate::tags::{decimal, plain_tag};
+use crate::service::Service;
+use crate::service::issue::Owner;
+use crate::service::problem::{Kind, Problem};
+use crate::service::tags::create_as_can_be;
+use crate::words::decimal;
+use crate::words::shortened;
 
 pub(in crate::http) use machines::MACHINE_BITS_MAX;
 
@@ -78,7 +82,7 @@ async fn named_as_string(State(service): State<Arc<Service>>, request: Request) 
 async fn share_id(service: &Service, request: Request) -> Result<u64, Problem> {
     let name = snowflake_name(service, "cosid");
     permit(service, request.headers())?.covers(name)?;
-    next_of_snowflake(service, name).await
+    next_of(service, Owner::Snowflake { name }).await
 }
 
 async fn named_id(service: &Service, request: Request) -> Result<u64, Problem> {
@@ -87,9 +91,9 @@ async fn named_id(service: &Service, request: Request) -> Result<u64, Problem> {
     let name: String = path_of(&mut parts).await?;
     permit.covers(&name)?;
     if service.has_snowflake(&name) {
-        return next_of_snowflake(service, &name).await;
+        return next_of(service, Owner::Snowflake { name: &name }).await;
     }
-    next_of_tag(service, &name).await
+    next_of(service, Owner::tag(&name)).await
 }
 
 async fn distributor(State(service): State<Arc<Service>>, request: Request) -> Response {

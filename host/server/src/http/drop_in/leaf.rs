@@ -36,14 +36,14 @@ use axum::response::Response;
 use serde::Serialize;
 use unalike::{Clock, Layout, SystemClock};
 
-use super::{
-    Parameters, any_but_head_and_trace, finished, json, next_of_snowflake, next_of_tag, path_of, permit, snowflake_name,
-};
+use super::{Parameters, any_but_head_and_trace, finished, json, next_of, path_of, permit, snowflake_name};
+use crate::config::layouts::decimal_id;
 use crate::http::Route;
 use crate::http::ids::prefers;
-use crate::layouts::{decimal_id, rfc3339};
-use crate::problem::{Kind, Problem};
 use crate::service::Service;
+use crate::service::issue::Owner;
+use crate::service::problem::{Kind, Problem};
+use crate::words::rfc3339;
 
 const TEXT: &str = "text/plain;charset=UTF-8";
 const JSON: &str = "application/json;charset=UTF-8";
@@ -69,7 +69,7 @@ async fn id_of_segment(service: &Service, parts: &mut Parts) -> Result<u64, Prob
     let permit = permit(service, &parts.headers)?;
     let key: String = path_of(parts).await?;
     permit.covers(&key)?;
-    next_of_tag(service, &key).await
+    next_of(service, Owner::tag(&key)).await
 }
 
 async fn snowflake(State(service): State<Arc<Service>>, request: Request) -> Response {
@@ -81,7 +81,7 @@ async fn snowflake(State(service): State<Arc<Service>>, request: Request) -> Res
 async fn id_of_snowflake(service: &Service, parts: &Parts) -> Result<u64, Problem> {
     let name = snowflake_name(service, "leaf");
     permit(service, &parts.headers)?.covers(name)?;
-    next_of_snowflake(service, name).await
+    next_of(service, Owner::Snowflake { name }).await
 }
 
 fn answer(parts: &Parts, id: Result<u64, Problem>, code: fn(Kind) -> i8) -> Response {

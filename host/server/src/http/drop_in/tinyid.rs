@@ -35,12 +35,14 @@ use serde::Serialize;
 use unalike::storage;
 
 use super::{Parameters, Want, any_but_head_and_trace, finished, grant, json, take_of_tag};
-use crate::auth::{Denied, Scope, bearer};
+use crate::config::names::plain_tag;
+use crate::config::tokens::{Denied, Scope};
 use crate::http::Route;
-use crate::layouts::shortened;
-use crate::problem::{Kind, Problem};
+use crate::http::bearer;
 use crate::service::Service;
-use crate::tags::{decimal, plain_tag};
+use crate::service::problem::{Kind, Problem};
+use crate::words::decimal;
+use crate::words::shortened;
 
 const TEXT: &str = "text/plain;charset=UTF-8";
 const JSON: &str = "application/json;charset=UTF-8";
@@ -87,14 +89,7 @@ async fn next_segment_id_simple(State(service): State<Arc<Service>>, request: Re
 async fn ids(service: &Service, request: Request) -> Result<Vec<u64>, Refusal> {
     let (tag, parameters) = permitted(service, request).await?;
     let count = batch_size(&parameters)?;
-    let batch = async {
-        service.check_bare_tag(&tag)?;
-        match service.quick(&tag)? {
-            Some(snowflake) => Ok(service.of_snowflake(snowflake, snowflake.take(count)).await?.iter().collect()),
-            None => take_of_tag(service, &tag, count).await,
-        }
-    };
-    batch.await.map_err(|problem: Problem| Refusal::of(&problem, &tag))
+    take_of_tag(service, &tag, count).await.map_err(|problem| Refusal::of(&problem, &tag))
 }
 
 async fn segment(service: &Service, request: Request) -> Result<Segment, Refusal> {

@@ -48,12 +48,13 @@ use unalike::{Clock, Layout, LayoutFields, SystemClock};
 
 use super::super::{Parameters, json, path_of, permit};
 use super::{JSON, refuse_as, whole};
-use crate::auth::{Scope, bearer};
+use crate::config::tokens::Scope;
 use crate::http::Route;
-use crate::layouts::{rfc3339, shortened};
-use crate::leases::Shared;
-use crate::problem::{Kind, Problem};
+use crate::http::bearer;
 use crate::service::Service;
+use crate::service::problem::{Kind, Problem};
+use crate::stores::leases::SharedLeases;
+use crate::words::{rfc3339, shortened};
 
 /// The bits of CosId's widest machine ids.
 pub(crate) const MACHINE_BITS_MAX: u64 = 20;
@@ -141,7 +142,7 @@ const NAMESPACE_MAX: usize = NAME_MAX - "cosid::63".len();
 
 /// What every request says.
 struct Asked<'s> {
-    leases: &'s Shared,
+    leases: &'s SharedLeases,
     /// CosId's namespace.
     namespace: String,
     instance: String,
@@ -174,7 +175,7 @@ impl<'s> Asked<'s> {
             }
         }
         let may_begin = service.tokens.check(bearer(&parts.headers), Scope::Admin, &namespace).map_err(Problem::from);
-        let leases = service.stores().leases().shared()?;
+        let leases = service.stores().leases().shared().map_err(|why| Problem::new(Kind::LeasesMissing, why))?;
         leases.steps.read(Instant::now(), SystemClock.now_ms());
         Ok(Self { leases, namespace, instance, parameters, may_begin })
     }

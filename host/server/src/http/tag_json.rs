@@ -3,38 +3,14 @@
 //! In JSON every number that may need more than 53 bits is a string on the way out, and a string or a number on the way
 //! in.
 
-use std::str::FromStr;
-
 use serde::de::{self, Deserializer};
 use serde::{Deserialize, Serialize};
-use unalike::storage::{
-    Ceiling, SegmentStore, StoreError, TagOptions, TagRecord, shown, split_tag, sub_tag, validate_tag,
-};
-use unalike::{AdaptiveStep, ID_MAX, Mode, RefillPolicy, StepPolicy};
+use unalike::storage::{Ceiling, StoreError, TagOptions, TagRecord, split_tag};
+use unalike::{AdaptiveStep, Mode, RefillPolicy, StepPolicy};
 
-use crate::channels::{Channel, ChannelConfig, Declared};
-
-/// Checks the name of a tag that came from outside. There a sub-key is always apart from its tag, never in its name.
-///
-/// # Errors
-/// [`StoreError::TagInvalid`].
-pub(crate) fn plain_tag(tag: &str) -> Result<(), StoreError> {
-    validate_tag(tag)?;
-    if split_tag(tag).1.is_some() {
-        let reason = "it holds a control character".to_owned();
-        return Err(StoreError::TagInvalid { tag: tag.to_owned(), reason });
-    }
-    Ok(())
-}
-
-/// The name under which stores keep a tag, or one sub-key of it.
-///
-/// # Errors
-/// [`StoreError::TagInvalid`].
-pub(crate) fn stored_name(tag: &str, sub: Option<&str>) -> Result<String, StoreError> {
-    plain_tag(tag)?;
-    sub.map_or_else(|| Ok(tag.to_owned()), |sub| sub_tag(tag, sub))
-}
+use crate::config::channels::{Channel, ChannelConfig, Declared};
+use crate::config::names::plain_tag;
+use crate::words::decimal;
 
 /// A whole number of 64 bits: a string in JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,11 +42,6 @@ impl<'de> Deserialize<'de> for Number {
         }
         deserializer.deserialize_any(Visitor)
     }
-}
-
-/// A whole number in digits alone: no sign, which `parse` would take.
-pub(crate) fn decimal<T: FromStr>(text: &str) -> Option<T> {
-    if text.bytes().all(|byte| byte.is_ascii_digit()) { text.parse().ok() } else { None }
 }
 
 /// How many numbers a segment asks for. Figures that are not given are the defaults.
@@ -331,80 +302,6 @@ pub(crate) struct TagChange {
     pub(crate) confirm: Option<bool>,
 }
 
-/// A raise by more numbers than this is asked for twice: nobody ever gets them, and no raise is taken back.
-pub(crate) const RAISE_MAX: u64 = 1_000_000_000;
-
-/// A raise that was not confirmed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the numbers of {name} have got to {watermark}, and {next} is {skipped} further on: nobody would ever get those between, \
-     and a raise by more than {RAISE_MAX} must be confirmed"
-)]
-pub(crate) struct Unconfirmed {
-    name: String,
-    pub(crate) watermark: u64,
-    next: u64,
-    pub(crate) skipped: u64,
-}
-
-/// Refuses to raise a tag so far without being told twice.
-///
-/// # Errors
-/// [`Unconfirmed`].
-pub(crate) fn check_raise(name: &str, watermark: u64, next: u64) -> Result<(), Unconfirmed> {
-    let skipped = next.saturating_sub(1).saturating_sub(watermark);
-    if skipped <= RAISE_MAX {
-        return Ok(());
-    }
-    let (tag, sub) = split_tag(name);
-    let name = sub.map_or_else(|| format!("the tag {tag:?}"), |sub| format!("the sub-key {sub:?} of the tag {tag:?}"));
-    Err(Unconfirmed { name, watermark, next, skipped })
-}
-
-/// A tag as it is, with the last number that may have been handed out for its watermark: below a ceiling that is less.
-pub(crate) async fn reached(store: &dyn SegmentStore, name: &str) -> Result<TagRecord, StoreError> {
-    let mut record = store.tag(name).await?;
-    if let Some(ceiling) = store.ceiling(name).await? {
-        record.watermark = ceiling.last;
-    }
-    Ok(record)
-}
-
-/// Why a change of a tag changed nothing, if it did not: `before` is the tag as it was, and `next` what it was raised
-/// to.
-pub(crate) fn unchanged(before: &TagRecord, after: &TagRecord, next: Option<u64>) -> Option<String> {
-    let is_raised = next.is_some_and(|next| before.watermark < next.saturating_sub(1));
-    if is_raised || (before.options.step, before.options.refill) != (after.options.step, after.options.refill) {
-        return None;
-    }
-    let name = shown(&after.tag);
-    Some(match next {
-        Some(next) => format!(
-            "nothing changed: numbers of {name} up to {} may have been handed out already, and every later one is {next} or \
-             above; a tag is never lowered",
-            before.watermark
-        ),
-        None => format!("nothing changed: step and refill of {name} are so already"),
-    })
-}
-
-/// The same for a tag of a store, whose watermark is asked for only where that matters.
-///
-/// # Errors
-/// [`Unconfirmed`], and what the store says.
-pub(crate) async fn check_raise_of<E: From<Unconfirmed> + From<StoreError>>(
-    store: &dyn SegmentStore,
-    name: &str,
-    next: u64,
-    is_confirmed: bool,
-) -> Result<(), E> {
-    // Beyond the last number the store refuses it, and says more.
-    if is_confirmed || next <= RAISE_MAX || next > ID_MAX {
-        return Ok(());
-    }
-    Ok(check_raise(name, store.tag(name).await?.watermark, next)?)
-}
-
 /// [`Mode`] as a word.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", expecting = "buffered or ordered")]
@@ -422,91 +319,9 @@ impl From<ModeJson> for Mode {
     }
 }
 
-/// A step policy on the command line: `1000`, `adaptive`, `adaptive:100..100000`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct StepText(pub(crate) StepPolicy);
-
-impl FromStr for StepText {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let expected = || format!("{text:?} is neither a number nor adaptive nor adaptive:MIN..MAX");
-        let policy = match text.strip_prefix("adaptive") {
-            None => StepPolicy::Fixed { step: text.parse().map_err(|_| expected())? },
-            Some("") => StepPolicy::default(),
-            Some(bounds) => {
-                let (min, max) =
-                    bounds.strip_prefix(':').and_then(|bounds| bounds.split_once("..")).ok_or_else(expected)?;
-                let (min, max) = (min.parse().map_err(|_| expected())?, max.parse().map_err(|_| expected())?);
-                let defaults = AdaptiveStep::default();
-                // Not `clamp`: bounds in the wrong order are an error below, not a panic here.
-                let initial = defaults.initial.max(min).min(max);
-                StepPolicy::Adaptive(AdaptiveStep { initial, min, max, ..defaults })
-            }
-        };
-        policy.validate().map_err(|error| error.to_string())?;
-        Ok(Self(policy))
-    }
-}
-
-/// A refill policy on the command line: `10%` used, or `500` remaining.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RefillText(pub(crate) RefillPolicy);
-
-impl FromStr for RefillText {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let expected = |_| format!("{text:?} is neither a share such as 10% nor a number");
-        let policy = match text.strip_suffix('%') {
-            Some(percent) => RefillPolicy::ShareConsumed { percent: percent.parse().map_err(expected)? },
-            None => RefillPolicy::Remaining { count: text.parse().map_err(expected)? },
-        };
-        policy.validate().map_err(|error| error.to_string())?;
-        Ok(Self(policy))
-    }
-}
-
-/// The policy as [`StepText`] reads it.
-pub(crate) fn step_text(policy: StepPolicy) -> String {
-    match policy {
-        StepPolicy::Fixed { step } => step.to_string(),
-        StepPolicy::Adaptive(AdaptiveStep { min, max, .. }) => format!("adaptive:{min}..{max}"),
-    }
-}
-
-/// The policy as [`RefillText`] reads it.
-pub(crate) fn refill_text(policy: RefillPolicy) -> String {
-    match policy {
-        RefillPolicy::ShareConsumed { percent } => format!("{percent}%"),
-        RefillPolicy::Remaining { count } => count.to_string(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn policies_on_the_command_line_are_read_as_they_are_written() {
-        for text in ["1", "9223372036854775807", "adaptive:100..1000000", "adaptive:1..5"] {
-            assert_eq!(step_text(text.parse::<StepText>().unwrap().0), text);
-        }
-        assert_eq!("adaptive".parse(), Ok(StepText(StepPolicy::default())));
-        for text in ["10%", "0%", "100%", "0", "500"] {
-            assert_eq!(refill_text(text.parse::<RefillText>().unwrap().0), text);
-        }
-    }
-
-    #[test]
-    fn bad_policies_are_refused() {
-        for text in ["", "0", "-1", "9223372036854775808", "adaptiv", "adaptive:", "adaptive:5..1", "adaptive:0..9"] {
-            text.parse::<StepText>().expect_err(text);
-        }
-        for text in ["", "%", "101%", "256%", "-1", "ten"] {
-            text.parse::<RefillText>().expect_err(text);
-        }
-    }
 
     #[test]
     fn json_takes_numbers_and_strings_and_gives_strings() {

@@ -1,109 +1,35 @@
 //! Where snowflakes get their workers: from the configuration to an open lease store.
 //!
-//! Leases are kept where `--leases` says, or else in the durable store of the sequences. Sequences do without them, so
-//! a lease store that is down keeps nothing but snowflakes from going on: it is connected to when it is needed.
+//! Leases are kept where `--leases` says, or else in the durable store of the sequences. Sequences do without them, so a
+//! lease store that is down keeps nothing but snowflakes from going on: it is connected to when it is needed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, bail};
 use async_trait::async_trait;
-use serde::{Deserialize, Serialize};
 use tokio::sync::OnceCell;
 use unalike::storage::{
     ClockSteps, GrantId, Lease, LeaseAcquire, LeaseExtend, LeaseLimits, LeaseRecord, LeaseStore, StoreError,
 };
-use unalike::{Clock, Layout, LayoutFields, SystemClock};
-use unalike_local::{LocalLeases, LocalOptions, StaticAssignment, StaticWorker};
+use unalike::{Clock, Layout, SystemClock};
+use unalike_local::{LocalLeases, LocalOptions, StaticWorker};
 use unalike_mysql::{MysqlLeases, MysqlOptions};
 use unalike_redis::{RedisLeases, RedisOptions, Watermark};
-use unalike_sqlite::{SqliteOptions, SqliteStore};
+use unalike_sqlite::SqliteStore;
 use unalike_zookeeper::{ZookeeperLeases, ZookeeperOptions};
 
-use crate::commands::print;
 use crate::config::Config;
-use crate::problem::{Kind, Problem, with_causes};
-use crate::stores::{self, Mysql, OpenStores, Opened, Purpose, StoreUrl};
+use crate::config::leases::{LeaseOptions, LeasePlace};
+use crate::config::store_url::StoreOptions;
+use crate::stores::mysql::Mysql;
+use crate::stores::{OpenStores, Opened, Purpose};
+use crate::words::with_causes;
 
 /// How long the start of a service waits for a lease store on a server; after that it is taken to be down.
 const START_MAX: Duration = Duration::from_secs(3);
-
-/// No shorter lease can be renewed in time by a server that looks after it now and then.
-const HORIZON_MIN_MS: u64 = 300;
-
-/// Which worker a process would like to have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged, expecting = "it must be a worker's number, or \"ordinal\"")]
-pub(crate) enum Worker {
-    /// This one.
-    Number(u32),
-    /// One that is said by what the process runs on.
-    Named(WorkerName),
-}
-
-/// What says a worker's number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum WorkerName {
-    /// The number at the end of the host's name, as the pods of a StatefulSet have it.
-    Ordinal,
-}
-
-impl Worker {
-    /// The number.
-    ///
-    /// # Errors
-    /// When the host's name ends with none.
-    pub(crate) fn number(self) -> anyhow::Result<u32> {
-        match self {
-            Self::Number(number) => Ok(number),
-            Self::Named(WorkerName::Ordinal) => {
-                let host = host_name();
-                ordinal(&host).with_context(|| {
-                    format!("the host's name is {host:?} and ends with no number that could be the worker: give one (--worker 3)")
-                })
-            }
-        }
-    }
-}
-
-impl std::str::FromStr for Worker {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "ordinal" => Ok(Self::Named(WorkerName::Ordinal)),
-            number => number.parse().map(Self::Number).map_err(|_| "it must be a worker's number, or ordinal"),
-        }
-    }
-}
-
-/// The number at the end of a host's name, its domain left out.
-fn ordinal(host: &str) -> Option<u32> {
-    let name = host.split('.').next()?;
-    let digits = name.trim_end_matches(|character: char| character.is_ascii_digit()).len();
-    name.get(digits..)?.parse().ok()
-}
-
-/// What the system calls this machine.
-pub(crate) fn host_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
-}
-
-/// Where leases are kept, as the configuration says it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum LeasePlace<'a> {
-    /// Where `--leases` says.
-    Named(&'a StoreUrl),
-    /// In the durable store of the sequences, as nothing else is said.
-    Beside(&'a StoreUrl),
-    /// Nowhere: workers are assigned by hand.
-    Static,
-    /// Nowhere: there are no snowflakes.
-    Nowhere,
-}
 
 /// What is said where there are no leases.
 const LEASES_MISSING: &str = "snowflakes need a store that leases them workers, and this server has none: start it with \
@@ -114,140 +40,25 @@ const LEASES_REFUSED: &str = "snowflakes need a store that leases them workers, 
                               schema` prints, where its tables are missing, or name another store (--leases sqlite://PATH); \
                               the server's log has more";
 
-impl Config {
-    /// Where leases are kept.
-    pub(crate) fn lease_place(&self) -> LeasePlace<'_> {
-        match &self.leases {
-            Some(url) if !url.is_nothing() => return LeasePlace::Named(url),
-            Some(_) if self.unsafe_static_worker => return LeasePlace::Static,
-            Some(_) => return LeasePlace::Nowhere,
-            None => {}
-        }
-        let durable = match (self.store.redis(), &self.watermark) {
-            (Some(_), watermark) => watermark.as_ref(),
-            (None, _) => self.store.only(),
-        };
-        match durable.filter(|url| !url.is_nothing()) {
-            Some(url) => LeasePlace::Beside(url),
-            None => LeasePlace::Nowhere,
-        }
-    }
-
-    /// Whether workers are shared with Leaf's nodes, so that ids are made as Leaf makes them.
-    pub(crate) fn is_beside_leaf(&self) -> bool {
-        // One that cannot be read is refused elsewhere.
-        let zookeeper = self.leases.as_ref().and_then(|url| url.zookeeper().ok().flatten());
-        zookeeper.is_some_and(|options| options.leaf.is_some())
-    }
-
-    /// What lease stores are told.
-    pub(crate) fn lease_limits(&self) -> LeaseLimits {
-        LeaseLimits { max_horizon_ms: self.lease_horizon_max_ms, max_skew_ms: self.lease_skew_max_ms }
-    }
-
-    /// The worker that this process would like to have, or that is its own.
-    ///
-    /// # Errors
-    /// When it is to be the host's number, and that has none.
-    pub(crate) fn worker_number(&self) -> anyhow::Result<Option<u32>> {
-        self.worker.map(Worker::number).transpose()
-    }
-
-    /// Checks what is said of leases, each by itself and together.
-    ///
-    /// # Errors
-    /// Says what is wrong, and what to write instead.
-    pub(crate) fn validate_leases(&self) -> anyhow::Result<()> {
-        self.lease_limits().validate().map_err(|_| {
-            let max_ms = LeaseLimits::HORIZON_MAX_MS;
-            anyhow::anyhow!(
-                "lease_horizon_max_ms is {}, it must be 1 to {max_ms} (366 days)",
-                self.lease_horizon_max_ms
-            )
-        })?;
-        let is_nothing = self.leases.as_ref().is_some_and(StoreUrl::is_nothing);
-        if let Some(url) = self.leases.as_ref().filter(|_| !is_nothing) {
-            url.lease_place().context("--leases")?;
-        }
-        if self.unsafe_static_worker {
-            ensure!(
-                is_nothing,
-                "--unsafe-static-worker is for workers that no store leases: add --leases none, or leave it out, and --worker \
-                 is the worker that is preferred"
-            );
-            ensure!(
-                self.worker.is_some(),
-                "--unsafe-static-worker needs the number of the worker (--worker 3, or ordinal)"
-            );
-            ensure!(
-                self.local_leases.is_some(),
-                "--unsafe-static-worker needs a directory on a disk of its own, which keeps how far its ids have got \
-                 (--local-leases DIR)"
-            );
-        } else if is_nothing {
-            let given = [("--worker", self.worker.is_some()), ("--local-leases", self.local_leases.is_some())];
-            if let Some((flag, _)) = given.into_iter().find(|(_, is_given)| *is_given) {
-                bail!(
-                    "{flag} is about leases, and with --leases none there are none: name a store (--leases URL), or say that \
-                     nobody else has this worker number (--unsafe-static-worker, with --worker and --local-leases)"
-                );
-            }
-        }
-        let worker = self.worker_number()?;
-        let is_beside_leaf = self.is_beside_leaf();
-        for (name, options) in self.snowflakes()? {
-            let epoch_ms = options.layout.epoch_ms();
-            ensure!(
-                !is_beside_leaf || options.layout.fields() == LayoutFields { epoch_ms, ..Layout::LEAF.fields() },
-                "the snowflake {name:?} has the layout {}, and beside Leaf (leaf= of --leases) it must be Leaf's, {}: write \
-                 layout = \"leaf\", or leave it out",
-                options.layout,
-                Layout::LEAF
-            );
-            let greatest = options.layout.worker_max();
-            if let Some(worker) = worker.filter(|worker| *worker > greatest) {
-                bail!(
-                    "the worker is {worker}, and the snowflake {name:?} has workers 0 to {greatest}: choose one of them \
-                     (--worker), or a layout with more ([snowflakes.NAME])"
-                );
-            }
-            ensure!(
-                options.horizon_ms >= HORIZON_MIN_MS,
-                "the snowflake {name:?} has a horizon_ms of {}, and it must be {HORIZON_MIN_MS} or more: a lease is renewed when a \
-                 third of it has passed, and a shorter one would end before the answer came",
-                options.horizon_ms
-            );
-            ensure!(
-                options.horizon_ms <= self.lease_horizon_max_ms,
-                "the snowflake {name:?} has a horizon_ms of {}, and no lease is longer than lease_horizon_max_ms, {}: make one \
-                 shorter or the other longer",
-                options.horizon_ms,
-                self.lease_horizon_max_ms
-            );
-        }
-        Ok(())
-    }
-}
-
 /// The leases of a process.
 pub(crate) struct Leases {
     /// Where snowflakes get their workers.
     store: Option<Arc<dyn LeaseStore>>,
     /// The same without the local copies of this process, for those who lease workers by it.
-    shared: Option<Shared>,
+    shared: Option<SharedLeases>,
     /// The same, where it is on a server and nothing is in front of it.
     remote: Option<Arc<Remote>>,
 }
 
 /// A store that leases workers to others than this process.
-pub(crate) struct Shared {
+pub(crate) struct SharedLeases {
     pub(crate) store: Arc<dyn LeaseStore>,
     pub(crate) limits: LeaseLimits,
     /// Where this server's clock was set.
     pub(crate) steps: ClockSteps,
 }
 
-impl Shared {
+impl SharedLeases {
     fn new(store: Arc<dyn LeaseStore>, limits: LeaseLimits) -> Self {
         let steps = ClockSteps::default();
         steps.read(Instant::now(), SystemClock.now_ms());
@@ -275,9 +86,9 @@ impl Leases {
         };
         let failed = || format!("the store of leases {url} cannot be opened (--leases)");
         let limits = config.lease_limits();
-        let server = match url.lease_place().with_context(failed)? {
-            Place::File(mut options) => {
-                let place = stores::Place::Sqlite(options.clone());
+        let server = match url.lease_options().with_context(failed)? {
+            LeaseOptions::File(mut options) => {
+                let place = StoreOptions::Sqlite(options.clone());
                 // The same file is opened once.
                 if let Some(Opened::Sqlite(store)) = open.at(&place.name()?) {
                     return Self::behind_local_copies(Arc::clone(store) as _, config, purpose).await;
@@ -287,15 +98,15 @@ impl Leases {
                 let store = SqliteStore::connect(*options).await.with_context(failed)?;
                 return Self::behind_local_copies(Arc::new(store), config, purpose).await;
             }
-            Place::Mysql(mut options) => {
+            LeaseOptions::Mysql(mut options) => {
                 options.create_tables &= purpose != Purpose::LookingInto;
                 options.limits = limits;
-                match (is_named, open.at(&stores::Place::Mysql(options.clone()).name()?)) {
+                match (is_named, open.at(&StoreOptions::Mysql(options.clone()).name()?)) {
                     (false, Some(Opened::Mysql(store))) => Server::Beside(Arc::clone(store)),
                     _ => Server::Mysql(options),
                 }
             }
-            Place::Redis(mut options) => {
+            LeaseOptions::Redis(mut options) => {
                 options.limits = limits;
                 if matches!(behind, Watermark::RedisAlone) && purpose == Purpose::Serving {
                     tracing::warn!(
@@ -306,7 +117,7 @@ impl Leases {
                 }
                 Server::Redis(options, behind)
             }
-            Place::Zookeeper(mut options) => {
+            LeaseOptions::Zookeeper(mut options) => {
                 options.limits = limits;
                 Server::Zookeeper(options)
             }
@@ -328,7 +139,11 @@ impl Leases {
             return Self::behind_local_copies(remote, config, purpose).await;
         }
         let store: Arc<dyn LeaseStore> = Arc::clone(&remote) as _;
-        Ok(Self { store: Some(Arc::clone(&store)), shared: Some(Shared::new(store, limits)), remote: Some(remote) })
+        Ok(Self {
+            store: Some(Arc::clone(&store)),
+            shared: Some(SharedLeases::new(store, limits)),
+            remote: Some(remote),
+        })
     }
 
     /// With the local copies of running leases in front, if there are to be any. A command is too short for them, and
@@ -338,7 +153,7 @@ impl Leases {
         config: &Config,
         purpose: Purpose,
     ) -> anyhow::Result<Self> {
-        let shared = Some(Shared::new(Arc::clone(&store), config.lease_limits()));
+        let shared = Some(SharedLeases::new(Arc::clone(&store), config.lease_limits()));
         let store = match config.local_leases.as_ref().filter(|_| purpose == Purpose::Serving) {
             None => store,
             Some(directory) => {
@@ -402,11 +217,11 @@ impl Leases {
     /// The store that leases workers to others than this process.
     ///
     /// # Errors
-    /// When there is none, as with a worker that somebody assigned.
-    pub(crate) fn shared(&self) -> Result<&Shared, Problem> {
+    /// Says why there is none, as with a worker that somebody assigned.
+    pub(crate) fn shared(&self) -> Result<&SharedLeases, &'static str> {
         match (&self.shared, self.missing()) {
             (Some(shared), None) => Ok(shared),
-            (_, missing) => Err(Problem::new(Kind::LeasesMissing, missing.unwrap_or(LEASES_MISSING))),
+            (_, missing) => Err(missing.unwrap_or(LEASES_MISSING)),
         }
     }
 
@@ -431,98 +246,6 @@ impl Leases {
         if let Some(store) = &self.store {
             store.close().await;
         }
-    }
-}
-
-/// Whether leases are in MySQL; `meant_there` is whether a database there is meant that the configuration does not
-/// name.
-///
-/// # Errors
-/// When the URL cannot be used.
-pub(crate) fn are_in_mysql(config: &Config, meant_there: bool) -> anyhow::Result<bool> {
-    match config.lease_place() {
-        LeasePlace::Named(url) => Ok(matches!(url.lease_place()?, Place::Mysql(_))),
-        LeasePlace::Beside(url) => Ok(meant_there || matches!(url.lease_place()?, Place::Mysql(_))),
-        LeasePlace::Static | LeasePlace::Nowhere => Ok(false),
-    }
-}
-
-/// `unalike leases init`
-pub(crate) async fn initialise(
-    config: &Config,
-    namespace: &str,
-    layout: Option<&str>,
-    not_before_ms: Option<u64>,
-) -> anyhow::Result<()> {
-    let layout = match (layout, config.snowflakes()?.get(namespace)) {
-        (Some(name), configured) => {
-            let layout = config.layouts()?.layout(name)?;
-            if let Some(options) = configured {
-                ensure!(
-                    options.layout == layout,
-                    "the snowflake {namespace:?} is configured with another layout than {name}: leave --layout out"
-                );
-            }
-            layout
-        }
-        (None, Some(options)) => options.layout,
-        (None, None) => {
-            bail!("no snowflake {namespace:?} is configured: say which layout its ids have (--layout twitter, say)")
-        }
-    };
-    match config.lease_place() {
-        LeasePlace::Static => {
-            let (Some(worker), Some(directory)) = (config.worker_number()?, &config.local_leases) else {
-                bail!("a static worker needs --worker and --local-leases")
-            };
-            let assignment = StaticAssignment {
-                namespace: namespace.to_owned(),
-                worker,
-                layout,
-                not_before_ms: not_before_ms.unwrap_or(0),
-            };
-            let begun = StaticWorker::initialise(directory, &assignment).await;
-            begun.with_context(|| format!("worker {worker} of {namespace:?} was not begun"))?;
-            print(&format!("worker {worker} of {namespace:?} begins in {}\n", directory.display()))
-        }
-        LeasePlace::Named(url) if config.watermark.as_ref().is_some_and(StoreUrl::is_nothing) && url.is_redis() => {
-            ensure!(not_before_ms.is_none(), "--not-before-ms is for a static worker");
-            let Place::Redis(mut options) = url.lease_place()? else { bail!("{url:?} is not in Redis") };
-            options.limits = config.lease_limits();
-            let is_new = RedisLeases::initialise(&options, namespace, layout).await;
-            let is_new = is_new.with_context(|| format!("the leases of {namespace:?} in {url} were not begun"))?;
-            let done = if is_new { "they begin now" } else { "they were begun before, and nothing was changed" };
-            print(&format!("the leases of {namespace:?} in {url}: {done}\n"))
-        }
-        _ => bail!(
-            "only leases in Redis without a durable store behind it (--leases redis://HOST/DATABASE --watermark none) and a \
-             static worker (--unsafe-static-worker) are begun by command; any other lease store begins with its first use"
-        ),
-    }
-}
-
-/// What the URL of a lease store names.
-enum Place {
-    File(Box<SqliteOptions>),
-    Mysql(Box<MysqlOptions>),
-    Redis(Box<RedisOptions>),
-    Zookeeper(Box<ZookeeperOptions>),
-}
-
-impl StoreUrl {
-    /// What it names as a store of leases.
-    ///
-    /// # Errors
-    /// Says what is wrong with it.
-    fn lease_place(&self) -> anyhow::Result<Place> {
-        if let Some(options) = self.zookeeper()? {
-            return Ok(Place::Zookeeper(Box::new(options)));
-        }
-        Ok(match self.place()? {
-            stores::Place::Sqlite(options) => Place::File(options),
-            stores::Place::Mysql(options) => Place::Mysql(options),
-            stores::Place::Redis(options) => Place::Redis(options),
-        })
     }
 }
 
@@ -692,28 +415,6 @@ impl LeaseStore for Remote {
     async fn close(&self) {
         if let Some(store) = self.store.get() {
             store.close().await;
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_ordinal_is_the_number_at_the_end_of_the_host_s_name() {
-        for (host, number) in [
-            ("unalike-3", Some(3)),
-            ("unalike-12.unalike.ids.svc.cluster.local", Some(12)),
-            ("web007", Some(7)),
-            ("4294967295", Some(u32::MAX)),
-            ("unalike-4294967296", None),
-            ("unalike", None),
-            ("3-unalike", None),
-            ("unalike.3", None),
-            ("", None),
-        ] {
-            assert_eq!(ordinal(host), number, "{host}");
         }
     }
 }

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use unalike::{Clock, Error, ErrorKind, Ids, Snowflake, SystemClock};
 
-use crate::problem::with_causes;
+use crate::words::with_causes;
 
 /// A wait for the next tick, or for the beginning of a lease, up to so many milliseconds is no stop: callers wait as
 /// long.

@@ -12,9 +12,9 @@ use unalike::SUB_SEPARATOR;
 use unalike::storage::{SegmentStore, StoreError, split_tag};
 
 use crate::config::Config;
-use crate::layouts::shortened;
-use crate::problem::{Kind, Problem};
-use crate::tags::stored_name;
+use crate::config::names::stored_name;
+use crate::service::problem::{Kind, Problem};
+use crate::words::shortened;
 
 /// How many rows are read at once when sub-keys are counted.
 const PAGE: u32 = 10_000;

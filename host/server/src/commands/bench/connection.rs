@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 
 use super::Run;
 use super::seen::Seen;
-use crate::layouts::shortened;
+use crate::words::shortened;
 
 /// Room for an answer with a single id, many times over.
 const READ_BYTES: usize = 8 << 10;

@@ -23,8 +23,8 @@ use axum::http::header::{
 use axum::http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode, Version};
 
 use crate::config::Config;
-use crate::layouts::shortened;
-use crate::problem::{Kind, Problem};
+use crate::service::problem::{Kind, Problem};
+use crate::words::shortened;
 
 /// In place of a list: all.
 const ANY: &str = "*";

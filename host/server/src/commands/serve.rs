@@ -11,16 +11,16 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use unalike::{Clock as _, SystemClock};
 use unalike_local::LocalOptions;
 
-use crate::auth::warn_if_open;
 use crate::config::Config;
-use crate::connections::Connections;
-use crate::cover::SAMPLE_EVERY;
+use crate::config::tokens::warn_if_open;
 use crate::http::Front;
+use crate::http::connections::Connections;
 use crate::http::metrics::Metrics;
-use crate::problem::with_causes;
 use crate::service::Service;
+use crate::service::cover::SAMPLE_EVERY;
+use crate::service::troubles;
 use crate::stores::Purpose;
-use crate::troubles;
+use crate::words::with_causes;
 
 /// How often leases are looked after, at most and at least: well within the third after which they are due, so that one
 /// look and one answer may be late.

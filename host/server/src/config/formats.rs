@@ -8,7 +8,7 @@
 //! Secrets are read when they are needed and are nowhere printed, in no error and in no log.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::File;
 use std::io::Read;
@@ -20,9 +20,9 @@ use clap::ValueEnum;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use unalike::{Format, FormatKey, FormatOptions, Issued, Layout, Restart, Text, TextError, decode};
 
-use crate::channels::{Channel, ChannelConfig};
-use crate::layouts::{rfc3339, shortened};
-use crate::tags::decimal;
+use crate::config::channels::{Channel, ChannelConfig};
+use crate::words::decimal;
+use crate::words::{rfc3339, shortened};
 
 /// The greatest number that is exact in JavaScript, in bits.
 pub(crate) const SAFE_BITS: u8 = 53;
@@ -348,7 +348,7 @@ impl Shown {
     }
 
     /// What is configured, or for ids of which nothing is configured: the id as it is.
-    pub(crate) fn or_plain<'a>(shown: Option<&'a Self>, name: &str) -> Cow<'a, Self> {
+    fn or_plain<'a>(shown: Option<&'a Self>, name: &str) -> Cow<'a, Self> {
         shown.map_or_else(
             || {
                 let format = Arc::new(Format::default());
@@ -435,12 +435,7 @@ impl Shown {
     ///
     /// # Errors
     /// [`Refusal`].
-    pub(crate) fn read(
-        &self,
-        text: &str,
-        notation: Option<Notation>,
-        layout: Option<Layout>,
-    ) -> Result<Issued, Refusal> {
+    fn read(&self, text: &str, notation: Option<Notation>, layout: Option<Layout>) -> Result<Issued, Refusal> {
         let notation = notation.unwrap_or_else(|| self.notation());
         self.check(notation)?;
         let refused = |reason: &dyn fmt::Display| Refusal::Text { text: shortened(text), reason: reason.to_string() };
@@ -483,6 +478,44 @@ fn has_keys(config: &FormatConfig<'_>) -> bool {
 pub(crate) struct Formats {
     pub(crate) tags: BTreeMap<String, Shown>,
     pub(crate) snowflakes: BTreeMap<String, Shown>,
+    /// The layout of every snowflake's ids, without a gene, those of quick tags among them.
+    pub(crate) layouts: BTreeMap<String, Layout>,
+    /// Tags whose ids are those of the snowflake of the same name.
+    pub(crate) quick: BTreeSet<String>,
+}
+
+impl Formats {
+    /// How the ids of a tag are shown, if something is said of that.
+    pub(crate) fn of_tag(&self, tag: &str) -> Option<&Shown> {
+        if self.quick.contains(tag) { self.snowflakes.get(tag) } else { self.tags.get(tag) }
+    }
+
+    /// Reads the text of an id of a tag, in this notation or in the usual one.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub(crate) fn read_of_tag(&self, tag: &str, text: &str, notation: Option<Notation>) -> Result<ReadText, Refusal> {
+        if self.quick.contains(tag) {
+            return self.read_of_snowflake(tag, text, notation);
+        }
+        let issued = Shown::or_plain(self.tags.get(tag), tag).read(text, notation, None)?;
+        Ok(ReadText::new(text, &issued))
+    }
+
+    /// The same of a snowflake.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub(crate) fn read_of_snowflake(
+        &self,
+        name: &str,
+        text: &str,
+        notation: Option<Notation>,
+    ) -> Result<ReadText, Refusal> {
+        let layout = *self.layouts.get(name).ok_or_else(|| Refusal::snowflake_unknown(name))?;
+        let issued = Shown::or_plain(self.snowflakes.get(name), name).read(text, notation, Some(layout))?;
+        Ok(ReadText::new(text, &issued))
+    }
 }
 
 /// How an id is written.
@@ -614,6 +647,8 @@ pub(crate) enum Refusal {
     ShardKeyText { text: String },
     #[error("ids of {name:?} are no safe numbers in JSON: {how}")]
     NumberUnsafe { name: String, how: NumberHow },
+    #[error("no snowflake {name:?} is configured: add [snowflakes.NAME] to the configuration file")]
+    SnowflakeUnknown { name: String },
     #[error("the format template is that of a tag or snowflake: say of which")]
     FormatAlone,
     #[error("the text {text:?} cannot be read: {reason}")]
@@ -621,6 +656,10 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
+    pub(crate) fn snowflake_unknown(name: &str) -> Self {
+        Self::SnowflakeUnknown { name: shortened(name) }
+    }
+
     fn template_missing(name: &str) -> Self {
         Self::TemplateMissing { name: shortened(name) }
     }
@@ -671,7 +710,7 @@ pub(crate) struct ReadText {
 
 impl ReadText {
     /// What was read from a text.
-    pub(crate) fn new(text: &str, issued: &Issued) -> Self {
+    fn new(text: &str, issued: &Issued) -> Self {
         Self {
             text: text.to_owned(),
             tag: None,

@@ -28,7 +28,7 @@ use tokio::task::coop::unconstrained;
 
 use crate::config::{CONNECTIONS_MAX, Config, HEADERS_ON_STACK};
 use crate::http::{Arrival, Front};
-use crate::problem::{Kind, Problem};
+use crate::service::problem::{Kind, Problem};
 
 /// The smallest buffer that hyper takes.
 const BUFFER_BYTES_MIN: usize = 8 * 1024;

@@ -26,8 +26,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use anyhow::{Context, anyhow, bail, ensure};
-use axum::http::HeaderMap;
-use axum::http::header::AUTHORIZATION;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use toml::{Table, Value};
@@ -256,13 +254,6 @@ impl Permit {
     }
 }
 
-/// The token in the header `Authorization: Bearer TOKEN`. Another scheme counts as none.
-pub(crate) fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
-    let value = headers.get(AUTHORIZATION)?.as_bytes();
-    let (scheme, token) = value.split_at_checked(7)?;
-    scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
-}
-
 /// Says so in the log when others than the owner's group may read the file.
 pub(crate) fn warn_if_open(path: &Path) {
     let Ok(metadata) = path.metadata() else { return };
@@ -465,21 +456,5 @@ mod tests {
     fn whole_with(whole: &str, key: &str, line: &str) -> String {
         let lines = whole.lines().map(|known| if known.starts_with(key) { line } else { known });
         format!("[[tokens]]\n{}", lines.collect::<Vec<_>>().join("\n"))
-    }
-
-    #[test]
-    fn the_bearer_scheme_is_read() {
-        let presented = |value: &'static str| {
-            let mut headers = HeaderMap::new();
-            headers.insert(AUTHORIZATION, value.parse().unwrap());
-            bearer(&headers).map(<[u8]>::to_vec)
-        };
-        for value in ["Bearer abc", "bearer abc", "BEARER  abc "] {
-            assert_eq!(presented(value).as_deref(), Some(&b"abc"[..]), "{value}");
-        }
-        for value in ["Basic abc", "abc", "Bearer", "Bearerabc"] {
-            assert_eq!(presented(value), None, "{value}");
-        }
-        assert_eq!(bearer(&HeaderMap::new()), None);
     }
 }

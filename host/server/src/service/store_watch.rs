@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use unalike::storage::{JoinedStripe, Segment, SegmentLayer, SegmentStore, StoreError, Stripe, TagRecord};
 use unalike::{Clock, SystemClock};
 
-use crate::problem::with_causes;
+use crate::words::with_causes;
 
 /// An allocation that takes longer keeps its callers waiting for too long.
 const OVERDUE: Duration = Duration::from_secs(2);

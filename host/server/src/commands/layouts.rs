@@ -2,14 +2,17 @@
 
 use std::fmt::Write as _;
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use unalike::{Clock, Layout, Role, Scheme, SnowflakeOptions, Spread, SystemClock};
 
-use crate::arguments::{DecodeArguments, LayoutsCommand, RangeArguments};
-use crate::commands::{Table, print, read_text};
+use crate::commands::arguments::{DecodeArguments, LayoutsCommand, RangeArguments, TextArguments};
+use crate::commands::{Table, print};
 use crate::config::Config;
-use crate::layouts::{Candidate, LayoutFigures, Layouts, Named, What, figures, rfc3339};
-use crate::stamps::SpreadText;
+use crate::config::formats::{ReadText, Refusal, Secrets, Shown};
+use crate::config::layouts::{Candidate, LayoutFigures, Layouts, Named, What, figures};
+use crate::config::names::plain_tag;
+use crate::config::stamps::SpreadText;
+use crate::words::rfc3339;
 
 /// `unalike decode`
 pub(crate) fn decode(config: &Config, arguments: &DecodeArguments) -> anyhow::Result<()> {
@@ -208,4 +211,55 @@ fn cost(layout: &Layout, spread: Spread) -> anyhow::Result<String> {
         permille / 10,
         permille % 10
     ))
+}
+
+/// What a text says, if it is said whose it is or in which notation.
+fn read_text(config: &Config, text: &str, arguments: &TextArguments) -> anyhow::Result<Option<String>> {
+    let read = match (&arguments.tag, &arguments.snowflake, arguments.format) {
+        (None, None, None) => return Ok(None),
+        (None, None, Some(notation)) => ReadText::of_notation(text, notation)?,
+        (tag, snowflake, notation) => {
+            let formats = config.formats(&Secrets::read(&config.keys)?)?;
+            let (name, format, read) = match (tag, snowflake) {
+                (Some(tag), _) => {
+                    plain_tag(tag)?;
+                    (tag.as_str(), formats.of_tag(tag), formats.read_of_tag(tag, text, notation))
+                }
+                (None, snowflake) => {
+                    let name = snowflake.as_deref().unwrap_or_default();
+                    (name, formats.snowflakes.get(name), formats.read_of_snowflake(name, text, notation))
+                }
+            };
+            match read {
+                Err(unknown @ Refusal::SnowflakeUnknown { .. }) => return Err(unknown.into()),
+                read => read.with_context(|| hint(config, name, format))?,
+            }
+        }
+    };
+    let mut lines = format!("id          {}\nnumber      {}\n", read.id, read.number);
+    let more = [
+        ("gene", read.gene.map(|gene| gene.to_string())),
+        ("key", read.key_id.map(|key| key.to_string())),
+        ("from", read.from),
+        ("until", read.until),
+    ];
+    for (name, value) in more {
+        if let Some(value) = value {
+            writeln!(lines, "{name:<12}{value}")?;
+        }
+    }
+    Ok(Some(lines))
+}
+
+/// What the error of a text begins with: without the server's configuration file nothing is known of templates.
+fn hint(config: &Config, name: &str, format: Option<&Shown>) -> String {
+    if format.is_some() {
+        return format!("it is no text of {name:?}");
+    }
+    let file = if config.has_file {
+        "the configuration file has"
+    } else {
+        "without a configuration file (--config FILE) there is"
+    };
+    format!("{file} no format of {name:?}, so the text is read as a plain number")
 }

@@ -2,47 +2,13 @@
 
 use std::io::{self, BufWriter, Write as _};
 
-use clap::ValueEnum;
-use unalike::uuid::Uuid;
 use unalike::{Error, RandomIds};
 
-use crate::arguments::{UlidArguments, UuidArguments};
+use crate::commands::arguments::{UlidArguments, UuidArguments};
 use crate::commands::is_closed;
 
 /// Ids that are made at once by a command.
 const BATCH: u32 = 1_000;
-
-/// A version of UUIDs, by its number in RFC 9562.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum UuidVersion {
-    /// Random, in no order
-    #[value(name = "4")]
-    V4,
-    /// The time and random bits, ascending
-    #[value(name = "7")]
-    V7,
-}
-
-impl UuidVersion {
-    /// The one that is meant where nothing is said.
-    pub(crate) const DEFAULT: Self = Self::V7;
-
-    /// Its number.
-    pub(crate) const fn number(self) -> u8 {
-        match self {
-            Self::V4 => 4,
-            Self::V7 => 7,
-        }
-    }
-
-    /// So many UUIDs of it.
-    pub(crate) fn take(self, ids: &RandomIds, count: u32) -> Result<Vec<Uuid>, Error> {
-        match self {
-            Self::V4 => ids.take_uuids_v4(count),
-            Self::V7 => ids.take_uuids_v7(count),
-        }
-    }
-}
 
 /// `unalike uuid`
 pub(crate) fn uuid(arguments: &UuidArguments) -> anyhow::Result<()> {

@@ -1,27 +1,19 @@
-//! Errors over HTTP: RFC 9457 problem documents, and the one place where the errors of library and store become such.
+//! What the service says when it cannot do what was asked, and the one place where the errors of library and store become
+//! such.
 //!
 //! A problem says what the caller can do about it. What only the operator can act on (paths, statements, drivers'
 //! words) goes to the log and never into an answer.
 
-use axum::http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
-use axum::http::{Method, StatusCode, Uri};
-use axum::response::{IntoResponse, Response};
-use metrics::counter;
-use serde::Serialize;
 use serde_json::{Map, Value};
 use strum::VariantArray;
 use unalike::storage::{StoreError, split_tag};
 use unalike::{Clock, Error, ErrorKind, SystemClock, WriteError};
 
-use crate::auth::Denied;
-use crate::formats::Refusal;
-use crate::layouts::{DecodeError, rfc3339, shortened};
-use crate::request_id;
-use crate::tags::Unconfirmed;
-use crate::troubles::{Weight, note};
-
-/// How many requests were refused for their token.
-pub(crate) const TOKENS_REFUSED: &str = "unalike_tokens_refused_total";
+use crate::config::formats::Refusal;
+use crate::config::layouts::DecodeError;
+use crate::service::tags::Unconfirmed;
+use crate::service::troubles::{Weight, note};
+use crate::words::{rfc3339, with_causes};
 
 /// What kind of problem it is. `urn:unalike:problem:` and the name make the stable `type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, VariantArray)]
@@ -134,91 +126,61 @@ impl Kind {
         self.describe().1
     }
 
-    /// The status.
-    pub(crate) const fn status(self) -> StatusCode {
-        self.describe().2
-    }
-
-    /// Name, title and status: the whole table.
-    const fn describe(self) -> (&'static str, &'static str, StatusCode) {
+    /// Name and title: the whole table.
+    const fn describe(self) -> (&'static str, &'static str) {
         match self {
-            Self::RouteUnknown => ("route-unknown", "No such route", StatusCode::NOT_FOUND),
-            Self::MethodNotAllowed => {
-                ("method-not-allowed", "The route has other methods", StatusCode::METHOD_NOT_ALLOWED)
-            }
-            Self::Unauthorized => ("unauthorized", "A token is needed", StatusCode::UNAUTHORIZED),
-            Self::Forbidden => ("forbidden", "The token is not good for this", StatusCode::FORBIDDEN),
-            Self::RequestInvalid => ("request-invalid", "The request cannot be read", StatusCode::BAD_REQUEST),
-            Self::HostInvalid => ("host-invalid", "The Host header is missing or not valid", StatusCode::BAD_REQUEST),
-            Self::HostUnknown => {
-                ("host-unknown", "The server does not go by this name", StatusCode::MISDIRECTED_REQUEST)
-            }
-            Self::OriginRefused => ("origin-refused", "Pages of this origin may not do this", StatusCode::FORBIDDEN),
-            Self::HeadTooLarge => {
-                ("head-too-large", "The head of the request is too large", StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE)
-            }
-            Self::UrlTooLong => ("url-too-long", "The URL is too long", StatusCode::URI_TOO_LONG),
-            Self::HeadTimeout => ("head-timeout", "The request came too slowly", StatusCode::REQUEST_TIMEOUT),
-            Self::ConnectionsMax => {
-                ("connections-max", "Too many connections are open", StatusCode::SERVICE_UNAVAILABLE)
-            }
-            Self::QueryInvalid => ("query-invalid", "A query parameter is not valid", StatusCode::BAD_REQUEST),
-            Self::CountInvalid => ("count-invalid", "The count is out of range", StatusCode::BAD_REQUEST),
-            Self::BodyInvalid => ("body-invalid", "The body is not valid", StatusCode::BAD_REQUEST),
-            Self::BodyTooLarge => ("body-too-large", "The body is too large", StatusCode::PAYLOAD_TOO_LARGE),
-            Self::MediaTypeUnsupported => {
-                ("media-type-unsupported", "The body must be JSON", StatusCode::UNSUPPORTED_MEDIA_TYPE)
-            }
-            Self::TagInvalid => ("tag-invalid", "The tag or an option of it is not valid", StatusCode::BAD_REQUEST),
-            Self::TagUnknown => ("tag-unknown", "The tag is unknown", StatusCode::NOT_FOUND),
-            Self::TagExists => ("tag-exists", "The tag exists already", StatusCode::CONFLICT),
-            Self::TagLimit => ("tag-limit", "No more tags may be created", StatusCode::FORBIDDEN),
-            Self::RaiseUnconfirmed => {
-                ("raise-unconfirmed", "A raise by so much must be confirmed", StatusCode::CONFLICT)
-            }
-            Self::SubKeyLimit => ("sub-key-limit", "No more sub-keys of the tag may be created", StatusCode::FORBIDDEN),
-            Self::SnowflakeUnknown => ("snowflake-unknown", "The snowflake is unknown", StatusCode::NOT_FOUND),
-            Self::LeasesMissing => {
-                ("leases-missing", "There is no store for leases", StatusCode::INTERNAL_SERVER_ERROR)
-            }
-            Self::LayoutUnknown => ("layout-unknown", "The layout is unknown", StatusCode::BAD_REQUEST),
-            Self::IdInvalid => ("id-invalid", "The id is not valid", StatusCode::BAD_REQUEST),
-            Self::FormatInvalid => ("format-invalid", "Ids cannot be shown in this format", StatusCode::BAD_REQUEST),
-            Self::ShardKeyInvalid => ("shard-key-invalid", "The shard key is not valid", StatusCode::BAD_REQUEST),
-            Self::NumberUnsafe => ("number-unsafe", "Ids may be too large for numbers", StatusCode::BAD_REQUEST),
-            Self::Exhausted => ("exhausted", "There are no more ids", StatusCode::GONE),
-            Self::CeilingReached => {
-                ("ceiling-reached", "The tag's ceiling is reached", StatusCode::SERVICE_UNAVAILABLE)
-            }
-            Self::WorkersExhausted => {
-                ("workers-exhausted", "All worker ids are in use", StatusCode::SERVICE_UNAVAILABLE)
-            }
-            Self::LeaseEnded => {
-                ("lease-ended", "The lease of the snowflake's worker has ended", StatusCode::SERVICE_UNAVAILABLE)
-            }
-            Self::Quarantined => ("quarantined", "The lease store grants nothing yet", StatusCode::SERVICE_UNAVAILABLE),
-            Self::ClockWrong => ("clock-wrong", "The server's clock is wrong", StatusCode::SERVICE_UNAVAILABLE),
-            Self::StoreUnavailable => {
-                ("store-unavailable", "The store is unavailable", StatusCode::SERVICE_UNAVAILABLE)
-            }
-            Self::GrantRefused => {
-                ("grant-refused", "The store granted what was granted before", StatusCode::SERVICE_UNAVAILABLE)
-            }
-            Self::Timeout => ("timeout", "It took too long", StatusCode::SERVICE_UNAVAILABLE),
-            Self::Closing => ("closing", "The server is ending", StatusCode::SERVICE_UNAVAILABLE),
-            Self::Rebuilt => ("rebuilt", "Try again", StatusCode::SERVICE_UNAVAILABLE),
-            Self::LayoutMismatch => {
-                ("layout-mismatch", "The snowflake is bound to another layout", StatusCode::INTERNAL_SERVER_ERROR)
-            }
-            Self::StoreCorrupt => ("store-corrupt", "The store is damaged", StatusCode::INTERNAL_SERVER_ERROR),
-            Self::StoreRefused => ("store-refused", "The store refused", StatusCode::INTERNAL_SERVER_ERROR),
-            Self::Internal => ("internal", "An internal error", StatusCode::INTERNAL_SERVER_ERROR),
+            Self::RouteUnknown => ("route-unknown", "No such route"),
+            Self::MethodNotAllowed => ("method-not-allowed", "The route has other methods"),
+            Self::Unauthorized => ("unauthorized", "A token is needed"),
+            Self::Forbidden => ("forbidden", "The token is not good for this"),
+            Self::RequestInvalid => ("request-invalid", "The request cannot be read"),
+            Self::HostInvalid => ("host-invalid", "The Host header is missing or not valid"),
+            Self::HostUnknown => ("host-unknown", "The server does not go by this name"),
+            Self::OriginRefused => ("origin-refused", "Pages of this origin may not do this"),
+            Self::HeadTooLarge => ("head-too-large", "The head of the request is too large"),
+            Self::UrlTooLong => ("url-too-long", "The URL is too long"),
+            Self::HeadTimeout => ("head-timeout", "The request came too slowly"),
+            Self::ConnectionsMax => ("connections-max", "Too many connections are open"),
+            Self::QueryInvalid => ("query-invalid", "A query parameter is not valid"),
+            Self::CountInvalid => ("count-invalid", "The count is out of range"),
+            Self::BodyInvalid => ("body-invalid", "The body is not valid"),
+            Self::BodyTooLarge => ("body-too-large", "The body is too large"),
+            Self::MediaTypeUnsupported => ("media-type-unsupported", "The body must be JSON"),
+            Self::TagInvalid => ("tag-invalid", "The tag or an option of it is not valid"),
+            Self::TagUnknown => ("tag-unknown", "The tag is unknown"),
+            Self::TagExists => ("tag-exists", "The tag exists already"),
+            Self::TagLimit => ("tag-limit", "No more tags may be created"),
+            Self::RaiseUnconfirmed => ("raise-unconfirmed", "A raise by so much must be confirmed"),
+            Self::SubKeyLimit => ("sub-key-limit", "No more sub-keys of the tag may be created"),
+            Self::SnowflakeUnknown => ("snowflake-unknown", "The snowflake is unknown"),
+            Self::LeasesMissing => ("leases-missing", "There is no store for leases"),
+            Self::LayoutUnknown => ("layout-unknown", "The layout is unknown"),
+            Self::IdInvalid => ("id-invalid", "The id is not valid"),
+            Self::FormatInvalid => ("format-invalid", "Ids cannot be shown in this format"),
+            Self::ShardKeyInvalid => ("shard-key-invalid", "The shard key is not valid"),
+            Self::NumberUnsafe => ("number-unsafe", "Ids may be too large for numbers"),
+            Self::Exhausted => ("exhausted", "There are no more ids"),
+            Self::CeilingReached => ("ceiling-reached", "The tag's ceiling is reached"),
+            Self::WorkersExhausted => ("workers-exhausted", "All worker ids are in use"),
+            Self::LeaseEnded => ("lease-ended", "The lease of the snowflake's worker has ended"),
+            Self::Quarantined => ("quarantined", "The lease store grants nothing yet"),
+            Self::ClockWrong => ("clock-wrong", "The server's clock is wrong"),
+            Self::StoreUnavailable => ("store-unavailable", "The store is unavailable"),
+            Self::GrantRefused => ("grant-refused", "The store granted what was granted before"),
+            Self::Timeout => ("timeout", "It took too long"),
+            Self::Closing => ("closing", "The server is ending"),
+            Self::Rebuilt => ("rebuilt", "Try again"),
+            Self::LayoutMismatch => ("layout-mismatch", "The snowflake is bound to another layout"),
+            Self::StoreCorrupt => ("store-corrupt", "The store is damaged"),
+            Self::StoreRefused => ("store-refused", "The store refused"),
+            Self::Internal => ("internal", "An internal error"),
         }
     }
 }
 
-/// An error as HTTP tells it.
-#[derive(Clone, Debug)]
+/// An error as a caller is told of it.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{detail}")]
 pub(crate) struct Problem {
     kind: Kind,
     detail: String,
@@ -243,6 +205,16 @@ impl Problem {
         &self.detail
     }
 
+    /// The values that it is about, each under its own name.
+    pub(crate) fn members(&self) -> &Map<String, Value> {
+        &self.members
+    }
+
+    /// After how many milliseconds a repetition may succeed.
+    pub(crate) fn retry_after_ms(&self) -> Option<u64> {
+        self.retry_after_ms
+    }
+
     /// With a value that the problem is about.
     pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.members.insert(name.to_owned(), value.into());
@@ -257,34 +229,10 @@ impl Problem {
         }
     }
 
-    /// Which it is better to come back for after so many milliseconds.
+    /// With the number of milliseconds after which a repetition may succeed.
     pub(crate) fn retry_after(mut self, wait_ms: u64) -> Self {
         self.retry_after_ms = Some(wait_ms);
         self
-    }
-
-    /// No such route.
-    pub(crate) fn route_unknown(uri: &Uri) -> Self {
-        Self::new(Kind::RouteUnknown, "no route has this path; ids are under /v1/sequences/TAG/ids")
-            .with("path", shortened(uri.path()))
-    }
-
-    /// The route has other methods, which the `Allow` header lists.
-    pub(crate) fn method_not_allowed(method: &Method) -> Self {
-        Self::new(Kind::MethodNotAllowed, format!("this route does not know the method {method}"))
-            .with("method", method.as_str())
-    }
-
-    /// The request took longer than it may.
-    pub(crate) fn timeout(limit_ms: u64) -> Self {
-        let detail = format!("the request took longer than {limit_ms} ms; ids that it would have got are a gap");
-        Self::new(Kind::Timeout, detail).retry_after(1_000)
-    }
-
-    /// The URL is longer than it may be.
-    pub(crate) fn url_too_long(url_bytes: usize, url_max_bytes: usize) -> Self {
-        let detail = format!("the URL has {url_bytes} bytes, {url_max_bytes} at most are read");
-        Self::new(Kind::UrlTooLong, detail).with("url_max_bytes", url_max_bytes)
     }
 
     /// The server is ending.
@@ -292,55 +240,8 @@ impl Problem {
         Self::new(Kind::Closing, "the server is ending").retry_after(1_000)
     }
 
-    /// The answer, as bytes, to a client that gets no other and whose connection is closed then.
-    pub(crate) fn into_last_message(self) -> Vec<u8> {
-        let status = self.kind.status();
-        let retry_after = self.retry_after_s().map_or(String::new(), |wait_s| format!("retry-after: {wait_s}\r\n"));
-        let body = self.body();
-        let head = format!(
-            "HTTP/1.1 {status}\r\ncontent-type: application/problem+json\r\ncontent-length: {}\r\n{retry_after}\
-             cache-control: no-store\r\nconnection: close\r\n\r\n",
-            body.len()
-        );
-        [head.into_bytes(), body].concat()
-    }
-
-    fn retry_after_s(&self) -> Option<u64> {
-        self.retry_after_ms.map(|wait_ms| wait_ms.div_ceil(1_000).max(1))
-    }
-
-    fn body(&self) -> Vec<u8> {
-        let document = Document {
-            kind: self.kind.urn(),
-            title: self.kind.title(),
-            status: self.kind.status().as_u16(),
-            detail: &self.detail,
-            request_id: request_id::with_current(str::to_owned),
-            members: &self.members,
-        };
-        // Text and numbers are always written.
-        serde_json::to_vec(&document).unwrap_or_default()
-    }
-
-    /// No snowflake of this name is configured.
-    pub(crate) fn snowflake_unknown(name: &str) -> Self {
-        let name = shortened(name);
-        let detail = format!("no snowflake {name:?} is configured: add [snowflakes.NAME] to the configuration file");
-        Self::new(Kind::SnowflakeUnknown, detail).with("snowflake", name)
-    }
-
-    /// A body that could not be taken in, for the reason that axum's rejection gives.
-    pub(crate) fn body_refused(status: StatusCode, detail: String) -> Self {
-        let kind = match status {
-            StatusCode::PAYLOAD_TOO_LARGE => Kind::BodyTooLarge,
-            StatusCode::UNSUPPORTED_MEDIA_TYPE => Kind::MediaTypeUnsupported,
-            _ => Kind::BodyInvalid,
-        };
-        Self::new(kind, detail)
-    }
-
     /// The answer was there, and could not be written.
-    pub(crate) fn unwritten(error: &serde_json::Error) -> Self {
+    pub(crate) fn unwritten(error: &dyn std::error::Error) -> Self {
         tracing::error!(%error, "an answer could not be written");
         Self::new(Kind::Internal, "the answer could not be written")
     }
@@ -355,54 +256,6 @@ impl Problem {
     fn unavailable(kind: Kind, detail: &str, wait_ms: u64, error: &(dyn std::error::Error + 'static)) -> Self {
         note(kind.name(), Weight::Passing, with_causes(error));
         Self::new(kind, detail).retry_after(wait_ms)
-    }
-}
-
-/// RFC 9457, section 3.1.
-#[derive(Serialize)]
-struct Document<'a> {
-    #[serde(rename = "type")]
-    kind: String,
-    title: &'static str,
-    status: u16,
-    detail: &'a str,
-    /// By which the operator finds it in the log.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    request_id: Option<String>,
-    #[serde(flatten)]
-    members: &'a Map<String, Value>,
-}
-
-/// An error and its causes, for logs and terminals.
-pub(crate) fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let next = error.to_string();
-        // What stands before says already which store it is.
-        let next = next.strip_prefix("the store refused: ").unwrap_or(&next);
-        // The library's errors repeat their source in their own words.
-        if !text.contains(next) {
-            text.push_str(": ");
-            text.push_str(next);
-        }
-        cause = error.source();
-    }
-    text
-}
-
-impl IntoResponse for Problem {
-    fn into_response(self) -> Response {
-        let mut response = (self.kind.status(), self.body()).into_response();
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        if let Some(wait_s) = self.retry_after_s() {
-            headers.insert(RETRY_AFTER, HeaderValue::from(wait_s));
-        }
-        if self.kind == Kind::Unauthorized {
-            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-        }
-        response
     }
 }
 
@@ -521,17 +374,6 @@ impl From<&StoreError> for Problem {
     }
 }
 
-impl From<Denied> for Problem {
-    fn from(denied: Denied) -> Self {
-        counter!(TOKENS_REFUSED, "reason" => denied.name()).increment(1);
-        let kind = match denied {
-            Denied::Missing | Denied::Unknown => Kind::Unauthorized,
-            Denied::Scope | Denied::Tag | Denied::AllTags => Kind::Forbidden,
-        };
-        Self::new(kind, denied.to_string())
-    }
-}
-
 impl From<Unconfirmed> for Problem {
     fn from(unconfirmed: Unconfirmed) -> Self {
         Self::new(Kind::RaiseUnconfirmed, format!("{unconfirmed}: send \"confirm\": true beside it, if that is meant"))
@@ -549,6 +391,7 @@ impl From<Refusal> for Problem {
             Refusal::TemplateOnly { name, format } => {
                 public(Kind::FormatInvalid).about("name", name).with("format", *format)
             }
+            Refusal::SnowflakeUnknown { name } => public(Kind::SnowflakeUnknown).with("snowflake", name.as_str()),
             Refusal::FormatAlone => public(Kind::FormatInvalid).with("format", "template"),
             Refusal::ShardKeyMissing { name } | Refusal::ShardKeyUnwanted { name } => {
                 public(Kind::ShardKeyInvalid).about("name", name)

@@ -14,8 +14,8 @@ use sha2::{Digest, Sha256};
 use unalike::storage::StoreError;
 use unalike_mysql::Dialect;
 
-use crate::problem::with_causes;
-use crate::stores::Mysql;
+use crate::stores::mysql::Mysql;
+use crate::words::with_causes;
 
 /// The business types that each token is good for, by the token's digest.
 type Tokens = HashMap<[u8; 32], HashSet<String>>;

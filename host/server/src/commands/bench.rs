@@ -32,7 +32,7 @@ use self::connection::{Connection, Tally, drive};
 use self::report::Report;
 use self::seen::Seen;
 use crate::commands::print;
-use crate::layouts::shortened;
+use crate::words::shortened;
 
 /// A server that answers nobody for so long is given up.
 const SILENCE_MAX: Duration = Duration::from_secs(30);

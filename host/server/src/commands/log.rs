@@ -3,46 +3,21 @@
 use std::fmt;
 use std::io::{self, IsTerminal};
 
-use anyhow::{Context, ensure};
 use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::arguments::LogFormat;
-use crate::config::likeliest;
-use crate::request_id;
-
-/// The levels, from none to all.
-const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
-
-/// What a filter lets through.
-///
-/// # Errors
-/// When it cannot be read, and when a word alone in it is no level: it would be taken for a module, and silence the
-/// others.
-pub(crate) fn filter(text: &str) -> anyhow::Result<EnvFilter> {
-    for word in text.split(',').map(str::trim).filter(|word| !word.contains(['=', '[', ':'])) {
-        let is_level = LEVELS.iter().any(|level| level.eq_ignore_ascii_case(word));
-        let meant = match likeliest(word, &LEVELS) {
-            Some(meant) => format!("did you mean {meant}?"),
-            None => format!("the levels are {}, and a module has its own as in warn,unalike=debug", LEVELS.join(", ")),
-        };
-        ensure!(is_level, "the log filter {text:?} has the level {word:?}, which is unknown (--log): {meant}");
-    }
-    // The driver warns of each slow statement, and prints it whole.
-    let directives = if text.contains("sqlx") { text.to_owned() } else { format!("sqlx::query=error,{text}") };
-    EnvFilter::try_new(directives)
-        .with_context(|| format!("the log filter {text:?} cannot be read: give a level such as info (--log)"))
-}
+use crate::config::arguments::LogFormat;
+use crate::config::log;
+use crate::http::request_id;
 
 /// Begins to log what the filter lets through.
 pub(crate) fn start(text: &str, format: LogFormat) -> anyhow::Result<()> {
-    let log = tracing_subscriber::fmt().with_env_filter(filter(text)?).with_writer(io::stderr);
+    let log = tracing_subscriber::fmt().with_env_filter(log::filter(text)?).with_writer(io::stderr);
     match format {
         LogFormat::Text => log.with_ansi(is_coloured()).event_format(Text).init(),
         LogFormat::Json => log.with_ansi(false).event_format(Json).init(),

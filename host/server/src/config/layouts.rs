@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use serde::{Serialize, Serializer};
 use unalike::{
     COSID_GENERATOR, Clock, CosidText, Guess, ID_MAX, InstantError, Known, Layout, LayoutError, LayoutTextError,
-    PRESETS, Rfc3339, Role, SCHEMES, Scheme, SchemeError, Shape, SystemClock, Text, Verdict, guess, instant,
-    known_layouts, preset, scheme,
+    PRESETS, Role, SCHEMES, Scheme, SchemeError, Shape, SystemClock, Text, Verdict, guess, instant, known_layouts,
+    preset, scheme,
 };
 
-use crate::config::likeliest;
+use crate::words::{likeliest, rfc3339, shortened};
 
 /// The layout that is meant when none is named, and that of the snowflake `default`.
 pub(crate) const LAYOUT_DEFAULT: &str = "twitter";
@@ -604,16 +604,6 @@ pub(crate) fn figures(named: &Named, now_ms: u64) -> LayoutFigures {
 fn widths(layout: &Layout) -> String {
     let text = layout.to_string();
     text.split_once(" epoch").map_or(text.as_str(), |(widths, _)| widths).to_owned()
-}
-
-/// RFC 3339 in UTC with milliseconds; beyond the year 9999 there is none.
-pub(crate) fn rfc3339(unix_ms: u64) -> String {
-    Rfc3339(unix_ms).to_string()
-}
-
-/// At most 32 characters, for messages.
-pub(crate) fn shortened(text: &str) -> String {
-    text.chars().take(32).collect()
 }
 
 #[cfg(test)]

@@ -1,0 +1,22 @@
+//! `unalike config`: the configuration checked, or a file with every key.
+
+use std::path::PathBuf;
+
+use crate::commands::print;
+use crate::config;
+use crate::config::arguments::{CommonArguments, ServeArguments, unknown_variables};
+
+/// `unalike config check`
+pub(super) fn check(common: &CommonArguments, file: Option<PathBuf>) -> anyhow::Result<()> {
+    let mut common = common.clone();
+    common.config = file.or(common.config);
+    for unknown in unknown_variables() {
+        eprintln!("unalike: {unknown}");
+    }
+    print(&config::effective_text(&common, &ServeArguments::from_environment())?)
+}
+
+/// `unalike config default`
+pub(super) fn default() -> anyhow::Result<()> {
+    print(&config::default_text()?)
+}

@@ -1,0 +1,80 @@
+//! `unalike next`: ids on the terminal, from the store.
+
+use std::io::{self, BufWriter, Write as _};
+
+use anyhow::bail;
+
+use crate::commands::arguments::NextArguments;
+use crate::commands::is_closed;
+use crate::config::Config;
+use crate::config::formats::Asked;
+use crate::config::tokens::Tokens;
+use crate::service::Service;
+use crate::service::issue::{Issued, Owner, Wish, Written};
+use crate::stores::Purpose;
+
+/// Ids that are taken at once: no more than these are lost if the reader goes away.
+const BATCH: u32 = 1_000;
+
+/// `unalike next`
+pub(crate) async fn next(config: Config, arguments: NextArguments) -> anyhow::Result<()> {
+    let address = std::process::id().to_string();
+    let service = Service::open(&config, Tokens::unwanted(), Purpose::Command, &address).await?;
+    let printed = print_ids(&service, &arguments).await;
+    // Also after an error: what was not used goes back.
+    service.close().await;
+    printed
+}
+
+async fn print_ids(service: &Service, arguments: &NextArguments) -> anyhow::Result<()> {
+    let name = arguments.name.as_str();
+    let owner = if arguments.snowflake {
+        Owner::Snowflake { name }
+    } else {
+        Owner::Tag { name, sub: arguments.sub.as_deref() }
+    };
+    let wish = Wish::Shown(Asked { notation: arguments.format, as_number: false, shard_key: arguments.shard_key });
+    let mut out = BufWriter::new(io::stdout().lock());
+    let mut left = arguments.count;
+    while left > 0 {
+        let count = u32::try_from(left).unwrap_or(BATCH).min(BATCH);
+        let issued = match service.issue(owner, count, wish).await {
+            Ok(issued) => issued,
+            // The last ones would be lost with this process.
+            Err(error) => {
+                let last = error.left();
+                if last == 0 {
+                    return Err(error.into());
+                }
+                if !write(&mut out, &service.issue(owner, last, wish).await?)? {
+                    is_closed(out.flush())?;
+                }
+                let printed = arguments.count - left + u64::from(last);
+                bail!(
+                    "{name:?} is exhausted: {printed} ids were left and are printed, and {} were asked for",
+                    arguments.count
+                );
+            }
+        };
+        if write(&mut out, &issued)? {
+            return Ok(());
+        }
+        left -= u64::from(count);
+    }
+    is_closed(out.flush()).map(drop)
+}
+
+/// Writes ids, one per line; answers whether the reader has gone.
+fn write(out: &mut impl io::Write, issued: &Issued) -> anyhow::Result<bool> {
+    let mut is_gone = false;
+    issued.each(|id| {
+        if !is_gone {
+            is_gone = is_closed(match id {
+                Written::Number(number) => writeln!(out, "{number}"),
+                Written::Text(text) => writeln!(out, "{text}"),
+            })?;
+        }
+        anyhow::Ok(())
+    })?;
+    Ok(is_gone)
+}

@@ -1,0 +1,149 @@
+//! `unalike tags`: tags listed, shown, created, changed and raised.
+
+use anyhow::Context;
+use unalike::storage::{Ceiling, Mode, SegmentStore, TagOptions, TagRecord, split_tag};
+
+use crate::commands::arguments::TagsCommand;
+use crate::commands::policies::{refill_text, step_text};
+use crate::commands::{PAGE, Table, import};
+use crate::config::Config;
+use crate::config::channels::ChannelConfig;
+use crate::config::names::{plain_tag, stored_name};
+use crate::service::tags::{change_tag, check_raise_of, reached, unchanged};
+use crate::stores::{Purpose, Stores};
+
+/// `unalike tags`
+pub(crate) async fn tags(config: Config, command: TagsCommand) -> anyhow::Result<()> {
+    if let TagsCommand::Import(arguments) = &command {
+        return import::import(&config, arguments).await;
+    }
+    let begins = matches!(command, TagsCommand::Create { .. });
+    let stores = Stores::open(&config, if begins { Purpose::Command } else { Purpose::LookingInto }).await?;
+    let done = run(&stores, command).await;
+    stores.close().await;
+    done
+}
+
+async fn run(stores: &Stores, command: TagsCommand) -> anyhow::Result<()> {
+    let store = stores.segments().as_ref();
+    let record = match command {
+        TagsCommand::Show { tag, sub } => {
+            return show(store, &[store.tag(&stored_name(&tag, sub.as_deref())?).await?]).await;
+        }
+        TagsCommand::List { after, after_sub, limit } => {
+            let after = after.map(|after| stored_name(&after, after_sub.as_deref())).transpose()?;
+            return list(store, after, limit).await;
+        }
+        TagsCommand::Create {
+            tag,
+            start,
+            step,
+            refill,
+            ordered,
+            channel,
+            buff_size,
+            lowest_critical_value,
+            prefix,
+        } => {
+            plain_tag(&tag)?;
+            if let Some(channel) = channel {
+                let config = ChannelConfig { channel, buff_size, lowest_critical_value, prefix };
+                stores.create(&tag, &config.declared(&tag)?).await?
+            } else {
+                let defaults = TagOptions::default();
+                let options = TagOptions {
+                    start,
+                    step: step.map_or(defaults.step, |step| step.0),
+                    refill: refill.map_or(defaults.refill, |refill| refill.0),
+                    mode: if ordered { Mode::Ordered } else { Mode::Buffered },
+                };
+                store.create_tag(&tag, &options).await?
+            }
+        }
+        TagsCommand::Change { tag, step, refill, sub } => {
+            let name = stored_name(&tag, sub.as_deref())?;
+            let before = store.tag(&name).await?;
+            let changed = change_tag(store, &name, step.map(|step| step.0), refill.map(|refill| refill.0)).await?;
+            if let Some(why) = unchanged(&before, &changed, None) {
+                eprintln!("unalike: {why}");
+            }
+            changed
+        }
+        TagsCommand::Raise { tag, next, sub, yes } => {
+            let name = stored_name(&tag, sub.as_deref())?;
+            let before = reached(store, &name).await?;
+            let checked = check_raise_of::<anyhow::Error>(store, &name, next, yes).await;
+            checked.context("nothing was changed; add --yes, if it is meant")?;
+            let raised = store.raise_tag(&name, next).await?;
+            // Of several stores some may have been behind.
+            let is_behind = before.watermark >= next && store.stripes() == 1;
+            if let Some(why) = unchanged(&before, &raised, Some(next)).filter(|_| is_behind) {
+                eprintln!("unalike: {why}");
+            }
+            raised
+        }
+        // It opens more than one store.
+        TagsCommand::Import(_) => return Ok(()),
+    };
+    let mut table = Table::new(TAG_COLUMNS);
+    table.add(tag_row(&record));
+    table.print()
+}
+
+async fn list(store: &dyn SegmentStore, mut after: Option<String>, limit: u64) -> anyhow::Result<()> {
+    let mut left = limit;
+    let mut listed = Vec::new();
+    while left > 0 {
+        let page = u32::try_from(left).unwrap_or(PAGE).min(PAGE);
+        let records = store.tags(after.as_deref(), page).await?;
+        let Some(last) = records.last() else { break };
+        after = Some(last.tag.clone());
+        left = left.saturating_sub(u64::from(page));
+        listed.extend(records);
+    }
+    show(store, &listed).await
+}
+
+/// Prints tags, with their ceilings if any has one.
+async fn show(store: &dyn SegmentStore, records: &[TagRecord]) -> anyhow::Result<()> {
+    let mut ceilings = Vec::with_capacity(records.len());
+    for record in records {
+        ceilings.push(store.ceiling(&record.tag).await?);
+    }
+    if ceilings.iter().all(Option::is_none) {
+        let mut table = Table::new(TAG_COLUMNS);
+        records.iter().for_each(|record| table.add(tag_row(record)));
+        return table.print();
+    }
+    let with = |row, more| {
+        let ([tag, sub, mode, start, watermark, step, refill], [cur, max, recently, long_term]) = (row, more);
+        [tag, sub, mode, start, watermark, step, refill, cur, max, recently, long_term]
+    };
+    let mut table = Table::new(with(TAG_COLUMNS.map(str::to_owned), CEILING_COLUMNS.map(str::to_owned)));
+    for (record, ceiling) in records.iter().zip(ceilings) {
+        let figures = ceiling.map(|Ceiling { last, max, used_recently, used_long_term }| {
+            [last, max, used_recently, used_long_term].map(|figure| figure.to_string())
+        });
+        table.add(with(tag_row(record), figures.unwrap_or_default()));
+    }
+    table.print()
+}
+
+const TAG_COLUMNS: [&str; 7] = ["TAG", "SUB", "MODE", "START", "WATERMARK", "STEP", "REFILL"];
+
+/// How far a tag has got, and how much it was used.
+const CEILING_COLUMNS: [&str; 4] = ["CUR", "MAX", "RECENTLY", "LONG-TERM"];
+
+fn tag_row(record: &TagRecord) -> [String; 7] {
+    let options = &record.options;
+    let (tag, sub) = split_tag(&record.tag);
+    [
+        tag.to_owned(),
+        sub.unwrap_or_default().to_owned(),
+        options.mode.name().to_owned(),
+        options.start.to_string(),
+        record.watermark.to_string(),
+        step_text(options.step),
+        refill_text(options.refill),
+    ]
+}

@@ -1,0 +1,262 @@
+//! What the configuration says of leases: where they are kept, for how long, and which worker is preferred.
+
+use anyhow::{Context, bail, ensure};
+use serde::{Deserialize, Serialize};
+use unalike::storage::LeaseLimits;
+use unalike::{Layout, LayoutFields};
+use unalike_mysql::MysqlOptions;
+use unalike_redis::RedisOptions;
+use unalike_sqlite::SqliteOptions;
+use unalike_zookeeper::ZookeeperOptions;
+
+use crate::config::Config;
+use crate::config::store_url::{self, StoreUrl};
+
+/// No shorter lease can be renewed in time by a server that looks after it now and then.
+const HORIZON_MIN_MS: u64 = 300;
+
+/// Which worker a process would like to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "it must be a worker's number, or \"ordinal\"")]
+pub(crate) enum Worker {
+    /// This one.
+    Number(u32),
+    /// One that is said by what the process runs on.
+    Named(WorkerName),
+}
+
+/// What says a worker's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum WorkerName {
+    /// The number at the end of the host's name, as the pods of a StatefulSet have it.
+    Ordinal,
+}
+
+impl Worker {
+    /// The number.
+    ///
+    /// # Errors
+    /// When the host's name ends with none.
+    pub(crate) fn number(self) -> anyhow::Result<u32> {
+        match self {
+            Self::Number(number) => Ok(number),
+            Self::Named(WorkerName::Ordinal) => {
+                let host = host_name();
+                ordinal(&host).with_context(|| {
+                    format!("the host's name is {host:?} and ends with no number that could be the worker: give one (--worker 3)")
+                })
+            }
+        }
+    }
+}
+
+impl std::str::FromStr for Worker {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "ordinal" => Ok(Self::Named(WorkerName::Ordinal)),
+            number => number.parse().map(Self::Number).map_err(|_| "it must be a worker's number, or ordinal"),
+        }
+    }
+}
+
+/// The number at the end of a host's name, its domain left out.
+fn ordinal(host: &str) -> Option<u32> {
+    let name = host.split('.').next()?;
+    let digits = name.trim_end_matches(|character: char| character.is_ascii_digit()).len();
+    name.get(digits..)?.parse().ok()
+}
+
+/// What the system calls this machine.
+pub(crate) fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// Where leases are kept, as the configuration says it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum LeasePlace<'a> {
+    /// Where `--leases` says.
+    Named(&'a StoreUrl),
+    /// In the durable store of the sequences, as nothing else is said.
+    Beside(&'a StoreUrl),
+    /// Nowhere: workers are assigned by hand.
+    Static,
+    /// Nowhere: there are no snowflakes.
+    Nowhere,
+}
+
+impl Config {
+    /// Where leases are kept.
+    pub(crate) fn lease_place(&self) -> LeasePlace<'_> {
+        match &self.leases {
+            Some(url) if !url.is_nothing() => return LeasePlace::Named(url),
+            Some(_) if self.unsafe_static_worker => return LeasePlace::Static,
+            Some(_) => return LeasePlace::Nowhere,
+            None => {}
+        }
+        let durable = match (self.store.redis(), &self.watermark) {
+            (Some(_), watermark) => watermark.as_ref(),
+            (None, _) => self.store.only(),
+        };
+        match durable.filter(|url| !url.is_nothing()) {
+            Some(url) => LeasePlace::Beside(url),
+            None => LeasePlace::Nowhere,
+        }
+    }
+
+    /// Whether workers are shared with Leaf's nodes, so that ids are made as Leaf makes them.
+    pub(crate) fn is_beside_leaf(&self) -> bool {
+        // One that cannot be read is refused elsewhere.
+        let zookeeper = self.leases.as_ref().and_then(|url| url.zookeeper().ok().flatten());
+        zookeeper.is_some_and(|options| options.leaf.is_some())
+    }
+
+    /// What lease stores are told.
+    pub(crate) fn lease_limits(&self) -> LeaseLimits {
+        LeaseLimits { max_horizon_ms: self.lease_horizon_max_ms, max_skew_ms: self.lease_skew_max_ms }
+    }
+
+    /// The worker that this process would like to have, or that is its own.
+    ///
+    /// # Errors
+    /// When it is to be the host's number, and that has none.
+    pub(crate) fn worker_number(&self) -> anyhow::Result<Option<u32>> {
+        self.worker.map(Worker::number).transpose()
+    }
+
+    /// Checks what is said of leases, each by itself and together.
+    ///
+    /// # Errors
+    /// Says what is wrong, and what to write instead.
+    pub(crate) fn validate_leases(&self) -> anyhow::Result<()> {
+        self.lease_limits().validate().map_err(|_| {
+            let max_ms = LeaseLimits::HORIZON_MAX_MS;
+            anyhow::anyhow!(
+                "lease_horizon_max_ms is {}, it must be 1 to {max_ms} (366 days)",
+                self.lease_horizon_max_ms
+            )
+        })?;
+        let is_nothing = self.leases.as_ref().is_some_and(StoreUrl::is_nothing);
+        if let Some(url) = self.leases.as_ref().filter(|_| !is_nothing) {
+            url.lease_options().context("--leases")?;
+        }
+        if self.unsafe_static_worker {
+            ensure!(
+                is_nothing,
+                "--unsafe-static-worker is for workers that no store leases: add --leases none, or leave it out, and --worker \
+                 is the worker that is preferred"
+            );
+            ensure!(
+                self.worker.is_some(),
+                "--unsafe-static-worker needs the number of the worker (--worker 3, or ordinal)"
+            );
+            ensure!(
+                self.local_leases.is_some(),
+                "--unsafe-static-worker needs a directory on a disk of its own, which keeps how far its ids have got \
+                 (--local-leases DIR)"
+            );
+        } else if is_nothing {
+            let given = [("--worker", self.worker.is_some()), ("--local-leases", self.local_leases.is_some())];
+            if let Some((flag, _)) = given.into_iter().find(|(_, is_given)| *is_given) {
+                bail!(
+                    "{flag} is about leases, and with --leases none there are none: name a store (--leases URL), or say that \
+                     nobody else has this worker number (--unsafe-static-worker, with --worker and --local-leases)"
+                );
+            }
+        }
+        let worker = self.worker_number()?;
+        let is_beside_leaf = self.is_beside_leaf();
+        for (name, options) in self.snowflakes()? {
+            let epoch_ms = options.layout.epoch_ms();
+            ensure!(
+                !is_beside_leaf || options.layout.fields() == LayoutFields { epoch_ms, ..Layout::LEAF.fields() },
+                "the snowflake {name:?} has the layout {}, and beside Leaf (leaf= of --leases) it must be Leaf's, {}: write \
+                 layout = \"leaf\", or leave it out",
+                options.layout,
+                Layout::LEAF
+            );
+            let greatest = options.layout.worker_max();
+            if let Some(worker) = worker.filter(|worker| *worker > greatest) {
+                bail!(
+                    "the worker is {worker}, and the snowflake {name:?} has workers 0 to {greatest}: choose one of them \
+                     (--worker), or a layout with more ([snowflakes.NAME])"
+                );
+            }
+            ensure!(
+                options.horizon_ms >= HORIZON_MIN_MS,
+                "the snowflake {name:?} has a horizon_ms of {}, and it must be {HORIZON_MIN_MS} or more: a lease is renewed when a \
+                 third of it has passed, and a shorter one would end before the answer came",
+                options.horizon_ms
+            );
+            ensure!(
+                options.horizon_ms <= self.lease_horizon_max_ms,
+                "the snowflake {name:?} has a horizon_ms of {}, and no lease is longer than lease_horizon_max_ms, {}: make one \
+                 shorter or the other longer",
+                options.horizon_ms,
+                self.lease_horizon_max_ms
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Whether leases are in MySQL; `meant_there` is whether a database there is meant that the configuration does not name.
+///
+/// # Errors
+/// When the URL cannot be used.
+pub(crate) fn are_in_mysql(config: &Config, meant_there: bool) -> anyhow::Result<bool> {
+    match config.lease_place() {
+        LeasePlace::Named(url) => Ok(matches!(url.lease_options()?, LeaseOptions::Mysql(_))),
+        LeasePlace::Beside(url) => Ok(meant_there || matches!(url.lease_options()?, LeaseOptions::Mysql(_))),
+        LeasePlace::Static | LeasePlace::Nowhere => Ok(false),
+    }
+}
+
+/// The options of the lease store that a URL names.
+pub(crate) enum LeaseOptions {
+    File(Box<SqliteOptions>),
+    Mysql(Box<MysqlOptions>),
+    Redis(Box<RedisOptions>),
+    Zookeeper(Box<ZookeeperOptions>),
+}
+
+impl StoreUrl {
+    /// What it names as a store of leases.
+    ///
+    /// # Errors
+    /// Says what is wrong with it.
+    pub(crate) fn lease_options(&self) -> anyhow::Result<LeaseOptions> {
+        if let Some(options) = self.zookeeper()? {
+            return Ok(LeaseOptions::Zookeeper(Box::new(options)));
+        }
+        Ok(match self.place()? {
+            store_url::StoreOptions::Sqlite(options) => LeaseOptions::File(options),
+            store_url::StoreOptions::Mysql(options) => LeaseOptions::Mysql(options),
+            store_url::StoreOptions::Redis(options) => LeaseOptions::Redis(options),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ordinal_is_the_number_at_the_end_of_the_host_s_name() {
+        for (host, number) in [
+            ("unalike-3", Some(3)),
+            ("unalike-12.unalike.ids.svc.cluster.local", Some(12)),
+            ("web007", Some(7)),
+            ("4294967295", Some(u32::MAX)),
+            ("unalike-4294967296", None),
+            ("unalike", None),
+            ("3-unalike", None),
+            ("unalike.3", None),
+            ("", None),
+        ] {
+            assert_eq!(ordinal(host), number, "{host}");
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! One way to issue ids: whose they are, where they come from and how they are shown is decided here, before any is taken.
+
+use unalike::storage::StoreError;
+use unalike::{Batch, Error, ErrorKind, FormattedBatch, Text, TextError, encode};
+
+use crate::config::formats::{Asked, Notation, Refusal, Shown};
+use crate::service::Service;
+use crate::service::problem::{Kind, Problem};
+use crate::words::shortened;
+
+/// The width of the greatest id of a tag of which nothing else is said, in bits.
+const ID_BITS: u8 = 63;
+
+/// Whose ids are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner<'a> {
+    /// A tag, or one of its sub-keys. Those of a quick tag are the ids of the snowflake of its name.
+    Tag { name: &'a str, sub: Option<&'a str> },
+    /// A snowflake.
+    Snowflake { name: &'a str },
+}
+
+impl<'a> Owner<'a> {
+    /// A tag without a sub-key.
+    pub(crate) const fn tag(name: &'a str) -> Self {
+        Self::Tag { name, sub: None }
+    }
+
+    /// Its name, without the sub-key.
+    pub(crate) const fn name(self) -> &'a str {
+        match self {
+            Self::Tag { name, .. } | Self::Snowflake { name } => name,
+        }
+    }
+}
+
+/// How the ids are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wish {
+    /// As they are shown, or in the notation that is asked for.
+    Shown(Asked),
+    /// As bare numbers. Refused where what is shown of an id is not its number: bare it could be one that somebody else
+    /// was shown.
+    Bare,
+}
+
+/// Ids that were issued: the caller's for ever.
+pub(crate) struct Issued {
+    notation: Notation,
+    ids: Taken,
+}
+
+enum Taken {
+    One(u64),
+    Plain(Batch),
+    Formatted(FormattedBatch),
+}
+
+/// An id as it is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Written<'a> {
+    /// A number, in decimal.
+    Number(u64),
+    /// A text of one line.
+    Text(&'a str),
+}
+
+/// Why no ids were issued.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum IssueError {
+    /// What was asked for cannot be, as the caller is told.
+    #[error(transparent)]
+    Refused(#[from] Problem),
+    /// What the library says.
+    #[error(transparent)]
+    Failed(#[from] Error),
+    /// What the store says.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A number that its notation has no text for, which no store grants.
+    #[error("an id cannot be written")]
+    Unwritten(#[from] TextError),
+}
+
+impl IssueError {
+    /// How many ids are left, where that is why there are not as many as were asked for.
+    pub(crate) fn left(&self) -> u32 {
+        match self {
+            Self::Failed(error) => match error.kind() {
+                ErrorKind::Exhausted { left, .. } => u32::try_from(*left).unwrap_or(u32::MAX),
+                _ => 0,
+            },
+            Self::Refused(_) | Self::Store(_) | Self::Unwritten(_) => 0,
+        }
+    }
+}
+
+impl From<IssueError> for Problem {
+    fn from(error: IssueError) -> Self {
+        match error {
+            IssueError::Refused(problem) => problem,
+            IssueError::Failed(error) => error.into(),
+            IssueError::Store(error) => error.into(),
+            IssueError::Unwritten(error) => Self::unwritten(&error),
+        }
+    }
+}
+
+impl From<Refusal> for IssueError {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal.into())
+    }
+}
+
+impl Issued {
+    /// Gives each id as it is written, until one cannot be taken.
+    ///
+    /// # Errors
+    /// When an id cannot be shown as its format says, and what `show` answers.
+    pub(crate) fn each<E: From<IssueError>>(
+        &self,
+        mut show: impl FnMut(Written<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        match &self.ids {
+            Taken::One(id) => self.number(*id, &mut show),
+            Taken::Plain(batch) => batch.iter().try_for_each(|id| self.number(id, &mut show)),
+            Taken::Formatted(batch) if self.notation == Notation::Template => {
+                let mut shown = Ok(());
+                batch
+                    .each_text(|text| {
+                        if shown.is_ok() {
+                            shown = show(Written::Text(text));
+                        }
+                    })
+                    .map_err(IssueError::from)?;
+                shown
+            }
+            Taken::Formatted(batch) => {
+                let numbers = batch.numbers().map_err(IssueError::from)?;
+                numbers.into_iter().try_for_each(|id| self.number(id, &mut show))
+            }
+        }
+    }
+
+    /// The numbers alone.
+    ///
+    /// # Errors
+    /// When an id cannot be shown as its format says.
+    pub(crate) fn into_numbers(self) -> Result<Vec<u64>, Error> {
+        match self.ids {
+            Taken::One(id) => Ok(vec![id]),
+            Taken::Plain(batch) => Ok(batch.iter().collect()),
+            Taken::Formatted(batch) => batch.numbers(),
+        }
+    }
+
+    fn number<E: From<IssueError>>(
+        &self,
+        number: u64,
+        show: &mut impl FnMut(Written<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        match self.notation.text() {
+            None | Some(Text::Decimal) => show(Written::Number(number)),
+            Some(text) => show(Written::Text(&encode(number, text).map_err(IssueError::from)?)),
+        }
+    }
+}
+
+impl Service {
+    /// Issues ids: 1 or more.
+    ///
+    /// # Errors
+    /// What cannot be is refused before an id is taken. One that was taken and cannot be answered is a gap.
+    pub(crate) async fn issue(&self, owner: Owner<'_>, count: u32, wish: Wish) -> Result<Issued, IssueError> {
+        match owner {
+            Owner::Tag { name, sub } if !self.is_quick(name) => self.issue_of_tag(name, sub, count, wish).await,
+            Owner::Tag { sub: Some(sub), .. } => {
+                let detail = "the tag is quick: its ids are those of a snowflake, which has no sub-keys";
+                let problem = Problem::new(Kind::QueryInvalid, detail);
+                Err(problem.with("parameter", "sub").with("value", shortened(sub)).into())
+            }
+            Owner::Tag { name, sub: None } | Owner::Snowflake { name } => {
+                self.issue_of_snowflake(name, count, wish).await
+            }
+        }
+    }
+
+    async fn issue_of_tag(&self, name: &str, sub: Option<&str>, count: u32, wish: Wish) -> Result<Issued, IssueError> {
+        let shown = self.shown(name);
+        let notation = match wish {
+            Wish::Shown(asked) => asked.notation(name, shown, shown.map_or(ID_BITS, |shown| shown.format().bits()))?,
+            Wish::Bare => bare(shown, name)?,
+        };
+        let sub = self.sub_key(name, sub).await?;
+        let ids = match (shown, wish) {
+            (Some(shown), Wish::Shown(asked)) => {
+                let formatted = self.formatted(name, sub, shown).await?;
+                let taken = formatted.take(count, asked.shard_key);
+                Taken::Formatted(self.unless_down(name, sub, taken).await?)
+            }
+            _ if count == 1 => Taken::One(self.next_id(name, sub).await?),
+            _ => Taken::Plain(self.take_ids(name, sub, count).await?),
+        };
+        Ok(Issued { notation, ids })
+    }
+
+    async fn issue_of_snowflake(&self, name: &str, count: u32, wish: Wish) -> Result<Issued, IssueError> {
+        let snowflake = self.snowflake(name)?;
+        let shown = self.shown_snowflake(name);
+        let (notation, formatted) = match wish {
+            Wish::Bare => (bare(shown, name)?, None),
+            Wish::Shown(asked) => {
+                let bits = shown.map_or(snowflake.layout().bits(), |shown| shown.format().bits());
+                let formatted = self.formatted_snowflake(name);
+                (asked.notation(name, shown, bits)?, formatted.map(|ids| ids.take(count, asked.shard_key)))
+            }
+        };
+        let ids = match formatted {
+            Some(taken) => Taken::Formatted(self.of_snowflake(snowflake, taken).await?),
+            None if count == 1 => Taken::One(self.of_snowflake(snowflake, snowflake.next()).await?),
+            None => Taken::Plain(self.of_snowflake(snowflake, snowflake.take(count)).await?),
+        };
+        Ok(Issued { notation, ids })
+    }
+
+    /// One number, if there is one without waiting and nothing is to be said of how it is shown.
+    ///
+    /// It saves what a future, of some KiB, costs to move. Whatever is refused, has to wait or is shown in a way of its
+    /// own is left to [`Service::issue`], which says what there is to say.
+    pub(crate) fn issue_at_once(&self, owner: Owner<'_>) -> Option<u64> {
+        if self.is_formatted(owner.name()) {
+            return None;
+        }
+        match owner {
+            Owner::Tag { name, sub: None } => match self.open_sequence(name) {
+                Some(sequence) => sequence.try_next().ok()?,
+                None => self.quick(name).ok()??.try_next().ok()?,
+            },
+            Owner::Tag { sub: Some(_), .. } => None,
+            Owner::Snowflake { name } => self.snowflake(name).ok()?.try_next().ok()?,
+        }
+    }
+
+    /// Refuses a tag whose ids are not what is shown of them, for those who take its numbers in another way.
+    ///
+    /// # Errors
+    /// [`Kind::FormatInvalid`].
+    pub(crate) fn check_bare_tag(&self, tag: &str) -> Result<(), Problem> {
+        bare(self.formats.of_tag(tag), tag).map(drop)
+    }
+}
+
+/// The notation of bare numbers.
+fn bare(shown: Option<&Shown>, name: &str) -> Result<Notation, Problem> {
+    if shown.is_none_or(Shown::is_bare) {
+        return Ok(Notation::Decimal);
+    }
+    let name = shortened(name);
+    let detail = format!(
+        "the ids of {name:?} are shown under a key, with a shard gene, or start again: this path does not support that, use /v1"
+    );
+    Err(Problem::new(Kind::FormatInvalid, detail).with("name", name))
+}

@@ -1,0 +1,45 @@
+//! How values stand in messages, and how numbers in texts are read.
+
+use std::str::FromStr;
+
+use unalike::storage::Rfc3339;
+
+/// RFC 3339 in UTC with milliseconds; beyond the year 9999 there is none.
+pub(crate) fn rfc3339(unix_ms: u64) -> String {
+    Rfc3339(unix_ms).to_string()
+}
+
+/// At most 32 characters, for messages.
+pub(crate) fn shortened(text: &str) -> String {
+    text.chars().take(32).collect()
+}
+
+/// The one that was probably meant.
+pub(crate) fn likeliest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+    let like = known.iter().map(|known| (strsim::jaro_winkler(name, known), *known));
+    let (likeness, meant) = like.max_by(|one, other| one.0.total_cmp(&other.0))?;
+    (likeness > 0.8).then_some(meant)
+}
+
+/// A whole number in digits alone: no sign, which `parse` would take.
+pub(crate) fn decimal<T: FromStr>(text: &str) -> Option<T> {
+    if text.bytes().all(|byte| byte.is_ascii_digit()) { text.parse().ok() } else { None }
+}
+
+/// An error and its causes, for logs and terminals.
+pub(crate) fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let next = error.to_string();
+        // What stands before says already which store it is.
+        let next = next.strip_prefix("the store refused: ").unwrap_or(&next);
+        // The library's errors repeat their source in their own words.
+        if !text.contains(next) {
+            text.push_str(": ");
+            text.push_str(next);
+        }
+        cause = error.source();
+    }
+    text
+}

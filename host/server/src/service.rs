@@ -203,8 +203,8 @@ impl Service {
         self.unless_down(tag, sub, sequence.take(count)).await
     }
 
-    /// Waits for ids of a tag, unless the store is known to grant it nothing now: then they are there at once, or not at
-    /// all. A call that is given up loses no id.
+    /// Waits for ids of a tag, unless the store is known to grant it nothing now: then they are there at once, or not
+    /// at all. A call that is given up loses no id.
     pub(crate) async fn unless_down<T>(
         &self,
         tag: &str,
@@ -364,8 +364,8 @@ impl Service {
         &self.stores
     }
 
-    /// Whether the server is ready: the store answers and grants, or what it granted before lasts; and each snowflake that
-    /// is in use gives ids.
+    /// Whether the server is ready: the store answers and grants, or what it granted before lasts; and each snowflake
+    /// that is in use gives ids.
     ///
     /// Anybody may want to know at any rate: the answer is kept for [`CHECK_KEPT`], or until a snowflake fails.
     ///
@@ -408,8 +408,8 @@ impl Service {
             .with("tag", tag))
     }
 
-    /// Notes whether the store grants what is asked of it, by what it says and by what becomes of requests, and tells the
-    /// log when that changes; gives how ids last while it does not, and why.
+    /// Notes whether the store grants what is asked of it, by what it says and by what becomes of requests, and tells
+    /// the log when that changes; gives how ids last while it does not, and why.
     fn note(&self, said: &Said) -> Option<(Outage, Arc<StoreError>)> {
         let (failing, longest) = self.watch.failing();
         let error = match (said, &longest) {
@@ -551,8 +551,8 @@ fn counted_under(tag: &str, sub: Option<SubKey<'_>>) -> String {
     sub.and_then(|SubKey(sub)| stored_name(tag, Some(sub)).ok()).unwrap_or_else(|| tag.to_owned())
 }
 
-/// Refuses a tag that the store has already and whose format shows none of its ids. One that does not answer now says so
-/// when ids are asked for.
+/// Refuses a tag that the store has already and whose format shows none of its ids. One that does not answer now says
+/// so when ids are asked for.
 async fn check_stored(store: &dyn SegmentStore, tag: &str, shown: &Shown) -> anyhow::Result<()> {
     if shown.format().id_max() == ID_MAX {
         return Ok(());

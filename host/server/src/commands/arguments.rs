@@ -284,9 +284,9 @@ pub(crate) enum StoreCommand {
     /// Use the server that is now behind --store, after a fail-over say
     ///
     /// A server that is not the one that was used before is refused, as it may lack that one's last commits. This lifts
-    /// every tag, so that numbers whose grants were lost are not granted again, and records the server. Tags and sub-keys
-    /// that it has lost begin as far above their start. Where several dialects have tables in one database, each is adopted
-    /// by its own URL, and refused until then; start the programs after that.
+    /// every tag, so that numbers whose grants were lost are not granted again, and records the server. Tags and
+    /// sub-keys that it has lost begin as far above their start. Where several dialects have tables in one database,
+    /// each is adopted by its own URL, and refused until then; start the programs after that.
     Adopt {
         /// By how many numbers each tag is lifted: more than were granted in the commits that may be lost
         #[arg(long, value_name = "COUNT", value_parser = whole::<1, { u64::MAX }>)]
@@ -308,8 +308,8 @@ pub(crate) enum StripesCommand {
         /// The stores of the new set, in its order; one alone is a store that stands alone
         #[arg(long, value_name = "URL", required = true, num_args = 1..)]
         to: Vec<String>,
-        /// No tag or sub-key goes on below this number, nor begins there if it is new: needed when a store of the old set
-        /// is lost, whose names and numbers nobody knows; without it all stores of the old set must be named
+        /// No tag or sub-key goes on below this number, nor begins there if it is new: needed when a store of the old
+        /// set is lost, whose names and numbers nobody knows; without it all stores of the old set must be named
         #[arg(long, value_name = "NUMBER", default_value_t = 0, value_parser = whole::<0, ID_MAX>)]
         floor: u64,
         /// Also with a floor above 1000000000, below which nobody gets any more numbers

@@ -26,8 +26,8 @@ pub(crate) struct CommonArguments {
     ///
     /// A relative path counts from the working directory, and may be followed by ?create=false, so that no file is made
     /// where there is none, and busy-timeout-ms=. A database is followed by ?dialect=NAME for the tables of another
-    /// system (leaf, tinyid, cosid, sequence-table, id-generator, batch, slow-ordered, ticket), which are made only with
-    /// create=true,
+    /// system (leaf, tinyid, cosid, sequence-table, id-generator, batch, slow-ordered, ticket), which are made only
+    /// with create=true,
     /// password-file=PATH or password-env=NAME for its password, ssl-mode=, ssl-ca=, connections=, .. Several stores
     /// are a list in the file, one --store each, and one line each in the variable: any but one of them may be down.
     /// Redis needs a watermark, stands alone, and has TLS as rediss://HOST/DATABASE?ssl-ca=PATH.
@@ -183,16 +183,17 @@ pub(crate) struct ServeArguments {
     /// The names by which requests may call this server in their Host header, besides localhost and its own address
     /// [default: none more; any where tokens are wanted]
     ///
-    /// Names without a port, *.NAME for all that end so, or * for any. Else a page could point a name of its own at this
-    /// address, and the browser that shows it would take ids and raise tags. A server behind a proxy that passes the Host
-    /// of its clients on needs their names here, unless it wants tokens.
+    /// Names without a port, *.NAME for all that end so, or * for any. Else a page could point a name of its own at
+    /// this address, and the browser that shows it would take ids and raise tags. A server behind a proxy that passes
+    /// the Host of its clients on needs their names here, unless it wants tokens.
     #[arg(long, value_name = "NAMES", env = "UNALIKE_ALLOWED_HOSTS", value_delimiter = ',')]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) allowed_hosts: Option<Vec<String>>,
     /// The origins whose pages may use this server, as browsers write them (https://app.example), or * for any
     /// [default: none]
     ///
-    /// They may read the answers, too (CORS). Pages of others get 403 from everything that changes a tag or uses numbers up.
+    /// They may read the answers, too (CORS). Pages of others get 403 from everything that changes a tag or uses
+    /// numbers up.
     #[arg(long, value_name = "ORIGINS", env = "UNALIKE_ALLOWED_ORIGINS", value_delimiter = ',')]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) allowed_origins: Option<Vec<String>>,

@@ -202,7 +202,8 @@ impl Config {
     }
 }
 
-/// Whether leases are in MySQL; `meant_there` is whether a database there is meant that the configuration does not name.
+/// Whether leases are in MySQL; `meant_there` is whether a database there is meant that the configuration does not
+/// name.
 ///
 /// # Errors
 /// When the URL cannot be used.

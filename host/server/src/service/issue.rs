@@ -1,4 +1,5 @@
-//! One way to issue ids: whose they are, where they come from and how they are shown is decided here, before any is taken.
+//! One way to issue ids: whose they are, where they come from and how they are shown is decided here, before any is
+//! taken.
 
 use unalike::storage::StoreError;
 use unalike::{Batch, Error, ErrorKind, FormattedBatch, Text, TextError, encode};

@@ -1,5 +1,5 @@
-//! What the service says when it cannot do what was asked, and the one place where the errors of library and store become
-//! such.
+//! What the service says when it cannot do what was asked, and the one place where the errors of library and store
+//! become such.
 //!
 //! A problem says what the caller can do about it. What only the operator can act on (paths, statements, drivers'
 //! words) goes to the log and never into an answer.

@@ -42,7 +42,8 @@ pub(crate) async fn reached(store: &dyn SegmentStore, name: &str) -> Result<TagR
     Ok(record)
 }
 
-/// Why a change of a tag changed nothing, if it did not: `before` is the tag as it was, and `next` what it was raised to.
+/// Why a change of a tag changed nothing, if it did not: `before` is the tag as it was, and `next` what it was raised
+/// to.
 pub(crate) fn unchanged(before: &TagRecord, after: &TagRecord, next: Option<u64>) -> Option<String> {
     let is_raised = next.is_some_and(|next| before.watermark < next.saturating_sub(1));
     if is_raised || (before.options.step, before.options.refill) != (after.options.step, after.options.refill) {

@@ -1,7 +1,7 @@
 //! Where snowflakes get their workers: from the configuration to an open lease store.
 //!
-//! Leases are kept where `--leases` says, or else in the durable store of the sequences. Sequences do without them, so a
-//! lease store that is down keeps nothing but snowflakes from going on: it is connected to when it is needed.
+//! Leases are kept where `--leases` says, or else in the durable store of the sequences. Sequences do without them, so
+//! a lease store that is down keeps nothing but snowflakes from going on: it is connected to when it is needed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

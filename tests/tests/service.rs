@@ -722,7 +722,7 @@ fn ten_thousand_idle_connections_fit() -> anyhow::Result<()> {
     const BATCHES: usize = 10;
     const BATCH: usize = 1_000;
     limit_files(std::process::id(), None)?;
-    let mut server = Server::start_with(["--log", "warn,unalike::connections=trace"])?;
+    let mut server = Server::start_with(["--log", "warn,unalike::http::connections=trace"])?;
     assert_eq!(server.get(ORDER)?.status, 200);
     let before = memory_kib(server.process_id())?;
     let mut idle = Vec::with_capacity(BATCHES * BATCH);

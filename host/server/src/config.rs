@@ -10,7 +10,9 @@ pub(crate) mod log;
 pub(crate) mod names;
 pub(crate) mod stamps;
 pub(crate) mod store_url;
+pub(crate) mod tables;
 pub(crate) mod tokens;
+pub(crate) mod worker;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Display, Write};
@@ -35,11 +37,11 @@ use crate::config::formats::{
     FormatConfig, Formats, KeyConfig, Secrets, Shown, TagConfig, UtcOffset, check_layout, check_start,
 };
 use crate::config::layouts::{LAYOUT_DEFAULT, Layouts};
-use crate::config::leases::Worker;
 use crate::config::names::plain_tag;
 use crate::config::stamps::{ClockText, SpreadText};
 use crate::config::store_url::{StoreUrl, StoreUrls, validate_watermark};
 use crate::config::tokens::Tokens;
+use crate::config::worker::Worker;
 use crate::words::{likeliest, rfc3339};
 
 /// So many headers hyper reads into an array on the stack; with any other limit it allocates.

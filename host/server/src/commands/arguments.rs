@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use unalike::ID_MAX;
 
-use crate::commands::bench::{BENCH_HELP, BenchArguments};
+use crate::commands::bench::arguments::{BENCH_HELP, BenchArguments};
 use crate::commands::policies::{RefillText, StepText};
 use crate::config::arguments::{CommonArguments, ServeArguments, told};
 use crate::config::channels::{Channel, PREFIX_MAX};

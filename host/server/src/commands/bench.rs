@@ -5,13 +5,14 @@
 //! closed loop: a connection sends its next request (or `--pipeline` of them) when the last was answered, so a server
 //! that pauses is asked less meanwhile, and the latencies are those of requests that were sent.
 
+pub(crate) mod arguments;
 mod connection;
 mod report;
+mod run;
 mod seen;
 
 use std::io::{self, IsTerminal};
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -19,19 +20,19 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail, ensure};
 use axum::http::Uri;
-use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use jiff::SignedDuration;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
+use self::arguments::BenchArguments;
 use self::connection::{Connection, Tally, drive};
-use self::report::Report;
+use self::report::{Report, Share};
+use self::run::Run;
 use self::seen::Seen;
-use crate::commands::print;
+use crate::commands::print::print;
 use crate::words::shortened;
 
 /// A server that answers nobody for so long is given up.
@@ -40,102 +41,6 @@ const SILENCE_MAX: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Descriptors that the process needs for other things than connections.
 const FILES_BESIDE: u64 = 64;
-/// The longest run: a day.
-const DURATION_MAX: Duration = Duration::from_secs(86_400);
-
-pub(crate) const BENCH_HELP: &str = "\
-Examples:
-  unalike bench                                            the server on this machine, 10 seconds
-  unalike bench http://ids.internal:8080 --connections 200 --duration 1m
-  unalike bench --snowflake default --count 100 --json
-  unalike bench --requests 1000000 --pipeline 16
-
-Each connection sends its next requests when the last ones were answered. The ids that come are used up. If the server
-creates tags on first use it creates the tag \"bench\", which stays: no tag is ever deleted, since its numbers must not come
-again. --tag NAME or --snowflake NAME uses one that is there. An id that comes twice, a connection that is lost and cannot be opened
-again, or a run in which every request failed ends with exit code 1.";
-
-/// What to send, and for how long.
-#[derive(Debug, Args)]
-pub(crate) struct BenchArguments {
-    /// The server: http://HOST:PORT
-    #[arg(value_name = "URL", default_value = "http://127.0.0.1:8080")]
-    url: String,
-    /// The tag whose ids are asked for
-    #[arg(long, value_name = "TAG", default_value = "bench", conflicts_with = "snowflake")]
-    tag: String,
-    /// Ask for ids of this snowflake instead
-    #[arg(long, value_name = "NAME")]
-    snowflake: Option<String>,
-    /// How many connections are kept open: 1 to 50000
-    #[arg(long, value_name = "COUNT", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=50_000))]
-    connections: u32,
-    /// Ids per request: 1 to 1000000
-    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    count: u32,
-    /// For how long: 10 (seconds), 500ms, 1m30s; a day at most
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
-    duration: Duration,
-    /// How many requests, whatever time they take, instead
-    #[arg(long, value_name = "COUNT", conflicts_with = "duration", value_parser = clap::value_parser!(u64).range(1..))]
-    requests: Option<u64>,
-    /// Requests that a connection sends at once, before it reads the first answer: 1 to 1000
-    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
-    pipeline: u32,
-    /// Threads that share the connections: 1 to 64. One is enough unless the report says that it was busy throughout
-    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
-    threads: u32,
-    /// A file that holds the bearer token, if the server asks for one
-    #[arg(long, value_name = "FILE", conflicts_with = "token_env")]
-    token_file: Option<PathBuf>,
-    /// The environment variable that holds it
-    #[arg(long, value_name = "NAME")]
-    token_env: Option<String>,
-    /// Memory for the check that no id comes twice: 0 (no check) to 65536 MiB. A quarter of a KiB keeps up to 512 ids
-    /// that lie together; what comes once the memory is full is counted as unchecked
-    #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(0..=65_536))]
-    check_memory_mib: u32,
-    /// Print the report as JSON
-    #[arg(long)]
-    json: bool,
-}
-
-fn parse_duration(text: &str) -> Result<Duration, String> {
-    let duration: SignedDuration = match text.parse() {
-        Ok(seconds) => SignedDuration::from_secs(seconds),
-        Err(_) => text.parse().map_err(|_| "it must be seconds, or a time such as 500ms, 10s or 1m30s".to_owned())?,
-    };
-    let duration = Duration::try_from(duration).map_err(|_| "it is negative".to_owned())?;
-    if duration.is_zero() || duration > DURATION_MAX {
-        return Err("it must be more than nothing and a day at most".to_owned());
-    }
-    Ok(duration)
-}
-
-/// What every connection of the run needs to know.
-struct Run {
-    addresses: Vec<SocketAddr>,
-    /// As many requests as a connection sends at once.
-    requests: Vec<u8>,
-    /// The bytes of one.
-    request_bytes: usize,
-    pipeline: u32,
-    count: u32,
-    /// No request is sent after this.
-    until: Option<Instant>,
-    /// Requests that may still be sent.
-    left: AtomicU64,
-    /// Answers so far, whatever they said: for the progress, and to notice silence.
-    answered: AtomicU64,
-    /// The server is silent: nobody waits any longer.
-    gave_up: Notify,
-}
-
-/// What one thread did.
-struct Share {
-    tally: Tally,
-    cpu: Duration,
-}
 
 /// `unalike bench`
 pub(crate) fn run(arguments: &BenchArguments) -> anyhow::Result<()> {

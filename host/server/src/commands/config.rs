@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::commands::print;
+use crate::commands::print::print;
 use crate::config;
 use crate::config::arguments::{CommonArguments, ServeArguments, unknown_variables};
 

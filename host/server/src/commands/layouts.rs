@@ -6,7 +6,7 @@ use anyhow::{Context, ensure};
 use unalike::{Clock, Layout, Role, Scheme, SnowflakeOptions, Spread, SystemClock};
 
 use crate::commands::arguments::{DecodeArguments, LayoutsCommand, RangeArguments, TextArguments};
-use crate::commands::{Table, print};
+use crate::commands::print::{Table, print};
 use crate::config::Config;
 use crate::config::formats::{ReadText, Refusal, Secrets, Shown};
 use crate::config::layouts::{Candidate, LayoutFigures, Layouts, Named, What, figures};

@@ -7,7 +7,7 @@ use unalike_local::{StaticAssignment, StaticWorker};
 use unalike_redis::RedisLeases;
 
 use crate::commands::arguments::LeasesCommand;
-use crate::commands::{Table, print};
+use crate::commands::print::{Table, print};
 use crate::config::Config;
 use crate::config::leases::{LeaseOptions, LeasePlace};
 use crate::config::store_url::StoreUrl;

@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write as _};
 use anyhow::bail;
 
 use crate::commands::arguments::NextArguments;
-use crate::commands::is_closed;
+use crate::commands::print::is_closed;
 use crate::config::Config;
 use crate::config::formats::Asked;
 use crate::config::tokens::Tokens;

@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write as _};
 use unalike::{Error, RandomIds};
 
 use crate::commands::arguments::{UlidArguments, UuidArguments};
-use crate::commands::is_closed;
+use crate::commands::print::is_closed;
 
 /// Ids that are made at once by a command.
 const BATCH: u32 = 1_000;

@@ -6,15 +6,15 @@ use anyhow::{Context, anyhow, ensure};
 use unalike_mysql::{Dialect, MysqlLeases, MysqlStore};
 
 use crate::commands::arguments::{SchemaArguments, SchemaCommand};
-use crate::commands::print;
-use crate::config::{Config, leases, store_url};
+use crate::commands::print::print;
+use crate::config::{Config, leases, tables};
 
 /// `unalike schema`
 pub(crate) async fn schema(config: &Config, arguments: &SchemaArguments) -> anyhow::Result<()> {
     if let Some(SchemaCommand::Upgrade) = arguments.command {
         return upgrade(config).await;
     }
-    let is_in_mysql = store_url::is_in_mysql(config)?;
+    let is_in_mysql = tables::is_in_mysql(config)?;
     let leases_are_named = leases::are_in_mysql(config, false)?;
     // What stands beside a store that is not in MySQL would move there with it.
     let has_leases = leases::are_in_mysql(config, arguments.dialect.is_some() || !is_in_mysql)?;
@@ -27,7 +27,7 @@ pub(crate) async fn schema(config: &Config, arguments: &SchemaArguments) -> anyh
         })?),
         // A database for leases alone.
         None if leases_are_named && !is_in_mysql => None,
-        None => Some(store_url::dialect(config)?),
+        None => Some(tables::dialect(config)?),
     };
     let mut statements = dialect.as_ref().map(Dialect::ddl).unwrap_or_default();
     let mut privileges = dialect.as_ref().map(Dialect::privileges).unwrap_or_default();
@@ -59,7 +59,7 @@ fn account(user: &str) -> String {
 
 /// `unalike schema upgrade`
 pub(crate) async fn upgrade(config: &Config) -> anyhow::Result<()> {
-    let databases = store_url::databases(config)?;
+    let databases = tables::databases(config)?;
     ensure!(!databases.is_empty(), "the store {} has no tables in MySQL to upgrade (--store)", config.store);
     for options in databases {
         let address = options.address();

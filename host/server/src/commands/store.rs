@@ -4,7 +4,7 @@ use anyhow::{Context, bail, ensure};
 use unalike_mysql::MysqlStore;
 use unalike_redis::RedisStore;
 
-use crate::commands::print;
+use crate::commands::print::print;
 use crate::config::Config;
 use crate::config::store_url::{StoreOptions, StoreUrl};
 use crate::service::tags::RAISE_MAX;

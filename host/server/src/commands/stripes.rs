@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::{Context, ensure};
 use unalike::storage::{SegmentStore, resize_stripes};
 
-use crate::commands::print;
+use crate::commands::print::print;
 use crate::config::Config;
 use crate::config::store_url::StoreUrls;
 use crate::service::tags::RAISE_MAX;

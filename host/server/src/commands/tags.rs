@@ -4,8 +4,9 @@ use anyhow::Context;
 use unalike::storage::{Ceiling, Mode, SegmentStore, TagOptions, TagRecord, split_tag};
 
 use crate::commands::arguments::TagsCommand;
+use crate::commands::import;
 use crate::commands::policies::{refill_text, step_text};
-use crate::commands::{PAGE, Table, import};
+use crate::commands::print::{PAGE, Table};
 use crate::config::Config;
 use crate::config::channels::ChannelConfig;
 use crate::config::names::{plain_tag, stored_name};

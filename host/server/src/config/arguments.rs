@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::config::drop_in::DropIn;
-use crate::config::leases::Worker;
+use crate::config::worker::Worker;
 use crate::words::likeliest;
 
 /// What our variables begin with.

@@ -12,7 +12,7 @@ use hdrhistogram::Histogram;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::Run;
+use super::run::Run;
 use super::seen::Seen;
 use crate::words::shortened;
 

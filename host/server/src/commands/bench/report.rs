@@ -8,7 +8,14 @@ use anyhow::{Context, bail};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::{BenchArguments, Share};
+use super::arguments::BenchArguments;
+use super::connection::Tally;
+
+/// What one thread did.
+pub(super) struct Share {
+    pub(super) tally: Tally,
+    pub(super) cpu: Duration,
+}
 
 /// The width of the longest bar.
 const BAR_WIDTH: u64 = 50;

@@ -1,29 +1,26 @@
 //! The stores, the lanes and the open generators of one application.
 
 use std::borrow::Borrow;
-use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
-use unalike_core::{self as core, is_tag};
-use unalike_storage::{LeaseStore, Process, SegmentStore, sub_tag};
+use unalike_core::is_tag;
+use unalike_storage::{LeaseStore, SegmentStore, sub_tag};
 
 use crate::clock::Time;
-use crate::component::{IdsCtx, IdsCtxBuilder, Signal, types};
+use crate::component::{IdsCtx, IdsCtxBuilder};
 use crate::executor::Executor;
-use crate::lane::{self, Call, GeneratorKind, Lane, Opening, Step};
-use crate::lease_watch::{Ended, LeaseWatch};
-use crate::requests::Storage;
+use crate::generator::Environment;
+use crate::lane::Lane;
 use crate::sequence::SequenceShared;
 use crate::snowflake::SnowflakeShared;
-use crate::{Clock, Error, ErrorKind, Sequence, SequenceOptions, Snowflake, SnowflakeOptions, metrics};
+use crate::sync::lock;
+use crate::{Clock, Error, ErrorKind, Sequence, SequenceOptions, Snowflake, SnowflakeOptions};
 
 /// More lanes than this only cost memory: a call into one takes well under a microsecond.
 const LANES_MAX: usize = 8;
@@ -58,19 +55,13 @@ pub struct Ids {
     shared: Arc<Shared>,
 }
 
-/// What the generators share.
-pub(crate) struct Shared {
-    pub(crate) storage: Arc<Storage>,
-    pub(crate) wait_max: Duration,
-    pub(crate) clock: Time,
-    lanes: Vec<Arc<Lane>>,
-    lane_hasher: RandomState,
+/// The open generators, and what they are opened in.
+struct Shared {
+    environment: Environment,
     sequences: Mutex<OpenSequences>,
     snowflakes: Mutex<HashMap<String, Arc<SnowflakeShared>>>,
     /// Changed before the locks of the generators are taken to close them, and read by those who add one inside.
     life: watch::Sender<Life>,
-    /// The options that sequences were opened with, each once.
-    options: Mutex<HashSet<Arc<core::SequenceOptions>>>,
     /// From when on idleness is counted.
     built: Instant,
 }
@@ -295,15 +286,10 @@ impl IdsBuilder {
             .collect::<Result<Vec<_>, _>>()?;
         Ok(Ids {
             shared: Arc::new(Shared {
-                storage: Arc::clone(origin.storage()),
-                wait_max: self.wait_max,
-                clock: self.clock,
-                lanes,
-                lane_hasher: RandomState::new(),
+                environment: Environment::new(Arc::clone(origin.storage()), self.wait_max, self.clock, lanes),
                 sequences: Mutex::default(),
                 snowflakes: Mutex::default(),
                 life: watch::Sender::new(Life::Open),
-                options: Mutex::default(),
                 built: Instant::now(),
             }),
         })
@@ -328,15 +314,15 @@ impl Ids {
         if let Some(open) = lock(&self.shared.sequences).get(tag) {
             return Sequence::again(open, &options);
         }
-        let opened = SequenceShared::open(&self.shared, tag, &options).await?;
+        let opened = SequenceShared::open(&self.shared.environment, tag, &options).await?;
         let mut sequences = lock(&self.shared.sequences);
         // Somebody may have opened it meanwhile: a process has one buffer per tag.
         match sequences.get(tag) {
             Some(open) => Sequence::again(open, &options),
             None => {
                 self.shared.check_open(tag)?;
-                let lane = self.shared.lane(tag);
-                Ok(Sequence::of(sequences.add(|number| opened.add(lane, &self.shared, number))))
+                let lane = self.shared.environment.lane(tag);
+                Ok(Sequence::of(sequences.add(|number| opened.add(lane, &self.shared.environment, number))))
             }
         }
     }
@@ -406,14 +392,14 @@ impl Ids {
 
     /// What its clock shows, in Unix milliseconds.
     pub(crate) fn now_ms(&self) -> u64 {
-        self.shared.clock.now_ms()
+        self.shared.environment.clock.now_ms()
     }
 
     /// Runs a future to its end on this thread, which must not be one that runs tasks of tokio's. In a forked child it
     /// does not begin: the executor has locks, too, and a thread of the parent may have held one.
     pub(crate) fn block_on<T>(&self, name: &str, future: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         self.shared.check_process(name)?;
-        self.shared.storage.executor.block_on(future)
+        self.shared.environment.storage.executor.block_on(future)
     }
 
     /// Several waits as one, which is no longer than each of them may be.
@@ -422,8 +408,8 @@ impl Ids {
         name: &str,
         waits: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
-        let wait_max = self.shared.wait_max;
-        self.shared.storage.executor.timeout(wait_max, waits).await.unwrap_or_else(|_| {
+        let wait_max = self.shared.environment.wait_max;
+        self.shared.environment.storage.executor.timeout(wait_max, waits).await.unwrap_or_else(|_| {
             let waited_ms = u64::try_from(wait_max.as_millis()).unwrap_or(u64::MAX);
             Err(ErrorKind::Timeout { name: name.to_owned(), waited_ms, source: None }.into())
         })
@@ -442,7 +428,7 @@ impl Ids {
             Some(open) => Snowflake::again(open, &options),
             None => {
                 self.shared.check_open(namespace)?;
-                let opened = Arc::new(SnowflakeShared::open(&self.shared, namespace, options));
+                let opened = Arc::new(SnowflakeShared::open(&self.shared.environment, namespace, options));
                 snowflakes.insert(namespace.to_owned(), Arc::clone(&opened));
                 Ok(Snowflake::of(opened))
             }
@@ -576,7 +562,7 @@ impl Ids {
         });
         if is_first {
             let closing = Closing::begin(shared);
-            shared.storage.executor.spawn_to_end(closing.finish());
+            shared.environment.storage.executor.spawn_to_end(closing.finish());
         }
         // The sender lives as long as `self`.
         let _ = life.wait_for(|life| *life == Life::Closed).await;
@@ -588,7 +574,7 @@ impl Ids {
     /// Inside asynchronous code of tokio's.
     pub fn close_blocking(&self) {
         if self.shared.is_own_process() {
-            self.shared.storage.executor.block_on(self.close());
+            self.shared.environment.storage.executor.block_on(self.close());
         }
     }
 }
@@ -613,7 +599,7 @@ impl Closing {
     async fn finish(self) {
         // A segment that is on its way would stand between the tail and the tag's watermark.
         self.shared.settle("requests").await;
-        let give_back = self.shared.storage.hold_tails();
+        let give_back = self.shared.environment.storage.hold_tails();
         self.sequences.iter().for_each(|sequence| unless_it_panics(|| sequence.close()));
         if let Some(give_back) = give_back {
             give_back();
@@ -638,7 +624,7 @@ fn unless_it_panics(close: impl FnOnce()) {
 
 impl std::fmt::Debug for Ids {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Ids").field("lanes", &self.shared.lanes.len()).finish_non_exhaustive()
+        f.debug_struct("Ids").field("lanes", &self.shared.environment.lanes()).finish_non_exhaustive()
     }
 }
 
@@ -648,16 +634,11 @@ impl std::fmt::Debug for IdsBuilder {
     }
 }
 
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing that these locks guard is ever left half changed by a panic.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Shared {
     /// Whether this is still the process that built it. It is asked before any lock is taken: a thread that held one
     /// when the process forked is not there in the child, and nobody gives the lock back.
     fn is_own_process(&self) -> bool {
-        self.storage.process.is_current()
+        self.environment.storage.process.is_current()
     }
 
     /// Refuses what was inherited.
@@ -686,251 +667,9 @@ impl Shared {
     }
 
     async fn settle(&self, what: &str) {
-        if !self.storage.settle().await {
-            let tails = self.storage.tails_waiting();
+        if !self.environment.storage.settle().await {
+            let tails = self.environment.storage.tails_waiting();
             tracing::warn!(tails, "gave up waiting for {what}: what they carry is a gap");
         }
-    }
-
-    /// One copy of these options.
-    pub(crate) fn alike(&self, options: core::SequenceOptions) -> Arc<core::SequenceOptions> {
-        let mut known = lock(&self.options);
-        if let Some(options) = known.get(&options) {
-            return Arc::clone(options);
-        }
-        let options = Arc::new(options);
-        known.insert(Arc::clone(&options));
-        options
-    }
-
-    pub(crate) fn lane(&self, name: &str) -> Arc<Lane> {
-        let hash = self.lane_hasher.hash_one(name);
-        let lanes = u64::try_from(self.lanes.len()).unwrap_or(1).max(1);
-        let at = usize::try_from(hash % lanes).unwrap_or(0);
-        // The builder makes one lane at least, and `at` is below their number.
-        self.lanes.get(at).or(self.lanes.first()).map_or_else(|| unreachable!("there is a lane"), Arc::clone)
-    }
-}
-
-/// A call that waits; counted when it ends, also if its caller went away.
-struct Waiting<'a> {
-    generator: &'a Generator,
-    started: Instant,
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.generator.waits.fetch_add(1, Ordering::Relaxed);
-        metrics::waited(self.generator.kind.word(), self.started.elapsed());
-    }
-}
-
-/// What every open generator has: its name, its place in a lane, and how it hears of answers.
-pub(crate) struct Generator {
-    /// The same as in its place in the lane.
-    pub(crate) name: Arc<str>,
-    pub(crate) signal: Signal,
-    pub(crate) storage: Arc<Storage>,
-    /// How many calls had to wait.
-    pub(crate) waits: AtomicU64,
-    /// How many calls ended with an error.
-    pub(crate) refused: AtomicU64,
-    /// A snowflake's.
-    lease_watch: Option<Arc<LeaseWatch>>,
-    lane: Arc<Lane>,
-    number: usize,
-    kind: GeneratorKind,
-    closed: AtomicBool,
-    process: Process,
-}
-
-impl Generator {
-    pub(crate) fn new(
-        shared: &Shared,
-        lane: Arc<Lane>,
-        opening: Opening,
-        lease_watch: Option<Arc<LeaseWatch>>,
-    ) -> Self {
-        let (name, kind, signal) = (Arc::clone(opening.name()), opening.kind(), Signal::up_to(opening.id_max()));
-        let number = lane.add(opening);
-        Self {
-            name,
-            signal,
-            storage: Arc::clone(&shared.storage),
-            waits: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
-            lease_watch,
-            lane,
-            number,
-            kind,
-            closed: AtomicBool::new(false),
-            process: shared.storage.process,
-        }
-    }
-
-    /// Whether this is still the process that opened it: a forked child hands out nothing that it inherited.
-    #[inline]
-    pub(crate) fn is_own_process(&self) -> bool {
-        self.process.is_current()
-    }
-
-    /// Refuses what was inherited. It is asked before any lock is taken: a thread that held one when the process forked
-    /// is not there in the child, and nobody gives the lock back.
-    pub(crate) fn check_process(&self) -> Result<(), Error> {
-        if self.is_own_process() {
-            return Ok(());
-        }
-        Err(ErrorKind::Forked { name: self.name.to_string() }.into())
-    }
-
-    /// Whether it is neither closed nor inherited.
-    pub(crate) fn is_open(&self) -> bool {
-        self.is_own_process() && !self.closed.load(Ordering::Acquire)
-    }
-
-    /// Calls the component, if the generator may still be used.
-    pub(crate) fn call<T>(&self, act: impl FnOnce(Call<'_>) -> wasmtime::Result<T>) -> Result<T, Error> {
-        self.check_process()?;
-        if self.closed.load(Ordering::Acquire) {
-            return Err(ErrorKind::Closed { name: self.name.to_string() }.into());
-        }
-        self.lane.call(self.number, &self.signal, act)
-    }
-
-    /// The component's answer as a step.
-    pub(crate) fn step<T>(&self, answer: Result<T, types::Error>) -> Result<Step<T>, Error> {
-        lane::step(answer, &self.name, &self.signal).map_err(|kind| self.explained(kind))
-    }
-
-    /// The error that says most: why there is no lease is the story of the one that ended.
-    pub(crate) fn explained(&self, kind: ErrorKind) -> Error {
-        let Some(Ended { worker, ended_ms }) = self.lease_watch.as_ref().and_then(|watch| watch.ended()) else {
-            return kind.into();
-        };
-        let source = match kind {
-            ErrorKind::Store { source, .. } => Some(source),
-            ErrorKind::Timeout { source, .. } => source,
-            ErrorKind::NotYet { .. } => None,
-            other => return other.into(),
-        };
-        ErrorKind::LeaseEnded { name: self.name.to_string(), worker, ended_ms, source }.into()
-    }
-
-    #[cfg(test)]
-    pub(crate) fn lane(&self) -> &Arc<Lane> {
-        &self.lane
-    }
-
-    /// Counts a call that got no ids.
-    pub(crate) fn count_refused<T>(&self, answer: Result<T, Error>) -> Result<T, Error> {
-        self.refused.fetch_add(u64::from(answer.is_err()), Ordering::Relaxed);
-        answer
-    }
-
-    /// Ends it here: calls fail from now on, and so do those that wait.
-    pub(crate) fn stop(&self) {
-        self.closed.store(true, Ordering::Release);
-        self.signal.wake();
-    }
-
-    /// Ends it in the component, which gives back what it can.
-    pub(crate) fn close(&self, act: impl FnOnce(Call<'_>) -> wasmtime::Result<()>) {
-        if let Err(error) = self.lane.call(self.number, &self.signal, act) {
-            tracing::warn!(%error, "closing gave nothing back");
-        }
-    }
-
-    /// Ends it in the component for good, and lets another have its place there. Nobody else has it.
-    pub(crate) fn end(&self, close: impl FnOnce(&mut Call<'_>) -> wasmtime::Result<()>) {
-        // Another generator may have the place soon: whoever still has this one calls no more.
-        self.stop();
-        self.close(|mut call| {
-            close(&mut call)?;
-            call.handle.resource_drop(&mut *call.store)?;
-            call.store.data_mut().ids.forget(&self.signal);
-            Ok(())
-        });
-        self.lane.remove(self.number);
-    }
-
-    /// Tries again after each answer of the store, and whenever told to, until something comes or time is up.
-    pub(crate) async fn until_ready<T>(&self, attempt: impl FnMut() -> Result<Step<T>, Error>) -> Result<T, Error> {
-        self.until_ready_within(self.wait_max(), attempt).await
-    }
-
-    /// The same with a time of its own.
-    pub(crate) async fn until_ready_within<T>(
-        &self,
-        wait_max: Duration,
-        attempt: impl FnMut() -> Result<Step<T>, Error>,
-    ) -> Result<T, Error> {
-        self.count_refused(self.wait_for(wait_max, attempt).await)
-    }
-
-    async fn wait_for<T>(
-        &self,
-        wait_max: Duration,
-        mut attempt: impl FnMut() -> Result<Step<T>, Error>,
-    ) -> Result<T, Error> {
-        let executor = &self.storage.executor;
-        let started = Instant::now();
-        let mut waiting = None;
-        loop {
-            // Listening begins before the attempt: an answer in between is not missed.
-            let answered = pin!(self.signal.answered());
-            let step = attempt()?;
-            if !matches!(step, Step::Ready(_)) {
-                waiting.get_or_insert_with(|| Waiting { generator: self, started });
-            }
-            let left = wait_max.saturating_sub(started.elapsed());
-            let timed_out = match step {
-                Step::Ready(value) => return Ok(value),
-                Step::Pending => executor.timeout(left, answered).await.is_err(),
-                Step::Wait(wait_ms) => {
-                    let wait = Duration::from_millis(wait_ms.max(1));
-                    if wait > left && self.signal.last_error().is_none() {
-                        return Err(self.explained(ErrorKind::NotYet { name: self.name.to_string(), wait_ms }));
-                    }
-                    executor.sleep(wait.min(left)).await;
-                    wait >= left
-                }
-            };
-            if timed_out {
-                return Err(self.timeout(started));
-            }
-        }
-    }
-
-    /// The same for threads that run no asynchronous code, who enter an executor only if there is something to wait
-    /// for.
-    pub(crate) fn until_ready_blocking<T>(
-        &self,
-        mut attempt: impl FnMut() -> Result<Step<T>, Error>,
-    ) -> Result<T, Error> {
-        match attempt() {
-            Ok(Step::Ready(value)) => Ok(value),
-            Ok(Step::Pending | Step::Wait(_)) => self.block_on(self.until_ready(attempt)),
-            Err(error) => self.count_refused(Err(error)),
-        }
-    }
-
-    /// How long a call waits.
-    pub(crate) fn wait_max(&self) -> Duration {
-        self.lane.wait_max()
-    }
-
-    pub(crate) fn timeout(&self, started: Instant) -> Error {
-        self.explained(ErrorKind::Timeout {
-            name: self.name.to_string(),
-            waited_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
-            source: self.signal.last_error(),
-        })
-    }
-
-    /// Runs a future to its end on this thread, which must not be one that runs tasks of tokio's. In a forked child it
-    /// does not begin, as with [`Ids::block_on`].
-    pub(crate) fn block_on<T>(&self, future: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-        self.check_process()?;
-        self.storage.executor.block_on(future)
     }
 }

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use unalike_core::Lease;
 use unalike_storage::StoreError;
 
-use crate::ids::lock;
 use crate::metrics::{self, Trouble};
+use crate::sync::lock;
 
 /// The troubles of one generator's ids, as far as they are its lease's or its clock's.
 #[derive(Debug, Default)]

@@ -50,6 +50,7 @@ mod engine;
 mod error;
 mod executor;
 mod formatted;
+mod generator;
 mod ids;
 mod lane;
 mod lease_watch;
@@ -61,6 +62,7 @@ mod requests;
 mod runs;
 mod sequence;
 mod snowflake;
+mod sync;
 
 pub use batch::{Batch, BatchIds};
 pub use clock::{Clock, SystemClock};

@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use unalike_core::Run;
 
-use crate::ids::{Generator, lock};
+use crate::generator::Generator;
 use crate::lane::{self, Step};
+use crate::sync::lock;
 use crate::{Batch, Error, ErrorKind};
 
 /// The waiting callers of one tag, in the order in which they came.

@@ -14,7 +14,7 @@ use unalike_storage::Process;
 use uuid::{Builder, Uuid};
 
 use crate::clock::Time;
-use crate::ids::lock;
+use crate::sync::lock;
 use crate::{Clock, Error, ErrorKind};
 
 /// Random bits of one id.

@@ -15,8 +15,8 @@ use unalike_core::{GrantFault, GrantOrder, ID_MAX, Segment, TailRelease};
 use unalike_storage::{LeaseStore, Process, SegmentStore, StoreError, TailsReleased};
 
 use crate::executor::Executor;
-use crate::ids::lock;
 use crate::metrics::{self, Operation};
+use crate::sync::lock;
 
 /// Tickets are unique in the process, whichever instance they belong to.
 static NEXT_TICKET: AtomicU64 = AtomicU64::new(1);

@@ -12,11 +12,12 @@ use unalike_core::{AdaptiveStep, ID_MAX, RefillPolicy, Run, SequenceOptions as C
 use unalike_storage::{Mode, Process, SegmentStore, TagOptions, TagRecord, split_tag};
 
 use crate::dispenser::Dispenser;
-use crate::ids::{Generator, Shared, lock};
+use crate::generator::{Environment, Generator};
 use crate::lane::{self, Lane, Opening, Step};
 use crate::ordered::Rounds;
 use crate::requests::{did_not_end, missing};
 use crate::runs::{HELD_MAX, HeldRun, Kept, RunSize, ThreadRuns, rest_of};
+use crate::sync::lock;
 use crate::{Batch, Error, ErrorKind};
 
 /// How a tag's sequence works in this process. What is not given is as the tag's record in the store says.
@@ -223,14 +224,14 @@ pub(crate) struct Looked {
 
 impl SequenceShared {
     /// Looks the tag up and puts its options together.
-    pub(crate) async fn open(shared: &Shared, tag: &str, given: &SequenceOptions) -> Result<Looked, Error> {
+    pub(crate) async fn open(environment: &Environment, tag: &str, given: &SequenceOptions) -> Result<Looked, Error> {
         let name = || tag.to_owned();
         let refused = |source| ErrorKind::Store { name: name(), source: Arc::new(source) };
-        let store = shared.storage.segments.clone().ok_or_else(|| refused(missing("segment")))?;
-        let wait_max = shared.wait_max.min(shared.storage.request_timeout);
-        let executor = &shared.storage.executor;
+        let store = environment.storage.segments.clone().ok_or_else(|| refused(missing("segment")))?;
+        let wait_max = environment.wait_max.min(environment.storage.request_timeout);
+        let executor = &environment.storage.executor;
         let (asked, looked_up) = (Arc::clone(&store), name());
-        let request = executor.run(shared.storage.within_timeout(async move { asked.open_tag(&looked_up).await }));
+        let request = executor.run(environment.storage.within_timeout(async move { asked.open_tag(&looked_up).await }));
         let record = executor
             .timeout(wait_max, request)
             .await
@@ -546,12 +547,12 @@ fn install_rest(dispenser: &Dispenser<Refill>, run: Run, used: u32) {
 }
 
 impl Looked {
-    pub(crate) fn add(self, lane: Arc<Lane>, shared: &Shared, number: u64) -> SequenceShared {
+    pub(crate) fn add(self, lane: Arc<Lane>, environment: &Environment, number: u64) -> SequenceShared {
         let Self { tag, given, options, mode } = self;
         let tag: Arc<str> = tag.into();
         let (opening, kind) = match mode {
             Mode::Buffered => (
-                Opening::Sequence { tag: Arc::clone(&tag), options: shared.alike(options) },
+                Opening::Sequence { tag: Arc::clone(&tag), options: environment.alike(options) },
                 match given.order.unwrap_or_default() {
                     Order::Process => Kind::Shared(Dispenser::around(Refill::default())),
                     Order::Thread => Kind::PerThread(ThreadRuns::new()),
@@ -561,7 +562,7 @@ impl Looked {
                 (Opening::Ordered { tag: Arc::clone(&tag), id_max: options.id_max }, Kind::Ordered(Arc::default()))
             }
         };
-        let generator = Arc::new(Generator::new(shared, lane, opening, None));
+        let generator = Arc::new(Generator::new(environment, lane, opening, None));
         let given = (given != SequenceOptions::default()).then(|| Box::new(given));
         SequenceShared {
             generator,
@@ -569,7 +570,7 @@ impl Looked {
             kind,
             reserved: AtomicU64::new(0),
             kept: AtomicU64::new(0),
-            process: shared.storage.process,
+            process: environment.storage.process,
             number,
             seen: AtomicU64::new(0),
             seen_since_ms: AtomicU64::new(u64::MAX),

@@ -14,10 +14,11 @@ use unalike_core::{ClockPolicy, Run, SnowflakeOptions};
 use crate::clock::Time;
 use crate::component::{snowflakes, types};
 use crate::dispenser::{Dispenser, Mapping};
-use crate::ids::{Generator, Shared, lock};
+use crate::generator::{Environment, Generator};
 use crate::lane::{self, Opening, Step};
 use crate::lease_watch::LeaseWatch;
 use crate::runs::rest_of;
+use crate::sync::lock;
 use crate::{Batch, Error, ErrorKind, Layout};
 
 /// Figures of an open snowflake generator, for metrics.
@@ -106,7 +107,7 @@ pub(crate) struct SnowflakeShared {
 }
 
 impl SnowflakeShared {
-    pub(crate) fn open(shared: &Shared, namespace: &str, options: SnowflakeOptions) -> Self {
+    pub(crate) fn open(environment: &Environment, namespace: &str, options: SnowflakeOptions) -> Self {
         let (used_until_ms, lease_watch) = (Arc::new(AtomicU64::new(0)), Arc::new(LeaseWatch::default()));
         let opening = Opening::Snowflake {
             namespace: namespace.into(),
@@ -114,10 +115,15 @@ impl SnowflakeShared {
             used_until_ms: Arc::clone(&used_until_ms),
         };
         Self {
-            generator: Generator::new(shared, shared.lane(namespace), opening, Some(Arc::clone(&lease_watch))),
+            generator: Generator::new(
+                environment,
+                environment.lane(namespace),
+                opening,
+                Some(Arc::clone(&lease_watch)),
+            ),
             lease_watch,
             options,
-            clock: shared.clock.clone(),
+            clock: environment.clock.clone(),
             used_until_ms,
             dispenser: Dispenser::new(),
             from_ms: AtomicU64::new(0),

@@ -1,5 +1,6 @@
 //! What holds of the repository's text itself: the map names every folder, links lead somewhere, tests that pages name
-//! exist, lines are no longer than 120 characters, and every Rust file belongs to a crate.
+//! exist, lines are no longer than 120 characters, every Rust file belongs to a crate, and hosts import in one
+//! direction.
 //!
 //! Each fault is one line: the file, the line, and what to do.
 
@@ -363,6 +364,168 @@ fn every_rust_file_belongs_to_a_crate() -> Result<()> {
         faults.add(file, 1, "no mod includes this file: declare it, or delete it");
     }
     faults.none()
+}
+
+/// The paths that a file imports or names from its own crate, each as its words: `crate`, `super` or `self` first.
+fn named_paths(text: &str) -> Vec<Vec<String>> {
+    let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+    let code: String =
+        code.lines().filter(|line| !line.trim_start().starts_with("//")).flat_map(|line| [line, " "]).collect();
+    let mut paths = Vec::new();
+    for statement in code.split("use ").skip(1) {
+        let tree = statement.split(';').next().unwrap_or_default();
+        unfold(&mut Vec::new(), tree, &mut paths);
+    }
+    for begin in ["crate::", "super::"] {
+        for (at, _) in code.match_indices(begin) {
+            let path = code.get(at..).unwrap_or_default();
+            let end = path.find(|letter: char| !letter.is_alphanumeric() && letter != '_' && letter != ':');
+            unfold(&mut Vec::new(), path.get(..end.unwrap_or(path.len())).unwrap_or_default(), &mut paths);
+        }
+    }
+    paths.retain(|path| matches!(path.first().map(String::as_str), Some("crate" | "super" | "self")));
+    paths
+}
+
+/// Adds the paths of a tree of imports: `a::{b, c::d}` is `a::b` and `a::c::d`.
+fn unfold(before: &mut Vec<String>, tree: &str, paths: &mut Vec<Vec<String>>) {
+    let (mut depth, mut begin) = (0_usize, 0);
+    let mut branches = Vec::new();
+    for (at, letter) in tree.char_indices() {
+        match letter {
+            '{' => depth += 1,
+            '}' => depth = depth.saturating_sub(1),
+            ',' if depth == 0 => {
+                branches.push(tree.get(begin..at).unwrap_or_default());
+                begin = at + 1;
+            }
+            _ => {}
+        }
+    }
+    branches.push(tree.get(begin..).unwrap_or_default());
+    for branch in branches.into_iter().map(str::trim).filter(|branch| !branch.is_empty()) {
+        let (path, below) = branch.split_once('{').map_or((branch, None), |(path, below)| (path, Some(below)));
+        let words = path.split("::").map(str::trim).filter(|word| !word.is_empty());
+        let known = before.len();
+        before.extend(words.map(|word| word.split(' ').next().unwrap_or_default().to_owned()));
+        match below {
+            Some(below) => unfold(before, below.rsplit_once('}').map_or(below, |(below, _)| below), paths),
+            None => paths.push(before.clone()),
+        }
+        before.truncate(known);
+    }
+}
+
+/// The module that a path leads to, from this one: the longest beginning of it that is a file.
+fn module_of(path: &[String], from: &str, modules: &BTreeSet<String>) -> Option<String> {
+    let mut words: Vec<&str> = from.split("::").filter(|word| !word.is_empty()).collect();
+    for word in path {
+        match word.as_str() {
+            "crate" => words.clear(),
+            "super" => drop(words.pop()),
+            "self" => {}
+            word => words.push(word),
+        }
+    }
+    (0..=words.len())
+        .rev()
+        .filter_map(|length| words.get(..length))
+        .map(|words| words.join("::"))
+        .find(|module| modules.contains(module))
+}
+
+/// Those that reach each other, of everything that each reaches.
+fn circles(reached: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<BTreeSet<String>> {
+    let reaches = |from: &str, to: &str| reached.get(from).is_some_and(|known| known.contains(to));
+    let circle = |module: &String| {
+        let known = reached.get(module).into_iter().flatten();
+        known.filter(|other| reaches(other, module)).cloned().collect::<BTreeSet<_>>()
+    };
+    reached.keys().map(circle).filter(|circle| circle.len() > 1).collect()
+}
+
+/// The wings of the server, each of which imports only those before it.
+const WINGS: [&str; 6] = ["words", "config", "stores", "service", "http", "commands"];
+
+/// Two files may know each other, as a type and what it is made of do. More are a knot.
+const CIRCLE_MAX: usize = 2;
+
+#[test]
+fn hosts_import_in_one_direction() -> Result<()> {
+    let tree = Tree::read()?;
+    let mut faults = Faults::default();
+    for folder in tree.crates()?.keys().filter(|folder| folder.starts_with("host/")) {
+        let src = format!("{folder}/src/");
+        let module = |file: &str| {
+            let path = file.strip_prefix(&src)?.strip_suffix(".rs")?;
+            Some(if ["lib", "main"].contains(&path) { String::new() } else { path.replace('/', "::") })
+        };
+        let files: BTreeMap<String, &str> = tree.ending(".rs").filter_map(|file| Some((module(file)?, file))).collect();
+        let modules: BTreeSet<String> = files.keys().cloned().collect();
+        let mut reached: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for (from, file) in &files {
+            let paths = named_paths(&tree.text(file)?);
+            let known = paths.iter().filter_map(|path| module_of(path, from, &modules));
+            reached.insert(from.clone(), known.filter(|other| other != from).collect());
+        }
+        if folder == "host/server" {
+            for (from, others) in &reached {
+                let wing = |module: &str| WINGS.iter().position(|wing| module.split("::").next() == Some(wing));
+                for other in others.iter().filter(|other| wing(from).is_some() && wing(other) > wing(from)) {
+                    let file = files.get(from).copied().unwrap_or_default();
+                    faults.add(
+                        file,
+                        1,
+                        &format!("it imports {other}, which comes after it in {WINGS:?}: turn that around"),
+                    );
+                }
+            }
+        }
+        // What is reached by way of others, too.
+        for _ in 0..modules.len() {
+            let further = |others: &BTreeSet<String>| {
+                let more = others.iter().filter_map(|other| reached.get(other)).flatten().cloned();
+                others.iter().cloned().chain(more).collect::<BTreeSet<_>>()
+            };
+            let next: BTreeMap<_, _> = reached.iter().map(|(from, others)| (from.clone(), further(others))).collect();
+            if next == reached {
+                break;
+            }
+            reached = next;
+        }
+        for circle in circles(&reached).into_iter().filter(|circle| circle.len() > CIRCLE_MAX) {
+            let file = circle.first().and_then(|first| files.get(first)).copied().unwrap_or_default();
+            faults.add(
+                file,
+                1,
+                &format!("{circle:?} import each other in a circle: move what they share to a file of its own"),
+            );
+        }
+    }
+    faults.none()
+}
+
+#[test]
+fn imports_are_read_as_the_compiler_reads_them() {
+    let paths = |text: &str| named_paths(text).into_iter().map(|path| path.join("::")).collect::<Vec<_>>();
+    let code = "use std::fmt;\nuse crate::a::{self, b::{C, D as E}, f};\nuse super::g;\n// use crate::no;\nlet x = crate::h::i();\n";
+    let wanted = ["crate::a::self", "crate::a::b::C", "crate::a::b::D", "crate::a::f", "super::g", "crate::h::i"];
+    let found = paths(code);
+    for path in wanted {
+        assert!(found.contains(&path.to_owned()), "{path}: {found:?}");
+    }
+    let modules: BTreeSet<String> = ["", "a", "a::b", "c"].map(str::to_owned).into();
+    let leads =
+        |path: &str, from: &str| module_of(&path.split("::").map(str::to_owned).collect::<Vec<_>>(), from, &modules);
+    assert_eq!(leads("crate::a::b::C", "c").as_deref(), Some("a::b"));
+    assert_eq!(leads("super::c::D", "a").as_deref(), Some("c"));
+    assert_eq!(leads("self::b", "a").as_deref(), Some("a::b"));
+    let reached = |text: &[(&str, &[&str])]| {
+        text.iter().map(|(from, to)| ((*from).to_owned(), to.iter().map(|to| (*to).to_owned()).collect())).collect()
+    };
+    let knot: BTreeMap<String, BTreeSet<String>> =
+        reached(&[("a", &["b", "c", "a"]), ("b", &["a", "c", "b"]), ("c", &[])]);
+    assert_eq!(circles(&knot), BTreeSet::from([["a", "b"].map(str::to_owned).into()]));
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod marks;
 mod members;
 mod numbering;
 mod resize;
+mod words;
 
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
@@ -21,9 +22,10 @@ use unalike_core::{RefillPolicy, Segment, StepPolicy, TailRelease};
 
 use self::members::{Member, When, combined, full_text, is_trouble, with_text};
 use self::numbering::{Numbering, merged};
+use self::words::{lost_data_advice, name, new_set, refused};
 use crate::{
-    Mode, SegmentStore, StoreError, Stripe, TagOptions, TagRecord, TailsReleased, random_128, split_tag,
-    validate_allocate, validate_policies, validate_raise, validate_tag,
+    Mode, SegmentStore, StoreError, Stripe, TagOptions, TagRecord, TailsReleased, split_tag, validate_allocate,
+    validate_policies, validate_raise, validate_tag,
 };
 
 pub use self::resize::resize_stripes;
@@ -485,11 +487,6 @@ fn is_unknown(error: &StoreError) -> bool {
     matches!(error, StoreError::TagUnknown { .. })
 }
 
-/// What is said of a store: its place among those that were given, from 0 on, and where it is.
-fn name(index: u32, store: &dyn SegmentStore) -> String {
-    store.address().map_or_else(|| format!("store {index}"), |address| format!("store {index} ({address})"))
-}
-
 fn at_store(name: &str, error: StoreError) -> StoreError {
     let what = format!("{name} of the stripes: {}", full_text(&error));
     with_text(error, what)
@@ -515,12 +512,6 @@ fn may_have_lost_its_data(name: &str) -> StoreError {
     refused(format!("{name} of the stripes: {}", lost_data_advice()))
 }
 
-fn lost_data_advice() -> String {
-    "it has no record of its place, and others have: it may have lost its data, or was never used. Find out, then run \
-     `unalike stripes resize` over all stores of the set"
-        .to_owned()
-}
-
 /// Checks that not only some of the stores were used: what was used alone is no stripe.
 async fn check_unused(stores: &[Arc<dyn SegmentStore>]) -> Result<(), StoreError> {
     let pages = join_all(stores.iter().map(|store| store.tags(None, 1))).await;
@@ -537,13 +528,4 @@ async fn check_unused(stores: &[Arc<dyn SegmentStore>]) -> Result<(), StoreError
         ))),
         _ => Ok(()),
     }
-}
-
-/// A name that no other set has.
-fn new_set() -> Result<u128, StoreError> {
-    Ok(random_128()?.max(1))
-}
-
-fn refused(what: String) -> StoreError {
-    StoreError::Refused { what, source: None }
 }

@@ -11,7 +11,7 @@ use std::collections::HashSet;
 
 use crate::{StoreError, Stripe};
 
-use super::refused;
+use super::words::refused;
 
 /// In the index of a mark: the store is fenced.
 const FENCE: u32 = 1 << 31;

@@ -86,7 +86,7 @@ impl Member {
 
     /// What is said of it.
     pub(super) fn name(&self) -> String {
-        super::name(self.stripe.index, &*self.store)
+        super::words::name(self.stripe.index, &*self.store)
     }
 
     pub(super) async fn close(&self) {
@@ -149,7 +149,7 @@ impl Member {
         match self.store.stripe().await? {
             Some(recorded) if recorded == self.stripe => {}
             Some(recorded) => return refused(format!("it is {recorded}, and not {}", self.stripe)),
-            None => return refused(super::lost_data_advice()),
+            None => return refused(super::words::lost_data_advice()),
         }
         let joined = self.store.join_stripe(&self.stripe).await?;
         let numbering = Numbering::new(&self.stripe, joined.numbers);

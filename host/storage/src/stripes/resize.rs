@@ -9,7 +9,7 @@ use unalike_core::ID_MAX;
 use super::marks::{Found, check_complete};
 use super::members::{full_text, with_text};
 use super::numbering::{Numbering, merged};
-use super::{name, new_set, refused};
+use super::words::{name, new_set, refused};
 use crate::{KEPT_FLOOR, Mode, SegmentStore, StoreError, Stripe, StripeNumbers, TagOptions, TagRecord, is_kept_time};
 
 /// How many tags are read at once.

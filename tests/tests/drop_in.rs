@@ -457,7 +457,7 @@ fn cosid_errors_have_its_form() -> anyhow::Result<()> {
     let step = |text: &str| format!(r#"step is \"{text}\", it must be a whole number from 1 to 1000000"#);
     let offset =
         |text: &str| format!(r#"offset is \"{text}\", it must be a whole number from 0 to 9223372036854775806"#);
-    let used_up = r#"the tag \"shop.end\" is exhausted: it was moved or ended, as an import does, and its numbers go on elsewhere, or every number up to 9223372036854775807 has been granted"#;
+    let used_up = r#"the tag \"shop.end\" is exhausted: it was moved or ended, as an import does, and its numbers continue elsewhere, or every number up to 9223372036854775807 has been granted"#;
     let utf8 = "a name in the path is not UTF-8 once percent-decoded";
     for (method, path, status, code, message) in [
         ("PATCH", "/segments/shop/order?step=100", 400, "500", unknown),

@@ -474,7 +474,7 @@ fn what_cannot_be_configured_is_refused_at_the_start() -> anyhow::Result<()> {
         ("[tags.a]\nkey_id_bits = 4\n".to_owned(), "key_id_bits is about keys"),
         (
             with_key("[tags.a]\nkeys = [1]\nkey_id_bits = 0\n"),
-            "the key 1 has no place in key_id_bits = 0: there is room for the key 0 alone",
+            "the key 1 has no place in key_id_bits = 0: there is room only for the key 0",
         ),
         (
             format!("[tags.a]\nkeys = [0]\n[keys.0]\nsecret = \"{SECRET_2}\"\n"),

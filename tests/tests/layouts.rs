@@ -137,7 +137,7 @@ fn a_range_has_both_bounds_and_the_sql() {
     let range = |layout, from, to| ["range", "--layout", layout, "--from", from, "--to", to];
     // From the epoch on, and 0 is no id.
     assert!(ok(at, &range("2/2/2 epoch 1970-01-01 tick 1 s", "0", "1001")).starts_with("first  1\nlast   31\n"));
-    fails(at, &range("seata", "0", "1"), 1, &["seata", "the worker stands above the time"]);
+    fails(at, &range("seata", "0", "1"), 1, &["seata", "the worker is above the time"]);
     fails(at, &range("twitter", "2026-02-01", "2026-01-01"), 1, &["twitter", "must end after it begins"]);
     fails(at, &range("baidu", "2025-01-01", "2026-01-01"), 1, &["baidu", "to 2024-11-20T13:24:16.000Z"]);
     fails(at, &range("twitter", "last week", "2026-01-01"), 1, &["from is \"last week\"", "2026-01-31"]);

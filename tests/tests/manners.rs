@@ -250,7 +250,7 @@ fn a_bad_body_is_told_in_words_of_the_service() -> anyhow::Result<()> {
     let answer = client.send("POST", "/v1/sequences/order/ids?count=2", "application/json", "null")?;
     assert_eq!(answer.ids()?, [1, 2], "null is what is not given");
     let answer = client.send("POST", "/v1/tags", "application/json", "{")?;
-    assert!(answer.json()?["detail"].as_str().unwrap().starts_with("the body is no JSON: "), "{answer:?}");
+    assert!(answer.json()?["detail"].as_str().unwrap().starts_with("the body is not JSON: "), "{answer:?}");
     let answer = client.send("POST", "/v1/tags", "text/plain", "{}")?;
     assert!(answer.json()?["detail"].as_str().unwrap().contains("Content-Type: application/json"), "{answer:?}");
     Ok(())
@@ -289,7 +289,7 @@ fn config_check_refuses_what_the_server_does_not_start_with_in_the_same_words() 
         ("store = \"sqlite://missing/ids.sqlite\"", &["sqlite://missing/ids.sqlite", "missing", "does not exist"]),
         ("store = \"sqlite://folder\"", &["folder is a directory"]),
         ("leases = \"sqlite://missing/leases.sqlite\"", &["missing", "does not exist"]),
-        ("local_leases = \"file/leases\"", &["file/leases", "file is no directory", "--local-leases"]),
+        ("local_leases = \"file/leases\"", &["file/leases", "file is not a directory", "--local-leases"]),
         ("[tags.\" chat\"]\nchannel = \"slow-ordered\"", &["\" chat\"", "a space at an end"]),
         ("[tags.redis-leases]\nchannel = \"slow-ordered\"", &["\"redis-leases\"", "use another"]),
         ("tags_max = 0", &["tags_max is 0", "1 at least", "create_tags = false"]),

@@ -355,7 +355,7 @@ async fn rows_that_somebody_damaged_grant_nothing() {
         (
             "UPDATE unalike_lease_namespace SET worker_bits = 60",
             "UPDATE unalike_lease_namespace SET worker_bits = 2",
-            "is no binding",
+            "is not a binding",
         ),
         ("DELETE FROM unalike_lease_store", "INSERT INTO unalike_lease_store VALUES (1, 1, 86400000, 0)", "has no row"),
     ] {

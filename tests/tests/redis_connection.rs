@@ -211,7 +211,7 @@ fn a_url_that_is_wrong_is_refused_and_shows_no_password() {
         ("rediss://u:s3cret@h/0?prefix=ids#insecure", "has a #"),
         ("redis://u:s3cret@h?password=s3cret", "\"password\" is unknown"),
         ("redis://u:s3cret@h?Prefix=ids", "\"Prefix\" is unknown"),
-        ("redis://u:s3cret@h?ssl-ca=/ca.pem", "belongs behind rediss://"),
+        ("redis://u:s3cret@h?ssl-ca=/ca.pem", "needs rediss://"),
         ("redis://u:s3cret@h?dialect=leaf", "unalike, clock, cosid or id-generator"),
         ("redis://u:s3cret@h?prefix=", "without braces"),
         ("redis://u:s3cret@h?prefix=a{b", "without braces"),
@@ -226,11 +226,11 @@ fn a_url_that_is_wrong_is_refused_and_shows_no_password() {
         ("redis://u:s3cret@h?raise-timeout-ms=-1", "from 1 to 600000"),
         ("redis://u:s3cret@h?preheat=yes", "true or false"),
         ("redis://u:s3cret@h?durability=none", "checked or assumed"),
-        ("redis://u:s3cret@h?shard=1", "belongs behind dialect=clock"),
+        ("redis://u:s3cret@h?shard=1", "needs dialect=clock"),
         ("redis://u:s3cret@h?dialect=clock&shard=4096", "from 0 to 4095"),
         ("redis://u:s3cret@h?dialect=clock&epoch=x", "a whole number"),
-        ("redis://u:s3cret@h?dialect=cosid&keys=a:b", "belongs behind dialect=id-generator"),
-        ("redis://u:s3cret@h?source-stopped=true", "belongs behind dialect=id-generator"),
+        ("redis://u:s3cret@h?dialect=cosid&keys=a:b", "needs dialect=id-generator"),
+        ("redis://u:s3cret@h?source-stopped=true", "needs dialect=id-generator"),
         ("redis://u:s3cret@h?dialect=id-generator&keys=a", "TAG:KEY,TAG:KEY"),
         ("redis://u:s3cret@h?dialect=id-generator&source-stopped=1", "true or false"),
     ] {
@@ -701,7 +701,7 @@ async fn where_no_redis_answers_it_is_said_and_nobody_waits_for_ever() {
     // Something else.
     let url = |port: u16| format!("redis://127.0.0.1:{port}?{patient}");
     let http = listen(&["HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"]);
-    judge(try_open(&url(http)).await, REFUSED, &["is no Redis server", "check host and port", "rediss://"]);
+    judge(try_open(&url(http)).await, REFUSED, &["is not a Redis server", "check host and port", "rediss://"]);
     let old = listen(&["-ERR unknown command `HELLO`, with args beginning with: `3`, \r\n"]);
     judge(try_open(&url(old)).await, REFUSED, &["Redis 7 or newer"]);
     let guarded = listen(&["-DENIED Redis is running in protected mode because protected mode is enabled\r\n"]);

@@ -432,7 +432,7 @@ fn tls_is_used_as_the_url_says() -> anyhow::Result<()> {
     with(&over(&Authority::new("elsewhere.example")).replace("ssl-ca", "ssl-ka"), &["ssl-ka", "unknown"]);
     with(&format!("rediss://:secret-word@{place}"), &[&place, "certificate"]);
     with(&format!("rediss://{place}?ssl-ca=/nowhere/ca.pem"), &["/nowhere/ca.pem", "cannot be read"]);
-    with(&format!("redis://:secret-word@{place}?ssl-ca=ca.pem"), &["ssl-ca belongs behind rediss://"]);
+    with(&format!("redis://:secret-word@{place}?ssl-ca=ca.pem"), &["ssl-ca needs rediss://"]);
     with(&format!("redis://:secret-word@{place}"), &[&place]);
     Ok(())
 }

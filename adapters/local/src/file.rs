@@ -358,7 +358,7 @@ fn decode(content: &[u8]) -> Result<Kept, String> {
         Some(VERSION) => {}
         version => {
             let version = version.map_or_else(|| "none".to_owned(), |version| version.to_string());
-            return Err(format!("its version is {version} and this program knows {VERSION} alone: upgrade it"));
+            return Err(format!("its version is {version} and this program knows only {VERSION}: upgrade it"));
         }
     }
     let row: Row = serde_json::from_value(value).map_err(|error| error.to_string())?;

@@ -111,7 +111,7 @@ impl LocalLeases {
         let granted = on_grid(&acquire.layout, lease);
         if granted.not_before_ms >= granted.valid_until_ms || granted.worker > acquire.layout.worker_max() {
             return Err(StoreError::Corrupt {
-                what: format!("the store granted {lease:?}, which is no lease in the layout {}", acquire.layout),
+                what: format!("the store granted {lease:?}, which is not a lease in the layout {}", acquire.layout),
                 source: None,
             });
         }
@@ -223,7 +223,7 @@ impl Namespace {
             let LeaseExtend { namespace, worker, .. } = &request;
             match renewed {
                 Err(error) if !failed_before => {
-                    tracing::warn!(%error, %namespace, worker, "the lease was not extended at its store: it goes on to its end");
+                    tracing::warn!(%error, %namespace, worker, "the lease was not extended at its store: it stays valid until its end");
                 }
                 Ok(()) if failed_before => {
                     tracing::info!(%namespace, worker, "the lease is extended at its store again")

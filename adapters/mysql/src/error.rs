@@ -60,7 +60,7 @@ fn judge(code: u16) -> (Kind, &'static str) {
         ),
         // A node of a cluster that is joining or has lost the others; a server that is taken offline or was idle for
         // too long.
-        1047 | 3032 | 3168 | 4031 => (StoreError::unavailable, "the server serves nobody just now"),
+        1047 | 3032 | 3168 | 4031 => (StoreError::unavailable, "the server serves no requests now"),
         // MariaDB answers so to a connection without TLS, too.
         1045 | 1698 => (
             StoreError::refused,

@@ -304,7 +304,7 @@ impl MysqlLeases {
 
     fn text(&self, row: &MySqlRow, column: &str) -> Result<String, StoreError> {
         let text = String::from_utf8(self.bytes(row, column)?);
-        text.map_err(|_| damaged(self.database.at(), &format!("{column} is no text in a table of leases")))
+        text.map_err(|_| damaged(self.database.at(), &format!("{column} is not text in a table of leases")))
     }
 
     fn is_null(&self, row: &MySqlRow, column: &str) -> Result<bool, StoreError> {
@@ -317,7 +317,7 @@ impl MysqlLeases {
     fn binding(&self, row: &MySqlRow) -> Result<NamespaceBinding, StoreError> {
         let read = NamespaceBinding::read(|figure| self.number(row, figure))?;
         read.map_err(|why| {
-            damaged(self.database.at(), &format!("a row of unalike_lease_namespace is no binding: {why}"))
+            damaged(self.database.at(), &format!("a row of unalike_lease_namespace is not a binding: {why}"))
         })
     }
 

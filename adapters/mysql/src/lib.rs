@@ -236,7 +236,7 @@ impl MysqlOptions {
             }
             "keys" | "source-stopped" => {
                 let Dialect::IdGenerator { keys, source_stopped } = &mut self.dialect else {
-                    return Err(refusal(format!("the store's parameter {name} belongs behind dialect=id-generator")));
+                    return Err(refusal(format!("the store's parameter {name} needs dialect=id-generator")));
                 };
                 if name == "keys" {
                     *keys = key_map(value).ok_or_else(|| expected("TAG:NUMBER,TAG:NUMBER"))?;
@@ -256,7 +256,7 @@ impl MysqlOptions {
             "durability" => self.assume_durable = assumed()?,
             "identity" => self.assume_identity = assumed()?,
             "cycle" => {
-                return Err(refusal(format!("the store's parameter {name} belongs behind dialect=sequence-table")));
+                return Err(refusal(format!("the store's parameter {name} needs dialect=sequence-table")));
             }
             _ => {
                 return Err(refusal(format!(

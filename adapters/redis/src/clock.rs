@@ -453,7 +453,7 @@ impl SegmentStore for Clock {
         wanted.validate(tag)?;
         let shard = self.0.shard(tag)?;
         if shard.tag != tag {
-            return Err(refusal(format!("a shard needs no creation: create the tag {:?} alone", shard.tag)));
+            return Err(refusal(format!("a shard needs no creation: create only the tag {:?}", shard.tag)));
         }
         if *wanted != options() {
             return Err(refusal(format!(

@@ -61,7 +61,8 @@ pub(crate) fn connect_error(at: &str, error: RedisError) -> StoreError {
     }
     match error.kind() {
         ErrorKind::Parse => {
-            let advice = "what answers is no Redis server: check host and port, and whether it demands TLS (rediss://)";
+            let advice =
+                "what answers is not a Redis server: check host and port, and whether it demands TLS (rediss://)";
             StoreError::refused(format!("{at}: {advice}"), error)
         }
         ErrorKind::RESP3NotSupported => refusal(format!("{at}: {LACKS}")),

@@ -303,7 +303,7 @@ impl RedisOptions {
             "dialect" => self.dialect = Dialect::named(value).ok_or_else(|| expected(Dialect::NAMES))?,
             "ssl-ca" => {
                 if !matches!(self.connection.addr(), redis::ConnectionAddr::TcpTls { .. }) {
-                    return Err(refusal("the store's parameter ssl-ca belongs behind rediss://".to_owned()));
+                    return Err(refusal("the store's parameter ssl-ca needs rediss://".to_owned()));
                 }
                 self.ssl_ca = Some(PathBuf::from(value));
             }
@@ -328,7 +328,7 @@ impl RedisOptions {
             }
             "shard" | "epoch" | "horizon-ms" => {
                 let Dialect::Clock { shard, epoch_ms, horizon_ms } = &mut self.dialect else {
-                    return Err(refusal(format!("the store's parameter {name} belongs behind dialect=clock")));
+                    return Err(refusal(format!("the store's parameter {name} needs dialect=clock")));
                 };
                 match name {
                     "shard" => *shard = u16::try_from(whole(0..=4_095)?).unwrap_or(u16::MAX),
@@ -338,7 +338,7 @@ impl RedisOptions {
             }
             "keys" | "source-stopped" => {
                 let Dialect::IdGenerator { keys, source_stopped } = &mut self.dialect else {
-                    return Err(refusal(format!("the store's parameter {name} belongs behind dialect=id-generator")));
+                    return Err(refusal(format!("the store's parameter {name} needs dialect=id-generator")));
                 };
                 if name == "keys" {
                     *keys = key_map(value).ok_or_else(|| expected("TAG:KEY,TAG:KEY"))?;

@@ -237,7 +237,7 @@ impl Inner {
         let start = end.checked_sub(left).filter(|_| (1..=left).contains(&count));
         let Some(start) = start else { return Err(reply.damaged("its numbers make no interval")) };
         let version = redis_version.parse::<u64>().ok().and_then(|version| version.checked_add(durable_version));
-        let Some(version) = version else { return Err(reply.damaged("its version is no number")) };
+        let Some(version) = version else { return Err(reply.damaged("its version is not a number")) };
         let segment = Segment { start, end: start + count, stride: 1, generation: 0, version };
         if segment.validate().is_err() {
             return Err(reply.damaged("its numbers are out of range"));

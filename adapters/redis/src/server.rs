@@ -396,7 +396,7 @@ impl Reply {
     /// [`StoreError::Corrupt`] when there is none.
     pub(crate) fn number(&mut self) -> Result<u64, StoreError> {
         let text = self.text()?;
-        text.parse().map_err(|_| self.damaged(&format!("{text:?} is no number")))
+        text.parse().map_err(|_| self.damaged(&format!("{text:?} is not a number")))
     }
 
     /// A number, or nothing where the field is empty.
@@ -408,7 +408,7 @@ impl Reply {
         if text.is_empty() {
             return Ok(None);
         }
-        text.parse().map(Some).map_err(|_| self.damaged(&format!("{text:?} is no number")))
+        text.parse().map(Some).map_err(|_| self.damaged(&format!("{text:?} is not a number")))
     }
 
     /// What is left of it, names with their values.

@@ -94,7 +94,7 @@ impl SqliteStore {
     fn clock_ms(&self, now: Result<i64, sqlx::Error>) -> Result<u64, StoreError> {
         let now_ms = now.map_err(|error| read_error(&self.path, "reading the clock", error))?;
         u64::try_from(now_ms).map_err(|_| StoreError::Unavailable {
-            what: format!("the store's clock stands before 1970 ({now_ms} ms): set it"),
+            what: format!("the store's clock is before 1970 ({now_ms} ms): set it"),
             source: None,
         })
     }

@@ -190,7 +190,7 @@ impl SqliteStore {
 
     fn tag_record(&self, row: &SqliteRow) -> Result<TagRecord, StoreError> {
         let figure = |column: &str| self.column::<i64>(row, column).map(i64::cast_unsigned);
-        let broken = || damaged(&self.path, "a tag has policies or a mode that nobody knows");
+        let broken = || damaged(&self.path, "a tag has an unknown policy or mode");
         let (step_policy, refill_policy) = (self.column(row, "step_policy")?, self.column(row, "refill_policy")?);
         let (step, refill) = PolicyColumns::read(step_policy, refill_policy, figure)?.ok_or_else(broken)?;
         let mode = Mode::named(self.column(row, "mode")?).ok_or_else(broken)?;

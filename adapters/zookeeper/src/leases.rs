@@ -110,7 +110,7 @@ impl ZookeeperLeases {
             let mut requests = Vec::new();
             for name in names {
                 let path = format!("{}/{name}", self.paths.namespace(namespace));
-                let worker = read_worker_name(name).ok_or_else(|| damaged(&path, "its name is no worker's"))?;
+                let worker = read_worker_name(name).ok_or_else(|| damaged(&path, "its name is not a worker's"))?;
                 // It is sent here, and all others with it, before the first answer is waited for.
                 requests.push((worker, client.get_data(&path), path));
             }
@@ -378,7 +378,7 @@ fn check_removals(path: &str, stat: &Stat) -> Result<(), StoreError> {
 /// The clock of the leader that made a write.
 pub(crate) fn modified_ms(stat: &Stat) -> Result<u64, StoreError> {
     u64::try_from(stat.mtime)
-        .map_err(|_| unavailable(format!("the store's clock stands before 1970 ({} ms): set it", stat.mtime)))
+        .map_err(|_| unavailable(format!("the store's clock is before 1970 ({} ms): set it", stat.mtime)))
 }
 
 /// Refuses a lease that reaches too far by the clock of this answer: another one decided its end, and stood further
@@ -474,7 +474,7 @@ impl LeaseStore for ZookeeperLeases {
         let path = self.paths.namespaces();
         let (_, names) = self.names(&path, "listing lease namespaces").await?;
         let namespace = |name: &String| {
-            decode(name).ok_or_else(|| damaged(&format!("{path}/{name}"), "its name is no namespace's"))
+            decode(name).ok_or_else(|| damaged(&format!("{path}/{name}"), "its name is not a namespace's"))
         };
         let mut namespaces: Vec<_> = names.iter().map(namespace).collect::<Result<_, _>>()?;
         namespaces.sort_unstable();

@@ -201,7 +201,7 @@ impl ZookeeperOptions {
     /// The path behind Leaf's own ZooKeeper address (`zk1:2181/PATH`), where that has one: `/prod`.
     ///
     /// # Errors
-    /// [`StoreError::Refused`] when it is no path.
+    /// [`StoreError::Refused`] when it is not a path.
     pub fn leaf_path(mut self, path: &str) -> Result<Self, StoreError> {
         self.leaf_root = read_path("leaf-path", path)?;
         Ok(self)

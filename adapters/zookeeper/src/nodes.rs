@@ -160,7 +160,7 @@ pub(crate) fn write_worker(record: &LeaseRecord) -> Vec<u8> {
 pub(crate) fn read_worker(path: &str, worker: u32, data: &[u8]) -> Result<LeaseRecord, StoreError> {
     let json: WorkerJson = parse(path, data)?;
     if json.version != WORKER_VERSION {
-        return Err(damaged(path, &format!("it has the version {}, and this program knows 1 alone", json.version)));
+        return Err(damaged(path, &format!("it has the version {}, and this program knows only 1", json.version)));
     }
     let has_digits = json.grant_id.len() == 32 && json.grant_id.bytes().all(|digit| digit.is_ascii_hexdigit());
     let grant_id = has_digits.then(|| u128::from_str_radix(&json.grant_id, 16).ok()).flatten();

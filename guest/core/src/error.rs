@@ -75,7 +75,7 @@ pub enum GrantFault {
 impl fmt::Display for GrantFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Malformed => "the store's grant is no interval of ids",
+            Self::Malformed => "the store's grant is not an interval of ids",
             Self::Overlap => "the store's grant overlaps or precedes one that it gave before",
             Self::Worker => "the store granted a worker id that does not fit the layout",
         })
@@ -268,7 +268,7 @@ impl fmt::Display for TextError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Length { len } => write!(f, "no id is {len} bytes long in this notation"),
-            Self::Character { at } => write!(f, "the byte at position {at} stands in no id of this notation"),
+            Self::Character { at } => write!(f, "the byte at position {at} occurs in no id of this notation"),
             Self::LeadingZero => f.write_str("a decimal id has no leading zeros"),
             Self::OutOfRange => f.write_str("the number is outside 1 to 2^63 - 1"),
         }
@@ -288,7 +288,7 @@ impl core::error::Error for TextError {}
 pub enum TemplateFault {
     /// A brace that has no other one.
     Brace,
-    /// A placeholder that there is not.
+    /// An unknown placeholder.
     Placeholder,
     /// A control character.
     Character,
@@ -457,7 +457,7 @@ impl fmt::Display for ReadError {
             Self::Date { at } => {
                 write!(f, "there is no such date, or its figures contradict each other at position {at}")
             }
-            Self::Number { at } => write!(f, "the number at position {at} stands for no id of this format"),
+            Self::Number { at } => write!(f, "the number at position {at} is not that of any id of this format"),
             Self::Key { id } => {
                 write!(f, "it was written with the key {id}, which is not among those that are known: add it")
             }

@@ -389,7 +389,7 @@ pub const SCHEMES: &[Foreign] = &[
             VESTA_MS,
             1_000,
         ),
-        source: "the sample of Vesta's API document, 3456526092514361344, whose machine stands above the time; its code has \
+        source: "the sample of Vesta's API document, 3456526092514361344, whose machine is above the time; its code has \
                  another order",
     },
     Foreign {

@@ -134,7 +134,7 @@ pub enum ErrorKind {
     },
     /// The clock stands before the layout's epoch.
     #[error(
-        "the clock stands before the layout of {shown} begins, at {}: set the clock",
+        "the clock is before the layout of {shown} begins, at {}: set the clock",
         Rfc3339(*.first_ms),
         shown = shown(.name)
     )]

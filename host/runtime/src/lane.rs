@@ -388,7 +388,7 @@ pub(crate) fn step<T>(answer: Result<T, types::Error>, name: &str, signal: &Sign
             let by_store = signal.last_error().is_some_and(|said| matches!(*said, StoreError::Exhausted { .. }));
             let id_max = Some(signal.id_max()).filter(|&id_max| id_max < core::ID_MAX && !by_store);
             let what = if by_store {
-                "it was moved or ended, as an import does, and its numbers go on elsewhere, or every number has been granted"
+                "it was moved or ended, as an import does, and its numbers continue elsewhere, or every number has been granted"
             } else if id_max.is_some() {
                 "no number is left"
             } else {

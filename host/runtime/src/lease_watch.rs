@@ -93,7 +93,7 @@ impl LeaseWatch {
         if self.troubled.load(Ordering::Relaxed)
             && self.change(|troubles| troubles.clock_moved_back = false).clock_moved_back
         {
-            tracing::info!(namespace, now_ms, "the clock has caught up: ids go on");
+            tracing::info!(namespace, now_ms, "the clock has caught up: ids continue");
         }
     }
 
@@ -106,7 +106,7 @@ impl LeaseWatch {
                 worker,
                 before_ms,
                 until_ms,
-                "the clock was ahead by more than a lease and went back: ids go on with another worker, from lower timestamps"
+                "the clock was ahead by more than a lease and went back: ids continue under another worker, from lower timestamps"
             );
         }
     }

@@ -332,7 +332,7 @@ impl Config {
                     .and_then(|span| text.get(..span.start))
                     .map_or(1, |before| before.matches('\n').count() + 1);
                 anyhow::anyhow!(
-                    "the configuration file {} is no TOML, at line {line}: {}",
+                    "the configuration file {} is not TOML, at line {line}: {}",
                     path.display(),
                     error.message()
                 )
@@ -601,7 +601,7 @@ fn check_file(path: &Path) -> anyhow::Result<()> {
 fn check_directory(path: &Path) -> anyhow::Result<()> {
     match path.ancestors().filter(|path| !path.as_os_str().is_empty()).find(|path| path.exists()) {
         Some(there) => {
-            ensure!(there.is_dir(), "{} is no directory", there.display());
+            ensure!(there.is_dir(), "{} is not a directory", there.display());
             is_writable(there)
         }
         None => is_writable(Path::new(".")),
@@ -842,7 +842,7 @@ mod tests {
             ("store = \"redis+cluster://h\"\nwatermark = \"none\"", "Cluster"),
             ("store = \"redis://h?dialect=id-generator\"\nwatermark = \"none\"", "tags import"),
             ("store = \"redis://h\"\nwatermark = \"rediss://h/1\"", "the watermark \"rediss://h/1\" is in Redis"),
-            ("store = \"redis://h\"\nwatermark = \"file\"", "--watermark: the store \"file\" is no URL"),
+            ("store = \"redis://h\"\nwatermark = \"file\"", "--watermark: the store \"file\" is not a URL"),
             ("store = \"redis://h\"\nwatermark = \"mysql://h/db?dialect=loof\"", "dialect is \"loof\""),
             ("watermark = \"sqlite://a\"", "sqlite://unalike.sqlite is none"),
             ("watermark = \"none\"", "leave it out"),

@@ -69,7 +69,7 @@ pub enum StoreError {
     /// No number up to 2^63 - 1 is left: each has been granted, or the tag was ended, as an import does with a tag that
     /// it has moved.
     #[error(
-        "the tag {} is exhausted: it was moved or ended, as an import does, and its numbers go on elsewhere, or every number up to \
+        "the tag {} is exhausted: it was moved or ended, as an import does, and its numbers continue elsewhere, or every number up to \
          {max} has been granted",
         shown(.tag),
         max = ID_MAX

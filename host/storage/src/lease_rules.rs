@@ -148,7 +148,7 @@ impl NamespaceBinding {
     pub fn read<E>(mut figure: impl FnMut(&'static str) -> Result<u64, E>) -> Result<Result<Self, String>, E> {
         let version = figure("version")?;
         if version != 1 {
-            return Ok(Err(format!("the lease namespace has the version {version}, and this program knows 1 alone")));
+            return Ok(Err(format!("the lease namespace has the version {version}, and this program knows only 1")));
         }
         // What does not fit is out of every range.
         let mut bits = |name| figure(name).map(|bits| u8::try_from(bits).unwrap_or(u8::MAX));

@@ -354,7 +354,7 @@ impl Stripe {
 
     /// In words, for messages.
     fn name(stripe: Option<&Self>) -> String {
-        stripe.map_or_else(|| "a store that stands alone".to_owned(), Self::to_string)
+        stripe.map_or_else(|| "a store that is used alone".to_owned(), Self::to_string)
     }
 }
 

@@ -276,10 +276,12 @@ impl Found {
                     ));
                 }
                 ("VIEW", _) => {
-                    return wrong("is a view, and grants come from tables alone: rename the table to it".to_owned());
+                    return wrong("is a view, and grants come only from tables: rename the table to it".to_owned());
                 }
                 (kind, _) => {
-                    return wrong(format!("is no plain table but {kind}: numbers could repeat; make it a plain one"));
+                    return wrong(format!(
+                        "is not a plain table but {kind}: numbers could repeat; make it a plain one"
+                    ));
                 }
             }
             let name = text("name")?;

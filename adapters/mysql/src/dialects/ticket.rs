@@ -234,7 +234,7 @@ impl Numbering {
     }
 
     fn describe(self) -> String {
-        self.stripe.map_or_else(|| "a server that stands alone".to_owned(), |stripe| stripe.to_string())
+        self.stripe.map_or_else(|| "a server that is used alone".to_owned(), |stripe| stripe.to_string())
     }
 }
 
@@ -426,7 +426,7 @@ impl Tickets {
         if self.counter(&mut turn, &retired(tag)).await?.is_some() {
             self.unlock(turn).await?;
             return Err(refusal(format!(
-                "the tag {tag:?} was ended, and its numbers go on elsewhere: use another tag"
+                "the tag {tag:?} was ended, and its numbers continue elsewhere: use another tag"
             )));
         }
         let done = turn.try_execute(sqlx::query(AssertSqlSafe(ticket_table(tag, ticket))), &[TABLE_EXISTS]).await?;

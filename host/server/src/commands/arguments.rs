@@ -271,7 +271,7 @@ pub(crate) struct SchemaArguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SchemaCommand {
-    /// Bring unalike's own tables in --store to the version of this program; older programs go on running
+    /// Bring unalike's own tables in --store to the version of this program; older programs keep running
     Upgrade,
 }
 
@@ -299,13 +299,13 @@ pub(crate) enum StoreCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum StripesCommand {
-    /// Make the tags of --store go on in other stores: more, fewer, or others in their place
+    /// Move the tags of --store to other stores: more, fewer, or others in their place
     ///
     /// Every store of both lists must answer. Two resizes at once harm nobody: one of them, or both, say so and are to
     /// be repeated. Programs that use the old set get errors from then on, until they are started again with the new
     /// one. It can be run again if it breaks off.
     Resize {
-        /// The stores of the new set, in its order; one alone is a store that stands alone
+        /// The stores of the new set, in its order; a single one is no longer part of a set
         #[arg(long, value_name = "URL", required = true, num_args = 1..)]
         to: Vec<String>,
         /// No tag or sub-key goes on below this number, nor begins there if it is new: needed when a store of the old
@@ -347,7 +347,7 @@ pub(crate) enum LeasesCommand {
         /// The layout of its ids, by name or written out [default: that of the configured snowflake]
         #[arg(long, value_name = "LAYOUT")]
         layout: Option<String>,
-        /// For a static worker that was used before, elsewhere: an instant behind all its timestamps, in Unix
+        /// For a static worker that was used before, elsewhere: an instant after all its timestamps, in Unix
         /// milliseconds [default: it was never used]
         #[arg(long, value_name = "MS")]
         not_before_ms: Option<u64>,
@@ -363,7 +363,7 @@ pub(crate) enum TagsCommand {
     Show {
         /// Its name
         tag: String,
-        /// The sub-key alone
+        /// Only this sub-key
         #[arg(long, value_name = "KEY")]
         sub: Option<String>,
     },
@@ -418,7 +418,7 @@ pub(crate) enum TagsCommand {
         /// When the next segment is asked for: a share used (10%), or a number remaining (500)
         #[arg(long, value_name = "REFILL")]
         refill: Option<RefillText>,
-        /// The sub-key alone
+        /// Only this sub-key
         #[arg(long, value_name = "KEY")]
         sub: Option<String>,
     },
@@ -429,7 +429,7 @@ pub(crate) enum TagsCommand {
         /// Every later segment starts here or above: 1 to 2^63 - 1
         #[arg(value_parser = whole::<1, ID_MAX>)]
         next: u64,
-        /// The sub-key alone
+        /// Only this sub-key
         #[arg(long, value_name = "KEY")]
         sub: Option<String>,
         /// Also by more than 1000000000 numbers, which nobody gets then
@@ -456,7 +456,7 @@ pub(crate) struct ImportArguments {
     /// Go on at this number, above all that the other store granted; also finishes an import that broke off
     #[arg(long, value_name = "NUMBER", requires = "tags", value_parser = whole::<1, ID_MAX>)]
     pub(crate) at: Option<u64>,
-    /// With --at: this sub-key of the tag alone
+    /// With --at: only this sub-key of the tag
     #[arg(long, value_name = "KEY", requires = "at")]
     pub(crate) sub: Option<String>,
     /// Every client writes each name as the other store has it. Where that store ignores letter case, say, another

@@ -95,7 +95,9 @@ impl Target {
         let uri: Uri = url.parse().with_context(|| format!("the URL {:?} cannot be read", shortened(url)))?;
         match uri.scheme_str() {
             Some("http") => {}
-            Some("https") => bail!("{url}: this speaks plain HTTP: measure behind what ends TLS, http://HOST:PORT"),
+            Some("https") => {
+                bail!("{url}: this speaks plain HTTP: measure the server behind the TLS proxy, http://HOST:PORT")
+            }
             _ => bail!("the URL {:?} must be http://HOST:PORT", shortened(url)),
         }
         ensure!(matches!(uri.path(), "" | "/") && uri.query().is_none(), "{url}: give http://HOST:PORT without a path");

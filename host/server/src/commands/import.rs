@@ -75,7 +75,7 @@ pub(crate) async fn import(config: &Config, arguments: &ImportArguments) -> anyh
     }
     ensure!(
         arguments.at.is_none() || arguments.tags.len() == 1,
-        "--at is a number of one tag: name it alone, with --tag"
+        "--at is a number of one tag: name only that one, with --tag"
     );
     if let Some(at) = arguments.at {
         ensure!((1..=ID_MAX).contains(&at), "--at is {at}, it must be 1 to {ID_MAX}");
@@ -218,7 +218,7 @@ impl Import<'_> {
             }
         }
         if is_done && self.counts.is_empty() {
-            print(&format!("{url} has no tags that go on: nothing was changed\n"))?;
+            print(&format!("{url} has no tags to bring: nothing was changed\n"))?;
         } else if is_done && self.counts.keys().all(|done| done.is_nothing()) {
             say("nothing was changed: none of them had to be created or raised");
         }
@@ -496,7 +496,7 @@ impl Import<'_> {
             journal.write(&format!("{finish}\n"))?;
         } else if !self.arguments.source_stopped {
             say(&format!(
-                "{shown} is ended in the source and goes on here at {next}. Should this break off, finish it with: {}",
+                "{shown} is ended in the source and continues here at {next}. Should this break off, finish it with: {}",
                 self.finish(name, &next.to_string())
             ));
         }

@@ -17,7 +17,7 @@ pub(crate) async fn adopt(config: &Config, lift: u64, is_confirmed: bool) -> any
         "--lift {lift} takes so many numbers from every tag, for good: more than {RAISE_MAX} must be confirmed, with --yes"
     );
     let Some(url) = config.store.only() else {
-        bail!("a server is adopted for one store: name it alone, not all of {} (--store)", config.store);
+        bail!("a server is adopted for one store: name only that one, not all of {} (--store)", config.store);
     };
     let options = match url.place()? {
         StoreOptions::Mysql(options) => options,

@@ -48,5 +48,5 @@ pub(crate) async fn resize(config: &Config, to: Vec<String>, floor: u64, is_conf
     resized.with_context(|| {
         format!("the stores {} are not resized yet: once that is mended, repeat the command", config.store)
     })?;
-    print(&format!("the tags of {} go on in {to}: start the programs again with these\n", config.store))
+    print(&format!("the tags of {} continue in {to}: start the programs again with these\n", config.store))
 }

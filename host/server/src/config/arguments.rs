@@ -51,9 +51,9 @@ pub(crate) struct CommonArguments {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) watermark: Option<String>,
     /// Where the workers of snowflakes are leased: sqlite://PATH, mysql://USER@HOST/DATABASE, redis://HOST/DATABASE,
-    /// zookeeper://HOST, or the word none [default: the store, or what stands behind it]
+    /// zookeeper://HOST, or none [default: the store, or the durable store behind it]
     ///
-    /// While it is down snowflakes go on to the end of their leases (horizon_ms), and sequences are not concerned.
+    /// While it is down, snowflakes continue until their leases end (horizon_ms). Sequences are not affected.
     /// Redis needs a watermark here, too. Several stores that number together lease no workers: name one for that.
     #[arg(long, global = true, value_name = "URL", env = "UNALIKE_LEASES", hide_env_values = true)]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -70,7 +70,7 @@ pub(crate) struct CommonArguments {
     #[arg(long, global = true, value_name = "MS", env = "UNALIKE_LEASE_SKEW_MAX_MS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) lease_skew_max_ms: Option<u64>,
-    /// A directory on a local disk for running leases: a server that is started again goes on with them [default: none]
+    /// A directory on a local disk for running leases: a restarted server continues with them [default: none]
     ///
     /// The server then starts while the lease store is down, and one that was killed keeps no second worker busy. It
     /// does not give its lease back when it ends. One process at a time uses the directory. Commands do without it,
@@ -305,7 +305,7 @@ impl ServeArguments {
         for (key, value) in early.keys()? {
             if late.is_some_and(|late| late.value_source(&key) == Some(ValueSource::CommandLine)) {
                 let flag = flag_of(&key);
-                let what = format!("the flag {flag} stands before the word serve and behind it: give it once\n");
+                let what = format!("the flag {flag} is given before and after the word serve: give it once\n");
                 return Err(clap::Error::raw(ErrorKind::ArgumentConflict, what));
             }
             keys.insert(key, value);

@@ -95,7 +95,7 @@ impl ChannelConfig {
                 ("prefix", self.prefix),
             ];
             if let Some((name, _)) = given.into_iter().find(|(_, value)| value.is_some()) {
-                return invalid(format!("{name} belongs to the channel unordered alone"));
+                return invalid(format!("{name} belongs only to the channel unordered"));
             }
         }
         match self.channel {

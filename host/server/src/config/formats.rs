@@ -389,7 +389,7 @@ impl Shown {
                 u16::from(*id) <= greatest && (*id == 0) == (greatest == 0),
                 "the key {id} has no place in key_id_bits = {key_id_bits}: {}",
                 if greatest == 0 {
-                    "there is room for the key 0 alone".to_owned()
+                    "there is room only for the key 0".to_owned()
                 } else {
                     format!("keys are 1 to {greatest}")
                 }

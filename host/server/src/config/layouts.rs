@@ -477,11 +477,11 @@ fn why(guess: &Guess<'_>) -> String {
     }
 }
 
-/// What stands above the time.
+/// What is above the time.
 fn unsorted(scheme: &Scheme) -> String {
     let highest = scheme.fields().iter().find(|field| !matches!(field.role, Role::Fixed(_)));
     match highest {
-        Some(field) if scheme.ends_ms().is_some() => format!("the {} stands above the time", field.name),
+        Some(field) if scheme.ends_ms().is_some() => format!("the {} is above the time", field.name),
         _ => "there is no time in them".to_owned(),
     }
 }
@@ -704,8 +704,8 @@ mod tests {
         assert_eq!((ids.first.as_str(), ids.last.as_str()), ("2006515713438646272", "2017749737272246271"));
         assert_eq!((ids.from.as_str(), ids.to.as_str()), ("2026-01-01T00:00:00.000Z", "2026-02-01T00:00:00.000Z"));
         for (layout, from, to, words) in [
-            ("seata", "0", "1", "the worker stands above the time"),
-            ("vesta-max-peak", "0", "1", "the method stands above the time"),
+            ("seata", "0", "1", "the worker is above the time"),
+            ("vesta-max-peak", "0", "1", "the method is above the time"),
             ("wuid", "0", "1", "there is no time"),
             ("twitter", "soon", "1", "from is \"soon\""),
             ("twitter", "1", "2026-02-30", "to is \"2026-02-30\": there is no such day"),

@@ -55,7 +55,7 @@ impl StoreUrl {
     /// Says what is wrong with it.
     pub(crate) fn place(&self) -> anyhow::Result<StoreOptions> {
         let Some((scheme, _)) = self.0.split_once("://") else {
-            bail!("the store {self:?} is no URL: {FORMS}");
+            bail!("the store {self:?} is not a URL: {FORMS}");
         };
         let failed = || format!("the store {self:?} cannot be used");
         match scheme {
@@ -146,7 +146,7 @@ impl StoreUrl {
 
     /// The URL as adapters know it, and the password if it is kept apart.
     fn read(&self) -> anyhow::Result<(Url, Option<String>)> {
-        let mut url = Url::parse(&self.0).context("it is no URL")?;
+        let mut url = Url::parse(&self.0).context("it is not a URL")?;
         // Else what follows such a character would be taken for the host's, and shown.
         ensure!(
             !url.path().contains('@') && url.fragment().is_none(),
@@ -381,7 +381,7 @@ impl StoreOptions {
         Ok(match self {
             Self::Sqlite(options) => {
                 let path = &options.path;
-                let path = std::path::absolute(path).with_context(|| format!("{} is no path", path.display()))?;
+                let path = std::path::absolute(path).with_context(|| format!("{} is not a path", path.display()))?;
                 format!("sqlite {}", path.canonicalize().unwrap_or(path).display())
             }
             Self::Mysql(options) => {

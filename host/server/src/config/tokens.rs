@@ -282,21 +282,21 @@ fn parse(text: &str) -> anyhow::Result<Arc<[Token]>> {
     // The parser's own message would show the line, and with it a token.
     let file: Table = toml::from_str(text).map_err(|error| {
         let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-        anyhow!("line {} is no TOML", before.matches('\n').count() + 1)
+        anyhow!("line {} is not TOML", before.matches('\n').count() + 1)
     })?;
     if let Some(unknown) = file.keys().find(|key| *key != "tokens") {
         bail!("the key {unknown:?} is unknown: it has [[tokens]] tables and nothing else");
     }
     let entries = match file.get("tokens") {
         Some(Value::Array(entries)) => entries.as_slice(),
-        Some(_) => bail!("tokens is no list: write [[tokens]] before each"),
+        Some(_) => bail!("tokens is not a list: write [[tokens]] before each"),
         None => &[],
     };
     ensure!(!entries.is_empty(), "it holds no token: add a [[tokens]] table with name, token and scope");
     ensure!(entries.len() <= TOKENS_MAX, "it holds {} tokens, {TOKENS_MAX} at most are possible", entries.len());
     let mut tokens: Vec<Token> = Vec::with_capacity(entries.len());
     for (entry, number) in entries.iter().zip(1_usize..) {
-        let table = entry.as_table().with_context(|| format!("token {number} is no table"))?;
+        let table = entry.as_table().with_context(|| format!("token {number} is not a table"))?;
         let name = text_of(table, "name")
             .and_then(|name| name.context("it has no name"))
             .with_context(|| format!("token {number}"))?;
@@ -423,13 +423,13 @@ mod tests {
             (String::new(), "no token"),
             ("tokens = []".to_owned(), "no token"),
             (format!("tokens = \"{SECRET}\""), "[[tokens]]"),
-            (format!("tokens = [\"{SECRET}\"]"), "token 1 is no table"),
+            (format!("tokens = [\"{SECRET}\"]"), "token 1 is not a table"),
             (format!("[[token]]\n{whole}"), "\"token\" is unknown"),
             (format!("[[tokens]]\n{whole}\ntag = \"{SECRET}\""), "\"tag\" is unknown"),
             (format!("[[tokens]]\n{whole}\n[[tokens]]\n{whole}"), "the name \"a\""),
             (format!("[[tokens]]\n{whole}\n[[tokens]]\n{}", whole.replace("\"a\"", "\"b\"")), "the same token"),
-            (format!("[[tokens]]\nname = \"a\"\ntoken = \"{SECRET}"), "line 3 is no TOML"),
-            (format!("[[tokens]]\nname = \"a\"\ntoken = {SECRET}\nscope = \"read\""), "line 3 is no TOML"),
+            (format!("[[tokens]]\nname = \"a\"\ntoken = \"{SECRET}"), "line 3 is not TOML"),
+            (format!("[[tokens]]\nname = \"a\"\ntoken = {SECRET}\nscope = \"read\""), "line 3 is not TOML"),
             ("[[tokens]]\nname = \"a\"\ntoken = 1234567890123456789\nscope = \"read\"".to_owned(), "must be a string"),
             ("[[tokens]]\nname = \"a\"\ntoken = \"short-567890123\"\nscope = \"read\"".to_owned(), "16 to 512"),
             (whole_with(&whole, "token", &format!("token = \"{SECRET} \"")), "without spaces"),

@@ -150,13 +150,13 @@ impl Doors {
             (None, _) if request.version() >= Version::HTTP_11 => return invalid("the request has no Host"),
             // Load balancers look at a server's health so. A name that nobody says is none of the server's.
             (None, _) if self.names.is_none() || request.uri().path().starts_with(HEALTH) => return Ok(None),
-            (None, _) => return invalid("the request has no Host, without which HTTP/1.0 reaches /health/ alone"),
+            (None, _) => return invalid("the request has no Host, without which HTTP/1.0 reaches only /health/"),
             (Some(host), None) => host.as_bytes(),
         };
         // A target in full stands before the header.
         let target = request.uri().authority().map(|authority| authority.as_str().as_bytes());
         for given in [Some(host), target].into_iter().flatten() {
-            let Some(name) = name_of(given) else { return invalid("the Host is no name or address") };
+            let Some(name) = name_of(given) else { return invalid("the Host is neither a name nor an address") };
             if !self.knows(name) && !request.uri().path().starts_with(HEALTH) {
                 let name = shortened(name);
                 let detail = format!(

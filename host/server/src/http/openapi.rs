@@ -797,7 +797,7 @@ fn leaf(paths: &mut Paths) -> (&'static str, &'static str) {
                 }],
                 "responses": {
                     "200": answer(
-                        "The parts, or errorMsg for what is no id", "application/json", reference("LeafDecoded"), decoded.clone(),
+                        "The parts, or errorMsg for what is not an id", "application/json", reference("LeafDecoded"), decoded.clone(),
                     ),
                     "400": failure("The parameter is missing"),
                 },
@@ -1327,7 +1327,7 @@ fn schemas(config: &Config) -> Value {
             },
         },
         "LeafDecoded": {
-            "description": "The three parts, or errorMsg alone",
+            "description": "The three parts, or only errorMsg",
             "type": "object", "additionalProperties": false, "minProperties": 1,
             "properties": {
                 "timestamp": { "type": "string" }, "sequenceId": { "type": "string" }, "workerId": { "type": "string" },

@@ -265,7 +265,7 @@ impl TagCreate {
         match *channel {
             None if is_channel_s => Err(invalid("buff_size, lowest_critical_value and prefix need a channel")),
             None => Ok(NewTag::Options(self.options())),
-            Some(_) if is_plain => Err(invalid("a channel stands in place of start, step, refill and mode")),
+            Some(_) if is_plain => Err(invalid("a channel replaces start, step, refill and mode: leave them out")),
             Some(channel) => {
                 let number = |value: Option<Number>| value.map(|number| number.0);
                 let config = ChannelConfig {

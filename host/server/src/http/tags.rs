@@ -137,7 +137,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
                 let what = said.split_once(": ").map_or(said.as_str(), |(_, what)| what);
                 let detail = match rejection {
                     JsonRejection::JsonDataError(_) => format!("the body is not valid: {what}"),
-                    JsonRejection::JsonSyntaxError(_) => format!("the body is no JSON: {what}"),
+                    JsonRejection::JsonSyntaxError(_) => format!("the body is not JSON: {what}"),
                     JsonRejection::MissingJsonContentType(_) => {
                         "the body must be JSON, declared as such: send Content-Type: application/json".to_owned()
                     }

@@ -81,7 +81,7 @@ pub(crate) fn note(problem: &'static str, weight: Weight, error: String) {
     if now.duration_since(trouble.said) >= again_after {
         trouble.said = now;
         let failed = std::mem::take(&mut trouble.since_said);
-        tracing::warn!(problem, failed, error, "requests go on failing");
+        tracing::warn!(problem, failed, error, "requests still fail");
         trouble.error = error;
     }
 }

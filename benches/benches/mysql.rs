@@ -260,7 +260,7 @@ fn ordered(plan: Plan, runtime: &Runtime, server: &MariaDb) -> Result<()> {
     let in_order = |row: usize| -> Result<Caller> {
         let tag = format!("ordered_{row}");
         let options = TagOptions { mode: Mode::Ordered, ..TagOptions::default() };
-        if ids.open_sequence(&tag).is_none() {
+        if ids.sequence_if_open(&tag).is_none() {
             runtime.block_on(store.create_tag(&tag, &options))?;
         }
         let sequence = runtime.block_on(ids.sequence(&tag, SequenceOptions::default()))?;

@@ -172,7 +172,7 @@ impl Instance {
     /// Why `reserve` would hand out nothing.
     fn blocked(&mut self, snowflake: ResourceAny, now: u64) -> Option<String> {
         let snowflakes = self.core.unalike_ids_snowflakes();
-        let status = snowflakes.snowflake().call_tick(&mut self.store, snowflake, now).unwrap();
+        let status = snowflakes.snowflake().call_status(&mut self.store, snowflake, now).unwrap();
         status.blocked.map(|error| format!("{error:?}"))
     }
 
@@ -316,7 +316,7 @@ fn no_id_is_above_the_bound_and_after_it_nothing_is_asked_for() {
     for _ in 0..3 {
         assert_eq!(case(host.reserve(orders, 5)), "Error::Exhausted");
     }
-    let status = host.core.unalike_ids_sequences().sequence().call_tick(&mut host.store, orders, NOW).unwrap();
+    let status = host.core.unalike_ids_sequences().sequence().call_status(&mut host.store, orders, NOW).unwrap();
     assert_eq!((status.remaining, status.in_flight, status.wake), (0, false, u64::MAX));
     assert_eq!(host.store.data().allocations.len(), 1);
     let late = host.sequence("order", SequenceOptions { id_max: 12, floor: 13, ..OPTIONS }).unwrap();
@@ -361,7 +361,7 @@ fn a_snowflake_stamps_inside_its_lease_and_gives_the_rest_back() {
     assert_eq!(case(host.flake(flakes, NOW - 7, 1)), "Error::ClockMovedBack(7)");
     assert_eq!(case(host.flake(flakes, NOW + 60_000, 1)), "Error::Pending");
     assert_eq!(host.store.data().lease_requests.last().unwrap().1, Some(33), "the lease is extended");
-    let status = host.core.unalike_ids_snowflakes().snowflake().call_tick(&mut host.store, flakes, NOW).unwrap();
+    let status = host.core.unalike_ids_snowflakes().snowflake().call_status(&mut host.store, flakes, NOW).unwrap();
     assert_eq!((status.worker, status.used_until, status.in_flight), (Some(33), NOW + 1, true));
     host.core.unalike_ids_snowflakes().snowflake().call_close(&mut host.store, flakes).unwrap();
     assert_eq!(host.store.data().leases_released, [(33, NOW + 1)]);

@@ -433,7 +433,7 @@ async fn what_is_idle_and_has_no_handle_is_closed_and_its_tail_given_back() {
     }
     assert!(watched.iter().all(|sequence| sequence.upgrade().is_none()));
     assert_eq!(ids.sequences().iter().map(Sequence::tag).collect::<Vec<_>>(), ["held"]);
-    assert!(ids.open_sequence("shared").is_none() && ids.close_idle(Duration::ZERO) == 0);
+    assert!(ids.sequence_if_open("shared").is_none() && ids.close_idle(Duration::ZERO) == 0);
     assert_eq!(held.next().await.unwrap(), 11, "whoever holds a handle notices nothing");
     // Opened again, with other options too: above all that was handed out.
     let again = ids.sequence("shared", fixed(7)).await.unwrap();
@@ -808,7 +808,7 @@ async fn a_bound_that_the_tag_has_passed_is_refused_when_the_sequence_is_opened(
             assert!(name == tag && !error.is_retryable());
             let words = error.to_string();
             assert!(["999", "1000", tag].iter().all(|word| words.contains(word)), "{words}");
-            assert!(ids.open_sequence(tag).is_none(), "nothing was opened");
+            assert!(ids.sequence_if_open(tag).is_none(), "nothing was opened");
             // There is one to be had.
             let least = ids.sequence(tag, up_to(1_000)).await.unwrap();
             assert_eq!(least.next().await.unwrap(), 1_000);

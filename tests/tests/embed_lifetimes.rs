@@ -698,7 +698,7 @@ mod children {
             ("Ids::sequence_blocking", Box::new(|| is_forked(ids.sequence_blocking("order", any())))),
             ("Ids::sequence_of", Box::new(|| is_forked(plainly(ids.sequence_of("order", "sub", any()))))),
             ("Ids::sequence_of_blocking", Box::new(|| is_forked(ids.sequence_of_blocking("order", "sub", any())))),
-            ("Ids::open_sequence", Box::new(|| ids.open_sequence("order").is_none())),
+            ("Ids::sequence_if_open", Box::new(|| ids.sequence_if_open("order").is_none())),
             ("Ids::sequences", Box::new(|| ids.sequences().is_empty())),
             ("Ids::sequences_from", Box::new(|| ids.sequences_from(0).is_empty())),
             ("Ids::close_idle", Box::new(|| ids.close_idle(Duration::ZERO) == 0)),

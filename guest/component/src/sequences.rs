@@ -84,7 +84,7 @@ impl GuestSequence for SequenceState {
         run.map(translate::run).map_err(translate::error)
     }
 
-    fn tick(&self, now: u64) -> SequenceStatus {
+    fn status(&self, now: u64) -> SequenceStatus {
         self.settle(now);
         self.request(now);
         let (buffer, _) = &*self.state.borrow();

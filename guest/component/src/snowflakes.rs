@@ -92,7 +92,7 @@ impl GuestSnowflake for SnowflakeState {
         run.map(translate::run).map_err(translate::error)
     }
 
-    fn tick(&self, now: u64) -> SnowflakeStatus {
+    fn status(&self, now: u64) -> SnowflakeStatus {
         self.settle(now);
         self.request(now);
         let (snowflake, _) = &*self.state.borrow();

@@ -422,7 +422,7 @@ impl Periods {
     /// time that a call waits.
     async fn take(&self, format: &Format, now_ms: u64, count: u32) -> Result<Batch, Error> {
         let sub = self.sub(format, now_ms)?;
-        let open = sub_tag(&self.tag, &sub).ok().and_then(|name| self.ids.open_sequence(&name));
+        let open = sub_tag(&self.tag, &sub).ok().and_then(|name| self.ids.sequence_if_open(&name));
         match open {
             Some(sequence) => sequence.take(count).await,
             None => {

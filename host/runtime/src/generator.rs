@@ -13,7 +13,7 @@ use unalike_storage::Process;
 
 use crate::clock::Time;
 use crate::component::{Signal, types};
-use crate::lane::{self, Call, GeneratorKind, Lane, Opening, Step};
+use crate::lane::{self, Call, GeneratorKind, Lane, Opening, Outcome};
 use crate::lease_watch::{Ended, LeaseWatch};
 use crate::requests::Storage;
 use crate::sync::lock;
@@ -145,9 +145,9 @@ impl Generator {
         self.lane.call(self.number, &self.signal, act)
     }
 
-    /// The component's answer as a step.
-    pub(crate) fn step<T>(&self, answer: Result<T, types::Error>) -> Result<Step<T>, Error> {
-        lane::step(answer, &self.name, &self.signal).map_err(|kind| self.explained(kind))
+    /// The component's answer as an outcome.
+    pub(crate) fn outcome<T>(&self, answer: Result<T, types::Error>) -> Result<Outcome<T>, Error> {
+        lane::outcome(answer, &self.name, &self.signal).map_err(|kind| self.explained(kind))
     }
 
     /// The error that says most: why there is no lease is the story of the one that ended.
@@ -202,7 +202,7 @@ impl Generator {
     }
 
     /// Tries again after each answer of the store, and whenever told to, until something comes or time is up.
-    pub(crate) async fn until_ready<T>(&self, attempt: impl FnMut() -> Result<Step<T>, Error>) -> Result<T, Error> {
+    pub(crate) async fn until_ready<T>(&self, attempt: impl FnMut() -> Result<Outcome<T>, Error>) -> Result<T, Error> {
         self.until_ready_within(self.wait_max(), attempt).await
     }
 
@@ -210,7 +210,7 @@ impl Generator {
     pub(crate) async fn until_ready_within<T>(
         &self,
         wait_max: Duration,
-        attempt: impl FnMut() -> Result<Step<T>, Error>,
+        attempt: impl FnMut() -> Result<Outcome<T>, Error>,
     ) -> Result<T, Error> {
         self.count_refused(self.wait_for(wait_max, attempt).await)
     }
@@ -218,7 +218,7 @@ impl Generator {
     async fn wait_for<T>(
         &self,
         wait_max: Duration,
-        mut attempt: impl FnMut() -> Result<Step<T>, Error>,
+        mut attempt: impl FnMut() -> Result<Outcome<T>, Error>,
     ) -> Result<T, Error> {
         let executor = &self.storage.executor;
         let started = Instant::now();
@@ -226,15 +226,15 @@ impl Generator {
         loop {
             // Listening begins before the attempt: an answer in between is not missed.
             let answered = pin!(self.signal.answered());
-            let step = attempt()?;
-            if !matches!(step, Step::Ready(_)) {
+            let outcome = attempt()?;
+            if !matches!(outcome, Outcome::Ready(_)) {
                 waiting.get_or_insert_with(|| Waiting { generator: self, started });
             }
             let left = wait_max.saturating_sub(started.elapsed());
-            let timed_out = match step {
-                Step::Ready(value) => return Ok(value),
-                Step::Pending => executor.timeout(left, answered).await.is_err(),
-                Step::Wait(wait_ms) => {
+            let timed_out = match outcome {
+                Outcome::Ready(value) => return Ok(value),
+                Outcome::Pending => executor.timeout(left, answered).await.is_err(),
+                Outcome::Wait(wait_ms) => {
                     let wait = Duration::from_millis(wait_ms.max(1));
                     if wait > left && self.signal.last_error().is_none() {
                         return Err(self.explained(ErrorKind::NotYet { name: self.name.to_string(), wait_ms }));
@@ -253,11 +253,11 @@ impl Generator {
     /// for.
     pub(crate) fn until_ready_blocking<T>(
         &self,
-        mut attempt: impl FnMut() -> Result<Step<T>, Error>,
+        mut attempt: impl FnMut() -> Result<Outcome<T>, Error>,
     ) -> Result<T, Error> {
         match attempt() {
-            Ok(Step::Ready(value)) => Ok(value),
-            Ok(Step::Pending | Step::Wait(_)) => self.block_on(self.until_ready(attempt)),
+            Ok(Outcome::Ready(value)) => Ok(value),
+            Ok(Outcome::Pending | Outcome::Wait(_)) => self.block_on(self.until_ready(attempt)),
             Err(error) => self.count_refused(Err(error)),
         }
     }

@@ -330,7 +330,7 @@ impl Ids {
     /// The sequence of a tag if it is open already, whatever its options: a look-up that waits for nothing. None is in
     /// a forked child.
     #[must_use]
-    pub fn open_sequence(&self, tag: &str) -> Option<Sequence> {
+    pub fn sequence_if_open(&self, tag: &str) -> Option<Sequence> {
         if !self.shared.is_own_process() {
             return None;
         }

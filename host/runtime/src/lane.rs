@@ -331,7 +331,7 @@ impl Opening {
 
 /// What a call brought: something, or what to wait for.
 #[derive(Debug)]
-pub(crate) enum Step<T> {
+pub(crate) enum Outcome<T> {
     Ready(T),
     /// An answer of the store is on its way.
     Pending,
@@ -339,13 +339,13 @@ pub(crate) enum Step<T> {
     Wait(u64),
 }
 
-impl<T> Step<T> {
+impl<T> Outcome<T> {
     /// What it brought, made into something else.
-    pub(crate) fn map<U>(self, into: impl FnOnce(T) -> U) -> Step<U> {
+    pub(crate) fn map<U>(self, into: impl FnOnce(T) -> U) -> Outcome<U> {
         match self {
-            Self::Ready(value) => Step::Ready(into(value)),
-            Self::Pending => Step::Pending,
-            Self::Wait(wait_ms) => Step::Wait(wait_ms),
+            Self::Ready(value) => Outcome::Ready(into(value)),
+            Self::Pending => Outcome::Pending,
+            Self::Wait(wait_ms) => Outcome::Wait(wait_ms),
         }
     }
 
@@ -358,16 +358,20 @@ impl<T> Step<T> {
     }
 }
 
-/// The component's answer as a step; `name` and `signal` are the generator's.
-pub(crate) fn step<T>(answer: Result<T, types::Error>, name: &str, signal: &Signal) -> Result<Step<T>, ErrorKind> {
+/// The component's answer as an outcome; `name` and `signal` are the generator's.
+pub(crate) fn outcome<T>(
+    answer: Result<T, types::Error>,
+    name: &str,
+    signal: &Signal,
+) -> Result<Outcome<T>, ErrorKind> {
     let name = || name.to_owned();
     let error = match answer {
-        Ok(value) => return Ok(Step::Ready(value)),
+        Ok(value) => return Ok(Outcome::Ready(value)),
         Err(error) => error,
     };
     let kind = match error {
-        types::Error::Pending => return Ok(Step::Pending),
-        types::Error::Wait(wait_ms) => return Ok(Step::Wait(wait_ms)),
+        types::Error::Pending => return Ok(Outcome::Pending),
+        types::Error::Wait(wait_ms) => return Ok(Outcome::Wait(wait_ms)),
         types::Error::StoreFailed(retry_after_ms) => {
             let source = signal.last_error();
             // What stays so for longer than a caller waits is told at once.
@@ -378,7 +382,7 @@ pub(crate) fn step<T>(answer: Result<T, types::Error>, name: &str, signal: &Sign
                 )
             });
             if retry_after_ms > 0 && !lasting {
-                return Ok(Step::Wait(retry_after_ms));
+                return Ok(Outcome::Wait(retry_after_ms));
             }
             ErrorKind::Store { name: name(), source: source.unwrap_or_else(unsaid) }
         }
@@ -727,7 +731,7 @@ mod tests {
             let sequence = ids.sequence(&format!("tag-{number}"), SequenceOptions::default()).await.unwrap();
             assert_eq!(sequence.next().await.unwrap(), 1, "of tag {number}");
         }
-        let first = ids.open_sequence("tag-0").unwrap();
+        let first = ids.sequence_if_open("tag-0").unwrap();
         assert_eq!(first.next().await.unwrap(), 2, "its grant was not abandoned");
     }
 }

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use unalike_core::Run;
 
 use crate::generator::Generator;
-use crate::lane::{self, Step};
+use crate::lane::{self, Outcome};
 use crate::sync::lock;
 use crate::{Batch, Error, ErrorKind};
 
@@ -182,10 +182,10 @@ impl Driver {
                             let ordered = call.core.unalike_ids_sequences().ordered();
                             ordered.call_begin(call.store, call.handle, call.now_ms, count)
                         })?;
-                        match generator.step(answer)? {
-                            Step::Ready(begun) => *round.insert(begun),
-                            Step::Pending => return Ok(Step::Pending),
-                            Step::Wait(wait_ms) => return Ok(Step::Wait(wait_ms)),
+                        match generator.outcome(answer)? {
+                            Outcome::Ready(begun) => *round.insert(begun),
+                            Outcome::Pending => return Ok(Outcome::Pending),
+                            Outcome::Wait(wait_ms) => return Ok(Outcome::Wait(wait_ms)),
                         }
                     }
                 };
@@ -193,12 +193,12 @@ impl Driver {
                     let ordered = call.core.unalike_ids_sequences().ordered();
                     ordered.call_claim(call.store, call.handle, call.now_ms, begun)
                 })?;
-                let step = generator.step(answer.map(lane::run))?;
-                if matches!(step, Step::Wait(_)) {
+                let outcome = generator.outcome(answer.map(lane::run))?;
+                if matches!(outcome, Outcome::Wait(_)) {
                     // The round failed and is over; the next attempt begins another.
                     round = None;
                 }
-                Ok(step)
+                Ok(outcome)
             })
             .await
     }

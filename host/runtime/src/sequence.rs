@@ -13,7 +13,7 @@ use unalike_storage::{Mode, Process, SegmentStore, TagOptions, TagRecord, split_
 
 use crate::dispenser::Dispenser;
 use crate::generator::{Environment, Generator};
-use crate::lane::{self, Lane, Opening, Step};
+use crate::lane::{self, Lane, Opening, Outcome};
 use crate::ordered::Rounds;
 use crate::requests::{did_not_end, missing};
 use crate::runs::{HELD_MAX, HeldRun, Kept, RunSize, ThreadRuns, rest_of};
@@ -312,7 +312,7 @@ impl SequenceShared {
     }
 
     /// One run straight from the component.
-    fn reserve(&self, max: impl FnOnce(u64) -> u32) -> Result<Step<Run>, Error> {
+    fn reserve(&self, max: impl FnOnce(u64) -> u32) -> Result<Outcome<Run>, Error> {
         let answer = self.generator.call(|call| {
             let max = max(call.now_ms);
             let sequence = call.core.unalike_ids_sequences().sequence();
@@ -322,11 +322,11 @@ impl SequenceShared {
             }
             Ok(answer)
         })?;
-        let step = self.generator.step(answer.map(lane::run))?;
-        if let Step::Ready(run) = &step {
+        let outcome = self.generator.outcome(answer.map(lane::run))?;
+        if let Outcome::Ready(run) = &outcome {
             self.reserved.fetch_add(u64::from(run.count), Ordering::Relaxed);
         }
-        Ok(step)
+        Ok(outcome)
     }
 
     /// Whether this is still the process that opened it: a forked child hands out nothing that it inherited.
@@ -350,30 +350,30 @@ impl SequenceShared {
 
     /// An id from a fresh run, whose rest goes where the last one's was. Ordered sequences have none.
     #[cold]
-    fn refill(&self, position: Option<u64>) -> Result<Step<u64>, Error> {
+    fn refill(&self, position: Option<u64>) -> Result<Outcome<u64>, Error> {
         self.generator.check_process()?;
         match &self.kind {
             Kind::Shared(dispenser) => self.refill_shared(dispenser, position),
             Kind::PerThread(held) => held.with(|held| self.refill_held(held)),
-            Kind::Ordered(_) => Ok(Step::Pending),
+            Kind::Ordered(_) => Ok(Outcome::Pending),
         }
     }
 
-    fn refill_shared(&self, dispenser: &Dispenser<Refill>, position: Option<u64>) -> Result<Step<u64>, Error> {
+    fn refill_shared(&self, dispenser: &Dispenser<Refill>, position: Option<u64>) -> Result<Outcome<u64>, Error> {
         let mut runs = lock(&dispenser.between.runs);
         let Runs { size, kept } = &mut *runs;
         if self.is_own_process() {
             // Somebody else may have brought a run while this thread waited for the lock.
             if let Some(id) = position.and_then(|position| dispenser.redeem(position)) {
-                return Ok(Step::Ready(id));
+                return Ok(Outcome::Ready(id));
             }
             if let Ok(id) = dispenser.take() {
-                return Ok(Step::Ready(id));
+                return Ok(Outcome::Ready(id));
             }
             if let Some(run) = kept.pop() {
                 self.kept.store(kept.count(), Ordering::Relaxed);
                 install_rest(dispenser, run, 1);
-                return Ok(Step::Ready(run.first));
+                return Ok(Outcome::Ready(run.first));
             }
         }
         Ok(self.reserve_by(size, 1)?.map(|run| {
@@ -383,11 +383,11 @@ impl SequenceShared {
     }
 
     /// The same for a run that nobody else takes from.
-    fn refill_held(&self, held: &mut HeldRun) -> Result<Step<u64>, Error> {
+    fn refill_held(&self, held: &mut HeldRun) -> Result<Outcome<u64>, Error> {
         if self.is_own_process()
             && let Some(id) = held.take_ahead()
         {
-            return Ok(Step::Ready(id));
+            return Ok(Outcome::Ready(id));
         }
         Ok(self.reserve_by(held.size(), 1)?.map(|run| {
             if let Some(rest) = rest_of(run, 1) {
@@ -399,7 +399,7 @@ impl SequenceShared {
 
     /// So many ids: first what is left of the last run, so that they never go down, then fresh ones. While they are not
     /// enough nobody has them: a call that gives up leaves them to the next.
-    fn fill(&self, count: u32) -> Result<Step<Batch>, Error> {
+    fn fill(&self, count: u32) -> Result<Outcome<Batch>, Error> {
         self.generator.check_process()?;
         match &self.kind {
             Kind::Shared(dispenser) => {
@@ -409,11 +409,11 @@ impl SequenceShared {
                 filled
             }
             Kind::PerThread(held) => held.with(|held| self.fill_held(held, count)),
-            Kind::Ordered(_) => Ok(Step::Pending),
+            Kind::Ordered(_) => Ok(Outcome::Pending),
         }
     }
 
-    fn fill_shared(&self, dispenser: &Dispenser<Refill>, runs: &mut Runs, count: u32) -> Result<Step<Batch>, Error> {
+    fn fill_shared(&self, dispenser: &Dispenser<Refill>, runs: &mut Runs, count: u32) -> Result<Outcome<Batch>, Error> {
         let Runs { size, kept } = runs;
         if let Some(run) = dispenser.take_run(count) {
             // If these are not enough, the dispenser has no more, and nobody had any of those that are kept.
@@ -422,9 +422,9 @@ impl SequenceShared {
         while kept.count() < u64::from(count) {
             let lacking = u64::from(count) - kept.count();
             match self.reserve_by(size, lacking).map_err(|error| error.with_left(kept.count()))? {
-                Step::Ready(run) => kept.push(run),
-                Step::Pending => return Ok(Step::Pending),
-                Step::Wait(wait_ms) => return Ok(Step::Wait(wait_ms)),
+                Outcome::Ready(run) => kept.push(run),
+                Outcome::Pending => return Ok(Outcome::Pending),
+                Outcome::Wait(wait_ms) => return Ok(Outcome::Wait(wait_ms)),
             }
         }
         let (mut batch, mut left) = (Batch::default(), count);
@@ -434,34 +434,34 @@ impl SequenceShared {
         {
             dispenser.install(rest);
         }
-        Ok(Step::Ready(batch))
+        Ok(Outcome::Ready(batch))
     }
 
-    fn fill_held(&self, held: &mut HeldRun, count: u32) -> Result<Step<Batch>, Error> {
+    fn fill_held(&self, held: &mut HeldRun, count: u32) -> Result<Outcome<Batch>, Error> {
         self.generator.check_process()?;
         while held.count() < u64::from(count) {
             let lacking = u64::from(count) - held.count();
             match self.reserve_by(held.size(), lacking).map_err(|error| error.with_left(held.count()))? {
-                Step::Ready(run) => held.push(run),
-                Step::Pending => return Ok(Step::Pending),
-                Step::Wait(wait_ms) => return Ok(Step::Wait(wait_ms)),
+                Outcome::Ready(run) => held.push(run),
+                Outcome::Pending => return Ok(Outcome::Pending),
+                Outcome::Wait(wait_ms) => return Ok(Outcome::Wait(wait_ms)),
             }
         }
         let (mut batch, mut left) = (Batch::default(), count);
         held.take_batch(&mut batch, &mut left);
-        Ok(Step::Ready(batch))
+        Ok(Outcome::Ready(batch))
     }
 
     /// A run as demand has it, or as long as what is lacking.
-    fn reserve_by(&self, size: &mut RunSize, lacking: u64) -> Result<Step<Run>, Error> {
+    fn reserve_by(&self, size: &mut RunSize, lacking: u64) -> Result<Outcome<Run>, Error> {
         let lacking = u32::try_from(lacking).unwrap_or(HELD_MAX).min(HELD_MAX);
         let mut adapted = *size;
-        let step = self.reserve(|now_ms| adapted.adapt(now_ms).max(lacking))?;
-        if matches!(step, Step::Ready(_)) {
+        let outcome = self.reserve(|now_ms| adapted.adapt(now_ms).max(lacking))?;
+        if matches!(outcome, Outcome::Ready(_)) {
             // Waiting for the store is no demand.
             *size = adapted;
         }
-        Ok(step)
+        Ok(outcome)
     }
 
     /// What the runs that all threads share have left.
@@ -494,7 +494,7 @@ impl SequenceShared {
             }
             Kind::Shared(_) | Kind::PerThread(_) => self.generator.call(|call| {
                 let sequence = call.core.unalike_ids_sequences().sequence();
-                let status = sequence.call_tick(call.store, call.handle, call.now_ms)?;
+                let status = sequence.call_status(call.store, call.handle, call.now_ms)?;
                 self.generator.signal.set_buffered(status.remaining);
                 Ok(status)
             })?,

@@ -15,7 +15,7 @@ use crate::clock::Time;
 use crate::component::{snowflakes, types};
 use crate::dispenser::{Dispenser, Mapping};
 use crate::generator::{Environment, Generator};
-use crate::lane::{self, Opening, Step};
+use crate::lane::{self, Opening, Outcome};
 use crate::lease_watch::LeaseWatch;
 use crate::runs::rest_of;
 use crate::sync::lock;
@@ -146,10 +146,10 @@ impl SnowflakeShared {
     }
 
     /// Has the component renew what is due, and says how things stand, and when that was.
-    fn tick(&self) -> Result<(snowflakes::SnowflakeStatus, u64), Error> {
+    fn renewed(&self) -> Result<(snowflakes::SnowflakeStatus, u64), Error> {
         self.generator.call(|call| {
             let snowflake = call.core.unalike_ids_snowflakes().snowflake();
-            let status = snowflake.call_tick(call.store, call.handle, call.now_ms)?;
+            let status = snowflake.call_status(call.store, call.handle, call.now_ms)?;
             self.look_at(&status, call.now_ms);
             Ok((status, call.now_ms))
         })
@@ -166,7 +166,7 @@ impl SnowflakeShared {
         }
         self.is_followed.store(false, Ordering::Release);
         // What is wrong with it, calls will tell.
-        let _ = self.tick();
+        let _ = self.renewed();
     }
 
     /// Notices that the lease has ended, or that there is another.
@@ -182,7 +182,7 @@ impl SnowflakeShared {
         if self.is_time() && self.dispenser.left() > 0 {
             return Ok(());
         }
-        let (status, _) = self.tick()?;
+        let (status, _) = self.renewed()?;
         let Some(blocked) = status.blocked else { return Ok(()) };
         let (name, source) = (self.generator.name.to_string(), self.generator.signal.last_error());
         let kind = match blocked {
@@ -192,7 +192,7 @@ impl SnowflakeShared {
             // A tick that is used up is followed by the next.
             types::Error::Wait(wait_ms) if wait_ms <= u64::from(self.options.layout.tick_ms()) => return Ok(()),
             types::Error::Wait(wait_ms) => ErrorKind::NotYet { name, wait_ms },
-            other => match lane::step::<()>(Err(other), &name, &self.generator.signal) {
+            other => match lane::outcome::<()>(Err(other), &name, &self.generator.signal) {
                 Ok(_) => return Ok(()),
                 Err(kind) => kind,
             },
@@ -230,18 +230,18 @@ impl SnowflakeShared {
 
     /// At least one id and at most `max`, from the run in hand or from the next one.
     #[cold]
-    fn reserve(&self, position: Option<u64>, max: u32) -> Result<Step<Run>, Error> {
+    fn reserve(&self, position: Option<u64>, max: u32) -> Result<Outcome<Run>, Error> {
         self.generator.check_process()?;
         let mut reserved = lock(&self.refill);
         // Somebody else may have brought a run while this thread waited for the lock.
         if let Some(first) = position.and_then(|position| self.dispenser.redeem(position)) {
-            return Ok(Step::Ready(Run { first, stride: 1, count: 1 }));
+            return Ok(Outcome::Ready(Run { first, stride: 1, count: 1 }));
         }
         // The clock is read inside the lock, so that waiting for it does not look like a clock that goes back.
         if self.is_time()
             && let Some(run) = self.dispenser.take_run(max)
         {
-            return Ok(Step::Ready(run));
+            return Ok(Outcome::Ready(run));
         }
         let layout = &self.options.layout;
         let (Generator { name, .. }, lease_watch) = (&self.generator, &self.lease_watch);
@@ -257,7 +257,7 @@ impl SnowflakeShared {
                             lease_watch.clock_moved_back(name, behind_ms, call.now_ms);
                         }
                         types::Error::Wait(_) => lease_watch.lease_runs(name, call.now_ms),
-                        _ => self.look_at(&snowflake.call_tick(call.store, call.handle, call.now_ms)?, call.now_ms),
+                        _ => self.look_at(&snowflake.call_status(call.store, call.handle, call.now_ms)?, call.now_ms),
                     }
                     return Ok((call.now_ms, Err(error)));
                 }
@@ -272,10 +272,10 @@ impl SnowflakeShared {
             lease_watch.brought_ids(name, call.now_ms);
             Ok((call.now_ms, Ok((lane::run(run), until_ms))))
         })?;
-        let (run, until_ms) = match self.generator.step(answer)? {
-            Step::Ready(ready) => ready,
-            Step::Pending => return Ok(Step::Pending),
-            Step::Wait(wait_ms) => return Ok(Step::Wait(wait_ms)),
+        let (run, until_ms) = match self.generator.outcome(answer)? {
+            Outcome::Ready(ready) => ready,
+            Outcome::Pending => return Ok(Outcome::Pending),
+            Outcome::Wait(wait_ms) => return Ok(Outcome::Wait(wait_ms)),
         };
         let used = run.count.min(max);
         // Also where no run takes its place: what is left of an earlier tick must not come after this one's.
@@ -291,7 +291,7 @@ impl SnowflakeShared {
             self.until_ms.store(until_ms, Ordering::Release);
         }
         *reserved += u64::from(run.count);
-        Ok(Step::Ready(Run { count: used, ..run }))
+        Ok(Outcome::Ready(Run { count: used, ..run }))
     }
 }
 
@@ -430,7 +430,7 @@ impl Snowflake {
     /// # Errors
     /// [`ErrorKind::Closed`], [`ErrorKind::Rebuilt`].
     pub fn status(&self) -> Result<SnowflakeStatus, Error> {
-        let (status, now_ms) = self.shared.tick()?;
+        let (status, now_ms) = self.shared.renewed()?;
         let generator = &self.shared.generator;
         let reach_ms = status.worker.zip(generator.storage.leases.as_ref());
         let reach_ms = reach_ms.and_then(|(worker, store)| store.reach_ms(&generator.name, worker));
@@ -451,9 +451,9 @@ impl Snowflake {
     /// Asks for what is due, and takes the answer in as soon as it comes: with the next call it could come after the
     /// end of the lease that it prolongs.
     pub(crate) fn renew(&self) {
-        let ticked = self.shared.tick();
-        let failed_before = self.shared.renewal_fails.swap(ticked.is_err(), Ordering::Relaxed);
-        match ticked {
+        let looked = self.shared.renewed();
+        let failed_before = self.shared.renewal_fails.swap(looked.is_err(), Ordering::Relaxed);
+        match looked {
             Ok((status, _)) => {
                 if status.in_flight && !self.shared.is_followed.swap(true, Ordering::AcqRel) {
                     let shared = Arc::clone(&self.shared);
@@ -478,8 +478,8 @@ impl Snowflake {
 
     #[cold]
     fn try_slowly(&self, position: Option<u64>) -> Result<Option<u64>, Error> {
-        let step = self.shared.generator.count_refused(self.shared.reserve(position, 1))?;
-        Ok(step.ready().map(|run| run.first))
+        let outcome = self.shared.generator.count_refused(self.shared.reserve(position, 1))?;
+        Ok(outcome.ready().map(|run| run.first))
     }
 
     #[cold]

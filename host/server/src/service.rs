@@ -240,8 +240,8 @@ impl Service {
     /// Refuses to look a tag up that is not open while the store is known to be down.
     fn check_openable(&self, tag: &str, sub: Option<SubKey<'_>>) -> Result<(), Error> {
         let open = match sub {
-            None => self.ids.open_sequence(tag),
-            Some(_) => self.ids.open_sequence(&counted_under(tag, sub)),
+            None => self.ids.sequence_if_open(tag),
+            Some(_) => self.ids.sequence_if_open(&counted_under(tag, sub)),
         };
         if open.is_some() {
             return Ok(());
@@ -272,7 +272,7 @@ impl Service {
             Some(Err(_)) => return Ok(Some(SubKey(sub))),
             None => None,
         };
-        if self.ids.open_sequence(&stored(tag, sub, period.as_deref())?).is_none() {
+        if self.ids.sequence_if_open(&stored(tag, sub, period.as_deref())?).is_none() {
             self.check_openable(tag, Some(SubKey(sub)))?;
             self.sub_keys.admit(self.store(), tag, sub, period.as_deref()).await?;
         }
@@ -320,8 +320,8 @@ impl Service {
     }
 
     /// The sequence of a tag that was opened before.
-    pub(crate) fn open_sequence(&self, tag: &str) -> Option<Sequence> {
-        self.ids.open_sequence(tag)
+    pub(crate) fn sequence_if_open(&self, tag: &str) -> Option<Sequence> {
+        self.ids.sequence_if_open(tag)
     }
 
     /// The snowflake that the ids of a quick tag come from; none for a tag that a store counts.
@@ -424,7 +424,7 @@ impl Service {
         };
         let since = longest.map(|failure| (failure.since, failure.since_ms));
         // Callers of these wait for what does not come.
-        let waiting: Vec<Sequence> = failing.iter().filter_map(|tag| self.ids.open_sequence(tag)).collect();
+        let waiting: Vec<Sequence> = failing.iter().filter_map(|tag| self.ids.sequence_if_open(tag)).collect();
         let (outage, is_news) = self.covers.store_is_down(&self.ids, since, &waiting);
         if is_news {
             let least = outage.least.as_ref().map(|(tag, seconds)| format!("{tag:?} for {seconds:.0} s"));
@@ -437,12 +437,12 @@ impl Service {
     /// Looks after the store: asks it whether it is there, and has what failed tried again, so that it is known when it
     /// goes on, whether anybody asks for ids or not. To be called every second; gives what the store refuses for good.
     pub(crate) async fn look_after_store(self: &Arc<Self>, is_due: bool) -> Option<Arc<StoreError>> {
-        self.watch.forget(|tag| self.ids.open_sequence(tag).is_some());
+        self.watch.forget(|tag| self.ids.sequence_if_open(tag).is_some());
         let (failing, longest) = self.watch.failing();
         if longest.is_none() && !self.covers.is_down() && !is_due {
             return None;
         }
-        for sequence in failing.iter().take(RETRIED_MAX).filter_map(|tag| self.ids.open_sequence(tag)) {
+        for sequence in failing.iter().take(RETRIED_MAX).filter_map(|tag| self.ids.sequence_if_open(tag)) {
             match sequence.mode() {
                 // It begins what is due.
                 Mode::Buffered => drop(sequence.status()),

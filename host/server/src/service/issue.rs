@@ -233,7 +233,7 @@ impl Service {
             return None;
         }
         match owner {
-            Owner::Tag { name, sub: None } => match self.open_sequence(name) {
+            Owner::Tag { name, sub: None } => match self.sequence_if_open(name) {
                 Some(sequence) => sequence.try_next().ok()?,
                 None => self.quick(name).ok()??.try_next().ok()?,
             },

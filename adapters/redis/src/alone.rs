@@ -22,7 +22,7 @@ use unalike_storage::{
     validate_tag,
 };
 
-use crate::counter::{Answer, CounterScripts, Counters, NUMBER, PAGE, answer, counter_script, number, scan};
+use crate::counter::{CounterScripts, Counters, NUMBER, PAGE, ScriptAnswer, answer, counter_script, number, scan};
 use crate::error::refusal;
 use crate::server::{Access, Script, Server, script};
 use crate::{Dialect, DialectStore, RedisOptions};
@@ -98,12 +98,12 @@ impl Alone {
     }
 
     /// What was done, or why it was not.
-    fn done<T>(&self, tag: &str, answer: Answer<T>) -> Result<T, StoreError> {
+    fn done<T>(&self, tag: &str, answer: ScriptAnswer<T>) -> Result<T, StoreError> {
         match answer {
-            Answer::Done(done) => Ok(done),
-            Answer::Void => Err(self.void()),
-            Answer::Missing => Err(StoreError::tag_unknown(tag)),
-            Answer::Spent => Err(StoreError::exhausted(tag)),
+            ScriptAnswer::Done(done) => Ok(done),
+            ScriptAnswer::Void => Err(self.void()),
+            ScriptAnswer::Missing => Err(StoreError::tag_unknown(tag)),
+            ScriptAnswer::Spent => Err(StoreError::exhausted(tag)),
         }
     }
 
@@ -179,7 +179,7 @@ impl SegmentStore for Alone {
         // Twice, when the tag comes into being in between.
         for _ in 0..2 {
             match self.counters.grant(&self.key, tag, count, at_least).await? {
-                Answer::Missing => self.use_first(tag).await?,
+                ScriptAnswer::Missing => self.use_first(tag).await?,
                 answer => return self.done(tag, answer),
             };
         }

@@ -36,7 +36,7 @@ use unalike_storage::{
 };
 
 use crate::error::refusal;
-use crate::raising::{ASK_AGAIN, KnownTurns, Place, Raise, Raising, Turns, nonce};
+use crate::raising::{ASK_AGAIN, HashKey, KnownTurns, Raise, Raising, Turns, nonce};
 use crate::server::{Access, Reply, Script, Server, script};
 use crate::{Dialect, DialectStore, RedisOptions, Watermark};
 
@@ -85,7 +85,7 @@ pub(crate) fn open(
             "the timestamps of ids by Redis' clock run out on that day; with a later epoch they last longer"
         );
     }
-    let shared = Shared {
+    let shared = ClockStore {
         raising: Raising::new(server.clone(), Arc::clone(&durable), options, &NEW)?,
         server: server.clone(),
         durable,
@@ -103,9 +103,9 @@ fn ends(layout: &Layout) -> String {
     Rfc3339(layout.ends_ms()).to_string()
 }
 
-struct Clock(Arc<Shared>);
+struct Clock(Arc<ClockStore>);
 
-struct Shared {
+struct ClockStore {
     server: Server,
     durable: Arc<dyn SegmentStore>,
     raising: Raising,
@@ -140,7 +140,7 @@ struct Position {
 }
 
 /// What came of asking Redis for ids.
-enum Answer {
+enum GrantAnswer {
     Granted {
         segment: Segment,
         is_low: bool,
@@ -150,7 +150,7 @@ enum Answer {
 }
 
 /// What `clock_look.lua` sees.
-struct View {
+struct ShardView {
     now_ms: u64,
     /// None where there is no hash.
     hash: Option<Hash>,
@@ -215,12 +215,12 @@ fn system_clock_ms() -> u64 {
 }
 
 impl Shard {
-    fn place(&self) -> Place<'_> {
-        Place { tag: &self.name, owner: &self.tag, key: &self.key }
+    fn place(&self) -> HashKey<'_> {
+        HashKey { tag: &self.name, owner: &self.tag, key: &self.key }
     }
 }
 
-impl Shared {
+impl ClockStore {
     fn shard(&self, name: &str) -> Result<Shard, StoreError> {
         validate_tag(name)?;
         let (tag, sub) = split_tag(name);
@@ -265,7 +265,7 @@ impl Shared {
     }
 
     /// One call.
-    async fn grant(&self, shard: &Shard, count: u64, at_least: Position) -> Result<Answer, StoreError> {
+    async fn grant(&self, shard: &Shard, count: u64, at_least: Position) -> Result<GrantAnswer, StoreError> {
         let arguments = [
             count.min(self.layout.ids_per_tick()),
             at_least.tick,
@@ -279,7 +279,7 @@ impl Shared {
         match reply.text()?.as_str() {
             "granted" => {}
             "ahead" => return Err(self.behind(shard, reply.number()?, reply.number()?)),
-            _ => return Ok(Answer::Nothing),
+            _ => return Ok(GrantAnswer::Nothing),
         }
         let (tick, sequence, granted) = (reply.number()?, reply.number()?, reply.number()?);
         let is_low = reply.number()? < reply.number()?;
@@ -293,10 +293,10 @@ impl Shared {
         let Some(segment) = segment else {
             return Err(reply.damaged(&format!("{granted} ids from {sequence} on are none of one ms")));
         };
-        Ok(Answer::Granted { segment, is_low })
+        Ok(GrantAnswer::Granted { segment, is_low })
     }
 
-    async fn look(&self, shard: &Shard, at_least: Position) -> Result<View, StoreError> {
+    async fn look(&self, shard: &Shard, at_least: Position) -> Result<ShardView, StoreError> {
         let arguments = [at_least.tick, at_least.sequence.into(), self.layout.epoch_ms()];
         let arguments = arguments.map(|argument| argument.to_string());
         let arguments = arguments.each_ref().map(String::as_str);
@@ -304,11 +304,11 @@ impl Shared {
         let is_here = reply.text()? == "here";
         let now_ms = reply.number()?;
         if !is_here {
-            return Ok(View { now_ms, hash: None });
+            return Ok(ShardView { now_ms, hash: None });
         }
         let (generation, incarnation) = (reply.text()?, reply.text()?);
         let (end, left) = (reply.number()?, reply.number()?);
-        Ok(View { now_ms, hash: Some(Hash { generation, incarnation, end, left }) })
+        Ok(ShardView { now_ms, hash: Some(Hash { generation, incarnation, end, left }) })
     }
 
     /// Gets more ms for a shard, if nobody else does and they are due.
@@ -321,7 +321,7 @@ impl Shared {
             Reason::Nothing { at_least } => (at_least, 1),
             Reason::Low => (Position::default(), self.low()),
         };
-        let View { now_ms, hash: Some(hash) } = self.look(shard, at_least).await? else {
+        let ShardView { now_ms, hash: Some(hash) } = self.look(shard, at_least).await? else {
             return Ok(Raise::Elsewhere(ASK_AGAIN));
         };
         if hash.left >= due_below {
@@ -395,7 +395,7 @@ impl Shared {
     ) -> Result<Segment, StoreError> {
         loop {
             let raised = turns.raised();
-            if let Answer::Granted { segment, is_low } = self.grant(shard, count, at_least).await? {
+            if let GrantAnswer::Granted { segment, is_low } = self.grant(shard, count, at_least).await? {
                 if is_low {
                     let raise = Arc::clone(self).raise(shard.clone(), Arc::clone(turns), Reason::Low);
                     self.raising.soon(&shard.name, turns, raise);

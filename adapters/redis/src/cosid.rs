@@ -20,7 +20,7 @@ use unalike_storage::{
     split_tag, validate_allocate, validate_new_tag, validate_policies, validate_raise, validate_tag,
 };
 
-use crate::counter::{Answer, CounterScripts, Counters, PAGE, counter_script, number, scan};
+use crate::counter::{CounterScripts, Counters, PAGE, ScriptAnswer, counter_script, number, scan};
 use crate::error::refusal;
 use crate::server::{Access, Script, Server};
 use crate::{DialectStore, RedisOptions, Watermark};
@@ -82,11 +82,11 @@ fn record(tag: &str, last: u64) -> TagRecord {
 }
 
 /// What was done, or why it was not.
-fn done<T>(tag: &str, answer: Answer<T>) -> Result<T, StoreError> {
+fn done<T>(tag: &str, answer: ScriptAnswer<T>) -> Result<T, StoreError> {
     match answer {
-        Answer::Done(done) => Ok(done),
-        Answer::Spent => Err(StoreError::exhausted(tag)),
-        Answer::Missing | Answer::Void => Err(StoreError::tag_unknown(tag)),
+        ScriptAnswer::Done(done) => Ok(done),
+        ScriptAnswer::Spent => Err(StoreError::exhausted(tag)),
+        ScriptAnswer::Missing | ScriptAnswer::Void => Err(StoreError::tag_unknown(tag)),
     }
 }
 

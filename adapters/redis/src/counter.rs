@@ -37,7 +37,7 @@ pub(crate) struct Counters {
 }
 
 /// What a script of a counter answered.
-pub(crate) enum Answer<T> {
+pub(crate) enum ScriptAnswer<T> {
     Done(T),
     /// There is no such tag.
     Missing,
@@ -47,13 +47,13 @@ pub(crate) enum Answer<T> {
     Spent,
 }
 
-impl<T> Answer<T> {
-    fn map<U>(self, read: impl FnOnce(T) -> Result<U, StoreError>) -> Result<Answer<U>, StoreError> {
+impl<T> ScriptAnswer<T> {
+    fn map<U>(self, read: impl FnOnce(T) -> Result<U, StoreError>) -> Result<ScriptAnswer<U>, StoreError> {
         Ok(match self {
-            Self::Done(answer) => Answer::Done(read(answer)?),
-            Self::Missing => Answer::Missing,
-            Self::Void => Answer::Void,
-            Self::Spent => Answer::Spent,
+            Self::Done(answer) => ScriptAnswer::Done(read(answer)?),
+            Self::Missing => ScriptAnswer::Missing,
+            Self::Void => ScriptAnswer::Void,
+            Self::Spent => ScriptAnswer::Spent,
         })
     }
 }
@@ -69,7 +69,7 @@ impl Counters {
         tag: &str,
         count: u64,
         at_least: u64,
-    ) -> Result<Answer<Segment>, StoreError> {
+    ) -> Result<ScriptAnswer<Segment>, StoreError> {
         let count = count.min(ID_MAX);
         let floor = at_least.max(1) - 1;
         let behind_floor = floor.saturating_add(count).min(ID_MAX);
@@ -82,7 +82,7 @@ impl Counters {
     ///
     /// # Errors
     /// As [`Counters::grant`].
-    pub(crate) async fn raise(&self, key: &str, tag: &str, next: u64) -> Result<Answer<()>, StoreError> {
+    pub(crate) async fn raise(&self, key: &str, tag: &str, next: u64) -> Result<ScriptAnswer<()>, StoreError> {
         self.run("raising", &self.scripts.raise, key, tag, &[next - 1]).await?.map(|_| Ok(()))
     }
 
@@ -90,7 +90,7 @@ impl Counters {
     ///
     /// # Errors
     /// As [`Counters::grant`].
-    pub(crate) async fn retire(&self, key: &str, tag: &str) -> Result<Answer<u64>, StoreError> {
+    pub(crate) async fn retire(&self, key: &str, tag: &str) -> Result<ScriptAnswer<u64>, StoreError> {
         self.run("ending", &self.scripts.retire, key, tag, &[]).await?.map(|mut reply| reply.number())
     }
 
@@ -101,7 +101,7 @@ impl Counters {
         key: &str,
         tag: &str,
         numbers: &[u64],
-    ) -> Result<Answer<Reply>, StoreError> {
+    ) -> Result<ScriptAnswer<Reply>, StoreError> {
         let numbers: Vec<String> = numbers.iter().map(u64::to_string).collect();
         let arguments: Vec<&str> = std::iter::once(tag).chain(numbers.iter().map(String::as_str)).collect();
         let reply = self.server.script(&format!("{doing} {tag:?}"), Access::Writes, script, key, &arguments).await?;
@@ -113,12 +113,12 @@ impl Counters {
 ///
 /// # Errors
 /// [`StoreError::Corrupt`] when what was found is not what should be there.
-pub(crate) fn answer(mut reply: Reply, tag: &str) -> Result<Answer<Reply>, StoreError> {
+pub(crate) fn answer(mut reply: Reply, tag: &str) -> Result<ScriptAnswer<Reply>, StoreError> {
     match reply.text()?.as_str() {
-        "done" => Ok(Answer::Done(reply)),
-        "missing" => Ok(Answer::Missing),
-        "void" => Ok(Answer::Void),
-        "spent" => Ok(Answer::Spent),
+        "done" => Ok(ScriptAnswer::Done(reply)),
+        "missing" => Ok(ScriptAnswer::Missing),
+        "void" => Ok(ScriptAnswer::Void),
+        "spent" => Ok(ScriptAnswer::Spent),
         "damaged" => {
             let found = reply.text()?;
             Err(reply.damaged(&format!("of the tag {tag:?} it holds {found:?}, which cannot be used")))

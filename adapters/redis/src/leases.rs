@@ -23,8 +23,10 @@ use crate::error::refusal;
 use crate::raising::nonce;
 use crate::server::{Access, Script, Server, script};
 use crate::{RedisOptions, Watermark};
-use granted_time::{GrantedTime, Wanted, lead_ms};
-use hash::{BegunBy, FIELDS, Hash, Kept, MS_MAX, Valid, View, Worker, worker_field, write_binding, write_worker};
+use granted_time::{GrantedTime, WantedTime, lead_ms};
+use hash::{
+    BegunBy, FIELDS, Hash, Kept, MS_MAX, NamespaceView, Valid, Worker, worker_field, write_binding, write_worker,
+};
 
 const LEASES: &str = include_str!("scripts/leases.lua");
 
@@ -67,9 +69,9 @@ static INSTALL: Script = Script::new(|| script(&[LEASES, include_str!("scripts/l
 /// }
 /// ```
 #[derive(Clone)]
-pub struct RedisLeases(Arc<Shared>);
+pub struct RedisLeases(Arc<LeaseServer>);
 
-struct Shared {
+struct LeaseServer {
     server: Server,
     prefix: String,
     limits: LeaseLimits,
@@ -138,20 +140,20 @@ impl Namespace {
 }
 
 /// Looks at a namespace and these workers of it.
-async fn look(server: &Server, namespace: &Namespace, workers: &[u32]) -> Result<View, StoreError> {
+async fn look(server: &Server, namespace: &Namespace, workers: &[u32]) -> Result<NamespaceView, StoreError> {
     let workers: Vec<String> = workers.iter().map(|&worker| worker_field(worker)).collect();
     let fields: Vec<&str> = FIELDS.into_iter().chain(workers.iter().map(String::as_str)).collect();
     look_at(server, namespace, &fields).await
 }
 
 /// Looks at a namespace and all workers of it.
-async fn look_at_all(server: &Server, namespace: &Namespace) -> Result<View, StoreError> {
+async fn look_at_all(server: &Server, namespace: &Namespace) -> Result<NamespaceView, StoreError> {
     look_at(server, namespace, &[]).await
 }
 
-async fn look_at(server: &Server, namespace: &Namespace, fields: &[&str]) -> Result<View, StoreError> {
+async fn look_at(server: &Server, namespace: &Namespace, fields: &[&str]) -> Result<NamespaceView, StoreError> {
     let doing = format!("looking at the leases of {:?}", namespace.name);
-    View::read(server.script(&doing, Access::Reads, &LOOK, &namespace.key, fields).await?)
+    NamespaceView::read(server.script(&doing, Access::Reads, &LOOK, &namespace.key, fields).await?)
 }
 
 impl RedisLeases {
@@ -185,7 +187,7 @@ impl RedisLeases {
         let raise_timeout = options.raise_timeout;
         let patience = raise_timeout.saturating_add(options.request_timeout);
         let steps = ClockSteps::default();
-        Ok(Self(Arc::new(Shared { server, prefix: options.prefix, limits, steps, time, raise_timeout, patience })))
+        Ok(Self(Arc::new(LeaseServer { server, prefix: options.prefix, limits, steps, time, raise_timeout, patience })))
     }
 
     /// Says that no lease of this namespace reaches beyond now, so that it needs no quarantine: for Redis alone, a
@@ -212,7 +214,7 @@ impl RedisLeases {
     }
 }
 
-impl Shared {
+impl LeaseServer {
     fn namespace(&self, name: &str) -> Namespace {
         // In braces, so that all that may ever belong to a namespace lies on one node.
         let key = format!("{}:leases:{{{name}}}", self.prefix);
@@ -224,7 +226,7 @@ impl Shared {
     }
 
     /// Checks that a namespace is kept as this client keeps them.
-    fn check_kept(&self, namespace: &Namespace, view: &View) -> Result<(), StoreError> {
+    fn check_kept(&self, namespace: &Namespace, view: &NamespaceView) -> Result<(), StoreError> {
         let Some(hash) = &view.hash else { return Ok(()) };
         match hash.kept {
             Kept::UnderBound { .. } if self.time.is_some() => Ok(()),
@@ -242,7 +244,12 @@ impl Shared {
     }
 
     /// What a namespace is bound to that begins anew: its old layout and horizon, where they are known.
-    fn begins_with(&self, namespace: &Namespace, view: &View, layout: Layout) -> Result<NamespaceBinding, StoreError> {
+    fn begins_with(
+        &self,
+        namespace: &Namespace,
+        view: &NamespaceView,
+        layout: Layout,
+    ) -> Result<NamespaceBinding, StoreError> {
         let known = view.hash.as_ref().and_then(|hash| hash.binding);
         let binding = known.map_or_else(|| NamespaceBinding::new(layout, self.limits), Ok)?;
         binding.check_layout(&namespace.name, layout)?;
@@ -253,7 +260,7 @@ impl Shared {
     async fn begin(
         &self,
         namespace: &Namespace,
-        view: &View,
+        view: &NamespaceView,
         binding: NamespaceBinding,
         begun_by: BegunBy,
     ) -> Result<bool, StoreError> {
@@ -307,7 +314,7 @@ impl Shared {
     async fn begin_quarantine(
         &self,
         namespace: &Namespace,
-        view: &View,
+        view: &NamespaceView,
         binding: NamespaceBinding,
     ) -> Result<(), StoreError> {
         // Not by the horizon of the hash: it may be an old one, and the namespace have been lost and bound to a longer
@@ -403,11 +410,11 @@ impl Shared {
                 let behind_ms = self.limits.max_skew_ms.saturating_add(binding.layout.tick_ms().into());
                 let floor_ms = view.now_ms.saturating_sub(behind_ms);
                 let anew = Some(NamespaceBinding { floor_ms, ..binding });
-                time.wait(&namespace, Wanted { least_ms, until_ms, anew }, deadline).await?;
+                time.wait(&namespace, WantedTime { least_ms, until_ms, anew }, deadline).await?;
                 continue;
             };
             if reach_ms < horizon_ms && !has_asked {
-                let asked = time.wait(&namespace, Wanted { least_ms, until_ms, anew: None }, deadline).await;
+                let asked = time.wait(&namespace, WantedTime { least_ms, until_ms, anew: None }, deadline).await;
                 has_asked = asked.unwrap_or_else(|error| {
                     shorter(&namespace, &error);
                     true
@@ -425,7 +432,7 @@ impl Shared {
     async fn acquire_once(
         &self,
         namespace: &Namespace,
-        view: &View,
+        view: &NamespaceView,
         valid: Valid<'_>,
         acquire: &LeaseAcquire,
         clocks: Clocks,
@@ -466,7 +473,7 @@ impl Shared {
         let least_ms = needed_ms.saturating_add(lead_ms / 2);
         if bound_ms < least_ms {
             let until_ms = needed_ms.saturating_add(lead_ms);
-            time.soon(namespace, Wanted { least_ms, until_ms, anew: None });
+            time.soon(namespace, WantedTime { least_ms, until_ms, anew: None });
         }
     }
 
@@ -493,7 +500,7 @@ impl Shared {
             let reach_ms = self.reach_ms(valid, view.now_ms, horizon_ms);
             if let Some(time) = self.time.as_ref().filter(|_| reach_ms < horizon_ms && asked.is_none()) {
                 let until_ms = least_ms.saturating_add(lead_ms(horizon_ms));
-                let wanted = Wanted { least_ms, until_ms, anew: None };
+                let wanted = WantedTime { least_ms, until_ms, anew: None };
                 asked = time.wait(&namespace, wanted, deadline).await.map(|is_done| is_done.then_some(())).transpose();
                 continue;
             }

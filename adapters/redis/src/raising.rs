@@ -40,7 +40,7 @@ const KNOWN_MIN: usize = 1_024;
 
 /// A hash in Redis that gives out parts of what the durable store granted.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place<'p> {
+pub(crate) struct HashKey<'p> {
     /// Whose it is, as callers name it.
     pub(crate) tag: &'p str,
     /// The tag that the durable store must know, or create, before there is such a hash.
@@ -80,10 +80,10 @@ impl Turns {
 
 /// The turns for all hashes that this client uses, by their keys.
 #[derive(Debug, Default)]
-pub(crate) struct KnownTurns(Mutex<Known>);
+pub(crate) struct KnownTurns(Mutex<KnownHashes>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct KnownHashes {
     turns: HashMap<String, Arc<Turns>>,
     /// Those that nobody waits for were forgotten when there were so many.
     forgotten_at: usize,
@@ -179,7 +179,7 @@ impl Raising {
     /// As [`Raising::ask`]; [`StoreError::Refused`] for a grant that is not so.
     pub(crate) async fn grant(
         &self,
-        place: Place<'_>,
+        place: HashKey<'_>,
         tag: &str,
         count: u64,
         at_least: u64,
@@ -207,7 +207,7 @@ impl Raising {
     /// Whatever is not worth a retry.
     pub(crate) async fn install(
         &self,
-        place: Place<'_>,
+        place: HashKey<'_>,
         script: &Script,
         (generation, incarnation): (&str, &str),
         granted: &Segment,
@@ -217,7 +217,7 @@ impl Raising {
         let new_generation = nonce()?;
         let mut arguments = vec![generation, incarnation, &new_generation, &start, &end];
         arguments.extend(more);
-        let Place { tag, key, .. } = place;
+        let HashKey { tag, key, .. } = place;
         let doing = format!("raising the ceiling of {tag:?}, the key {key}");
         let why = match self.server.script(&doing, Access::Writes, script, key, &arguments).await {
             Ok(mut reply) => {
@@ -296,7 +296,7 @@ impl Raising {
     /// Gets more by `raise`, if no other client is at it.
     pub(crate) async fn claimed(
         &self,
-        place: Place<'_>,
+        place: HashKey<'_>,
         turns: &Turns,
         raise: impl Future<Output = Result<Raise, StoreError>>,
     ) -> Result<Raise, StoreError> {
@@ -319,16 +319,16 @@ impl Raising {
     }
 
     /// Gives the claim up, and notes when more is due.
-    pub(crate) async fn settle(&self, place: Place<'_>, low: Option<u64>) -> Result<(), StoreError> {
+    pub(crate) async fn settle(&self, place: HashKey<'_>, low: Option<u64>) -> Result<(), StoreError> {
         self.settled(place, &self.name, low).await
     }
 
     /// Notes when more is due, whoever has a claim.
-    pub(crate) async fn note_low(&self, place: Place<'_>, low: u64) -> Result<(), StoreError> {
+    pub(crate) async fn note_low(&self, place: HashKey<'_>, low: u64) -> Result<(), StoreError> {
         self.settled(place, "", Some(low)).await
     }
 
-    async fn settled(&self, place: Place<'_>, claim: &str, low: Option<u64>) -> Result<(), StoreError> {
+    async fn settled(&self, place: HashKey<'_>, claim: &str, low: Option<u64>) -> Result<(), StoreError> {
         let low = low.map_or_else(String::new, |low| low.to_string());
         let doing = format!("looking after {:?}", place.tag);
         self.server.script(&doing, Access::Reads, &SETTLE, place.key, &[claim, &low]).await?;
@@ -337,7 +337,7 @@ impl Raising {
 
     /// Claims a hash; answers how long another client has it, if one has. A hash that is missing is made, if the
     /// durable store knows its tag or creates it.
-    async fn claim(&self, place: Place<'_>) -> Result<Option<Duration>, StoreError> {
+    async fn claim(&self, place: HashKey<'_>) -> Result<Option<Duration>, StoreError> {
         let claim_ms = CLAIM_MS.to_string();
         let doing = format!("claiming {:?}", place.tag);
         let claim = async |generation: &str| {

@@ -20,7 +20,7 @@ use unalike_storage::{
 
 use crate::RedisOptions;
 use crate::growth::{Bounds, Demand, NUMBERS_MAX, uses};
-use crate::raising::{ASK_AGAIN, Place, Raise, Raising, Turns, lock, nonce};
+use crate::raising::{ASK_AGAIN, HashKey, Raise, Raising, Turns, lock, nonce};
 use crate::server::{Access, Reply, Script, Server, script};
 
 /// What all of them begin with.
@@ -117,7 +117,7 @@ struct Ends {
 }
 
 /// What `look.lua` sees.
-struct View {
+struct TagView {
     generation: String,
     incarnation: String,
     /// The numbers belong to this incarnation.
@@ -131,7 +131,7 @@ struct View {
     used_long_term: u64,
 }
 
-impl View {
+impl TagView {
     /// How many numbers Redis may still hand out.
     fn held(&self) -> u64 {
         if self.is_valid { self.left + self.next_left } else { 0 }
@@ -246,7 +246,7 @@ impl Inner {
         Ok(Some(Grant { segment, generation, redis_version, ends, left: left - count + next_left, low }))
     }
 
-    async fn look(&self, tag: &str, sample_ms: Option<u64>) -> Result<Option<View>, StoreError> {
+    async fn look(&self, tag: &str, sample_ms: Option<u64>) -> Result<Option<TagView>, StoreError> {
         let sample_ms = sample_ms.map_or_else(String::new, |sample_ms| sample_ms.to_string());
         let mut reply = self.script("looking at", Access::Reads, &LOOK, tag, &[&sample_ms]).await?;
         if reply.text()? == "missing" {
@@ -265,7 +265,7 @@ impl Inner {
         let (recently, long_term) = uses(&samples, now_ms, used);
         // What was lost says nothing of how long it would have lasted.
         let raised_ago_ms = if is_valid { now_ms.saturating_sub(raised_ms) } else { u64::MAX };
-        Ok(Some(View {
+        Ok(Some(TagView {
             generation,
             incarnation,
             is_valid,
@@ -287,11 +287,11 @@ impl Inner {
     /// Gets more numbers for a tag, if nobody else does and they are due.
     async fn raise(self: Arc<Self>, tag: String, known: Arc<Tag>, reason: Reason) -> Result<Raise, StoreError> {
         let key = self.key(&tag);
-        let place = Place { tag: &tag, owner: &tag, key: &key };
+        let place = HashKey { tag: &tag, owner: &tag, key: &key };
         self.raising.claimed(place, &known.turns, self.raise_claimed(place, reason)).await
     }
 
-    async fn raise_claimed(&self, place: Place<'_>, reason: Reason) -> Result<Raise, StoreError> {
+    async fn raise_claimed(&self, place: HashKey<'_>, reason: Reason) -> Result<Raise, StoreError> {
         let tag = place.tag;
         let Some(view) = self.look(tag, Some(SAMPLE_MS)).await? else {
             return Ok(Raise::Elsewhere(ASK_AGAIN));
@@ -348,7 +348,7 @@ impl Inner {
             self.raise_soon(tag, known);
         } else if low.abs_diff(view.low) > view.low / 10 {
             let key = self.key(tag);
-            self.raising.note_low(Place { tag, owner: tag, key: &key }, low).await?;
+            self.raising.note_low(HashKey { tag, owner: tag, key: &key }, low).await?;
         }
         Ok(())
     }

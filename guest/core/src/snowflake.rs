@@ -215,7 +215,7 @@ struct Held {
 
 /// Where the next id stands.
 #[derive(Clone, Copy)]
-struct Place {
+struct NextId {
     tick: u64,
     sequence: u64,
     /// The tick was not used before.
@@ -280,7 +280,7 @@ impl Snowflake {
     /// # Errors
     /// [`ReserveError`]; nothing changes and nothing is lost.
     pub fn reserve(&mut self, now_ms: u64, max: u32) -> Result<Run, ReserveError> {
-        let Place { tick, sequence, enters, first } = self.place(now_ms)?;
+        let NextId { tick, sequence, enters, first } = self.place(now_ms)?;
         if max == 0 {
             return Err(ReserveError::Count);
         }
@@ -305,7 +305,7 @@ impl Snowflake {
     }
 
     /// Where the next id would stand, if there were one now: every check that a call can fail, and no change.
-    fn place(&self, now_ms: u64) -> Result<Place, ReserveError> {
+    fn place(&self, now_ms: u64) -> Result<NextId, ReserveError> {
         if self.closed {
             return Err(ReserveError::Closed);
         }
@@ -342,7 +342,7 @@ impl Snowflake {
             .ok()
             .and_then(|sequence| layout.pack(Parts { ticks: tick, worker: held.lease.worker, sequence }).ok());
         match first {
-            Some(first) => Ok(Place { tick, sequence, enters, first }),
+            Some(first) => Ok(NextId { tick, sequence, enters, first }),
             None => Err(ReserveError::GrantRefused(GrantFault::Worker)),
         }
     }

@@ -75,7 +75,7 @@ use wasmtime::component::{HasData, Linker};
 use self::bindings::unalike::ids::{leases, segments};
 use crate::Error;
 use crate::executor::Executor;
-use crate::lease_watch::Asked;
+use crate::lease_watch::LeaseQuestion;
 use crate::metrics::Operation;
 use crate::requests::{Collected, Storage, Tickets, missing};
 
@@ -270,7 +270,7 @@ pub struct IdsCtx {
     signal: Signal,
     /// By the tag under which the floor is recorded.
     segments: Tickets<String, core::Segment>,
-    leases: Tickets<Asked, core::Lease>,
+    leases: Tickets<LeaseQuestion, core::Lease>,
     floors: Floors,
 }
 
@@ -438,7 +438,7 @@ impl leases::Host for IdsView<'_> {
     fn acquire(&mut self, namespace: String, layout: types::Layout, now: u64, horizon_ms: u64) -> u64 {
         let IdsCtx { storage, signal, leases, .. } = &mut *self.ctx;
         let (carried, name) = (Arc::clone(storage), namespace.clone());
-        let asked = Asked { namespace: name.clone(), worker: None };
+        let asked = LeaseQuestion { namespace: name.clone(), worker: None };
         leases.start(storage, signal, Operation::Acquire, &name, asked, async move {
             let store = carried.leases.as_ref().ok_or_else(|| missing("lease"))?;
             let acquire = LeaseAcquire {
@@ -464,7 +464,7 @@ impl leases::Host for IdsView<'_> {
     ) -> u64 {
         let IdsCtx { storage, signal, leases, .. } = &mut *self.ctx;
         let (carried, name) = (Arc::clone(storage), namespace.clone());
-        let asked = Asked { namespace: name.clone(), worker: Some(worker) };
+        let asked = LeaseQuestion { namespace: name.clone(), worker: Some(worker) };
         leases.start(storage, signal, Operation::Extend, &name, asked, async move {
             let store = carried.leases.as_ref().ok_or_else(|| missing("lease"))?;
             let extend = LeaseExtend {

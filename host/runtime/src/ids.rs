@@ -52,11 +52,11 @@ const LOOKED_AT_ONCE: usize = 256;
 /// ```
 #[derive(Clone)]
 pub struct Ids {
-    shared: Arc<Shared>,
+    shared: Arc<OpenGenerators>,
 }
 
 /// The open generators, and what they are opened in.
-struct Shared {
+struct OpenGenerators {
     environment: Environment,
     sequences: Mutex<OpenSequences>,
     snowflakes: Mutex<HashMap<String, Arc<SnowflakeShared>>>,
@@ -285,7 +285,7 @@ impl IdsBuilder {
             .map(|_| Lane::new(origin.successor(), self.clock.clone(), self.wait_max).map(Arc::new))
             .collect::<Result<Vec<_>, _>>()?;
         Ok(Ids {
-            shared: Arc::new(Shared {
+            shared: Arc::new(OpenGenerators {
                 environment: Environment::new(Arc::clone(origin.storage()), self.wait_max, self.clock, lanes),
                 sequences: Mutex::default(),
                 snowflakes: Mutex::default(),
@@ -581,14 +581,14 @@ impl Ids {
 
 /// The end of an `Ids`: every generator is closed, and those who wait for it hear when all is done.
 struct Closing {
-    shared: Arc<Shared>,
+    shared: Arc<OpenGenerators>,
     sequences: Vec<Arc<SequenceShared>>,
     snowflakes: Vec<Arc<SnowflakeShared>>,
 }
 
 impl Closing {
-    /// Stops all generators. None is added from here on: see [`Shared::check_open`].
-    fn begin(shared: &Arc<Shared>) -> Self {
+    /// Stops all generators. None is added from here on: see [`OpenGenerators::check_open`].
+    fn begin(shared: &Arc<OpenGenerators>) -> Self {
         let sequences = lock(&shared.sequences).from(0).collect::<Vec<_>>();
         let snowflakes: Vec<_> = lock(&shared.snowflakes).values().cloned().collect();
         sequences.iter().for_each(|sequence| sequence.stop());
@@ -634,7 +634,7 @@ impl std::fmt::Debug for IdsBuilder {
     }
 }
 
-impl Shared {
+impl OpenGenerators {
     /// Whether this is still the process that built it. It is asked before any lock is taken: a thread that held one
     /// when the process forked is not there in the child, and nobody gives the lock back.
     fn is_own_process(&self) -> bool {

@@ -124,13 +124,13 @@ impl LeaseWatch {
 
 /// What a lease is asked for: in which namespace, and whose lease shall be extended.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct LeaseQuestion {
     pub(crate) namespace: String,
     /// None: a new lease.
     pub(crate) worker: Option<u32>,
 }
 
-impl Asked {
+impl LeaseQuestion {
     /// The store has answered; `before` is what it had said to the request before this one, if that failed.
     pub(crate) fn answered(&self, answer: &Result<Lease, Arc<StoreError>>, before: Option<&StoreError>) {
         let Self { namespace, worker } = self;

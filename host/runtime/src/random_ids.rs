@@ -74,10 +74,10 @@ const UNIX_MS_MAX: u64 = Ulid::UNIX_MS_MAX;
 /// ```
 #[derive(Clone)]
 pub struct RandomIds {
-    shared: Arc<Shared>,
+    shared: Arc<Source>,
 }
 
-struct Shared {
+struct Source {
     clock: Time,
     fill: fn(&mut [u8]) -> Result<(), getrandom::Error>,
     /// That made the handle.
@@ -180,7 +180,7 @@ impl RandomIds {
             uuid_v7: Mutex::new(Counter::of_uuids_v7()),
             ulid: Mutex::new(Counter::of_ulids()),
         });
-        Self { shared: Arc::new(Shared { clock, fill, process: Process::current(), processes }) }
+        Self { shared: Arc::new(Source { clock, fill, process: Process::current(), processes }) }
     }
 
     /// A UUID of version 4: 122 random bits, in no order.

@@ -395,7 +395,7 @@ impl<A, T: Send + 'static> Tickets<A, T> {
         let slot = Slot::default();
         signal.0.out.fetch_add(1, Ordering::Relaxed);
         // A request that panics, or that an executor at its end never begins, must be answered too: by this guard.
-        let guard = Answer {
+        let guard = AnswerOnDrop {
             slot: Arc::clone(&slot),
             signal: signal.clone(),
             operation,
@@ -434,7 +434,7 @@ impl<A, T: Send + 'static> Tickets<A, T> {
 }
 
 /// Fills a slot when it goes, whatever happened.
-struct Answer<T> {
+struct AnswerOnDrop<T> {
     slot: Slot<T>,
     signal: Signal,
     operation: Operation,
@@ -444,7 +444,7 @@ struct Answer<T> {
     _under_way: UnderWay,
 }
 
-impl<T> Drop for Answer<T> {
+impl<T> Drop for AnswerOnDrop<T> {
     fn drop(&mut self) {
         let result = self.result.take().unwrap_or_else(|| Err(did_not_end()));
         metrics::store_request(self.operation, result.as_ref().err(), self.started.elapsed());

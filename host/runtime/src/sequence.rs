@@ -215,7 +215,7 @@ struct Runs {
 }
 
 /// A sequence whose tag was looked up and that has no place in a lane yet.
-pub(crate) struct Looked {
+pub(crate) struct UnopenedSequence {
     tag: String,
     given: SequenceOptions,
     options: CoreOptions,
@@ -224,7 +224,11 @@ pub(crate) struct Looked {
 
 impl SequenceShared {
     /// Looks the tag up and puts its options together.
-    pub(crate) async fn open(environment: &Environment, tag: &str, given: &SequenceOptions) -> Result<Looked, Error> {
+    pub(crate) async fn open(
+        environment: &Environment,
+        tag: &str,
+        given: &SequenceOptions,
+    ) -> Result<UnopenedSequence, Error> {
         let name = || tag.to_owned();
         let refused = |source| ErrorKind::Store { name: name(), source: Arc::new(source) };
         let store = environment.storage.segments.clone().ok_or_else(|| refused(missing("segment")))?;
@@ -259,7 +263,7 @@ impl SequenceShared {
         if let Some(id_max) = given.id_max {
             check_room(store.as_ref(), record, id_max)?;
         }
-        Ok(Looked { tag: name(), given: *given, options, mode })
+        Ok(UnopenedSequence { tag: name(), given: *given, options, mode })
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -546,7 +550,7 @@ fn install_rest(dispenser: &Dispenser<Refill>, run: Run, used: u32) {
     }
 }
 
-impl Looked {
+impl UnopenedSequence {
     pub(crate) fn add(self, lane: Arc<Lane>, environment: &Environment, number: u64) -> SequenceShared {
         let Self { tag, given, options, mode } = self;
         let tag: Arc<str> = tag.into();

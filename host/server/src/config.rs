@@ -34,7 +34,7 @@ use crate::config::arguments::{CommonArguments, LogFormat, ServeArguments};
 use crate::config::channels::{Channel, Declared, needs_redis};
 use crate::config::drop_in::{DropIn, SEGMENT_COUNT_MAX};
 use crate::config::formats::{
-    FormatConfig, Formats, KeyConfig, Secrets, Shown, TagConfig, UtcOffset, check_layout, check_start,
+    FormatConfig, Formats, IdFormat, KeyConfig, Secrets, TagConfig, UtcOffset, check_layout, check_start,
 };
 use crate::config::layouts::{LAYOUT_DEFAULT, Layouts};
 use crate::config::names::plain_tag;
@@ -473,7 +473,7 @@ impl Config {
                     Value::from(name.as_str())
                 );
             }
-            let shown = Shown::of_tag(name, &config, secrets).with_context(of_tag)?;
+            let shown = IdFormat::of_tag(name, &config, secrets).with_context(of_tag)?;
             if let Some(options) = declared.get(name).and_then(Declared::options) {
                 check_start(name, &shown, options.start).with_context(of_tag)?;
             }
@@ -487,7 +487,7 @@ impl Config {
             let Some(config) = snowflake.format() else { continue };
             let of_snowflake = || format!("the configuration's snowflake {name:?}");
             let layout = snowflake.layout(name, &layouts)?;
-            let shown = Shown::of_snowflake(name, &config, secrets, layout).with_context(of_snowflake)?;
+            let shown = IdFormat::of_snowflake(name, &config, secrets, layout).with_context(of_snowflake)?;
             if let Some(options) = narrow.get(name) {
                 check_layout(&shown, options.layout).with_context(of_snowflake)?;
             }

@@ -153,7 +153,7 @@ impl Front {
     }
 
     /// The answer to a request.
-    pub(crate) fn answer(&self, request: Request<Incoming>) -> Answer<'_> {
+    pub(crate) fn answer(&self, request: Request<Incoming>) -> FrontAnswer<'_> {
         let began = Instant::now();
         let is_short = request.uri().path().len() <= self.url_max_bytes;
         if is_short
@@ -165,9 +165,9 @@ impl Front {
             let is_sequence = request.uri().path().starts_with("/v1/se");
             let route = if is_sequence { self.sequences } else { self.snowflakes };
             self.traffic.answered(route, response.status(), began);
-            return Answer::Now(Some(self.finish(response, self.id_of(&request))));
+            return FrontAnswer::Now(Some(self.finish(response, self.id_of(&request))));
         }
-        Answer::Later(Box::pin(self.answer_later(request, began)))
+        FrontAnswer::Later(Box::pin(self.answer_later(request, began)))
     }
 
     async fn answer_later(&self, request: Request<Incoming>, began: Instant) -> Response {
@@ -276,13 +276,13 @@ fn last(mut response: Response) -> Response {
 }
 
 /// The answer to a request, which is small where it is there already: hyper moves it to the heap.
-pub(crate) enum Answer<'a> {
+pub(crate) enum FrontAnswer<'a> {
     /// Taken out once.
     Now(Option<Response>),
     Later(Pin<Box<dyn Future<Output = Response> + Send + 'a>>),
 }
 
-impl Future for Answer<'_> {
+impl Future for FrontAnswer<'_> {
     type Output = Result<Response, Infallible>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {

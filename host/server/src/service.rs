@@ -29,7 +29,7 @@ use unalike::{
 
 use crate::config::Config;
 use crate::config::drop_in::DropIn;
-use crate::config::formats::{Formats, Refusal, Secrets, Shown, check_start};
+use crate::config::formats::{Formats, IdFormat, Refusal, Secrets, check_start};
 use crate::config::layouts::Layouts;
 use crate::config::names::{plain_tag, stored_name};
 use crate::config::tokens::Tokens;
@@ -284,18 +284,18 @@ impl Service {
         &self,
         tag: &str,
         sub: Option<SubKey<'_>>,
-        shown: &Shown,
+        shown: &IdFormat,
     ) -> Result<Formatted, Error> {
         self.ids.formatted(tag, sub.map(|sub| sub.0), SequenceOptions::default(), Arc::clone(shown.format())).await
     }
 
     /// How the ids of a tag are shown, if something is said of that. Those of a quick tag are a snowflake's.
-    pub(crate) fn shown(&self, tag: &str) -> Option<&Shown> {
+    pub(crate) fn shown(&self, tag: &str) -> Option<&IdFormat> {
         self.formats.tags.get(tag)
     }
 
     /// How the ids of a snowflake are shown, if something is said of that.
-    pub(crate) fn shown_snowflake(&self, name: &str) -> Option<&Shown> {
+    pub(crate) fn shown_snowflake(&self, name: &str) -> Option<&IdFormat> {
         self.formats.snowflakes.get(name)
     }
 
@@ -553,7 +553,7 @@ fn counted_under(tag: &str, sub: Option<SubKey<'_>>) -> String {
 
 /// Refuses a tag that the store has already and whose format shows none of its ids. One that does not answer now says
 /// so when ids are asked for.
-async fn check_stored(store: &dyn SegmentStore, tag: &str, shown: &Shown) -> anyhow::Result<()> {
+async fn check_stored(store: &dyn SegmentStore, tag: &str, shown: &IdFormat) -> anyhow::Result<()> {
     if shown.format().id_max() == ID_MAX {
         return Ok(());
     }

@@ -103,14 +103,14 @@ const SELECT: &str = "SELECT CAST(business AS BINARY) AS b, CAST(subBusiness AS 
 
 /// Where a tag is kept.
 #[derive(Clone, Copy, Debug)]
-struct Place<'t> {
+struct RowKey<'t> {
     tag: &'t str,
     table: u32,
     business: &'t str,
     sub: &'t str,
 }
 
-impl<'t> Place<'t> {
+impl<'t> RowKey<'t> {
     fn of(tag: &'t str) -> Self {
         let (business, sub) = split_tag(tag);
         let sub = sub.unwrap_or_default();
@@ -156,12 +156,12 @@ struct SlowOrdered {
 }
 
 impl SlowOrdered {
-    async fn read(&self, place: Place<'_>) -> Result<Option<u64>, StoreError> {
+    async fn read(&self, place: RowKey<'_>) -> Result<Option<u64>, StoreError> {
         Ok(self.find(place).await?.map(|record| record.watermark))
     }
 
     /// The tag's record, under its name as the row has it.
-    async fn find(&self, place: Place<'_>) -> Result<Option<TagRecord>, StoreError> {
+    async fn find(&self, place: RowKey<'_>) -> Result<Option<TagRecord>, StoreError> {
         let rows = self.database.rows("reading num", place.select("")).await?;
         self.the_one(place, &rows)?.map(|row| self.listed(row)).transpose()
     }
@@ -170,8 +170,8 @@ impl SlowOrdered {
     ///
     /// # Errors
     /// When there are several, as the key was unique when the table was opened.
-    fn the_one<'r>(&self, place: Place<'_>, rows: &'r [MySqlRow]) -> Result<Option<&'r MySqlRow>, StoreError> {
-        let Place { business, sub, table, .. } = place;
+    fn the_one<'r>(&self, place: RowKey<'_>, rows: &'r [MySqlRow]) -> Result<Option<&'r MySqlRow>, StoreError> {
+        let RowKey { business, sub, table, .. } = place;
         match rows {
             [] => Ok(None),
             [row] => Ok(Some(row)),
@@ -186,7 +186,7 @@ impl SlowOrdered {
         }
     }
 
-    fn fenced(&self, place: Place<'_>, begin: &str, end: &str) -> AssertSqlSafe<String> {
+    fn fenced(&self, place: RowKey<'_>, begin: &str, end: &str) -> AssertSqlSafe<String> {
         self.database.fenced(&place.text(begin, end))
     }
 
@@ -195,7 +195,7 @@ impl SlowOrdered {
     }
 
     /// Moves `num` on, unless somebody else did: one reply tells both.
-    async fn swap(&self, place: Place<'_>, old: u64, new: u64) -> Result<bool, StoreError> {
+    async fn swap(&self, place: RowKey<'_>, old: u64, new: u64) -> Result<bool, StoreError> {
         let end = "SET num = ? WHERE business = ? AND subBusiness = ? AND num = ? AND {fence alone}";
         let statement =
             sqlx::query(self.fenced(place, "UPDATE", end)).bind(new).bind(place.business).bind(place.sub).bind(old);
@@ -210,8 +210,8 @@ impl SlowOrdered {
     }
 
     /// Creates the row if first use may do that: a sub-key of a tag that exists always may.
-    async fn use_first(&self, place: Place<'_>) -> Result<(), StoreError> {
-        let its_tag = Place::of(place.business);
+    async fn use_first(&self, place: RowKey<'_>) -> Result<(), StoreError> {
+        let its_tag = RowKey::of(place.business);
         let has_tag = !place.sub.is_empty() && self.read(its_tag).await?.is_some();
         if !has_tag && !self.creation.on_first_use {
             return Err(StoreError::tag_unknown(place.tag));
@@ -224,12 +224,12 @@ impl SlowOrdered {
     }
 
     /// What a new row holds for this start.
-    fn first(&self, place: Place<'_>, start: u64) -> u64 {
+    fn first(&self, place: RowKey<'_>, start: u64) -> u64 {
         first_watermark(place.tag, start, self.database.lifted())
     }
 
     /// Whether the row is new.
-    async fn insert(&self, place: Place<'_>, num: u64) -> Result<bool, StoreError> {
+    async fn insert(&self, place: RowKey<'_>, num: u64) -> Result<bool, StoreError> {
         validate_new_tag(place.tag)?;
         // Sub-keys are not counted.
         if place.sub.is_empty() {
@@ -274,7 +274,7 @@ impl SlowOrdered {
 impl SegmentStore for SlowOrdered {
     async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {
         validate_allocate(tag, count, at_least)?;
-        let place = Place::of(tag);
+        let place = RowKey::of(tag);
         let mut race = Race::new();
         loop {
             if let Some(old) = self.read(place).await? {
@@ -303,7 +303,7 @@ impl SegmentStore for SlowOrdered {
 
     async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
         validate_tag(tag)?;
-        let place = Place::of(tag);
+        let place = RowKey::of(tag);
         if let Some(record) = self.find(place).await? {
             return Ok(record);
         }
@@ -313,7 +313,7 @@ impl SegmentStore for SlowOrdered {
 
     async fn tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
         validate_tag(tag)?;
-        self.find(Place::of(tag)).await?.ok_or_else(|| StoreError::tag_unknown(tag))
+        self.find(RowKey::of(tag)).await?.ok_or_else(|| StoreError::tag_unknown(tag))
     }
 
     async fn create_tag(&self, tag: &str, wanted: &TagOptions) -> Result<TagRecord, StoreError> {
@@ -324,7 +324,7 @@ impl SegmentStore for SlowOrdered {
                  in the mode ordered, and leave these out"
             )));
         }
-        let place = Place::of(tag);
+        let place = RowKey::of(tag);
         let num = self.first(place, wanted.start);
         // That it exists is more useful to hear than that there is no room.
         if self.read(place).await?.is_none() && self.insert(place, num).await? {
@@ -343,7 +343,7 @@ impl SegmentStore for SlowOrdered {
 
     async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError> {
         validate_raise(tag, next)?;
-        let place = Place::of(tag);
+        let place = RowKey::of(tag);
         let end = "SET num = GREATEST(num, ?) WHERE business = ? AND subBusiness = ? AND {fence alone}";
         let statement =
             sqlx::query(self.fenced(place, "UPDATE", end)).bind(next - 1).bind(place.business).bind(place.sub);
@@ -357,9 +357,9 @@ impl SegmentStore for SlowOrdered {
 
     async fn retire_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
         validate_tag(tag)?;
-        let place = Place::of(tag);
+        let place = RowKey::of(tag);
         let mark = format!("{ENDED}{}", place.business);
-        let marked = Place { business: &mark, ..place };
+        let marked = RowKey { business: &mark, ..place };
         let mut turn = self.database.begin("ending a tag").await?;
         let rows = turn.rows(place.select("FOR UPDATE")).await?;
         let Some(num) = self.the_one(place, &rows)?.map(|row| self.num(row)).transpose()? else {
@@ -442,10 +442,10 @@ mod tests {
 
     #[test]
     fn a_tag_and_its_sub_keys_have_rows_of_their_own() {
-        let place = Place::of("chat");
+        let place = RowKey::of("chat");
         assert_eq!((place.business, place.sub, place.table), ("chat", "", 0));
         let tag = sub_tag("chat", "user_1").unwrap();
-        let place = Place::of(&tag);
+        let place = RowKey::of(&tag);
         assert_eq!((place.business, place.sub, place.table), ("chat", "user_1", 3));
     }
 }

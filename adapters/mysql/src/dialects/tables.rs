@@ -208,7 +208,7 @@ pub(crate) async fn look(database: &Database, shape: Shape<'_>) -> Result<Option
 
 /// What the server says of a table.
 #[derive(Default)]
-struct Found {
+struct FoundTable {
     /// With the kind and the engine of the table in each.
     columns: Vec<MySqlRow>,
     /// The columns of each unique key, by name, with commas between.
@@ -220,7 +220,7 @@ struct Found {
 const DOING: &str = "looking at tables";
 
 /// What there is of these tables.
-async fn find<'t>(database: &Database, names: &[&'t str]) -> Result<BTreeMap<&'t str, Found>, StoreError> {
+async fn find<'t>(database: &Database, names: &[&'t str]) -> Result<BTreeMap<&'t str, FoundTable>, StoreError> {
     let failed = |error| read_error(database.at(), DOING, error);
     let places = vec!["?"; names.len()].join(", ");
     let rows = async |select: &str, end: &str| {
@@ -236,7 +236,7 @@ async fn find<'t>(database: &Database, names: &[&'t str]) -> Result<BTreeMap<&'t
         let found = text(row, "table_name")?;
         Ok::<_, StoreError>(names.iter().copied().find(|name| names.len() == 1 || *name == found))
     };
-    let mut tables: BTreeMap<&str, Found> = BTreeMap::new();
+    let mut tables: BTreeMap<&str, FoundTable> = BTreeMap::new();
     for row in rows(COLUMNS, "").await? {
         if let Some(name) = asked(&row)? {
             tables.entry(name).or_default().columns.push(row);
@@ -258,7 +258,7 @@ async fn find<'t>(database: &Database, names: &[&'t str]) -> Result<BTreeMap<&'t
     Ok(tables)
 }
 
-impl Found {
+impl FoundTable {
     /// Whether grants can rest on the table, and what its columns are.
     fn judge(self, database: &Database, shape: &Shape<'_>) -> Result<Columns, StoreError> {
         let table = shape.name;

@@ -17,11 +17,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::time::Instant;
 use unalike_storage::{KEPT_LEASES, NamespaceBinding, Rfc3339, SegmentStore, StoreError, sub_tag};
 
-use super::hash::{Kept, View, write_binding};
+use super::hash::{Kept, NamespaceView, write_binding};
 use super::{INSTALL, Namespace, look};
 use crate::RedisOptions;
 use crate::error::{damaged, refusal};
-use crate::raising::{ASK_AGAIN, KnownTurns, Place, Raise, Raising};
+use crate::raising::{ASK_AGAIN, HashKey, KnownTurns, Raise, Raising};
 use crate::server::Server;
 
 /// The tag whose sub-keys are the namespaces, in the durable store.
@@ -53,7 +53,7 @@ pub(super) struct GrantedTime {
 
 /// How far the bound of a namespace shall reach, in Unix milliseconds.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted {
+pub(super) struct WantedTime {
     /// Somebody else may have raised it so far: then it is enough.
     pub(super) least_ms: u64,
     pub(super) until_ms: u64,
@@ -82,7 +82,7 @@ impl GrantedTime {
     pub(super) async fn wait(
         self: &Arc<Self>,
         namespace: &Namespace,
-        wanted: Wanted,
+        wanted: WantedTime,
         deadline: Instant,
     ) -> Result<bool, StoreError> {
         let turns = self.turns.of(&namespace.key);
@@ -111,7 +111,7 @@ impl GrantedTime {
     }
 
     /// Raises the bound in the background, if nobody here is at it.
-    pub(super) fn soon(self: &Arc<Self>, namespace: &Namespace, wanted: Wanted) {
+    pub(super) fn soon(self: &Arc<Self>, namespace: &Namespace, wanted: WantedTime) {
         let turns = self.turns.of(&namespace.key);
         self.raising.soon(&namespace.name, &turns, Arc::clone(self).raise(namespace.clone(), wanted));
     }
@@ -120,21 +120,21 @@ impl GrantedTime {
         self.durable.close().await;
     }
 
-    async fn raise(self: Arc<Self>, namespace: Namespace, wanted: Wanted) -> Result<Raise, StoreError> {
-        let place = Place { tag: &namespace.name, owner: OWNER, key: &namespace.key };
+    async fn raise(self: Arc<Self>, namespace: Namespace, wanted: WantedTime) -> Result<Raise, StoreError> {
+        let place = HashKey { tag: &namespace.name, owner: OWNER, key: &namespace.key };
         let turns = self.turns.of(&namespace.key);
         self.raising.claimed(place, &turns, self.raise_claimed(place, &namespace, wanted)).await
     }
 
     async fn raise_claimed(
         &self,
-        place: Place<'_>,
+        place: HashKey<'_>,
         namespace: &Namespace,
-        wanted: Wanted,
+        wanted: WantedTime,
     ) -> Result<Raise, StoreError> {
         let view = look(&self.server, namespace, &[]).await?;
         let is_valid = view.valid().is_some();
-        let View { here, now_ms, hash: Some(hash) } = view else { return Ok(Raise::Elsewhere(ASK_AGAIN)) };
+        let NamespaceView { here, now_ms, hash: Some(hash) } = view else { return Ok(Raise::Elsewhere(ASK_AGAIN)) };
         let Kept::UnderBound { bound_ms } = hash.kept else { return Err(namespace.kept_otherwise()) };
         if is_valid && bound_ms >= wanted.least_ms {
             self.raising.settle(place, None).await?;

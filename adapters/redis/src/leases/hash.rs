@@ -22,7 +22,7 @@ const HOLDER_LEN_MAX: usize = 128;
 
 /// What a look at a namespace saw.
 #[derive(Debug)]
-pub(super) struct View {
+pub(super) struct NamespaceView {
     /// The server's incarnation.
     pub(super) here: String,
     /// The server's clock, in Unix milliseconds.
@@ -90,7 +90,7 @@ pub(super) struct Valid<'v> {
     pub(super) binding: NamespaceBinding,
 }
 
-impl View {
+impl NamespaceView {
     /// # Errors
     /// [`StoreError::Corrupt`] for a field that is not as it should be.
     pub(super) fn read(mut reply: Reply) -> Result<Self, StoreError> {

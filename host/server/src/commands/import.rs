@@ -39,7 +39,7 @@ const ROWS_MAX: u64 = 20;
 
 /// What is done with a tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Done {
+enum TagOutcome {
     Created,
     CreatedOtherwise,
     Raised,
@@ -49,7 +49,7 @@ enum Done {
     Missing,
 }
 
-impl Done {
+impl TagOutcome {
     fn name(self) -> &'static str {
         match self {
             Self::Created => "created",
@@ -116,7 +116,7 @@ pub(crate) async fn import(config: &Config, arguments: &ImportArguments) -> anyh
     }
     done?;
     printed?;
-    let unfinished = import.counts.get(&Done::Missing).copied().unwrap_or_default();
+    let unfinished = import.counts.get(&TagOutcome::Missing).copied().unwrap_or_default();
     ensure!(
         unfinished == 0,
         "{unfinished} tags were ended in {url} before and are not here: find out what it granted, and bring each with --tag and \
@@ -186,7 +186,7 @@ struct Import<'a> {
     /// How many tags are wanted and there, as far as it was looked.
     found: u64,
     /// How many tags became what.
-    counts: BTreeMap<Done, u64>,
+    counts: BTreeMap<TagOutcome, u64>,
     /// Where there are many.
     journal: Option<Journal>,
     progress: ProgressBar,
@@ -367,7 +367,7 @@ impl Import<'_> {
         let created = if is_open { self.target.create_tags(&wanted).await? } else { None };
         if created.is_some() {
             let count = u64::try_from(records.len()).unwrap_or(u64::MAX);
-            *self.counts.entry(Done::Created).or_default() += count;
+            *self.counts.entry(TagOutcome::Created).or_default() += count;
             self.progress.inc(count);
             return Ok(());
         }
@@ -522,15 +522,15 @@ impl Import<'_> {
             return self.go_on(name, &options.unwrap_or_default(), None, at).await;
         }
         match self.target.tag(name).await {
-            Ok(record) => self.add(name, None, &record, Done::EndedBefore),
+            Ok(record) => self.add(name, None, &record, TagOutcome::EndedBefore),
             Err(StoreError::TagUnknown { .. }) => {
-                *self.counts.entry(Done::Missing).or_default() += 1;
+                *self.counts.entry(TagOutcome::Missing).or_default() += 1;
                 self.table.add([
                     split_tag(name).0.to_owned(),
                     split_tag(name).1.unwrap_or_default().to_owned(),
                     "?".to_owned(),
                     "?".to_owned(),
-                    format!("{}: {}", Done::Missing.name(), self.finish(name, "NUMBER")),
+                    format!("{}: {}", TagOutcome::Missing.name(), self.finish(name, "NUMBER")),
                 ]);
             }
             Err(error) => return Err(error).with_context(|| format!("{} cannot be read", shown(name))),
@@ -565,25 +565,25 @@ impl Import<'_> {
             Err(StoreError::TagExists { .. }) => {
                 let before = self.target.tag(name).await.with_context(failed)?;
                 let done = match before {
-                    _ if before.options.mode != options.mode => Done::RaisedOtherwise,
-                    _ if before.watermark >= next => Done::FurtherOn,
-                    _ => Done::Raised,
+                    _ if before.options.mode != options.mode => TagOutcome::RaisedOtherwise,
+                    _ if before.watermark >= next => TagOutcome::FurtherOn,
+                    _ => TagOutcome::Raised,
                 };
                 // Also if it is further on: a tail that is given back would take it below.
                 (self.target.raise_tag(name, next).await.with_context(failed)?, done)
             }
             created => {
                 let (record, as_wanted) = created.with_context(failed)?;
-                (record, if as_wanted { Done::Created } else { Done::CreatedOtherwise })
+                (record, if as_wanted { TagOutcome::Created } else { TagOutcome::CreatedOtherwise })
             }
         };
         self.add(name, last, &record, done);
         Ok(())
     }
 
-    fn add(&mut self, name: &str, last: Option<u64>, here: &TagRecord, done: Done) {
+    fn add(&mut self, name: &str, last: Option<u64>, here: &TagRecord, done: TagOutcome) {
         *self.counts.entry(done).or_default() += 1;
-        if self.found > ROWS_MAX && done != Done::RaisedOtherwise {
+        if self.found > ROWS_MAX && done != TagOutcome::RaisedOtherwise {
             return;
         }
         let (tag, sub) = split_tag(name);

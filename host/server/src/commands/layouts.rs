@@ -8,7 +8,7 @@ use unalike::{Clock, Layout, Role, Scheme, SnowflakeOptions, Spread, SystemClock
 use crate::commands::arguments::{DecodeArguments, LayoutsCommand, RangeArguments, TextArguments};
 use crate::commands::print::{Table, print};
 use crate::config::Config;
-use crate::config::formats::{ReadText, Refusal, Secrets, Shown};
+use crate::config::formats::{IdFormat, ReadText, Refusal, Secrets};
 use crate::config::layouts::{Candidate, LayoutFigures, Layouts, Named, What, figures};
 use crate::config::names::plain_tag;
 use crate::config::stamps::SpreadText;
@@ -252,7 +252,7 @@ fn read_text(config: &Config, text: &str, arguments: &TextArguments) -> anyhow::
 }
 
 /// What the error of a text begins with: without the server's configuration file nothing is known of templates.
-fn hint(config: &Config, name: &str, format: Option<&Shown>) -> String {
+fn hint(config: &Config, name: &str, format: Option<&IdFormat>) -> String {
     if format.is_some() {
         return format!("it is not a text of {name:?}");
     }

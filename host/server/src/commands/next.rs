@@ -7,10 +7,10 @@ use anyhow::bail;
 use crate::commands::arguments::NextArguments;
 use crate::commands::print::is_closed;
 use crate::config::Config;
-use crate::config::formats::Asked;
+use crate::config::formats::FormatRequest;
 use crate::config::tokens::Tokens;
 use crate::service::Service;
-use crate::service::issue::{Issued, Owner, Wish, Written};
+use crate::service::issue::{IdForm, Issued, Owner, Written};
 use crate::stores::Purpose;
 
 /// Ids that are taken at once: no more than these are lost if the reader goes away.
@@ -33,7 +33,8 @@ async fn print_ids(service: &Service, arguments: &NextArguments) -> anyhow::Resu
     } else {
         Owner::Tag { name, sub: arguments.sub.as_deref() }
     };
-    let wish = Wish::Shown(Asked { notation: arguments.format, as_number: false, shard_key: arguments.shard_key });
+    let wish =
+        IdForm::Shown(FormatRequest { notation: arguments.format, as_number: false, shard_key: arguments.shard_key });
     let mut out = BufWriter::new(io::stdout().lock());
     let mut left = arguments.count;
     while left > 0 {

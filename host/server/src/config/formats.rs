@@ -1,7 +1,7 @@
 //! How ids are shown, as it is configured and as it is asked for.
 //!
 //! A table `[tags.NAME]` or `[snowflakes.NAME]` gives ids a template, a shard gene, keys and a width. From it comes a
-//! [`Shown`]: the format, and what may be asked of it. Where ids have a key or a gene, every notation shows the number
+//! [`IdFormat`]: the format, and what may be asked of it. Where ids have a key or a gene, every notation shows the number
 //! that is made of them and never the id itself; and where a counter starts again, only whole texts are unique, so that
 //! there are no numbers to ask for.
 //!
@@ -306,7 +306,7 @@ impl Secrets {
 
 /// How the ids of a tag or snowflake are shown, and what may be asked of it.
 #[derive(Clone, Debug)]
-pub(crate) struct Shown {
+pub(crate) struct IdFormat {
     name: String,
     format: Arc<Format>,
     has_template: bool,
@@ -314,7 +314,7 @@ pub(crate) struct Shown {
     is_bare: bool,
 }
 
-impl Shown {
+impl IdFormat {
     /// That of a tag.
     ///
     /// # Errors
@@ -476,8 +476,8 @@ fn has_keys(config: &FormatConfig<'_>) -> bool {
 /// How all that is configured is shown, by name.
 #[derive(Debug, Default)]
 pub(crate) struct Formats {
-    pub(crate) tags: BTreeMap<String, Shown>,
-    pub(crate) snowflakes: BTreeMap<String, Shown>,
+    pub(crate) tags: BTreeMap<String, IdFormat>,
+    pub(crate) snowflakes: BTreeMap<String, IdFormat>,
     /// The layout of every snowflake's ids, without a gene, those of quick tags among them.
     pub(crate) layouts: BTreeMap<String, Layout>,
     /// Tags whose ids are those of the snowflake of the same name.
@@ -486,7 +486,7 @@ pub(crate) struct Formats {
 
 impl Formats {
     /// How the ids of a tag are shown, if something is said of that.
-    pub(crate) fn of_tag(&self, tag: &str) -> Option<&Shown> {
+    pub(crate) fn of_tag(&self, tag: &str) -> Option<&IdFormat> {
         if self.quick.contains(tag) { self.snowflakes.get(tag) } else { self.tags.get(tag) }
     }
 
@@ -498,7 +498,7 @@ impl Formats {
         if self.quick.contains(tag) {
             return self.read_of_snowflake(tag, text, notation);
         }
-        let issued = Shown::or_plain(self.tags.get(tag), tag).read(text, notation, None)?;
+        let issued = IdFormat::or_plain(self.tags.get(tag), tag).read(text, notation, None)?;
         Ok(ReadText::new(text, &issued))
     }
 
@@ -513,7 +513,7 @@ impl Formats {
         notation: Option<Notation>,
     ) -> Result<ReadText, Refusal> {
         let layout = *self.layouts.get(name).ok_or_else(|| Refusal::snowflake_unknown(name))?;
-        let issued = Shown::or_plain(self.snowflakes.get(name), name).read(text, notation, Some(layout))?;
+        let issued = IdFormat::or_plain(self.snowflakes.get(name), name).read(text, notation, Some(layout))?;
         Ok(ReadText::new(text, &issued))
     }
 }
@@ -581,21 +581,21 @@ impl Notation {
 
 /// How a caller wants ids to be shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct FormatRequest {
     pub(crate) notation: Option<Notation>,
     /// As a number in JSON.
     pub(crate) as_number: bool,
     pub(crate) shard_key: Option<u64>,
 }
 
-impl Asked {
+impl FormatRequest {
     /// The notation in which ids are shown, once it is clear that they can be; no id is taken before. `bits` is the
     /// width of the greatest number that may come.
     ///
     /// # Errors
     /// [`Refusal`].
-    pub(crate) fn notation(&self, name: &str, shown: Option<&Shown>, bits: u8) -> Result<Notation, Refusal> {
-        let usual = shown.map_or(Notation::Decimal, Shown::notation);
+    pub(crate) fn notation(&self, name: &str, shown: Option<&IdFormat>, bits: u8) -> Result<Notation, Refusal> {
+        let usual = shown.map_or(Notation::Decimal, IdFormat::notation);
         let notation = self.notation.unwrap_or(usual);
         match shown {
             Some(shown) => shown.check(notation)?,
@@ -737,7 +737,7 @@ impl ReadText {
 }
 
 /// Whether a tag that begins at this number can be shown at all.
-pub(crate) fn check_start(tag: &str, shown: &Shown, start: u64) -> anyhow::Result<()> {
+pub(crate) fn check_start(tag: &str, shown: &IdFormat, start: u64) -> anyhow::Result<()> {
     let id_max = shown.format.id_max();
     ensure!(
         start <= id_max,
@@ -747,7 +747,7 @@ pub(crate) fn check_start(tag: &str, shown: &Shown, start: u64) -> anyhow::Resul
 }
 
 /// Whether the format shows every id of a snowflake's layout, the gene left out.
-pub(crate) fn check_layout(shown: &Shown, layout: Layout) -> anyhow::Result<()> {
+pub(crate) fn check_layout(shown: &IdFormat, layout: Layout) -> anyhow::Result<()> {
     let (layout_max, id_max) = (layout.id_max(), shown.format.id_max());
     ensure!(
         layout_max <= id_max,

@@ -68,7 +68,7 @@ enum Phase {
     /// A request runs: its own limit of time holds.
     Request,
     /// Its answer is being written.
-    Answer,
+    FrontAnswer,
     /// The client takes no more of it.
     Stalled,
     /// Between two requests.
@@ -79,7 +79,7 @@ enum Phase {
 
 impl Phase {
     const ALL: [Self; 7] =
-        [Self::New, Self::Head, Self::Request, Self::Answer, Self::Stalled, Self::Idle, Self::Parked];
+        [Self::New, Self::Head, Self::Request, Self::FrontAnswer, Self::Stalled, Self::Idle, Self::Parked];
 }
 
 /// What is to happen to a connection.
@@ -91,7 +91,7 @@ enum Order {
     Park,
     /// Close if what took too long has not ended meanwhile.
     Expire,
-    /// Answer the request that runs, and close.
+    /// FrontAnswer the request that runs, and close.
     End,
     /// Close now.
     Break,
@@ -167,7 +167,7 @@ impl Watched {
         if !self.ordered(Order::Expire) {
             return false;
         }
-        let expires = !(self.is(Phase::Request) || self.is(Phase::Answer));
+        let expires = !(self.is(Phase::Request) || self.is(Phase::FrontAnswer));
         if !expires {
             self.replace_order(Order::Expire, Order::Serve);
         }
@@ -401,7 +401,7 @@ impl Connections {
                 if answer.as_ref().is_ok_and(|answer| answer.body().size_hint().exact().is_none()) {
                     watched.streams.store(true, Ordering::Relaxed);
                 }
-                watched.enter(Phase::Answer);
+                watched.enter(Phase::FrontAnswer);
                 answer
             }
         });
@@ -480,7 +480,7 @@ impl Connections {
                 let limit_ms = match phase {
                     Phase::New | Phase::Head => self.head_timeout_ms,
                     Phase::Idle | Phase::Parked | Phase::Stalled => self.idle_timeout_ms,
-                    Phase::Request | Phase::Answer => continue,
+                    Phase::Request | Phase::FrontAnswer => continue,
                 };
                 let lasted_ms = now_ms.saturating_sub(watched.since_ms.load(Ordering::Relaxed));
                 if lasted_ms >= limit_ms {
@@ -584,11 +584,11 @@ impl WatchedStream {
     fn written<T>(&self, written: Poll<T>) -> Poll<T> {
         let watched = &self.watched;
         if written.is_pending() {
-            if watched.is(Phase::Answer) || watched.is(Phase::Idle) {
+            if watched.is(Phase::FrontAnswer) || watched.is(Phase::Idle) {
                 watched.enter_at(Phase::Stalled, self.now_ms());
             }
         } else if watched.is(Phase::Stalled) {
-            watched.enter(Phase::Answer);
+            watched.enter(Phase::FrontAnswer);
         }
         written
     }
@@ -630,7 +630,7 @@ impl Write for WatchedStream {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(context);
-        if flushed.is_ready() && self.watched.is(Phase::Answer) {
+        if flushed.is_ready() && self.watched.is(Phase::FrontAnswer) {
             self.watched.enter_at(Phase::Idle, self.now_ms());
         }
         flushed

@@ -44,7 +44,7 @@ use crate::config::names::plain_tag;
 use crate::config::tokens::{Permit, Scope};
 use crate::http::bearer;
 use crate::service::Service;
-use crate::service::issue::{Owner, Wish};
+use crate::service::issue::{IdForm, Owner};
 use crate::service::problem::{Kind, Problem};
 use crate::service::troubles::{Weight, note};
 use crate::words::shortened;
@@ -80,7 +80,7 @@ const SHORT_GRANTS_MAX: u32 = 3;
 
 /// How many numbers a client wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Want {
+enum SegmentSize {
     /// The tag's step, or fewer.
     TagStep,
     /// This many, next to one another, and not one less.
@@ -88,7 +88,7 @@ enum Want {
 }
 
 /// Grants numbers to a client, straight from the store and for ever.
-async fn grant(service: &Service, tag: &str, want: Want) -> Result<Segment, Problem> {
+async fn grant(service: &Service, tag: &str, want: SegmentSize) -> Result<Segment, Problem> {
     // None of these services knows sub-keys.
     plain_tag(tag)?;
     service.check_bare_tag(tag)?;
@@ -107,10 +107,10 @@ async fn grant(service: &Service, tag: &str, want: Want) -> Result<Segment, Prob
     }
     let id_max = service.shown(tag).map_or(ID_MAX, |shown| shown.format().id_max());
     let count = match (want, record.options.step) {
-        (Want::Exactly(count), _) => count,
-        (Want::TagStep, StepPolicy::Fixed { step }) => step,
+        (SegmentSize::Exactly(count), _) => count,
+        (SegmentSize::TagStep, StepPolicy::Fixed { step }) => step,
         // What a client does with its numbers, and how soon, is not known here: there is nothing to adapt to.
-        (Want::TagStep, StepPolicy::Adaptive(adaptive)) => adaptive.initial,
+        (SegmentSize::TagStep, StepPolicy::Adaptive(adaptive)) => adaptive.initial,
     };
     let count = count.min(service.segment_count_max);
     // Nothing is granted that would be refused afterwards: it would be lost to everybody.
@@ -141,12 +141,12 @@ async fn grant(service: &Service, tag: &str, want: Want) -> Result<Segment, Prob
 async fn within_bounds(
     store: &dyn SegmentStore,
     record: &TagRecord,
-    want: Want,
+    want: SegmentSize,
     count: u64,
     id_max: u64,
 ) -> Result<u64, Problem> {
     if store.stripes() > 1 {
-        if want != Want::TagStep {
+        if want != SegmentSize::TagStep {
             return Err(strided(&record.tag, store.stripes()));
         }
         // How far each of them has got, no record says.
@@ -165,8 +165,8 @@ async fn within_bounds(
     };
     match want {
         _ if count <= left => Ok(count),
-        Want::TagStep if left > 0 => Ok(left),
-        Want::TagStep | Want::Exactly(_) => {
+        SegmentSize::TagStep if left > 0 => Ok(left),
+        SegmentSize::TagStep | SegmentSize::Exactly(_) => {
             let last = (last_max - left).saturating_add(count);
             Err(if last_max == id_max {
                 beyond(&record.tag, last, id_max)
@@ -206,14 +206,14 @@ fn check_segment(tag: &str, segment: Segment) -> Result<(), Problem> {
 }
 
 /// Whether these are the numbers that a client can count through, or too few of them.
-fn is_usable(tag: &str, want: Want, segment: Segment) -> Result<bool, Problem> {
+fn is_usable(tag: &str, want: SegmentSize, segment: Segment) -> Result<bool, Problem> {
     check_segment(tag, segment)?;
     let last = segment.end - segment.stride;
     let reach = segment.stride.checked_mul(OVERSHOOT_MAX);
     if reach.is_none_or(|reach| reach > ID_MAX - last) {
         return Err(too_near_the_end(tag, last));
     }
-    let Want::Exactly(count) = want else { return Ok(true) };
+    let SegmentSize::Exactly(count) = want else { return Ok(true) };
     if segment.stride != 1 {
         return Err(strided(tag, segment.stride));
     }
@@ -227,7 +227,7 @@ fn is_usable(tag: &str, want: Want, segment: Segment) -> Result<bool, Problem> {
 
 /// One id, bare.
 async fn next_of(service: &Service, owner: Owner<'_>) -> Result<u64, Problem> {
-    let issued = service.issue(owner, 1, Wish::Bare).await?;
+    let issued = service.issue(owner, 1, IdForm::Bare).await?;
     let none = || Problem::new(Kind::Internal, "an internal error: one id was asked for, and none came");
     issued.into_numbers()?.pop().ok_or_else(none)
 }
@@ -249,7 +249,7 @@ async fn take_of_tag(service: &Service, tag: &str, count: u32) -> Result<Vec<u64
             return take_from_store(service, tag, count).await;
         }
     }
-    Ok(service.issue(Owner::tag(tag), count, Wish::Bare).await?.into_numbers()?)
+    Ok(service.issue(Owner::tag(tag), count, IdForm::Bare).await?.into_numbers()?)
 }
 
 async fn take_from_store(service: &Service, tag: &str, count: u32) -> Result<Vec<u64>, Problem> {
@@ -364,7 +364,7 @@ mod tests {
 
     #[test]
     fn a_client_that_counts_back_from_the_last_number_gets_exactly_as_many() {
-        let usable = |segment| is_usable("order", Want::Exactly(100), segment).map_err(|problem| problem.kind());
+        let usable = |segment| is_usable("order", SegmentSize::Exactly(100), segment).map_err(|problem| problem.kind());
         assert_eq!(usable(segment(1, 101, 1)), Ok(true));
         assert_eq!(usable(segment(1, 100, 1)), Ok(false), "fewer are a gap");
         assert_eq!(usable(segment(1, 102, 1)), Err(Kind::GrantRefused), "more were not asked for");
@@ -374,7 +374,7 @@ mod tests {
 
     #[test]
     fn no_client_counts_into_negative_numbers() {
-        let usable = |segment| is_usable("order", Want::TagStep, segment).map_err(|problem| problem.kind());
+        let usable = |segment| is_usable("order", SegmentSize::TagStep, segment).map_err(|problem| problem.kind());
         let last = ID_MAX - OVERSHOOT_MAX;
         assert_eq!(usable(segment(last, last + 1, 1)), Ok(true));
         assert_eq!(usable(segment(last + 1, last + 2, 1)), Err(Kind::Exhausted));

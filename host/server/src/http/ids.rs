@@ -9,11 +9,11 @@ use axum::response::Response;
 
 use super::query::{Parameters, invalid};
 use super::{Readable, finished};
-use crate::config::formats::{Asked, Notation, shard_key};
+use crate::config::formats::{FormatRequest, Notation, shard_key};
 use crate::config::tokens::Scope;
 use crate::http::bearer;
 use crate::service::Service;
-use crate::service::issue::{Issued, Owner, Wish, Written};
+use crate::service::issue::{IdForm, Issued, Owner, Written};
 use crate::service::problem::Problem;
 use crate::words::shortened;
 
@@ -23,16 +23,16 @@ const ID_BYTES_MAX: usize = 22;
 pub(super) async fn of_sequence(
     State(service): State<Arc<Service>>,
     Readable(tag): Readable,
-    wanted: Wanted,
+    wanted: IdsRequest,
 ) -> Result<Response, Problem> {
     let owner = Owner::Tag { name: &tag, sub: wanted.sub.as_deref() };
-    wanted.answer(&service.issue(owner, wanted.count, Wish::Shown(wanted.asked)).await?, owner)
+    wanted.answer(&service.issue(owner, wanted.count, IdForm::Shown(wanted.asked)).await?, owner)
 }
 
 pub(super) async fn of_snowflake(
     State(service): State<Arc<Service>>,
     Readable(name): Readable,
-    wanted: Wanted,
+    wanted: IdsRequest,
 ) -> Result<Response, Problem> {
     if let Some(sub) = &wanted.sub {
         return Err(invalid(
@@ -42,7 +42,7 @@ pub(super) async fn of_snowflake(
         ));
     }
     let owner = Owner::Snowflake { name: &name };
-    wanted.answer(&service.issue(owner, wanted.count, Wish::Shown(wanted.asked)).await?, owner)
+    wanted.answer(&service.issue(owner, wanted.count, IdForm::Shown(wanted.asked)).await?, owner)
 }
 
 /// The answer to the plainest request, for one id, if there is one without waiting.
@@ -73,14 +73,14 @@ pub(super) fn at_once<B>(service: &Service, request: &HttpRequest<B>) -> Option<
 }
 
 /// What a request asks for.
-pub(super) struct Wanted {
+pub(super) struct IdsRequest {
     /// 1 to the configured maximum.
     count: u32,
     form: Form,
     /// Of which sub-key.
     sub: Option<String>,
     /// How they are shown.
-    asked: Asked,
+    asked: FormatRequest,
 }
 
 /// How ids are written.
@@ -94,7 +94,7 @@ enum Form {
     Lines,
 }
 
-impl FromRequest<Arc<Service>> for Wanted {
+impl FromRequest<Arc<Service>> for IdsRequest {
     type Rejection = Problem;
 
     async fn from_request(request: Request, service: &Arc<Service>) -> Result<Self, Problem> {
@@ -114,12 +114,12 @@ impl FromRequest<Arc<Service>> for Wanted {
         let shard_key = parameters.take("shard_key").map(|text| shard_key(&text)).transpose()?;
         parameters.finish("count, sub, as, format and shard_key")?;
         let form = if prefers_text { Form::Lines } else { form };
-        let asked = Asked { notation, as_number: form == Form::Numbers, shard_key };
+        let asked = FormatRequest { notation, as_number: form == Form::Numbers, shard_key };
         Ok(Self { count, form, sub, asked })
     }
 }
 
-impl Wanted {
+impl IdsRequest {
     fn answer(&self, issued: &Issued, owner: Owner<'_>) -> Result<Response, Problem> {
         // Written by hand, since it is the whole work of most requests: a value per id would cost more than the id.
         let unwritten = |error: serde_json::Error| Problem::unwritten(&error);

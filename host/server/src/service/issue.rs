@@ -4,7 +4,7 @@
 use unalike::storage::StoreError;
 use unalike::{Batch, Error, ErrorKind, FormattedBatch, Text, TextError, encode};
 
-use crate::config::formats::{Asked, Notation, Refusal, Shown};
+use crate::config::formats::{FormatRequest, IdFormat, Notation, Refusal};
 use crate::service::Service;
 use crate::service::problem::{Kind, Problem};
 use crate::words::shortened;
@@ -37,9 +37,9 @@ impl<'a> Owner<'a> {
 
 /// How the ids are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wish {
+pub(crate) enum IdForm {
     /// As they are shown, or in the notation that is asked for.
-    Shown(Asked),
+    Shown(FormatRequest),
     /// As bare numbers. Refused where what is shown of an id is not its number: bare it could be one that somebody else
     /// was shown.
     Bare,
@@ -48,10 +48,10 @@ pub(crate) enum Wish {
 /// Ids that were issued: the caller's for ever.
 pub(crate) struct Issued {
     notation: Notation,
-    ids: Taken,
+    ids: TakenIds,
 }
 
-enum Taken {
+enum TakenIds {
     One(u64),
     Plain(Batch),
     Formatted(FormattedBatch),
@@ -123,9 +123,9 @@ impl Issued {
         mut show: impl FnMut(Written<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         match &self.ids {
-            Taken::One(id) => self.number(*id, &mut show),
-            Taken::Plain(batch) => batch.iter().try_for_each(|id| self.number(id, &mut show)),
-            Taken::Formatted(batch) if self.notation == Notation::Template => {
+            TakenIds::One(id) => self.number(*id, &mut show),
+            TakenIds::Plain(batch) => batch.iter().try_for_each(|id| self.number(id, &mut show)),
+            TakenIds::Formatted(batch) if self.notation == Notation::Template => {
                 let mut shown = Ok(());
                 batch
                     .each_text(|text| {
@@ -136,7 +136,7 @@ impl Issued {
                     .map_err(IssueError::from)?;
                 shown
             }
-            Taken::Formatted(batch) => {
+            TakenIds::Formatted(batch) => {
                 let numbers = batch.numbers().map_err(IssueError::from)?;
                 numbers.into_iter().try_for_each(|id| self.number(id, &mut show))
             }
@@ -149,9 +149,9 @@ impl Issued {
     /// When an id cannot be shown as its format says.
     pub(crate) fn into_numbers(self) -> Result<Vec<u64>, Error> {
         match self.ids {
-            Taken::One(id) => Ok(vec![id]),
-            Taken::Plain(batch) => Ok(batch.iter().collect()),
-            Taken::Formatted(batch) => batch.numbers(),
+            TakenIds::One(id) => Ok(vec![id]),
+            TakenIds::Plain(batch) => Ok(batch.iter().collect()),
+            TakenIds::Formatted(batch) => batch.numbers(),
         }
     }
 
@@ -172,7 +172,7 @@ impl Service {
     ///
     /// # Errors
     /// What cannot be is refused before an id is taken. One that was taken and cannot be answered is a gap.
-    pub(crate) async fn issue(&self, owner: Owner<'_>, count: u32, wish: Wish) -> Result<Issued, IssueError> {
+    pub(crate) async fn issue(&self, owner: Owner<'_>, count: u32, wish: IdForm) -> Result<Issued, IssueError> {
         match owner {
             Owner::Tag { name, sub } if !self.is_quick(name) => self.issue_of_tag(name, sub, count, wish).await,
             Owner::Tag { sub: Some(sub), .. } => {
@@ -186,40 +186,48 @@ impl Service {
         }
     }
 
-    async fn issue_of_tag(&self, name: &str, sub: Option<&str>, count: u32, wish: Wish) -> Result<Issued, IssueError> {
+    async fn issue_of_tag(
+        &self,
+        name: &str,
+        sub: Option<&str>,
+        count: u32,
+        wish: IdForm,
+    ) -> Result<Issued, IssueError> {
         let shown = self.shown(name);
         let notation = match wish {
-            Wish::Shown(asked) => asked.notation(name, shown, shown.map_or(ID_BITS, |shown| shown.format().bits()))?,
-            Wish::Bare => bare(shown, name)?,
+            IdForm::Shown(asked) => {
+                asked.notation(name, shown, shown.map_or(ID_BITS, |shown| shown.format().bits()))?
+            }
+            IdForm::Bare => bare(shown, name)?,
         };
         let sub = self.sub_key(name, sub).await?;
         let ids = match (shown, wish) {
-            (Some(shown), Wish::Shown(asked)) => {
+            (Some(shown), IdForm::Shown(asked)) => {
                 let formatted = self.formatted(name, sub, shown).await?;
                 let taken = formatted.take(count, asked.shard_key);
-                Taken::Formatted(self.unless_down(name, sub, taken).await?)
+                TakenIds::Formatted(self.unless_down(name, sub, taken).await?)
             }
-            _ if count == 1 => Taken::One(self.next_id(name, sub).await?),
-            _ => Taken::Plain(self.take_ids(name, sub, count).await?),
+            _ if count == 1 => TakenIds::One(self.next_id(name, sub).await?),
+            _ => TakenIds::Plain(self.take_ids(name, sub, count).await?),
         };
         Ok(Issued { notation, ids })
     }
 
-    async fn issue_of_snowflake(&self, name: &str, count: u32, wish: Wish) -> Result<Issued, IssueError> {
+    async fn issue_of_snowflake(&self, name: &str, count: u32, wish: IdForm) -> Result<Issued, IssueError> {
         let snowflake = self.snowflake(name)?;
         let shown = self.shown_snowflake(name);
         let (notation, formatted) = match wish {
-            Wish::Bare => (bare(shown, name)?, None),
-            Wish::Shown(asked) => {
+            IdForm::Bare => (bare(shown, name)?, None),
+            IdForm::Shown(asked) => {
                 let bits = shown.map_or(snowflake.layout().bits(), |shown| shown.format().bits());
                 let formatted = self.formatted_snowflake(name);
                 (asked.notation(name, shown, bits)?, formatted.map(|ids| ids.take(count, asked.shard_key)))
             }
         };
         let ids = match formatted {
-            Some(taken) => Taken::Formatted(self.of_snowflake(snowflake, taken).await?),
-            None if count == 1 => Taken::One(self.of_snowflake(snowflake, snowflake.next()).await?),
-            None => Taken::Plain(self.of_snowflake(snowflake, snowflake.take(count)).await?),
+            Some(taken) => TakenIds::Formatted(self.of_snowflake(snowflake, taken).await?),
+            None if count == 1 => TakenIds::One(self.of_snowflake(snowflake, snowflake.next()).await?),
+            None => TakenIds::Plain(self.of_snowflake(snowflake, snowflake.take(count)).await?),
         };
         Ok(Issued { notation, ids })
     }
@@ -252,8 +260,8 @@ impl Service {
 }
 
 /// The notation of bare numbers.
-fn bare(shown: Option<&Shown>, name: &str) -> Result<Notation, Problem> {
-    if shown.is_none_or(Shown::is_bare) {
+fn bare(shown: Option<&IdFormat>, name: &str) -> Result<Notation, Problem> {
+    if shown.is_none_or(IdFormat::is_bare) {
         return Ok(Notation::Decimal);
     }
     let name = shortened(name);

@@ -136,7 +136,7 @@ impl Stripe {
 }
 
 /// What is known of a store before a resize.
-pub(super) struct Found<'p> {
+pub(super) struct StoreBefore<'p> {
     /// For messages.
     pub(super) name: &'p str,
     pub(super) record: Option<Stripe>,
@@ -153,7 +153,7 @@ pub(super) struct Found<'p> {
 ///
 /// # Errors
 /// [`StoreError::Refused`] naming the store.
-pub(super) fn check_complete(found: &[Found<'_>]) -> Result<(), StoreError> {
+pub(super) fn check_complete(found: &[StoreBefore<'_>]) -> Result<(), StoreError> {
     let all: Vec<_> = found.iter().map(|part| part.record).collect();
     for part in found {
         let Some((set, count)) = part.record.and_then(|record| record.demands(part.is_old, &all)) else { continue };
@@ -181,8 +181,8 @@ mod tests {
     const SET: u128 = 0xaaaa << 64 | 0xbbbb;
     const OTHER: u128 = 0xcccc << 64 | 0xdddd;
 
-    fn found(record: Option<Stripe>) -> Found<'static> {
-        Found { name: "a store", record, is_old: true, is_used: true }
+    fn found(record: Option<Stripe>) -> StoreBefore<'static> {
+        StoreBefore { name: "a store", record, is_old: true, is_used: true }
     }
 
     #[test]
@@ -224,7 +224,7 @@ mod tests {
             !complete(&[left, new, Stripe::fence(SET, 1, (Some(&made), true), &[], 7)]),
             "unless nothing was recorded"
         );
-        let as_new = Found { is_old: false, ..found(Some(left)) };
+        let as_new = StoreBefore { is_old: false, ..found(Some(left)) };
         assert!(check_complete(&[found(None), as_new]).is_ok());
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use unalike_core::ID_MAX;
 
-use super::marks::{Found, check_complete};
+use super::marks::{StoreBefore, check_complete};
 use super::members::{full_text, with_text};
 use super::numbering::{Numbering, merged};
 use super::words::{name, new_set, refused};
@@ -148,7 +148,7 @@ async fn fence<'s>(
     }
     let found = parts.iter().map(|part| {
         let Part { name, old: record, is_old, is_used, .. } = part;
-        Found { name, record: *record, is_old: *is_old, is_used: *is_used }
+        StoreBefore { name, record: *record, is_old: *is_old, is_used: *is_used }
     });
     if floor == 0 {
         check_complete(&found.collect::<Vec<_>>())?;

@@ -34,7 +34,7 @@ use serde::Serialize;
 use unalike::storage::{StoreError, TagOptions};
 use unalike::{ID_MAX, StepPolicy, Text, encode};
 
-use super::{Parameters, Want, finished, grant, json, next_of, path_of, permit, snowflake_name};
+use super::{Parameters, SegmentSize, finished, grant, json, next_of, path_of, permit, snowflake_name};
 use crate::config::names::plain_tag;
 use crate::config::tokens::Scope;
 use crate::http::bearer;
@@ -134,7 +134,7 @@ async fn take(service: &Service, request: Request) -> Result<u64, Problem> {
     let (mut parts, _) = request.into_parts();
     let tag = permitted_tag(service, &mut parts).await?;
     let step = whole(&Parameters::of_query(&parts), "step", 1..=service.segment_count_max)?;
-    let segment = grant(service, &tag, Want::Exactly(step)).await?;
+    let segment = grant(service, &tag, SegmentSize::Exactly(step)).await?;
     Ok(segment.end - 1)
 }
 

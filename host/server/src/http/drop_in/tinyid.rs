@@ -34,7 +34,7 @@ use axum::response::Response;
 use serde::Serialize;
 use unalike::storage;
 
-use super::{Parameters, Want, any_but_head_and_trace, finished, grant, json, take_of_tag};
+use super::{Parameters, SegmentSize, any_but_head_and_trace, finished, grant, json, take_of_tag};
 use crate::config::names::plain_tag;
 use crate::config::tokens::{Denied, Scope};
 use crate::http::Route;
@@ -94,7 +94,7 @@ async fn ids(service: &Service, request: Request) -> Result<Vec<u64>, Refusal> {
 
 async fn segment(service: &Service, request: Request) -> Result<Segment, Refusal> {
     let (tag, _) = permitted(service, request).await?;
-    let granted = grant(service, &tag, Want::TagStep).await.map_err(|problem| Refusal::of(&problem, &tag))?;
+    let granted = grant(service, &tag, SegmentSize::TagStep).await.map_err(|problem| Refusal::of(&problem, &tag))?;
     Segment::of(granted).ok_or_else(|| {
         let message = format!("the numbers of {tag} lie {} apart, more than a segment can say", granted.stride);
         Refusal { code: CODE_FAILED, message }

@@ -141,7 +141,7 @@ const NAME_MAX: usize = 128;
 const NAMESPACE_MAX: usize = NAME_MAX - "cosid::63".len();
 
 /// What every request says.
-struct Asked<'s> {
+struct MachineRequest<'s> {
     leases: &'s SharedLeases,
     /// CosId's namespace.
     namespace: String,
@@ -151,7 +151,7 @@ struct Asked<'s> {
     may_begin: Result<(), Problem>,
 }
 
-impl<'s> Asked<'s> {
+impl<'s> MachineRequest<'s> {
     async fn of(service: &'s Service, request: Request) -> Result<Self, Problem> {
         let (mut parts, _) = request.into_parts();
         let permit = permit(service, &parts.headers)?;
@@ -295,7 +295,7 @@ fn layout(bits: u8) -> Result<Layout, Problem> {
 }
 
 async fn acquire(service: &Service, request: Request) -> Result<MachineState, Failed> {
-    let asked = Asked::of(service, request).await?;
+    let asked = MachineRequest::of(service, request).await?;
     let bits = whole(&asked.parameters, "machineBit", 1..=MACHINE_BITS_MAX)?;
     let bits = u8::try_from(bits).unwrap_or(u8::MAX);
     let layout = layout(bits)?;
@@ -333,7 +333,7 @@ async fn acquire(service: &Service, request: Request) -> Result<MachineState, Fa
 }
 
 async fn extend(service: &Service, request: Request) -> Result<(), Failed> {
-    let asked = Asked::of(service, request).await?;
+    let asked = MachineRequest::of(service, request).await?;
     let horizon_ms = asked.horizon_ms()?;
     let own = asked.own().await?;
     let shown = |what: &str| format!("the instance {:?} {what}", shortened(&asked.instance));
@@ -371,7 +371,7 @@ async fn extend(service: &Service, request: Request) -> Result<(), Failed> {
 }
 
 async fn end(service: &Service, request: Request) -> Result<(), Failed> {
-    let asked = Asked::of(service, request).await?;
+    let asked = MachineRequest::of(service, request).await?;
     let own = asked.own().await?;
     if own.is_empty() {
         let what = format!("the instance {:?} has no machine id in this namespace", shortened(&asked.instance));

@@ -264,7 +264,7 @@ fn what_makes_no_sense_is_refused_with_what_to_write() -> anyhow::Result<()> {
     let next = ["next", "default", "--snowflake"];
     for (flags, named) in [
         (&["--leases", "redis://ids:secret@h/0"][..], &["redis://ids@h/0", "--watermark none"][..]),
-        (&["--leases", "ids.sqlite"], &["--leases", "no URL", "sqlite://PATH"]),
+        (&["--leases", "ids.sqlite"], &["--leases", "not a URL", "sqlite://PATH"]),
         (&["--leases", "kafka://h"], &["--leases", "kafka"]),
         (&["--leases", "none", "--worker", "5"], &["--worker", "--leases URL", "--unsafe-static-worker"]),
         (&["--leases", "none", "--local-leases", "d"], &["--local-leases", "--unsafe-static-worker"]),
@@ -375,7 +375,7 @@ fn a_snowflake_that_stops_makes_the_server_unready_until_it_goes_on() -> anyhow:
     assert!(ids.len() > 10, "ids flow to the end of the lease: {ids:?}");
     assert_eq!((refused.status, refused.problem()?.as_str()), (503, "lease-ended"), "{refused:?}");
     assert!(refused.header("retry-after").is_some(), "{refused:?}");
-    assert_eq!(client.ids("/v1/sequences/order/ids")?.len(), 1, "sequences are not concerned");
+    assert_eq!(client.ids("/v1/sequences/order/ids")?.len(), 1, "Sequences are not affected");
     let unready = until(&client, "/health/ready", |answer| answer.status != 200);
     assert_eq!((unready.status, unready.problem()?.as_str()), (503, "lease-ended"), "{unready:?}");
     let said = unready.json()?;

@@ -523,7 +523,7 @@ async fn after_a_resize_every_client_of_the_old_set_is_fenced_at_once() {
     assert_eq!(operator.allocate("order", 5, 0).await.expect("a grant").start, 101);
     // And back to a store that stands alone.
     operator.restripe(Some(&new), None).await.expect("alone");
-    refused(operator.allocate("order", 1, 0).await, &["stands alone"]);
+    refused(operator.allocate("order", 1, 0).await, &["used alone"]);
     assert_eq!(open(&url).await.allocate("order", 5, 0).await.expect("a grant").start, 106);
 }
 

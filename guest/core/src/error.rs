@@ -457,7 +457,7 @@ impl fmt::Display for ReadError {
             Self::Date { at } => {
                 write!(f, "there is no such date, or its figures contradict each other at position {at}")
             }
-            Self::Number { at } => write!(f, "the number at position {at} is not that of any id of this format"),
+            Self::Number { at } => write!(f, "the number at position {at} belongs to no id of this format"),
             Self::Key { id } => {
                 write!(f, "it was written with the key {id}, which is not among those that are known: add it")
             }

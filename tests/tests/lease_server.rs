@@ -375,7 +375,7 @@ fn a_snowflake_that_stops_makes_the_server_unready_until_it_goes_on() -> anyhow:
     assert!(ids.len() > 10, "ids flow to the end of the lease: {ids:?}");
     assert_eq!((refused.status, refused.problem()?.as_str()), (503, "lease-ended"), "{refused:?}");
     assert!(refused.header("retry-after").is_some(), "{refused:?}");
-    assert_eq!(client.ids("/v1/sequences/order/ids")?.len(), 1, "Sequences are not affected");
+    assert_eq!(client.ids("/v1/sequences/order/ids")?.len(), 1, "sequences are not affected");
     let unready = until(&client, "/health/ready", |answer| answer.status != 200);
     assert_eq!((unready.status, unready.problem()?.as_str()), (503, "lease-ended"), "{unready:?}");
     let said = unready.json()?;

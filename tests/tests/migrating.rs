@@ -668,3 +668,28 @@ fn a_tag_that_never_was_in_the_source_is_not_brought() -> anyhow::Result<()> {
     assert_eq!(listed.code, Some(1), "{listed:?}");
     Ok(())
 }
+
+/// Two stores that import each other's tags: the second import would end the tag in both.
+#[test]
+fn a_tag_is_not_brought_back_to_where_it_ended() -> anyhow::Result<()> {
+    let directory = TempDir::new()?;
+    let (old, new) = ("sqlite://old.sqlite", "sqlite://new.sqlite");
+    let next = |store: &str, more: &[&str]| {
+        run(directory.path(), [&["--store", store, "next", "order", "-n", "3"], more].concat())
+    };
+    ensure!(next(old, &[])?.code == Some(0) && next(old, &["--sub", "shop"])?.code == Some(0));
+    assert_eq!(import(&directory, new, &[old])?.code, Some(0));
+    let back = import(&directory, old, &[new])?;
+    assert!(back.code == Some(1) && back.stderr.contains("was ended in the store that it is to come to"), "{back:?}");
+    assert!(back.stderr.contains("nothing was changed"), "{back:?}");
+    let further = next(new, &[])?;
+    assert_eq!(further.stdout, "4\n5\n6\n", "{further:?}");
+    // What nobody has asked for yet begins in the new store alone, where it was ended.
+    for sub in ["shop", "bank"] {
+        let ended = next(old, &["--sub", sub])?;
+        assert!(ended.code == Some(1) && ended.stdout.is_empty(), "{ended:?}");
+    }
+    let begun = next(new, &["--sub", "bank"])?;
+    assert_eq!(begun.stdout, "1\n2\n3\n", "{begun:?}");
+    Ok(())
+}

@@ -67,8 +67,8 @@ impl MemoryStore {
     fn tag_row<'s>(&self, state: &'s mut State, tag: &str) -> Result<&'s mut TagRow, StoreError> {
         if !state.tags.contains_key(tag) {
             let options = match split_tag(tag) {
-                // A sub-key has the options of its tag.
-                (name, Some(_)) => self.tag_row(state, name)?.options,
+                // A sub-key has the options of its tag, and ends with it.
+                (name, Some(_)) => self.tag_row(state, name)?.record(name).options_of_sub_keys(tag)?,
                 (_, None) if self.options.creation.of(tag).on_first_use => TagOptions::default(),
                 (_, None) => return Err(StoreError::tag_unknown(tag)),
             };

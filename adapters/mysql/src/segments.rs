@@ -380,7 +380,7 @@ impl OwnTables {
     /// exists is created in any case.
     async fn use_first(&self, name: &str) -> Result<Option<TagRecord>, StoreError> {
         let options = match split_tag(name) {
-            (tag, Some(_)) => self.open_tag(tag).await?.options,
+            (tag, Some(_)) => self.open_tag(tag).await?.options_of_sub_keys(name)?,
             (_, None) if self.creation.of(name).on_first_use => TagOptions::default(),
             (_, None) => return Err(StoreError::tag_unknown(name)),
         };

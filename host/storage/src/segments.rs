@@ -696,3 +696,26 @@ pub struct TagRecord {
     /// Grows with every grant, release and raise.
     pub version: u64,
 }
+
+impl TagRecord {
+    /// What a new sub-key of this tag gets: the tag's own options.
+    ///
+    /// A store calls it before it makes a row for the sub-key `name`, under whatever keeps the tag's row as it is.
+    ///
+    /// # Errors
+    /// [`StoreError::Exhausted`] when the tag has ended: its sub-keys continue elsewhere, or will begin there.
+    ///
+    /// ```
+    /// use unalike_storage::{ID_MAX, StoreError, TagOptions, TagRecord, sub_tag};
+    ///
+    /// let order = TagRecord { tag: "order".to_owned(), options: TagOptions::default(), watermark: 7, version: 1 };
+    /// let name = sub_tag("order", "shop")?;
+    /// assert_eq!(order.options_of_sub_keys(&name)?, order.options);
+    /// let ended = TagRecord { watermark: ID_MAX, ..order };
+    /// assert!(matches!(ended.options_of_sub_keys(&name), Err(StoreError::Exhausted { .. })));
+    /// # Ok::<(), StoreError>(())
+    /// ```
+    pub fn options_of_sub_keys(&self, name: &str) -> Result<TagOptions, StoreError> {
+        if self.watermark >= ID_MAX { Err(StoreError::exhausted(name)) } else { Ok(self.options) }
+    }
+}

@@ -212,7 +212,11 @@ impl SlowOrdered {
     /// Creates the row if first use may do that: a sub-key of a tag that exists always may.
     async fn use_first(&self, place: RowKey<'_>) -> Result<(), StoreError> {
         let its_tag = RowKey::of(place.business);
-        let has_tag = !place.sub.is_empty() && self.read(its_tag).await?.is_some();
+        let owner = if place.sub.is_empty() { None } else { self.find(its_tag).await? };
+        if let Some(owner) = &owner {
+            owner.options_of_sub_keys(place.tag)?;
+        }
+        let has_tag = owner.is_some();
         if !has_tag && !self.creation.on_first_use {
             return Err(StoreError::tag_unknown(place.tag));
         }

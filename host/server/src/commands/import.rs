@@ -434,6 +434,14 @@ impl Import<'_> {
                 known.tag
             );
         }
+        let is_live = known.is_some_and(|known| known.watermark < ID_MAX);
+        if is_live && matches!(self.target.tag(name).await, Ok(here) if here.watermark >= ID_MAX) {
+            bail!(
+                "{shown} was ended in the store that it is to come to ({}), and no number is left there. Was --from meant the \
+                 other way round? Else import it into a store that never had it",
+                self.store
+            );
+        }
         if let Some(at) = at.filter(|_| !self.arguments.yes) {
             let here = match self.target.tag(name).await {
                 Ok(record) => record.watermark,

@@ -656,6 +656,20 @@ pub async fn an_ended_tag_grants_nothing(fixture: &dyn SegmentFixture) {
             assert!(matches!(error, StoreError::Exhausted { .. }), "it has no numbers: {error:?}");
         }
     }
+    // Its sub-keys continue where the tag does, also those that nobody has used yet. Some stores have none.
+    let new = expected(sub_tag(tag, "new"), "naming a sub-key");
+    for client in [&client, &other, &fixture.segment_client(OPEN).await] {
+        for _ in 0..2 {
+            let error = refused(client.allocate(&new, 1, 0).await, "a grant of a new sub-key of an ended tag");
+            assert!(
+                matches!(
+                    error,
+                    StoreError::Exhausted { .. } | StoreError::TagInvalid { .. } | StoreError::Refused { .. }
+                ),
+                "it ended with its tag: {error:?}"
+            );
+        }
+    }
     expected(client.retire_tag(tag).await, "ending it again");
 }
 

@@ -1,9 +1,9 @@
 //! How ids are shown, as it is configured and as it is asked for.
 //!
 //! A table `[tags.NAME]` or `[snowflakes.NAME]` gives ids a template, a shard gene, keys and a width. From it comes a
-//! [`IdFormat`]: the format, and what may be asked of it. Where ids have a key or a gene, every notation shows the number
-//! that is made of them and never the id itself; and where a counter starts again, only whole texts are unique, so that
-//! there are no numbers to ask for.
+//! [`IdFormat`]: the format, and what may be asked of it. Where ids have a key or a gene, every notation shows the
+//! number that is made of them and never the id itself; and where a counter starts again, only whole texts are unique,
+//! so that there are no numbers to ask for.
 //!
 //! Secrets are read when they are needed and are nowhere printed, in no error and in no log.
 

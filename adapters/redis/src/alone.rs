@@ -163,8 +163,8 @@ impl Alone {
     /// An unknown tag, created if first use may do that.
     async fn use_first(&self, tag: &str) -> Result<Option<TagRecord>, StoreError> {
         let options = match split_tag(tag) {
-            // A sub-key has the options of its tag.
-            (name, Some(_)) => self.open_tag(name).await?.options,
+            // A sub-key has the options of its tag, and ends with it.
+            (name, Some(_)) => self.open_tag(name).await?.options_of_sub_keys(tag)?,
             (_, None) if self.creation.on_first_use => TagOptions::default(),
             (_, None) => return Err(StoreError::tag_unknown(tag)),
         };

@@ -167,8 +167,8 @@ impl State {
     fn tag_on_first_use(&mut self, tag: &str, creation: TagCreation) -> Result<&mut TagRow, StoreError> {
         if !self.tags.contains_key(tag) {
             let options = match split_tag(tag) {
-                // A sub-key has the options of its tag.
-                (name, Some(_)) => self.tag_on_first_use(name, creation)?.options,
+                // A sub-key has the options of its tag, and ends with it.
+                (name, Some(_)) => self.tag_on_first_use(name, creation)?.record(name).options_of_sub_keys(tag)?,
                 (_, None) if creation.on_first_use => TagOptions::default(),
                 (_, None) => return Err(StoreError::TagUnknown { tag: tag.to_owned() }),
             };

@@ -1289,7 +1289,7 @@ async fn a_durable_store_that_fails_is_left_alone_for_a_while() {
     let mut longest = 0;
     while longest < 1_000 {
         let Err(StoreError::CeilingReached { retry_after_ms, source, .. }) = client.allocate(TAG, 10, 0).await else {
-            panic!("there is not a number")
+            panic!("there is no number")
         };
         assert!((1..=1_600).contains(&retry_after_ms));
         let source = source.expect("it says why all the time").to_string();

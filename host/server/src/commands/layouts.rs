@@ -254,7 +254,7 @@ fn read_text(config: &Config, text: &str, arguments: &TextArguments) -> anyhow::
 /// What the error of a text begins with: without the server's configuration file nothing is known of templates.
 fn hint(config: &Config, name: &str, format: Option<&IdFormat>) -> String {
     if format.is_some() {
-        return format!("it is not a text of {name:?}");
+        return format!("it is not an id of {name:?}");
     }
     let file = if config.has_file {
         "the configuration file has"

@@ -703,7 +703,7 @@ async fn a_tag_is_there_if_the_durable_store_has_it() -> anyhow::Result<()> {
         assert!(matches!(error, StoreError::Refused { .. }), "{error:?}");
     }
     let error = closed.create_tag("order\u{1f}6", &ordered).await.unwrap_err();
-    assert!(error.to_string().contains("create the tag \"order\" alone"), "{error}");
+    assert!(error.to_string().contains("create only the tag \"order\""), "{error}");
     let record = closed.create_tag("order", &ordered).await?;
     assert_eq!((record.options, record.watermark), (ordered, 0));
     assert!(matches!(closed.create_tag("order", &ordered).await, Err(StoreError::TagExists { .. })));

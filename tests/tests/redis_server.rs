@@ -267,7 +267,7 @@ fn what_cannot_be_is_refused_by_name() -> anyhow::Result<()> {
         (vec!["--store", redis, "next", "order"], &[shown, "--watermark sqlite://PATH", "--watermark none"][..]),
         (with(&over_file, &["--watermark", "mysql://h/db", "next", "a"]), &["--watermark", file, "redis://HOST"]),
         (vec!["--store", redis, "--watermark", "redis://h:2/1", "next", "a"], &["redis://h:2/1", "durable"]),
-        (vec!["--store", redis, "--watermark", "ids.sqlite", "next", "a"], &["--watermark", "ids.sqlite", "no URL"]),
+        (vec!["--store", redis, "--watermark", "ids.sqlite", "next", "a"], &["--watermark", "ids.sqlite", "not a URL"]),
         (with(&over_redis, &["--leases", "redis-sentinel://h", "next", "a"]), &["Sentinel", "--leases"]),
         (vec!["--store", file, "--store", redis, "next", "a"], &[shown, "several", "--store"]),
         (vec!["--store", "redis-sentinel://h", "--watermark", "none", "next", "a"], &["Sentinel"]),

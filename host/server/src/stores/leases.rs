@@ -285,7 +285,10 @@ struct Assigned {
 impl Assigned {
     async fn open(worker: u32, options: LocalOptions) -> Result<Self, StoreError> {
         if !options.directory.is_dir() {
-            return Err(Self::unknown(worker, &format!("the directory {} does not exist", options.directory.display())));
+            return Err(Self::unknown(
+                worker,
+                &format!("the directory {} does not exist", options.directory.display()),
+            ));
         }
         let store = StaticWorker::open_unguarded(worker, options).await?;
         let mut begun = BTreeMap::new();

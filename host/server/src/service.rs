@@ -329,7 +329,7 @@ impl Service {
     /// # Errors
     /// As [`Service::snowflake`].
     pub(crate) fn quick(&self, tag: &str) -> Result<Option<&Snowflake>, Problem> {
-        if self.formats.quick.contains(tag) { self.snowflake(tag).map(Some) } else { Ok(None) }
+        if self.is_quick(tag) { self.snowflake(tag).map(Some) } else { Ok(None) }
     }
 
     /// Whether a snowflake of this name is configured.

@@ -434,16 +434,18 @@ impl Import<'_> {
                 known.tag
             );
         }
+        let here = self.target.tag(name).await;
         let is_live = known.is_some_and(|known| known.watermark < ID_MAX);
-        if is_live && matches!(self.target.tag(name).await, Ok(here) if here.watermark >= ID_MAX) {
+        if is_live && here.as_ref().is_ok_and(|here| here.watermark >= ID_MAX) {
             bail!(
                 "{shown} was ended in the store that it is to come to ({}), and no number is left there. Was --from meant the \
                  other way round? Else import it into a store that never had it",
                 self.store
             );
         }
+        let is_new = matches!(here, Err(StoreError::TagUnknown { .. }));
         if let Some(at) = at.filter(|_| !self.arguments.yes) {
-            let here = match self.target.tag(name).await {
+            let here = match here {
                 Ok(record) => record.watermark,
                 Err(StoreError::TagUnknown { .. }) => 0,
                 Err(error) => return Err(error).with_context(|| format!("{shown} cannot be read")),
@@ -454,7 +456,7 @@ impl Import<'_> {
             check_raise(name, known, at).context("add --yes, if it is meant")?;
         }
         if let Err(refused) = validate_new_tag(name)
-            && let Err(StoreError::TagUnknown { .. }) = self.target.tag(name).await
+            && is_new
         {
             return Err(refused)
                 .with_context(|| format!("{shown} cannot be created here: rename it in the source first"));

@@ -1,6 +1,6 @@
 //! Runs that one thread or one handle has to itself, runs that wait for somebody, and how large the next run is.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
@@ -156,15 +156,9 @@ impl HeldRun {
     /// The same if it is this owner's: its number, shifted.
     #[inline]
     fn take_of(&mut self, owner: u64) -> Option<u64> {
-        // Of another owner, at least 2^24 are left or many more.
-        let left = self.owned_left.wrapping_sub(owner).wrapping_sub(1);
-        if left >= u64::from(HELD_MAX) {
-            return None;
-        }
-        let id = self.next;
+        let (id, next) = id_of(owner, self.owned_left, self.next, self.stride)?;
         self.owned_left -= 1;
-        // Only past the last id of a run may this leave the range of ids, and then it is not used.
-        self.next = id.wrapping_add(self.stride);
+        self.next = next;
         Some(id)
     }
 
@@ -227,8 +221,73 @@ impl HeldRun {
     }
 }
 
+/// The next id of a run if it is this owner's and has one left, and the id after that.
+#[inline]
+fn id_of(owner: u64, owned_left: u64, next: u64, stride: u64) -> Option<(u64, u64)> {
+    // Of another owner, at least 2^24 are left or many more.
+    let left = owned_left.wrapping_sub(owner).wrapping_sub(1);
+    // Only past the last id of a run may the sum leave the range of ids, and then it is not used.
+    (left < u64::from(HELD_MAX)).then(|| (next, next.wrapping_add(stride)))
+}
+
+/// How many runs a thread has at hand.
+const AT_HAND: usize = 8;
+
+/// What a call needs of a run. It lies in the thread's own memory, which costs no borrow and no walk along a vector.
+struct AtHand {
+    next: Cell<u64>,
+    stride: Cell<u64>,
+    /// As [`HeldRun::owned_left`].
+    owned_left: Cell<u64>,
+    place: Cell<usize>,
+}
+
+impl AtHand {
+    const EMPTY: Self =
+        Self { next: Cell::new(0), stride: Cell::new(1), owned_left: Cell::new(0), place: Cell::new(0) };
+
+    /// As [`HeldRun::take_of`].
+    #[inline]
+    fn take_of(&self, owner: u64) -> Option<u64> {
+        let owned_left = self.owned_left.get();
+        let (id, next) = id_of(owner, owned_left, self.next.get(), self.stride.get())?;
+        self.owned_left.set(owned_left - 1);
+        self.next.set(next);
+        Some(id)
+    }
+
+    /// Whether this owner may put a run here: nobody else takes from what is here.
+    fn is_free_for(&self, owner: u64, held: &[HeldRun]) -> bool {
+        let (number, left) = (self.owned_left.get() >> OWNER_SHIFT, self.owned_left.get() & u64::from(HELD_MAX));
+        let run = held.get(slot_of(self.place.get(), held.len())).filter(|run| run.owned_left >> OWNER_SHIFT == number);
+        left == 0 || number == owner >> OWNER_SHIFT || run.is_none_or(|run| run.place().is_none())
+    }
+
+    /// Takes the ids over that the held run has in hand.
+    fn take_over(&self, place: usize, run: &mut HeldRun) {
+        self.next.set(run.next);
+        self.stride.set(run.stride);
+        self.owned_left.set(run.owned_left);
+        self.place.set(place);
+        run.owned_left &= !u64::from(HELD_MAX);
+    }
+
+    /// Gives them back, if they are this owner's.
+    fn give_back(&self, owner: u64, run: &mut HeldRun) {
+        let owned_left = self.owned_left.get();
+        if owned_left & !u64::from(HELD_MAX) == owner {
+            (run.next, run.stride, run.owned_left) = (self.next.get(), self.stride.get(), owned_left);
+            self.owned_left.set(0);
+        }
+    }
+}
+
 thread_local! {
-    /// This thread's runs. Each is where the lowest bits of its owner's place say; the length is a power of two, or 0.
+    /// The runs that this thread took from last, each where its owner's place says. What another run is in the way of
+    /// stays in [`HELD`].
+    static HAND: [AtHand; AT_HAND] = const { [const { AtHand::EMPTY }; AT_HAND] };
+
+    /// This thread's runs, without what is at hand. Each is where the lowest bits of its owner's place say; the length is a power of two, or 0.
     static HELD: RefCell<Vec<HeldRun>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -292,6 +351,17 @@ impl ThreadRuns {
     /// The next id of this thread's run.
     #[inline]
     pub(crate) fn take(&self) -> Option<u64> {
+        self.at_hand(|at_hand| at_hand.take_of(self.number)).or_else(|| self.take_held())
+    }
+
+    /// Where this run may be at hand.
+    #[inline]
+    fn at_hand<T>(&self, look: impl FnOnce(&AtHand) -> T) -> T {
+        const { assert!(AT_HAND.is_power_of_two()) };
+        HAND.with(|hand| look(&hand[self.place % AT_HAND]))
+    }
+
+    fn take_held(&self) -> Option<u64> {
         HELD.try_with(|held| {
             let mut held = held.borrow_mut();
             let at = slot_of(self.place, held.len());
@@ -303,11 +373,23 @@ impl ThreadRuns {
 
     /// Works on this thread's run, which is away meanwhile: the work may call whatever it likes.
     pub(crate) fn with<T>(&self, work: impl FnOnce(&mut HeldRun) -> T) -> T {
-        let held = HELD.try_with(|held| std::mem::replace(self.slot(&mut held.borrow_mut()), HeldRun::EMPTY));
+        let held = HELD.try_with(|held| {
+            let mut run = std::mem::replace(self.slot(&mut held.borrow_mut()), HeldRun::EMPTY);
+            self.at_hand(|at_hand| at_hand.give_back(self.number, &mut run));
+            run
+        });
         let mut held = held.unwrap_or(HeldRun::EMPTY);
         let result = work(&mut held);
         // A thread that is ending keeps no runs: what is left is a gap.
-        let _ = HELD.try_with(|runs| *self.slot(&mut runs.borrow_mut()) = held);
+        let _ = HELD.try_with(|runs| {
+            let mut runs = runs.borrow_mut();
+            *self.slot(&mut runs) = held;
+            self.at_hand(|at_hand| {
+                if at_hand.is_free_for(self.number, &runs) {
+                    at_hand.take_over(self.place, self.slot(&mut runs));
+                }
+            });
+        });
         result
     }
 
@@ -412,6 +494,40 @@ mod tests {
             scope.spawn(|| assert_eq!(one.take(), None));
         });
         assert_eq!([one.take(), one.take(), one.take()], [Some(1), Some(2), None]);
+    }
+
+    #[test]
+    fn runs_that_are_in_each_others_way_give_each_id_once_and_in_order() {
+        let mut open: Vec<ThreadRuns> = (0..5 * AT_HAND).map(|_| ThreadRuns::new()).collect();
+        let mut last = vec![0; open.len()];
+        for round in 0..100 {
+            for at in 0..open.len() {
+                if (round + at) % 37 == 0 {
+                    // Its ids are lost, and its place goes to another.
+                    (open[at], last[at]) = (ThreadRuns::new(), 0);
+                }
+                let (runs, last) = (&open[at], &mut last[at]);
+                match (round * at) % 5 {
+                    0 => {
+                        let batch = runs.with(|held| batch(held, 3));
+                        for id in &batch {
+                            assert_eq!(id, *last + 1, "of {at} in round {round}");
+                            *last = id;
+                        }
+                    }
+                    _ => {
+                        let id = runs.take().unwrap_or_else(|| {
+                            runs.with(|held| {
+                                held.push(Run { first: *last + 1, stride: 1, count: 4 });
+                                held.take().unwrap()
+                            })
+                        });
+                        assert_eq!(id, *last + 1, "of {at} in round {round}");
+                        *last = id;
+                    }
+                }
+            }
+        }
     }
 
     #[test]

@@ -445,7 +445,7 @@ fn circles(reached: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<BTreeSet<St
 }
 
 /// The wings of the server, each of which imports only those before it.
-const WINGS: [&str; 6] = ["words", "config", "stores", "service", "http", "commands"];
+const WINGS: [&str; 6] = ["words", "stores", "config", "service", "http", "commands"];
 
 /// Two files may know each other, as a type and what it is made of do. More are a knot.
 const CIRCLE_MAX: usize = 2;

@@ -287,7 +287,8 @@ thread_local! {
     /// stays in [`HELD`].
     static HAND: [AtHand; AT_HAND] = const { [const { AtHand::EMPTY }; AT_HAND] };
 
-    /// This thread's runs, without what is at hand. Each is where the lowest bits of its owner's place say; the length is a power of two, or 0.
+    /// This thread's runs, without what is at hand. Each is where the lowest bits of its owner's place say; the length
+    /// is a power of two, or 0.
     static HELD: RefCell<Vec<HeldRun>> = const { RefCell::new(Vec::new()) };
 }
 

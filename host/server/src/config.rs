@@ -8,9 +8,9 @@ pub(crate) mod layouts;
 pub(crate) mod leases;
 pub(crate) mod log;
 pub(crate) mod names;
+pub(crate) mod sources;
 pub(crate) mod stamps;
-pub(crate) mod store_url;
-pub(crate) mod tables;
+pub(crate) mod store_urls;
 pub(crate) mod tokens;
 pub(crate) mod worker;
 
@@ -39,9 +39,10 @@ use crate::config::formats::{
 use crate::config::layouts::{LAYOUT_DEFAULT, Layouts};
 use crate::config::names::plain_tag;
 use crate::config::stamps::{ClockText, SpreadText};
-use crate::config::store_url::{StoreUrl, StoreUrls, validate_watermark};
+use crate::config::store_urls::{StoreUrls, validate_watermark};
 use crate::config::tokens::Tokens;
 use crate::config::worker::Worker;
+use crate::stores::url::StoreUrl;
 use crate::words::{likeliest, rfc3339};
 
 /// So many headers hyper reads into an array on the stack; with any other limit it allocates.
@@ -405,7 +406,7 @@ impl Config {
             let channel = config.channel().with_context(|| format!("the configuration's tag {name:?}"))?;
             let Some(channel) = channel else { continue };
             let declared = channel.declared(name).context(cannot_be)?;
-            if declared == Declared::Ordered && self.store.redis().is_none() {
+            if declared == Declared::Ordered && self.store.volatile().is_none() {
                 return Err(needs_redis(name)).context(cannot_be);
             }
             all.insert(name.clone(), declared);
@@ -429,7 +430,10 @@ impl Config {
         let mut snowflakes = BTreeMap::new();
         let layouts = self.layouts()?;
         // Beside Leaf no other layout would do.
-        let default = if self.is_beside_leaf() { Layout::LEAF } else { layouts.layout(LAYOUT_DEFAULT)? };
+        let default = match self.shared_layout() {
+            Some(layout) => layout,
+            None => layouts.layout(LAYOUT_DEFAULT)?,
+        };
         snowflakes.insert(SNOWFLAKE_DEFAULT.to_owned(), SnowflakeOptions::new(default));
         for (name, _) in self.tags.iter().filter(|(_, tag)| tag.channel == Some(Channel::Quick)) {
             snowflakes.insert(name.clone(), SnowflakeOptions::new(default));

@@ -3,9 +3,11 @@
 pub(crate) mod cover;
 pub(crate) mod flakes;
 pub(crate) mod issue;
+pub(crate) mod leases;
 pub(crate) mod problem;
 pub(crate) mod random_ids;
 mod store_watch;
+pub(crate) mod stores;
 mod sub_keys;
 pub(crate) mod tags;
 mod tinyid_tokens;
@@ -39,10 +41,10 @@ use crate::service::flakes::{Flakes, Stop, is_used};
 use crate::service::issue::IssueError;
 use crate::service::problem::{Kind, Problem};
 use crate::service::store_watch::{StoreWatch, WatchedStore};
+use crate::service::stores::{Purpose, Stores};
 use crate::service::sub_keys::{SubKeys, stored};
 use crate::service::tinyid_tokens::TinyidTokens;
 use crate::service::troubles::quietly;
-use crate::stores::{Purpose, Stores};
 use crate::words::rfc3339;
 use crate::words::with_causes;
 
@@ -119,7 +121,7 @@ impl Service {
             stores.leases().check(config).await?;
         }
         let tinyid_tokens = if purpose == Purpose::Serving && config.drop_ins().contains(&DropIn::Tinyid) {
-            TinyidTokens::read(stores.mysql()).await?
+            TinyidTokens::read(stores.open_stores()).await?
         } else {
             TinyidTokens::default()
         };

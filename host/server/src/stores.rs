@@ -1,350 +1,236 @@
-//! The open stores of a process: where sequences get their numbers, and snowflakes their workers.
+//! The kinds of stores: a file of this folder each, registered here.
 //!
-//! A store in Redis hands out what a durable one grants it: its *watermark*, or nothing, by name.
+//! A new one takes its file, its line in [`BACKENDS`], and the feature of its crate in `Cargo.toml`. Nothing else in
+//! the server names a kind of store: configuration, service and commands ask what [`Backend`], [`Place`] and
+//! [`OpenStore`] answer.
+//!
+//! [`OpenStore`]: backend::OpenStore
 
-pub(crate) mod leases;
-pub(crate) mod mysql;
+#![cfg_attr(
+    not(all(feature = "sqlite", feature = "mysql", feature = "redis", feature = "zookeeper")),
+    allow(dead_code, reason = "what serves a kind of store that is left out")
+)]
 
+pub(crate) mod backend;
+#[cfg(test)]
+mod memory;
+#[cfg(feature = "mysql")]
+mod mysql;
+#[cfg(feature = "redis")]
+mod redis;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+pub(crate) mod url;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
+
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::Context;
-use tokio::sync::OnceCell;
-use unalike::storage::{
-    LeaseLimits, PublicTags, SegmentStore, StoreError, StripedStore, TagCreation, TagRecord, validate_public,
-};
-use unalike_mysql::{BatchTag, Dialect};
-use unalike_redis::{RedisStore, Watermark};
-use unalike_sqlite::SqliteStore;
+use anyhow::{Context, bail};
 
-use crate::config::Config;
-use crate::config::channels::{Declared, needs_redis};
-use crate::config::store_url::{StoreOptions, StoreUrl, StoreUrls};
-use crate::stores::leases::Leases;
-use crate::stores::mysql::Mysql;
+use crate::stores::backend::{Backend, Place, Tables};
+use crate::stores::url::StoreUrl;
 
-/// The open stores of a process.
-pub(crate) struct Stores {
-    /// Where sequences get their numbers.
-    segments: Arc<dyn SegmentStore>,
-    /// Where snowflakes get their workers.
-    leases: Leases,
-    /// Those of the first, and of what stands behind them, that are in MySQL.
-    mysql: Vec<Arc<Mysql>>,
-    /// Whether numbers come from Redis.
-    is_redis: bool,
-}
+/// All kinds, in the order in which messages name them.
+static BACKENDS: &[&dyn Backend] = &[
+    #[cfg(feature = "sqlite")]
+    &sqlite::Sqlite,
+    #[cfg(feature = "mysql")]
+    &mysql::Mysql,
+    #[cfg(feature = "redis")]
+    &redis::Redis,
+    #[cfg(feature = "zookeeper")]
+    &zookeeper::Zookeeper,
+    #[cfg(test)]
+    &memory::Memory,
+];
 
-/// What stores are opened for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    /// A service: what can be done beforehand, is.
-    Serving,
-    /// A command that ends soon.
-    Command,
-    /// The same, about what a store has: it begins none.
-    LookingInto,
-}
+impl StoreUrl {
+    /// What kind of store it names, if its scheme is known.
+    fn backend(&self) -> Option<&'static dyn Backend> {
+        let scheme = self.scheme()?;
+        BACKENDS.iter().copied().find(|backend| backend.is_scheme(scheme))
+    }
 
-impl Stores {
-    /// Opens what the configuration names.
+    /// The store of sequences that it names, with its password.
     ///
     /// # Errors
-    /// When one store cannot be used; of several, only when one is there and refuses, or none is there.
-    pub(crate) async fn open(config: &Config, purpose: Purpose) -> anyhow::Result<Self> {
-        let mut opening = Opening::new(config, purpose);
-        let mut open = OpenStores::default();
-        if let Some(redis) = config.store.redis() {
-            opening.behind = opening.behind_redis(config, &mut open).await?;
-            if matches!(opening.behind, Watermark::RedisAlone) {
-                tracing::warn!(
-                    "nothing durable stands behind {redis} (--watermark none): ids are as safe as this Redis is, and repeat \
-                     after a fail-over to a replica that was behind, or when its files are lost or restored"
-                );
+    /// Says what is wrong with it.
+    pub(crate) fn place(&self) -> anyhow::Result<Arc<dyn Place>> {
+        let Some(scheme) = self.scheme() else {
+            bail!("the store {self:?} is not a URL: write {}", forms(|backend| backend.has_sequences()));
+        };
+        match self.backend() {
+            Some(backend) if backend.has_sequences() => backend.place(self),
+            Some(backend) => {
+                bail!(
+                    "{} keeps leases and no sequences: name {self:?} as the store of leases (--leases)",
+                    backend.title()
+                )
+            }
+            None => {
+                bail!("the store's scheme {scheme:?} is unknown: write {}", forms(|backend| backend.has_sequences()))
             }
         }
-        let mut stores = Vec::new();
-        for url in config.store.iter() {
-            let opened = opening.open(url).await?;
-            stores.push(opened.segments());
-            open.add(url, opened)?;
-        }
-        let segments = together(stores).await.with_context(|| cannot_open(&config.store))?;
-        // Redis has the durable store itself.
-        let segments = Arc::new(PublicTags::new(segments));
-        let leases = Self::open_leases(config, purpose, opening, &mut open).await?;
-        Ok(Self { segments, leases, mysql: open.mysql(), is_redis: config.store.redis().is_some() })
     }
 
-    /// Opens the lease store alone.
+    /// The store of leases that it names, with its password.
     ///
     /// # Errors
-    /// When it is named and cannot be used.
-    pub(crate) async fn leases_alone(config: &Config) -> anyhow::Result<Leases> {
-        let opening = Opening::new(config, Purpose::LookingInto);
-        Self::open_leases(config, Purpose::LookingInto, opening, &mut OpenStores::default()).await
-    }
-
-    async fn open_leases(
-        config: &Config,
-        purpose: Purpose,
-        mut opening: Opening,
-        open: &mut OpenStores,
-    ) -> anyhow::Result<Leases> {
-        if config.leases.as_ref().is_some_and(StoreUrl::is_redis) && matches!(opening.behind, Watermark::RedisAlone) {
-            // Sequences do not wait for what leases alone need.
-            opening.may_be_down = true;
-            opening.behind = opening.behind_redis(config, open).await?;
-        }
-        Leases::open(config, purpose, open, opening.behind).await
-    }
-
-    /// The databases of sequences, and of what stands behind them.
-    pub(crate) fn mysql(&self) -> &[Arc<Mysql>] {
-        &self.mysql
-    }
-
-    /// Where sequences get their numbers.
-    pub(crate) fn segments(&self) -> &Arc<dyn SegmentStore> {
-        &self.segments
-    }
-
-    /// Where snowflakes get their workers.
-    pub(crate) fn leases(&self) -> &Leases {
-        &self.leases
-    }
-
-    /// Creates a tag as it is declared.
-    ///
-    /// # Errors
-    /// As [`SegmentStore::create_tag`]; [`StoreError::TagInvalid`] for one that no store keeps.
-    pub(crate) async fn create(&self, tag: &str, declared: &Declared) -> Result<TagRecord, StoreError> {
-        let Some(options) = declared.options() else {
-            let reason = "no store keeps a quick tag: declare it in the configuration, [tags.NAME]".to_owned();
-            return Err(StoreError::TagInvalid { tag: tag.to_owned(), reason });
-        };
-        if *declared == Declared::Ordered && !self.is_redis {
-            return Err(needs_redis(tag));
-        }
-        match self.segments.tag(tag).await {
-            Ok(_) => return Err(StoreError::TagExists { tag: tag.to_owned() }),
-            Err(StoreError::TagUnknown { .. }) => {}
-            Err(error) => return Err(error),
-        }
-        if self.declare_batch(tag, declared).await? {
-            return self.segments.tag(tag).await;
-        }
-        self.segments.create_tag(tag, &options).await
-    }
-
-    /// Makes sure that a tag is as it was declared; one that is unknown is created.
-    ///
-    /// # Errors
-    /// When it is another one, or cannot be created.
-    pub(crate) async fn declare(&self, tag: &str, declared: &Declared) -> anyhow::Result<()> {
-        if *declared == Declared::Quick {
-            return Ok(());
-        }
-        let failed = || format!("the tag {tag:?} cannot be as the configuration declares it");
-        validate_public(tag).with_context(failed)?;
-        self.declare_batch(tag, declared).await.with_context(failed)?;
-        let record = match self.segments.tag(tag).await {
-            Err(StoreError::TagUnknown { .. }) => match self.create(tag, declared).await {
-                // Another server was quicker.
-                Err(StoreError::TagExists { .. }) => self.segments.tag(tag).await,
-                created => created,
-            },
-            known => known,
-        };
-        match declared.compare(&record.with_context(failed)?) {
-            Ok(None) => Ok(()),
-            Ok(Some(remark)) => {
-                tracing::warn!(tag, "{remark}");
-                Ok(())
+    /// Says what is wrong with it.
+    pub(crate) fn lease_place(&self) -> anyhow::Result<Arc<dyn Place>> {
+        match (self.backend(), self.scheme()) {
+            (Some(backend), _) => backend.place(self),
+            (None, Some(scheme)) => {
+                bail!("the scheme {scheme:?} is unknown: write {}, or none", lease_forms())
             }
-            Err(reason) => Err(anyhow::anyhow!(reason)).with_context(failed),
+            (None, None) => bail!("{self:?} is not a URL: write {}, or none", lease_forms()),
         }
     }
 
-    /// Tells the issuer's own tables what its unordered tags are like, which no column of theirs says; answers whether
-    /// these are the store's.
-    async fn declare_batch(&self, tag: &str, declared: &Declared) -> Result<bool, StoreError> {
-        let Declared::Unordered(unordered) = declared else { return Ok(false) };
-        let usual = BatchTag::default();
-        let batch_tag = BatchTag {
-            prefix: unordered.prefix.unwrap_or(usual.prefix),
-            buff_size: unordered.buff_size,
-            lowest_critical_value: unordered.lowest_critical_value,
-            ..usual
-        };
-        let mut is_batch = false;
-        for store in self.mysql.iter().filter(|store| store.options.dialect == Dialect::Batch) {
-            store.connected().await?.declare_batch_tag(tag, &batch_tag).await?;
-            is_batch = true;
-        }
-        Ok(is_batch)
+    /// Whether it names a file of this machine.
+    pub(crate) fn is_file(&self) -> bool {
+        self.backend().is_some_and(|backend| backend.is_file())
     }
 
-    /// Closes them. Not needed for safety.
-    pub(crate) async fn close(&self) {
-        self.segments.close().await;
-        self.leases.close().await;
+    /// The file that it names, if it names one.
+    ///
+    /// # Errors
+    /// Says what is wrong with it.
+    pub(crate) fn file(&self) -> anyhow::Result<Option<PathBuf>> {
+        Ok(if self.is_file() { self.place()?.file().map(ToOwned::to_owned) } else { None })
+    }
+
+    /// Whether its store may lose what it said, so that a durable one grants it what it hands out.
+    pub(crate) fn is_volatile(&self) -> bool {
+        self.backend().is_some_and(|backend| backend.is_volatile())
+    }
+
+    /// The name of its kind, for messages about one whose scheme is known.
+    pub(crate) fn title(&self) -> &'static str {
+        self.backend().map_or("another kind of store", |backend| backend.title())
+    }
+
+    /// Whether its server may have the tables or keys of this dialect.
+    pub(crate) fn has_dialect(&self, dialect: &str) -> bool {
+        self.backend().is_some_and(|backend| backend.dialects().contains(&dialect))
+    }
+
+    /// The same server and database with the tables or keys of another system, and with these parameters.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(crate) fn with_dialect(&self, dialect: &str, parameters: &str) -> anyhow::Result<Self> {
+        let is_created = self.backend().is_some_and(|backend| backend.tables(dialect).is_some());
+        self.of_dialect(dialect, parameters, is_created)
+    }
+
+    /// The same after it was said that nothing else uses it, for a dialect that has to know.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(crate) fn stopped(self) -> anyhow::Result<Self> {
+        Ok(if self.place()?.asks_whether_source_stopped() { self.and("source-stopped=true") } else { self })
     }
 }
 
-/// One store, for commands that concern one: its tags are never created by being asked for, and unless it is to begin,
-/// it must be there.
+/// What URLs of stores look like, for messages: `sqlite://PATH, mysql://USER@HOST/DATABASE or redis://HOST/DATABASE`.
+fn forms(is_meant: impl Fn(&dyn Backend) -> bool) -> String {
+    let forms: Vec<_> =
+        BACKENDS.iter().filter(|backend| is_meant(**backend)).map(|backend| backend.form().to_owned()).collect();
+    match forms.as_slice() {
+        [before @ .., last] if !before.is_empty() => format!("{} or {last}", before.join(", ")),
+        _ => forms.concat(),
+    }
+}
+
+/// What URLs of stores of sequences look like.
+pub(crate) fn sequence_forms() -> String {
+    forms(|backend| backend.has_sequences())
+}
+
+/// The same of those that lose nothing.
+pub(crate) fn durable_forms() -> String {
+    forms(|backend| backend.has_sequences() && !backend.is_volatile())
+}
+
+/// What URLs of stores of leases look like.
+pub(crate) fn lease_forms() -> String {
+    forms(|_| true)
+}
+
+/// What URLs look like of the kinds of stores that may have the tables or keys of this dialect.
+pub(crate) fn dialect_forms(dialect: &str) -> Vec<String> {
+    let knows = |backend: &&&dyn Backend| backend.dialects().contains(&dialect);
+    BACKENDS.iter().filter(knows).map(|backend| format!("{}?dialect={dialect}", backend.form())).collect()
+}
+
+/// The tables of a dialect.
 ///
 /// # Errors
-/// When it cannot be opened.
-pub(crate) async fn open_one(url: &StoreUrl, may_begin: bool) -> anyhow::Result<Arc<dyn SegmentStore>> {
-    let opening = Opening {
-        may_begin,
-        tags_max: TagCreation::default().tags_max,
-        on_first_use: Some(false),
-        may_be_down: false,
-        behind: Watermark::RedisAlone,
-        preheats: false,
-        limits: LeaseLimits::default(),
-    };
-    Ok(opening.open(url).await?.segments())
+/// When no kind of store has such.
+pub(crate) fn tables(dialect: &str) -> anyhow::Result<Tables> {
+    let with_tables = || BACKENDS.iter().filter_map(|backend| Some((backend, backend.lease_tables()?)));
+    BACKENDS.iter().find_map(|backend| backend.tables(dialect)).with_context(|| {
+        let known: Vec<_> = with_tables().flat_map(|(backend, _)| backend.dialects()).copied().collect();
+        match known.split_last() {
+            Some((last, before)) => {
+                format!("the dialect {dialect:?} is unknown: it is one of {} and {last} (--dialect)", before.join(", "))
+            }
+            None => "this program was built without a store that has tables".to_owned(),
+        }
+    })
 }
 
-/// The stores that are open already, each with the name of its place.
-#[derive(Default)]
-pub(crate) struct OpenStores(Vec<(String, Opened)>);
-
-impl OpenStores {
-    fn add(&mut self, url: &StoreUrl, opened: Opened) -> anyhow::Result<()> {
-        self.0.push((url.place()?.name()?, opened));
-        Ok(())
-    }
-
-    /// The one at this place.
-    pub(crate) fn at(&self, name: &str) -> Option<&Opened> {
-        self.0.iter().find(|(known, _)| known == name).map(|(_, opened)| opened)
-    }
-
-    fn mysql(&self) -> Vec<Arc<Mysql>> {
-        let stores = self.0.iter().filter_map(|(_, opened)| match opened {
-            Opened::Mysql(store) => Some(Arc::clone(store)),
-            Opened::Sqlite(_) | Opened::Redis(_) => None,
-        });
-        stores.collect()
-    }
+/// The tables of leases, beside those of the dialects.
+pub(crate) fn lease_tables() -> Option<Tables> {
+    BACKENDS.iter().find_map(|backend| backend.lease_tables())
 }
 
-/// How stores are opened.
-struct Opening {
-    /// One that is not there is begun, if its URL does not say otherwise.
-    may_begin: bool,
-    tags_max: u64,
-    /// Whether tags are created on first use, where it was said: else they are in a store of unalike's own.
-    on_first_use: Option<bool>,
-    /// One that is down is tried again later.
-    may_be_down: bool,
-    /// What stands behind one in Redis.
-    behind: Watermark,
-    /// One in Redis gets its numbers of known tags beforehand, unless its URL says otherwise.
-    preheats: bool,
-    /// For one that leases workers too.
-    limits: LeaseLimits,
-}
+#[cfg(test)]
+mod tests {
+    use unalike::storage::LeaseLimits;
 
-/// A store that was opened, by its kind.
-pub(crate) enum Opened {
-    Sqlite(Arc<SqliteStore>),
-    Mysql(Arc<Mysql>),
-    Redis(Arc<RedisStore>),
-}
+    use super::*;
+    use crate::stores::backend::{Adoption, Opening};
 
-impl Opening {
-    fn new(config: &Config, purpose: Purpose) -> Self {
-        Self {
-            may_begin: purpose != Purpose::LookingInto,
-            tags_max: config.tags_max,
-            on_first_use: config.create_tags_is_said.then_some(config.create_tags),
-            may_be_down: config.store.only().is_none(),
-            behind: Watermark::RedisAlone,
-            preheats: purpose == Purpose::Serving,
-            limits: config.lease_limits(),
+    #[test]
+    fn each_kind_reads_its_own_urls_and_no_other_s() {
+        for backend in BACKENDS {
+            let form = backend.form();
+            let scheme = form.split("://").next().unwrap();
+            assert!(backend.is_scheme(scheme), "{form}");
+            let others = BACKENDS.iter().filter(|other| other.is_scheme(scheme)).count();
+            assert_eq!(others, 1, "{form} belongs to one kind");
+            assert_eq!(StoreUrl::new(form).is_volatile(), backend.is_volatile());
+            for dialect in backend.dialects() {
+                let parameters = if *dialect == "id-generator" { "&keys=a:1" } else { "" };
+                let url = StoreUrl::new(format!("{scheme}://ids@h/0?dialect={dialect}{parameters}"));
+                assert!(url.place().is_ok(), "{url}");
+                assert_eq!(backend.tables(dialect).is_some(), backend.lease_tables().is_some(), "{url}");
+            }
         }
     }
 
-    /// What stands behind Redis, opened unless it is open.
-    async fn behind_redis(&self, config: &Config, open: &mut OpenStores) -> anyhow::Result<Watermark> {
-        let Some(url) = config.watermark.as_ref().filter(|url| !url.is_nothing()) else {
-            return Ok(Watermark::RedisAlone);
+    #[tokio::test]
+    async fn a_store_is_added_by_one_file() {
+        // `memory.rs`, of the tests alone.
+        let url = StoreUrl::new("memory://");
+        assert!(sequence_forms().ends_with(" or memory://"), "{}", sequence_forms());
+        let opening = Opening {
+            may_begin: true,
+            tags_max: 10,
+            on_first_use: None,
+            durable: None,
+            preheats: false,
+            limits: LeaseLimits::default(),
         };
-        if let Some(opened) = open.at(&url.place()?.name()?) {
-            return Ok(Watermark::Durable(opened.segments()));
-        }
-        let opened = self.open(url).await.context("--watermark")?;
-        let segments = opened.segments();
-        open.add(url, opened)?;
-        Ok(Watermark::Durable(segments))
+        let store = url.place().unwrap().open(&opening).await.unwrap();
+        store.connect().await.unwrap();
+        assert_eq!(store.allocate("order", 5, 0).await.unwrap().start, 1);
+        assert!(store.leases().await.unwrap().namespaces().await.unwrap().is_empty());
+        assert!(url.lease_place().unwrap().connect_leases(&opening).await.is_ok());
+        assert!(url.place().unwrap().adopt(&url, &Adoption { lift: 1, limits: opening.limits }).await.is_err());
     }
-
-    /// Whether tags are created on first use, where a URL by itself means this.
-    fn creation(&self, of_url: TagCreation) -> TagCreation {
-        TagCreation { on_first_use: self.on_first_use.unwrap_or(of_url.on_first_use), tags_max: self.tags_max }
-    }
-
-    async fn open(&self, url: &StoreUrl) -> anyhow::Result<Opened> {
-        let failed = || format!("the store {url} cannot be opened");
-        match url.place()? {
-            StoreOptions::Sqlite(mut options) => {
-                options.create &= self.may_begin;
-                options.creation = self.creation(options.creation);
-                options.limits = self.limits;
-                Ok(Opened::Sqlite(Arc::new(SqliteStore::connect(*options).await.with_context(failed)?)))
-            }
-            StoreOptions::Mysql(mut options) => {
-                // In front of the tables of another system, which must be there, those of unalike's own may be missing.
-                options.create_tables &= self.may_begin || options.dialect != Dialect::Unalike;
-                options.create_foreign &= self.may_begin;
-                options.creation = self.creation(options.creation);
-                options.limits = self.limits;
-                let store = Arc::new(Mysql { options: *options, store: OnceCell::new() });
-                match store.connected().await {
-                    Ok(_) => {}
-                    // Its stripes are left out until it is there.
-                    Err(error @ StoreError::Unavailable { .. }) if self.may_be_down => {
-                        tracing::warn!(%error, "the store {url} is down, and will be tried again");
-                    }
-                    Err(error) => return Err(error).with_context(failed),
-                }
-                Ok(Opened::Mysql(store))
-            }
-            StoreOptions::Redis(mut options) => {
-                options.creation = self.creation(options.creation);
-                options.preheat &= self.preheats;
-                let store = RedisStore::connect(*options, self.behind.clone()).await;
-                Ok(Opened::Redis(Arc::new(store.with_context(failed)?)))
-            }
-        }
-    }
-}
-
-impl Opened {
-    fn segments(&self) -> Arc<dyn SegmentStore> {
-        match self {
-            Self::Sqlite(store) => Arc::clone(store) as _,
-            Self::Mysql(store) => Arc::clone(store) as _,
-            Self::Redis(store) => Arc::clone(store) as _,
-        }
-    }
-}
-
-fn cannot_open(urls: &StoreUrls) -> String {
-    format!("the store {urls} cannot be opened")
-}
-
-/// One store, or several as the stripes of one set.
-async fn together(mut stores: Vec<Arc<dyn SegmentStore>>) -> Result<Arc<dyn SegmentStore>, StoreError> {
-    if stores.len() == 1
-        && let Some(store) = stores.pop()
-    {
-        return Ok(store);
-    }
-    Ok(Arc::new(StripedStore::open(stores).await?))
 }

@@ -28,9 +28,9 @@ use crate::commands::arguments::ImportArguments;
 use crate::commands::print::{PAGE, Table, print};
 use crate::config::Config;
 use crate::config::names::{plain_tag, stored_name};
-use crate::config::tables;
+use crate::config::sources;
+use crate::service::stores::{self, Purpose, Stores};
 use crate::service::tags::{RAISE_MAX, check_raise, create_as_can_be};
-use crate::stores::{self, Purpose, Stores};
 
 const COLUMNS: [&str; 5] = ["TAG", "SUB", "LAST THERE", "NEXT HERE", "DONE"];
 
@@ -80,7 +80,7 @@ pub(crate) async fn import(config: &Config, arguments: &ImportArguments) -> anyh
     if let Some(at) = arguments.at {
         ensure!((1..=ID_MAX).contains(&at), "--at is {at}, it must be 1 to {ID_MAX}");
     }
-    let url = tables::source(&arguments.from, config, arguments.source_stopped)?;
+    let url = sources::source(&arguments.from, config, arguments.source_stopped)?;
     let source = async || {
         let source = stores::open_one(&url, false).await?;
         anyhow::Ok(Arc::new(PublicTags::new(source)) as Arc<dyn SegmentStore>)

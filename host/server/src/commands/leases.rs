@@ -4,14 +4,13 @@ use anyhow::{Context, anyhow, bail, ensure};
 use unalike::storage::{LeaseRecord, LeaseStore};
 use unalike::{Clock, SystemClock};
 use unalike_local::{StaticAssignment, StaticWorker};
-use unalike_redis::RedisLeases;
 
 use crate::commands::arguments::LeasesCommand;
 use crate::commands::print::{Table, print};
 use crate::config::Config;
-use crate::config::leases::{LeaseOptions, LeasePlace};
-use crate::config::store_url::StoreUrl;
-use crate::stores::Stores;
+use crate::config::leases::LeasePlace;
+use crate::service::stores::Stores;
+use crate::stores::url::StoreUrl;
 use crate::words::rfc3339;
 
 /// `unalike leases`
@@ -124,11 +123,9 @@ pub(crate) async fn initialise(
             begun.with_context(|| format!("worker {worker} of {namespace:?} was not begun"))?;
             print(&format!("worker {worker} of {namespace:?} begins in {}\n", directory.display()))
         }
-        LeasePlace::Named(url) if config.watermark.as_ref().is_some_and(StoreUrl::is_nothing) && url.is_redis() => {
+        LeasePlace::Named(url) if config.watermark.as_ref().is_some_and(StoreUrl::is_nothing) && url.is_volatile() => {
             ensure!(not_before_ms.is_none(), "--not-before-ms is for a static worker");
-            let LeaseOptions::Redis(mut options) = url.lease_options()? else { bail!("{url:?} is not in Redis") };
-            options.limits = config.lease_limits();
-            let is_new = RedisLeases::initialise(&options, namespace, layout).await;
+            let is_new = url.lease_place()?.initialise_leases(namespace, layout, config.lease_limits()).await;
             let is_new = is_new.with_context(|| format!("the leases of {namespace:?} in {url} were not begun"))?;
             let done = if is_new { "they begin now" } else { "they were begun before, and nothing was changed" };
             print(&format!("the leases of {namespace:?} in {url}: {done}\n"))

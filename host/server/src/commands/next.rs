@@ -11,7 +11,7 @@ use crate::config::formats::FormatRequest;
 use crate::config::tokens::Tokens;
 use crate::service::Service;
 use crate::service::issue::{IdForm, Issued, Owner, Written};
-use crate::stores::Purpose;
+use crate::service::stores::Purpose;
 
 /// Ids that are taken at once: no more than these are lost if the reader goes away.
 const BATCH: u32 = 1_000;

@@ -2,40 +2,35 @@
 
 use std::fmt::Write as _;
 
-use anyhow::{Context, anyhow, ensure};
-use unalike_mysql::{Dialect, MysqlLeases, MysqlStore};
+use anyhow::{Context, ensure};
 
 use crate::commands::arguments::{SchemaArguments, SchemaCommand};
 use crate::commands::print::print;
-use crate::config::{Config, leases, tables};
+use crate::config::{Config, leases, sources};
+use crate::stores::{lease_tables, tables};
 
 /// `unalike schema`
 pub(crate) async fn schema(config: &Config, arguments: &SchemaArguments) -> anyhow::Result<()> {
     if let Some(SchemaCommand::Upgrade) = arguments.command {
         return upgrade(config).await;
     }
-    let is_in_mysql = tables::is_in_mysql(config)?;
-    let leases_are_named = leases::are_in_mysql(config, false)?;
-    // What stands beside a store that is not in MySQL would move there with it.
-    let has_leases = leases::are_in_mysql(config, arguments.dialect.is_some() || !is_in_mysql)?;
+    let has_tables = !sources::databases(config)?.is_empty();
+    let leases_are_named = leases::are_in_tables(config, false)?;
+    // What stands beside a store without tables would move there with it.
+    let has_leases = leases::are_in_tables(config, arguments.dialect.is_some() || !has_tables)?;
     let dialect = match &arguments.dialect {
-        Some(name) => Some(Dialect::named(name).ok_or_else(|| {
-            anyhow!(
-                "the dialect {name:?} is unknown: it is one of unalike, leaf, tinyid, cosid, sequence-table, id-generator, \
-                 batch, slow-ordered and ticket (--dialect)"
-            )
-        })?),
+        Some(name) => Some(tables(name)?),
         // A database for leases alone.
-        None if leases_are_named && !is_in_mysql => None,
-        None => Some(tables::dialect(config)?),
+        None if leases_are_named && !has_tables => None,
+        None => Some(sources::stores_tables(config)?),
     };
-    let mut statements = dialect.as_ref().map(Dialect::ddl).unwrap_or_default();
-    let mut privileges = dialect.as_ref().map(Dialect::privileges).unwrap_or_default();
-    if has_leases {
-        let more: Vec<_> = MysqlLeases::ddl().into_iter().filter(|statement| !statements.contains(statement)).collect();
+    let (mut statements, mut privileges) =
+        dialect.map(|tables| (tables.statements, tables.privileges)).unwrap_or_default();
+    if let Some(leases) = lease_tables().filter(|_| has_leases) {
+        let more: Vec<_> = leases.statements.into_iter().filter(|statement| !statements.contains(statement)).collect();
         statements.extend(more);
         let is_new = |table: &String| privileges.iter().all(|(known, _)| known != table);
-        let more: Vec<_> = MysqlLeases::privileges().into_iter().filter(|(table, _)| is_new(table)).collect();
+        let more: Vec<_> = leases.privileges.into_iter().filter(|(table, _)| is_new(table)).collect();
         privileges.extend(more);
     }
     let mut text = String::new();
@@ -59,11 +54,11 @@ fn account(user: &str) -> String {
 
 /// `unalike schema upgrade`
 pub(crate) async fn upgrade(config: &Config) -> anyhow::Result<()> {
-    let databases = tables::databases(config)?;
+    let databases = sources::databases(config)?;
     ensure!(!databases.is_empty(), "the store {} has no tables in MySQL to upgrade (--store)", config.store);
-    for options in databases {
-        let address = options.address();
-        MysqlStore::upgrade(options).await.with_context(|| format!("the tables in {address} cannot be upgraded"))?;
+    for place in databases {
+        let address = place.address();
+        place.upgrade().await.with_context(|| format!("the tables in {address} cannot be upgraded"))?;
         print(&format!("{address}: the tables have the version of this program\n"))?;
     }
     Ok(())

@@ -18,8 +18,8 @@ use crate::http::connections::Connections;
 use crate::http::metrics::Metrics;
 use crate::service::Service;
 use crate::service::cover::SAMPLE_EVERY;
+use crate::service::stores::Purpose;
 use crate::service::troubles;
-use crate::stores::Purpose;
 use crate::words::with_causes;
 
 /// How often leases are looked after, at most and at least: well within the third after which they are due, so that one

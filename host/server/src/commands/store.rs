@@ -1,13 +1,12 @@
 //! `unalike store`: accept another server, or make an empty Redis a store.
 
 use anyhow::{Context, bail, ensure};
-use unalike_mysql::MysqlStore;
-use unalike_redis::RedisStore;
 
 use crate::commands::print::print;
 use crate::config::Config;
-use crate::config::store_url::{StoreOptions, StoreUrl};
 use crate::service::tags::RAISE_MAX;
+use crate::stores::backend::Adoption;
+use crate::stores::url::StoreUrl;
 use crate::words::rfc3339;
 
 /// `unalike store adopt`
@@ -19,19 +18,9 @@ pub(crate) async fn adopt(config: &Config, lift: u64, is_confirmed: bool) -> any
     let Some(url) = config.store.only() else {
         bail!("a server is adopted for one store: name only that one, not all of {} (--store)", config.store);
     };
-    let options = match url.place()? {
-        StoreOptions::Mysql(options) => options,
-        StoreOptions::Sqlite(_) => bail!("the store {url} is a file, and has no server to adopt"),
-        StoreOptions::Redis(_) => bail!(
-            "the store {url} is in Redis, which is not adopted: whatever it lost, it goes on with new numbers. The server of \
-             the durable store behind it is, if that store is named alone (--store), and COUNT is more than it granted to Redis"
-        ),
-    };
-    let address = options.address();
-    let mut options = options;
-    options.limits = config.lease_limits();
-    let adopted = MysqlStore::adopt_server(*options, lift).await;
-    let adopted = adopted.with_context(|| format!("the server behind {address} was not adopted"))?;
+    let place = url.place()?;
+    let address = place.address();
+    let adopted = place.adopt(url, &Adoption { lift, limits: config.lease_limits() }).await?;
     let (tags, from) = (adopted.tags, rfc3339(adopted.leases_from_ms));
     let mut text = format!(
         "{address}: the server is adopted\n\
@@ -52,16 +41,16 @@ pub(crate) async fn adopt(config: &Config, lift: u64, is_confirmed: bool) -> any
 
 /// `unalike store init`
 pub(crate) async fn initialise(config: &Config) -> anyhow::Result<()> {
-    let place = config.store.only().map(StoreUrl::place).transpose()?;
-    let (Some(StoreOptions::Redis(options)), Some(true)) = (place, config.watermark.as_ref().map(StoreUrl::is_nothing))
+    let (Some(url), true) = (config.store.volatile(), config.watermark.as_ref().is_some_and(StoreUrl::is_nothing))
     else {
         bail!(
             "only a store in Redis without a durable one behind it is begun by command (--store redis://HOST/DATABASE \
              --watermark none); any other begins with its first use"
         );
     };
-    let address = options.address();
-    let is_new = RedisStore::initialise(&options).await;
+    let place = url.place()?;
+    let address = place.address();
+    let is_new = place.initialise().await;
     let is_new = is_new.with_context(|| format!("{address} was not made a store"))?;
     let done = if is_new { "it is a store now" } else { "it was a store before, and nothing was changed" };
     print(&format!("{address}: {done}\n"))

@@ -7,9 +7,9 @@ use unalike::storage::{SegmentStore, resize_stripes};
 
 use crate::commands::print::print;
 use crate::config::Config;
-use crate::config::store_url::StoreUrls;
+use crate::config::store_urls::StoreUrls;
+use crate::service::stores::open_one;
 use crate::service::tags::RAISE_MAX;
-use crate::stores::open_one;
 
 /// `unalike stripes resize`
 pub(crate) async fn resize(config: &Config, to: Vec<String>, floor: u64, is_confirmed: bool) -> anyhow::Result<()> {
@@ -19,7 +19,7 @@ pub(crate) async fn resize(config: &Config, to: Vec<String>, floor: u64, is_conf
     );
     let to = StoreUrls::of(to);
     for urls in [&config.store, &to] {
-        urls.refuse_redis()?;
+        urls.refuse_volatile()?;
         urls.validate()?;
     }
     // A store of both lists is one store.

@@ -10,8 +10,8 @@ use crate::commands::print::{PAGE, Table};
 use crate::config::Config;
 use crate::config::channels::ChannelConfig;
 use crate::config::names::{plain_tag, stored_name};
+use crate::service::stores::{Purpose, Stores};
 use crate::service::tags::{change_tag, check_raise_of, reached, unchanged};
-use crate::stores::{Purpose, Stores};
 
 /// `unalike tags`
 pub(crate) async fn tags(config: Config, command: TagsCommand) -> anyhow::Result<()> {

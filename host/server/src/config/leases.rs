@@ -3,14 +3,10 @@
 use anyhow::{Context, bail, ensure};
 use unalike::storage::LeaseLimits;
 use unalike::{Layout, LayoutFields};
-use unalike_mysql::MysqlOptions;
-use unalike_redis::RedisOptions;
-use unalike_sqlite::SqliteOptions;
-use unalike_zookeeper::ZookeeperOptions;
 
 use crate::config::Config;
-use crate::config::store_url::{self, StoreUrl};
 use crate::config::worker::Worker;
+use crate::stores::url::StoreUrl;
 
 /// No shorter lease can be renewed in time by a server that looks after it now and then.
 const HORIZON_MIN_MS: u64 = 300;
@@ -37,7 +33,7 @@ impl Config {
             Some(_) => return LeasePlace::Nowhere,
             None => {}
         }
-        let durable = match (self.store.redis(), &self.watermark) {
+        let durable = match (self.store.volatile(), &self.watermark) {
             (Some(_), watermark) => watermark.as_ref(),
             (None, _) => self.store.only(),
         };
@@ -47,11 +43,10 @@ impl Config {
         }
     }
 
-    /// Whether workers are shared with Leaf's nodes, so that ids are made as Leaf makes them.
-    pub(crate) fn is_beside_leaf(&self) -> bool {
-        // One that cannot be read is refused elsewhere.
-        let zookeeper = self.leases.as_ref().and_then(|url| url.zookeeper().ok().flatten());
-        zookeeper.is_some_and(|options| options.leaf.is_some())
+    /// The layout of all snowflakes, where workers are shared with another system, which decides it.
+    pub(crate) fn shared_layout(&self) -> Option<Layout> {
+        // A URL that cannot be read is refused elsewhere.
+        self.leases.as_ref().filter(|url| !url.is_nothing())?.lease_place().ok()?.layout()
     }
 
     /// What lease stores are told.
@@ -81,7 +76,7 @@ impl Config {
         })?;
         let is_nothing = self.leases.as_ref().is_some_and(StoreUrl::is_nothing);
         if let Some(url) = self.leases.as_ref().filter(|_| !is_nothing) {
-            url.lease_options().context("--leases")?;
+            url.lease_place().context("--leases")?;
         }
         if self.unsafe_static_worker {
             ensure!(
@@ -108,16 +103,17 @@ impl Config {
             }
         }
         let worker = self.worker_number()?;
-        let is_beside_leaf = self.is_beside_leaf();
+        let shared = self.shared_layout();
         for (name, options) in self.snowflakes()? {
             let epoch_ms = options.layout.epoch_ms();
-            ensure!(
-                !is_beside_leaf || options.layout.fields() == LayoutFields { epoch_ms, ..Layout::LEAF.fields() },
-                "the snowflake {name:?} has the layout {}, and beside Leaf (leaf= of --leases) it must be Leaf's, {}: write \
-                 layout = \"leaf\", or leave it out",
-                options.layout,
-                Layout::LEAF
-            );
+            if let Some(shared) = shared {
+                ensure!(
+                    options.layout.fields() == LayoutFields { epoch_ms, ..shared.fields() },
+                    "the snowflake {name:?} has the layout {}, and beside Leaf (leaf= of --leases) it must be Leaf's, {shared}: \
+                     write layout = \"leaf\", or leave it out",
+                    options.layout
+                );
+            }
             let greatest = options.layout.worker_max();
             if let Some(worker) = worker.filter(|worker| *worker > greatest) {
                 bail!(
@@ -143,40 +139,15 @@ impl Config {
     }
 }
 
-/// Whether leases are in MySQL; `meant_there` is whether a database there is meant that the configuration does not
+/// Whether leases are kept in tables; `meant_there` is whether a database is meant that the configuration does not
 /// name.
 ///
 /// # Errors
 /// When the URL cannot be used.
-pub(crate) fn are_in_mysql(config: &Config, meant_there: bool) -> anyhow::Result<bool> {
+pub(crate) fn are_in_tables(config: &Config, meant_there: bool) -> anyhow::Result<bool> {
     match config.lease_place() {
-        LeasePlace::Named(url) => Ok(matches!(url.lease_options()?, LeaseOptions::Mysql(_))),
-        LeasePlace::Beside(url) => Ok(meant_there || matches!(url.lease_options()?, LeaseOptions::Mysql(_))),
+        LeasePlace::Named(url) => Ok(url.lease_place()?.has_lease_tables()),
+        LeasePlace::Beside(url) => Ok(meant_there || url.lease_place()?.has_lease_tables()),
         LeasePlace::Static | LeasePlace::Nowhere => Ok(false),
-    }
-}
-
-/// The options of the lease store that a URL names.
-pub(crate) enum LeaseOptions {
-    File(Box<SqliteOptions>),
-    Mysql(Box<MysqlOptions>),
-    Redis(Box<RedisOptions>),
-    Zookeeper(Box<ZookeeperOptions>),
-}
-
-impl StoreUrl {
-    /// What it names as a store of leases.
-    ///
-    /// # Errors
-    /// Says what is wrong with it.
-    pub(crate) fn lease_options(&self) -> anyhow::Result<LeaseOptions> {
-        if let Some(options) = self.zookeeper()? {
-            return Ok(LeaseOptions::Zookeeper(Box::new(options)));
-        }
-        Ok(match self.place()? {
-            store_url::StoreOptions::Sqlite(options) => LeaseOptions::File(options),
-            store_url::StoreOptions::Mysql(options) => LeaseOptions::Mysql(options),
-            store_url::StoreOptions::Redis(options) => LeaseOptions::Redis(options),
-        })
     }
 }

@@ -1081,7 +1081,7 @@ fn schemas(config: &Config) -> Value {
             "description": "What the system that the layout comes from calls these fields, where that is known",
         })
     };
-    let is_in_redis = config.store.redis().is_some();
+    let is_in_redis = config.store.volatile().is_some();
     let channels: &[&str] =
         if is_in_redis { &["unordered", "ordered", "slow-ordered"] } else { &["unordered", "slow-ordered"] };
     let word = |words: &[&str]| json!({ "type": "string", "enum": words });

@@ -12,9 +12,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use anyhow::Context;
 use sha2::{Digest, Sha256};
 use unalike::storage::StoreError;
-use unalike_mysql::Dialect;
 
-use crate::stores::mysql::Mysql;
+use crate::stores::backend::OpenStore;
 use crate::words::with_causes;
 
 /// The business types that each token is good for, by the token's digest.
@@ -24,7 +23,7 @@ type Tokens = HashMap<[u8; 32], HashSet<String>>;
 #[derive(Default)]
 pub(crate) struct TinyidTokens {
     /// Those that may have the table.
-    databases: Vec<Arc<Mysql>>,
+    databases: Vec<Arc<dyn OpenStore>>,
     /// None: there is no table.
     known: RwLock<Option<Arc<Tokens>>>,
 }
@@ -34,9 +33,8 @@ impl TinyidTokens {
     ///
     /// # Errors
     /// When a database of tinyid's says that its table must not be read. One that is down is read later.
-    pub(crate) async fn read(stores: &[Arc<Mysql>]) -> anyhow::Result<Self> {
-        let is_meant = |store: &&Arc<Mysql>| matches!(store.dialect(), Dialect::Tinyid | Dialect::Unalike);
-        let databases: Vec<Arc<Mysql>> = stores.iter().filter(is_meant).map(Arc::clone).collect();
+    pub(crate) async fn read(stores: &[Arc<dyn OpenStore>]) -> anyhow::Result<Self> {
+        let databases = stores.to_vec();
         let known = match Self::read_all(&databases).await {
             Ok(known) => known,
             Err(error) if error.is_retryable() => Some(Tokens::new()),
@@ -67,17 +65,11 @@ impl TinyidTokens {
         }
     }
 
-    async fn read_all(databases: &[Arc<Mysql>]) -> Result<Option<Tokens>, StoreError> {
+    async fn read_all(databases: &[Arc<dyn OpenStore>]) -> Result<Option<Tokens>, StoreError> {
         let mut tokens: Option<Tokens> = None;
         for database in databases {
-            let rows = match database.connected().await?.tinyid_tokens().await {
-                Ok(rows) => rows,
-                // To a user of unalike's own tables it is nothing whether others are there.
-                Err(StoreError::Refused { .. }) if *database.dialect() == Dialect::Unalike => None,
-                Err(error) => return Err(error),
-            };
             // An empty table is one, too: it lets nobody in.
-            let Some(rows) = rows else { continue };
+            let Some(rows) = database.tinyid_tokens().await? else { continue };
             let known = tokens.get_or_insert_default();
             for (token, business_type) in rows {
                 known.entry(Sha256::digest(token).into()).or_default().insert(business_type);

@@ -1,32 +1,162 @@
-//! A database that is connected to when it is first needed.
+//! A database of MySQL or MariaDB: `mysql://USER@HOST/DATABASE`.
 
+use std::sync::Arc;
+
+use anyhow::Context;
 use async_trait::async_trait;
 use tokio::sync::OnceCell;
 use unalike::storage::{
-    JoinedStripe, Segment, SegmentStore, StoreError, Stripe, TagOptions, TagRecord, TailRelease, TailsReleased,
+    JoinedStripe, LeaseStore, Segment, SegmentStore, StoreError, Stripe, TagOptions, TagRecord, TailRelease,
+    TailsReleased,
 };
 use unalike::{RefillPolicy, StepPolicy};
-use unalike_mysql::{Dialect, MysqlOptions, MysqlStore};
+use unalike_mysql::{BatchTag, Dialect, MysqlLeases, MysqlOptions, MysqlStore};
 
-/// A database that may have been down when the program started: it is connected to when it is first needed.
-pub(crate) struct Mysql {
-    pub(super) options: MysqlOptions,
-    pub(super) store: OnceCell<MysqlStore>,
-}
+use crate::stores::backend::{Adopted, Adoption, Backend, OpenStore, Opening, Place, Tables, UnorderedTag};
+use crate::stores::url::StoreUrl;
 
-impl Mysql {
-    /// Whose tables it uses.
-    pub(crate) fn dialect(&self) -> &Dialect {
-        &self.options.dialect
+pub(super) struct Mysql;
+
+impl Backend for Mysql {
+    fn title(&self) -> &'static str {
+        "MySQL"
     }
 
-    pub(crate) async fn connected(&self) -> Result<&MysqlStore, StoreError> {
+    fn form(&self) -> &'static str {
+        "mysql://USER@HOST/DATABASE"
+    }
+
+    fn is_scheme(&self, scheme: &str) -> bool {
+        matches!(scheme, "mysql" | "mariadb")
+    }
+
+    fn place(&self, url: &StoreUrl) -> anyhow::Result<Arc<dyn Place>> {
+        Ok(Arc::new(url.options(MysqlOptions::from_url, MysqlOptions::password)?))
+    }
+
+    fn dialects(&self) -> &'static [&'static str] {
+        &["unalike", "leaf", "tinyid", "cosid", "sequence-table", "id-generator", "batch", "slow-ordered", "ticket"]
+    }
+
+    fn tables(&self, dialect: &str) -> Option<Tables> {
+        Dialect::named(dialect).as_ref().map(tables)
+    }
+
+    fn lease_tables(&self) -> Option<Tables> {
+        Some(Tables { statements: MysqlLeases::ddl(), privileges: MysqlLeases::privileges() })
+    }
+}
+
+fn tables(dialect: &Dialect) -> Tables {
+    Tables { statements: dialect.ddl(), privileges: dialect.privileges() }
+}
+
+#[async_trait]
+impl Place for MysqlOptions {
+    fn name(&self) -> anyhow::Result<String> {
+        Ok(format!("mysql {} {:?}", MysqlOptions::address(self), std::mem::discriminant(&self.dialect)))
+    }
+
+    fn address(&self) -> String {
+        MysqlOptions::address(self)
+    }
+
+    async fn open(&self, opening: &Opening) -> Result<Arc<dyn OpenStore>, StoreError> {
+        let mut options = self.clone();
+        // In front of the tables of another system, which must be there, those of unalike's own may be missing.
+        options.create_tables &= opening.may_begin || options.dialect != Dialect::Unalike;
+        options.create_foreign &= opening.may_begin;
+        options.creation = opening.creation(options.creation);
+        options.limits = opening.limits;
+        Ok(Arc::new(LazyMysql { options, store: OnceCell::new() }))
+    }
+
+    async fn connect_leases(&self, opening: &Opening) -> Result<Arc<dyn LeaseStore>, StoreError> {
+        let mut options = self.clone();
+        options.create_tables &= opening.may_begin;
+        options.limits = opening.limits;
+        Ok(Arc::new(MysqlLeases::connect(options).await?))
+    }
+
+    fn asks_whether_source_stopped(&self) -> bool {
+        matches!(self.dialect, Dialect::IdGenerator { source_stopped: false, .. })
+    }
+
+    fn tables(&self) -> Option<Tables> {
+        Some(tables(&self.dialect))
+    }
+
+    fn has_lease_tables(&self) -> bool {
+        true
+    }
+
+    async fn upgrade(&self) -> Result<(), StoreError> {
+        MysqlStore::upgrade(self.clone()).await
+    }
+
+    async fn adopt(&self, _url: &StoreUrl, adoption: &Adoption) -> anyhow::Result<Adopted> {
+        let mut options = self.clone();
+        options.limits = adoption.limits;
+        let adopted = MysqlStore::adopt_server(options, adoption.lift).await;
+        let adopted =
+            adopted.with_context(|| format!("the server behind {} was not adopted", MysqlOptions::address(self)))?;
+        let unalike_mysql::Adopted { tags, leases_from_ms, follows_itself, .. } = adopted;
+        Ok(Adopted { tags, leases_from_ms, follows_itself })
+    }
+}
+
+/// A database that may have been down when the program started: it is connected to when it is first needed.
+struct LazyMysql {
+    options: MysqlOptions,
+    store: OnceCell<MysqlStore>,
+}
+
+impl LazyMysql {
+    async fn connected(&self) -> Result<&MysqlStore, StoreError> {
         self.store.get_or_try_init(|| MysqlStore::connect(self.options.clone())).await
     }
 }
 
 #[async_trait]
-impl SegmentStore for Mysql {
+impl OpenStore for LazyMysql {
+    async fn connect(&self) -> Result<(), StoreError> {
+        self.connected().await.map(drop)
+    }
+
+    async fn leases(self: Arc<Self>) -> Result<Arc<dyn LeaseStore>, StoreError> {
+        Ok(Arc::new(self.connected().await?.leases().await?))
+    }
+
+    async fn declare_unordered(&self, tag: &str, declared: UnorderedTag) -> Result<bool, StoreError> {
+        if self.options.dialect != Dialect::Batch {
+            return Ok(false);
+        }
+        let usual = BatchTag::default();
+        let batch_tag = BatchTag {
+            prefix: declared.prefix.unwrap_or(usual.prefix),
+            buff_size: declared.buff_size,
+            lowest_critical_value: declared.lowest_critical_value,
+            ..usual
+        };
+        self.connected().await?.declare_batch_tag(tag, &batch_tag).await?;
+        Ok(true)
+    }
+
+    async fn tinyid_tokens(&self) -> Result<Option<Vec<(String, String)>>, StoreError> {
+        match self.options.dialect {
+            Dialect::Tinyid => self.connected().await?.tinyid_tokens().await,
+            // To a user of unalike's own tables it is nothing whether others are there.
+            Dialect::Unalike => match self.connected().await?.tinyid_tokens().await {
+                Err(StoreError::Refused { .. }) => Ok(None),
+                tokens => tokens,
+            },
+            _ => Ok(None),
+        }
+    }
+}
+
+#[async_trait]
+impl SegmentStore for LazyMysql {
     async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {
         self.connected().await?.allocate(tag, count, at_least).await
     }

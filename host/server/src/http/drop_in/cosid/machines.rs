@@ -52,8 +52,8 @@ use crate::config::tokens::Scope;
 use crate::http::Route;
 use crate::http::bearer;
 use crate::service::Service;
+use crate::service::leases::SharedLeases;
 use crate::service::problem::{Kind, Problem};
-use crate::stores::leases::SharedLeases;
 use crate::words::{rfc3339, shortened};
 
 /// The bits of CosId's widest machine ids.

@@ -4,8 +4,8 @@
 //! a lease store that is down keeps nothing but snowflakes from going on: it is connected to when it is needed.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -16,24 +16,24 @@ use unalike::storage::{
 };
 use unalike::{Clock, Layout, SystemClock};
 use unalike_local::{LocalLeases, LocalOptions, StaticWorker};
-use unalike_mysql::{MysqlLeases, MysqlOptions};
-use unalike_redis::{RedisLeases, RedisOptions, Watermark};
-use unalike_sqlite::SqliteStore;
-use unalike_zookeeper::{ZookeeperLeases, ZookeeperOptions};
 
 use crate::config::Config;
-use crate::config::leases::{LeaseOptions, LeasePlace};
-use crate::config::store_url::StoreOptions;
-use crate::stores::mysql::Mysql;
-use crate::stores::{OpenStores, Opened, Purpose};
+use crate::config::leases::LeasePlace;
+use crate::service::stores::{OpenStores, Purpose};
+use crate::stores::backend::{OpenStore, Opening, Place};
+use crate::stores::lease_forms;
 use crate::words::with_causes;
 
 /// How long the start of a service waits for a lease store on a server; after that it is taken to be down.
 const START_MAX: Duration = Duration::from_secs(3);
 
 /// What is said where there are no leases.
-const LEASES_MISSING: &str = "snowflakes need a store that leases them workers, and this server has none: start it with \
-                              --leases sqlite://PATH, mysql://USER@HOST/DATABASE, redis://HOST/DATABASE or zookeeper://HOST";
+static LEASES_MISSING: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "snowflakes need a store that leases them workers, and this server has none: start it with --leases {}",
+        lease_forms()
+    )
+});
 
 /// The same where there is a store that has no room for them.
 const LEASES_REFUSED: &str = "snowflakes need a store that leases them workers, and this server's refuses: run what `unalike \
@@ -76,7 +76,7 @@ impl Leases {
         config: &Config,
         purpose: Purpose,
         open: &OpenStores,
-        behind: Watermark,
+        opening: Opening,
     ) -> anyhow::Result<Self> {
         let (url, is_named) = match config.lease_place() {
             LeasePlace::Named(url) => (url, true),
@@ -85,43 +85,25 @@ impl Leases {
             LeasePlace::Nowhere => return Ok(Self { store: None, shared: None, remote: None }),
         };
         let failed = || format!("the store of leases {url} cannot be opened (--leases)");
-        let limits = config.lease_limits();
-        let server = match url.lease_options().with_context(failed)? {
-            LeaseOptions::File(mut options) => {
-                let place = StoreOptions::Sqlite(options.clone());
-                // The same file is opened once.
-                if let Some(Opened::Sqlite(store)) = open.at(&place.name()?) {
-                    return Self::behind_local_copies(Arc::clone(store) as _, config, purpose).await;
-                }
-                options.create &= purpose != Purpose::LookingInto;
-                options.limits = limits;
-                let store = SqliteStore::connect(*options).await.with_context(failed)?;
-                return Self::behind_local_copies(Arc::new(store), config, purpose).await;
-            }
-            LeaseOptions::Mysql(mut options) => {
-                options.create_tables &= purpose != Purpose::LookingInto;
-                options.limits = limits;
-                match (is_named, open.at(&StoreOptions::Mysql(options.clone()).name()?)) {
-                    (false, Some(Opened::Mysql(store))) => Server::Beside(Arc::clone(store)),
-                    _ => Server::Mysql(options),
-                }
-            }
-            LeaseOptions::Redis(mut options) => {
-                options.limits = limits;
-                if matches!(behind, Watermark::RedisAlone) && purpose == Purpose::Serving {
-                    tracing::warn!(
-                        "nothing durable stands behind the leases in {url} (--watermark none): two workers are kept apart by \
-                         the clocks of its servers, which must be within {} ms of each other",
-                        limits.max_skew_ms
-                    );
-                }
-                Server::Redis(options, behind)
-            }
-            LeaseOptions::Zookeeper(mut options) => {
-                options.limits = limits;
-                Server::Zookeeper(options)
-            }
+        let limits = opening.limits;
+        let place = url.lease_place().with_context(failed)?;
+        // A file is opened once. A server that is named has connections of its own.
+        let beside = if is_named && !url.is_file() { None } else { open.at(&place.name()?).map(Arc::clone) };
+        if url.is_volatile() && opening.durable.is_none() && purpose == Purpose::Serving {
+            tracing::warn!(
+                "nothing durable stands behind the leases in {url} (--watermark none): two workers are kept apart by \
+                 the clocks of its servers, which must be within {} ms of each other",
+                limits.max_skew_ms
+            );
+        }
+        let server = match beside {
+            Some(store) => Server::Beside(store),
+            None => Server::Apart(place, Box::new(opening)),
         };
+        if url.is_file() {
+            let store = server.connect().await.with_context(failed)?;
+            return Self::behind_local_copies(store, config, purpose).await;
+        }
         let remote = Arc::new(Remote::new(server, url.to_string()));
         if purpose == Purpose::Serving {
             let connected = tokio::time::timeout(START_MAX, remote.connected()).await;
@@ -221,14 +203,14 @@ impl Leases {
     pub(crate) fn shared(&self) -> Result<&SharedLeases, &'static str> {
         match (&self.shared, self.missing()) {
             (Some(shared), None) => Ok(shared),
-            (_, missing) => Err(missing.unwrap_or(LEASES_MISSING)),
+            (_, missing) => Err(missing.unwrap_or(&LEASES_MISSING)),
         }
     }
 
     /// Why there are no leases, if there is nothing that could grant one.
     pub(crate) fn missing(&self) -> Option<&'static str> {
         match (&self.store, &self.remote) {
-            (None, _) => Some(LEASES_MISSING),
+            (None, _) => Some(&LEASES_MISSING),
             (Some(_), Some(remote)) if remote.is_refused() => Some(LEASES_REFUSED),
             (Some(_), _) => None,
         }
@@ -249,28 +231,23 @@ impl Leases {
     }
 }
 
-/// A server that keeps leases, and how to get there.
+/// What keeps leases, and how to get there.
 enum Server {
-    /// The database of the sequences, by the same connections.
-    Beside(Arc<Mysql>),
-    Mysql(Box<MysqlOptions>),
-    Redis(Box<RedisOptions>, Watermark),
-    Zookeeper(Box<ZookeeperOptions>),
+    /// The store of the sequences, by the same connections.
+    Beside(Arc<dyn OpenStore>),
+    /// A store of its own.
+    Apart(Arc<dyn Place>, Box<Opening>),
     /// None: a worker that somebody assigned.
     Static(u32, LocalOptions),
 }
 
 impl Server {
     async fn connect(&self) -> Result<Arc<dyn LeaseStore>, StoreError> {
-        Ok(match self {
-            Self::Beside(store) => Arc::new(store.connected().await?.leases().await?),
-            Self::Mysql(options) => Arc::new(MysqlLeases::connect(options.as_ref().clone()).await?),
-            Self::Redis(options, behind) => {
-                Arc::new(RedisLeases::connect(options.as_ref().clone(), behind.clone()).await?)
-            }
-            Self::Zookeeper(options) => Arc::new(ZookeeperLeases::connect(options.as_ref().clone()).await?),
-            Self::Static(worker, options) => Arc::new(Assigned::open(*worker, options.clone()).await?),
-        })
+        match self {
+            Self::Beside(store) => Arc::clone(store).leases().await,
+            Self::Apart(place, opening) => place.connect_leases(opening).await,
+            Self::Static(worker, options) => Ok(Arc::new(Assigned::open(*worker, options.clone()).await?)),
+        }
     }
 }
 

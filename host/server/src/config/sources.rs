@@ -1,0 +1,66 @@
+//! Which tables commands mean: those of the configured stores, and those that tags are imported from.
+
+use std::sync::Arc;
+
+use anyhow::{bail, ensure};
+
+use crate::config::Config;
+use crate::stores::backend::{Place, Tables};
+use crate::stores::url::StoreUrl;
+use crate::stores::{dialect_forms, tables};
+
+/// The store that tags are imported from: a URL, or the name of a dialect for other tables or keys in the only store's
+/// database, which parameters may follow.
+///
+/// # Errors
+/// When there is no such, or when it is the store itself.
+pub(crate) fn source(text: &str, config: &Config, source_stopped: bool) -> anyhow::Result<StoreUrl> {
+    let stores = &config.store;
+    let url = if text.contains("://") {
+        StoreUrl::new(text)
+    } else {
+        let (dialect, parameters) = text.split_once('?').unwrap_or((text, ""));
+        match stores.only().filter(|store| store.has_dialect(dialect)) {
+            Some(store) => store.with_dialect(dialect, parameters)?,
+            None => {
+                let forms = dialect_forms(dialect);
+                ensure!(!forms.is_empty(), "{dialect:?} is neither a URL nor the name of a dialect, such as leaf");
+                bail!(
+                    "{dialect:?} means other tables or keys in the database of the store, and {stores} has none such: give a \
+                     URL, {}",
+                    forms.join(" or ")
+                )
+            }
+        }
+    };
+    let url = if source_stopped { url.stopped()? } else { url };
+    let name = url.place()?.name()?;
+    for store in stores.iter().chain(config.watermark.iter().filter(|url| !url.is_nothing())) {
+        ensure!(store.place()?.name()? != name, "the source {url} is the store itself");
+    }
+    Ok(url)
+}
+
+/// The tables of the first store that has some, or unalike's own.
+///
+/// # Errors
+/// When a URL cannot be used, and when there is a volatile store, which has no tables.
+pub(crate) fn stores_tables(config: &Config) -> anyhow::Result<Tables> {
+    if let Some(tables) = databases(config)?.into_iter().find_map(|place| place.tables()) {
+        return Ok(tables);
+    }
+    if let Some(url) = config.store.volatile() {
+        bail!("the store {url} is in {}, which has no tables: name those that are meant (--dialect)", url.title());
+    }
+    tables("unalike")
+}
+
+/// Those of the stores that have tables, and what stands behind a volatile one if that has.
+///
+/// # Errors
+/// When a URL cannot be used.
+pub(crate) fn databases(config: &Config) -> anyhow::Result<Vec<Arc<dyn Place>>> {
+    let urls = config.store.iter().chain(config.watermark.iter().filter(|url| !url.is_nothing()));
+    let places = urls.map(StoreUrl::place).collect::<anyhow::Result<Vec<_>>>()?;
+    Ok(places.into_iter().filter(|place| place.tables().is_some()).collect())
+}

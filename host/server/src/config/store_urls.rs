@@ -1,0 +1,280 @@
+//! The stores that the configuration names: one, or the stripes of a set, and what stands behind a volatile one.
+
+use std::fmt;
+
+use anyhow::{Context, bail, ensure};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::config::Config;
+use crate::stores::url::StoreUrl;
+use crate::stores::{durable_forms, sequence_forms};
+
+/// More stripes than this are no set.
+const STRIPES_MAX: usize = 1_024;
+
+/// One store, or several that number together: the stripes of a set, in this order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StoreUrls(Vec<StoreUrl>);
+
+impl StoreUrls {
+    /// One store.
+    pub(crate) fn one(url: &str) -> Self {
+        Self(vec![StoreUrl::new(url)])
+    }
+
+    pub(crate) fn of(urls: Vec<String>) -> Self {
+        Self(urls.into_iter().map(StoreUrl::new).collect())
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &StoreUrl> {
+        self.0.iter()
+    }
+
+    /// The store, if there is just one.
+    pub(crate) fn only(&self) -> Option<&StoreUrl> {
+        if let [url] = self.0.as_slice() { Some(url) } else { None }
+    }
+
+    /// The store, if it is one that may lose what it said.
+    pub(crate) fn volatile(&self) -> Option<&StoreUrl> {
+        self.only().filter(|url| url.is_volatile())
+    }
+
+    /// Checks each, and that none is there twice.
+    ///
+    /// # Errors
+    /// Says what is wrong.
+    pub(crate) fn validate(&self) -> anyhow::Result<()> {
+        ensure!(!self.0.is_empty(), "there is no store: write {} (--store)", sequence_forms());
+        ensure!(self.0.len() <= STRIPES_MAX, "there are {} stores, {STRIPES_MAX} at most are a set", self.0.len());
+        if self.only().is_none() {
+            self.refuse_volatile()?;
+        }
+        let mut places = Vec::with_capacity(self.0.len());
+        for url in &self.0 {
+            let place = url.place()?.name()?;
+            ensure!(!places.contains(&place), "the store {url:?} is given twice");
+            places.push(place);
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// When one of them may lose what it said.
+    pub(crate) fn refuse_volatile(&self) -> anyhow::Result<()> {
+        match self.0.iter().find(|url| url.is_volatile()) {
+            None => Ok(()),
+            Some(url) => bail!(
+                "the store {url:?} is in {}, which is never one of several that number together: name it alone, with the \
+                 durable store behind it (--watermark)",
+                url.title()
+            ),
+        }
+    }
+}
+
+impl fmt::Display for StoreUrls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown: Vec<_> = self.0.iter().map(StoreUrl::to_string).collect();
+        f.write_str(&shown.join(", "))
+    }
+}
+
+impl Serialize for StoreUrls {
+    /// As it is written: one as text, several as a list.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.only() {
+            Some(url) => url.serialize(serializer),
+            None => self.0.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for StoreUrls {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged, expecting = "a URL, or a list of URLs")]
+        enum OneOrMore {
+            One(StoreUrl),
+            More(Vec<StoreUrl>),
+        }
+        Ok(match OneOrMore::deserialize(deserializer)? {
+            OneOrMore::One(url) => Self(vec![url]),
+            OneOrMore::More(urls) => Self(urls),
+        })
+    }
+}
+
+/// Checks that a volatile store has said of it what stands behind it, and that nothing else has something there.
+///
+/// # Errors
+/// Says what is wrong.
+pub(crate) fn validate_watermark(
+    stores: &StoreUrls,
+    leases: Option<&StoreUrl>,
+    watermark: Option<&StoreUrl>,
+) -> anyhow::Result<()> {
+    let leases = leases.filter(|url| url.is_volatile());
+    let Some(volatile) = stores.volatile().or(leases) else {
+        ensure!(
+            watermark.is_none(),
+            "--watermark is what stands behind a store or leases in Redis, and {stores} is none: leave it out, or give a store \
+             such as redis://HOST/DATABASE (--store, --leases)"
+        );
+        return Ok(());
+    };
+    if let Some(url) = stores.volatile() {
+        ensure!(
+            !url.place()?.is_only_read(),
+            "the store {url:?} has keys that are only read: bring its tags into a store (unalike tags import --from URL)"
+        );
+    }
+    let (title, durable) = (volatile.title(), durable_forms());
+    let Some(watermark) = watermark else {
+        let what = if stores.volatile().is_some() { "numbers" } else { "the time of its leases" };
+        bail!(
+            "the store {volatile:?} is in {title}, which may lose what it said: name the durable store that grants it {what} \
+             (--watermark {durable}), or say that there is none (--watermark none), and ids are only as safe as {title} is"
+        )
+    };
+    if watermark.is_nothing() {
+        return Ok(());
+    }
+    ensure!(
+        !watermark.is_volatile(),
+        "the watermark {watermark:?} is in {} too: it must be durable, {durable}, or none (--watermark)",
+        watermark.title()
+    );
+    watermark.place().context("--watermark").map(drop)
+}
+
+impl Config {
+    /// The flags that name the store and what stands behind it, without passwords.
+    pub(crate) fn store_flags(&self) -> String {
+        let stores = self.store.iter().map(|url| format!("--store '{url}'"));
+        let watermark = self.watermark.iter().map(|url| format!("--watermark '{url}'"));
+        stores.chain(watermark).collect::<Vec<_>>().join(" ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    use crate::config::sources::source;
+
+    #[test]
+    fn no_password_is_shown() {
+        for (url, shown) in [
+            ("mysql://ids:secret@db/ids", "mysql://ids@db/ids"),
+            ("mysql://ids:se:cr@et@db:3307/ids?dialect=leaf", "mysql://ids@db:3307/ids?dialect=leaf"),
+            ("mysql://ids:sec/ret?x@db/ids", "mysql://ids@db/ids"),
+            ("mysql://ids@db/ids?password=secret&ssl-mode=required", "mysql://ids@db/ids?ssl-mode=required"),
+            ("mysql://ids@db/ids?pass%77ord=secret", "mysql://ids@db/ids"),
+            ("mysql://ids@db/ids?password-file=/run/db", "mysql://ids@db/ids?password-file=/run/db"),
+            ("redis://ids:secret@cache:6380/1?ssl-ca=a", "redis://ids@cache:6380/1?ssl-ca=a"),
+            ("rediss://:secret@cache", "rediss://cache"),
+            ("redis://ids:12/secret@cache/0", "redis://ids@cache/0"),
+            ("redis://ids:12#secret@cache/0", "redis://ids@cache/0"),
+            ("zookeeper://ids:secret@a:1,b:2/c?leaf=d", "zookeeper://ids@a:1,b:2/c?leaf=d"),
+            ("ids:secret@db/ids", "ids@db/ids"),
+            ("sqlite:///home/a:b@c/ids.sqlite", "sqlite:///home/a:b@c/ids.sqlite"),
+        ] {
+            let url = StoreUrl::new(url);
+            assert_eq!(url.to_string(), shown);
+            assert_eq!(format!("{url:?}"), format!("{shown:?}"));
+            assert_eq!(serde_json::to_value(&url).unwrap(), shown);
+            let urls = StoreUrls(vec![url.clone(), url]);
+            assert_eq!(urls.to_string(), format!("{shown}, {shown}"));
+            if let Err(error) = urls.validate() {
+                assert!(!format!("{error:?}").contains("secret"), "{error:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_password_comes_from_one_place() {
+        let directory = tempfile_with("secret\n");
+        let path = directory.join("password");
+        let place = |scheme: &str, query: &str| StoreUrl::new(format!("{scheme}://ids@db/0?{query}")).place();
+        let mysql = |query: &str| place("mysql", query);
+        let zookeeper = |query: &str| StoreUrl::new(format!("zookeeper://ids@a:1,b:2/c?{query}")).lease_place();
+        let redis = |query: &str| place("redis", query);
+        assert!(mysql(&format!("password-file={}&dialect=leaf", path.display())).is_ok());
+        assert!(redis(&format!("password-file={}&dialect=cosid", path.display())).is_ok());
+        let options = zookeeper(&format!("password-file={}&leaf=d", path.display())).unwrap();
+        assert_eq!(options.address(), "a:1,b:2/c");
+        std::fs::write(&path, "\n").unwrap();
+        for (query, named) in [
+            (format!("password-file={}", path.display()), "is empty"),
+            ("password-file=/nowhere/at/all".to_owned(), "/nowhere/at/all cannot be read"),
+            ("password-env=UNALIKE_NOBODY_SET_THIS".to_owned(), "UNALIKE_NOBODY_SET_THIS"),
+            ("password=secret".to_owned(), "password-env=NAME"),
+            ("colour=red".to_owned(), "colour"),
+        ] {
+            for place in [mysql(&query).err(), redis(&query).err(), zookeeper(&query).err()] {
+                let error = format!("{:#}", place.unwrap());
+                assert!(error.contains(named) && !error.contains("secret"), "{error}");
+            }
+        }
+        let both = StoreUrl::new("mysql://ids:secret@db/ids?password-env=PATH").place().err().unwrap();
+        assert!(format!("{both:#}").contains("more than one way"), "{both:#}");
+        let both = StoreUrl::new("zookeeper://ids:secret@a?password-env=PATH").lease_place().err().unwrap();
+        assert!(format!("{both:#}").contains("more than one way"), "{both:#}");
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+
+    /// A directory of this test with a file `password`.
+    fn tempfile_with(text: &str) -> PathBuf {
+        let directory = std::env::temp_dir().join(format!("unalike-password-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        std::fs::write(directory.join("password"), text).unwrap();
+        directory
+    }
+
+    #[test]
+    fn a_dialect_s_name_means_other_tables_of_the_same_database() {
+        let store = over("mysql://ids:secret@db/ids?ssl-mode=required&create=true", None);
+        let leaf = source("leaf", &store, false).unwrap();
+        assert_eq!(leaf.to_string(), "mysql://ids@db/ids?ssl-mode=required&dialect=leaf&create=false");
+        assert!(leaf.text().contains("secret"));
+        let generator = source("id-generator?keys=order:1", &store, true).unwrap();
+        assert!(generator.to_string().ends_with("&keys=order%3A1&source-stopped=true"), "{generator}");
+        let redis = over("rediss://:secret@cache/2?dialect=clock&shard=5&ssl-ca=ca.pem", Some("mysql://db/ids"));
+        let generator = source("id-generator?keys=order:id_order", &redis, false).unwrap();
+        assert_eq!(generator.to_string(), "rediss://cache/2?ssl-ca=ca.pem&dialect=id-generator&keys=order%3Aid_order");
+        assert!(generator.text().contains("secret"));
+        for (text, store, named) in [
+            ("loof", &store, "loof"),
+            ("unalike", &store, "the store itself"),
+            ("mysql://other@db/ids", &store, "the store itself"),
+            ("leaf", &over("sqlite://ids.sqlite", None), "mysql://USER@HOST/DATABASE?dialect=leaf"),
+            ("cosid", &over("sqlite://ids.sqlite", None), "or redis://HOST/DATABASE?dialect=cosid"),
+            ("clock", &store, "redis://HOST/DATABASE?dialect=clock"),
+            ("sqlite://./ids.sqlite", &over("sqlite://ids.sqlite", None), "the store itself"),
+            ("clock", &redis, "the store itself"),
+            ("mysql://other@db/ids", &redis, "the store itself"),
+            ("leaf", &redis, "mysql://USER@HOST/DATABASE?dialect=leaf"),
+        ] {
+            let error = format!("{:#}", source(text, store, false).unwrap_err());
+            assert!(error.contains(named), "{text}: {error}");
+        }
+    }
+
+    fn over(store: &str, watermark: Option<&str>) -> Config {
+        Config { store: StoreUrls::one(store), watermark: watermark.map(StoreUrl::new), ..Config::default() }
+    }
+
+    #[test]
+    fn a_number_of_another_system_is_read_once_that_is_stopped() {
+        let said = |url: &str| StoreUrl::new(url).stopped().unwrap().text().to_owned();
+        for url in ["redis://h?dialect=id-generator&keys=a:b", "mysql://h/db?dialect=id-generator&keys=a:1"] {
+            assert_eq!(said(url), format!("{url}&source-stopped=true"));
+            assert_eq!(said(&said(url)), said(url));
+        }
+        for url in ["sqlite://ids.sqlite", "mysql://h/db?dialect=leaf", "redis://h?dialect=cosid"] {
+            assert_eq!(said(url), url);
+        }
+    }
+}

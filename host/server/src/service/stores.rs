@@ -1,0 +1,273 @@
+//! The open stores of a process: where sequences get their numbers, and snowflakes their workers.
+//!
+//! A volatile store hands out what a durable one grants it: its *watermark*, or nothing, by name.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use unalike::storage::{
+    LeaseLimits, PublicTags, SegmentStore, StoreError, StripedStore, TagCreation, TagRecord, validate_public,
+};
+
+use crate::config::Config;
+use crate::config::channels::{Declared, needs_redis};
+use crate::config::store_urls::StoreUrls;
+use crate::service::leases::Leases;
+use crate::stores::backend::{OpenStore, Opening, UnorderedTag};
+use crate::stores::url::StoreUrl;
+
+/// The open stores of a process.
+pub(crate) struct Stores {
+    /// Where sequences get their numbers.
+    segments: Arc<dyn SegmentStore>,
+    /// Where snowflakes get their workers.
+    leases: Leases,
+    /// Those of the first, and what stands behind them.
+    open: Vec<Arc<dyn OpenStore>>,
+    /// Whether numbers come from a volatile store.
+    is_volatile: bool,
+}
+
+/// What stores are opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// A service: what can be done beforehand, is.
+    Serving,
+    /// A command that ends soon.
+    Command,
+    /// The same, about what a store has: it begins none.
+    LookingInto,
+}
+
+impl Stores {
+    /// Opens what the configuration names.
+    ///
+    /// # Errors
+    /// When one store cannot be used; of several, only when one is there and refuses, or none is there.
+    pub(crate) async fn open(config: &Config, purpose: Purpose) -> anyhow::Result<Self> {
+        let mut opening = opening(config, purpose);
+        let mut open = OpenStores::default();
+        if let Some(volatile) = config.store.volatile() {
+            opening.durable = open.watermark(config, &opening, false).await?;
+            if opening.durable.is_none() {
+                let title = volatile.title();
+                tracing::warn!(
+                    "nothing durable stands behind {volatile} (--watermark none): ids are as safe as this {title} is, and repeat \
+                     after a fail-over to a replica that was behind, or when its files are lost or restored"
+                );
+            }
+        }
+        let mut stores = Vec::new();
+        for url in config.store.iter() {
+            let store = open_place(url, &opening, config.store.only().is_none()).await?;
+            stores.push(Arc::clone(&store) as _);
+            open.add(url, store)?;
+        }
+        let segments = together(stores).await.with_context(|| cannot_open(&config.store))?;
+        // A volatile store has the durable one itself.
+        let segments = Arc::new(PublicTags::new(segments));
+        let leases = Self::open_leases(config, purpose, opening, &mut open).await?;
+        let open = open.0.into_iter().map(|(_, store)| store).collect();
+        Ok(Self { segments, leases, open, is_volatile: config.store.volatile().is_some() })
+    }
+
+    /// Opens the lease store alone.
+    ///
+    /// # Errors
+    /// When it is named and cannot be used.
+    pub(crate) async fn leases_alone(config: &Config) -> anyhow::Result<Leases> {
+        let opening = opening(config, Purpose::LookingInto);
+        Self::open_leases(config, Purpose::LookingInto, opening, &mut OpenStores::default()).await
+    }
+
+    async fn open_leases(
+        config: &Config,
+        purpose: Purpose,
+        mut opening: Opening,
+        open: &mut OpenStores,
+    ) -> anyhow::Result<Leases> {
+        if config.leases.as_ref().is_some_and(StoreUrl::is_volatile) && opening.durable.is_none() {
+            // Sequences do not wait for what leases alone need.
+            opening.durable = open.watermark(config, &opening, true).await?;
+        }
+        Leases::open(config, purpose, open, opening).await
+    }
+
+    /// The stores of sequences one by one, and what stands behind them.
+    pub(crate) fn open_stores(&self) -> &[Arc<dyn OpenStore>] {
+        &self.open
+    }
+
+    /// Where sequences get their numbers.
+    pub(crate) fn segments(&self) -> &Arc<dyn SegmentStore> {
+        &self.segments
+    }
+
+    /// Where snowflakes get their workers.
+    pub(crate) fn leases(&self) -> &Leases {
+        &self.leases
+    }
+
+    /// Creates a tag as it is declared.
+    ///
+    /// # Errors
+    /// As [`SegmentStore::create_tag`]; [`StoreError::TagInvalid`] for one that no store keeps.
+    pub(crate) async fn create(&self, tag: &str, declared: &Declared) -> Result<TagRecord, StoreError> {
+        let Some(options) = declared.options() else {
+            let reason = "no store keeps a quick tag: declare it in the configuration, [tags.NAME]".to_owned();
+            return Err(StoreError::TagInvalid { tag: tag.to_owned(), reason });
+        };
+        if *declared == Declared::Ordered && !self.is_volatile {
+            return Err(needs_redis(tag));
+        }
+        match self.segments.tag(tag).await {
+            Ok(_) => return Err(StoreError::TagExists { tag: tag.to_owned() }),
+            Err(StoreError::TagUnknown { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        if self.declare_unordered(tag, declared).await? {
+            return self.segments.tag(tag).await;
+        }
+        self.segments.create_tag(tag, &options).await
+    }
+
+    /// Makes sure that a tag is as it was declared; one that is unknown is created.
+    ///
+    /// # Errors
+    /// When it is another one, or cannot be created.
+    pub(crate) async fn declare(&self, tag: &str, declared: &Declared) -> anyhow::Result<()> {
+        if *declared == Declared::Quick {
+            return Ok(());
+        }
+        let failed = || format!("the tag {tag:?} cannot be as the configuration declares it");
+        validate_public(tag).with_context(failed)?;
+        self.declare_unordered(tag, declared).await.with_context(failed)?;
+        let record = match self.segments.tag(tag).await {
+            Err(StoreError::TagUnknown { .. }) => match self.create(tag, declared).await {
+                // Another server was quicker.
+                Err(StoreError::TagExists { .. }) => self.segments.tag(tag).await,
+                created => created,
+            },
+            known => known,
+        };
+        match declared.compare(&record.with_context(failed)?) {
+            Ok(None) => Ok(()),
+            Ok(Some(remark)) => {
+                tracing::warn!(tag, "{remark}");
+                Ok(())
+            }
+            Err(reason) => Err(anyhow::anyhow!(reason)).with_context(failed),
+        }
+    }
+
+    /// Notes what an unordered tag is like where no column says it; answers whether a store is such a one.
+    async fn declare_unordered(&self, tag: &str, declared: &Declared) -> Result<bool, StoreError> {
+        let Declared::Unordered(unordered) = declared else { return Ok(false) };
+        let declared = UnorderedTag {
+            prefix: unordered.prefix,
+            buff_size: unordered.buff_size,
+            lowest_critical_value: unordered.lowest_critical_value,
+        };
+        let mut is_noted = false;
+        for store in &self.open {
+            is_noted |= store.declare_unordered(tag, declared).await?;
+        }
+        Ok(is_noted)
+    }
+
+    /// Closes them. Not needed for safety.
+    pub(crate) async fn close(&self) {
+        self.segments.close().await;
+        self.leases.close().await;
+    }
+}
+
+/// One store, for commands that concern one: its tags are never created by being asked for, and unless it is to begin,
+/// it must be there.
+///
+/// # Errors
+/// When it cannot be opened.
+pub(crate) async fn open_one(url: &StoreUrl, may_begin: bool) -> anyhow::Result<Arc<dyn SegmentStore>> {
+    let opening = Opening {
+        may_begin,
+        tags_max: TagCreation::default().tags_max,
+        on_first_use: Some(false),
+        durable: None,
+        preheats: false,
+        limits: LeaseLimits::default(),
+    };
+    Ok(open_place(url, &opening, false).await?)
+}
+
+/// How the configuration has stores opened.
+fn opening(config: &Config, purpose: Purpose) -> Opening {
+    Opening {
+        may_begin: purpose != Purpose::LookingInto,
+        tags_max: config.tags_max,
+        on_first_use: config.create_tags_is_said.then_some(config.create_tags),
+        durable: None,
+        preheats: purpose == Purpose::Serving,
+        limits: config.lease_limits(),
+    }
+}
+
+/// Opens the store that a URL names. One that may be down is tried again later.
+async fn open_place(url: &StoreUrl, opening: &Opening, may_be_down: bool) -> anyhow::Result<Arc<dyn OpenStore>> {
+    let failed = || format!("the store {url} cannot be opened");
+    let store = url.place()?.open(opening).await.with_context(failed)?;
+    match store.connect().await {
+        Ok(()) => {}
+        // Its stripes are left out until it is there.
+        Err(error @ StoreError::Unavailable { .. }) if may_be_down => {
+            tracing::warn!(%error, "the store {url} is down, and will be tried again");
+        }
+        Err(error) => return Err(error).with_context(failed),
+    }
+    Ok(store)
+}
+
+/// The stores that are open already, each with the name of its place.
+#[derive(Default)]
+pub(crate) struct OpenStores(Vec<(String, Arc<dyn OpenStore>)>);
+
+impl OpenStores {
+    fn add(&mut self, url: &StoreUrl, store: Arc<dyn OpenStore>) -> anyhow::Result<()> {
+        self.0.push((url.place()?.name()?, store));
+        Ok(())
+    }
+
+    /// The one at this place.
+    pub(crate) fn at(&self, name: &str) -> Option<&Arc<dyn OpenStore>> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, store)| store)
+    }
+
+    /// What stands behind a volatile store, opened unless it is open. One that may be down is tried again later.
+    async fn watermark(
+        &mut self,
+        config: &Config,
+        opening: &Opening,
+        may_be_down: bool,
+    ) -> anyhow::Result<Option<Arc<dyn SegmentStore>>> {
+        let Some(url) = config.watermark.as_ref().filter(|url| !url.is_nothing()) else { return Ok(None) };
+        if let Some(store) = self.at(&url.place()?.name()?) {
+            return Ok(Some(Arc::clone(store) as _));
+        }
+        let store = open_place(url, opening, may_be_down).await.context("--watermark")?;
+        self.add(url, Arc::clone(&store))?;
+        Ok(Some(store))
+    }
+}
+
+fn cannot_open(urls: &StoreUrls) -> String {
+    format!("the store {urls} cannot be opened")
+}
+
+/// One store, or several as the stripes of one set.
+async fn together(mut stores: Vec<Arc<dyn SegmentStore>>) -> Result<Arc<dyn SegmentStore>, StoreError> {
+    if stores.len() == 1
+        && let Some(store) = stores.pop()
+    {
+        return Ok(store);
+    }
+    Ok(Arc::new(StripedStore::open(stores).await?))
+}

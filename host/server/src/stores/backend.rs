@@ -1,0 +1,257 @@
+//! What a kind of store answers to the rest of the server.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::bail;
+use async_trait::async_trait;
+use unalike::Layout;
+use unalike::storage::{LeaseLimits, LeaseStore, SegmentStore, StoreError, TagCreation};
+
+use crate::stores::url::StoreUrl;
+
+/// A kind of store.
+pub(crate) trait Backend: Sync {
+    /// Its name, for messages: `MySQL`.
+    fn title(&self) -> &'static str;
+
+    /// What its URLs look like, for messages: `mysql://USER@HOST/DATABASE`.
+    fn form(&self) -> &'static str;
+
+    /// Whether URLs with this scheme name such stores. Those that it refuses with words of its own are among them.
+    fn is_scheme(&self, scheme: &str) -> bool;
+
+    /// Reads a URL with one of its schemes. Nothing is opened.
+    ///
+    /// # Errors
+    /// Says what is wrong with the URL, and shows no password.
+    fn place(&self, url: &StoreUrl) -> anyhow::Result<Arc<dyn Place>>;
+
+    /// Whether it can keep sequences; any can keep leases.
+    fn has_sequences(&self) -> bool {
+        true
+    }
+
+    /// Whether it may lose what it said, so that a durable store grants it what it hands out.
+    fn is_volatile(&self) -> bool {
+        false
+    }
+
+    /// Whether its URLs name files of this machine.
+    fn is_file(&self) -> bool {
+        false
+    }
+
+    /// The systems whose tables or keys it can use, its own first.
+    fn dialects(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// The tables of a dialect. `None` for an unknown one, and in a store without tables.
+    fn tables(&self, _dialect: &str) -> Option<Tables> {
+        None
+    }
+
+    /// The tables of leases, where they are others than those of every dialect. `None` in a store without tables.
+    fn lease_tables(&self) -> Option<Tables> {
+        None
+    }
+}
+
+/// Tables, and what a user must be allowed to do with them.
+pub(crate) struct Tables {
+    /// What creates them.
+    pub(crate) statements: Vec<String>,
+    /// The least privileges on each.
+    pub(crate) privileges: Vec<(String, &'static str)>,
+}
+
+/// What the URL of a store names. Nothing is open.
+#[async_trait]
+pub(crate) trait Place: Send + Sync {
+    /// Where the same tags are found, the name is the same.
+    ///
+    /// # Errors
+    /// When the place cannot be named.
+    fn name(&self) -> anyhow::Result<String>;
+
+    /// Where it is, for messages, without user and password.
+    fn address(&self) -> String;
+
+    /// Opens the sequences that are kept here. A store on a server that is down may open:
+    /// [`connect`](OpenStore::connect) tells.
+    ///
+    /// # Errors
+    /// When it cannot be used.
+    async fn open(&self, opening: &Opening) -> Result<Arc<dyn OpenStore>, StoreError>;
+
+    /// Connects to the leases that are kept here.
+    ///
+    /// # Errors
+    /// When they cannot be used.
+    async fn connect_leases(&self, opening: &Opening) -> Result<Arc<dyn LeaseStore>, StoreError>;
+
+    /// The file that it is, if it is one.
+    fn file(&self) -> Option<&Path> {
+        None
+    }
+
+    /// Whether another system's sequences are only read here.
+    fn is_only_read(&self) -> bool {
+        false
+    }
+
+    /// Whether it must be told, and was not, that the system whose tables or keys these are has been stopped.
+    fn asks_whether_source_stopped(&self) -> bool {
+        false
+    }
+
+    /// The layout of all snowflakes whose workers it leases, where another system that shares them decides it.
+    fn layout(&self) -> Option<Layout> {
+        None
+    }
+
+    /// The tables that it uses for sequences. `None` in a store without tables.
+    fn tables(&self) -> Option<Tables> {
+        None
+    }
+
+    /// Whether it keeps leases in tables.
+    fn has_lease_tables(&self) -> bool {
+        false
+    }
+
+    /// Brings its tables to the version of this program.
+    ///
+    /// # Errors
+    /// When they cannot be; and in a store without tables.
+    async fn upgrade(&self) -> Result<(), StoreError> {
+        Err(refused(format!("{} has no tables", self.address())))
+    }
+
+    /// Accepts the server behind the address in the place of the one that was there before.
+    ///
+    /// # Errors
+    /// When it was not accepted, and where there is no server that could be another one.
+    async fn adopt(&self, url: &StoreUrl, _adoption: &Adoption) -> anyhow::Result<Adopted> {
+        bail!("the store {url} has no server to adopt")
+    }
+
+    /// Makes an empty volatile store one without a durable store behind it. Answers whether it was none before.
+    ///
+    /// # Errors
+    /// When it cannot be; and in a store that begins with its first use.
+    async fn initialise(&self) -> Result<bool, StoreError> {
+        Err(begins_by_itself(&self.address()))
+    }
+
+    /// The same for the leases of a namespace.
+    ///
+    /// # Errors
+    /// As there.
+    async fn initialise_leases(
+        &self,
+        _namespace: &str,
+        _layout: Layout,
+        _limits: LeaseLimits,
+    ) -> Result<bool, StoreError> {
+        Err(begins_by_itself(&self.address()))
+    }
+}
+
+/// How a store is opened.
+#[derive(Clone)]
+pub(crate) struct Opening {
+    /// One that is not there is begun, if its URL does not say otherwise.
+    pub(crate) may_begin: bool,
+    /// How many tags there may be.
+    pub(crate) tags_max: u64,
+    /// Whether tags are created on first use, where it was said: else they are in a store of unalike's own.
+    pub(crate) on_first_use: Option<bool>,
+    /// What grants a volatile store what it hands out. `None`: nothing, and ids are as safe as that store is.
+    pub(crate) durable: Option<Arc<dyn SegmentStore>>,
+    /// A volatile store gets its numbers of known tags beforehand, unless its URL says otherwise.
+    pub(crate) preheats: bool,
+    /// What leases are allowed.
+    pub(crate) limits: LeaseLimits,
+}
+
+impl Opening {
+    /// Whether tags are created on first use, where a URL by itself means this.
+    pub(crate) fn creation(&self, of_url: TagCreation) -> TagCreation {
+        TagCreation { on_first_use: self.on_first_use.unwrap_or(of_url.on_first_use), tags_max: self.tags_max }
+    }
+}
+
+/// An open store of sequences.
+#[async_trait]
+pub(crate) trait OpenStore: SegmentStore {
+    /// Connects to the server that it is on, if it is on one and has not yet.
+    ///
+    /// # Errors
+    /// When it cannot be used, [`StoreError::Unavailable`] when it is down.
+    async fn connect(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// The leases that are kept in the same place, over the same connections.
+    ///
+    /// # Errors
+    /// When they cannot be used.
+    async fn leases(self: Arc<Self>) -> Result<Arc<dyn LeaseStore>, StoreError>;
+
+    /// Notes what an unordered tag is like, in a store whose tables say it in no column. Answers whether this is one.
+    ///
+    /// # Errors
+    /// As the connection brings.
+    async fn declare_unordered(&self, _tag: &str, _declared: UnorderedTag) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
+    /// tinyid's own tokens, each with the business type that it is good for. `None` where there is no such table.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] when they must not be read, and as the connection brings.
+    async fn tinyid_tokens(&self) -> Result<Option<Vec<(String, String)>>, StoreError> {
+        Ok(None)
+    }
+}
+
+/// What an unordered tag is declared to be like.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UnorderedTag {
+    /// What its ids begin with.
+    pub(crate) prefix: Option<u64>,
+    /// How many ids are fetched at once.
+    pub(crate) buff_size: u64,
+    /// How many are left when the next are fetched.
+    pub(crate) lowest_critical_value: u64,
+}
+
+/// How a server is accepted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Adoption {
+    /// How many numbers every tag is lifted by.
+    pub(crate) lift: u64,
+    /// What leases were allowed.
+    pub(crate) limits: LeaseLimits,
+}
+
+/// What became of the store of a server that was accepted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Adopted {
+    /// How many tags were lifted.
+    pub(crate) tags: u64,
+    /// From when on workers are leased in every namespace, in Unix milliseconds.
+    pub(crate) leases_from_ms: u64,
+    /// Whether its own changes have come back to it from a replica.
+    pub(crate) follows_itself: bool,
+}
+
+fn begins_by_itself(address: &str) -> StoreError {
+    refused(format!("{address} begins with its first use, and by no command"))
+}
+
+pub(crate) fn refused(what: String) -> StoreError {
+    StoreError::Refused { what, source: None }
+}

@@ -1,0 +1,109 @@
+//! Redis: `redis://HOST/DATABASE`, and `rediss://` by TLS.
+
+use std::sync::Arc;
+
+use anyhow::bail;
+use async_trait::async_trait;
+use unalike::Layout;
+use unalike::storage::{LeaseLimits, LeaseStore, SegmentStore, StoreError};
+use unalike_redis::{Dialect, RedisLeases, RedisOptions, RedisStore, Watermark};
+
+use crate::stores::backend::{Adopted, Adoption, Backend, OpenStore, Opening, Place, refused};
+use crate::stores::url::StoreUrl;
+
+pub(super) struct Redis;
+
+impl Backend for Redis {
+    fn title(&self) -> &'static str {
+        "Redis"
+    }
+
+    fn form(&self) -> &'static str {
+        "redis://HOST/DATABASE"
+    }
+
+    fn is_scheme(&self, scheme: &str) -> bool {
+        // Those of Sentinel and Cluster too, which the adapter refuses.
+        scheme.starts_with("redis")
+    }
+
+    fn place(&self, url: &StoreUrl) -> anyhow::Result<Arc<dyn Place>> {
+        Ok(Arc::new(url.options(RedisOptions::from_url, RedisOptions::password)?))
+    }
+
+    fn is_volatile(&self) -> bool {
+        true
+    }
+
+    fn dialects(&self) -> &'static [&'static str] {
+        &["unalike", "clock", "cosid", "id-generator"]
+    }
+}
+
+/// What stands behind it.
+fn watermark(durable: Option<&Arc<dyn SegmentStore>>) -> Watermark {
+    durable.map_or(Watermark::RedisAlone, |durable| Watermark::Durable(Arc::clone(durable)))
+}
+
+#[async_trait]
+impl Place for RedisOptions {
+    fn name(&self) -> anyhow::Result<String> {
+        let dialect = std::mem::discriminant(&self.dialect);
+        Ok(format!("redis {} {dialect:?} {}", RedisOptions::address(self), self.prefix))
+    }
+
+    fn address(&self) -> String {
+        RedisOptions::address(self)
+    }
+
+    async fn open(&self, opening: &Opening) -> Result<Arc<dyn OpenStore>, StoreError> {
+        let mut options = self.clone();
+        options.creation = opening.creation(options.creation);
+        options.preheat &= opening.preheats;
+        Ok(Arc::new(RedisStore::connect(options, watermark(opening.durable.as_ref())).await?))
+    }
+
+    async fn connect_leases(&self, opening: &Opening) -> Result<Arc<dyn LeaseStore>, StoreError> {
+        let mut options = self.clone();
+        options.limits = opening.limits;
+        Ok(Arc::new(RedisLeases::connect(options, watermark(opening.durable.as_ref())).await?))
+    }
+
+    fn is_only_read(&self) -> bool {
+        matches!(self.dialect, Dialect::IdGenerator { .. })
+    }
+
+    fn asks_whether_source_stopped(&self) -> bool {
+        matches!(self.dialect, Dialect::IdGenerator { source_stopped: false, .. })
+    }
+
+    async fn adopt(&self, url: &StoreUrl, _adoption: &Adoption) -> anyhow::Result<Adopted> {
+        bail!(
+            "the store {url} is in Redis, which is not adopted: whatever it lost, it goes on with new numbers. The server of \
+             the durable store behind it is, if that store is named alone (--store), and COUNT is more than it granted to Redis"
+        )
+    }
+
+    async fn initialise(&self) -> Result<bool, StoreError> {
+        RedisStore::initialise(self).await
+    }
+
+    async fn initialise_leases(
+        &self,
+        namespace: &str,
+        layout: Layout,
+        limits: LeaseLimits,
+    ) -> Result<bool, StoreError> {
+        let mut options = self.clone();
+        options.limits = limits;
+        RedisLeases::initialise(&options, namespace, layout).await
+    }
+}
+
+#[async_trait]
+impl OpenStore for RedisStore {
+    async fn leases(self: Arc<Self>) -> Result<Arc<dyn LeaseStore>, StoreError> {
+        // They need a durable store of their own: see `Place::connect_leases`.
+        Err(refused("leases in Redis are opened by themselves (--leases)".to_owned()))
+    }
+}

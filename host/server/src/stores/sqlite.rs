@@ -1,0 +1,78 @@
+//! A file of SQLite's: `sqlite://PATH`.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use async_trait::async_trait;
+use unalike::storage::{LeaseStore, StoreError};
+use unalike_sqlite::{SqliteOptions, SqliteStore};
+
+use crate::stores::backend::{Adopted, Adoption, Backend, OpenStore, Opening, Place};
+use crate::stores::url::StoreUrl;
+
+pub(super) struct Sqlite;
+
+impl Backend for Sqlite {
+    fn title(&self) -> &'static str {
+        "SQLite"
+    }
+
+    fn form(&self) -> &'static str {
+        "sqlite://PATH"
+    }
+
+    fn is_scheme(&self, scheme: &str) -> bool {
+        scheme == "sqlite"
+    }
+
+    fn place(&self, url: &StoreUrl) -> anyhow::Result<Arc<dyn Place>> {
+        Ok(Arc::new(SqliteOptions::from_url(url.text())?))
+    }
+
+    fn is_file(&self) -> bool {
+        true
+    }
+}
+
+#[async_trait]
+impl Place for SqliteOptions {
+    fn name(&self) -> anyhow::Result<String> {
+        let path = std::path::absolute(&self.path).with_context(|| format!("{} is not a path", self.path.display()))?;
+        Ok(format!("sqlite {}", path.canonicalize().unwrap_or(path).display()))
+    }
+
+    fn address(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    async fn open(&self, opening: &Opening) -> Result<Arc<dyn OpenStore>, StoreError> {
+        let mut options = self.clone();
+        options.create &= opening.may_begin;
+        options.creation = opening.creation(options.creation);
+        options.limits = opening.limits;
+        Ok(Arc::new(SqliteStore::connect(options).await?))
+    }
+
+    async fn connect_leases(&self, opening: &Opening) -> Result<Arc<dyn LeaseStore>, StoreError> {
+        let mut options = self.clone();
+        options.create &= opening.may_begin;
+        options.limits = opening.limits;
+        Ok(Arc::new(SqliteStore::connect(options).await?))
+    }
+
+    fn file(&self) -> Option<&Path> {
+        Some(&self.path)
+    }
+
+    async fn adopt(&self, url: &StoreUrl, _adoption: &Adoption) -> anyhow::Result<Adopted> {
+        bail!("the store {url} is a file, and has no server to adopt")
+    }
+}
+
+#[async_trait]
+impl OpenStore for SqliteStore {
+    async fn leases(self: Arc<Self>) -> Result<Arc<dyn LeaseStore>, StoreError> {
+        Ok(self)
+    }
+}

@@ -1,0 +1,196 @@
+//! The URL of a store as it is written, and where its password comes from.
+//!
+//! A URL may hold a password, so it is never shown as it stands: not by `unalike config check`, not in the log, not in
+//! errors. A password can also be kept apart, by a parameter that only this program knows and takes out:
+//! `password-file=PATH`, or `password-env=NAME` for an environment variable.
+
+use std::fmt;
+use std::io::Read as _;
+use std::path::Path;
+
+use anyhow::{Context, bail, ensure};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use unalike::storage::StoreError;
+use url::Url;
+
+/// In place of the URL of a watermark or of leases: there is none.
+const NOTHING: &str = "none";
+
+/// A password file may have this many bytes.
+const PASSWORD_BYTES_MAX: u64 = 4_096;
+
+/// The URL of a store. What shows it leaves the password out.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct StoreUrl(String);
+
+impl StoreUrl {
+    pub(crate) fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// As it is written, with the password.
+    pub(crate) fn text(&self) -> &str {
+        &self.0
+    }
+
+    /// What stands before `://`.
+    pub(super) fn scheme(&self) -> Option<&str> {
+        self.0.split_once("://").map(|(scheme, _)| scheme)
+    }
+
+    /// The same with another parameter, behind those that it has.
+    pub(super) fn and(&self, parameter: &str) -> Self {
+        Self(format!("{}&{parameter}", self.0))
+    }
+
+    /// Whether it is the word for no store at all.
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.0 == NOTHING
+    }
+
+    /// What an adapter makes of it, with the password from where it is kept.
+    ///
+    /// # Errors
+    /// Says what is wrong with it.
+    pub(super) fn options<O>(
+        &self,
+        from_url: fn(&str) -> Result<O, StoreError>,
+        with_password: fn(O, &str) -> O,
+    ) -> anyhow::Result<O> {
+        let failed = || format!("the store {self:?} cannot be used");
+        let (url, password) = self.read().with_context(failed)?;
+        let options = from_url(url.as_str()).with_context(failed)?;
+        Ok(match password {
+            Some(password) => with_password(options, &password),
+            None => options,
+        })
+    }
+
+    /// The URL as adapters know it, and the password if it is kept apart.
+    fn read(&self) -> anyhow::Result<(Url, Option<String>)> {
+        let mut url = Url::parse(&self.0).context("it is not a URL")?;
+        // Else what follows such a character would be taken for the host's, and shown.
+        ensure!(
+            !url.path().contains('@') && url.fragment().is_none(),
+            "its user and password must have @ / ? # percent-encoded (%40 %2F %3F %23)"
+        );
+        let (kept, passwords) = passwords_apart(url.query().unwrap_or_default())?;
+        let is_twice = url.password().is_some() && !passwords.is_empty();
+        ensure!(!is_twice && passwords.len() <= 1, "its password is given in more than one way");
+        url.set_query(None);
+        if !kept.is_empty() {
+            url.query_pairs_mut().extend_pairs(kept);
+        }
+        Ok((url, passwords.into_iter().next()))
+    }
+
+    /// The same server and database with the tables or keys of another system, and with these parameters. Where tables
+    /// are created for it, none are.
+    pub(super) fn of_dialect(&self, dialect: &str, parameters: &str, is_created: bool) -> anyhow::Result<Self> {
+        let mut url = Url::parse(&self.0).context("the store's URL cannot be read")?;
+        let is_shared = |name: &str| {
+            !matches!(
+                name,
+                "dialect" | "keys" | "cycle" | "source-stopped" | "create" | "shard" | "epoch" | "horizon-ms"
+            )
+        };
+        let shared: Vec<_> = url.query_pairs().into_owned().filter(|(name, _)| is_shared(name)).collect();
+        let mut pairs = url.query_pairs_mut();
+        pairs.clear().extend_pairs(shared).append_pair("dialect", dialect);
+        if is_created {
+            // Nothing is made where something is looked for.
+            pairs.append_pair("create", "false");
+        }
+        pairs.extend_pairs(form_urlencoded::parse(parameters.as_bytes()));
+        drop(pairs);
+        Ok(Self(url.into()))
+    }
+
+    /// The URL without its password.
+    fn shown(&self) -> String {
+        let (scheme, rest) = self.0.split_once("://").unwrap_or(("", &self.0));
+        if scheme == "sqlite" {
+            return self.0.clone();
+        }
+        // By what no parser has to understand: everything between a colon and the last @, and a parameter of that name.
+        let rest = match rest.rsplit_once('@') {
+            Some((user, place)) => match user.split(':').next() {
+                Some("") | None => place.to_owned(),
+                Some(user) => format!("{user}@{place}"),
+            },
+            None => rest.to_owned(),
+        };
+        let (place, query) = rest.split_once('?').unwrap_or((&rest, ""));
+        let parameters: Vec<_> = query.split('&').filter(|pair| !pair.is_empty() && !is_secret(pair)).collect();
+        let scheme = if scheme.is_empty() { String::new() } else { format!("{scheme}://") };
+        let query = if parameters.is_empty() { String::new() } else { format!("?{}", parameters.join("&")) };
+        format!("{scheme}{place}{query}")
+    }
+}
+
+/// Names and values.
+pub(super) type Parameters = Vec<(String, String)>;
+
+/// The parameters of a query without those that say where the password is, and what they say.
+pub(super) fn passwords_apart(query: &str) -> anyhow::Result<(Parameters, Vec<String>)> {
+    let (mut kept, mut passwords) = (Vec::new(), Vec::new());
+    for (name, value) in form_urlencoded::parse(query.as_bytes()).into_owned() {
+        match name.as_str() {
+            "password-file" => passwords.push(read_password(Path::new(&value))?),
+            "password-env" => passwords.push(
+                std::env::var(&value)
+                    .with_context(|| format!("the variable {value:?}, which password-env names, has no text"))?,
+            ),
+            "password" => {
+                bail!("its password belongs before the @, into a password-file=PATH or a password-env=NAME")
+            }
+            _ => kept.push((name, value)),
+        }
+    }
+    Ok((kept, passwords))
+}
+
+fn is_secret(parameter: &str) -> bool {
+    let name = parameter.split('=').next().unwrap_or_default();
+    name.contains('%') || name.eq_ignore_ascii_case("password")
+}
+
+fn read_password(path: &Path) -> anyhow::Result<String> {
+    let mut text = String::new();
+    std::fs::File::open(path)
+        .and_then(|file| file.take(PASSWORD_BYTES_MAX + 1).read_to_string(&mut text))
+        .with_context(|| format!("the password file {} cannot be read", path.display()))?;
+    ensure!(
+        u64::try_from(text.len()).is_ok_and(|bytes| bytes <= PASSWORD_BYTES_MAX),
+        "the password file {} is longer than {PASSWORD_BYTES_MAX} bytes",
+        path.display()
+    );
+    // Editors end a file with a line's end.
+    let password = text.trim_end_matches(['\r', '\n']);
+    ensure!(!password.is_empty(), "the password file {} is empty", path.display());
+    Ok(password.to_owned())
+}
+
+impl fmt::Display for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shown())
+    }
+}
+
+impl fmt::Debug for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.shown(), f)
+    }
+}
+
+impl Serialize for StoreUrl {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for StoreUrl {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(Self)
+    }
+}

@@ -9,7 +9,8 @@ use tokio::sync::Notify;
 use unalike_memory::MemoryStore;
 use unalike_storage::{
     GrantId, JoinedStripe, Lease, LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore, RefillPolicy, Segment,
-    SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers, TagOptions, TagRecord, TailRelease, TailsReleased,
+    SegmentStore, StepPolicy, StoreError, StoreIdentity, Stripe, StripeNumbers, TagOptions, TagRecord, TailRelease,
+    TailsReleased,
 };
 
 /// A [`MemoryStore`] behind a bad network.
@@ -194,6 +195,12 @@ impl SegmentStore for FaultyStore {
     async fn tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
         self.arrive().await?;
         let answer = self.inner.tag(tag).await?;
+        self.leave(answer)
+    }
+
+    async fn identity(&self) -> Result<Option<StoreIdentity>, StoreError> {
+        self.arrive().await?;
+        let answer = self.inner.identity().await?;
         self.leave(answer)
     }
 

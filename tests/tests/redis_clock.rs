@@ -584,14 +584,15 @@ async fn ms_of_another_incarnation_or_of_none_are_not_stamped() -> anyhow::Resul
 async fn a_durable_store_that_went_back_gets_no_ms_installed_again() -> anyhow::Result<()> {
     let redis = Redis::start(Persistence::Nothing)?;
     let durable: Arc<FaultyStore> = Arc::default();
-    connect(&redis, durable, "horizon-ms=60000").await?.allocate("order", 1, 0).await?;
+    connect(&redis, durable.clone(), "horizon-ms=60000").await?.allocate("order", 1, 0).await?;
     become_another(&redis)?;
-    // It knows nothing of the ms that the one before granted, and grants most of them again.
-    let behind: Arc<FaultyStore> = Arc::default();
-    let store = connect(&redis, behind.clone(), "horizon-ms=60000&raise-timeout-ms=500").await?;
+    // It knows nothing of the ms that it granted before, and grants most of them again.
+    durable.inner().lose_all()?;
+    let asked_before = durable.allocations();
+    let store = connect(&redis, durable.clone(), "horizon-ms=60000&raise-timeout-ms=500").await?;
     let error = store.allocate("order", 1, 0).await.unwrap_err();
     assert!(error.is_retryable() && !error.may_have_granted(), "{error:?}");
-    assert!(behind.allocations() > 0, "it was asked");
+    assert!(durable.allocations() > asked_before, "it was asked");
     Ok(())
 }
 
@@ -776,12 +777,13 @@ impl Write for Log {
 #[tokio::test]
 async fn an_early_epoch_is_warned_of_with_the_day_of_its_end() -> anyhow::Result<()> {
     let redis = Redis::start(Persistence::Nothing)?;
+    let durable: Arc<FaultyStore> = Arc::default();
     for (parameters, is_warned_of) in [("epoch=0", true), ("", false)] {
         let log = Log::default();
         let written = log.clone();
         let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || written.clone()).finish();
         let _guard = tracing_subscriber::util::SubscriberInitExt::set_default(subscriber);
-        connect(&redis, Arc::new(FaultyStore::default()), parameters).await?;
+        connect(&redis, durable.clone(), parameters).await?;
         let log = String::from_utf8(log.0.lock().unwrap().clone())?;
         assert_eq!(log.contains("2039-09-07"), is_warned_of, "{parameters:?}: {log:?}");
     }

@@ -19,7 +19,8 @@ use tokio::task::JoinHandle;
 use unalike_memory::{MemoryOptions, MemoryStore};
 use unalike_redis::{RedisOptions, RedisStore, Watermark};
 use unalike_storage::{
-    Ceiling, ID_MAX, Segment, SegmentLayer, SegmentStore, StoreError, TagCreation, TagOptions, TagRecord, TailRelease,
+    Ceiling, ID_MAX, Segment, SegmentLayer, SegmentStore, StoreError, StoreIdentity, TagCreation, TagOptions,
+    TagRecord, TailRelease,
 };
 use unalike_tests::proxy::Proxy;
 use unalike_tests::redis::{Persistence, Redis};
@@ -585,6 +586,43 @@ async fn what_was_granted_to_an_incarnation_is_not_installed_in_the_next_one() {
     let segment = waiting.await.unwrap().unwrap();
     assert_eq!((segment.start, segment.end), (201, 211), "1 to 100 are burnt, and 101 to 200 were another's");
     assert_eq!(world.held(), held(301, 90, None, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_former_durable_store_granted_is_not_installed() {
+    let world = World::start();
+    let slow = world.client().await;
+    world.durable.hold(Place::AfterTheGrant);
+    let waiting = request(&slow, 10);
+    let late = world.durable.held().await;
+    let options = RedisOptions::from_url(&world.redis.url(0, "")).unwrap();
+    let other: Arc<MemoryStore> = Arc::default();
+    let rebound = RedisStore::rebind(&options, &*other).await.unwrap();
+    let identity = other.identity().await.unwrap().unwrap();
+    assert_eq!(rebound.identity, identity.to_string());
+    assert_eq!(rebound.before.len(), 1, "{rebound:?}");
+    late.let_go();
+    let refused = waiting.await.unwrap().unwrap_err();
+    assert!(matches!(&refused, StoreError::Refused { what, .. } if what.contains(&rebound.identity)), "{refused:?}");
+    assert_eq!(world.held(), held(0, 0, None, 0), "nothing was installed");
+    let next = RedisStore::connect(options.clone(), Watermark::Durable(other)).await.unwrap();
+    assert_eq!(next.allocate(TAG, 10, 0).await.unwrap().start, 1);
+    let nameless = RedisStore::connect(options, Watermark::Durable(Arc::new(Nameless(MemoryStore::default())))).await;
+    assert!(matches!(&nameless, Err(StoreError::Refused { what, .. }) if what.contains("no identity")), "{nameless:?}");
+}
+
+/// A durable store of somebody who did not think of an identity.
+struct Nameless(MemoryStore);
+
+#[async_trait]
+impl SegmentLayer for Nameless {
+    fn below(&self) -> &dyn SegmentStore {
+        &self.0
+    }
+
+    async fn identity(&self) -> Result<Option<StoreIdentity>, StoreError> {
+        Ok(None)
+    }
 }
 
 /// What a client gets that has to notice first that its connection broke.

@@ -196,6 +196,78 @@ fn without_redis_the_server_says_how_long_ids_last() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The ids that are printed over these stores.
+fn ids_over(directory: &TempDir, store: &str, watermark: &str, arguments: &[&str]) -> anyhow::Result<Vec<u64>> {
+    ok(directory, store, watermark, arguments)?.lines().map(|line| Ok(line.parse()?)).collect()
+}
+
+#[test]
+fn redis_knows_the_durable_store_that_grants_its_numbers() -> anyhow::Result<()> {
+    let mariadb = MariaDb::start()?;
+    for parameters in ["", "dialect=clock"] {
+        for (one, other) in
+            [("sqlite://a.sqlite", "sqlite://b.sqlite"), ("sqlite://a.sqlite", mariadb.database()?.as_str())]
+        {
+            let (redis, directory) = (Redis::start(Persistence::Nothing)?, TempDir::new()?);
+            let store = redis.url(0, parameters);
+            let first = ids_over(&directory, &store, one, &["next", "order", "-n", "10"])?;
+            // Redis has numbers left, and the other store would grant the first ones again once they are lost.
+            for _ in 0..2 {
+                let ran = run_over(&directory, &store, other, &["next", "order", "-n", "5"])?;
+                assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{ran:?}");
+                for named in ["granted by another durable store", "unalike:durable", "unalike store rebind"] {
+                    assert!(ran.stderr.contains(named), "{ran:?}");
+                }
+            }
+            let next = ids_over(&directory, &store, one, &["next", "order", "-n", "10"])?;
+            redis.cli(&["FLUSHALL"])?;
+            let after = ids_over(&directory, &store, one, &["next", "order", "-n", "10"])?;
+            assert!(first < next && next < after, "{first:?}, {next:?}, {after:?}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn redis_knows_the_durable_store_that_grants_the_time_of_leases() -> anyhow::Result<()> {
+    let (redis, directory) = (Redis::start(Persistence::Nothing)?, TempDir::new()?);
+    let leases = redis.url(0, "");
+    let next = |watermark: &str| {
+        let flags = ["--store", "sqlite://ids.sqlite", "--leases", &leases, "--watermark", watermark];
+        run(directory.path(), flags.into_iter().chain(["next", "default", "--snowflake"]))
+    };
+    assert_eq!(next("sqlite://a.sqlite")?.code, Some(0));
+    let refused = next("sqlite://b.sqlite")?;
+    assert!(refused.code == Some(1) && refused.stderr.contains("another durable store"), "{refused:?}");
+    assert_eq!(next("sqlite://a.sqlite")?.code, Some(0));
+    Ok(())
+}
+
+#[test]
+fn redis_is_handed_over_to_another_durable_store_after_its_tags() -> anyhow::Result<()> {
+    let (redis, directory) = (Redis::start(Persistence::Nothing)?, TempDir::new()?);
+    let store = redis.url(0, "raise-min=100&raise-max=100");
+    let next = |watermark: &str| run_over(&directory, &store, watermark, &["next", "order", "-n", "150"]);
+    let (from, to) = ("sqlite://a.sqlite", "sqlite://b.sqlite");
+    let before = ids_over(&directory, &store, from, &["next", "order", "-n", "150"])?;
+    let moved = run(directory.path(), ["--store", to, "tags", "import", "--from", from])?;
+    assert_eq!(moved.code, Some(0), "{moved:?}");
+    assert_eq!(next(to)?.code, Some(1), "it is not said yet");
+    fails(&directory, &["--store", &store, "--watermark", to, "store", "rebind"], &["--tags-moved"]);
+    let said = ok(&directory, &store, to, &["store", "rebind", "--tags-moved"])?;
+    assert!(said.contains("sequences: it was "), "{said}");
+    let refused = next(from)?;
+    assert!(refused.code == Some(1) && refused.stderr.contains("another durable store"), "{refused:?}");
+    let after = ids_over(&directory, &store, to, &["next", "order", "-n", "150"])?;
+    assert!(before.last() < after.first(), "{before:?}, {after:?}");
+    fails(
+        &directory,
+        &["--store", "sqlite://a.sqlite", "store", "rebind", "--tags-moved"],
+        &["only a store in Redis has a durable store behind it"],
+    );
+    Ok(())
+}
+
 #[test]
 fn ids_on_the_terminal_go_on_where_they_were() -> anyhow::Result<()> {
     let redis = Redis::start_with(Persistence::AofEverySecond, &["--requirepass", "a long secret"])?;

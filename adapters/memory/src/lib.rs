@@ -26,7 +26,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use unalike_storage::{LeaseLimits, StoreError, Stripe, TagCreation};
+use unalike_storage::{LeaseLimits, StoreError, StoreIdentity, Stripe, TagCreation};
 
 use crate::leases::NamespaceRow;
 use crate::segments::TagRow;
@@ -110,6 +110,8 @@ pub struct MemoryStore {
 /// All that is kept; in the order of names, which is the order in which they are listed.
 #[derive(Debug, Default)]
 struct State {
+    /// Made when it is first asked for.
+    identity: Option<StoreIdentity>,
     stripe: Option<Stripe>,
     tags: BTreeMap<String, TagRow>,
     namespaces: BTreeMap<String, NamespaceRow>,
@@ -126,6 +128,16 @@ impl MemoryStore {
     #[must_use]
     pub fn client(&self, options: MemoryOptions) -> Self {
         Self { options, joined: None, state: Arc::clone(&self.state) }
+    }
+
+    /// Loses all tags and leases, as a store does that comes back from an empty backup. Its identity stays.
+    ///
+    /// # Errors
+    /// As any request.
+    pub fn lose_all(&self) -> Result<(), StoreError> {
+        let mut state = self.state()?;
+        *state = State { identity: state.identity, ..State::default() };
+        Ok(())
     }
 
     fn state(&self) -> Result<MutexGuard<'_, State>, StoreError> {

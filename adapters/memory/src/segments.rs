@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use unalike_storage::{
-    ID_MAX, JoinedStripe, KEPT_FLOOR, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe,
-    StripeNumbers, TagOptions, TagRecord, TailRelease, first_watermark, split_tag, validate_allocate, validate_new_tag,
-    validate_policies, validate_raise, validate_tag,
+    ID_MAX, JoinedStripe, KEPT_FLOOR, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, StoreIdentity,
+    Stripe, StripeNumbers, TagOptions, TagRecord, TailRelease, first_watermark, split_tag, validate_allocate,
+    validate_new_tag, validate_policies, validate_raise, validate_tag,
 };
 
 use crate::{MemoryStore, State};
@@ -195,6 +195,11 @@ impl SegmentStore for MemoryStore {
         let state = self.state()?;
         let tags = state.tags.range::<str, _>((from, Bound::Unbounded));
         Ok(tags.take(limit).map(|(tag, row)| row.record(tag)).collect())
+    }
+
+    async fn identity(&self) -> Result<Option<StoreIdentity>, StoreError> {
+        let random = || (u128::from((self.options.random)()) << 64) | u128::from((self.options.random)());
+        Ok(Some(*self.state()?.identity.get_or_insert_with(|| StoreIdentity(random()))))
     }
 
     async fn check(&self) -> Result<(), StoreError> {

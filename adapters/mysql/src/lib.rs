@@ -25,6 +25,7 @@ mod database;
 mod dialects;
 mod error;
 mod fence;
+mod identity;
 mod leases;
 mod record;
 mod schema;
@@ -39,8 +40,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 use unalike_storage::{
-    ID_MAX, JoinedStripe, LeaseLimits, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe,
-    TagCreation, TagOptions, TagRecord, TailRelease, TailsReleased, is_kept_time, random_128,
+    ID_MAX, JoinedStripe, LeaseLimits, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, StoreIdentity,
+    Stripe, TagCreation, TagOptions, TagRecord, TailRelease, TailsReleased, is_kept_time, random_128,
 };
 use url::Url;
 
@@ -355,7 +356,7 @@ impl Dialect {
     /// The statements that create its tables, `unalike_store` among them, for those who do not let programs do it.
     #[must_use]
     pub fn ddl(&self) -> Vec<String> {
-        let mut statements = vec![schema::STORE_TABLE.trim().to_owned()];
+        let mut statements = [schema::STORE_TABLE, identity::DDL].map(|statement| statement.trim().to_owned()).to_vec();
         statements.extend(match self {
             Self::Unalike => segments::ddl(),
             Self::Leaf => leaf::SQL.statements(),
@@ -373,7 +374,8 @@ impl Dialect {
     /// Tables, and the least privileges on each, once the tables exist.
     #[must_use]
     pub fn privileges(&self) -> Vec<(String, &'static str)> {
-        let mut tables = vec![("unalike_store".to_owned(), "SELECT, INSERT, UPDATE")];
+        let mut tables =
+            vec![("unalike_store".to_owned(), "SELECT, INSERT, UPDATE"), (identity::NAME.to_owned(), "SELECT, INSERT")];
         tables.extend(match self {
             Self::Unalike => segments::privileges(),
             Self::Leaf => leaf::SQL.privileges(),
@@ -694,6 +696,10 @@ impl SegmentStore for MysqlStore {
 
     async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
         self.segments.tags(after, limit).await
+    }
+
+    async fn identity(&self) -> Result<Option<StoreIdentity>, StoreError> {
+        identity::of(&self.database, &self.options).await.map(Some)
     }
 
     async fn folds_names(&self) -> Result<Option<String>, StoreError> {

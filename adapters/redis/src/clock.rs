@@ -36,7 +36,7 @@ use unalike_storage::{
 };
 
 use crate::error::refusal;
-use crate::raising::{ASK_AGAIN, HashKey, KnownTurns, Raise, Raising, Turns, nonce};
+use crate::raising::{ASK_AGAIN, DURABLE, HashKey, Kind, KnownTurns, Raise, Raising, Turns, nonce};
 use crate::server::{Access, Reply, Script, Server, script};
 use crate::{Dialect, DialectStore, RedisOptions, Watermark};
 
@@ -45,7 +45,7 @@ const SHARD: &str = include_str!("scripts/clock.lua");
 
 static GRANT: Script = Script::new(|| script(&[SHARD, include_str!("scripts/clock_grant.lua")]));
 static LOOK: Script = Script::new(|| script(&[SHARD, include_str!("scripts/clock_look.lua")]));
-static INSTALL: Script = Script::new(|| script(&[SHARD, include_str!("scripts/clock_install.lua")]));
+static INSTALL: Script = Script::new(|| script(&[SHARD, DURABLE, include_str!("scripts/clock_install.lua")]));
 static RAISE: Script = Script::new(|| script(&[SHARD, include_str!("scripts/clock_raise.lua")]));
 
 /// What a new hash has beside its generation and its first claim.
@@ -58,7 +58,7 @@ const AHEAD_MAX_MS: u64 = 10;
 /// Before the shard in the sub-key under which the durable store grants ms.
 const LEASE: &str = KEPT_CLOCK;
 
-pub(crate) fn open(
+pub(crate) async fn open(
     server: &Server,
     watermark: Watermark,
     options: &RedisOptions,
@@ -85,8 +85,10 @@ pub(crate) fn open(
             "the timestamps of ids by Redis' clock run out on that day; with a later epoch they last longer"
         );
     }
+    let raising = Raising::new(server.clone(), Arc::clone(&durable), options, Kind::Clock, &NEW)?;
+    raising.recognise().await?;
     let shared = ClockStore {
-        raising: Raising::new(server.clone(), Arc::clone(&durable), options, &NEW)?,
+        raising,
         server: server.clone(),
         durable,
         prefix: options.prefix.clone(),

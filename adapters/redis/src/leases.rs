@@ -20,7 +20,7 @@ use unalike_storage::{
 
 use crate::counter::scan;
 use crate::error::refusal;
-use crate::raising::nonce;
+use crate::raising::{DURABLE, nonce};
 use crate::server::{Access, Script, Server, script};
 use crate::{RedisOptions, Watermark};
 use granted_time::{GrantedTime, WantedTime, lead_ms};
@@ -33,7 +33,7 @@ const LEASES: &str = include_str!("scripts/leases.lua");
 static LOOK: Script = Script::new(|| script(&[include_str!("scripts/leases_look.lua")]));
 static WRITE: Script = Script::new(|| script(&[LEASES, include_str!("scripts/leases_write.lua")]));
 static BEGIN: Script = Script::new(|| script(&[LEASES, include_str!("scripts/leases_begin.lua")]));
-static INSTALL: Script = Script::new(|| script(&[LEASES, include_str!("scripts/leases_install.lua")]));
+static INSTALL: Script = Script::new(|| script(&[LEASES, DURABLE, include_str!("scripts/leases_install.lua")]));
 
 /// Leases in one Redis database; clones share its connection.
 ///
@@ -178,7 +178,7 @@ impl RedisLeases {
         // What is in doubt after a restart is void, so nothing has to be on a disk.
         let server = Server::connect(&options, false).await?;
         let time = match watermark {
-            Watermark::Durable(durable) => Some(Arc::new(GrantedTime::new(&server, durable, &options)?)),
+            Watermark::Durable(durable) => Some(Arc::new(GrantedTime::open(&server, durable, &options).await?)),
             Watermark::RedisAlone => {
                 limits.max_horizon_ms = limits.max_horizon_ms.min(Self::ALONE_HORIZON_MAX_MS);
                 None

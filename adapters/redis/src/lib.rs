@@ -66,6 +66,7 @@ use url::Url;
 use crate::error::refusal;
 use crate::growth::NUMBERS_MAX;
 pub use crate::leases::RedisLeases;
+use crate::raising::Raising;
 use crate::segments::Segments;
 use crate::server::Server;
 
@@ -400,6 +401,16 @@ pub struct RedisStore {
     segments: Arc<dyn DialectStore>,
 }
 
+/// What Redis knew of durable stores, and knows now: see [`RedisStore::rebind`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Rebound {
+    /// The [identity](unalike_storage::StoreIdentity) of the durable store that it knows now.
+    pub identity: String,
+    /// What it knew before, by kind: `sequences`, `clock` and `leases`. Empty where it knew none.
+    pub before: BTreeMap<String, String>,
+}
+
 /// A dialect's way to keep segments.
 trait DialectStore: SegmentStore + fmt::Debug {}
 
@@ -417,10 +428,10 @@ impl RedisStore {
         let server = Server::connect(&options, options.must_be_durable(&watermark)).await?;
         let segments: Arc<dyn DialectStore> = match (&options.dialect, watermark) {
             (Dialect::Unalike, Watermark::Durable(durable)) => {
-                Arc::new(Segments::open(server.clone(), durable, &options)?)
+                Arc::new(Segments::open(server.clone(), durable, &options).await?)
             }
             (Dialect::Unalike, Watermark::RedisAlone) => alone::open(&server, &options).await?,
-            (Dialect::Clock { .. }, watermark) => clock::open(&server, watermark, &options)?,
+            (Dialect::Clock { .. }, watermark) => clock::open(&server, watermark, &options).await?,
             (Dialect::Cosid, watermark) => cosid::open(&server, &watermark, &options)?,
             (Dialect::IdGenerator { .. }, _) => id_generator::open(&server, &options)?,
         };
@@ -435,6 +446,22 @@ impl RedisStore {
     pub async fn initialise(options: &RedisOptions) -> Result<bool, StoreError> {
         let server = Server::connect(options, options.must_be_durable(&Watermark::RedisAlone)).await?;
         alone::initialise(&server, options).await
+    }
+
+    /// Has Redis know another durable store as the one that grants its numbers, after all tags and leases were moved
+    /// there. Programs with the former one are granted nothing more from then on. Answers the identities.
+    ///
+    /// **What it rests on**: no number that the former durable store granted is granted by this one. A tag is moved so
+    /// by an import, which ends it in the former store. Of a tag that Redis still has, less than it had is refused.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] for a durable store without an identity, and what either store fails with.
+    pub async fn rebind(options: &RedisOptions, durable: &dyn SegmentStore) -> Result<Rebound, StoreError> {
+        options.validate()?;
+        let server = Server::connect(options, false).await?;
+        let (identity, before) = Raising::rebind(&server, &options.prefix, durable).await?;
+        server.close().await;
+        Ok(Rebound { identity, before })
     }
 
     /// What the dialect makes of it. Not in a forked child, where a lock in it may be held for ever.

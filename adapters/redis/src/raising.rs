@@ -5,12 +5,12 @@
 //! that was read before the durable store was asked, and at most once. Whatever comes of an installation but success,
 //! the interval is burnt.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::OwnedMutexGuard;
+use tokio::sync::{OnceCell, OwnedMutexGuard};
 use tokio::time::{Instant, timeout, timeout_at};
 use unalike_storage::{Segment, SegmentStore, StoreError, random_128};
 
@@ -18,7 +18,12 @@ use crate::RedisOptions;
 use crate::error::refusal;
 use crate::server::{Access, Script, Server, script};
 
-static CLAIM: Script = Script::new(|| script(&[include_str!("scripts/claim.lua")]));
+/// What the scripts begin with that a durable store's grants depend on.
+pub(crate) const DURABLE: &str = include_str!("scripts/durable.lua");
+
+static RECOGNISE: Script = Script::new(|| script(&[DURABLE, include_str!("scripts/recognise.lua")]));
+static REBIND: Script = Script::new(|| script(&[include_str!("scripts/rebind.lua")]));
+static CLAIM: Script = Script::new(|| script(&[DURABLE, include_str!("scripts/claim.lua")]));
 static SETTLE: Script = Script::new(|| script(&[include_str!("scripts/settle.lua")]));
 
 /// Who gets more for a hash is let alone for this long.
@@ -104,10 +109,37 @@ impl KnownTurns {
     }
 }
 
+/// The kinds of hashes; each may have a durable store of its own. Their names are written in Redis: they stay.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    Sequences,
+    Clock,
+    Leases,
+}
+
+impl Kind {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Sequences => "sequences",
+            Self::Clock => "clock",
+            Self::Leases => "leases",
+        }
+    }
+}
+
+/// The key that says which durable store grants the numbers: a hash with an identity for each kind.
+fn durable_key(prefix: &str) -> String {
+    format!("{prefix}:durable")
+}
+
 /// Gets more for the hashes of one kind.
 pub(crate) struct Raising {
     server: Server,
     durable: Arc<dyn SegmentStore>,
+    kind: Kind,
+    durable_key: String,
+    /// The durable store's, once it was asked.
+    identity: OnceCell<String>,
     /// What a new hash has beside its generation and its first claim.
     new: &'static [(&'static str, &'static str)],
     timeout: Duration,
@@ -142,10 +174,73 @@ impl Raising {
         server: Server,
         durable: Arc<dyn SegmentStore>,
         options: &RedisOptions,
+        kind: Kind,
         new: &'static [(&'static str, &'static str)],
     ) -> Result<Self, StoreError> {
-        let timeout = options.raise_timeout;
-        Ok(Self { server, durable, new, timeout, name: nonce()?, health: Mutex::default() })
+        Ok(Self {
+            server,
+            durable,
+            kind,
+            durable_key: durable_key(&options.prefix),
+            identity: OnceCell::new(),
+            new,
+            timeout: options.raise_timeout,
+            name: nonce()?,
+            health: Mutex::default(),
+        })
+    }
+
+    /// Refuses a durable store that is not the one that Redis knows. A Redis that knows none knows this one from now
+    /// on. While the durable store is down nobody can tell, and numbers that Redis has are handed out: before it gets
+    /// more it is asked again, in [`Raising::claimed`].
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] for another durable store, and for one that has no identity; and what Redis fails with.
+    pub(crate) async fn recognise(&self) -> Result<(), StoreError> {
+        let identity = match timeout(self.timeout, self.identity()).await {
+            Ok(Ok(identity)) => identity,
+            Ok(Err(error)) if !error.is_retryable() => return Err(error),
+            Ok(Err(_)) | Err(_) => {
+                tracing::debug!("the durable store behind Redis does not answer, and is recognised later");
+                return Ok(());
+            }
+        };
+        let doing = "recognising the durable store";
+        let key = self.durable_key.as_str();
+        let keys = (key, Some(key));
+        let arguments = [self.kind.name(), identity];
+        let mut reply = self.server.script_beside(doing, Access::Reads, &RECOGNISE, keys, &arguments).await?;
+        if reply.text()? == "other" { Err(self.other_durable(&reply.text()?, identity)) } else { Ok(()) }
+    }
+
+    /// Has Redis know another durable store, for all kinds of hashes. Answers which it knew, by kind.
+    ///
+    /// # Errors
+    /// As [`Raising::recognise`].
+    pub(crate) async fn rebind(
+        server: &Server,
+        prefix: &str,
+        durable: &dyn SegmentStore,
+    ) -> Result<(String, BTreeMap<String, String>), StoreError> {
+        let identity = identity_of(durable).await?;
+        let key = durable_key(prefix);
+        let doing = "noting another durable store";
+        let mut reply = server.script(doing, Access::Writes, &REBIND, &key, &[&identity]).await?;
+        Ok((identity, reply.pairs()?))
+    }
+
+    async fn identity(&self) -> Result<&str, StoreError> {
+        self.identity.get_or_try_init(|| identity_of(&*self.durable)).await.map(String::as_str)
+    }
+
+    fn other_durable(&self, recorded: &str, identity: &str) -> StoreError {
+        let (key, at, kind) = (&self.durable_key, self.server.address(), self.kind.name());
+        let store = self.durable.address().map_or_else(String::new, |address| format!(" ({address})"));
+        refusal(format!(
+            "the numbers in {at} are granted by another durable store: the key {key} has {recorded} for its {kind}, and the \
+             durable store of this program{store} is {identity}. Name the other one, or use another prefix; if its tags were \
+             moved to this one, run `unalike store rebind`"
+        ))
     }
 
     /// Until when a request that begins now may wait.
@@ -217,9 +312,11 @@ impl Raising {
         let new_generation = nonce()?;
         let mut arguments = vec![generation, incarnation, &new_generation, &start, &end];
         arguments.extend(more);
+        arguments.extend([self.kind.name(), self.identity().await?]);
         let HashKey { tag, key, .. } = place;
         let doing = format!("raising the ceiling of {tag:?}, the key {key}");
-        let why = match self.server.script(&doing, Access::Writes, script, key, &arguments).await {
+        let keys = (key, Some(self.durable_key.as_str()));
+        let why = match self.server.script_beside(&doing, Access::Writes, script, keys, &arguments).await {
             Ok(mut reply) => {
                 if reply.text()? == "installed" {
                     tracing::debug!(tag, start = granted.start, end = granted.end, "the ceiling was raised");
@@ -340,10 +437,13 @@ impl Raising {
     async fn claim(&self, place: HashKey<'_>) -> Result<Option<Duration>, StoreError> {
         let claim_ms = CLAIM_MS.to_string();
         let doing = format!("claiming {:?}", place.tag);
+        let identity = self.ask(place.tag, self.identity()).await?;
         let claim = async |generation: &str| {
             let mut arguments = vec![self.name.as_str(), &claim_ms, generation];
             arguments.extend(self.new.iter().flat_map(|&(field, value)| [field, value]));
-            self.server.script(&doing, Access::Reads, &CLAIM, place.key, &arguments).await
+            arguments.extend([self.kind.name(), identity]);
+            let keys = (place.key, Some(self.durable_key.as_str()));
+            self.server.script_beside(&doing, Access::Reads, &CLAIM, keys, &arguments).await
         };
         let mut reply = claim("").await?;
         let mut answer = reply.text()?;
@@ -352,10 +452,11 @@ impl Raising {
             reply = claim(&nonce()?).await?;
             answer = reply.text()?;
         }
-        if answer == "yours" {
-            return Ok(None);
+        match answer.as_str() {
+            "yours" => Ok(None),
+            "other" => Err(self.other_durable(&reply.text()?, identity)),
+            _ => Ok(Some(Duration::from_millis(reply.number()?))),
         }
-        Ok(Some(Duration::from_millis(reply.number()?)))
     }
 
     /// How long the durable store is to be left alone, and why.
@@ -378,6 +479,17 @@ impl Raising {
         };
         reached(tag, wait, Some(error))
     }
+}
+
+async fn identity_of(durable: &dyn SegmentStore) -> Result<String, StoreError> {
+    let identity = durable.identity().await?;
+    identity.map(|identity| identity.to_string()).ok_or_else(|| {
+        let store = durable.address().map_or_else(String::new, |address| format!(" {address}"));
+        refusal(format!(
+            "the durable store{store} has no identity, by which Redis would know it again: take another one, or give it one \
+             (SegmentStore::identity)"
+        ))
+    })
 }
 
 fn reached(tag: &str, retry_after: Duration, source: Option<Arc<StoreError>>) -> StoreError {

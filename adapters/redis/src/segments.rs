@@ -20,7 +20,7 @@ use unalike_storage::{
 
 use crate::RedisOptions;
 use crate::growth::{Bounds, Demand, NUMBERS_MAX, uses};
-use crate::raising::{ASK_AGAIN, HashKey, Raise, Raising, Turns, lock, nonce};
+use crate::raising::{ASK_AGAIN, DURABLE, HashKey, Kind, Raise, Raising, Turns, lock, nonce};
 use crate::server::{Access, Reply, Script, Server, script};
 
 /// What all of them begin with.
@@ -28,7 +28,7 @@ const TAG: &str = include_str!("scripts/tag.lua");
 
 static ALLOCATE: Script = Script::new(|| script(&[TAG, include_str!("scripts/allocate.lua")]));
 static LOOK: Script = Script::new(|| script(&[TAG, include_str!("scripts/look.lua")]));
-static INSTALL: Script = Script::new(|| script(&[TAG, include_str!("scripts/install.lua")]));
+static INSTALL: Script = Script::new(|| script(&[TAG, DURABLE, include_str!("scripts/install.lua")]));
 static SKIP: Script = Script::new(|| script(&[TAG, include_str!("scripts/skip.lua")]));
 static RELEASE: Script = Script::new(|| script(&[TAG, include_str!("scripts/release.lua")]));
 
@@ -166,14 +166,16 @@ impl Segments {
     /// Starts to look after the tags in the background.
     ///
     /// # Errors
-    /// [`StoreError::Unavailable`] when the system gives no random numbers.
-    pub(crate) fn open(
+    /// As [`Raising::recognise`]; [`StoreError::Unavailable`] when the system gives no random numbers.
+    pub(crate) async fn open(
         server: Server,
         durable: Arc<dyn SegmentStore>,
         options: &RedisOptions,
     ) -> Result<Self, StoreError> {
+        let raising = Raising::new(server.clone(), Arc::clone(&durable), options, Kind::Sequences, &NEW)?;
+        raising.recognise().await?;
         let segments = Self(Arc::new(Inner {
-            raising: Raising::new(server.clone(), Arc::clone(&durable), options, &NEW)?,
+            raising,
             server,
             durable,
             prefix: options.prefix.clone(),

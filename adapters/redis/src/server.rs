@@ -150,8 +150,26 @@ impl Server {
         key: &str,
         arguments: &[&str],
     ) -> Result<Reply, StoreError> {
+        self.script_beside(doing, access, script, (key, None), arguments).await
+    }
+
+    /// The same for a script that looks at a second key.
+    ///
+    /// # Errors
+    /// As [`Server::command`].
+    pub(crate) async fn script_beside(
+        &self,
+        doing: &str,
+        access: Access,
+        script: &Script,
+        (key, beside): (&str, Option<&str>),
+        arguments: &[&str],
+    ) -> Result<Reply, StoreError> {
         let mut open = self.connection().await?;
         let mut invocation = script.key(key);
+        if let Some(beside) = beside {
+            invocation.key(beside);
+        }
         for argument in arguments {
             invocation.arg(*argument);
         }

@@ -398,24 +398,14 @@ impl SqliteStore {
         let _ = store.read_clock().await;
         if is_new {
             // Whoever mistyped a path must hear that the numbers of another store do not go on here.
-            let identity = store.identity().await?;
+            let identity = segments::identity(&store).await?;
             tracing::warn!(
                 path = %store.path.display(),
-                identity,
+                %identity,
                 "made a new store: every tag begins here at its first number"
             );
         }
         Ok(store)
-    }
-
-    /// What tells this store from any other, in 32 hexadecimal digits: made with the file. A copy of it has the same.
-    ///
-    /// # Errors
-    /// What reading the file brings.
-    pub async fn identity(&self) -> Result<String, StoreError> {
-        let marks = sqlx::query_scalar::<_, String>("SELECT lower(hex(mark)) FROM identity").fetch_all(self.readers()?);
-        let marks = marks.await.map_err(|error| read_error(&self.path, "reading the identity", error))?;
-        marks.into_iter().next().ok_or_else(|| damaged(&self.path, "it has no identity"))
     }
 
     /// Closes all connections and waits until that is done; requests fail from now on.

@@ -7,7 +7,7 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{QueryBuilder, Sqlite, SqliteExecutor};
 use unalike_storage::{
     ID_MAX, JoinedStripe, KEPT_FLOOR, Mode, PolicyColumns, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError,
-    Stripe, StripeNumbers, TagOptions, TagRecord, TailRelease, TailsReleased, is_kept_time, split_tag,
+    StoreIdentity, Stripe, StripeNumbers, TagOptions, TagRecord, TailRelease, TailsReleased, is_kept_time, split_tag,
     validate_allocate, validate_new_tag, validate_policies, validate_raise, validate_tag,
 };
 
@@ -216,6 +216,17 @@ impl SqliteStore {
     }
 }
 
+/// What was written into the file when it was made.
+///
+/// # Errors
+/// What reading the file brings.
+pub(crate) async fn identity(store: &SqliteStore) -> Result<StoreIdentity, StoreError> {
+    let mark = sqlx::query_scalar::<_, Vec<u8>>("SELECT mark FROM identity").fetch_optional(store.readers()?).await;
+    let mark = mark.map_err(|error| read_error(&store.path, "reading the identity", error))?;
+    let mark = mark.and_then(|mark| mark.try_into().ok());
+    Ok(StoreIdentity(u128::from_be_bytes(mark.ok_or_else(|| damaged(&store.path, "it has no identity"))?)))
+}
+
 #[async_trait]
 impl SegmentStore for SqliteStore {
     async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {
@@ -334,6 +345,10 @@ impl SegmentStore for SqliteStore {
             .await;
         let rows = rows.map_err(|error| read_error(&self.path, "listing tags", error))?;
         rows.iter().map(|row| self.tag_record(row)).collect()
+    }
+
+    async fn identity(&self) -> Result<Option<StoreIdentity>, StoreError> {
+        identity(self).await.map(Some)
     }
 
     async fn check(&self) -> Result<(), StoreError> {

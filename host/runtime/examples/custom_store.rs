@@ -14,8 +14,9 @@ use serde::{Deserialize, Serialize};
 use unalike::storage::contract::{self, Fixture, LeaseFixture, SegmentFixture};
 use unalike::storage::{
     Clocks, GrantId, Lease, LeaseAcquire, LeaseExtend, LeaseLimits, LeaseRecord, LeaseStore, NamespaceBinding, Segment,
-    SegmentStore, StoreError, TagCreation, TagOptions, TagRecord, TailRelease, UsedWorker, choose_worker, random_64,
-    split_tag, validate_allocate, validate_new_tag, validate_policies, validate_raise, validate_tag,
+    SegmentStore, StoreError, StoreIdentity, TagCreation, TagOptions, TagRecord, TailRelease, UsedWorker,
+    choose_worker, random_64, split_tag, validate_allocate, validate_new_tag, validate_policies, validate_raise,
+    validate_tag,
 };
 use unalike::{
     AdaptiveStep, Clock, FieldOrder, ID_MAX, Ids, Layout, LayoutFields, Mode, RefillPolicy, SequenceOptions,
@@ -53,6 +54,9 @@ struct FileStore {
 /// All that is kept.
 #[derive(Default, Serialize, Deserialize)]
 struct State {
+    /// 32 hexadecimal digits.
+    #[serde(default)]
+    identity: Option<String>,
     tags: BTreeMap<String, TagRow>,
     namespaces: BTreeMap<String, NamespaceRow>,
 }
@@ -230,6 +234,18 @@ impl SegmentStore for FileStore {
         validate_tag(tag)?;
         let tag = tag.to_owned();
         self.change(move |state| Ok(state.tag(&tag)?.record(&tag))).await
+    }
+
+    async fn identity(&self) -> Result<Option<StoreIdentity>, StoreError> {
+        let identity = |state: &mut State| {
+            if state.identity.is_none() {
+                state.identity = Some(StoreIdentity::random()?.to_string());
+            }
+            let mark = state.identity.as_deref().and_then(|mark| u128::from_str_radix(mark, 16).ok());
+            let damaged = || StoreError::Corrupt { what: "the identity is no number".to_owned(), source: None };
+            mark.map(StoreIdentity).ok_or_else(damaged)
+        };
+        self.change(identity).await.map(Some)
     }
 
     async fn create_tag(&self, tag: &str, options: &TagOptions) -> Result<TagRecord, StoreError> {

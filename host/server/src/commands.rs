@@ -57,6 +57,11 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
             let config = configure_command(common)?;
             runtime(&mut Builder::new_current_thread())?.block_on(store::initialise(&config))
         }
+        // The flag is required, and says what nobody can look up.
+        Command::Store(StoreCommand::Rebind { tags_moved: _ }) => {
+            let config = configure_command(common)?;
+            runtime(&mut Builder::new_current_thread())?.block_on(store::rebind(&config))
+        }
         Command::Store(StoreCommand::Adopt { lift, yes }) => {
             let config = configure_command(common)?;
             runtime(&mut Builder::new_current_thread())?.block_on(store::adopt(&config, lift, yes))

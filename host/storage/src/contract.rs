@@ -126,6 +126,7 @@ pub async fn segments(fixture: &dyn SegmentFixture) {
     check::a_raise_lifts_and_never_lowers(fixture).await;
     check::tags_are_listed_in_byte_order(fixture).await;
     check::sub_keys_have_the_options_of_their_tag(fixture).await;
+    check::the_identity_is_the_same_for_all(fixture).await;
     if fixture.ends_tags() {
         check::an_ended_tag_grants_nothing(fixture).await;
     }

@@ -12,8 +12,8 @@ use async_trait::async_trait;
 use unalike_core::{ID_MAX, RefillPolicy, SUB_SEPARATOR, Segment, StepPolicy, TailRelease};
 
 use crate::{
-    Ceiling, JoinedStripe, SegmentStore, StoreError, Stripe, TagCreation, TagOptions, TagRecord, TailsReleased,
-    split_tag,
+    Ceiling, JoinedStripe, SegmentStore, StoreError, StoreIdentity, Stripe, TagCreation, TagOptions, TagRecord,
+    TailsReleased, split_tag,
 };
 
 /// The tag whose sub-keys are the namespaces of leases that Redis keeps: Unix milliseconds.
@@ -218,6 +218,10 @@ impl SegmentStore for PublicTags {
         }
         listed.truncate(wanted);
         Ok(listed)
+    }
+
+    async fn identity(&self) -> Result<Option<StoreIdentity>, StoreError> {
+        self.0.identity().await
     }
 
     async fn folds_names(&self) -> Result<Option<String>, StoreError> {

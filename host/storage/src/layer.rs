@@ -3,7 +3,9 @@
 use async_trait::async_trait;
 use unalike_core::{RefillPolicy, Segment, StepPolicy, TailRelease};
 
-use crate::{Ceiling, JoinedStripe, SegmentStore, StoreError, Stripe, TagOptions, TagRecord, TailsReleased};
+use crate::{
+    Ceiling, JoinedStripe, SegmentStore, StoreError, StoreIdentity, Stripe, TagOptions, TagRecord, TailsReleased,
+};
 
 /// A [`SegmentStore`] in front of another one, which changes some requests and passes all others on.
 ///
@@ -93,6 +95,10 @@ pub trait SegmentLayer: Send + Sync + 'static {
 
     async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
         self.below().tags(after, limit).await
+    }
+
+    async fn identity(&self) -> Result<Option<StoreIdentity>, StoreError> {
+        self.below().identity().await
     }
 
     async fn folds_names(&self) -> Result<Option<String>, StoreError> {
@@ -189,6 +195,10 @@ impl<L: SegmentLayer> SegmentStore for L {
 
     async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
         SegmentLayer::tags(self, after, limit).await
+    }
+
+    async fn identity(&self) -> Result<Option<StoreIdentity>, StoreError> {
+        SegmentLayer::identity(self).await
     }
 
     async fn folds_names(&self) -> Result<Option<String>, StoreError> {

@@ -36,9 +36,9 @@ pub use policies::PolicyColumns;
 pub use process::Process;
 pub use random::{random_64, random_128};
 pub use segments::{
-    Ceiling, JoinedStripe, Mode, SegmentStore, Stripe, StripeNumbers, TagCreation, TagOptions, TagRecord,
-    TailsReleased, shown, split_tag, sub_tag, validate_allocate, validate_new_tag, validate_policies, validate_raise,
-    validate_tag,
+    Ceiling, JoinedStripe, Mode, SegmentStore, StoreIdentity, Stripe, StripeNumbers, TagCreation, TagOptions,
+    TagRecord, TailsReleased, shown, split_tag, sub_tag, validate_allocate, validate_new_tag, validate_policies,
+    validate_raise, validate_tag,
 };
 pub use stripes::{StripedStore, resize_stripes};
 pub use unalike_core::{

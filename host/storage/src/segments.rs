@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use futures_util::{StreamExt as _, stream};
 use unalike_core::{ID_MAX, RefillPolicy, SUB_SEPARATOR, Segment, StepPolicy, TailRelease, is_tag};
 
-use crate::StoreError;
+use crate::{StoreError, random_128};
 
 /// Tails that are given back at a time where a store cannot write many at once.
 const RELEASES_AT_ONCE: usize = 16;
@@ -227,12 +227,50 @@ pub trait SegmentStore: Send + Sync + 'static {
         Err(StoreError::Refused { what, source: None })
     }
 
+    /// The random name of the data in this store: the same at each time, over each connection, after a restart and
+    /// after a move; another one in each store that was begun by itself. A copy of the data has the same.
+    ///
+    /// Whoever hands out what this store grants remembers it, and refuses the grants of another store: Redis does.
+    /// `None` in a store that has no such name, which cannot stand behind Redis.
+    ///
+    /// # Errors
+    /// As the connection brings.
+    async fn identity(&self) -> Result<Option<StoreIdentity>, StoreError> {
+        Ok(None)
+    }
+
     /// Closes what it has open and waits until that is done; requests fail from now on. Not needed for safety.
     async fn close(&self) {}
 
     /// Where the store is, for messages: a path, or a host and a database, without user and password.
     fn address(&self) -> Option<String> {
         None
+    }
+}
+
+/// The random name of the data in a store: see [`SegmentStore::identity`].
+///
+/// ```
+/// use unalike_storage::StoreIdentity;
+/// assert_eq!(StoreIdentity(0x5eed).to_string(), "00000000000000000000000000005eed");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct StoreIdentity(pub u128);
+
+impl StoreIdentity {
+    /// A new one, for a store that is begun.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] when the system gives no random numbers.
+    pub fn random() -> Result<Self, StoreError> {
+        random_128().map(Self)
+    }
+}
+
+impl fmt::Display for StoreIdentity {
+    /// 32 hexadecimal digits.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
     }
 }
 

@@ -21,7 +21,7 @@ use super::hash::{Kept, NamespaceView, write_binding};
 use super::{INSTALL, Namespace, look};
 use crate::RedisOptions;
 use crate::error::{damaged, refusal};
-use crate::raising::{ASK_AGAIN, HashKey, KnownTurns, Raise, Raising};
+use crate::raising::{ASK_AGAIN, HashKey, Kind, KnownTurns, Raise, Raising};
 use crate::server::Server;
 
 /// The tag whose sub-keys are the namespaces, in the durable store.
@@ -64,13 +64,14 @@ pub(super) struct WantedTime {
 
 impl GrantedTime {
     /// # Errors
-    /// [`StoreError::Unavailable`] when the system gives no random numbers.
-    pub(super) fn new(
+    /// As [`Raising::recognise`]; [`StoreError::Unavailable`] when the system gives no random numbers.
+    pub(super) async fn open(
         server: &Server,
         durable: Arc<dyn SegmentStore>,
         options: &RedisOptions,
     ) -> Result<Self, StoreError> {
-        let raising = Raising::new(server.clone(), Arc::clone(&durable), options, &NEW)?;
+        let raising = Raising::new(server.clone(), Arc::clone(&durable), options, Kind::Leases, &NEW)?;
+        raising.recognise().await?;
         Ok(Self { server: server.clone(), durable, raising, turns: KnownTurns::default() })
     }
 

@@ -1,6 +1,10 @@
 -- Lets one client at a time get more from the durable store: ARGV[1] for ARGV[2] ms. With ARGV[3], makes a hash that is
 -- missing, with that generation and the fields ARGV[4] .., which give nothing. Nothing depends on this being respected,
 -- only less is burnt.
+local other = other_durable()
+if other then
+    return {'other', other}
+end
 local hash = redis.call('HMGET', KEYS[1], 'generation', 'claim', 'claim_until_ms')
 local now = now_ms()
 if not hash[1] and ARGV[3] == '' then
@@ -14,6 +18,6 @@ local claim_until_ms = text(now + tonumber(ARGV[2]))
 if hash[1] then
     redis.call('HSET', KEYS[1], 'claim', ARGV[1], 'claim_until_ms', claim_until_ms)
 else
-    redis.call('HSET', KEYS[1], 'generation', ARGV[3], 'claim', ARGV[1], 'claim_until_ms', claim_until_ms, unpack(ARGV, 4))
+    redis.call('HSET', KEYS[1], 'generation', ARGV[3], 'claim', ARGV[1], 'claim_until_ms', claim_until_ms, unpack(ARGV, 4, #ARGV - 2))
 end
 return {'yours'}

@@ -9,6 +9,9 @@ end
 if here ~= ARGV[2] then
     return {'refused', 'the server is another incarnation'}
 end
+if durable() ~= ARGV[#ARGV] then
+    return {'refused', 'another durable store grants the numbers now'}
+end
 local start, tick, sequence = tonumber(ARGV[4]), tonumber(hash[3]), hash[4]
 if start < tonumber(hash[5]) then
     return {'refused', 'the ticks begin before the end of those that were granted last'}

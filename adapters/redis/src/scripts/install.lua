@@ -9,6 +9,9 @@ end
 if here ~= ARGV[2] then
     return {'refused', 'the server is another incarnation'}
 end
+if durable() ~= ARGV[#ARGV] then
+    return {'refused', 'another durable store grants the numbers now'}
+end
 local finish, left, next_end, next_left = tag[3], tonumber(tag[4]), tag[5], tonumber(tag[6])
 local version = tonumber(tag[7]) - left - next_left
 local used = tonumber(tag[8]) - left - next_left

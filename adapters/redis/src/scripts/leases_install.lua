@@ -9,6 +9,9 @@ end
 if here ~= ARGV[2] then
     return {'refused', 'the server is another incarnation'}
 end
+if durable() ~= ARGV[#ARGV] then
+    return {'refused', 'another durable store grants the numbers now'}
+end
 local bound, start = ms('bound_ms', hash[3]), ms('the start of a grant', ARGV[4])
 ms('the end of a grant', ARGV[5])
 if hash[2] == here and start == bound then

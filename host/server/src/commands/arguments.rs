@@ -295,6 +295,15 @@ pub(crate) enum StoreCommand {
         #[arg(long)]
         yes: bool,
     },
+    /// Let another durable store (--watermark) grant what a store in Redis hands out
+    ///
+    /// Redis records which durable store is behind it, and refuses any other one. First import every tag to the new one
+    /// (`unalike tags import --store NEW --from OLD`). Ids of a tag that was not moved repeat.
+    Rebind {
+        /// All tags were moved to the new durable store
+        #[arg(long, required = true)]
+        tags_moved: bool,
+    },
 }
 
 #[derive(Debug, Subcommand)]

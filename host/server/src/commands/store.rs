@@ -1,9 +1,12 @@
 //! `unalike store`: accept another server, or make an empty Redis a store.
 
+use std::fmt::Write as _;
+
 use anyhow::{Context, bail, ensure};
 
 use crate::commands::print::print;
 use crate::config::Config;
+use crate::service::stores::open_one;
 use crate::service::tags::RAISE_MAX;
 use crate::stores::backend::Adoption;
 use crate::stores::url::StoreUrl;
@@ -35,6 +38,27 @@ pub(crate) async fn adopt(config: &Config, lift: u64, is_confirmed: bool) -> any
             "mind: its own changes came back to it from a replica. It is refused again with the next that does, so it must \
              follow none (STOP SLAVE; RESET SLAVE ALL)\n",
         );
+    }
+    print(&text)
+}
+
+/// `unalike store rebind`
+pub(crate) async fn rebind(config: &Config) -> anyhow::Result<()> {
+    let (Some(url), Some(watermark)) =
+        (config.store.volatile(), config.watermark.as_ref().filter(|url| !url.is_nothing()))
+    else {
+        bail!(
+            "only a store in Redis has a durable store behind it: name both (--store redis://HOST/DATABASE --watermark URL)"
+        );
+    };
+    let place = url.place()?;
+    let durable = open_one(watermark, false).await?;
+    let rebound = place.rebind(&*durable).await;
+    durable.close().await;
+    let rebound = rebound.with_context(|| format!("{watermark} does not stand behind {url}"))?;
+    let mut text = format!("{}: the durable store is {}, {watermark}\n", place.address(), rebound.identity);
+    for (kind, identity) in rebound.before {
+        writeln!(text, "{kind}: it was {identity}")?;
     }
     print(&text)
 }

@@ -1,5 +1,6 @@
 //! What a kind of store answers to the rest of the server.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -137,6 +138,14 @@ pub(crate) trait Place: Send + Sync {
         bail!("the store {url} has no server to adopt")
     }
 
+    /// Has a volatile store know another durable store as the one that grants what it hands out.
+    ///
+    /// # Errors
+    /// When either store does not answer, and in a store without a durable one behind it.
+    async fn rebind(&self, _durable: &dyn SegmentStore) -> Result<Rebound, StoreError> {
+        Err(refused(format!("{} has no durable store behind it", self.address())))
+    }
+
     /// Makes an empty volatile store one without a durable store behind it. Answers whether it was none before.
     ///
     /// # Errors
@@ -246,6 +255,12 @@ pub(crate) struct Adopted {
     pub(crate) leases_from_ms: u64,
     /// Whether its own changes have come back to it from a replica.
     pub(crate) follows_itself: bool,
+}
+
+/// Which durable stores a volatile one knew, by kind of its numbers, and which it knows now.
+pub(crate) struct Rebound {
+    pub(crate) before: BTreeMap<String, String>,
+    pub(crate) identity: String,
 }
 
 fn begins_by_itself(address: &str) -> StoreError {

@@ -6,8 +6,8 @@ use anyhow::Context;
 use async_trait::async_trait;
 use tokio::sync::OnceCell;
 use unalike::storage::{
-    JoinedStripe, LeaseStore, Segment, SegmentStore, StoreError, Stripe, TagOptions, TagRecord, TailRelease,
-    TailsReleased,
+    JoinedStripe, LeaseStore, Segment, SegmentStore, StoreError, StoreIdentity, Stripe, TagOptions, TagRecord,
+    TailRelease, TailsReleased,
 };
 use unalike::{RefillPolicy, StepPolicy};
 use unalike_mysql::{BatchTag, Dialect, MysqlLeases, MysqlOptions, MysqlStore};
@@ -218,6 +218,10 @@ impl SegmentStore for LazyMysql {
 
     async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
         self.connected().await?.tags(after, limit).await
+    }
+
+    async fn identity(&self) -> Result<Option<StoreIdentity>, StoreError> {
+        self.connected().await?.identity().await
     }
 
     async fn folds_names(&self) -> Result<Option<String>, StoreError> {

@@ -8,7 +8,7 @@ use unalike::Layout;
 use unalike::storage::{LeaseLimits, LeaseStore, SegmentStore, StoreError};
 use unalike_redis::{Dialect, RedisLeases, RedisOptions, RedisStore, Watermark};
 
-use crate::stores::backend::{Adopted, Adoption, Backend, OpenStore, Opening, Place, refused};
+use crate::stores::backend::{Adopted, Adoption, Backend, OpenStore, Opening, Place, Rebound, refused};
 use crate::stores::url::StoreUrl;
 
 pub(super) struct Redis;
@@ -82,6 +82,11 @@ impl Place for RedisOptions {
             "the store {url} is in Redis, which is not adopted: whatever it lost, it goes on with new numbers. The server of \
              the durable store behind it is, if that store is named alone (--store), and COUNT is more than it granted to Redis"
         )
+    }
+
+    async fn rebind(&self, durable: &dyn SegmentStore) -> Result<Rebound, StoreError> {
+        let unalike_redis::Rebound { before, identity, .. } = RedisStore::rebind(self, durable).await?;
+        Ok(Rebound { before, identity })
     }
 
     async fn initialise(&self) -> Result<bool, StoreError> {

@@ -62,6 +62,19 @@ fn assert_disjoint(segments: &[Segment]) {
     }
 }
 
+/// All clients of a store see one identity, whatever happens to its tags. A store without one has none for all.
+pub async fn the_identity_is_the_same_for_all(fixture: &dyn SegmentFixture) {
+    let clients = [fixture.segment_client(OPEN).await, fixture.segment_client(CLOSED).await];
+    let mut identities = Vec::new();
+    for round in 0..2 {
+        for client in &clients {
+            identities.push(expected(client.identity().await, "asking for the identity"));
+        }
+        allocate(&clients[0], &format!("contract.identity.{round}"), 3, 0).await;
+    }
+    assert!(identities.iter().all(|identity| *identity == identities[0]), "{identities:?}");
+}
+
 /// The first number of a new tag is 1, or the start that it was created with; numbers go on from there.
 pub async fn the_first_number_is_the_start(fixture: &dyn SegmentFixture) {
     let client = fixture.segment_client(OPEN).await;

@@ -1,0 +1,62 @@
+//! The random name of the data in a dialect's tables, which stays with them when another server is adopted.
+//!
+//! Several dialects of one database number by themselves, so each has a name. It is made when somebody first asks.
+
+use sqlx::Row as _;
+use unalike_storage::{StoreError, StoreIdentity};
+
+use crate::MysqlOptions;
+use crate::database::Database;
+use crate::dialects::tables;
+use crate::error::{NO_SUCH_TABLE, TABLE_ACCESS_DENIED, damaged, read_error};
+
+pub(crate) const NAME: &str = "unalike_identity";
+
+pub(crate) const DDL: &str = "
+CREATE TABLE IF NOT EXISTS unalike_identity (
+    dialect VARCHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL PRIMARY KEY,
+    mark CHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL -- random, in hexadecimal digits
+) ENGINE = InnoDB";
+
+const READ: &str = "SELECT mark FROM unalike_identity WHERE dialect = ?";
+
+/// The name of the tables of the dialect of these options.
+///
+/// # Errors
+/// [`StoreError::Refused`] when the table is missing and must not be created, and whatever the connection brings.
+pub(crate) async fn of(database: &Database, options: &MysqlOptions) -> Result<StoreIdentity, StoreError> {
+    let dialect = options.dialect.name();
+    if let Some(identity) = read(database, dialect).await?.flatten() {
+        return Ok(identity);
+    }
+    let missing = || tables::table_is_missing(database, options, NAME);
+    if read(database, dialect).await?.is_none() {
+        if !options.create_tables {
+            return Err(missing());
+        }
+        let mut turn = database.turn("creating unalike_identity").await?;
+        let created = turn.try_execute(sqlx::query(DDL), &[TABLE_ACCESS_DENIED]).await?;
+        turn.give_back();
+        created.map_err(|_| missing())?;
+    }
+    // Of two who come at once, one name stays.
+    let insert = "INSERT IGNORE INTO unalike_identity (dialect, mark) VALUES (?, ?)";
+    let mark = StoreIdentity::random()?.to_string();
+    database.execute("naming the store in unalike_identity", sqlx::query(insert).bind(dialect).bind(mark)).await?;
+    let identity = read(database, dialect).await?.flatten();
+    identity.ok_or_else(|| damaged(database.at(), "unalike_identity has lost the row that was just written"))
+}
+
+/// No table; no row; or the name.
+async fn read(database: &Database, dialect: &'static str) -> Result<Option<Option<StoreIdentity>>, StoreError> {
+    let mut turn = database.turn("reading unalike_identity").await?;
+    let rows = turn.try_rows(sqlx::query(READ).bind(dialect), NO_SUCH_TABLE).await?;
+    turn.give_back();
+    let Some(rows) = rows else { return Ok(None) };
+    let Some(row) = rows.first() else { return Ok(Some(None)) };
+    let mark = row.try_get::<String, _>("mark");
+    let mark = mark.map_err(|error| read_error(database.at(), "reading unalike_identity", error))?;
+    let identity = u128::from_str_radix(&mark, 16).map(StoreIdentity);
+    let identity = identity.map_err(|_| damaged(database.at(), &format!("{mark:?} in unalike_identity is no name")))?;
+    Ok(Some(Some(identity)))
+}

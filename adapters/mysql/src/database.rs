@@ -14,7 +14,7 @@ use crate::MysqlOptions;
 use crate::error::{
     NO_SUCH_TABLE, ONLY_READS, broke, connect_error, damaged, no_connection, read_error, refusal, write_error,
 };
-use crate::fence::{COMMIT, Fence, READ_WHOLE_LISTS, ROLL_BACK, ServerFacts, mark_in};
+use crate::fence::{COMMIT, Fence, READ_WHOLE_LISTS, ROLL_BACK, ServerFacts};
 use crate::record::Record;
 
 pub(crate) type Statement<'q> = sqlx::query::Query<'q, MySql, MySqlArguments>;
@@ -117,15 +117,17 @@ impl Database {
         let _ = connector.expected.set(Expected { identity, recorded: recorded.to_owned(), fence });
     }
 
-    /// Refuses a server that was adopted with the tables of other dialects, and not with those that are used.
+    /// Refuses a server that was adopted with the tables of other dialects, and not with those that are used. Answers
+    /// whether it was adopted.
     ///
     /// # Errors
     /// [`StoreError::Refused`].
-    pub(crate) fn check_adopted(&self) -> Result<(), StoreError> {
+    pub(crate) fn check_adopted(&self) -> Result<bool, StoreError> {
         let Connector { expected, dialect, .. } = self.connector();
-        let Some(Expected { identity: Some(_), recorded, .. }) = expected.get() else { return Ok(()) };
-        if Record::read(recorded).is_valid_for(dialect) {
-            return Ok(());
+        let Some(Expected { identity: Some(_), recorded, .. }) = expected.get() else { return Ok(false) };
+        let record = Record::read(recorded);
+        if record.is_valid_for(dialect) {
+            return Ok(record.was_adopted());
         }
         Err(refusal(format!(
             "the server at {} took over from another one, and was adopted with the tables of other dialects in this database \
@@ -350,7 +352,7 @@ impl Connector {
         facts.check_log().map_err(|why| self.refused(&why))?;
         facts.check_init_connect().map_err(|why| self.refused(&why))?;
         if let Some(Expected { identity: Some(identity), recorded: expected, .. }) = self.expected.get() {
-            let found = facts.identity(mark_in(identity).unwrap_or_default());
+            let found = facts.identity_as(identity);
             let found = found.map_err(|why| self.refused(&why))?;
             if found != *identity {
                 return Err(facts.another_server(&self.at, identity, &found));
@@ -433,6 +435,22 @@ impl Turn {
             Ok(rows) => Ok(Some(rows)),
             Err(error) if crate::error::code(&error) == Some(expected) => Ok(None),
             Err(error) => Err(read_error(&at, doing, error)),
+        }
+    }
+
+    /// Runs a statement that cannot be prepared, where some of the server's error numbers are the caller's business.
+    pub(crate) async fn try_text(
+        &mut self,
+        sql: &'static str,
+        expected: &[u16],
+    ) -> Result<Result<Vec<MySqlRow>, u16>, StoreError> {
+        let (at, doing) = (self.database.at().to_owned(), self.doing);
+        match self.run(|connection| sqlx::raw_sql(sql).fetch_all(connection)).await {
+            Ok(rows) => Ok(Ok(rows)),
+            Err(error) => match crate::error::code(&error) {
+                Some(code) if expected.contains(&code) => Ok(Err(code)),
+                _ => Err(read_error(&at, doing, error)),
+            },
         }
     }
 

@@ -9,7 +9,9 @@ use unalike_storage::StoreError;
 pub(crate) const TABLE_EXISTS: u16 = 1050;
 pub(crate) const DUPLICATE_ENTRY: u16 = 1062;
 pub(crate) const NO_SUCH_TABLE: u16 = 1146;
+pub(crate) const SYNTAX_ERROR: u16 = 1064;
 pub(crate) const TABLE_ACCESS_DENIED: u16 = 1142;
+pub(crate) const ACCESS_DENIED: u16 = 1227;
 pub(crate) const DEADLOCK: u16 = 1213;
 pub(crate) const AUTO_INCREMENT_FAILED: u16 = 1467;
 
@@ -71,7 +73,7 @@ fn judge(code: u16) -> (Kind, &'static str) {
             StoreError::refused,
             "the user has no privilege on this database: check its name, and grant what `unalike schema` lists",
         ),
-        TABLE_ACCESS_DENIED | 1143 | 1227 | 1370 => (
+        TABLE_ACCESS_DENIED | 1143 | ACCESS_DENIED | 1370 => (
             StoreError::refused,
             "the user lacks a privilege that the statement needs, which the server names: grant what `unalike schema` lists",
         ),

@@ -10,7 +10,9 @@
 //! with its primary while it follows it; `gtid_domain_id`; and how far replication had come in this domain,
 //! `gtid_slave_pos`. Each server keeps the last one for itself, and each transaction of others that it applies moves it
 //! on, the one with our record too. So a replica never stands where the record says, whatever configuration, host and
-//! port it is given afterwards. The same data elsewhere does. What somebody empties by hand
+//! port it is given afterwards. The same data elsewhere does. A server that was adopted is identified by its position
+//! in all domains: whatever it applies afterwards, from a relay log that was left say, may have written old numbers
+//! over those that were lifted, and makes it another one. What somebody empties by hand
 //! (`SET GLOBAL gtid_slave_pos = ''`) on a replica that also has its primary's `server_id` proves nothing any more: no
 //! data tell them apart.
 
@@ -144,13 +146,74 @@ impl ServerFacts {
                     .to_owned(),
             );
         };
-        let mut identity = format!("mark {mark:032x} server_id {server} gtid_domain_id {domain} gtid_slave_pos ");
-        identity.push_str(self.position(domain).unwrap_or("none"));
+        let position = self.position(domain).unwrap_or("none");
+        Ok(self.marked(mark, server, domain, &format!("{OF_DOMAIN} {position}")))
+    }
+
+    /// The same of a server that is adopted: what it applied in whichever domain is a part of it.
+    ///
+    /// # Errors
+    /// As [`ServerFacts::identity`].
+    pub(crate) fn adopted_identity(&self, mark: u128) -> Result<String, String> {
+        let of_domain = self.identity(mark)?;
+        let (Ok(server), Ok(domain)) = (self.figure("server_id"), self.figure("gtid_domain_id")) else {
+            return Ok(of_domain);
+        };
+        if mark_in(&of_domain).is_none() {
+            return Ok(of_domain);
+        }
+        let positions = self.positions();
+        let positions = if positions.is_empty() { "none".to_owned() } else { positions.join(",") };
+        Ok(self.marked(mark, server, domain, &format!("{OF_ALL} {positions}")))
+    }
+
+    /// The identity in the form of a recorded one, with its mark.
+    ///
+    /// # Errors
+    /// As [`ServerFacts::identity`].
+    pub(crate) fn identity_as(&self, recorded: &str) -> Result<String, String> {
+        let mark = mark_in(recorded).unwrap_or_default();
+        if recorded.contains(OF_ALL) { self.adopted_identity(mark) } else { self.identity(mark) }
+    }
+
+    /// Whether this is the recorded server, but that it has applied changes of others since.
+    pub(crate) fn is_but_its_position(&self, recorded: &str) -> bool {
+        let Some(mark) = mark_in(recorded) else { return false };
+        let without_position = |identity: &str| {
+            let mut words = identity.split(' ');
+            let mut others = Vec::new();
+            while let Some(word) = words.next() {
+                if word == OF_DOMAIN || word == OF_ALL {
+                    words.next();
+                } else {
+                    others.push(word.to_owned());
+                }
+            }
+            others
+        };
+        self.identity(mark).is_ok_and(|found| without_position(&found) == without_position(recorded))
+    }
+
+    fn marked(&self, mark: u128, server: u64, domain: u64, position: &str) -> String {
+        let mut identity = format!("mark {mark:032x} server_id {server} gtid_domain_id {domain} {position}");
         if self.is_on("wsrep_on") {
             // Nodes of a cluster may share the others.
             let _ = write!(identity, " wsrep_node_name {}", self.value("wsrep_node_name"));
         }
-        Ok(identity)
+        identity
+    }
+
+    /// How far replication has come in each domain, in the order of their texts.
+    fn positions(&self) -> Vec<&str> {
+        let mut positions: Vec<_> =
+            self.value("gtid_slave_pos").split(',').map(str::trim).filter(|position| !position.is_empty()).collect();
+        positions.sort_unstable();
+        positions
+    }
+
+    /// Whether it is a MariaDB.
+    pub(crate) fn is_mariadb(&self) -> bool {
+        self.value("version").contains("MariaDB")
     }
 
     fn figure(&self, name: &str) -> Result<u64, std::num::ParseIntError> {
@@ -344,19 +407,34 @@ impl ServerFacts {
         let (server, domain) = (self.figure("server_id").unwrap_or(0), self.figure("gtid_domain_id").unwrap_or(0));
         conditions.push(format!("@@global.server_id = {server} AND @@gtid_domain_id = {domain}"));
         let found = |what: &str| format!("LOCATE({}, CONCAT(',', @@global.gtid_slave_pos, ','))", hexadecimal(what));
-        conditions.push(match self.position(domain) {
-            Some(position) => format!("{} > 0", found(&format!(",{position},"))),
-            None => format!("{} = 0", found(&format!(",{domain}-"))),
-        });
+        if identity.contains(OF_ALL) {
+            // In whichever order: as many bytes, and each of them.
+            conditions.push(format!("LENGTH(@@global.gtid_slave_pos) = {}", self.value("gtid_slave_pos").len()));
+            conditions
+                .extend(self.positions().iter().map(|position| format!("{} > 0", found(&format!(",{position},")))));
+        } else {
+            self.identify_in_domain(domain, found, conditions);
+        }
         if self.is_on("wsrep_on") {
             conditions
                 .push(format!("@@wsrep_on = 1 AND @@wsrep_node_name = {}", hexadecimal(self.value("wsrep_node_name"))));
         }
     }
+
+    fn identify_in_domain(&self, domain: u64, found: impl Fn(&str) -> String, conditions: &mut Vec<String>) {
+        conditions.push(match self.position(domain) {
+            Some(position) => format!("{} > 0", found(&format!(",{position},"))),
+            None => format!("{} = 0", found(&format!(",{domain}-"))),
+        });
+    }
 }
 
 /// Those of them that not every user may set, or that cannot be set to this: they are checked alone.
 const CHECKED: [&str; 2] = ["sql_log_bin", "system_versioning_asof"];
+
+/// Before the position in a server's own domain, and before those in all, as identities have it.
+const OF_DOMAIN: &str = "gtid_slave_pos";
+const OF_ALL: &str = "gtid_slave_positions";
 
 /// What a server says that does not know who it is.
 const UNKNOWN: &str = "unknown";
@@ -451,6 +529,25 @@ mod tests {
         assert!(facts(&follower).identity(7).unwrap().ends_with("gtid_slave_pos 0-3-5"));
         follower[3] = ("gtid_slave_pos", "10-4-8");
         assert_eq!(facts(&follower).identity(7).unwrap(), identity);
+    }
+
+    #[test]
+    fn an_adopted_server_is_another_one_whatever_it_applies() {
+        let mut server = MARIADB;
+        let adopted = facts(&server).adopted_identity(7).unwrap();
+        assert!(adopted.ends_with("gtid_domain_id 0 gtid_slave_positions none"), "{adopted}");
+        server[3] = ("gtid_slave_pos", "10-4-8,0-3-5");
+        let applied = facts(&server);
+        assert_ne!(applied.identity_as(&adopted).unwrap(), adopted);
+        assert!(applied.is_but_its_position(&adopted) && !applied.is_but_its_position("server_uuid 3e11fa47"));
+        let adopted = applied.adopted_identity(7).unwrap();
+        assert!(adopted.ends_with("gtid_slave_positions 0-3-5,10-4-8"), "{adopted}");
+        server[3] = ("gtid_slave_pos", "0-3-5,10-4-8");
+        assert_eq!(facts(&server).identity_as(&adopted).unwrap(), adopted, "in whichever order");
+        server[1] = ("server_id", "2");
+        assert!(!facts(&server).is_but_its_position(&adopted));
+        let mysql = facts(&[("server_uuid", "3e11fa47")]);
+        assert_eq!(mysql.adopted_identity(7), mysql.identity(7));
     }
 
     #[test]

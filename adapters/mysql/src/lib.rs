@@ -28,6 +28,7 @@ mod fence;
 mod identity;
 mod leases;
 mod record;
+mod replication;
 mod schema;
 mod segments;
 
@@ -50,7 +51,7 @@ pub use crate::dialects::batch::BatchTag;
 use crate::dialects::batch::Batches;
 use crate::dialects::{batch, cosid, id_generator, leaf, sequence_table, slow_ordered, tables, ticket, tinyid};
 use crate::error::refusal;
-use crate::fence::{ServerFacts, mark_in};
+use crate::fence::ServerFacts;
 pub use crate::leases::MysqlLeases;
 use crate::record::Record;
 use crate::schema::Schema;
@@ -98,6 +99,9 @@ pub struct MysqlOptions {
     /// Do not refuse a server that is not the one that was used before: for clusters that take over without losing a
     /// commit. The promise that no id repeats is then the operator's.
     pub assume_identity: bool,
+    /// Adopt a server that does not say whether it replicates from another one. The promise that it does not, and
+    /// applies nothing any more, is then the operator's. No parameter of the URL.
+    pub assume_replication_ended: bool,
 }
 
 /// Whose tables are used.
@@ -189,6 +193,7 @@ impl MysqlOptions {
             request_timeout: Duration::from_secs(5),
             assume_durable: false,
             assume_identity: false,
+            assume_replication_ended: false,
         };
         for (name, value) in parameters {
             options.set(&name, &value)?;
@@ -422,7 +427,9 @@ impl MysqlStore {
             tables::require(&database, &options, &options.dialect.foreign_tables()).await?;
         }
         let schema = schema::open(&database, &facts, &options).await?;
-        database.check_adopted()?;
+        if database.check_adopted()? {
+            replication::refuse_unnoticed(&database, &facts).await?;
+        }
         Self::open(database, schema, options).await
     }
 
@@ -509,9 +516,15 @@ impl MysqlStore {
     /// have lost it, waits for the longest horizon that any program ever came with, `limits.max_horizon_ms` included.
     /// This makes the tables of leases where they are missing, for they may have been lost too.
     ///
+    /// **Replication has to end before.** A server that still applies what another one sent writes old rows over those
+    /// that were lifted. One that follows another server is refused, and so is one that does not let this user look,
+    /// unless [`assume_replication_ended`](MysqlOptions::assume_replication_ended) is set. A MariaDB that applies
+    /// anything after it was adopted grants nothing more. To adopt it again, `lift` counts from where it was lifted to
+    /// before; it has to be more than what was granted since.
+    ///
     /// # Errors
-    /// As [`MysqlStore::connect`]; [`StoreError::Refused`] for a lift of 0 or above 2^63 - 1, and when the server is
-    /// the recorded one already, with the tables of this dialect.
+    /// As [`MysqlStore::connect`]; [`StoreError::Refused`] for a lift of 0 or above 2^63 - 1, when the server is
+    /// the recorded one already, with the tables of this dialect, and when it follows another server.
     pub async fn adopt_server(options: MysqlOptions, lift: u64) -> Result<Adopted, StoreError> {
         if lift == 0 || lift > ID_MAX {
             return Err(refusal(format!("tags were to be lifted by {lift} numbers, it must be 1 to 2^63 - 1")));
@@ -520,11 +533,12 @@ impl MysqlStore {
         let (schema, recorded) = schema::read(&database).await?.ok_or_else(|| {
             refusal(format!("{}: no server is recorded here, so there is none to take over from", database.at()))
         })?;
-        let found =
-            |mark| facts.identity(mark).map_err(|why| refusal(format!("the server at {}: {why}", database.at())));
+        let found = |identity: Result<String, String>| {
+            identity.map_err(|why| refusal(format!("the server at {}: {why}", database.at())))
+        };
         let dialect = options.dialect.name();
         let before = Record::read(&recorded);
-        let is_recorded = found(mark_in(&recorded).unwrap_or_default())? == before.server();
+        let is_recorded = found(facts.identity_as(before.server()))? == before.server();
         if is_recorded && before.is_valid_for(dialect) || facts.is_unmarked(&recorded) {
             return Err(refusal(format!(
                 "{}: this server ({recorded}) is the recorded one already, for the dialect {dialect} too",
@@ -532,7 +546,14 @@ impl MysqlStore {
             )));
         }
         // Of its own, so that the server before cannot be taken for this one.
-        let identity = if is_recorded { before.server().to_owned() } else { found(random_128()?)? };
+        let identity =
+            if is_recorded { before.server().to_owned() } else { found(facts.adopted_identity(random_128()?))? };
+        replication::refuse(&database, &facts, options.assume_replication_ended).await?;
+        // A server that applied changes after it was adopted may have written old rows over those that were lifted.
+        let lift = match facts.is_but_its_position(before.server()) {
+            true if !is_recorded => lift.saturating_add(before.lifted(dialect)).min(ID_MAX),
+            _ => lift,
+        };
         database.expect(&facts, Some(identity.clone()), &recorded);
         let store = Self::open(database.clone(), schema, options.clone()).await?;
         // In tables that count in strides, so many grants reach further.

@@ -49,6 +49,11 @@ impl Record {
         self.lifted.get(dialect).map_or(0, |(sum, _)| *sum)
     }
 
+    /// Whether the server took over from another one.
+    pub(crate) fn was_adopted(&self) -> bool {
+        !self.lifted.is_empty()
+    }
+
     /// Whether the dialect's tables go on above what the servers before may have granted.
     pub(crate) fn is_valid_for(&self, dialect: &str) -> bool {
         self.lifted.is_empty() || self.lifted.get(dialect).is_some_and(|(_, is_here)| *is_here)

@@ -125,7 +125,8 @@ pub(crate) async fn open(
         (_, recorded) = read(database).await?.ok_or_else(|| no_row(database))?;
         tracing::info!(database = database.at(), server = recorded, "recorded the server in a new form");
     }
-    let found = identity(mark_in(&recorded).unwrap_or_default())?;
+    let found =
+        facts.identity_as(&recorded).map_err(|why| refusal(format!("the server at {}: {why}", database.at())))?;
     let record = Record::read(&recorded);
     if record.server() != found {
         return Err(facts.another_server(database.at(), record.server(), &found));

@@ -62,9 +62,10 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
             let config = configure_command(common)?;
             runtime(&mut Builder::new_current_thread())?.block_on(store::rebind(&config))
         }
-        Command::Store(StoreCommand::Adopt { lift, yes }) => {
+        Command::Store(StoreCommand::Adopt { lift, yes, replication_ended }) => {
             let config = configure_command(common)?;
-            runtime(&mut Builder::new_current_thread())?.block_on(store::adopt(&config, lift, yes))
+            let adopt = store::adopt(&config, lift, yes, replication_ended);
+            runtime(&mut Builder::new_current_thread())?.block_on(adopt)
         }
         Command::Stripes(StripesCommand::Resize { to, floor, yes }) => {
             let config = configure_command(common)?;

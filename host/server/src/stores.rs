@@ -231,6 +231,12 @@ mod tests {
         assert_eq!(store.allocate("order", 5, 0).await.unwrap().start, 1);
         assert!(store.leases().await.unwrap().namespaces().await.unwrap().is_empty());
         assert!(url.lease_place().unwrap().connect_leases(&opening).await.is_ok());
-        assert!(url.place().unwrap().adopt(&url, &Adoption { lift: 1, limits: opening.limits }).await.is_err());
+        assert!(
+            url.place()
+                .unwrap()
+                .adopt(&url, &Adoption { lift: 1, limits: opening.limits, replication_ended: true })
+                .await
+                .is_err()
+        );
     }
 }

@@ -294,6 +294,9 @@ pub(crate) enum StoreCommand {
         /// Also by more than 1000000000 numbers, which nobody gets then
         #[arg(long)]
         yes: bool,
+        /// Replication to this server was ended by hand; only for a user who may not look (MariaDB: SLAVE MONITOR)
+        #[arg(long)]
+        replication_ended: bool,
     },
     /// Let another durable store (--watermark) grant what a store in Redis hands out
     ///

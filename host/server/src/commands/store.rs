@@ -13,7 +13,12 @@ use crate::stores::url::StoreUrl;
 use crate::words::rfc3339;
 
 /// `unalike store adopt`
-pub(crate) async fn adopt(config: &Config, lift: u64, is_confirmed: bool) -> anyhow::Result<()> {
+pub(crate) async fn adopt(
+    config: &Config,
+    lift: u64,
+    is_confirmed: bool,
+    replication_ended: bool,
+) -> anyhow::Result<()> {
     ensure!(
         is_confirmed || lift <= RAISE_MAX,
         "--lift {lift} takes so many numbers from every tag, for good: more than {RAISE_MAX} must be confirmed, with --yes"
@@ -23,7 +28,7 @@ pub(crate) async fn adopt(config: &Config, lift: u64, is_confirmed: bool) -> any
     };
     let place = url.place()?;
     let address = place.address();
-    let adopted = place.adopt(url, &Adoption { lift, limits: config.lease_limits() }).await?;
+    let adopted = place.adopt(url, &Adoption { lift, limits: config.lease_limits(), replication_ended }).await?;
     let (tags, from) = (adopted.tags, rfc3339(adopted.leases_from_ms));
     let mut text = format!(
         "{address}: the server is adopted\n\

@@ -244,6 +244,8 @@ pub(crate) struct Adoption {
     pub(crate) lift: u64,
     /// What leases were allowed.
     pub(crate) limits: LeaseLimits,
+    /// The operator vouches that the server applies nothing of another one any more.
+    pub(crate) replication_ended: bool,
 }
 
 /// What became of the store of a server that was accepted.

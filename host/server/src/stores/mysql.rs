@@ -97,6 +97,7 @@ impl Place for MysqlOptions {
     async fn adopt(&self, _url: &StoreUrl, adoption: &Adoption) -> anyhow::Result<Adopted> {
         let mut options = self.clone();
         options.limits = adoption.limits;
+        options.assume_replication_ended = adoption.replication_ended;
         let adopted = MysqlStore::adopt_server(options, adoption.lift).await;
         let adopted =
             adopted.with_context(|| format!("the server behind {} was not adopted", MysqlOptions::address(self)))?;

@@ -1,16 +1,16 @@
-//! Worker leases beside nodes of Leaf's, on a real ZooKeeper: no worker is Leaf's and unalike's at once, whoever comes
-//! first, whatever is lost, and when Leaf has gone.
+//! Worker leases beside nodes of Leaf's, on a real ZooKeeper: no worker is Leaf's and unalike's at once, or that of two
+//! namespaces or paths, whoever comes first, whatever is lost, and when Leaf has gone.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::collections::BTreeSet;
 
-use unalike_storage::{Layout, LeaseAcquire, LeaseStore, StoreError};
+use unalike_storage::{Layout, Lease, LeaseAcquire, LeaseExtend, LeaseStore, StoreError};
 use unalike_tests::proxy::Proxy;
 use unalike_tests::zookeeper::{
     Crowd, Used, Zookeeper, assert_disjoint, extension, layout, now_ms, open, raw, request, until, until_ms,
 };
-use unalike_zookeeper::ZookeeperLeases;
+use unalike_zookeeper::{ZookeeperLeases, ZookeeperOptions};
 use zookeeper_client::{Acls, Client, CreateMode, CreateOptions};
 
 const LEAF: Layout = Layout::LEAF;
@@ -117,9 +117,41 @@ impl Scene {
         }
     }
 
+    /// One whose nodes are below another path, for holders whose clocks are half a second from the store's at most: so
+    /// long it waits when Leaf has stopped. `rest` are more parameters.
+    async fn open_below(&self, port: u16, path: &str, rest: &str) -> ZookeeperLeases {
+        let url = format!("zookeeper://127.0.0.1:{port}{}{path}?{}{rest}", self.path, self.beside_leaf("leaf=orders"));
+        let mut options = ZookeeperOptions::from_url(&url).unwrap();
+        options.limits.max_skew_ms = 500;
+        ZookeeperLeases::connect(options).await.unwrap()
+    }
+
     async fn names(&self) -> Vec<String> {
         self.raw.list_children(&self.tree).await.unwrap()
     }
+
+    /// How many workers are claimed or Leaf's.
+    async fn claimed(&self) -> usize {
+        self.names().await.iter().filter(|name| !name.contains(".all-")).count()
+    }
+
+    /// Copies all nodes below a path to another one.
+    async fn copy(&self, from: &str, to: &str) {
+        let mut paths = vec![String::new()];
+        while let Some(path) = paths.pop() {
+            let (data, _) = self.raw.get_data(&format!("{}{from}{path}", self.path)).await.unwrap();
+            let copy = format!("{}{to}{path}", self.path);
+            self.raw.create(&copy, &data, &made(CreateMode::Persistent)).await.unwrap();
+            let names = self.raw.list_children(&format!("{}{from}{path}", self.path)).await.unwrap();
+            paths.extend(names.into_iter().map(|name| format!("{path}/{name}")));
+        }
+    }
+}
+
+/// Takes a worker of the namespace, if it is free.
+async fn wish(leases: &ZookeeperLeases, namespace: &str, worker: u32) -> Result<Lease, StoreError> {
+    let namespace = namespace.to_owned();
+    leases.acquire(&LeaseAcquire { namespace, preferred_worker: Some(worker), ..request(LEAF, "b", 60_000) }).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -204,12 +236,12 @@ async fn a_claim_whose_answer_was_lost_is_found_again() {
     let scene = Scene::with_numbers(3).await;
     let proxy = Proxy::start(scene.port).unwrap();
     let through = open(proxy.port(), &format!("{}?{}", scene.path, scene.beside_leaf("leaf=orders"))).await;
-    proxy.lose_answer_to("/unalike.default-");
+    proxy.lose_answer_to("/unalike.default");
     let error = through.acquire(&request(LEAF, "a", 60_000)).await.unwrap_err();
     assert!(matches!(error, StoreError::OutcomeUnknown { .. }), "{error:?}");
     assert!(proxy.has_lost());
     assert_eq!(scene.names().await.len(), 4, "it was made");
-    // Another namespace's is none of it.
+    // It is none of another namespace's.
     let elsewhere = LeaseAcquire { namespace: "default-2".to_owned(), ..request(LEAF, "b", 60_000) };
     assert_eq!(scene.open("leaf=orders").await.acquire(&elsewhere).await.unwrap().worker, 4);
     let lease = scene.open("leaf=orders").await.acquire(&request(LEAF, "b", 60_000)).await.unwrap();
@@ -295,6 +327,13 @@ async fn a_namespace_keeps_to_the_leaf_that_it_was_begun_with() {
     for _ in 0..2 {
         let error = leases.acquire(&asked()).await.unwrap_err();
         assert!(matches!(&error, StoreError::Corrupt { what, .. } if what.contains(&scene.tree)), "{error:?}");
+        // So nobody's lease goes on, and Leaf's end opens nothing.
+        for error in [
+            leases.extend(&extension(LEAF, &lease, 90_000)).await.map(drop).unwrap_err(),
+            leases.end_leaf_migration("default").await.map(drop).unwrap_err(),
+        ] {
+            assert!(matches!(&error, StoreError::Corrupt { what, .. } if what.contains(&scene.tree)), "{error:?}");
+        }
         scene.raw.mkdir(&scene.tree, &made(CreateMode::Persistent)).await.unwrap();
     }
 }
@@ -346,7 +385,7 @@ async fn after_leaf_all_workers_are_ours() {
         assert_eq!(lease.worker, worker);
         assert!(lease.not_before_ms >= from_ms, "{lease:?}");
     }
-    assert_eq!(scene.names().await.len(), 3, "nothing is claimed any more");
+    assert_eq!(scene.claimed().await, 3, "nothing is claimed any more");
 }
 
 /// Taking over from a Leaf that has gone, without having run beside it; what its nodes recorded is looked at.
@@ -382,4 +421,239 @@ async fn a_namespace_may_begin_when_leaf_has_stopped() {
         }
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_paths_beside_one_leaf_share_no_worker() {
+    let scene = Scene::with_numbers(3).await;
+    let mut acquiring = Vec::new();
+    for host in 0..12 {
+        let path = ["/a", "/b", "/b/", "/b/c"][host % 4];
+        let leases = scene.open_below(scene.port, path, "").await;
+        acquiring.push(tokio::spawn(async move {
+            let mut used = Vec::new();
+            for _ in 0..2 {
+                let lease = leases.acquire(&request(LEAF, &format!("host {host}"), 60_000)).await.unwrap();
+                leases.extend(&extension(LEAF, &lease, 90_000)).await.unwrap();
+                used.push(Used::from(lease));
+            }
+            used
+        }));
+    }
+    let mut used = Vec::new();
+    for holder in acquiring {
+        used.extend(holder.await.unwrap());
+    }
+    assert_disjoint(&used);
+    assert_eq!(used.iter().map(|used| used.worker).collect::<BTreeSet<_>>().len(), 24);
+    // A worker that is free again is free for those of its path alone, however that is written.
+    let leases = scene.open_below(scene.port, "/b", "").await;
+    let last = leases.leases("default").await.unwrap().remove(0).lease;
+    assert!(leases.release("default", last.worker, last.grant_id, last.not_before_ms).await.unwrap());
+    until_ms(last.not_before_ms).await;
+    for path in ["/a", "/b/c"] {
+        let lease = wish(&scene.open_below(scene.port, path, "").await, "default", last.worker).await.unwrap();
+        assert!(used.iter().all(|used| used.worker != lease.worker), "{path}: {lease:?}");
+    }
+    let again = wish(&scene.open_below(scene.port, "/b/", "").await, "default", last.worker).await.unwrap();
+    assert_eq!(again.worker, last.worker);
+}
+
+/// They do not say which path they belong to, so they may be another one's.
+#[tokio::test(flavor = "multi_thread")]
+async fn claims_of_earlier_versions_are_taken() {
+    let scene = Scene::with_numbers(1).await;
+    let claim = format!("{}/unalike.default-", scene.tree);
+    for number in 1..4 {
+        let options = made(CreateMode::PersistentSequential);
+        let (_, claimed) = scene.raw.create(&claim, b"{}", &options).await.unwrap();
+        assert_eq!(claimed.into_i64(), number);
+    }
+    let leases = scene.open("leaf=orders").await;
+    let first = leases.acquire(&request(LEAF, "a", 60_000)).await.unwrap();
+    assert_eq!(first.worker, 4);
+    // One that was leased here before is, too.
+    let worker = |worker| format!("{}/unalike/leases/default/{worker}", scene.path);
+    let (data, _) = scene.raw.get_data(&worker(4)).await.unwrap();
+    let (old, data) = (Lease { worker: 2, ..first }, data.as_slice());
+    scene.raw.create(&worker(2), data, &made(CreateMode::Persistent)).await.unwrap();
+    let error = leases.extend(&extension(LEAF, &old, 90_000)).await.unwrap_err();
+    assert!(matches!(error, StoreError::LeaseLost { worker: 2, .. }), "{error:?}");
+    assert!(leases.release("default", 2, old.grant_id, old.not_before_ms).await.unwrap());
+    until_ms(old.not_before_ms).await;
+    assert_eq!(wish(&leases, "default", 2).await.unwrap().worker, 5);
+    assert_eq!(wish(&leases, "default", 1).await.unwrap().worker, 6);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_of_a_path_has_none_of_its_workers() {
+    let scene = Scene::with_numbers(0).await;
+    let leases = scene.open_below(scene.port, "/a", "").await;
+    let lease = leases.acquire(&request(LEAF, "a", 60_000)).await.unwrap();
+    assert!(leases.release("default", lease.worker, lease.grant_id, lease.not_before_ms).await.unwrap());
+    scene.copy("/a", "/b").await;
+    until_ms(lease.not_before_ms).await;
+    let copy = scene.open_below(scene.port, "/b", "").await;
+    assert_ne!(wish(&copy, "default", lease.worker).await.unwrap().worker, lease.worker);
+    // Nor was anything opened to it.
+    let from_ms = leases.end_leaf_migration("default").await.unwrap();
+    scene.copy("/a", "/c").await;
+    until_ms(from_ms).await;
+    let copy = scene.open_below(scene.port, "/c", "").await;
+    let error = copy.acquire(&request(LEAF, "c", 60_000)).await.unwrap_err();
+    assert!(matches!(&error, StoreError::Refused { what, .. } if what.contains("are taken")), "{error:?}");
+    let error = copy.end_leaf_migration("default").await.unwrap_err();
+    assert!(matches!(&error, StoreError::Refused { what, .. } if what.contains("leaf=orders")), "{error:?}");
+}
+
+/// What others have claimed stays theirs, also when all else is opened; and it is opened to one.
+#[tokio::test(flavor = "multi_thread")]
+async fn after_leaf_one_path_has_what_nobody_has_claimed() {
+    let scene = Scene::with_numbers(0).await;
+    let paths = [("/a", "default"), ("/a", "other"), ("/b", "default"), ("/b", "other")];
+    let mut nodes = Vec::new();
+    for (path, namespace) in paths {
+        let leases = scene.open_below(scene.port, path, "").await;
+        let lease = wish(&leases, namespace, 0).await.unwrap();
+        nodes.push((leases, namespace, lease));
+    }
+    let ending = nodes.iter().map(|(leases, namespace, _)| {
+        let (leases, namespace) = (leases.clone(), (*namespace).to_owned());
+        tokio::spawn(async move { leases.end_leaf_migration(&namespace).await })
+    });
+    let mut ended = Vec::new();
+    for ending in ending.collect::<Vec<_>>() {
+        ended.push(ending.await.unwrap());
+    }
+    let opened = ended.iter().position(Result::is_ok).unwrap();
+    let from_ms = *ended[opened].as_ref().unwrap();
+    for (_, error) in ended.into_iter().enumerate().filter(|(nth, _)| *nth != opened) {
+        let error = error.unwrap_err();
+        assert!(matches!(&error, StoreError::Refused { what, .. } if what.contains("leaf=orders")), "{error:?}");
+    }
+    until_ms(from_ms).await;
+    let (leases, namespace, _) = &nodes[opened];
+    let mut used: Vec<_> = nodes.iter().map(|(.., lease)| Used::from(*lease)).collect();
+    for worker in [0, 2, 3, 4, 5, 6, 700, 1_023] {
+        let lease = wish(leases, namespace, worker).await.unwrap();
+        assert!(lease.not_before_ms >= from_ms, "{lease:?}");
+        used.push(lease.into());
+    }
+    // Nor is anything opened to one that was not there, and it is not begun.
+    let late = scene.open("leaf-stopped=orders").await;
+    let error = late.acquire(&request(LEAF, "b", 60_000)).await.unwrap_err();
+    assert!(matches!(&error, StoreError::Refused { what, .. } if what.contains("another namespace")), "{error:?}");
+    assert_eq!(late.namespaces().await.unwrap(), [""; 0]);
+    // No program gets a number any more that is a worker: not Leaf's, and not one of an earlier version.
+    assert!(scene.leaf("10.0.0.1:80").await.worker > 1_023);
+    // The others go on with what they have.
+    for (nth, (leases, namespace, lease)) in nodes.iter().enumerate().filter(|(nth, _)| *nth != opened) {
+        let extend = LeaseExtend { namespace: (*namespace).to_owned(), ..extension(LEAF, lease, 90_000) };
+        leases.extend(&extend).await.unwrap();
+        let error = wish(leases, namespace, 900).await.unwrap_err();
+        assert!(matches!(error, StoreError::WorkersExhausted { .. }), "{nth}: {error:?}");
+        assert!(leases.release(namespace, lease.worker, lease.grant_id, lease.valid_until_ms).await.unwrap());
+    }
+    assert_disjoint(&used);
+}
+
+/// A claim is decided by ZooKeeper, however long the one who claims was paused before and after.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_was_paused_while_all_was_opened_shares_no_worker() {
+    let patient = "&request-timeout-ms=60000&session-timeout-ms=60000";
+    for stalled_at in ["/unalike.default", "/leases/default/"] {
+        let scene = Scene::with_numbers(0).await;
+        let opener = scene.open_below(scene.port, "/a", "").await;
+        let first = opener.acquire(&request(LEAF, "a", 60_000)).await.unwrap();
+        let proxy = Proxy::start(scene.port).unwrap();
+        let paused = scene.open_below(proxy.port(), "/b", patient).await;
+        paused.check_namespace("default", LEAF).await.unwrap();
+        proxy.stall_at(stalled_at);
+        let claiming = {
+            let paused = paused.clone();
+            tokio::spawn(async move { paused.acquire(&request(LEAF, "b", 60_000)).await })
+        };
+        until("it is paused", async || proxy.is_stalled()).await;
+        let claimed = scene.names().await;
+        let from_ms = opener.end_leaf_migration("default").await.unwrap();
+        proxy.stall(false);
+        let mut used = vec![Used::from(first)];
+        match claiming.await.unwrap() {
+            Ok(lease) => used.push(lease.into()),
+            Err(error) => assert!(matches!(error, StoreError::Refused { .. }), "{error:?}"),
+        }
+        assert_eq!(
+            used.len(),
+            claimed.len() - 1,
+            "{claimed:?}: who had a claim has its worker, and else there is none"
+        );
+        until_ms(from_ms).await;
+        for worker in 2..4 {
+            used.push(wish(&opener, "default", worker).await.unwrap().into());
+        }
+        assert_disjoint(&used);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_opening_that_was_broken_off_is_finished_by_its_own() {
+    let scene = Scene::with_numbers(2).await;
+    let proxy = Proxy::start(scene.port).unwrap();
+    let (opener, other) =
+        (scene.open_below(proxy.port(), "/a", "").await, scene.open_below(scene.port, "/b", "").await);
+    let first = opener.acquire(&request(LEAF, "a", 60_000)).await.unwrap();
+    let mut used = vec![Used::from(first), Used::from(other.acquire(&request(LEAF, "b", 60_000)).await.unwrap())];
+    let ended = async |leases: &ZookeeperLeases| {
+        let mut ended = leases.end_leaf_migration("default").await;
+        until("Leaf counts as stopped", async || {
+            let runs = matches!(&ended, Err(StoreError::Unavailable { what, .. }) if what.contains("still runs"));
+            if runs {
+                ended = leases.end_leaf_migration("default").await;
+            }
+            !runs
+        })
+        .await;
+        ended
+    };
+    proxy.lose_answer_to(".all-");
+    let error = ended(&opener).await.unwrap_err();
+    assert!(matches!(error, StoreError::OutcomeUnknown { .. }), "{error:?}");
+    assert!(proxy.has_lost());
+    // Its first node stands, so the workers are nobody else's; until they are opened, workers are claimed as before.
+    let error = other.end_leaf_migration("default").await.unwrap_err();
+    assert!(matches!(&error, StoreError::Refused { what, .. } if what.contains("leaf=orders")), "{error:?}");
+    used.push(other.acquire(&request(LEAF, "b", 60_000)).await.unwrap().into());
+    let from_ms = ended(&scene.open_below(scene.port, "/a", "").await).await.unwrap();
+    until_ms(from_ms).await;
+    for worker in 2..7 {
+        used.push(wish(&opener, "default", worker).await.unwrap().into());
+    }
+    assert_disjoint(&used);
+}
+
+/// An earlier version opened all workers, and kept nothing of what others have claimed.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_earlier_version_opened_is_opened_again() {
+    let scene = Scene::with_numbers(0).await;
+    let (opened, other) = (scene.open_below(scene.port, "/a", "").await, scene.open_below(scene.port, "/b", "").await);
+    let mut used = Vec::new();
+    for leases in [&opened, &other] {
+        used.push(Used::from(leases.acquire(&request(LEAF, "a", 60_000)).await.unwrap()));
+    }
+    let path = format!("{}/a/unalike/leases/default", scene.path);
+    let (data, _) = scene.raw.get_data(&path).await.unwrap();
+    let data = String::from_utf8(data).unwrap();
+    let by_an_earlier_one = data.replace("\"stopped\":false", "\"stopped\":true");
+    assert_ne!(by_an_earlier_one, data);
+    scene.raw.set_data(&path, by_an_earlier_one.as_bytes(), None).await.unwrap();
+    let nameless = open(scene.port, &format!("{}/a", scene.path)).await;
+    let error = nameless.acquire(&request(LEAF, "a", 60_000)).await.unwrap_err();
+    assert!(matches!(&error, StoreError::Refused { what, .. } if what.contains("leaf-stopped=orders")), "{error:?}");
+    let from_ms = opened.end_leaf_migration("default").await.unwrap();
+    until_ms(from_ms).await;
+    for worker in 2..5 {
+        let wish = LeaseAcquire { preferred_worker: Some(worker), ..request(LEAF, "a", 60_000) };
+        used.push(nameless.acquire(&wish).await.unwrap().into());
+    }
+    assert_disjoint(&used);
 }

@@ -2,56 +2,99 @@
 //!
 //! A node of Leaf's is a persistent sequential one, `IP:PORT-NNNNNNNNNN`, and its worker is that number. Leaf reads the
 //! names of all its nodes when it starts, splits each at `-` and looks its own `IP:PORT` up, so a claim of ours looks
-//! the same: `unalike.NAMESPACE-NNNNNNNNNN`, without another `-`, and with data that Leaf could read.
+//! the same: `unalike.NAMESPACE.MADE-NNNNNNNNNN`, without another `-`, and with data that Leaf could read.
+//!
+//! MADE is the transaction that made the namespace's node. It names this node and no other one: neither one of the same
+//! name below another path, nor a copy, nor one that was made again; and it is the same however the path is written.
 //!
 //! A claim is the namespace's, not a holder's: the worker is then granted by its node in the namespace, as any other.
-//! So a claim whose answer was lost is found again by whoever comes next.
+//! So a claim whose answer was lost is found again by whoever comes next. The claims of all other namespaces are taken
+//! for ever, and so are those of versions that did not write MADE: nothing tells whose they are.
+//!
+//! When Leaf has stopped, one namespace may have all workers that nobody has claimed. It makes nodes
+//! `unalike.NAMESPACE.MADE.all-NNNNNNNNNN` until no number is left, so that nobody can claim another worker. Whoever
+//! made the first of them has the workers.
 
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
-use unalike_storage::{Layout, LayoutFields, LeaseAcquire, NamespaceBinding, StoreError};
+use unalike_storage::{Layout, LayoutFields, LeaseAcquire, StoreError};
 use zookeeper_client::{Client, CreateMode, Error, Stat};
 
 use crate::error::{damaged, refusal, unavailable, write_error};
-use crate::leases::{LostRace, modified_ms};
-use crate::nodes::{LeafTree, Namespace, encode};
+use crate::leases::{Found, LostRace, modified_ms, too_many_races};
+use crate::nodes::{LeafTree, Namespace, Opened, encode};
 use crate::{Leaf, ZookeeperLeases};
 
 /// A node of Leaf's writes its time every 3 s: one that wrote it more recently than this runs.
 const LEAF_WRITES_WITHIN_MS: u64 = 7_000;
 
-/// Leaf's nodes, and those by which a namespace has claimed workers.
+/// How often the opening of all workers looks whether a number is left. Each look but the first finds none, unless
+/// somebody removes nodes.
+const LOOKS_MAX: u32 = 8;
+
+/// What all our names in Leaf's tree begin with.
+const OURS: &str = "unalike.";
+
+/// Leaf's nodes, and those by which namespaces have claimed workers.
 #[derive(Debug)]
 pub(crate) struct Claims {
     /// The transaction that made the tree.
     made_by: i64,
     /// The workers that are the namespace's. Never 0: Leaf's first nodes on an empty tree all believe to be that one.
     pub(crate) ours: BTreeSet<u32>,
+    /// Those that another namespace may have.
+    others: BTreeSet<u32>,
     /// The greatest number that anybody has.
     latest: u64,
+    /// The first node that opens all workers.
+    opened: Option<(u64, String)>,
+    /// The greatest number that the namespace took to open all workers.
+    opened_up_to: Option<u64>,
 }
 
 impl Claims {
-    pub(crate) fn read(namespace: &str, names: &[String], stat: &Stat) -> Self {
-        let (prefix, mut ours, mut latest) = (claim_prefix(namespace), BTreeSet::new(), 0);
+    /// The claims as this claimant sees them. Without one nothing in the tree is the namespace's.
+    pub(crate) fn read(claimant: Option<&str>, names: &[String], stat: &Stat) -> Self {
+        let made_by = stat.czxid;
+        let (ours, others) = (BTreeSet::new(), BTreeSet::new());
+        let mut claims = Self { made_by, ours, others, latest: 0, opened: None, opened_up_to: None };
         for name in names {
             let Some((node, number)) = name.rsplit_once('-') else { continue };
             let Ok(number) = number.parse::<u64>() else { continue };
-            latest = latest.max(number);
-            if node == prefix
-                && let Ok(worker) = u32::try_from(number)
-                && worker != 0
-            {
-                ours.insert(worker);
+            claims.latest = claims.latest.max(number);
+            if !node.starts_with(OURS) {
+                continue;
+            }
+            if let Some(opener) = opener(node) {
+                if claims.opened.as_ref().is_none_or(|(first, _)| number < *first) {
+                    claims.opened = Some((number, name.clone()));
+                }
+                if claimant == Some(opener) {
+                    claims.opened_up_to = claims.opened_up_to.max(Some(number));
+                }
+            } else if let Some(worker) = u32::try_from(number).ok().filter(|&worker| worker != 0) {
+                let whose = if claimant == Some(node) { &mut claims.ours } else { &mut claims.others };
+                whose.insert(worker);
             }
         }
-        Self { made_by: stat.czxid, ours, latest }
+        claims
     }
 }
 
-fn claim_prefix(namespace: &str) -> String {
-    format!("unalike.{}", encode(namespace))
+/// How a namespace is named in Leaf's tree: by its name, and by the transaction that made its node.
+pub(crate) fn claimant(namespace: &str, made_by: i64) -> String {
+    format!("{OURS}{}.{made_by:x}", encode(namespace))
+}
+
+/// The name of a node that opens all workers to this claimant, before its number.
+fn opening(claimant: &str) -> String {
+    format!("{claimant}.all")
+}
+
+/// Whom a node of this name opens all workers to. A claim of the namespace `all` by an earlier version is no such node.
+fn opener(node: &str) -> Option<&str> {
+    node.strip_suffix(".all").filter(|claimant| claimant.matches('.').count() == 2)
 }
 
 /// What Leaf keeps in its nodes.
@@ -83,28 +126,32 @@ impl ZookeeperLeases {
         loop {
             let client = self.connection.client().await?;
             let look = self.look(&client, namespace, async || Ok(())).await?;
-            let Some((bound, version)) = look.namespace.filter(|(bound, _)| bound.leaf.is_some()) else {
+            let Some((tree, found)) = look.namespace.and_then(|found| Some((found.bound.leaf.clone()?, found))) else {
                 return Err(refusal(format!("the namespace {namespace:?} shares its workers with no Leaf")));
             };
-            if bound.leaf.as_ref().is_some_and(|tree| tree.stopped) {
-                return Ok(bound.binding.floor_ms);
+            if tree.others().is_some() {
+                return Ok(found.bound.binding.floor_ms);
             }
-            self.stop_leaf(&client, namespace, bound, version, look.store_ms).await?;
+            self.stop_leaf(&client, namespace, found, tree, look.store_ms).await?;
         }
     }
 
-    /// Opens all workers to a namespace, unless it was changed since it was read.
+    /// Opens all workers that nobody else has claimed to a namespace, unless it was changed since it was read.
     pub(crate) async fn stop_leaf(
         &self,
         client: &Client,
         namespace: &str,
-        mut bound: Namespace,
-        version: i32,
+        found: Found,
+        mut tree: LeafTree,
         store_ms: u64,
     ) -> Result<(), StoreError> {
-        let Some(tree) = &mut bound.leaf else { return Ok(()) };
+        let Found { mut bound, version, made_by } = found;
+        let ended_ms = self.leaf_ended_ms(client, &self.paths.leaf_tree(&tree.name), store_ms).await?;
+        bound.binding.floor_ms = bound.binding.floor_ms.max(ended_ms);
+        let others = self.take_all(client, namespace, made_by, &tree, bound.binding.layout, store_ms).await?;
         tree.stopped = true;
-        bound.binding.floor_ms = self.leaf_ended_ms(client, &self.paths.leaf_tree(&tree.name), store_ms).await?;
+        tree.opened = Some(Opened { made_by, others });
+        bound.leaf = Some(tree);
         let path = self.paths.namespace(namespace);
         let written = client.set_data(&path, &bound.write(), Some(version));
         match self.connection.deadline().answer(written).await {
@@ -113,18 +160,85 @@ impl ZookeeperLeases {
         }
     }
 
+    /// Takes all numbers that are left, so that nobody claims another worker. Answers with the workers of others.
+    async fn take_all(
+        &self,
+        client: &Client,
+        namespace: &str,
+        made_by: i64,
+        tree: &LeafTree,
+        layout: Layout,
+        store_ms: u64,
+    ) -> Result<BTreeSet<u32>, StoreError> {
+        let claimant = claimant(namespace, made_by);
+        let (path, last) = (self.paths.leaf_tree(&tree.name), u64::from(layout.worker_max()));
+        for _ in 0..LOOKS_MAX {
+            // It sees what was written before over this connection.
+            let children = self.connection.deadline().answer(client.get_children(&path)).await;
+            if tree.stopped && children.as_ref().is_err_and(|error| matches!(error, Error::NoNode)) {
+                // An earlier version opened all workers, and without the tree nobody else gets one.
+                return Ok(BTreeSet::new());
+            }
+            let claims = self.check_claims(tree, self.claims(Some(&claimant), Some(children))?)?;
+            self.check_opened(&claims, Some(&claimant), &tree.name, namespace)?;
+            let next = match claims.opened_up_to {
+                Some(number) if number >= last => return Ok(claims.others),
+                Some(number) => number.saturating_add(1),
+                // The first one tells what number comes next, whatever names somebody else has written.
+                None => last,
+            };
+            let name = format!("{path}/{}-", opening(&claimant));
+            let data = self.endpoint(namespace, "", store_ms);
+            let options = self.connection.persistent(CreateMode::PersistentSequential);
+            let deadline = self.connection.deadline();
+            let made: Vec<_> = (next..=last).map(|_| client.create(&name, &data, &options)).collect();
+            for made in made {
+                let doing = "taking the numbers that Leaf has left";
+                deadline.answer(made).await.map_err(|error| write_error(&self.at(), doing, error))?;
+            }
+        }
+        Err(too_many_races("taking the numbers that Leaf has left"))
+    }
+
+    /// Refuses to open all workers to a second namespace; one that is not there yet is no claimant.
+    fn check_opened(
+        &self,
+        claims: &Claims,
+        claimant: Option<&str>,
+        leaf: &str,
+        namespace: &str,
+    ) -> Result<(), StoreError> {
+        let Some((_, name)) = &claims.opened else { return Ok(()) };
+        if claimant.is_some_and(|claimant| name.starts_with(&format!("{}-", opening(claimant)))) {
+            return Ok(());
+        }
+        Err(refusal(format!(
+            "the workers that Leaf has left belong to another namespace or path: the data of the node {}/{name} says which; \
+             {namespace:?} at {} keeps those that it claimed before (leaf={leaf})",
+            self.paths.leaf_tree(leaf),
+            self.at()
+        )))
+    }
+
+    /// What a node of ours in Leaf's tree holds: whose it is, and when it was made.
+    fn endpoint(&self, namespace: &str, holder: &str, store_ms: u64) -> Vec<u8> {
+        let (ip, port) = (self.paths.namespace(namespace), holder.to_owned());
+        // Texts and a number always have a form in JSON.
+        serde_json::to_vec(&Endpoint { ip, port, timestamp: store_ms }).unwrap_or_default()
+    }
+
     /// From when on no node of Leaf's can have made an id, if none runs any more.
     async fn leaf_ended_ms(&self, client: &Client, tree: &str, store_ms: u64) -> Result<u64, StoreError> {
         let failed = |error| self.read_error("reading Leaf's nodes", error);
         let deadline = self.connection.deadline();
         let names = match deadline.answer(client.get_children(tree)).await {
             Ok((names, _)) => names,
-            // It was removed when Leaf had gone.
+            // Whether that can be is judged with the claims.
             Err(Error::NoNode) => Vec::new(),
             Err(error) => return Err(failed(error)),
         };
         let mut latest_ms = store_ms;
-        let names = names.iter().filter(|name| !name.starts_with("unalike."));
+        let names = names.iter().filter(|name| !name.starts_with(OURS));
         let requests: Vec<_> = names.map(|name| format!("{tree}/{name}")).collect();
         let requests: Vec<_> = requests.into_iter().map(|path| (client.get_data(&path), path)).collect();
         for (request, path) in requests {
@@ -147,8 +261,11 @@ impl ZookeeperLeases {
     pub(crate) fn check_leaf(&self, namespace: &str, bound: &Namespace) -> Result<(), StoreError> {
         let what = match (&self.options.leaf, &bound.leaf) {
             (None, None) => return Ok(()),
-            (None, Some(tree)) if tree.stopped => return Ok(()),
+            (None, Some(tree)) if tree.others().is_some() => return Ok(()),
             (Some(leaf), Some(tree)) if leaf.name() == tree.name => return Ok(()),
+            (None, Some(LeafTree { name, stopped: true, .. })) => {
+                format!("was opened by an earlier version after Leaf's nodes {name:?}: name them (leaf-stopped={name})")
+            }
             (_, Some(tree)) => {
                 format!("shares its workers with Leaf's nodes {name:?}: name them (leaf={name})", name = tree.name)
             }
@@ -166,18 +283,20 @@ impl ZookeeperLeases {
     pub(crate) async fn begin_with_leaf(
         &self,
         client: &Client,
-        binding: &mut NamespaceBinding,
+        namespace: &str,
+        layout: Layout,
         store_ms: u64,
         claims: Option<&Claims>,
     ) -> Result<Option<LeafTree>, StoreError> {
         let Some(leaf) = &self.options.leaf else { return Ok(None) };
-        let claims = self.check_beginning(leaf, binding.layout, claims)?;
-        let (name, tree) = (leaf.name().to_owned(), self.paths.leaf_tree(leaf.name()));
-        let stopped = matches!(leaf, Leaf::Stopped(_));
-        if stopped {
-            binding.floor_ms = self.leaf_ended_ms(client, &tree, store_ms).await?;
+        let claims = self.check_beginning(leaf, layout, claims)?;
+        if matches!(leaf, Leaf::Stopped(_)) {
+            // A request that is refused binds nothing.
+            self.leaf_ended_ms(client, &self.paths.leaf_tree(leaf.name()), store_ms).await?;
+            self.check_opened(claims, None, leaf.name(), namespace)?;
         }
-        Ok(Some(LeafTree { name, made_by: claims.made_by, stopped }))
+        let name = leaf.name().to_owned();
+        Ok(Some(LeafTree { name, made_by: claims.made_by, stopped: false, opened: None }))
     }
 
     /// The claims, if a namespace with this layout can begin beside them.
@@ -217,17 +336,18 @@ impl ZookeeperLeases {
         &self,
         client: &Client,
         acquire: &LeaseAcquire,
+        claimant: &str,
         claims: &Claims,
         store_ms: u64,
         free_at_ms: u64,
     ) -> Result<Result<u32, LostRace>, StoreError> {
         let Some(leaf) = &self.options.leaf else { return Ok(Err(LostRace)) };
         let (workers, worker_max) = (acquire.layout.workers(), acquire.layout.worker_max());
-        let path = format!("{}/{}-", self.paths.leaf_tree(leaf.name()), claim_prefix(&acquire.namespace));
+        let tree = self.paths.leaf_tree(leaf.name());
         let exhausted = || {
             if free_at_ms == u64::MAX {
                 return refusal(format!(
-                    "all {workers} numbers in {path} are taken, and none is unalike's: end the migration from Leaf"
+                    "all {workers} numbers in {tree} are taken, and none is this namespace's: end the migration from Leaf"
                 ));
             }
             StoreError::WorkersExhausted { namespace: acquire.namespace.clone(), workers, free_at_ms }
@@ -235,10 +355,9 @@ impl ZookeeperLeases {
         if claims.latest >= u64::from(worker_max) {
             return Err(exhausted());
         }
-        let endpoint = Endpoint { ip: "unalike".to_owned(), port: acquire.holder.clone(), timestamp: store_ms };
-        // Texts and a number always have a form in JSON.
-        let data = serde_json::to_vec(&endpoint).unwrap_or_default();
+        let data = self.endpoint(&acquire.namespace, &acquire.holder, store_ms);
         let options = self.connection.persistent(CreateMode::PersistentSequential);
+        let path = format!("{tree}/{claimant}-");
         let claimed = self.connection.deadline().answer(client.create(&path, &data, &options)).await;
         let (_, number) = claimed.map_err(|error| write_error(&self.at(), "claiming a worker beside Leaf", error))?;
         match u32::try_from(number.into_i64()) {
@@ -272,12 +391,49 @@ mod tests {
     #[test]
     fn leaf_reads_our_names_and_never_finds_itself_in_them() {
         for namespace in ["default", "a-b", "10.0.0.1:8080", "-", "é.x"] {
-            let name = format!("{}-{:010}", claim_prefix(namespace), 42);
-            let (node, worker) = leaf_splits(&name);
-            assert_eq!(worker, 42, "{name}");
-            assert!(!node.contains(':'), "{name}: Leaf's own begin with IP:PORT");
+            let claimant = claimant(namespace, i64::MAX);
+            for node in [opening(&claimant), claimant] {
+                let name = format!("{node}-{:010}", 42);
+                let (node, worker) = leaf_splits(&name);
+                assert_eq!(worker, 42, "{name}");
+                assert!(!node.contains(':'), "{name}: Leaf's own begin with IP:PORT");
+            }
         }
         assert!(check_layout(Layout::LEAF).is_ok());
         assert!(check_layout(Layout::INSTAGRAM).is_err());
+    }
+
+    #[test]
+    fn a_claim_is_its_namespace_s_alone() {
+        let ours = claimant("all", 0x2_0000_0001);
+        let names = [
+            "unalike.all.200000001-0000000003",
+            "unalike.all.200000002-0000000004",
+            "unalike.all-0000000005",
+            "unalike.other-0000000006",
+            "unalike.all.200000001-0000000000",
+            "unalike.all.200000002.all-0000000009",
+            "unalike.all.200000001.all-0000000008",
+            "unalike.all.200000001.all-0000000010",
+            "10.0.0.1:80-0000000007",
+        ];
+        let stat = Stat {
+            czxid: 5,
+            mzxid: 0,
+            ctime: 0,
+            mtime: 0,
+            version: 0,
+            cversion: 0,
+            aversion: 0,
+            ephemeral_owner: 0,
+            data_length: 0,
+            num_children: 0,
+            pzxid: 0,
+        };
+        let claims = Claims::read(Some(&ours), &names.map(str::to_owned), &stat);
+        assert_eq!((claims.made_by, claims.latest), (5, 10));
+        assert_eq!((claims.ours, claims.others), ([3].into(), [4, 5, 6].into()));
+        assert_eq!(claims.opened.map(|(number, _)| number), Some(8));
+        assert_eq!(claims.opened_up_to, Some(10));
     }
 }

@@ -1,6 +1,6 @@
 //! The lease port on ZooKeeper: one node per worker, changed only under the version that it was read with.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use async_trait::async_trait;
@@ -12,7 +12,7 @@ use zookeeper_client::{Client, CreateMode, Error, Stat};
 
 use crate::connection::Deadline;
 use crate::error::{damaged, read_error, unavailable, write_error};
-use crate::leaf::Claims;
+use crate::leaf::{Claims, claimant};
 use crate::nodes::{Namespace, decode, read_worker, read_worker_name, write_worker};
 use crate::{Leaf, ZookeeperLeases};
 
@@ -27,10 +27,21 @@ const BATCH: usize = 1_024;
 /// when the clock was read or later.
 pub(crate) struct Look<T> {
     pub(crate) store_ms: u64,
-    /// With its node's version.
-    pub(crate) namespace: Option<(Namespace, i32)>,
+    pub(crate) namespace: Option<Found>,
     pub(crate) also: Result<T, Error>,
 }
+
+/// A namespace as it was found.
+pub(crate) struct Found {
+    pub(crate) bound: Namespace,
+    /// Its node's version.
+    pub(crate) version: i32,
+    /// The transaction that made its node.
+    pub(crate) made_by: i64,
+}
+
+/// The names of Leaf's nodes, where a program names Leaf.
+type LeafNodes = Option<Result<(Vec<String>, Stat), Error>>;
 
 /// Every worker that was ever granted: its newest lease, and its node's version.
 type Workers = BTreeMap<u32, (LeaseRecord, i32)>;
@@ -65,7 +76,10 @@ impl ZookeeperLeases {
         let store_ms = self.clock_ms(client, deadline, deadline.answer(clock).await).await?;
         self.steps.read(asked, store_ms);
         let namespace = match deadline.answer(node).await {
-            Ok((data, stat)) => Some((Namespace::read(&path, &data)?, stat.version)),
+            Ok((data, stat)) => {
+                let bound = Namespace::read(&path, &data, stat.czxid)?;
+                Some(Found { bound, version: stat.version, made_by: stat.czxid })
+            }
             Err(Error::NoNode) => None,
             Err(error) => return Err(self.read_error("reading a namespace", error)),
         };
@@ -128,27 +142,26 @@ impl ZookeeperLeases {
         let client = self.connection.client().await?;
         let namespace = acquire.namespace.as_str();
         let path = self.paths.namespace(namespace);
-        let tree = self.options.leaf.as_ref().map(|leaf| self.paths.leaf_tree(leaf.name()));
         let look = self.look(&client, namespace, || {
-            let children = client.get_children(&path);
-            let claims = tree.as_ref().map(|tree| client.get_children(tree));
-            async move { Ok((children.await, if let Some(claims) = claims { Some(claims.await) } else { None })) }
+            let (children, nodes) = (client.get_children(&path), self.leaf_nodes(&client));
+            async move { Ok((children.await, nodes.await)) }
         });
-        let Look { store_ms, namespace: bound, also } = look.await?;
+        let Look { store_ms, namespace: found, also } = look.await?;
         let clocks = Clocks { holder_ms: acquire.now_ms, store_ms };
         self.options.limits.check_clocks(clocks)?;
-        let (children, tree) = also.map_err(|error| self.read_error("reading the workers' names", error))?;
-        let claims = self.claims(namespace, tree)?;
-        let Some((bound, version)) = bound else {
-            return self.bind(&client, acquire, clocks, claims.as_ref()).await;
+        let (children, nodes) = also.map_err(|error| self.read_error("reading the workers' names", error))?;
+        let Some(found) = found else {
+            return self.bind(&client, acquire, clocks, self.claims(None, nodes)?.as_ref()).await;
         };
+        let bound = &found.bound;
         // First: of two reasons it is the one that says what to do.
-        self.check_leaf(namespace, &bound)?;
+        self.check_leaf(namespace, bound)?;
         bound.binding.check_layout(namespace, acquire.layout)?;
         if let (Some(Leaf::Stopped(_)), Some(tree)) = (&self.options.leaf, &bound.leaf)
-            && !tree.stopped
+            && tree.others().is_none()
         {
-            self.stop_leaf(&client, namespace, bound, version, store_ms).await?;
+            let tree = tree.clone();
+            self.stop_leaf(&client, namespace, found, tree, store_ms).await?;
             return Ok(Err(LostRace));
         }
         bound.binding.check_quarantine(namespace, store_ms)?;
@@ -158,15 +171,13 @@ impl ZookeeperLeases {
         if let Some(worker) = workers.keys().find(|&&worker| worker > acquire.layout.worker_max()) {
             return Err(damaged(&self.paths.worker(namespace, *worker), "the layout has no such worker"));
         }
-        let claims = match &bound.leaf {
-            Some(tree) if !tree.stopped => Some(self.check_claims(tree, claims)?),
-            _ => None,
-        };
+        let claimant = claimant(namespace, found.made_by);
+        let (claims, taken) = self.taken(bound, &claimant, nodes)?;
         let expiry = self.steps.expiry(store_ms, bound.binding.max_horizon_ms);
-        let chosen = choose(acquire, &expiry, &workers, claims.as_ref(), race);
+        let chosen = choose(acquire, &expiry, &workers, &taken, race);
         let chosen = match (chosen, &claims) {
             (Err(StoreError::WorkersExhausted { free_at_ms, .. }), Some(claims)) => {
-                match self.claim(&client, acquire, claims, store_ms, free_at_ms).await? {
+                match self.claim(&client, acquire, &claimant, claims, store_ms, free_at_ms).await? {
                     Ok(worker) => UsedWorker { worker, end_ms: 0 },
                     Err(lost) => return Ok(Err(lost)),
                 }
@@ -177,17 +188,38 @@ impl ZookeeperLeases {
         self.grant(&client, acquire, &bound.binding, clocks, chosen, version).await
     }
 
+    /// Asks for the names of Leaf's nodes at once, where this program names Leaf.
+    fn leaf_nodes(&self, client: &Client) -> impl Future<Output = LeafNodes> + Send + use<> {
+        let tree = self.options.leaf.as_ref().map(|leaf| self.paths.leaf_tree(leaf.name()));
+        let nodes = tree.map(|tree| client.get_children(&tree));
+        async move { if let Some(nodes) = nodes { Some(nodes.await) } else { None } }
+    }
+
     /// What there is of Leaf's tree, by this answer.
-    fn claims(
-        &self,
-        namespace: &str,
-        tree: Option<Result<(Vec<String>, Stat), Error>>,
-    ) -> Result<Option<Claims>, StoreError> {
-        match tree {
-            Some(Ok((names, stat))) => Ok(Some(Claims::read(namespace, &names, &stat))),
+    pub(crate) fn claims(&self, claimant: Option<&str>, nodes: LeafNodes) -> Result<Option<Claims>, StoreError> {
+        match nodes {
+            Some(Ok((names, stat))) => Ok(Some(Claims::read(claimant, &names, &stat))),
             None | Some(Err(Error::NoNode)) => Ok(None),
             Some(Err(error)) => Err(self.read_error("reading Leaf's nodes", error)),
         }
+    }
+
+    /// The workers that are not the namespace's, by this answer: all that it has not claimed, as long as Leaf may run,
+    /// with the claims; and those that others have claimed, when Leaf has stopped.
+    fn taken(
+        &self,
+        bound: &Namespace,
+        claimant: &str,
+        nodes: LeafNodes,
+    ) -> Result<(Option<Claims>, BTreeSet<u32>), StoreError> {
+        let Some(tree) = &bound.leaf else { return Ok((None, BTreeSet::new())) };
+        if let Some(others) = tree.others() {
+            return Ok((None, others.clone()));
+        }
+        let claims = self.check_claims(tree, self.claims(Some(claimant), nodes)?)?;
+        let workers = 0..=bound.binding.layout.worker_max();
+        let taken = workers.filter(|worker| !claims.ours.contains(worker)).collect();
+        Ok((Some(claims), taken))
     }
 
     /// Binds a namespace that is used for the first time. Another client that did the same a moment ago is no error:
@@ -199,10 +231,10 @@ impl ZookeeperLeases {
         clocks: Clocks,
         claims: Option<&Claims>,
     ) -> Result<Result<Lease, LostRace>, StoreError> {
-        let mut binding = NamespaceBinding::new(acquire.layout, self.options.limits)?;
+        let binding = NamespaceBinding::new(acquire.layout, self.options.limits)?;
         // A request that is refused binds nothing.
         binding.grant(0, clocks, acquire.horizon_ms)?;
-        let leaf = self.begin_with_leaf(client, &mut binding, clocks.store_ms, claims).await?;
+        let leaf = self.begin_with_leaf(client, &acquire.namespace, acquire.layout, clocks.store_ms, claims).await?;
         let data = Namespace { binding, leaf }.write();
         let options = self.connection.persistent(CreateMode::Persistent);
         let path = self.paths.namespace(&acquire.namespace);
@@ -255,14 +287,25 @@ impl ZookeeperLeases {
         let client = self.connection.client().await?;
         let (namespace, path) = (extend.namespace.as_str(), self.paths.worker(&extend.namespace, extend.worker));
         let lost = || StoreError::LeaseLost { namespace: namespace.to_owned(), worker: extend.worker };
-        let look = self.look(&client, namespace, || client.get_data(&path)).await?;
+        let look = self.look(&client, namespace, || {
+            let (lease, nodes) = (client.get_data(&path), self.leaf_nodes(&client));
+            async move { Ok((lease.await, nodes.await)) }
+        });
+        let look = look.await?;
         self.options.limits.check_clocks(Clocks { holder_ms: extend.now_ms, store_ms: look.store_ms })?;
-        let binding = look.namespace.ok_or_else(lost)?.0.binding;
+        let Found { bound, made_by, .. } = look.namespace.ok_or_else(lost)?;
+        let binding = bound.binding;
         binding.check_layout(namespace, extend.layout)?;
-        let (data, stat) = match look.also {
+        let (lease, nodes) = look.also.map_err(|error| self.read_error("reading a lease", error))?;
+        let (data, stat) = match lease {
             Err(Error::NoNode) => return Err(lost()),
-            also => also.map_err(|error| self.read_error("reading a lease", error))?,
+            lease => lease.map_err(|error| self.read_error("reading a lease", error))?,
         };
+        self.check_leaf(namespace, &bound)?;
+        // An earlier version may have granted a worker that others have, too.
+        if self.taken(&bound, &claimant(namespace, made_by), nodes)?.1.contains(&extend.worker) {
+            return Err(lost());
+        }
         let mut record = read_worker(&path, extend.worker, &data)?;
         if record.lease.grant_id != extend.grant_id || record.is_final {
             return Err(lost());
@@ -300,9 +343,9 @@ impl ZookeeperLeases {
                 Err(Error::NoNode) => return Ok(None),
                 also => also.map_err(|error| self.read_error(doing, error))?,
             };
-            let Some((namespace, _)) = look.namespace else { return Ok(None) };
+            let Some(found) = look.namespace else { return Ok(None) };
             let record = read_worker(&path, worker, &data)?;
-            let Some(record) = decide(&namespace.binding, record) else { return Ok(None) };
+            let Some(record) = decide(&found.bound.binding, record) else { return Ok(None) };
             let written = client.set_data(&path, &write_worker(&record), Some(stat.version));
             match self.connection.deadline().answer(written).await {
                 Ok(_) => return Ok(Some(record)),
@@ -328,24 +371,20 @@ impl ZookeeperLeases {
     }
 }
 
-/// Chooses a worker among all of the layout's, or, beside Leaf, among those that are claimed from it.
+/// Chooses a worker among all of the layout's but those that are taken for ever.
 fn choose(
     acquire: &LeaseAcquire,
     expiry: &Expiry,
     workers: &Workers,
-    claims: Option<&Claims>,
+    taken: &BTreeSet<u32>,
     race: u32,
 ) -> Result<UsedWorker, StoreError> {
     let mut used: BTreeMap<u32, (u64, &str)> = BTreeMap::new();
     for (&worker, (record, _)) in workers {
         used.insert(worker, (record.lease.valid_until_ms, &record.holder));
     }
-    if let Some(claims) = claims {
-        // What is not claimed is Leaf's: taken for ever.
-        for worker in (0..=acquire.layout.worker_max()).filter(|worker| !claims.ours.contains(worker)) {
-            used.entry(worker).or_insert((u64::MAX, ""));
-        }
-    }
+    // Also where a lease of it was recorded, by an earlier version or in a copy.
+    used.extend(taken.iter().map(|&worker| (worker, (u64::MAX, ""))));
     let random = random_64()?;
     let used = used.into_iter().map(|(worker, (end_ms, holder))| (UsedWorker { worker, end_ms }, holder));
     let used: Vec<_> = used.collect();
@@ -397,7 +436,7 @@ fn check_horizon(binding: &NamespaceBinding, lease: &Lease, store_ms: u64) -> Re
     )))
 }
 
-fn too_many_races(doing: &str) -> StoreError {
+pub(crate) fn too_many_races(doing: &str) -> StoreError {
     unavailable(format!("{doing}: other clients were faster {RACES_MAX} times in a row"))
 }
 
@@ -405,26 +444,21 @@ fn too_many_races(doing: &str) -> StoreError {
 impl LeaseStore for ZookeeperLeases {
     async fn check_namespace(&self, namespace: &str, layout: Layout) -> Result<(), StoreError> {
         let client = self.connection.client().await?;
-        let tree = self.options.leaf.as_ref().map(|leaf| self.paths.leaf_tree(leaf.name()));
         let look = self.look(&client, namespace, || {
-            let tree = tree.as_ref().map(|tree| client.get_children(tree));
-            async move { Ok(if let Some(tree) = tree { Some(tree.await) } else { None }) }
+            let nodes = self.leaf_nodes(&client);
+            async move { Ok(nodes.await) }
         });
-        let Look { namespace: bound, also, .. } = look.await?;
-        let tree = also.map_err(|error| self.read_error("reading Leaf's nodes", error))?;
-        let claims = self.claims(namespace, tree)?;
-        let Some((bound, _)) = bound else {
+        let Look { namespace: found, also, .. } = look.await?;
+        let nodes = also.map_err(|error| self.read_error("reading Leaf's nodes", error))?;
+        let Some(Found { bound, made_by, .. }) = found else {
             return match &self.options.leaf {
-                Some(leaf) => self.check_beginning(leaf, layout, claims.as_ref()).map(drop),
+                Some(leaf) => self.check_beginning(leaf, layout, self.claims(None, nodes)?.as_ref()).map(drop),
                 None => Ok(()),
             };
         };
         self.check_leaf(namespace, &bound)?;
         bound.binding.check_layout(namespace, layout)?;
-        match &bound.leaf {
-            Some(tree) if !tree.stopped => self.check_claims(tree, claims).map(drop),
-            _ => Ok(()),
-        }
+        self.taken(&bound, &claimant(namespace, made_by), nodes).map(drop)
     }
 
     async fn acquire(&self, acquire: &LeaseAcquire) -> Result<Lease, StoreError> {
@@ -514,7 +548,7 @@ mod tests {
         }
         let mut chosen = |preferred_worker, race| {
             acquire.preferred_worker = preferred_worker;
-            choose(&acquire, &9_000.into(), &workers, None, race).unwrap().worker
+            choose(&acquire, &9_000.into(), &workers, &BTreeSet::new(), race).unwrap().worker
         };
         assert_eq!(chosen(None, 0), 7);
         let draws: BTreeSet<_> = (0..50).map(|_| chosen(None, 1)).collect();

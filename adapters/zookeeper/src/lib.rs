@@ -25,9 +25,19 @@
 //! the path of its own address, if that has one: `leaf-path`). With
 //! [`Leaf::Beside`] a worker is taken in the same way: by making such a node, whose number ZooKeeper gives to nobody
 //! else, and from then on it is leased like any other, again and again. Worker 0 is never taken, since Leaf's first
-//! nodes all believe to be it. The namespace keeps Leaf's name, and refuses clients that do not give it; of another
-//! namespace ids may be the same as Leaf's. When Leaf's last node has stopped, [`ZookeeperLeases::end_leaf_migration`]
-//! or [`Leaf::Stopped`] opens all workers to the namespace.
+//! nodes all believe to be it. The namespace keeps Leaf's name, and refuses clients that do not give it; of a namespace
+//! that was begun without Leaf's name ids may be the same as Leaf's.
+//!
+//! Each namespace has the workers that it has taken itself, and no other: neither those of another namespace, nor those
+//! of the same name below another path. The node's name says whose it is. Nodes of versions that did not write that
+//! (`unalike.NAMESPACE-NNNNNNNNNN`) count as taken by somebody else.
+//!
+//! When Leaf's last node has stopped, [`ZookeeperLeases::end_leaf_migration`] or [`Leaf::Stopped`] opens all workers
+//! that nobody else has taken to the namespace: to the first one that asks, and no other. It takes all numbers that are
+//! left, so nobody gets one that is a worker from then on.
+//!
+//! Let nobody remove a node whose name begins with `unalike.` from Leaf's tree while programs may use its worker, nor
+//! the tree before all workers were opened.
 //!
 //! Each number that is taken is one less for new nodes of Leaf's, of 1,024. unalike takes another one only while all
 //! that it has are leased: as many as holders run at once, and those that were killed within the last horizon.

@@ -2,7 +2,7 @@
 //!
 //! Everything is read strictly: a node that somebody else wrote, or that was damaged, is an error and never a guess.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use unalike_storage::{GrantId, Lease, LeaseRecord, NamespaceBinding, StoreError};
@@ -85,8 +85,28 @@ pub(crate) struct LeafTree {
     pub(crate) name: String,
     /// The transaction that made the tree. Another one means that its sequence began again.
     pub(crate) made_by: i64,
-    /// Leaf's last node has stopped, so all workers may be had.
+    /// Leaf's last node has stopped.
     pub(crate) stopped: bool,
+    /// All workers that nobody else has claimed are the namespace's. A version before this one did not write it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) opened: Option<Opened>,
+}
+
+/// All workers that nobody else has claimed are a namespace's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Opened {
+    /// The transaction that made the namespace's node. In a copy of it, it is another one.
+    pub(crate) made_by: i64,
+    /// The workers that other namespaces have claimed, also those below other paths. They stay theirs.
+    pub(crate) others: BTreeSet<u32>,
+}
+
+impl LeafTree {
+    /// The workers of others, once all that are left may be had.
+    pub(crate) fn others(&self) -> Option<&BTreeSet<u32>> {
+        self.opened.as_ref().map(|opened| &opened.others)
+    }
 }
 
 /// What a namespace is bound to.
@@ -110,10 +130,18 @@ impl Namespace {
         json(&NamespaceJson { binding, leaf: self.leaf.clone() })
     }
 
+    /// Reads the data of a node that this transaction made.
+    ///
     /// # Errors
     /// [`StoreError::Corrupt`].
-    pub(crate) fn read(path: &str, data: &[u8]) -> Result<Self, StoreError> {
-        let NamespaceJson { binding: figures, leaf } = parse(path, data)?;
+    pub(crate) fn read(path: &str, data: &[u8], made_by: i64) -> Result<Self, StoreError> {
+        let NamespaceJson { binding: figures, mut leaf } = parse(path, data)?;
+        if let Some(tree) = &mut leaf
+            && tree.opened.as_ref().is_some_and(|opened| opened.made_by != made_by)
+        {
+            // A copy, to which nothing was opened.
+            (tree.stopped, tree.opened) = (false, None);
+        }
         let mut known = 0;
         let read = NamespaceBinding::read(|name| {
             known += 1;
@@ -212,10 +240,14 @@ mod tests {
     #[test]
     fn nodes_keep_what_was_written() {
         let binding = NamespaceBinding::new(Layout::LEAF, LeaseLimits::default()).unwrap();
-        let leaf = LeafTree { name: "orders".to_owned(), made_by: i64::MAX, stopped: false };
-        for leaf in [None, Some(leaf)] {
+        let leaf = LeafTree { name: "orders".to_owned(), made_by: i64::MAX, stopped: false, opened: None };
+        let others = [7, 1_023].into();
+        let opened = LeafTree { stopped: true, opened: Some(Opened { made_by: 9, others }), ..leaf.clone() };
+        let copy = Namespace { binding, leaf: Some(opened.clone()) }.write();
+        assert_eq!(Namespace::read("/n", &copy, 10).unwrap().leaf, Some(leaf.clone()));
+        for leaf in [None, Some(leaf), Some(opened)] {
             let namespace = Namespace { binding: NamespaceBinding { floor_ms: u64::MAX, ..binding }, leaf };
-            assert_eq!(Namespace::read("/n", &namespace.write()).unwrap(), namespace);
+            assert_eq!(Namespace::read("/n", &namespace.write(), 9).unwrap(), namespace);
         }
         let lease =
             Lease { worker: 3, grant_id: GrantId(u128::MAX - 1), not_before_ms: 1 << 53, valid_until_ms: u64::MAX };
@@ -256,7 +288,7 @@ mod tests {
         ] {
             let bad = good.replacen(what, by, 1);
             assert_ne!(bad, good);
-            let read = Namespace::read("/n", bad.as_bytes());
+            let read = Namespace::read("/n", bad.as_bytes(), 9);
             assert!(matches!(read, Err(StoreError::Corrupt { .. })), "{bad}: {read:?}");
         }
     }

@@ -18,6 +18,7 @@ pub mod redis;
 pub mod resize_model;
 pub mod server;
 pub mod sqlite;
+pub mod sub_keys;
 pub mod zookeeper;
 
 /// The code in the README, compiled.

@@ -19,6 +19,7 @@ use unalike_tests::authority::Authority;
 use unalike_tests::log::Log;
 use unalike_tests::mariadb::MariaDb;
 use unalike_tests::proxy::Proxy;
+use unalike_tests::sub_keys::{SubKeyTables, assert_none_after_the_end};
 
 /// A server of the test's own, with one database.
 struct Server {
@@ -701,6 +702,19 @@ async fn a_server_that_may_lose_commits_is_refused_unless_somebody_vouches_for_i
         let text = log.text();
         assert!(text.contains("WARN") && text.contains(why), "{text}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_sub_key_is_made_after_its_tag_has_ended() {
+    let server = MariaDb::start().expect("MariaDB starts");
+    let tables = SubKeyTables {
+        dialect: "unalike",
+        lock: "SELECT * FROM unalike_tag WHERE tag = 'order' FOR UPDATE",
+        end: "UPDATE unalike_tag SET settled = 9223372036854775807, watermark = 9223372036854775807, \
+            version = version + 1 WHERE tag = 'order'",
+        pause: "SELECT * FROM unalike_store WHERE id = 1 FOR UPDATE",
+    };
+    assert_none_after_the_end(&server, &tables).await;
 }
 
 // ---- users and TLS ----

@@ -21,6 +21,7 @@ use unalike_tests::clients::{
     Clients, Grant, assert_ascends_in_real_time, assert_disjoint, assert_each_ascends, monotonic_ns,
 };
 use unalike_tests::mariadb::MariaDb;
+use unalike_tests::sub_keys::{SubKeyTables, assert_none_after_the_end};
 
 const CHILD: &str = env!("CARGO_BIN_EXE_mysql-issuer-child");
 
@@ -232,6 +233,7 @@ async fn slow_ordered_keeps_the_contract_but_for_options_of_tags() -> anyhow::Re
     check::a_tail_that_was_not_granted_is_not_taken_back(&fixture).await;
     check::a_raise_stands_against_a_late_release(&fixture).await;
     check::a_raise_lifts_and_never_lowers(&fixture).await;
+    check::no_sub_key_is_made_after_the_end_of_its_tag(&fixture).await;
     check::an_abandoned_request_costs_only_numbers(&fixture).await;
     check::a_restart_repeats_nothing(&fixture).await;
     Ok(())
@@ -340,6 +342,20 @@ async fn an_ended_tag_of_slow_ordered_stops_the_issuer_too() -> anyhow::Result<(
     let mut connection = MySqlConnection::connect(&url).await?;
     let error = swap(&mut connection, 1).await;
     assert!(error.is_err(), "no number fits: {error:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slow_ordered_makes_no_sub_key_after_its_tag_has_ended() -> anyhow::Result<()> {
+    let server = MariaDb::start()?;
+    // The sub-key shop is kept in the table that Java's hash of it says.
+    let tables = SubKeyTables {
+        dialect: "slow-ordered",
+        lock: "SELECT * FROM ng_business_slowordered0 WHERE business = 'order' FOR UPDATE",
+        end: "UPDATE ng_business_slowordered0 SET num = 9223372036854775807 WHERE business = 'order'",
+        pause: "INSERT INTO ng_business_slowordered54 VALUES ('order', 'shop', 0)",
+    };
+    assert_none_after_the_end(&server, &tables).await;
     Ok(())
 }
 

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use redis::Commands as _;
@@ -16,10 +17,14 @@ use unalike_storage::{
     Ceiling, ID_MAX, Mode, RefillPolicy, Segment, SegmentLayer, SegmentStore, StepPolicy, StoreError, TagCreation,
     TagOptions, TagRecord, TailRelease, sub_tag,
 };
+use unalike_tests::proxy::Proxy;
 use unalike_tests::redis::{Persistence, Redis};
 
 /// The hash of a store without a durable one.
 const HASH: &str = "unalike:alone";
+
+/// What does not happen within this time never will.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// CosId's counter of the tag `shop.order`.
 const COUNTER: &str = "cosid:{shop.order}.adder";
@@ -324,6 +329,36 @@ async fn an_empty_redis_is_refused_until_it_is_initialised() {
     assert_refused(other.try_store().await, "other:alone");
     assert!(RedisStore::initialise(&other.options()).await.unwrap());
     assert_eq!(other.store().await.tags(None, 10).await.unwrap(), []);
+}
+
+/// A request that makes a sub-key is paused while its tag ends.
+#[tokio::test]
+async fn no_sub_key_is_made_in_redis_after_its_tag_has_ended() {
+    let place = Place::initialised().await;
+    let store = place.store().await;
+    store.allocate("order", 1, 0).await.unwrap();
+    let port = place.redis.lock().unwrap().port();
+    let proxy = Proxy::start(port).unwrap();
+    let url = format!("redis://127.0.0.1:{}/0?request-timeout-ms=60000", proxy.port());
+    let paused = RedisStore::connect(RedisOptions::from_url(&url).unwrap(), Watermark::RedisAlone).await.unwrap();
+    let name = sub_tag("order", "shop").unwrap();
+    // The options of what is created.
+    proxy.stall_at("start=1 mode=");
+    let making = {
+        let (paused, name) = (paused.clone(), name.clone());
+        tokio::spawn(async move { paused.allocate(&name, 1, 0).await })
+    };
+    let deadline = Instant::now() + PATIENCE;
+    while !proxy.is_stalled() {
+        assert!(Instant::now() < deadline, "it is paused");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    assert_eq!(store.retire_tag("order").await.unwrap().watermark, 1);
+    proxy.stall(false);
+    let error = making.await.unwrap().unwrap_err();
+    assert!(matches!(error, StoreError::Exhausted { .. }), "{}", what(&error));
+    assert_unknown(store.tag(&name).await);
+    assert_eq!(store.tags(None, 10).await.unwrap().len(), 1);
 }
 
 #[tokio::test]

@@ -18,7 +18,9 @@ use tempfile::TempDir;
 use tokio::sync::Notify;
 use unalike::{Clock as _, SystemClock};
 use unalike_sqlite::{SqliteOptions, SqliteStore};
-use unalike_storage::{ID_MAX, LeaseStore, Segment, SegmentStore, StoreError, Stripe, TagOptions, TailRelease};
+use unalike_storage::{
+    ID_MAX, LeaseStore, Segment, SegmentStore, StoreError, Stripe, TagOptions, TailRelease, sub_tag,
+};
 use unalike_tests::sqlite::{acquire, assert_disjoint, extend, open};
 
 /// Offsets in the header of a database file: <https://www.sqlite.org/fileformat2.html#the_database_header>.
@@ -323,6 +325,44 @@ async fn who_rests_anywhere_in_a_request_lets_others_write() {
     let released = step_by_step(store.release_many(granted), &mut others_write).await;
     assert_eq!((released.taken_back, released.failures), (200, 0));
     assert!(steps > 20, "{steps}");
+}
+
+/// The tag ends in a transaction for which the making of a sub-key has to wait, wherever it rests meanwhile.
+#[tokio::test]
+async fn no_sub_key_is_made_after_its_tag_has_ended() {
+    let directory = directory();
+    let path = directory.path().join("ids.sqlite");
+    let options = SqliteOptions { busy_timeout: Duration::from_millis(500), ..SqliteOptions::new(&path) };
+    let store = SqliteStore::connect(options).await.unwrap();
+    let mut ending = SqliteConnectOptions::new().filename(&path).connect().await.unwrap();
+    let mut tried = 0;
+    for rests in 0.. {
+        let tag = format!("order {rests}");
+        let name = sub_tag(&tag, "shop").unwrap();
+        store.open_tag(&tag).await.unwrap();
+        sqlx::query("BEGIN IMMEDIATE").execute(&mut ending).await.unwrap();
+        let (mut step, mut is_ended) = (0, false);
+        let made = step_by_step(store.open_tag(&name), async || {
+            if step == rests {
+                let end = "UPDATE tag SET grant_start = watermark + 1, watermark = ?2, settled = ?2, \
+                    version = version + 1 WHERE tag = ?1";
+                sqlx::query(end).bind(&tag).bind(ID_MAX.cast_signed()).execute(&mut ending).await.unwrap();
+                sqlx::query("COMMIT").execute(&mut ending).await.unwrap();
+                is_ended = true;
+            }
+            step += 1;
+        });
+        let made = made.await;
+        if made.as_ref().is_err_and(StoreError::is_retryable) {
+            // It never rested so often: it gave up waiting.
+            break;
+        }
+        assert!(is_ended, "{rests} rests: {made:?}");
+        assert!(matches!(made, Err(StoreError::Exhausted { .. })), "{rests} rests: {made:?}");
+        assert_eq!(store.tags(Some(&tag), 1).await.unwrap(), [], "{rests} rests");
+        tried += 1;
+    }
+    assert!(tried > 2, "{tried}");
 }
 
 #[tokio::test]

@@ -67,8 +67,8 @@ impl MemoryStore {
     fn tag_row<'s>(&self, state: &'s mut State, tag: &str) -> Result<&'s mut TagRow, StoreError> {
         if !state.tags.contains_key(tag) {
             let options = match split_tag(tag) {
-                // A sub-key has the options of its tag, and ends with it.
-                (name, Some(_)) => self.tag_row(state, name)?.record(name).options_of_sub_keys(tag)?,
+                // A sub-key has the options of its tag.
+                (name, Some(_)) => self.tag_row(state, name)?.options,
                 (_, None) if self.options.creation.of(tag).on_first_use => TagOptions::default(),
                 (_, None) => return Err(StoreError::tag_unknown(tag)),
             };
@@ -80,6 +80,12 @@ impl MemoryStore {
     fn insert_tag(&self, state: &mut State, tag: &str, options: TagOptions) -> Result<(), StoreError> {
         validate_new_tag(tag)?;
         self.check_joined(state)?;
+        // A sub-key ends with its tag.
+        if let (name, Some(_)) = split_tag(tag)
+            && let Some(owner) = state.tags.get(name)
+        {
+            owner.record(name).options_of_sub_keys(tag)?;
+        }
         let tags_max = self.options.creation.of(tag).tags_max;
         // Sub-keys are not counted. Counting is for those who come near the limit.
         let is_tag = |name: &str| split_tag(name).1.is_none();

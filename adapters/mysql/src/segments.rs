@@ -1,5 +1,6 @@
 //! unalike's own tables: one row per tag, one statement per grant.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -340,6 +341,16 @@ impl OwnTables {
         Ok(rows.first().map(|row| self.column(row, "watermark")).transpose()?.unwrap_or_default())
     }
 
+    /// Refuses a new sub-key whose tag has ended. Until this transaction ends, nobody ends the tag: so whoever lists its
+    /// sub-keys afterwards sees this one.
+    async fn check_owner(&self, turn: &mut Turn, name: &str) -> Result<Result<(), StoreError>, StoreError> {
+        let (tag, Some(_)) = split_tag(name) else { return Ok(Ok(())) };
+        let rows = turn.rows(sqlx::query(select!("WHERE tag = ? FOR UPDATE")).bind(tag.as_bytes())).await?;
+        // Without a row there is nothing to end.
+        let Some(row) = rows.first() else { return Ok(Ok(())) };
+        Ok(self.tag_record(row)?.options_of_sub_keys(name).map(drop))
+    }
+
     /// The new tag, or none if it exists already.
     async fn insert_tag(&self, tag: &str, options: &TagOptions) -> Result<Option<TagRecord>, StoreError> {
         if let Err(refused) = validate_new_tag(tag) {
@@ -366,6 +377,10 @@ impl OwnTables {
             };
         }
         let floor = self.floor_in(&mut turn).await?;
+        if let Err(ended) = self.check_owner(&mut turn, tag).await? {
+            turn.roll_back().await?;
+            return if self.find_tag(tag).await?.is_some() { Ok(None) } else { Err(ended) };
+        }
         let watermark = first_watermark(tag, options.start, floor);
         let insert = insert(tag, options, watermark, has_stripes.then_some(self.joined.as_ref()));
         if turn.try_execute(insert, &[DUPLICATE_ENTRY]).await?.is_err() {
@@ -620,6 +635,15 @@ impl SegmentStore for OwnTables {
             return Ok(None);
         }
         let floor = self.floor_in(&mut turn).await?;
+        // One sub-key for each tag; in their order, as they are ended.
+        let sub_keys = tags.iter().filter(|(tag, _)| split_tag(tag).1.is_some());
+        let owned: BTreeMap<&str, &str> = sub_keys.map(|(tag, _)| (split_tag(tag).0, tag.as_str())).collect();
+        for name in owned.values() {
+            if self.check_owner(&mut turn, name).await?.is_err() {
+                turn.roll_back().await?;
+                return Ok(None);
+            }
+        }
         let insert = if has_stripes { INSERT_STRIPED } else { INSERT };
         let (into, row) = insert.split_once("VALUES ").unwrap_or((insert, ""));
         let rows = vec![row; tags.len()].join(", ");

@@ -34,7 +34,7 @@ static SCRIPTS: CounterScripts = CounterScripts {
     raise: Script::new(|| counter_script(ALONE, include_str!("scripts/counter_raise.lua"))),
     retire: Script::new(|| counter_script(ALONE, include_str!("scripts/counter_retire.lua"))),
 };
-static CREATE: Script = Script::new(|| script(&[ALONE, include_str!("scripts/alone_create.lua")]));
+static CREATE: Script = Script::new(|| script(&[NUMBER, ALONE, include_str!("scripts/alone_create.lua")]));
 static CHANGE: Script = Script::new(|| script(&[NUMBER, ALONE, include_str!("scripts/alone_change.lua")]));
 static CHECK: Script = Script::new(|| script(&[include_str!("scripts/alone_check.lua")]));
 
@@ -146,14 +146,16 @@ impl Alone {
         }
         let tags_max = self.creation.tags_max;
         let last = options.start - 1;
-        let is_sub_key = if split_tag(tag).1.is_some() { "1" } else { "0" };
-        let arguments = [tag, &last.to_string(), &write_options(options), &tags_max.to_string(), is_sub_key];
+        let (owner, sub) = split_tag(tag);
+        let owner = if sub.is_some() { owner } else { "" };
+        let arguments = [tag, &last.to_string(), &write_options(options), &tags_max.to_string(), owner];
         let doing = format!("creating {tag:?}");
         let mut reply = self.server().script(&doing, Access::Writes, &CREATE, &self.key, &arguments).await?;
         match reply.text()?.as_str() {
             "done" => {}
             "void" => return Err(self.void()),
             "limit" => return Err(StoreError::TagLimit { tag: tag.to_owned(), tags_max }),
+            "spent" => return Err(StoreError::exhausted(tag)),
             _ => return Ok(None),
         }
         tracing::info!(tag, "created a tag");

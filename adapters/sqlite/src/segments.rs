@@ -65,14 +65,15 @@ RETURNING id";
 const RELEASED_AT_ONCE: usize = 500;
 
 /// Creates a tag, unless it exists, or there are `?12` tags, or the store is not of the stripe set `?13`. Sub-keys,
-/// whose names hold the character 31, are not counted. It begins above the watermark of the tag `?14`, if there is that
-/// one, or is exhausted.
+/// whose names hold the character 31, are not counted, and there is none whose tag `?15` has ended. It begins above the
+/// watermark of the tag `?14`, if there is that one, or is exhausted.
 const CREATE: &str = "
 INSERT INTO tag (tag, start, mode, step_policy, step, step_min, step_max, grow_below_ms, shrink_above_ms,
     refill_policy, refill, grant_start, settled, watermark)
 SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?2, ?2 - 1 + above, ?2 - 1 + above
 FROM store, (SELECT min(coalesce((SELECT watermark FROM tag WHERE tag = ?14), 0), 9223372036854775807 - (?2 - 1)) AS above)
 WHERE (tags < ?12 OR instr(?1, char(31)) > 0) AND stripe_set IS ?13
+    AND NOT EXISTS (SELECT 1 FROM tag WHERE tag = ?15 AND watermark = 9223372036854775807)
 ON CONFLICT (tag) DO NOTHING
 RETURNING *";
 
@@ -143,7 +144,8 @@ impl SqliteStore {
             .bind(i64::try_from(tags_max).unwrap_or(i64::MAX))
             .bind(self.joined_set())
             // Times are no numbers.
-            .bind((!is_kept_time(tag)).then_some(KEPT_FLOOR));
+            .bind((!is_kept_time(tag)).then_some(KEPT_FLOOR))
+            .bind(owner_of(tag));
         if let Some(row) = self.write_one("creating a tag", insert).await? {
             return self.tag_record(&row).map(Some);
         }
@@ -151,6 +153,11 @@ impl SqliteStore {
             return Ok(None);
         }
         self.check_joined(self.readers()?).await?;
+        if let Some(owner) = owner_of(tag)
+            && let Some(owner) = self.find_tag(owner).await?
+        {
+            owner.options_of_sub_keys(tag)?;
+        }
         Err(StoreError::TagLimit { tag: tag.to_owned(), tags_max })
     }
 
@@ -393,6 +400,12 @@ impl SegmentStore for SqliteStore {
     async fn close(&self) {
         Self::close(self).await;
     }
+}
+
+/// The tag of a sub-key.
+fn owner_of(name: &str) -> Option<&str> {
+    let (tag, sub) = split_tag(name);
+    sub.map(|_| tag)
 }
 
 /// A statement that records the place among stripes, or none.

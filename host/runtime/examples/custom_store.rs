@@ -158,6 +158,12 @@ impl State {
 
     fn insert_tag(&mut self, tag: &str, options: TagOptions, tags_max: u64) -> Result<(), StoreError> {
         validate_new_tag(tag)?;
+        // A sub-key ends with its tag: the state does not change between this look and the insertion.
+        if let (name, Some(_)) = split_tag(tag)
+            && let Some(owner) = self.tags.get(name)
+        {
+            owner.record(name).options_of_sub_keys(tag)?;
+        }
         // Sub-keys are not counted.
         let is_tag = |name: &str| split_tag(name).1.is_none();
         if is_tag(tag) && self.tags.keys().filter(|name| is_tag(name)).count() as u64 >= tags_max {
@@ -171,8 +177,8 @@ impl State {
     fn tag_on_first_use(&mut self, tag: &str, creation: TagCreation) -> Result<&mut TagRow, StoreError> {
         if !self.tags.contains_key(tag) {
             let options = match split_tag(tag) {
-                // A sub-key has the options of its tag, and ends with it.
-                (name, Some(_)) => self.tag_on_first_use(name, creation)?.record(name).options_of_sub_keys(tag)?,
+                // A sub-key has the options of its tag.
+                (name, Some(_)) => self.tag_on_first_use(name, creation)?.options,
                 (_, None) if creation.on_first_use => TagOptions::default(),
                 (_, None) => return Err(StoreError::TagUnknown { tag: tag.to_owned() }),
             };

@@ -129,6 +129,7 @@ pub async fn segments(fixture: &dyn SegmentFixture) {
     check::the_identity_is_the_same_for_all(fixture).await;
     if fixture.ends_tags() {
         check::an_ended_tag_grants_nothing(fixture).await;
+        check::no_sub_key_is_made_after_the_end_of_its_tag(fixture).await;
     }
     check::an_abandoned_request_costs_only_numbers(fixture).await;
     check::the_tag_limit_holds(fixture).await;

@@ -104,7 +104,8 @@ pub trait SegmentStore: Send + Sync + 'static {
 
     /// Ends a tag: answers its record as it was, and nothing is ever granted under it again, to this program or to any
     /// other that uses the same row. Reading and ending are one step, so the numbers can go on in another store from
-    /// behind that record's watermark.
+    /// behind that record's watermark. From then on no sub-key of the tag is created: the store checks the tag in the
+    /// step that creates one. So whoever lists the sub-keys afterwards sees all that there will be.
     ///
     /// # Errors
     /// [`StoreError::TagUnknown`], [`StoreError::TagInvalid`]; [`StoreError::Refused`] by a store that cannot end a
@@ -738,7 +739,8 @@ pub struct TagRecord {
 impl TagRecord {
     /// What a new sub-key of this tag gets: the tag's own options.
     ///
-    /// A store calls it before it makes a row for the sub-key `name`, under whatever keeps the tag's row as it is.
+    /// A store checks this in the step that makes a row for the sub-key `name`, under whatever keeps the tag's row as it
+    /// is until that row is there.
     ///
     /// # Errors
     /// [`StoreError::Exhausted`] when the tag has ended: its sub-keys continue elsewhere, or will begin there.

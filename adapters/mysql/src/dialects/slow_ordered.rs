@@ -239,15 +239,27 @@ impl SlowOrdered {
         if place.sub.is_empty() {
             self.room.take(place.tag, self.creation, self.count()).await?;
         }
-        let mut turn = self.database.turn("creating a row").await?;
-        let end = "(business, subBusiness, num) SELECT ?, ?, ? FROM DUAL WHERE {fence alone}";
+        let mut turn = self.database.begin("creating a row").await?;
+        if !place.sub.is_empty() {
+            // Until this transaction ends, nobody ends the tag: so whoever lists its sub-keys afterwards sees this one.
+            let its_tag = RowKey::of(place.business);
+            let rows = turn.rows(its_tag.select("FOR UPDATE")).await?;
+            let owner = self.the_one(its_tag, &rows)?.map(|row| self.listed(row)).transpose()?;
+            if let Some(Err(ended)) = owner.map(|owner| owner.options_of_sub_keys(place.tag)) {
+                turn.roll_back().await?;
+                return if self.find(place).await?.is_some() { Ok(false) } else { Err(ended) };
+            }
+        }
+        let end = "(business, subBusiness, num) SELECT ?, ?, ? FROM DUAL WHERE {fence}";
         let statement =
             sqlx::query(self.fenced(place, "INSERT INTO", end)).bind(place.business).bind(place.sub).bind(num);
-        let done = turn.try_execute(statement, &[DUPLICATE_ENTRY]).await?;
-        turn.give_back();
-        match done {
-            Ok(done) if done.rows_affected() == 0 => Err(self.database.held_back("creating a row").await),
-            done => Ok(done.is_ok()),
+        match turn.try_execute(statement, &[DUPLICATE_ENTRY]).await? {
+            Ok(done) if done.rows_affected() == 0 => {
+                turn.roll_back().await?;
+                Err(self.database.held_back("creating a row").await)
+            }
+            Ok(_) => turn.commit().await.map(|()| true),
+            Err(_) => turn.roll_back().await.map(|()| false),
         }
     }
 

@@ -1,7 +1,9 @@
 //! The promises of a [`SegmentStore`], one by one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+use tokio::sync::oneshot;
 
 use super::{SegmentFixture, abandoned_after, expected, refused};
 use crate::{
@@ -674,16 +676,66 @@ pub async fn an_ended_tag_grants_nothing(fixture: &dyn SegmentFixture) {
     for client in [&client, &other, &fixture.segment_client(OPEN).await] {
         for _ in 0..2 {
             let error = refused(client.allocate(&new, 1, 0).await, "a grant of a new sub-key of an ended tag");
-            assert!(
-                matches!(
-                    error,
-                    StoreError::Exhausted { .. } | StoreError::TagInvalid { .. } | StoreError::Refused { .. }
-                ),
-                "it ended with its tag: {error:?}"
-            );
+            assert!(is_end(&error), "it ended with its tag: {error:?}");
         }
     }
+    let error = refused(client.create_tag(&new, &ended.options).await, "creating a sub-key of an ended tag");
+    assert!(!error.is_retryable(), "it ended with its tag: {error:?}");
     expected(client.retire_tag(tag).await, "ending it again");
+}
+
+/// Whoever lists the sub-keys of a tag after its end sees all that there will ever be, however many others are making
+/// some.
+pub async fn no_sub_key_is_made_after_the_end_of_its_tag(fixture: &dyn SegmentFixture) {
+    const ROUNDS: u32 = 10;
+    const CLIENTS: u32 = 4;
+    const SUB_KEYS_MAX: u32 = 100;
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        clients.push(fixture.segment_client(OPEN).await);
+    }
+    let ending = fixture.segment_client(OPEN).await;
+    for round in 0..ROUNDS {
+        let tag = format!("contract.end.race.{round}");
+        expected(ending.open_tag(&tag).await, "opening a tag");
+        let (first, begun) = oneshot::channel();
+        let (mut first, mut making) = (Some(first), Vec::new());
+        for (number, client) in clients.iter().enumerate() {
+            let (client, tag, mut first) = (Arc::clone(client), tag.clone(), first.take());
+            making.push(tokio::spawn(async move {
+                let mut made = Vec::new();
+                for sub in 0..SUB_KEYS_MAX {
+                    let name = expected(sub_tag(&tag, &format!("{number}.{sub}")), "naming a sub-key");
+                    match client.allocate(&name, 1, 0).await {
+                        Ok(_) => made.push(name),
+                        // It ended, or the store has none.
+                        Err(error) if is_end(&error) => break,
+                        Err(error) => assert!(error.is_retryable(), "a race is no reason to fail: {error:?}"),
+                    }
+                    if let Some(first) = first.take() {
+                        let _ = first.send(());
+                    }
+                }
+                made
+            }));
+        }
+        // Now they are at it; or there are none.
+        let _ = begun.await;
+        while let Err(error) = ending.retire_tag(&tag).await {
+            assert!(error.is_retryable(), "a race is no reason to fail: {error:?}");
+        }
+        let listed = expected(ending.tags(Some(&tag), 1_000).await, "listing its sub-keys");
+        let listed: BTreeSet<_> = listed.into_iter().map(|record| record.tag).collect();
+        for making in making {
+            for name in making.await.unwrap_or_else(|error| panic!("a client failed: {error}")) {
+                assert!(listed.contains(&name), "{name:?} was made after the end of its tag: {listed:?}");
+            }
+        }
+    }
+}
+
+fn is_end(error: &StoreError) -> bool {
+    matches!(error, StoreError::Exhausted { .. } | StoreError::TagInvalid { .. } | StoreError::Refused { .. })
 }
 
 /// A store that is one of several grants only to those who know it, and remembers its place. Runs in a store that has

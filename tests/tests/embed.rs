@@ -823,6 +823,13 @@ async fn a_bound_that_the_tag_has_passed_is_refused_when_the_sequence_is_opened(
             assert_eq!(format!("{:?}", kind(&refused).unwrap()), format!("{said:?}"));
             ids.sequence(tag, up_to(5_001)).await.unwrap();
             ids.close().await;
+            // No bound helps where a tag has ended.
+            store.retire_tag(tag).await.unwrap();
+            let ids = Ids::builder().segments(store.clone()).build().await.unwrap();
+            let error = ids.sequence(tag, up_to(5_001)).await.unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::Exhausted { id_max: None, .. }), "{error:?}");
+            assert!(error.to_string().contains("moved or ended"), "{error}");
+            ids.close().await;
         }
     }
     file.close().await;

@@ -18,6 +18,7 @@ use serde_json::json;
 use tempfile::TempDir;
 use unalike_tests::clock::FakeClock;
 use unalike_tests::mariadb::MariaDb;
+use unalike_tests::proxy::Proxy;
 use unalike_tests::redis::{Persistence, Redis};
 use unalike_tests::server::{Answer, Client, Ran, Server, run};
 use unalike_tests::zookeeper::{Zookeeper, raw};
@@ -669,6 +670,46 @@ fn a_tag_that_never_was_in_the_source_is_not_brought() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A client makes a sub-key when the import has listed the tags, and not ended this one yet.
+#[test]
+fn a_sub_key_that_is_made_during_an_import_is_brought() -> anyhow::Result<()> {
+    let mariadb = MariaDb::shared()?;
+    // Many tags are brought together.
+    for tags in [2, 25] {
+        let (url, directory) = (mariadb.database()?, TempDir::new()?);
+        let next = |store: &str, sub: &str| {
+            let ran = run(directory.path(), ["--store", store, "next", "tag-01", "--sub", sub, "-n", "9"])?;
+            anyhow::Ok(ran.stdout.lines().map(str::parse).collect::<Result<Vec<u64>, _>>()?)
+        };
+        assert_eq!(next(&url, "early")?.len(), 9);
+        for tag in 2..=tags {
+            let made = run(directory.path(), ["--store", &url, "tags", "create", &format!("tag-{tag:02}")])?;
+            ensure!(made.code == Some(0), "{made:?}");
+        }
+        let (proxy, store) = (Proxy::start(mariadb.port())?, "sqlite://ids.sqlite");
+        let from = format!("{}?request-timeout-ms=60000", proxy.url(&url));
+        // The row of a tag that is about to end.
+        proxy.stall_at("FROM unalike_tag WHERE tag = ? FOR UPDATE");
+        let (done, granted) = thread::scope(|scope| {
+            let importing = scope.spawn(|| import(&directory, store, &[&from]));
+            let deadline = Instant::now() + PATIENCE;
+            while !proxy.is_stalled() {
+                ensure!(!importing.is_finished() && Instant::now() < deadline, "it is paused");
+                thread::sleep(Duration::from_millis(2));
+            }
+            let granted = next(&url, "late");
+            proxy.stall(false);
+            Ok((importing.join().unwrap()?, granted?))
+        })?;
+        assert_eq!(done.code, Some(0), "{done:?}");
+        assert_eq!(granted.len(), 9);
+        let (there, here) = (next(&url, "late")?, next(store, "late")?);
+        assert_eq!((there.len(), here.len()), (0, 9), "{tags} tags: it ended there, and goes on here");
+        assert!(here.iter().all(|number| !granted.contains(number)), "{tags} tags: {granted:?} {here:?}");
+    }
+    Ok(())
+}
+
 /// Two stores that import each other's tags: the second import would end the tag in both.
 #[test]
 fn a_tag_is_not_brought_back_to_where_it_ended() -> anyhow::Result<()> {
@@ -682,6 +723,15 @@ fn a_tag_is_not_brought_back_to_where_it_ended() -> anyhow::Result<()> {
     let back = import(&directory, old, &[new])?;
     assert!(back.code == Some(1) && back.stderr.contains("was ended in the store that it is to come to"), "{back:?}");
     assert!(back.stderr.contains("nothing was changed"), "{back:?}");
+    // Nor is anything to be raised where it ended, or to be counted otherwise.
+    let raised = run(directory.path(), ["--store", old, "tags", "raise", "order", "5"])?;
+    assert!(raised.code == Some(0) && raised.stderr.contains("moved or ended"), "{raised:?}");
+    let bound = "[tags.order]\ntemplate = \"{yyyyMMdd}-{id:06}\"\nrestart = \"day\"\n";
+    std::fs::write(directory.path().join("unalike.toml"), bound)?;
+    let ended = next(old, &[])?;
+    assert!(ended.code == Some(1) && ended.stderr.contains("moved or ended"), "{ended:?}");
+    assert!(!ended.stderr.contains("allow greater"), "{ended:?}");
+    std::fs::remove_file(directory.path().join("unalike.toml"))?;
     let further = next(new, &[])?;
     assert_eq!(further.stdout, "4\n5\n6\n", "{further:?}");
     // What nobody has asked for yet begins in the new store alone, where it was ended.

@@ -335,6 +335,10 @@ fn store_retry_after_ms(error: &StoreError) -> Option<u64> {
     }
 }
 
+/// Why a store has no number of a tag left.
+pub(crate) const ENDED: &str =
+    "it was moved or ended, as an import does, and its numbers continue elsewhere, or every number has been granted";
+
 fn exhausted(name: &str, what: &str, id_max: Option<u64>, left: u64) -> String {
     let bound = id_max
         .map_or_else(String::new, |id_max| format!(" up to {id_max}, the greatest that is allowed (id_max, or bits)"));

@@ -16,6 +16,7 @@ use wasmtime::{ResourceLimiter, Store};
 use crate::clock::Time;
 use crate::component::{Core, IdsCtx, Signal, sequences, snowflakes, types};
 use crate::engine::instantiate;
+use crate::error::ENDED;
 use crate::metrics::{self, Abandoned};
 use crate::{Error, ErrorKind};
 
@@ -392,7 +393,7 @@ pub(crate) fn outcome<T>(
             let by_store = signal.last_error().is_some_and(|said| matches!(*said, StoreError::Exhausted { .. }));
             let id_max = Some(signal.id_max()).filter(|&id_max| id_max < core::ID_MAX && !by_store);
             let what = if by_store {
-                "it was moved or ended, as an import does, and its numbers continue elsewhere, or every number has been granted"
+                ENDED
             } else if id_max.is_some() {
                 "no number is left"
             } else {

@@ -12,6 +12,7 @@ use unalike_core::{AdaptiveStep, ID_MAX, RefillPolicy, Run, SequenceOptions as C
 use unalike_storage::{Mode, Process, SegmentStore, TagOptions, TagRecord, split_tag};
 
 use crate::dispenser::Dispenser;
+use crate::error::ENDED;
 use crate::generator::{Environment, Generator};
 use crate::lane::{self, Lane, Opening, Outcome};
 use crate::ordered::Rounds;
@@ -540,6 +541,9 @@ fn check_room(store: &dyn SegmentStore, record: TagRecord, id_max: u64) -> Resul
     let start = options.start;
     // The watermark of stripes is the greatest of theirs, and the others may be behind.
     let passed = if store.stripes() > 1 { start.saturating_sub(1) } else { watermark };
+    if passed >= ID_MAX {
+        return Err(ErrorKind::Exhausted { name, what: ENDED, id_max: None, left: 0 }.into());
+    }
     if passed < id_max { Ok(()) } else { Err(ErrorKind::IdMaxReached { name, id_max, start, watermark }.into()) }
 }
 

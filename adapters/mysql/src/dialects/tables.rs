@@ -187,7 +187,8 @@ pub(crate) fn table_is_missing(database: &Database, options: &MysqlOptions, tabl
     refusal(if options.create_tables {
         format!(
             "{at}: the table {table} is missing, and it belongs to another system: is this the database of that system? If it \
-             is to begin here, say create=true in the URL, or run the statements that `unalike schema` prints"
+             is to begin here, run the statements that `unalike schema` prints, or start the server or create a tag with \
+             create=true in the URL; a command that only looks creates no table"
         )
     } else {
         format!(

@@ -4,14 +4,14 @@
 //! and only then created here, or raised, from the next number on: at no moment can both grant the same number, whoever
 //! goes on asking the other store. (With `--source-stopped` nobody does, and it is only read.) What was read is written
 //! down in between: should the command break off there, `--at` with that number finishes the job, as the other store
-//! knows it no more. Of a few tags it is printed; many are brought by the thousand, in one transaction each where a
+//! knows it no more. The sub-keys of a tag are listed again when it has ended: from then on no new one is made. Of a few tags it is printed; many are brought by the thousand, in one transaction each where a
 //! store can, and what was read of those that are under way stands in a file.
 //!
 //! What decides a tag's numbers beside its record is not carried, and so it is refused, of all tags before the first
 //! one is ended: names that the other store takes for one, numbers that it shares with others, digits in front, an end
 //! of its own. `--names-as-written` and `--at` are how an operator says that nothing of it matters.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
@@ -268,13 +268,39 @@ impl Import<'_> {
         loop {
             let page = self.source.tags(after.as_deref(), PAGE).await.context("the source cannot be read")?;
             let Some(last) = page.last() else { return Ok(()) };
-            after = Some(last.tag.clone());
+            let before = after.replace(last.tag.clone());
             let wanted: Vec<TagRecord> = page.iter().take_while(|record| is_wanted(&record.tag)).cloned().collect();
             match step {
                 Step::Check => self.check_page(&wanted).await?,
-                Step::Bring => self.bring_page(&wanted).await?,
+                Step::Bring => {
+                    self.bring_page(&wanted).await?;
+                    self.bring_late(before, &wanted).await?;
+                }
             }
             if wanted.len() < page.len() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Brings the sub-keys that were made after this page was listed, and before their tags on it were ended. Later none
+    /// is made, so nothing is to be listed a third time.
+    async fn bring_late(&mut self, mut after: Option<String>, page: &[TagRecord]) -> anyhow::Result<()> {
+        let is_live = |record: &&TagRecord| record.watermark < ID_MAX;
+        let known: BTreeSet<&str> = page.iter().map(|record| record.tag.as_str()).collect();
+        let ended: BTreeSet<&str> = page.iter().filter(is_live).map(|record| record.tag.as_str()).collect();
+        let Some(last) = page.last().filter(|_| !self.arguments.source_stopped) else { return Ok(()) };
+        loop {
+            let listed = self.source.tags(after.as_deref(), PAGE).await.context("the source cannot be read")?;
+            let Some(listed_up_to) = listed.last() else { return Ok(()) };
+            after = Some(listed_up_to.tag.clone());
+            for record in listed.iter().take_while(|record| record.tag <= last.tag).filter(is_live) {
+                let (tag, sub) = split_tag(&record.tag);
+                if sub.is_some() && ended.contains(tag) && !known.contains(record.tag.as_str()) {
+                    self.one(Step::Bring, &record.tag, None).await?;
+                }
+            }
+            if listed.last().is_some_and(|listed| listed.tag >= last.tag) {
                 return Ok(());
             }
         }

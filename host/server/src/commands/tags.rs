@@ -1,6 +1,7 @@
 //! `unalike tags`: tags listed, shown, created, changed and raised.
 
 use anyhow::Context;
+use unalike::ID_MAX;
 use unalike::storage::{Ceiling, Mode, SegmentStore, TagOptions, TagRecord, split_tag};
 
 use crate::commands::arguments::TagsCommand;
@@ -77,7 +78,7 @@ async fn run(stores: &Stores, command: TagsCommand) -> anyhow::Result<()> {
             checked.context("nothing was changed; add --yes, if it is meant")?;
             let raised = store.raise_tag(&name, next).await?;
             // Of several stores some may have been behind.
-            let is_behind = before.watermark >= next && store.stripes() == 1;
+            let is_behind = (before.watermark >= next || raised.watermark >= ID_MAX) && store.stripes() == 1;
             if let Some(why) = unchanged(&before, &raised, Some(next)).filter(|_| is_behind) {
                 eprintln!("unalike: {why}");
             }

@@ -45,12 +45,14 @@ pub(crate) async fn reached(store: &dyn SegmentStore, name: &str) -> Result<TagR
 /// Why a change of a tag changed nothing, if it did not: `before` is the tag as it was, and `next` what it was raised
 /// to.
 pub(crate) fn unchanged(before: &TagRecord, after: &TagRecord, next: Option<u64>) -> Option<String> {
-    let is_raised = next.is_some_and(|next| before.watermark < next.saturating_sub(1));
+    let is_raised = after.watermark < ID_MAX && next.is_some_and(|next| before.watermark < next.saturating_sub(1));
     if is_raised || (before.options.step, before.options.refill) != (after.options.step, after.options.refill) {
         return None;
     }
     let name = shown(&after.tag);
     Some(match next {
+        // A raise alone does not get there.
+        Some(_) if after.watermark >= ID_MAX => format!("nothing changed: {}", StoreError::exhausted(&after.tag)),
         Some(next) => format!(
             "nothing changed: numbers of {name} up to {} may have been handed out already, and every later one is {next} or \
              above; a tag is never lowered",

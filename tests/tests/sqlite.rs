@@ -263,7 +263,17 @@ async fn a_file_that_is_not_where_others_find_it_grants_nothing() {
 
 /// Polls a future step by step. Between two steps it rests, as in a process that is stopped just there, and this is
 /// done.
-async fn step_by_step<T>(work: impl Future<Output = T>, mut between: impl AsyncFnMut()) -> T {
+async fn step_by_step<T>(work: impl Future<Output = T>, between: impl AsyncFnMut()) -> T {
+    with_pauses(work, async || {}, between).await
+}
+
+/// Polls a future step by step: does the first whenever it has asked for something, and the second whenever that has
+/// come.
+async fn with_pauses<T>(
+    work: impl Future<Output = T>,
+    mut asked: impl AsyncFnMut(),
+    mut answered: impl AsyncFnMut(),
+) -> T {
     struct Woken(Notify);
     impl Wake for Woken {
         fn wake(self: Arc<Self>) {
@@ -278,8 +288,9 @@ async fn step_by_step<T>(work: impl Future<Output = T>, mut between: impl AsyncF
         if let Poll::Ready(done) = polled {
             return done;
         }
+        asked().await;
         woken.0.notified().await;
-        between().await;
+        answered().await;
     }
 }
 
@@ -327,42 +338,44 @@ async fn who_rests_anywhere_in_a_request_lets_others_write() {
     assert!(steps > 20, "{steps}");
 }
 
-/// The tag ends in a transaction for which the making of a sub-key has to wait, wherever it rests meanwhile.
+/// The tag ends in a transaction for which the making of a sub-key has to wait, whatever it has asked for meanwhile.
 #[tokio::test]
 async fn no_sub_key_is_made_after_its_tag_has_ended() {
     let directory = directory();
     let path = directory.path().join("ids.sqlite");
-    let options = SqliteOptions { busy_timeout: Duration::from_millis(500), ..SqliteOptions::new(&path) };
+    let options = SqliteOptions { busy_timeout: Duration::from_millis(200), ..SqliteOptions::new(&path) };
     let store = SqliteStore::connect(options).await.unwrap();
     let mut ending = SqliteConnectOptions::new().filename(&path).connect().await.unwrap();
-    let mut tried = 0;
-    for rests in 0.. {
-        let tag = format!("order {rests}");
+    let mut refused = 0;
+    // It reads its own row and the tag's, and then writes. An answer that comes at once is not waited for.
+    for (round, requests) in (0..4).flat_map(|round| (1..=3).map(move |requests| (round, requests))) {
+        let tag = format!("order {round} {requests}");
         let name = sub_tag(&tag, "shop").unwrap();
         store.open_tag(&tag).await.unwrap();
         sqlx::query("BEGIN IMMEDIATE").execute(&mut ending).await.unwrap();
-        let (mut step, mut is_ended) = (0, false);
-        let made = step_by_step(store.open_tag(&name), async || {
-            if step == rests {
+        let (mut request, mut is_ended) = (0, false);
+        let end_in_between = async || {
+            request += 1;
+            if request == requests {
                 let end = "UPDATE tag SET grant_start = watermark + 1, watermark = ?2, settled = ?2, \
                     version = version + 1 WHERE tag = ?1";
                 sqlx::query(end).bind(&tag).bind(ID_MAX.cast_signed()).execute(&mut ending).await.unwrap();
                 sqlx::query("COMMIT").execute(&mut ending).await.unwrap();
                 is_ended = true;
             }
-            step += 1;
-        });
-        let made = made.await;
-        if made.as_ref().is_err_and(StoreError::is_retryable) {
-            // It never rested so often: it gave up waiting.
-            break;
+        };
+        let made = with_pauses(store.open_tag(&name), end_in_between, async || {}).await;
+        if !is_ended {
+            sqlx::query("ROLLBACK").execute(&mut ending).await.unwrap();
         }
-        assert!(is_ended, "{rests} rests: {made:?}");
-        assert!(matches!(made, Err(StoreError::Exhausted { .. })), "{rests} rests: {made:?}");
-        assert_eq!(store.tags(Some(&tag), 1).await.unwrap(), [], "{rests} rests");
-        tried += 1;
+        match made {
+            Err(StoreError::Exhausted { .. }) if is_ended => refused += 1,
+            Err(error) => assert!(error.is_retryable(), "it waited for too long: {error:?}"),
+            Ok(made) => panic!("{requests} requests: {made:?}"),
+        }
+        assert_eq!(store.tags(Some(&tag), 1).await.unwrap().first().filter(|record| record.tag == name), None);
     }
-    assert!(tried > 2, "{tried}");
+    assert!(refused > 0, "it ended in time");
 }
 
 #[tokio::test]

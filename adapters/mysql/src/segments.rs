@@ -341,8 +341,8 @@ impl OwnTables {
         Ok(rows.first().map(|row| self.column(row, "watermark")).transpose()?.unwrap_or_default())
     }
 
-    /// Refuses a new sub-key whose tag has ended. Until this transaction ends, nobody ends the tag: so whoever lists its
-    /// sub-keys afterwards sees this one.
+    /// Refuses a new sub-key whose tag has ended. Until this transaction ends, nobody ends the tag: so whoever lists
+    /// its sub-keys afterwards sees this one.
     async fn check_owner(&self, turn: &mut Turn, name: &str) -> Result<Result<(), StoreError>, StoreError> {
         let (tag, Some(_)) = split_tag(name) else { return Ok(Ok(())) };
         let rows = turn.rows(sqlx::query(select!("WHERE tag = ? FOR UPDATE")).bind(tag.as_bytes())).await?;

@@ -739,8 +739,8 @@ pub struct TagRecord {
 impl TagRecord {
     /// What a new sub-key of this tag gets: the tag's own options.
     ///
-    /// A store checks this in the step that makes a row for the sub-key `name`, under whatever keeps the tag's row as it
-    /// is until that row is there.
+    /// A store checks this in the step that makes a row for the sub-key `name`, under whatever keeps the tag's row as
+    /// it is until that row is there.
     ///
     /// # Errors
     /// [`StoreError::Exhausted`] when the tag has ended: its sub-keys continue elsewhere, or will begin there.

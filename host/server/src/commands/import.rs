@@ -4,8 +4,9 @@
 //! and only then created here, or raised, from the next number on: at no moment can both grant the same number, whoever
 //! goes on asking the other store. (With `--source-stopped` nobody does, and it is only read.) What was read is written
 //! down in between: should the command break off there, `--at` with that number finishes the job, as the other store
-//! knows it no more. The sub-keys of a tag are listed again when it has ended: from then on no new one is made. Of a few tags it is printed; many are brought by the thousand, in one transaction each where a
-//! store can, and what was read of those that are under way stands in a file.
+//! knows it no more. Of a few tags it is printed; many are brought by the thousand, in one transaction each where a
+//! store can, and what was read of those that are under way stands in a file. The sub-keys of a tag are listed again
+//! when it has ended: from then on no new one is made.
 //!
 //! What decides a tag's numbers beside its record is not carried, and so it is refused, of all tags before the first
 //! one is ended: names that the other store takes for one, numbers that it shares with others, digits in front, an end
@@ -283,8 +284,8 @@ impl Import<'_> {
         }
     }
 
-    /// Brings the sub-keys that were made after this page was listed, and before their tags on it were ended. Later none
-    /// is made, so nothing is to be listed a third time.
+    /// Brings the sub-keys that were made after this page was listed, and before their tags on it were ended. Later
+    /// none is made, so nothing is to be listed a third time.
     async fn bring_late(&mut self, mut after: Option<String>, page: &[TagRecord]) -> anyhow::Result<()> {
         let is_live = |record: &&TagRecord| record.watermark < ID_MAX;
         let known: BTreeSet<&str> = page.iter().map(|record| record.tag.as_str()).collect();

@@ -1433,7 +1433,11 @@ async fn errors_that_are_not_worth_a_retry_come_as_they_are() {
     let client = closed.client_with(quick).await;
     for _ in 0..2 {
         assert!(matches!(client.allocate(TAG, 1, 0).await, Err(StoreError::TagUnknown { .. })));
-        assert_eq!(closed.redis.cli(&["DBSIZE"]).unwrap(), "0", "an unknown tag leaves nothing in Redis");
+        assert_eq!(
+            closed.redis.cli(&["KEYS", "*"]).unwrap(),
+            "unalike:durable",
+            "an unknown tag leaves nothing in Redis"
+        );
     }
     client.create_tag("known", &TagOptions::default()).await.unwrap();
     client.allocate("known", 1, 0).await.unwrap();
@@ -1445,7 +1449,7 @@ async fn errors_that_are_not_worth_a_retry_come_as_they_are() {
     let limited = World::start_with(Persistence::Nothing, TagCreation { on_first_use: true, tags_max: 0 });
     let client = limited.client().await;
     assert!(matches!(client.allocate(TAG, 1, 0).await, Err(StoreError::TagLimit { tags_max: 0, .. })));
-    assert_eq!(limited.redis.cli(&["DBSIZE"]).unwrap(), "0");
+    assert_eq!(limited.redis.cli(&["KEYS", "*"]).unwrap(), "unalike:durable");
 
     let world = World::start();
     let client = world.client().await;

@@ -437,7 +437,11 @@ impl Raising {
     async fn claim(&self, place: HashKey<'_>) -> Result<Option<Duration>, StoreError> {
         let claim_ms = CLAIM_MS.to_string();
         let doing = format!("claiming {:?}", place.tag);
-        let identity = self.ask(place.tag, self.identity()).await?;
+        let identity = match self.identity.get() {
+            // It says nothing of how the durable store does now.
+            Some(identity) => identity.as_str(),
+            None => self.ask(place.tag, self.identity()).await?,
+        };
         let claim = async |generation: &str| {
             let mut arguments = vec![self.name.as_str(), &claim_ms, generation];
             arguments.extend(self.new.iter().flat_map(|&(field, value)| [field, value]));

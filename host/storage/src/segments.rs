@@ -140,6 +140,18 @@ pub trait SegmentStore: Send + Sync + 'static {
     /// As the connection brings.
     async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError>;
 
+    /// The random name of the data in this store: the same at each time, over each connection, after a restart and
+    /// after a move; another one in each store that was begun by itself. A copy of the data has the same.
+    ///
+    /// Whoever hands out what this store grants remembers it, and refuses the grants of another store: Redis does.
+    /// `None` in a store that has no such name, which cannot stand behind Redis.
+    ///
+    /// # Errors
+    /// As the connection brings.
+    async fn identity(&self) -> Result<Option<StoreIdentity>, StoreError> {
+        Ok(None)
+    }
+
     /// What takes names for one here that differ in more than spaces at their end, such as in letter case, in words:
     /// `None` in a store that tells all names apart. Under each of such names the numbers go on; whoever goes on with a
     /// tag in another store would begin anew under all names but one.
@@ -226,18 +238,6 @@ pub trait SegmentStore: Send + Sync + 'static {
     async fn restripe(&self, _expected: Option<&Stripe>, stripe: Option<&Stripe>) -> Result<(), StoreError> {
         let what = format!("this store cannot be {}: it keeps no record of it", Stripe::name(stripe));
         Err(StoreError::Refused { what, source: None })
-    }
-
-    /// The random name of the data in this store: the same at each time, over each connection, after a restart and
-    /// after a move; another one in each store that was begun by itself. A copy of the data has the same.
-    ///
-    /// Whoever hands out what this store grants remembers it, and refuses the grants of another store: Redis does.
-    /// `None` in a store that has no such name, which cannot stand behind Redis.
-    ///
-    /// # Errors
-    /// As the connection brings.
-    async fn identity(&self) -> Result<Option<StoreIdentity>, StoreError> {
-        Ok(None)
     }
 
     /// Closes what it has open and waits until that is done; requests fail from now on. Not needed for safety.

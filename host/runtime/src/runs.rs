@@ -243,8 +243,9 @@ struct AtHand {
 }
 
 impl AtHand {
-    const EMPTY: Self =
-        Self { next: Cell::new(0), stride: Cell::new(1), owned_left: Cell::new(0), place: Cell::new(0) };
+    const fn empty() -> Self {
+        Self { next: Cell::new(0), stride: Cell::new(1), owned_left: Cell::new(0), place: Cell::new(0) }
+    }
 
     /// As [`HeldRun::take_of`].
     #[inline]
@@ -285,7 +286,7 @@ impl AtHand {
 thread_local! {
     /// The runs that this thread took from last, each where its owner's place says. What another run is in the way of
     /// stays in [`HELD`].
-    static HAND: [AtHand; AT_HAND] = const { [const { AtHand::EMPTY }; AT_HAND] };
+    static HAND: [AtHand; AT_HAND] = const { [const { AtHand::empty() }; AT_HAND] };
 
     /// This thread's runs, without what is at hand. Each is where the lowest bits of its owner's place say; the length
     /// is a power of two, or 0.
@@ -359,7 +360,12 @@ impl ThreadRuns {
     #[inline]
     fn at_hand<T>(&self, look: impl FnOnce(&AtHand) -> T) -> T {
         const { assert!(AT_HAND.is_power_of_two()) };
-        HAND.with(|hand| look(&hand[self.place % AT_HAND]))
+        HAND.with(|hand| {
+            let Some(at_hand) = hand.get(self.place % AT_HAND) else {
+                unreachable!("a remainder is below its divisor")
+            };
+            look(at_hand)
+        })
     }
 
     fn take_held(&self) -> Option<u64> {

@@ -66,15 +66,12 @@ fn assert_disjoint(segments: &[Segment]) {
 
 /// All clients of a store see one identity, whatever happens to its tags. A store without one has none for all.
 pub async fn the_identity_is_the_same_for_all(fixture: &dyn SegmentFixture) {
-    let clients = [fixture.segment_client(OPEN).await, fixture.segment_client(CLOSED).await];
-    let mut identities = Vec::new();
-    for round in 0..2 {
-        for client in &clients {
-            identities.push(expected(client.identity().await, "asking for the identity"));
-        }
-        allocate(&clients[0], &format!("contract.identity.{round}"), 3, 0).await;
-    }
-    assert!(identities.iter().all(|identity| *identity == identities[0]), "{identities:?}");
+    let (one, other) = (fixture.segment_client(OPEN).await, fixture.segment_client(CLOSED).await);
+    let first = expected(one.identity().await, "asking for the identity");
+    assert_eq!(expected(other.identity().await, "asking another client for the identity"), first);
+    allocate(&one, "contract.identity", 3, 0).await;
+    assert_eq!(expected(one.identity().await, "asking for the identity after a grant"), first);
+    assert_eq!(expected(other.identity().await, "asking another client after a grant"), first);
 }
 
 /// The first number of a new tag is 1, or the start that it was created with; numbers go on from there.

@@ -460,6 +460,23 @@ async fn ids_go_on_to_the_bound_without_the_durable_store() -> anyhow::Result<()
     Ok(())
 }
 
+/// The clock may have gone back when Redis comes again: what it stamped is known by the durable store alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn ticks_are_kept_when_another_durable_store_takes_over() -> anyhow::Result<()> {
+    let redis = Redis::start(Persistence::Nothing)?;
+    let stores = [(); 2].map(|()| Arc::<MemoryStore>::default() as Arc<dyn SegmentStore>);
+    let before = connect(&redis, Arc::clone(&stores[0]), "horizon-ms=2000").await?;
+    let first = one(&before).await?;
+    let end = field(&redis, "end")?;
+    RedisStore::rebind(&RedisOptions::from_url(&redis.url(0, ""))?, &stores[0], &stores[1]).await?;
+    redis.cli(&["FLUSHALL"])?;
+    let refused = before.allocate("order", 1, 0).await.unwrap_err();
+    assert!(matches!(&refused, StoreError::Refused { what, .. } if what.contains("were moved")), "{refused:?}");
+    let next = one(&connect(&redis, Arc::clone(&stores[1]), "horizon-ms=2000").await?).await?;
+    assert!(tick(&first) < end && tick(&next) >= end, "{first:?} {next:?} {end}");
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_is_renewed_before_it_ends() -> anyhow::Result<()> {
     let redis = Redis::start(Persistence::Nothing)?;

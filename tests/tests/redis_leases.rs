@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use tempfile::TempDir;
 use unalike::{Ids, SnowflakeOptions};
 use unalike_memory::{MemoryOptions, MemoryStore};
-use unalike_redis::{RedisLeases, RedisOptions, Watermark};
+use unalike_redis::{RedisLeases, RedisOptions, RedisStore, Watermark};
 use unalike_sqlite::{SqliteOptions, SqliteStore};
 use unalike_storage::contract::{self, Fixture, LeaseFixture};
 use unalike_storage::{
@@ -811,6 +811,34 @@ async fn a_durable_store_that_went_back_is_refused() {
     become_another(&world.redis);
     let error = answer(async || world.acquire(&client, "b", 60_000).await).await.unwrap_err();
     assert!(matches!(&error, StoreError::Corrupt { what, .. } if what.contains("lost data")), "{error:?}");
+}
+
+/// Programs with the durable store before still have their leases.
+#[tokio::test(flavor = "multi_thread")]
+async fn time_is_kept_when_another_durable_store_takes_over() {
+    let world = World::start(Behind::Durable);
+    let client = world.client().await;
+    let leases =
+        [world.acquire(&client, "a", 60_000).await.unwrap(), world.acquire(&client, "b", 60_000).await.unwrap()];
+    let bound_ms = world.bound_ms();
+    let before: Arc<dyn SegmentStore> = Arc::clone(&world.durable) as _;
+    let now: Arc<dyn SegmentStore> = Arc::<MemoryStore>::default();
+    let options = options(&world.redis.url(0, ""), LIMITS);
+    RedisStore::rebind(&options, &before, &now).await.unwrap();
+
+    let next = RedisLeases::connect(options.clone(), Watermark::Durable(Arc::clone(&now))).await.unwrap();
+    let extended = world.extend(&next, &leases[0], 3_600_000).await.unwrap();
+    assert!(extended.valid_until_ms > bound_ms, "it goes on beyond what was granted before: {extended:?} {bound_ms}");
+    let bound_ms = world.bound_ms();
+    world.redis.cli(&["FLUSHALL"]).unwrap();
+    for refused in [
+        world.acquire(&client, "c", 60_000).await.map(drop),
+        RedisLeases::connect(options, Watermark::Durable(before)).await.map(drop),
+    ] {
+        let is_said = matches!(&refused, Err(StoreError::Refused { what, .. }) if what.contains("were moved to other"));
+        assert!(is_said, "{refused:?}");
+    }
+    assert_eq!(quarantined_until(world.acquire(&next, "c", 60_000).await), bound_ms);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -19,8 +19,8 @@ use tokio::task::JoinHandle;
 use unalike_memory::{MemoryOptions, MemoryStore};
 use unalike_redis::{RedisOptions, RedisStore, Watermark};
 use unalike_storage::{
-    Ceiling, ID_MAX, Segment, SegmentLayer, SegmentStore, StoreError, StoreIdentity, TagCreation, TagOptions,
-    TagRecord, TailRelease,
+    Ceiling, ID_MAX, JoinedStripe, Segment, SegmentLayer, SegmentStore, StoreError, StoreIdentity, Stripe, TagCreation,
+    TagOptions, TagRecord, TailRelease,
 };
 use unalike_tests::proxy::Proxy;
 use unalike_tests::redis::{Persistence, Redis};
@@ -138,6 +138,11 @@ impl Gate {
 impl SegmentLayer for Gate {
     fn below(&self) -> &dyn SegmentStore {
         &self.inner
+    }
+
+    /// Nobody waits for what is handed over.
+    async fn join_stripe(&self, stripe: &Stripe) -> Result<JoinedStripe, StoreError> {
+        self.inner.join_stripe(stripe).await
     }
 
     async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {
@@ -596,17 +601,40 @@ async fn what_a_former_durable_store_granted_is_not_installed() {
     let waiting = request(&slow, 10);
     let late = world.durable.held().await;
     let options = RedisOptions::from_url(&world.redis.url(0, "")).unwrap();
-    let other: Arc<MemoryStore> = Arc::default();
-    let rebound = RedisStore::rebind(&options, &*other).await.unwrap();
-    let identity = other.identity().await.unwrap().unwrap();
-    assert_eq!(rebound.identity, identity.to_string());
-    assert_eq!(rebound.before.len(), 1, "{rebound:?}");
+    let before: Arc<dyn SegmentStore> = Arc::clone(&world.durable) as _;
+    let stores = [(); 2].map(|()| Arc::<MemoryStore>::default() as Arc<dyn SegmentStore>);
+    let [next, third] = &stores;
+    let identity = next.identity().await.unwrap().unwrap().to_string();
+    let alone = RedisStore::rebind(&options, &before, &before).await.unwrap_err();
+    assert!(alone.to_string().contains("are one"), "{alone}");
+    let unknown = RedisStore::rebind(&options, third, next).await.unwrap_err();
+    assert!(unknown.to_string().contains("name the one that grants the numbers now"), "{unknown}");
+    // It can be repeated.
+    for known in [&before.identity().await.unwrap().unwrap().to_string(), &identity] {
+        let rebound = RedisStore::rebind(&options, &before, next).await.unwrap();
+        assert_eq!((&rebound.identity, rebound.before.get("sequences")), (&identity, Some(known)), "{rebound:?}");
+    }
     late.let_go();
     let refused = waiting.await.unwrap().unwrap_err();
-    assert!(matches!(&refused, StoreError::Refused { what, .. } if what.contains(&rebound.identity)), "{refused:?}");
+    assert!(matches!(&refused, StoreError::Refused { what, .. } if what.contains(&identity)), "{refused:?}");
     assert_eq!(world.held(), held(0, 0, None, 0), "nothing was installed");
-    let next = RedisStore::connect(options.clone(), Watermark::Durable(other)).await.unwrap();
-    assert_eq!(next.allocate(TAG, 10, 0).await.unwrap().start, 1);
+    let store = RedisStore::connect(options.clone(), Watermark::Durable(Arc::clone(next))).await.unwrap();
+    assert_eq!(store.allocate(TAG, 10, 0).await.unwrap().start, RAISE + 1, "above all that was granted");
+
+    // Redis forgets everything, and those who still have the store before ask first: in vain, also on another Redis.
+    world.redis.cli(&["FLUSHALL"]).unwrap();
+    let mut elsewhere = options.clone();
+    "elsewhere".clone_into(&mut elsewhere.prefix);
+    for refused in [
+        slow.allocate(TAG, 10, 0).await.map(drop),
+        RedisStore::connect(options.clone(), Watermark::Durable(Arc::clone(&before))).await.map(drop),
+        RedisStore::connect(elsewhere.clone(), Watermark::Durable(Arc::clone(&before))).await.map(drop),
+        RedisStore::rebind(&elsewhere, &before, third).await.map(drop),
+    ] {
+        assert!(matches!(&refused, Err(StoreError::Refused { .. })), "{refused:?}");
+    }
+    assert!(store.allocate(TAG, 10, 0).await.unwrap().start > RAISE + 10, "above what Redis had");
+    RedisStore::rebind(&elsewhere, &before, next).await.unwrap();
     let nameless = RedisStore::connect(options, Watermark::Durable(Arc::new(Nameless(MemoryStore::default())))).await;
     assert!(matches!(&nameless, Err(StoreError::Refused { what, .. }) if what.contains("no identity")), "{nameless:?}");
 }

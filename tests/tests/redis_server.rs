@@ -244,26 +244,50 @@ fn redis_knows_the_durable_store_that_grants_the_time_of_leases() -> anyhow::Res
 }
 
 #[test]
-fn redis_is_handed_over_to_another_durable_store_after_its_tags() -> anyhow::Result<()> {
-    let (redis, directory) = (Redis::start(Persistence::Nothing)?, TempDir::new()?);
-    let store = redis.url(0, "raise-min=100&raise-max=100");
-    let next = |watermark: &str| run_over(&directory, &store, watermark, &["next", "order", "-n", "150"]);
-    let (from, to) = ("sqlite://a.sqlite", "sqlite://b.sqlite");
-    let before = ids_over(&directory, &store, from, &["next", "order", "-n", "150"])?;
-    let moved = run(directory.path(), ["--store", to, "tags", "import", "--from", from])?;
-    assert_eq!(moved.code, Some(0), "{moved:?}");
-    assert_eq!(next(to)?.code, Some(1), "it is not said yet");
-    let unsaid = run_over(&directory, &store, to, &["store", "rebind"])?;
-    assert!(unsaid.code == Some(2) && unsaid.stderr.contains("--tags-moved"), "{unsaid:?}");
-    let said = ok(&directory, &store, to, &["store", "rebind", "--tags-moved"])?;
-    assert!(said.contains("sequences: it was "), "{said}");
-    let refused = next(from)?;
-    assert!(refused.code == Some(1) && refused.stderr.contains("another durable store"), "{refused:?}");
-    let after = ids_over(&directory, &store, to, &["next", "order", "-n", "150"])?;
-    assert!(before.last() < after.first(), "{before:?}, {after:?}");
+fn redis_is_handed_over_to_another_durable_store_with_its_tags() -> anyhow::Result<()> {
+    let mariadb = MariaDb::start()?;
+    for (from, to) in [
+        ("sqlite://a.sqlite".to_owned(), "sqlite://b.sqlite".to_owned()),
+        ("sqlite://a.sqlite".to_owned(), mariadb.database()?),
+        (mariadb.database()?, "sqlite://b.sqlite".to_owned()),
+    ] {
+        let (redis, directory) = (Redis::start(Persistence::Nothing)?, TempDir::new()?);
+        let store = redis.url(0, "raise-min=100&raise-max=100");
+        let next = |watermark: &str, arguments: &[&str]| {
+            ids_over(&directory, &store, watermark, &[&["next", "order"], arguments].concat())
+        };
+        let tags = [&["-n", "150"][..], &["-n", "10", "--sub", "a"]];
+        let before = tags.map(|tag| next(&from, tag).unwrap());
+        ok(&directory, &store, &from, &["tags", "create", "ended"])?;
+        let unsaid = run_over(&directory, &store, &to, &["store", "rebind"])?;
+        assert!(unsaid.code == Some(2) && unsaid.stderr.contains("--from <URL>"), "{unsaid:?}");
+        let rebind = ["store", "rebind", "--from", &from];
+        let said = ok(&directory, &store, &to, &rebind)?;
+        for line in ["sequences: it was ", "it grants nothing more", "restart the programs"] {
+            assert!(said.contains(line), "{said}");
+        }
+        let known = redis.cli(&["HGET", "unalike:durable", "sequences"])?;
+        // What was lost does not matter, nor who comes first.
+        for is_lost in [false, true] {
+            if is_lost {
+                redis.cli(&["FLUSHALL"])?;
+            }
+            let refused = run_over(&directory, &store, &from, &["next", "order", "-n", "150"])?;
+            assert!(refused.code == Some(1) && refused.stderr.contains("were moved to other stores"), "{refused:?}");
+        }
+        for (tag, before) in tags.into_iter().zip(&before) {
+            let after = next(&to, tag)?;
+            assert!(before.last() < after.first(), "{before:?}, {after:?}");
+        }
+        assert_eq!(redis.cli(&["HGET", "unalike:durable", "sequences"])?, known, "{said}");
+        let again = ok(&directory, &store, &to, &rebind)?;
+        assert!(again.contains(known.trim()), "{again}");
+        assert!(ok(&directory, &store, &to, &["tags", "list"])?.contains("ended"));
+    }
+    let directory = TempDir::new()?;
     fails(
         &directory,
-        &["--store", "sqlite://a.sqlite", "store", "rebind", "--tags-moved"],
+        &["--store", "sqlite://a.sqlite", "store", "rebind", "--from", "sqlite://b.sqlite"],
         &["only a store in Redis has a durable store behind it"],
     );
     Ok(())

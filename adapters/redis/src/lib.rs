@@ -448,20 +448,24 @@ impl RedisStore {
         alone::initialise(&server, options).await
     }
 
-    /// Has Redis know another durable store as the one that grants its numbers, after all tags and leases were moved
-    /// there. Programs with the former one are granted nothing more from then on. Answers the identities.
-    ///
-    /// **What it rests on**: no number that the former durable store granted is granted by this one. A tag is moved so
-    /// by an import, which ends it in the former store. Of a tag that Redis still has, less than it had is refused.
+    /// Moves what the durable store `before` granted to another one, and has Redis know that: its tags, and the time of
+    /// leases and clocks. `before` grants nothing from then on, neither to Redis nor to anybody else, so programs that
+    /// still use it get no more numbers than Redis has. It can be repeated, also for each further Redis, and prefix, that
+    /// the store was behind.
     ///
     /// # Errors
-    /// [`StoreError::Refused`] for a durable store without an identity, and what either store fails with.
-    pub async fn rebind(options: &RedisOptions, durable: &dyn SegmentStore) -> Result<Rebound, StoreError> {
+    /// [`StoreError::Refused`] when Redis knows a third durable store; as [`unalike_storage::hand_over`]; and what Redis
+    /// fails with. Repeat it then.
+    pub async fn rebind(
+        options: &RedisOptions,
+        before: &Arc<dyn SegmentStore>,
+        durable: &Arc<dyn SegmentStore>,
+    ) -> Result<Rebound, StoreError> {
         options.validate()?;
         let server = Server::connect(options, false).await?;
-        let (identity, before) = Raising::rebind(&server, &options.prefix, durable).await?;
+        let rebound = Raising::rebind(&server, &options.prefix, before, durable).await;
         server.close().await;
-        Ok(Rebound { identity, before })
+        rebound.map(|(identity, before)| Rebound { identity, before })
     }
 
     /// What the dialect makes of it. Not in a forked child, where a lock in it may be held for ever.

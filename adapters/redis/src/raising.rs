@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::sync::{OnceCell, OwnedMutexGuard};
 use tokio::time::{Instant, timeout, timeout_at};
-use unalike_storage::{Segment, SegmentStore, StoreError, random_128};
+use unalike_storage::{Segment, SegmentStore, StoreError, Stripe, hand_over, random_128};
 
 use crate::RedisOptions;
 use crate::error::refusal;
@@ -191,13 +191,20 @@ impl Raising {
     }
 
     /// Refuses a durable store that is not the one that Redis knows. A Redis that knows none knows this one from now
-    /// on. While the durable store is down nobody can tell, and numbers that Redis has are handed out: before it gets
-    /// more it is asked again, in [`Raising::claimed`].
+    /// on, unless it was left for another one. While the durable store is down nobody can tell, and numbers that Redis
+    /// has are handed out: before it gets more it is asked again, in [`Raising::claimed`]; and a Redis that knows none
+    /// knows the first one that grants something.
     ///
     /// # Errors
-    /// [`StoreError::Refused`] for another durable store, and for one that has no identity; and what Redis fails with.
+    /// [`StoreError::Refused`] for another durable store, for one that was left, and for one that has no identity; and
+    /// what Redis fails with.
     pub(crate) async fn recognise(&self) -> Result<(), StoreError> {
-        let identity = match timeout(self.timeout, self.identity()).await {
+        let looking = async {
+            let recorded = self.durable.stripe().await?;
+            Stripe::check_grant("the durable store", recorded.filter(Stripe::is_mark).as_ref(), None)?;
+            self.identity().await
+        };
+        let identity = match timeout(self.timeout, looking).await {
             Ok(Ok(identity)) => identity,
             Ok(Err(error)) if !error.is_retryable() => return Err(error),
             Ok(Err(_)) | Err(_) => {
@@ -213,20 +220,39 @@ impl Raising {
         if reply.text()? == "other" { Err(self.other_durable(&reply.text()?, identity)) } else { Ok(()) }
     }
 
-    /// Has Redis know another durable store, for all kinds of hashes. Answers which it knew, by kind.
+    /// Has Redis know another durable store, for all kinds of hashes, after it was given what the one before granted.
     ///
     /// # Errors
-    /// As [`Raising::recognise`].
+    /// [`StoreError::Refused`] when Redis knows a third one; as [`hand_over`], and as Redis fails.
     pub(crate) async fn rebind(
         server: &Server,
         prefix: &str,
-        durable: &dyn SegmentStore,
+        before: &Arc<dyn SegmentStore>,
+        durable: &Arc<dyn SegmentStore>,
     ) -> Result<(String, BTreeMap<String, String>), StoreError> {
-        let identity = identity_of(durable).await?;
+        let (old, new) = (identity_of(&**before).await?, identity_of(&**durable).await?);
         let key = durable_key(prefix);
+        let refused = |kind: &str, recorded: &str| {
+            refusal(format!(
+                "in {}, the key {key} has {recorded} for its {kind}, and the durable store that it is to be taken from is \
+                 {old}: name the one that grants the numbers now",
+                server.address()
+            ))
+        };
+        let (doing, command) = ("reading which durable store is known", redis::cmd("HGETALL").arg(&key).to_owned());
+        let known: BTreeMap<String, String> = server.command(doing, Access::Reads, &command).await?;
+        for (kind, recorded) in known {
+            if recorded != old && recorded != new {
+                return Err(refused(&kind, &recorded));
+            }
+        }
+        hand_over(before, durable).await?;
         let doing = "noting another durable store";
-        let mut reply = server.script(doing, Access::Writes, &REBIND, &key, &[&identity]).await?;
-        Ok((identity, reply.pairs()?))
+        let mut reply = server.script(doing, Access::Writes, &REBIND, &key, &[&old, &new]).await?;
+        if reply.text()? == "other" {
+            return Err(refused(&reply.text()?, &reply.text()?));
+        }
+        Ok((new, reply.pairs()?))
     }
 
     async fn identity(&self) -> Result<&str, StoreError> {
@@ -238,8 +264,8 @@ impl Raising {
         let store = self.durable.address().map_or_else(String::new, |address| format!(" ({address})"));
         refusal(format!(
             "the numbers in {at} are granted by another durable store: the key {key} has {recorded} for its {kind}, and the \
-             durable store of this program{store} is {identity}. Name the other one, or use another prefix; if its tags were \
-             moved to this one, run `unalike store rebind`"
+             durable store of this program{store} is {identity}. Name the other one, or use another prefix; if its tags are \
+             to be moved to this one, run `unalike store rebind`"
         ))
     }
 

@@ -57,10 +57,9 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
             let config = configure_command(common)?;
             runtime(&mut Builder::new_current_thread())?.block_on(store::initialise(&config))
         }
-        // The flag is required, and says what nobody can look up.
-        Command::Store(StoreCommand::Rebind { tags_moved: _ }) => {
+        Command::Store(StoreCommand::Rebind { from }) => {
             let config = configure_command(common)?;
-            runtime(&mut Builder::new_current_thread())?.block_on(store::rebind(&config))
+            runtime(&mut Builder::new_current_thread())?.block_on(store::rebind(&config, &from))
         }
         Command::Store(StoreCommand::Adopt { lift, yes, replication_ended }) => {
             let config = configure_command(common)?;

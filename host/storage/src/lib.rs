@@ -40,7 +40,7 @@ pub use segments::{
     TagRecord, TailsReleased, shown, split_tag, sub_tag, validate_allocate, validate_new_tag, validate_policies,
     validate_raise, validate_tag,
 };
-pub use stripes::{StripedStore, resize_stripes};
+pub use stripes::{StripedStore, hand_over, resize_stripes};
 pub use unalike_core::{
     AdaptiveStep, FieldOrder, GrantId, ID_MAX, Layout, LayoutFields, Lease, Parts, RefillPolicy, Rfc3339, Segment,
     StepPolicy, TailRelease,

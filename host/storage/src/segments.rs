@@ -341,8 +341,8 @@ impl Stripe {
         let is = Self::name(recorded);
         let what = match joined {
             _ if recorded.is_some_and(Self::is_mark) => format!(
-                "{store} is {is}: restart this program with the stores of the new set; if a resize was broken off, repeat \
-                 `unalike stripes resize`"
+                "{store} is {is}: restart this program with the stores that have its tags now; if that was broken off, repeat \
+                 `unalike stripes resize`, or `unalike store rebind`"
             ),
             None => format!("{store} is {is}: use it together with all stores of its set, in their order"),
             Some(joined) => format!(
@@ -402,8 +402,8 @@ impl fmt::Display for Stripe {
         let (index, count) = self.numbering();
         let mark = match (self.is_mark(), self.is_fence()) {
             (false, _) => return write!(f, "stripe {index} of {count} in the set {:032x}", self.set),
-            (true, true) => "fenced by a resize of the stripes",
-            (true, false) => "left over by a resize of the stripes",
+            (true, true) => "fenced while its tags are moved",
+            (true, false) => "left, as its tags were moved to other stores",
         };
         write!(f, "{mark} ({:032x})", self.set)
     }

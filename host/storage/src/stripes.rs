@@ -28,7 +28,7 @@ use crate::{
     validate_policies, validate_raise, validate_tag,
 };
 
-pub use self::resize::resize_stripes;
+pub use self::resize::{hand_over, resize_stripes};
 
 /// How often stores are asked for their place while another program is recording it.
 const OPEN_TRIES: u32 = 40;

@@ -9,7 +9,7 @@ end
 if here ~= ARGV[2] then
     return {'refused', 'the server is another incarnation'}
 end
-if durable() ~= ARGV[#ARGV] then
+if recorded_other() then
     return {'refused', 'another durable store grants the numbers now'}
 end
 local finish, left, next_end, next_left = tag[3], tonumber(tag[4]), tag[5], tonumber(tag[6])

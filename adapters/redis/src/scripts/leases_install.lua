@@ -9,7 +9,7 @@ end
 if here ~= ARGV[2] then
     return {'refused', 'the server is another incarnation'}
 end
-if durable() ~= ARGV[#ARGV] then
+if recorded_other() then
     return {'refused', 'another durable store grants the numbers now'}
 end
 local bound, start = ms('bound_ms', hash[3]), ms('the start of a grant', ARGV[4])

@@ -1,5 +1,5 @@
 -- Notes which durable store grants the numbers of a kind of keys, or says that it is another one.
-local other = other_durable()
+local other = recorded_other()
 if other then
     return {'other', other}
 end

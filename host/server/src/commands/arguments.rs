@@ -300,12 +300,14 @@ pub(crate) enum StoreCommand {
     },
     /// Let another durable store (--watermark) grant what a store in Redis hands out
     ///
-    /// Redis records which durable store is behind it, and refuses any other one. First import every tag to the new one
-    /// (`unalike tags import --store NEW --from OLD`). Ids of a tag that was not moved repeat.
+    /// Moves all tags there, with the time that leases and clocks were granted, and has Redis know it. The store before
+    /// grants nothing from then on, to anybody: programs that still use it hand out what Redis has, and then fail until
+    /// they are restarted with the new one. It can be run again if it breaks off, and once for each Redis, database and
+    /// prefix that the store was behind.
     Rebind {
-        /// All tags were moved to the new durable store
-        #[arg(long, required = true)]
-        tags_moved: bool,
+        /// The durable store until now
+        #[arg(long, value_name = "URL")]
+        from: String,
     },
 }
 

@@ -48,7 +48,7 @@ pub(crate) async fn adopt(
 }
 
 /// `unalike store rebind`
-pub(crate) async fn rebind(config: &Config) -> anyhow::Result<()> {
+pub(crate) async fn rebind(config: &Config, from: &str) -> anyhow::Result<()> {
     let (Some(url), Some(watermark)) =
         (config.store.volatile(), config.watermark.as_ref().filter(|url| !url.is_nothing()))
     else {
@@ -57,14 +57,23 @@ pub(crate) async fn rebind(config: &Config) -> anyhow::Result<()> {
         );
     };
     let place = url.place()?;
-    let durable = open_one(watermark, false).await?;
-    let rebound = place.rebind(&*durable).await;
+    let from = StoreUrl::new(from);
+    let before = open_one(&from, false).await?;
+    let durable = open_one(watermark, true).await?;
+    let rebound = place.rebind(&before, &durable).await;
+    before.close().await;
     durable.close().await;
     let rebound = rebound.with_context(|| format!("{watermark} does not stand behind {url}"))?;
-    let mut text = format!("{}: the durable store is {}, {watermark}\n", place.address(), rebound.identity);
+    let mut text = format!(
+        "{}: the durable store is {}, {watermark}\n\
+         {from}: it grants nothing more\n",
+        place.address(),
+        rebound.identity
+    );
     for (kind, identity) in rebound.before {
         writeln!(text, "{kind}: it was {identity}")?;
     }
+    text.push_str("next: restart the programs, with --watermark and the new store\n");
     print(&text)
 }
 

@@ -138,11 +138,15 @@ pub(crate) trait Place: Send + Sync {
         bail!("the store {url} has no server to adopt")
     }
 
-    /// Has a volatile store know another durable store as the one that grants what it hands out.
+    /// Moves what the durable store `before` granted to another one, and has a volatile store know that.
     ///
     /// # Errors
-    /// When either store does not answer, and in a store without a durable one behind it.
-    async fn rebind(&self, _durable: &dyn SegmentStore) -> Result<Rebound, StoreError> {
+    /// When a store does not answer or cannot be left, and in a store without a durable one behind it.
+    async fn rebind(
+        &self,
+        _before: &Arc<dyn SegmentStore>,
+        _durable: &Arc<dyn SegmentStore>,
+    ) -> Result<Rebound, StoreError> {
         Err(refused(format!("{} has no durable store behind it", self.address())))
     }
 

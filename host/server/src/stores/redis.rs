@@ -84,8 +84,12 @@ impl Place for RedisOptions {
         )
     }
 
-    async fn rebind(&self, durable: &dyn SegmentStore) -> Result<Rebound, StoreError> {
-        let unalike_redis::Rebound { before, identity, .. } = RedisStore::rebind(self, durable).await?;
+    async fn rebind(
+        &self,
+        before: &Arc<dyn SegmentStore>,
+        durable: &Arc<dyn SegmentStore>,
+    ) -> Result<Rebound, StoreError> {
+        let unalike_redis::Rebound { before, identity, .. } = RedisStore::rebind(self, before, durable).await?;
         Ok(Rebound { before, identity })
     }
 

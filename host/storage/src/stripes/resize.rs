@@ -1,6 +1,7 @@
 //! Another number of stripes, or another order, or other stores.
 
 use std::collections::BTreeMap;
+use std::slice;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
@@ -10,7 +11,10 @@ use super::marks::{StoreBefore, check_complete};
 use super::members::{full_text, with_text};
 use super::numbering::{Numbering, merged};
 use super::words::{name, new_set, refused};
-use crate::{KEPT_FLOOR, Mode, SegmentStore, StoreError, Stripe, StripeNumbers, TagOptions, TagRecord, is_kept_time};
+use crate::{
+    KEPT_FLOOR, Mode, SegmentStore, StoreError, StoreIdentity, Stripe, StripeNumbers, TagOptions, TagRecord,
+    is_kept_time,
+};
 
 /// How many tags are read at once.
 const PAGE: u32 = 1_000;
@@ -27,6 +31,7 @@ struct Part<'s> {
     old: Option<Stripe>,
     /// Whether it had tags.
     is_used: bool,
+    identity: Option<StoreIdentity>,
     /// The mark of this call, so that nobody is granted anything and everybody else's next step fails.
     fence: Stripe,
 }
@@ -62,8 +67,9 @@ fn named(name: &str, error: StoreError) -> StoreError {
 /// Of two calls at once, one at most gets to the end: each step changes a store's record only if it is the one that
 /// this call read or wrote before, **however long it paused**. The other one fails with
 /// [`StoreError::PlaceChanged`], or is refused since it does not name all stores of the set that the first one makes.
-/// After that one of them is repeated. Where one was to leave a single store, and was broken off by another, the next
-/// call may want a floor: a store that stands alone has no name to be known by.
+/// After that one of them is repeated. A store that stands alone is known by its
+/// [identity](SegmentStore::identity); without one, the next call may want a floor where one that was to leave a single
+/// store was broken off by another.
 ///
 /// A store that is lost is not among `from`; what it granted is not known then: `floor` must be the greatest number
 /// that may have been handed out under any name (0 when no store is lost; then all stores of the set must be named).
@@ -109,10 +115,12 @@ pub async fn resize_stripes(
         // A store that stands alone does not say since when: those that left for it do.
         parts.sort_by_key(|part| part.place.is_some());
     }
+    let alone = parts.iter().find(|part| count == 1 && part.place.is_some()).and_then(|part| part.identity);
+    let left_for = alone.map_or(set, |identity| identity.0);
     // In the order of the fences: who has the first old store has won, and no new one is used before all old ones.
     for part in &parts {
         let record = match part.place {
-            None => Some(Stripe::left(&part.fence, set, count)),
+            None => Some(Stripe::left(&part.fence, left_for, count)),
             Some(index) => (count > 1).then_some(Stripe { set, index, count }),
         };
         let recorded = part.store.restripe(Some(&part.fence), record.as_ref()).await;
@@ -120,6 +128,32 @@ pub async fn resize_stripes(
     }
     tracing::info!(count, "the stripes were resized");
     Ok(())
+}
+
+/// Has the store `to` grant what the store `from` granted until now: its tags, and what the product keeps in it, the time
+/// that leases and clocks were granted by Redis included. `from` grants nothing from then on, to anybody, for good.
+///
+/// A [resize](resize_stripes) of the one store to the other one. It can be repeated, also after it has ended: then it
+/// changes nothing.
+///
+/// # Errors
+/// [`StoreError::Refused`] for two clients of one store, for a store without an
+/// [identity](SegmentStore::identity), when `from` was handed over to another store before, and when either store cannot
+/// be a stripe; otherwise as [`resize_stripes`].
+pub async fn hand_over(from: &Arc<dyn SegmentStore>, to: &Arc<dyn SegmentStore>) -> Result<(), StoreError> {
+    let mut identities = [StoreIdentity(0); 2];
+    for (identity, (what, store)) in identities.iter_mut().zip([("old", from), ("new", to)]) {
+        let name = format!("{what} {}", name(0, &**store));
+        let found = store.identity().await.map_err(|error| named(&name, error))?;
+        *identity =
+            found.ok_or_else(|| refused(format!("{name} has no identity, by which it would be known again")))?;
+    }
+    let [old, new] = identities;
+    if old == new {
+        return Err(refused(format!("the old and the new store are one: both have the identity {old}")));
+    }
+    let is_done = from.stripe().await?.is_some_and(|record| record.has_left_for(new)) && to.stripe().await?.is_none();
+    if is_done { Ok(()) } else { resize_stripes(slice::from_ref(from), slice::from_ref(to), 0).await }
 }
 
 /// Gives every store a mark of this call, after all have answered and none has refused.
@@ -142,13 +176,15 @@ async fn fence<'s>(
         store.check().await.map_err(|error| named(&name, error))?;
         let tags = tags(store).await.map_err(|error| named(&name, error))?;
         check_tags(&name, &tags, old.as_ref(), count)?;
-        let is_used = !tags.is_empty();
-        let fence = Stripe::fence(set, number, (old.as_ref(), is_used), &records, new_set()?);
-        parts.push(Part { store, name, is_old: place.is_none(), place, old: *old, is_used, fence });
+        let (is_old, is_used) = (place.is_none(), !tags.is_empty());
+        let identity = store.identity().await.map_err(|error| named(&name, error))?;
+        let before = StoreBefore { name: &name, record: *old, is_old, is_used, identity };
+        let fence = Stripe::fence(set, number, &before, &records, new_set()?);
+        parts.push(Part { store, name, is_old, place, old: *old, is_used, identity, fence });
     }
     let found = parts.iter().map(|part| {
-        let Part { name, old: record, is_old, is_used, .. } = part;
-        StoreBefore { name, record: *record, is_old: *is_old, is_used: *is_used }
+        let Part { name, old: record, is_old, is_used, identity, .. } = part;
+        StoreBefore { name, record: *record, is_old: *is_old, is_used: *is_used, identity: *identity }
     });
     if floor == 0 {
         check_complete(&found.collect::<Vec<_>>())?;

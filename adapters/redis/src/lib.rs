@@ -448,10 +448,10 @@ impl RedisStore {
         alone::initialise(&server, options).await
     }
 
-    /// Moves what the durable store `before` granted to another one, and has Redis know that: its tags, and the time of
-    /// leases and clocks. `before` grants nothing from then on, neither to Redis nor to anybody else, so programs that
-    /// still use it get no more numbers than Redis has. It can be repeated, also for each further Redis, and prefix, that
-    /// the store was behind.
+    /// Moves what the durable store `before` granted to another one, and has Redis know that: its tags, and the time
+    /// of leases and clocks. `before` grants nothing from then on, neither to Redis nor to anybody else, so programs
+    /// that still use it get no more numbers than Redis has. It can be repeated, also for each further Redis, and
+    /// prefix, that the store was behind.
     ///
     /// # Errors
     /// [`StoreError::Refused`] when Redis knows a third durable store; as [`unalike_storage::hand_over`]; and what Redis

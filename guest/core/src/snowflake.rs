@@ -1128,7 +1128,7 @@ mod tests {
             // What a timestamp may be ahead of the clock.
             let ahead_max_ms = ahead_max_ms + if let ClockPolicy::Keep { max_ms } = clock { max_ms } else { 0 };
             let mut seed = seed;
-            let mut nodes: Vec<_> = (0..3).map(|_| (Snowflake::new(options).unwrap(), None, 0_u64)).collect();
+            let mut nodes: Vec<_> = (0..3).map(|_| (Snowflake::new(options).unwrap(), None, [0_u64; 2])).collect();
             let mut skews_ms = [0_i64; 3];
             let (mut true_ms, mut store, mut ids) = (NOW_MS, Store::default(), BTreeSet::new());
             for event in events {
@@ -1140,12 +1140,13 @@ mod tests {
                         let answer = snowflake.reserve(now_ms, max);
                         prop_assert_eq!(blocked, answer.err(), "the same checks");
                         if let Ok(run) = answer {
-                            let tick = layout.unpack(run.first).unwrap().ticks;
+                            let Parts { ticks: tick, worker, .. } = layout.unpack(run.first).unwrap();
                             prop_assert!(layout.tick_start_ms(tick) <= now_ms + ahead_max_ms);
                             let lease = snowflake.lease().unwrap();
                             prop_assert!(lease.not_before_ms <= layout.tick_start_ms(tick));
                             prop_assert!(layout.tick_start_ms(tick + 1) <= lease.valid_until_ms);
-                            prop_assert!(run.first > *last, "the ids of one generator ascend");
+                            let last = &mut last[worker as usize];
+                            prop_assert!(run.first > *last, "the ids of one generator ascend, under each worker");
                             *last = run.last();
                             for id in run.ids() {
                                 prop_assert!(ids.insert(id), "{id} was handed out before");
@@ -1179,7 +1180,7 @@ mod tests {
                             }
                         }
                         seed += 1;
-                        nodes[node] = (Snowflake::new(SnowflakeOptions { seed, ..options }).unwrap(), None, 0);
+                        nodes[node] = (Snowflake::new(SnowflakeOptions { seed, ..options }).unwrap(), None, [0; 2]);
                     }
                 }
             }

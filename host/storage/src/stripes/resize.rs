@@ -130,8 +130,8 @@ pub async fn resize_stripes(
     Ok(())
 }
 
-/// Has the store `to` grant what the store `from` granted until now: its tags, and what the product keeps in it, the time
-/// that leases and clocks were granted by Redis included. `from` grants nothing from then on, to anybody, for good.
+/// Has the store `to` grant what the store `from` granted until now: its tags, and what the product keeps in it, the
+/// time that leases and clocks in Redis were granted included. `from` grants nothing from then on, to anybody, for good.
 ///
 /// A [resize](resize_stripes) of the one store to the other one. It can be repeated, also after it has ended: then it
 /// changes nothing.

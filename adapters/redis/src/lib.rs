@@ -454,8 +454,8 @@ impl RedisStore {
     /// prefix, that the store was behind.
     ///
     /// # Errors
-    /// [`StoreError::Refused`] when Redis knows a third durable store; as [`unalike_storage::hand_over`]; and what Redis
-    /// fails with. Repeat it then.
+    /// [`StoreError::Refused`] when Redis knows a third durable store; as [`unalike_storage::hand_over`]; and what
+    /// Redis fails with. Repeat it then.
     pub async fn rebind(
         options: &RedisOptions,
         before: &Arc<dyn SegmentStore>,

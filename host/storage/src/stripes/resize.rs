@@ -131,15 +131,15 @@ pub async fn resize_stripes(
 }
 
 /// Has the store `to` grant what the store `from` granted until now: its tags, and what the product keeps in it, the
-/// time that leases and clocks in Redis were granted included. `from` grants nothing from then on, to anybody, for good.
+/// time that leases and clocks in Redis were granted included. `from` grants nothing from then on, for good.
 ///
 /// A [resize](resize_stripes) of the one store to the other one. It can be repeated, also after it has ended: then it
 /// changes nothing.
 ///
 /// # Errors
 /// [`StoreError::Refused`] for two clients of one store, for a store without an
-/// [identity](SegmentStore::identity), when `from` was handed over to another store before, and when either store cannot
-/// be a stripe; otherwise as [`resize_stripes`].
+/// [identity](SegmentStore::identity), when `from` was handed over to another store before, and when either store
+/// cannot be a stripe; otherwise as [`resize_stripes`].
 pub async fn hand_over(from: &Arc<dyn SegmentStore>, to: &Arc<dyn SegmentStore>) -> Result<(), StoreError> {
     let mut identities = [StoreIdentity(0); 2];
     for (identity, (what, store)) in identities.iter_mut().zip([("old", from), ("new", to)]) {

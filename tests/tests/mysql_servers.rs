@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sqlx::{AssertSqlSafe, Connection as _, MySqlConnection};
 use unalike_mysql::{MysqlLeases, MysqlOptions, MysqlStore};
-use unalike_storage::{LeaseStore as _, Segment, SegmentStore, StoreError, TagOptions};
+use unalike_storage::{LeaseStore as _, Segment, SegmentStore, StoreError, TagOptions, TailRelease};
 use unalike_tests::mariadb::MariaDb;
 use unalike_tests::multiplexer::Multiplexer;
 use unalike_tests::mysql_leases::Holder;
@@ -271,6 +271,104 @@ async fn an_applier_that_goes_on(replica_has: &[&str]) {
     }
 }
 
+/// A transaction that has the row of `order`, until it is dropped.
+async fn hold_row(url: &str) -> MySqlConnection {
+    let mut connection = MySqlConnection::connect(url).await.unwrap();
+    for statement in ["BEGIN", "SELECT watermark FROM unalike_tag WHERE tag = 'order' FOR UPDATE"] {
+        sqlx::raw_sql(statement).execute(&mut connection).await.unwrap();
+    }
+    connection
+}
+
+/// Whether replication waits for a lock.
+fn applier_waits(server: &MariaDb) -> bool {
+    // The table is filled anew only where nobody has read it for 100 ms.
+    let query = "DO SLEEP(0.15); SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'";
+    server.sql("", query).unwrap().trim() == "1"
+}
+
+/// Whether a grant waits for a lock: there is nothing else that takes so long.
+fn grant_waits(server: &MariaDb) -> bool {
+    let query = "SELECT COUNT(*) FROM information_schema.processlist \
+        WHERE info LIKE 'UPDATE unalike_tag%' AND state = 'Updating' AND time_ms > 200";
+    server.sql("", query).unwrap().trim() == "1"
+}
+
+/// A grant that waits for the row while an applier writes an older one to it: what it was sent with was so then.
+async fn a_grant_that_waits_for_an_applier(of_primary: &[&str]) {
+    let mut primary = start(&logging(1, of_primary));
+    let replica = start(&logging(2, &[]));
+    let url = primary.database().unwrap();
+    let there = url.replace(&format!(":{}/", primary.port()), &format!(":{}/", replica.port()));
+    let (_, database) = url.rsplit_once('/').unwrap();
+    let (mut granted, store) = (Granted::default(), open(&url).await);
+    granted.add(store.allocate("order", 10, 0).await.unwrap());
+    replica.follow(&primary, "MASTER_USE_GTID=slave_pos").unwrap();
+    replica.catch_up(&primary).unwrap();
+    replica.sql("", "STOP SLAVE SQL_THREAD").unwrap();
+    granted.add(store.allocate("order", 5_000, 0).await.unwrap());
+    // Gives back what is left: the row goes down.
+    let tail = store.allocate("order", 1_000_000, 0).await.unwrap();
+    assert!(store.release("order", TailRelease { start: tail.start, version: tail.version }).await.unwrap());
+    let end = primary.sql("", "SELECT @@gtid_binlog_pos").unwrap();
+    let received = || replica.sql("", "SHOW SLAVE STATUS").unwrap().contains(end.trim());
+    until("the replica has the change", received).await;
+    primary.kill9().unwrap();
+    let mut vouched = options(&there, "");
+    vouched.assume_replication_ended = true;
+    MysqlStore::adopt_server(vouched.clone(), 2_000_000).await.unwrap();
+
+    let store = MysqlStore::connect(options(&there, "request-timeout-ms=20000")).await.unwrap();
+    granted.add(store.allocate("order", 5_000, 0).await.unwrap());
+    let row = hold_row(&there).await;
+    replica.sql("", "START SLAVE SQL_THREAD").unwrap();
+    until("the applier waits for the row", || applier_waits(&replica)).await;
+    let request = tokio::spawn(async move { store.allocate("order", 1_000, 0).await });
+    until("so does a grant, behind it", || grant_waits(&replica)).await;
+    row.close().await.unwrap();
+    refused(request.await.unwrap(), &[]);
+    let applied = || replica.sql("", "SELECT @@gtid_slave_pos").unwrap().contains(end.trim());
+    until("the change is applied", applied).await;
+    let watermark = "SELECT watermark FROM unalike_tag WHERE tag = 'order'";
+    assert_eq!(replica.sql(database, watermark).unwrap().trim(), "5010", "old rows lie over those that were lifted");
+
+    // Its figures may change too, and the row is below all that was granted since: what counts is how far it had got.
+    replica.sql("", "STOP SLAVE; RESET SLAVE ALL; SET GLOBAL gtid_domain_id = 5").unwrap();
+    MysqlStore::adopt_server(options(&there, ""), 5_001).await.unwrap();
+    granted.add(open(&there).await.allocate("order", 1_000, 0).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_grant_that_waits_while_old_rows_are_applied_is_none() {
+    a_grant_that_waits_for_an_applier(&[]).await;
+    a_grant_that_waits_for_an_applier(&["--binlog-row-image=MINIMAL"]).await;
+}
+
+/// The server before goes on, follows the one that was adopted, and is still used.
+#[tokio::test]
+async fn a_grant_that_waits_while_the_successors_rows_are_applied_is_none() {
+    let (before, adopted) = (start(&logging(1, &[])), start(&logging(2, &[])));
+    let url = before.database().unwrap();
+    let there = url.replace(&format!(":{}/", before.port()), &format!(":{}/", adopted.port()));
+    let (mut granted, store) =
+        (Granted::default(), MysqlStore::connect(options(&url, "request-timeout-ms=20000")).await.unwrap());
+    granted.add(store.allocate("order", 10, 0).await.unwrap());
+    adopted.follow(&before, "MASTER_USE_GTID=slave_pos").unwrap();
+    adopted.catch_up(&before).unwrap();
+    adopted.sql("", "STOP SLAVE; RESET SLAVE ALL").unwrap();
+    let from = adopted.log_end().unwrap();
+    MysqlStore::adopt_server(options(&there, ""), 100_000).await.unwrap();
+    granted.add(open(&there).await.allocate("order", 5_000, 0).await.unwrap());
+
+    let row = hold_row(&url).await;
+    before.follow(&adopted, &from).unwrap();
+    until("the applier waits for the row", || applier_waits(&before)).await;
+    let request = tokio::spawn(async move { store.allocate("order", 1_000, 0).await });
+    until("so does a grant, behind it", || grant_waits(&before)).await;
+    row.close().await.unwrap();
+    refused(request.await.unwrap(), &[]);
+}
+
 #[tokio::test]
 async fn what_an_adopted_server_applies_of_the_one_before_repeats_nothing() {
     an_applier_that_goes_on(&[]).await;
@@ -365,7 +463,7 @@ async fn each_dialect_of_a_database_is_adopted_by_itself() {
     let quarantine = |server: &MariaDb| server.sql(database, "SELECT * FROM unalike_lease_store").unwrap();
     let leases = quarantine(&replica);
     assert_eq!(MysqlStore::adopt_server(options(&url, ""), 500).await.unwrap().tags, 1);
-    assert!(recorded(&replica, &url).ends_with(" lifted leaf=1000,unalike=500"));
+    assert!(recorded(&replica, &url).contains(" lifted leaf=1000,unalike=500 era "));
     assert_eq!(quarantine(&replica), leases, "leases were waited for before");
     refused(MysqlStore::adopt_server(options(&url, ""), 10).await, &["recorded one already", "unalike"]);
     // Programs of the dialect that was adopted before start again, and go on.
@@ -378,7 +476,7 @@ async fn each_dialect_of_a_database_is_adopted_by_itself() {
     replica.restart().unwrap();
     refused(open_as(LEAF).await, ANOTHER);
     MysqlStore::adopt_server(options(&url, ""), 7).await.unwrap();
-    assert!(recorded(&replica, &url).ends_with(" lifted -leaf=1000,unalike=507"), "{}", recorded(&replica, &url));
+    assert!(recorded(&replica, &url).contains(" lifted -leaf=1000,unalike=507 era "), "{}", recorded(&replica, &url));
     refused(open_as(LEAF).await, &["dialect leaf"]);
     MysqlStore::adopt_server(options(&url, LEAF), 30).await.unwrap();
     let lifted = open_as(LEAF).await.unwrap();
@@ -491,7 +589,7 @@ async fn a_record_of_an_older_program_is_taken_over_where_it_proves_something() 
     server.sql("", "SET GLOBAL gtid_slave_pos = '0-9-5'").unwrap();
     refused(MysqlStore::connect(options(&url, "")).await, ANOTHER);
     MysqlStore::adopt_server(options(&url, ""), 1_000).await.unwrap();
-    assert!(recorded(&server, &url).ends_with(" gtid_slave_positions 0-9-5 lifted unalike=1000"));
+    assert!(recorded(&server, &url).contains(" gtid_slave_positions 0-9-5 lifted unalike=1000 era "));
     granted.add(open(&url).await.allocate("order", 10, 0).await.unwrap());
 }
 

@@ -15,7 +15,7 @@ use crate::error::{
     NO_SUCH_TABLE, ONLY_READS, broke, connect_error, damaged, no_connection, read_error, refusal, write_error,
 };
 use crate::fence::{COMMIT, Fence, READ_WHOLE_LISTS, ROLL_BACK, ServerFacts};
-use crate::record::Record;
+use crate::record::{Era, Record};
 
 pub(crate) type Statement<'q> = sqlx::query::Query<'q, MySql, MySqlArguments>;
 
@@ -142,6 +142,11 @@ impl Database {
     pub(crate) fn lifted(&self) -> u64 {
         let Connector { expected, dialect, .. } = self.connector();
         expected.get().map_or(0, |expected| Record::read(&expected.recorded).lifted(dialect))
+    }
+
+    /// The era of `unalike_tag`, as it was when this client began.
+    pub(crate) fn era(&self) -> Era {
+        self.connector().expected.get().map_or_else(Era::default, |expected| Record::read(&expected.recorded).era())
     }
 
     /// A statement that grants, with the conditions that every grant rests on where it says `{fence}`, or `{fence

@@ -176,24 +176,6 @@ impl ServerFacts {
         if recorded.contains(OF_ALL) { self.adopted_identity(mark) } else { self.identity(mark) }
     }
 
-    /// Whether this is the recorded server, but that it has applied changes of others since.
-    pub(crate) fn is_but_its_position(&self, recorded: &str) -> bool {
-        let Some(mark) = mark_in(recorded) else { return false };
-        let without_position = |identity: &str| {
-            let mut words = identity.split(' ');
-            let mut others = Vec::new();
-            while let Some(word) = words.next() {
-                if word == OF_DOMAIN || word == OF_ALL {
-                    words.next();
-                } else {
-                    others.push(word.to_owned());
-                }
-            }
-            others
-        };
-        self.identity(mark).is_ok_and(|found| without_position(&found) == without_position(recorded))
-    }
-
     fn marked(&self, mark: u128, server: u64, domain: u64, position: &str) -> String {
         let mut identity = format!("mark {mark:032x} server_id {server} gtid_domain_id {domain} {position}");
         if self.is_on("wsrep_on") {
@@ -539,13 +521,10 @@ mod tests {
         server[3] = ("gtid_slave_pos", "10-4-8,0-3-5");
         let applied = facts(&server);
         assert_ne!(applied.identity_as(&adopted).unwrap(), adopted);
-        assert!(applied.is_but_its_position(&adopted) && !applied.is_but_its_position("server_uuid 3e11fa47"));
         let adopted = applied.adopted_identity(7).unwrap();
         assert!(adopted.ends_with("gtid_slave_positions 0-3-5,10-4-8"), "{adopted}");
         server[3] = ("gtid_slave_pos", "0-3-5,10-4-8");
         assert_eq!(facts(&server).identity_as(&adopted).unwrap(), adopted, "in whichever order");
-        server[1] = ("server_id", "2");
-        assert!(!facts(&server).is_but_its_position(&adopted));
         let mysql = facts(&[("server_uuid", "3e11fa47")]);
         assert_eq!(mysql.adopted_identity(7), mysql.identity(7));
     }

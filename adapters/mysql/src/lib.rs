@@ -53,7 +53,7 @@ use crate::dialects::{batch, cosid, id_generator, leaf, sequence_table, slow_ord
 use crate::error::refusal;
 use crate::fence::ServerFacts;
 pub use crate::leases::MysqlLeases;
-use crate::record::Record;
+use crate::record::{Era, Record};
 use crate::schema::Schema;
 
 /// How much further than a horizon Redis asks for time for its leases, at most.
@@ -549,11 +549,10 @@ impl MysqlStore {
         let identity =
             if is_recorded { before.server().to_owned() } else { found(facts.adopted_identity(random_128()?))? };
         replication::refuse(&database, &facts, options.assume_replication_ended).await?;
-        // A server that applied changes after it was adopted may have written old rows over those that were lifted.
-        let lift = match facts.is_but_its_position(before.server()) {
-            true if !is_recorded => lift.saturating_add(before.lifted(dialect)).min(ID_MAX),
-            _ => lift,
-        };
+        // A server that applied changes after it was adopted may have written old rows over those that were lifted. Its
+        // other figures may have changed since, so this is asked of none. In rows with an era it can be seen.
+        let is_seen = matches!(options.dialect, Dialect::Unalike) && before.era().mark != 0;
+        let lift = if is_recorded || is_seen { lift } else { lift.saturating_add(before.lifted(dialect)).min(ID_MAX) };
         database.expect(&facts, Some(identity.clone()), &recorded);
         let store = Self::open(database.clone(), schema, options.clone()).await?;
         // In tables that count in strides, so many grants reach further.
@@ -561,8 +560,8 @@ impl MysqlStore {
             Dialect::Unalike => lift,
             _ => lift.saturating_mul(store.stride().await?),
         };
-        let adopted = before.adopted(&identity, dialect, numbers);
-        if !adopted.fits() {
+        let mut adopted = before.adopted(&identity, dialect, numbers);
+        if !adopted.clone().of_era(Era { mark: u128::MAX, reached: ID_MAX }).fits() {
             return Err(refusal(format!(
                 "{}: the record of the server is too long for unalike_store: {adopted}",
                 database.at()
@@ -572,7 +571,11 @@ impl MysqlStore {
         let kept_ms = options.limits.max_horizon_ms.saturating_add(KEPT_LEAD_MS);
         // The record comes last: until then nobody is granted anything here.
         let lifted = match &options.dialect {
-            Dialect::Unalike => segments::lift_all(&database, schema, lift, kept_ms).await,
+            Dialect::Unalike => {
+                let (lifted, era) = segments::lift_all(&database, schema, lift, kept_ms, before.era()).await?;
+                adopted = adopted.of_era(era);
+                Ok(lifted)
+            }
             // The keys that are given may be some of those that are used.
             Dialect::IdGenerator { .. } => id_generator::lift_all(&database, &options, lift).await,
             _ => match &store.batches {

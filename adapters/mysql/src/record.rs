@@ -14,29 +14,48 @@ const LENGTH_MAX: usize = 512;
 /// What lies between the server and the dialects.
 const LIFTED: &str = " lifted ";
 
-/// A record: `SERVER`, or `SERVER lifted leaf=1000,-cosid=50`. A minus says that the tables were lifted for a server
-/// before this one, and not for this one yet.
+/// Between the dialects and the era.
+const ERA: &str = " era ";
+
+/// A record: `SERVER`, or `SERVER lifted leaf=1000,-cosid=50 era ..`. A minus says that the tables were lifted for a
+/// server before this one, and not for this one yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     server: String,
     /// By dialect: by how much its tables were lifted in sum, and whether for this server too. None in a record that
     /// was never adopted.
     lifted: BTreeMap<String, (u64, bool)>,
+    era: Era,
+}
+
+/// What marks the rows of `unalike_tag` that were written since the tables were lifted for a server. A row without it
+/// was written by the server before, and came by replication. All zeros in tables that were never lifted so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Era {
+    /// A random number, in each row.
+    pub(crate) mark: u128,
+    /// The greatest watermark of a tag when the era began.
+    pub(crate) reached: u64,
 }
 
 impl Record {
     pub(crate) fn read(text: &str) -> Self {
         let read = text.rsplit_once(LIFTED).and_then(|(server, list)| {
+            let (list, era) = list.split_once(ERA).map_or((list, None), |(list, era)| (list, Some(era)));
             let entry = |entry: &str| {
                 let (name, sum) = entry.split_once('=')?;
                 let (name, is_here) = name.strip_prefix('-').map_or((name, true), |name| (name, false));
                 Some((name.to_owned(), (sum.parse().ok()?, is_here)))
             };
             let lifted = list.split(',').map(entry).collect::<Option<_>>()?;
-            Some(Self { server: server.to_owned(), lifted })
+            let era = era.map_or(Some(Era::default()), |era| {
+                let (mark, reached) = era.split_once(' ')?;
+                Some(Era { mark: u128::from_str_radix(mark, 16).ok()?, reached: reached.parse().ok()? })
+            });
+            Some(Self { server: server.to_owned(), lifted, era: era? })
         });
         // What cannot be read is no server that there is.
-        read.unwrap_or_else(|| Self { server: text.to_owned(), lifted: BTreeMap::new() })
+        read.unwrap_or_else(|| Self { server: text.to_owned(), lifted: BTreeMap::new(), era: Era::default() })
     }
 
     /// The server.
@@ -47,6 +66,16 @@ impl Record {
     /// By how much the dialect's tables were lifted in sum.
     pub(crate) fn lifted(&self, dialect: &str) -> u64 {
         self.lifted.get(dialect).map_or(0, |(sum, _)| *sum)
+    }
+
+    /// The era of `unalike_tag`.
+    pub(crate) fn era(&self) -> Era {
+        self.era
+    }
+
+    /// The record with another era.
+    pub(crate) fn of_era(self, era: Era) -> Self {
+        Self { era, ..self }
     }
 
     /// Whether the server took over from another one.
@@ -66,7 +95,7 @@ impl Record {
             lifted.values_mut().for_each(|(_, is_here)| *is_here = false);
         }
         lifted.insert(dialect.to_owned(), (self.lifted(dialect).saturating_add(lift), true));
-        Self { server: server.to_owned(), lifted }
+        Self { server: server.to_owned(), lifted, era: self.era }
     }
 
     /// Whether it fits the column.
@@ -84,7 +113,8 @@ impl fmt::Display for Record {
             write!(f, "{before}{minus}{dialect}={sum}")?;
             before = ",";
         }
-        Ok(())
+        let Era { mark, reached } = self.era;
+        if mark == 0 { Ok(()) } else { write!(f, "{ERA}{mark:032x} {reached}") }
     }
 }
 
@@ -100,7 +130,10 @@ mod tests {
             assert_eq!((record.server(), record.to_string().as_str()), (text, text));
             assert!(record.is_valid_for("leaf") && record.lifted("leaf") == 0);
         }
-        for unreadable in ["x lifted ", "x lifted leaf", "x lifted leaf=-1", "x lifted leaf=1,"] {
+        let eras =
+            ["x lifted leaf=1 era ", "x lifted leaf=1 era 7", "x lifted leaf=1 era x 7", "x lifted leaf=1 era 7 -1"];
+        for unreadable in ["x lifted ", "x lifted leaf", "x lifted leaf=-1", "x lifted leaf=1,"].into_iter().chain(eras)
+        {
             assert_eq!(Record::read(unreadable).server(), unreadable);
         }
     }
@@ -120,6 +153,16 @@ mod tests {
     }
 
     #[test]
+    fn the_era_stays_while_other_dialects_are_adopted() {
+        let era = Era { mark: 7, reached: 201_000 };
+        let record = Record::read("a").adopted("b", "unalike", 5).of_era(era);
+        assert_eq!(record.to_string(), "b lifted unalike=5 era 00000000000000000000000000000007 201000");
+        assert_eq!(Record::read(&record.to_string()), record);
+        let later = record.adopted("b", "leaf", 9).adopted("c", "leaf", 1);
+        assert_eq!((later.era(), Record::read(&later.to_string()).era()), (era, era));
+    }
+
+    #[test]
     fn the_column_holds_the_longest() {
         let server = format!(
             "mark {:032x} server_id {n} gtid_domain_id {n} gtid_slave_pos {n}-{n}-{} wsrep_node_name {}",
@@ -130,6 +173,7 @@ mod tests {
         );
         let names = "unalike,leaf,tinyid,cosid,sequence-table,id-generator,batch,slow-ordered,ticket";
         let all = names.split(',').fold(Record::read("before"), |record, name| record.adopted("x", name, u64::MAX));
+        let all = all.of_era(Era { mark: u128::MAX, reached: u64::MAX });
         assert!(Record { server, ..all }.adopted("y", "leaf", 1).fits());
     }
 }

@@ -11,13 +11,14 @@ use sqlx::{AssertSqlSafe, Row as _};
 use unalike_storage::{
     ID_MAX, JoinedStripe, KEPT_FLOOR, KEPT_LEASES, Mode, PolicyColumns, RefillPolicy, Segment, SegmentStore,
     StepPolicy, StoreError, Stripe, StripeNumbers, TagCreation, TagOptions, TagRecord, TailRelease, first_watermark,
-    is_kept, kept_patterns, split_tag, validate_allocate, validate_new_tag, validate_policies, validate_raise,
-    validate_tag,
+    is_kept, kept_patterns, random_128, split_tag, validate_allocate, validate_new_tag, validate_policies,
+    validate_raise, validate_tag,
 };
 
-use crate::database::{Database, Statement, Turn};
+use crate::database::{Database, Statement, Turn, number};
 use crate::dialects::tables::{self, Holds, Shape};
 use crate::error::{DUPLICATE_ENTRY, damaged, read_error, refusal};
+use crate::record::Era;
 use crate::schema::{self, MAINTENANCE, Schema};
 use crate::{DialectStore, MysqlOptions};
 
@@ -26,7 +27,8 @@ use crate::{DialectStore, MysqlOptions};
 /// A name is kept as bytes: it is compared exactly and sorted by its bytes, on every server and under every collation.
 /// `start`, `settled` and `watermark` are 2^63 - 1 at most; the figures of policies have all 64 bits.
 ///
-/// `stripe_set` and `stripe_version` came with version 2. The last constraint keeps programs that know version 1 alone
+/// `stripe_set` and `stripe_version` came with version 2. The set says which stripe the row is of, and in which [`Era`] it
+/// was written: both as one figure ([`row_set`]). The last constraint keeps programs that know version 1 alone
 /// from being granted anything from a stripe: they change the version and not `stripe_version`, so the server refuses
 /// it.
 pub(crate) const TAG_TABLE: &str = "
@@ -96,7 +98,8 @@ macro_rules! change {
             striped: concat!(
                 "UPDATE unalike_tag SET ",
                 $assignments,
-                ", stripe_version = GREATEST(version + 1, ?), version = GREATEST(version + 1, ?) WHERE tag = ?",
+                ", stripe_set = stripe_set, stripe_version = GREATEST(version + 1, ?), version = GREATEST(version + 1, ?) \
+                 WHERE tag = ?",
                 $condition,
                 $stripe,
                 $fence
@@ -144,23 +147,23 @@ const RETIRE: Change = change!(
 );
 
 macro_rules! lift {
-    ($watermark:literal, $which:literal) => {
+    ($plain:literal, $striped:literal, $which:literal) => {
         [
             concat!(
                 "UPDATE unalike_tag SET settled = ",
-                $watermark,
+                $plain,
                 ", watermark = ",
-                $watermark,
+                $plain,
                 ", version = version + 1 ",
                 "WHERE ",
                 $which
             ),
             concat!(
                 "UPDATE unalike_tag SET settled = ",
-                $watermark,
+                $striped,
                 ", watermark = ",
-                $watermark,
-                ", stripe_version = version + 1, version = version + 1 WHERE ",
+                $striped,
+                ", stripe_set = ?, stripe_version = version + 1, version = version + 1 WHERE ",
                 $which
             ),
         ]
@@ -168,18 +171,33 @@ macro_rules! lift {
 }
 
 /// All tags of users, and the floor of new names, by so many numbers or to the end: as a database of version 1 takes
-/// it, and as one of version 2.
-const LIFT_ALL: [&str; 2] =
-    lift!("watermark + LEAST(?, 9223372036854775807 - watermark)", "NOT (tag LIKE ? OR tag = ? OR tag LIKE ?)");
+/// it, and as one of version 2. There, rows that are not of the set and era are lifted above the given number first.
+const LIFT_ALL: [&str; 2] = lift!(
+    "watermark + LEAST(?, 9223372036854775807 - watermark)",
+    "IF(stripe_set = ?, watermark, GREATEST(watermark, ?)) \
+     + LEAST(?, 9223372036854775807 - IF(stripe_set = ?, watermark, GREATEST(watermark, ?)))",
+    "NOT (tag LIKE ? OR tag = ? OR tag LIKE ?)"
+);
+
+/// The greatest number that was granted under a tag of users, but for tags that have ended.
+const REACHED: &str = "SELECT watermark FROM unalike_tag WHERE watermark < 9223372036854775807 \
+    AND NOT (tag LIKE ? OR tag = ? OR tag LIKE ?) ORDER BY watermark DESC LIMIT 1";
 
 /// The time that was granted to leases: so many ms ahead of the server's clock, unless it is there.
-const LIFT_LEASES: [&str; 2] =
-    lift!("GREATEST(watermark, ? + CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS UNSIGNED))", "tag LIKE ?");
+const LIFT_LEASES: [&str; 2] = lift!(
+    "GREATEST(watermark, ? + CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS UNSIGNED))",
+    "GREATEST(watermark, ? + CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS UNSIGNED))",
+    "tag LIKE ?"
+);
 
 /// The time that was granted to clocks, each with an epoch of its own: by so many ms.
-const LIFT_CLOCKS: [&str; 2] = lift!("watermark + LEAST(?, 9223372036854775807 - watermark)", "tag LIKE ?");
+const LIFT_CLOCKS: [&str; 2] = lift!(
+    "watermark + LEAST(?, 9223372036854775807 - watermark)",
+    "watermark + LEAST(?, 9223372036854775807 - watermark)",
+    "tag LIKE ?"
+);
 
-const RESTRIPE_ALL: &str = "UPDATE unalike_tag SET stripe_set = ?, stripe_version = version";
+const RESTRIPE_ALL: &str = "UPDATE unalike_tag SET stripe_set = ?, stripe_version = version WHERE stripe_set = ?";
 
 /// One more tag, below the limit, by a client of the store's stripe; or a sub-key, which adds nothing. It comes first
 /// in a creation: its lock on the row has creations and changes of the stripe wait for each other.
@@ -229,34 +247,67 @@ pub(crate) async fn open(
 ) -> Result<Arc<dyn DialectStore>, StoreError> {
     tables::open(database, options, &[SHAPE]).await?;
     let creation = options.creation;
-    Ok(Arc::new(OwnTables { database: database.clone(), creation, schema: Mutex::new(schema), joined: None }))
+    let (schema, era) = (Mutex::new(schema), database.era());
+    Ok(Arc::new(OwnTables { database: database.clone(), creation, schema, joined: None, era }))
 }
 
 /// Lifts every tag, and the floor of new names, by so many numbers, or to the end, and the time that the product keeps
-/// for itself by so many ms. Answers how many tags of users there are.
+/// for itself by so many ms. Answers how many tags of users there are, and the era that all rows are of from then on.
+///
+/// A row that is not of the era before was written over by an older one, or came into being by replication: it is lifted
+/// as if it had been the greatest.
 pub(crate) async fn lift_all(
     database: &Database,
     schema: Schema,
     numbers: u64,
     kept_ms: u64,
-) -> Result<u64, StoreError> {
-    let at = usize::from(schema.has_stripes());
+    before: Era,
+) -> Result<(u64, Era), StoreError> {
+    let has_stripes = schema.has_stripes();
+    let at = usize::from(has_stripes);
     let [leases, clocks] = kept_patterns().map(String::into_bytes);
     let statement = |statements: [&'static str; 2]| sqlx::query(statements.get(at).copied().unwrap_or_default());
     let mut turn = database.begin_alone("lifting all tags").await?.within(MAINTENANCE);
-    let stripe = if schema.has_stripes() { Some(schema::lock_stripe(&mut turn, database).await?) } else { None };
-    let floor = insert(KEPT_FLOOR, &TagOptions::default(), 0, stripe.as_ref().map(Option::as_ref));
+    let stripe = if has_stripes { schema::lock_stripe(&mut turn, database).await? } else { None };
+    let mut era = Era { mark: if has_stripes { random_128()?.max(1) } else { 0 }, reached: 0 };
+    let (set_before, set) = (row_set(stripe.as_ref(), before), row_set(stripe.as_ref(), era));
+    let floor = insert(KEPT_FLOOR, &TagOptions::default(), 0, has_stripes.then(|| set_before.clone()));
     let _there_before = turn.try_execute(floor, &[DUPLICATE_ENTRY]).await?;
-    let kept = statement(LIFT_LEASES).bind(kept_ms).bind(kept_ms).bind(leases.clone());
-    turn.execute(kept).await?;
-    let kept = statement(LIFT_CLOCKS).bind(kept_ms).bind(kept_ms).bind(clocks.clone());
-    turn.execute(kept).await?;
-    let all = statement(LIFT_ALL).bind(numbers).bind(numbers);
-    let all = all.bind(leases).bind(KEPT_LEASES.as_bytes()).bind(clocks);
+    for (lift, pattern) in [(LIFT_LEASES, &leases), (LIFT_CLOCKS, &clocks)] {
+        let mut kept = statement(lift).bind(kept_ms).bind(kept_ms);
+        if has_stripes {
+            kept = kept.bind(set.clone());
+        }
+        turn.execute(kept.bind(pattern.clone())).await?;
+    }
+    let mut all = statement(LIFT_ALL);
+    // Of `settled`, and of the watermark.
+    for _ in 0..2 {
+        all = if has_stripes {
+            let all = all.bind(set_before.clone()).bind(before.reached).bind(numbers);
+            all.bind(set_before.clone()).bind(before.reached)
+        } else {
+            all.bind(numbers)
+        };
+    }
+    if has_stripes {
+        all = all.bind(set);
+    }
+    let all = all.bind(leases.clone()).bind(KEPT_LEASES.as_bytes()).bind(clocks.clone());
     let lifted = turn.execute(all).await?.rows_affected();
+    if has_stripes {
+        let reached = sqlx::query(REACHED).bind(leases).bind(KEPT_LEASES.as_bytes()).bind(clocks);
+        let rows = turn.rows(reached).await?;
+        era.reached = rows.first().map(|row| number(database, row, "watermark")).transpose()?.unwrap_or_default();
+    }
     turn.commit().await?;
     // The floor is nobody's tag.
-    Ok(lifted.saturating_sub(1))
+    Ok((lifted.saturating_sub(1), era))
+}
+
+/// What a row says of its stripe and its era.
+fn row_set(stripe: Option<&Stripe>, era: Era) -> Vec<u8> {
+    (stripe.map_or(0, |stripe| stripe.set) ^ era.mark).to_be_bytes().to_vec()
 }
 
 /// Segments in `unalike_tag`.
@@ -268,6 +319,7 @@ struct OwnTables {
     schema: Mutex<Schema>,
     /// The stripe that this client joined.
     joined: Option<Stripe>,
+    era: Era,
 }
 
 /// The version that a row shall have after the statement that is about to run, at least.
@@ -318,9 +370,14 @@ impl OwnTables {
             statement = statement.bind(value);
         }
         if has_stripes && change.is_striped {
-            statement = statement.bind(schema::set_bytes(self.joined.as_ref()));
+            statement = statement.bind(self.row_set());
         }
         (statement, version)
+    }
+
+    /// What rows of this client's stripe and era say.
+    fn row_set(&self) -> Vec<u8> {
+        row_set(self.joined.as_ref(), self.era)
     }
 
     async fn find_tag(&self, tag: &str) -> Result<Option<TagRecord>, StoreError> {
@@ -382,7 +439,7 @@ impl OwnTables {
             return if self.find_tag(tag).await?.is_some() { Ok(None) } else { Err(ended) };
         }
         let watermark = first_watermark(tag, options.start, floor);
-        let insert = insert(tag, options, watermark, has_stripes.then_some(self.joined.as_ref()));
+        let insert = insert(tag, options, watermark, has_stripes.then(|| self.row_set()));
         if turn.try_execute(insert, &[DUPLICATE_ENTRY]).await?.is_err() {
             turn.roll_back().await?;
             return Ok(None);
@@ -452,19 +509,42 @@ impl OwnTables {
         Stripe::check_grant(&self.name(), recorded.as_ref(), self.joined.as_ref())
     }
 
+    /// Makes sure that the tag's row is of this client's stripe and era.
+    async fn check_row(&self, tag: &str) -> Result<(), StoreError> {
+        self.check_stripe().await?;
+        if !self.schema().has_stripes() {
+            return Ok(());
+        }
+        let find = sqlx::query("SELECT stripe_set FROM unalike_tag WHERE tag = ?").bind(tag.as_bytes());
+        let rows = self.database.rows("reading a row's stripe", find).await?;
+        let Some(row) = rows.first() else { return Ok(()) };
+        let found: Vec<u8> = row
+            .try_get("stripe_set")
+            .map_err(|error| read_error(self.database.at(), "reading a row's stripe", error))?;
+        if found == self.row_set() {
+            return Ok(());
+        }
+        Err(refusal(format!(
+            "{}: the row of the tag {tag:?} was written by another server than the one that is recorded: replication goes on \
+             here. End it (STOP ALL SLAVES; RESET SLAVE ALL), lift the tags above everything that was handed out with \
+             `unalike store adopt --lift COUNT`, and restart the programs",
+            self.database.at()
+        )))
+    }
+
     /// For messages.
     fn name(&self) -> String {
         format!("the store at {}", self.database.at())
     }
 }
 
-/// The statement that inserts a row: of this stripe, in a database that has stripes.
-fn insert<'q>(tag: &'q str, options: &TagOptions, watermark: u64, stripe: Option<Option<&Stripe>>) -> Statement<'q> {
-    let insert = sqlx::query(if stripe.is_some() { INSERT_STRIPED } else { INSERT });
+/// The statement that inserts a row: of this stripe and era, in a database that has stripes.
+fn insert<'q>(tag: &'q str, options: &TagOptions, watermark: u64, row_set: Option<Vec<u8>>) -> Statement<'q> {
+    let insert = sqlx::query(if row_set.is_some() { INSERT_STRIPED } else { INSERT });
     let insert = insert.bind(tag.as_bytes()).bind(options.start).bind(options.mode.name());
     let insert = bind_policies(insert, options.step, options.refill).bind(watermark).bind(watermark);
-    match stripe {
-        Some(stripe) => insert.bind(schema::set_bytes(stripe)),
+    match row_set {
+        Some(row_set) => insert.bind(row_set),
         None => insert,
     }
 }
@@ -496,7 +576,7 @@ impl SegmentStore for OwnTables {
                 return Ok(segment);
             }
             self.database.check_fence().await?;
-            self.check_stripe().await?;
+            self.check_row(tag).await?;
             match self.find_tag(tag).await? {
                 Some(record) if record.watermark == ID_MAX => {
                     return Err(StoreError::exhausted(tag));
@@ -562,7 +642,7 @@ impl SegmentStore for OwnTables {
         let (statement, _) = self.change(&RAISE, tag, &[next - 1, next - 1], &[]);
         if turn.execute(statement).await?.rows_affected() == 0 {
             turn.roll_back().await?;
-            self.check_stripe().await?;
+            self.check_row(tag).await?;
             return Err(StoreError::tag_unknown(tag));
         }
         let record = self.tag_in(&mut turn, tag).await?;
@@ -582,7 +662,7 @@ impl SegmentStore for OwnTables {
         let (statement, _) = self.change(&RETIRE, tag, &[], &[]);
         if turn.execute(statement).await?.rows_affected() == 0 {
             turn.roll_back().await?;
-            self.check_stripe().await?;
+            self.check_row(tag).await?;
             return Err(StoreError::tag_unknown(tag));
         }
         turn.commit().await?;
@@ -654,7 +734,7 @@ impl SegmentStore for OwnTables {
             insert = insert.bind(tag.as_bytes()).bind(options.start).bind(options.mode.name());
             insert = bind_policies(insert, options.step, options.refill).bind(watermark).bind(watermark);
             if has_stripes {
-                insert = insert.bind(schema::set_bytes(self.joined.as_ref()));
+                insert = insert.bind(self.row_set());
             }
             records.push(TagRecord { tag: tag.clone(), options: *options, watermark, version: 0 });
         }
@@ -712,11 +792,12 @@ impl SegmentStore for OwnTables {
             return Err(refusal);
         }
         if recorded.is_none() {
-            set_stripe(&mut turn, Some(stripe)).await?;
+            set_stripe(&mut turn, None, Some(stripe), self.era).await?;
         }
         turn.commit().await?;
         let schema = Mutex::new(*self.schema());
-        let joined = Self { database: self.database.clone(), creation: self.creation, schema, joined: Some(*stripe) };
+        let (database, creation, era) = (self.database.clone(), self.creation, self.era);
+        let joined = Self { database, creation, schema, joined: Some(*stripe), era };
         Ok(JoinedStripe { store: Arc::new(joined), numbers: StripeNumbers::Counted })
     }
 
@@ -728,7 +809,7 @@ impl SegmentStore for OwnTables {
             turn.roll_back().await?;
             return Err(refusal);
         }
-        set_stripe(&mut turn, stripe).await?;
+        set_stripe(&mut turn, expected, stripe, self.era).await?;
         turn.commit().await
     }
 
@@ -737,11 +818,16 @@ impl SegmentStore for OwnTables {
     }
 }
 
-/// Records the stripe in the store and in all rows, so that every client of another one is granted nothing from then
-/// on.
-async fn set_stripe(turn: &mut Turn, stripe: Option<&Stripe>) -> Result<(), StoreError> {
+/// Records the stripe in the store and in all rows of the one before, so that every client of another one is granted
+/// nothing from then on.
+async fn set_stripe(
+    turn: &mut Turn,
+    before: Option<&Stripe>,
+    stripe: Option<&Stripe>,
+    era: Era,
+) -> Result<(), StoreError> {
     schema::record_stripe(turn, stripe).await?;
-    turn.execute(sqlx::query(RESTRIPE_ALL).bind(schema::set_bytes(stripe))).await?;
+    turn.execute(sqlx::query(RESTRIPE_ALL).bind(row_set(stripe, era)).bind(row_set(before, era))).await?;
     Ok(())
 }
 

@@ -64,7 +64,7 @@ pub struct SnowflakeStatus {
 
 /// The snowflake ids of one lease namespace. Clone it freely: all clones, and all threads, share one worker.
 ///
-/// Ids ascend within the process under each worker; it takes another one only after its clock was ahead of the true time
+/// Ids ascend within the process under each worker; it takes another one only after its clock was ahead of true time
 /// by more than a horizon. No id is handed out twice in its namespace, whatever the clocks do.
 ///
 /// ```

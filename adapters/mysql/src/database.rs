@@ -14,7 +14,7 @@ use crate::MysqlOptions;
 use crate::error::{
     NO_SUCH_TABLE, ONLY_READS, broke, connect_error, damaged, no_connection, read_error, refusal, write_error,
 };
-use crate::fence::{COMMIT, Fence, READ_WHOLE_LISTS, ROLL_BACK, ServerFacts};
+use crate::fence::{COMMIT, Fence, READ_WHOLE_LISTS, ROLL_BACK, ServerFacts, mark_in};
 use crate::record::{Era, Record};
 
 pub(crate) type Statement<'q> = sqlx::query::Query<'q, MySql, MySqlArguments>;
@@ -258,6 +258,19 @@ impl Database {
             return Err(self.held_back(doing).await);
         }
         Ok(turn)
+    }
+
+    /// Whether the fence still holds, where it rests on how far replication has come.
+    ///
+    /// # Errors
+    /// As [`Database::check_fence`].
+    pub(crate) async fn look_again(&self, doing: &'static str) -> Result<(), StoreError> {
+        let identity = self.connector().expected.get().and_then(|expected| expected.identity.as_deref());
+        if identity.and_then(mark_in).is_none() {
+            return Ok(());
+        }
+        let look = sqlx::query(self.fenced("SELECT 1 FROM DUAL WHERE {fence}"));
+        if self.rows(doing, look).await?.is_empty() { Err(self.held_back(doing).await) } else { Ok(()) }
     }
 
     /// The error of a statement that its fence held back.

@@ -519,8 +519,11 @@ impl MysqlStore {
     /// **Replication has to end before.** A server that still applies what another one sent writes old rows over those
     /// that were lifted. One that follows another server is refused, and so is one that does not let this user look,
     /// unless [`assume_replication_ended`](MysqlOptions::assume_replication_ended) is set. A MariaDB that applies
-    /// anything after it was adopted grants nothing more. To adopt it again, `lift` counts from where it was lifted to
-    /// before; it has to be more than what was granted since.
+    /// anything after it was adopted grants nothing more, and rows of `unalike_tag` that it writes so are known by
+    /// themselves. To adopt it again, `lift` has to be more than what was granted since it was adopted: a row that was
+    /// written over is lifted from the greatest number that any tag had then. In tables of other dialects, which do not
+    /// tell, all lifts before are added to it; where the server before gave back tails after this one took over, it has
+    /// to be greater by these.
     ///
     /// # Errors
     /// As [`MysqlStore::connect`]; [`StoreError::Refused`] for a lift of 0 or above 2^63 - 1, when the server is

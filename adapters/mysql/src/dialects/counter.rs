@@ -36,6 +36,9 @@ impl Counter {
     }
 
     /// Grants numbers, none when there is no such row.
+    ///
+    /// A grant may have waited for its row while replication wrote an older one to it, after the fence was looked at. The
+    /// row has no place that tells; so the fence is looked at again, and what was granted is burnt if it does not hold.
     pub(super) async fn grant(
         &self,
         tag: &str,
@@ -43,6 +46,14 @@ impl Counter {
         count: u64,
         at_least: u64,
     ) -> Result<Option<Segment>, StoreError> {
+        let granted = self.grant_once(tag, key, count, at_least).await?;
+        if granted.is_some() {
+            self.rows.database.look_again("granting a segment").await?;
+        }
+        Ok(granted)
+    }
+
+    async fn grant_once(&self, tag: &str, key: Key, count: u64, at_least: u64) -> Result<Option<Segment>, StoreError> {
         let count = count.min(ID_MAX);
         let floor = at_least.max(1) - self.sql.next;
         let Some(highest_before) = self.highest().checked_sub(count).filter(|&highest| floor <= highest) else {

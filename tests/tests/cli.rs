@@ -542,6 +542,20 @@ fn no_password_is_ever_shown() {
             }
         }
     }
+    let sources = ["mysql//ids:secret@h/ids", "mysql:ids:secret@h/ids", "redis:/:secret@h/0", "//ids:secret@h/ids"];
+    for source in sources.into_iter().chain(stores) {
+        let (import, rebind) = (["tags", "import", "--from", source], ["store", "rebind", "--from", source]);
+        let redis = ["--store", "redis://127.0.0.1:1/0", "--watermark", "sqlite://a.sqlite"];
+        let resize = ["stripes", "resize", "--to", source, "sqlite://b.sqlite"];
+        for command in [&import[..], &[&redis[..], &rebind].concat(), &resize] {
+            let ran = run_with(at, command.iter().copied(), &[("DB_PASSWORD", "secret")]).unwrap();
+            let said = ran.stdout + &ran.stderr;
+            assert!(
+                ran.code != Some(0) && !said.contains("secret") && !said.contains("sec/ret"),
+                "{command:?}: {said}"
+            );
+        }
+    }
     let shown = ok(at, &["--store", stores[1], "config", "check"]);
     assert!(shown.contains("store = \"mysql://ids@127.0.0.1:1/ids?password-file=password\""), "{shown}");
     let shown = ok(at, &["--store", stores[0], "config", "check"]);

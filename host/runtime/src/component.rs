@@ -67,7 +67,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::watch;
 use unalike_core as core;
 use unalike_storage::{LeaseAcquire, LeaseExtend, LeaseStore, Process, PublicTags, SegmentStore, StoreError};
 use wasmtime::component::{HasData, Linker};
@@ -228,7 +227,7 @@ impl IdsCtxBuilder {
             preferred_worker: self.preferred_worker,
             executor,
             request_timeout: self.request_timeout,
-            under_way: watch::Sender::new(0),
+            under_way: Arc::default(),
             tails: Mutex::default(),
             process: Process::current(),
         };

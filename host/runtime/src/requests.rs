@@ -31,7 +31,7 @@ pub(crate) struct Storage {
     /// No request takes longer; one that does is given up, and its grant burnt.
     pub(crate) request_timeout: Duration,
     /// How many requests and releases are on their way.
-    pub(crate) under_way: watch::Sender<usize>,
+    pub(crate) under_way: Arc<watch::Sender<usize>>,
     /// The tails that are to be given back.
     pub(crate) tails: Mutex<Tails>,
     /// Whose grants these are.
@@ -103,8 +103,12 @@ impl Storage {
 
     /// Starts the task that gives tails back, of which there is none.
     fn give_back(self: &Arc<Self>, store: Arc<dyn SegmentStore>) {
-        let giving =
-            GivingBack { under_way: UnderWay::begin(self), released: TailsReleased::default(), is_done: false };
+        let giving = GivingBack {
+            storage: Arc::clone(self),
+            released: TailsReleased::default(),
+            is_done: false,
+            _under_way: UnderWay::begin(self),
+        };
         self.executor.spawn(giving.run(store));
     }
 
@@ -154,10 +158,12 @@ impl Storage {
 
 /// The task that gives tails back until none waits.
 struct GivingBack {
-    under_way: UnderWay,
+    storage: Arc<Storage>,
     released: TailsReleased,
     /// None waited any more.
     is_done: bool,
+    /// Dropped last.
+    _under_way: UnderWay,
 }
 
 impl GivingBack {
@@ -169,7 +175,7 @@ impl GivingBack {
             metrics::store_request_started(operation);
             let started = Instant::now();
             let store = &store;
-            let request = self.under_way.0.within_timeout(async move { Ok(store.release_many(tails).await) });
+            let request = self.storage.within_timeout(async move { Ok(store.release_many(tails).await) });
             let span = operation.span(&name);
             let released = request.instrument(span.clone()).await.unwrap_or_else(|error| {
                 let mut released = TailsReleased::default();
@@ -194,7 +200,7 @@ impl GivingBack {
 
     /// The next ones; none at the end, and then the next tail that comes has a task of its own.
     fn next(&mut self) -> Option<Vec<(String, TailRelease)>> {
-        let mut tails = lock(&self.under_way.0.tails);
+        let mut tails = lock(&self.storage.tails);
         if tails.waiting.is_empty() {
             tails.has_task = false;
             self.is_done = true;
@@ -208,7 +214,7 @@ impl GivingBack {
 impl Drop for GivingBack {
     /// Also when the executor ends before the task does: what waits is a gap, and what comes later has another task.
     fn drop(&mut self) {
-        let mut tails = lock(&self.under_way.0.tails);
+        let mut tails = lock(&self.storage.tails);
         if !self.is_done {
             tails.waiting.clear();
             tails.has_task = false;
@@ -217,18 +223,24 @@ impl Drop for GivingBack {
 }
 
 /// Counts as one on its way while it lives.
-struct UnderWay(Arc<Storage>);
+struct UnderWay {
+    count: Arc<watch::Sender<usize>>,
+    /// There until it is dropped.
+    storage: Option<Arc<Storage>>,
+}
 
 impl UnderWay {
     fn begin(storage: &Arc<Storage>) -> Self {
         storage.under_way.send_modify(|count| *count += 1);
-        Self(Arc::clone(storage))
+        Self { count: Arc::clone(&storage.under_way), storage: Some(Arc::clone(storage)) }
     }
 }
 
 impl Drop for UnderWay {
+    /// The stores are let go of first: when nothing is on its way, nothing has them in hand.
     fn drop(&mut self) {
-        self.0.under_way.send_modify(|count| *count -= 1);
+        drop(self.storage.take());
+        self.count.send_modify(|count| *count -= 1);
     }
 }
 
@@ -475,10 +487,22 @@ mod tests {
             preferred_worker: None,
             executor: Executor::own().unwrap(),
             request_timeout: Duration::from_secs(60),
-            under_way: watch::Sender::new(0),
+            under_way: Arc::default(),
             tails: Mutex::default(),
             process: Process::current(),
         })
+    }
+
+    /// Whoever closes and drops everything may open the same directory or file again at once.
+    #[tokio::test]
+    async fn when_nothing_is_on_its_way_nothing_has_the_stores_in_hand() {
+        let (storage, signal) = (storage(), Signal::default());
+        let mut tickets = Tickets::<(), u64>::default();
+        for round in 0..5_000 {
+            tickets.start(&storage, &signal, Operation::Allocate, "order", (), async move { Ok(round) });
+            assert!(storage.settle().await);
+            assert_eq!(Arc::strong_count(&storage), 1, "in round {round}");
+        }
     }
 
     #[tokio::test]

@@ -133,14 +133,14 @@ impl FaultyStore {
             budget.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_err()
         });
         if is_spent || self.network.down.load(Ordering::SeqCst) {
-            return Err(StoreError::Unavailable { what: "connection refused".to_owned(), source: None });
+            return Err(StoreError::unavailable("connection refused".to_owned()));
         }
         Ok(())
     }
 
     fn leave<T>(&self, answer: T) -> Result<T, StoreError> {
         if self.network.answers_lost.load(Ordering::SeqCst) {
-            return Err(StoreError::OutcomeUnknown { what: "connection reset".to_owned(), source: None });
+            return Err(StoreError::outcome_unknown("connection reset".to_owned()));
         }
         Ok(answer)
     }

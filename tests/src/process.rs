@@ -41,6 +41,25 @@ pub fn free_port() -> anyhow::Result<u16> {
     anyhow::bail!("no port from {PORT_MIN} to {first} is free")
 }
 
+/// Runs what a test does in a process of its own, whose threads and memory are known: by starting this program again
+/// for the test of this name, in the module that it is called from ([`module_path!`]).
+///
+/// # Panics
+/// When the test fails there.
+pub fn alone(module: &str, test: &str, act: impl FnOnce()) {
+    const MARK: &str = "UNALIKE_TEST_ALONE";
+    if std::env::var_os(MARK).is_some() {
+        return act();
+    }
+    let (_, module) = module.split_once("::").unwrap();
+    let mut itself = Command::new(std::env::current_exe().unwrap());
+    itself.args(["--exact", &format!("{module}::{test}"), "--test-threads=1", "--nocapture"]).env(MARK, "1");
+    let output = itself.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let is_right = output.status.success() && said.contains("1 passed");
+    assert!(is_right, "{said}{}", String::from_utf8_lossy(&output.stderr));
+}
+
 /// Has the command's process end when the calling thread does.
 pub fn end_with_thread(command: &mut Command) {
     #[expect(unsafe_code, reason = "the standard library cannot have a child end with its parent")]

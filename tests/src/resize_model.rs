@@ -495,7 +495,7 @@ struct Down;
 
 impl Down {
     fn error<T>() -> Result<T, StoreError> {
-        Err(StoreError::Unavailable { what: "it is down".to_owned(), source: None })
+        Err(StoreError::unavailable("it is down".to_owned()))
     }
 }
 

@@ -188,7 +188,7 @@ impl Witness {
             return Ok(());
         }
         say(What::Lost(operation));
-        Err(StoreError::OutcomeUnknown { what: format!("{operation}: the answer was thrown away"), source: None })
+        Err(StoreError::outcome_unknown(format!("{operation}: the answer was thrown away")))
     }
 
     fn granted(&self, operation: Operation, lease: Lease) -> Result<Lease, StoreError> {

@@ -401,7 +401,7 @@ async fn take_all(client: &Arc<RedisStore>, count: u64) -> u64 {
 }
 
 fn unavailable() -> StoreError {
-    StoreError::Unavailable { what: "the durable store is away".to_owned(), source: None }
+    StoreError::unavailable("the durable store is away".to_owned())
 }
 
 fn tail(segment: Segment, start: u64) -> TailRelease {
@@ -1481,7 +1481,7 @@ async fn errors_that_are_not_worth_a_retry_come_as_they_are() {
 
     let world = World::start();
     let client = world.client().await;
-    world.durable.fail(Some(|| StoreError::Refused { what: "no".to_owned(), source: None }));
+    world.durable.fail(Some(|| StoreError::refused("no".to_owned())));
     for asked in 1..=3 {
         let error = client.allocate(TAG, 1, 0).await.unwrap_err();
         assert!(matches!(&error, StoreError::Refused { what, .. } if what == "no"), "{error:?}");
@@ -1500,7 +1500,7 @@ async fn an_error_makes_no_tag_that_is_missing() {
     let world = World::start();
     let client = world.client().await;
     world.durable.hold(Place::BeforeTheGrant);
-    world.durable.fail(Some(|| StoreError::Refused { what: "no".to_owned(), source: None }));
+    world.durable.fail(Some(|| StoreError::refused("no".to_owned())));
     let waiting = request(&client, 10);
     let raise = world.durable.held().await;
     world.redis.cli(&["FLUSHALL"]).unwrap();

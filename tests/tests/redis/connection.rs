@@ -384,7 +384,7 @@ async fn the_least_rights_are_enough_for_all_that_the_contract_asks_and_none_is_
     for command in LEAST {
         assert!(used.contains(command), "{command} is allowed and not used: {used:?}");
     }
-    let docs = include_str!("../../adapters/redis/src/lib.rs");
+    let docs = include_str!("../../../adapters/redis/src/lib.rs");
     let line = LEAST.map(|command| format!(" +{command}")).concat();
     assert!(docs.contains(&format!("ACL SETUSER ids on >PASSWORD ~unalike:*{line}\n")), "the line to paste is another");
 }

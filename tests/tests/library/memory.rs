@@ -1,5 +1,4 @@
 //! What an open tag takes of the memory: hundreds of thousands of them are kept open.
-#![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "a test that cannot do its work fails")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -9,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use async_trait::async_trait;
 use unalike::storage::{Segment, SegmentStore, StoreError, TagOptions, TagRecord, TailRelease};
 use unalike::{Ids, RefillPolicy, SequenceOptions, StepPolicy};
+use unalike_tests::process::alone;
 
 const TAGS: u64 = 100_000;
 
@@ -90,8 +90,14 @@ fn resident_bytes() -> u64 {
     statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4_096
 }
 
-#[tokio::test]
-async fn an_open_tag_takes_no_more_than_it_needs() {
+#[test]
+fn an_open_tag_takes_no_more_than_it_needs() {
+    alone(module_path!(), "an_open_tag_takes_no_more_than_it_needs", || {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(open_many());
+    });
+}
+
+async fn open_many() {
     let ids = Ids::builder().segments(Arc::new(Forgetful)).lanes(1).build().await.unwrap();
     let open = async |from: u64, to: u64| {
         for number in from..to {

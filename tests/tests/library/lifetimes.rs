@@ -473,7 +473,6 @@ fn what_is_opened_while_everything_is_closed_is_closed_or_refused() {
 #[expect(unsafe_code, reason = "fork is what is tested")]
 mod children {
     use std::cell::{Cell, RefCell};
-    use std::process::Command;
 
     use unalike::storage::{Process, StoreError};
     use unalike::{RandomIds, Supply, SystemClock};
@@ -481,6 +480,7 @@ mod children {
     use unalike_redis::{RedisOptions, RedisStore, Watermark};
     use unalike_sqlite::{SqliteOptions, SqliteStore};
     use unalike_tests::mariadb::MariaDb;
+    use unalike_tests::process::alone;
     use unalike_tests::redis::{Persistence, Redis};
     use unalike_tests::zookeeper::{self, Zookeeper};
 
@@ -527,23 +527,6 @@ mod children {
         }
     }
 
-    /// A process of its own for the test of this name, whose threads are known.
-    fn alone(test: &str, act: impl FnOnce()) {
-        const MARK: &str = "UNALIKE_TEST_ALONE";
-        if std::env::var_os(MARK).is_some() {
-            return act();
-        }
-        let mut itself = Command::new(std::env::current_exe().unwrap());
-        itself.args(["--exact", test, "--test-threads=1", "--nocapture"]).env(MARK, "1");
-        let output = itself.output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert!(
-            output.status.success() && said.contains("1 passed"),
-            "{said}{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-    }
-
     fn is_forked<T>(answer: Result<T, Error>) -> bool {
         matches!(kind(&answer), Some(ErrorKind::Forked { .. }))
     }
@@ -551,7 +534,7 @@ mod children {
     /// With the handlers' word for it, with none, and past libc: nobody but the kernel sees the last ones.
     #[test]
     fn a_child_of_every_kind_abandons_what_it_inherited_and_has_ids_of_its_own() {
-        alone("children::a_child_of_every_kind_abandons_what_it_inherited_and_has_ids_of_its_own", || {
+        alone(module_path!(), "a_child_of_every_kind_abandons_what_it_inherited_and_has_ids_of_its_own", || {
             let store = store();
             let builder = Ids::builder().segments(store.clone()).leases(store.clone());
             let generators = plainly(generators(builder.build_blocking().unwrap()));
@@ -644,11 +627,11 @@ mod children {
     /// The public functions of a type, as the sources have them.
     fn functions(of: &str) -> Vec<String> {
         const SOURCES: [&str; 5] = [
-            include_str!("../../host/runtime/src/ids.rs"),
-            include_str!("../../host/runtime/src/sequence.rs"),
-            include_str!("../../host/runtime/src/snowflake.rs"),
-            include_str!("../../host/runtime/src/formatted.rs"),
-            include_str!("../../host/runtime/src/random_ids.rs"),
+            include_str!("../../../host/runtime/src/ids.rs"),
+            include_str!("../../../host/runtime/src/sequence.rs"),
+            include_str!("../../../host/runtime/src/snowflake.rs"),
+            include_str!("../../../host/runtime/src/formatted.rs"),
+            include_str!("../../../host/runtime/src/random_ids.rs"),
         ];
         let mut found = Vec::new();
         for source in SOURCES {

@@ -9,7 +9,7 @@ use prometheus_parse::{Sample, Scrape, Value};
 use serde_json::json;
 use unalike_tests::server::Server;
 
-const DOCUMENTATION: &str = include_str!("../../host/server/metrics.md");
+const DOCUMENTATION: &str = include_str!("../../../host/server/metrics.md");
 
 /// What a scrape says, once every line of it was understood.
 fn scrape(server: &Server) -> Result<Vec<Sample>> {

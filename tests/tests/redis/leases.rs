@@ -1291,7 +1291,7 @@ async fn holders_of_one_name_never_have_one_lease() {
 async fn the_least_rights_are_enough_and_none_is_too_many() {
     const LEAST: [&str; 11] =
         ["evalsha", "script|load", "info", "time", "hget", "hmget", "hset", "hgetall", "hkeys", "hdel", "scan"];
-    let docs = include_str!("../../adapters/redis/src/lib.rs");
+    let docs = include_str!("../../../adapters/redis/src/lib.rs");
     let line = LEAST.map(|command| format!(" +{command}")).concat();
     assert!(docs.contains(&format!("ACL SETUSER ids on >PASSWORD ~unalike:*{line}\n")), "the line to paste is another");
     for behind in BOTH {

@@ -1,8 +1,7 @@
 //! Clients that others' programs make of the OpenAPI document: each builds, and takes ids of a running server.
 //!
-//! The tools are heavy (a Java program, compilers for four languages), so this runs when it is asked to:
-//! `tests/run --test clients -- --ignored`. `tests/clients/run` says what it needs, and installs what Python and npm
-//! have.
+//! The tools are heavy (a Java program, compilers for four languages), so this runs when it is asked to: `tests/run
+//! --test server -- clients --ignored`. `tests/clients/run` says what it needs, and installs what Python and npm have.
 
 use std::path::Path;
 use std::process::Command;
@@ -23,13 +22,13 @@ fn build_and_run(server: &Server) -> anyhow::Result<()> {
 }
 
 #[test]
-#[ignore = "the tools are heavy: tests/run --test clients -- --ignored"]
+#[ignore = "the tools are heavy: tests/run --test server -- clients --ignored"]
 fn generated_clients_build_and_take_ids() -> anyhow::Result<()> {
     build_and_run(&Server::start()?)
 }
 
 #[test]
-#[ignore = "the tools are heavy: tests/run --test clients -- --ignored"]
+#[ignore = "the tools are heavy: tests/run --test server -- clients --ignored"]
 fn generated_clients_build_with_the_paths_of_other_services() -> anyhow::Result<()> {
     build_and_run(&Server::start_with(["--drop-in", "leaf,tinyid,cosid"])?)
 }

@@ -329,8 +329,11 @@ fn every_rust_file_belongs_to_a_crate() -> Result<()> {
     for folder in tree.crates()?.keys() {
         for file in tree.ending(".rs") {
             let Some(inside) = file.strip_prefix(folder).and_then(|file| file.strip_prefix('/')) else { continue };
+            let folder = folder_of(inside);
+            let is_program = inside.ends_with("/main.rs") && folder_of(folder) == "tests";
             let is_root = ["src/lib.rs", "src/main.rs", "build.rs"].contains(&inside)
-                || ["src/bin", "tests", "benches", "examples"].contains(&folder_of(inside));
+                || ["src/bin", "tests", "benches", "examples"].contains(&folder)
+                || is_program;
             if is_root {
                 open.push((file.to_owned(), true));
             }

@@ -1,0 +1,13 @@
+//! The library as applications use it.
+
+mod embed;
+mod formats;
+mod layouts;
+mod leases;
+mod lifetimes;
+mod local;
+#[cfg(target_os = "linux")]
+mod memory;
+mod stripes;
+mod upstream_defects;
+mod wide;

@@ -1,0 +1,10 @@
+//! The stores in MySQL, on real MariaDB servers.
+
+mod dialects;
+mod issuer;
+mod lease_outages;
+mod leases;
+mod outages;
+mod own_tables;
+mod server;
+mod servers;

@@ -1,0 +1,5 @@
+//! The store in a SQLite file, and files on the disk.
+
+mod disk;
+mod durability;
+mod files;

@@ -1,0 +1,4 @@
+//! Leases in ZooKeeper, on real servers.
+
+mod leaf;
+mod leases;

@@ -194,7 +194,7 @@ impl Directory {
     pub(crate) fn lock(path: &Path) -> Result<Self, StoreError> {
         let failed = |what: &str, error| {
             let what = format!("{what} {}: this user must be able to write there", path.display());
-            StoreError::refused(what, error)
+            StoreError::refused(what).with_source(error)
         };
         let path_from_root = std::path::absolute(path).map_err(|error| failed("finding the directory", error))?;
         let missing: Vec<&Path> = path_from_root.ancestors().take_while(|path| !path.is_dir()).collect();
@@ -212,14 +212,11 @@ impl Directory {
         match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {
-                return Err(StoreError::Unavailable {
-                    what: format!(
-                        "the directory {} is in use, by another process or elsewhere in this one: give each process a \
+                return Err(StoreError::unavailable(format!(
+                    "the directory {} is in use, by another process or elsewhere in this one: give each process a \
                          directory of its own, or end the other one first",
-                        path_from_root.display()
-                    ),
-                    source: None,
-                });
+                    path_from_root.display()
+                )));
             }
             Err(error) => return Err(failed("locking the directory", error.into())),
         }
@@ -269,12 +266,9 @@ impl Directory {
         let content = match fs::read(&file) {
             Ok(content) => content,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(StoreError::unavailable(format!("reading {}", file.display()), error)),
+            Err(error) => return Err(StoreError::unavailable(format!("reading {}", file.display())).with_source(error)),
         };
-        let unusable = |why: String| StoreError::Corrupt {
-            what: format!("{}: {why}; {}", file.display(), kind.advice()),
-            source: None,
-        };
+        let unusable = |why: String| StoreError::corrupt(format!("{}: {why}; {}", file.display(), kind.advice()));
         let kept = decode(&content).map_err(unusable)?;
         if kept.kind != kind {
             return Err(unusable(format!("it is of the kind {:?}, not {kind:?}", kept.kind)));
@@ -287,8 +281,9 @@ impl Directory {
 
     /// All namespaces of which a file is kept.
     pub(crate) fn namespaces(&self, kind: Kind) -> Result<Vec<String>, StoreError> {
-        let failed =
-            |error: io::Error| StoreError::unavailable(format!("listing the directory {}", self.path.display()), error);
+        let failed = |error: io::Error| {
+            StoreError::unavailable(format!("listing the directory {}", self.path.display())).with_source(error)
+        };
         let mut namespaces = Vec::new();
         for entry in fs::read_dir(&self.path).map_err(failed)? {
             let name = entry.map_err(failed)?.file_name();
@@ -314,7 +309,7 @@ impl Directory {
         let file = self.file(&kept.namespace);
         self.replace(&file, kept).map_err(|error| {
             let what = format!("writing {}: nothing is handed out that is not on the disk", file.display());
-            StoreError::unavailable(what, error)
+            StoreError::unavailable(what).with_source(error)
         })?;
         // And after it: whoever found another lock in between has read the file of before.
         self.check_lock()

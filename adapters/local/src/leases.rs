@@ -110,10 +110,10 @@ impl LocalLeases {
     async fn begin(&self, namespace: &Namespace, acquire: &LeaseAcquire, lease: &Lease) -> Result<Handed, StoreError> {
         let granted = on_grid(&acquire.layout, lease);
         if granted.not_before_ms >= granted.valid_until_ms || granted.worker > acquire.layout.worker_max() {
-            return Err(StoreError::Corrupt {
-                what: format!("the store granted {lease:?}, which is not a lease in the layout {}", acquire.layout),
-                source: None,
-            });
+            return Err(StoreError::corrupt(format!(
+                "the store granted {lease:?}, which is not a lease in the layout {}",
+                acquire.layout
+            )));
         }
         let (now_ms, acquire) = (acquire.now_ms, acquire.clone());
         let kept = Kept {
@@ -128,9 +128,7 @@ impl LocalLeases {
         };
         let work = move |slot: &mut Option<Running>| match slot {
             Some(running) => running.begin(kept, now_ms),
-            None => {
-                Err(StoreError::Unavailable { what: "the local lease was not looked for".to_owned(), source: None })
-            }
+            None => Err(StoreError::unavailable("the local lease was not looked for".to_owned())),
         };
         namespace.slot.on_disk(work).await
     }
@@ -190,13 +188,10 @@ impl Namespace {
                 }
                 Ok(())
             }
-            Ok(lease) => Err(StoreError::Corrupt {
-                what: format!(
-                    "the store was asked for more time for worker {} under {:?}, and answered with {lease:?}",
-                    request.worker, request.grant_id
-                ),
-                source: None,
-            }),
+            Ok(lease) => Err(StoreError::corrupt(format!(
+                "the store was asked for more time for worker {} under {:?}, and answered with {lease:?}",
+                request.worker, request.grant_id
+            ))),
             Err(error) => {
                 if let (StoreError::LeaseLost { .. }, Some(heard)) = (&error, &mut *lock(&self.whole)) {
                     heard.is_lost |= names(&heard.lease) == (request.worker, request.grant_id);
@@ -215,7 +210,7 @@ impl Namespace {
             let _turn: OwnedMutexGuard<()> = turn;
             let answer = tokio::time::timeout(RENEWAL_TIMEOUT, inner.extend(&request)).await.unwrap_or_else(|_| {
                 let what = format!("no answer within {} s", RENEWAL_TIMEOUT.as_secs());
-                Err(StoreError::OutcomeUnknown { what, source: None })
+                Err(StoreError::outcome_unknown(what))
             });
             let Some(namespace) = namespace.upgrade() else { return };
             let renewed = namespace.renewed(&request, answer).await;

@@ -120,7 +120,7 @@ impl LocalOptions {
             return Ok(());
         }
         let what = format!("lead_ms is {}, it must be 1 to {}", self.lead_ms, Self::LEAD_MAX_MS);
-        Err(StoreError::Refused { what, source: None })
+        Err(StoreError::refused(what))
     }
 }
 

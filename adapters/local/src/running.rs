@@ -86,18 +86,15 @@ impl Running {
             && not_before_ms < kept.local_bound_ms
             && kept.lease.not_before_ms < valid_until_ms
         {
-            return Err(StoreError::Corrupt {
-                what: format!(
-                    "the store granted worker {worker} of {:?} from {} to {}, and it was used here from {} to {}: it has \
+            return Err(StoreError::corrupt(format!(
+                "the store granted worker {worker} of {:?} from {} to {}, and it was used here from {} to {}: it has \
                      forgotten leases, as one that was restored from a backup has",
-                    kept.namespace,
-                    Rfc3339(not_before_ms),
-                    Rfc3339(valid_until_ms),
-                    Rfc3339(kept.lease.not_before_ms),
-                    Rfc3339(kept.local_bound_ms)
-                ),
-                source: None,
-            });
+                kept.namespace,
+                Rfc3339(not_before_ms),
+                Rfc3339(valid_until_ms),
+                Rfc3339(kept.lease.not_before_ms),
+                Rfc3339(kept.local_bound_ms)
+            )));
         }
         let first_tick_end_ms = not_before_ms.saturating_add(u64::from(granted.layout.tick_ms()));
         let bound_ms = self.reach_ms(&granted.layout, now_ms).max(first_tick_end_ms).min(valid_until_ms);
@@ -214,9 +211,8 @@ impl Slot {
 
     fn lock(&self) -> Result<MutexGuard<'_, Option<Running>>, StoreError> {
         // After a panic in the middle of a change nobody knows what was handed out: nothing is any more.
-        self.0.lock().map_err(|_| StoreError::Corrupt {
-            what: "a panic interrupted a change of the local lease: restart the process".to_owned(),
-            source: None,
+        self.0.lock().map_err(|_| {
+            StoreError::corrupt("a panic interrupted a change of the local lease: restart the process".to_owned())
         })
     }
 }
@@ -226,7 +222,7 @@ pub(crate) async fn on_disk<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, StoreError> {
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| {
-        Err(StoreError::outcome_unknown("work on the local lease was broken off".to_owned(), error))
+        Err(StoreError::outcome_unknown("work on the local lease was broken off".to_owned()).with_source(error))
     })
 }
 

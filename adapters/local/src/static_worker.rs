@@ -95,7 +95,7 @@ impl StaticWorker {
             valid_until_ms: layout.ends_ms(),
         };
         if lease.not_before_ms >= lease.valid_until_ms {
-            return Err(refused(format!(
+            return Err(StoreError::refused(format!(
                 "the layout {layout} has no ticks between {} and its end at {}",
                 Rfc3339(not_before_ms),
                 Rfc3339(lease.valid_until_ms)
@@ -116,7 +116,7 @@ impl StaticWorker {
             let directory = Directory::lock(&path)?;
             match directory.read(Kind::StaticWorker, &kept.namespace)? {
                 None => directory.write(&kept),
-                Some(found) => Err(refused(format!(
+                Some(found) => Err(StoreError::refused(format!(
                     "{} assigns worker {} to {:?} already: open it as it is",
                     directory.file(&kept.namespace).display(),
                     found.lease.worker,
@@ -138,7 +138,7 @@ impl StaticWorker {
         let path = options.directory.clone();
         let directory = on_disk(move || {
             if !path.is_dir() {
-                return Err(refused(format!(
+                return Err(StoreError::refused(format!(
                     "the directory {} does not exist: mount the volume that keeps it, or, if worker {worker} was never \
                      used, initialise it (`StaticWorker::initialise`)",
                     path.display()
@@ -167,12 +167,12 @@ impl StaticWorker {
             let file = directory.file(&namespace);
             match running.kept() {
                 Some(kept) if kept.lease.worker == worker => Ok(running),
-                Some(kept) => Err(refused(format!(
+                Some(kept) => Err(StoreError::refused(format!(
                     "{} belongs to worker {}, not {worker}: mount the volume of this worker",
                     file.display(),
                     kept.lease.worker
                 ))),
-                None => Err(refused(format!(
+                None => Err(StoreError::refused(format!(
                     "{} does not exist, so nobody knows which ids worker {worker} has made: mount the volume that keeps it, \
                      or, if it was never used in {namespace:?}, initialise it (`StaticWorker::initialise`)",
                     file.display()
@@ -188,7 +188,10 @@ impl LeaseStore for StaticWorker {
         acquire.validate()?;
         self.directory.check_process()?;
         if let Some(preferred) = acquire.preferred_worker.filter(|&preferred| preferred != self.worker) {
-            return Err(refused(format!("worker {preferred} is preferred, and {} is assigned", self.worker)));
+            return Err(StoreError::refused(format!(
+                "worker {preferred} is preferred, and {} is assigned",
+                self.worker
+            )));
         }
         let (load, acquire, grant_id) = (self.load(&acquire.namespace), acquire.clone(), new_grant_id()?);
         let (file, lead_ms) = (self.directory.file(&acquire.namespace), self.options.lead_ms);
@@ -209,18 +212,15 @@ impl LeaseStore for StaticWorker {
                 return Ok(handed.piece);
             }
             if acquire.now_ms >= acquire.layout.ends_ms() {
-                return Err(refused(format!("the layout {} has ended", acquire.layout)));
+                return Err(StoreError::refused(format!("the layout {} has ended", acquire.layout)));
             }
-            Err(StoreError::Unavailable {
-                what: format!(
+            Err(StoreError::unavailable(format!(
                     "by {} the worker was used up to {}, the clock is {}, and {lead_ms} ms before it is the limit: wait, or set \
                      the clock",
                     file.display(),
                     Rfc3339(bound_ms),
                     Rfc3339(acquire.now_ms)
-                ),
-                source: None,
-            })
+                )))
         })
         .await
     }
@@ -237,7 +237,7 @@ impl LeaseStore for StaticWorker {
                 check_layout(running.kept().ok_or_else(lost)?, extend.layout)?;
                 match running.raise(extend.worker, extend.grant_id, extend.now_ms)?.ok_or_else(lost)? {
                     Raised::Enough(handed) => Ok(handed.piece),
-                    Raised::AtEnd(_) => Err(refused(format!("the layout {} has ended", extend.layout))),
+                    Raised::AtEnd(_) => Err(StoreError::refused(format!("the layout {} has ended", extend.layout))),
                 }
             })
             .await
@@ -256,7 +256,7 @@ impl LeaseStore for StaticWorker {
 
     /// Not possible: nobody but the process itself ends a static worker.
     async fn forbid_extension(&self, namespace: &str, worker: u32) -> Result<Option<LeaseRecord>, StoreError> {
-        Err(refused(format!(
+        Err(StoreError::refused(format!(
             "worker {worker} of {namespace:?} is assigned statically, and is nobody's to end: stop its process"
         )))
     }
@@ -277,8 +277,4 @@ impl LeaseStore for StaticWorker {
         let directory = Arc::clone(&self.directory);
         on_disk(move || directory.namespaces(Kind::StaticWorker)).await
     }
-}
-
-fn refused(what: String) -> StoreError {
-    StoreError::Refused { what, source: None }
 }

@@ -142,9 +142,8 @@ impl MemoryStore {
 
     fn state(&self) -> Result<MutexGuard<'_, State>, StoreError> {
         // After a panic in the middle of a change nobody knows what was granted: nothing is granted any more.
-        self.state.lock().map_err(|_| StoreError::Corrupt {
-            what: "a panic interrupted a change of the store in memory: restart the process".to_owned(),
-            source: None,
+        self.state.lock().map_err(|_| {
+            StoreError::corrupt("a panic interrupted a change of the store in memory: restart the process".to_owned())
         })
     }
 }

@@ -11,9 +11,7 @@ use tokio::time::{timeout, timeout_at};
 use unalike_storage::{Process, StoreError};
 
 use crate::MysqlOptions;
-use crate::error::{
-    NO_SUCH_TABLE, ONLY_READS, broke, connect_error, damaged, no_connection, read_error, refusal, write_error,
-};
+use crate::error::{NO_SUCH_TABLE, ONLY_READS, broke, connect_error, damaged, no_connection, read_error, write_error};
 use crate::fence::{COMMIT, Fence, READ_WHOLE_LISTS, ROLL_BACK, ServerFacts, mark_in};
 use crate::record::{Era, Record};
 
@@ -68,6 +66,8 @@ struct Expected {
     /// What stands in `unalike_store`; the same, or what a server is adopted in place of.
     recorded: String,
     fence: Fence,
+    /// It was adopted, so what the server before did may still be applied; and the position says so.
+    may_be_written_over: bool,
 }
 
 /// Says what is wrong with a server.
@@ -97,7 +97,8 @@ impl Database {
         let size = usize::try_from(options.connections_max).unwrap_or(usize::MAX);
         // The connection that was used last is used next, so that those of a burst become idle.
         let pool = Pool::builder(connector).max_size(size).queue_mode(QueueMode::Lifo).build();
-        let pool = pool.map_err(|error| refusal(format!("the pool of connections cannot be made: {error}")))?;
+        let pool =
+            pool.map_err(|error| StoreError::refused(format!("the pool of connections cannot be made: {error}")))?;
         let database = Self { pool };
         let mut turn = database.turn("looking at the server").await?;
         let facts = turn.look().await?;
@@ -114,7 +115,10 @@ impl Database {
             fence = fence.recorded(recorded);
         }
         // Set once, when the store is opened.
-        let _ = connector.expected.set(Expected { identity, recorded: recorded.to_owned(), fence });
+        let may_be_written_over =
+            identity.as_deref().and_then(mark_in).is_some() && Record::read(recorded).was_adopted();
+        let _ =
+            connector.expected.set(Expected { identity, recorded: recorded.to_owned(), fence, may_be_written_over });
     }
 
     /// Refuses a server that was adopted with the tables of other dialects, and not with those that are used. Answers
@@ -129,7 +133,7 @@ impl Database {
         if record.is_valid_for(dialect) {
             return Ok(record.was_adopted());
         }
-        Err(refusal(format!(
+        Err(StoreError::refused(format!(
             "the server at {} took over from another one, and was adopted with the tables of other dialects in this database \
              ({recorded}): those of the dialect {dialect} may lack the last commits. Run `unalike store adopt --lift COUNT` with \
              this URL as well, and then restart the programs that use this database",
@@ -175,7 +179,7 @@ impl Database {
         let recorded = recorded_server(&mut turn).await?;
         let connector = self.connector();
         let checked = connector.check(&facts, recorded.as_deref()).and_then(|()| {
-            let unavailable = |what| StoreError::Unavailable { what, source: None };
+            let unavailable = |what| StoreError::unavailable(what);
             facts.check_session(&before).map_err(|why| unavailable(format!("{}: {why}", self.at())))?;
             if facts.only_reads() { Err(unavailable(format!("{}: {ONLY_READS}", self.at()))) } else { Ok(()) }
         });
@@ -260,13 +264,12 @@ impl Database {
         Ok(turn)
     }
 
-    /// Whether the fence still holds, where it rests on how far replication has come.
+    /// Whether the fence of a server that was adopted still holds, where it rests on how far replication has come.
     ///
     /// # Errors
     /// As [`Database::check_fence`].
     pub(crate) async fn look_again(&self, doing: &'static str) -> Result<(), StoreError> {
-        let identity = self.connector().expected.get().and_then(|expected| expected.identity.as_deref());
-        if identity.and_then(mark_in).is_none() {
+        if !self.connector().expected.get().is_some_and(|expected| expected.may_be_written_over) {
             return Ok(());
         }
         let look = sqlx::query(self.fenced("SELECT 1 FROM DUAL WHERE {fence}"));
@@ -389,7 +392,7 @@ impl Connector {
     }
 
     fn refused(&self, why: &str) -> StoreError {
-        refusal(format!("the server at {}: {why}", self.at))
+        StoreError::refused(format!("the server at {}: {why}", self.at))
     }
 }
 

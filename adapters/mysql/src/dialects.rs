@@ -27,7 +27,7 @@ use unalike_storage::{
 
 use crate::MysqlOptions;
 use crate::database::{Database, Statement, Turn};
-use crate::error::{DUPLICATE_ENTRY, damaged, read_error, refusal};
+use crate::error::{DUPLICATE_ENTRY, damaged, read_error};
 use crate::schema::MAINTENANCE;
 
 pub(crate) mod batch;
@@ -125,7 +125,7 @@ pub(crate) trait Table: fmt::Debug + Send + Sync + 'static {
 
     async fn join_stripe(&self, stripe: &Stripe) -> Result<JoinedStripe, StoreError> {
         let table = self.rows().sql.table;
-        Err(refusal(format!(
+        Err(StoreError::refused(format!(
             "the table {table} cannot be {stripe}: the system that it belongs to counts every number in it"
         )))
     }
@@ -231,7 +231,7 @@ impl Rows {
         if limit >= ID_MAX {
             return StoreError::exhausted(tag);
         }
-        refusal(format!(
+        StoreError::refused(format!(
             "the tag {tag:?} has no numbers left: the column {column} of {table} holds {limit} at most; make it BIGINT, and start \
              this program again"
         ))
@@ -344,18 +344,20 @@ impl Rows {
     /// Renames the row, so that nobody finds it under the old key.
     pub(crate) async fn rename(&self, turn: &mut Turn, tag: &str, key: Key, row: &MySqlRow) -> Result<(), StoreError> {
         let Sql { table, key: column, rename, .. } = self.sql;
-        let Some(rename) = *rename else { return Err(refusal(format!("the rows of {table} are not renamed"))) };
+        let Some(rename) = *rename else {
+            return Err(StoreError::refused(format!("the rows of {table} are not renamed")));
+        };
         let name = self.text(row, "name")?;
         let (width, width_max) = (self.length(&format!("{RETIRED}{name}")), self.column(column).width);
         if width > width_max {
-            return Err(refusal(format!(
+            return Err(StoreError::refused(format!(
                 "the tag {tag:?} was not ended: its row would become {RETIRED}{name}, and the column {column} of {table} holds \
                  {width_max} characters: widen it to {width}"
             )));
         }
         let renamed = turn.try_execute(key.bind_to(sqlx::query(rename)), &[DUPLICATE_ENTRY]).await?;
         if renamed.is_err() {
-            return Err(refusal(format!(
+            return Err(StoreError::refused(format!(
                 "the tag {tag:?} was not ended: {table} has a row {RETIRED}{name} already, from when it was ended before; rename \
                  that one"
             )));
@@ -432,7 +434,10 @@ impl<T: Table> Foreign<T> {
     /// The figure that says the options in a row.
     fn figure(&self, step: StepPolicy, refill: RefillPolicy) -> Result<u64, StoreError> {
         self.0.figure(step, refill).map_err(|can| {
-            refusal(format!("a row of {} cannot say this step and refill policy: {can}", self.0.rows().sql.table))
+            StoreError::refused(format!(
+                "a row of {} cannot say this step and refill policy: {can}",
+                self.0.rows().sql.table
+            ))
         })
     }
 
@@ -441,7 +446,7 @@ impl<T: Table> Foreign<T> {
         let rows = self.0.rows();
         let table = rows.sql.table;
         if options.mode != Mode::Buffered {
-            return Err(refusal(format!(
+            return Err(StoreError::refused(format!(
                 "a row of {table} cannot say that the tag {tag:?} is ordered: use another store"
             )));
         }
@@ -517,7 +522,7 @@ impl<T: Table> SegmentStore for Foreign<T> {
             }
             self.use_first(tag, key.clone()).await?;
         }
-        Err(StoreError::Unavailable { what: format!("the tag {tag:?} changes all the time: try again"), source: None })
+        Err(StoreError::unavailable(format!("the tag {tag:?} changes all the time: try again")))
     }
 
     async fn release(&self, tag: &str, _: TailRelease) -> Result<bool, StoreError> {

@@ -19,7 +19,7 @@ pub(crate) const AUTO_INCREMENT_FAILED: u16 = 1467;
 pub(crate) const ONLY_READS: &str = "the server only reads just now: is it a replica, or failing over?";
 
 /// From a code to an error.
-type Kind = fn(String, sqlx::Error) -> StoreError;
+type Kind = fn(String) -> StoreError;
 
 /// The error of a statement that writes, or of its commit.
 ///
@@ -40,7 +40,7 @@ pub(crate) fn write_error(at: &str, doing: &str, error: sqlx::Error) -> StoreErr
             _ => (StoreError::outcome_unknown, "the connection broke"),
         },
     };
-    kind(what(advice), error)
+    kind(what(advice)).with_source(error)
 }
 
 /// What the server's number says of a statement that writes: the kind of the error, and what to do.
@@ -122,11 +122,13 @@ const TLS: &str = "no TLS with a server that can be trusted: check ssl-mode and 
 pub(crate) fn connect_error(at: &str, error: sqlx::Error) -> StoreError {
     match &error {
         // From the TLS library; or ssl-ca names a file that is not there.
-        sqlx::Error::Tls(_) => return StoreError::refused(format!("{at}: {TLS}"), error),
+        sqlx::Error::Tls(_) => return StoreError::refused(format!("{at}: {TLS}")).with_source(error),
         sqlx::Error::Io(io) if matches!(io.kind(), ErrorKind::InvalidData | ErrorKind::NotFound) => {
-            return StoreError::refused(format!("{at}: {TLS}"), error);
+            return StoreError::refused(format!("{at}: {TLS}")).with_source(error);
         }
-        sqlx::Error::Io(_) => return StoreError::unavailable(format!("the server at {at} cannot be reached"), error),
+        sqlx::Error::Io(_) => {
+            return StoreError::unavailable(format!("the server at {at} cannot be reached")).with_source(error);
+        }
         _ => {}
     }
     read_error(at, "connecting", error)
@@ -134,7 +136,7 @@ pub(crate) fn connect_error(at: &str, error: sqlx::Error) -> StoreError {
 
 /// No connection, so nothing was done.
 pub(crate) fn no_connection(at: &str, doing: &str, why: &str) -> StoreError {
-    StoreError::Unavailable { what: format!("{doing}, at {at}: {why}"), source: None }
+    StoreError::unavailable(format!("{doing}, at {at}: {why}"))
 }
 
 /// Whether the connection is gone, and others that lead to the same server may be.
@@ -156,11 +158,7 @@ pub(crate) fn code(error: &sqlx::Error) -> Option<u16> {
 
 /// A value in the database that should not be there.
 pub(crate) fn damaged(at: &str, what: &str) -> StoreError {
-    StoreError::Corrupt { what: format!("{at}: {what}; find out who changed it"), source: None }
-}
-
-pub(crate) fn refusal(what: String) -> StoreError {
-    StoreError::Refused { what, source: None }
+    StoreError::corrupt(format!("{at}: {what}; find out who changed it"))
 }
 
 #[cfg(test)]
@@ -171,7 +169,7 @@ mod tests {
     fn what_passes_is_worth_a_retry_and_what_may_have_been_done_is_said() {
         // Worth a retry, may have granted.
         let judged = |code: u16| {
-            let error = judge(code).0(String::new(), sqlx::Error::PoolClosed);
+            let error = judge(code).0(String::new());
             (error.is_retryable(), error.may_have_granted())
         };
         let passing = [

@@ -23,8 +23,6 @@ use sqlx::mysql::MySqlConnection;
 use sqlx::{AssertSqlSafe, Executor as _, Row as _};
 use unalike_storage::StoreError;
 
-use crate::error::refusal;
-
 /// The session variables that a grant rests on: what each must be, as a statement says it. A variable that a server
 /// does not have is left out; one that is otherwise on a new connection is set.
 ///
@@ -229,7 +227,7 @@ impl ServerFacts {
                  (--lift 1 will do, as it lost nothing), and restart the programs",
             );
         }
-        refusal(what)
+        StoreError::refused(what)
     }
 
     /// Whether this server is the one of a record as it was written before there were marks, where that can be told:

@@ -22,7 +22,7 @@ use unalike_storage::{
 
 use crate::database::{Database, Turn, number};
 use crate::dialects::tables::{self, Holds, Shape};
-use crate::error::{DUPLICATE_ENTRY, damaged, read_error, refusal};
+use crate::error::{DUPLICATE_ENTRY, damaged, read_error};
 use crate::schema::{self, MAINTENANCE};
 use crate::{MysqlOptions, warn_of_assumptions};
 
@@ -484,9 +484,9 @@ impl LeaseStore for MysqlLeases {
         let mut turn = self.database.turn("acquiring a worker").await?;
         let before = self.look(&mut turn, namespace, preferred).await?;
         let checked = self.check_clock(acquire.now_ms, before.store_ms, asked.elapsed());
-        if let Err(refusal) = checked.and_then(|()| before.check_layout(namespace, acquire.layout)) {
+        if let Err(refused) = checked.and_then(|()| before.check_layout(namespace, acquire.layout)) {
             turn.give_back();
-            return Err(refusal);
+            return Err(refused);
         }
         turn.begin().await?;
         let is_new = before.binding.is_none();
@@ -500,10 +500,10 @@ impl LeaseStore for MysqlLeases {
         let granted = chosen.and_then(|chosen| Ok((chosen, self.grant(acquire, &seen, chosen)?)));
         let (chosen, lease) = match granted {
             Ok(granted) => granted,
-            Err(refusal) => {
+            Err(refused) => {
                 // A request that is refused binds nothing.
                 turn.roll_back().await?;
-                return Err(refusal);
+                return Err(refused);
             }
         };
         let is_first = chosen.end_ms == 0;
@@ -524,7 +524,7 @@ impl LeaseStore for MysqlLeases {
             self.database.check_fence().await?;
             // Its holder extended it since it was looked at.
             let what = format!("worker {} of {namespace:?} was prolonged a moment ago: try again", lease.worker);
-            return Err(StoreError::Unavailable { what, source: None });
+            return Err(StoreError::unavailable(what));
         }
         turn.commit().await?;
         Ok(lease)
@@ -540,11 +540,11 @@ impl LeaseStore for MysqlLeases {
         let checked = checked.and_then(|()| seen.check_layout(namespace, extend.layout));
         let (binding, mut lease) = match checked.and_then(|()| seen.running(extend.grant_id).ok_or_else(lost)) {
             Ok(running) => running,
-            Err(refusal) => {
+            Err(refused) => {
                 turn.give_back();
                 // Another server may know nothing of the lease.
                 self.database.check_fence().await?;
-                return Err(refusal);
+                return Err(refused);
             }
         };
         let end_ms = binding.extended_end_ms(lease.valid_until_ms, seen.store_ms, extend.horizon_ms);
@@ -628,7 +628,7 @@ async fn open_store(database: &Database, limits: LeaseLimits) -> Result<(), Stor
     let row = rows.first().ok_or_else(|| damaged(database.at(), "unalike_lease_store has no row"))?;
     let version = number(database, row, "version")?;
     if version != VERSION {
-        return Err(refusal(format!(
+        return Err(StoreError::refused(format!(
             "{}: its tables of leases have the version {version}, and this program serves {VERSION} alone: upgrade the \
              program",
             database.at()

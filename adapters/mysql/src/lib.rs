@@ -50,7 +50,6 @@ use crate::database::Database;
 pub use crate::dialects::batch::BatchTag;
 use crate::dialects::batch::Batches;
 use crate::dialects::{batch, cosid, id_generator, leaf, sequence_table, slow_ordered, tables, ticket, tinyid};
-use crate::error::refusal;
 use crate::fence::ServerFacts;
 pub use crate::leases::MysqlLeases;
 use crate::record::{Era, Record};
@@ -162,14 +161,17 @@ impl MysqlOptions {
     /// # Errors
     /// [`StoreError::Refused`] saying which part is wrong. No message holds the password.
     pub fn from_url(text: &str) -> Result<Self, StoreError> {
-        let mut url = Url::parse(text).map_err(|error| refusal(format!("the store's URL cannot be read: {error}")))?;
+        let mut url = Url::parse(text)
+            .map_err(|error| StoreError::refused(format!("the store's URL cannot be read: {error}")))?;
         if !matches!(url.scheme(), "mysql" | "mariadb") {
-            return Err(refusal(format!("the store's scheme is {:?}, it must be mysql", url.scheme())));
+            return Err(StoreError::refused(format!("the store's scheme is {:?}, it must be mysql", url.scheme())));
         }
         let host = url.host_str().filter(|host| !host.is_empty()).unwrap_or("localhost").to_owned();
         let database = url.path().trim_start_matches('/').to_owned();
         if database.is_empty() {
-            return Err(refusal("the store's URL names no database: write mysql://USER@HOST/DATABASE".to_owned()));
+            return Err(StoreError::refused(
+                "the store's URL names no database: write mysql://USER@HOST/DATABASE".to_owned(),
+            ));
         }
         let address = format!("{host}:{}/{database}", url.port().unwrap_or(3306));
         let parameters: Vec<(String, String)> = url.query_pairs().into_owned().collect();
@@ -216,7 +218,8 @@ impl MysqlOptions {
     }
 
     fn set(&mut self, name: &str, value: &str) -> Result<(), StoreError> {
-        let expected = |what: &str| refusal(format!("the store's parameter {name} is {value:?}, it must be {what}"));
+        let expected =
+            |what: &str| StoreError::refused(format!("the store's parameter {name} is {value:?}, it must be {what}"));
         let dialect = self.dialect.clone();
         let flag = || value.parse::<bool>().map_err(|_| expected("true or false"));
         let whole = |range: std::ops::RangeInclusive<u64>| {
@@ -242,7 +245,9 @@ impl MysqlOptions {
             }
             "keys" | "source-stopped" => {
                 let Dialect::IdGenerator { keys, source_stopped } = &mut self.dialect else {
-                    return Err(refusal(format!("the store's parameter {name} needs dialect=id-generator")));
+                    return Err(StoreError::refused(format!(
+                        "the store's parameter {name} needs dialect=id-generator"
+                    )));
                 };
                 if name == "keys" {
                     *keys = key_map(value).ok_or_else(|| expected("TAG:NUMBER,TAG:NUMBER"))?;
@@ -262,10 +267,10 @@ impl MysqlOptions {
             "durability" => self.assume_durable = assumed()?,
             "identity" => self.assume_identity = assumed()?,
             "cycle" => {
-                return Err(refusal(format!("the store's parameter {name} needs dialect=sequence-table")));
+                return Err(StoreError::refused(format!("the store's parameter {name} needs dialect=sequence-table")));
             }
             _ => {
-                return Err(refusal(format!(
+                return Err(StoreError::refused(format!(
                     "the store's parameter {name:?} is unknown: there are {}",
                     Self::PARAMETERS
                 )));
@@ -477,7 +482,9 @@ impl MysqlStore {
     pub async fn declare_batch_tag(&self, tag: &str, batch_tag: &BatchTag) -> Result<(), StoreError> {
         match &self.batches {
             Some(batches) => batches.declare(tag, batch_tag).await,
-            None => Err(refusal(format!("{tag:?} cannot be declared as a tag of batches: use the dialect batch"))),
+            None => Err(StoreError::refused(format!(
+                "{tag:?} cannot be declared as a tag of batches: use the dialect batch"
+            ))),
         }
     }
 
@@ -530,20 +537,25 @@ impl MysqlStore {
     /// the recorded one already, with the tables of this dialect, and when it follows another server.
     pub async fn adopt_server(options: MysqlOptions, lift: u64) -> Result<Adopted, StoreError> {
         if lift == 0 || lift > ID_MAX {
-            return Err(refusal(format!("tags were to be lifted by {lift} numbers, it must be 1 to 2^63 - 1")));
+            return Err(StoreError::refused(format!(
+                "tags were to be lifted by {lift} numbers, it must be 1 to 2^63 - 1"
+            )));
         }
         let (database, facts) = Database::connect(&options).await?;
         let (schema, recorded) = schema::read(&database).await?.ok_or_else(|| {
-            refusal(format!("{}: no server is recorded here, so there is none to take over from", database.at()))
+            StoreError::refused(format!(
+                "{}: no server is recorded here, so there is none to take over from",
+                database.at()
+            ))
         })?;
         let found = |identity: Result<String, String>| {
-            identity.map_err(|why| refusal(format!("the server at {}: {why}", database.at())))
+            identity.map_err(|why| StoreError::refused(format!("the server at {}: {why}", database.at())))
         };
         let dialect = options.dialect.name();
         let before = Record::read(&recorded);
         let is_recorded = found(facts.identity_as(before.server()))? == before.server();
         if is_recorded && before.is_valid_for(dialect) || facts.is_unmarked(&recorded) {
-            return Err(refusal(format!(
+            return Err(StoreError::refused(format!(
                 "{}: this server ({recorded}) is the recorded one already, for the dialect {dialect} too",
                 database.at()
             )));
@@ -565,7 +577,7 @@ impl MysqlStore {
         };
         let mut adopted = before.adopted(&identity, dialect, numbers);
         if !adopted.clone().of_era(Era { mark: u128::MAX, reached: ID_MAX }).fits() {
-            return Err(refusal(format!(
+            return Err(StoreError::refused(format!(
                 "{}: the record of the server is too long for unalike_store: {adopted}",
                 database.at()
             )));

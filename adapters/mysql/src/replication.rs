@@ -5,7 +5,7 @@ use sqlx::mysql::MySqlRow;
 use unalike_storage::StoreError;
 
 use crate::database::Database;
-use crate::error::{ACCESS_DENIED, SYNTAX_ERROR, refusal};
+use crate::error::{ACCESS_DENIED, SYNTAX_ERROR};
 use crate::fence::ServerFacts;
 
 /// What a server is found to follow.
@@ -28,12 +28,12 @@ pub(crate) async fn refuse(database: &Database, facts: &ServerFacts, is_vouched:
     let end = if facts.is_mariadb() { "STOP ALL SLAVES; RESET SLAVE ALL" } else { "STOP REPLICA; RESET REPLICA ALL" };
     match look(database, facts).await? {
         Replication::Nothing => Ok(()),
-        Replication::Of(source) => Err(refusal(format!(
+        Replication::Of(source) => Err(StoreError::refused(format!(
             "the server at {} still replicates from {source}: what it has not applied yet would write old rows over those \
              that are lifted. End that first ({end}; on MariaDB for each connection that has a name: RESET SLAVE 'NAME' ALL)",
             database.at()
         ))),
-        Replication::Hidden => Err(refusal(format!(
+        Replication::Hidden => Err(StoreError::refused(format!(
             "the server at {} does not say to this user whether it replicates from another one: GRANT {} ON *.* TO the user, or \
              end replication by hand ({end}) and say so (--replication-ended)",
             database.at(),
@@ -51,7 +51,7 @@ pub(crate) async fn refuse_unnoticed(database: &Database, facts: &ServerFacts) -
         return Ok(());
     }
     match look(database, facts).await? {
-        Replication::Of(source) => Err(refusal(format!(
+        Replication::Of(source) => Err(StoreError::refused(format!(
             "the server at {} was adopted, and replicates from {source}: what it applies may write old rows over those that \
              were lifted. End that (STOP REPLICA; RESET REPLICA ALL), and adopt it again",
             database.at()

@@ -15,7 +15,7 @@ use unalike_storage::{StoreError, Stripe, random_128};
 use crate::MysqlOptions;
 use crate::database::{Database, Statement, Turn, number};
 use crate::dialects::tables::{self, Holds, Shape};
-use crate::error::{NO_SUCH_TABLE, TABLE_ACCESS_DENIED, damaged, read_error, refusal};
+use crate::error::{NO_SUCH_TABLE, TABLE_ACCESS_DENIED, damaged, read_error};
 use crate::fence::{ServerFacts, mark_in};
 use crate::record::Record;
 use crate::segments::TAG_TABLE;
@@ -98,8 +98,9 @@ pub(crate) async fn open(
     facts: &ServerFacts,
     options: &MysqlOptions,
 ) -> Result<Schema, StoreError> {
-    let identity =
-        |mark| facts.identity(mark).map_err(|why| refusal(format!("the server at {}: {why}", database.at())));
+    let identity = |mark| {
+        facts.identity(mark).map_err(|why| StoreError::refused(format!("the server at {}: {why}", database.at())))
+    };
     let new = || if options.assume_identity { Ok("assumed".to_owned()) } else { identity(random_128()?) };
     let (schema, mut recorded) = match read(database).await? {
         Some(row) => row,
@@ -125,8 +126,9 @@ pub(crate) async fn open(
         (_, recorded) = read(database).await?.ok_or_else(|| no_row(database))?;
         tracing::info!(database = database.at(), server = recorded, "recorded the server in a new form");
     }
-    let found =
-        facts.identity_as(&recorded).map_err(|why| refusal(format!("the server at {}: {why}", database.at())))?;
+    let found = facts
+        .identity_as(&recorded)
+        .map_err(|why| StoreError::refused(format!("the server at {}: {why}", database.at())))?;
     let record = Record::read(&recorded);
     if record.server() != found {
         return Err(facts.another_server(database.at(), record.server(), &found));
@@ -167,7 +169,7 @@ pub(crate) async fn read(database: &Database) -> Result<Option<(Schema, String)>
         } else {
             "upgrade the tables with the program before this one"
         };
-        return Err(refusal(format!(
+        return Err(StoreError::refused(format!(
             "{}: its tables have the version {version}, and this program serves {VERSION_MIN} to {VERSION}: {advice}",
             database.at()
         )));
@@ -253,7 +255,10 @@ pub(crate) async fn record_server(
 }
 
 fn no_row(database: &Database) -> StoreError {
-    refusal(format!("{}: the table unalike_store is missing or has no row: run `unalike schema`", database.at()))
+    StoreError::refused(format!(
+        "{}: the table unalike_store is missing or has no row: run `unalike schema`",
+        database.at()
+    ))
 }
 
 /// Which stripe the store is recorded to be; none when it stands alone.

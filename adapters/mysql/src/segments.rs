@@ -17,7 +17,7 @@ use unalike_storage::{
 
 use crate::database::{Database, Statement, Turn, number};
 use crate::dialects::tables::{self, Holds, Shape};
-use crate::error::{DUPLICATE_ENTRY, damaged, read_error, refusal};
+use crate::error::{DUPLICATE_ENTRY, damaged, read_error};
 use crate::record::Era;
 use crate::schema::{self, MAINTENANCE, Schema};
 use crate::{DialectStore, MysqlOptions};
@@ -27,10 +27,9 @@ use crate::{DialectStore, MysqlOptions};
 /// A name is kept as bytes: it is compared exactly and sorted by its bytes, on every server and under every collation.
 /// `start`, `settled` and `watermark` are 2^63 - 1 at most; the figures of policies have all 64 bits.
 ///
-/// `stripe_set` and `stripe_version` came with version 2. The set says which stripe the row is of, and in which [`Era`] it
-/// was written: both as one figure ([`row_set`]). The last constraint keeps programs that know version 1 alone
-/// from being granted anything from a stripe: they change the version and not `stripe_version`, so the server refuses
-/// it.
+/// `stripe_set` and `stripe_version` came with version 2. The set says which stripe the row is of, and in which [`Era`]
+/// it was written: both as one figure ([`row_set`]). The last constraint keeps programs that know version 1 alone from
+/// being granted anything from a stripe: they change the version and not `stripe_version`, so the server refuses it.
 pub(crate) const TAG_TABLE: &str = "
 CREATE TABLE IF NOT EXISTS unalike_tag (
     tag VARBINARY(128) NOT NULL PRIMARY KEY,
@@ -254,8 +253,8 @@ pub(crate) async fn open(
 /// Lifts every tag, and the floor of new names, by so many numbers, or to the end, and the time that the product keeps
 /// for itself by so many ms. Answers how many tags of users there are, and the era that all rows are of from then on.
 ///
-/// A row that is not of the era before was written over by an older one, or came into being by replication: it is lifted
-/// as if it had been the greatest.
+/// A row that is not of the era before was written over by an older one, or came into being by replication: it is
+/// lifted as if it had been the greatest.
 pub(crate) async fn lift_all(
     database: &Database,
     schema: Schema,
@@ -497,7 +496,7 @@ impl OwnTables {
         if self.has_stripes().await? {
             return Ok(());
         }
-        Err(refusal(format!(
+        Err(StoreError::refused(format!(
             "{}: its tables have a version that knows no stripes: run `unalike schema upgrade`",
             self.database.at()
         )))
@@ -524,7 +523,7 @@ impl OwnTables {
         if found == self.row_set() {
             return Ok(());
         }
-        Err(refusal(format!(
+        Err(StoreError::refused(format!(
             "{}: the row of the tag {tag:?} was written by another server than the one that is recorded: replication goes on \
              here. End it (STOP ALL SLAVES; RESET SLAVE ALL), lift the tags above everything that was handed out with \
              `unalike store adopt --lift COUNT`, and restart the programs",
@@ -587,7 +586,7 @@ impl SegmentStore for OwnTables {
                 }
             }
         }
-        Err(StoreError::Unavailable { what: format!("the tag {tag:?} changes all the time: try again"), source: None })
+        Err(StoreError::unavailable(format!("the tag {tag:?} changes all the time: try again")))
     }
 
     async fn release(&self, tag: &str, tail: TailRelease) -> Result<bool, StoreError> {
@@ -787,9 +786,9 @@ impl SegmentStore for OwnTables {
                 !turn.rows(granted).await?.is_empty()
             }
         };
-        if let Err(refusal) = stripe.check_join(&self.name(), recorded.as_ref(), has_granted) {
+        if let Err(refused) = stripe.check_join(&self.name(), recorded.as_ref(), has_granted) {
             turn.roll_back().await?;
-            return Err(refusal);
+            return Err(refused);
         }
         if recorded.is_none() {
             set_stripe(&mut turn, None, Some(stripe), self.era).await?;
@@ -805,9 +804,9 @@ impl SegmentStore for OwnTables {
         self.require_stripes().await?;
         let mut turn = self.database.begin_alone("recording another stripe").await?.within(MAINTENANCE);
         let recorded = schema::lock_stripe(&mut turn, &self.database).await?;
-        if let Err(refusal) = Stripe::check_change(&self.name(), recorded.as_ref(), expected, stripe) {
+        if let Err(refused) = Stripe::check_change(&self.name(), recorded.as_ref(), expected, stripe) {
             turn.roll_back().await?;
-            return Err(refusal);
+            return Err(refused);
         }
         set_stripe(&mut turn, expected, stripe, self.era).await?;
         turn.commit().await

@@ -23,7 +23,6 @@ use unalike_storage::{
 };
 
 use crate::counter::{CounterScripts, Counters, NUMBER, PAGE, ScriptAnswer, answer, counter_script, number, scan};
-use crate::error::refusal;
 use crate::server::{Access, Script, Server, script};
 use crate::{Dialect, DialectStore, RedisOptions};
 
@@ -64,7 +63,7 @@ pub(crate) async fn open(server: &Server, options: &RedisOptions) -> Result<Arc<
 /// Makes the marker if there is none; answers whether there was none.
 pub(crate) async fn initialise(server: &Server, options: &RedisOptions) -> Result<bool, StoreError> {
     if options.dialect != Dialect::Unalike {
-        return Err(refusal(format!(
+        return Err(StoreError::refused(format!(
             "the dialect {:?} is not initialised: its keys are another system's",
             options.dialect
         )));
@@ -82,7 +81,7 @@ impl Alone {
 
     /// The error of a store without a marker.
     fn void(&self) -> StoreError {
-        refusal(format!(
+        StoreError::refused(format!(
             "the key {} on {} has no marker: this store was not initialised, or it has lost its data. If it is new, initialise \
              it (`unalike store init`, RedisStore::initialise). If it is not, numbers would repeat: find out how far each tag \
              had got, initialise it, and create each tag above that (`unalike tags create TAG --start NUMBER`) before \
@@ -185,7 +184,7 @@ impl SegmentStore for Alone {
                 answer => return self.done(tag, answer),
             };
         }
-        Err(StoreError::Unavailable { what: format!("the tag {tag:?} changes all the time: try again"), source: None })
+        Err(StoreError::unavailable(format!("the tag {tag:?} changes all the time: try again")))
     }
 
     async fn release(&self, tag: &str, _: TailRelease) -> Result<bool, StoreError> {

@@ -35,7 +35,6 @@ use unalike_storage::{
     validate_policies, validate_raise, validate_tag,
 };
 
-use crate::error::refusal;
 use crate::raising::{ASK_AGAIN, DURABLE, HashKey, Kind, KnownTurns, Raise, Raising, Turns, nonce};
 use crate::server::{Access, Reply, Script, Server, script};
 use crate::{Dialect, DialectStore, RedisOptions, Watermark};
@@ -64,19 +63,19 @@ pub(crate) async fn open(
     options: &RedisOptions,
 ) -> Result<Arc<dyn DialectStore>, StoreError> {
     let Dialect::Clock { shard, epoch_ms, horizon_ms } = options.dialect else {
-        return Err(refusal(format!("{:?} are no snowflakes by Redis' clock", options.dialect)));
+        return Err(StoreError::refused(format!("{:?} are no snowflakes by Redis' clock", options.dialect)));
     };
     let Watermark::Durable(durable) = watermark else {
-        return Err(refusal(
+        return Err(StoreError::refused(
             "dialect=clock needs a durable store beside Redis, for what is stamped must be known when Redis is lost"
                 .to_owned(),
         ));
     };
     let fields = LayoutFields { epoch_ms, ..Layout::REDIS_SHARDED.fields() };
-    let layout =
-        Layout::new(fields).map_err(|error| StoreError::refused(format!("the epoch is {epoch_ms} ms"), error))?;
+    let layout = Layout::new(fields)
+        .map_err(|error| StoreError::refused(format!("the epoch is {epoch_ms} ms")).with_source(error))?;
     if layout.pack(Parts { ticks: 1, worker: shard.into(), sequence: 0 }).is_err() {
-        return Err(refusal(format!("the shard is {shard}, it must be 0 to {}", layout.worker_max())));
+        return Err(StoreError::refused(format!("the shard is {shard}, it must be 0 to {}", layout.worker_max())));
     }
     if epoch_ms < Dialect::EPOCH_MS {
         tracing::warn!(
@@ -455,10 +454,10 @@ impl SegmentStore for Clock {
         wanted.validate(tag)?;
         let shard = self.0.shard(tag)?;
         if shard.tag != tag {
-            return Err(refusal(format!("a shard needs no creation: create only the tag {:?}", shard.tag)));
+            return Err(StoreError::refused(format!("a shard needs no creation: create only the tag {:?}", shard.tag)));
         }
         if *wanted != options() {
-            return Err(refusal(format!(
+            return Err(StoreError::refused(format!(
                 "by Redis' clock every tag is ordered, and has no start, no step and no refill point: create {tag:?} in the \
                  mode ordered, and leave these out"
             )));
@@ -470,7 +469,7 @@ impl SegmentStore for Clock {
     async fn change_tag(&self, tag: &str, step: StepPolicy, refill: RefillPolicy) -> Result<TagRecord, StoreError> {
         validate_policies(tag, step, refill)?;
         self.tag(tag).await?;
-        Err(refusal(format!(
+        Err(StoreError::refused(format!(
             "the tag {tag:?} is ordered: by Redis' clock it has no step and no refill point to change"
         )))
     }
@@ -503,7 +502,9 @@ impl SegmentStore for Clock {
 
     async fn retire_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
         self.tag(tag).await?;
-        Err(refusal(format!("the tag {tag:?} cannot be ended: its ids are snowflakes, which rise with Redis' clock")))
+        Err(StoreError::refused(format!(
+            "the tag {tag:?} cannot be ended: its ids are snowflakes, which rise with Redis' clock"
+        )))
     }
 
     /// Tags, and those of their shards that have been used under a sub-key.

@@ -21,7 +21,6 @@ use unalike_storage::{
 };
 
 use crate::counter::{CounterScripts, Counters, PAGE, ScriptAnswer, counter_script, number, scan};
-use crate::error::refusal;
 use crate::server::{Access, Script, Server};
 use crate::{DialectStore, RedisOptions, Watermark};
 
@@ -50,7 +49,7 @@ pub(crate) fn open(
     options: &RedisOptions,
 ) -> Result<Arc<dyn DialectStore>, StoreError> {
     if matches!(watermark, Watermark::Durable(_)) {
-        return Err(refusal(
+        return Err(StoreError::refused(
             "CosId's counters cannot stand under a ceiling of a durable store, for CosId's own clients know none and would \
              count beyond it: use them without a durable store, or import their tags into it (`unalike tags import`)"
                 .to_owned(),
@@ -139,7 +138,7 @@ impl SegmentStore for Cosid {
         options.validate(tag)?;
         let unsaid = TagOptions { start: options.start, ..TagOptions::default() };
         if *options != unsaid {
-            return Err(refusal(format!(
+            return Err(StoreError::refused(format!(
                 "CosId's counters cannot say that the tag {tag:?} is ordered, or has a step or a refill policy of its own: leave \
                  them out, or use another store"
             )));
@@ -169,7 +168,7 @@ impl SegmentStore for Cosid {
         let record = self.tag(tag).await?;
         validate_policies(tag, step, refill)?;
         if (record.options.step, record.options.refill) != (step, refill) {
-            return Err(refusal(format!(
+            return Err(StoreError::refused(format!(
                 "CosId's counters cannot say a step or a refill policy of the tag {tag:?}, so it has the default ones"
             )));
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 use unalike_storage::StoreError;
 
-type Kind = fn(String, RedisError) -> StoreError;
+type Kind = fn(String) -> StoreError;
 
 pub(crate) const CLUSTER: &str =
     "the server is a node of a Redis Cluster, which is not supported: use one server with its replicas";
@@ -29,7 +29,7 @@ const TLS: &str = "no TLS with a server that can be trusted: check rediss:// and
 /// answer that did not come leaves the question open, and so does everything that is not known.
 pub(crate) fn write_error(at: &str, doing: &str, error: RedisError) -> StoreError {
     let (kind, advice) = class(&error);
-    kind(format!("{doing}, at {at}: {advice}"), error)
+    kind(format!("{doing}, at {at}: {advice}")).with_source(error)
 }
 
 /// The error of a command that only reads: nothing can have been granted.
@@ -43,12 +43,12 @@ pub(crate) fn read_error(at: &str, doing: &str, error: RedisError) -> StoreError
 /// The error of connecting.
 pub(crate) fn connect_error(at: &str, error: RedisError) -> StoreError {
     if cause::<rustls::Error>(&error).is_some() {
-        return StoreError::refused(format!("{at}: {TLS}"), error);
+        return StoreError::refused(format!("{at}: {TLS}")).with_source(error);
     }
     if error.is_io_error() {
         let Some(io) = cause::<io::Error>(&error) else {
             // The system's certificates, or the host's name, cannot be read.
-            return StoreError::refused(format!("{at}: {TLS}"), error);
+            return StoreError::refused(format!("{at}: {TLS}")).with_source(error);
         };
         let advice = match io.kind() {
             io::ErrorKind::ConnectionRefused => "nothing listens there",
@@ -57,17 +57,17 @@ pub(crate) fn connect_error(at: &str, error: RedisError) -> StoreError {
             }
             _ => "check host and port",
         };
-        return StoreError::unavailable(format!("the server at {at} cannot be reached: {advice}"), error);
+        return StoreError::unavailable(format!("the server at {at} cannot be reached: {advice}")).with_source(error);
     }
     match error.kind() {
         ErrorKind::Parse => {
             let advice =
                 "what answers is not a Redis server: check host and port, and whether it demands TLS (rediss://)";
-            StoreError::refused(format!("{at}: {advice}"), error)
+            StoreError::refused(format!("{at}: {advice}")).with_source(error)
         }
-        ErrorKind::RESP3NotSupported => refusal(format!("{at}: {LACKS}")),
+        ErrorKind::RESP3NotSupported => StoreError::refused(format!("{at}: {LACKS}")),
         // The server repeats what it was sent, and so the password.
-        _ if error.detail().is_some_and(lacks_command) => refusal(format!("{at}: {LACKS} (HELLO)")),
+        _ if error.detail().is_some_and(lacks_command) => StoreError::refused(format!("{at}: {LACKS} (HELLO)")),
         _ => read_error(at, "connecting", error),
     }
 }
@@ -179,14 +179,5 @@ pub(crate) fn broke(error: &RedisError) -> bool {
 
 /// Something in Redis that should not be there.
 pub(crate) fn damaged(at: &str, what: &str) -> StoreError {
-    StoreError::Corrupt { what: format!("{at}: {what}; find out who changed it"), source: None }
-}
-
-/// Nothing was sent.
-pub(crate) fn unavailable(what: String) -> StoreError {
-    StoreError::Unavailable { what, source: None }
-}
-
-pub(crate) fn refusal(what: String) -> StoreError {
-    StoreError::Refused { what, source: None }
+    StoreError::corrupt(format!("{at}: {what}; find out who changed it"))
 }

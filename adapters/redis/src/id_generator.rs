@@ -28,7 +28,6 @@ use unalike_storage::{
 };
 
 use crate::counter::NUMBER;
-use crate::error::refusal;
 use crate::server::{Access, Reply, Script, Server, script};
 use crate::{Dialect, DialectStore, RedisOptions};
 
@@ -42,17 +41,17 @@ struct IdGenerator {
 
 pub(crate) fn open(server: &Server, options: &RedisOptions) -> Result<Arc<dyn DialectStore>, StoreError> {
     let Dialect::IdGenerator { keys, source_stopped } = &options.dialect else {
-        return Err(refusal("counters with a ceiling belong to the dialect id-generator".to_owned()));
+        return Err(StoreError::refused("counters with a ceiling belong to the dialect id-generator".to_owned()));
     };
     if !source_stopped {
-        return Err(refusal(
+        return Err(StoreError::refused(
             "the system that these counters belong to lifts their ceilings by a job of its own, which cannot be stopped from \
              here, so numbers would repeat beside it: stop it, and say so (source-stopped=true)"
                 .to_owned(),
         ));
     }
     if keys.is_empty() {
-        return Err(refusal(
+        return Err(StoreError::refused(
             "counters with a ceiling are found by their keys: say which tag has which (keys=order:id_order)".to_owned(),
         ));
     }
@@ -60,7 +59,7 @@ pub(crate) fn open(server: &Server, options: &RedisOptions) -> Result<Arc<dyn Di
     for (tag, key) in keys {
         validate_tag(tag)?;
         if let Some(other) = tags.insert(key, tag) {
-            return Err(refusal(format!("the tags {other:?} and {tag:?} have the same key, {key}")));
+            return Err(StoreError::refused(format!("the tags {other:?} and {tag:?} have the same key, {key}")));
         }
     }
     Ok(Arc::new(IdGenerator { server: server.clone(), keys: keys.clone() }))
@@ -106,7 +105,7 @@ impl IdGenerator {
     /// The error of whatever grants or changes something.
     fn refused<T>(&self, tag: &str) -> Result<T, StoreError> {
         self.key(tag)?;
-        Err(refusal(format!(
+        Err(StoreError::refused(format!(
             "the tag {tag:?} is a counter of another system, which is read and ended here and nothing else: bring it to a \
              store of your own (`unalike tags import`)"
         )))

@@ -19,7 +19,6 @@ use unalike_storage::{
 };
 
 use crate::counter::scan;
-use crate::error::refusal;
 use crate::raising::{DURABLE, nonce};
 use crate::server::{Access, Script, Server, script};
 use crate::{RedisOptions, Watermark};
@@ -120,7 +119,7 @@ impl Tries {
         let waited = self.begun.elapsed();
         if waited >= self.patience {
             let what = format!("the leases of {:?} on {} change all the time: try again", namespace.name, namespace.at);
-            return Err(StoreError::Unavailable { what, source: None });
+            return Err(StoreError::unavailable(what));
         }
         let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
         Ok(self.holder_ms.saturating_add(waited_ms))
@@ -130,7 +129,7 @@ impl Tries {
 impl Namespace {
     /// The error of one that was used with a durable store and is to be used without one, or the other way round.
     fn kept_otherwise(&self) -> StoreError {
-        refusal(format!(
+        StoreError::refused(format!(
             "the leases of {:?}, the key {} on {}, are kept the other way: with a durable store and not without one, or the \
              other way round. Open them as they were; or end all leases and wait until the last has ended, delete the key, \
              and begin anew",
@@ -265,7 +264,7 @@ impl LeaseServer {
         begun_by: BegunBy,
     ) -> Result<bool, StoreError> {
         if binding.floor_ms > MS_MAX || binding.layout.epoch_ms() > MS_MAX {
-            return Err(refusal(format!(
+            return Err(StoreError::refused(format!(
                 "the leases of {:?} could not begin before {}, and times are below {}",
                 namespace.name,
                 Rfc3339(binding.floor_ms.max(binding.layout.epoch_ms())),
@@ -340,7 +339,11 @@ impl LeaseServer {
     ) -> Result<bool, StoreError> {
         let Lease { worker, not_before_ms, valid_until_ms, .. } = record.lease;
         if not_before_ms.max(valid_until_ms).max(record.acquired_ms) > MS_MAX {
-            return Err(refusal(format!("the lease {:?} is of a time beyond {}", record.lease, Rfc3339(MS_MAX))));
+            return Err(StoreError::refused(format!(
+                "the lease {:?} is of a time beyond {}",
+                record.lease,
+                Rfc3339(MS_MAX)
+            )));
         }
         let (field, text) = (worker_field(worker), write_worker(record));
         let seen = before.map_or("", |before| before.text.as_str());
@@ -565,7 +568,7 @@ fn at_bound(namespace: &Namespace, bound_ms: u64) -> StoreError {
         namespace.name,
         Rfc3339(bound_ms)
     );
-    StoreError::Unavailable { what, source: None }
+    StoreError::unavailable(what)
 }
 
 /// As `SCAN` takes it for itself, and not for a pattern.

@@ -63,7 +63,6 @@ use unalike_storage::{
 };
 use url::Url;
 
-use crate::error::refusal;
 use crate::growth::NUMBERS_MAX;
 pub use crate::leases::RedisLeases;
 use crate::raising::Raising;
@@ -186,23 +185,28 @@ impl RedisOptions {
     /// # Errors
     /// [`StoreError::Refused`] saying which part is wrong. No message holds the password.
     pub fn from_url(text: &str) -> Result<Self, StoreError> {
-        let mut url = Url::parse(text).map_err(|error| refusal(format!("the store's URL cannot be read: {error}")))?;
+        let mut url = Url::parse(text)
+            .map_err(|error| StoreError::refused(format!("the store's URL cannot be read: {error}")))?;
         match url.scheme() {
             "redis" | "rediss" => {}
             "redis-sentinel" | "rediss-sentinel" | "redis+sentinel" | "rediss+sentinel" | "redis-cluster"
             | "rediss-cluster" | "redis+cluster" | "rediss+cluster" => {
-                return Err(refusal(format!(
+                return Err(StoreError::refused(format!(
                     "{}: neither Sentinel nor Cluster is supported: give the address that leads to the master, redis://HOST",
                     url.scheme()
                 )));
             }
-            other => return Err(refusal(format!("the store's scheme is {other:?}, it must be redis or rediss"))),
+            other => {
+                return Err(StoreError::refused(format!(
+                    "the store's scheme is {other:?}, it must be redis or rediss"
+                )));
+            }
         }
         // Whatever follows such a host may belong to a password, and is not shown.
         let is_cut_short =
             url.fragment().is_some() || url.path().contains('@') || url.query().unwrap_or("").contains('@');
         if is_cut_short {
-            return Err(refusal(
+            return Err(StoreError::refused(
                 "the store's URL has a # or an @ behind its host: in the user's name and the password write %2F for /, %3F \
                  for ?, %23 for # and %40 for @, and %40 in a parameter"
                     .to_owned(),
@@ -212,7 +216,9 @@ impl RedisOptions {
         let database = match url.path().trim_matches('/') {
             "" => 0,
             path => path.parse::<u32>().map_err(|_| {
-                refusal(format!("the store's URL names the database {path:?}, it must be a number: redis://HOST/0"))
+                StoreError::refused(format!(
+                    "the store's URL names the database {path:?}, it must be a number: redis://HOST/0"
+                ))
             })?,
         };
         let address = format!("{host}:{}/{database}", url.port().unwrap_or(6379));
@@ -220,11 +226,12 @@ impl RedisOptions {
         // The driver has parameters of its own.
         url.set_query(None);
         if url.host_str().is_none_or(str::is_empty) {
-            url.set_host(Some(&host)).map_err(|error| refusal(format!("the store's host cannot be read: {error}")))?;
+            url.set_host(Some(&host))
+                .map_err(|error| StoreError::refused(format!("the store's host cannot be read: {error}")))?;
         }
-        let connection = url
-            .into_connection_info()
-            .map_err(|error| StoreError::refused(format!("the URL of the store at {address} cannot be used"), error))?;
+        let connection = url.into_connection_info().map_err(|error| {
+            StoreError::refused(format!("the URL of the store at {address} cannot be used")).with_source(error)
+        })?;
         let mut options = Self {
             connection,
             address,
@@ -255,10 +262,10 @@ impl RedisOptions {
         if min == 0 || min > max || max > NUMBERS_MAX {
             let what =
                 format!("raise-min is {min} and raise-max {max}, they must be 1 to {NUMBERS_MAX}, in this order");
-            return Err(refusal(what));
+            return Err(StoreError::refused(what));
         }
         if self.keep_every.is_zero() {
-            return Err(refusal("keep_every is 0, it must be longer".to_owned()));
+            return Err(StoreError::refused("keep_every is 0, it must be longer".to_owned()));
         }
         Ok(())
     }
@@ -293,7 +300,8 @@ impl RedisOptions {
     }
 
     fn set(&mut self, name: &str, value: &str) -> Result<(), StoreError> {
-        let expected = |what: &str| refusal(format!("the store's parameter {name} is {value:?}, it must be {what}"));
+        let expected =
+            |what: &str| StoreError::refused(format!("the store's parameter {name} is {value:?}, it must be {what}"));
         let flag = || value.parse::<bool>().map_err(|_| expected("true or false"));
         let whole = |range: std::ops::RangeInclusive<u64>| {
             let number = value.parse().ok().filter(|number| range.contains(number));
@@ -304,7 +312,7 @@ impl RedisOptions {
             "dialect" => self.dialect = Dialect::named(value).ok_or_else(|| expected(Dialect::NAMES))?,
             "ssl-ca" => {
                 if !matches!(self.connection.addr(), redis::ConnectionAddr::TcpTls { .. }) {
-                    return Err(refusal("the store's parameter ssl-ca needs rediss://".to_owned()));
+                    return Err(StoreError::refused("the store's parameter ssl-ca needs rediss://".to_owned()));
                 }
                 self.ssl_ca = Some(PathBuf::from(value));
             }
@@ -329,7 +337,7 @@ impl RedisOptions {
             }
             "shard" | "epoch" | "horizon-ms" => {
                 let Dialect::Clock { shard, epoch_ms, horizon_ms } = &mut self.dialect else {
-                    return Err(refusal(format!("the store's parameter {name} needs dialect=clock")));
+                    return Err(StoreError::refused(format!("the store's parameter {name} needs dialect=clock")));
                 };
                 match name {
                     "shard" => *shard = u16::try_from(whole(0..=4_095)?).unwrap_or(u16::MAX),
@@ -339,7 +347,9 @@ impl RedisOptions {
             }
             "keys" | "source-stopped" => {
                 let Dialect::IdGenerator { keys, source_stopped } = &mut self.dialect else {
-                    return Err(refusal(format!("the store's parameter {name} needs dialect=id-generator")));
+                    return Err(StoreError::refused(format!(
+                        "the store's parameter {name} needs dialect=id-generator"
+                    )));
                 };
                 if name == "keys" {
                     *keys = key_map(value).ok_or_else(|| expected("TAG:KEY,TAG:KEY"))?;
@@ -348,7 +358,7 @@ impl RedisOptions {
                 }
             }
             _ => {
-                return Err(refusal(format!(
+                return Err(StoreError::refused(format!(
                     "the store's parameter {name:?} is unknown: there are {}",
                     Self::PARAMETERS
                 )));

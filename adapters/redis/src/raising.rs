@@ -15,7 +15,6 @@ use tokio::time::{Instant, timeout, timeout_at};
 use unalike_storage::{Segment, SegmentStore, StoreError, Stripe, hand_over, random_128};
 
 use crate::RedisOptions;
-use crate::error::refusal;
 use crate::server::{Access, Script, Server, script};
 
 /// What the scripts begin with that a durable store's grants depend on.
@@ -233,7 +232,7 @@ impl Raising {
         let (old, new) = (identity_of(&**before).await?, identity_of(&**durable).await?);
         let key = durable_key(prefix);
         let refused = |kind: &str, recorded: &str| {
-            refusal(format!(
+            StoreError::refused(format!(
                 "in {}, the key {key} has {recorded} for its {kind}, and the durable store that it is to be taken from is \
                  {old}: name the one that grants the numbers now",
                 server.address()
@@ -262,7 +261,7 @@ impl Raising {
     fn other_durable(&self, recorded: &str, identity: &str) -> StoreError {
         let (key, at, kind) = (&self.durable_key, self.server.address(), self.kind.name());
         let store = self.durable.address().map_or_else(String::new, |address| format!(" ({address})"));
-        refusal(format!(
+        StoreError::refused(format!(
             "the numbers in {at} are granted by another durable store: the key {key} has {recorded} for its {kind}, and the \
              durable store of this program{store} is {identity}. Name the other one, or use another prefix; if its tags are \
              to be moved to this one, run `unalike store rebind`"
@@ -282,7 +281,7 @@ impl Raising {
     ) -> Result<T, StoreError> {
         let answer = timeout(ANSWER_MAX, request).await.unwrap_or_else(|_| {
             let what = format!("the durable store did not answer for {tag:?} in {} s", ANSWER_MAX.as_secs());
-            Err(StoreError::OutcomeUnknown { what, source: None })
+            Err(StoreError::outcome_unknown(what))
         });
         match answer {
             Ok(value) => {
@@ -312,7 +311,7 @@ impl Raising {
             && granted.count() <= count
             && granted.start >= at_least;
         if !is_usable {
-            return Err(refusal(format!(
+            return Err(StoreError::refused(format!(
                 "the durable store granted {granted:?} for {tag:?}, which Redis cannot hand out: numbers without gaps, in one \
                  generation, no more than {count} and none below {at_least}, were asked for"
             )));
@@ -384,7 +383,7 @@ impl Raising {
         let Ok(raise) = timeout_at(deadline, raising).await else {
             return Err(reached(tag, ASK_AGAIN, None));
         };
-        let lost = |error| StoreError::unavailable(format!("the ceiling of {tag:?} was not raised"), error);
+        let lost = |error| StoreError::unavailable(format!("the ceiling of {tag:?} was not raised")).with_source(error);
         match raise.map_err(lost)?? {
             Raise::Done => Ok(()),
             Raise::Elsewhere(left) if Instant::now() + ASK_AGAIN.min(left) >= deadline => Err(reached(tag, left, None)),
@@ -515,7 +514,7 @@ async fn identity_of(durable: &dyn SegmentStore) -> Result<String, StoreError> {
     let identity = durable.identity().await?;
     identity.map(|identity| identity.to_string()).ok_or_else(|| {
         let store = durable.address().map_or_else(String::new, |address| format!(" {address}"));
-        refusal(format!(
+        StoreError::refused(format!(
             "the durable store{store} has no identity, by which Redis would know it again: take another one, or give it one \
              (SegmentStore::identity)"
         ))

@@ -315,7 +315,7 @@ impl Inner {
                 "the durable store granted {tag:?} numbers from {start} on, and Redis had it up to {last} before: it lost data, or \
                  is another store; find out which, and raise the tag there above all that was handed out"
             );
-            return Err(StoreError::Corrupt { what, source: None });
+            return Err(StoreError::corrupt(what));
         }
         let low = view.demand.raised(granted.count()).low();
         let read = (view.generation.as_str(), view.incarnation.as_str());
@@ -331,7 +331,7 @@ impl Inner {
                 return Ok(());
             }
         }
-        Err(StoreError::Unavailable { what: format!("the tag {tag:?} changes all the time"), source: None })
+        Err(StoreError::unavailable(format!("the tag {tag:?} changes all the time")))
     }
 
     /// Leaves no numbers below `next` of the intervals that end there, if the tag is of this generation.

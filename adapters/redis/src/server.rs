@@ -24,7 +24,7 @@ use tokio::time::timeout;
 use unalike_storage::{Process, StoreError};
 
 use crate::RedisOptions;
-use crate::error::{CLUSTER, broke, connect_error, damaged, read_error, refusal, unavailable, write_error};
+use crate::error::{CLUSTER, broke, connect_error, damaged, read_error, write_error};
 
 /// The oldest server whose scripts can ask who they run on (`INFO` of two sections).
 const VERSION_MIN: u64 = 7;
@@ -253,7 +253,7 @@ impl Server {
     }
 
     fn closed(&self) -> StoreError {
-        unavailable(format!("{}: the store was closed", self.address()))
+        StoreError::unavailable(format!("{}: the store was closed", self.address()))
     }
 
     /// Refuses a child.
@@ -278,7 +278,8 @@ impl Server {
             let _turn = turn;
             server.open().await
         });
-        let failed = |error| StoreError::unavailable(format!("{}: no connection was opened", self.address()), error);
+        let failed =
+            |error| StoreError::unavailable(format!("{}: no connection was opened", self.address())).with_source(error);
         opening.await.map_err(failed)?
     }
 
@@ -312,7 +313,7 @@ impl Server {
 
     fn silent(&self) -> StoreError {
         let (at, limit) = (self.address(), self.0.connect_timeout.as_millis());
-        unavailable(format!(
+        StoreError::unavailable(format!(
             "no connection to {at} within {limit} ms: is it a Redis server, and is rediss:// or redis:// right?"
         ))
     }
@@ -328,23 +329,25 @@ impl Server {
             Some("standalone") => {}
             // It may be anything: a node of a Cluster, or something between that answers for several.
             None => {
-                return Err(refusal(format!(
+                return Err(StoreError::refused(format!(
                     "{at}: its answer to INFO names no redis_mode, so it may be a Cluster or a proxy before several servers: give the \
                      address of one server that stands alone"
                 )));
             }
-            Some("cluster") => return Err(refusal(format!("{at}: {CLUSTER}"))),
+            Some("cluster") => return Err(StoreError::refused(format!("{at}: {CLUSTER}"))),
             Some("sentinel") => {
-                return Err(refusal(format!(
+                return Err(StoreError::refused(format!(
                     "{at} is a Sentinel, which keeps no data: give the address that leads to the master"
                 )));
             }
-            Some(other) => return Err(refusal(format!("{at} runs in the mode {other:?}, which is not supported"))),
+            Some(other) => {
+                return Err(StoreError::refused(format!("{at} runs in the mode {other:?}, which is not supported")));
+            }
         }
         let version = of("redis_version").unwrap_or("of unknown version");
         let major = version.split('.').next().and_then(|major| major.parse::<u64>().ok());
         if major.is_none_or(|major| major < VERSION_MIN) {
-            return Err(refusal(format!("{at} is Redis {version}, it must be {VERSION_MIN} or newer")));
+            return Err(StoreError::refused(format!("{at} is Redis {version}, it must be {VERSION_MIN} or newer")));
         }
         if self.0.must_be_durable {
             self.check_durability(connection).await?;
@@ -369,7 +372,7 @@ impl Server {
         for (name, right, is_right) in DURABLE {
             let value = settings.get(name).map_or("", String::as_str);
             if !is_right(value) {
-                return Err(refusal(format!(
+                return Err(StoreError::refused(format!(
                     "{at} has {name} {value:?}, it must be {right:?}: without a durable store the numbers are only as safe as \
                      Redis is; it needs `appendonly yes`, `appendfsync always`, `no-appendfsync-on-rewrite no` and \
                      `maxmemory-policy noeviction`, or a durable store beside it"
@@ -465,14 +468,15 @@ fn client(options: &RedisOptions) -> Result<Client, StoreError> {
         let _ = ring::default_provider().install_default();
     }
     let Some(path) = options.ssl_ca() else {
-        return Client::open(info)
-            .map_err(|error| StoreError::refused(format!("the connection to {at} is configured wrongly"), error));
+        return Client::open(info).map_err(|error| {
+            StoreError::refused(format!("the connection to {at} is configured wrongly")).with_source(error)
+        });
     };
     let at = format!("the certificates in {} (ssl-ca) cannot be read", path.display());
-    let pem = std::fs::read(path).map_err(|error| StoreError::refused(at.clone(), error))?;
+    let pem = std::fs::read(path).map_err(|error| StoreError::refused(at.clone()).with_source(error))?;
     if CertificateDer::pem_slice_iter(&pem).next().is_none() {
-        return Err(refusal(format!("{at}: there is none, in PEM")));
+        return Err(StoreError::refused(format!("{at}: there is none, in PEM")));
     }
     let certificates = TlsCertificates { client_tls: None, root_cert: Some(pem) };
-    Client::build_with_tls(info, certificates).map_err(|error| StoreError::refused(at, error))
+    Client::build_with_tls(info, certificates).map_err(|error| StoreError::refused(at).with_source(error))
 }

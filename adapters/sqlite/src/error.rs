@@ -33,7 +33,7 @@ pub(crate) fn write_error(path: &Path, doing: &str, error: sqlx::Error) -> Store
     let what = |advice: &str| format!("{doing}, in {file}: {advice}");
     let code = result_code(&error);
     // The advice is fixed text: the driver's own message follows as the source of the error.
-    let (kind, advice): (fn(String, sqlx::Error) -> StoreError, &str) = match code {
+    let (kind, advice): (fn(String) -> StoreError, &str) = match code {
         Some(BUSY | LOCKED | PROTOCOL) => {
             (StoreError::unavailable, "another process holds the file's write lock for longer than the busy timeout")
         }
@@ -87,7 +87,7 @@ pub(crate) fn write_error(path: &Path, doing: &str, error: sqlx::Error) -> Store
             _ => (StoreError::outcome_unknown, "the connection broke"),
         },
     };
-    kind(what(advice), error)
+    kind(what(advice)).with_source(error)
 }
 
 /// The error of a statement that only reads: nothing can have been granted.
@@ -105,7 +105,7 @@ pub(crate) fn open_error(path: &Path, error: sqlx::Error) -> StoreError {
             "opening {}: it cannot be opened: this user must be able to read and write the file and its directory",
             path.display()
         );
-        return StoreError::refused(what, error);
+        return StoreError::refused(what).with_source(error);
     }
     read_error(path, "opening", error)
 }
@@ -117,10 +117,10 @@ pub(crate) fn is_busy(error: &sqlx::Error) -> bool {
 
 /// A value in the file that unalike never writes.
 pub(crate) fn damaged(path: &Path, what: &str) -> StoreError {
-    StoreError::Corrupt {
-        what: format!("{}: {what}; restore the file from a backup, or find out who changed it", path.display()),
-        source: None,
-    }
+    StoreError::corrupt(format!(
+        "{}: {what}; restore the file from a backup, or find out who changed it",
+        path.display()
+    ))
 }
 
 fn result_code(error: &sqlx::Error) -> Option<i32> {

@@ -98,25 +98,20 @@ fn look_at(path: &Path) -> Result<File, StoreError> {
     use std::os::unix::fs::MetadataExt as _;
     match std::fs::metadata(path) {
         // Another name has another log: programs that use both grant the same numbers.
-        Ok(found) if found.nlink() > 1 => Err(StoreError::Refused {
-            what: format!(
-                "{} has {} names (hard links), and a program that uses another one would grant the same numbers: remove \
+        Ok(found) if found.nlink() > 1 => Err(StoreError::refused(format!(
+            "{} has {} names (hard links), and a program that uses another one would grant the same numbers: remove \
                  the others; a copy of the file is made with `sqlite3 FILE 'VACUUM INTO ..'`",
-                path.display(),
-                found.nlink()
-            ),
-            source: None,
-        }),
+            path.display(),
+            found.nlink()
+        ))),
         Ok(found) => Ok(File { device: found.dev(), inode: found.ino() }),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(gone(path, "was deleted or moved")),
-        Err(error) => Err(StoreError::unavailable(
-            format!(
-                "{} cannot be looked at, so nobody knows whether it is still the one that others use: this user must be \
+        Err(error) => Err(StoreError::unavailable(format!(
+            "{} cannot be looked at, so nobody knows whether it is still the one that others use: this user must be \
                  able to enter its directory",
-                path.display()
-            ),
-            error,
-        )),
+            path.display()
+        ))
+        .with_source(error)),
     }
 }
 
@@ -136,7 +131,7 @@ fn check_mount(path: &Path) -> Result<(), StoreError> {
          the directory that the file is in",
         path.display()
     );
-    Err(StoreError::Refused { what, source: None })
+    Err(StoreError::refused(what))
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -151,14 +146,11 @@ fn look_at(_: &Path) -> Result<File, StoreError> {
 }
 
 fn gone(path: &Path, what: &str) -> StoreError {
-    StoreError::Refused {
-        what: format!(
-            "{} {what} while this process had it open: whoever opens the store now would be granted numbers that were granted \
+    StoreError::refused(format!(
+        "{} {what} while this process had it open: whoever opens the store now would be granted numbers that were granted \
              before, so this process grants none any more. Stop all programs that use the store. If the file is there \
              under another name, move it back, with its -wal and -shm, and start them again. If it is lost, start them with a \
              new one, and raise each tag above all that was handed out (unalike tags raise) before any of them is used",
-            path.display()
-        ),
-        source: None,
-    }
+        path.display()
+    ))
 }

@@ -93,10 +93,8 @@ impl SqliteStore {
 
     fn clock_ms(&self, now: Result<i64, sqlx::Error>) -> Result<u64, StoreError> {
         let now_ms = now.map_err(|error| read_error(&self.path, "reading the clock", error))?;
-        u64::try_from(now_ms).map_err(|_| StoreError::Unavailable {
-            what: format!("the store's clock is before 1970 ({now_ms} ms): set it"),
-            source: None,
-        })
+        u64::try_from(now_ms)
+            .map_err(|_| StoreError::unavailable(format!("the store's clock is before 1970 ({now_ms} ms): set it")))
     }
 
     async fn find_namespace(
@@ -300,7 +298,7 @@ impl SqliteStore {
     fn raced(&self, doing: &str) -> StoreError {
         let what =
             format!("{doing}, in {}: other programs were quicker {RACES_MAX} times: try again", self.path.display());
-        StoreError::Unavailable { what, source: None }
+        StoreError::unavailable(what)
     }
 }
 
@@ -401,5 +399,5 @@ fn grant_id_bytes(grant_id: GrantId) -> Vec<u8> {
 
 /// An instant or a duration as a column holds it; those beyond are 292 million years away.
 fn signed_ms(ms: u64) -> Result<i64, StoreError> {
-    i64::try_from(ms).map_err(|_| StoreError::Refused { what: format!("{ms} ms is too great a time"), source: None })
+    i64::try_from(ms).map_err(|_| StoreError::refused(format!("{ms} ms is too great a time")))
 }

@@ -246,7 +246,7 @@ impl SqliteOptions {
     /// [`StoreError::Refused`] saying which part is wrong, and what can be written.
     pub fn from_url(text: &str) -> Result<Self, StoreError> {
         let Some(rest) = text.strip_prefix("sqlite://") else {
-            return Err(refused(format!("the store {text:?} must be a URL like sqlite://PATH")));
+            return Err(StoreError::refused(format!("the store {text:?} must be a URL like sqlite://PATH")));
         };
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
         // Earlier programs took all of it for the path, and made such a file.
@@ -255,7 +255,7 @@ impl SqliteOptions {
         } else {
             String::new()
         };
-        let wrong = |what: String| Err(refused(format!("the store {text:?} {what}{left_over}")));
+        let wrong = |what: String| Err(StoreError::refused(format!("the store {text:?} {what}{left_over}")));
         if path.is_empty() {
             return wrong("names no file: write sqlite://PATH".to_owned());
         }
@@ -349,7 +349,7 @@ impl SqliteStore {
     pub async fn connect(options: SqliteOptions) -> Result<Self, StoreError> {
         options.limits.validate()?;
         if options.busy_timeout > BUSY_TIMEOUT_MAX {
-            return Err(refused(format!(
+            return Err(StoreError::refused(format!(
                 "a busy timeout of {:?} was asked for, {BUSY_TIMEOUT_MAX:?} is the limit",
                 options.busy_timeout
             )));
@@ -357,7 +357,7 @@ impl SqliteStore {
         // An absolute path is always a file: SQLite reads ":memory:" and "file:..?mode=memory" as something that
         // forgets.
         let path = std::path::absolute(&options.path)
-            .map_err(|error| refused(format!("the path {:?} is not usable: {error}", options.path)))?;
+            .map_err(|error| StoreError::refused(format!("the path {:?} is not usable: {error}", options.path)))?;
         look_at_file(&path, options.create)?;
         let connect = SqliteConnectOptions::new().filename(&path).busy_timeout(options.busy_timeout);
         if path.exists() {
@@ -439,7 +439,7 @@ impl SqliteStore {
             match mode {
                 Ok(mode) if mode == ["wal"] => break,
                 Ok(mode) => {
-                    return Err(refused(format!(
+                    return Err(StoreError::refused(format!(
                         "{}: write-ahead logging is not possible there (journal mode {mode:?}): use a local disk",
                         self.path.display()
                     )));
@@ -550,11 +550,11 @@ type WriteStatement<'q> = sqlx::query::Query<'q, Sqlite, sqlx::sqlite::SqliteArg
 fn look_at_file(path: &Path, create: bool) -> Result<(), StoreError> {
     let file = path.display();
     if path.to_str().is_none() {
-        return Err(refused(format!("the path {file} is not UTF-8, which SQLite needs: choose another")));
+        return Err(StoreError::refused(format!("the path {file} is not UTF-8, which SQLite needs: choose another")));
     }
     match std::fs::metadata(path) {
-        Ok(found) if found.is_dir() => Err(refused(format!("{file} is a directory: name a file in it"))),
-        Ok(found) if found.len() == 0 && !create => Err(refused(format!(
+        Ok(found) if found.is_dir() => Err(StoreError::refused(format!("{file} is a directory: name a file in it"))),
+        Ok(found) if found.len() == 0 && !create => Err(StoreError::refused(format!(
             "{file} is empty: restore it from a backup, or have it made anew if nothing was ever handed out from it (`unalike \
              serve`, without create=false in the URL)"
         ))),
@@ -562,16 +562,16 @@ fn look_at_file(path: &Path, create: bool) -> Result<(), StoreError> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let directory = path.parent().unwrap_or(path);
             if !directory.is_dir() {
-                Err(refused(format!("the directory {} does not exist: create it", directory.display())))
+                Err(StoreError::refused(format!("the directory {} does not exist: create it", directory.display())))
             } else if let Some(log) = log_left_behind(path) {
-                Err(refused(format!(
+                Err(StoreError::refused(format!(
                     "{file} does not exist, and its log {} does: it was deleted or moved while a program had it open. Stop all \
                      programs that use the store and put the file back beside its log. If it is lost, remove the log, start them \
                      with a new file, and raise each tag above all that was handed out (unalike tags raise) before any is used",
                     log.display()
                 )))
             } else if !create {
-                Err(refused(format!(
+                Err(StoreError::refused(format!(
                     "{file} does not exist, and is not to be made here (create=false, or a command that begins no store): check \
                      the path; `unalike serve`, `next` and `tags create` make a new store"
                 )))
@@ -620,13 +620,13 @@ async fn schema_version(path: &Path, connection: &mut SqliteConnection) -> Resul
     let file = path.display();
     match (application_id, user_version) {
         (APPLICATION_ID, USER_VERSION_BEFORE | USER_VERSION) => Ok(Some(user_version)),
-        (APPLICATION_ID, version) if version > USER_VERSION => Err(refused(format!(
+        (APPLICATION_ID, version) if version > USER_VERSION => Err(StoreError::refused(format!(
             "{file} was written by a newer version of unalike (schema {version}, this one knows {USER_VERSION}): \
              upgrade this process"
         ))),
         (APPLICATION_ID, version) => Err(damaged(path, &format!("its schema has the version {version}"))),
         (0, 0) if read_value(path, connection, "SELECT count(*) FROM sqlite_schema").await? == 0 => Ok(None),
-        _ => Err(refused(format!(
+        _ => Err(StoreError::refused(format!(
             "{file} is the database of another program (application id {application_id:#x}): name another file"
         ))),
     }
@@ -634,10 +634,6 @@ async fn schema_version(path: &Path, connection: &mut SqliteConnection) -> Resul
 
 async fn read_value(path: &Path, connection: &mut SqliteConnection, sql: &'static str) -> Result<i64, StoreError> {
     sqlx::query_scalar(sql).fetch_one(connection).await.map_err(|error| open_error(path, error))
-}
-
-fn refused(what: String) -> StoreError {
-    StoreError::Refused { what, source: None }
 }
 
 #[cfg(test)]

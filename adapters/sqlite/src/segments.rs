@@ -259,7 +259,7 @@ impl SegmentStore for SqliteStore {
                 }
             }
         }
-        Err(StoreError::Unavailable { what: format!("the tag {tag:?} changes all the time: try again"), source: None })
+        Err(StoreError::unavailable(format!("the tag {tag:?} changes all the time: try again")))
     }
 
     async fn release(&self, tag: &str, tail: TailRelease) -> Result<bool, StoreError> {
@@ -391,10 +391,7 @@ impl SegmentStore for SqliteStore {
         // Somebody else was quicker.
         let recorded = self.recorded_stripe(self.readers()?).await?;
         Stripe::check_change(&self.path.display().to_string(), recorded.as_ref(), expected, stripe)?;
-        Err(StoreError::Unavailable {
-            what: "the place among stripes changes all the time: try again".to_owned(),
-            source: None,
-        })
+        Err(StoreError::unavailable("the place among stripes changes all the time: try again".to_owned()))
     }
 
     async fn close(&self) {

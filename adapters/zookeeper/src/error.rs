@@ -29,20 +29,22 @@ pub(crate) fn is_answer(error: &Error) -> bool {
 /// The error of a write that may grant, or of one that a grant rests on.
 pub(crate) fn write_error(at: &str, doing: &str, error: Error) -> StoreError {
     if !is_answer(&error) {
-        return StoreError::outcome_unknown(format!("{doing}, at {at}"), error);
+        return StoreError::outcome_unknown(format!("{doing}, at {at}")).with_source(error);
     }
     match error {
         Error::NoAuth | Error::InvalidAcl => not_allowed(at, doing, error),
-        Error::QuotaExceeded => StoreError::refused(format!("{doing}, at {at}: the quota of its nodes is full"), error),
+        Error::QuotaExceeded => {
+            StoreError::refused(format!("{doing}, at {at}: the quota of its nodes is full")).with_source(error)
+        }
         Error::Throttled | Error::NotReadOnly | Error::MarshallingError => {
-            StoreError::unavailable(format!("{doing}, at {at}: the server did not take it"), error)
+            StoreError::unavailable(format!("{doing}, at {at}: the server did not take it")).with_source(error)
         }
         // A node that should be there is gone, or the other way round, where no other client can have done it.
         Error::NoNode | Error::NodeExists | Error::BadVersion => {
             let what = format!("{doing}, at {at}: somebody removed or made nodes; find out who");
-            StoreError::corrupt(what, error)
+            StoreError::corrupt(what).with_source(error)
         }
-        _ => StoreError::refused(format!("{doing}, at {at}"), error),
+        _ => StoreError::refused(format!("{doing}, at {at}")).with_source(error),
     }
 }
 
@@ -58,27 +60,20 @@ pub(crate) fn read_error(at: &str, doing: &str, error: Error) -> StoreError {
 pub(crate) fn connect_error(at: &str, error: Error) -> StoreError {
     match &error {
         Error::AuthFailed | Error::NoAuth => not_allowed(at, "connecting", error),
-        Error::BadArguments(_) => StoreError::refused(format!("the address {at} cannot be used"), error),
+        Error::BadArguments(_) => StoreError::refused(format!("the address {at} cannot be used")).with_source(error),
         _ => {
             let advice = "check hosts and ports, and that a quorum of its servers runs";
-            StoreError::unavailable(format!("ZooKeeper at {at} cannot be reached: {advice}"), error)
+            StoreError::unavailable(format!("ZooKeeper at {at} cannot be reached: {advice}")).with_source(error)
         }
     }
 }
 
 fn not_allowed(at: &str, doing: &str, error: Error) -> StoreError {
-    StoreError::refused(format!("{doing}, at {at}: the nodes' access rights forbid it: check user and password"), error)
+    StoreError::refused(format!("{doing}, at {at}: the nodes' access rights forbid it: check user and password"))
+        .with_source(error)
 }
 
 /// A node's data that is not what it should be.
 pub(crate) fn damaged(path: &str, what: &str) -> StoreError {
-    StoreError::Corrupt { what: format!("the node {path}: {what}; find out who changed it"), source: None }
-}
-
-pub(crate) fn unavailable(what: String) -> StoreError {
-    StoreError::Unavailable { what, source: None }
-}
-
-pub(crate) fn refusal(what: String) -> StoreError {
-    StoreError::Refused { what, source: None }
+    StoreError::corrupt(format!("the node {path}: {what}; find out who changed it"))
 }

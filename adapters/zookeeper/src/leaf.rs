@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use unalike_storage::{Layout, LayoutFields, LeaseAcquire, StoreError};
 use zookeeper_client::{Client, CreateMode, Error, Stat};
 
-use crate::error::{damaged, refusal, unavailable, write_error};
+use crate::error::{damaged, write_error};
 use crate::leases::{Found, LostRace, modified_ms, too_many_races};
 use crate::nodes::{LeafTree, Namespace, Opened, encode};
 use crate::{Leaf, ZookeeperLeases};
@@ -127,7 +127,9 @@ impl ZookeeperLeases {
             let client = self.connection.client().await?;
             let look = self.look(&client, namespace, async || Ok(())).await?;
             let Some((tree, found)) = look.namespace.and_then(|found| Some((found.bound.leaf.clone()?, found))) else {
-                return Err(refusal(format!("the namespace {namespace:?} shares its workers with no Leaf")));
+                return Err(StoreError::refused(format!(
+                    "the namespace {namespace:?} shares its workers with no Leaf"
+                )));
             };
             if tree.others().is_some() {
                 return Ok(found.bound.binding.floor_ms);
@@ -212,7 +214,7 @@ impl ZookeeperLeases {
         if claimant.is_some_and(|claimant| name.starts_with(&format!("{}-", opening(claimant)))) {
             return Ok(());
         }
-        Err(refusal(format!(
+        Err(StoreError::refused(format!(
             "the workers that Leaf has left belong to another namespace or path: the data of the node {}/{name} says which; \
              {namespace:?} at {} keeps those that it claimed before (leaf={leaf})",
             self.paths.leaf_tree(leaf),
@@ -245,7 +247,7 @@ impl ZookeeperLeases {
             let (data, stat) = deadline.answer(request).await.map_err(failed)?;
             let since_ms = store_ms.saturating_sub(modified_ms(&stat)?);
             if since_ms < LEAF_WRITES_WITHIN_MS {
-                return Err(unavailable(format!(
+                return Err(StoreError::unavailable(format!(
                     "the node {path} of Leaf's was written {since_ms} ms ago, so it still runs: stop it, and try again \
                      {LEAF_WRITES_WITHIN_MS} ms later"
                 )));
@@ -276,7 +278,7 @@ impl ZookeeperLeases {
                 )
             }
         };
-        Err(refusal(format!("the namespace {namespace:?} {what}")))
+        Err(StoreError::refused(format!("the namespace {namespace:?} {what}")))
     }
 
     /// What a new namespace keeps of the Leaf that it shares its workers with.
@@ -310,7 +312,7 @@ impl ZookeeperLeases {
         // Without its nodes nothing tells which workers Leaf has, and a misspelt name looks like this.
         claims.ok_or_else(|| {
             let (name, tree) = (leaf.name(), self.paths.leaf_tree(leaf.name()));
-            refusal(format!(
+            StoreError::refused(format!(
                 "there are no nodes of Leaf's at {tree}: is {name:?} its leaf.name? Where Leaf's own address has a path, say it \
                  (leaf-path=/PATH)"
             ))
@@ -346,7 +348,7 @@ impl ZookeeperLeases {
         let tree = self.paths.leaf_tree(leaf.name());
         let exhausted = || {
             if free_at_ms == u64::MAX {
-                return refusal(format!(
+                return StoreError::refused(format!(
                     "all {workers} numbers in {tree} are taken, and none is this namespace's: end the migration from Leaf"
                 ));
             }
@@ -375,7 +377,10 @@ fn check_layout(layout: Layout) -> Result<(), StoreError> {
     if (LayoutFields { epoch_ms: leaf.epoch_ms, ..fields }) == leaf {
         return Ok(());
     }
-    Err(refusal(format!("beside Leaf the layout must be Leaf's, {}, and {layout} was offered", Layout::LEAF)))
+    Err(StoreError::refused(format!(
+        "beside Leaf the layout must be Leaf's, {}, and {layout} was offered",
+        Layout::LEAF
+    )))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use unalike_storage::{
 use zookeeper_client::{Client, CreateMode, Error, Stat};
 
 use crate::connection::Deadline;
-use crate::error::{damaged, read_error, unavailable, write_error};
+use crate::error::{damaged, read_error, write_error};
 use crate::leaf::{Claims, claimant};
 use crate::nodes::{Namespace, decode, read_worker, read_worker_name, write_worker};
 use crate::{Leaf, ZookeeperLeases};
@@ -417,7 +417,7 @@ fn check_removals(path: &str, stat: &Stat) -> Result<(), StoreError> {
 /// The clock of the leader that made a write.
 pub(crate) fn modified_ms(stat: &Stat) -> Result<u64, StoreError> {
     u64::try_from(stat.mtime)
-        .map_err(|_| unavailable(format!("the store's clock is before 1970 ({} ms): set it", stat.mtime)))
+        .map_err(|_| StoreError::unavailable(format!("the store's clock is before 1970 ({} ms): set it", stat.mtime)))
 }
 
 /// Refuses a lease that reaches too far by the clock of this answer: another one decided its end, and stood further
@@ -427,7 +427,7 @@ fn check_horizon(binding: &NamespaceBinding, lease: &Lease, store_ms: u64) -> Re
     if valid_until_ms <= store_ms.saturating_add(max_horizon_ms) {
         return Ok(());
     }
-    Err(unavailable(format!(
+    Err(StoreError::unavailable(format!(
         "the store's clock went back to {}, and a lease of worker {} is recorded up to {}, more than {max_horizon_ms} ms \
          ahead: set the clocks of all its servers",
         Rfc3339(store_ms),
@@ -437,7 +437,7 @@ fn check_horizon(binding: &NamespaceBinding, lease: &Lease, store_ms: u64) -> Re
 }
 
 pub(crate) fn too_many_races(doing: &str) -> StoreError {
-    unavailable(format!("{doing}: other clients were faster {RACES_MAX} times in a row"))
+    StoreError::unavailable(format!("{doing}: other clients were faster {RACES_MAX} times in a row"))
 }
 
 #[async_trait]

@@ -57,7 +57,6 @@ use std::time::Duration;
 use unalike_storage::{ClockSteps, LeaseLimits, StoreError};
 
 use crate::connection::Connection;
-use crate::error::refusal;
 use crate::nodes::{Paths, percent_decode};
 
 /// Where ZooKeeper is, and how it is used.
@@ -123,7 +122,7 @@ impl ZookeeperOptions {
         for host in hosts.split(',') {
             let bad = || {
                 let what = "write zookeeper://HOST:PORT,HOST:PORT/PATH, and an IPv6 address in brackets";
-                refusal(format!("the store's host {host:?} cannot be read: {what}"))
+                StoreError::refused(format!("the store's host {host:?} cannot be read: {what}"))
             };
             // A colon in brackets is one of an address.
             let behind = host.rfind(']').unwrap_or(0);
@@ -172,13 +171,13 @@ impl ZookeeperOptions {
     pub fn from_url(text: &str) -> Result<Self, StoreError> {
         let Some(rest) = text.strip_prefix("zookeeper://") else {
             let scheme = text.split_once("://").map_or("", |(scheme, _)| scheme);
-            return Err(refusal(format!("the store's scheme is {scheme:?}, it must be zookeeper")));
+            return Err(StoreError::refused(format!("the store's scheme is {scheme:?}, it must be zookeeper")));
         };
         let (rest, parameters) = rest.split_once('?').unwrap_or((rest, ""));
         let (servers, path) = rest.find('/').and_then(|slash| rest.split_at_checked(slash)).unwrap_or((rest, ""));
         // Whatever follows such a host may belong to a password, and is not shown.
         if text.contains('#') || path.contains('@') || parameters.contains('@') || servers.matches('@').count() > 1 {
-            return Err(refusal(
+            return Err(StoreError::refused(
                 "the store's URL has a # or an @ where none belongs: in the user's name and the password write %2F for /, \
                  %3F for ?, %23 for #, %3A for : and %40 for @"
                     .to_owned(),
@@ -192,11 +191,12 @@ impl ZookeeperOptions {
         if let Some(user) = user {
             let (user, password) = user.split_once(':').unwrap_or((user, ""));
             let read = |text| {
-                percent_decode(text).ok_or_else(|| refusal("the store's user or password cannot be read".to_owned()))
+                percent_decode(text)
+                    .ok_or_else(|| StoreError::refused("the store's user or password cannot be read".to_owned()))
             };
             let user = read(user)?;
             if user.is_empty() || user.contains(':') {
-                return Err(refusal("the store's user is empty, or has a colon in its name".to_owned()));
+                return Err(StoreError::refused("the store's user is empty, or has a colon in its name".to_owned()));
             }
             options.user = Some(user);
             options.password = read(password)?;
@@ -238,7 +238,8 @@ impl ZookeeperOptions {
     }
 
     fn set(&mut self, name: &str, value: &str) -> Result<(), StoreError> {
-        let expected = |what: &str| refusal(format!("the store's parameter {name} is {value:?}, it must be {what}"));
+        let expected =
+            |what: &str| StoreError::refused(format!("the store's parameter {name} is {value:?}, it must be {what}"));
         let milliseconds = |min: u64| {
             let number = value.parse().ok().filter(|number| (min..=600_000).contains(number));
             let number = number.ok_or_else(|| expected(&format!("a whole number from {min} to 600000")));
@@ -247,7 +248,9 @@ impl ZookeeperOptions {
         match name {
             "leaf" | "leaf-stopped" => {
                 if self.leaf.is_some() {
-                    return Err(refusal("the store's URL names Leaf twice: write leaf= or leaf-stopped=".to_owned()));
+                    return Err(StoreError::refused(
+                        "the store's URL names Leaf twice: write leaf= or leaf-stopped=".to_owned(),
+                    ));
                 }
                 let leaf = value.to_owned();
                 self.leaf = Some(if name == "leaf" { Leaf::Beside(leaf) } else { Leaf::Stopped(leaf) });
@@ -259,7 +262,9 @@ impl ZookeeperOptions {
             _ => {
                 let known =
                     "leaf, leaf-stopped, leaf-path, connect-timeout-ms, request-timeout-ms and session-timeout-ms";
-                return Err(refusal(format!("the store's parameter {name} is not known; those known are {known}")));
+                return Err(StoreError::refused(format!(
+                    "the store's parameter {name} is not known; those known are {known}"
+                )));
             }
         }
         Ok(())
@@ -269,15 +274,20 @@ impl ZookeeperOptions {
     fn validate(&self) -> Result<(), StoreError> {
         self.limits.validate()?;
         if self.user.is_none() && !self.password.is_empty() {
-            return Err(refusal(format!("ZooKeeper at {} has a password and no user: name one", self.address())));
+            return Err(StoreError::refused(format!(
+                "ZooKeeper at {} has a password and no user: name one",
+                self.address()
+            )));
         }
         if self.leaf.is_none() && !self.leaf_root.is_empty() {
-            return Err(refusal("the store's parameter leaf-path goes with leaf= or leaf-stopped=".to_owned()));
+            return Err(StoreError::refused(
+                "the store's parameter leaf-path goes with leaf= or leaf-stopped=".to_owned(),
+            ));
         }
         if let Some(name) = self.leaf.as_ref().map(Leaf::name) {
             let is_odd = name.is_empty() || name == "." || name == ".." || name.contains('/');
             if is_odd || name.chars().any(char::is_control) || name.len() > 255 {
-                return Err(refusal(format!("Leaf's name is {name:?}, it must be that of one node")));
+                return Err(StoreError::refused(format!("Leaf's name is {name:?}, it must be that of one node")));
             }
         }
         Ok(())
@@ -293,7 +303,7 @@ fn read_path(what: &str, path: &str) -> Result<String, StoreError> {
         return Ok(root.to_owned());
     }
     let must = "it must be names behind slashes, without %, blanks and letters beyond ASCII";
-    Err(refusal(format!("the store's {what} is {path:?}, {must}")))
+    Err(StoreError::refused(format!("the store's {what} is {path:?}, {must}")))
 }
 
 impl fmt::Debug for ZookeeperOptions {

@@ -248,7 +248,7 @@ impl SegmentStore for FileStore {
                 state.identity = Some(StoreIdentity::random()?.to_string());
             }
             let mark = state.identity.as_deref().and_then(|mark| u128::from_str_radix(mark, 16).ok());
-            let damaged = || StoreError::Corrupt { what: "the identity is no number".to_owned(), source: None };
+            let damaged = || StoreError::corrupt("the identity is no number".to_owned());
             mark.map(StoreIdentity).ok_or_else(damaged)
         };
         self.change(identity).await.map(Some)

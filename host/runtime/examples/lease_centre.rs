@@ -154,7 +154,7 @@ impl<C: Centre> CentreLeases<C> {
             tokio::time::sleep(Duration::from_micros(random_64()? % 1_000)).await;
         }
         let what = format!("{namespace:?} was changed by others {TRIES_MAX} times in between: try again");
-        Err(StoreError::Unavailable { what, source: None })
+        Err(StoreError::unavailable(what))
     }
 }
 
@@ -244,7 +244,7 @@ impl<C: Centre> LeaseStore for CentreLeases<C> {
 }
 
 fn corrupt(why: String) -> StoreError {
-    StoreError::Corrupt { what: format!("a value under {PREFIX} is not as unalike writes it: {why}"), source: None }
+    StoreError::corrupt(format!("a value under {PREFIX} is not as unalike writes it: {why}"))
 }
 
 /// A centre in this process, for the run of this example: yours takes its place. It forgets everything when the process

@@ -605,7 +605,7 @@ fn core_layout(layout: &types::Layout) -> Result<core::Layout, StoreError> {
         epoch_ms: layout.epoch_ms,
         tick_ms: layout.tick_ms,
     })
-    .map_err(|error| StoreError::Refused { what: format!("the layout is not valid: {error}"), source: None })
+    .map_err(|error| StoreError::refused(format!("the layout is not valid: {error}")))
 }
 
 fn joined(grant_id: leases::GrantId) -> core::GrantId {

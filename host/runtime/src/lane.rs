@@ -425,7 +425,7 @@ pub(crate) fn outcome<T>(
 
 /// What a store says whose answers were fine, when the component has no use for them.
 pub(crate) fn unsaid() -> Arc<StoreError> {
-    Arc::new(StoreError::Unavailable { what: "the clock is ahead of every lease".to_owned(), source: None })
+    Arc::new(StoreError::unavailable("the clock is ahead of every lease".to_owned()))
 }
 
 pub(crate) fn run(run: types::Run) -> core::Run {

@@ -150,7 +150,7 @@ impl Storage {
         async move {
             answer.await.unwrap_or_else(|_| {
                 let what = format!("no answer within {} ms", limit.as_millis());
-                Err(StoreError::OutcomeUnknown { what, source: None })
+                Err(StoreError::outcome_unknown(what))
             })
         }
     }
@@ -436,7 +436,7 @@ impl<A, T: Send + 'static> Tickets<A, T> {
     pub(crate) fn collect(&mut self, ticket: u64) -> Option<Result<Collected<A, T>, StoreError>> {
         let Some((_, _, slot)) = self.0.get(&ticket) else {
             let what = format!("the ticket {ticket} is not held by this instance");
-            return Some(Err(StoreError::OutcomeUnknown { what, source: None }));
+            return Some(Err(StoreError::outcome_unknown(what)));
         };
         let answer = slot.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         let (asked, signal, _) = self.0.remove(&ticket)?;
@@ -468,11 +468,11 @@ impl<T> Drop for AnswerOnDrop<T> {
 
 /// Its task panicked, or its runtime ended.
 pub(crate) fn did_not_end() -> StoreError {
-    StoreError::OutcomeUnknown { what: "the request did not end".to_owned(), source: None }
+    StoreError::outcome_unknown("the request did not end".to_owned())
 }
 
 pub(crate) fn missing(kind: &str) -> StoreError {
-    StoreError::Refused { what: format!("no {kind} store was given to the builder"), source: None }
+    StoreError::refused(format!("no {kind} store was given to the builder"))
 }
 
 #[cfg(test)]

@@ -474,8 +474,9 @@ impl Service {
             *service.said.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), said.clone()));
             said
         });
-        let broke_off =
-            |error| StoreError::unavailable("asking the store whether it is there broke off".to_owned(), error);
+        let broke_off = |error| {
+            StoreError::unavailable("asking the store whether it is there broke off".to_owned()).with_source(error)
+        };
         asking.await.unwrap_or_else(|error| Err(Arc::new(broke_off(error))))
     }
 
@@ -493,7 +494,7 @@ impl Service {
         };
         tokio::time::timeout(self.check_max, ask).await.unwrap_or_else(|_| {
             let what = format!("it did not answer within {} ms", self.check_max.as_millis());
-            Err(StoreError::Unavailable { what, source: None })
+            Err(StoreError::unavailable(what))
         })
     }
 

@@ -14,7 +14,7 @@ type Source = Box<dyn std::error::Error + Send + Sync>;
 ///
 /// ```
 /// use unalike_storage::StoreError;
-/// let lost = StoreError::OutcomeUnknown { what: "COMMIT on db.example:3306".to_owned(), source: None };
+/// let lost = StoreError::outcome_unknown("COMMIT on db.example:3306".to_owned());
 /// assert!(lost.is_retryable() && lost.may_have_granted() && !lost.is_callers_fault());
 /// ```
 #[derive(Debug, thiserror::Error)]
@@ -217,28 +217,48 @@ fn unknown(name: &str) -> String {
 }
 
 impl StoreError {
-    /// [`StoreError::Unavailable`], by an error of the driver.
+    /// [`StoreError::Unavailable`]; `what` says what was tried, and where.
     #[must_use]
-    pub fn unavailable(what: String, source: impl Into<Source>) -> Self {
-        Self::Unavailable { what, source: Some(source.into()) }
+    pub fn unavailable(what: impl Into<String>) -> Self {
+        Self::Unavailable { what: what.into(), source: None }
     }
 
-    /// [`StoreError::OutcomeUnknown`], by an error of the driver.
+    /// [`StoreError::OutcomeUnknown`]; `what` says what was tried, and where.
     #[must_use]
-    pub fn outcome_unknown(what: String, source: impl Into<Source>) -> Self {
-        Self::OutcomeUnknown { what, source: Some(source.into()) }
+    pub fn outcome_unknown(what: impl Into<String>) -> Self {
+        Self::OutcomeUnknown { what: what.into(), source: None }
     }
 
-    /// [`StoreError::Refused`], by an error of the driver.
+    /// [`StoreError::Refused`]; `what` says what is refused, and what to do.
     #[must_use]
-    pub fn refused(what: String, source: impl Into<Source>) -> Self {
-        Self::Refused { what, source: Some(source.into()) }
+    pub fn refused(what: impl Into<String>) -> Self {
+        Self::Refused { what: what.into(), source: None }
     }
 
-    /// [`StoreError::Corrupt`], by an error of the driver.
+    /// [`StoreError::Corrupt`]; `what` says what is damaged, and where.
     #[must_use]
-    pub fn corrupt(what: String, source: impl Into<Source>) -> Self {
-        Self::Corrupt { what, source: Some(source.into()) }
+    pub fn corrupt(what: impl Into<String>) -> Self {
+        Self::Corrupt { what: what.into(), source: None }
+    }
+
+    /// The same with the driver's error, where there is room for one; another error stays as it is.
+    ///
+    /// ```
+    /// use std::error::Error as _;
+    /// use unalike_storage::StoreError;
+    /// let error = StoreError::unavailable("BEGIN on db.example:3306").with_source("connection refused");
+    /// assert_eq!(error.source().unwrap().to_string(), "connection refused");
+    /// ```
+    #[must_use]
+    pub fn with_source(mut self, error: impl Into<Source>) -> Self {
+        if let Self::Unavailable { source, .. }
+        | Self::OutcomeUnknown { source, .. }
+        | Self::Refused { source, .. }
+        | Self::Corrupt { source, .. } = &mut self
+        {
+            *source = Some(error.into());
+        }
+        self
     }
 
     /// [`StoreError::TagUnknown`].

@@ -131,7 +131,7 @@ pub trait SegmentLayer: Send + Sync + 'static {
 
     async fn join_stripe(&self, stripe: &Stripe) -> Result<JoinedStripe, StoreError> {
         let what = format!("this store cannot be {stripe}: what is in front of it does not know how");
-        Err(StoreError::Refused { what, source: None })
+        Err(StoreError::refused(what))
     }
 
     async fn restripe(&self, expected: Option<&Stripe>, stripe: Option<&Stripe>) -> Result<(), StoreError> {
@@ -267,5 +267,17 @@ mod tests {
         assert!(port.len() > 20, "{port:?}");
         assert_eq!(layer, [vec!["below"], port.clone()].concat());
         assert_eq!(store, port);
+    }
+
+    /// A default of the port, or a method that is passed on, would reach names that the product keeps for itself.
+    #[test]
+    fn every_method_of_the_port_is_looked_at_for_names_that_are_kept() {
+        let sorted = |mut methods: Vec<&'static str>| {
+            methods.sort_unstable();
+            methods
+        };
+        let port = methods(include_str!("segments.rs"), "pub trait SegmentStore: Send + Sync + 'static {");
+        let public = methods(include_str!("kept.rs"), "impl SegmentStore for PublicTags {");
+        assert_eq!(sorted(public), sorted(port));
     }
 }

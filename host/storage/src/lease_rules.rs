@@ -50,7 +50,7 @@ impl LeaseLimits {
         if (1..=Self::HORIZON_MAX_MS).contains(&self.max_horizon_ms) {
             return Ok(());
         }
-        Err(refused(format!(
+        Err(StoreError::refused(format!(
             "max_horizon_ms is {}, it must be 1 to {} (366 days)",
             self.max_horizon_ms,
             Self::HORIZON_MAX_MS
@@ -115,7 +115,7 @@ impl NamespaceBinding {
     pub fn new(layout: Layout, limits: LeaseLimits) -> Result<Self, StoreError> {
         limits.validate()?;
         if limits.max_horizon_ms < u64::from(layout.tick_ms()) {
-            return Err(refused(format!(
+            return Err(StoreError::refused(format!(
                 "max_horizon_ms is {}, shorter than a tick of the layout {layout}: no lease would hold one",
                 limits.max_horizon_ms
             )));
@@ -209,7 +209,7 @@ impl NamespaceBinding {
         let start_ms = self.layout.round_up_ms(bound_ms).max(self.grid_down(clocks.holder_ms.min(clocks.store_ms)));
         let end_ms = self.horizon_end_ms(clocks.store_ms, horizon_ms);
         if start_ms >= end_ms {
-            return Err(refused(format!(
+            return Err(StoreError::refused(format!(
                 "no tick of the layout {} lies between {}, where the lease could begin, and {}, where it would have to end; \
                  the store's clock is {}",
                 self.layout,
@@ -425,7 +425,7 @@ impl LeaseAcquire {
     pub fn validate(&self) -> Result<(), StoreError> {
         validate_names(&self.namespace, &self.holder)?;
         if let Some(worker) = self.preferred_worker.filter(|&worker| worker > self.layout.worker_max()) {
-            return Err(refused(format!(
+            return Err(StoreError::refused(format!(
                 "worker {worker} is preferred, but the workers of the layout {} are 0 to {}",
                 self.layout,
                 self.layout.worker_max()
@@ -456,20 +456,16 @@ fn validate_names(namespace: &str, holder: &str) -> Result<(), StoreError> {
     };
     let shown: String = name.chars().take(32).collect();
     let rule = "a name is 1 to 128 bytes of UTF-8 without control characters";
-    Err(refused(format!("the {what} {shown:?} is not valid: {rule}")))
+    Err(StoreError::refused(format!("the {what} {shown:?} is not valid: {rule}")))
 }
 
 fn validate_horizon(layout: &Layout, horizon_ms: u64) -> Result<(), StoreError> {
     if horizon_ms >= u64::from(layout.tick_ms()) {
         return Ok(());
     }
-    Err(refused(format!(
+    Err(StoreError::refused(format!(
         "a horizon of {horizon_ms} ms was asked for, shorter than a tick of the layout {layout}: no lease would hold one"
     )))
-}
-
-fn refused(what: String) -> StoreError {
-    StoreError::Refused { what, source: None }
 }
 
 #[cfg(test)]

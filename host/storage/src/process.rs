@@ -76,7 +76,7 @@ impl Process {
             return Ok(());
         }
         let what = format!("{what} was opened before this process was forked: open another one in the child");
-        Err(StoreError::Refused { what, source: None })
+        Err(StoreError::refused(what))
     }
 
     /// How far this process is from an older one, of which it is a child, a child's child, ..: 0 in the same one, 1 or

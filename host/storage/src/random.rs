@@ -28,5 +28,5 @@ pub fn random_128() -> Result<u128, StoreError> {
 }
 
 fn none(error: getrandom::Error) -> StoreError {
-    StoreError::unavailable("the operating system gives no random bits".to_owned(), error)
+    StoreError::unavailable("the operating system gives no random bits".to_owned()).with_source(error)
 }

@@ -111,7 +111,7 @@ pub trait SegmentStore: Send + Sync + 'static {
     /// [`StoreError::TagUnknown`], [`StoreError::TagInvalid`]; [`StoreError::Refused`] by a store that cannot end a
     /// tag.
     async fn retire_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
-        Err(StoreError::Refused { what: format!("this store cannot end the tag {tag:?}"), source: None })
+        Err(StoreError::refused(format!("this store cannot end the tag {tag:?}")))
     }
 
     /// Ends these tags, as [`SegmentStore::retire_tag`] ends each, all in one step; their records in the same order.
@@ -225,7 +225,7 @@ pub trait SegmentStore: Send + Sync + 'static {
     /// cannot be a stripe; and whatever the connection brings.
     async fn join_stripe(&self, stripe: &Stripe) -> Result<JoinedStripe, StoreError> {
         let what = format!("this store cannot be {stripe}: it keeps no record of it");
-        Err(StoreError::Refused { what, source: None })
+        Err(StoreError::refused(what))
     }
 
     /// Records another place among stripes, a mark of a resize, or none, if what is recorded is `expected`: both in one
@@ -237,7 +237,7 @@ pub trait SegmentStore: Send + Sync + 'static {
     /// a stripe; and whatever the connection brings.
     async fn restripe(&self, _expected: Option<&Stripe>, stripe: Option<&Stripe>) -> Result<(), StoreError> {
         let what = format!("this store cannot be {}: it keeps no record of it", Stripe::name(stripe));
-        Err(StoreError::Refused { what, source: None })
+        Err(StoreError::refused(what))
     }
 
     /// Closes what it has open and waits until that is done; requests fail from now on. Not needed for safety.
@@ -324,7 +324,7 @@ impl Stripe {
     pub fn validate(&self) -> Result<(), StoreError> {
         if self.set == 0 || !(2..=Self::COUNT_MAX).contains(&self.count) || self.index >= self.count {
             let what = format!("there is no {self}: a set has 2 to {} stores and is not 0", Self::COUNT_MAX);
-            return Err(StoreError::Refused { what, source: None });
+            return Err(StoreError::refused(what));
         }
         Ok(())
     }
@@ -350,7 +350,7 @@ impl Stripe {
                  with the stores of the new set"
             ),
         };
-        Err(StoreError::Refused { what, source: None })
+        Err(StoreError::refused(what))
     }
 
     /// Checks that `store` (a name for messages), which is recorded to be `recorded` and `has_granted` something or
@@ -368,7 +368,7 @@ impl Stripe {
             ),
             None => return Ok(()),
         };
-        Err(StoreError::Refused { what, source: None })
+        Err(StoreError::refused(what))
     }
 
     /// Checks that the record of `store` (a name for messages) is the one that a change of it expects.
@@ -639,7 +639,7 @@ impl TagOptions {
 pub fn validate_allocate(tag: &str, count: u64, at_least: u64) -> Result<(), StoreError> {
     validate_tag(tag)?;
     if count == 0 {
-        return Err(StoreError::Refused { what: format!("0 numbers were asked for under {tag:?}"), source: None });
+        return Err(StoreError::refused(format!("0 numbers were asked for under {tag:?}")));
     }
     if at_least > ID_MAX {
         return Err(StoreError::exhausted(tag));

@@ -22,7 +22,7 @@ use unalike_core::{RefillPolicy, Segment, StepPolicy, TailRelease};
 
 use self::members::{Member, When, combined, full_text, is_trouble, with_text};
 use self::numbering::{Numbering, merged};
-use self::words::{lost_data_advice, name, new_set, refused};
+use self::words::{lost_data_advice, name, new_set};
 use crate::{
     Mode, SegmentStore, StoreError, Stripe, TagOptions, TagRecord, TailsReleased, split_tag, validate_allocate,
     validate_policies, validate_raise, validate_tag,
@@ -87,7 +87,7 @@ impl StripedStore {
     pub async fn open(stores: Vec<Arc<dyn SegmentStore>>) -> Result<Self, StoreError> {
         let count = u32::try_from(stores.len()).unwrap_or(u32::MAX);
         if !(2..=Stripe::COUNT_MAX).contains(&count) {
-            return Err(refused(format!(
+            return Err(StoreError::refused(format!(
                 "{count} stores were given as stripes, and 2 to {} can be",
                 Stripe::COUNT_MAX
             )));
@@ -141,9 +141,8 @@ impl StripedStore {
                 }
             }
         }
-        Err(error.unwrap_or_else(|| StoreError::Unavailable {
-            what: "another program is recording the stripes just now: try again".to_owned(),
-            source: None,
+        Err(error.unwrap_or_else(|| {
+            StoreError::unavailable("another program is recording the stripes just now: try again".to_owned())
         }))
     }
 
@@ -156,7 +155,7 @@ impl StripedStore {
             if let Ok(Some(record)) = record
                 && record != place
             {
-                return Err(refused(format!(
+                return Err(StoreError::refused(format!(
                     "{} is {record}, and not {place}: give all stores of one set in their order; if a resize was \
                      broken off, repeat `unalike stripes resize`",
                     name(place.index, &**store)
@@ -496,10 +495,10 @@ fn at_store(name: &str, error: StoreError) -> StoreError {
 fn needs_all(name: &str, error: &StoreError) -> StoreError {
     let what = format!("all stripes are needed for this, and {name} says: {}", full_text(error));
     match error {
-        StoreError::Corrupt { .. } => StoreError::Corrupt { what, source: None },
-        StoreError::Refused { .. } => StoreError::Refused { what, source: None },
-        StoreError::OutcomeUnknown { .. } => StoreError::OutcomeUnknown { what, source: None },
-        _ => StoreError::Unavailable { what, source: None },
+        StoreError::Corrupt { .. } => StoreError::corrupt(what),
+        StoreError::Refused { .. } => StoreError::refused(what),
+        StoreError::OutcomeUnknown { .. } => StoreError::outcome_unknown(what),
+        _ => StoreError::unavailable(what),
     }
 }
 
@@ -509,7 +508,7 @@ fn ordered(tag: &str) -> StoreError {
 }
 
 fn may_have_lost_its_data(name: &str) -> StoreError {
-    refused(format!("{name} of the stripes: {}", lost_data_advice()))
+    StoreError::refused(format!("{name} of the stripes: {}", lost_data_advice()))
 }
 
 /// Checks that not only some of the stores were used: what was used alone is no stripe.
@@ -523,7 +522,7 @@ async fn check_unused(stores: &[Arc<dyn SegmentStore>]) -> Result<(), StoreError
         }
     }
     match used.first() {
-        Some(name) if used.len() < stores.len() => Err(refused(format!(
+        Some(name) if used.len() < stores.len() => Err(StoreError::refused(format!(
             "{name} of the stripes was used alone, and others are new: make them stripes with `unalike stripes resize`"
         ))),
         _ => Ok(()),

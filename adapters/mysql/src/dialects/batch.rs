@@ -29,7 +29,7 @@ use super::race::Race;
 use super::tables::{self, Column, Holds, Room, Shape, prove_writable};
 use crate::MysqlOptions;
 use crate::database::{Database, number};
-use crate::error::{DEADLOCK, DUPLICATE_ENTRY, damaged, read_error, refusal};
+use crate::error::{DEADLOCK, DUPLICATE_ENTRY, damaged, read_error};
 
 const BATCHES: &str = "ng_business_mysql_autoincrement";
 const DECLARATIONS: &str = "unalike_batch_tag";
@@ -251,7 +251,7 @@ impl Batches {
         if let Some(declared) = self.insert(tag, batch_tag).await?
             && declared != *batch_tag
         {
-            return Err(refusal(format!(
+            return Err(StoreError::refused(format!(
                 "the tag {tag:?} was declared as {declared:?}, and ids were made of it; as {batch_tag:?} they would be made \
                  again: use another tag"
             )));
@@ -356,7 +356,7 @@ impl Batches {
             if let Some(declared) = self.find(tag).await? {
                 return Ok(declared);
             }
-            return Err(refusal(format!(
+            return Err(StoreError::refused(format!(
                 "batches of {tag:?} were taken before, and nobody said here what ids are made of them: declare the tag with \
                  the prefix, the buff-size and the width that the issuer has"
             )));
@@ -435,7 +435,8 @@ impl SegmentStore for Batches {
         options.validate(tag)?;
         validate(tag)?;
         let usual = BatchTag::default();
-        let cannot = |what: &str| Err(refusal(format!("the tag {tag:?} was not created: in {BATCHES} {what}")));
+        let cannot =
+            |what: &str| Err(StoreError::refused(format!("the tag {tag:?} was not created: in {BATCHES} {what}")));
         let buff_size = match options.step {
             StepPolicy::Fixed { step } => step,
             step if step == StepPolicy::default() => usual.buff_size,
@@ -463,7 +464,9 @@ impl SegmentStore for Batches {
         if (record.options.step, record.options.refill) == (step, refill) {
             return Ok(record);
         }
-        Err(refusal(format!("the figures of the tag {tag:?} never change: with others, its ids would be made again")))
+        Err(StoreError::refused(format!(
+            "the figures of the tag {tag:?} never change: with others, its ids would be made again"
+        )))
     }
 
     async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError> {

@@ -4,7 +4,7 @@ use unalike_storage::{ID_MAX, Segment, StoreError};
 
 use super::{Key, Rows};
 use crate::database::Turn;
-use crate::error::{damaged, refusal};
+use crate::error::damaged;
 
 /// The counters of a table, one per row.
 #[derive(Debug)]
@@ -37,8 +37,9 @@ impl Counter {
 
     /// Grants numbers, none when there is no such row.
     ///
-    /// A grant may have waited for its row while replication wrote an older one to it, after the fence was looked at. The
-    /// row has no place that tells; so the fence is looked at again, and what was granted is burnt if it does not hold.
+    /// On a server that was adopted, a grant may have waited for its row while replication wrote an older one to it,
+    /// after the fence was looked at. The row has no place that tells; so the fence is looked at again, and what was
+    /// granted is burnt if it does not hold.
     pub(super) async fn grant(
         &self,
         tag: &str,
@@ -120,7 +121,7 @@ impl Counter {
         if limit < ID_MAX {
             // A server that is not strict cuts such a sum off at the limit, instead of refusing it as one beyond 64
             // bits.
-            return Err(refusal(format!(
+            return Err(StoreError::refused(format!(
                 "the tag {tag:?} was not ended: the column {column} of {table} has less than 64 bits; make it BIGINT"
             )));
         }

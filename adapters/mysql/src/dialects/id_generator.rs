@@ -18,7 +18,6 @@ use super::counter::{Counter, CounterSql};
 use super::tables::Holds;
 use super::{Foreign, Key, Rows, Sql, Table};
 use crate::database::{Database, Statement, Turn};
-use crate::error::refusal;
 use crate::schema::MAINTENANCE;
 use crate::{Dialect, DialectStore, MysqlOptions};
 
@@ -64,10 +63,10 @@ struct IdGenerator {
 
 pub(crate) async fn open(database: &Database, options: &MysqlOptions) -> Result<Arc<dyn DialectStore>, StoreError> {
     let Dialect::IdGenerator { keys, source_stopped } = &options.dialect else {
-        return Err(refusal("the table id_generator belongs to the dialect id-generator".to_owned()));
+        return Err(StoreError::refused("the table id_generator belongs to the dialect id-generator".to_owned()));
     };
     if !source_stopped {
-        return Err(refusal(
+        return Err(StoreError::refused(
             "the system that id_generator belongs to hands numbers out up to a ceiling that it keeps in Redis and lifts by its own \
              estimates, so numbers would repeat beside it: stop it, and say so (source-stopped=true)"
                 .to_owned(),
@@ -77,11 +76,13 @@ pub(crate) async fn open(database: &Database, options: &MysqlOptions) -> Result<
     for (tag, key) in keys {
         validate_tag(tag)?;
         if let Some(other) = tags.insert(*key, tag) {
-            return Err(refusal(format!("the tags {other:?} and {tag:?} have the same key in id_generator, {key}")));
+            return Err(StoreError::refused(format!(
+                "the tags {other:?} and {tag:?} have the same key in id_generator, {key}"
+            )));
         }
     }
     if keys.is_empty() {
-        return Err(refusal(
+        return Err(StoreError::refused(
             "the keys in id_generator are numbers: say which tag has which (keys=order:1,invoice:2)".to_owned(),
         ));
     }

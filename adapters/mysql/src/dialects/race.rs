@@ -41,14 +41,11 @@ impl Race {
         self.tries += 1;
         let pause = self.pause.mul_f64(fastrand::f64());
         if Instant::now() + pause >= self.deadline {
-            return Err(StoreError::Unavailable {
-                what: format!(
-                    "others were quicker {} times within {} ms under the tag {tag:?}: too many ask for its numbers at once",
-                    self.tries,
-                    PATIENCE.as_millis()
-                ),
-                source: None,
-            });
+            return Err(StoreError::unavailable(format!(
+                "others were quicker {} times within {} ms under the tag {tag:?}: too many ask for its numbers at once",
+                self.tries,
+                PATIENCE.as_millis()
+            )));
         }
         self.pause = (self.pause * 2).min(PAUSE_MAX);
         tokio::time::sleep(pause).await;

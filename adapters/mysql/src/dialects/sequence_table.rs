@@ -22,7 +22,7 @@ use unalike_storage::{ID_MAX, RefillPolicy, Segment, StepPolicy, StoreError, Tag
 use super::tables::{self, Holds, Shape};
 use super::{Foreign, Key, Rows, Sql, Table};
 use crate::database::{Database, Statement, Turn};
-use crate::error::{NO_SUCH_TABLE, refusal};
+use crate::error::NO_SUCH_TABLE;
 use crate::{Dialect, DialectStore, MysqlOptions};
 
 /// The article that the table comes from gives the names of its columns, and no statement. There `increment_val` is 1
@@ -133,7 +133,7 @@ impl Sequence {
     ) -> Result<(Segment, i64), StoreError> {
         let (mut next, increment) = self.next(row)?;
         if increment < BLOCK {
-            return Err(refusal(format!(
+            return Err(StoreError::refused(format!(
                 "the row {tag:?} of t_sequence has an increment_val of {increment}, and the programs that it belongs to count \
                  {BLOCK} numbers from each value: their blocks overlap each other's and would overlap these; stop them and set \
                  it to {BLOCK} or more"

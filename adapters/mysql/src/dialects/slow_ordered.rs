@@ -30,7 +30,7 @@ use unalike_storage::{
 use super::race::Race;
 use super::tables::{self, Holds, Room, Shape, prove_writable};
 use crate::database::{Database, Statement, number};
-use crate::error::{DUPLICATE_ENTRY, damaged, read_error, refusal};
+use crate::error::{DUPLICATE_ENTRY, damaged, read_error};
 use crate::{DialectStore, MysqlOptions};
 
 /// Fixed: with another number every row would be looked for elsewhere.
@@ -335,7 +335,7 @@ impl SegmentStore for SlowOrdered {
     async fn create_tag(&self, tag: &str, wanted: &TagOptions) -> Result<TagRecord, StoreError> {
         wanted.validate(tag)?;
         if *wanted != (TagOptions { start: wanted.start, ..options() }) {
-            return Err(refusal(format!(
+            return Err(StoreError::refused(format!(
                 "in ng_business_slowordered every tag is ordered and has no step and no refill point of its own: create {tag:?} \
                  in the mode ordered, and leave these out"
             )));
@@ -352,7 +352,7 @@ impl SegmentStore for SlowOrdered {
     async fn change_tag(&self, tag: &str, step: StepPolicy, refill: RefillPolicy) -> Result<TagRecord, StoreError> {
         validate_policies(tag, step, refill)?;
         self.tag(tag).await?;
-        Err(refusal(format!(
+        Err(StoreError::refused(format!(
             "the tag {tag:?} is ordered: ng_business_slowordered has no step and no refill point to change"
         )))
     }

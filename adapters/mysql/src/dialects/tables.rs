@@ -18,7 +18,7 @@ use unalike_storage::{ID_MAX, StoreError, TagCreation};
 
 use crate::MysqlOptions;
 use crate::database::Database;
-use crate::error::{read_error, refusal};
+use crate::error::read_error;
 
 /// A table, and what the grants that come from it rest on.
 #[derive(Clone, Copy, Debug)]
@@ -160,8 +160,13 @@ pub(crate) async fn open(
         found = find(database, &names).await?;
     }
     let judged = shapes.iter().map(|shape| {
-        let gone =
-            || refusal(format!("{}: the table {} was there a moment ago, and is gone", database.at(), shape.name));
+        let gone = || {
+            StoreError::refused(format!(
+                "{}: the table {} was there a moment ago, and is gone",
+                database.at(),
+                shape.name
+            ))
+        };
         found.remove(shape.name).ok_or_else(gone)?.judge(database, shape)
     });
     judged.collect()
@@ -184,7 +189,7 @@ pub(crate) async fn require(database: &Database, options: &MysqlOptions, names: 
 /// The error where a table is missing that is not to be created.
 pub(crate) fn table_is_missing(database: &Database, options: &MysqlOptions, table: &str) -> StoreError {
     let at = database.at();
-    refusal(if options.create_tables {
+    StoreError::refused(if options.create_tables {
         format!(
             "{at}: the table {table} is missing, and it belongs to another system: is this the database of that system? If it \
              is to begin here, run the statements that `unalike schema` prints, or start the server or create a tag with \
@@ -264,7 +269,7 @@ impl FoundTable {
     fn judge(self, database: &Database, shape: &Shape<'_>) -> Result<Columns, StoreError> {
         let table = shape.name;
         let failed = |error| read_error(database.at(), DOING, error);
-        let wrong = |what: String| Err(refusal(format!("{}: the table {table} {what}", database.at())));
+        let wrong = |what: String| Err(StoreError::refused(format!("{}: the table {table} {what}", database.at())));
 
         let mut columns = Columns::new();
         for row in &self.columns {

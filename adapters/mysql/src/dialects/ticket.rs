@@ -36,7 +36,7 @@ use unalike_storage::{
 use super::race::Race;
 use super::tables::{self, Column, Columns, Holds, Room, Shape, prove_writable};
 use crate::database::{Database, Statement, Turn, number};
-use crate::error::{AUTO_INCREMENT_FAILED, DEADLOCK, NO_SUCH_TABLE, TABLE_EXISTS, damaged, read_error, refusal};
+use crate::error::{AUTO_INCREMENT_FAILED, DEADLOCK, NO_SUCH_TABLE, TABLE_EXISTS, damaged, read_error};
 use crate::fence::ServerFacts;
 use crate::{DialectStore, MysqlOptions};
 
@@ -118,7 +118,7 @@ pub(crate) async fn open(database: &Database, options: &MysqlOptions) -> Result<
     let mut turn = database.turn("looking at the server").await?;
     let facts = turn.look().await?;
     turn.give_back();
-    let refused = |why: String| refusal(format!("the server at {}: {why}", database.at()));
+    let refused = |why: String| StoreError::refused(format!("the server at {}: {why}", database.at()));
     check_counter(&facts).map_err(refused)?;
     let steps = Steps::of(&facts).map_err(refused)?;
     database.require(move |facts| {
@@ -316,7 +316,7 @@ impl Tickets {
         if numbering.steps() == self.steps {
             return Ok(numbering);
         }
-        Err(refusal(format!(
+        Err(StoreError::refused(format!(
             "the server at {} has {}, but as {} it needs {}: set both variables, for all new connections, in the server's \
              configuration",
             self.database.at(),
@@ -410,7 +410,7 @@ impl Tickets {
     /// Creates the tag's table with this ordinal as the first; whether it is new.
     async fn create(&self, tag: &str, start: u64) -> Result<bool, StoreError> {
         if !self.create_tables {
-            return Err(refusal(format!(
+            return Err(StoreError::refused(format!(
                 "{}: the table {tag} is missing, and tables are not to be created (create=false): {}",
                 self.database.at(),
                 ticket_table(tag, 1)
@@ -425,7 +425,7 @@ impl Tickets {
         let mut turn = self.locked().await?;
         if self.counter(&mut turn, &retired(tag)).await?.is_some() {
             self.unlock(turn).await?;
-            return Err(refusal(format!(
+            return Err(StoreError::refused(format!(
                 "the tag {tag:?} was ended, and its numbers continue elsewhere: use another tag"
             )));
         }
@@ -466,7 +466,7 @@ impl Tickets {
             return Ok(turn);
         }
         let what = "other programs create or end tags just now: try again".to_owned();
-        Err(StoreError::Unavailable { what, source: None })
+        Err(StoreError::unavailable(what))
     }
 
     async fn unlock(&self, mut turn: Turn) -> Result<(), StoreError> {
@@ -532,7 +532,7 @@ impl SegmentStore for Tickets {
                     if recorded == numbering {
                         return Err(self.database.held_back("drawing a ticket").await);
                     }
-                    return Err(refusal(format!(
+                    return Err(StoreError::refused(format!(
                         "the server at {} is {}, and was used as {}: open it as what it is",
                         self.database.at(),
                         recorded.describe(),
@@ -578,7 +578,7 @@ impl SegmentStore for Tickets {
         let is_usual = wanted.step == StepPolicy::default() || wanted.step == options().step;
         let is_usual = is_usual && (wanted.refill == RefillPolicy::default() || wanted.refill == options().refill);
         if !is_usual || wanted.mode != Mode::Buffered {
-            return Err(refusal(format!(
+            return Err(StoreError::refused(format!(
                 "the tag {tag:?} was not created: tickets are drawn one by one and buffered, and have no other step, refill \
                  point or mode"
             )));
@@ -595,7 +595,9 @@ impl SegmentStore for Tickets {
         if (record.options.step, record.options.refill) == (step, refill) {
             return Ok(record);
         }
-        Err(refusal(format!("the tag {tag:?} keeps its step and refill point: tickets are drawn one by one")))
+        Err(StoreError::refused(format!(
+            "the tag {tag:?} keeps its step and refill point: tickets are drawn one by one"
+        )))
     }
 
     async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError> {
@@ -641,7 +643,7 @@ impl SegmentStore for Tickets {
         validate(tag)?;
         let retired = retired(tag);
         if retired.len() > NAME_LEN_MAX {
-            return Err(refusal(format!(
+            return Err(StoreError::refused(format!(
                 "the table of {tag:?} cannot be renamed to {retired}: names of tables have {NAME_LEN_MAX} characters at most"
             )));
         }
@@ -651,7 +653,7 @@ impl SegmentStore for Tickets {
         // Without the table it may have been ended before, by a request whose answer was lost.
         if let Err(TABLE_EXISTS) = turn.try_execute(rename, &[NO_SUCH_TABLE, TABLE_EXISTS]).await? {
             self.unlock(turn).await?;
-            return Err(refusal(format!(
+            return Err(StoreError::refused(format!(
                 "both tables are there, {tag} and {retired}: drop the one that is not in use"
             )));
         }
@@ -712,7 +714,7 @@ impl SegmentStore for Tickets {
     async fn join_stripe(&self, stripe: &Stripe) -> Result<JoinedStripe, StoreError> {
         let wanted = Numbering { stripe: Some(*stripe) };
         if wanted.steps() != self.steps {
-            return Err(refusal(format!(
+            return Err(StoreError::refused(format!(
                 "the server at {} has {}, but as {stripe} it needs {}: set both variables, for all new connections, in the \
                  server's configuration",
                 self.database.at(),
@@ -727,7 +729,7 @@ impl SegmentStore for Tickets {
             for table in &tables {
                 if self.counter(&mut turn, table).await?.is_some_and(|counter| counter > 1) {
                     turn.roll_back().await?;
-                    return Err(refusal(format!(
+                    return Err(StoreError::refused(format!(
                         "the server at {} was used alone, tickets were drawn from {table}: it can become {stripe} by \
                          resizing only",
                         self.database.at()
@@ -738,7 +740,9 @@ impl SegmentStore for Tickets {
         } else if recorded != wanted {
             turn.roll_back().await?;
             let (at, recorded) = (self.database.at(), recorded.describe());
-            return Err(refusal(format!("the server at {at} is recorded as {recorded}, and was to be {stripe}")));
+            return Err(StoreError::refused(format!(
+                "the server at {at} is recorded as {recorded}, and was to be {stripe}"
+            )));
         }
         turn.commit().await?;
         let joined = Self {
@@ -757,9 +761,9 @@ impl SegmentStore for Tickets {
         let mut turn = self.database.begin("recording another stripe").await?;
         let recorded = self.locked_numbering(&mut turn).await?;
         let name = format!("the server at {}", self.database.at());
-        if let Err(refusal) = Stripe::check_change(&name, recorded.stripe.as_ref(), expected, stripe) {
+        if let Err(refused) = Stripe::check_change(&name, recorded.stripe.as_ref(), expected, stripe) {
             turn.roll_back().await?;
-            return Err(refusal);
+            return Err(refused);
         }
         // Each tag goes on behind as many tickets as before: as the n-th of this server, whatever their numbers are
         // then.
@@ -772,7 +776,7 @@ impl SegmentStore for Tickets {
             }
             if let Err(DEADLOCK | AUTO_INCREMENT_FAILED) = self.lift(&mut turn, table, next).await? {
                 let what = format!("raising the counter of {table} lost against another transaction: try again");
-                return Err(StoreError::Unavailable { what, source: None });
+                return Err(StoreError::unavailable(what));
             }
         }
         self.write_numbering(&mut turn, wanted).await?;
@@ -804,7 +808,7 @@ fn retired(tag: &str) -> String {
 
 /// The error of a table that something else was meant by, or that was changed.
 fn not_for_tickets(why: String) -> StoreError {
-    refusal(format!(
+    StoreError::refused(format!(
         "{why}. It is not one to draw tickets from: these have the columns `id bigint unsigned auto_increment` and `stub \
          char(1)`, with a unique key over `stub`"
     ))

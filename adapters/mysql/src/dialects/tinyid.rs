@@ -24,7 +24,7 @@ use unalike_storage::{
 use super::tables::{self, Holds, Shape};
 use super::{Foreign, Key, Rows, Sql, Table};
 use crate::database::{Database, Statement, Turn, number};
-use crate::error::{NO_SUCH_TABLE, read_error, refusal};
+use crate::error::{NO_SUCH_TABLE, read_error};
 use crate::schema::{set_bytes, stripe_of};
 use crate::{DialectStore, MysqlOptions};
 
@@ -175,14 +175,14 @@ impl TinyIdInfo {
         let (delta, remainder) = (self.rows.step(row, "delta")?, self.rows.number(row, "remainder")?);
         let at = self.rows.database.at();
         if remainder >= delta {
-            return Err(refusal(format!(
+            return Err(StoreError::refused(format!(
                 "{at}: the row {tag:?} of tiny_id_info has the remainder {remainder} and the delta {delta}: no number has that \
                  remainder; it must be below the delta"
             )));
         }
         let Some(stripe) = &self.joined else {
             if let Some(recorded) = self.recorded {
-                return Err(refusal(format!(
+                return Err(StoreError::refused(format!(
                     "{at}: it is {recorded}, and was not opened with the other stores of that set"
                 )));
             }
@@ -190,7 +190,7 @@ impl TinyIdInfo {
         };
         let (count, class) = stripe_numbers(stripe);
         if (delta, remainder) != (count, class) {
-            return Err(refusal(format!(
+            return Err(StoreError::refused(format!(
                 "{at}: as {stripe}, every row of tiny_id_info must have the delta {count} and the remainder {class}, and {tag:?} has \
                  {delta} and {remainder}"
             )));
@@ -367,7 +367,7 @@ impl Table for TinyIdInfo {
         );
         let misfits = self.rows.database.rows("joining a stripe", misfit.bind(delta).bind(remainder)).await?;
         if let Some(row) = misfits.first() {
-            return Err(refusal(format!(
+            return Err(StoreError::refused(format!(
                 "{at}: as {stripe}, every row of tiny_id_info must have the delta {delta} and the remainder {remainder}; the row \
                  {:?} has others",
                 self.rows.text(row, "name")?
@@ -381,7 +381,7 @@ impl Table for TinyIdInfo {
         let recorded = self.stripe().await?;
         if recorded != Some(*stripe) {
             let recorded = recorded.map_or_else(|| "nothing".to_owned(), |recorded| recorded.to_string());
-            return Err(refusal(format!("{at}: it was to be {stripe}, and is recorded as {recorded}")));
+            return Err(StoreError::refused(format!("{at}: it was to be {stripe}, and is recorded as {recorded}")));
         }
         let joined = Self { rows: self.rows.clone(), recorded, joined: Some(*stripe) };
         Ok(JoinedStripe { store: Arc::new(Foreign(joined)), numbers: StripeNumbers::Strided })

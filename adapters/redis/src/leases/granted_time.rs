@@ -20,7 +20,7 @@ use unalike_storage::{KEPT_LEASES, NamespaceBinding, Rfc3339, SegmentStore, Stor
 use super::hash::{Kept, NamespaceView, write_binding};
 use super::{INSTALL, Namespace, look};
 use crate::RedisOptions;
-use crate::error::{damaged, refusal};
+use crate::error::damaged;
 use crate::raising::{ASK_AGAIN, HashKey, Kind, KnownTurns, Raise, Raising};
 use crate::server::Server;
 
@@ -103,7 +103,7 @@ impl GrantedTime {
                 );
                 StoreError::Unavailable { what, source }
             }
-            StoreError::TagUnknown { .. } => refusal(format!(
+            StoreError::TagUnknown { .. } => StoreError::refused(format!(
                 "the durable store has no tag {OWNER:?}, under which it grants Redis time for leases, and makes none: let it \
                  create tags on first use"
             )),
@@ -152,7 +152,7 @@ impl GrantedTime {
                 namespace.key,
                 bound = Rfc3339(bound_ms)
             );
-            return Err(StoreError::Corrupt { what, source: None });
+            return Err(StoreError::corrupt(what));
         }
         let (start_ms, anew) = if is_valid && granted_until_ms == bound_ms {
             (bound_ms, None)

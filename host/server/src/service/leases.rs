@@ -281,7 +281,7 @@ impl Assigned {
             "{why}, so nobody knows which ids worker {worker} has made: give the directory that keeps it (--local-leases), or, \
              if it was never used, begin it (unalike leases init NAMESPACE)"
         );
-        StoreError::Refused { what, source: None }
+        StoreError::refused(what)
     }
 }
 

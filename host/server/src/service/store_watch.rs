@@ -76,12 +76,10 @@ fn fault(error: &StoreError) -> Option<StoreError> {
     let what = || with_causes(error);
     match error {
         StoreError::Unavailable { .. } | StoreError::OutcomeUnknown { .. } | StoreError::CeilingReached { .. } => {
-            Some(StoreError::Unavailable { what: what(), source: None })
+            Some(StoreError::unavailable(what()))
         }
-        StoreError::Corrupt { .. } => Some(StoreError::Corrupt { what: what(), source: None }),
-        StoreError::Refused { .. } | StoreError::PlaceChanged { .. } => {
-            Some(StoreError::Refused { what: what(), source: None })
-        }
+        StoreError::Corrupt { .. } => Some(StoreError::corrupt(what())),
+        StoreError::Refused { .. } | StoreError::PlaceChanged { .. } => Some(StoreError::refused(what())),
         _ => None,
     }
 }
@@ -170,7 +168,7 @@ impl State {
 
 fn overdue_error() -> StoreError {
     let what = format!("a request for numbers has not been answered for {} s", OVERDUE.as_secs());
-    StoreError::Unavailable { what, source: None }
+    StoreError::unavailable(what)
 }
 
 /// An allocation under way. One that is given up has failed.

@@ -127,7 +127,7 @@ pub(crate) trait Place: Send + Sync {
     /// # Errors
     /// When they cannot be; and in a store without tables.
     async fn upgrade(&self) -> Result<(), StoreError> {
-        Err(refused(format!("{} has no tables", self.address())))
+        Err(StoreError::refused(format!("{} has no tables", self.address())))
     }
 
     /// Accepts the server behind the address in the place of the one that was there before.
@@ -147,7 +147,7 @@ pub(crate) trait Place: Send + Sync {
         _before: &Arc<dyn SegmentStore>,
         _durable: &Arc<dyn SegmentStore>,
     ) -> Result<Rebound, StoreError> {
-        Err(refused(format!("{} has no durable store behind it", self.address())))
+        Err(StoreError::refused(format!("{} has no durable store behind it", self.address())))
     }
 
     /// Makes an empty volatile store one without a durable store behind it. Answers whether it was none before.
@@ -270,9 +270,5 @@ pub(crate) struct Rebound {
 }
 
 fn begins_by_itself(address: &str) -> StoreError {
-    refused(format!("{address} begins with its first use, and by no command"))
-}
-
-pub(crate) fn refused(what: String) -> StoreError {
-    StoreError::Refused { what, source: None }
+    StoreError::refused(format!("{address} begins with its first use, and by no command"))
 }

@@ -8,7 +8,7 @@ use unalike::Layout;
 use unalike::storage::{LeaseLimits, LeaseStore, SegmentStore, StoreError};
 use unalike_redis::{Dialect, RedisLeases, RedisOptions, RedisStore, Watermark};
 
-use crate::stores::backend::{Adopted, Adoption, Backend, OpenStore, Opening, Place, Rebound, refused};
+use crate::stores::backend::{Adopted, Adoption, Backend, OpenStore, Opening, Place, Rebound};
 use crate::stores::url::StoreUrl;
 
 pub(super) struct Redis;
@@ -113,6 +113,6 @@ impl Place for RedisOptions {
 impl OpenStore for RedisStore {
     async fn leases(self: Arc<Self>) -> Result<Arc<dyn LeaseStore>, StoreError> {
         // They need a durable store of their own: see `Place::connect_leases`.
-        Err(refused("leases in Redis are opened by themselves (--leases)".to_owned()))
+        Err(StoreError::refused("leases in Redis are opened by themselves (--leases)".to_owned()))
     }
 }

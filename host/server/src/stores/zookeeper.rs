@@ -8,7 +8,7 @@ use unalike::Layout;
 use unalike::storage::{LeaseStore, StoreError};
 use unalike_zookeeper::{ZookeeperLeases, ZookeeperOptions};
 
-use crate::stores::backend::{Backend, OpenStore, Opening, Place, refused};
+use crate::stores::backend::{Backend, OpenStore, Opening, Place};
 use crate::stores::url::{StoreUrl, passwords_apart};
 
 pub(super) struct Zookeeper;
@@ -61,7 +61,7 @@ impl Place for ZookeeperOptions {
     }
 
     async fn open(&self, _opening: &Opening) -> Result<Arc<dyn OpenStore>, StoreError> {
-        Err(refused("ZooKeeper keeps leases and no sequences".to_owned()))
+        Err(StoreError::refused("ZooKeeper keeps leases and no sequences".to_owned()))
     }
 
     async fn connect_leases(&self, opening: &Opening) -> Result<Arc<dyn LeaseStore>, StoreError> {

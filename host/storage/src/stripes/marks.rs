@@ -13,8 +13,6 @@ use std::collections::HashSet;
 
 use crate::{StoreError, StoreIdentity, Stripe};
 
-use super::words::refused;
-
 /// In the index of a mark: the store is fenced.
 const FENCE: u32 = 1 << 31;
 
@@ -193,7 +191,7 @@ pub(super) fn check_complete(found: &[StoreBefore<'_>]) -> Result<(), StoreError
         let members: HashSet<_> = members.collect();
         let stands_alone = count == 1 && found.iter().any(|part| part.is_alone(set));
         if members.len() < count && !stands_alone {
-            return Err(refused(format!(
+            return Err(StoreError::refused(format!(
                 "{}: another resize made it part of, or had it leave for, a set of {count} stores, of which {} were named: \
                  name all stores of that set; if one of them is lost, give the greatest number that may have been handed \
                  out as the floor",

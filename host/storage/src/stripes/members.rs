@@ -102,7 +102,7 @@ impl Member {
     pub(super) fn left_out(&self) -> StoreError {
         let state = self.state();
         let error = state.trouble.as_ref().map_or("it was not asked", |trouble| &trouble.error);
-        StoreError::Unavailable { what: format!("it is left out for now: {error}"), source: None }
+        StoreError::unavailable(format!("it is left out for now: {error}"))
     }
 
     /// Asks the store, after joining it if that was not possible before.
@@ -145,11 +145,10 @@ impl Member {
         if let Some(joined) = self.joined.get() {
             return Ok(joined);
         }
-        let refused = |what| Err(StoreError::Refused { what, source: None });
         match self.store.stripe().await? {
             Some(recorded) if recorded == self.stripe => {}
-            Some(recorded) => return refused(format!("it is {recorded}, and not {}", self.stripe)),
-            None => return refused(super::words::lost_data_advice()),
+            Some(recorded) => return Err(StoreError::refused(format!("it is {recorded}, and not {}", self.stripe))),
+            None => return Err(StoreError::refused(super::words::lost_data_advice())),
         }
         let joined = self.store.join_stripe(&self.stripe).await?;
         let numbering = Numbering::new(&self.stripe, joined.numbers);
@@ -244,7 +243,7 @@ pub(super) fn combined(errors: Vec<(String, StoreError)>) -> StoreError {
         _ => 5,
     };
     match errors.into_iter().map(|(_, error)| error).min_by_key(rank) {
-        None => StoreError::Unavailable { what: "none of the stripes was asked".to_owned(), source: None },
+        None => StoreError::unavailable("none of the stripes was asked".to_owned()),
         Some(error) => with_text(error, what),
     }
 }

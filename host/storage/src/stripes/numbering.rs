@@ -81,7 +81,7 @@ impl Numbering {
                 "it granted {segment:?} under {tag:?}, and its numbers must be {} modulo {}: correct its increment and offset",
                 self.first, self.count
             );
-            return Err(StoreError::Corrupt { what, source: None });
+            return Err(StoreError::corrupt(what));
         }
         if self.numbers == StripeNumbers::Strided {
             return Ok(segment);

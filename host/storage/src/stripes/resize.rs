@@ -10,7 +10,7 @@ use unalike_core::ID_MAX;
 use super::marks::{StoreBefore, check_complete};
 use super::members::{full_text, with_text};
 use super::numbering::{Numbering, merged};
-use super::words::{name, new_set, refused};
+use super::words::{name, new_set};
 use crate::{
     KEPT_FLOOR, Mode, SegmentStore, StoreError, StoreIdentity, Stripe, StripeNumbers, TagOptions, TagRecord,
     is_kept_time,
@@ -100,13 +100,13 @@ pub async fn resize_stripes(
 ) -> Result<(), StoreError> {
     let count = u32::try_from(to.len()).unwrap_or(u32::MAX);
     if !(1..=Stripe::COUNT_MAX).contains(&count) {
-        return Err(refused(format!(
+        return Err(StoreError::refused(format!(
             "{count} stores were given as the new stripes, and 1 to {} can be",
             Stripe::COUNT_MAX
         )));
     }
     if floor > ID_MAX {
-        return Err(refused(format!("the floor is {floor}, and no number is above 2^63 - 1")));
+        return Err(StoreError::refused(format!("the floor is {floor}, and no number is above 2^63 - 1")));
     }
     let set = new_set()?;
     let mut parts = fence(from, to, set, floor, count).await?;
@@ -145,12 +145,12 @@ pub async fn hand_over(from: &Arc<dyn SegmentStore>, to: &Arc<dyn SegmentStore>)
     for (identity, (what, store)) in identities.iter_mut().zip([("old", from), ("new", to)]) {
         let name = format!("{what} {}", name(0, &**store));
         let found = store.identity().await.map_err(|error| named(&name, error))?;
-        *identity =
-            found.ok_or_else(|| refused(format!("{name} has no identity, by which it would be known again")))?;
+        *identity = found
+            .ok_or_else(|| StoreError::refused(format!("{name} has no identity, by which it would be known again")))?;
     }
     let [old, new] = identities;
     if old == new {
-        return Err(refused(format!("the old and the new store are one: both have the identity {old}")));
+        return Err(StoreError::refused(format!("the old and the new store are one: both have the identity {old}")));
     }
     let is_done = from.stripe().await?.is_some_and(|record| record.has_left_for(new)) && to.stripe().await?.is_none();
     if is_done { Ok(()) } else { resize_stripes(slice::from_ref(from), slice::from_ref(to), 0).await }
@@ -201,7 +201,10 @@ async fn fence<'s>(
                     return Err(part.error(StoreError::PlaceChanged { recorded: Some(recorded), what }));
                 };
                 if same.place.is_some() && part.place.is_some() {
-                    return Err(refused(format!("{} and {} are one store: name it once", same.name, part.name)));
+                    return Err(StoreError::refused(format!(
+                        "{} and {} are one store: name it once",
+                        same.name, part.name
+                    )));
                 }
                 same.is_old |= part.is_old;
                 if part.place.is_some() {
@@ -225,7 +228,7 @@ async fn lift(parts: &[Part<'_>], count: u32, floor: u64) -> Result<(), StoreErr
     for part in parts {
         let joined = part.store.join_stripe(&part.fence).await.map_err(|error| part.error(error))?;
         if joined.numbers != StripeNumbers::Counted {
-            return Err(refused(format!(
+            return Err(StoreError::refused(format!(
                 "{}: its increment and offset are set in the store itself: set them there",
                 part.name
             )));
@@ -303,7 +306,7 @@ fn check_tags(name: &str, tags: &[TagRecord], old: Option<&Stripe>, count: u32) 
     if count > 1
         && let Some(tag) = tags.iter().find(|tag| tag.options.mode == Mode::Ordered)
     {
-        return Err(refused(format!(
+        return Err(StoreError::refused(format!(
             "{name}: the tag {:?} is ordered, and several stores have no order among them",
             tag.tag
         )));
@@ -312,7 +315,7 @@ fn check_tags(name: &str, tags: &[TagRecord], old: Option<&Stripe>, count: u32) 
     if old.map_or(1, |old| old.numbering().1) != count
         && let Some(tag) = tags.iter().find(|tag| is_kept_time(&tag.tag))
     {
-        return Err(refused(format!(
+        return Err(StoreError::refused(format!(
             "{name}: it grants time to Redis, for leases or for ids by its clock ({:?}), which cannot be numbered otherwise: \
              let another store stand behind Redis, and make stripes of those that do not",
             tag.tag

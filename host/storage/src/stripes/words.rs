@@ -1,4 +1,4 @@
-//! What stores of a set are called, and why they are refused.
+//! What stores of a set are called.
 
 use crate::{SegmentStore, StoreError, random_128};
 
@@ -16,8 +16,4 @@ pub(super) fn lost_data_advice() -> String {
 /// A name that no other set has.
 pub(super) fn new_set() -> Result<u128, StoreError> {
     Ok(random_128()?.max(1))
-}
-
-pub(super) fn refused(what: String) -> StoreError {
-    StoreError::Refused { what, source: None }
 }

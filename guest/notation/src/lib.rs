@@ -9,8 +9,9 @@
 //!
 //! ```
 //! use unalike_notation::scheme;
-//! let sonyflake = scheme("sonyflake").unwrap().scheme;
-//! assert_eq!(sonyflake.fields().len(), 3);
+//! let seata = scheme("seata").unwrap().scheme;
+//! assert_eq!(seata.fields().len(), seata.take_apart(1 << 40)?.len());
+//! # Ok::<(), unalike_notation::SchemeError>(())
 //! ```
 #![no_std]
 

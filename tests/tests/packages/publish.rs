@@ -14,13 +14,14 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// The crates that are for others, and no more.
-const PUBLIC: [&str; 11] = [
+const PUBLIC: [&str; 12] = [
     "unalike",
     "unalike-artifact",
     "unalike-core",
     "unalike-local",
     "unalike-memory",
     "unalike-mysql",
+    "unalike-notation",
     "unalike-redis",
     "unalike-server",
     "unalike-sqlite",

@@ -177,7 +177,11 @@ async fn fence<'s>(
         let tags = tags(store).await.map_err(|error| named(&name, error))?;
         check_tags(&name, &tags, old.as_ref(), count)?;
         let (is_old, is_used) = (place.is_none(), !tags.is_empty());
-        let identity = store.identity().await.map_err(|error| named(&name, error))?;
+        let identity = match store.identity().await {
+            // One that may not be given an identity goes without.
+            Err(StoreError::Refused { .. }) => None,
+            identity => identity.map_err(|error| named(&name, error))?,
+        };
         let before = StoreBefore { name: &name, record: *old, is_old, is_used, identity };
         let fence = Stripe::fence(set, number, &before, &records, new_set()?);
         parts.push(Part { store, name, is_old, place, old: *old, is_used, identity, fence });

@@ -143,8 +143,8 @@ impl std::fmt::Debug for PublicTags {
 
 #[async_trait]
 impl SegmentLayer for PublicTags {
-    fn below(&self) -> &dyn SegmentStore {
-        &*self.0
+    fn below(&self) -> Option<&dyn SegmentStore> {
+        Some(&*self.0)
     }
 
     async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {

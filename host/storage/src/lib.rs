@@ -13,6 +13,7 @@ pub mod contract;
 mod error;
 mod kept;
 mod layer;
+mod lazy;
 mod lease_rules;
 mod leases;
 mod policies;
@@ -28,6 +29,7 @@ pub use kept::{
     validate_public,
 };
 pub use layer::SegmentLayer;
+pub use lazy::Lazy;
 pub use lease_rules::{
     Candidates, Choice, Clocks, LeaseLimits, NamespaceBinding, UsedWorker, choose_worker, nth_never_used,
 };

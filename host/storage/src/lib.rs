@@ -21,6 +21,7 @@ mod process;
 mod random;
 mod segments;
 mod stripes;
+mod tag_rows;
 
 pub use clock_steps::{ClockSteps, Expiry};
 pub use error::StoreError;
@@ -43,6 +44,7 @@ pub use segments::{
     validate_raise, validate_tag,
 };
 pub use stripes::{StripedStore, hand_over, resize_stripes};
+pub use tag_rows::TagRows;
 pub use unalike_core::{
     AdaptiveStep, FieldOrder, GrantId, ID_MAX, Layout, LayoutFields, Lease, Parts, RefillPolicy, Rfc3339, Segment,
     StepPolicy, TailRelease,

@@ -27,7 +27,7 @@ use unalike::storage::{Mode, SegmentStore, TagOptions};
 use unalike::{Ids, Sequence, SequenceOptions};
 use unalike_benches::{Bench, Plan, Row, redis_benchmark};
 use unalike_memory::MemoryStore;
-use unalike_redis::{RedisOptions, RedisStore, Watermark};
+use unalike_redis::{Backing, RedisOptions, RedisStore};
 use unalike_tests::redis::{Persistence, Redis};
 
 /// Numbers of one allocation.
@@ -142,7 +142,7 @@ fn measure(runtime: &Runtime, plan: Plan, cases: &mut [Case]) -> Result<()> {
 /// A store with a connection of its own.
 fn store(runtime: &Runtime, server: &Redis, durable: &MemoryStore) -> Result<Arc<RedisStore>> {
     let options = RedisOptions::from_url(&server.url(0, "preheat=false"))?;
-    let watermark = Watermark::Durable(Arc::new(durable.clone()));
+    let watermark = Backing::Durable(Arc::new(durable.clone()));
     Ok(Arc::new(runtime.block_on(RedisStore::connect(options, watermark))?))
 }
 

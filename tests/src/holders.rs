@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use unalike::{ClockPolicy, Error, FieldOrder, Layout, LayoutFields, SnowflakeOptions};
 use unalike_mysql::{MysqlLeases, MysqlOptions};
-use unalike_redis::{RedisLeases, RedisOptions, Watermark};
+use unalike_redis::{Backing, RedisLeases, RedisOptions};
 use unalike_sqlite::{SqliteOptions, SqliteStore};
 use unalike_storage::{GrantId, Lease, LeaseLimits, LeaseStore, StoreError};
 use unalike_zookeeper::{ZookeeperLeases, ZookeeperOptions};
@@ -151,7 +151,7 @@ impl Settings {
                 (options.limits, options.request_timeout, options.connect_timeout) = (limits, timeout, timeout);
                 let durable = Arc::new(until_it_answers(|| SqliteStore::connect(sqlite(path))).await?);
                 let connect =
-                    || RedisLeases::connect(options.clone(), Watermark::Durable(Arc::<SqliteStore>::clone(&durable)));
+                    || RedisLeases::connect(options.clone(), Backing::Durable(Arc::<SqliteStore>::clone(&durable)));
                 Ok(Arc::new(until_it_answers(connect).await?))
             }
             Some(("zookeeper", _)) => {

@@ -151,7 +151,7 @@ macro_rules! lift {
             concat!(
                 "UPDATE unalike_tag SET settled = ",
                 $plain,
-                ", watermark = ",
+                ", backing = ",
                 $plain,
                 ", version = version + 1 ",
                 "WHERE ",
@@ -160,7 +160,7 @@ macro_rules! lift {
             concat!(
                 "UPDATE unalike_tag SET settled = ",
                 $striped,
-                ", watermark = ",
+                ", backing = ",
                 $striped,
                 ", stripe_set = ?, stripe_version = version + 1, version = version + 1 WHERE ",
                 $which

@@ -37,7 +37,7 @@ use unalike_storage::{
 
 use crate::raising::{ASK_AGAIN, DURABLE, HashKey, Kind, KnownTurns, Raise, Raising, Turns, nonce};
 use crate::server::{Access, Reply, Script, Server, script};
-use crate::{Dialect, DialectStore, RedisOptions, Watermark};
+use crate::{Backing, Dialect, DialectStore, RedisOptions};
 
 /// What those on the hash of a shard begin with.
 const SHARD: &str = include_str!("scripts/clock.lua");
@@ -59,13 +59,13 @@ const LEASE: &str = KEPT_CLOCK;
 
 pub(crate) async fn open(
     server: &Server,
-    watermark: Watermark,
+    watermark: Backing,
     options: &RedisOptions,
 ) -> Result<Arc<dyn DialectStore>, StoreError> {
     let Dialect::Clock { shard, epoch_ms, horizon_ms } = options.dialect else {
         return Err(StoreError::refused(format!("{:?} are no snowflakes by Redis' clock", options.dialect)));
     };
-    let Watermark::Durable(durable) = watermark else {
+    let Backing::Durable(durable) = watermark else {
         return Err(StoreError::refused(
             "dialect=clock needs a durable store beside Redis, for what is stamped must be known when Redis is lost"
                 .to_owned(),

@@ -3,7 +3,7 @@
 //!
 //! CosId's clients make a counter that is missing by `SETNX`, and add their step by `INCRBY`: after it the ids are
 //! `(last - step, last]`. They may run beside this program, on the same counters. As they know no ceiling, there can be
-//! none, and the numbers are as safe as Redis is: see [`Watermark::RedisAlone`].
+//! none, and the numbers are as safe as Redis is: see [`Backing::RedisAlone`].
 //!
 //! A counter that is missing may be new, and it may be lost. CosId's clients begin again either way. This program does
 //! not: a tag is created by [`SegmentStore::create_tag`] alone, and is unknown until then, whatever
@@ -22,7 +22,7 @@ use unalike_storage::{
 
 use crate::counter::{CounterScripts, Counters, PAGE, ScriptAnswer, counter_script, number, scan};
 use crate::server::{Access, Script, Server};
-use crate::{DialectStore, RedisOptions, Watermark};
+use crate::{Backing, DialectStore, RedisOptions};
 
 const COSID: &str = include_str!("scripts/cosid.lua");
 
@@ -45,10 +45,10 @@ struct Cosid {
 
 pub(crate) fn open(
     server: &Server,
-    watermark: &Watermark,
+    watermark: &Backing,
     options: &RedisOptions,
 ) -> Result<Arc<dyn DialectStore>, StoreError> {
-    if matches!(watermark, Watermark::Durable(_)) {
+    if matches!(watermark, Backing::Durable(_)) {
         return Err(StoreError::refused(
             "CosId's counters cannot stand under a ceiling of a durable store, for CosId's own clients know none and would \
              count beyond it: use them without a durable store, or import their tags into it (`unalike tags import`)"

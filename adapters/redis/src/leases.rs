@@ -21,7 +21,7 @@ use unalike_storage::{
 use crate::counter::scan;
 use crate::raising::{DURABLE, nonce};
 use crate::server::{Access, Script, Server, script};
-use crate::{RedisOptions, Watermark};
+use crate::{Backing, RedisOptions};
 use granted_time::{GrantedTime, WantedTime, lead_ms};
 use hash::{
     BegunBy, FIELDS, Hash, Kept, MS_MAX, NamespaceView, Valid, Worker, worker_field, write_binding, write_worker,
@@ -36,14 +36,14 @@ static INSTALL: Script = Script::new(|| script(&[LEASES, DURABLE, include_str!("
 
 /// Leases in one Redis database; clones share its connection.
 ///
-/// **Under a durable store** ([`Watermark::Durable`]) leases lie within time that the durable store granted to this
+/// **Under a durable store** ([`Backing::Durable`]) leases lie within time that the durable store granted to this
 /// incarnation of Redis. Another one gets time behind all that. So a Redis that was restarted, flushed, restored or
 /// failed over, or two that run at once, cost a wait and never an overlap, whatever any clock says. The wait is as long
 /// as the time reached ahead: the longest horizon that somebody asked for lately, and half of it more (1 s at least,
 /// 1 min at most); 90 s for holders who ask for 60 s. A namespace needs no command. While the durable store is down,
 /// leases go on for the same while.
 ///
-/// **Alone** ([`Watermark::RedisAlone`]) all leases are void when Redis is another incarnation, and when the hash is
+/// **Alone** ([`Backing::RedisAlone`]) all leases are void when Redis is another incarnation, and when the hash is
 /// gone: by a restart whatever was persisted, a fail-over, `FLUSHALL`, an eviction (`maxmemory-policy` takes the hash
 /// as a whole). Then nothing is granted or extended before all that may have been granted has ended: for
 /// [`ALONE_HORIZON_MAX_MS`](Self::ALONE_HORIZON_MAX_MS), since what was bound shorter may have been bound longer
@@ -59,12 +59,12 @@ static INSTALL: Script = Script::new(|| script(&[LEASES, DURABLE, include_str!("
 ///
 /// ```no_run
 /// use std::sync::Arc;
-/// use unalike_redis::{RedisLeases, RedisOptions, Watermark};
+/// use unalike_redis::{RedisLeases, RedisOptions, Backing};
 /// use unalike_storage::{SegmentStore, StoreError};
 ///
 /// async fn leases(durable: Arc<dyn SegmentStore>) -> Result<RedisLeases, StoreError> {
 ///     let options = RedisOptions::from_url("redis://cache.example/0")?;
-///     RedisLeases::connect(options, Watermark::Durable(durable)).await
+///     RedisLeases::connect(options, Backing::Durable(durable)).await
 /// }
 /// ```
 #[derive(Clone)]
@@ -170,15 +170,15 @@ impl RedisLeases {
     /// # Errors
     /// [`StoreError::Unavailable`] when the server does not answer; [`StoreError::Refused`] when it denies access, when
     /// it is a node of a cluster or too old, and for limits that are out of range. Each says what to do.
-    pub async fn connect(options: RedisOptions, watermark: Watermark) -> Result<Self, StoreError> {
+    pub async fn connect(options: RedisOptions, watermark: Backing) -> Result<Self, StoreError> {
         options.validate()?;
         let mut limits = options.limits;
         limits.validate()?;
         // What is in doubt after a restart is void, so nothing has to be on a disk.
         let server = Server::connect(&options, false).await?;
         let time = match watermark {
-            Watermark::Durable(durable) => Some(Arc::new(GrantedTime::open(&server, durable, &options).await?)),
-            Watermark::RedisAlone => {
+            Backing::Durable(durable) => Some(Arc::new(GrantedTime::open(&server, durable, &options).await?)),
+            Backing::RedisAlone => {
                 limits.max_horizon_ms = limits.max_horizon_ms.min(Self::ALONE_HORIZON_MAX_MS);
                 None
             }
@@ -206,7 +206,7 @@ impl RedisLeases {
     /// # Ok(()) }
     /// ```
     pub async fn initialise(options: &RedisOptions, namespace: &str, layout: Layout) -> Result<bool, StoreError> {
-        let leases = Self::connect(options.clone(), Watermark::RedisAlone).await?;
+        let leases = Self::connect(options.clone(), Backing::RedisAlone).await?;
         let initialised = leases.0.initialise(namespace, layout).await;
         leases.close().await;
         initialised

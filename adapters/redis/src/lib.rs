@@ -17,7 +17,7 @@
 //! the time that they may reach to.
 //!
 //! What is not covered: keys that somebody copies (`COPY`, `RESTORE`, `SWAPDB`) within one running server; and without
-//! a durable store ([`Watermark::RedisAlone`]) a fail-over, since replication is asynchronous.
+//! a durable store ([`Backing::RedisAlone`]) a fail-over, since replication is asynchronous.
 //!
 //! Tested on Redis 7.0. Redis Cluster and Sentinel addresses are refused.
 //!
@@ -71,7 +71,7 @@ use crate::server::Server;
 
 /// What stands behind Redis.
 #[derive(Clone)]
-pub enum Watermark {
+pub enum Backing {
     /// A durable store grants what Redis hands out.
     Durable(Arc<dyn SegmentStore>),
     /// Nothing: numbers are as safe as Redis is. It must write each change to its disk before it answers
@@ -285,10 +285,10 @@ impl RedisOptions {
     }
 
     /// Whether the server must write each change to its disk before it answers.
-    fn must_be_durable(&self, watermark: &Watermark) -> bool {
+    fn must_be_durable(&self, watermark: &Backing) -> bool {
         // Where nothing is granted, nothing can be granted again.
         let grants = !matches!(self.dialect, Dialect::IdGenerator { .. });
-        matches!(watermark, Watermark::RedisAlone) && grants && !self.assume_durable
+        matches!(watermark, Backing::RedisAlone) && grants && !self.assume_durable
     }
 
     pub(crate) fn connection_info(&self) -> &ConnectionInfo {
@@ -433,14 +433,14 @@ impl RedisStore {
     /// [`StoreError::Unavailable`] when the server does not answer; [`StoreError::Refused`] when it denies access, when
     /// it is a node of a cluster or too old, and when it is not durable although nothing stands behind it. Each says
     /// what to do.
-    pub async fn connect(options: RedisOptions, watermark: Watermark) -> Result<Self, StoreError> {
+    pub async fn connect(options: RedisOptions, watermark: Backing) -> Result<Self, StoreError> {
         options.validate()?;
         let server = Server::connect(&options, options.must_be_durable(&watermark)).await?;
         let segments: Arc<dyn DialectStore> = match (&options.dialect, watermark) {
-            (Dialect::Unalike, Watermark::Durable(durable)) => {
+            (Dialect::Unalike, Backing::Durable(durable)) => {
                 Arc::new(Segments::open(server.clone(), durable, &options).await?)
             }
-            (Dialect::Unalike, Watermark::RedisAlone) => alone::open(&server, &options).await?,
+            (Dialect::Unalike, Backing::RedisAlone) => alone::open(&server, &options).await?,
             (Dialect::Clock { .. }, watermark) => clock::open(&server, watermark, &options).await?,
             (Dialect::Cosid, watermark) => cosid::open(&server, &watermark, &options)?,
             (Dialect::IdGenerator { .. }, _) => id_generator::open(&server, &options)?,
@@ -448,13 +448,13 @@ impl RedisStore {
         Ok(Self { server, segments })
     }
 
-    /// Makes an empty Redis a store of its own, without a durable one ([`Watermark::RedisAlone`]): a command of its
+    /// Makes an empty Redis a store of its own, without a durable one ([`Backing::RedisAlone`]): a command of its
     /// own, so that a Redis that lost its data is not taken for a new one. Answers whether it was none before.
     ///
     /// # Errors
     /// As [`RedisStore::connect`]; [`StoreError::Refused`] for a dialect that needs no such thing.
     pub async fn initialise(options: &RedisOptions) -> Result<bool, StoreError> {
-        let server = Server::connect(options, options.must_be_durable(&Watermark::RedisAlone)).await?;
+        let server = Server::connect(options, options.must_be_durable(&Backing::RedisAlone)).await?;
         alone::initialise(&server, options).await
     }
 

@@ -61,8 +61,9 @@ pub(crate) fn write_error(path: &Path, doing: &str, error: sqlx::Error) -> Store
         ),
         Some(NOTADB | FORMAT) => (
             StoreError::corrupt,
-            "the file is damaged or no SQLite database: stop all processes, restore it from a backup, and raise every \
-             tag above what was handed out since (or start a new file under new tags)",
+            "the file is no SQLite database, or its beginning is damaged. If another file was meant, name that one. Else stop all \
+             processes, restore it from a backup, and raise every tag above what was handed out since (or start a new file \
+             under new tags)",
         ),
         Some(IOERR) => (
             StoreError::outcome_unknown,

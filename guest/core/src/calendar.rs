@@ -1,17 +1,25 @@
 //! Dates of the proleptic Gregorian calendar, at a fixed distance from UTC.
 
-/// The day of the week has no part here, nor have leap seconds.
+/// A date of the proleptic Gregorian calendar and a time of day, at a fixed distance from UTC, without leap seconds.
+///
+/// ```
+/// use unalike_core::Date;
+/// let date = Date::at(1_795_341_600_000, 60).unwrap();
+/// assert_eq!((date.year, date.month, date.day, date.hour), (2026, 11, 22, 11));
+/// assert_eq!(date.unix_ms(60), Some(1_795_341_600_000));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Date {
-    pub(crate) year: u32,
+#[expect(missing_docs, reason = "the names say it")]
+pub struct Date {
+    pub year: u32,
     /// 1 to 12.
-    pub(crate) month: u32,
+    pub month: u32,
     /// 1 to 31.
-    pub(crate) day: u32,
-    pub(crate) hour: u32,
-    pub(crate) minute: u32,
-    pub(crate) second: u32,
-    pub(crate) millisecond: u32,
+    pub day: u32,
+    pub hour: u32,
+    pub minute: u32,
+    pub second: u32,
+    pub millisecond: u32,
 }
 
 const DAY_MS: u64 = 86_400_000;
@@ -26,7 +34,8 @@ impl Date {
     /// The date at an instant; `None` after the year 9999.
     ///
     /// The arithmetic of eras of 400 years is Howard Hinnant's (*chrono-compatible low-level date algorithms*, 2013).
-    pub(crate) fn at(unix_ms: u64, utc_offset_minutes: i16) -> Option<Self> {
+    #[must_use]
+    pub fn at(unix_ms: u64, utc_offset_minutes: i16) -> Option<Self> {
         // Counted from 0000-03-01, so that nothing before 1970 is negative.
         let ms = unix_ms.checked_add(EPOCH_DAYS * DAY_MS)?;
         Self::after(ms.checked_add_signed(i64::from(utc_offset_minutes) * 60_000)?)
@@ -58,7 +67,8 @@ impl Date {
 
     /// When it begins, in Unix milliseconds, which are negative before 1970; `None` when there is no such date, and in
     /// the first two months of the year 0.
-    pub(crate) fn unix_ms(&self, utc_offset_minutes: i16) -> Option<i64> {
+    #[must_use]
+    pub fn unix_ms(&self, utc_offset_minutes: i16) -> Option<i64> {
         if self.year > 9_999 || self.month > 12 || self.day > 31 {
             return None;
         }

@@ -74,7 +74,7 @@ pub fn instant(text: &str) -> Result<u64, InstantError> {
         date.millisecond = fraction_ms(&mut rest)?;
         utc_offset_minutes = utc_offset(rest)?;
     }
-    at(date, utc_offset_minutes)
+    date.instant(utc_offset_minutes)
 }
 
 /// An instant in Unix milliseconds, for people: RFC 3339 in UTC, with milliseconds. There is none after the year 9999.
@@ -96,13 +96,18 @@ impl fmt::Display for Rfc3339 {
     }
 }
 
-/// The instant of a date, which need not be one.
-pub(crate) fn at(date: Date, utc_offset_minutes: i16) -> Result<u64, InstantError> {
-    match date.unix_ms(utc_offset_minutes) {
-        Some(unix_ms) => u64::try_from(unix_ms).map_err(|_| InstantError::Before1970),
-        // The calendar begins in March of the year 0.
-        None if date.year == 0 && date.month < 3 => Err(InstantError::Before1970),
-        None => Err(InstantError::NoSuchDate),
+impl Date {
+    /// When it begins, in Unix milliseconds.
+    ///
+    /// # Errors
+    /// [`InstantError::NoSuchDate`] and [`InstantError::Before1970`].
+    pub fn instant(&self, utc_offset_minutes: i16) -> Result<u64, InstantError> {
+        match self.unix_ms(utc_offset_minutes) {
+            Some(unix_ms) => u64::try_from(unix_ms).map_err(|_| InstantError::Before1970),
+            // The calendar begins in March of the year 0.
+            None if self.year == 0 && self.month < 3 => Err(InstantError::Before1970),
+            None => Err(InstantError::NoSuchDate),
+        }
     }
 }
 

@@ -1,4 +1,7 @@
 //! A layout as people write it: what its `Display` prints, and the same with dates.
+//!
+//! No component contains it, nor [`instant`](crate::instant), which it reads dates with. They are here since only the
+//! crate of a type can implement `Display` and `FromStr` for it.
 
 use core::{fmt, str::FromStr};
 

@@ -26,11 +26,9 @@ extern crate alloc;
 
 mod calendar;
 mod error;
-mod foreign;
 mod format;
 mod gene;
 mod grant;
-mod guess;
 mod instant;
 mod layout;
 mod layout_text;
@@ -41,17 +39,15 @@ mod request;
 mod segment;
 mod snowflake;
 mod text;
-mod ulid;
 
+pub use calendar::Date;
 pub use error::{
     FormatError, GrantFault, LayoutError, OptionsError, ReadError, ReserveError, StoreFailure, TemplateFault,
     TextError, WriteError,
 };
-pub use foreign::{COSID_GENERATOR, CosidText, Field, Foreign, Role, SCHEMES, Scheme, SchemeError, scheme};
 pub use format::{Format, FormatKey, FormatOptions, Issued, KEY_ID_BITS_MAX, Restart, TEMPLATE_LEN_MAX};
 pub use gene::{GENE_BITS_MAX, Gene};
 pub use grant::{GrantId, Lease, Run, Segment, TailRelease};
-pub use guess::{Guess, Known, Shape, Verdict, guess, known_layouts};
 pub use instant::{InstantError, Rfc3339, instant};
 pub use layout::{FieldOrder, Layout, LayoutFields, Parts};
 pub use layout_text::LayoutTextError;
@@ -62,7 +58,6 @@ pub use request::GrantOrder;
 pub use segment::{AdaptiveStep, RefillPolicy, SegmentBuffer, SegmentRequest, SequenceOptions, StepPolicy};
 pub use snowflake::{ClockPolicy, LeaseRelease, LeaseRequest, Snowflake, SnowflakeOptions, Spread};
 pub use text::{TEXT_LEN_MAX, Text, TextBuffer, decode, encode};
-pub use ulid::Ulid;
 
 /// The greatest id: 2^63 - 1, so that every id fits a signed 64-bit column.
 pub const ID_MAX: u64 = i64::MAX as u64;

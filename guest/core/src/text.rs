@@ -76,8 +76,14 @@ impl Text {
         }
     }
 
-    /// The digit of a value below the radix.
-    pub(crate) fn digit(self, value: u8) -> u8 {
+    /// The digit of a value below the notation's radix.
+    ///
+    /// ```
+    /// use unalike_core::Text;
+    /// assert_eq!((Text::Base32.digit(31), Text::Base32.value(b'z')), (b'Z', Some(31)));
+    /// ```
+    #[must_use]
+    pub fn digit(self, value: u8) -> u8 {
         match (self, value) {
             (_, 0..10) => b'0' + value,
             (Self::Base36 | Self::Uuid, _) => b'a' - 10 + value,
@@ -95,8 +101,9 @@ impl Text {
         }
     }
 
-    /// The value of a digit; `None` when it is none.
-    pub(crate) fn value(self, byte: u8) -> Option<u8> {
+    /// The value of a digit; `None` for a byte that is no digit of the notation.
+    #[must_use]
+    pub fn value(self, byte: u8) -> Option<u8> {
         let folded = match self {
             Self::Base32 => byte.to_ascii_uppercase(),
             Self::Base36 | Self::Uuid => byte.to_ascii_lowercase(),
@@ -118,7 +125,7 @@ impl Text {
     }
 }
 
-/// An id as text: ASCII, made by [`encode`] or [`Ulid::text`](crate::Ulid::text) without an allocation.
+/// An id as text: ASCII, made by [`encode`] without an allocation.
 ///
 /// `Display` and `to_string` go through `core::fmt`; `String::from(buffer.as_str())` does not.
 ///
@@ -137,6 +144,20 @@ pub struct TextBuffer {
 }
 
 impl TextBuffer {
+    /// A buffer with this text; `None` when it is longer than [`TEXT_LEN_MAX`] or not ASCII.
+    ///
+    /// ```
+    /// use unalike_core::TextBuffer;
+    /// assert_eq!(TextBuffer::of_ascii(b"7ZZ").unwrap().as_str(), "7ZZ");
+    /// assert_eq!(TextBuffer::of_ascii(&[b'0'; 37]), None);
+    /// ```
+    #[must_use]
+    pub fn of_ascii(text: &[u8]) -> Option<Self> {
+        let mut buffer = Self { bytes: [b'0'; TEXT_LEN_MAX], start: TEXT_LEN_MAX.checked_sub(text.len())? };
+        buffer.bytes.get_mut(buffer.start..)?.copy_from_slice(text);
+        text.is_ascii().then_some(buffer)
+    }
+
     /// The text.
     #[must_use]
     pub fn as_str(&self) -> &str {

@@ -73,12 +73,14 @@ pub use random_ids::RandomIds;
 pub use sequence::{LocalSequence, Order, Sequence, SequenceOptions, SequenceStatus, Supply, WeakSequence};
 pub use snowflake::{Snowflake, SnowflakeStatus};
 pub use unalike_core::{
-    AdaptiveStep, COSID_GENERATOR, ClockPolicy, CosidText, Field, FieldOrder, Foreign, Format, FormatError, FormatKey,
-    FormatOptions, Gene, GrantFault, Guess, ID_MAX, InstantError, Issued, Known, Layout, LayoutError, LayoutFields,
-    LayoutTextError, OptionsError, PRESETS, Parts, Permutation, Preset, ReadError, RefillPolicy, Restart, Rfc3339,
-    Role, Run, SCHEMES, SUB_SEPARATOR, Scheme, SchemeError, Shape, SnowflakeOptions, Spread, StepPolicy, TemplateFault,
-    Text, TextBuffer, TextError, Ulid, Verdict, WriteError, decode, encode, guess, instant, known_layouts, preset,
-    scheme,
+    AdaptiveStep, ClockPolicy, FieldOrder, Format, FormatError, FormatKey, FormatOptions, Gene, GrantFault, ID_MAX,
+    InstantError, Issued, Layout, LayoutError, LayoutFields, LayoutTextError, OptionsError, PRESETS, Parts,
+    Permutation, Preset, ReadError, RefillPolicy, Restart, Rfc3339, Run, SUB_SEPARATOR, SnowflakeOptions, Spread,
+    StepPolicy, TemplateFault, Text, TextBuffer, TextError, WriteError, decode, encode, instant, preset,
+};
+pub use unalike_notation::{
+    COSID_GENERATOR, CosidText, Field, Foreign, Guess, Known, Role, SCHEMES, Scheme, SchemeError, Shape, Ulid, Verdict,
+    guess, known_layouts, scheme,
 };
 pub use unalike_storage as storage;
 pub use unalike_storage::Mode;

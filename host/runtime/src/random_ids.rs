@@ -9,7 +9,7 @@ use std::array;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use unalike_core::Ulid;
+use unalike_notation::Ulid;
 use unalike_storage::Process;
 use uuid::{Builder, Uuid};
 

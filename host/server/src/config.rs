@@ -39,7 +39,7 @@ use crate::config::formats::{
 use crate::config::layouts::{LAYOUT_DEFAULT, Layouts};
 use crate::config::names::plain_tag;
 use crate::config::stamps::{ClockText, SpreadText};
-use crate::config::store_urls::{StoreUrls, validate_watermark};
+use crate::config::store_urls::{StoreUrls, validate_backing};
 use crate::config::tokens::Tokens;
 use crate::config::worker::Worker;
 use crate::stores::url::StoreUrl;
@@ -57,13 +57,16 @@ const LISTEN_DEFAULT: &str = "127.0.0.1:8080";
 /// The snowflake that exists without configuration.
 const SNOWFLAKE_DEFAULT: &str = "default";
 
+/// What the key `backing` was called before; taken for one more version.
+const BACKING_BEFORE: &str = "watermark";
+
 /// The keys of the configuration file; what they mean is said once, in [`CommonArguments`] and [`ServeArguments`].
 /// Others are refused.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Config {
     pub(crate) store: StoreUrls,
-    pub(crate) watermark: Option<StoreUrl>,
+    pub(crate) backing: Option<StoreUrl>,
     pub(crate) leases: Option<StoreUrl>,
     pub(crate) lease_horizon_max_ms: u64,
     pub(crate) lease_skew_max_ms: u64,
@@ -266,7 +269,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             store: StoreUrls::one("sqlite://unalike.sqlite"),
-            watermark: None,
+            backing: None,
             leases: None,
             lease_horizon_max_ms: LeaseLimits::default().max_horizon_ms,
             lease_skew_max_ms: LeaseLimits::default().max_skew_ms,
@@ -327,7 +330,7 @@ impl Config {
         let mut figment = Figment::new();
         if let Some((path, text)) = file {
             // The parser's own message would show the line, and with it a secret.
-            toml::from_str::<toml::Table>(text).map_err(|error| {
+            let mut table = toml::from_str::<toml::Table>(text).map_err(|error| {
                 let line = error
                     .span()
                     .and_then(|span| text.get(..span.start))
@@ -338,8 +341,16 @@ impl Config {
                     error.message()
                 )
             })?;
+            if let Some(before) = table.remove(BACKING_BEFORE) {
+                let is_twice = table.insert("backing".to_owned(), before).is_some();
+                ensure!(
+                    !is_twice,
+                    "the configuration file {} has backing and its former name, {BACKING_BEFORE}",
+                    path.display()
+                );
+            }
             // On its own first, so that an error is known to be the file's.
-            let file = Figment::from(Toml::string(text));
+            let file = Figment::from(Toml::string(&table.to_string()));
             file.extract::<Self>().map_err(|error| {
                 let reasons = error.into_iter().map(|error| describe(&error)).collect::<Vec<_>>().join("; ");
                 anyhow::anyhow!("the configuration file {} is not valid: {reasons}", path.display())
@@ -347,6 +358,9 @@ impl Config {
             figment = figment.merge(file);
         }
         figment = figment.merge(Serialized::defaults(common));
+        if let Some(before) = &common.backing_before {
+            figment = figment.merge(Serialized::default("backing", before));
+        }
         if let Some(serve) = serve {
             figment = figment.merge(Serialized::defaults(serve));
         }
@@ -383,7 +397,7 @@ impl Config {
         }
         self.store.validate().context("the setting store (--store)")?;
         within("lease_skew_max_ms", self.lease_skew_max_ms, 0..=3_600_000)?;
-        validate_watermark(&self.store, self.leases.as_ref(), self.watermark.as_ref())?;
+        validate_backing(&self.store, self.leases.as_ref(), self.backing.as_ref())?;
         self.layouts()?;
         self.declared()?;
         self.formats(&Secrets::unread(&self.keys)?)?;
@@ -540,7 +554,7 @@ impl Config {
 
     /// Whether the files and directories of the configuration can be opened, without making any.
     fn check_places(&self) -> anyhow::Result<()> {
-        let urls = self.store.iter().chain(&self.watermark).chain(&self.leases).filter(|url| !url.is_nothing());
+        let urls = self.store.iter().chain(&self.backing).chain(&self.leases).filter(|url| !url.is_nothing());
         for url in urls {
             if let Some(path) = url.file()? {
                 check_file(&path).with_context(|| format!("the store {url} cannot be opened"))?;
@@ -631,7 +645,7 @@ pub(crate) fn default_text() -> anyhow::Result<String> {
         "# The configuration of unalike: unalike --config FILE\n# Flags and UNALIKE_.. variables of the same \
                     names come before it. Every key may be left out.\n"
             .to_owned();
-    for argument in documented().get_arguments() {
+    for argument in &documented_arguments() {
         let key = argument.get_id().as_str();
         let Some(default) = defaults.get(key) else { continue };
         let help = argument.get_long_help().or(argument.get_help()).map(ToString::to_string).unwrap_or_default();
@@ -665,16 +679,18 @@ pub(crate) fn effective_text(common: &CommonArguments, serve: &ServeArguments) -
     };
     let given = [keys(common)?, keys(serve)?];
     let mut text = "# The configuration is valid. What is effective, and where it comes from:\n".to_owned();
-    for argument in documented().get_arguments() {
+    for argument in &documented_arguments() {
         let key = argument.get_id().as_str();
         let Some(value) = keys(&config)?.remove(key) else { continue };
-        let source = if given.iter().any(|given| given.contains_key(key)) {
-            "flag or environment"
-        } else if file.contains_key(key) {
-            "file"
-        } else {
-            "default"
-        };
+        let is_backing = key == "backing";
+        let source =
+            if given.iter().any(|given| given.contains_key(key)) || is_backing && common.backing_before.is_some() {
+                "flag or environment"
+            } else if file.contains_key(key) || is_backing && file.contains_key(BACKING_BEFORE) {
+                "file"
+            } else {
+                "default"
+            };
         match value {
             Value::Null => writeln!(text, "# {key} is not set")?,
             value => writeln!(text, "{key} = {value} # {source}")?,
@@ -711,8 +727,9 @@ pub(crate) fn effective_text(common: &CommonArguments, serve: &ServeArguments) -
 }
 
 /// Every key that a flag sets too, with its documentation.
-fn documented() -> clap::Command {
-    ServeArguments::augment_args(CommonArguments::augment_args(clap::Command::new("unalike")))
+fn documented_arguments() -> Vec<clap::Arg> {
+    let settings = ServeArguments::augment_args(CommonArguments::augment_args(clap::Command::new("unalike")));
+    settings.get_arguments().filter(|argument| !argument.is_hide_set()).cloned().collect()
 }
 
 /// Keys and values. What JSON writes of strings, numbers and booleans is TOML.
@@ -841,19 +858,19 @@ mod tests {
             ("drop_in = [\"leaf\", \"loof\"]", "one of `leaf`, `tinyid`, `cosid`"),
             ("count_max = \"many\"", "count_max"),
             ("store = \"kafka://h/0\"", "\"kafka\""),
-            ("store = \"redis://h/0\"", "--watermark none"),
-            ("store = \"redis://h/first\"\nwatermark = \"none\"", "\"first\""),
-            ("store = \"redis+cluster://h\"\nwatermark = \"none\"", "Cluster"),
-            ("store = \"redis://h?dialect=id-generator\"\nwatermark = \"none\"", "tags import"),
-            ("store = \"redis://h\"\nwatermark = \"rediss://h/1\"", "the watermark \"rediss://h/1\" is in Redis"),
-            ("store = \"redis://h\"\nwatermark = \"file\"", "--watermark: the store \"file\" is not a URL"),
-            ("store = \"redis://h\"\nwatermark = \"mysql://h/db?dialect=loof\"", "dialect is \"loof\""),
-            ("watermark = \"sqlite://a\"", "sqlite://unalike.sqlite is none"),
-            ("watermark = \"none\"", "leave it out"),
+            ("store = \"redis://h/0\"", "--backing none"),
+            ("store = \"redis://h/first\"\nbacking = \"none\"", "\"first\""),
+            ("store = \"redis+cluster://h\"\nbacking = \"none\"", "Cluster"),
+            ("store = \"redis://h?dialect=id-generator\"\nbacking = \"none\"", "tags import"),
+            ("store = \"redis://h\"\nbacking = \"rediss://h/1\"", "the backing store \"rediss://h/1\" is in Redis"),
+            ("store = \"redis://h\"\nbacking = \"file\"", "--backing: the store \"file\" is not a URL"),
+            ("store = \"redis://h\"\nbacking = \"mysql://h/db?dialect=loof\"", "dialect is \"loof\""),
+            ("backing = \"sqlite://a\"", "sqlite://unalike.sqlite is none"),
+            ("backing = \"none\"", "leave it out"),
             ("store = [\"sqlite://a\", \"redis://h\"]", "\"redis://h\" is in Redis"),
-            ("leases = \"redis://h\"", "grants it the time of its leases (--watermark"),
-            ("leases = \"redis://h/first\"\nwatermark = \"none\"", "\"first\""),
-            ("leases = \"redis://h\"\nwatermark = \"redis://h/1\"", "the watermark \"redis://h/1\" is in Redis"),
+            ("leases = \"redis://h\"", "grants it the time of its leases (--backing"),
+            ("leases = \"redis://h/first\"\nbacking = \"none\"", "\"first\""),
+            ("leases = \"redis://h\"\nbacking = \"redis://h/1\"", "the backing store \"redis://h/1\" is in Redis"),
             ("leases = \"kafka://h\"", "--leases: "),
             ("leases = \"mysql://h/db?dialect=loof\"", "dialect is \"loof\""),
             ("store = \"zookeeper://h\"", "--leases"),
@@ -897,10 +914,23 @@ mod tests {
     }
 
     #[test]
+    fn the_backing_store_may_have_its_former_name() {
+        let before = load("store = \"redis://h/0\"\nwatermark = \"sqlite://a\"").unwrap();
+        let now = load("store = \"redis://h/0\"\nbacking = \"sqlite://a\"").unwrap();
+        assert!(before.backing == now.backing && now.backing.is_some());
+        let error = load("store = \"redis://h/0\"\nwatermark = \"none\"\nbacking = \"none\"").unwrap_err().to_string();
+        assert!(error.contains("former name, watermark"), "{error}");
+        let flag = CommonArguments { backing_before: Some("sqlite://b".to_owned()), ..CommonArguments::default() };
+        let text = "store = \"redis://h/0\"\nwatermark = \"sqlite://a\"";
+        let config = Config::assemble(Some((Path::new("unalike.toml"), text)), &flag, None).unwrap();
+        assert_eq!(config.backing.unwrap().text(), "sqlite://b");
+    }
+
+    #[test]
     fn the_documented_defaults_are_the_defaults() {
         let defaults = keys(&Config::default()).unwrap();
         let mut undocumented: Vec<_> = defaults.keys().cloned().collect();
-        for argument in documented().get_arguments() {
+        for argument in &documented_arguments() {
             let key = argument.get_id().as_str();
             let help = argument.get_help().unwrap().to_string();
             assert_eq!(argument.get_env().unwrap().to_str().unwrap(), format!("UNALIKE_{}", key.to_uppercase()));
@@ -909,7 +939,7 @@ mod tests {
             let default = default.as_str().map_or_else(|| default.to_string(), str::to_owned);
             assert!(help.ends_with(&format!("[default: {default}]")), "{key}: {help}");
         }
-        undocumented.retain(|key| documented().get_arguments().all(|argument| argument.get_id() != key.as_str()));
+        undocumented.retain(|key| documented_arguments().iter().all(|argument| argument.get_id() != key.as_str()));
         assert_eq!(undocumented, ["keys", "layouts", "snowflakes", "tags"], "keys of the file that no flag sets");
     }
 
@@ -955,9 +985,9 @@ mod tests {
         for (text, expected) in [
             ("", "beside sqlite://unalike.sqlite"),
             ("store = \"mysql://h/db?dialect=leaf\"", "beside mysql://h/db?dialect=leaf"),
-            ("store = \"redis://h\"\nwatermark = \"sqlite://a\"", "beside sqlite://a"),
-            ("store = \"redis://h\"\nwatermark = \"mysql://h/db\"", "beside mysql://h/db"),
-            ("store = \"redis://h\"\nwatermark = \"none\"", "nowhere"),
+            ("store = \"redis://h\"\nbacking = \"sqlite://a\"", "beside sqlite://a"),
+            ("store = \"redis://h\"\nbacking = \"mysql://h/db\"", "beside mysql://h/db"),
+            ("store = \"redis://h\"\nbacking = \"none\"", "nowhere"),
             ("store = [\"sqlite://a\", \"sqlite://b\"]", "nowhere"),
             ("store = [\"sqlite://a\", \"sqlite://b\"]\nleases = \"sqlite://c\"", "named sqlite://c"),
             ("leases = \"mysql://h/db\"", "named mysql://h/db"),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::bail;
-use unalike_redis::{RedisOptions, RedisStore, Watermark};
+use unalike_redis::{Backing, RedisOptions, RedisStore};
 use unalike_sqlite::{SqliteOptions, SqliteStore};
 use unalike_storage::{SegmentStore, StoreError};
 use unalike_tests::clients::ask_each_until_told_to_stop;
@@ -31,7 +31,7 @@ async fn main() -> anyhow::Result<()> {
 /// On a busy machine the first answer may be late.
 async fn connect(options: RedisOptions, durable: Arc<SqliteStore>) -> Result<RedisStore, StoreError> {
     loop {
-        match RedisStore::connect(options.clone(), Watermark::Durable(Arc::<SqliteStore>::clone(&durable))).await {
+        match RedisStore::connect(options.clone(), Backing::Durable(Arc::<SqliteStore>::clone(&durable))).await {
             Err(error) if error.is_retryable() => {}
             answer => return answer,
         }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use anyhow::bail;
-use unalike_redis::{RedisOptions, RedisStore, Watermark};
+use unalike_redis::{Backing, RedisOptions, RedisStore};
 use unalike_sqlite::{SqliteOptions, SqliteStore};
 use unalike_tests::clients::ask_until_told_to_stop;
 
@@ -12,7 +12,7 @@ use unalike_tests::clients::ask_until_told_to_stop;
 async fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [url, file, tag, count] = arguments.as_slice() else { bail!("usage: redis-clock-child URL FILE TAG COUNT") };
-    let durable = Watermark::Durable(Arc::new(SqliteStore::connect(SqliteOptions::new(file)).await?));
+    let durable = Backing::Durable(Arc::new(SqliteStore::connect(SqliteOptions::new(file)).await?));
     let store = RedisStore::connect(RedisOptions::from_url(url)?, durable).await?;
     ask_until_told_to_stop(&store, tag, count.parse()?).await
 }

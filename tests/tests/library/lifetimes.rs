@@ -477,7 +477,7 @@ mod children {
     use unalike::storage::{Process, StoreError};
     use unalike::{RandomIds, Supply, SystemClock};
     use unalike_mysql::{MysqlOptions, MysqlStore};
-    use unalike_redis::{RedisOptions, RedisStore, Watermark};
+    use unalike_redis::{Backing, RedisOptions, RedisStore};
     use unalike_sqlite::{SqliteOptions, SqliteStore};
     use unalike_tests::mariadb::MariaDb;
     use unalike_tests::process::alone;
@@ -840,7 +840,7 @@ mod children {
             let file = |name| SqliteStore::connect(SqliteOptions::new(directory.path().join(name)));
             let (alone, durable) = (file("alone.db").await.unwrap(), file("durable.db").await.unwrap());
             let redis = RedisOptions::from_url(&redis.url(0, "preheat=false")).unwrap();
-            let redis = RedisStore::connect(redis, Watermark::Durable(Arc::new(durable))).await.unwrap();
+            let redis = RedisStore::connect(redis, Backing::Durable(Arc::new(durable))).await.unwrap();
             let mysql = MysqlStore::connect(MysqlOptions::from_url(&mysql).unwrap()).await.unwrap();
             vec![("SQLite", Arc::new(alone) as _), ("Redis", Arc::new(redis) as _), ("MySQL", Arc::new(mysql) as _)]
         });

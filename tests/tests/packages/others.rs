@@ -23,9 +23,8 @@ use fastrand::Rng;
 use serde_json::{Value, json};
 use unalike::uuid::Uuid;
 use unalike::{Clock, RandomIds};
-use unalike_core::{
-    FieldOrder, ID_MAX, Layout, LayoutError, LayoutFields, Parts, Text, TextError, Ulid, decode, encode,
-};
+use unalike_core::{FieldOrder, ID_MAX, Layout, LayoutError, LayoutFields, Parts, Text, TextError, decode, encode};
+use unalike_notation::Ulid;
 
 /// How many ids are compared at least, of each package or notation and in each direction.
 const COMPARED: usize = 10_000;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use tempfile::TempDir;
-use unalike_redis::{RedisOptions, RedisStore, Watermark};
+use unalike_redis::{Backing, RedisOptions, RedisStore};
 use unalike_sqlite::{SqliteOptions, SqliteStore};
 use unalike_storage::contract::{self, Fixture, SegmentFixture};
 use unalike_storage::{SegmentStore, TagCreation};
@@ -45,7 +45,7 @@ impl Fixture for UnderSqlite {
 #[async_trait]
 impl SegmentFixture for UnderSqlite {
     async fn segment_client(&self, creation: TagCreation) -> Arc<dyn SegmentStore> {
-        let watermark = Watermark::Durable(self.durable(creation).await);
+        let watermark = Backing::Durable(self.durable(creation).await);
         Arc::new(RedisStore::connect(self.options(), watermark).await.expect("connected"))
     }
 

@@ -15,7 +15,7 @@ use async_trait::async_trait;
 use tempfile::TempDir;
 use unalike_core::{Rfc3339, StoreFailure};
 use unalike_memory::MemoryStore;
-use unalike_redis::{Dialect, RedisOptions, RedisStore, Watermark};
+use unalike_redis::{Backing, Dialect, RedisOptions, RedisStore};
 use unalike_sqlite::{SqliteOptions, SqliteStore};
 use unalike_storage::contract::{Fixture, SegmentFixture, segment_checks as check};
 use unalike_storage::{
@@ -60,7 +60,7 @@ async fn connect(redis: &Redis, durable: Arc<dyn SegmentStore>, parameters: &str
     // Longer than this machine is ever busy with something else.
     let patient = "connect-timeout-ms=20000&request-timeout-ms=20000&raise-timeout-ms=20000";
     let options = RedisOptions::from_url(&redis.url(0, &format!("dialect=clock&shard=60&{patient}&{parameters}")))?;
-    RedisStore::connect(options, Watermark::Durable(durable)).await
+    RedisStore::connect(options, Backing::Durable(durable)).await
 }
 
 /// The tick of all ids of a segment; they must be of one tick and shard.
@@ -132,7 +132,7 @@ impl Fixture for UnderSqlite {
 impl SegmentFixture for UnderSqlite {
     async fn segment_client(&self, creation: TagCreation) -> Arc<dyn SegmentStore> {
         let durable = SqliteOptions { creation, ..SqliteOptions::new(self.file()) };
-        let durable = Watermark::Durable(Arc::new(SqliteStore::connect(durable).await.unwrap()));
+        let durable = Backing::Durable(Arc::new(SqliteStore::connect(durable).await.unwrap()));
         let options = RedisOptions::from_url(&self.url()).unwrap();
         Arc::new(RedisStore::connect(options, durable).await.unwrap())
     }
@@ -772,7 +772,7 @@ async fn a_raise_lifts_as_far_as_the_clock_will_be_soon() -> anyhow::Result<()> 
 async fn redis_alone_is_refused() -> anyhow::Result<()> {
     let redis = Redis::start(Persistence::AofAlways)?;
     let options = RedisOptions::from_url(&redis.url(0, "dialect=clock"))?;
-    let error = RedisStore::connect(options, Watermark::RedisAlone).await.unwrap_err();
+    let error = RedisStore::connect(options, Backing::RedisAlone).await.unwrap_err();
     assert!(matches!(error, StoreError::Refused { .. }) && error.to_string().contains("durable store"), "{error}");
     Ok(())
 }

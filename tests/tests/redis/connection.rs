@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use unalike_memory::{MemoryOptions, MemoryStore, Source64};
-use unalike_redis::{Dialect, RedisOptions, RedisStore, Watermark};
+use unalike_redis::{Backing, Dialect, RedisOptions, RedisStore};
 use unalike_sqlite::{SqliteOptions, SqliteStore};
 use unalike_storage::contract::{self, Fixture, SegmentFixture};
 use unalike_storage::{Mode, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, TagCreation, TagOptions};
@@ -45,9 +45,9 @@ fn options(url: &str) -> RedisOptions {
 }
 
 /// A durable store that has granted nothing. All have one identity.
-fn durable() -> Watermark {
+fn durable() -> Backing {
     let random: Source64 = Arc::new(|| 0x5eed);
-    Watermark::Durable(Arc::new(MemoryStore::new(MemoryOptions { random, ..MemoryOptions::default() })))
+    Backing::Durable(Arc::new(MemoryStore::new(MemoryOptions { random, ..MemoryOptions::default() })))
 }
 
 async fn try_open(url: &str) -> Result<RedisStore, StoreError> {
@@ -353,7 +353,7 @@ impl Fixture for LeastRights {
 impl SegmentFixture for LeastRights {
     async fn segment_client(&self, creation: TagCreation) -> Arc<dyn SegmentStore> {
         let file = SqliteOptions { creation, ..SqliteOptions::new(self.directory.path().join("ids.sqlite")) };
-        let durable = Watermark::Durable(Arc::new(SqliteStore::connect(file).await.expect("the file opens")));
+        let durable = Backing::Durable(Arc::new(SqliteStore::connect(file).await.expect("the file opens")));
         Arc::new(RedisStore::connect(options(&self.url()), durable).await.expect("connected"))
     }
 
@@ -370,7 +370,7 @@ async fn the_least_rights_are_enough_for_all_that_the_contract_asks_and_none_is_
     server.empty();
     let faulty = Arc::new(FaultyStore::before(MemoryStore::default()));
     faulty.open_tag("order").await.expect("a tag");
-    let behind = Watermark::Durable(Arc::clone(&faulty) as Arc<dyn SegmentStore>);
+    let behind = Backing::Durable(Arc::clone(&faulty) as Arc<dyn SegmentStore>);
     let store = RedisStore::connect(options(&server.url()), behind).await.expect("connected");
     faulty.set_answers_lost(true);
     store.allocate("order", 1, 0).await.expect_err("nothing is granted");
@@ -623,7 +623,7 @@ async fn a_server_that_stands_alone_must_be_durable() {
         let redis = Redis::start_with(persistence, settings).expect("Redis starts");
         let checked = options(&redis.url(0, ""));
         judge(RedisStore::initialise(&checked).await, REFUSED, &[words, durable]);
-        judge(RedisStore::connect(checked, Watermark::RedisAlone).await, REFUSED, &[words, durable]);
+        judge(RedisStore::connect(checked, Backing::RedisAlone).await, REFUSED, &[words, durable]);
         open(&redis.url(0, "")).await;
         accepted(RedisStore::initialise(&options(&redis.url(0, "durability=assumed"))).await);
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use redis::Commands as _;
 use unalike_memory::MemoryStore;
-use unalike_redis::{RedisOptions, RedisStore, Watermark};
+use unalike_redis::{Backing, RedisOptions, RedisStore};
 use unalike_storage::contract::{self, Fixture, SegmentFixture, segment_checks as check};
 use unalike_storage::{
     Ceiling, ID_MAX, Mode, RefillPolicy, Segment, SegmentLayer, SegmentStore, StepPolicy, StoreError, TagCreation,
@@ -86,7 +86,7 @@ impl Place {
     }
 
     async fn try_store(&self) -> Result<RedisStore, StoreError> {
-        RedisStore::connect(self.options(), Watermark::RedisAlone).await
+        RedisStore::connect(self.options(), Backing::RedisAlone).await
     }
 
     async fn store(&self) -> RedisStore {
@@ -172,7 +172,7 @@ impl SegmentFixture for Alone {
     async fn segment_client(&self, creation: TagCreation) -> Arc<dyn SegmentStore> {
         let mut options = self.0.options();
         options.creation = creation;
-        Arc::new(RedisStore::connect(options, Watermark::RedisAlone).await.expect("the store opens"))
+        Arc::new(RedisStore::connect(options, Backing::RedisAlone).await.expect("the store opens"))
     }
 
     fn takes_tails_back(&self) -> bool {
@@ -340,7 +340,7 @@ async fn no_sub_key_is_made_in_redis_after_its_tag_has_ended() {
     let port = place.redis.lock().unwrap().port();
     let proxy = Proxy::start(port).unwrap();
     let url = format!("redis://127.0.0.1:{}/0?request-timeout-ms=60000", proxy.port());
-    let paused = RedisStore::connect(RedisOptions::from_url(&url).unwrap(), Watermark::RedisAlone).await.unwrap();
+    let paused = RedisStore::connect(RedisOptions::from_url(&url).unwrap(), Backing::RedisAlone).await.unwrap();
     let name = sub_tag("order", "shop").unwrap();
     // The options of what is created.
     proxy.stall_at("start=1 mode=");
@@ -367,14 +367,14 @@ async fn a_redis_that_may_lose_what_it_said_is_no_store_alone() {
         let redis = Redis::start(persistence).unwrap();
         for parameters in ["", "dialect=cosid"] {
             let options = RedisOptions::from_url(&redis.url(0, parameters)).unwrap();
-            assert_refused(RedisStore::connect(options, Watermark::RedisAlone).await, "appendfsync always");
+            assert_refused(RedisStore::connect(options, Backing::RedisAlone).await, "appendfsync always");
         }
         let options = RedisOptions::from_url(&redis.url(0, "")).unwrap();
         assert_refused(RedisStore::initialise(&options).await, "appendonly");
         assert_eq!(redis.cli(&["DBSIZE"]).unwrap(), "0");
         let options = RedisOptions::from_url(&redis.url(0, "durability=assumed")).unwrap();
         assert!(RedisStore::initialise(&options).await.unwrap(), "who promises it himself may");
-        RedisStore::connect(options, Watermark::RedisAlone).await.unwrap();
+        RedisStore::connect(options, Backing::RedisAlone).await.unwrap();
     }
     let place = Place::initialised().await;
     for (setting, bad, good) in [
@@ -612,7 +612,7 @@ async fn a_counter_of_cosid_that_is_missing_is_not_begun_again() {
 #[tokio::test]
 async fn a_durable_store_cannot_stand_behind_cosid() {
     let place = cosid();
-    let durable = Watermark::Durable(Arc::new(MemoryStore::default()));
+    let durable = Backing::Durable(Arc::new(MemoryStore::default()));
     assert_refused(RedisStore::connect(place.options(), durable).await, "know none");
 }
 
@@ -750,7 +750,7 @@ impl SegmentFixture for Cosid {
     async fn segment_client(&self, creation: TagCreation) -> Arc<dyn SegmentStore> {
         let mut options = self.0.options();
         options.creation = creation;
-        let store = RedisStore::connect(options, Watermark::RedisAlone).await.expect("the store opens");
+        let store = RedisStore::connect(options, Backing::RedisAlone).await.expect("the store opens");
         Arc::new(Creating { store, creation })
     }
 
@@ -972,9 +972,9 @@ async fn counters_with_a_ceiling_are_for_importing_only() {
     let redis = Redis::start(Persistence::Nothing).unwrap();
     let parameters = "dialect=id-generator&keys=order:id_order&source-stopped=true";
     let options = RedisOptions::from_url(&redis.url(0, parameters)).unwrap();
-    let durable = Watermark::Durable(Arc::new(MemoryStore::default()));
+    let durable = Backing::Durable(Arc::new(MemoryStore::default()));
     RedisStore::connect(options.clone(), durable).await.unwrap();
-    let store = RedisStore::connect(options, Watermark::RedisAlone).await.unwrap();
+    let store = RedisStore::connect(options, Backing::RedisAlone).await.unwrap();
 
     redis.cli(&["HSET", ORDER, "cur", "5", "max", "10"]).unwrap();
     let (step, refill) = (StepPolicy::default(), RefillPolicy::default());

@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use tempfile::TempDir;
 use unalike::{Ids, SnowflakeOptions};
 use unalike_memory::{MemoryOptions, MemoryStore};
-use unalike_redis::{RedisLeases, RedisOptions, RedisStore, Watermark};
+use unalike_redis::{Backing, RedisLeases, RedisOptions, RedisStore};
 use unalike_sqlite::{SqliteOptions, SqliteStore};
 use unalike_storage::contract::{self, Fixture, LeaseFixture};
 use unalike_storage::{
@@ -67,7 +67,7 @@ impl LeaseFixture for UnderSqlite {
     async fn lease_client(&self, limits: LeaseLimits) -> Arc<dyn LeaseStore> {
         let durable = SqliteStore::connect(SqliteOptions::new(self.directory.path().join("ids.sqlite"))).await.unwrap();
         let options = options(&lock(&self.redis).url(0, ""), limits);
-        Arc::new(RedisLeases::connect(options, Watermark::Durable(Arc::new(durable))).await.unwrap())
+        Arc::new(RedisLeases::connect(options, Backing::Durable(Arc::new(durable))).await.unwrap())
     }
 
     fn forgets_in_a_restart(&self) -> bool {
@@ -108,7 +108,7 @@ impl Fixture for Alone {
 impl LeaseFixture for Alone {
     async fn lease_client(&self, limits: LeaseLimits) -> Arc<dyn LeaseStore> {
         let options = options(&lock(&self.redis).url(0, ""), limits);
-        let leases = RedisLeases::connect(options.clone(), Watermark::RedisAlone).await.unwrap();
+        let leases = RedisLeases::connect(options.clone(), Backing::RedisAlone).await.unwrap();
         Arc::new(Initialised { leases, options, initialised: Arc::clone(&self.initialised) })
     }
 
@@ -242,10 +242,10 @@ impl World {
         now_ms().checked_add_signed(self.ahead_ms.load(Ordering::SeqCst)).unwrap()
     }
 
-    fn watermark(&self) -> Watermark {
+    fn watermark(&self) -> Backing {
         match self.behind {
-            Behind::Nothing => Watermark::RedisAlone,
-            Behind::Durable => Watermark::Durable(Arc::clone(&self.durable) as Arc<dyn SegmentStore>),
+            Behind::Nothing => Backing::RedisAlone,
+            Behind::Durable => Backing::Durable(Arc::clone(&self.durable) as Arc<dyn SegmentStore>),
         }
     }
 
@@ -826,14 +826,14 @@ async fn time_is_kept_when_another_durable_store_takes_over() {
     let options = options(&world.redis.url(0, ""), LIMITS);
     RedisStore::rebind(&options, &before, &now).await.unwrap();
 
-    let next = RedisLeases::connect(options.clone(), Watermark::Durable(Arc::clone(&now))).await.unwrap();
+    let next = RedisLeases::connect(options.clone(), Backing::Durable(Arc::clone(&now))).await.unwrap();
     let extended = world.extend(&next, &leases[0], 3_600_000).await.unwrap();
     assert!(extended.valid_until_ms > bound_ms, "it goes on beyond what was granted before: {extended:?} {bound_ms}");
     let bound_ms = world.bound_ms();
     world.redis.cli(&["FLUSHALL"]).unwrap();
     for refused in [
         world.acquire(&client, "c", 60_000).await.map(drop),
-        RedisLeases::connect(options, Watermark::Durable(before)).await.map(drop),
+        RedisLeases::connect(options, Backing::Durable(before)).await.map(drop),
     ] {
         let is_said = matches!(&refused, Err(StoreError::Refused { what, .. }) if what.contains("were moved to other"));
         assert!(is_said, "{refused:?}");
@@ -848,7 +848,7 @@ async fn a_durable_store_that_creates_no_tags_grants_time_all_the_same() {
     let memory = MemoryStore::default().client(MemoryOptions { creation, ..MemoryOptions::default() });
     let durable: Arc<dyn SegmentStore> = Arc::new(memory);
     let options = options(&world.redis.url(0, ""), LIMITS);
-    let client = RedisLeases::connect(options, Watermark::Durable(Arc::clone(&durable))).await.unwrap();
+    let client = RedisLeases::connect(options, Backing::Durable(Arc::clone(&durable))).await.unwrap();
     world.acquire(&client, "a", 1_000).await.unwrap();
     assert!(durable.tag(TIME).await.unwrap().version > 0, "time is no tag of a user");
 }
@@ -907,7 +907,7 @@ async fn a_crowd_goes_on_though_redis_is_lost_again_and_again() {
     for number in 0..6 {
         let durable = Arc::new(SqliteStore::connect(SqliteOptions::new(&file)).await.unwrap());
         let options = options(&url, LIMITS);
-        let client = RedisLeases::connect(options, Watermark::Durable(durable)).await.unwrap();
+        let client = RedisLeases::connect(options, Backing::Durable(durable)).await.unwrap();
         tasks.push(tokio::spawn(holder(Arc::clone(&world), client, number, Arc::clone(&stop), Arc::clone(&served))));
     }
     let some_more = async || {

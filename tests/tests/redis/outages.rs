@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use unalike::{ErrorKind, Ids, Sequence, SequenceOptions, StepPolicy};
 use unalike_mysql::{MysqlOptions, MysqlStore};
-use unalike_redis::{RedisOptions, RedisStore, Watermark};
+use unalike_redis::{Backing, RedisOptions, RedisStore};
 use unalike_sqlite::{SqliteOptions, SqliteStore};
 use unalike_storage::{Segment, SegmentLayer, SegmentStore, StoreError};
 use unalike_tests::clients::{Clients, Grant, assert_ascends_in_real_time, assert_disjoint, monotonic_ns};
@@ -427,7 +427,7 @@ async fn client(url: &str, raise_by: u64, durable: impl SegmentStore) -> RedisSt
     let mut options = RedisOptions::from_url(url).unwrap();
     (options.raise_min, options.raise_max) = (raise_by, raise_by);
     (options.preheat, options.keep_every) = (false, Duration::from_secs(3_600));
-    RedisStore::connect(options, Watermark::Durable(Arc::new(durable))).await.unwrap()
+    RedisStore::connect(options, Backing::Durable(Arc::new(durable))).await.unwrap()
 }
 
 async fn mysql(url: &str) -> MysqlStore {

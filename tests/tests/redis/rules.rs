@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use unalike_memory::{MemoryOptions, MemoryStore};
-use unalike_redis::{RedisOptions, RedisStore, Watermark};
+use unalike_redis::{Backing, RedisOptions, RedisStore};
 use unalike_storage::{
     Ceiling, ID_MAX, JoinedStripe, Segment, SegmentLayer, SegmentStore, StoreError, StoreIdentity, Stripe, TagCreation,
     TagOptions, TagRecord, TailRelease,
@@ -214,7 +214,7 @@ impl World {
         options.keep_every = Duration::from_secs(60 * 60);
         (options.raise_min, options.raise_max) = (RAISE, RAISE);
         change(&mut options);
-        Arc::new(RedisStore::connect(options, Watermark::Durable(self.durable.clone())).await.unwrap())
+        Arc::new(RedisStore::connect(options, Backing::Durable(self.durable.clone())).await.unwrap())
     }
 
     /// The hash of a tag; empty when there is none.
@@ -618,7 +618,7 @@ async fn what_a_former_durable_store_granted_is_not_installed() {
     let refused = waiting.await.unwrap().unwrap_err();
     assert!(matches!(&refused, StoreError::Refused { what, .. } if what.contains(&identity)), "{refused:?}");
     assert_eq!(world.held(), held(0, 0, None, 0), "nothing was installed");
-    let store = RedisStore::connect(options.clone(), Watermark::Durable(Arc::clone(next))).await.unwrap();
+    let store = RedisStore::connect(options.clone(), Backing::Durable(Arc::clone(next))).await.unwrap();
     assert_eq!(store.allocate(TAG, 10, 0).await.unwrap().start, RAISE + 1, "above all that was granted");
 
     // Redis forgets everything, and those who still have the store before ask first: in vain, also on another Redis.
@@ -627,15 +627,15 @@ async fn what_a_former_durable_store_granted_is_not_installed() {
     "elsewhere".clone_into(&mut elsewhere.prefix);
     for refused in [
         slow.allocate(TAG, 10, 0).await.map(drop),
-        RedisStore::connect(options.clone(), Watermark::Durable(Arc::clone(&before))).await.map(drop),
-        RedisStore::connect(elsewhere.clone(), Watermark::Durable(Arc::clone(&before))).await.map(drop),
+        RedisStore::connect(options.clone(), Backing::Durable(Arc::clone(&before))).await.map(drop),
+        RedisStore::connect(elsewhere.clone(), Backing::Durable(Arc::clone(&before))).await.map(drop),
         RedisStore::rebind(&elsewhere, &before, third).await.map(drop),
     ] {
         assert!(matches!(&refused, Err(StoreError::Refused { .. })), "{refused:?}");
     }
     assert!(store.allocate(TAG, 10, 0).await.unwrap().start > RAISE + 10, "above what Redis had");
     RedisStore::rebind(&elsewhere, &before, next).await.unwrap();
-    let nameless = RedisStore::connect(options, Watermark::Durable(Arc::new(Nameless(MemoryStore::default())))).await;
+    let nameless = RedisStore::connect(options, Backing::Durable(Arc::new(Nameless(MemoryStore::default())))).await;
     assert!(matches!(&nameless, Err(StoreError::Refused { what, .. }) if what.contains("no identity")), "{nameless:?}");
 }
 

@@ -20,7 +20,7 @@ use unalike_tests::server::{Ran, Server, binary, run, run_with};
 
 /// Runs it to its end over this store, with what stands behind it.
 fn run_over(directory: &TempDir, store: &str, watermark: &str, arguments: &[&str]) -> anyhow::Result<Ran> {
-    let over = ["--store", store, "--watermark", watermark];
+    let over = ["--store", store, "--backing", watermark];
     run(directory.path(), over.into_iter().chain(arguments.iter().copied()))
 }
 
@@ -44,7 +44,7 @@ fn fails(directory: &TempDir, arguments: &[&str], named: &[&str]) {
 
 /// Starts a server over these stores, which gives up soon.
 fn serve(directory: &Arc<TempDir>, store: &str, watermark: &str, more: &[&str]) -> anyhow::Result<Server> {
-    let flags = ["--store", store, "--watermark", watermark, "--wait-max-ms", "300"];
+    let flags = ["--store", store, "--backing", watermark, "--wait-max-ms", "300"];
     let flags = flags.into_iter().chain(more.iter().copied());
     Server::start_in(Arc::clone(directory), flags.map(str::to_owned).collect())
 }
@@ -233,7 +233,7 @@ fn redis_knows_the_durable_store_that_grants_the_time_of_leases() -> anyhow::Res
     let (redis, directory) = (Redis::start(Persistence::Nothing)?, TempDir::new()?);
     let leases = redis.url(0, "");
     let next = |watermark: &str| {
-        let flags = ["--store", "sqlite://ids.sqlite", "--leases", &leases, "--watermark", watermark];
+        let flags = ["--store", "sqlite://ids.sqlite", "--leases", &leases, "--backing", watermark];
         run(directory.path(), flags.into_iter().chain(["next", "default", "--snowflake"]))
     };
     assert_eq!(next("sqlite://a.sqlite")?.code, Some(0));
@@ -326,9 +326,9 @@ fn ids_on_the_terminal_go_on_where_they_were() -> anyhow::Result<()> {
     fails(&directory, &["--store", watermark, "tags", "show", "nobody"], &["nobody", "unknown"]);
 
     // From the environment and from a file, as every setting.
-    let environment = [("UNALIKE_STORE", store.as_str()), ("UNALIKE_WATERMARK", watermark)];
+    let environment = [("UNALIKE_STORE", store.as_str()), ("UNALIKE_BACKING", watermark)];
     assert_eq!(run_with(directory.path(), ["next", "order"], &environment)?.stdout, "8\n");
-    let file = format!("store = \"{store}\"\nwatermark = \"{watermark}\"\n[tags.chat]\nchannel = \"ordered\"\n");
+    let file = format!("store = \"{store}\"\nbacking = \"{watermark}\"\n[tags.chat]\nchannel = \"ordered\"\n");
     std::fs::write(directory.path().join("unalike.toml"), file)?;
     assert_eq!(run(directory.path(), ["--config", "unalike.toml", "next", "chat"])?.stdout, "500001\n");
 
@@ -357,26 +357,26 @@ fn what_cannot_be_is_refused_by_name() -> anyhow::Result<()> {
     let directory = TempDir::new()?;
     // Nothing listens on the first port.
     let (redis, file) = ("redis://ids:secret@127.0.0.1:1/0", "sqlite://ids.sqlite");
-    let (over_redis, over_file) = (["--store", redis, "--watermark", file], ["--store", file]);
+    let (over_redis, over_file) = (["--store", redis, "--backing", file], ["--store", file]);
     let shown = "redis://ids@127.0.0.1:1/0";
     let with = |over: &[&'static str], more: &[&'static str]| [over, more].concat();
     for (arguments, named) in [
-        (vec!["--store", redis, "next", "order"], &[shown, "--watermark sqlite://PATH", "--watermark none"][..]),
-        (with(&over_file, &["--watermark", "mysql://h/db", "next", "a"]), &["--watermark", file, "redis://HOST"]),
-        (vec!["--store", redis, "--watermark", "redis://h:2/1", "next", "a"], &["redis://h:2/1", "durable"]),
-        (vec!["--store", redis, "--watermark", "ids.sqlite", "next", "a"], &["--watermark", "ids.sqlite", "not a URL"]),
+        (vec!["--store", redis, "next", "order"], &[shown, "--backing sqlite://PATH", "--backing none"][..]),
+        (with(&over_file, &["--backing", "mysql://h/db", "next", "a"]), &["--backing", file, "redis://HOST"]),
+        (vec!["--store", redis, "--backing", "redis://h:2/1", "next", "a"], &["redis://h:2/1", "durable"]),
+        (vec!["--store", redis, "--backing", "ids.sqlite", "next", "a"], &["--backing", "ids.sqlite", "not a URL"]),
         (with(&over_redis, &["--leases", "redis-sentinel://h", "next", "a"]), &["Sentinel", "--leases"]),
         (vec!["--store", file, "--store", redis, "next", "a"], &[shown, "several", "--store"]),
-        (vec!["--store", "redis-sentinel://h", "--watermark", "none", "next", "a"], &["Sentinel"]),
-        (vec!["--store", "redis://h?dialect=id-generator", "--watermark", "none", "next", "a"], &["tags import"]),
-        (vec!["--store", "redis://ids:1/secret@h/0", "--watermark", "none", "next", "a"], &["percent-encoded"]),
+        (vec!["--store", "redis-sentinel://h", "--backing", "none", "next", "a"], &["Sentinel"]),
+        (vec!["--store", "redis://h?dialect=id-generator", "--backing", "none", "next", "a"], &["tags import"]),
+        (vec!["--store", "redis://ids:1/secret@h/0", "--backing", "none", "next", "a"], &["percent-encoded"]),
         (with(&over_redis, &["schema"]), &[shown, "no tables", "--dialect"]),
         (with(&over_redis, &["schema", "upgrade"]), &[shown, "no tables"]),
         (with(&over_redis, &["store", "adopt", "--lift", "5"]), &[shown, "not adopted", "durable store"]),
         (with(&over_redis, &["stripes", "resize", "--to", "sqlite://a", "sqlite://b"]), &[shown, "never one"]),
         (with(&over_file, &["stripes", "resize", "--to", redis]), &[shown, "never one"]),
-        (with(&over_redis, &["store", "init"]), &["--watermark none", "first use"]),
-        (with(&over_file, &["store", "init"]), &["--watermark none", "redis://HOST"]),
+        (with(&over_redis, &["store", "init"]), &["--backing none", "first use"]),
+        (with(&over_file, &["store", "init"]), &["--backing none", "redis://HOST"]),
         (with(&over_redis, &["tags", "import", "--from", file]), &["the store itself"]),
         (with(&over_redis, &["tags", "import", "--from", "leaf"]), &["mysql://USER@HOST/DATABASE?dialect=leaf"]),
         (with(&over_file, &["tags", "create", "a", "--channel", "ordered"]), &["redis://HOST", "slow-ordered"]),
@@ -387,14 +387,14 @@ fn what_cannot_be_is_refused_by_name() -> anyhow::Result<()> {
         fails(&directory, &arguments, named);
     }
     let server = Redis::start(Persistence::Nothing)?;
-    let down = ["--store", &server.url(0, ""), "--watermark", "mysql://ids:secret@127.0.0.1:1/ids", "next", "a"];
-    fails(&directory, &down, &["--watermark", "mysql://ids@127.0.0.1:1/ids", "cannot be opened"]);
+    let down = ["--store", &server.url(0, ""), "--backing", "mysql://ids:secret@127.0.0.1:1/ids", "next", "a"];
+    fails(&directory, &down, &["--backing", "mysql://ids@127.0.0.1:1/ids", "cannot be opened"]);
 
-    let file = format!("store = \"{redis}\"\nwatermark = \"mysql://ids:secret@db/ids\"\n");
+    let file = format!("store = \"{redis}\"\nbacking = \"mysql://ids:secret@db/ids\"\n");
     std::fs::write(directory.path().join("unalike.toml"), file)?;
     let checked = run(directory.path(), ["config", "check", "unalike.toml"])?;
     assert_eq!(checked.code, Some(0), "{checked:?}");
-    for line in [format!("store = \"{shown}\" # file"), "watermark = \"mysql://ids@db/ids\" # file".to_owned()] {
+    for line in [format!("store = \"{shown}\" # file"), "backing = \"mysql://ids@db/ids\" # file".to_owned()] {
         assert!(checked.stdout.lines().any(|printed| printed == line), "no {line:?} in {}", checked.stdout);
     }
     assert!(!checked.stdout.contains("secret"), "{checked:?}");
@@ -433,8 +433,8 @@ fn the_ceilings_of_the_old_table_go_on() -> anyhow::Result<()> {
     )?;
     let directory = TempDir::new()?;
     let (store, table) = (redis.url(0, ""), format!("{url}?dialect=id-generator&keys=order:1,invoice:2"));
-    let over = ["--store", &store, "--watermark", &table];
-    fails(&directory, &[&over[..], &["next", "order"]].concat(), &["--watermark", "source-stopped=true"]);
+    let over = ["--store", &store, "--backing", &table];
+    fails(&directory, &[&over[..], &["next", "order"]].concat(), &["--backing", "source-stopped=true"]);
 
     let table = format!("{table}&source-stopped=true");
     assert_eq!(ok(&directory, &store, &table, &["next", "order", "-n", "3"])?, "5001\n5002\n5003\n");
@@ -444,7 +444,7 @@ fn the_ceilings_of_the_old_table_go_on() -> anyhow::Result<()> {
     assert_eq!(row()?, "105000\n70\n", "Redis has numbers left");
     let shown = ok(&directory, &store, &table, &["tags", "show", "order"])?;
     assert_eq!(cells(&shown, 1)[6..8], ["5004", "105000"], "{shown}");
-    let over = ["--store", &store, "--watermark", &table];
+    let over = ["--store", &store, "--backing", &table];
     let with = |more: &[&'static str]| [&over[..], more].concat();
     fails(&directory, &with(&["next", "chat"]), &["chat", "unknown"]);
     // Its rows have no place for a mode.
@@ -464,7 +464,7 @@ fn the_ceilings_of_the_old_table_go_on() -> anyhow::Result<()> {
 #[test]
 fn a_raise_below_the_ceiling_is_one() -> anyhow::Result<()> {
     let (redis, directory) = (Redis::start(Persistence::Nothing)?, Arc::new(TempDir::new()?));
-    let (store, watermark) = (redis.url(0, ""), "sqlite://watermark.sqlite");
+    let (store, watermark) = (redis.url(0, ""), "sqlite://backing.sqlite");
     assert_eq!(ok(&directory, &store, watermark, &["next", "order", "-n", "3"])?, "1\n2\n3\n");
     for (next, is_raised) in [("5000", true), ("5000", true), ("4000", false)] {
         let ran = run_over(&directory, &store, watermark, &["tags", "raise", "order", next])?;
@@ -491,7 +491,7 @@ fn a_command_says_that_the_ceiling_was_reached() -> anyhow::Result<()> {
     ok(&directory, &store, &watermark, &["tags", "create", "chat", "--channel", "ordered"])?;
     let mut command = Command::new(binary()?)
         .current_dir(&directory)
-        .args(["--store", &store, "--watermark", &watermark, "--wait-max-ms", "300"])
+        .args(["--store", &store, "--backing", &watermark, "--wait-max-ms", "300"])
         .args(["next", "chat", "-n", "1000000000"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -523,7 +523,7 @@ fn tls_is_used_as_the_url_says() -> anyhow::Result<()> {
     assert!(!server.log()?.contains("secret-word"), "{}", server.log()?);
 
     let with = |store: &str, named: &[&str]| {
-        fails(&directory, &["--store", store, "--watermark", "sqlite://other.sqlite", "next", "order"], named);
+        fails(&directory, &["--store", store, "--backing", "sqlite://other.sqlite", "next", "order"], named);
     };
     with(&over(&Authority::new("127.0.0.1")), &[&place, "ssl-ca", "certificate"]);
     with(&over(&Authority::new("elsewhere.example")).replace("ssl-ca", "ssl-ka"), &["ssl-ka", "unknown"]);
@@ -564,7 +564,7 @@ fn counters_of_the_old_system_go_on_behind_their_ceilings() -> anyhow::Result<()
     }
     let (store, watermark, directory) = (redis.url(0, ""), "sqlite://ids.sqlite", TempDir::new()?);
     let by_name = "id-generator?keys=order:id_order";
-    let over = ["--store", &store, "--watermark", watermark, "tags", "import", "--from"];
+    let over = ["--store", &store, "--backing", watermark, "tags", "import", "--from"];
     let import = |more: &[&'static str]| [&over[..], more].concat();
     fails(&directory, &import(&[by_name]), &["source-stopped"]);
     fails(&directory, &import(&["id-generator", "--source-stopped"]), &["keys="]);

@@ -94,7 +94,7 @@ fn a_new_store_is_said_aloud_once_and_made_by_nobody_else() {
         ("mysql://127.0.0.1:1/ids?mode=x", "\"mode\" is unknown: there are dialect, ssl-mode, ssl-ca, create,"),
         ("redis://127.0.0.1:1/0?mode=x", "\"mode\" is unknown: there are dialect, ssl-ca, prefix,"),
     ] {
-        let more: &[&str] = if url.starts_with("redis") { &["--watermark", "none"] } else { &[] };
+        let more: &[&str] = if url.starts_with("redis") { &["--backing", "none"] } else { &[] };
         fails(at, &[&["--store", url], more, &["next", "order"]].concat(), 1, &[named]);
         none_is_there();
     }
@@ -286,7 +286,7 @@ fn a_store_that_cannot_be_used_is_named_and_left_alone() {
             // Nothing listens on the first port.
             ("mysql://ids:secret@127.0.0.1:1/ids", &["mysql://ids@127.0.0.1:1/ids"]),
             ("mysql://ids:secret@127.0.0.1:1", &["mysql://ids@127.0.0.1:1", "names no database"]),
-            ("redis://ids:secret@127.0.0.1/0", &["redis://ids@127.0.0.1/0", "--watermark sqlite://PATH"]),
+            ("redis://ids:secret@127.0.0.1/0", &["redis://ids@127.0.0.1/0", "--backing sqlite://PATH"]),
             ("kafka://127.0.0.1/0", &["kafka", "sqlite://PATH", "mysql://", "redis://"]),
             ("ids.sqlite", &["ids.sqlite", "sqlite://PATH"]),
         ] {
@@ -545,7 +545,7 @@ fn no_password_is_ever_shown() {
     let sources = ["mysql//ids:secret@h/ids", "mysql:ids:secret@h/ids", "redis:/:secret@h/0", "//ids:secret@h/ids"];
     for source in sources.into_iter().chain(stores) {
         let (import, rebind) = (["tags", "import", "--from", source], ["store", "rebind", "--from", source]);
-        let redis = ["--store", "redis://127.0.0.1:1/0", "--watermark", "sqlite://a.sqlite"];
+        let redis = ["--store", "redis://127.0.0.1:1/0", "--backing", "sqlite://a.sqlite"];
         let resize = ["stripes", "resize", "--to", source, "sqlite://b.sqlite"];
         for command in [&import[..], &[&redis[..], &rebind].concat(), &resize] {
             let ran = run_with(at, command.iter().copied(), &[("DB_PASSWORD", "secret")]).unwrap();

@@ -263,7 +263,7 @@ fn what_makes_no_sense_is_refused_with_what_to_write() -> anyhow::Result<()> {
     let directory = TempDir::new()?;
     let next = ["next", "default", "--snowflake"];
     for (flags, named) in [
-        (&["--leases", "redis://ids:secret@h/0"][..], &["redis://ids@h/0", "--watermark none"][..]),
+        (&["--leases", "redis://ids:secret@h/0"][..], &["redis://ids@h/0", "--backing none"][..]),
         (&["--leases", "ids.sqlite"], &["--leases", "not a URL", "sqlite://PATH"]),
         (&["--leases", "kafka://h"], &["--leases", "kafka"]),
         (&["--leases", "none", "--worker", "5"], &["--worker", "--leases URL", "--unsafe-static-worker"]),
@@ -282,7 +282,7 @@ fn what_makes_no_sense_is_refused_with_what_to_write() -> anyhow::Result<()> {
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{ran:?}");
     }
     for (namespace, more, named) in [
-        ("default", &[][..], &["first use", "--watermark none", "--unsafe-static-worker"][..]),
+        ("default", &[][..], &["first use", "--backing none", "--unsafe-static-worker"][..]),
         ("default", &["--layout", "leaf"], &["another layout"]),
         ("default", &["--layout", "loof"], &["loof", "leaf"]),
         ("nobody", &[], &["nobody", "--layout"]),
@@ -580,7 +580,7 @@ fn leases_in_redis_need_a_watermark_and_use_it() -> anyhow::Result<()> {
     let mut redis = Redis::start(Persistence::Nothing)?;
     let (url, directory) = (redis.url(0, ""), Arc::new(TempDir::new()?));
     std::fs::write(directory.path().join("unalike.toml"), SHORT)?;
-    let settings = ["--leases", &url, "--watermark", "sqlite://watermark.sqlite"];
+    let settings = ["--leases", &url, "--backing", "sqlite://backing.sqlite"];
     let flags = [&settings[..], &["--config", "unalike.toml", "--wait-max-ms", "300"]].concat();
     let mut server = serve(&directory, &flags)?;
     let client = server.client();
@@ -591,8 +591,8 @@ fn leases_in_redis_need_a_watermark_and_use_it() -> anyhow::Result<()> {
         [worker_of(ids[0])]
     );
     // The sequences are not the watermark's, and the leases not the sequences'.
-    assert!(directory.path().join("unalike.sqlite").exists() && directory.path().join("watermark.sqlite").exists());
-    assert!(ok(&directory, &["--store", "sqlite://watermark.sqlite", "next", "order"])?.starts_with("1\n"));
+    assert!(directory.path().join("unalike.sqlite").exists() && directory.path().join("backing.sqlite").exists());
+    assert!(ok(&directory, &["--store", "sqlite://backing.sqlite", "next", "order"])?.starts_with("1\n"));
 
     // A Redis that lost all costs a wait and repeats nothing.
     redis.kill9()?;
@@ -608,7 +608,7 @@ fn leases_in_redis_need_a_watermark_and_use_it() -> anyhow::Result<()> {
     server.restart()?;
     assert_eq!(server.client().get("/v1/sequences/order/ids")?.status, 200);
     assert_eq!(server.client().get(FLAKES)?.status, 503);
-    fails(&directory, &[&settings[..], &["leases", "init", "default"]].concat(), &["first use", "--watermark none"]);
+    fails(&directory, &[&settings[..], &["leases", "init", "default"]].concat(), &["first use", "--backing none"]);
     Ok(())
 }
 
@@ -616,7 +616,7 @@ fn leases_in_redis_need_a_watermark_and_use_it() -> anyhow::Result<()> {
 fn leases_in_redis_alone_are_begun_by_command_or_after_a_quarantine() -> anyhow::Result<()> {
     let redis = Redis::start(Persistence::AofAlways)?;
     let (url, directory) = (redis.url(0, ""), Arc::new(TempDir::new()?));
-    let settings = ["--leases", &url, "--watermark", "none", "--lease-horizon-max-ms", "60000"];
+    let settings = ["--leases", &url, "--backing", "none", "--lease-horizon-max-ms", "60000"];
     let said = ok(&directory, &[&settings[..], &["leases", "init", "default"]].concat())?;
     assert!(said.contains("\"default\""), "{said}");
     let again = ok(&directory, &[&settings[..], &["leases", "init", "default"]].concat())?;

@@ -93,7 +93,7 @@ fn a_proxy_client_of_cosid_begins_on_a_new_name_in_redis() -> anyhow::Result<()>
     let redis = Redis::start(Persistence::AofAlways)?;
     let store = redis.url(0, "dialect=cosid");
     let leases = ["--leases", "sqlite://leases.sqlite"];
-    let over = ["--store", &store, "--watermark", "none", "--drop-in", "cosid"];
+    let over = ["--store", &store, "--backing", "none", "--drop-in", "cosid"];
     let server = Server::start_with(over.into_iter().chain(leases))?;
     begin_with_cosid(&server)?;
     assert_eq!(redis.cli(&["GET", "cosid:{shop.new}.adder"])?.trim(), "20");

@@ -126,7 +126,7 @@ fn a_client_finds_nothing_amiss_over_redis() -> anyhow::Result<()> {
     let redis = Redis::start(Persistence::Nothing)?;
     let store = redis.url(0, "");
     // CosId's clients say how many numbers they take at once, and Redis may have fewer.
-    let over = ["--store", store.as_str(), "--watermark", "sqlite://ids.sqlite", "--drop-in", "leaf,tinyid"];
+    let over = ["--store", store.as_str(), "--backing", "sqlite://ids.sqlite", "--drop-in", "leaf,tinyid"];
     explore(&Server::start_with(over)?, &[])
 }
 

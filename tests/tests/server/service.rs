@@ -760,7 +760,7 @@ fn a_thousand_who_ask_whether_it_is_ready_have_the_store_asked_once_a_second() -
         Ok::<u64, anyhow::Error>(calls.map_or(Ok(0), str::parse)?)
     };
     let store = redis.url(0, "");
-    let server = Server::start_with(["--store", store.as_str(), "--watermark", "sqlite://ids.sqlite"])?;
+    let server = Server::start_with(["--store", store.as_str(), "--backing", "sqlite://ids.sqlite"])?;
     let (begun, before) = (Instant::now(), writes()?);
     let mut asking = Vec::with_capacity(CONNECTIONS);
     for at in 0..CONNECTIONS {

@@ -30,7 +30,7 @@ Examples:
   unalike --leases zookeeper://zk1,zk2,zk3 --local-leases /var/lib/unalike  workers from ZooKeeper
   unalike leases list                who holds which worker, and until when
   unalike --store 'mysql://ids@db/ids' tags import --from leaf     go on where Leaf's own tables end
-  unalike --store redis://cache/0 --watermark sqlite://watermark.sqlite     from Redis, whatever it may lose
+  unalike --store redis://cache/0 --backing sqlite://backing.sqlite     from Redis, whatever it may lose
   unalike --store sqlite:///var/lib/unalike/ids.sqlite serve --listen 0.0.0.0:8080 --tokens tokens.toml
 
 Settings: a flag comes before its environment variable, that before the configuration file, that before the default.
@@ -85,7 +85,7 @@ fn arranged(command: clap::Command) -> clap::Command {
 /// Under which heading a setting stands in the help; what a command has for itself stands before these.
 fn heading(setting: &str) -> Option<&'static str> {
     match setting {
-        "store" | "watermark" | "create_tags" | "config" => Some("Store"),
+        "store" | "backing" | "create_tags" | "config" => Some("Store"),
         "leases"
         | "lease_horizon_max_ms"
         | "lease_skew_max_ms"
@@ -277,7 +277,7 @@ pub(crate) enum SchemaCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum StoreCommand {
-    /// Make an empty Redis a store, without a durable one behind it (--watermark none)
+    /// Make an empty Redis a store, without a durable one behind it (--backing none)
     ///
     /// A Redis that has lost its data is empty too, and would begin again at 1: so it is never made a store by its use.
     Init,
@@ -298,7 +298,7 @@ pub(crate) enum StoreCommand {
         #[arg(long)]
         replication_ended: bool,
     },
-    /// Let another durable store (--watermark) grant what a store in Redis hands out
+    /// Let another durable store (--backing) grant what a store in Redis hands out
     ///
     /// Moves all tags there, with the time that leases and clocks were granted, and has Redis know it. The store before
     /// grants nothing from then on, to anybody: programs that still use it hand out what Redis has, and then fail until
@@ -350,7 +350,7 @@ pub(crate) enum LeasesCommand {
         #[arg(id = "leased_worker", value_name = "WORKER")]
         worker: u32,
     },
-    /// Say that nobody holds a lease of a namespace, where no durable store knows it: in Redis with --watermark none,
+    /// Say that nobody holds a lease of a namespace, where no durable store knows it: in Redis with --backing none,
     /// and for --unsafe-static-worker
     ///
     /// Without it leases of a new namespace in Redis alone begin when all that it could have forgotten have ended, and

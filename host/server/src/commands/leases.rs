@@ -123,7 +123,7 @@ pub(crate) async fn initialise(
             begun.with_context(|| format!("worker {worker} of {namespace:?} was not begun"))?;
             print(&format!("worker {worker} of {namespace:?} begins in {}\n", directory.display()))
         }
-        LeasePlace::Named(url) if config.watermark.as_ref().is_some_and(StoreUrl::is_nothing) && url.is_volatile() => {
+        LeasePlace::Named(url) if config.backing.as_ref().is_some_and(StoreUrl::is_nothing) && url.is_volatile() => {
             ensure!(not_before_ms.is_none(), "--not-before-ms is for a static worker");
             let is_new = url.lease_place()?.initialise_leases(namespace, layout, config.lease_limits()).await;
             let is_new = is_new.with_context(|| format!("the leases of {namespace:?} in {url} were not begun"))?;
@@ -131,7 +131,7 @@ pub(crate) async fn initialise(
             print(&format!("the leases of {namespace:?} in {url}: {done}\n"))
         }
         _ => bail!(
-            "only leases in Redis without a durable store behind it (--leases redis://HOST/DATABASE --watermark none) and a \
+            "only leases in Redis without a durable store behind it (--leases redis://HOST/DATABASE --backing none) and a \
              static worker (--unsafe-static-worker) are begun by command; any other lease store begins with its first use"
         ),
     }

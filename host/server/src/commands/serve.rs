@@ -74,8 +74,8 @@ pub(crate) async fn serve(config: Config) -> anyhow::Result<()> {
 
     // For people and programs that started it; it is no loss if nobody reads it.
     let _ = writeln!(std::io::stdout(), "listening on http://{address}");
-    let watermark = config.watermark.as_ref().map(tracing::field::display);
-    tracing::info!(%address, store = %config.store, watermark, tokens = service.tokens.count(), "ready");
+    let backing = config.backing.as_ref().map(tracing::field::display);
+    tracing::info!(%address, store = %config.store, backing, tokens = service.tokens.count(), "ready");
 
     let end = ends.next().await;
     service.end();

@@ -49,23 +49,22 @@ pub(crate) async fn adopt(
 
 /// `unalike store rebind`
 pub(crate) async fn rebind(config: &Config, from: &str) -> anyhow::Result<()> {
-    let (Some(url), Some(watermark)) =
-        (config.store.volatile(), config.watermark.as_ref().filter(|url| !url.is_nothing()))
+    let (Some(url), Some(backing)) = (config.store.volatile(), config.backing.as_ref().filter(|url| !url.is_nothing()))
     else {
         bail!(
-            "only a store in Redis has a durable store behind it: name both (--store redis://HOST/DATABASE --watermark URL)"
+            "only a store in Redis has a durable store behind it: name both (--store redis://HOST/DATABASE --backing URL)"
         );
     };
     let place = url.place()?;
     let from = StoreUrl::new(from);
     let before = open_one(&from, false).await?;
-    let durable = open_one(watermark, true).await?;
+    let durable = open_one(backing, true).await?;
     let rebound = place.rebind(&before, &durable).await;
     before.close().await;
     durable.close().await;
-    let rebound = rebound.with_context(|| format!("{watermark} does not stand behind {url}"))?;
+    let rebound = rebound.with_context(|| format!("{backing} does not stand behind {url}"))?;
     let mut text = format!(
-        "{}: the durable store is {}, {watermark}\n\
+        "{}: the durable store is {}, {backing}\n\
          {from}: it grants nothing more\n",
         place.address(),
         rebound.identity
@@ -73,17 +72,16 @@ pub(crate) async fn rebind(config: &Config, from: &str) -> anyhow::Result<()> {
     for (kind, identity) in rebound.before {
         writeln!(text, "{kind}: it was {identity}")?;
     }
-    text.push_str("next: restart the programs, with --watermark and the new store\n");
+    text.push_str("next: restart the programs, with --backing and the new store\n");
     print(&text)
 }
 
 /// `unalike store init`
 pub(crate) async fn initialise(config: &Config) -> anyhow::Result<()> {
-    let (Some(url), true) = (config.store.volatile(), config.watermark.as_ref().is_some_and(StoreUrl::is_nothing))
-    else {
+    let (Some(url), true) = (config.store.volatile(), config.backing.as_ref().is_some_and(StoreUrl::is_nothing)) else {
         bail!(
             "only a store in Redis without a durable one behind it is begun by command (--store redis://HOST/DATABASE \
-             --watermark none); any other begins with its first use"
+             --backing none); any other begins with its first use"
         );
     };
     let place = url.place()?;

@@ -30,7 +30,7 @@ pub(crate) struct CommonArguments {
     /// with create=true,
     /// password-file=PATH or password-env=NAME for its password, ssl-mode=, ssl-ca=, connections=, .. Several stores
     /// are a list in the file, one --store each, and one line each in the variable: any but one of them may be down.
-    /// Redis needs a watermark, stands alone, and has TLS as rediss://HOST/DATABASE?ssl-ca=PATH.
+    /// Redis needs a backing store, stands alone, and has TLS as rediss://HOST/DATABASE?ssl-ca=PATH.
     #[arg(
         long,
         global = true,
@@ -47,14 +47,26 @@ pub(crate) struct CommonArguments {
     ///
     /// It grants Redis its numbers and the time of its leases, and keeps the tags. Whatever Redis loses is then a gap,
     /// and while this store is down Redis hands out what it has. With none, a fail-over of Redis may repeat ids.
-    #[arg(long, global = true, value_name = "URL", env = "UNALIKE_WATERMARK", hide_env_values = true)]
+    #[arg(long, global = true, value_name = "URL", env = "UNALIKE_BACKING", hide_env_values = true)]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) watermark: Option<String>,
+    pub(crate) backing: Option<String>,
+    /// Its former name, for one more version.
+    #[arg(
+        long = "watermark",
+        global = true,
+        hide = true,
+        value_name = "URL",
+        env = "UNALIKE_WATERMARK",
+        hide_env_values = true,
+        conflicts_with = "backing"
+    )]
+    #[serde(skip)]
+    pub(crate) backing_before: Option<String>,
     /// Where the workers of snowflakes are leased: sqlite://PATH, mysql://USER@HOST/DATABASE, redis://HOST/DATABASE,
     /// zookeeper://HOST, or none [default: the store, or the durable store behind it]
     ///
     /// While it is down, snowflakes continue until their leases end (horizon_ms). Sequences are not affected.
-    /// Redis needs a watermark here, too. Several stores that number together lease no workers: name one for that.
+    /// Redis needs a backing store here, too. Several stores that number together lease no workers: name one for that.
     #[arg(long, global = true, value_name = "URL", env = "UNALIKE_LEASES", hide_env_values = true)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) leases: Option<String>,
@@ -109,7 +121,8 @@ pub(crate) struct CommonArguments {
     /// Create a tag when its first id is asked for [default: true]
     ///
     /// With false only `unalike tags create` and POST /v1/tags create tags, and requests create sub-keys only of tags
-    /// that have a sub_keys_max in the configuration file.
+    /// that have a sub_keys_max in the configuration file. In the tables of another system, a tag is created on first
+    /// use only if true is said here.
     #[arg(long, global = true, value_name = "BOOL", env = "UNALIKE_CREATE_TAGS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) create_tags: Option<bool>,

@@ -33,8 +33,8 @@ impl Config {
             Some(_) => return LeasePlace::Nowhere,
             None => {}
         }
-        let durable = match (self.store.volatile(), &self.watermark) {
-            (Some(_), watermark) => watermark.as_ref(),
+        let durable = match (self.store.volatile(), &self.backing) {
+            (Some(_), backing) => backing.as_ref(),
             (None, _) => self.store.only(),
         };
         match durable.filter(|url| !url.is_nothing()) {

@@ -38,7 +38,7 @@ pub(crate) fn source(text: &str, config: &Config, source_stopped: bool) -> anyho
     };
     let url = if source_stopped { url.stopped()? } else { url };
     let name = url.place()?.name()?;
-    for store in stores.iter().chain(config.watermark.iter().filter(|url| !url.is_nothing())) {
+    for store in stores.iter().chain(config.backing.iter().filter(|url| !url.is_nothing())) {
         ensure!(store.place()?.name()? != name, "the source {url} is the store itself");
     }
     Ok(url)
@@ -63,7 +63,7 @@ pub(crate) fn stores_tables(config: &Config) -> anyhow::Result<Tables> {
 /// # Errors
 /// When a URL cannot be used.
 pub(crate) fn databases(config: &Config) -> anyhow::Result<Vec<Arc<dyn Place>>> {
-    let urls = config.store.iter().chain(config.watermark.iter().filter(|url| !url.is_nothing()));
+    let urls = config.store.iter().chain(config.backing.iter().filter(|url| !url.is_nothing()));
     let places = urls.map(StoreUrl::place).collect::<anyhow::Result<Vec<_>>>()?;
     Ok(places.into_iter().filter(|place| place.tables().is_some()).collect())
 }

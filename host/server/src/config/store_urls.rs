@@ -66,7 +66,7 @@ impl StoreUrls {
             None => Ok(()),
             Some(url) => bail!(
                 "the store {url:?} is in {}, which is never one of several that number together: name it alone, with the \
-                 durable store behind it (--watermark)",
+                 durable store behind it (--backing)",
                 url.title()
             ),
         }
@@ -109,16 +109,16 @@ impl<'de> Deserialize<'de> for StoreUrls {
 ///
 /// # Errors
 /// Says what is wrong.
-pub(crate) fn validate_watermark(
+pub(crate) fn validate_backing(
     stores: &StoreUrls,
     leases: Option<&StoreUrl>,
-    watermark: Option<&StoreUrl>,
+    backing: Option<&StoreUrl>,
 ) -> anyhow::Result<()> {
     let leases = leases.filter(|url| url.is_volatile());
     let Some(volatile) = stores.volatile().or(leases) else {
         ensure!(
-            watermark.is_none(),
-            "--watermark is what stands behind a store or leases in Redis, and {stores} is none: leave it out, or give a store \
+            backing.is_none(),
+            "--backing is what stands behind a store or leases in Redis, and {stores} is none: leave it out, or give a store \
              such as redis://HOST/DATABASE (--store, --leases)"
         );
         return Ok(());
@@ -130,30 +130,30 @@ pub(crate) fn validate_watermark(
         );
     }
     let (title, durable) = (volatile.title(), durable_forms());
-    let Some(watermark) = watermark else {
+    let Some(backing) = backing else {
         let what = if stores.volatile().is_some() { "numbers" } else { "the time of its leases" };
         bail!(
             "the store {volatile:?} is in {title}, which may lose what it said: name the durable store that grants it {what} \
-             (--watermark {durable}), or say that there is none (--watermark none), and ids are only as safe as {title} is"
+             (--backing {durable}), or say that there is none (--backing none), and ids are only as safe as {title} is"
         )
     };
-    if watermark.is_nothing() {
+    if backing.is_nothing() {
         return Ok(());
     }
     ensure!(
-        !watermark.is_volatile(),
-        "the watermark {watermark:?} is in {} too: it must be durable, {durable}, or none (--watermark)",
-        watermark.title()
+        !backing.is_volatile(),
+        "the backing store {backing:?} is in {} too: it must be durable, {durable}, or none (--backing)",
+        backing.title()
     );
-    watermark.place().context("--watermark").map(drop)
+    backing.place().context("--backing").map(drop)
 }
 
 impl Config {
     /// The flags that name the store and what stands behind it, without passwords.
     pub(crate) fn store_flags(&self) -> String {
         let stores = self.store.iter().map(|url| format!("--store '{url}'"));
-        let watermark = self.watermark.iter().map(|url| format!("--watermark '{url}'"));
-        stores.chain(watermark).collect::<Vec<_>>().join(" ")
+        let backing = self.backing.iter().map(|url| format!("--backing '{url}'"));
+        stores.chain(backing).collect::<Vec<_>>().join(" ")
     }
 }
 
@@ -262,8 +262,8 @@ mod tests {
         }
     }
 
-    fn over(store: &str, watermark: Option<&str>) -> Config {
-        Config { store: StoreUrls::one(store), watermark: watermark.map(StoreUrl::new), ..Config::default() }
+    fn over(store: &str, backing: Option<&str>) -> Config {
+        Config { store: StoreUrls::one(store), backing: backing.map(StoreUrl::new), ..Config::default() }
     }
 
     #[test]

@@ -360,7 +360,12 @@ impl From<&StoreError> for Problem {
             }
             StoreError::ClockSkew { .. } => Self::unavailable(Kind::ClockWrong, &error.to_string(), 1_000, error),
             StoreError::Unavailable { .. } | StoreError::OutcomeUnknown { .. } | StoreError::LeaseLost { .. } => {
-                Self::unavailable(Kind::StoreUnavailable, "the store cannot do it now", 1_000, error)
+                Self::unavailable(
+                    Kind::StoreUnavailable,
+                    "the store is down, or did not answer in time: try again; the server's log says why",
+                    1_000,
+                    error,
+                )
             }
             StoreError::LayoutMismatch { namespace, .. } => {
                 let detail = "the store keeps the snowflake with another layout than this server is configured with";

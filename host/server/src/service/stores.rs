@@ -1,6 +1,6 @@
 //! The open stores of a process: where sequences get their numbers, and snowflakes their workers.
 //!
-//! A volatile store hands out what a durable one grants it: its *watermark*, or nothing, by name.
+//! A volatile store hands out what a durable one grants it: its *backing store*, or nothing, by name.
 
 use std::sync::Arc;
 
@@ -48,11 +48,11 @@ impl Stores {
         let mut opening = opening(config, purpose);
         let mut open = OpenStores::default();
         if let Some(volatile) = config.store.volatile() {
-            opening.durable = open.watermark(config, &opening, false).await?;
+            opening.durable = open.backing(config, &opening, false).await?;
             if opening.durable.is_none() {
                 let title = volatile.title();
                 tracing::warn!(
-                    "nothing durable stands behind {volatile} (--watermark none): ids are as safe as this {title} is, and repeat \
+                    "nothing durable stands behind {volatile} (--backing none): ids are as safe as this {title} is, and repeat \
                      after a fail-over to a replica that was behind, or when its files are lost or restored"
                 );
             }
@@ -88,7 +88,7 @@ impl Stores {
     ) -> anyhow::Result<Leases> {
         if config.leases.as_ref().is_some_and(StoreUrl::is_volatile) && opening.durable.is_none() {
             // Sequences do not wait for what leases alone need.
-            opening.durable = open.watermark(config, &opening, true).await?;
+            opening.durable = open.backing(config, &opening, true).await?;
         }
         Leases::open(config, purpose, open, opening).await
     }
@@ -242,17 +242,17 @@ impl OpenStores {
     }
 
     /// What stands behind a volatile store, opened unless it is open. One that may be down is tried again later.
-    async fn watermark(
+    async fn backing(
         &mut self,
         config: &Config,
         opening: &Opening,
         may_be_down: bool,
     ) -> anyhow::Result<Option<Arc<dyn SegmentStore>>> {
-        let Some(url) = config.watermark.as_ref().filter(|url| !url.is_nothing()) else { return Ok(None) };
+        let Some(url) = config.backing.as_ref().filter(|url| !url.is_nothing()) else { return Ok(None) };
         if let Some(store) = self.at(&url.place()?.name()?) {
             return Ok(Some(Arc::clone(store) as _));
         }
-        let store = open_place(url, opening, may_be_down).await.context("--watermark")?;
+        let store = open_place(url, opening, may_be_down).await.context("--backing")?;
         self.add(url, Arc::clone(&store))?;
         Ok(Some(store))
     }

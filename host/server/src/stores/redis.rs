@@ -6,7 +6,7 @@ use anyhow::bail;
 use async_trait::async_trait;
 use unalike::Layout;
 use unalike::storage::{LeaseLimits, LeaseStore, SegmentStore, StoreError};
-use unalike_redis::{Dialect, RedisLeases, RedisOptions, RedisStore, Watermark};
+use unalike_redis::{Backing, Dialect, RedisLeases, RedisOptions, RedisStore};
 
 use crate::stores::backend::{Adopted, Adoption, Backend, OpenStore, Opening, Place, Rebound};
 use crate::stores::url::StoreUrl;
@@ -41,8 +41,8 @@ impl Backend for Redis {
 }
 
 /// What stands behind it.
-fn watermark(durable: Option<&Arc<dyn SegmentStore>>) -> Watermark {
-    durable.map_or(Watermark::RedisAlone, |durable| Watermark::Durable(Arc::clone(durable)))
+fn backing(durable: Option<&Arc<dyn SegmentStore>>) -> Backing {
+    durable.map_or(Backing::RedisAlone, |durable| Backing::Durable(Arc::clone(durable)))
 }
 
 #[async_trait]
@@ -60,13 +60,13 @@ impl Place for RedisOptions {
         let mut options = self.clone();
         options.creation = opening.creation(options.creation);
         options.preheat &= opening.preheats;
-        Ok(Arc::new(RedisStore::connect(options, watermark(opening.durable.as_ref())).await?))
+        Ok(Arc::new(RedisStore::connect(options, backing(opening.durable.as_ref())).await?))
     }
 
     async fn connect_leases(&self, opening: &Opening) -> Result<Arc<dyn LeaseStore>, StoreError> {
         let mut options = self.clone();
         options.limits = opening.limits;
-        Ok(Arc::new(RedisLeases::connect(options, watermark(opening.durable.as_ref())).await?))
+        Ok(Arc::new(RedisLeases::connect(options, backing(opening.durable.as_ref())).await?))
     }
 
     fn is_only_read(&self) -> bool {

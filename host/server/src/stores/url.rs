@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use unalike::storage::StoreError;
 use url::Url;
 
-/// In place of the URL of a watermark or of leases: there is none.
+/// In place of the URL of a backing store or of leases: there is none.
 const NOTHING: &str = "none";
 
 /// A password file may have this many bytes.

@@ -7,9 +7,7 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::calendar::Date;
-use crate::instant::at;
-use crate::{FieldOrder, Layout};
+use unalike_core::{Date, FieldOrder, Layout};
 
 /// The greatest number of fields.
 const FIELDS_MAX: usize = 6;
@@ -51,7 +49,7 @@ impl Field {
 /// Why there is no such scheme, or no such id in it.
 ///
 /// ```
-/// use unalike_core::{SchemeError, scheme};
+/// use unalike_notation::{SchemeError, scheme};
 /// let seata = scheme("seata").unwrap().scheme;
 /// assert_eq!(seata.take_apart(1 << 63), Err(SchemeError::IdRange { bits: 63 }));
 /// ```
@@ -97,7 +95,7 @@ impl core::error::Error for SchemeError {}
 /// The fields of an id, from the highest bits to the lowest, checked when it was made.
 ///
 /// ```
-/// use unalike_core::{Field, Role, Scheme};
+/// use unalike_notation::{Field, Role, Scheme};
 ///
 /// const SCHEME: Scheme = match Scheme::new(
 ///     &[Field::new("shard", 8, Role::Other), Field::new("time", 32, Role::Time), Field::new("number", 23, Role::Sequence)],
@@ -111,7 +109,7 @@ impl core::error::Error for SchemeError {}
 /// assert_eq!(values, [3, 60, 5]);
 /// assert_eq!(SCHEME.unix_ms(&values), Some(1_420_041_660_000));
 /// assert_eq!(SCHEME.put_together(&values), Ok(3 << 55 | 60 << 23 | 5));
-/// # Ok::<(), unalike_core::SchemeError>(())
+/// # Ok::<(), unalike_notation::SchemeError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scheme {
@@ -291,7 +289,7 @@ impl From<Layout> for Scheme {
     }
 }
 
-/// A scheme with a name, as [`Preset`](crate::Preset) is a layout with one.
+/// A scheme with a name, as [`Preset`](unalike_core::Preset) is a layout with one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Foreign {
     /// Lower-case letters, digits and hyphens; no preset has the same.
@@ -422,11 +420,11 @@ pub const SCHEMES: &[Foreign] = &[
 /// and `tidb-auto-random:S,R`. `None` for an unknown name, and for figures that cannot be.
 ///
 /// ```
-/// use unalike_core::scheme;
+/// use unalike_notation::scheme;
 /// assert_eq!(scheme("idleaf-gene:8").unwrap().scheme.take_apart(1001 << 3 | 5)?, [1001, 5]);
 /// assert_eq!(scheme("tidb-auto-random:5,54").unwrap().scheme.bits(), 53);
 /// assert_eq!(scheme("idleaf-gene:7"), None);
-/// # Ok::<(), unalike_core::SchemeError>(())
+/// # Ok::<(), unalike_notation::SchemeError>(())
 /// ```
 #[must_use]
 pub fn scheme(name: &str) -> Option<Foreign> {
@@ -463,11 +461,11 @@ pub fn scheme(name: &str) -> Option<Foreign> {
 /// How CosId's `CosIdGenerator` writes an id; its bits are those of [`COSID_GENERATOR`].
 ///
 /// ```
-/// use unalike_core::{COSID_GENERATOR, CosidText};
+/// use unalike_notation::{COSID_GENERATOR, CosidText};
 /// let id = CosidText::Friendly.read("20240229120000250-42-7").unwrap();
 /// assert_eq!(COSID_GENERATOR.take_apart(id)?, [1_709_208_000_250, 42, 7]);
 /// assert_eq!(CosidText::Radix62.read("0U5fyaBm000g007"), Some(id));
-/// # Ok::<(), unalike_core::SchemeError>(())
+/// # Ok::<(), unalike_notation::SchemeError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CosidText {
@@ -517,7 +515,7 @@ impl CosidText {
                     second: part(12..14)?,
                     millisecond: part(14..17)?,
                 };
-                [at(date, 0).ok()?, number(machine, 10)?, number(sequence, 10)?]
+                [date.instant(0).ok()?, number(machine, 10)?, number(sequence, 10)?]
             }
         };
         COSID_GENERATOR.put_together(&values.map(u128::from)).ok()
@@ -546,10 +544,31 @@ mod tests {
     use alloc::{collections::BTreeSet, format, vec};
 
     use proptest::prelude::*;
+    use unalike_core::{LayoutFields, PRESETS, preset};
 
     use super::*;
-    use crate::layout::tests::layouts;
-    use crate::{PRESETS, preset};
+
+    /// Layouts of all widths that there can be, with any epoch and tick that leaves them an end.
+    fn layouts() -> impl Strategy<Value = Layout> {
+        let order = prop_oneof![Just(FieldOrder::WorkerFirst), Just(FieldOrder::SequenceFirst)];
+        let widths = (1..=63_u8, 0..=7_u8, 0..=15_u8, 0..=23_u8);
+        (widths, order, 0..=1_u64 << 44, prop_oneof![Just(1), 1..=1_000_u32]).prop_filter_map(
+            "no layout",
+            |((timestamp_bits, datacenter_bits, worker_bits, sequence_bits), order, epoch_ms, tick_ms)| {
+                let timestamp_bits = timestamp_bits.min(63 - datacenter_bits - worker_bits - sequence_bits);
+                Layout::new(LayoutFields {
+                    timestamp_bits,
+                    datacenter_bits,
+                    worker_bits,
+                    sequence_bits,
+                    order,
+                    epoch_ms,
+                    tick_ms,
+                })
+                .ok()
+            },
+        )
+    }
 
     #[track_caller]
     fn assert_sample(name: &str, id: u128, values: &[u128], unix_ms: Option<u64>) {
@@ -731,7 +750,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(2_000))]
 
         #[test]
-        fn what_is_taken_apart_goes_together_again(which in 0..SCHEMES.len(), id in 1..=crate::ID_MAX) {
+        fn what_is_taken_apart_goes_together_again(which in 0..SCHEMES.len(), id in 1..=unalike_core::ID_MAX) {
             let scheme = SCHEMES[which].scheme;
             match scheme.take_apart(u128::from(id)) {
                 Ok(values) => prop_assert_eq!(scheme.put_together(&values), Ok(u128::from(id))),
@@ -744,7 +763,7 @@ mod tests {
         }
 
         #[test]
-        fn a_gene_and_a_shard_of_any_width_go_round(id in 1..=crate::ID_MAX, bits in 1..=15_u8, range in 32..=64_u8) {
+        fn a_gene_and_a_shard_of_any_width_go_round(id in 1..=unalike_core::ID_MAX, bits in 1..=15_u8, range in 32..=64_u8) {
             for scheme in [Scheme::gene(bits).unwrap(), Scheme::auto_random(bits, range).unwrap()] {
                 let id = u128::from(id) & ones(scheme.bits());
                 prop_assert_eq!(scheme.put_together(&scheme.take_apart(id).unwrap()), Ok(id));

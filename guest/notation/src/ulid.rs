@@ -5,8 +5,7 @@
 
 use core::{fmt, str};
 
-use crate::TextError;
-use crate::text::{TEXT_LEN_MAX, Text, TextBuffer};
+use unalike_core::{Text, TextBuffer, TextError};
 
 /// The number of characters of a ULID.
 const LEN: usize = 26;
@@ -19,7 +18,8 @@ const RANDOM_BITS: u32 = 80;
 /// They are ordered by time first, and so are their texts, byte by byte.
 ///
 /// ```
-/// use unalike_core::{TextError, Ulid};
+/// use unalike_core::TextError;
+/// use unalike_notation::Ulid;
 ///
 /// let ulid: Ulid = "01ARYZ6S41TSV4RRFFQ69G5FAV".parse()?;
 /// assert_eq!(ulid.unix_ms(), 1_469_918_176_385); // 2016-07-30T22:36:16.385Z
@@ -41,7 +41,7 @@ impl Ulid {
     /// [`Ulid::UNIX_MS_MAX`] or [`Ulid::RANDOM_MAX`].
     ///
     /// ```
-    /// use unalike_core::Ulid;
+    /// use unalike_notation::Ulid;
     /// assert_eq!(Ulid::from_parts(1, 2), Some(Ulid(1 << 80 | 2)));
     /// assert_eq!(Ulid::from_parts(1 << 48, 2), None);
     /// assert_eq!(Ulid::from_parts(1, 1 << 80), None);
@@ -70,13 +70,12 @@ impl Ulid {
     /// same through `core::fmt`.
     #[must_use]
     pub fn text(self) -> TextBuffer {
-        let mut buffer = TextBuffer { bytes: [b'0'; TEXT_LEN_MAX], start: TEXT_LEN_MAX - LEN };
-        let mut rest = self.0;
-        for byte in buffer.bytes.iter_mut().rev().take(LEN) {
+        let (mut text, mut rest) = ([b'0'; LEN], self.0);
+        for byte in text.iter_mut().rev() {
             *byte = Text::Base32.digit(rest.to_le_bytes()[0] & 0x1F);
             rest >>= 5;
         }
-        buffer
+        TextBuffer::of_ascii(&text).unwrap_or_else(|| unreachable!("26 digits fit"))
     }
 }
 
@@ -86,7 +85,8 @@ impl str::FromStr for Ulid {
     /// Reads the 26 characters, in lower case too, with `i` and `l` for 1 and `o` for 0, as Crockford has it.
     ///
     /// ```
-    /// use unalike_core::{TextError, Ulid};
+    /// use unalike_core::TextError;
+    /// use unalike_notation::Ulid;
     /// assert_eq!("7ZZZZZZZZZZZZZZZZZZZZZZZZZ".parse(), Ok(Ulid(u128::MAX)));
     /// // 130 bits would fit 26 characters: what is beyond 128 is refused and not cut off.
     /// assert_eq!("80000000000000000000000000".parse::<Ulid>(), Err(TextError::Character { at: 0 }));

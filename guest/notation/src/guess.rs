@@ -6,7 +6,9 @@
 
 use alloc::vec::Vec;
 
-use crate::{COSID_GENERATOR, CosidText, Layout, PRESETS, Role, SCHEMES, Scheme, SchemeError, Text, Ulid, decode};
+use unalike_core::{Layout, PRESETS, Text, decode};
+
+use crate::{COSID_GENERATOR, CosidText, Role, SCHEMES, Scheme, SchemeError, Ulid};
 
 /// How far in the future an id's time may lie, in milliseconds: clocks differ, and some systems run ahead of theirs.
 const AHEAD_MAX_MS: u64 = 86_400_000;
@@ -21,7 +23,8 @@ const GREGORIAN_UNITS: u64 = 0x01B2_1DD2_1381_4000;
 /// A layout or scheme that an id may be of.
 ///
 /// ```
-/// use unalike_core::{Known, Layout, guess, known_layouts};
+/// use unalike_core::Layout;
+/// use unalike_notation::{Known, guess, known_layouts};
 /// // Those of everybody, and one's own before them.
 /// let own = Known::of_layout("ours", Layout::LEAF);
 /// let all: Vec<Known<'_>> = [own].into_iter().chain(known_layouts()).collect();
@@ -160,7 +163,7 @@ pub struct Guess<'a> {
 /// characters base 62, 13 base 32 or base 36, 15 and 17 CosId's, 26 a ULID and 36 a UUID.
 ///
 /// ```
-/// use unalike_core::{guess, known_layouts};
+/// use unalike_notation::{guess, known_layouts};
 ///
 /// let known: Vec<_> = known_layouts().collect();
 /// // The sample of Leaf's documentation, in 2026.
@@ -210,7 +213,7 @@ fn of_scheme<'a>(id: u128, shape: Shape, known: &Known<'a>, now_ms: u64) -> Gues
     let mut guess = Guess {
         name: known.name,
         shape,
-        id: u64::try_from(id).ok().filter(|id| *id <= crate::ID_MAX),
+        id: u64::try_from(id).ok().filter(|id| *id <= unalike_core::ID_MAX),
         unix_ms: None,
         fields: Vec::new(),
         verdict: Verdict::Timeless,
@@ -353,9 +356,9 @@ mod tests {
     use alloc::string::ToString;
 
     use proptest::prelude::*;
+    use unalike_core::{Parts, encode, instant};
 
     use super::*;
-    use crate::{Parts, encode, instant};
 
     /// 2026-11-22
     const NOW_MS: u64 = 1_795_305_600_000;
@@ -554,7 +557,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_told_is_what_the_layout_says(which in 0..PRESETS.len(), id in 1..=crate::ID_MAX) {
+        fn what_is_told_is_what_the_layout_says(which in 0..PRESETS.len(), id in 1..=unalike_core::ID_MAX) {
             let preset = &PRESETS[which];
             let id = (id & preset.layout.id_max()).max(1);
             let guess = guess_of(&id.to_string(), preset.name);

@@ -16,6 +16,10 @@ use crate::{
 ///
 /// [`Lazy`]: crate::Lazy
 ///
+/// The port is one trait for the sake of layers. If tags or stripes were a trait of their own that a store hands out,
+/// they would be reached past the layers in front of it: kept names past [`PublicTags`](crate::PublicTags). And a store
+/// that is not open yet could not say whether it has them.
+///
 /// Joining a stripe makes another client, which must have the layer in front of it as well. How that is built only the
 /// layer knows, so [`join_stripe`](SegmentLayer::join_stripe) is refused until the layer says it.
 ///

@@ -575,7 +575,7 @@ impl MysqlStore {
             Dialect::Unalike => lift,
             _ => lift.saturating_mul(store.stride().await?),
         };
-        let mut adopted = before.adopted(&identity, dialect, numbers);
+        let adopted = before.adopted(&identity, dialect, numbers);
         if !adopted.clone().of_era(Era { mark: u128::MAX, reached: ID_MAX }).fits() {
             return Err(StoreError::refused(format!(
                 "{}: the record of the server is too long for unalike_store: {adopted}",
@@ -584,12 +584,13 @@ impl MysqlStore {
         }
         // As far ahead as time is ever granted to leases: see below.
         let kept_ms = options.limits.max_horizon_ms.saturating_add(KEPT_LEAD_MS);
+        // Leases were waited for with the first dialect, and those of now are this server's.
+        let leases_from_ms = leases::quarantine(&database, &options, is_recorded).await?;
         // The record comes last: until then nobody is granted anything here.
         let lifted = match &options.dialect {
             Dialect::Unalike => {
-                let (lifted, era) = segments::lift_all(&database, schema, lift, kept_ms, before.era()).await?;
-                adopted = adopted.of_era(era);
-                Ok(lifted)
+                let record = |era| adopted.clone().of_era(era).to_string();
+                segments::lift_all(&database, schema, lift, kept_ms, (&recorded, record)).await
             }
             // The keys that are given may be some of those that are used.
             Dialect::IdGenerator { .. } => id_generator::lift_all(&database, &options, lift).await,
@@ -598,9 +599,9 @@ impl MysqlStore {
                 None => store.lift_each(numbers, kept_ms).await,
             },
         }?;
-        // Leases were waited for with the first dialect, and those of now are this server's.
-        let leases_from_ms = leases::quarantine(&database, &options, is_recorded).await?;
-        schema::record_server(&database, &facts, &options, &recorded, &identity, &adopted.to_string()).await?;
+        if !matches!(options.dialect, Dialect::Unalike) {
+            schema::record_server(&database, &facts, &options, &recorded, &identity, &adopted.to_string()).await?;
+        }
         tracing::info!(
             database = database.at(),
             from = recorded,

@@ -146,9 +146,29 @@ fn replace_record(
     record: &str,
 ) -> Statement<'static> {
     let fence = facts.fence(!options.assume_durable, Some(identity));
-    let update = fence.put_into("UPDATE unalike_store SET server = ? WHERE id = 1 AND server = ? AND {fence alone}");
+    let update = fence.put_into(&format!("{REPLACE} AND {{fence alone}}"));
     sqlx::query(AssertSqlSafe(update)).bind(record.to_owned()).bind(recorded.to_owned())
 }
+
+/// Records a server in place of what is recorded, in a transaction that has looked at both: see
+/// [`Database::begin_alone`].
+///
+/// # Errors
+/// [`StoreError::Corrupt`] when the record is another one all the same.
+pub(crate) async fn replace_record_in(
+    turn: &mut Turn,
+    database: &Database,
+    recorded: &str,
+    record: &str,
+) -> Result<(), StoreError> {
+    let replaced = turn.execute(sqlx::query(REPLACE).bind(record.to_owned()).bind(recorded.to_owned())).await?;
+    match replaced.rows_affected() {
+        1 => Ok(()),
+        _ => Err(damaged(database.at(), "the record of the server changed while it was locked")),
+    }
+}
+
+const REPLACE: &str = "UPDATE unalike_store SET server = ? WHERE id = 1 AND server = ?";
 
 /// Version and recorded server; none when the table is missing or has no row.
 ///
@@ -292,7 +312,7 @@ fn stripe_in(row: Option<&MySqlRow>, database: &Database) -> Result<Option<Strip
 pub(crate) fn stripe_of(row: &MySqlRow, database: &Database, table: &str) -> Result<Option<Stripe>, StoreError> {
     let set: Vec<u8> =
         row.try_get("stripe_set").map_err(|error| read_error(database.at(), "reading a stripe", error))?;
-    let broken = || damaged(database.at(), &format!("the stripe in {table} is none"));
+    let broken = || damaged(database.at(), &format!("the stripe in {table} is not valid"));
     let set = u128::from_be_bytes(set.try_into().map_err(|_| broken())?);
     let figure = |column| u32::try_from(number(database, row, column)?).map_err(|_| broken());
     let stripe = Stripe { set, index: figure("stripe_index")?, count: figure("stripe_count")? };

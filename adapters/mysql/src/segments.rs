@@ -18,7 +18,7 @@ use unalike_storage::{
 use crate::database::{Database, Statement, Turn, number};
 use crate::dialects::tables::{self, Holds, Shape};
 use crate::error::{DUPLICATE_ENTRY, damaged, read_error};
-use crate::record::Era;
+use crate::record::{Era, Record};
 use crate::schema::{self, MAINTENANCE, Schema};
 use crate::{DialectStore, MysqlOptions};
 
@@ -151,7 +151,7 @@ macro_rules! lift {
             concat!(
                 "UPDATE unalike_tag SET settled = ",
                 $plain,
-                ", backing = ",
+                ", watermark = ",
                 $plain,
                 ", version = version + 1 ",
                 "WHERE ",
@@ -160,7 +160,7 @@ macro_rules! lift {
             concat!(
                 "UPDATE unalike_tag SET settled = ",
                 $striped,
-                ", backing = ",
+                ", watermark = ",
                 $striped,
                 ", stripe_set = ?, stripe_version = version + 1, version = version + 1 WHERE ",
                 $which
@@ -251,7 +251,9 @@ pub(crate) async fn open(
 }
 
 /// Lifts every tag, and the floor of new names, by so many numbers, or to the end, and the time that the product keeps
-/// for itself by so many ms. Answers how many tags of users there are, and the era that all rows are of from then on.
+/// for itself by so many ms, and records in the same transaction, in place of `recorded`, what is to be said of the
+/// server in the era that all rows are of from then on. So of two at once the later one finds another record, and
+/// changes nothing. Answers how many tags of users there are.
 ///
 /// A row that is not of the era before was written over by an older one, or came into being by replication: it is
 /// lifted as if it had been the greatest.
@@ -260,8 +262,9 @@ pub(crate) async fn lift_all(
     schema: Schema,
     numbers: u64,
     kept_ms: u64,
-    before: Era,
-) -> Result<(u64, Era), StoreError> {
+    (recorded, record): (&str, impl FnOnce(Era) -> String),
+) -> Result<u64, StoreError> {
+    let before = Record::read(recorded).era();
     let has_stripes = schema.has_stripes();
     let at = usize::from(has_stripes);
     let [leases, clocks] = kept_patterns().map(String::into_bytes);
@@ -299,9 +302,10 @@ pub(crate) async fn lift_all(
         let rows = turn.rows(reached).await?;
         era.reached = rows.first().map(|row| number(database, row, "watermark")).transpose()?.unwrap_or_default();
     }
+    schema::replace_record_in(&mut turn, database, recorded, &record(era)).await?;
     turn.commit().await?;
     // The floor is nobody's tag.
-    Ok((lifted.saturating_sub(1), era))
+    Ok(lifted.saturating_sub(1))
 }
 
 /// What a row says of its stripe and its era.

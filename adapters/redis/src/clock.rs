@@ -292,7 +292,7 @@ impl ClockStore {
             .zip(small(granted).filter(|_| granted <= count))
             .and_then(|(sequence, count)| segment(&self.layout, shard.number, Position { tick, sequence }, count));
         let Some(segment) = segment else {
-            return Err(reply.damaged(&format!("{granted} ids from {sequence} on are none of one ms")));
+            return Err(reply.damaged(&format!("{granted} ids from {sequence} on are not all of one ms")));
         };
         Ok(GrantAnswer::Granted { segment, is_low })
     }

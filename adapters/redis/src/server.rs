@@ -475,7 +475,7 @@ fn client(options: &RedisOptions) -> Result<Client, StoreError> {
     let at = format!("the certificates in {} (ssl-ca) cannot be read", path.display());
     let pem = std::fs::read(path).map_err(|error| StoreError::refused(at.clone()).with_source(error))?;
     if CertificateDer::pem_slice_iter(&pem).next().is_none() {
-        return Err(StoreError::refused(format!("{at}: there is none, in PEM")));
+        return Err(StoreError::refused(format!("{at}: it holds no certificate in PEM")));
     }
     let certificates = TlsCertificates { client_tls: None, root_cert: Some(pem) };
     Client::build_with_tls(info, certificates).map_err(|error| StoreError::refused(at).with_source(error))

@@ -147,7 +147,7 @@ impl SqliteStore {
             Some(Stripe { set: u128::from_be_bytes(set), index, count })
                 .filter(|stripe| stripe.validate_record().is_ok())
         });
-        stripe.map(Some).ok_or_else(|| damaged(&self.path, "its place among stripes is none"))
+        stripe.map(Some).ok_or_else(|| damaged(&self.path, "its place among stripes is not valid"))
     }
 
     fn tag_record(&self, row: &SqliteRow) -> Result<TagRecord, StoreError> {

@@ -865,7 +865,7 @@ mod tests {
             ("store = \"redis://h\"\nbacking = \"rediss://h/1\"", "the backing store \"rediss://h/1\" is in Redis"),
             ("store = \"redis://h\"\nbacking = \"file\"", "--backing: the store \"file\" is not a URL"),
             ("store = \"redis://h\"\nbacking = \"mysql://h/db?dialect=loof\"", "dialect is \"loof\""),
-            ("backing = \"sqlite://a\"", "sqlite://unalike.sqlite is none"),
+            ("backing = \"sqlite://a\"", "sqlite://unalike.sqlite is not in Redis"),
             ("backing = \"none\"", "leave it out"),
             ("store = [\"sqlite://a\", \"redis://h\"]", "\"redis://h\" is in Redis"),
             ("leases = \"redis://h\"", "grants it the time of its leases (--backing"),

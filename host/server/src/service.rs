@@ -193,6 +193,18 @@ impl Service {
         }
     }
 
+    /// Whether there is a tag of this name.
+    ///
+    /// # Errors
+    /// What the store answers.
+    pub(crate) async fn has_tag(&self, tag: &str) -> Result<bool, StoreError> {
+        match self.stores.segments().tag(tag).await {
+            Ok(_) => Ok(true),
+            Err(StoreError::TagUnknown { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// The next id of a tag, or of one of its sub-keys.
     pub(crate) async fn next_id(&self, tag: &str, sub: Option<SubKey<'_>>) -> Result<u64, Error> {
         let sequence = self.sequence(tag, sub).await?;

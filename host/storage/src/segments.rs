@@ -14,6 +14,20 @@ const RELEASES_AT_ONCE: usize = 16;
 
 /// Grants intervals of numbers under a tag, each to one holder for ever.
 ///
+/// **What to implement.** One object serves a host, so this is one port, in four parts:
+/// - *granting*, which every store needs: [`allocate`](Self::allocate), [`release`](Self::release),
+///   [`open_tag`](Self::open_tag) and [`check`](Self::check);
+/// - *tags*, which every store needs: [`tag`](Self::tag), [`create_tag`](Self::create_tag),
+///   [`change_tag`](Self::change_tag), [`raise_tag`](Self::raise_tag) and [`tags`](Self::tags);
+/// - *stripes and ceilings*, for stores that have them: [`stripe`](Self::stripe), [`join_stripe`](Self::join_stripe),
+///   [`restripe`](Self::restripe) and [`ceiling`](Self::ceiling);
+/// - *moving tags elsewhere*, for stores that can end a tag: [`retire_tag`](Self::retire_tag),
+///   [`identity`](Self::identity), [`folds_names`](Self::folds_names) and [`beyond_record`](Self::beyond_record).
+///
+/// The first two have no defaults. The others answer by default what is true of a store without the feature, and those
+/// that do many at once do them one by one. Whoever changes only some requests of a store writes a
+/// [`SegmentLayer`](crate::SegmentLayer).
+///
 /// Implementations are shared by all tasks of a process and must not wait for one tag while they serve another.
 /// An implementation that cannot know whether a grant was made answers [`StoreError::OutcomeUnknown`] and never offers
 /// that grant again; it does not retry on its own once a statement may have reached the server.

@@ -350,9 +350,43 @@ async fn a_grant_that_waits_while_old_rows_are_applied_is_none() {
     a_grant_that_waits_for_an_applier(&[], &dialect("cosid"), "cosid", "last_max_id").await;
 }
 
+/// Each lifts, and one is recorded: what the others did must not keep it from its own rows.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_several_who_adopt_a_server_at_once_one_does() {
+    let mut server = start(&logging(1, &[]));
+    let url = server.database().unwrap();
+    let mut granted = Granted::default();
+    for id in 2..5 {
+        let store = open(&url).await;
+        granted.add(store.allocate("order", 1_000, 0).await.unwrap());
+        store.allocate("invoice", 1_000, 0).await.unwrap();
+        server.kill9().unwrap();
+        server.configure(&[&format!("--server-id={id}")]);
+        server.restart().unwrap();
+        let adopts: Vec<_> = (0..4)
+            .map(|_| {
+                let options = options(&url, "request-timeout-ms=20000");
+                tokio::spawn(async move { MysqlStore::adopt_server(options, 10_000).await })
+            })
+            .collect();
+        let mut adopted = 0;
+        for adopt in adopts {
+            match adopt.await.unwrap() {
+                Ok(done) => {
+                    assert_eq!(done.tags, 2);
+                    adopted += 1;
+                }
+                Err(error) => assert!(matches!(error, StoreError::Refused { .. }), "{error:?}"),
+            }
+        }
+        assert_eq!(adopted, 1);
+    }
+    granted.add(open(&url).await.allocate("order", 1_000, 0).await.unwrap());
+}
+
 /// The server before goes on, follows the one that was adopted, and is still used.
 #[tokio::test]
-async fn a_grant_that_waits_while_the_successors_rows_are_applied_is_none() {
+async fn a_grant_while_the_successors_rows_are_applied_is_none() {
     let (before, adopted) = (start(&logging(1, &[])), start(&logging(2, &[])));
     let url = before.database().unwrap();
     let there = url.replace(&format!(":{}/", before.port()), &format!(":{}/", adopted.port()));
@@ -370,7 +404,8 @@ async fn a_grant_that_waits_while_the_successors_rows_are_applied_is_none() {
     before.follow(&adopted, &from).unwrap();
     until("the applier waits for the row", || applier_waits(&before)).await;
     let request = tokio::spawn(async move { store.allocate("order", 1_000, 0).await });
-    until("so does a grant, behind it", || grant_waits(&before, "unalike_tag")).await;
+    // Unless it has noticed already that the quarantine of leases was applied, which comes before the tags.
+    until("so does a grant", || request.is_finished() || grant_waits(&before, "unalike_tag")).await;
     row.close().await.unwrap();
     refused(request.await.unwrap(), &[]);
 }

@@ -12,6 +12,16 @@ use unalike_sqlite::{SqliteOptions, SqliteStore};
 use unalike_tests::server::{Server, binary, fails, ok, run, run_with};
 
 #[test]
+fn a_snowflake_s_name_makes_no_sequence_by_a_slip() {
+    let directory = TempDir::new().unwrap();
+    let at = directory.path();
+    fails(at, &["next", "default"], 1, &["\"default\" is a snowflake", "--snowflake", "unalike tags create default"]);
+    assert_eq!(ok(at, &["tags", "list"]).lines().count(), 1, "nothing was made");
+    ok(at, &["tags", "create", "default"]);
+    assert_eq!(ok(at, &["next", "default"]), "1\n");
+}
+
+#[test]
 fn colours_are_for_terminals_whose_users_want_them() -> anyhow::Result<()> {
     let directory = TempDir::new()?;
     let command = format!("{} next order", binary()?.display());

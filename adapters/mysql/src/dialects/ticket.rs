@@ -278,7 +278,7 @@ impl Tickets {
             (Ok(set), Some(index), Some(count)) if (Stripe { set, index, count }).validate_record().is_ok() => {
                 Ok(Numbering { stripe: Some(Stripe { set, index, count }) })
             }
-            _ => Err(damaged(self.database.at(), "the stripe in unalike_ticket is none")),
+            _ => Err(damaged(self.database.at(), "the stripe in unalike_ticket is not valid")),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::io::{self, BufWriter, Write as _};
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 
 use crate::commands::arguments::NextArguments;
 use crate::commands::print::is_closed;
@@ -19,8 +19,16 @@ const BATCH: u32 = 1_000;
 /// `unalike next`
 pub(crate) async fn next(config: Config, arguments: NextArguments) -> anyhow::Result<()> {
     let address = std::process::id().to_string();
+    let is_snowflake = config.snowflakes()?.contains_key(&arguments.name);
     let service = Service::open(&config, Tokens::unwanted(), Purpose::Command, &address).await?;
-    let printed = print_ids(&service, &arguments).await;
+    let printed = match is_snowflake && !arguments.snowflake && !service.has_tag(&arguments.name).await? {
+        // A tag of that name would be made, and give 1.
+        true => Err(anyhow!(
+            "{name:?} is a snowflake: add --snowflake. For a sequence of that name, create it first: unalike tags create {name}",
+            name = arguments.name
+        )),
+        false => print_ids(&service, &arguments).await,
+    };
     // Also after an error: what was not used goes back.
     service.close().await;
     printed

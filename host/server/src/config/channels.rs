@@ -127,9 +127,10 @@ impl ChannelConfig {
 
 /// Why a tag of the channel `ordered` cannot be in a store that is not in Redis.
 pub(crate) fn needs_redis(tag: &str) -> StoreError {
-    let reason = "the channel ordered takes its numbers from a store in Redis (--store redis://HOST/DATABASE), and this is none: \
-                  slow-ordered is as strictly increasing, from the store that there is"
-        .to_owned();
+    let reason =
+        "the channel ordered takes its numbers from a store in Redis (--store redis://HOST/DATABASE), and this \
+                  store is not: slow-ordered is as strictly increasing, in any store"
+            .to_owned();
     StoreError::TagInvalid { tag: tag.to_owned(), reason }
 }
 

@@ -78,7 +78,7 @@ pub(crate) enum DecodeError {
         max: u64,
     },
     /// The other system makes no such id.
-    #[error("the id {id} is none of the layout {layout}: {error}")]
+    #[error("the id {id} is not of the layout {layout}: {error}")]
     NotOfScheme {
         /// The id.
         id: u64,

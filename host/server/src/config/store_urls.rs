@@ -118,8 +118,8 @@ pub(crate) fn validate_backing(
     let Some(volatile) = stores.volatile().or(leases) else {
         ensure!(
             backing.is_none(),
-            "--backing is what stands behind a store or leases in Redis, and {stores} is none: leave it out, or give a store \
-             such as redis://HOST/DATABASE (--store, --leases)"
+            "--backing names the durable store behind a store or leases in Redis, and {stores} is not in Redis: leave it out, or \
+             name one such as redis://HOST/DATABASE (--store, --leases)"
         );
         return Ok(());
     };

@@ -697,7 +697,7 @@ fn operation(paths: &mut Paths) {
         json!({
             "operationId": "ready",
             "tags": ["operation"],
-            "summary": "Whether ids can be had: the store answers, or what it granted before still lasts",
+            "summary": "Whether ids can be issued: the store answers, or what it granted before still lasts",
             "description": "What the store said is kept for a second. While the store is down it is covered as long as every tag that is used has numbers left: the answer \
                 says since when the store is down, and which tag's numbers are used up first, in how many seconds. A snowflake \
                 that was asked for ids and gives none now makes it not ready: the problem says which, why, and since when.",

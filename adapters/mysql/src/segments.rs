@@ -10,8 +10,8 @@ use sqlx::mysql::MySqlRow;
 use sqlx::{AssertSqlSafe, Row as _};
 use unalike_storage::{
     ID_MAX, JoinedStripe, KEPT_FLOOR, KEPT_LEASES, Mode, PolicyColumns, RefillPolicy, Segment, SegmentStore,
-    StepPolicy, StoreError, Stripe, StripeNumbers, TagCreation, TagOptions, TagRecord, TailRelease, first_watermark,
-    is_kept, kept_patterns, random_128, split_tag, validate_allocate, validate_new_tag, validate_policies,
+    StepPolicy, StoreError, Stripe, StripeNumbers, TagCreation, TagOptions, TagRecord, TagRows, TailRelease,
+    first_watermark, is_kept, kept_patterns, random_128, split_tag, validate_new_tag, validate_policies,
     validate_raise, validate_tag,
 };
 
@@ -413,9 +413,6 @@ impl OwnTables {
 
     /// The new tag, or none if it exists already.
     async fn insert_tag(&self, tag: &str, options: &TagOptions) -> Result<Option<TagRecord>, StoreError> {
-        if let Err(refused) = validate_new_tag(tag) {
-            return if self.find_tag(tag).await?.is_some() { Ok(None) } else { Err(refused) };
-        }
         let has_stripes = self.schema().has_stripes();
         let tags_max = self.creation.of(tag).tags_max;
         let mut turn = self.database.begin_alone("creating a tag").await?;
@@ -449,17 +446,6 @@ impl OwnTables {
         }
         turn.commit().await?;
         Ok(Some(TagRecord { tag: tag.to_owned(), options: *options, watermark, version: 0 }))
-    }
-
-    /// An unknown tag, created if first use may do that; none if somebody else was quicker. A sub-key of a tag that
-    /// exists is created in any case.
-    async fn use_first(&self, name: &str) -> Result<Option<TagRecord>, StoreError> {
-        let options = match split_tag(name) {
-            (tag, Some(_)) => self.open_tag(tag).await?.options_of_sub_keys(name)?,
-            (_, None) if self.creation.of(name).on_first_use => TagOptions::default(),
-            (_, None) => return Err(StoreError::tag_unknown(name)),
-        };
-        self.insert_tag(name, &options).await
     }
 
     fn column<'r, T>(&self, row: &'r MySqlRow, column: &str) -> Result<T, StoreError>
@@ -557,40 +543,43 @@ fn find(tag: &str) -> Statement<'_> {
 }
 
 #[async_trait]
+impl TagRows for OwnTables {
+    fn creates_on_first_use(&self, tag: &str) -> bool {
+        self.creation.of(tag).on_first_use
+    }
+
+    async fn find_row(&self, tag: &str) -> Result<Option<TagRecord>, StoreError> {
+        self.find_tag(tag).await
+    }
+
+    async fn insert_row(&self, tag: &str, options: &TagOptions) -> Result<Option<TagRecord>, StoreError> {
+        self.insert_tag(tag, options).await
+    }
+
+    async fn grant_from_row(&self, tag: &str, count: u64, at_least: u64) -> Result<Option<Segment>, StoreError> {
+        let others = count.min(ID_MAX) - 1;
+        let assignments = [at_least, at_least, at_least, others, at_least];
+        let (statement, version) = self.change(&ALLOCATE, tag, &assignments, &[]);
+        let done = self.database.execute("allocating a segment", statement).await?;
+        if done.rows_affected() == 1 {
+            let start = done.last_insert_id();
+            let end = if start > ID_MAX { 0 } else { start + others.min(ID_MAX - start) + 1 };
+            let segment = Segment { start, end, stride: 1, generation: 0, version };
+            if segment.validate().is_err() || segment.start < at_least {
+                return Err(damaged(self.database.at(), &format!("the grant {segment:?} is not what was asked for")));
+            }
+            return Ok(Some(segment));
+        }
+        self.database.check_fence().await?;
+        self.check_row(tag).await?;
+        Ok(None)
+    }
+}
+
+#[async_trait]
 impl SegmentStore for OwnTables {
     async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {
-        validate_allocate(tag, count, at_least)?;
-        let others = count.min(ID_MAX) - 1;
-        // Twice, when the tag comes into being in between.
-        for _ in 0..2 {
-            let assignments = [at_least, at_least, at_least, others, at_least];
-            let (statement, version) = self.change(&ALLOCATE, tag, &assignments, &[]);
-            let done = self.database.execute("allocating a segment", statement).await?;
-            if done.rows_affected() == 1 {
-                let start = done.last_insert_id();
-                let end = if start > ID_MAX { 0 } else { start + others.min(ID_MAX - start) + 1 };
-                let segment = Segment { start, end, stride: 1, generation: 0, version };
-                if segment.validate().is_err() || segment.start < at_least {
-                    return Err(damaged(
-                        self.database.at(),
-                        &format!("the grant {segment:?} is not what was asked for"),
-                    ));
-                }
-                return Ok(segment);
-            }
-            self.database.check_fence().await?;
-            self.check_row(tag).await?;
-            match self.find_tag(tag).await? {
-                Some(record) if record.watermark == ID_MAX => {
-                    return Err(StoreError::exhausted(tag));
-                }
-                Some(_) => {}
-                None => {
-                    self.use_first(tag).await?;
-                }
-            }
-        }
-        Err(StoreError::unavailable(format!("the tag {tag:?} changes all the time: try again")))
+        self.grant_or_create(tag, count, at_least).await
     }
 
     async fn release(&self, tag: &str, tail: TailRelease) -> Result<bool, StoreError> {
@@ -605,24 +594,15 @@ impl SegmentStore for OwnTables {
     }
 
     async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
-        validate_tag(tag)?;
-        if let Some(record) = self.find_tag(tag).await? {
-            return Ok(record);
-        }
-        match self.use_first(tag).await? {
-            Some(record) => Ok(record),
-            None => self.find_tag(tag).await?.ok_or_else(|| StoreError::tag_unknown(tag)),
-        }
+        self.find_or_create(tag).await
     }
 
     async fn tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
-        validate_tag(tag)?;
-        self.find_tag(tag).await?.ok_or_else(|| StoreError::tag_unknown(tag))
+        self.find_known(tag).await
     }
 
     async fn create_tag(&self, tag: &str, options: &TagOptions) -> Result<TagRecord, StoreError> {
-        options.validate(tag)?;
-        self.insert_tag(tag, options).await?.ok_or_else(|| StoreError::TagExists { tag: tag.to_owned() })
+        self.create_new(tag, options).await
     }
 
     async fn change_tag(&self, tag: &str, step: StepPolicy, refill: RefillPolicy) -> Result<TagRecord, StoreError> {

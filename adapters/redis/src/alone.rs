@@ -18,8 +18,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use unalike_storage::{
     Mode, PolicyColumns, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, TagCreation, TagOptions,
-    TagRecord, TailRelease, split_tag, validate_allocate, validate_new_tag, validate_policies, validate_raise,
-    validate_tag,
+    TagRecord, TagRows, TailRelease, split_tag, validate_policies, validate_raise, validate_tag,
 };
 
 use crate::counter::{CounterScripts, Counters, NUMBER, PAGE, ScriptAnswer, answer, counter_script, number, scan};
@@ -133,16 +132,19 @@ impl Alone {
         }
         Ok(records)
     }
+}
 
-    async fn find_tag(&self, tag: &str) -> Result<Option<TagRecord>, StoreError> {
+#[async_trait]
+impl TagRows for Alone {
+    fn creates_on_first_use(&self, _tag: &str) -> bool {
+        self.creation.on_first_use
+    }
+
+    async fn find_row(&self, tag: &str) -> Result<Option<TagRecord>, StoreError> {
         Ok(self.records(&[tag.to_owned()]).await?.pop())
     }
 
-    /// The new tag, or none if it exists already.
-    async fn insert_tag(&self, tag: &str, options: &TagOptions) -> Result<Option<TagRecord>, StoreError> {
-        if let Err(refused) = validate_new_tag(tag) {
-            return if self.find_tag(tag).await?.is_some() { Ok(None) } else { Err(refused) };
-        }
+    async fn insert_row(&self, tag: &str, options: &TagOptions) -> Result<Option<TagRecord>, StoreError> {
         let tags_max = self.creation.tags_max;
         let last = options.start - 1;
         let (owner, sub) = split_tag(tag);
@@ -161,30 +163,18 @@ impl Alone {
         Ok(Some(TagRecord { tag: tag.to_owned(), options: *options, watermark: last, version: last }))
     }
 
-    /// An unknown tag, created if first use may do that.
-    async fn use_first(&self, tag: &str) -> Result<Option<TagRecord>, StoreError> {
-        let options = match split_tag(tag) {
-            // A sub-key has the options of its tag, and ends with it.
-            (name, Some(_)) => self.open_tag(name).await?.options_of_sub_keys(tag)?,
-            (_, None) if self.creation.on_first_use => TagOptions::default(),
-            (_, None) => return Err(StoreError::tag_unknown(tag)),
-        };
-        self.insert_tag(tag, &options).await
+    async fn grant_from_row(&self, tag: &str, count: u64, at_least: u64) -> Result<Option<Segment>, StoreError> {
+        match self.counters.grant(&self.key, tag, count, at_least).await? {
+            ScriptAnswer::Missing => Ok(None),
+            answer => self.done(tag, answer).map(Some),
+        }
     }
 }
 
 #[async_trait]
 impl SegmentStore for Alone {
     async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {
-        validate_allocate(tag, count, at_least)?;
-        // Twice, when the tag comes into being in between.
-        for _ in 0..2 {
-            match self.counters.grant(&self.key, tag, count, at_least).await? {
-                ScriptAnswer::Missing => self.use_first(tag).await?,
-                answer => return self.done(tag, answer),
-            };
-        }
-        Err(StoreError::unavailable(format!("the tag {tag:?} changes all the time: try again")))
+        self.grant_or_create(tag, count, at_least).await
     }
 
     async fn release(&self, tag: &str, _: TailRelease) -> Result<bool, StoreError> {
@@ -193,24 +183,15 @@ impl SegmentStore for Alone {
     }
 
     async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
-        validate_tag(tag)?;
-        if let Some(record) = self.find_tag(tag).await? {
-            return Ok(record);
-        }
-        match self.use_first(tag).await? {
-            Some(record) => Ok(record),
-            None => self.tag(tag).await,
-        }
+        self.find_or_create(tag).await
     }
 
     async fn tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
-        validate_tag(tag)?;
-        self.find_tag(tag).await?.ok_or_else(|| StoreError::tag_unknown(tag))
+        self.find_known(tag).await
     }
 
     async fn create_tag(&self, tag: &str, options: &TagOptions) -> Result<TagRecord, StoreError> {
-        options.validate(tag)?;
-        self.insert_tag(tag, options).await?.ok_or_else(|| StoreError::TagExists { tag: tag.to_owned() })
+        self.create_new(tag, options).await
     }
 
     async fn change_tag(&self, tag: &str, step: StepPolicy, refill: RefillPolicy) -> Result<TagRecord, StoreError> {

@@ -7,8 +7,8 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{QueryBuilder, Sqlite, SqliteExecutor};
 use unalike_storage::{
     ID_MAX, JoinedStripe, KEPT_FLOOR, Mode, PolicyColumns, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError,
-    StoreIdentity, Stripe, StripeNumbers, TagOptions, TagRecord, TailRelease, TailsReleased, is_kept_time, split_tag,
-    validate_allocate, validate_new_tag, validate_policies, validate_raise, validate_tag,
+    StoreIdentity, Stripe, StripeNumbers, TagOptions, TagRecord, TagRows, TailRelease, TailsReleased, is_kept_time,
+    split_tag, validate_policies, validate_raise, validate_tag,
 };
 
 use crate::error::{damaged, read_error, write_error};
@@ -127,51 +127,6 @@ impl SqliteStore {
         Ok(done.rows_affected())
     }
 
-    async fn find_tag(&self, tag: &str) -> Result<Option<TagRecord>, StoreError> {
-        let rows = sqlx::query("SELECT * FROM tag WHERE tag = ?1").bind(tag).fetch_all(self.readers()?).await;
-        let mut rows = rows.map_err(|error| read_error(&self.path, "reading a tag", error))?;
-        rows.pop().map(|row| self.tag_record(&row)).transpose()
-    }
-
-    /// The new tag, or none if it exists already.
-    async fn insert_tag(&self, tag: &str, options: &TagOptions) -> Result<Option<TagRecord>, StoreError> {
-        if let Err(refused) = validate_new_tag(tag) {
-            return if self.find_tag(tag).await?.is_some() { Ok(None) } else { Err(refused) };
-        }
-        let tags_max = self.creation.of(tag).tags_max;
-        let insert = sqlx::query(CREATE).bind(tag).bind(options.start.cast_signed()).bind(options.mode.name());
-        let insert = bind_policies(insert, options.step, options.refill)
-            .bind(i64::try_from(tags_max).unwrap_or(i64::MAX))
-            .bind(self.joined_set())
-            // Times are no numbers.
-            .bind((!is_kept_time(tag)).then_some(KEPT_FLOOR))
-            .bind(owner_of(tag));
-        if let Some(row) = self.write_one("creating a tag", insert).await? {
-            return self.tag_record(&row).map(Some);
-        }
-        if self.find_tag(tag).await?.is_some() {
-            return Ok(None);
-        }
-        self.check_joined(self.readers()?).await?;
-        if let Some(owner) = owner_of(tag)
-            && let Some(owner) = self.find_tag(owner).await?
-        {
-            owner.options_of_sub_keys(tag)?;
-        }
-        Err(StoreError::TagLimit { tag: tag.to_owned(), tags_max })
-    }
-
-    /// An unknown tag, created if first use may do that.
-    async fn use_first(&self, tag: &str) -> Result<Option<TagRecord>, StoreError> {
-        let options = match split_tag(tag) {
-            // A sub-key has the options of its tag, and ends with it.
-            (name, Some(_)) => self.open_tag(name).await?.options_of_sub_keys(tag)?,
-            (_, None) if self.creation.of(tag).on_first_use => TagOptions::default(),
-            (_, None) => return Err(StoreError::tag_unknown(tag)),
-        };
-        self.insert_tag(tag, &options).await
-    }
-
     /// The stripe set that this client joined, as statements compare it.
     fn joined_set(&self) -> Option<Vec<u8>> {
         self.joined.map(|stripe| stripe.set.to_be_bytes().to_vec())
@@ -234,32 +189,63 @@ pub(crate) async fn identity(store: &SqliteStore) -> Result<StoreIdentity, Store
     Ok(StoreIdentity(u128::from_be_bytes(mark.ok_or_else(|| damaged(&store.path, "it has no identity"))?)))
 }
 
+/// The rows of the table of tags.
+struct Rows<'s>(&'s SqliteStore);
+
+#[async_trait]
+impl TagRows for Rows<'_> {
+    fn creates_on_first_use(&self, tag: &str) -> bool {
+        self.0.creation.of(tag).on_first_use
+    }
+
+    async fn find_row(&self, tag: &str) -> Result<Option<TagRecord>, StoreError> {
+        let rows = sqlx::query("SELECT * FROM tag WHERE tag = ?1").bind(tag).fetch_all(self.0.readers()?).await;
+        let mut rows = rows.map_err(|error| read_error(&self.0.path, "reading a tag", error))?;
+        rows.pop().map(|row| self.0.tag_record(&row)).transpose()
+    }
+
+    async fn insert_row(&self, tag: &str, options: &TagOptions) -> Result<Option<TagRecord>, StoreError> {
+        let tags_max = self.0.creation.of(tag).tags_max;
+        let insert = sqlx::query(CREATE).bind(tag).bind(options.start.cast_signed()).bind(options.mode.name());
+        let insert = bind_policies(insert, options.step, options.refill)
+            .bind(i64::try_from(tags_max).unwrap_or(i64::MAX))
+            .bind(self.0.joined_set())
+            // Times are no numbers.
+            .bind((!is_kept_time(tag)).then_some(KEPT_FLOOR))
+            .bind(owner_of(tag));
+        if let Some(row) = self.0.write_one("creating a tag", insert).await? {
+            return self.0.tag_record(&row).map(Some);
+        }
+        if self.find_row(tag).await?.is_some() {
+            return Ok(None);
+        }
+        self.0.check_joined(self.0.readers()?).await?;
+        if let Some(owner) = owner_of(tag)
+            && let Some(owner) = self.find_row(owner).await?
+        {
+            owner.options_of_sub_keys(tag)?;
+        }
+        Err(StoreError::TagLimit { tag: tag.to_owned(), tags_max })
+    }
+
+    async fn grant_from_row(&self, tag: &str, count: u64, at_least: u64) -> Result<Option<Segment>, StoreError> {
+        let allocate = sqlx::query(ALLOCATE)
+            .bind(tag)
+            .bind(at_least.cast_signed())
+            .bind(count.min(ID_MAX).cast_signed())
+            .bind(self.0.joined_set());
+        if let Some(row) = self.0.write_one("allocating a segment", allocate).await? {
+            return self.0.segment(&row, count, at_least).map(Some);
+        }
+        self.0.check_joined(self.0.readers()?).await?;
+        Ok(None)
+    }
+}
+
 #[async_trait]
 impl SegmentStore for SqliteStore {
     async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {
-        validate_allocate(tag, count, at_least)?;
-        // Twice, when the tag comes into being in between.
-        for _ in 0..2 {
-            let allocate = sqlx::query(ALLOCATE)
-                .bind(tag)
-                .bind(at_least.cast_signed())
-                .bind(count.min(ID_MAX).cast_signed())
-                .bind(self.joined_set());
-            if let Some(row) = self.write_one("allocating a segment", allocate).await? {
-                return self.segment(&row, count, at_least);
-            }
-            self.check_joined(self.readers()?).await?;
-            match self.find_tag(tag).await? {
-                Some(record) if record.watermark == ID_MAX => {
-                    return Err(StoreError::exhausted(tag));
-                }
-                Some(_) => {}
-                None => {
-                    self.use_first(tag).await?;
-                }
-            }
-        }
-        Err(StoreError::unavailable(format!("the tag {tag:?} changes all the time: try again")))
+        Rows(self).grant_or_create(tag, count, at_least).await
     }
 
     async fn release(&self, tag: &str, tail: TailRelease) -> Result<bool, StoreError> {
@@ -288,24 +274,15 @@ impl SegmentStore for SqliteStore {
     }
 
     async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
-        validate_tag(tag)?;
-        if let Some(record) = self.find_tag(tag).await? {
-            return Ok(record);
-        }
-        match self.use_first(tag).await? {
-            Some(record) => Ok(record),
-            None => self.find_tag(tag).await?.ok_or_else(|| StoreError::tag_unknown(tag)),
-        }
+        Rows(self).find_or_create(tag).await
     }
 
     async fn tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
-        validate_tag(tag)?;
-        self.find_tag(tag).await?.ok_or_else(|| StoreError::tag_unknown(tag))
+        Rows(self).find_known(tag).await
     }
 
     async fn create_tag(&self, tag: &str, options: &TagOptions) -> Result<TagRecord, StoreError> {
-        options.validate(tag)?;
-        self.insert_tag(tag, options).await?.ok_or_else(|| StoreError::TagExists { tag: tag.to_owned() })
+        Rows(self).create_new(tag, options).await
     }
 
     async fn change_tag(&self, tag: &str, step: StepPolicy, refill: RefillPolicy) -> Result<TagRecord, StoreError> {

@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use unalike_core::{ID_MAX, RefillPolicy, SUB_SEPARATOR, Segment, StepPolicy, TailRelease};
 
 use crate::{
-    Ceiling, JoinedStripe, SegmentStore, StoreError, StoreIdentity, Stripe, TagCreation, TagOptions, TagRecord,
+    Ceiling, JoinedStripe, SegmentLayer, SegmentStore, StoreError, Stripe, TagCreation, TagOptions, TagRecord,
     TailsReleased, split_tag,
 };
 
@@ -114,6 +114,8 @@ pub fn validate_public(tag: &str) -> Result<(), StoreError> {
 
 /// A store as requests, commands and configurations may use it: without the names that the product keeps for itself.
 ///
+/// It is a layer that guards each method of the port that names tags, and passes the others on.
+///
 /// ```
 /// use std::sync::Arc;
 /// use unalike_storage::{PublicTags, SegmentStore, StoreError};
@@ -140,7 +142,11 @@ impl std::fmt::Debug for PublicTags {
 }
 
 #[async_trait]
-impl SegmentStore for PublicTags {
+impl SegmentLayer for PublicTags {
+    fn below(&self) -> Option<&dyn SegmentStore> {
+        Some(&*self.0)
+    }
+
     async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {
         validate_public(tag)?;
         self.0.allocate(tag, count, at_least).await
@@ -149,10 +155,6 @@ impl SegmentStore for PublicTags {
     async fn release(&self, tag: &str, tail: TailRelease) -> Result<bool, StoreError> {
         validate_public(tag)?;
         self.0.release(tag, tail).await
-    }
-
-    fn address(&self) -> Option<String> {
-        self.0.address()
     }
 
     async fn release_many(&self, tails: Vec<(String, TailRelease)>) -> TailsReleased {
@@ -220,14 +222,6 @@ impl SegmentStore for PublicTags {
         Ok(listed)
     }
 
-    async fn identity(&self) -> Result<Option<StoreIdentity>, StoreError> {
-        self.0.identity().await
-    }
-
-    async fn folds_names(&self) -> Result<Option<String>, StoreError> {
-        self.0.folds_names().await
-    }
-
     async fn beyond_record(&self, tag: &str) -> Result<Option<String>, StoreError> {
         validate_public(tag)?;
         self.0.beyond_record(tag).await
@@ -238,33 +232,13 @@ impl SegmentStore for PublicTags {
         self.0.beyond_records(tags).await
     }
 
-    async fn check(&self) -> Result<(), StoreError> {
-        self.0.check().await
-    }
-
     async fn ceiling(&self, tag: &str) -> Result<Option<Ceiling>, StoreError> {
         validate_public(tag)?;
         self.0.ceiling(tag).await
     }
 
-    fn stripes(&self) -> usize {
-        self.0.stripes()
-    }
-
-    async fn stripe(&self) -> Result<Option<Stripe>, StoreError> {
-        self.0.stripe().await
-    }
-
     async fn join_stripe(&self, stripe: &Stripe) -> Result<JoinedStripe, StoreError> {
         Ok(self.0.join_stripe(stripe).await?.behind(Self))
-    }
-
-    async fn restripe(&self, expected: Option<&Stripe>, stripe: Option<&Stripe>) -> Result<(), StoreError> {
-        self.0.restripe(expected, stripe).await
-    }
-
-    async fn close(&self) {
-        self.0.close().await;
     }
 }
 

@@ -11,6 +11,14 @@ use crate::{
 ///
 /// A layer implements [`SegmentLayer::below`], and those methods of the port that it changes, under the same names.
 /// What it does not mention reaches the store below, also a method that the port gets later, whose default would not.
+/// One that has something to do or to check before any request implements [`SegmentLayer::reach`] as well: [`Lazy`]
+/// opens the store there.
+///
+/// [`Lazy`]: crate::Lazy
+///
+/// The port is one trait for the sake of layers. If tags or stripes were a trait of their own that a store hands out,
+/// they would be reached past the layers in front of it: kept names past [`PublicTags`](crate::PublicTags). And a store
+/// that is not open yet could not say whether it has them.
 ///
 /// Joining a stripe makes another client, which must have the layer in front of it as well. How that is built only the
 /// layer knows, so [`join_stripe`](SegmentLayer::join_stripe) is refused until the layer says it.
@@ -28,8 +36,8 @@ use crate::{
 ///
 /// #[async_trait::async_trait]
 /// impl SegmentLayer for Counted {
-///     fn below(&self) -> &dyn SegmentStore {
-///         &*self.below
+///     fn below(&self) -> Option<&dyn SegmentStore> {
+///         Some(&*self.below)
 ///     }
 ///
 ///     async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {
@@ -46,87 +54,102 @@ use crate::{
 #[async_trait]
 #[expect(missing_docs, reason = "each method is that of the port")]
 pub trait SegmentLayer: Send + Sync + 'static {
-    /// The store that this one is in front of.
-    fn below(&self) -> &dyn SegmentStore;
+    /// The store that this one is in front of; `None` as long as it is not open.
+    fn below(&self) -> Option<&dyn SegmentStore>;
+
+    /// The same for a request, which it may open the store for.
+    ///
+    /// # Errors
+    /// Why the request cannot be passed on.
+    async fn reach(&self) -> Result<&dyn SegmentStore, StoreError> {
+        self.below().ok_or_else(|| StoreError::unavailable("the store is not open"))
+    }
 
     async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {
-        self.below().allocate(tag, count, at_least).await
+        self.reach().await?.allocate(tag, count, at_least).await
     }
 
     async fn release(&self, tag: &str, tail: TailRelease) -> Result<bool, StoreError> {
-        self.below().release(tag, tail).await
+        self.reach().await?.release(tag, tail).await
     }
 
     async fn release_many(&self, tails: Vec<(String, TailRelease)>) -> TailsReleased {
-        self.below().release_many(tails).await
+        match self.reach().await {
+            Ok(below) => below.release_many(tails).await,
+            Err(error) => {
+                let mut released = TailsReleased::default();
+                released.failed(tails.len(), error);
+                released
+            }
+        }
     }
 
     async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
-        self.below().open_tag(tag).await
+        self.reach().await?.open_tag(tag).await
     }
 
     async fn tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
-        self.below().tag(tag).await
+        self.reach().await?.tag(tag).await
     }
 
     async fn create_tag(&self, tag: &str, options: &TagOptions) -> Result<TagRecord, StoreError> {
-        self.below().create_tag(tag, options).await
+        self.reach().await?.create_tag(tag, options).await
     }
 
     async fn change_tag(&self, tag: &str, step: StepPolicy, refill: RefillPolicy) -> Result<TagRecord, StoreError> {
-        self.below().change_tag(tag, step, refill).await
+        self.reach().await?.change_tag(tag, step, refill).await
     }
 
     async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError> {
-        self.below().raise_tag(tag, next).await
+        self.reach().await?.raise_tag(tag, next).await
     }
 
     async fn retire_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
-        self.below().retire_tag(tag).await
+        self.reach().await?.retire_tag(tag).await
     }
 
     async fn retire_tags(&self, tags: &[String]) -> Result<Option<Vec<TagRecord>>, StoreError> {
-        self.below().retire_tags(tags).await
+        self.reach().await?.retire_tags(tags).await
     }
 
     async fn create_tags(&self, tags: &[(String, TagOptions)]) -> Result<Option<Vec<TagRecord>>, StoreError> {
-        self.below().create_tags(tags).await
+        self.reach().await?.create_tags(tags).await
     }
 
     async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
-        self.below().tags(after, limit).await
+        self.reach().await?.tags(after, limit).await
     }
 
     async fn identity(&self) -> Result<Option<StoreIdentity>, StoreError> {
-        self.below().identity().await
+        self.reach().await?.identity().await
     }
 
     async fn folds_names(&self) -> Result<Option<String>, StoreError> {
-        self.below().folds_names().await
+        self.reach().await?.folds_names().await
     }
 
     async fn beyond_record(&self, tag: &str) -> Result<Option<String>, StoreError> {
-        self.below().beyond_record(tag).await
+        self.reach().await?.beyond_record(tag).await
     }
 
     async fn beyond_records(&self, tags: &[String]) -> Result<Option<Vec<Option<String>>>, StoreError> {
-        self.below().beyond_records(tags).await
+        self.reach().await?.beyond_records(tags).await
     }
 
     async fn check(&self) -> Result<(), StoreError> {
-        self.below().check().await
+        self.reach().await?.check().await
     }
 
     async fn ceiling(&self, tag: &str) -> Result<Option<Ceiling>, StoreError> {
-        self.below().ceiling(tag).await
+        self.reach().await?.ceiling(tag).await
     }
 
     fn stripes(&self) -> usize {
-        self.below().stripes()
+        self.below().map_or(1, SegmentStore::stripes)
     }
 
     async fn stripe(&self) -> Result<Option<Stripe>, StoreError> {
-        self.below().stripe().await
+        self.reach().await?.stripe().await
     }
 
     async fn join_stripe(&self, stripe: &Stripe) -> Result<JoinedStripe, StoreError> {
@@ -135,15 +158,17 @@ pub trait SegmentLayer: Send + Sync + 'static {
     }
 
     async fn restripe(&self, expected: Option<&Stripe>, stripe: Option<&Stripe>) -> Result<(), StoreError> {
-        self.below().restripe(expected, stripe).await
+        self.reach().await?.restripe(expected, stripe).await
     }
 
     async fn close(&self) {
-        self.below().close().await;
+        if let Some(below) = self.below() {
+            below.close().await;
+        }
     }
 
     fn address(&self) -> Option<String> {
-        self.below().address()
+        self.below()?.address()
     }
 }
 
@@ -259,25 +284,29 @@ mod tests {
         lines.map(|line| line.split('(').next().unwrap()).collect()
     }
 
+    fn port() -> Vec<&'static str> {
+        methods(include_str!("segments.rs"), "pub trait SegmentStore: Send + Sync + 'static {")
+    }
+
     #[test]
     fn a_layer_passes_every_method_of_the_port_on() {
-        let port = methods(include_str!("segments.rs"), "pub trait SegmentStore: Send + Sync + 'static {");
+        let port = port();
         let layer = methods(include_str!("layer.rs"), "pub trait SegmentLayer: Send + Sync + 'static {");
         let store = methods(include_str!("layer.rs"), "impl<L: SegmentLayer> SegmentStore for L {");
         assert!(port.len() > 20, "{port:?}");
-        assert_eq!(layer, [vec!["below"], port.clone()].concat());
+        assert_eq!(layer, [vec!["below", "reach"], port.clone()].concat());
         assert_eq!(store, port);
     }
 
-    /// A default of the port, or a method that is passed on, would reach names that the product keeps for itself.
+    /// A method that is passed on would reach names that the product keeps for itself.
     #[test]
     fn every_method_of_the_port_is_looked_at_for_names_that_are_kept() {
         let sorted = |mut methods: Vec<&'static str>| {
             methods.sort_unstable();
             methods
         };
-        let port = methods(include_str!("segments.rs"), "pub trait SegmentStore: Send + Sync + 'static {");
-        let public = methods(include_str!("kept.rs"), "impl SegmentStore for PublicTags {");
-        assert_eq!(sorted(public), sorted(port));
+        let nameless = ["address", "check", "close", "folds_names", "identity", "restripe", "stripe", "stripes"];
+        let looked_at = methods(include_str!("kept.rs"), "impl SegmentLayer for PublicTags {");
+        assert_eq!(sorted([looked_at, nameless.to_vec()].concat()), sorted([vec!["below"], port()].concat()));
     }
 }

@@ -13,6 +13,7 @@ pub mod contract;
 mod error;
 mod kept;
 mod layer;
+mod lazy;
 mod lease_rules;
 mod leases;
 mod policies;
@@ -20,6 +21,7 @@ mod process;
 mod random;
 mod segments;
 mod stripes;
+mod tag_rows;
 
 pub use clock_steps::{ClockSteps, Expiry};
 pub use error::StoreError;
@@ -28,6 +30,7 @@ pub use kept::{
     validate_public,
 };
 pub use layer::SegmentLayer;
+pub use lazy::Lazy;
 pub use lease_rules::{
     Candidates, Choice, Clocks, LeaseLimits, NamespaceBinding, UsedWorker, choose_worker, nth_never_used,
 };
@@ -41,6 +44,7 @@ pub use segments::{
     validate_raise, validate_tag,
 };
 pub use stripes::{StripedStore, hand_over, resize_stripes};
+pub use tag_rows::TagRows;
 pub use unalike_core::{
     AdaptiveStep, FieldOrder, GrantId, ID_MAX, Layout, LayoutFields, Lease, Parts, RefillPolicy, Rfc3339, Segment,
     StepPolicy, TailRelease,

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -14,8 +14,8 @@ use unalike::{ErrorKind, Ids, SequenceOptions, StepPolicy};
 use unalike_memory::{MemoryOptions, MemoryStore};
 use unalike_mysql::{MysqlOptions, MysqlStore};
 use unalike_storage::{
-    ID_MAX, JoinedStripe, Mode, RefillPolicy, Segment, SegmentLayer, SegmentStore, StoreError, Stripe, StripedStore,
-    TagOptions, TailRelease, resize_stripes,
+    ID_MAX, JoinedStripe, Lazy, LeaseStore, Mode, RefillPolicy, Segment, SegmentLayer, SegmentStore, StoreError,
+    Stripe, StripedStore, TagOptions, TailRelease, resize_stripes,
 };
 use unalike_tests::faulty::FaultyStore;
 use unalike_tests::mariadb::MariaDb;
@@ -806,6 +806,86 @@ async fn files_are_stripes_that_outlive_their_programs() {
     store.close().await;
 }
 
+/// A server that refuses connections until it is up, and how often it was asked for one.
+#[derive(Clone, Default)]
+struct Starting {
+    server: MemoryStore,
+    is_up: Arc<AtomicBool>,
+    connections: Arc<AtomicU64>,
+}
+
+impl Starting {
+    async fn connect(self) -> Result<MemoryStore, StoreError> {
+        self.connections.fetch_add(1, Ordering::Relaxed);
+        tokio::task::yield_now().await;
+        let is_up = self.is_up.load(Ordering::Relaxed);
+        if is_up { Ok(self.server) } else { Err(StoreError::unavailable("nobody listens")) }
+    }
+
+    fn lazy(&self) -> Arc<Lazy<MemoryStore>> {
+        let starting = self.clone();
+        Arc::new(Lazy::new(move || starting.clone().connect()))
+    }
+
+    fn connections(&self) -> u64 {
+        self.connections.load(Ordering::Relaxed)
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_is_down_at_the_start_is_opened_by_the_first_request_that_finds_it_up() {
+    let starting = Starting::default();
+    let store: Arc<dyn SegmentStore> = starting.lazy();
+    let tail = TailRelease { start: 1, version: 1 };
+    assert!(matches!(store.allocate("order", 5, 0).await, Err(StoreError::Unavailable { .. })));
+    let released = store.release_many(vec![("order".to_owned(), tail), ("chat".to_owned(), tail)]).await;
+    assert_eq!((released.taken_back, released.failures), (0, 2));
+    store.close().await;
+    assert_eq!((store.address(), store.stripes(), starting.connections()), (None, 1, 2), "none of these opens it");
+
+    starting.is_up.store(true, Ordering::Relaxed);
+    let (first, second) = tokio::join!(store.allocate("order", 5, 0), store.allocate("order", 5, 0));
+    let mut granted = Granted::default();
+    granted.add(&first.unwrap());
+    granted.add(&second.unwrap());
+    assert_eq!(starting.connections(), 3, "two requests at once open it once");
+    assert_eq!(store.identity().await.unwrap(), starting.server.identity().await.unwrap());
+
+    let leases = Lazy::new({
+        let starting = starting.clone();
+        move || {
+            let connected = starting.clone().connect();
+            async { Ok(Arc::new(connected.await?)) }
+        }
+    });
+    assert_eq!(leases.namespaces().await.unwrap(), Vec::<String>::new());
+    assert_eq!(starting.connections(), 4);
+}
+
+#[tokio::test]
+async fn stripes_that_are_down_at_the_start_are_left_out() {
+    let starting = [Starting::default(), Starting::default()];
+    starting[0].is_up.store(true, Ordering::Relaxed);
+    starting[1].is_up.store(true, Ordering::Relaxed);
+    let stores = || starting.iter().map(|starting| starting.lazy() as Arc<dyn SegmentStore>).collect::<Vec<_>>();
+    let mut granted = Granted::default();
+    // The set is recorded while both are up.
+    let store = StripedStore::open(stores()).await.unwrap();
+    granted.add(&store.allocate("order", 5, 0).await.unwrap());
+    granted.add(&store.allocate("order", 5, 0).await.unwrap());
+
+    starting[1].is_up.store(false, Ordering::Relaxed);
+    let store = StripedStore::open(stores()).await.unwrap();
+    granted.add(&store.allocate("order", 5, 0).await.unwrap());
+    granted.add(&store.allocate("order", 5, 0).await.unwrap());
+    starting[0].is_up.store(false, Ordering::Relaxed);
+    starting[1].is_up.store(true, Ordering::Relaxed);
+    let store = StripedStore::open(stores()).await.unwrap();
+    for _ in 0..4 {
+        granted.add(&store.allocate("order", 5, 0).await.unwrap());
+    }
+}
+
 /// A store before which the last step of a resize waits until it is let on.
 struct HeldAtTheEnd {
     inner: Arc<dyn SegmentStore>,
@@ -815,8 +895,8 @@ struct HeldAtTheEnd {
 
 #[async_trait]
 impl SegmentLayer for HeldAtTheEnd {
-    fn below(&self) -> &dyn SegmentStore {
-        &*self.inner
+    fn below(&self) -> Option<&dyn SegmentStore> {
+        Some(&*self.inner)
     }
 
     async fn join_stripe(&self, stripe: &Stripe) -> Result<JoinedStripe, StoreError> {

@@ -514,8 +514,8 @@ type Event = Box<dyn FnOnce(Segment) -> Pin<Box<dyn Future<Output = ()> + Send>>
 
 #[async_trait]
 impl SegmentLayer for Between {
-    fn below(&self) -> &dyn SegmentStore {
-        &self.inner
+    fn below(&self) -> Option<&dyn SegmentStore> {
+        Some(&self.inner)
     }
 
     async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {

@@ -715,8 +715,8 @@ impl Creating {
 
 #[async_trait]
 impl SegmentLayer for Creating {
-    fn below(&self) -> &dyn SegmentStore {
-        &self.store
+    fn below(&self) -> Option<&dyn SegmentStore> {
+        Some(&self.store)
     }
 
     async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {

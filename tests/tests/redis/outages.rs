@@ -406,8 +406,8 @@ struct Durable<S> {
 
 #[async_trait]
 impl<S: SegmentStore> SegmentLayer for Durable<S> {
-    fn below(&self) -> &dyn SegmentStore {
-        &self.store
+    fn below(&self) -> Option<&dyn SegmentStore> {
+        Some(&self.store)
     }
 
     async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {

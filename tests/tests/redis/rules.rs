@@ -136,8 +136,8 @@ impl Gate {
 
 #[async_trait]
 impl SegmentLayer for Gate {
-    fn below(&self) -> &dyn SegmentStore {
-        &self.inner
+    fn below(&self) -> Option<&dyn SegmentStore> {
+        Some(&self.inner)
     }
 
     /// Nobody waits for what is handed over.
@@ -644,8 +644,8 @@ struct Nameless(MemoryStore);
 
 #[async_trait]
 impl SegmentLayer for Nameless {
-    fn below(&self) -> &dyn SegmentStore {
-        &self.0
+    fn below(&self) -> Option<&dyn SegmentStore> {
+        Some(&self.0)
     }
 
     async fn identity(&self) -> Result<Option<StoreIdentity>, StoreError> {

@@ -10,11 +10,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use async_trait::async_trait;
-use tokio::sync::OnceCell;
 use unalike::storage::{
-    ClockSteps, GrantId, Lease, LeaseAcquire, LeaseExtend, LeaseLimits, LeaseRecord, LeaseStore, StoreError,
+    ClockSteps, GrantId, Lazy, Lease, LeaseAcquire, LeaseExtend, LeaseLimits, LeaseRecord, LeaseStore, StoreError,
 };
-use unalike::{Clock, Layout, SystemClock};
+use unalike::{Clock, SystemClock};
 use unalike_local::{LocalLeases, LocalOptions, StaticWorker};
 
 use crate::config::Config;
@@ -47,7 +46,7 @@ pub(crate) struct Leases {
     /// The same without the local copies of this process, for those who lease workers by it.
     shared: Option<SharedLeases>,
     /// The same, where it is on a server and nothing is in front of it.
-    remote: Option<Arc<Remote>>,
+    remote: Option<Remote>,
 }
 
 /// A store that leases workers to others than this process.
@@ -104,9 +103,9 @@ impl Leases {
             let store = server.connect().await.with_context(failed)?;
             return Self::behind_local_copies(store, config, purpose).await;
         }
-        let remote = Arc::new(Remote::new(server, url.to_string()));
+        let remote = Remote::new(server, url.to_string());
         if purpose == Purpose::Serving {
-            let connected = tokio::time::timeout(START_MAX, remote.connected()).await;
+            let connected = tokio::time::timeout(START_MAX, remote.store.opened()).await;
             match connected.map(|connected| connected.map(drop)) {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) if is_named && !error.is_retryable() => return Err(error).with_context(failed),
@@ -118,9 +117,9 @@ impl Leases {
             }
         }
         if config.local_leases.is_some() && purpose == Purpose::Serving {
-            return Self::behind_local_copies(remote, config, purpose).await;
+            return Self::behind_local_copies(remote.store, config, purpose).await;
         }
-        let store: Arc<dyn LeaseStore> = Arc::clone(&remote) as _;
+        let store: Arc<dyn LeaseStore> = Arc::clone(&remote.store) as _;
         Ok(Self {
             store: Some(Arc::clone(&store)),
             shared: Some(SharedLeases::new(store, limits)),
@@ -154,12 +153,12 @@ impl Leases {
             bail!("a static worker needs --worker and --local-leases")
         };
         let server = Server::Static(worker, LocalOptions::new(directory));
-        let remote = Arc::new(Remote::new(server, directory.display().to_string()));
+        let remote = Remote::new(server, directory.display().to_string());
         if purpose == Purpose::Serving {
             let failed = || format!("worker {worker} cannot be used from {} (--local-leases)", directory.display());
-            remote.connected().await.with_context(failed)?;
+            remote.store.opened().await.with_context(failed)?;
         }
-        Ok(Self { store: Some(remote), shared: None, remote: None })
+        Ok(Self { store: Some(remote.store), shared: None, remote: None })
     }
 
     /// Whether the snowflakes that are configured can get workers, as far as can be told beforehand.
@@ -325,25 +324,28 @@ impl LeaseStore for Assigned {
 
 /// A lease store that is opened when it is needed: on a server it may be down when the program starts.
 struct Remote {
-    server: Server,
-    shown: String,
-    store: OnceCell<Arc<dyn LeaseStore>>,
+    store: Arc<Lazy<Arc<dyn LeaseStore>>>,
     /// Whether it last refused to open: for another reason than that it is down.
-    refuses: AtomicBool,
+    refuses: Arc<AtomicBool>,
 }
 
 impl Remote {
     fn new(server: Server, shown: String) -> Self {
-        Self { server, shown, store: OnceCell::new(), refuses: AtomicBool::new(false) }
-    }
-
-    async fn connected(&self) -> Result<&Arc<dyn LeaseStore>, StoreError> {
-        let connected = self.store.get_or_try_init(|| self.server.connect()).await;
-        let refuses = connected.as_ref().is_err_and(|error| !error.is_retryable());
-        if self.refuses.swap(refuses, Ordering::Relaxed) && connected.is_ok() {
-            tracing::info!("the store of leases {} can be used now", self.shown);
-        }
-        connected
+        let refuses = Arc::new(AtomicBool::new(false));
+        let (server, last_refused) = (Arc::new((server, shown)), Arc::clone(&refuses));
+        let connect = move || {
+            let (server, refuses) = (Arc::clone(&server), Arc::clone(&last_refused));
+            async move {
+                let (server, shown) = &*server;
+                let connected = server.connect().await;
+                let is_refused = connected.as_ref().is_err_and(|error| !error.is_retryable());
+                if refuses.swap(is_refused, Ordering::Relaxed) && connected.is_ok() {
+                    tracing::info!("the store of leases {shown} can be used now");
+                }
+                connected
+            }
+        };
+        Self { store: Arc::new(Lazy::new(connect)), refuses }
     }
 
     fn is_refused(&self) -> bool {
@@ -353,48 +355,7 @@ impl Remote {
     async fn look_again(&self) {
         if self.is_refused() {
             // What it says is told by `is_refused`, and to whoever asks for a lease.
-            drop(self.connected().await);
-        }
-    }
-}
-
-#[async_trait]
-impl LeaseStore for Remote {
-    async fn acquire(&self, acquire: &LeaseAcquire) -> Result<Lease, StoreError> {
-        self.connected().await?.acquire(acquire).await
-    }
-
-    async fn extend(&self, extend: &LeaseExtend) -> Result<Lease, StoreError> {
-        self.connected().await?.extend(extend).await
-    }
-
-    async fn release(&self, namespace: &str, worker: u32, grant_id: GrantId, end_ms: u64) -> Result<bool, StoreError> {
-        self.connected().await?.release(namespace, worker, grant_id, end_ms).await
-    }
-
-    async fn forbid_extension(&self, namespace: &str, worker: u32) -> Result<Option<LeaseRecord>, StoreError> {
-        self.connected().await?.forbid_extension(namespace, worker).await
-    }
-
-    async fn leases(&self, namespace: &str) -> Result<Vec<LeaseRecord>, StoreError> {
-        self.connected().await?.leases(namespace).await
-    }
-
-    async fn namespaces(&self) -> Result<Vec<String>, StoreError> {
-        self.connected().await?.namespaces().await
-    }
-
-    async fn check_namespace(&self, namespace: &str, layout: Layout) -> Result<(), StoreError> {
-        self.connected().await?.check_namespace(namespace, layout).await
-    }
-
-    fn reach_ms(&self, namespace: &str, worker: u32) -> Option<u64> {
-        self.store.get()?.reach_ms(namespace, worker)
-    }
-
-    async fn close(&self) {
-        if let Some(store) = self.store.get() {
-            store.close().await;
+            drop(self.store.opened().await);
         }
     }
 }

@@ -228,8 +228,8 @@ impl WatchedStore {
 
 #[async_trait]
 impl SegmentLayer for WatchedStore {
-    fn below(&self) -> &dyn SegmentStore {
-        &*self.inner
+    fn below(&self) -> Option<&dyn SegmentStore> {
+        Some(&*self.inner)
     }
 
     async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {

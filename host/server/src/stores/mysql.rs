@@ -4,12 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use async_trait::async_trait;
-use tokio::sync::OnceCell;
-use unalike::storage::{
-    JoinedStripe, LeaseStore, Segment, SegmentStore, StoreError, StoreIdentity, Stripe, TagOptions, TagRecord,
-    TailRelease, TailsReleased,
-};
-use unalike::{RefillPolicy, StepPolicy};
+use unalike::storage::{JoinedStripe, Lazy, LeaseStore, SegmentLayer, SegmentStore, StoreError, Stripe};
 use unalike_mysql::{BatchTag, Dialect, MysqlLeases, MysqlOptions, MysqlStore};
 
 use crate::stores::backend::{Adopted, Adoption, Backend, OpenStore, Opening, Place, Tables, UnorderedTag};
@@ -68,7 +63,7 @@ impl Place for MysqlOptions {
         options.create_foreign &= opening.may_begin;
         options.creation = opening.creation(options.creation);
         options.limits = opening.limits;
-        Ok(Arc::new(LazyMysql { options, store: OnceCell::new() }))
+        Ok(Arc::new(LazyMysql::new(options)))
     }
 
     async fn connect_leases(&self, opening: &Opening) -> Result<Arc<dyn LeaseStore>, StoreError> {
@@ -106,26 +101,27 @@ impl Place for MysqlOptions {
     }
 }
 
-/// A database that may have been down when the program started: it is connected to when it is first needed.
+/// A database that may have been down when the program started, with its address.
 struct LazyMysql {
     options: MysqlOptions,
-    store: OnceCell<MysqlStore>,
+    store: Lazy<MysqlStore>,
 }
 
 impl LazyMysql {
-    async fn connected(&self) -> Result<&MysqlStore, StoreError> {
-        self.store.get_or_try_init(|| MysqlStore::connect(self.options.clone())).await
+    fn new(options: MysqlOptions) -> Self {
+        let connected = options.clone();
+        Self { options, store: Lazy::new(move || MysqlStore::connect(connected.clone())) }
     }
 }
 
 #[async_trait]
 impl OpenStore for LazyMysql {
     async fn connect(&self) -> Result<(), StoreError> {
-        self.connected().await.map(drop)
+        self.store.opened().await.map(drop)
     }
 
     async fn leases(self: Arc<Self>) -> Result<Arc<dyn LeaseStore>, StoreError> {
-        Ok(Arc::new(self.connected().await?.leases().await?))
+        Ok(Arc::new(self.store.opened().await?.leases().await?))
     }
 
     async fn declare_unordered(&self, tag: &str, declared: UnorderedTag) -> Result<bool, StoreError> {
@@ -139,15 +135,15 @@ impl OpenStore for LazyMysql {
             lowest_critical_value: declared.lowest_critical_value,
             ..usual
         };
-        self.connected().await?.declare_batch_tag(tag, &batch_tag).await?;
+        self.store.opened().await?.declare_batch_tag(tag, &batch_tag).await?;
         Ok(true)
     }
 
     async fn tinyid_tokens(&self) -> Result<Option<Vec<(String, String)>>, StoreError> {
         match self.options.dialect {
-            Dialect::Tinyid => self.connected().await?.tinyid_tokens().await,
+            Dialect::Tinyid => self.store.opened().await?.tinyid_tokens().await,
             // To a user of unalike's own tables it is nothing whether others are there.
-            Dialect::Unalike => match self.connected().await?.tinyid_tokens().await {
+            Dialect::Unalike => match self.store.opened().await?.tinyid_tokens().await {
                 Err(StoreError::Refused { .. }) => Ok(None),
                 tokens => tokens,
             },
@@ -157,101 +153,16 @@ impl OpenStore for LazyMysql {
 }
 
 #[async_trait]
-impl SegmentStore for LazyMysql {
-    async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {
-        self.connected().await?.allocate(tag, count, at_least).await
+impl SegmentLayer for LazyMysql {
+    fn below(&self) -> Option<&dyn SegmentStore> {
+        Some(&self.store)
     }
 
-    async fn release(&self, tag: &str, tail: TailRelease) -> Result<bool, StoreError> {
-        self.connected().await?.release(tag, tail).await
+    async fn join_stripe(&self, stripe: &Stripe) -> Result<JoinedStripe, StoreError> {
+        self.store.opened().await?.join_stripe(stripe).await
     }
 
     fn address(&self) -> Option<String> {
         Some(self.options.address())
-    }
-
-    async fn release_many(&self, tails: Vec<(String, TailRelease)>) -> TailsReleased {
-        match self.connected().await {
-            Ok(store) => store.release_many(tails).await,
-            Err(error) => {
-                let mut released = TailsReleased::default();
-                released.failed(tails.len(), error);
-                released
-            }
-        }
-    }
-
-    async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
-        self.connected().await?.open_tag(tag).await
-    }
-
-    async fn tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
-        self.connected().await?.tag(tag).await
-    }
-
-    async fn create_tag(&self, tag: &str, options: &TagOptions) -> Result<TagRecord, StoreError> {
-        self.connected().await?.create_tag(tag, options).await
-    }
-
-    async fn change_tag(&self, tag: &str, step: StepPolicy, refill: RefillPolicy) -> Result<TagRecord, StoreError> {
-        self.connected().await?.change_tag(tag, step, refill).await
-    }
-
-    async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError> {
-        self.connected().await?.raise_tag(tag, next).await
-    }
-
-    async fn retire_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
-        self.connected().await?.retire_tag(tag).await
-    }
-
-    async fn retire_tags(&self, tags: &[String]) -> Result<Option<Vec<TagRecord>>, StoreError> {
-        self.connected().await?.retire_tags(tags).await
-    }
-
-    async fn create_tags(&self, tags: &[(String, TagOptions)]) -> Result<Option<Vec<TagRecord>>, StoreError> {
-        self.connected().await?.create_tags(tags).await
-    }
-
-    async fn beyond_records(&self, tags: &[String]) -> Result<Option<Vec<Option<String>>>, StoreError> {
-        self.connected().await?.beyond_records(tags).await
-    }
-
-    async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
-        self.connected().await?.tags(after, limit).await
-    }
-
-    async fn identity(&self) -> Result<Option<StoreIdentity>, StoreError> {
-        self.connected().await?.identity().await
-    }
-
-    async fn folds_names(&self) -> Result<Option<String>, StoreError> {
-        self.connected().await?.folds_names().await
-    }
-
-    async fn beyond_record(&self, tag: &str) -> Result<Option<String>, StoreError> {
-        self.connected().await?.beyond_record(tag).await
-    }
-
-    async fn check(&self) -> Result<(), StoreError> {
-        self.connected().await?.check().await
-    }
-
-    async fn stripe(&self) -> Result<Option<Stripe>, StoreError> {
-        self.connected().await?.stripe().await
-    }
-
-    async fn join_stripe(&self, stripe: &Stripe) -> Result<JoinedStripe, StoreError> {
-        self.connected().await?.join_stripe(stripe).await
-    }
-
-    async fn restripe(&self, expected: Option<&Stripe>, stripe: Option<&Stripe>) -> Result<(), StoreError> {
-        self.connected().await?.restripe(expected, stripe).await
-    }
-
-    async fn close(&self) {
-        if let Some(store) = self.store.get() {
-            store.close().await;
-        }
     }
 }

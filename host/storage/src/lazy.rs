@@ -1,0 +1,128 @@
+//! A store that may be down when the program starts.
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures_util::future::BoxFuture;
+use tokio::sync::OnceCell;
+use unalike_core::{GrantId, Layout, Lease};
+
+use crate::{
+    JoinedStripe, LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore, SegmentLayer, SegmentStore, StoreError, Stripe,
+};
+
+type Open<S> = Box<dyn Fn() -> BoxFuture<'static, Result<S, StoreError>> + Send + Sync>;
+
+/// A store that is opened when it is first needed, so that it may be down when the program starts.
+///
+/// Each request opens it until that succeeds once, and fails with the error of opening until then. Requests that come
+/// meanwhile wait for one another: it is never opened twice at a time.
+///
+/// ```
+/// use std::sync::Arc;
+/// use unalike_storage::{Lazy, SegmentStore, StoreError, StripedStore};
+///
+/// /// Three stores as the stripes of one set, one or two of which may be down.
+/// async fn together<S, Opened>(connect: fn(&'static str) -> Opened) -> Result<StripedStore, StoreError>
+/// where
+///     S: SegmentStore,
+///     Opened: Future<Output = Result<S, StoreError>> + Send + 'static,
+/// {
+///     let stores = ["a.example", "b.example", "c.example"];
+///     let lazy = stores.map(|address| Arc::new(Lazy::new(move || connect(address))) as Arc<dyn SegmentStore>);
+///     StripedStore::open(lazy.to_vec()).await
+/// }
+/// ```
+pub struct Lazy<S> {
+    open: Open<S>,
+    store: OnceCell<S>,
+}
+
+impl<S> Lazy<S> {
+    /// What `open` opens. Nothing is opened yet.
+    #[must_use]
+    pub fn new<Opening>(open: impl Fn() -> Opening + Send + Sync + 'static) -> Self
+    where
+        Opening: Future<Output = Result<S, StoreError>> + Send + 'static,
+    {
+        Self { open: Box::new(move || Box::pin(open())), store: OnceCell::new() }
+    }
+
+    /// The store, opened unless it is open.
+    ///
+    /// # Errors
+    /// Whatever opening it brings; the next request tries again.
+    pub async fn opened(&self) -> Result<&S, StoreError> {
+        self.store.get_or_try_init(&self.open).await
+    }
+
+    /// The store, if it is open.
+    #[must_use]
+    pub fn get(&self) -> Option<&S> {
+        self.store.get()
+    }
+}
+
+impl<S> fmt::Debug for Lazy<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lazy").field("is_open", &self.store.initialized()).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl<S: SegmentStore> SegmentLayer for Lazy<S> {
+    fn below(&self) -> Option<&dyn SegmentStore> {
+        self.get().map(|store| store as _)
+    }
+
+    async fn reach(&self) -> Result<&dyn SegmentStore, StoreError> {
+        Ok(self.opened().await?)
+    }
+
+    async fn join_stripe(&self, stripe: &Stripe) -> Result<JoinedStripe, StoreError> {
+        // It is open, so nothing has to be in front of the client that joined.
+        self.opened().await?.join_stripe(stripe).await
+    }
+}
+
+#[async_trait]
+impl<S: LeaseStore + ?Sized> LeaseStore for Lazy<Arc<S>> {
+    async fn acquire(&self, acquire: &LeaseAcquire) -> Result<Lease, StoreError> {
+        self.opened().await?.acquire(acquire).await
+    }
+
+    async fn extend(&self, extend: &LeaseExtend) -> Result<Lease, StoreError> {
+        self.opened().await?.extend(extend).await
+    }
+
+    async fn release(&self, namespace: &str, worker: u32, grant_id: GrantId, end_ms: u64) -> Result<bool, StoreError> {
+        self.opened().await?.release(namespace, worker, grant_id, end_ms).await
+    }
+
+    async fn forbid_extension(&self, namespace: &str, worker: u32) -> Result<Option<LeaseRecord>, StoreError> {
+        self.opened().await?.forbid_extension(namespace, worker).await
+    }
+
+    async fn leases(&self, namespace: &str) -> Result<Vec<LeaseRecord>, StoreError> {
+        self.opened().await?.leases(namespace).await
+    }
+
+    async fn namespaces(&self) -> Result<Vec<String>, StoreError> {
+        self.opened().await?.namespaces().await
+    }
+
+    async fn check_namespace(&self, namespace: &str, layout: Layout) -> Result<(), StoreError> {
+        self.opened().await?.check_namespace(namespace, layout).await
+    }
+
+    fn reach_ms(&self, namespace: &str, worker: u32) -> Option<u64> {
+        self.get()?.reach_ms(namespace, worker)
+    }
+
+    async fn close(&self) {
+        if let Some(store) = self.get() {
+            store.close().await;
+        }
+    }
+}

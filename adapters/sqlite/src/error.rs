@@ -30,7 +30,6 @@ const NOTADB: i32 = 26;
 /// known, are of unknown outcome.
 pub(crate) fn write_error(path: &Path, doing: &str, error: sqlx::Error) -> StoreError {
     let file = path.display();
-    let what = |advice: &str| format!("{doing}, in {file}: {advice}");
     let code = result_code(&error);
     // The advice is fixed text: the driver's own message follows as the source of the error.
     let (kind, advice): (fn(String) -> StoreError, &str) = match code {
@@ -61,7 +60,7 @@ pub(crate) fn write_error(path: &Path, doing: &str, error: sqlx::Error) -> Store
         ),
         Some(NOTADB | FORMAT) => (
             StoreError::corrupt,
-            "the file is no SQLite database, or its beginning is damaged. If another file was meant, name that one. Else stop all \
+            "is not a SQLite database: name another file. If unalike made this one, its beginning was overwritten: stop all \
              processes, restore it from a backup, and raise every tag above what was handed out since (or start a new file \
              under new tags)",
         ),
@@ -88,7 +87,11 @@ pub(crate) fn write_error(path: &Path, doing: &str, error: sqlx::Error) -> Store
             _ => (StoreError::outcome_unknown, "the connection broke"),
         },
     };
-    kind(what(advice)).with_source(error)
+    let what = match code {
+        Some(NOTADB | FORMAT) => format!("{file} {advice}"),
+        _ => format!("{doing}, in {file}: {advice}"),
+    };
+    kind(what).with_source(error)
 }
 
 /// The error of a statement that only reads: nothing can have been granted.

@@ -511,7 +511,8 @@ impl Format {
         }
         let mut at = 0;
         let mut date = Date { month: 1, day: 1, ..Date::default() };
-        let mut dated: Vec<Field> = Vec::new();
+        // The figures of the date, and where each is.
+        let mut dated: Vec<(Field, usize)> = Vec::new();
         let (mut number, mut number_at, mut gene_in_text) = (0, 0, None);
         for part in &self.parts {
             let end = at + if *part == (Part::Digits { width: 0 }) { rest } else { self.width(*part) };
@@ -527,14 +528,15 @@ impl Format {
                     let figure = u32::try_from(digits(piece, at)?).unwrap_or(u32::MAX);
                     let before = date;
                     // Two digits of a year say nothing new beside four.
-                    if field != Field::YearOfCentury || !dated.contains(&Field::Year) {
+                    if field != Field::YearOfCentury || !dated.iter().any(|(known, _)| *known == Field::Year) {
                         field.set(&mut date, figure);
                     }
                     // What was said before must still be so, and what is said now too.
-                    if field.of(&date) != figure || dated.iter().any(|known| known.of(&before) != known.of(&date)) {
+                    if field.of(&date) != figure || dated.iter().any(|(known, _)| known.of(&before) != known.of(&date))
+                    {
                         return Err(ReadError::Date { at });
                     }
-                    dated.push(field);
+                    dated.push((field, at));
                 }
                 Part::Digits { width: 0 } | Part::Number(_) => {
                     let notation = if let Part::Number(notation) = *part { notation } else { Text::Decimal };
@@ -590,32 +592,43 @@ impl Format {
     }
 
     /// The time span of a date of which these figures are known: as fine as they follow each other from the year on.
-    fn span(&self, date: &Date, known: &[Field]) -> Result<Option<core::ops::Range<u64>>, ReadError> {
-        let wrong = ReadError::Date { at: 0 };
-        let is_possible = (1..=12).contains(&date.month)
-            && (1..=31).contains(&date.day)
-            && date.hour < 24
-            && date.minute < 60
-            && date.second < 60;
+    fn span(&self, date: &Date, dated: &[(Field, usize)]) -> Result<Option<core::ops::Range<u64>>, ReadError> {
+        let place = |field: Field| dated.iter().find(|(known, _)| *known == field).map(|(_, at)| *at);
+        let wrong = |field: Field| ReadError::Date { at: place(field).unwrap_or(0) };
+        for (field, is_possible) in [
+            (Field::Month, (1..=12).contains(&date.month)),
+            (Field::Day, (1..=31).contains(&date.day)),
+            (Field::Hour, date.hour < 24),
+            (Field::Minute, date.minute < 60),
+            (Field::Second, date.second < 60),
+        ] {
+            if !is_possible {
+                return Err(wrong(field));
+            }
+        }
+        let is_known = |field: Field| place(field).is_some();
         // Without a year, the day must be one of the month's in a leap year.
         let leap = Date { year: 2000, month: date.month, day: date.day, ..Date::default() };
-        if !is_possible || known.contains(&Field::Month) && leap.unix_ms(0).is_none() {
-            return Err(wrong);
+        if is_known(Field::Month) && leap.unix_ms(0).is_none() {
+            return Err(wrong(Field::Day));
         }
-        if !known.contains(&Field::Year) && !known.contains(&Field::YearOfCentury) {
+        let year = if is_known(Field::Year) { Field::Year } else { Field::YearOfCentury };
+        if !is_known(year) {
             return Ok(None);
         }
         // The date with only the figures that follow, and how long the last of them lasts.
         let mut first = Date { year: date.year, month: 1, day: 1, ..Date::default() };
         let mut last = Field::Year;
         for field in [Field::Month, Field::Day, Field::Hour, Field::Minute, Field::Second, Field::Millisecond] {
-            if !known.contains(&field) {
+            if !is_known(field) {
                 break;
             }
             field.set(&mut first, field.of(date));
             last = field;
         }
-        let from = first.unix_ms(self.utc_offset_minutes).ok_or(wrong)?;
+        // Every other day is one of each year.
+        let at_fault = if (first.month, first.day) == (2, 29) && first.year > 0 { Field::Day } else { year };
+        let from = first.unix_ms(self.utc_offset_minutes).ok_or(wrong(at_fault))?;
         let length_ms = match last {
             Field::Millisecond => 1,
             Field::Second => 1_000,
@@ -634,7 +647,7 @@ impl Format {
             }
         };
         // A period that begins before 1970 is cut there, since no id is older; one that ends before has none.
-        let until = u64::try_from(from + length_ms).ok().filter(|until| *until > 0).ok_or(wrong)?;
+        let until = u64::try_from(from + length_ms).ok().filter(|until| *until > 0).ok_or(wrong(year))?;
         Ok(Some(u64::try_from(from).unwrap_or(0)..until))
     }
 }
@@ -1144,15 +1157,15 @@ mod tests {
             ("{gene:4}-{id}", "1-1", Length { len: 3 }),
             ("{gene:4}-{id}", "1x-1", Character { at: 1 }),
             ("{id:01}{gene:1}", "12", Number { at: 1 }),
-            ("{yyyyMMdd}-{id}", "20261322-1", Date { at: 0 }),
-            ("{yyyyMMdd}-{id}", "20260022-1", Date { at: 0 }),
-            ("{yyyyMMdd}-{id}", "20260229-1", Date { at: 0 }),
-            ("{yyyyMMdd}-{id}", "20260200-1", Date { at: 0 }),
+            ("{yyyyMMdd}-{id}", "20261322-1", Date { at: 4 }),
+            ("{yyyyMMdd}-{id}", "20260022-1", Date { at: 4 }),
+            ("{yyyyMMdd}-{id}", "20260229-1", Date { at: 6 }),
+            ("{yyyyMMdd}-{id}", "20260200-1", Date { at: 6 }),
             ("{yyyyMMdd}-{id}", "19691231-1", Date { at: 0 }),
             ("{yyyyMMdd}-{id}", "00000101-1", Date { at: 0 }),
             ("{yyyyMMdd}-{id}", "2026x122-1", Character { at: 4 }),
-            ("{MMdd}-{id}", "0230-1", Date { at: 0 }),
-            ("{MMdd}-{id}", "0431-1", Date { at: 0 }),
+            ("{MMdd}-{id}", "0230-1", Date { at: 2 }),
+            ("{MMdd}-{id}", "0431-1", Date { at: 2 }),
             ("{HH}-{id}", "24-1", Date { at: 0 }),
             ("{mm}-{id}", "60-1", Date { at: 0 }),
             ("{ss}-{id}", "60-1", Date { at: 0 }),
@@ -1357,6 +1370,26 @@ mod tests {
         let west = Format::new(&FormatOptions { utc_offset_minutes: -60, ..with("{yyyy}/{id}") }).unwrap();
         assert_eq!(west.read("1969/1").unwrap().issued_ms, Some(0..3_600_000));
         assert_eq!(format("{yyyy}/{id}").read("1969/1"), Err(ReadError::Date { at: 0 }));
+        // Where the figure is that no such date has.
+        for (text, at) in [
+            ("ORD-20261340-235959-1", 8),
+            ("ORD-20260010-235959-1", 8),
+            ("ORD-20260931-235959-1", 10),
+            ("ORD-20260229-235959-1", 10),
+            ("ORD-20260200-235959-1", 10),
+            ("ORD-20261122-245959-1", 13),
+            ("ORD-20261122-236059-1", 15),
+            ("ORD-20261122-235960-1", 17),
+            ("ORD-19691122-235959-1", 4),
+            ("ORD-00000101-000000-1", 4),
+            ("ORD-00000229-000000-1", 4),
+        ] {
+            let dated = format("ORD-{yyyy}{MM}{dd}-{HH}{mm}{ss}-{id}");
+            assert_eq!(dated.read(text), Err(ReadError::Date { at }), "{text}");
+        }
+        let day_first = format("ORD-{dd}.{MM}.-{id}");
+        assert_eq!(day_first.read("ORD-30.02.-1"), Err(ReadError::Date { at: 4 }));
+        assert_eq!(day_first.read("ORD-30.13.-1"), Err(ReadError::Date { at: 7 }));
     }
 
     /// Everything that a format is made of, owned.

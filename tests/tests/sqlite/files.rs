@@ -445,8 +445,9 @@ async fn what_is_no_database_is_refused_and_left_alone() {
     let path = directory.path().join("ids.sqlite");
     for content in [b"short".to_vec(), b"# a text file\n".repeat(1_000), vec![0; 8_192], vec![0xff; 512]] {
         fs::write(&path, content).unwrap();
-        let error = assert_refused_untouched(&path, "no SQLite database").await;
+        let error = assert_refused_untouched(&path, "ids.sqlite is not a SQLite database: name another file").await;
         assert!(matches!(error, StoreError::Corrupt { .. }), "{error:?}");
+        assert!(!error.to_string().contains("damaged"), "{error}");
     }
 }
 

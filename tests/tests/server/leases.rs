@@ -48,7 +48,7 @@ struct Listed {
     namespace: String,
     worker: u32,
     holder: String,
-    taken: String,
+    from: String,
     until: String,
     state: String,
     grant: String,
@@ -59,16 +59,16 @@ fn listed(directory: &TempDir, settings: &[&str]) -> anyhow::Result<Vec<Listed>>
     let text = ok(directory, &[settings, &["leases", "list"]].concat())?;
     let mut lines = text.lines();
     let titles: Vec<_> = lines.next().unwrap_or_default().split_whitespace().collect();
-    assert_eq!(titles, ["NAMESPACE", "WORKER", "HOLDER", "TAKEN", "UNTIL", "STATE", "GRANT"]);
+    assert_eq!(titles, ["NAMESPACE", "WORKER", "HOLDER", "FROM", "UNTIL", "STATE", "GRANT"]);
     lines
         .map(|line| {
             let cells: Vec<_> = line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect();
-            let [namespace, worker, holder, taken, until, state, grant] = cells[..] else {
+            let [namespace, worker, holder, from, until, state, grant] = cells[..] else {
                 anyhow::bail!("{line:?} has other cells")
             };
-            let [namespace, holder, taken, until, state, grant] =
-                [namespace, holder, taken, until, state, grant].map(str::to_owned);
-            Ok(Listed { namespace, worker: worker.parse()?, holder, taken, until, state, grant })
+            let [namespace, holder, from, until, state, grant] =
+                [namespace, holder, from, until, state, grant].map(str::to_owned);
+            Ok(Listed { namespace, worker: worker.parse()?, holder, from, until, state, grant })
         })
         .collect()
 }
@@ -147,7 +147,7 @@ fn leases_are_listed_with_who_holds_them_and_until_when() -> anyhow::Result<()> 
     // By default a server is known by where it is.
     let address = server.url().strip_prefix("http://").unwrap();
     assert_eq!(lease.holder, format!("{}/{address}", host_name()));
-    assert!(lease.taken < lease.until && lease.until.ends_with('Z') && lease.until.len() == 24, "{lease:?}");
+    assert!(lease.from < lease.until && lease.until.ends_with('Z') && lease.until.len() == 24, "{lease:?}");
     assert!(lease.grant.len() == 32 && lease.grant.bytes().all(|byte| byte.is_ascii_hexdigit()), "{lease:?}");
     assert_eq!(ok(&directory, &[&leases[..], &["leases", "list", "web"]].concat())?.lines().count(), 2);
     assert_eq!(ok(&directory, &[&leases[..], &["leases", "list", "nobody"]].concat())?.lines().count(), 1);

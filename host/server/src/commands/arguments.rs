@@ -336,8 +336,8 @@ pub(crate) enum StripesCommand {
 pub(crate) enum LeasesCommand {
     /// List the newest lease of each worker, by namespace
     ///
-    /// A lease runs, has ended, or runs out because its extension is forbidden. TAKEN and UNTIL are in UTC, GRANT is
-    /// the lease's own name.
+    /// A lease runs, has ended, or runs out because its extension is forbidden. Its ids have timestamps from
+    /// FROM to UNTIL, in UTC: both are the same where it was given back unused. GRANT is the lease's own name.
     List {
         /// The namespace: the name of a snowflake [default: all]
         namespace: Option<String>,

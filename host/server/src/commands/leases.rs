@@ -34,7 +34,7 @@ async fn look_into(store: &dyn LeaseStore, command: LeasesCommand) -> anyhow::Re
                 Some(namespace) => vec![namespace],
                 None => store.namespaces().await?,
             };
-            let mut table = Table::new(["NAMESPACE", "WORKER", "HOLDER", "TAKEN", "UNTIL", "STATE", "GRANT"]);
+            let mut table = Table::new(["NAMESPACE", "WORKER", "HOLDER", "FROM", "UNTIL", "STATE", "GRANT"]);
             for namespace in namespaces {
                 let records = store.leases(&namespace).await?;
                 records.iter().for_each(|record| table.add(lease_row(&namespace, record)));
@@ -78,7 +78,8 @@ fn lease_row(namespace: &str, record: &LeaseRecord) -> [String; 7] {
         lease.worker.to_string(),
         // A static worker has neither.
         if record.holder.is_empty() { "-".to_owned() } else { record.holder.clone() },
-        if record.acquired_ms == 0 { "-".to_owned() } else { rfc3339(record.acquired_ms) },
+        // Not when it was acquired: that is by the store's clock, and a lease ends by its holder's.
+        if record.acquired_ms == 0 { "-".to_owned() } else { rfc3339(lease.not_before_ms) },
         rfc3339(lease.valid_until_ms),
         state.to_owned(),
         format!("{:032x}", lease.grant_id.0),
@@ -134,5 +135,21 @@ pub(crate) async fn initialise(
             "only leases in Redis without a durable store behind it (--leases redis://HOST/DATABASE --backing none) and a \
              static worker (--unsafe-static-worker) are begun by command; any other lease store begins with its first use"
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use unalike::storage::{GrantId, Lease};
+
+    use super::*;
+
+    #[test]
+    fn no_lease_ends_before_it_begins() {
+        // Given back unused by a holder whose clock is 2 ms behind the store's.
+        let lease = Lease { worker: 3, grant_id: GrantId(1), not_before_ms: 1_000, valid_until_ms: 1_000 };
+        let record = LeaseRecord { lease, holder: "a".to_owned(), acquired_ms: 1_002, is_final: true };
+        let [.., from, until, state, _] = lease_row("default", &record);
+        assert_eq!((from.as_str(), state.as_str()), (until.as_str(), "ended"));
     }
 }

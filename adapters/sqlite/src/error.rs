@@ -60,9 +60,9 @@ pub(crate) fn write_error(path: &Path, doing: &str, error: sqlx::Error) -> Store
         ),
         Some(NOTADB | FORMAT) => (
             StoreError::corrupt,
-            "is not a SQLite database: name another file. If unalike made this one, its beginning was overwritten: stop all \
-             processes, restore it from a backup, and raise every tag above what was handed out since (or start a new file \
-             under new tags)",
+            "is not a SQLite database: name another file. If unalike made this one, its beginning was overwritten: stop \
+             all processes, restore it from a backup, and raise every tag above what was handed out since (or start a new \
+             file under new tags)",
         ),
         Some(IOERR) => (
             StoreError::outcome_unknown,

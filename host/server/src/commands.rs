@@ -76,7 +76,10 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
         }
         Command::Uuid(uuid) => random_ids::uuid(&uuid),
         Command::Ulid(ulid) => random_ids::ulid(&ulid),
-        Command::Decode(decode) => layouts::decode(&configure_command(common)?, &decode),
+        Command::Decode(decode) => {
+            let config = configure_command(common)?;
+            runtime(&mut Builder::new_current_thread())?.block_on(layouts::decode(&config, &decode))
+        }
         Command::Range(range) => layouts::range(&configure_command(common)?, &range),
         Command::Layouts(layouts) => layouts::layouts(&configure_command(common)?, layouts.command),
         Command::Bench(bench) => bench::run(&bench),
@@ -85,10 +88,15 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     }
 }
 
+/// What the commands that print and end log, unless the user says otherwise: what is wrong though they succeed. These
+/// modules report failures, which a command prints once, at its end.
+const LOGGED_BY_COMMANDS: &str =
+    "warn,unalike::lease_watch=off,unalike::service::flakes=off,unalike::service::troubles=off";
+
 /// For the commands that print and end: they say nothing else unless something is wrong.
 fn configure_command(common: &CommonArguments) -> anyhow::Result<Config> {
     let config = Config::load(common, None)?;
-    log::start(config.log.as_deref().unwrap_or("warn"), config.log_format)?;
+    log::start(config.log.as_deref().unwrap_or(LOGGED_BY_COMMANDS), config.log_format)?;
     warn_of_variables();
     Ok(config)
 }

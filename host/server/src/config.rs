@@ -164,6 +164,9 @@ impl SnowflakeConfig {
     }
 }
 
+/// The key whose default says less than the same value in a file: see [`Config::create_tags_is_said`].
+const CREATE_TAGS: &str = "create_tags";
+
 /// What a configuration file says of layouts, which no flag sets.
 const LAYOUTS_HELP: &str = "\
 # Layouts by name, besides those that `unalike layouts` lists: TIME/WORKER/SEQUENCE in bits, 63 at most in all, or
@@ -366,7 +369,7 @@ impl Config {
         }
         let mut config: Self = figment.extract().map_err(|error| anyhow::anyhow!("{}", describe(&error)))?;
         config.has_file = file.is_some();
-        config.create_tags_is_said = figment.contains("create_tags");
+        config.create_tags_is_said = figment.contains(CREATE_TAGS);
         config.validate()?;
         Ok(config)
     }
@@ -655,6 +658,8 @@ pub(crate) fn default_text() -> anyhow::Result<String> {
         }
         match default {
             Value::Null => writeln!(text, "# {key} =")?,
+            // Said, it would be more than the default.
+            default if key == CREATE_TAGS => writeln!(text, "# {key} = {default}")?,
             default => writeln!(text, "{key} = {default}")?,
         }
     }
@@ -693,6 +698,10 @@ pub(crate) fn effective_text(common: &CommonArguments, serve: &ServeArguments) -
             };
         match value {
             Value::Null => writeln!(text, "# {key} is not set")?,
+            value if key == CREATE_TAGS && source == "default" => {
+                let rest = "not in the tables of other systems, unless true is said here";
+                writeln!(text, "{key} = {value} # {source}; {rest}")?;
+            }
             value => writeln!(text, "{key} = {value} # {source}")?,
         }
     }
@@ -948,6 +957,7 @@ mod tests {
         let text = default_text().unwrap();
         let config = load(&text).unwrap();
         assert_eq!(keys(&config).unwrap(), keys(&Config::default()).unwrap());
+        assert!(!config.create_tags_is_said, "it would create rows in the tables of other systems");
         for key in keys(&Config::default()).unwrap().keys() {
             assert!(
                 [format!("{key} ="), format!("[{key}."), format!("[{key}]")].iter().any(|said| text.contains(said)),

@@ -121,8 +121,8 @@ pub(crate) struct CommonArguments {
     /// Create a tag when its first id is asked for [default: true]
     ///
     /// With false only `unalike tags create` and POST /v1/tags create tags, and requests create sub-keys only of tags
-    /// that have a sub_keys_max in the configuration file. In the tables of another system, a tag is created on first
-    /// use only if true is said here.
+    /// that have a sub_keys_max in the configuration file. In the tables of other systems the default creates nothing:
+    /// a tag is created on first use there only if true is said here.
     #[arg(long, global = true, value_name = "BOOL", env = "UNALIKE_CREATE_TAGS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) create_tags: Option<bool>,
@@ -143,7 +143,7 @@ pub(crate) struct CommonArguments {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) wait_max_ms: Option<u64>,
     /// What to log to standard error: error, warn, info, debug, trace, or a filter such as warn,unalike=debug
-    /// [default: info when serving, else warn]
+    /// [default: info when serving; warn for commands, which print a failure only once, at the end]
     #[arg(long, global = true, value_name = "FILTER", env = "UNALIKE_LOG")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) log: Option<String>,

@@ -39,7 +39,7 @@ use crate::config::worker::host_name;
 use crate::service::cover::{Covers, Outage};
 use crate::service::flakes::{Flakes, Stop, is_used};
 use crate::service::issue::IssueError;
-use crate::service::problem::{Kind, Problem};
+use crate::service::problem::{Kind, Of, Problem};
 use crate::service::store_watch::{StoreWatch, WatchedStore};
 use crate::service::stores::{Purpose, Stores};
 use crate::service::sub_keys::{SubKeys, stored};
@@ -117,6 +117,7 @@ impl Service {
         // Before the store, so that a mistake creates no file.
         let formats = config.formats(&Secrets::read(&config.keys)?)?;
         let stores = Stores::open(config, purpose).await?;
+        stores::kinds(config).tell();
         if purpose == Purpose::Serving {
             stores.leases().check(config).await?;
         }
@@ -205,6 +206,22 @@ impl Service {
         }
     }
 
+    /// Refuses a tag that is configured nowhere and does not exist, where the store says so at once.
+    ///
+    /// # Errors
+    /// [`StoreError::TagUnknown`].
+    pub(crate) async fn check_known(&self, tag: &str) -> Result<(), StoreError> {
+        let is_known = self.is_formatted(tag) || self.is_quick(tag) || self.sequence_if_open(tag).is_some();
+        if is_known || self.known_down().is_some() {
+            return Ok(());
+        }
+        match tokio::time::timeout(self.check_max, self.stores.segments().tag(tag)).await {
+            Ok(Err(unknown @ StoreError::TagUnknown { .. })) => Err(unknown),
+            // Texts are read without a store, too.
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
     /// The next id of a tag, or of one of its sub-keys.
     pub(crate) async fn next_id(&self, tag: &str, sub: Option<SubKey<'_>>) -> Result<u64, Error> {
         let sequence = self.sequence(tag, sub).await?;
@@ -241,14 +258,14 @@ impl Service {
         &self,
         snowflake: &Snowflake,
         work: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, Error> {
+    ) -> Result<T, IssueError> {
         let done = work.await;
         if done.is_err() && self.flakes.failed(snowflake) {
             // It may have stopped, gone on and stopped again since that was said.
             let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
             ready.take_if(|(_, said)| said.is_ok());
         }
-        done
+        done.map_err(IssueError::OfSnowflake)
     }
 
     /// Refuses to look a tag up that is not open while the store is known to be down.
@@ -402,11 +419,11 @@ impl Service {
         if let Err(error) = said.as_ref()
             && !error.is_retryable()
         {
-            return Err(Problem::from(&**error));
+            return Err(Problem::of_store(error, Of::Sequences));
         }
         if let Some(stop) = self.stopped_snowflakes().into_iter().next() {
             let since = rfc3339(stop.since_ms);
-            return Err(Problem::from(stop.error).with("snowflake", stop.name).with("stopped_since", since));
+            return Err(Problem::of(&stop.error, Of::Leases).with("snowflake", stop.name).with("stopped_since", since));
         }
         let Some((outage, error)) = outage else { return Ok(json!({ "status": "ready" })) };
         let (is_covered, since) = (outage.is_covered(self.uses_snowflakes()), rfc3339(outage.since_ms));
@@ -416,7 +433,7 @@ impl Service {
                 "status": "covered", "store_down_since": since, "cover_seconds": cover_seconds, "tag": tag,
             }));
         }
-        Err(Problem::from(&*error)
+        Err(Problem::of_store(&error, Of::Sequences)
             .with("store_down_since", since)
             .with("cover_seconds", cover_seconds)
             .with("tag", tag))

@@ -34,8 +34,8 @@ pub(crate) fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
         let next = error.to_string();
         // What stands before says already which store it is.
         let next = next.strip_prefix("the store refused: ").unwrap_or(&next);
-        // The library's errors repeat their source in their own words.
-        if !text.contains(next) {
+        // The library's errors repeat their source in their own words, and the system's begin with a capital or not.
+        if !text.to_lowercase().contains(&next.to_lowercase()) {
             text.push_str(": ");
             text.push_str(next);
         }

@@ -11,6 +11,9 @@ use unalike::storage::{SegmentStore as _, StoreError, sub_tag};
 use unalike_sqlite::{SqliteOptions, SqliteStore};
 use unalike_tests::server::{Server, binary, fails, ok, run, run_with};
 
+/// Nothing listens there.
+const NOWHERE: &str = "mysql://ids@127.0.0.1:1/ids";
+
 #[test]
 fn a_snowflake_s_name_makes_no_sequence_by_a_slip() {
     let directory = TempDir::new().unwrap();
@@ -19,6 +22,96 @@ fn a_snowflake_s_name_makes_no_sequence_by_a_slip() {
     assert_eq!(ok(at, &["tags", "list"]).lines().count(), 1, "nothing was made");
     ok(at, &["tags", "create", "default"]);
     assert_eq!(ok(at, &["next", "default"]), "1\n");
+}
+
+#[test]
+fn a_failure_of_a_command_is_told_once() {
+    let directory = TempDir::new().unwrap();
+    let at = directory.path();
+    ok(at, &["tags", "create", "order"]);
+    let next = ["--leases", NOWHERE, "--wait-max-ms", "100", "next", "default", "--snowflake"];
+    let ran = fails(at, &next, 1, &["no ids for \"default\"", "127.0.0.1:1"]);
+    assert!(ran.stderr.starts_with("unalike: ") && ran.stderr.lines().count() == 1, "{}", ran.stderr);
+    let ran = fails(at, &[&["--log", "warn"], &next[..]].concat(), 1, &["no lease was granted"]);
+    assert!(ran.stderr.lines().count() > 1, "{}", ran.stderr);
+}
+
+#[test]
+fn a_store_that_is_down_is_told_by_its_kind_and_not_by_its_place() -> anyhow::Result<()> {
+    let server = Server::start_with(["--leases", NOWHERE, "--wait-max-ms", "100"])?;
+    let client = server.client();
+    let told = |path: &str| -> anyhow::Result<String> {
+        let answer = client.get(path)?;
+        assert_eq!((answer.status, answer.problem()?.as_str()), (503, "store-unavailable"), "{answer:?}");
+        assert!(!answer.body.contains("127.0.0.1") && !answer.body.contains("unalike.sqlite"), "{answer:?}");
+        Ok(answer.json()?["detail"].as_str().unwrap_or_default().to_owned())
+    };
+    for _ in 0..2 {
+        let leases = told("/v1/snowflakes/default/ids")?;
+        assert!(leases.starts_with("the lease store (MySQL) refuses connections"), "{leases}");
+        assert!(leases.contains("try again") && leases.contains("the server's log"), "{leases}");
+    }
+    let _lock = server.lock_store()?;
+    let sequences = told("/v1/sequences/new/ids")?;
+    assert!(sequences.starts_with("the store (SQLite) "), "{sequences}");
+    Ok(())
+}
+
+#[test]
+fn what_a_token_lacks_is_named() -> anyhow::Result<()> {
+    let directory = Arc::new(TempDir::new()?);
+    let tokens = "[[tokens]]\nname = \"chat\"\ntoken = \"0123456789abcdef\"\nscope = \"read\"\ntags = [\"chat\"]\n";
+    std::fs::write(directory.path().join("tokens.toml"), tokens)?;
+    let server = Server::start_in(directory, ["--tokens", "tokens.toml"].map(str::to_owned).to_vec())?;
+    let [nobody, chat] = [server.client(), server.client().with_token("0123456789abcdef")];
+    let raise = json!({ "raise_to": "5" });
+    for (answer, status, detail) in [
+        (
+            nobody.get("/v1/sequences/chat/ids")?,
+            401,
+            "this needs a token with the scope read: send the header Authorization: Bearer TOKEN",
+        ),
+        (
+            nobody.send_json("PATCH", "/v1/tags/chat", &raise)?,
+            401,
+            "this needs a token with the scope admin: send the header Authorization: Bearer TOKEN",
+        ),
+        (
+            chat.send_json("PATCH", "/v1/tags/chat", &raise)?,
+            403,
+            "this needs the scope admin, and the token has the scope read",
+        ),
+        (
+            chat.get("/v1/snowflakes/default/ids")?,
+            403,
+            "the token is not valid for \"default\": it has other tags and snowflakes",
+        ),
+        (chat.get("/v1/tags")?, 403, "the token is valid for some tags only, and this concerns all of them"),
+    ] {
+        assert_eq!((answer.status, &answer.json()?["detail"]), (status, &json!(detail)), "{answer:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn ids_are_not_read_under_a_tag_that_does_not_exist() -> anyhow::Result<()> {
+    let server = Server::start()?;
+    let at = server.directory();
+    let client = server.client();
+    let answer = client.get("/v1/decode/1?tag=ordre")?;
+    assert_eq!((answer.status, answer.problem()?.as_str()), (404, "tag-unknown"), "{answer:?}");
+    assert_eq!(answer.json()?["tag"], json!("ordre"));
+    fails(at, &["decode", "1", "--tag", "ordre"], 1, &["the tag \"ordre\" is unknown"]);
+    assert_eq!(client.get("/v1/sequences/order/ids")?.ids()?, [1]);
+    assert_eq!(client.get("/v1/decode/1?tag=order")?.json()?["id"], json!("1"));
+    assert_eq!(ok(at, &["decode", "1", "--tag", "order"]), "id          1\nnumber      1\n");
+    // Where nobody knows, the text is read.
+    let lock = server.lock_store()?;
+    let elsewhere = TempDir::new()?;
+    ok(elsewhere.path(), &["decode", "1", "--tag", "ordre"]);
+    assert_eq!(std::fs::read_dir(elsewhere.path())?.count(), 0, "no store was made");
+    drop(lock);
+    Ok(())
 }
 
 #[test]
@@ -80,7 +173,7 @@ fn errors_have_times_for_people() {
     let directory = TempDir::new().unwrap();
     let at = directory.path();
     std::fs::write(at.join("late.toml"), "[snowflakes.late]\nlayout = \"41/10/12 epoch 2090-01-01\"\n").unwrap();
-    let ran = fails(at, &["--config", "late.toml", "next", "late", "--snowflake"], 1, &["2090-01-01T00:00:00.000Z"]);
+    let ran = fails(at, &["--config", "late.toml", "next", "late", "--snowflake"], 1, &["2090-01-01T00:00:00.001Z"]);
     assert!(!ran.stderr.contains("Unix ms"), "{}", ran.stderr);
 }
 

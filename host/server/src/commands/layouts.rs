@@ -1,8 +1,9 @@
-//! The commands about layouts: they need no store.
+//! The commands about layouts and texts of ids: they need no store, and ask it only whether a tag exists.
 
 use std::fmt::Write as _;
 
 use anyhow::{Context, ensure};
+use unalike::storage::StoreError;
 use unalike::{Clock, Layout, Role, Scheme, SnowflakeOptions, Spread, SystemClock};
 
 use crate::commands::arguments::{DecodeArguments, LayoutsCommand, RangeArguments, TextArguments};
@@ -12,11 +13,15 @@ use crate::config::formats::{IdFormat, ReadText, Refusal, Secrets};
 use crate::config::layouts::{Candidate, LayoutFigures, Layouts, Named, What, figures};
 use crate::config::names::plain_tag;
 use crate::config::stamps::SpreadText;
+use crate::service::stores::{Purpose, Stores};
 use crate::words::rfc3339;
 
 /// `unalike decode`
-pub(crate) fn decode(config: &Config, arguments: &DecodeArguments) -> anyhow::Result<()> {
+pub(crate) async fn decode(config: &Config, arguments: &DecodeArguments) -> anyhow::Result<()> {
     if let Some(read) = read_text(config, &arguments.id, &arguments.text)? {
+        if let Some(tag) = &arguments.text.tag {
+            check_known(config, tag).await?;
+        }
         return print(&read);
     }
     let layouts = config.layouts()?;
@@ -33,6 +38,23 @@ pub(crate) fn decode(config: &Config, arguments: &DecodeArguments) -> anyhow::Re
         }
     }
     print(&text)
+}
+
+/// Refuses a tag that is configured nowhere and does not exist. Where there is no store, nobody can tell.
+async fn check_known(config: &Config, tag: &str) -> anyhow::Result<()> {
+    if config.tags.contains_key(tag) {
+        return Ok(());
+    }
+    let Ok(stores) = Stores::open(config, Purpose::LookingInto).await else { return Ok(()) };
+    let found = stores.segments().tag(tag).await;
+    stores.close().await;
+    let is_unknown = matches!(found, Err(StoreError::TagUnknown { .. }));
+    ensure!(
+        !is_unknown,
+        "the tag {tag:?} is unknown: no configuration file (--config) has it, nor has the store {}",
+        config.store
+    );
+    Ok(())
 }
 
 fn guess(layouts: &Layouts, arguments: &DecodeArguments) -> anyhow::Result<()> {

@@ -31,6 +31,8 @@ use subtle::ConstantTimeEq;
 use toml::{Table, Value};
 use unalike::storage::validate_tag;
 
+use crate::words::shortened;
+
 /// Shorter ones can be guessed.
 const TOKEN_BYTES_MIN: usize = 16;
 
@@ -52,38 +54,52 @@ pub(crate) enum Scope {
     Admin,
 }
 
+impl Scope {
+    /// Its name in a file of tokens.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Admin => "admin",
+        }
+    }
+}
+
 /// Why a request is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Denied {
     /// There is no token in the request.
-    #[error("this server wants a token: send the header Authorization: Bearer TOKEN")]
-    Missing,
-    /// The token is none of the file's.
+    #[error("this needs a token with the scope {}: send the header Authorization: Bearer TOKEN", needed.name())]
+    Missing { needed: Scope },
+    /// The token is not in the file.
     #[error("the token is not known to this server")]
     Unknown,
-    /// The token is one for reading.
-    #[error("the token has the scope read, and this needs the scope admin")]
-    Scope,
+    /// The token has a lesser scope.
+    #[error("this needs the scope {}, and the token has the scope {}", needed.name(), has.name())]
+    Scope { needed: Scope, has: Scope },
     /// The token is bound to other tags.
-    #[error("the token is not good for this tag or snowflake")]
-    Tag,
+    #[error("the token is not valid for {name:?}: it has other tags and snowflakes")]
+    Tag {
+        /// The tag or snowflake, shortened if it is too long.
+        name: String,
+    },
     /// The token is bound to tags, and this tells of all of them.
-    #[error("the token is bound to some tags, and this concerns all of them")]
+    #[error("the token is valid for some tags only, and this concerns all of them")]
     AllTags,
 }
 
 impl Denied {
-    /// All of them.
-    pub(crate) const ALL: [Self; 5] = [Self::Missing, Self::Unknown, Self::Scope, Self::Tag, Self::AllTags];
+    /// The words for them.
+    pub(crate) const NAMES: [&str; 5] = ["missing", "unknown", "scope", "tag", "all_tags"];
 
     /// A word for it, for metrics.
-    pub(crate) const fn name(self) -> &'static str {
+    pub(crate) const fn name(&self) -> &'static str {
+        let [missing, unknown, scope, tag, all_tags] = Self::NAMES;
         match self {
-            Self::Missing => "missing",
-            Self::Unknown => "unknown",
-            Self::Scope => "scope",
-            Self::Tag => "tag",
-            Self::AllTags => "all_tags",
+            Self::Missing { .. } => missing,
+            Self::Unknown => unknown,
+            Self::Scope { .. } => scope,
+            Self::Tag { .. } => tag,
+            Self::AllTags => all_tags,
         }
     }
 }
@@ -178,12 +194,12 @@ impl Tokens {
     /// [`Denied::Missing`], [`Denied::Unknown`] or [`Denied::Scope`].
     pub(crate) fn permit(&self, presented: Option<&[u8]>, scope: Scope) -> Result<Permit, Denied> {
         let Some(file) = &self.file else { return Ok(Permit { token: None }) };
-        let presented = presented.ok_or(Denied::Missing)?;
+        let presented = presented.ok_or(Denied::Missing { needed: scope })?;
         let tokens = file.current();
         let (place, token) = find(&tokens, presented).ok_or(Denied::Unknown)?;
         tracing::debug!(token = &*token.name, "the token is known");
         if token.scope < scope {
-            return Err(Denied::Scope);
+            return Err(Denied::Scope { needed: scope, has: token.scope });
         }
         Ok(Permit { token: Some((tokens, place)) })
     }
@@ -228,7 +244,7 @@ impl Permit {
     /// [`Denied::Tag`].
     pub(crate) fn covers(&self, tag: &str) -> Result<(), Denied> {
         let covered = self.tags().is_none_or(|tags| tags.iter().any(|pattern| pattern.matches(tag)));
-        if covered { Ok(()) } else { Err(Denied::Tag) }
+        if covered { Ok(()) } else { Err(Denied::Tag { name: shortened(tag) }) }
     }
 
     /// Whether it is good for what tells of all tags.
@@ -405,11 +421,14 @@ mod tests {
             assert_eq!(tokens.check(some, Scope::Read, tag), Ok(()), "{tag}");
         }
         for tag in ["orders", "Order", "orde", "", "invoic", "xinvoice"] {
-            assert_eq!(tokens.check(some, Scope::Read, tag), Err(Denied::Tag), "{tag}");
+            assert_eq!(tokens.check(some, Scope::Read, tag), Err(Denied::Tag { name: tag.to_owned() }), "{tag}");
         }
-        assert_eq!(tokens.check(some, Scope::Admin, "order"), Err(Denied::Scope));
+        assert_eq!(
+            tokens.check(some, Scope::Admin, "order"),
+            Err(Denied::Scope { needed: Scope::Admin, has: Scope::Read })
+        );
         assert_eq!(tokens.permit(some, Scope::Read).unwrap().covers_all(), Err(Denied::AllTags));
-        assert_eq!(tokens.check(None, Scope::Read, "order"), Err(Denied::Missing));
+        assert_eq!(tokens.check(None, Scope::Read, "order"), Err(Denied::Missing { needed: Scope::Read }));
         for wrong in ["", "correct-horse-batter", "correct-horse-battery ", "Correct-horse-battery"] {
             assert_eq!(tokens.check(Some(wrong.as_bytes()), Scope::Read, "order"), Err(Denied::Unknown), "{wrong}");
         }

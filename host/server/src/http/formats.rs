@@ -36,6 +36,7 @@ pub(super) async fn decode(
             plain_tag(&tag)?;
             permit.covers(&tag)?;
             let mut read = service.formats().read_of_tag(&tag, &text, notation)?;
+            service.check_known(&tag).await?;
             read.tag = Some(tag);
             read
         }

@@ -74,8 +74,8 @@ impl Metrics {
         metrics::set_global_recorder(recorder).context("the figures of this process go elsewhere already")?;
         unalike::metrics::describe();
         describe_counter!(TOKENS_REFUSED, "Requests that were refused for their token");
-        for denied in Denied::ALL {
-            counter!(TOKENS_REFUSED, "reason" => denied.name()).absolute(0);
+        for reason in Denied::NAMES {
+            counter!(TOKENS_REFUSED, "reason" => reason).absolute(0);
         }
         let upkeep = pushed.clone();
         tokio::spawn(async move {

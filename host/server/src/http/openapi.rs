@@ -668,7 +668,8 @@ fn decode(paths: &mut Paths) {
         }),
         &[
             QUERY,
-            &[Kind::IdInvalid, Kind::LayoutUnknown, Kind::FormatInvalid, Kind::TagInvalid, Kind::SnowflakeUnknown],
+            &[Kind::IdInvalid, Kind::LayoutUnknown, Kind::FormatInvalid],
+            &[Kind::TagInvalid, Kind::TagUnknown, Kind::SnowflakeUnknown],
             ANY,
         ],
     );

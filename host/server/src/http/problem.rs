@@ -160,8 +160,8 @@ impl From<Denied> for Problem {
     fn from(denied: Denied) -> Self {
         counter!(TOKENS_REFUSED, "reason" => denied.name()).increment(1);
         let kind = match denied {
-            Denied::Missing | Denied::Unknown => Kind::Unauthorized,
-            Denied::Scope | Denied::Tag | Denied::AllTags => Kind::Forbidden,
+            Denied::Missing { .. } | Denied::Unknown => Kind::Unauthorized,
+            Denied::Scope { .. } | Denied::Tag { .. } | Denied::AllTags => Kind::Forbidden,
         };
         Self::new(kind, denied.to_string())
     }

@@ -6,7 +6,7 @@ use unalike::{Batch, Error, ErrorKind, FormattedBatch, Text, TextError, encode};
 
 use crate::config::formats::{FormatRequest, IdFormat, Notation, Refusal};
 use crate::service::Service;
-use crate::service::problem::{Kind, Problem};
+use crate::service::problem::{Kind, Of, Problem};
 use crate::words::shortened;
 
 /// The width of the greatest id of a tag of which nothing else is said, in bits.
@@ -75,6 +75,9 @@ pub(crate) enum IssueError {
     /// What the library says.
     #[error(transparent)]
     Failed(#[from] Error),
+    /// The same of a snowflake, whose store is that of the leases.
+    #[error(transparent)]
+    OfSnowflake(Error),
     /// What the store says.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -87,7 +90,7 @@ impl IssueError {
     /// How many ids are left, where that is why there are not as many as were asked for.
     pub(crate) fn left(&self) -> u32 {
         match self {
-            Self::Failed(error) => match error.kind() {
+            Self::Failed(error) | Self::OfSnowflake(error) => match error.kind() {
                 ErrorKind::Exhausted { left, .. } => u32::try_from(*left).unwrap_or(u32::MAX),
                 _ => 0,
             },
@@ -101,6 +104,7 @@ impl From<IssueError> for Problem {
         match error {
             IssueError::Refused(problem) => problem,
             IssueError::Failed(error) => error.into(),
+            IssueError::OfSnowflake(error) => Self::of(&error, Of::Leases),
             IssueError::Store(error) => error.into(),
             IssueError::Unwritten(error) => Self::unwritten(&error),
         }

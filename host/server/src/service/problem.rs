@@ -4,6 +4,9 @@
 //! A problem says what the caller can do about it. What only the operator can act on (paths, statements, drivers'
 //! words) goes to the log and never into an answer.
 
+use std::io;
+use std::sync::OnceLock;
+
 use serde_json::{Map, Value};
 use strum::VariantArray;
 use unalike::storage::{StoreError, split_tag};
@@ -178,6 +181,76 @@ impl Kind {
     }
 }
 
+/// Which of the stores an error is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Of {
+    /// That of the sequences.
+    Sequences,
+    /// That of the leases.
+    Leases,
+}
+
+/// The kinds of the stores of this process, for callers, who learn nothing else about them: `Redis, backed by MySQL`.
+#[derive(Debug)]
+pub(crate) struct StoreKinds {
+    pub(crate) sequences: String,
+    /// None: no store leases workers.
+    pub(crate) leases: Option<String>,
+}
+
+static STORE_KINDS: OnceLock<StoreKinds> = OnceLock::new();
+
+impl StoreKinds {
+    /// From now on, problems name these.
+    pub(crate) fn tell(self) {
+        // A process opens its stores once.
+        let _ = STORE_KINDS.set(self);
+    }
+}
+
+impl Of {
+    /// The subject of a sentence.
+    fn subject(self) -> String {
+        let kinds = STORE_KINDS.get();
+        match self {
+            Self::Sequences => kinds.map_or("the store".to_owned(), |kinds| format!("the store ({})", kinds.sequences)),
+            Self::Leases => match kinds.and_then(|kinds| kinds.leases.as_deref()) {
+                Some(kind) => format!("the lease store ({kind})"),
+                None => "the lease store".to_owned(),
+            },
+        }
+    }
+}
+
+/// The error of the operating system that is the cause of another one.
+pub(crate) fn io_cause(error: &(dyn std::error::Error + 'static)) -> Option<io::ErrorKind> {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<io::Error>() {
+            return Some(error.kind());
+        }
+        cause = error.source();
+    }
+    None
+}
+
+/// What a store does, in words that tell nothing of where it is.
+fn predicate(error: &StoreError) -> &'static str {
+    use io::ErrorKind as Io;
+    match io_cause(error) {
+        Some(Io::ConnectionRefused) => "refuses connections",
+        Some(Io::ConnectionReset | Io::ConnectionAborted | Io::BrokenPipe | Io::UnexpectedEof | Io::NotConnected) => {
+            "broke off the connection"
+        }
+        Some(Io::HostUnreachable | Io::NetworkUnreachable | Io::NetworkDown | Io::AddrNotAvailable) => {
+            "cannot be reached"
+        }
+        Some(Io::TimedOut) => "did not answer in time",
+        Some(Io::StorageFull) => "has no space left on its disk",
+        _ => "is down, cannot write, or did not answer in time",
+    }
+}
+
 /// An error as a caller is told of it.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{detail}")]
@@ -261,15 +334,22 @@ impl Problem {
 
 impl From<Error> for Problem {
     fn from(error: Error) -> Self {
+        Self::of(&error, Of::Sequences)
+    }
+}
+
+impl Problem {
+    /// An error of the library about ids that come from this store.
+    pub(crate) fn of(error: &Error, of: Of) -> Self {
         let wait_ms = error.retry_after_ms().unwrap_or(1_000);
         match error.kind() {
-            ErrorKind::Store { source, .. } => Self::from(source.as_ref()),
+            ErrorKind::Store { source, .. } => Self::of_store(source, of),
             ErrorKind::Timeout { name, waited_ms, source } => {
                 if let Some(source) = source {
-                    return Self::from(source.as_ref()).about("name", name);
+                    return Self::of_store(source, of).about("name", name);
                 }
-                let detail = format!("the store did not answer within {waited_ms} ms");
-                Self::unavailable(Kind::StoreUnavailable, &detail, wait_ms, &error).about("name", name)
+                let detail = format!("{} did not answer within {waited_ms} ms", of.subject());
+                Self::unavailable(Kind::StoreUnavailable, &detail, wait_ms, error).about("name", name)
             }
             ErrorKind::LeaseEnded { name, worker, ended_ms, source } => {
                 let problem = match source.as_deref() {
@@ -283,19 +363,19 @@ impl From<Error> for Problem {
                         let detail = format!(
                             "the lease of worker {worker} of {name:?} ended at {ended}, and the lease store has granted no other"
                         );
-                        Self::unavailable(Kind::LeaseEnded, &detail, wait_ms, &error)
+                        Self::unavailable(Kind::LeaseEnded, &detail, wait_ms, error)
                     }
                     // What it says is more.
-                    Some(source) => Self::from(source),
+                    Some(source) => Self::of_store(source, Of::Leases),
                 };
                 problem.with("snowflake", name.as_str()).with("worker", *worker).with("lease_ended_ms", *ended_ms)
             }
-            ErrorKind::NotYet { .. } => Self::unavailable(Kind::Timeout, &error.to_string(), wait_ms, &error),
+            ErrorKind::NotYet { .. } => Self::unavailable(Kind::Timeout, &error.to_string(), wait_ms, error),
             ErrorKind::ClockMovedBack { .. } | ErrorKind::ClockBeforeEpoch { .. } => {
-                Self::unavailable(Kind::ClockWrong, &error.to_string(), wait_ms, &error)
+                Self::unavailable(Kind::ClockWrong, &error.to_string(), wait_ms, error)
             }
             ErrorKind::GrantRefused { .. } => {
-                note(Kind::GrantRefused.name(), Weight::Lasting, with_causes(&error));
+                note(Kind::GrantRefused.name(), Weight::Lasting, with_causes(error));
                 Self::new(Kind::GrantRefused, "the grant was not used: look at the store").retry_after(wait_ms)
             }
             ErrorKind::Exhausted { name, .. } | ErrorKind::IdMaxReached { name, .. } => {
@@ -314,23 +394,16 @@ impl From<Error> for Problem {
             }
             ErrorKind::Closed { .. } => Self::closing(),
             ErrorKind::Rebuilt { .. } => {
-                Self::unavailable(Kind::Rebuilt, "the component was rebuilt after a fault", wait_ms, &error)
+                Self::unavailable(Kind::Rebuilt, "the component was rebuilt after a fault", wait_ms, error)
             }
             ErrorKind::CountZero => Self::new(Kind::CountInvalid, error.to_string()).with("count", 0),
             ErrorKind::NameInvalid { name } => Self::new(Kind::TagInvalid, error.to_string()).about("tag", name),
-            _ => Self::withheld(Kind::Internal, "an internal error; the server's log has more", &error),
+            _ => Self::withheld(Kind::Internal, "an internal error; the server's log has more", error),
         }
     }
-}
 
-impl From<StoreError> for Problem {
-    fn from(error: StoreError) -> Self {
-        Self::from(&error)
-    }
-}
-
-impl From<&StoreError> for Problem {
-    fn from(error: &StoreError) -> Self {
+    /// An error of this store.
+    pub(crate) fn of_store(error: &StoreError, of: Of) -> Self {
         let public = |kind| Self::new(kind, error.to_string());
         match error {
             StoreError::TagUnknown { tag } => public(Kind::TagUnknown).about("tag", tag),
@@ -359,13 +432,13 @@ impl From<&StoreError> for Problem {
                     .with("snowflake", namespace.as_str())
             }
             StoreError::ClockSkew { .. } => Self::unavailable(Kind::ClockWrong, &error.to_string(), 1_000, error),
-            StoreError::Unavailable { .. } | StoreError::OutcomeUnknown { .. } | StoreError::LeaseLost { .. } => {
-                Self::unavailable(
-                    Kind::StoreUnavailable,
-                    "the store is down, or did not answer in time: try again; the server's log says why",
-                    1_000,
-                    error,
-                )
+            StoreError::Unavailable { .. } | StoreError::OutcomeUnknown { .. } => {
+                let detail = format!("{} {}: try again; the server's log says more", of.subject(), predicate(error));
+                Self::unavailable(Kind::StoreUnavailable, &detail, 1_000, error)
+            }
+            StoreError::LeaseLost { .. } => {
+                let detail = "the worker is no longer leased to this server: try again";
+                Self::unavailable(Kind::StoreUnavailable, detail, 1_000, error)
             }
             StoreError::LayoutMismatch { namespace, .. } => {
                 let detail = "the store keeps the snowflake with another layout than this server is configured with";
@@ -376,6 +449,12 @@ impl From<&StoreError> for Problem {
             }
             _ => Self::withheld(Kind::StoreRefused, "the store refused; the server's log has more", error),
         }
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        Self::of_store(&error, Of::Sequences)
     }
 }
 

@@ -5,6 +5,7 @@
 //! under way for too long, to the next one that succeeds.
 
 use std::collections::HashMap;
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ use async_trait::async_trait;
 use unalike::storage::{JoinedStripe, Segment, SegmentLayer, SegmentStore, StoreError, Stripe, TagRecord};
 use unalike::{Clock, SystemClock};
 
+use crate::service::problem::io_cause;
 use crate::words::with_causes;
 
 /// An allocation that takes longer keeps its callers waiting for too long.
@@ -76,7 +78,11 @@ fn fault(error: &StoreError) -> Option<StoreError> {
     let what = || with_causes(error);
     match error {
         StoreError::Unavailable { .. } | StoreError::OutcomeUnknown { .. } | StoreError::CeilingReached { .. } => {
-            Some(StoreError::unavailable(what()))
+            let again = StoreError::unavailable(what());
+            Some(match io_cause(error) {
+                Some(kind) => again.with_source(io::Error::from(kind)),
+                None => again,
+            })
         }
         StoreError::Corrupt { .. } => Some(StoreError::corrupt(what())),
         StoreError::Refused { .. } | StoreError::PlaceChanged { .. } => Some(StoreError::refused(what())),

@@ -11,8 +11,10 @@ use unalike::storage::{
 
 use crate::config::Config;
 use crate::config::channels::{Declared, needs_redis};
+use crate::config::leases::LeasePlace;
 use crate::config::store_urls::StoreUrls;
 use crate::service::leases::Leases;
+use crate::service::problem::StoreKinds;
 use crate::stores::backend::{OpenStore, Opening, UnorderedTag};
 use crate::stores::url::StoreUrl;
 
@@ -256,6 +258,22 @@ impl OpenStores {
         self.add(url, Arc::clone(&store))?;
         Ok(Some(store))
     }
+}
+
+/// The kinds of the stores that the configuration names.
+pub(crate) fn kinds(config: &Config) -> StoreKinds {
+    let backed = |url: &StoreUrl| match config.backing.as_ref().filter(|backing| !backing.is_nothing()) {
+        Some(backing) if url.is_volatile() => format!("{}, backed by {}", url.title(), backing.title()),
+        _ => url.title().to_owned(),
+    };
+    let mut sequences: Vec<_> = config.store.iter().map(backed).collect();
+    sequences.dedup();
+    let leases = match config.lease_place() {
+        LeasePlace::Named(url) => Some(backed(url)),
+        LeasePlace::Beside(url) => Some(url.title().to_owned()),
+        LeasePlace::Static | LeasePlace::Nowhere => None,
+    };
+    StoreKinds { sequences: sequences.join(", "), leases }
 }
 
 fn cannot_open(urls: &StoreUrls) -> String {

@@ -53,7 +53,7 @@ use crate::http::Route;
 use crate::http::bearer;
 use crate::service::Service;
 use crate::service::leases::SharedLeases;
-use crate::service::problem::{Kind, Problem};
+use crate::service::problem::{Kind, Of, Problem};
 use crate::words::{rfc3339, shortened};
 
 /// The bits of CosId's widest machine ids.
@@ -100,7 +100,7 @@ impl From<StoreError> for Failed {
         };
         match code {
             Some(code) => Self::coded(code, error.to_string()),
-            None => Self { code, problem: error.into() },
+            None => Self { code, problem: Problem::of_store(&error, Of::Leases) },
         }
     }
 }

@@ -210,11 +210,11 @@ fn describe() {
     describe_gauge!("unalike_least_cover_seconds", "The least cover of all tags that are in use");
     describe_gauge!(
         "unalike_store_down_seconds",
-        "How long the store has not answered, or has granted a tag nothing, 0 while it does both"
+        "How long the store has not answered, or has granted a tag nothing; 0 while it answers and grants"
     );
     describe_gauge!(
         "unalike_cover_seconds",
-        "How long they last at the present use: the outage of the store that is ridden out"
+        "How long they last at the present use: an outage of the store may last as long"
     );
     describe_gauge!("unalike_snowflake_ready", "1, or 0 while the snowflake is asked for ids and gives none");
     describe_gauge!("unalike_snowflake_ahead_seconds", "How far the newest timestamp is ahead of the clock");

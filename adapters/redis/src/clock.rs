@@ -5,11 +5,11 @@
 //! and what does not fit its field is an error.
 //!
 //! **A lease on the shard.** Redis may only stamp ms that the durable store granted to it: numbers of a tag of its own,
-//! the sub-key `redis-clock:SHARD` of the tag, each of which stands for one ms since the epoch. They reach
+//! the sub-key `redis-clock:SHARD` of the tag, each of which is one ms since the epoch. They reach
 //! `horizon_ms` ahead of the clock, belong to one incarnation of Redis, and are renewed in the background while ids are
 //! asked for and less than a third is left. Another incarnation gets ms of its own, which come after all that the old
-//! one could have stamped: a lost Redis costs a wait of `horizon_ms` at most, and so long ids go on without the durable
-//! store.
+//! one could have stamped: a lost Redis costs a wait of at most `horizon_ms`, and ids continue for as long without
+//! the durable store.
 //!
 //! **The clock.** An id's ms is the greatest of the clock's, the last id's, and the start of what was granted, and it
 //! is [`AHEAD_MAX_MS`] ahead of the clock at most. When a ms is spent, which takes more than 1,024,000 ids/s, when the

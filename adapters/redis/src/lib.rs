@@ -542,6 +542,18 @@ impl SegmentStore for RedisStore {
         self.segments()?.check().await
     }
 
+    async fn folds_names(&self) -> Result<Option<String>, StoreError> {
+        self.segments()?.folds_names().await
+    }
+
+    async fn beyond_record(&self, tag: &str) -> Result<Option<String>, StoreError> {
+        self.segments()?.beyond_record(tag).await
+    }
+
+    async fn beyond_records(&self, tags: &[String]) -> Result<Option<Vec<Option<String>>>, StoreError> {
+        self.segments()?.beyond_records(tags).await
+    }
+
     async fn ceiling(&self, tag: &str) -> Result<Option<Ceiling>, StoreError> {
         self.segments()?.ceiling(tag).await
     }

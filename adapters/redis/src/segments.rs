@@ -503,6 +503,18 @@ impl SegmentStore for Segments {
         self.0.server.prove_writable(&self.0.prefix).await
     }
 
+    async fn folds_names(&self) -> Result<Option<String>, StoreError> {
+        self.0.durable.folds_names().await
+    }
+
+    async fn beyond_record(&self, tag: &str) -> Result<Option<String>, StoreError> {
+        self.0.durable.beyond_record(tag).await
+    }
+
+    async fn beyond_records(&self, tags: &[String]) -> Result<Option<Vec<Option<String>>>, StoreError> {
+        self.0.durable.beyond_records(tags).await
+    }
+
     async fn ceiling(&self, tag: &str) -> Result<Option<Ceiling>, StoreError> {
         validate_tag(tag)?;
         let view = self.0.look(tag, None).await?;

@@ -106,8 +106,8 @@ struct Endpoint {
 }
 
 impl ZookeeperLeases {
-    /// Ends the migration of a namespace from Leaf: from now on all workers of its layout may be had, also those that
-    /// were Leaf's and worker 0. Call it when the last node of Leaf's has stopped for good. Answers from when on
+    /// Ends the migration of a namespace from Leaf: from now on all workers of its layout are leased, also those
+    /// that were Leaf's and worker 0. Call it when the last node of Leaf's has stopped for good. Answers from when on
     /// workers are granted, in Unix milliseconds: the store's present, or the greatest time that one of Leaf's nodes
     /// has recorded, and [`max_skew_ms`](unalike_storage::LeaseLimits::max_skew_ms) for their clocks. Until then an
     /// acquire is refused as [`StoreError::Quarantined`]; leases that run go on. To say it twice changes nothing.

@@ -92,13 +92,13 @@ impl Executor {
         self.own.block_on(work)
     }
 
-    /// Gives a future up after so long. It may be awaited anywhere.
+    /// Gives a future up after this time. It may be awaited anywhere.
     pub(crate) fn timeout<F: Future>(&self, limit: Duration, work: F) -> Timeout<F> {
         let _timers = self.own.enter();
         tokio::time::timeout(limit, work)
     }
 
-    /// Ends after so long. It may be awaited anywhere.
+    /// Ends after this time. It may be awaited anywhere.
     pub(crate) fn sleep(&self, duration: Duration) -> Sleep {
         let _timers = self.own.enter();
         tokio::time::sleep(duration)

@@ -478,13 +478,13 @@ impl Ids {
         lock(&self.shared.sequences).from(known).map(Sequence::of).collect()
     }
 
-    /// Closes the sequences that handed nothing out for so long and of which no handle is left, and answers how many
-    /// they were. Their tails go back to the store, their memory is free, and the next [`Ids::sequence`] opens them
-    /// anew, with the options that it gives: a bound that was given before is not remembered.
+    /// Closes the sequences that handed out nothing for this long and have no handle left, and returns how many they
+    /// were. Their tails go back to the store, their memory is free, and the next [`Ids::sequence`] opens them anew
+    /// with the options that it gives: a bound that was given before is forgotten.
     ///
-    /// For a service whose tags, sub-keys and periods come and go: it calls this from a timer, and keeps no handles. It
-    /// waits for nothing. Use is looked at by these calls alone: what is closed has been idle for so long and up to one
-    /// interval between calls more. A sequence with a request under way is left to the next call.
+    /// It is for services whose tags, sub-keys and periods come and go: they call it from a timer, and keep no handles.
+    /// It never waits. Only these calls look at use, so a sequence is closed after this time and up to one interval
+    /// between calls. A sequence with a request under way is left to the next call.
     ///
     /// ```
     /// # use std::sync::Arc;

@@ -275,7 +275,7 @@ impl SequenceShared {
         self.number
     }
 
-    /// Whether it has handed nothing out for so long and waits for nothing. This looks once more.
+    /// Whether it has handed out nothing for this long, and waits for nothing. Each call is a look.
     pub(crate) fn is_idle(&self, now: Duration, idle: Duration) -> bool {
         let (issued, now_ms) = (self.supply().issued, millis(now));
         let before = self.seen.swap(issued, Ordering::Relaxed);

@@ -399,11 +399,11 @@ impl Snowflake {
         Ok(batch)
     }
 
-    /// Whether an id could be had now, without taking one; if not, why not. For a service that says whether it is
+    /// Whether an id could be issued now, without taking one; if not, why not. For a service that reports whether it is
     /// ready.
     ///
-    /// It waits for nothing, and asks the lease store for what is due. Ids in hand count, and so does a tick that is
-    /// used up while the next one is as near as that.
+    /// It never waits, and asks the lease store for what is due. Ids in hand count, and so does a tick that is used up
+    /// while the next one is near enough.
     ///
     /// ```
     /// # use std::sync::Arc;

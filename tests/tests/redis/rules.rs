@@ -653,6 +653,36 @@ impl SegmentLayer for Nameless {
     }
 }
 
+/// A durable store whose tags are more than their records say.
+struct Special(MemoryStore);
+
+#[async_trait]
+impl SegmentLayer for Special {
+    fn below(&self) -> Option<&dyn SegmentStore> {
+        Some(&self.0)
+    }
+
+    async fn folds_names(&self) -> Result<Option<String>, StoreError> {
+        Ok(Some("letter case".to_owned()))
+    }
+
+    async fn beyond_record(&self, tag: &str) -> Result<Option<String>, StoreError> {
+        Ok(Some(format!("digits in front of {tag}")))
+    }
+}
+
+/// Whoever moves tags from there asks Redis.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_durable_store_says_of_its_tags_redis_says() {
+    let redis = Redis::start(Persistence::Nothing).unwrap();
+    let durable = Backing::Durable(Arc::new(Special(MemoryStore::default())));
+    let options = RedisOptions::from_url(&redis.url(0, "")).unwrap();
+    let store = RedisStore::connect(options, durable).await.unwrap();
+    assert_eq!(store.folds_names().await.unwrap().as_deref(), Some("letter case"));
+    assert_eq!(store.beyond_record(TAG).await.unwrap().as_deref(), Some("digits in front of order"));
+    assert_eq!(store.beyond_records(&[TAG.to_owned()]).await.unwrap(), None, "one by one");
+}
+
 /// What a client gets that has to notice first that its connection broke.
 async fn granted_at_last(client: &Arc<RedisStore>, tag: &str) -> (u64, u64) {
     let deadline = Instant::now() + PATIENCE;

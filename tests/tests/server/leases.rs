@@ -576,7 +576,7 @@ fn a_lease_store_that_is_down_at_the_start_keeps_only_snowflakes_waiting() -> an
 }
 
 #[test]
-fn leases_in_redis_need_a_watermark_and_use_it() -> anyhow::Result<()> {
+fn leases_in_redis_need_a_backing_store_and_use_it() -> anyhow::Result<()> {
     let mut redis = Redis::start(Persistence::Nothing)?;
     let (url, directory) = (redis.url(0, ""), Arc::new(TempDir::new()?));
     std::fs::write(directory.path().join("unalike.toml"), SHORT)?;

@@ -1,15 +1,13 @@
-//! Time that a durable store grants to Redis: numbers of a tag of its own, each of which stands for one ms of Unix
-//! time.
+//! Time that a durable store grants to Redis: numbers of a tag of its own, each of them one ms of Unix time.
 //!
-//! A namespace's time ends at its *bound*, and so do all of its leases. It belongs to one incarnation of Redis, and
-//! what any other one gets lies behind all that was ever granted. So the bound is what a lost Redis costs: it lies as
-//! far ahead as somebody asked for, and a [lead](lead_ms), so that it is raised in the background while leases are
-//! extended.
+//! A namespace's time ends at its *bound*, and so do all of its leases. It belongs to one incarnation of Redis; what
+//! another one gets comes after all that was ever granted. So the bound is what a lost Redis costs. It is as far ahead
+//! as somebody asked for, plus a [lead](lead_ms), so that it is raised in the background while leases are extended.
 //!
-//! Time that was granted and not installed is a gap behind the bound, for it may be another Redis'. Leases go on up to
-//! the bound; then the namespace begins anew behind the gap. A namespace that begins anew before its time has come
-//! takes one ms of it, and the rest when it is there. So whoever had the time before gets no more of it, and of two
-//! Redis that run at once the one that asks first has the next turn.
+//! Time that was granted and not installed is a gap after the bound, since another Redis may have it. Leases continue
+//! up to the bound; then the namespace begins anew after the gap. A namespace that begins anew before its time has come
+//! takes one ms of it, and the rest when it is there. So the incarnation before gets no more of it, and of two Redis
+//! that run at once, the one that asks first has the next turn.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

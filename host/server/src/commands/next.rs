@@ -19,7 +19,8 @@ const BATCH: u32 = 1_000;
 /// `unalike next`
 pub(crate) async fn next(config: Config, arguments: NextArguments) -> anyhow::Result<()> {
     let address = std::process::id().to_string();
-    let is_snowflake = config.snowflakes()?.contains_key(&arguments.name);
+    // A tag that the configuration declares is what it says there, also a snowflake.
+    let is_snowflake = config.snowflakes()?.contains_key(&arguments.name) && !config.tags.contains_key(&arguments.name);
     let service = Service::open(&config, Tokens::unwanted(), Purpose::Command, &address).await?;
     // The ids of a quick tag are those of the snowflake of its name.
     let may_slip = is_snowflake && !arguments.snowflake && !service.is_quick(&arguments.name);

@@ -3,3 +3,4 @@
 mod exports;
 mod formats;
 mod own_store;
+mod vectors;

@@ -141,3 +141,71 @@ pub(crate) fn sequences(script: &mut Script, draw: &mut Draw) {
     script.close("a");
     script.reserve("a", now, 1);
 }
+
+/// A snowflake generator with drawn options, used and answered at drawn times.
+pub(crate) fn snowflakes(script: &mut Script, draw: &mut Draw) {
+    let bits = 1 + draw.below(2);
+    let clock = [json!("reject"), json!({ "wait": "5" }), json!({ "keep": "50" })];
+    let clock = &clock[usize::try_from(draw.below(3)).unwrap()];
+    let spread = [json!("none"), json!({ "rotating": 1 }), json!({ "random": 1 })];
+    let spread = &spread[usize::try_from(draw.below(3)).unwrap()];
+    let options = json!({
+        "layout": {
+            "timestamp-bits": 41,
+            "datacenter-bits": 0,
+            "worker-bits": 2,
+            "sequence-bits": bits,
+            "order": "worker-first",
+            "epoch-ms": "1600000000000",
+            "tick-ms": draw.pick(&[1, 1, 7]),
+        },
+        "clock": clock,
+        "horizon-ms": "300",
+        "ahead-max-ms": draw.pick(&["0", "3", "20"]),
+        "floor": int(draw.pick(&[0, NOW + 9])),
+        "spread": spread,
+        "seed": int(draw.next()),
+    });
+    script.open_flake("a", "default", options);
+    let (mut now, mut ends) = (NOW, [NOW; 4]);
+    let mut open: Vec<(String, Option<(usize, u64)>)> = Vec::new();
+    let mut grants = 0;
+    for _ in 0..36 {
+        now = match draw.below(12) {
+            0 => now - draw.below(10),
+            1 => now - draw.below(600),
+            2 => now + draw.below(400),
+            _ => now + draw.below(12),
+        };
+        let step = if draw.below(8) == 0 {
+            script.flake_status("a", now)
+        } else {
+            script.flake("a", now, draw.small(4) + u32::from(draw.below(20) > 0))
+        };
+        for call in step.0["imports"].as_array().into_iter().flatten() {
+            let grant = |name: &str| call["args"]["grant-id"][name].as_str().and_then(|text| text.parse().ok());
+            let worker =
+                call["args"]["worker"].as_u64().map(|worker| (usize::try_from(worker).unwrap(), grant("low").unwrap()));
+            open.push((call["ticket"].as_str().unwrap().to_owned(), worker));
+        }
+        if open.is_empty() || draw.below(3) == 0 {
+            continue;
+        }
+        let (ticket, extended) = open.remove(0);
+        if draw.below(6) == 0 {
+            script.answer(&ticket, json!({ "err": draw.pick(&FAILURES) }));
+            continue;
+        }
+        let (worker, grant) = extended.unwrap_or_else(|| {
+            grants += 1;
+            (usize::try_from(draw.below(4)).unwrap(), grants)
+        });
+        let not_before = if extended.is_some() { NOW } else { ends[worker].max(now.saturating_sub(draw.below(5))) };
+        ends[worker] = ends[worker].max(not_before).max(now + draw.below(400));
+        let mut lease = crate::snowflakes::lease(u32::try_from(worker).unwrap(), not_before, ends[worker]);
+        lease["grant-id"]["low"] = int(grant);
+        script.answer(&ticket, json!({ "ok": lease }));
+    }
+    script.close_flake("a");
+    script.flake("a", now, 1);
+}

@@ -128,12 +128,14 @@ impl Script {
 
     pub(crate) fn grant_of(&mut self, granted: Value) {
         let newest = self.newest();
-        self.answer(&newest, json!({ "ok": granted }));
+        let answered = self.answer(&newest, json!({ "ok": granted }));
+        assert!(answered.0.get("dropped").is_none(), "nobody waits for {}", line(answered.0));
     }
 
     pub(crate) fn fail(&mut self, error: &str) {
         let newest = self.newest();
-        self.answer(&newest, json!({ "err": error }));
+        let answered = self.answer(&newest, json!({ "err": error }));
+        assert!(answered.0.get("dropped").is_none(), "nobody waits for {}", line(answered.0));
     }
 }
 

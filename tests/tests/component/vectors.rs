@@ -1,0 +1,276 @@
+//! The conformance vectors of `tests/vectors`, against the native core and against the components in wasmtime.
+//!
+//! The host here is dynamic: values are made from JSON by the types that the component itself declares, so no line of it
+//! knows a function of the WIT.
+#![expect(clippy::unwrap_used, reason = "a helper of a test that cannot do its work fails the test")]
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Map, Value, json};
+use unalike_vectors::{Imports, Native, Outcome, Thrown, World, run};
+use wasmtime::component::{Component, Func, Instance, Linker, ResourceAny, Type, Val};
+use wasmtime::{Config, Engine, Store};
+
+static ENGINE: LazyLock<Engine> = LazyLock::new(|| {
+    let mut config = Config::new();
+    config.concurrency_support(false);
+    Engine::new(&config).unwrap()
+});
+static CORE: LazyLock<Component> = LazyLock::new(|| Component::new(&ENGINE, unalike_artifact::CORE).unwrap());
+static FORMATS: LazyLock<Component> = LazyLock::new(|| Component::new(&ENGINE, unalike_artifact::FORMATS).unwrap());
+
+/// One instance of each component, made when it is first needed.
+#[derive(Default)]
+struct Both {
+    core: Option<Live>,
+    formats: Option<Live>,
+    resources: HashMap<String, ResourceAny>,
+}
+
+struct Live {
+    store: Store<()>,
+    instance: Instance,
+    functions: HashMap<String, Func>,
+}
+
+/// The components in wasmtime.
+struct Wasmtime {
+    imports: Arc<Mutex<Imports>>,
+    instances: Vec<Both>,
+}
+
+impl World for Wasmtime {
+    fn new(imports: Arc<Mutex<Imports>>) -> Self {
+        Self { imports, instances: Vec::new() }
+    }
+
+    fn begin(&mut self) {
+        self.instances.push(Both::default());
+    }
+
+    fn end(&mut self) {
+        self.instances.pop();
+    }
+
+    fn call(&mut self, call: &str, on: &str, args: &Value) -> Outcome {
+        let imports = &self.imports;
+        let Both { core, formats, resources } = self.instances.last_mut().unwrap();
+        let live = if call.starts_with("codec.") || call.starts_with("format.") {
+            formats.get_or_insert_with(|| Live::new(&FORMATS, &Linker::new(&ENGINE)))
+        } else {
+            core.get_or_insert_with(|| Live::new(&CORE, &linker(imports)))
+        };
+        let function = live.function(call);
+        let ty = function.ty(&live.store);
+        let is_method = ty.params().next().is_some_and(|(name, _)| name == "self");
+        let mut given = Map::clone(args.as_object().unwrap());
+        let params: Vec<Val> = ty
+            .params()
+            .map(|(name, ty)| match name {
+                "self" if is_method => Val::Resource(resources[on]),
+                name => value(&given.remove(name).unwrap(), &ty),
+            })
+            .collect();
+        assert!(given.is_empty(), "{call} has no {given:?}");
+        let mut results = vec![Val::Bool(false); ty.results().len()];
+        if function.call(&mut live.store, &params, &mut results).is_err() {
+            return Outcome::Trapped;
+        }
+        let result = results.pop();
+        if let Some(Val::Result(Ok(Some(opened)))) = &result
+            && let Val::Resource(resource) = **opened
+        {
+            assert!(resources.insert(on.to_owned(), resource).is_none(), "{on} is open already");
+        }
+        Outcome::Returned(result.map(|result| json_of(&result)))
+    }
+
+    fn drop_resource(&mut self, on: &str) {
+        let Both { core, resources, .. } = self.instances.last_mut().unwrap();
+        resources.remove(on).unwrap().resource_drop(&mut core.as_mut().unwrap().store).unwrap();
+    }
+}
+
+impl Live {
+    fn new(component: &Component, linker: &Linker<()>) -> Self {
+        let mut store = Store::new(&ENGINE, ());
+        let instance = linker.instantiate(&mut store, component).unwrap();
+        Self { store, instance, functions: HashMap::new() }
+    }
+
+    /// The export that a script calls `sequence.reserve`, for example.
+    fn function(&mut self, call: &str) -> Func {
+        if let Some(known) = self.functions.get(call) {
+            return *known;
+        }
+        let (kind, function) = call.split_once('.').unwrap();
+        let (interface, name) = match kind {
+            "sequence" | "ordered" => ("sequences", None),
+            "snowflake" => ("snowflakes", None),
+            "format" => ("codec", None),
+            _ => ("codec", Some(function.to_owned())),
+        };
+        let prefix = if function == "open" { "static" } else { "method" };
+        let name = name.unwrap_or_else(|| format!("[{prefix}]{kind}.{function}"));
+        let interface = format!("unalike:ids/{interface}@0.1.0");
+        let interface = self.instance.get_export_index(&mut self.store, None, &interface).unwrap();
+        let index = self.instance.get_export_index(&mut self.store, Some(&interface), &name);
+        let index = index.unwrap_or_else(|| panic!("no component has {call}"));
+        let found = self.instance.get_func(&mut self.store, index).unwrap();
+        self.functions.insert(call.to_owned(), found);
+        found
+    }
+}
+
+/// The imports by their names, over the script's host.
+fn linker(imports: &Arc<Mutex<Imports>>) -> Linker<()> {
+    let mut linker = Linker::new(&ENGINE);
+    for (import, params) in [
+        ("segments.allocate", &["tag", "count", "at-least"][..]),
+        ("segments.release", &["tag", "start", "version"]),
+        ("segments.poll", &["ticket"]),
+        ("leases.acquire", &["namespace", "layout", "now", "horizon-ms"]),
+        ("leases.extend", &["namespace", "layout", "worker", "grant-id", "now", "horizon-ms"]),
+        ("leases.release", &["namespace", "worker", "grant-id", "end"]),
+        ("leases.poll", &["ticket"]),
+    ] {
+        let (interface, function) = import.split_once('.').unwrap();
+        let imports = Arc::clone(imports);
+        let mut instance = linker.instance(&format!("unalike:ids/{interface}@0.1.0")).unwrap();
+        let define = move |_: wasmtime::StoreContextMut<'_, ()>,
+                           ty: wasmtime::component::types::ComponentFunc,
+                           given: &[Val],
+                           results: &mut [Val]| {
+            let args: Map<String, Value> =
+                params.iter().map(|name| (*name).to_owned()).zip(given.iter().map(json_of)).collect();
+            assert_eq!(args.len(), given.len(), "{import} has other parameters");
+            let mut imports = imports.lock().unwrap_or_else(PoisonError::into_inner);
+            let thrown = |_: Thrown| wasmtime::Error::msg("the import throws");
+            match (import, given) {
+                (_, [Val::U64(ticket)]) => {
+                    let answer = imports.poll(import, *ticket).map_err(thrown)?;
+                    results[0] = value(&answer, &ty.results().next().unwrap());
+                }
+                ("segments.release" | "leases.release", _) => {
+                    imports.release(import, Value::Object(args)).map_err(thrown)?;
+                }
+                _ => results[0] = Val::U64(imports.request(import, Value::Object(args)).map_err(thrown)?),
+            }
+            Ok(())
+        };
+        instance.func_new(function, define).unwrap();
+    }
+    linker
+}
+
+/// A value of this type, from JSON.
+fn value(json: &Value, ty: &Type) -> Val {
+    let boxed = |json: &Value, ty: Option<Type>| ty.map(|ty| Box::new(value(json, &ty)));
+    let fits = |what: &str| panic!("{json} is no {what}");
+    match ty {
+        Type::U64 => json.as_str().and_then(|text| text.parse().ok()).map_or_else(|| fits("u64"), Val::U64),
+        Type::U32 => number(json).map_or_else(|| fits("u32"), Val::U32),
+        Type::U8 => number(json).map_or_else(|| fits("u8"), Val::U8),
+        Type::S16 => number(json).map_or_else(|| fits("s16"), Val::S16),
+        Type::String => Val::String(json.as_str().unwrap().to_owned()),
+        Type::Enum(_) => Val::Enum(json.as_str().unwrap().to_owned()),
+        Type::Record(record) => {
+            assert_eq!(json.as_object().unwrap().len(), record.fields().len(), "{json}");
+            Val::Record(
+                record.fields().map(|field| (field.name.to_owned(), value(&json[field.name], &field.ty))).collect(),
+            )
+        }
+        Type::Variant(variant) => {
+            let (name, payload) = match json {
+                Value::String(name) => (name, &Value::Null),
+                _ => json.as_object().unwrap().iter().next().unwrap(),
+            };
+            let case = variant.cases().find(|case| case.name == name).unwrap();
+            Val::Variant(name.clone(), boxed(payload, case.ty))
+        }
+        Type::Option(option) => Val::Option((!json.is_null()).then(|| Box::new(value(json, &option.ty())))),
+        Type::Result(result) => Val::Result(match json.get("ok") {
+            Some(ok) => Ok(boxed(ok, result.ok())),
+            None => Err(boxed(&json["err"], result.err())),
+        }),
+        Type::List(list) => Val::List(json.as_array().unwrap().iter().map(|item| value(item, &list.ty())).collect()),
+        ty => panic!("the WIT has no {ty:?}"),
+    }
+}
+
+fn number<T: TryFrom<i64>>(json: &Value) -> Option<T> {
+    json.as_i64().and_then(|number| T::try_from(number).ok())
+}
+
+/// A value as JSON, whatever its type.
+fn json_of(value: &Val) -> Value {
+    let payload = |value: &Option<Box<Val>>| value.as_deref().map_or(Value::Null, json_of);
+    match value {
+        Val::Bool(value) => json!(value),
+        Val::U64(value) => json!(value.to_string()),
+        Val::U32(value) => json!(value),
+        Val::U8(value) => json!(value),
+        Val::S16(value) => json!(value),
+        Val::String(text) | Val::Enum(text) | Val::Variant(text, None) => json!(text),
+        Val::Variant(name, value) => json!({ name: payload(value) }),
+        Val::Option(value) => payload(value),
+        Val::Result(Ok(value)) => json!({ "ok": payload(value) }),
+        Val::Result(Err(value)) => json!({ "err": payload(value) }),
+        Val::Record(fields) => fields.iter().map(|(name, value)| (name.clone(), json_of(value))).collect(),
+        Val::Tuple(values) | Val::List(values) => values.iter().map(json_of).collect(),
+        Val::Resource(_) => Value::Null,
+        value => panic!("the WIT has no {value:?}"),
+    }
+}
+
+/// The files of the folder, with their names.
+fn files() -> Result<Vec<(String, String)>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("vectors");
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(&folder)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|end| end == "json") {
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            files.push((name, std::fs::read_to_string(&path)?));
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+#[test]
+fn the_files_are_what_the_native_core_answers() -> Result<()> {
+    let made = unalike_vectors::files();
+    let read = files()?;
+    let names: Vec<&str> = read.iter().map(|(name, _)| name.as_str()).collect();
+    for (name, text) in &made {
+        let known = read.iter().find(|(known, _)| known == name).with_context(|| format!("there is no {name}"))?;
+        ensure!(known.1 == *text, "{name} is not what `cargo run -p unalike-vectors -- write` writes");
+    }
+    ensure!(names.len() == made.len(), "nothing makes one of {names:?}");
+    let bytes: usize = read.iter().map(|(_, text)| text.len()).sum();
+    ensure!(bytes < 1_000_000, "the files have {bytes} bytes: fewer steps say the same");
+    Ok(())
+}
+
+#[test]
+fn the_native_core_conforms() -> Result<()> {
+    conforms::<Native>()
+}
+
+#[test]
+fn the_components_conform() -> Result<()> {
+    conforms::<Wasmtime>()
+}
+
+fn conforms<W: World>() -> Result<()> {
+    let mut vectors = 0;
+    for (name, text) in files()? {
+        vectors += run::<W>(&name, &text).map_err(anyhow::Error::msg)?;
+    }
+    ensure!(vectors > 150, "{vectors} vectors are not all there are");
+    Ok(())
+}

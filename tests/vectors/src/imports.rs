@@ -1,6 +1,6 @@
 //! What a host keeps for an instance: the tickets of its requests, and what it was granted.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use unalike_core::{GrantOrder, Segment};
@@ -32,8 +32,6 @@ pub struct Imports {
     /// What was called since [`Imports::take_calls`], with the numbers of tickets.
     calls: Vec<Value>,
     throws: Option<String>,
-    /// Calls of `poll` with what was not issued to this instance, which a component never makes.
-    pub strays: BTreeSet<u64>,
 }
 
 impl Imports {
@@ -71,7 +69,6 @@ impl Imports {
         self.throw(import)?;
         let interface = import.trim_end_matches(".poll");
         let Some(held) = self.held.get(&ticket).filter(|held| held.interface == interface) else {
-            self.strays.insert(ticket);
             return Ok(json!({ "err": "outcome-unknown" }));
         };
         let Some(answer) = held.answer.clone() else { return Ok(Value::Null) };

@@ -40,6 +40,7 @@ const UNRUN: &[(&str, &str, Option<&str>)] = &[
     ),
     ("tests/run", "it is what runs this test", None),
     ("cargo bench --workspace", "measurements of hours", None),
+    ("cargo run --locked -p unalike-vectors -- write", "it writes files of the repository; a test compares them", None),
     ("cargo install --path host/server", "a build of half an hour; the binary under test is on the path already", None),
 ];
 
@@ -52,6 +53,7 @@ const PAGES: &[&str] = &[
     "host/server/README.md",
     "host/server/metrics.md",
     "tests/README.md",
+    "tests/vectors/README.md",
     "wit/README.md",
 ];
 

@@ -85,6 +85,7 @@ pub(crate) fn file() -> File {
     restarts(&mut file);
     genes(&mut file);
     keys(&mut file);
+    by_host(&mut file);
     file
 }
 
@@ -382,6 +383,26 @@ fn genes(file: &mut File) {
         script.open_format(json!({ "template": "{id}/{gene:16}" }));
         script.write(5, NOW, Some(u64::MAX)).gives("five digits hold 65535", &json!({ "ok": "5/65535" }));
         script.read("5/65536").gives_error("16 bits", &json!({ "number": 2 }));
+    });
+}
+
+fn by_host(file: &mut File) {
+    file.vector("numbers that do not fit, by the host", |script| {
+        let args = json!({ "options": options(json!({})) });
+        script.refuses("format.open", "f", &args, ("/options", "utc-offset-minutes"), &["65536", "-65536", "1.5"]);
+        for name in ["bits", "gene-bits", "key-id-bits"] {
+            script.refuses("format.open", "f", &args, ("/options", name), &["-1", "256", "319", "NaN"]);
+        }
+        script.open_format(json!({ "gene-bits": 4 }));
+        let numbers = ["-1", "18446744073709551617", "1.5"];
+        let args = json!({ "id": "1", "issued": "0", "shard-key": "1" });
+        for name in ["id", "issued", "shard-key"] {
+            script.refuses("format.number", "f", &args, ("", name), &numbers);
+            script.refuses("format.write", "f", &args, ("", name), &numbers);
+        }
+        script.refuses("format.period", "f", &json!({ "issued": "0" }), ("", "issued"), &numbers);
+        script.refuses("format.original", "f", &json!({ "number": "1" }), ("", "number"), &numbers);
+        script.write(1, 0, Some(1)).gives("1 << 4 | 1", &json!({ "ok": "17" }));
     });
 }
 

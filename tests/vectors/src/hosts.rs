@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use unalike_core::{ID_MAX, Layout};
 
-use crate::json::{int, layout_value};
+use crate::json::{int, layout_value, written};
 use crate::script::{File, Script, segment};
 use crate::sequences::{BEYOND_DOUBLE, NOW, allocates, options, releases};
 use crate::snowflakes::{self, lease};
@@ -29,6 +29,7 @@ const NO_COUNTS: [&str; 14] = [
 pub(crate) fn file() -> File {
     let mut file = File::new("core");
     numbers(&mut file);
+    flakes(&mut file);
     tickets(&mut file);
     traps(&mut file);
     rebuilds(&mut file);
@@ -87,61 +88,53 @@ fn numbers(file: &mut File) {
         );
     });
     file.vector("options of a sequence", |script| {
-        let written = |changes: Value| {
-            let mut options = options(changes);
-            let prefetch = options["prefetch"].as_u64().map(|prefetch| json!(prefetch.to_string()));
-            options["prefetch"] = prefetch.unwrap_or_else(|| options["prefetch"].clone());
-            options
-        };
-        for (name, number) in [
-            ("step", "-1"),
-            ("step", "18446744073709551616"),
-            ("step", "10.5"),
-            ("step-min", "-10"),
-            ("step-max", "1e3"),
-            ("grow-below-ms", "-1"),
-            ("shrink-above-ms", "NaN"),
-            ("prefetch", "-1"),
-            ("prefetch", "4294967297"),
-            ("floor", "-1"),
-            ("floor", "18446744073709551616"),
-            ("id-max", "-1"),
-            ("id-max", "18446744073709551617"),
+        let given = |refill: Value| json!({ "tag": "order", "options": options(json!({ "refill": refill })) });
+        let args = given(json!({ "share-consumed": 100 }));
+        for (name, numbers) in [
+            ("step", &["-1", "18446744073709551616", "10.5"][..]),
+            ("step-min", &["-10"]),
+            ("step-max", &["1e3"]),
+            ("grow-below-ms", &["-1"]),
+            ("shrink-above-ms", &["NaN"]),
+            ("prefetch", &["-1", "4294967297"]),
+            ("floor", &["-1", "18446744073709551616"]),
+            ("id-max", &["-1", "18446744073709551617"]),
         ] {
-            let mut options = written(json!({ "refill": { "share-consumed": "100" } }));
-            options[name] = json!(number);
-            script.call_by_host("sequence.open", "a", json!({ "tag": "order", "options": options })).shows(
-                "it does not fit",
-                "refused",
-                &json!(name),
-            );
+            script.refuses("sequence.open", "a", &args, ("/options", name), numbers);
         }
-        for (refill, name) in [
-            (json!({ "share-consumed": "-1" }), "share-consumed"),
-            (json!({ "share-consumed": "256" }), "share-consumed"),
-            (json!({ "share-consumed": "0.1" }), "share-consumed"),
-            (json!({ "remaining": "-1" }), "remaining"),
-        ] {
-            let options = written(json!({ "refill": refill }));
-            script.call_by_host("sequence.open", "a", json!({ "tag": "order", "options": options })).shows(
-                "it does not fit",
-                "refused",
-                &json!(name),
-            );
-        }
-        let options = written(json!({ "refill": { "share-consumed": "100" }, "floor": int(BEYOND_DOUBLE) }));
+        script.refuses("sequence.open", "a", &args, ("/options/refill", "share-consumed"), &["-1", "256", "0.1"]);
+        let args = given(json!({ "remaining": "5" }));
+        script.refuses("sequence.open", "a", &args, ("/options/refill", "remaining"), &["-1"]);
+        let options = options(json!({ "floor": int(BEYOND_DOUBLE) }));
         script
-            .call_by_host("sequence.open", "a", json!({ "tag": "order", "options": options }))
+            .call_by_host("sequence.open", "a", written(&json!({ "tag": "order", "options": options })))
             .gives("it fits", &json!({ "ok": null }));
         script.reserve("a", NOW, 1).asks("not rounded", &allocates("order", 10, 9_007_199_254_740_993, "t1"));
     });
     file.vector("options of an ordered sequence", |script| {
-        for (floor, id_max, name) in
-            [("-1", "9", "floor"), ("0", "-1", "id-max"), ("0", "18446744073709551617", "id-max")]
-        {
-            let args = json!({ "tag": "ticket", "floor": floor, "id-max": id_max });
-            script.call_by_host("ordered.open", "a", args).shows("it does not fit", "refused", &json!(name));
+        let args = json!({ "tag": "ticket", "floor": "0", "id-max": "9" });
+        script.refuses("ordered.open", "a", &args, ("", "floor"), &["-1", "18446744073709551616"]);
+        script.refuses("ordered.open", "a", &args, ("", "id-max"), &["-1", "18446744073709551617"]);
+    });
+}
+
+fn flakes(file: &mut File) {
+    file.vector("options of a snowflake generator", |script| {
+        let args = |changes| json!({ "namespace": "default", "options": snowflakes::options(changes) });
+        let plain = args(json!({}));
+        for name in ["horizon-ms", "ahead-max-ms", "floor", "seed"] {
+            let numbers = ["-1", "18446744073709551617", "1.5"];
+            script.refuses("snowflake.open", "a", &plain, ("/options", name), &numbers);
         }
+        for name in ["timestamp-bits", "datacenter-bits", "worker-bits", "sequence-bits"] {
+            script.refuses("snowflake.open", "a", &plain, ("/options/layout", name), &["-1", "256", "297"]);
+        }
+        script.refuses("snowflake.open", "a", &plain, ("/options/layout", "tick-ms"), &["-1", "4294967297", "0.5"]);
+        script.refuses("snowflake.open", "a", &plain, ("/options/layout", "epoch-ms"), &["-1", "NaN"]);
+        let clocks = args(json!({ "clock": { "keep": "5" }, "spread": { "rotating": 3 } }));
+        script.refuses("snowflake.open", "a", &clocks, ("/options/clock", "keep"), &["-1", "18446744073709551621"]);
+        script.refuses("snowflake.open", "a", &clocks, ("/options/spread", "rotating"), &["-1", "259", "2.5"]);
+        script.call_by_host("snowflake.open", "a", written(&plain)).gives("it fits", &json!({ "ok": null }));
     });
 }
 

@@ -160,11 +160,20 @@ pub(crate) fn layout_value(layout: &Layout) -> Value {
     })
 }
 
+/// The same value with all numbers as texts: as people write them.
+pub(crate) fn written(value: &Value) -> Value {
+    match value {
+        Value::Number(number) => Value::String(number.to_string()),
+        Value::Object(object) => object.iter().map(|(name, value)| (name.clone(), written(value))).collect(),
+        other => other.clone(),
+    }
+}
+
 /// One line of JSON. The keys that a reader looks for first come first, the others by their names.
 pub(crate) fn line(value: &Value) -> String {
-    const FIRST: [&str; 16] = [
-        "note", "by", "call", "on", "answer", "with", "drop", "rebuild", "fork", "import", "throws", "args", "name",
-        "worker", "first", "start",
+    const FIRST: [&str; 15] = [
+        "by", "call", "on", "answer", "with", "drop", "rebuild", "fork", "import", "throws", "args", "name", "worker",
+        "first", "start",
     ];
     match value {
         Value::Object(object) => {

@@ -184,6 +184,19 @@ fn limits(file: &mut File) {
             }
         }
     });
+    file.vector("numbers that do not fit, by the host", |script| {
+        let layout = layout_value(&Layout::TWITTER);
+        let wrapping = ["-1", "18446744073709551617", "1.5", "NaN"];
+        script.refuses("codec.unpack", "", &json!({ "id": "1", "layout": layout }), ("", "id"), &wrapping);
+        let args = json!({ "parts": parts(1, 1, 1), "layout": layout });
+        script.refuses("codec.pack", "", &args, ("/parts", "ticks"), &wrapping);
+        script.refuses("codec.pack", "", &args, ("/parts", "worker"), &["-1", "4294967297", "1.5"]);
+        script.refuses("codec.pack", "", &args, ("/parts", "sequence"), &["-1", "4294967297", "1.5"]);
+        script.refuses("codec.pack", "", &args, ("/layout", "worker-bits"), &["-1", "261"]);
+        let args = json!({ "layout": layout, "from": "0", "until": int(u64::MAX) });
+        script.refuses("codec.id-range", "", &args, ("", "from"), &wrapping);
+        script.refuses("codec.id-range", "", &args, ("", "until"), &wrapping);
+    });
     file.vector("the sequence above the worker", |script| {
         let mut layout = fields(41, 5, 5, 12, 1_288_834_974_657, 1);
         layout["order"] = json!("sequence-first");

@@ -112,7 +112,7 @@ impl<W: World> Player<W> {
             let kept = given.iter().filter(|(key, _)| keys.contains(&key.as_str()));
             kept.map(|(key, value)| (key.clone(), value.clone())).collect::<Map<String, Value>>()
         };
-        let mut seen = keep(&["note", "source", "by", "call", "on", "args", "throws", "answer", "with", "drop"]);
+        let mut seen = keep(&["source", "by", "call", "on", "args", "throws", "answer", "with", "drop"]);
         if step.get("answer").is_some() {
             let ticket = self.tickets[text(step, "answer")];
             if !self.imports().answer(ticket, step["with"].clone()) {
@@ -222,7 +222,8 @@ impl<W: World> Player<W> {
 /// Numbers as people write them, as the WIT's: or the name of the first that is none. Lists and records have fields of
 /// their own; words and texts stay.
 fn converted(args: &Value) -> Result<Value, String> {
-    const WORDS: [&str; 8] = ["tag", "namespace", "clock", "spread", "refill", "order", "input", "text"];
+    const WORDS: [&str; 11] =
+        ["tag", "namespace", "clock", "spread", "refill", "order", "input", "text", "template", "context", "restart"];
     let mut converted = Map::new();
     for (name, value) in args.as_object().unwrap() {
         let value = match value {
@@ -241,9 +242,10 @@ fn converted(args: &Value) -> Result<Value, String> {
 fn integer(name: &str, written: &str) -> Option<Value> {
     match name {
         "max" | "count" => written.parse::<u32>().ok().filter(|count| *count > 0).map(|count| json!(count)),
-        "prefetch" | "tick-ms" => written.parse::<u32>().ok().map(|number| json!(number)),
+        "prefetch" | "tick-ms" | "worker" | "sequence" => written.parse::<u32>().ok().map(|number| json!(number)),
         "share-consumed" | "rotating" | "random" => written.parse::<u8>().ok().map(|number| json!(number)),
-        _ if name.ends_with("-bits") => written.parse::<u8>().ok().map(|number| json!(number)),
+        "utc-offset-minutes" => written.parse::<i16>().ok().map(|number| json!(number)),
+        _ if name == "bits" || name.ends_with("-bits") => written.parse::<u8>().ok().map(|number| json!(number)),
         _ => written.parse::<u64>().ok().map(int),
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::Native;
-use crate::json::{int, line};
+use crate::json::{int, line, written};
 use crate::runner::Player;
 
 /// One file.
@@ -97,6 +97,28 @@ impl Script {
     /// A call with numbers as they are written in the host's language.
     pub(crate) fn call_by_host(&mut self, call: &str, on: &str, args: Value) -> Seen<'_> {
         self.step(&json!({ "by": "host", "call": call, "on": on, "args": args }))
+    }
+
+    /// Calls with a number that does not fit: each in the place of this argument, or of this field of an argument.
+    pub(crate) fn refuses(
+        &mut self,
+        call: &str,
+        on: &str,
+        args: &Value,
+        (record, name): (&str, &str),
+        numbers: &[&str],
+    ) {
+        for number in numbers {
+            let mut args = written(args);
+            let record = if record.is_empty() { &mut args } else { args.pointer_mut(record).unwrap() };
+            assert!(record.get(name).is_some(), "there is no {name} in {record}");
+            record[name] = json!(number);
+            let mut step = json!({ "by": "host", "call": call, "args": args });
+            if !on.is_empty() {
+                step["on"] = json!(on);
+            }
+            self.step(&step).shows("it does not fit", "refused", &json!(name));
+        }
     }
 
     /// The host's own function is asked.

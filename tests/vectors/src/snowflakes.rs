@@ -15,7 +15,7 @@ const FIRST: u64 = 1_724_551_110_456_381_440;
 const TICK: u64 = 1 << 22;
 const ARITHMETIC: &str = "1724551110456381440 = (1700000000000 - 1288834974657) << 22 | 33 << 12; a tick is 2^22";
 
-fn options(changes: Value) -> Value {
+pub(crate) fn options(changes: Value) -> Value {
     let mut options = json!({
         "layout": layout_value(&Layout::TWITTER),
         "clock": "reject",

@@ -110,7 +110,7 @@ impl Script {
         self.call("codec.decode", "", json!({ "input": input, "text": text }))
     }
 
-    fn refuses(&mut self, source: &str, text: &str, input: &str, error: Value) {
+    fn is_no_id(&mut self, source: &str, text: &str, input: &str, error: Value) {
         self.decode(input, text).gives_error(source, &error);
     }
 }
@@ -141,6 +141,19 @@ pub(crate) fn file() -> File {
             }
         });
     }
+    file.vector("numbers that do not fit, by the host", |script| {
+        let numbers = ["-1", "18446744073709551616", "18446744073709551617", "1.5", "NaN", ""];
+        script.refuses("codec.encode", "", &json!({ "id": "1", "text": "decimal" }), ("", "id"), &numbers);
+    });
+    let other = |kind: &str, text: &str, unix_ms: u64, source: &str| json!({ "kind": kind, "text": text, "unix-ms": int(unix_ms), "source": source });
+    file.list(
+        "others",
+        vec![
+            other("ulid", "01ARYZ6S41TSV4RRFFQ69G5FAV", 1_469_918_176_385, "https://github.com/ulid/spec"),
+            other("ulid", "7ZZZZZZZZZZZZZZZZZZZZZZZZZ", (1 << 48) - 1, "https://github.com/ulid/spec: the greatest"),
+            other("uuid-v7", "017f22e2-79b0-7cc3-98c4-dc0c0c07398f", 1_645_557_742_000, "RFC 9562, appendix A.6"),
+        ],
+    );
     file.vector("decimal: what is no id", |script| {
         for (input, error) in [
             ("", length(0)),
@@ -164,7 +177,7 @@ pub(crate) fn file() -> File {
             ("1\u{661}", character(1)),
             ("\u{ff11}", character(0)),
         ] {
-            script.refuses("wit/codec.wit: text.decimal", "decimal", input, error);
+            script.is_no_id("wit/codec.wit: text.decimal", "decimal", input, error);
         }
     });
     file.vector("padded: what is no id", |script| {
@@ -176,7 +189,7 @@ pub(crate) fn file() -> File {
             ("9223372036854775808", json!("out-of-range")),
             ("000000000000000000a", character(18)),
         ] {
-            script.refuses("wit/codec.wit: text.padded", "padded", input, error);
+            script.is_no_id("wit/codec.wit: text.padded", "padded", input, error);
         }
     });
     file.vector("base36: both cases, and what is no id", |script| {
@@ -188,7 +201,7 @@ pub(crate) fn file() -> File {
             ("00000000000_1", character(11)),
             ("1y2p0ij32e8e", length(12)),
         ] {
-            script.refuses("wit/codec.wit: text.base36", "base36", input, error);
+            script.is_no_id("wit/codec.wit: text.base36", "base36", input, error);
         }
     });
     file.vector("base62: case counts, and what is no id", |script| {
@@ -203,7 +216,7 @@ pub(crate) fn file() -> File {
             ("0000000\u{e9}00", character(7)),
             ("000000000001", length(12)),
         ] {
-            script.refuses("wit/codec.wit: text.base62", "base62", input, error);
+            script.is_no_id("wit/codec.wit: text.base62", "base62", input, error);
         }
     });
     file.vector("base32: what is read as another letter, and what is no id", |script| {
@@ -221,7 +234,7 @@ pub(crate) fn file() -> File {
             ("00000-0000000", character(5)),
             ("00000000000001", length(14)),
         ] {
-            script.refuses("wit/codec.wit: text.base32", "base32", input, error);
+            script.is_no_id("wit/codec.wit: text.base32", "base32", input, error);
         }
     });
     file.vector("uuid: both cases, and what is no id", |script| {
@@ -242,7 +255,7 @@ pub(crate) fn file() -> File {
             ("{04e20cb5-8204-8000-b800-000000000000}", length(38)),
             ("00000000-0000-0000-0000-000000000000", character(14)),
         ] {
-            script.refuses("RFC 9562, section 5.8, with zeros at the end", "uuid", input, error);
+            script.is_no_id("RFC 9562, section 5.8, with zeros at the end", "uuid", input, error);
         }
     });
     file

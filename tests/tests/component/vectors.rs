@@ -1,8 +1,12 @@
 //! The conformance vectors of `tests/vectors`, against the native core and against the components in wasmtime.
 //!
-//! The host here is dynamic: values are made from JSON by the types that the component itself declares, so no line of it
-//! knows a function of the WIT.
-#![expect(clippy::unwrap_used, reason = "a helper of a test that cannot do its work fails the test")]
+//! The host here is dynamic: it makes values from JSON by the types that the component itself declares, so it knows
+//! nothing of what the functions do.
+#![expect(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a helper of a test that cannot do its work fails the test"
+)]
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -360,6 +364,9 @@ fn a_vector_with_one_number_changed_fails() -> Result<()> {
     Ok(())
 }
 
+/// Plays a file against one world.
+type Play = fn(&str, &str) -> Result<usize, String>;
+
 /// A host with a defect, of those that hosts have had.
 struct Defective<const DEFECT: usize>(Native);
 
@@ -457,7 +464,7 @@ impl<const DEFECT: usize> World for Defective<DEFECT> {
 
 #[test]
 fn a_host_with_a_defect_fails() -> Result<()> {
-    let defective: [fn(&str, &str) -> Result<usize, String>; DEFECTS.len()] = [
+    let defective: [Play; DEFECTS.len()] = [
         run::<Defective<0>>,
         run::<Defective<1>>,
         run::<Defective<2>>,

@@ -3,7 +3,6 @@
 //! [`files`] makes all files of this folder; `cargo run -p unalike-vectors -- write` writes them. [`run`] plays a file
 //! against a [`World`], which is the [`Native`] core or whatever hosts the component. `README.md` describes the files.
 #![expect(
-    clippy::expect_used,
     clippy::indexing_slicing,
     clippy::unwrap_used,
     reason = "a script that is wrong ends the program that makes or checks it"

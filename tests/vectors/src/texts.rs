@@ -115,6 +115,11 @@ impl Script {
     }
 }
 
+/// An id of another kind, as it was published.
+fn other(kind: &str, text: &str, unix_ms: u64, source: &str) -> Value {
+    json!({ "kind": kind, "text": text, "unix-ms": int(unix_ms), "source": source })
+}
+
 fn character(at: u32) -> Value {
     json!({ "character": at })
 }
@@ -145,7 +150,6 @@ pub(crate) fn file() -> File {
         let numbers = ["-1", "18446744073709551616", "18446744073709551617", "1.5", "NaN", ""];
         script.refuses("codec.encode", "", &json!({ "id": "1", "text": "decimal" }), ("", "id"), &numbers);
     });
-    let other = |kind: &str, text: &str, unix_ms: u64, source: &str| json!({ "kind": kind, "text": text, "unix-ms": int(unix_ms), "source": source });
     file.list(
         "others",
         vec![

@@ -14,6 +14,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Map, Value, json};
+use unalike::component::IdsCtx;
 use unalike_vectors::{Imports, Native, Outcome, Thrown, World, run};
 use wasmtime::component::{Component, Func, Instance, Linker, ResourceAny, Type, Val};
 use wasmtime::{Config, Engine, Store};
@@ -26,46 +27,83 @@ static ENGINE: LazyLock<Engine> = LazyLock::new(|| {
 static CORE: LazyLock<Component> = LazyLock::new(|| Component::new(&ENGINE, unalike_artifact::CORE).unwrap());
 static FORMATS: LazyLock<Component> = LazyLock::new(|| Component::new(&ENGINE, unalike_artifact::FORMATS).unwrap());
 
+mod library;
+
+use library::Library;
+
+/// What an instance's store keeps: what the library keeps for it, if it is the library's.
+type Data = Option<IdsCtx>;
+
 /// One instance of each component, made when it is first needed.
 #[derive(Default)]
 struct Both {
     core: Option<Live>,
     formats: Option<Live>,
     resources: HashMap<String, ResourceAny>,
+    /// What the library has for it before it is made.
+    context: Data,
 }
 
 struct Live {
-    store: Store<()>,
+    store: Store<Data>,
     instance: Instance,
     functions: HashMap<String, Func>,
 }
 
-/// The components in wasmtime.
-struct Wasmtime {
+/// The components in wasmtime, over the script's own host, or over the library's.
+struct Wasmtime<const LIBRARY: bool> {
     imports: Arc<Mutex<Imports>>,
+    library: Option<Arc<Library>>,
     instances: Vec<Both>,
+    /// For the instance that takes the place of one that was given up.
+    successor: Data,
 }
 
-impl World for Wasmtime {
+impl<const LIBRARY: bool> World for Wasmtime<LIBRARY> {
     fn new(imports: Arc<Mutex<Imports>>) -> Self {
-        Self { imports, instances: Vec::new() }
+        let library = LIBRARY.then(|| Arc::new(Library::new()));
+        Self { imports, library, instances: Vec::new(), successor: None }
     }
 
     fn begin(&mut self) {
-        self.instances.push(Both::default());
+        // A forked child has nothing of its parent's.
+        let inherited = if self.instances.is_empty() { self.successor.take() } else { None };
+        let context = inherited.or_else(|| self.library.as_ref().map(|library| library.context()));
+        self.instances.push(Both { context, ..Both::default() });
     }
 
     fn end(&mut self) {
-        self.instances.pop();
+        let ended = self.instances.pop();
+        if self.instances.is_empty() {
+            self.successor = ended.as_ref().and_then(Both::context).map(IdsCtx::successor);
+        }
+    }
+
+    fn answered(&mut self, ticket: u64, answer: &Value) {
+        if let Some(library) = &self.library {
+            library.answer(ticket, answer);
+        }
+    }
+
+    fn poll(&mut self, import: &str, ticket: u64) -> Option<Value> {
+        let library = self.library.as_ref()?;
+        let Both { core, context, .. } = self.instances.last_mut().unwrap();
+        let ids = core.as_mut().map_or(context.as_mut(), |live| live.store.data_mut().as_mut());
+        Some(library.poll(ids.unwrap(), import, library.ticket(ticket)))
+    }
+
+    fn floors(&self) -> Option<Value> {
+        let ids = self.instances.last().unwrap().context()?;
+        self.library.as_ref().map(|library| library.floors(ids))
     }
 
     fn call(&mut self, call: &str, on: &str, args: &Value) -> Outcome {
-        let imports = &self.imports;
-        let Both { core, formats, resources } = self.instances.last_mut().unwrap();
+        let (imports, library) = (&self.imports, &self.library);
+        let Both { core, formats, resources, context } = self.instances.last_mut().unwrap();
         let live = if call.starts_with("codec.") || call.starts_with("format.") {
-            formats.get_or_insert_with(|| Live::new(&FORMATS, &Linker::new(&ENGINE)))
+            formats.get_or_insert_with(|| Live::new(&FORMATS, &Linker::new(&ENGINE), None))
         } else {
-            core.get_or_insert_with(|| Live::new(&CORE, &linker(imports)))
+            core.get_or_insert_with(|| Live::new(&CORE, &linker(imports, library.as_ref()), context.take()))
         };
         let function = live.function(call);
         let ty = function.ty(&live.store);
@@ -80,7 +118,11 @@ impl World for Wasmtime {
             .collect();
         assert!(given.is_empty(), "{call} has no {given:?}");
         let mut results = vec![Val::Bool(false); ty.results().len()];
-        if function.call(&mut live.store, &params, &mut results).is_err() {
+        let outcome = function.call(&mut live.store, &params, &mut results);
+        if let Some(library) = library {
+            library.drive();
+        }
+        if outcome.is_err() {
             return Outcome::Trapped;
         }
         let result = results.pop();
@@ -98,9 +140,16 @@ impl World for Wasmtime {
     }
 }
 
+impl Both {
+    /// What the library keeps for it.
+    fn context(&self) -> Option<&IdsCtx> {
+        self.core.as_ref().map_or(self.context.as_ref(), |live| live.store.data().as_ref())
+    }
+}
+
 impl Live {
-    fn new(component: &Component, linker: &Linker<()>) -> Self {
-        let mut store = Store::new(&ENGINE, ());
+    fn new(component: &Component, linker: &Linker<Data>, context: Data) -> Self {
+        let mut store = Store::new(&ENGINE, context);
         let instance = linker.instantiate(&mut store, component).unwrap();
         Self { store, instance, functions: HashMap::new() }
     }
@@ -129,8 +178,8 @@ impl Live {
     }
 }
 
-/// The imports by their names, over the script's host.
-fn linker(imports: &Arc<Mutex<Imports>>) -> Linker<()> {
+/// The imports by their names, over the script's host; or over the library's, of which the script only keeps a record.
+fn linker(imports: &Arc<Mutex<Imports>>, library: Option<&Arc<Library>>) -> Linker<Data> {
     let mut linker = Linker::new(&ENGINE);
     for (import, params) in [
         ("segments.allocate", &["tag", "count", "at-least"][..]),
@@ -142,9 +191,9 @@ fn linker(imports: &Arc<Mutex<Imports>>) -> Linker<()> {
         ("leases.poll", &["ticket"]),
     ] {
         let (interface, function) = import.split_once('.').unwrap();
-        let imports = Arc::clone(imports);
+        let (imports, library) = (Arc::clone(imports), library.cloned());
         let mut instance = linker.instance(&format!("unalike:ids/{interface}@0.1.0")).unwrap();
-        let define = move |_: wasmtime::StoreContextMut<'_, ()>,
+        let define = move |mut store: wasmtime::StoreContextMut<'_, Data>,
                            ty: wasmtime::component::types::ComponentFunc,
                            given: &[Val],
                            results: &mut [Val]| {
@@ -153,15 +202,33 @@ fn linker(imports: &Arc<Mutex<Imports>>) -> Linker<()> {
             assert_eq!(args.len(), given.len(), "{import} has other parameters");
             let mut imports = imports.lock().unwrap_or_else(PoisonError::into_inner);
             let thrown = |_: Thrown| wasmtime::Error::msg("the import throws");
+            let mut library = library.as_ref().zip(store.data_mut().as_mut());
             match (import, given) {
                 (_, [Val::U64(ticket)]) => {
-                    let answer = imports.poll(import, *ticket).map_err(thrown)?;
+                    let answer = match &mut library {
+                        Some((library, ids)) => {
+                            imports.throw(import).map_err(thrown)?;
+                            library.poll(ids, import, *ticket)
+                        }
+                        None => imports.poll(import, *ticket).map_err(thrown)?,
+                    };
                     results[0] = value(&answer, &ty.results().next().unwrap());
                 }
                 ("segments.release" | "leases.release", _) => {
-                    imports.release(import, Value::Object(args)).map_err(thrown)?;
+                    let args = Value::Object(args);
+                    imports.release(import, args.clone()).map_err(thrown)?;
+                    if let Some((library, ids)) = &mut library {
+                        library.release(ids, import, &args);
+                    }
                 }
-                _ => results[0] = Val::U64(imports.request(import, Value::Object(args)).map_err(thrown)?),
+                _ => {
+                    let args = Value::Object(args);
+                    let ticket = imports.request(import, args.clone()).map_err(thrown)?;
+                    results[0] = Val::U64(match &mut library {
+                        Some((library, ids)) => library.request(ids, import, &args, ticket),
+                        None => ticket,
+                    });
+                }
             }
             Ok(())
         };
@@ -267,7 +334,27 @@ fn the_native_core_conforms() -> Result<()> {
 
 #[test]
 fn the_components_conform() -> Result<()> {
-    conforms::<Wasmtime>()
+    conforms::<Wasmtime<false>>()
+}
+
+#[test]
+fn the_library_conforms() -> Result<()> {
+    let mut vectors = 0;
+    for (name, text) in files()? {
+        for vector in alone(&text)? {
+            let text = vector.to_string();
+            // A stripe that repeats itself is refused by the library, which knows what predecessors were granted; the
+            // component never sees the grant.
+            let steps = vector["vectors"][0]["steps"].as_array().unwrap();
+            let has_stripes =
+                steps.iter().any(|step| step["with"]["ok"]["stride"].as_str().is_some_and(|it| it != "1"));
+            if !(has_stripes && text.contains(r#""grant-refused":"overlap""#)) {
+                vectors += run::<Wasmtime<true>>(&name, &text).map_err(anyhow::Error::msg)?;
+            }
+        }
+    }
+    ensure!(vectors > 250, "{vectors} vectors are not all there are");
+    Ok(())
 }
 
 fn conforms<W: World>() -> Result<()> {

@@ -82,7 +82,11 @@ impl Imports {
         Ok(answer)
     }
 
-    fn throw(&mut self, import: &str) -> Result<(), Thrown> {
+    /// Throws if the script says so: for hosts that answer a poll by themselves.
+    ///
+    /// # Errors
+    /// [`Thrown`].
+    pub fn throw(&mut self, import: &str) -> Result<(), Thrown> {
         if self.throws.as_deref() != Some(import) {
             return Ok(());
         }

@@ -200,7 +200,7 @@ impl SegmentStore for FaultyStore {
 
     async fn identity(&self) -> Result<Option<StoreIdentity>, StoreError> {
         self.arrive().await?;
-        let answer = self.inner.identity().await?;
+        let answer = SegmentStore::identity(&self.inner).await?;
         self.leave(answer)
     }
 

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::OwnedMutexGuard;
-use unalike_storage::{GrantId, Layout, Lease, LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore, StoreError};
+use unalike_storage::{
+    GrantId, Layout, Lease, LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore, StoreError, StoreIdentity,
+};
 
 use crate::file::{Directory, Kept, Kind};
 use crate::running::{Handed, Raised, Running, Slot, names, on_disk, on_grid};
@@ -313,6 +315,10 @@ impl LeaseStore for LocalLeases {
     fn reach_ms(&self, namespace: &str, worker: u32) -> Option<u64> {
         let heard = *lock(&self.find(namespace)?.whole);
         heard.filter(|heard| heard.lease.worker == worker).map(|heard| heard.lease.valid_until_ms)
+    }
+
+    async fn identity(&self) -> Result<Option<StoreIdentity>, StoreError> {
+        self.inner.identity().await
     }
 
     async fn close(&self) {

@@ -5,8 +5,8 @@ use std::collections::btree_map::Entry;
 
 use async_trait::async_trait;
 use unalike_storage::{
-    Clocks, GrantId, Lease, LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore, NamespaceBinding, StoreError,
-    UsedWorker, choose_worker,
+    Clocks, GrantId, Lease, LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore, NamespaceBinding, SegmentStore,
+    StoreError, StoreIdentity, UsedWorker, choose_worker,
 };
 
 use crate::MemoryStore;
@@ -117,6 +117,10 @@ impl LeaseStore for MemoryStore {
             row.is_final = true;
             row.record()
         }))
+    }
+
+    async fn identity(&self) -> Result<Option<StoreIdentity>, StoreError> {
+        SegmentStore::identity(self).await
     }
 
     async fn namespaces(&self) -> Result<Vec<String>, StoreError> {

@@ -1,6 +1,7 @@
-//! The random name of the data in a dialect's tables, which stays with them when another server is adopted.
+//! The random names of what is kept in a database, which stay with it when another server is adopted.
 //!
-//! Several dialects of one database number by themselves, so each has a name. It is made when somebody first asks.
+//! Several dialects of one database number by themselves, so each has a name, and so have the leases. A name is made
+//! when somebody first asks for it.
 
 use sqlx::Row as _;
 use unalike_storage::{StoreError, StoreIdentity};
@@ -20,12 +21,18 @@ CREATE TABLE IF NOT EXISTS unalike_identity (
 
 const READ: &str = "SELECT mark FROM unalike_identity WHERE dialect = ?";
 
-/// The name of the tables of the dialect of these options.
+/// In the place of a dialect: the leases.
+pub(crate) const LEASES: &str = "leases";
+
+/// The name of the tables of this dialect, or of the [`LEASES`].
 ///
 /// # Errors
 /// [`StoreError::Refused`] when the table is missing and must not be created, and whatever the connection brings.
-pub(crate) async fn of(database: &Database, options: &MysqlOptions) -> Result<StoreIdentity, StoreError> {
-    let dialect = options.dialect.name();
+pub(crate) async fn of(
+    database: &Database,
+    options: &MysqlOptions,
+    dialect: &'static str,
+) -> Result<StoreIdentity, StoreError> {
     if let Some(identity) = read(database, dialect).await?.flatten() {
         return Ok(identity);
     }

@@ -16,13 +16,14 @@ use sqlx::Row as _;
 use sqlx::mysql::MySqlRow;
 use unalike_storage::{
     Candidates, Choice, ClockSteps, Clocks, GrantId, Layout, Lease, LeaseAcquire, LeaseExtend, LeaseLimits,
-    LeaseRecord, LeaseStore, NamespaceBinding, Rfc3339, StoreError, UsedWorker, choose_worker, nth_never_used,
-    random_64, random_128,
+    LeaseRecord, LeaseStore, NamespaceBinding, Rfc3339, StoreError, StoreIdentity, UsedWorker, choose_worker,
+    nth_never_used, random_64, random_128,
 };
 
 use crate::database::{Database, Turn, number};
 use crate::dialects::tables::{self, Holds, Shape};
 use crate::error::{DUPLICATE_ENTRY, damaged, read_error};
+use crate::identity;
 use crate::schema::{self, MAINTENANCE};
 use crate::{MysqlOptions, warn_of_assumptions};
 
@@ -208,6 +209,7 @@ const QUARANTINE_NEW: &str = concat!(
 #[derive(Clone, Debug)]
 pub struct MysqlLeases {
     database: Database,
+    options: MysqlOptions,
     limits: LeaseLimits,
     /// Where the server's clock was set, as far as this process has seen.
     steps: Arc<ClockSteps>,
@@ -233,7 +235,12 @@ impl MysqlLeases {
         options.limits.validate()?;
         tables::open(database, options, &TABLES).await?;
         open_store(database, options.limits).await?;
-        let leases = Self { database: database.clone(), limits: options.limits, steps: Arc::default() };
+        let leases = Self {
+            database: database.clone(),
+            options: options.clone(),
+            limits: options.limits,
+            steps: Arc::default(),
+        };
         // The other tables: what is missing in them is known from the beginning.
         let mut turn = database.turn("looking at the tables of leases").await?;
         leases.look(&mut turn, "", 0).await?;
@@ -250,7 +257,7 @@ impl MysqlLeases {
     /// ```
     #[must_use]
     pub fn ddl() -> Vec<String> {
-        let mut statements = vec![schema::STORE_TABLE.trim().to_owned()];
+        let mut statements = [schema::STORE_TABLE, identity::DDL].map(|statement| statement.trim().to_owned()).to_vec();
         statements.extend(TABLES.map(|shape| shape.ddl.trim().to_owned()));
         statements
     }
@@ -263,7 +270,8 @@ impl MysqlLeases {
     /// ```
     #[must_use]
     pub fn privileges() -> Vec<(String, &'static str)> {
-        let mut tables = vec![("unalike_store".to_owned(), "SELECT, INSERT")];
+        let mut tables =
+            vec![("unalike_store".to_owned(), "SELECT, INSERT"), (identity::NAME.to_owned(), "SELECT, INSERT")];
         tables.extend(TABLES.map(|shape| (shape.name.to_owned(), "SELECT, INSERT, UPDATE")));
         tables
     }
@@ -605,6 +613,10 @@ impl LeaseStore for MysqlLeases {
         let list = sqlx::query("SELECT namespace FROM unalike_lease_namespace ORDER BY namespace");
         let rows = self.database.rows("listing lease namespaces", list).await?;
         rows.iter().map(|row| self.text(row, "namespace")).collect()
+    }
+
+    async fn identity(&self) -> Result<Option<StoreIdentity>, StoreError> {
+        identity::of(&self.database, &self.options, identity::LEASES).await.map(Some)
     }
 
     /// Closes the connections, also for the store that these leases [share](crate::MysqlStore::leases) them with.

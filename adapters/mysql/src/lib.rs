@@ -739,7 +739,7 @@ impl SegmentStore for MysqlStore {
     }
 
     async fn identity(&self) -> Result<Option<StoreIdentity>, StoreError> {
-        identity::of(&self.database, &self.options).await.map(Some)
+        identity::of(&self.database, &self.options, self.options.dialect.name()).await.map(Some)
     }
 
     async fn folds_names(&self) -> Result<Option<String>, StoreError> {

@@ -17,8 +17,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use unalike_storage::{
-    Mode, PolicyColumns, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, TagCreation, TagOptions,
-    TagRecord, TagRows, TailRelease, split_tag, validate_policies, validate_raise, validate_tag,
+    Mode, PolicyColumns, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, StoreIdentity, TagCreation,
+    TagOptions, TagRecord, TagRows, TailRelease, split_tag, validate_policies, validate_raise, validate_tag,
 };
 
 use crate::counter::{CounterScripts, Counters, NUMBER, PAGE, ScriptAnswer, answer, counter_script, number, scan};
@@ -34,6 +34,7 @@ static SCRIPTS: CounterScripts = CounterScripts {
 };
 static CREATE: Script = Script::new(|| script(&[NUMBER, ALONE, include_str!("scripts/alone_create.lua")]));
 static CHANGE: Script = Script::new(|| script(&[NUMBER, ALONE, include_str!("scripts/alone_change.lua")]));
+static NAME: Script = Script::new(|| script(&[ALONE, include_str!("scripts/alone_name.lua")]));
 static CHECK: Script = Script::new(|| script(&[include_str!("scripts/alone_check.lua")]));
 
 /// What the name of the field with a tag's options begins with.
@@ -59,7 +60,7 @@ pub(crate) async fn open(server: &Server, options: &RedisOptions) -> Result<Arc<
     Ok(Arc::new(alone))
 }
 
-/// Makes the marker if there is none; answers whether there was none.
+/// Makes the marker, a random name, if there is none; answers whether there was none.
 pub(crate) async fn initialise(server: &Server, options: &RedisOptions) -> Result<bool, StoreError> {
     if options.dialect != Dialect::Unalike {
         return Err(StoreError::refused(format!(
@@ -68,7 +69,7 @@ pub(crate) async fn initialise(server: &Server, options: &RedisOptions) -> Resul
         )));
     }
     let mut command = redis::cmd("HSETNX");
-    command.arg(key(options)).arg("marker").arg(1);
+    command.arg(key(options)).arg("marker").arg(StoreIdentity::random()?.to_string());
     let made: u64 = server.command("initialising the store", Access::Writes, &command).await?;
     Ok(made == 1)
 }
@@ -227,6 +228,17 @@ impl SegmentStore for Alone {
             listed.append(&mut self.records(names).await?);
         }
         Ok(listed)
+    }
+
+    /// The marker. In a store that an earlier version initialised it is 1, and becomes a name here.
+    async fn identity(&self) -> Result<Option<StoreIdentity>, StoreError> {
+        let name = StoreIdentity::random()?.to_string();
+        let doing = "reading the name of the store";
+        let mut reply = self.server().script(doing, Access::Writes, &NAME, &self.key, &[&name]).await?;
+        match reply.text()?.as_str() {
+            "void" => Err(self.void()),
+            name => name.parse().map(Some).map_err(|_| self.damaged("the marker is not a name")),
+        }
     }
 
     async fn check(&self) -> Result<(), StoreError> {

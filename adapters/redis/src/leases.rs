@@ -15,13 +15,13 @@ use async_trait::async_trait;
 use tokio::time::Instant;
 use unalike_storage::{
     ClockSteps, Clocks, GrantId, Layout, Lease, LeaseAcquire, LeaseExtend, LeaseLimits, LeaseRecord, LeaseStore,
-    NamespaceBinding, Rfc3339, StoreError, UsedWorker, choose_worker, random_64, random_128,
+    NamespaceBinding, Rfc3339, StoreError, StoreIdentity, UsedWorker, choose_worker, random_64, random_128,
 };
 
 use crate::counter::scan;
 use crate::raising::{DURABLE, nonce};
 use crate::server::{Access, Script, Server, script};
-use crate::{Backing, RedisOptions};
+use crate::{Backing, Durable, RedisOptions};
 use granted_time::{GrantedTime, WantedTime, lead_ms};
 use hash::{
     BegunBy, FIELDS, Hash, Kept, MS_MAX, NamespaceView, Valid, Worker, worker_field, write_binding, write_worker,
@@ -78,6 +78,7 @@ struct LeaseServer {
     steps: ClockSteps,
     /// None where Redis stands alone.
     time: Option<Arc<GrantedTime>>,
+    durable: Option<Durable>,
     /// How long a request waits for time, and how long it tries in all.
     raise_timeout: Duration,
     patience: Duration,
@@ -176,6 +177,7 @@ impl RedisLeases {
         limits.validate()?;
         // What is in doubt after a restart is void, so nothing has to be on a disk.
         let server = Server::connect(&options, false).await?;
+        let durable = Durable::new(&watermark, &options, "leases");
         let time = match watermark {
             Backing::Durable(durable) => Some(Arc::new(GrantedTime::open(&server, durable, &options).await?)),
             Backing::RedisAlone => {
@@ -186,7 +188,9 @@ impl RedisLeases {
         let raise_timeout = options.raise_timeout;
         let patience = raise_timeout.saturating_add(options.request_timeout);
         let steps = ClockSteps::default();
-        Ok(Self(Arc::new(LeaseServer { server, prefix: options.prefix, limits, steps, time, raise_timeout, patience })))
+        let prefix = options.prefix;
+        let server = LeaseServer { server, prefix, limits, steps, time, durable, raise_timeout, patience };
+        Ok(Self(Arc::new(server)))
     }
 
     /// Says that no lease of this namespace reaches beyond now, so that it needs no quarantine: for Redis alone, a
@@ -633,6 +637,14 @@ impl LeaseStore for RedisLeases {
             Some(name.to_owned())
         };
         Ok(scan(&self.0.server, start, name_of, None, u64::MAX).await?.into_iter().collect())
+    }
+
+    /// That of its part of what the durable store grants. Redis alone keeps no name: it may lose everything.
+    async fn identity(&self) -> Result<Option<StoreIdentity>, StoreError> {
+        match &self.0.durable {
+            Some(durable) => durable.identity().await,
+            None => Ok(None),
+        }
     }
 
     async fn close(&self) {

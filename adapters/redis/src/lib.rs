@@ -58,8 +58,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use redis::{ConnectionInfo, IntoConnectionInfo};
 use unalike_storage::{
-    Ceiling, LeaseLimits, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, TagCreation, TagOptions,
-    TagRecord, TailRelease, TailsReleased,
+    Ceiling, LeaseLimits, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, StoreIdentity, TagCreation,
+    TagOptions, TagRecord, TailRelease, TailsReleased,
 };
 use url::Url;
 
@@ -151,6 +151,18 @@ pub enum Dialect {
         /// Nothing else uses the keys any more. It must be so: the job that lifts `max` cannot be stopped from here.
         source_stopped: bool,
     },
+}
+
+impl Dialect {
+    /// What it numbers apart from the others, in words that stay as they are.
+    fn part(&self) -> String {
+        match self {
+            Self::Unalike => "sequences".to_owned(),
+            Self::Clock { shard, epoch_ms, .. } => format!("clock {shard} {epoch_ms}"),
+            Self::Cosid => "cosid".to_owned(),
+            Self::IdGenerator { .. } => "id-generator".to_owned(),
+        }
+    }
 }
 
 /// Behind it 41 bits of milliseconds would not be exact in Lua.
@@ -409,6 +421,33 @@ pub struct RedisStore {
     server: Server,
     /// What the dialect makes of it.
     segments: Arc<dyn DialectStore>,
+    /// Whose numbers it hands out, and which part of them it is.
+    durable: Option<Durable>,
+}
+
+/// A durable store, and the part of its numbers that Redis hands out, in words that stay as they are.
+#[derive(Clone)]
+struct Durable {
+    store: Arc<dyn SegmentStore>,
+    part: String,
+}
+
+impl Durable {
+    fn new(watermark: &Backing, options: &RedisOptions, kind: &str) -> Option<Self> {
+        let Backing::Durable(store) = watermark else { return None };
+        Some(Self { store: Arc::clone(store), part: format!("redis {kind} {}", options.prefix) })
+    }
+
+    /// The name of that part.
+    async fn identity(&self) -> Result<Option<StoreIdentity>, StoreError> {
+        Ok(self.store.identity().await?.map(|identity| identity.of_part(&self.part)))
+    }
+}
+
+impl fmt::Debug for Durable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Durable").field("part", &self.part).finish_non_exhaustive()
+    }
 }
 
 /// What Redis knew of durable stores, and knows now: see [`RedisStore::rebind`].
@@ -436,6 +475,7 @@ impl RedisStore {
     pub async fn connect(options: RedisOptions, watermark: Backing) -> Result<Self, StoreError> {
         options.validate()?;
         let server = Server::connect(&options, options.must_be_durable(&watermark)).await?;
+        let durable = Durable::new(&watermark, &options, &options.dialect.part());
         let segments: Arc<dyn DialectStore> = match (&options.dialect, watermark) {
             (Dialect::Unalike, Backing::Durable(durable)) => {
                 Arc::new(Segments::open(server.clone(), durable, &options).await?)
@@ -445,7 +485,7 @@ impl RedisStore {
             (Dialect::Cosid, watermark) => cosid::open(&server, &watermark, &options)?,
             (Dialect::IdGenerator { .. }, _) => id_generator::open(&server, &options)?,
         };
-        Ok(Self { server, segments })
+        Ok(Self { server, segments, durable })
     }
 
     /// Makes an empty Redis a store of its own, without a durable one ([`Backing::RedisAlone`]): a command of its
@@ -540,6 +580,14 @@ impl SegmentStore for RedisStore {
 
     async fn check(&self) -> Result<(), StoreError> {
         self.segments()?.check().await
+    }
+
+    async fn identity(&self) -> Result<Option<StoreIdentity>, StoreError> {
+        let segments = self.segments()?;
+        match &self.durable {
+            Some(durable) => durable.identity().await,
+            None => segments.identity().await,
+        }
     }
 
     async fn folds_names(&self) -> Result<Option<String>, StoreError> {

@@ -11,12 +11,12 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{Sqlite, SqliteConnection, Transaction};
 use unalike_storage::{
     Candidates, Choice, Clocks, Expiry, FieldOrder, GrantId, Layout, LayoutFields, Lease, LeaseAcquire, LeaseExtend,
-    LeaseRecord, LeaseStore, NamespaceBinding, StoreError, UsedWorker, choose_worker, nth_never_used, random_64,
-    random_128,
+    LeaseRecord, LeaseStore, NamespaceBinding, StoreError, StoreIdentity, UsedWorker, choose_worker, nth_never_used,
+    random_64, random_128,
 };
 
-use crate::SqliteStore;
 use crate::error::{damaged, read_error};
+use crate::{SqliteStore, segments};
 
 /// The store's clock, in Unix milliseconds, without a floating point number on the way. SQLite's clock counts whole
 /// milliseconds, so `%f`, which prints three decimals, rounds nothing, and 'now' is one instant within a statement.
@@ -386,6 +386,10 @@ impl LeaseStore for SqliteStore {
         let select = sqlx::query_scalar("SELECT namespace FROM namespace ORDER BY namespace");
         let names = select.fetch_all(self.readers()?).await;
         names.map_err(|error| read_error(&self.path, "listing lease namespaces", error))
+    }
+
+    async fn identity(&self) -> Result<Option<StoreIdentity>, StoreError> {
+        segments::identity(self).await.map(Some)
     }
 
     async fn close(&self) {

@@ -6,7 +6,7 @@ use std::time::Instant;
 use async_trait::async_trait;
 use unalike_storage::{
     Clocks, Expiry, GrantId, Layout, Lease, LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore, NamespaceBinding,
-    Rfc3339, StoreError, UsedWorker, choose_worker, random_64, random_128,
+    Rfc3339, StoreError, StoreIdentity, UsedWorker, choose_worker, random_64, random_128,
 };
 use zookeeper_client::{Client, CreateMode, Error, Stat};
 
@@ -513,6 +513,27 @@ impl LeaseStore for ZookeeperLeases {
         let mut namespaces: Vec<_> = names.iter().map(namespace).collect::<Result<_, _>>()?;
         namespaces.sort_unstable();
         Ok(namespaces)
+    }
+
+    /// It is made when somebody first asks for it.
+    async fn identity(&self) -> Result<Option<StoreIdentity>, StoreError> {
+        let client = self.connection.client().await?;
+        let path = self.paths.identity();
+        let deadline = self.connection.deadline();
+        let mut found = deadline.answer(client.get_data(&path)).await;
+        if matches!(found, Err(Error::NoNode)) {
+            self.make_nodes(&client, deadline).await?;
+            let (options, name) = (self.connection.persistent(CreateMode::Persistent), StoreIdentity::random()?);
+            match deadline.answer(client.create(&path, name.to_string().as_bytes(), &options)).await {
+                // Of two who come at once, one name stays.
+                Ok(_) | Err(Error::NodeExists) => {}
+                Err(error) => return Err(self.read_error("naming the store", error)),
+            }
+            found = deadline.answer(client.get_data(&path)).await;
+        }
+        let (data, _) = found.map_err(|error| self.read_error("reading the name of the store", error))?;
+        let name = std::str::from_utf8(&data).ok().and_then(|name| name.parse().ok());
+        name.map(Some).ok_or_else(|| damaged(&path, "it has no name of a store"))
     }
 
     async fn close(&self) {

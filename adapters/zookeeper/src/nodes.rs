@@ -24,6 +24,11 @@ impl Paths {
         format!("{}/unalike/clock", self.root)
     }
 
+    /// The node with the name of all that is kept here.
+    pub(crate) fn identity(&self) -> String {
+        format!("{}/unalike/identity", self.root)
+    }
+
     pub(crate) fn namespaces(&self) -> String {
         format!("{}/unalike/leases", self.root)
     }

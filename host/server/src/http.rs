@@ -12,6 +12,7 @@ pub(crate) mod connections;
 mod doors;
 mod drop_in;
 mod formats;
+mod grants;
 mod ids;
 mod layouts;
 pub(crate) mod metrics;
@@ -39,7 +40,7 @@ use axum::http::header::{ALLOW, AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTEN
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, Request, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, get};
+use axum::routing::{MethodRouter, get, post};
 use axum::{Extension, Json, Router};
 use hyper::body::{Body as _, Incoming};
 use serde_json::json;
@@ -69,6 +70,13 @@ fn routes(config: &Config, metrics: Arc<Metrics>) -> Routes {
         .route(SEQUENCES, without_head(get(ids::of_sequence).post(ids::of_sequence), "GET, POST"))
         .route("/v1/sequences//ids", get(empty_name).post(empty_name))
         .route(SNOWFLAKES, without_head(get(ids::of_snowflake).post(ids::of_snowflake), "GET, POST"))
+        .route("/v1/store", without_head(get(grants::stores), "GET"))
+        .route("/v1/sequences/{tag}/open", post(grants::open))
+        .route("/v1/sequences/{tag}/segments", post(grants::segment))
+        .route("/v1/sequences/{tag}/segments/release", post(grants::release_segment))
+        .route("/v1/snowflakes/{name}/leases", post(grants::lease))
+        .route("/v1/snowflakes/{name}/leases/{worker}/extend", post(grants::extend))
+        .route("/v1/snowflakes/{name}/leases/{worker}/release", post(grants::release_lease))
         .route("/v1/uuids", without_head(get(random_ids::uuids).post(random_ids::uuids), "GET, POST"))
         .route("/v1/ulids", without_head(get(random_ids::ulids).post(random_ids::ulids), "GET, POST"))
         .route("/v1/tags", get(tags::list).post(tags::create))

@@ -2,6 +2,7 @@
 
 pub(crate) mod cover;
 pub(crate) mod flakes;
+mod grants;
 pub(crate) mod issue;
 pub(crate) mod leases;
 pub(crate) mod problem;
@@ -23,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use serde_json::{Value, json};
-use unalike::storage::{SegmentStore, StoreError};
+use unalike::storage::{SegmentStore, StoreError, StoreIdentity};
 use unalike::{
     Batch, Clock, Error, ErrorKind, Formatted, ID_MAX, Ids, Mode, RandomIds, Sequence, SequenceOptions, Snowflake,
     SnowflakeOptions, SystemClock,
@@ -81,6 +82,9 @@ pub(crate) struct Service {
     watch: Arc<StoreWatch>,
     /// The store, watched.
     store: Arc<dyn SegmentStore>,
+    /// The names of the stores, once they were asked for.
+    segments_name: tokio::sync::OnceCell<Option<StoreIdentity>>,
+    leases_name: tokio::sync::OnceCell<Option<StoreIdentity>>,
     check_max: Duration,
     /// When, and what it was.
     said: Mutex<Option<(Instant, Said)>>,
@@ -166,6 +170,8 @@ impl Service {
             check_max: CHECK_MAX.min(Duration::from_millis(config.request_timeout_ms) / 2),
             watch,
             store,
+            segments_name: tokio::sync::OnceCell::new(),
+            leases_name: tokio::sync::OnceCell::new(),
             said: Mutex::default(),
             asking: tokio::sync::Mutex::default(),
             ready: Mutex::default(),

@@ -70,6 +70,11 @@ pub trait SegmentFixture: Fixture {
         true
     }
 
+    /// Whether sub-keys are created by rules of its own, such as a limit for each tag, and not as the port has it.
+    fn has_rules_for_sub_keys(&self) -> bool {
+        false
+    }
+
     /// Whether it can be one of several stripes.
     fn can_be_a_stripe(&self) -> bool {
         true
@@ -125,7 +130,9 @@ pub async fn segments(fixture: &dyn SegmentFixture) {
     check::tags_keep_their_options(fixture).await;
     check::a_raise_lifts_and_never_lowers(fixture).await;
     check::tags_are_listed_in_byte_order(fixture).await;
-    check::sub_keys_have_the_options_of_their_tag(fixture).await;
+    if !fixture.has_rules_for_sub_keys() {
+        check::sub_keys_have_the_options_of_their_tag(fixture).await;
+    }
     check::the_identity_is_the_same_for_all(fixture).await;
     if fixture.ends_tags() {
         check::an_ended_tag_grants_nothing(fixture).await;

@@ -9,7 +9,8 @@ use tokio::sync::OnceCell;
 use unalike_core::{GrantId, Layout, Lease};
 
 use crate::{
-    JoinedStripe, LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore, SegmentLayer, SegmentStore, StoreError, Stripe,
+    JoinedStripe, LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore, SegmentLayer, SegmentStore, StoreError,
+    StoreIdentity, Stripe,
 };
 
 type Open<S> = Box<dyn Fn() -> BoxFuture<'static, Result<S, StoreError>> + Send + Sync>;
@@ -114,6 +115,10 @@ impl<S: LeaseStore + ?Sized> LeaseStore for Lazy<Arc<S>> {
 
     async fn check_namespace(&self, namespace: &str, layout: Layout) -> Result<(), StoreError> {
         self.opened().await?.check_namespace(namespace, layout).await
+    }
+
+    async fn identity(&self) -> Result<Option<StoreIdentity>, StoreError> {
+        self.opened().await?.identity().await
     }
 
     fn reach_ms(&self, namespace: &str, worker: u32) -> Option<u64> {

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use unalike_core::{GrantId, Layout, Lease};
 
-use crate::StoreError;
+use crate::{StoreError, StoreIdentity};
 
 /// Grants worker ids over intervals of timestamps that never overlap for one worker of one namespace.
 ///
@@ -100,6 +100,15 @@ pub trait LeaseStore: Send + Sync + 'static {
     /// connection brings.
     async fn check_namespace(&self, _namespace: &str, _layout: Layout) -> Result<(), StoreError> {
         Ok(())
+    }
+
+    /// The random name of the store's data, as [`SegmentStore::identity`](crate::SegmentStore::identity): another one in
+    /// each store whose leases know nothing of those of the others. `None` in a store that has no name that lasts.
+    ///
+    /// # Errors
+    /// As the connection brings.
+    async fn identity(&self) -> Result<Option<StoreIdentity>, StoreError> {
+        Ok(None)
     }
 
     /// Until when the store behind this one has granted a running lease, in Unix milliseconds, where this one hands it

@@ -1,10 +1,12 @@
 //! The segment port: numbers under a tag, granted in intervals.
 
 use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures_util::{StreamExt as _, stream};
+use sha2::{Digest as _, Sha256};
 use unalike_core::{ID_MAX, RefillPolicy, SUB_SEPARATOR, Segment, StepPolicy, TailRelease, is_tag};
 
 use crate::{StoreError, random_128};
@@ -279,6 +281,35 @@ impl StoreIdentity {
     /// [`StoreError::Unavailable`] when the system gives no random numbers.
     pub fn random() -> Result<Self, StoreError> {
         random_128().map(Self)
+    }
+
+    /// The name of a part that numbers by itself on the same data, such as Redis under a prefix on what its backing
+    /// store grants: always the same for the same part.
+    ///
+    /// ```
+    /// use unalike_storage::StoreIdentity;
+    /// let data = StoreIdentity(0x5eed);
+    /// assert_eq!(data.of_part("redis"), data.of_part("redis"));
+    /// assert_ne!(data.of_part("redis"), data.of_part("leases"));
+    /// ```
+    #[must_use]
+    pub fn of_part(self, part: &str) -> Self {
+        let digest = Sha256::new().chain_update(self.0.to_be_bytes()).chain_update(part).finalize();
+        Self(digest.iter().take(16).fold(0, |name, byte| name << 8 | u128::from(*byte)))
+    }
+}
+
+impl FromStr for StoreIdentity {
+    type Err = StoreError;
+
+    /// Reads the 32 hexadecimal digits that it is displayed as.
+    fn from_str(text: &str) -> Result<Self, StoreError> {
+        let is_identity = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let identity = is_identity.then(|| u128::from_str_radix(text, 16).ok()).flatten();
+        identity.map(Self).ok_or_else(|| {
+            let shown: String = text.chars().take(40).collect();
+            StoreError::refused(format!("{shown:?} is not the identity of a store, which has 32 hexadecimal digits"))
+        })
     }
 }
 

@@ -24,8 +24,8 @@ use self::members::{Member, When, combined, full_text, is_trouble, with_text};
 use self::numbering::{Numbering, merged};
 use self::words::{lost_data_advice, name, new_set};
 use crate::{
-    Mode, SegmentStore, StoreError, Stripe, TagOptions, TagRecord, TailsReleased, split_tag, validate_allocate,
-    validate_policies, validate_raise, validate_tag,
+    Mode, SegmentStore, StoreError, StoreIdentity, Stripe, TagOptions, TagRecord, TailsReleased, split_tag,
+    validate_allocate, validate_policies, validate_raise, validate_tag,
 };
 
 pub use self::resize::{hand_over, resize_stripes};
@@ -460,6 +460,11 @@ impl SegmentStore for StripedStore {
         }
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         Ok(tags.values().take(limit).filter_map(|records| merged(records.iter())).collect())
+    }
+
+    /// That of the set.
+    async fn identity(&self) -> Result<Option<StoreIdentity>, StoreError> {
+        Ok(self.members.first().map(|member| StoreIdentity(member.stripe().set)))
     }
 
     fn stripes(&self) -> usize {

@@ -14,4 +14,5 @@ mod manners;
 mod metrics;
 mod migrating;
 mod openapi;
+mod remote;
 mod service;

@@ -1,6 +1,6 @@
 -- The hash of a store that has no durable one behind it. It is lost as a whole, or not at all.
 --
---   marker       there since the store was initialised
+--   marker       the name of the store, there since it was initialised
 --   last:TAG     the last number that was granted
 --   options:TAG  `start=1 mode=buffered`, then the policies
 --

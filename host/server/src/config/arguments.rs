@@ -176,9 +176,9 @@ pub(crate) struct ServeArguments {
     pub(crate) listen: Option<String>,
     /// A file of tokens, of which requests need one: TOML with [[tokens]] tables [default: none]
     ///
-    /// Each table has name, token (or sha256, the token's hash), scope ("read" or "admin"), and perhaps tags, a list of
-    /// the tags and snowflakes that it is good for: whole names, or beginnings of names before a "*". SIGHUP reads it
-    /// again.
+    /// Each table has name, token (or sha256, the token's hash), scope ("read", "lease" or "admin"), and perhaps tags, a
+    /// list of the tags and snowflakes that it is good for: whole names, or beginnings of names before a "*". SIGHUP
+    /// reads it again.
     #[arg(long, value_name = "FILE", env = "UNALIKE_TOKENS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tokens: Option<PathBuf>,

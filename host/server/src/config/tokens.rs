@@ -7,7 +7,9 @@
 //! name = "billing"                      # for the log
 //! token = "d5d2ad50ab1c4b40a9e1"        # 16 to 512 printable ASCII characters, or instead of it
 //! # sha256 = ".."                       # what `printf %s "$token" | sha256sum` prints
-//! scope = "read"                        # read: hand out ids, look at things; admin: also create, change, raise tags
+//! scope = "read"                        # hand out ids, look at things
+//! # scope = "lease"                     # also grant segments and workers to hosts
+//! # scope = "admin"                     # also create, change and raise tags
 //! tags = ["order", "invoice*"]          # optional: good for these alone
 //! ```
 //!
@@ -50,6 +52,8 @@ const FILE_BYTES_MAX: u64 = 1024 * 1024;
 pub(crate) enum Scope {
     /// Ids are handed out; tags, layouts and metrics can be looked at.
     Read,
+    /// Also segments and workers are granted to hosts, which make ids of them by themselves.
+    Lease,
     /// Also tags are created, changed and raised.
     Admin,
 }
@@ -59,6 +63,7 @@ impl Scope {
     const fn name(self) -> &'static str {
         match self {
             Self::Read => "read",
+            Self::Lease => "lease",
             Self::Admin => "admin",
         }
     }
@@ -350,9 +355,10 @@ fn parse_token(name: &str, table: &Table) -> anyhow::Result<Token> {
     };
     let scope = match text_of(table, "scope")? {
         Some("read") => Scope::Read,
+        Some("lease") => Scope::Lease,
         Some("admin") => Scope::Admin,
-        Some(_) => bail!("scope must be \"read\" or \"admin\""),
-        None => bail!("it has no scope: give \"read\" or \"admin\""),
+        Some(_) => bail!("scope must be \"read\", \"lease\" or \"admin\""),
+        None => bail!("it has no scope: give \"read\", \"lease\" or \"admin\""),
     };
     let tags = match table.get("tags") {
         None => None,

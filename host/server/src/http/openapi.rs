@@ -7,6 +7,8 @@
 
 #![expect(clippy::indexing_slicing, reason = "members are added to objects that were made here, once at the start")]
 
+mod grants;
+
 use std::sync::Arc;
 
 use axum::body::Bytes;
@@ -86,12 +88,14 @@ fn document(config: &Config, templates: &[&str]) -> Value {
     let mut paths = Paths { tokens: config.tokens.is_some(), paths: Map::new() };
     ids(&mut paths, config.count_max);
     random_ids(&mut paths, config.count_max);
+    grants::grants(&mut paths);
     tags(&mut paths);
     layouts(&mut paths);
     operation(&mut paths);
     let mut groups = vec![
         json!({ "name": "ids", "description": "Ids of sequences and snowflakes" }),
         json!({ "name": "random-ids", "description": "UUIDs and ULIDs: unique by randomness, without a store" }),
+        json!({ "name": "grants", "description": "Segments and workers for hosts that make ids by themselves" }),
         json!({ "name": "tags", "description": "What sequences count under" }),
         json!({ "name": "layouts", "description": "Snowflake layouts, and ids taken apart" }),
         json!({ "name": "operation", "description": "Health, metrics and this document" }),
@@ -112,8 +116,8 @@ fn document(config: &Config, templates: &[&str]) -> Value {
     if paths.tokens {
         components["securitySchemes"] = json!({ "bearer": {
             "type": "http", "scheme": "bearer",
-            "description": "A token of the server's token file. Its scope is read (hand out ids, look at things) or admin \
-                (also create, change and raise tags), and it may be bound to some tags and snowflakes.",
+            "description": "A token of the server's token file. Its scope is read (hand out ids, look at things), lease (also \
+                grant segments and workers to hosts) or admin (also create, change and raise tags), and it may be bound to some tags and snowflakes.",
         } });
     }
     json!({
@@ -1089,7 +1093,7 @@ fn schemas(config: &Config) -> Value {
     let whole = |description: &str| json!({ "type": "string", "pattern": WHOLE, "maxLength": 20, "description": format!("{description}; below 2^64") });
     let id = |description: &str| json!({ "type": "string", "pattern": POSITIVE, "maxLength": 19, "description": format!("{description}; below 2^63") });
     let figure = |description: &str| json!({ "type": "string", "pattern": "^[0-9]+$", "description": description });
-    json!({
+    let mut all = json!({
         "Name": {
             "type": "string", "minLength": 1, "maxLength": 128, "pattern": r"^[^\u0000-\u001f\u007f-\u009f]+$",
             "description": "1 to 128 bytes of UTF-8 without control characters; a new one has no space at an end",
@@ -1353,7 +1357,11 @@ fn schemas(config: &Config) -> Value {
             "code": { "type": "string" }, "msg": { "type": "string" },
             "errors": { "type": "array", "items": { "type": "string" } },
         })),
-    })
+    });
+    if let (Some(all), Value::Object(grants)) = (all.as_object_mut(), grants::schemas(record, also)) {
+        all.extend(grants);
+    }
+    all
 }
 
 /// tinyid's answers: data with code 200, or null with another code.

@@ -45,13 +45,14 @@ impl Kind {
             | Self::Quarantined
             | Self::ClockWrong
             | Self::StoreUnavailable
+            | Self::OutcomeUnknown
             | Self::GrantRefused
             | Self::Timeout
             | Self::Closing
             | Self::Rebuilt => StatusCode::SERVICE_UNAVAILABLE,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::MediaTypeUnsupported => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Self::TagExists | Self::RaiseUnconfirmed => StatusCode::CONFLICT,
+            Self::TagExists | Self::RaiseUnconfirmed | Self::LeaseLost => StatusCode::CONFLICT,
             Self::LeasesMissing | Self::LayoutMismatch | Self::StoreCorrupt | Self::StoreRefused | Self::Internal => {
                 StatusCode::INTERNAL_SERVER_ERROR
             }

@@ -12,6 +12,7 @@ use anyhow::{Context, bail};
 use async_trait::async_trait;
 use unalike::storage::{
     ClockSteps, GrantId, Lazy, Lease, LeaseAcquire, LeaseExtend, LeaseLimits, LeaseRecord, LeaseStore, StoreError,
+    StoreIdentity,
 };
 use unalike::{Clock, SystemClock};
 use unalike_local::{LocalLeases, LocalOptions, StaticWorker};
@@ -315,6 +316,10 @@ impl LeaseStore for Assigned {
 
     fn reach_ms(&self, namespace: &str, worker: u32) -> Option<u64> {
         self.begun.get(namespace).copied().filter(|_| worker == self.worker)
+    }
+
+    async fn identity(&self) -> Result<Option<StoreIdentity>, StoreError> {
+        self.store.identity().await
     }
 
     async fn close(&self) {

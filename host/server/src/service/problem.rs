@@ -95,6 +95,10 @@ pub(crate) enum Kind {
     ClockWrong,
     /// The store did not answer, or could not do it now.
     StoreUnavailable,
+    /// The store may have granted what was asked for; whatever it was, nobody uses it.
+    OutcomeUnknown,
+    /// The lease is not the worker's newest one, or was ended.
+    LeaseLost,
     /// The store granted what it had granted before; the grant was not used. An incident.
     GrantRefused,
     /// Ids are on their way, and the request took longer than it may.
@@ -169,6 +173,8 @@ impl Kind {
             Self::Quarantined => ("quarantined", "The lease store grants nothing yet"),
             Self::ClockWrong => ("clock-wrong", "The server's clock is wrong"),
             Self::StoreUnavailable => ("store-unavailable", "The store is unavailable"),
+            Self::OutcomeUnknown => ("outcome-unknown", "The store's answer was lost"),
+            Self::LeaseLost => ("lease-lost", "The worker is no longer leased to this holder"),
             Self::GrantRefused => ("grant-refused", "The store granted what was granted before"),
             Self::Timeout => ("timeout", "It took too long"),
             Self::Closing => ("closing", "The server is ending"),
@@ -399,6 +405,39 @@ impl Problem {
             ErrorKind::CountZero => Self::new(Kind::CountInvalid, error.to_string()).with("count", 0),
             ErrorKind::NameInvalid { name } => Self::new(Kind::TagInvalid, error.to_string()).about("tag", name),
             _ => Self::withheld(Kind::Internal, "an internal error; the server's log has more", error),
+        }
+    }
+
+    /// An error of this store, for a host that goes on with what it is granted: it is told whether something may have
+    /// been granted, and the figures that it decides by.
+    pub(crate) fn of_grant(error: &StoreError, of: Of) -> Self {
+        let ms = |number: &u64| Value::from(number.to_string());
+        match error {
+            StoreError::OutcomeUnknown { .. } => {
+                let detail = format!("{} {}: what it may have granted is not used", of.subject(), predicate(error));
+                Self::unavailable(Kind::OutcomeUnknown, &detail, 1_000, error)
+            }
+            StoreError::LeaseLost { namespace, worker } => Self::new(Kind::LeaseLost, error.to_string())
+                .with("snowflake", namespace.as_str())
+                .with("worker", *worker),
+            StoreError::LayoutMismatch { namespace, bound, offered } => {
+                Self::new(Kind::LayoutMismatch, error.to_string())
+                    .with("snowflake", namespace.as_str())
+                    .with("bound", bound.as_str())
+                    .with("offered", offered.as_str())
+            }
+            StoreError::CeilingReached { retry_after_ms, .. } => {
+                Self::of_store(error, of).with("retry_after_ms", ms(retry_after_ms))
+            }
+            StoreError::WorkersExhausted { workers, free_at_ms, .. } => {
+                Self::of_store(error, of).with("workers", *workers).with("until_ms", ms(free_at_ms))
+            }
+            StoreError::Quarantined { until_ms, .. } => Self::of_store(error, of).with("until_ms", ms(until_ms)),
+            StoreError::ClockSkew { holder_ms, store_ms, max_skew_ms } => Self::of_store(error, of)
+                .with("holder_ms", ms(holder_ms))
+                .with("store_ms", ms(store_ms))
+                .with("max_skew_ms", ms(max_skew_ms)),
+            error => Self::of_store(error, of),
         }
     }
 

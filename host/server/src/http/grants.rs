@@ -1,0 +1,298 @@
+//! Grants for hosts that make ids by themselves: segments and leases, by `POST` only.
+//!
+//! There are no idempotency keys. A request that is sent again is granted something else, and what was granted before is
+//! a gap: that is cheaper than to remember answers durably. An answer belongs to the request whose `X-Request-Id` it has.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{FromRequestParts, Path, State};
+use axum::http::request::Parts;
+use serde::Serialize;
+use unalike::Layout;
+use unalike::storage::{GrantId, Lease, LeaseAcquire, LeaseExtend, Segment, StoreIdentity, TailRelease};
+
+use super::query::{Parameters, invalid};
+use super::{Name, bearer};
+use crate::config::names::plain_tag;
+use crate::config::tokens::Scope;
+use crate::http::tag_json::{Number, TagJson};
+use crate::service::Service;
+use crate::service::problem::{Kind, Problem};
+use crate::words::{decimal, shortened};
+
+/// A request whose token, if tokens are wanted, may be granted something.
+pub(super) struct Grantee;
+
+/// The name in a path, of a tag or snowflake that the request may be granted something of.
+pub(super) struct Granted(String);
+
+/// The same, and the worker in the path.
+pub(super) struct GrantedWorker(String, u32);
+
+impl FromRequestParts<Arc<Service>> for Grantee {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, service: &Arc<Service>) -> Result<Self, Problem> {
+        service.tokens.permit(bearer(&parts.headers), Scope::Lease)?;
+        Ok(Self)
+    }
+}
+
+impl FromRequestParts<Arc<Service>> for Granted {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, service: &Arc<Service>) -> Result<Self, Problem> {
+        let Name(name) = Name::from_request_parts(parts, service).await?;
+        service.tokens.check(bearer(&parts.headers), Scope::Lease, &name)?;
+        Ok(Self(name))
+    }
+}
+
+impl FromRequestParts<Arc<Service>> for GrantedWorker {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, service: &Arc<Service>) -> Result<Self, Problem> {
+        let not_utf8 = || {
+            Problem::new(Kind::TagInvalid, "the name is not UTF-8 once percent-decoded")
+                .with("path", shortened(parts.uri.path()))
+        };
+        let unread = not_utf8();
+        let Ok(Path((name, worker))) = Path::<(String, String)>::from_request_parts(parts, service).await else {
+            return Err(unread);
+        };
+        service.tokens.check(bearer(&parts.headers), Scope::Lease, &name)?;
+        plain_tag(&name)?;
+        let worker = decimal(&worker).ok_or_else(|| {
+            let worker = shortened(&worker);
+            invalid("worker", &worker, format!("the worker is {worker:?}, it must be a whole number below 2^32"))
+        })?;
+        Ok(Self(name, worker))
+    }
+}
+
+/// The name of a store: 32 hexadecimal digits.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct StoreName(#[serde(serialize_with = "digits")] Option<StoreIdentity>);
+
+fn digits<S: serde::Serializer>(name: &Option<StoreIdentity>, serializer: S) -> Result<S::Ok, S::Error> {
+    match name {
+        Some(name) => serializer.collect_str(name),
+        None => serializer.serialize_none(),
+    }
+}
+
+#[derive(Serialize)]
+pub(super) struct StoresJson {
+    store: StoreName,
+    leases: StoreName,
+}
+
+#[derive(Serialize)]
+pub(super) struct OpenedJson {
+    tag: TagJson,
+    store: StoreName,
+}
+
+#[derive(Serialize)]
+pub(super) struct SegmentGrantJson {
+    tag: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sub: Option<String>,
+    segment: SegmentJson,
+    store: StoreName,
+}
+
+#[derive(Serialize)]
+struct SegmentJson {
+    start: Number,
+    end: Number,
+    stride: Number,
+    generation: Number,
+    version: Number,
+}
+
+impl From<Segment> for SegmentJson {
+    fn from(segment: Segment) -> Self {
+        let Segment { start, end, stride, generation, version } = segment;
+        let [start, end, stride, generation, version] = [start, end, stride, generation, version].map(Number);
+        Self { start, end, stride, generation, version }
+    }
+}
+
+#[derive(Serialize)]
+pub(super) struct ReleasedJson {
+    released: bool,
+    store: StoreName,
+}
+
+#[derive(Serialize)]
+pub(super) struct LeaseGrantJson {
+    snowflake: String,
+    lease: LeaseJson,
+    store: StoreName,
+}
+
+#[derive(Serialize)]
+struct LeaseJson {
+    worker: u32,
+    grant_id: String,
+    not_before_ms: Number,
+    valid_until_ms: Number,
+}
+
+impl From<Lease> for LeaseJson {
+    fn from(lease: Lease) -> Self {
+        Self {
+            worker: lease.worker,
+            grant_id: format!("{:032x}", lease.grant_id.0),
+            not_before_ms: Number(lease.not_before_ms),
+            valid_until_ms: Number(lease.valid_until_ms),
+        }
+    }
+}
+
+/// Which stores the server has.
+pub(super) async fn stores(State(service): State<Arc<Service>>, _: Grantee) -> Result<Json<StoresJson>, Problem> {
+    let names = service.store_names().await?;
+    Ok(Json(StoresJson { store: StoreName(names.segments), leases: StoreName(names.leases) }))
+}
+
+/// The record of a tag, made if tags are made on first use.
+pub(super) async fn open(
+    State(service): State<Arc<Service>>,
+    Granted(tag): Granted,
+    mut parameters: Parameters,
+) -> Result<Json<OpenedJson>, Problem> {
+    let sub = parameters.take("sub");
+    parameters.finish("sub")?;
+    let store = service.segments_name().await?;
+    let tag = service.grantable(&tag, sub.as_deref()).await?;
+    let record = service.open_for_host(&tag).await?;
+    Ok(Json(OpenedJson { tag: record.into(), store: StoreName(store) }))
+}
+
+/// Numbers of a tag.
+pub(super) async fn segment(
+    State(service): State<Arc<Service>>,
+    Granted(tag): Granted,
+    mut parameters: Parameters,
+) -> Result<Json<SegmentGrantJson>, Problem> {
+    let count = number(&mut parameters, "count")?;
+    if count == 0 {
+        let detail =
+            "the count is 0, it must be a whole number from 1 to 2^64 - 1; as many are granted as a segment may have";
+        return Err(Problem::new(Kind::CountInvalid, detail).with("count", "0"));
+    }
+    let at_least = number_or(&mut parameters, "at_least", 0)?;
+    let sub = parameters.take("sub");
+    parameters.finish("count, at_least and sub")?;
+    let store = service.segments_name().await?;
+    let grantable = service.grantable(&tag, sub.as_deref()).await?;
+    let segment = service.grant_to_host(&grantable, count, at_least).await?;
+    Ok(Json(SegmentGrantJson { tag, sub, segment: segment.into(), store: StoreName(store) }))
+}
+
+/// The end of a segment that was not used.
+pub(super) async fn release_segment(
+    State(service): State<Arc<Service>>,
+    Granted(tag): Granted,
+    mut parameters: Parameters,
+) -> Result<Json<ReleasedJson>, Problem> {
+    let start = number(&mut parameters, "start")?;
+    let version = number(&mut parameters, "version")?;
+    let sub = parameters.take("sub");
+    parameters.finish("start, version and sub")?;
+    let store = service.segments_name().await?;
+    let tag = service.grantable(&tag, sub.as_deref()).await?;
+    let released = service.take_back_from_host(&tag, TailRelease { start, version }).await?;
+    Ok(Json(ReleasedJson { released, store: StoreName(store) }))
+}
+
+/// A worker of a snowflake.
+pub(super) async fn lease(
+    State(service): State<Arc<Service>>,
+    Granted(namespace): Granted,
+    mut parameters: Parameters,
+) -> Result<Json<LeaseGrantJson>, Problem> {
+    let layout = layout(&mut parameters)?;
+    let now_ms = number(&mut parameters, "now_ms")?;
+    let horizon_ms = number(&mut parameters, "horizon_ms")?;
+    let holder = parameters.take("holder").unwrap_or_default();
+    let preferred_worker =
+        parameters.take_number("preferred_worker").map_err(|text| whole("preferred_worker", &text))?;
+    parameters.finish("layout, now_ms, horizon_ms, holder and preferred_worker")?;
+    let acquire = LeaseAcquire { namespace, layout, holder, preferred_worker, now_ms, horizon_ms };
+    let (lease, store) = service.lease_to_host(&acquire).await?;
+    Ok(Json(LeaseGrantJson { snowflake: acquire.namespace, lease: lease.into(), store: StoreName(store) }))
+}
+
+/// A lease that goes on.
+pub(super) async fn extend(
+    State(service): State<Arc<Service>>,
+    GrantedWorker(namespace, worker): GrantedWorker,
+    mut parameters: Parameters,
+) -> Result<Json<LeaseGrantJson>, Problem> {
+    let grant_id = grant_id(&mut parameters)?;
+    let layout = layout(&mut parameters)?;
+    let now_ms = number(&mut parameters, "now_ms")?;
+    let horizon_ms = number(&mut parameters, "horizon_ms")?;
+    parameters.finish("grant_id, layout, now_ms and horizon_ms")?;
+    let extend = LeaseExtend { namespace, layout, worker, grant_id, now_ms, horizon_ms };
+    let (lease, store) = service.extend_for_host(&extend).await?;
+    Ok(Json(LeaseGrantJson { snowflake: extend.namespace, lease: lease.into(), store: StoreName(store) }))
+}
+
+/// A lease that ends early.
+pub(super) async fn release_lease(
+    State(service): State<Arc<Service>>,
+    GrantedWorker(namespace, worker): GrantedWorker,
+    mut parameters: Parameters,
+) -> Result<Json<ReleasedJson>, Problem> {
+    let grant_id = grant_id(&mut parameters)?;
+    let end_ms = number(&mut parameters, "end_ms")?;
+    parameters.finish("grant_id and end_ms")?;
+    let (released, store) = service.end_for_host(&namespace, worker, grant_id, end_ms).await?;
+    Ok(Json(ReleasedJson { released, store: StoreName(store) }))
+}
+
+fn whole(name: &str, text: &str) -> Problem {
+    let text = shortened(text);
+    invalid(name, &text, format!("{name} is {text:?}, it must be a whole number in decimal"))
+}
+
+fn number(parameters: &mut Parameters, name: &'static str) -> Result<u64, Problem> {
+    let given = parameters.take_number(name).map_err(|text| whole(name, &text))?;
+    given.ok_or_else(|| missing(name))
+}
+
+fn number_or(parameters: &mut Parameters, name: &'static str, otherwise: u64) -> Result<u64, Problem> {
+    let given = parameters.take_number(name).map_err(|text| whole(name, &text))?;
+    Ok(given.unwrap_or(otherwise))
+}
+
+fn missing(name: &str) -> Problem {
+    invalid(name, "", format!("the parameter {name} is missing"))
+}
+
+fn layout(parameters: &mut Parameters) -> Result<Layout, Problem> {
+    let text = parameters.take("layout").ok_or_else(|| missing("layout"))?;
+    text.parse().map_err(|error| {
+        let text = shortened(&text);
+        Problem::new(Kind::LayoutUnknown, format!("the layout {text:?} cannot be read: {error}")).with("layout", text)
+    })
+}
+
+fn grant_id(parameters: &mut Parameters) -> Result<GrantId, Problem> {
+    let text = parameters.take("grant_id").ok_or_else(|| missing("grant_id"))?;
+    let is_name = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let grant_id = is_name.then(|| u128::from_str_radix(&text, 16).ok()).flatten();
+    grant_id.map(GrantId).ok_or_else(|| {
+        let text = shortened(&text);
+        invalid(
+            "grant_id",
+            &text,
+            format!("grant_id is {text:?}, it must be the 32 hexadecimal digits that were granted"),
+        )
+    })
+}

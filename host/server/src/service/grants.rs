@@ -1,0 +1,186 @@
+//! Whole grants for other hosts: segments of tags, and workers of snowflakes.
+//!
+//! A host that is granted something here makes ids of it by itself, so nothing of a format is applied: only the greatest
+//! id that a format can show bounds what is granted. Each answer names the store that granted, by which a host with
+//! several servers in its list knows that they have the same one.
+
+use unalike::storage::{
+    GrantId, Lease, LeaseAcquire, LeaseExtend, Segment, StoreError, StoreIdentity, TagRecord, TailRelease,
+};
+use unalike::{ID_MAX, Layout};
+
+use crate::config::names::{plain_tag, stored_name};
+use crate::service::Service;
+use crate::service::leases::SharedLeases;
+use crate::service::problem::{Kind, Of, Problem};
+use crate::words::shortened;
+
+/// The names of the stores of this server, as far as they have some.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StoreNames {
+    /// That of the sequences.
+    pub(crate) segments: Option<StoreIdentity>,
+    /// That of the leases; none where there are no leases for others.
+    pub(crate) leases: Option<StoreIdentity>,
+}
+
+/// A tag, or one of its sub-keys, that hosts may be granted numbers of.
+#[derive(Clone, Debug)]
+pub(crate) struct Grantable {
+    /// The name that the store knows.
+    name: String,
+    /// The greatest id that its format can show.
+    id_max: u64,
+}
+
+impl Service {
+    /// Which stores it has, once they have answered.
+    ///
+    /// # Errors
+    /// What the store of the sequences answers. Where leases cannot be looked at, there are none.
+    pub(crate) async fn store_names(&self) -> Result<StoreNames, Problem> {
+        self.store().check().await.map_err(|error| Problem::of_grant(&error, Of::Sequences))?;
+        let segments = self.segments_name().await?;
+        let leases = match self.stores().leases().shared() {
+            Ok(leases) => self.leases_name(leases).await.unwrap_or(None),
+            Err(_) => None,
+        };
+        Ok(StoreNames { segments, leases })
+    }
+
+    /// The name of the store of the sequences. It is asked once: a store that is another one is refused by its adapter.
+    pub(crate) async fn segments_name(&self) -> Result<Option<StoreIdentity>, Problem> {
+        let asked = self.segments_name.get_or_try_init(|| self.store().identity()).await;
+        asked.copied().map_err(|error| Problem::of_grant(&error, Of::Sequences))
+    }
+
+    async fn leases_name(&self, leases: &SharedLeases) -> Result<Option<StoreIdentity>, Problem> {
+        let asked = self.leases_name.get_or_try_init(|| leases.store.identity()).await;
+        asked.copied().map_err(|error| Problem::of_grant(&error, Of::Leases))
+    }
+
+    /// The tag or sub-key of a request, once it is known that hosts may count under it.
+    ///
+    /// # Errors
+    /// When its ids are a snowflake's, begin again or are shown under a key; and as sub-keys are admitted.
+    pub(crate) async fn grantable(&self, tag: &str, sub: Option<&str>) -> Result<Grantable, Problem> {
+        plain_tag(tag)?;
+        self.check_bare_tag(tag)?;
+        if self.is_quick(tag) {
+            let tag = shortened(tag);
+            let detail =
+                format!("the tag {tag:?} is quick, a snowflake without segments: lease a worker of the snowflake");
+            return Err(Problem::new(Kind::TagInvalid, detail).with("tag", tag));
+        }
+        self.sub_key(tag, sub).await?;
+        let id_max = self.shown(tag).map_or(ID_MAX, |shown| shown.format().id_max());
+        Ok(Grantable { name: stored_name(tag, sub)?, id_max })
+    }
+
+    /// The tag as its store keeps it; created as tags are on first use.
+    ///
+    /// # Errors
+    /// As the store answers.
+    pub(crate) async fn open_for_host(&self, tag: &Grantable) -> Result<TagRecord, Problem> {
+        self.store().open_tag(&tag.name).await.map_err(|error| Problem::of_grant(&error, Of::Sequences))
+    }
+
+    /// Grants numbers to a host, straight from the store and for ever: as many as a segment may have at most.
+    ///
+    /// # Errors
+    /// As the store answers; [`Kind::OutcomeUnknown`] when it may have granted them.
+    pub(crate) async fn grant_to_host(&self, tag: &Grantable, count: u64, at_least: u64) -> Result<Segment, Problem> {
+        let of = |error: &StoreError| Problem::of_grant(error, Of::Sequences);
+        let Grantable { name, id_max } = tag;
+        let exhausted = || of(&StoreError::exhausted(name));
+        let mut count = count.min(self.segment_count_max);
+        if *id_max < ID_MAX && self.store().stripes() == 1 {
+            // What lies above would be lost to everybody.
+            let watermark = self.store().open_tag(name).await.map_err(|error| of(&error))?.watermark;
+            let next = at_least.max(watermark.saturating_add(1));
+            count = count.min((*id_max).saturating_sub(next).saturating_add(1));
+            if next > *id_max {
+                return Err(exhausted());
+            }
+        }
+        let mut segment = self.store().allocate(name, count, at_least).await.map_err(|error| of(&error))?;
+        let granted = segment;
+        if segment.cut(*id_max) {
+            return Ok(segment);
+        }
+        // Nobody was told of them; where they cannot be given back they are a gap.
+        let _ = self.store().release(name, TailRelease { start: granted.start, version: granted.version }).await;
+        Err(exhausted())
+    }
+
+    /// Takes a tail back that a host did not use.
+    ///
+    /// # Errors
+    /// As the store answers.
+    pub(crate) async fn take_back_from_host(&self, tag: &Grantable, tail: TailRelease) -> Result<bool, Problem> {
+        self.store().release(&tag.name, tail).await.map_err(|error| Problem::of_grant(&error, Of::Sequences))
+    }
+
+    /// Leases a worker to a host, in the namespace of a snowflake that is configured here.
+    ///
+    /// # Errors
+    /// As the store answers, and when the host's layout is not that of the snowflake.
+    pub(crate) async fn lease_to_host(
+        &self,
+        acquire: &LeaseAcquire,
+    ) -> Result<(Lease, Option<StoreIdentity>), Problem> {
+        let leases = self.leases_of(&acquire.namespace, acquire.layout)?;
+        let name = self.leases_name(leases).await?;
+        let lease = leases.store.acquire(acquire).await.map_err(|error| Problem::of_grant(&error, Of::Leases))?;
+        Ok((lease, name))
+    }
+
+    /// Prolongs a lease of a host's.
+    ///
+    /// # Errors
+    /// As [`Service::lease_to_host`].
+    pub(crate) async fn extend_for_host(
+        &self,
+        extend: &LeaseExtend,
+    ) -> Result<(Lease, Option<StoreIdentity>), Problem> {
+        let leases = self.leases_of(&extend.namespace, extend.layout)?;
+        let name = self.leases_name(leases).await?;
+        let lease = leases.store.extend(extend).await.map_err(|error| Problem::of_grant(&error, Of::Leases))?;
+        Ok((lease, name))
+    }
+
+    /// Ends a lease of a host's.
+    ///
+    /// # Errors
+    /// As the store answers.
+    pub(crate) async fn end_for_host(
+        &self,
+        namespace: &str,
+        worker: u32,
+        grant_id: GrantId,
+        end_ms: u64,
+    ) -> Result<(bool, Option<StoreIdentity>), Problem> {
+        self.snowflake(namespace)?;
+        let leases = self.shared_leases()?;
+        let name = self.leases_name(leases).await?;
+        let released = leases.store.release(namespace, worker, grant_id, end_ms).await;
+        Ok((released.map_err(|error| Problem::of_grant(&error, Of::Leases))?, name))
+    }
+
+    fn leases_of(&self, namespace: &str, offered: Layout) -> Result<&SharedLeases, Problem> {
+        let bound = self.snowflake(namespace)?.layout();
+        if bound != offered {
+            let error = StoreError::LayoutMismatch {
+                namespace: namespace.to_owned(),
+                bound: bound.to_string(),
+                offered: offered.to_string(),
+            };
+            return Err(Problem::of_grant(&error, Of::Leases));
+        }
+        self.shared_leases()
+    }
+
+    fn shared_leases(&self) -> Result<&SharedLeases, Problem> {
+        self.stores().leases().shared().map_err(|detail| Problem::new(Kind::LeasesMissing, detail))
+    }
+}

@@ -1,0 +1,575 @@
+//! Hosts that are granted segments and leases by servers: the two ports over HTTP, and what may stand between.
+
+#![expect(clippy::unwrap_used, clippy::panic_in_result_fn, reason = "a test that cannot go on fails")]
+
+use std::collections::{HashMap, HashSet};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use unalike::{Ids, Layout, Mode, SequenceOptions, SnowflakeOptions};
+use unalike_remote::{RemoteLeases, RemoteOptions, RemoteStore};
+use unalike_storage::contract::{self, Fixture, SegmentFixture};
+use unalike_storage::{
+    GrantId, LeaseAcquire, LeaseExtend, LeaseStore, SegmentStore, StoreError, TagCreation, TagOptions, TailRelease,
+    sub_tag,
+};
+use unalike_tests::proxy::Proxy;
+use unalike_tests::server::{Client, Server};
+
+/// Servers over one file, one for each way to create tags.
+struct OverOneFile {
+    directory: Arc<TempDir>,
+    servers: Mutex<Vec<(TagCreation, Server)>>,
+}
+
+impl OverOneFile {
+    fn new() -> Self {
+        Self { directory: Arc::new(TempDir::new().unwrap()), servers: Mutex::default() }
+    }
+
+    fn url(&self, creation: TagCreation) -> String {
+        let mut servers = self.servers.lock().unwrap();
+        if let Some((_, server)) = servers.iter().find(|(known, _)| *known == creation) {
+            return server.url().to_owned();
+        }
+        let (on_first_use, tags_max) = (creation.on_first_use.to_string(), creation.tags_max.to_string());
+        let flags = ["--create-tags", &on_first_use, "--tags-max", &tags_max, "--segment-count-max", "1000000000"];
+        let server = Server::start_in(Arc::clone(&self.directory), flags.map(str::to_owned).to_vec()).unwrap();
+        let url = server.url().to_owned();
+        servers.push((creation, server));
+        url
+    }
+}
+
+#[async_trait]
+impl Fixture for OverOneFile {
+    async fn restart(&self) {
+        self.servers.lock().unwrap().clear();
+    }
+}
+
+#[async_trait]
+impl SegmentFixture for OverOneFile {
+    async fn segment_client(&self, creation: TagCreation) -> Arc<dyn SegmentStore> {
+        Arc::new(connect(&self.url(creation)).await.unwrap())
+    }
+
+    fn ends_tags(&self) -> bool {
+        false
+    }
+
+    fn has_rules_for_sub_keys(&self) -> bool {
+        true
+    }
+
+    fn can_be_a_stripe(&self) -> bool {
+        false
+    }
+}
+
+async fn connect(url: &str) -> Result<RemoteStore, StoreError> {
+    RemoteStore::connect(RemoteOptions::from_url(url)?).await
+}
+
+fn now_ms() -> u64 {
+    u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
+}
+
+/// Several servers as one address.
+fn list(servers: &[&str]) -> String {
+    let hosts: Vec<_> = servers.iter().map(|url| url.strip_prefix("http://").unwrap()).collect();
+    format!("http://{}", hosts.join(","))
+}
+
+fn port_of(url: &str) -> u16 {
+    url.rsplit_once(':').unwrap().1.parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_keep_the_contract_of_segments() {
+    contract::segments(&OverOneFile::new()).await;
+}
+
+#[test]
+fn a_grant_is_exact_and_names_its_store() -> anyhow::Result<()> {
+    let server = Server::start()?;
+    let client = server.client().with("X-Request-Id", "0123456789abcdef0123456789abcdef");
+    let post = |path: &str| client.send("POST", path, "application/json", "");
+    let stores = client.get("/v1/store")?.json()?;
+    let store = stores["store"].as_str().unwrap_or_default();
+    assert!(store.len() == 32 && stores["leases"].is_string(), "{stores}");
+    let answer = post("/v1/sequences/order/segments?count=1000&at_least=9007199254740993")?;
+    assert_eq!(answer.header("x-request-id"), Some("0123456789abcdef0123456789abcdef"));
+    assert_eq!(answer.header("cache-control"), Some("no-store"));
+    let expected = json!({
+        "tag": "order", "store": store, "segment": {
+            "start": "9007199254740993", "end": "9007199254741993", "stride": "1", "generation": "0", "version": "1",
+        },
+    });
+    assert_eq!(answer.json()?, expected);
+    let released = post("/v1/sequences/order/segments/release?start=9007199254741000&version=1")?;
+    assert_eq!(released.json()?, json!({ "released": true, "store": store }));
+    let again = post("/v1/sequences/order/segments?count=1")?;
+    assert_eq!(again.json()?["segment"]["start"], json!("9007199254741000"));
+    let opened = post("/v1/sequences/order/open")?.json()?;
+    assert_eq!((&opened["tag"]["tag"], &opened["tag"]["watermark"]), (&json!("order"), &json!("9007199254741000")));
+    for (path, status, kind) in [
+        ("/v1/sequences/order/segments", 400, "query-invalid"),
+        ("/v1/sequences/order/segments?count=0", 400, "count-invalid"),
+        ("/v1/sequences/order/segments?count=-1", 400, "query-invalid"),
+        ("/v1/sequences/order/segments?count=1.0", 400, "query-invalid"),
+        ("/v1/sequences/order/segments?count=1&count=2", 400, "query-invalid"),
+        ("/v1/sequences/order/segments?count=1&step=2", 400, "query-invalid"),
+        ("/v1/sequences/order/segments?count=1&at_least=9223372036854775808", 410, "exhausted"),
+        ("/v1/sequences/%20order/segments?count=1", 400, "tag-invalid"),
+        ("/v1/sequences/order/segments/release?start=1", 400, "query-invalid"),
+        ("/v1/snowflakes/default/leases?layout=41/10/12&now_ms=1&horizon_ms=1", 400, "layout-unknown"),
+        ("/v1/snowflakes/nobody/leases?layout=41/10/12%20epoch%200&now_ms=1&horizon_ms=1", 404, "snowflake-unknown"),
+        ("/v1/snowflakes/default/leases?now_ms=1&horizon_ms=1", 400, "query-invalid"),
+        ("/v1/snowflakes/default/leases/x/extend", 400, "query-invalid"),
+        ("/v1/snowflakes/default/leases/7/release?grant_id=7&end_ms=1", 400, "query-invalid"),
+    ] {
+        let answer = post(path)?;
+        assert_eq!((answer.status, answer.problem()?.as_str()), (status, kind), "{path}: {answer:?}");
+    }
+    for path in ["/v1/sequences/order/segments?count=1", "/v1/sequences/order/open", "/v1/snowflakes/default/leases"] {
+        assert_eq!(client.get(path)?.status, 405, "{path}");
+    }
+    Ok(())
+}
+
+#[test]
+fn grants_need_the_scope_lease() -> anyhow::Result<()> {
+    let directory = Arc::new(TempDir::new()?);
+    let token = |name: &str, scope: &str| {
+        format!("[[tokens]]\nname = \"{name}\"\ntoken = \"{name}-0123456789abcdef\"\nscope = \"{scope}\"\n")
+    };
+    let bound = format!("{}tags = [\"order\"]\n", token("bound", "lease"));
+    let tokens = [token("reader", "read"), token("host", "lease"), token("admin", "admin"), bound].concat();
+    std::fs::write(directory.path().join("tokens.toml"), tokens)?;
+    let server = Server::start_in(directory, ["--tokens", "tokens.toml"].map(str::to_owned).to_vec())?;
+    let status = |token: Option<&str>, method: &str, path: &str| {
+        let client = server.client();
+        let client = match token {
+            Some(token) => client.with_token(&format!("{token}-0123456789abcdef")),
+            None => client,
+        };
+        client.send(method, path, "application/json", "").map(|answer| answer.status)
+    };
+    let lease = format!(
+        "/v1/snowflakes/default/leases?layout={}&now_ms={}&horizon_ms=1000",
+        Layout::TWITTER.to_string().replace('+', "%2B").replace(' ', "%20"),
+        now_ms()
+    );
+    for (method, path) in [
+        ("GET", "/v1/store"),
+        ("POST", "/v1/sequences/order/open"),
+        ("POST", "/v1/sequences/order/segments?count=5"),
+        ("POST", "/v1/sequences/order/segments/release?start=5&version=9"),
+        ("POST", lease.as_str()),
+    ] {
+        assert_eq!(status(None, method, path)?, 401, "{path}");
+        assert_eq!(status(Some("reader"), method, path)?, 403, "{path}");
+        assert_eq!(status(Some("host"), method, path)?, 200, "{path}");
+        assert_eq!(status(Some("admin"), method, path)?, 200, "{path}");
+    }
+    assert_eq!(status(Some("bound"), "POST", "/v1/sequences/order/segments?count=5")?, 200);
+    assert_eq!(status(Some("bound"), "POST", "/v1/sequences/invoice/segments?count=5")?, 403);
+    assert_eq!(status(Some("bound"), "POST", &lease)?, 403);
+    assert_eq!(status(Some("host"), "POST", "/v1/tags")?, 403);
+    Ok(())
+}
+
+#[test]
+fn what_a_format_cannot_show_is_not_granted() -> anyhow::Result<()> {
+    let directory = Arc::new(TempDir::new()?);
+    let config = "[tags.short]\ntemplate = \"{id:02}\"\n[tags.daily]\ntemplate = \"{yyyyMMdd}{id:04}\"\nrestart = \"day\"\n\
+                  [tags.fast]\nchannel = \"quick\"\n[snowflakes.fast]\nlayout = \"twitter\"\n";
+    std::fs::write(directory.path().join("unalike.toml"), config)?;
+    let server = Server::start_in(directory, ["--config", "unalike.toml"].map(str::to_owned).to_vec())?;
+    let client = server.client();
+    let post = |path: &str| client.send("POST", path, "application/json", "");
+    let bounds = |answer: &Value| (answer["segment"]["start"].clone(), answer["segment"]["end"].clone());
+    let first = post("/v1/sequences/short/segments?count=60")?.json()?;
+    assert_eq!(bounds(&first), (json!("1"), json!("61")));
+    let second = post("/v1/sequences/short/segments?count=60")?.json()?;
+    assert_eq!(bounds(&second), (json!("61"), json!("100")), "39 are left");
+    let third = post("/v1/sequences/short/segments?count=60")?;
+    assert_eq!((third.status, third.problem()?.as_str()), (410, "exhausted"));
+    for (tag, kind) in [("daily", "format-invalid"), ("fast", "tag-invalid")] {
+        let answer = post(&format!("/v1/sequences/{tag}/segments?count=1"))?;
+        assert_eq!((answer.status, answer.problem()?.as_str()), (400, kind), "{answer:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_are_leased_prolonged_and_given_back() -> anyhow::Result<()> {
+    let server = Server::start()?;
+    let leases = RemoteLeases::connect(RemoteOptions::from_url(server.url())?).await?;
+    let acquire = LeaseAcquire {
+        namespace: "default".to_owned(),
+        layout: Layout::TWITTER,
+        holder: "a host & its port:8080".to_owned(),
+        preferred_worker: Some(77),
+        now_ms: now_ms(),
+        horizon_ms: 30_000,
+    };
+    let lease = leases.acquire(&acquire).await?;
+    assert_eq!(lease.worker, 77);
+    let other = leases.acquire(&acquire).await?;
+    assert!(other.worker != 77 && other.grant_id != lease.grant_id, "{other:?}");
+    let extend = |grant_id| LeaseExtend {
+        namespace: "default".to_owned(),
+        layout: Layout::TWITTER,
+        worker: 77,
+        grant_id,
+        now_ms: now_ms(),
+        horizon_ms: 60_000,
+    };
+    let longer = leases.extend(&extend(lease.grant_id)).await?;
+    assert!(longer.valid_until_ms > lease.valid_until_ms && longer.grant_id == lease.grant_id, "{longer:?}");
+    let stranger = leases.extend(&extend(GrantId(7))).await.unwrap_err();
+    assert!(matches!(&stranger, StoreError::LeaseLost { worker: 77, .. }), "{stranger:?}");
+    assert!(leases.release("default", 77, lease.grant_id, lease.not_before_ms).await?);
+    assert!(!leases.release("default", 77, lease.grant_id, lease.not_before_ms).await?, "once");
+    let refused = |change: fn(&mut LeaseAcquire)| {
+        let mut acquire = acquire.clone();
+        change(&mut acquire);
+        let leases = leases.clone();
+        async move { leases.acquire(&acquire).await.unwrap_err() }
+    };
+    let error = refused(|acquire| acquire.layout = Layout::SONYFLAKE).await;
+    assert!(matches!(&error, StoreError::LayoutMismatch { .. }), "{error:?}");
+    let error = refused(|acquire| acquire.namespace = "nobody".to_owned()).await;
+    assert!(matches!(&error, StoreError::Refused { .. }) && error.to_string().contains("nobody"), "{error:?}");
+    let error = refused(|acquire| acquire.now_ms -= 3_600_000).await;
+    assert!(matches!(&error, StoreError::ClockSkew { max_skew_ms, .. } if *max_skew_ms > 0), "{error:?}");
+    Ok(())
+}
+
+/// Ids of both kinds over two hosts and the servers themselves.
+#[tokio::test(flavor = "multi_thread")]
+async fn hosts_and_servers_never_make_one_id_twice() -> anyhow::Result<()> {
+    let first = Server::start()?;
+    let second = first.start_beside()?;
+    let servers = list(&[first.url(), second.url()]);
+    let mut hosts = Vec::new();
+    for _ in 0..2 {
+        let ids = Ids::builder()
+            .segments(Arc::new(connect(&servers).await?))
+            .leases(Arc::new(RemoteLeases::connect(RemoteOptions::from_url(&servers)?).await?))
+            .build()
+            .await?;
+        hosts.push(ids);
+    }
+    let mut seen = HashSet::new();
+    let mut snowflakes = HashSet::new();
+    for round in 0..20 {
+        for ids in &hosts {
+            let order = ids.sequence("order", SequenceOptions::default()).await?;
+            for id in order.take(500).await?.iter() {
+                assert!(seen.insert(id), "{id} came twice in round {round}");
+            }
+            let flake = ids.snowflake("default", SnowflakeOptions::new(Layout::TWITTER)).await?;
+            for id in flake.take(50).await?.iter() {
+                assert!(snowflakes.insert(id), "{id} came twice in round {round}");
+            }
+        }
+        for server in [&first, &second] {
+            for id in server.client().ids("/v1/sequences/order/ids?count=100")? {
+                assert!(seen.insert(id), "{id} came twice in round {round}");
+            }
+            for id in server.client().ids("/v1/snowflakes/default/ids?count=50")? {
+                assert!(snowflakes.insert(id), "{id} came twice in round {round}");
+            }
+        }
+    }
+    for ids in hosts {
+        ids.close().await;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ordered_tags_ascend_over_hosts() -> anyhow::Result<()> {
+    let server = Server::start()?;
+    let admin = connect(server.url()).await?;
+    admin.create_tag("bill", &TagOptions { mode: Mode::Ordered, ..TagOptions::default() }).await?;
+    let mut last = 0;
+    let hosts = [
+        Ids::builder().segments(Arc::new(connect(server.url()).await?)).build().await?,
+        Ids::builder().segments(Arc::new(connect(server.url()).await?)).build().await?,
+    ];
+    for _ in 0..50 {
+        for ids in &hosts {
+            let id = ids.sequence("bill", SequenceOptions::default()).await?.next().await?;
+            assert!(id > last, "{id} after {last}");
+            last = id;
+        }
+    }
+    assert_eq!(last, 100, "one allocation a call, without a gap");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_with_different_stores_are_refused() -> anyhow::Result<()> {
+    let (first, stranger) = (Server::start()?, Server::start()?);
+    let error = connect(&list(&[first.url(), stranger.url()])).await.unwrap_err();
+    assert!(matches!(&error, StoreError::Refused { .. }) && error.to_string().contains("different stores"), "{error}");
+    let leases = RemoteLeases::connect(RemoteOptions::from_url(&list(&[first.url(), stranger.url()]))?).await;
+    assert!(leases.unwrap_err().to_string().contains("different stores"));
+    // Named, the other one is left out from the beginning.
+    let name = first.client().get("/v1/store")?.json()?["store"].as_str().unwrap_or_default().to_owned();
+    let error = connect(&format!("{}?store={name}", stranger.url())).await.unwrap_err();
+    assert!(error.to_string().contains(&name), "{error}");
+    connect(&format!("{}?store={name}", first.url())).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_down_at_the_start_is_waited_for_unless_the_store_is_named() -> anyhow::Result<()> {
+    let server = Server::start()?;
+    let nowhere = "http://127.0.0.1:1";
+    let servers = list(&[nowhere, server.url()]);
+    let error = connect(&servers).await.unwrap_err();
+    assert!(error.is_retryable() && error.to_string().contains("store=IDENTITY"), "{error}");
+    let name = server.client().get("/v1/store")?.json()?["store"].as_str().unwrap_or_default().to_owned();
+    let store = connect(&format!("{servers}?store={name}")).await?;
+    assert_eq!(store.allocate("order", 10, 0).await?.start, 1);
+    Ok(())
+}
+
+/// The file behind a running server is replaced, as by a deployment that lost its volume.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_changes_its_store_is_not_used_any_more() -> anyhow::Result<()> {
+    let server = Server::start()?;
+    let stranger = Server::start()?;
+    let proxy = Proxy::start(port_of(server.url()))?;
+    let store = connect(&format!("http://127.0.0.1:{}", proxy.port())).await?;
+    assert_eq!(store.allocate("order", 10, 0).await?.start, 1);
+    proxy.lead_to(port_of(stranger.url()));
+    proxy.cut();
+    let mut error = store.allocate("order", 10, 0).await.unwrap_err();
+    if error.may_have_granted() {
+        // The connection that was cut.
+        error = store.allocate("order", 10, 0).await.unwrap_err();
+    }
+    assert!(error.to_string().contains("would repeat"), "{error}");
+    proxy.lead_to(port_of(server.url()));
+    proxy.cut();
+    let error = store.allocate("order", 10, 0).await.unwrap_err();
+    assert!(matches!(error, StoreError::Refused { .. }), "{error}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_next_server_is_asked_only_after_one_that_granted_nothing() -> anyhow::Result<()> {
+    let first = Server::start()?;
+    let second = first.start_beside()?;
+    let proxy = Proxy::start(port_of(first.url()))?;
+    let servers = list(&[&format!("http://127.0.0.1:{}", proxy.port()), second.url()]);
+    let store = connect(&format!("{servers}?request-timeout-ms=500")).await?;
+    assert_eq!(store.allocate("order", 10, 0).await?.start, 1);
+    // It granted, and nobody knows: burnt, and not asked of the other one.
+    proxy.lose_answer_to("/segments");
+    let error = store.allocate("order", 10, 0).await.unwrap_err();
+    assert!(matches!(error, StoreError::OutcomeUnknown { .. }), "{error}");
+    assert_eq!(store.allocate("order", 10, 0).await?.start, 21, "11 to 20 are burnt");
+    // Nobody listens there: the other one is asked at once.
+    proxy.cut();
+    drop(proxy);
+    for start in [31, 41, 51] {
+        assert_eq!(store.allocate("order", 10, 0).await?.start, start);
+    }
+    Ok(())
+}
+
+/// What a proxy does with requests for grants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Misdeed {
+    /// Every second request gets the answer to the one before it.
+    Caches,
+    /// The same, with the header of the request that is answered: it knows how to hide it.
+    CachesWithoutHeader,
+    /// Requests are sent twice, and the first answer is thrown away.
+    SendsTwice,
+    /// Half of an answer comes.
+    Cuts,
+    /// The status of a gateway in place of the answer.
+    Replaces,
+}
+
+/// An HTTP proxy that misbehaves, on a port of its own.
+fn misbehave(target: &str, misdeed: Misdeed) -> anyhow::Result<String> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let url = format!("http://{}", listener.local_addr()?);
+    let port = port_of(target);
+    let kept: Arc<Mutex<HashMap<String, Vec<u8>>>> = Arc::default();
+    let count = Arc::new(AtomicUsize::new(0));
+    std::thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            let (kept, count) = (Arc::clone(&kept), Arc::clone(&count));
+            // A client that is gone is no error.
+            std::thread::spawn(move || drop(pass(client, port, misdeed, &kept, &count)));
+        }
+    });
+    Ok(url)
+}
+
+fn pass(
+    mut client: TcpStream,
+    port: u16,
+    misdeed: Misdeed,
+    kept: &Mutex<HashMap<String, Vec<u8>>>,
+    count: &AtomicUsize,
+) -> anyhow::Result<()> {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") {
+        client.read_exact(&mut byte)?;
+        head.push(byte[0]);
+    }
+    let head = String::from_utf8(head)?.replacen("\r\n", "\r\nconnection: close\r\n", 1);
+    let ask = || -> anyhow::Result<Vec<u8>> {
+        let mut server = TcpStream::connect(("127.0.0.1", port))?;
+        server.write_all(head.as_bytes())?;
+        let mut answer = Vec::new();
+        server.read_to_end(&mut answer)?;
+        Ok(answer)
+    };
+    let line = head.lines().next().unwrap_or_default().to_owned();
+    let is_odd = line.contains("/segments?") && count.fetch_add(1, Ordering::Relaxed) % 2 == 1;
+    let answer = match misdeed {
+        Misdeed::Caches | Misdeed::CachesWithoutHeader if is_odd => {
+            let former = kept.lock().unwrap().get(&line).cloned();
+            let former = former.map_or_else(ask, Ok)?;
+            if misdeed == Misdeed::CachesWithoutHeader {
+                let text = String::from_utf8(former)?;
+                let lines: Vec<_> = text.split("\r\n").filter(|line| !line.starts_with("x-request-id")).collect();
+                lines.join("\r\n").into_bytes()
+            } else {
+                former
+            }
+        }
+        Misdeed::SendsTwice if is_odd => {
+            ask()?;
+            ask()?
+        }
+        Misdeed::Cuts if is_odd => {
+            let answer = ask()?;
+            answer[..answer.len() - 20].to_vec()
+        }
+        Misdeed::Replaces if is_odd => {
+            ask()?;
+            b"HTTP/1.1 502 Bad Gateway\r\ncontent-length: 3\r\nconnection: close\r\n\r\nbad".to_vec()
+        }
+        _ => ask()?,
+    };
+    kept.lock().unwrap().insert(line, answer.clone());
+    client.write_all(&answer)?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_proxy_makes_an_id_come_twice() -> anyhow::Result<()> {
+    for misdeed in
+        [Misdeed::Caches, Misdeed::CachesWithoutHeader, Misdeed::SendsTwice, Misdeed::Cuts, Misdeed::Replaces]
+    {
+        let server = Server::start()?;
+        let url = misbehave(server.url(), misdeed)?;
+        let mut seen = HashSet::new();
+        let (mut granted, mut burnt) = (0, 0);
+        let stores = [connect(&url).await?, connect(&url).await?];
+        for _ in 0..20 {
+            for store in &stores {
+                match store.allocate("order", 10, 0).await {
+                    Ok(segment) => {
+                        granted += 1;
+                        for id in segment.start..segment.end {
+                            assert!(seen.insert(id), "{id} came twice, as the proxy {misdeed:?}");
+                        }
+                    }
+                    Err(error) => {
+                        assert!(matches!(error, StoreError::OutcomeUnknown { .. }), "{misdeed:?}: {error:?}");
+                        burnt += 1;
+                    }
+                }
+            }
+        }
+        assert!(granted >= 20, "{misdeed:?}: {granted}");
+        assert_eq!(burnt > 0, misdeed != Misdeed::SendsTwice, "{misdeed:?}: {burnt}");
+        // A program gets its ids all the same.
+        let ids =
+            Ids::builder().segments(Arc::new(connect(&url).await?)).wait_max(Duration::from_secs(20)).build().await?;
+        let order = ids.sequence("order", SequenceOptions::default()).await?;
+        for id in order.take(3_000).await?.iter() {
+            assert!(seen.insert(id), "{id} came twice, as the proxy {misdeed:?}");
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tail_goes_back_over_http() -> anyhow::Result<()> {
+    let server = Server::start()?;
+    let store = connect(server.url()).await?;
+    let segment = store.allocate("order", 100, 0).await?;
+    assert!(store.release("order", TailRelease { start: 51, version: segment.version }).await?);
+    assert!(!store.release("order", TailRelease { start: 51, version: segment.version }).await?, "once");
+    assert_eq!(store.allocate("order", 10, 0).await?.start, 51);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sub_keys_are_granted_by_the_rules_of_the_server() -> anyhow::Result<()> {
+    let directory = Arc::new(TempDir::new()?);
+    std::fs::write(directory.path().join("unalike.toml"), "[tags.chat]\nsub_keys_max = 1\n")?;
+    let server = Server::start_in(directory, ["--config", "unalike.toml"].map(str::to_owned).to_vec())?;
+    let store = connect(server.url()).await?;
+    let (one, other) = (sub_tag("chat", "user 1&2")?, sub_tag("chat", "user 3")?);
+    assert_eq!(store.allocate(&one, 10, 0).await?.start, 1);
+    assert_eq!(store.open_tag(&one).await?.tag, one);
+    assert_eq!(store.tag(&one).await?.watermark, 10);
+    assert_eq!(store.allocate(&one, 10, 0).await?.start, 11);
+    let error = store.allocate(&other, 10, 0).await.unwrap_err();
+    assert!(error.to_string().contains("may have 1 sub-keys"), "{error}");
+    assert_eq!(store.allocate("chat", 10, 0).await?.start, 1);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_are_sent_and_never_shown() -> anyhow::Result<()> {
+    let directory = Arc::new(TempDir::new()?);
+    let tokens = "[[tokens]]\nname = \"host\"\ntoken = \"hunter2-hunter2-hunter2\"\nscope = \"lease\"\n";
+    std::fs::write(directory.path().join("tokens.toml"), tokens)?;
+    let server = Server::start_in(directory, ["--tokens", "tokens.toml"].map(str::to_owned).to_vec())?;
+    let options = RemoteOptions::from_url(server.url())?;
+    let error = RemoteStore::connect(options.clone()).await.unwrap_err();
+    assert!(error.to_string().contains("needs a token with the scope lease"), "{error}");
+    let wrong = RemoteStore::connect(options.clone().token("hunter2-hunter2-hunter3")).await.unwrap_err();
+    assert!(!format!("{wrong:?}").contains("hunter2-"), "{wrong:?}");
+    let store = RemoteStore::connect(options.token("hunter2-hunter2-hunter2")).await?;
+    assert_eq!(store.allocate("order", 10, 0).await?.start, 1);
+    let error = store.create_tag("bill", &TagOptions::default()).await.unwrap_err();
+    assert!(error.to_string().contains("scope admin"), "{error}");
+    assert!(!format!("{store:?} {error:?}").contains("hunter2-"));
+    Ok(())
+}
+
+/// A plain client may do the same by hand, as pages say.
+#[test]
+fn the_same_with_nothing_but_http() -> anyhow::Result<()> {
+    let server = Server::start()?;
+    let client = Client::new(server.url());
+    let granted = client.send("POST", "/v1/sequences/order/segments?count=3", "application/json", "")?.json()?;
+    assert_eq!(granted["segment"]["end"], json!("4"));
+    assert_eq!(client.ids("/v1/sequences/order/ids")?, [4]);
+    Ok(())
+}

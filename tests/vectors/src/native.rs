@@ -55,9 +55,8 @@ impl World for Native {
         if function == "open" {
             let opened = open(kind, args);
             assert!(!resources.contains_key(on), "{on} is open already");
-            let answer =
-                result(opened, |resource| json!(resources.insert(on.to_owned(), resource).map(|_| "")), |error| error);
-            return Outcome::Returned(Some(answer));
+            let opened = opened.map(|resource| resources.insert(on.to_owned(), resource));
+            return Outcome::Returned(Some(result(opened, |_| Value::Null, |error| error)));
         }
         let host = Host(&self.imports);
         let Some(resource) = resources.get_mut(on) else { panic!("{on} is not open") };

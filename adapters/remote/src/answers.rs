@@ -238,8 +238,8 @@ struct Document {
     offered: Option<String>,
 }
 
-/// What an answer that is not a success proves; none where it proves nothing, since a server of another kind wrote it, or
-/// since this one does not know.
+/// What an answer that is not a success proves; none where it proves nothing, since a server of another kind wrote it,
+/// or since this one does not know.
 ///
 /// A problem is one of this server's about this request: the caller has checked the request's id.
 pub(crate) fn problem(at: &str, status: u16, body: &[u8]) -> Option<Failure> {

@@ -6,13 +6,13 @@
 //! million.
 //!
 //! - **Several servers** are named in order of preference. A server that proves that it granted nothing (it cannot be
-//!   reached, its store is down, it is ending) is passed over for the next one. Whatever may have been granted is burnt:
-//!   a retry is always a new grant.
-//! - **One answer, one caller.** A cache, or a proxy that collapses equal requests, could give one grant to two callers.
-//!   Each request has a random `X-Request-Id` of 128 bits, and an answer with another one is burnt.
-//! - **One store.** Each answer names the store that granted, and answers of another store are burnt: two servers with a
-//!   database each would repeat each other's ids. Of several servers all must answer when the program starts, unless the
-//!   options name the store ([`RemoteOptions::store`]).
+//!   reached, its store is down, it is ending) is passed over for the next one. Whatever may have been granted is
+//!   burnt: a retry is always a new grant.
+//! - **One answer, one caller.** A cache, or a proxy that collapses equal requests, could give one grant to two
+//!   callers. Each request has a random `X-Request-Id` of 128 bits, and an answer with another one is burnt.
+//! - **One store.** Each answer names the store that granted, and answers of another store are burnt: two servers with
+//!   a database each would repeat each other's ids. Of several servers all must answer when the program starts, unless
+//!   the options name the store ([`RemoteOptions::store`]).
 //! - **No redirects, no proxies** of the environment.
 
 mod answers;

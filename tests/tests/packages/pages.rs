@@ -59,12 +59,17 @@ const PAGES: &[&str] = &[
 
 /// Lines whose answer has a time, a random number or a state of its own, so that it is not compared.
 const VARYING: &[&str] =
-    &["unalike leases list", "unalike leases release default 455", "unalike next order --shard-key 37"];
+    &["unalike leases list", "unalike leases release default 455", "unalike next order --shard-key 37", GRANT_BY_HAND];
+
+/// Numbers for a host, whose answer names the store.
+const GRANT_BY_HAND: &str = "curl -X POST -H 'X-Request-Id: 8f14e45fceea167a5a36dedd4bea2543' \
+    'http://127.0.0.1:8080/v1/sequences/order/segments?count=1000'";
 
 /// What a reader of a page has done before a line, as its text says.
 const BEFORE: &[(&str, &[&str])] = &[
     // The worker of the page's own lease.
     ("unalike leases list", &["unalike --worker 455", "curl http://127.0.0.1:8080/v1/snowflakes/default/ids"]),
+    (GRANT_BY_HAND, &["unalike"]),
 ];
 
 /// What the databases of the pages hold: those of others as these made them, and users of each.

@@ -1,7 +1,8 @@
 //! Grants for hosts that make ids by themselves: segments and leases, by `POST` only.
 //!
-//! There are no idempotency keys. A request that is sent again is granted something else, and what was granted before is
-//! a gap: that is cheaper than to remember answers durably. An answer belongs to the request whose `X-Request-Id` it has.
+//! There are no idempotency keys. A request that is sent again is granted something else, and what was granted before
+//! is a gap: that is cheaper than to remember answers durably. An answer belongs to the request whose `X-Request-Id` it
+//! has.
 
 use std::sync::Arc;
 

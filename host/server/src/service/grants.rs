@@ -1,8 +1,8 @@
 //! Whole grants for other hosts: segments of tags, and workers of snowflakes.
 //!
-//! A host that is granted something here makes ids of it by itself, so nothing of a format is applied: only the greatest
-//! id that a format can show bounds what is granted. Each answer names the store that granted, by which a host with
-//! several servers in its list knows that they have the same one.
+//! A host that is granted something here makes ids of it by itself, so nothing of a format is applied: only the
+//! greatest id that a format can show bounds what is granted. Each answer names the store that granted, by which a host
+//! with several servers in its list knows that they have the same one.
 
 use unalike::storage::{
     GrantId, Lease, LeaseAcquire, LeaseExtend, Segment, StoreError, StoreIdentity, TagRecord, TailRelease,

@@ -125,8 +125,10 @@ fn main() -> Result<()> {
     let plan = Plan::from_args();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let server = Redis::start(Persistence::Nothing)?;
-    allocations(plan, &runtime, &server)?;
-    ordered(plan, &runtime, &server)
+    // One for both: Redis knows the store that grants what it hands out.
+    let durable = MemoryStore::default();
+    allocations(plan, &runtime, &server, &durable)?;
+    ordered(plan, &runtime, &server, &durable)
 }
 
 /// Measures cases in turns.
@@ -154,9 +156,8 @@ fn bare(runtime: &Runtime, server: &Redis, command: &[&str]) -> Result<Caller> {
     Ok(Caller::Bare { connection, command: parts })
 }
 
-fn allocations(plan: Plan, runtime: &Runtime, server: &Redis) -> Result<()> {
+fn allocations(plan: Plan, runtime: &Runtime, server: &Redis, durable: &MemoryStore) -> Result<()> {
     let mut bench = Bench::new("redis: allocations of 1,000 numbers of one tag beside bare commands", plan);
-    let durable = MemoryStore::default();
     for connections in [1, CONNECTIONS] {
         let callers = |make: &dyn Fn() -> Result<Caller>| {
             (0..connections).map(|_| make()).collect::<Result<Vec<_>>>().map(Case::new)
@@ -164,8 +165,8 @@ fn allocations(plan: Plan, runtime: &Runtime, server: &Redis) -> Result<()> {
         let increment = callers(&|| bare(runtime, server, &["INCR", "counter"]))?;
         let add = callers(&|| bare(runtime, server, &["HINCRBY", "counters", "order", "1000"]))?;
         let tag = "order";
-        let ours = callers(&|| Ok(Caller::Store { store: store(runtime, server, &durable)?, tag: tag.to_owned() }))?;
-        let shared = store(runtime, server, &durable)?;
+        let ours = callers(&|| Ok(Caller::Store { store: store(runtime, server, durable)?, tag: tag.to_owned() }))?;
+        let shared = store(runtime, server, durable)?;
         let one = callers(&|| Ok(Caller::Store { store: Arc::clone(&shared), tag: tag.to_owned() }))?;
         let mut cases = [increment, add, ours, one];
         measure(runtime, plan, &mut cases)?;
@@ -181,10 +182,9 @@ fn allocations(plan: Plan, runtime: &Runtime, server: &Redis) -> Result<()> {
     bench.run()
 }
 
-fn ordered(plan: Plan, runtime: &Runtime, server: &Redis) -> Result<()> {
+fn ordered(plan: Plan, runtime: &Runtime, server: &Redis, durable: &MemoryStore) -> Result<()> {
     let mut bench = Bench::new("redis: strictly increasing ids of one tag, ids per second", plan);
-    let durable = MemoryStore::default();
-    let store = store(runtime, server, &durable)?;
+    let store = store(runtime, server, durable)?;
     let ids = runtime.block_on(Ids::builder().segments(store.clone()).build())?;
     let options = TagOptions { mode: Mode::Ordered, ..TagOptions::default() };
     runtime.block_on(store.create_tag("chat", &options))?;

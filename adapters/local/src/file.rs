@@ -44,7 +44,7 @@ impl Kind {
             }
             Self::StaticWorker => {
                 "find out why, then initialise the namespace in an empty directory, under a worker number that was \
-                 never used or from an instant behind all its ids"
+                 never used or from an instant after all its ids"
             }
         }
     }

@@ -5,7 +5,7 @@
 //! worker busy for the rest, and while the lease store is down none can be started. [`LocalLeases`] keeps the running
 //! lease of each namespace in a file, and hands it out in pieces of a second or two. The end of the newest piece, the
 //! *local bound*, is on the disk before the piece is handed out. A process that starts again goes on with the same
-//! lease, behind the local bound, without asking the store; it waits up to a lead for the clock to get there. Meanwhile
+//! lease, above the local bound, without asking the store; it waits up to a lead for the clock to get there. Meanwhile
 //! the lease is extended at the store in the background. No clock decides what is unique: pieces follow one another
 //! from the beginning of the lease to its end, and never overlap.
 //!
@@ -14,7 +14,7 @@
 //! - **One lease, one holder.** An acquire goes on with the lease that the directory keeps, and ends the piece of
 //!   whoever held it: in one process a namespace has one generator, as [`Ids`] has it by itself. A preferred worker
 //!   counts when a lease is asked of the store, not while another one runs.
-//! - **One disk.** The lock and the file guard this machine's own disk alone. On a network share, or on a copy or an
+//! - **One disk.** The lock and the file guard this machine's own disk only. On a network share, or on a copy or an
 //!   old snapshot of the disk that is used again while the lease runs, two processes could go on with the same lease.
 //! - **A missing file** means no local lease: the store is asked, and what it grants is always new. **A file that
 //!   cannot be used** (damaged, of another namespace, layout or version) is an error which names it and says what to
@@ -89,7 +89,7 @@ use crate::file::Kept;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalOptions {
-    /// A directory for this process alone, on a local disk, with room for one file per namespace.
+    /// A directory for this process only, on a local disk, with room for one file per namespace.
     pub directory: PathBuf,
     /// How long a piece is, in milliseconds, rounded up to whole ticks: 1 to [`LocalOptions::LEAD_MAX_MS`]. Also how
     /// long a restart waits at most for the clock, and how slow the disk may be for a moment. Leases should reach much

@@ -19,7 +19,7 @@ use crate::{LocalOptions, check_layout, lost, new_grant_id};
 /// this only where something else makes sure of it, and a lease store wherever you can. What is guarded is the number's
 /// own past: stamps stay below a bound in a local file, raised on the disk before it is used, and a restart begins
 /// there, whatever the clock says. So the directory must survive restarts with the number (a persistent volume), and
-/// lie on a local disk: its lock keeps a second process out on this machine alone. A clock that was ahead makes a
+/// lie on a local disk: its lock keeps a second process out on this machine only. A clock that was ahead makes a
 /// restart wait until the time that was stamped before.
 ///
 /// ```
@@ -70,7 +70,7 @@ pub struct StaticAssignment {
     /// The layout of the ids. Another one needs another namespace.
     pub layout: Layout,
     /// No id has a stamp before this instant, in Unix milliseconds: 0 for a worker that was never used in this
-    /// namespace, else an instant behind all stamps that it ever made.
+    /// namespace, else an instant after all stamps that it ever made.
     pub not_before_ms: u64,
 }
 

@@ -1,7 +1,7 @@
 //! Whether the files that are open are still those that others find.
 //!
 //! Whoever deletes, moves or replaces the file of a store, or one of the two beside it, leaves the programs that have
-//! it open with files that nobody else sees. They and a program that opens what stands there now would be granted the
+//! it open with files that nobody else sees. They and a program that opens what is there now would be granted the
 //! same numbers. So every grant is followed by a look, by name, at the files: while those that are open are found,
 //! whoever comes later opens these, and what was committed before the look is in them.
 //!
@@ -24,7 +24,7 @@ use crate::error::open_error;
 pub(crate) struct Held {
     /// The file, its log and the index of that.
     paths: [PathBuf; 3],
-    /// What stood under these names when the store was opened.
+    /// What had these names when the store was opened.
     files: OnceLock<[File; 3]>,
     anchor: Mutex<Option<SqliteConnection>>,
     is_closed: AtomicBool,
@@ -39,7 +39,7 @@ struct File {
 
 impl Held {
     pub(crate) fn new(path: &Path) -> Self {
-        // SQLite keeps the other two beside the file itself, wherever a symbolic link to it stands.
+        // SQLite keeps the other two beside the file itself, wherever a symbolic link to it is.
         let file = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let paths = [path.to_owned(), beside(&file, "-wal"), beside(&file, "-shm")];
         Self { paths, files: OnceLock::new(), anchor: Mutex::default(), is_closed: AtomicBool::new(false) }
@@ -60,7 +60,7 @@ impl Held {
         Ok(())
     }
 
-    /// Refuses to go on when other files than those that are open stand under their names, or none.
+    /// Refuses to go on when other files than those that are open have their names, or none has.
     ///
     /// Three looks at names that the kernel has at hand: some microseconds, before a flush of milliseconds.
     pub(crate) fn check(&self) -> Result<(), StoreError> {

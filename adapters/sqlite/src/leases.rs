@@ -1,7 +1,7 @@
 //! The lease port on SQLite: one row per worker of a namespace, each change of which is one statement.
 //!
 //! What decides a grant is read before, in one snapshot, and without the right to write. What makes it safe is part of
-//! the statement that grants: the recorded end of the worker is not behind the beginning of the interval. Whoever was
+//! the statement that grants: the recorded end of the worker is not after the beginning of the interval. Whoever was
 //! slower than another reads again.
 
 use std::time::Instant;
@@ -37,7 +37,7 @@ ORDER BY valid_until_ms DESC LIMIT 1";
 const OLDEST: &str = "
 SELECT worker, valid_until_ms FROM lease WHERE namespace = ?1 ORDER BY valid_until_ms LIMIT 1";
 
-/// The rule of all leases stands in the condition too: no interval begins before the recorded end.
+/// The condition has the rule of all leases too: no interval begins before the recorded end.
 const GRANT: &str = "
 INSERT INTO lease (namespace, worker, grant_id, holder, not_before_ms, valid_until_ms, acquired_ms, released)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0)

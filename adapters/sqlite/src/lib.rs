@@ -267,7 +267,7 @@ impl SqliteOptions {
         if path.contains('#') || is_encoded(path) {
             return wrong(format!(
                 "has a path that others would read as another one, {path:?}: a path is taken as it is written, and may have \
-                 neither a # nor a % with two hexadecimal digits behind it; name or rename the file without"
+                 neither a # nor a % with two hexadecimal digits after it; name or rename the file without"
             ));
         }
         let mut options = Self::new(path);
@@ -593,7 +593,7 @@ fn log_left_behind(path: &Path) -> Option<PathBuf> {
 
 /// Refuses a file that is not ours before anything could change it.
 ///
-/// An immutable connection reads the file alone, takes no lock and leaves no other files behind. What it sees may be
+/// An immutable connection reads only the file, takes no lock and leaves no other files behind. What it sees may be
 /// older than the write-ahead log, so [`schema_version`] looks again later. It may also be half of what another process
 /// is just writing while it creates the file, so a refusal needs a second look.
 async fn check_header(path: &Path, connect: SqliteConnectOptions) -> Result<(), StoreError> {

@@ -17,7 +17,7 @@ use crate::{SqliteStore, WriteStatement};
 /// Grants `?3` numbers (1 or more), none below `?2`, or what is left, to a client that joined the stripe set `?4`.
 ///
 /// SQLite turns an integer that overflows into floating point, so nothing here can: the watermark is below 2^63 - 1
-/// where 1 is added to it, and the last sum is at most 2^63 - 1 by the `min`. On the right of `=` stand the old values.
+/// where 1 is added to it, and the last sum is at most 2^63 - 1 by the `min`. On the right of `=` are the old values.
 ///
 /// Who asks for numbers from right behind the watermark was told of the newest grant, so it is the one who holds it:
 /// both grants together are one tail, and `settled` stays. Otherwise all that was granted before is settled.
@@ -210,7 +210,7 @@ impl TagRows for Rows<'_> {
         let insert = bind_policies(insert, options.step, options.refill)
             .bind(i64::try_from(tags_max).unwrap_or(i64::MAX))
             .bind(self.0.joined_set())
-            // Times are no numbers.
+            // Times are not numbers.
             .bind((!is_kept_time(tag)).then_some(KEPT_FLOOR))
             .bind(owner_of(tag));
         if let Some(row) = self.0.write_one("creating a tag", insert).await? {

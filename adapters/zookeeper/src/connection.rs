@@ -69,7 +69,7 @@ impl Connection {
         Deadline { connection: self, at: Instant::now() + self.options.request_timeout }
     }
 
-    /// How nodes are made: to stay, and the user's alone where there is one.
+    /// How nodes are made: to stay, and only the user's where there is one.
     pub(crate) fn persistent(&self, mode: CreateMode) -> CreateOptions<'static> {
         mode.with_acls(if self.options.user.is_some() { Acls::creator_all() } else { Acls::anyone_all() })
     }

@@ -17,7 +17,7 @@ use crate::nodes::{Namespace, decode, read_worker, read_worker_name, write_worke
 use crate::{Leaf, ZookeeperLeases};
 
 /// How often a request that lost a race against another client looks again. Each race that is lost is one that another
-/// request has won, and a request that lost one takes another way at random, so this many in a row are no chance.
+/// request has won, and a request that lost one takes another way at random, so this many in a row are not chance.
 const RACES_MAX: u32 = 64;
 
 /// How many nodes are asked for at once.
@@ -222,8 +222,8 @@ impl ZookeeperLeases {
         Ok((Some(claims), taken))
     }
 
-    /// Binds a namespace that is used for the first time. Another client that did the same a moment ago is no error:
-    /// in either case what it is bound to is read next.
+    /// Binds a namespace that is used for the first time. It is not an error if another client was quicker: in either
+    /// case what it is bound to is read next.
     async fn bind(
         &self,
         client: &Client,

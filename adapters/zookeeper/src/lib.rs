@@ -80,7 +80,7 @@ pub struct ZookeeperOptions {
     pub limits: LeaseLimits,
     /// The nodes of Leaf's that the workers are shared with. None by default.
     pub leaf: Option<Leaf>,
-    /// The path behind Leaf's own address, as ours stands behind the URL's: see [`ZookeeperOptions::leaf_path`].
+    /// The path after Leaf's own address, as ours is after the URL's: see [`ZookeeperOptions::leaf_path`].
     leaf_root: String,
     /// How long a connection to all of the servers in turn may take. 3 s by default.
     pub connect_timeout: Duration,
@@ -159,11 +159,11 @@ impl ZookeeperOptions {
     /// | --- | --- | --- |
     /// | `leaf` | Leaf's name, beside its running nodes: [`Leaf::Beside`] | |
     /// | `leaf-stopped` | Leaf's name, after its last node: [`Leaf::Stopped`] | |
-    /// | `leaf-path` | the path behind Leaf's own ZooKeeper address, where that has one | |
+    /// | `leaf-path` | the path after Leaf's own ZooKeeper address, where that has one | |
     /// | `connect-timeout-ms`, `request-timeout-ms` | milliseconds, 1 to 600000 | 3000 |
     /// | `session-timeout-ms` | milliseconds, 100 to 600000 | 6000 |
     ///
-    /// The user is one of the scheme `digest`; nodes that are made are the user's alone. In the user's name and the
+    /// The user is one of the scheme `digest`; nodes that are made are only the user's. In the user's name and the
     /// password, `%`, `/`, `?`, `#`, `:` and `@` are written `%25`, `%2F`, `%3F`, `%23`, `%3A` and `%40`.
     ///
     /// # Errors
@@ -208,7 +208,7 @@ impl ZookeeperOptions {
         Ok(options)
     }
 
-    /// The path behind Leaf's own ZooKeeper address (`zk1:2181/PATH`), where that has one: `/prod`.
+    /// The path after Leaf's own ZooKeeper address (`zk1:2181/PATH`), where that has one: `/prod`.
     ///
     /// # Errors
     /// [`StoreError::Refused`] when it is not a path.
@@ -294,7 +294,7 @@ impl ZookeeperOptions {
     }
 }
 
-/// A path as paths of nodes begin with it: empty, or names behind slashes, without one at the end.
+/// A path as paths of nodes begin with it: empty, or names after slashes, without one at the end.
 fn read_path(what: &str, path: &str) -> Result<String, StoreError> {
     let root = path.trim_end_matches('/');
     let is_plain = |letter: char| letter.is_ascii_graphic() && letter != '%';
@@ -302,7 +302,7 @@ fn read_path(what: &str, path: &str) -> Result<String, StoreError> {
     if root.is_empty() || (root.starts_with('/') && root.split('/').skip(1).all(is_name)) {
         return Ok(root.to_owned());
     }
-    let must = "it must be names behind slashes, without %, blanks and letters beyond ASCII";
+    let must = "it must be names after slashes, without %, blanks and letters beyond ASCII";
     Err(StoreError::refused(format!("the store's {what} is {path:?}, {must}")))
 }
 

@@ -61,13 +61,13 @@ pub(crate) fn encode(name: &str) -> String {
     encoded
 }
 
-/// The name that a node's name stands for; none where this program would have written another one.
+/// The name that a node's name encodes; none where this program would have written another one.
 pub(crate) fn decode(encoded: &str) -> Option<String> {
     let name = percent_decode(encoded)?;
     (encode(&name) == encoded).then_some(name)
 }
 
-/// The text that `%` and two digits each stand for.
+/// The text that `%` and two digits each encode.
 pub(crate) fn percent_decode(text: &str) -> Option<String> {
     let mut bytes = Vec::new();
     let mut rest = text.bytes();
@@ -108,7 +108,7 @@ pub(crate) struct Opened {
 }
 
 impl LeafTree {
-    /// The workers of others, once all that are left may be had.
+    /// The workers of others, once all that are left may be taken.
     pub(crate) fn others(&self) -> Option<&BTreeSet<u32>> {
         self.opened.as_ref().map(|opened| &opened.others)
     }
@@ -206,7 +206,7 @@ pub(crate) fn read_worker(path: &str, worker: u32, data: &[u8]) -> Result<LeaseR
     Ok(LeaseRecord { lease, holder: json.holder, acquired_ms: json.acquired_ms, is_final: json.is_final })
 }
 
-/// The worker that a node's name stands for; none where this program would have written another one.
+/// The worker that a node's name encodes; none where this program would have written another one.
 pub(crate) fn read_worker_name(name: &str) -> Option<u32> {
     name.parse().ok().filter(|worker: &u32| worker.to_string() == name)
 }

@@ -171,7 +171,7 @@ const CREATE_TAGS: &str = "create_tags";
 const LAYOUTS_HELP: &str = "\
 # Layouts by name, besides those that `unalike layouts` lists: TIME/WORKER/SEQUENCE in bits, 63 at most in all, or
 # TIME/DATACENTER+WORKER/SEQUENCE, and the epoch, a date or RFC 3339 or Unix milliseconds. \"tick 10 ms\" and \"sequence-first\"
-# (which is TIME/SEQUENCE/WORKER) may follow. A layout can be written out like this wherever its name can stand.
+# (which is TIME/SEQUENCE/WORKER) may follow. A layout can be written out like this wherever its name can be used.
 #
 # [layouts]
 # ours = \"41/10/12 epoch 2024-01-01\"
@@ -190,7 +190,7 @@ const SNOWFLAKES_HELP: &str = "\
 # horizon_ms = 60000
 # How far ahead of the clock a timestamp may run when a tick's ids are used up, in milliseconds.
 # ahead_max_ms = 10
-# What happens when the clock stands behind a time that it showed before: \"reject\" refuses until it has caught up, \"wait:5\"
+# What happens when the clock shows an earlier time than it showed before: \"reject\" refuses until it has caught up, \"wait:5\"
 # has callers wait up to 5 ms for that and refuses when it is further behind, and \"keep:2000\" goes on with the last
 # timestamp up to 2000 ms behind, and refuses beyond. Behind by more than horizon_ms, another worker is leased.
 # clock = \"keep:2000\"
@@ -200,7 +200,7 @@ const SNOWFLAKES_HELP: &str = "\
 # lowest field of the layout.
 # spread = \"none\"
 # How ids are shown, as for tags below. The date is that of the id itself; a gene takes the lowest bits of the layout's
-# sequence, which must stand last. The widths are those of the layout unless something else is said: key_id_bits is up to 4,
+# sequence, which must be last. The widths are those of the layout unless something else is said: key_id_bits is up to 4,
 # as far as it leaves some of 63 bits, and bits is the sum. The layout with the gene taken off is what the name is bound to.
 # template = \"W-{id:base62}\"
 # utc_offset = \"+00:00\"
@@ -221,7 +221,7 @@ const TAGS_HELP: &str = "\
 # slow-ordered: the same from any store. quick: ids of the snowflake of the same name, which has the layout twitter unless
 # a table [snowflakes.NAME] says otherwise.
 # channel = \"unordered\"
-# How many ids are fetched at once, and how many are left when the next are fetched; of unordered tags alone, as what follows.
+# How many ids are fetched at once, and how many are left when the next are fetched; of unordered tags only, as what follows.
 # buff_size = 5000
 # lowest_critical_value = 500
 # What ids begin with, 1 to 17 digits. In a store with dialect=batch a batch number and an offset follow; in others the first
@@ -233,7 +233,7 @@ const TAGS_HELP: &str = "\
 #
 # How ids are shown, which needs no channel.
 # [tags.invoice]
-# What stands around the id, which is {id}, {id:010} (10 digits always), {id:base36}, {id:base62}, {id:base32} or {id:uuid}.
+# The text around the id, which is {id}, {id:010} (10 digits always), {id:base36}, {id:base62}, {id:base32} or {id:uuid}.
 # The date of issue is any of {yyyy}, {yy}, {MM}, {dd}, {HH}, {mm}, {ss} and {SSS}, together as well, and {gene:4} the lowest
 # 4 bits of the shard key. {{ and }} are braces. Texts of this form are what ids are by default then (format=template).
 # template = \"INV-{yyyyMMdd}-{id:016}\"
@@ -463,7 +463,7 @@ impl Config {
             let layout = configured.layout(name, &layouts)?.without_gene(gene_bits).with_context(|| {
                 format!(
                     "the configuration's snowflake {name:?}: gene_bits = {gene_bits} are taken from the sequence of the layout, \
-                     which must stand last and have as many"
+                     which must be last and have as many"
                 )
             })?;
             let mut options = SnowflakeOptions::new(layout);
@@ -776,7 +776,7 @@ fn commented(paragraph: &str) -> String {
 fn describe(error: &figment::Error) -> String {
     use figment::error::Kind;
     let path = error.path.join(".");
-    // What stands in place of a secret may be one.
+    // What is in place of a secret may be one.
     if error.path.first().is_some_and(|first| first == "keys")
         && let Kind::InvalidType(_, expected) | Kind::InvalidValue(_, expected) = &error.kind
     {

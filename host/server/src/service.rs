@@ -53,10 +53,10 @@ use crate::words::with_causes;
 /// is ready waits no longer than a second.
 const CHECK_MAX: Duration = Duration::from_millis(700);
 
-/// Behind the names of all tags: a list from here on asks for the table, and for no row that may be odd.
+/// After the names of all tags: a list from here on asks for the table, and for no row that may be odd.
 const LAST_NAME: &str = "\u{10ffff}";
 
-/// So many tags that fail are tried again at a time.
+/// How many tags that fail are tried again at a time.
 const RETRIED_MAX: usize = 64;
 
 /// How long what it said is kept, and whether the server is ready.
@@ -563,8 +563,8 @@ impl Service {
         self.flakes.look(&self.ids);
     }
 
-    /// Closes the sequences that nobody used for so long: what they have left goes back, and their memory too. Those of
-    /// periods that are over are among them.
+    /// Closes the sequences that nobody used for this long: what they have left goes back, and their memory too. Those
+    /// of periods that are over are among them.
     pub(crate) fn close_idle(&self, idle: Duration) {
         let closed = self.ids.close_idle(idle);
         if closed > 0 {

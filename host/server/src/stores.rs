@@ -215,7 +215,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_store_is_added_by_one_file() {
-        // `memory.rs`, of the tests alone.
+        // `memory.rs`, which only the tests have.
         let url = StoreUrl::new("memory://");
         assert!(sequence_forms().ends_with(" or memory://"), "{}", sequence_forms());
         let opening = Opening {

@@ -1,4 +1,4 @@
-//! How values stand in messages, and how numbers in texts are read.
+//! How values appear in messages, and how numbers in texts are read.
 
 use std::str::FromStr;
 
@@ -21,7 +21,7 @@ pub(crate) fn likeliest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     (likeness > 0.8).then_some(meant)
 }
 
-/// A whole number in digits alone: no sign, which `parse` would take.
+/// A whole number in digits only: no sign, which `parse` would take.
 pub(crate) fn decimal<T: FromStr>(text: &str) -> Option<T> {
     if text.bytes().all(|byte| byte.is_ascii_digit()) { text.parse().ok() } else { None }
 }
@@ -32,7 +32,7 @@ pub(crate) fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
     let mut cause = error.source();
     while let Some(error) = cause {
         let next = error.to_string();
-        // What stands before says already which store it is.
+        // The text before says already which store it is.
         let next = next.strip_prefix("the store refused: ").unwrap_or(&next);
         // The library's errors repeat their source in their own words, and the system's begin with a capital or not.
         if !text.to_lowercase().contains(&next.to_lowercase()) {

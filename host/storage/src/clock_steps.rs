@@ -142,7 +142,7 @@ impl Expiry {
         self.clock_ms
     }
 
-    /// Whether the clock alone says it.
+    /// Whether only the clock says it.
     #[must_use]
     pub fn is_plain(&self) -> bool {
         self.running.is_empty()
@@ -219,7 +219,7 @@ mod tests {
         }
         assert!(scene.read(60_000, DAY_MS).has_ended(end_ms));
         let beyond = START_MS + 2 * HORIZON_MS;
-        assert!(scene.read(60_001, DAY_MS).has_ended(beyond), "the clock before granted none so long");
+        assert!(scene.read(60_001, DAY_MS).has_ended(beyond), "the clock before granted none that long");
         assert!(scene.read(HORIZON_MS + 60_000, DAY_MS).is_plain(), "and then it is as if nothing had been");
     }
 

@@ -68,7 +68,7 @@ fn is_named(tag: &str, kept: &str) -> bool {
 }
 
 /// The greatest number that counts as granted under a name that is created just now, where the floor of new names is
-/// this one: [`SegmentStore::create_tag`] and first use begin behind it. A name for which no number is left is
+/// this one: [`SegmentStore::create_tag`] and first use begin after it. A name for which no number is left is
 /// exhausted.
 ///
 /// ```

@@ -30,9 +30,9 @@ pub struct LeaseLimits {
 }
 
 impl Default for LeaseLimits {
-    /// Ten minutes ahead: so long a store that may have forgotten leases, or that took over from another one, grants
-    /// none. And clocks within 10 s of each other: a synchronised clock is never that wrong, and a request that waited
-    /// for its turn seldom looks so.
+    /// Ten minutes ahead: for that long a store that may have forgotten leases, or that took over from another one,
+    /// grants none. And clocks within 10 s of each other: a synchronised clock is never that wrong, and a request that
+    /// waited for its turn seldom looks so.
     fn default() -> Self {
         Self { max_horizon_ms: 10 * 60 * 1_000, max_skew_ms: 10_000 }
     }
@@ -144,7 +144,7 @@ impl NamespaceBinding {
     /// The binding of these figures, of which `figure` gives one by its name.
     ///
     /// # Errors
-    /// What `figure` answers; within, a reason why the figures are no binding of this version.
+    /// What `figure` answers; within, a reason why the figures are not a binding of this version.
     pub fn read<E>(mut figure: impl FnMut(&'static str) -> Result<u64, E>) -> Result<Result<Self, String>, E> {
         let version = figure("version")?;
         if version != 1 {
@@ -199,10 +199,10 @@ impl NamespaceBinding {
     /// used).
     ///
     /// It begins at the earlier clock, so that a holder whose clock is behind need not wait for it, and at the
-    /// beginning of the tick in which that clock stands: the tick is the worker's own from the recorded end on.
+    /// beginning of the tick in which that clock is: the tick is the worker's own from the recorded end on.
     ///
     /// # Errors
-    /// [`StoreError::Refused`] when it would hold no tick: the clock stands before the layout's epoch.
+    /// [`StoreError::Refused`] when it would hold no tick: the clock is before the layout's epoch.
     #[expect(clippy::panic_in_result_fn, reason = "the one promise of this function, checked in release builds too")]
     pub fn grant(&self, recorded_end_ms: u64, clocks: Clocks, horizon_ms: u64) -> Result<Range<u64>, StoreError> {
         let bound_ms = recorded_end_ms.max(self.floor_ms);

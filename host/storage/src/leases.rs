@@ -60,8 +60,8 @@ pub trait LeaseStore: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`StoreError::LeaseLost`] when (worker, grant id) is not the worker's newest lease or its end was fixed by a
-    /// release; otherwise as [`LeaseStore::acquire`]. That the end has passed is no error while nobody else was granted
-    /// the worker: its interval goes on without a gap.
+    /// release; otherwise as [`LeaseStore::acquire`]. It is not an error that the end has passed while nobody else was
+    /// granted the worker: its interval goes on without a gap.
     async fn extend(&self, extend: &LeaseExtend) -> Result<Lease, StoreError>;
 
     /// Ends a lease at `end_ms`, the end of the last tick that its holder used, if (worker, grant id) is the worker's
@@ -102,8 +102,8 @@ pub trait LeaseStore: Send + Sync + 'static {
         Ok(())
     }
 
-    /// The random name of the store's data, as [`SegmentStore::identity`](crate::SegmentStore::identity): another one in
-    /// each store whose leases know nothing of those of the others. `None` in a store that has no name that lasts.
+    /// The random name of the store's data, as [`SegmentStore::identity`](crate::SegmentStore::identity): another one
+    /// in each store whose leases know nothing of those of the others. `None` in a store that has no name that lasts.
     ///
     /// # Errors
     /// As the connection brings.

@@ -29,7 +29,7 @@ use crate::StoreError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process(u64);
 
-/// Where the mark stands: 0 in a process that has not looked yet.
+/// Where the mark is: 0 in a process that has not looked yet.
 static MARK: AtomicPtr<AtomicU64> = AtomicPtr::new(UNPREPARED);
 /// The mark where the kernel wipes nothing, and of a process that has not looked yet.
 static BY_HANDLER: AtomicU64 = AtomicU64::new(0);
@@ -88,7 +88,7 @@ impl Process {
 }
 
 #[inline]
-#[expect(unsafe_code, reason = "the mark stands at an address that the kernel gave")]
+#[expect(unsafe_code, reason = "the mark is at an address that the kernel gave")]
 fn mark() -> &'static AtomicU64 {
     // SAFETY: it is the address of a static, or of a page that is never given back.
     unsafe { &*MARK.load(Ordering::Acquire) }

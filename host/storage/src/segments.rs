@@ -97,7 +97,7 @@ pub trait SegmentStore: Send + Sync + 'static {
     /// [`StoreError::TagUnknown`], [`StoreError::TagInvalid`], and whatever the connection brings.
     async fn tag(&self, tag: &str) -> Result<TagRecord, StoreError>;
 
-    /// Creates a tag with these options, whatever [`TagCreation`] says about first use (its limit stands).
+    /// Creates a tag with these options, whatever [`TagCreation`] says about first use (its limit applies).
     ///
     /// # Errors
     /// [`StoreError::TagExists`], [`StoreError::TagLimit`], [`StoreError::TagInvalid`].
@@ -534,7 +534,7 @@ pub enum StripeNumbers {
 /// ```
 ///
 /// # Errors
-/// [`StoreError::TagInvalid`] when either is no name, or both together have more than 127 bytes.
+/// [`StoreError::TagInvalid`] when either is not a name, or both together have more than 127 bytes.
 pub fn sub_tag(tag: &str, sub: &str) -> Result<String, StoreError> {
     let name = format!("{tag}{SUB_SEPARATOR}{sub}");
     if is_tag(&name) {

@@ -41,7 +41,7 @@ use crate::{StoreError, TagOptions, TagRecord, split_tag, validate_allocate, val
 /// ```
 #[async_trait]
 pub trait TagRows: Send + Sync {
-    /// Whether [`TagCreation`](crate::TagCreation) lets first use create this tag, which is no sub-key.
+    /// Whether [`TagCreation`](crate::TagCreation) lets first use create this tag, which is not a sub-key.
     fn creates_on_first_use(&self, tag: &str) -> bool;
 
     /// The tag as its row has it; none if there is no row.

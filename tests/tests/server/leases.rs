@@ -624,7 +624,7 @@ fn leases_in_redis_alone_are_begun_by_command_or_after_a_quarantine() -> anyhow:
     let server = serve(&directory, &settings)?;
     let client = server.client();
     assert_eq!(client.ids(FLAKES)?.len(), 1);
-    assert!(server.log()?.contains("nothing durable stands behind"), "{}", server.log()?);
+    assert!(server.log()?.contains("no durable store backs"), "{}", server.log()?);
     drop(server);
 
     // Without the command the server waits until all that it may have forgotten has ended.

@@ -42,9 +42,9 @@ impl Arguments {
         Self::read_from(std::env::args_os()).unwrap_or_else(|error| error.exit())
     }
 
-    /// The flags of `serve` stand before that word, behind it, or without it.
+    /// The flags of `serve` are before that word, after it, or without it.
     fn read_from(line: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, clap::Error> {
-        // Without the environment, which is read once, where the word stands; and told of by its help.
+        // Without the environment, which is read once, at the word; its help tells of it.
         let serve = ServeArguments::augment_args(clap::Command::new("serve"));
         let flags = serve.get_arguments().map(|flag| flag.clone().env(None::<&'static str>).hide(true));
         let mut command = arranged(Self::command().args(flags));
@@ -82,7 +82,7 @@ fn arranged(command: clap::Command) -> clap::Command {
     names.iter().fold(command, |command, name| command.mut_subcommand(name, arranged))
 }
 
-/// Under which heading a setting stands in the help; what a command has for itself stands before these.
+/// Under which heading a setting is in the help; what a command has for itself comes first.
 fn heading(setting: &str) -> Option<&'static str> {
     match setting {
         "store" | "backing" | "create_tags" | "config" => Some("Store"),
@@ -415,7 +415,7 @@ pub(crate) enum TagsCommand {
         /// How many ids an unordered tag fetches at once [default: 5000]
         #[arg(long, value_name = "COUNT", requires = "channel", value_parser = whole::<1, ID_MAX>)]
         buff_size: Option<u64>,
-        /// Fetch the next when so many are left [default: 500, a tenth of a smaller buff-size]
+        /// Fetch the next when this many are left [default: 500, a tenth of a smaller buff-size]
         #[arg(long, value_name = "COUNT", requires = "channel", value_parser = whole::<0, ID_MAX>)]
         lowest_critical_value: Option<u64>,
         /// What the ids of an unordered tag begin with

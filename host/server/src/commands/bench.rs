@@ -35,7 +35,7 @@ use self::seen::Seen;
 use crate::commands::print::print;
 use crate::words::shortened;
 
-/// A server that answers nobody for so long is given up.
+/// A server that answers nobody for this long is given up.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// How often the progress is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);

@@ -5,7 +5,7 @@
 //! goes on asking the other store. (With `--source-stopped` nobody does, and it is only read.) What was read is written
 //! down in between: should the command break off there, `--at` with that number finishes the job, as the other store
 //! knows it no more. Of a few tags it is printed; many are brought by the thousand, in one transaction each where a
-//! store can, and what was read of those that are under way stands in a file. The sub-keys of a tag are listed again
+//! store can, and what was read of those that are under way is in a file. The sub-keys of a tag are listed again
 //! when it has ended: from then on no new one is made.
 //!
 //! What decides a tag's numbers beside its record is not carried, and so it is refused, of all tags before the first
@@ -35,7 +35,7 @@ use crate::service::tags::{RAISE_MAX, check_raise, create_as_can_be};
 
 const COLUMNS: [&str; 5] = ["TAG", "SUB", "LAST THERE", "NEXT HERE", "DONE"];
 
-/// Of more tags than this the table shows those alone of which there is something to say, and the others are counted.
+/// Of more tags than this the table shows only those of which there is something to say, and counts the others.
 const ROWS_MAX: u64 = 20;
 
 /// What is done with a tag.
@@ -233,7 +233,7 @@ impl Import<'_> {
             bail!(
                 "the source takes names for one that differ in letter case, accents or the like ({what}), and here each is a tag \
                  of its own, from 1 on: a client that writes ORDER for the row order would be given its numbers again. See that \
-                 every client writes each name as it stands there, and say so with --names-as-written"
+                 every client writes each name as it is there, and say so with --names-as-written"
             );
         }
         Ok(())
@@ -250,7 +250,7 @@ impl Import<'_> {
         }
         for tag in &arguments.tags {
             self.one(step, tag, None).await?;
-            // Sub-keys come right behind their tag.
+            // Sub-keys come right after their tag.
             self.bring_listed(step, Some(tag.clone()), |name| split_tag(name).0 == tag).await?;
         }
         if arguments.tags.is_empty() {
@@ -457,7 +457,7 @@ impl Import<'_> {
         if let Some(known) = known {
             ensure!(
                 known.tag == name,
-                "the source has {shown} as {:?}: name it as it stands there, and have its clients write it so",
+                "the source has {shown} as {:?}: name it as it is there, and have its clients write it so",
                 known.tag
             );
         }
@@ -508,7 +508,7 @@ impl Import<'_> {
                 self.finish(name, "NUMBER")
             );
         };
-        // A store of a set may count its own numbers alone.
+        // A store of a set may count only its own numbers.
         let greatest = known.watermark.saturating_mul(self.stripe.map_or(1, |stripe| u64::from(stripe.count)));
         ensure!(at > greatest, "--at is {at}, and {shown} may have been granted up to {greatest}, as {beyond}");
         Ok(())

@@ -22,9 +22,7 @@ pub(crate) async fn next(config: Config, arguments: NextArguments) -> anyhow::Re
     // A tag that the configuration declares is what it says there, also a snowflake.
     let is_snowflake = config.snowflakes()?.contains_key(&arguments.name) && !config.tags.contains_key(&arguments.name);
     let service = Service::open(&config, Tokens::unwanted(), Purpose::Command, &address).await?;
-    // The ids of a quick tag are those of the snowflake of its name.
-    let may_slip = is_snowflake && !arguments.snowflake && !service.is_quick(&arguments.name);
-    let printed = match may_slip && !service.has_tag(&arguments.name).await? {
+    let printed = match is_snowflake && !arguments.snowflake && !service.has_tag(&arguments.name).await? {
         // A tag of that name would be made, and give 1.
         true => Err(anyhow!(
             "{name:?} is a snowflake: add --snowflake. For a sequence of that name, create it first: unalike tags create {name}",

@@ -16,11 +16,11 @@ pub(crate) async fn schema(config: &Config, arguments: &SchemaArguments) -> anyh
     }
     let has_tables = !sources::databases(config)?.is_empty();
     let leases_are_named = leases::are_in_tables(config, false)?;
-    // What stands beside a store without tables would move there with it.
+    // What is beside a store without tables would move there with it.
     let has_leases = leases::are_in_tables(config, arguments.dialect.is_some() || !has_tables)?;
     let dialect = match &arguments.dialect {
         Some(name) => Some(tables(name)?),
-        // A database for leases alone.
+        // A database for leases only.
         None if leases_are_named && !has_tables => None,
         None => Some(sources::stores_tables(config)?),
     };

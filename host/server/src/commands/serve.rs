@@ -72,7 +72,7 @@ pub(crate) async fn serve(config: Config) -> anyhow::Result<()> {
     let watching = tokio::spawn(Arc::clone(&connections).watch());
     let accepting = tokio::spawn(Arc::clone(&connections).accept(listener));
 
-    // For people and programs that started it; it is no loss if nobody reads it.
+    // For people and programs that started it; nothing is lost if nobody reads it.
     let _ = writeln!(std::io::stdout(), "listening on http://{address}");
     let backing = config.backing.as_ref().map(tracing::field::display);
     tracing::info!(%address, store = %config.store, backing, tokens = service.tokens.count(), "ready");

@@ -30,7 +30,7 @@ pub(crate) struct CommonArguments {
     /// with create=true,
     /// password-file=PATH or password-env=NAME for its password, ssl-mode=, ssl-ca=, connections=, .. Several stores
     /// are a list in the file, one --store each, and one line each in the variable: any but one of them may be down.
-    /// Redis needs a backing store, stands alone, and has TLS as rediss://HOST/DATABASE?ssl-ca=PATH.
+    /// Redis needs a backing store, is the only store, and has TLS as rediss://HOST/DATABASE?ssl-ca=PATH.
     #[arg(
         long,
         global = true,
@@ -176,8 +176,8 @@ pub(crate) struct ServeArguments {
     pub(crate) listen: Option<String>,
     /// A file of tokens, of which requests need one: TOML with [[tokens]] tables [default: none]
     ///
-    /// Each table has name, token (or sha256, the token's hash), scope ("read", "lease" or "admin"), and perhaps tags, a
-    /// list of the tags and snowflakes that it is good for: whole names, or beginnings of names before a "*". SIGHUP
+    /// Each table has name, token (or sha256, the token's hash), scope ("read", "lease" or "admin"), and perhaps tags,
+    /// a list of the tags and snowflakes that it is good for: whole names, or beginnings of names before a "*". SIGHUP
     /// reads it again.
     #[arg(long, value_name = "FILE", env = "UNALIKE_TOKENS")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -311,8 +311,7 @@ pub(crate) struct ServeArguments {
 }
 
 impl ServeArguments {
-    /// These with the flags that stood before the word `serve`, which come before the environment; `late` is what stood
-    /// behind it.
+    /// These with the flags before the word `serve`, which override the environment; `late` has the flags after it.
     pub(crate) fn with(&self, early: &Self, late: Option<&ArgMatches>) -> Result<Self, clap::Error> {
         let mut keys = self.keys()?;
         for (key, value) in early.keys()? {
@@ -326,7 +325,7 @@ impl ServeArguments {
         serde_json::from_value(Value::Object(keys)).map_err(|error| clap::Error::raw(ErrorKind::ValueValidation, error))
     }
 
-    /// Refuses flags of `serve` that stand before another command.
+    /// Refuses flags of `serve` before another command.
     pub(crate) fn refuse(&self, matches: &ArgMatches) -> Result<(), clap::Error> {
         let Some(key) = self.keys()?.keys().next().cloned() else { return Ok(()) };
         let command = matches.subcommand_name().unwrap_or_default();

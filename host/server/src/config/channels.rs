@@ -56,7 +56,7 @@ pub(crate) enum Declared {
     /// From the snowflake of the same name: the store has no such tag.
     Quick,
     Unordered(Unordered),
-    /// From a store in Redis alone: whoever has the store asks [`needs_redis`].
+    /// Only from a store in Redis: whoever has the store asks [`needs_redis`].
     Ordered,
     SlowOrdered,
 }

@@ -645,7 +645,7 @@ pub(crate) enum Refusal {
     ShardKeyUnwanted { name: String },
     #[error("the shard key is {text:?}, it must be a whole number from 0 to {}", u64::MAX)]
     ShardKeyText { text: String },
-    #[error("ids of {name:?} are no safe numbers in JSON: {how}")]
+    #[error("ids of {name:?} are not safe as numbers in JSON: {how}")]
     NumberUnsafe { name: String, how: NumberHow },
     #[error("no snowflake {name:?} is configured: add [snowflakes.NAME] to the configuration file")]
     SnowflakeUnknown { name: String },

@@ -95,7 +95,7 @@ pub(crate) enum RangeError {
     /// There is no such layout.
     #[error(transparent)]
     Layout(#[from] DecodeError),
-    /// A bound that is no time.
+    /// A bound that is not a time.
     #[error("{bound} is {text:?}: {error}")]
     Bound {
         /// `from` or `to`.

@@ -11,7 +11,7 @@ const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 /// What a filter lets through.
 ///
 /// # Errors
-/// When it cannot be read, and when a word alone in it is no level: it would be taken for a module, and silence the
+/// When it cannot be read, and when a single word in it is not a level: it would be taken for a module, and silence the
 /// others.
 pub(crate) fn filter(text: &str) -> anyhow::Result<EnvFilter> {
     for word in text.split(',').map(str::trim).filter(|word| !word.contains(['=', '[', ':'])) {

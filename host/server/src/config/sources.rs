@@ -58,7 +58,7 @@ pub(crate) fn stores_tables(config: &Config) -> anyhow::Result<Tables> {
     tables("unalike")
 }
 
-/// Those of the stores that have tables, and what stands behind a volatile one if that has.
+/// Those of the stores that have tables, and of what backs a volatile one if that has any.
 ///
 /// # Errors
 /// When a URL cannot be used.

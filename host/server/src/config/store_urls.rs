@@ -1,4 +1,4 @@
-//! The stores that the configuration names: one, or the stripes of a set, and what stands behind a volatile one.
+//! The stores that the configuration names: one, or the stripes of a set, and what backs a volatile one.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use crate::config::Config;
 use crate::stores::url::StoreUrl;
 use crate::stores::{durable_forms, sequence_forms};
 
-/// More stripes than this are no set.
+/// A set has no more stripes than this.
 const STRIPES_MAX: usize = 1_024;
 
 /// One store, or several that number together: the stripes of a set, in this order.
@@ -65,7 +65,7 @@ impl StoreUrls {
         match self.0.iter().find(|url| url.is_volatile()) {
             None => Ok(()),
             Some(url) => bail!(
-                "the store {url:?} is in {}, which is never one of several that number together: name it alone, with the \
+                "the store {url:?} is in {}, which is never one of several that number together: name only it, with the \
                  durable store behind it (--backing)",
                 url.title()
             ),
@@ -105,7 +105,7 @@ impl<'de> Deserialize<'de> for StoreUrls {
     }
 }
 
-/// Checks that a volatile store has said of it what stands behind it, and that nothing else has something there.
+/// Checks that the configuration says what backs a volatile store, and says it of no other store.
 ///
 /// # Errors
 /// Says what is wrong.
@@ -149,7 +149,7 @@ pub(crate) fn validate_backing(
 }
 
 impl Config {
-    /// The flags that name the store and what stands behind it, without passwords.
+    /// The flags that name the store and what backs it, without passwords.
     pub(crate) fn store_flags(&self) -> String {
         let stores = self.store.iter().map(|url| format!("--store '{url}'"));
         let backing = self.backing.iter().map(|url| format!("--backing '{url}'"));

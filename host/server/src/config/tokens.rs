@@ -10,7 +10,7 @@
 //! scope = "read"                        # hand out ids, look at things
 //! # scope = "lease"                     # also grant segments and workers to hosts
 //! # scope = "admin"                     # also create, change and raise tags
-//! tags = ["order", "invoice*"]          # optional: good for these alone
+//! tags = ["order", "invoice*"]          # optional: valid for these only
 //! ```
 //!
 //! An entry of `tags` is a name, or the beginning of names followed by one `*`; the bytes of both are compared after
@@ -373,7 +373,7 @@ fn parse_pattern(value: &Value) -> anyhow::Result<TagPattern> {
     let text = value.as_str().context("tags must be a list of strings")?;
     let beginning = text.strip_suffix('*');
     let name = beginning.unwrap_or(text);
-    ensure!(!name.contains('*'), "tags has {text:?}: a * may only stand at the end");
+    ensure!(!name.contains('*'), "tags has {text:?}: a * may only be at the end");
     ensure!(!name.is_empty(), "tags has {text:?}: leave tags out to allow all tags");
     validate_tag(name).map_err(|error| anyhow!("tags has {text:?}: {error}"))?;
     Ok(if beginning.is_some() { TagPattern::Beginning(name.to_owned()) } else { TagPattern::Whole(name.to_owned()) })
@@ -389,7 +389,7 @@ fn text_of<'a>(table: &'a Table, key: &str) -> anyhow::Result<Option<&'a str>> {
 }
 
 fn parse_digest(hex: &str) -> Option<[u8; 32]> {
-    // Digits alone: `from_str_radix` would take a sign.
+    // Digits only: `from_str_radix` would take a sign.
     if hex.len() != 64 || !hex.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;
     }

@@ -54,7 +54,7 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 /// What would be logged for each connection is logged once in this time.
 const SAY_AGAIN: Duration = Duration::from_secs(10);
 
-/// A connection that was idle for so long is likely to be idle for longer.
+/// A connection that was idle for this long is likely to be idle for longer.
 const PARK_AFTER_MS: u64 = 1_000;
 
 /// What a connection is doing.

@@ -5,11 +5,11 @@
 //! is named in `Origin`, or told of in `Sec-Fetch-Site`. So a request must have a `Host` that is known, and one that
 //! changes something or uses numbers up must come from no page, or from one that is allowed.
 //!
-//! Browsers send `Sec-Fetch-Site` to localhost, loopback addresses and by HTTPS alone, and no `Origin` with what a page
-//! shows by an element of its own (`<img src=..>`). There a page is told by its `Referer`, and by an `Accept` that asks
-//! for a picture, a sound, a film or a style sheet first, which no program wants of this server. What is left is a page
-//! that hides its `Referer` and loads a script or a frame from a server without tokens on an address of the network:
-//! nothing tells that request from a program's.
+//! Browsers send `Sec-Fetch-Site` only to localhost, loopback addresses and over HTTPS. They send no `Origin` with what
+//! a page shows by an element of its own (`<img src=..>`). There a page is told by its `Referer`, and by an `Accept`
+//! that asks for a picture, a sound, a film or a style sheet first, which no program wants of this server. What is left
+//! is a page that hides its `Referer` and loads a script or a frame from a server without tokens on an address of the
+//! network: nothing tells that request from a program's.
 
 use std::net::IpAddr;
 
@@ -153,7 +153,7 @@ impl Doors {
             (None, _) => return invalid("the request has no Host, without which HTTP/1.0 reaches only /health/"),
             (Some(host), None) => host.as_bytes(),
         };
-        // A target in full stands before the header.
+        // A target in full overrides the header.
         let target = request.uri().authority().map(|authority| authority.as_str().as_bytes());
         for given in [Some(host), target].into_iter().flatten() {
             let Some(name) = name_of(given) else { return invalid("the Host is neither a name nor an address") };
@@ -221,7 +221,7 @@ impl Doors {
             None => {}
         }
         let referer = headers.get(REFERER).map(|referer| String::from_utf8_lossy(referer.as_bytes()));
-        // What is no address names no page.
+        // What is not an address names no page.
         if let Some(origin) = referer.as_deref().and_then(origin_of) {
             let is_known = self.lists(origin) || is_own(origin, headers, host);
             return if is_known { Origin::None } else { Origin::Other(origin.to_owned()) };

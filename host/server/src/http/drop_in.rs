@@ -198,7 +198,7 @@ fn strided(tag: &str, stride: impl std::fmt::Display) -> Problem {
     Problem::new(Kind::TagInvalid, detail).with("tag", shown)
 }
 
-/// Refuses what is no interval of numbers.
+/// Refuses what is not an interval of numbers.
 fn check_segment(tag: &str, segment: Segment) -> Result<(), Problem> {
     let Err(error) = segment.validate() else { return Ok(()) };
     note(Kind::GrantRefused.name(), Weight::Lasting, format!("{tag:?} was granted {segment:?}: {error}"));
@@ -232,7 +232,7 @@ async fn next_of(service: &Service, owner: Owner<'_>) -> Result<u64, Problem> {
     issued.into_numbers()?.pop().ok_or_else(none)
 }
 
-/// Up to so many ids come through the sequence in time, however short the tag's segments are.
+/// Up to this many ids come through the sequence in time, however short the tag's segments are.
 const THROUGH_SEQUENCE: u32 = 1_000;
 
 /// Ids of a tag, so many at once, bare.
@@ -324,7 +324,7 @@ impl Parameters {
         (parts, form.map(|form| Self { query, form }))
     }
 
-    /// Those of a query alone.
+    /// Only those of a query.
     fn of_query(parts: &Parts) -> Self {
         Self { query: parts.uri.query().unwrap_or_default().to_owned(), form: Bytes::new() }
     }

@@ -1,4 +1,4 @@
-//! Texts read back, by the format of a tag or snowflake or by a notation alone.
+//! Texts read back, by the format of a tag or snowflake, or only by a notation.
 
 use std::sync::Arc;
 

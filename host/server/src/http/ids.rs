@@ -133,7 +133,7 @@ impl IdsRequest {
 struct Body {
     bytes: Vec<u8>,
     form: Form,
-    /// What stands before the next id in JSON.
+    /// What comes before the next id in JSON.
     before: &'static [u8],
 }
 

@@ -1,6 +1,6 @@
 //! `/metrics`: the figures of this process in Prometheus text, version 0.0.4.
 //!
-//! What the library pushes is rendered as it stands. What belongs to single tags and snowflakes is pulled at each
+//! What the library pushes is rendered as it is. What belongs to single tags and snowflakes is pulled at each
 //! scrape into a recorder of its own, so that the path of an id counts nothing and labels never pile up. At most
 //! `tags_max` tags have a label of their own, first come, first served; the rest are one line under [`OTHERS`].
 

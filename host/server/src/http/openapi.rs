@@ -182,7 +182,7 @@ enum Access {
 }
 
 impl Paths {
-    /// Adds an operation: what is said of it, its answers that are no problems, and its problems.
+    /// Adds an operation: what is said of it, its answers that are not problems, and its problems.
     fn add(&mut self, method: &str, path: &str, access: Access, said: Value, problems: &[&[Kind]]) {
         let mut operation = said;
         let mut kinds: Vec<Kind> = problems.concat();
@@ -502,8 +502,8 @@ fn tags(paths: &mut Paths) {
             "operationId": "createTag",
             "tags": ["tags"],
             "summary": "Create a tag",
-            "description": "A channel and its settings stand in place of start, step, refill and mode; buff_size, \
-                lowest_critical_value and prefix are for the channel unordered alone. Needs a token with the scope admin, where \
+            "description": "A channel and its settings take the place of start, step, refill and mode; buff_size, \
+                lowest_critical_value and prefix are for the channel unordered only. Needs a token with the scope admin, where \
                 tokens are wanted.",
             "requestBody": body("TagCreate", json!({ "tag": "invoice", "start": "1000" })),
             "responses": { "201": ok("The tag as the store keeps it") },
@@ -1158,7 +1158,7 @@ fn schemas(config: &Config) -> Value {
         "TagPage": record(json!({ "tags": list_of("Tag") })),
         "TagCreate": {
             "description": "By start, step, refill and mode, or by a channel in place of these four: not both. buff_size, \
-                lowest_critical_value and prefix are for the channel unordered alone",
+                lowest_critical_value and prefix are for the channel unordered only",
             "type": "object", "required": ["tag"], "additionalProperties": false,
             "properties": {
                 "tag": reference("Name"),

@@ -1,7 +1,7 @@
 //! Whether the snowflakes that are in use give ids, and since when one does not.
 //!
 //! A snowflake is in use once ids of it were asked for. It stops when its lease has ended and the store does not
-//! prolong it, or when the clock is wrong beyond its policy; calls then fail, and by and by it goes on by itself. A
+//! prolong it, or when the clock is wrong beyond its policy; calls then fail, and later it goes on by itself. A
 //! call that fails by that is a stop. It is looked at every second, too, and one look that finds nothing is no stop: a
 //! request for the lease may be under way, and nobody may have asked.
 
@@ -80,7 +80,7 @@ impl Flakes {
 
     /// Looks at one by which a call failed; answers whether it gives no ids.
     pub(crate) fn failed(&self, snowflake: &Snowflake) -> bool {
-        // What failed may have been the call alone.
+        // What failed may have been the call only.
         let Some(error) = obstacle(snowflake) else { return false };
         let (since, since_ms) = (Instant::now(), SystemClock.now_ms());
         let mut stopped = self.lock();

@@ -147,7 +147,7 @@ impl Issued {
         }
     }
 
-    /// The numbers alone.
+    /// Only the numbers.
     ///
     /// # Errors
     /// When an id cannot be shown as its format says.

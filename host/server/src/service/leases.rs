@@ -91,7 +91,7 @@ impl Leases {
         let beside = if is_named && !url.is_file() { None } else { open.at(&place.name()?).map(Arc::clone) };
         if url.is_volatile() && opening.durable.is_none() && purpose == Purpose::Serving {
             tracing::warn!(
-                "nothing durable stands behind the leases in {url} (--backing none): two workers are kept apart by \
+                "no durable store backs the leases in {url} (--backing none): two workers are kept apart by \
                  the clocks of its servers, which must be within {} ms of each other",
                 limits.max_skew_ms
             );

@@ -31,7 +31,7 @@ pub(crate) enum Kind {
     Forbidden,
     /// What came cannot be read as a request of HTTP.
     RequestInvalid,
-    /// The request has no `Host`, more than one, or one that is no name.
+    /// The request has no `Host`, more than one, or one that is not a name.
     HostInvalid,
     /// This server does not go by the name in `Host`.
     HostUnknown,
@@ -47,7 +47,7 @@ pub(crate) enum Kind {
     ConnectionsMax,
     /// A query parameter is unknown, given twice, or has a value that cannot be read.
     QueryInvalid,
-    /// The count is no number from 1 to the limit.
+    /// The count is not a number from 1 to the limit.
     CountInvalid,
     /// The body cannot be read, or a field in it is unknown or has a bad value.
     BodyInvalid,
@@ -91,7 +91,7 @@ pub(crate) enum Kind {
     LeaseEnded,
     /// The lease store may have forgotten leases, and grants none until they have all ended.
     Quarantined,
-    /// The server's clock went back, stands before the layout's epoch, or disagrees with the store's.
+    /// The server's clock went back, is before the layout's epoch, or disagrees with the store's.
     ClockWrong,
     /// The store did not answer, or could not do it now.
     StoreUnavailable,

@@ -24,7 +24,7 @@ pub(crate) struct Stores {
     segments: Arc<dyn SegmentStore>,
     /// Where snowflakes get their workers.
     leases: Leases,
-    /// Those of the first, and what stands behind them.
+    /// Those of the first, and what backs them.
     open: Vec<Arc<dyn OpenStore>>,
     /// Whether numbers come from a volatile store.
     is_volatile: bool,
@@ -54,7 +54,7 @@ impl Stores {
             if opening.durable.is_none() {
                 let title = volatile.title();
                 tracing::warn!(
-                    "nothing durable stands behind {volatile} (--backing none): ids are as safe as this {title} is, and repeat \
+                    "no durable store backs {volatile} (--backing none): ids are as safe as this {title} is, and repeat \
                      after a fail-over to a replica that was behind, or when its files are lost or restored"
                 );
             }
@@ -73,7 +73,7 @@ impl Stores {
         Ok(Self { segments, leases, open, is_volatile: config.store.volatile().is_some() })
     }
 
-    /// Opens the lease store alone.
+    /// Opens only the lease store.
     ///
     /// # Errors
     /// When it is named and cannot be used.
@@ -89,13 +89,13 @@ impl Stores {
         open: &mut OpenStores,
     ) -> anyhow::Result<Leases> {
         if config.leases.as_ref().is_some_and(StoreUrl::is_volatile) && opening.durable.is_none() {
-            // Sequences do not wait for what leases alone need.
+            // Sequences do not wait for what only leases need.
             opening.durable = open.backing(config, &opening, true).await?;
         }
         Leases::open(config, purpose, open, opening).await
     }
 
-    /// The stores of sequences one by one, and what stands behind them.
+    /// The stores of sequences one by one, and what backs them.
     pub(crate) fn open_stores(&self) -> &[Arc<dyn OpenStore>] {
         &self.open
     }
@@ -243,7 +243,7 @@ impl OpenStores {
         self.0.iter().find(|(known, _)| known == name).map(|(_, store)| store)
     }
 
-    /// What stands behind a volatile store, opened unless it is open. One that may be down is tried again later.
+    /// What backs a volatile store, opened unless it is open. One that may be down is tried again later.
     async fn backing(
         &mut self,
         config: &Config,

@@ -19,7 +19,7 @@ use crate::words::shortened;
 /// How many rows are read at once when sub-keys are counted.
 const PAGE: u32 = 10_000;
 
-/// A tag that was found to be full is not counted again for so long.
+/// A tag that was found to be full is not counted again for this long.
 const FULL_FOR: Duration = Duration::from_secs(10);
 
 /// The limits of all tags, and what is known of how near they are.
@@ -92,7 +92,7 @@ impl SubKeys {
 
 impl Room {
     /// Close to the limit each new sub-key counts all that there are. Farther from it, several servers may together
-    /// pass the limit by what they had left: it keeps a client from filling the store, and is no quota.
+    /// pass the limit by what they had left: it keeps a client from filling the store, and is not a quota.
     async fn take(
         &mut self,
         store: &dyn SegmentStore,
@@ -138,7 +138,7 @@ async fn exists(store: &dyn SegmentStore, name: &str) -> Result<bool, StoreError
 /// # Errors
 /// [`StoreError::TagInvalid`].
 pub(crate) fn stored(tag: &str, sub: &str, period: Option<&str>) -> Result<String, StoreError> {
-    // With a period behind it anything would look like a name.
+    // With a period after it anything would look like a name.
     let plain = stored_name(tag, Some(sub))?;
     period.map_or(Ok(plain), |period| stored_name(tag, Some(&format!("{sub}@{period}"))))
 }
@@ -155,7 +155,7 @@ async fn count(store: &dyn SegmentStore, tag: &str, most: u64, period: Option<&s
             let (Some(sub), true) = (split_tag(&record.tag).1, split_tag(&record.tag).0 == tag) else {
                 return Ok(counted.min(most));
             };
-            // A period alone is made by the server.
+            // Only the server makes a period.
             counted +=
                 u64::from(ending.as_ref().is_none_or(|ending| sub.len() > ending.len() && sub.ends_with(ending)));
         }

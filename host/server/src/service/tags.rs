@@ -51,7 +51,7 @@ pub(crate) fn unchanged(before: &TagRecord, after: &TagRecord, next: Option<u64>
     }
     let name = shown(&after.tag);
     Some(match next {
-        // A raise alone does not get there.
+        // A raise does not get there by itself.
         Some(_) if after.watermark >= ID_MAX => format!("nothing changed: {}", StoreError::exhausted(&after.tag)),
         Some(next) => format!(
             "nothing changed: numbers of {name} up to {} may have been handed out already, and every later one is {next} or \

@@ -1,4 +1,4 @@
-//! tinyid's own tokens: who may have ids of which business type, by tinyid's paths alone.
+//! tinyid's own tokens: who may have ids of which business type, by tinyid's paths only.
 //!
 //! tinyid keeps them in the table `tiny_id_token`, a row for each token and business type, and reads it every minute.
 //! This server does the same, and at SIGHUP, where it has tinyid's paths (`drop_in`) and a store in the database of

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// So long after the last failure it is over.
+/// It is over this long after the last failure.
 const OVER_AFTER: Duration = Duration::from_secs(10);
 
 /// While it lasts it is said again after this long.

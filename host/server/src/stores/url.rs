@@ -1,6 +1,6 @@
 //! The URL of a store as it is written, and where its password comes from.
 //!
-//! A URL may hold a password, so it is never shown as it stands: not by `unalike config check`, not in the log, not in
+//! A URL may hold a password, so it is never shown in full: not by `unalike config check`, not in the log, not in
 //! errors. A password can also be kept apart, by a parameter that only this program knows and takes out:
 //! `password-file=PATH`, or `password-env=NAME` for an environment variable.
 
@@ -33,12 +33,12 @@ impl StoreUrl {
         &self.0
     }
 
-    /// What stands before `://`.
+    /// What comes before `://`.
     pub(super) fn scheme(&self) -> Option<&str> {
         self.0.split_once("://").map(|(scheme, _)| scheme)
     }
 
-    /// The same with another parameter, behind those that it has.
+    /// The same with one more parameter, after those that it has.
     pub(super) fn and(&self, parameter: &str) -> Self {
         Self(format!("{}&{parameter}", self.0))
     }

@@ -1,4 +1,4 @@
-//! ZooKeeper: `zookeeper://HOST,HOST/PATH`. It keeps leases alone.
+//! ZooKeeper: `zookeeper://HOST,HOST/PATH`. It keeps leases only.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ impl Backend for Zookeeper {
 
     fn place(&self, url: &StoreUrl) -> anyhow::Result<Arc<dyn Place>> {
         let failed = || format!("the store of leases {url:?} cannot be used");
-        // Several hosts with ports are no URL to others.
+        // Other parsers do not take several hosts with ports for a URL.
         let (place, query) = url.text().split_once('?').unwrap_or((url.text(), ""));
         let (kept, passwords) = passwords_apart(query).with_context(failed)?;
         let is_twice =

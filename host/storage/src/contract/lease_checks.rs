@@ -41,7 +41,7 @@ impl Scene {
     /// The store's clock, in Unix milliseconds.
     async fn store_ms(&self) -> u64 {
         let request = LeaseAcquire { now_ms: 0, ..self.request("reads the clock", 1_000, 0) };
-        let error = refused(self.client.acquire(&request).await, "an acquire by a holder whose clock stands at 0");
+        let error = refused(self.client.acquire(&request).await, "an acquire by a holder whose clock shows 0");
         match error {
             StoreError::ClockSkew { holder_ms: 0, store_ms, .. } => store_ms,
             other => panic!("a clock that is off is refused with both clocks, not with {other:?}"),
@@ -77,7 +77,7 @@ impl Scene {
                 answer => return expected(answer, "acquiring a worker"),
             }
         }
-        panic!("two holders at once are no reason to fail for good");
+        panic!("two holders at once are not a reason to fail for good");
     }
 
     /// Acquires this worker, which no other holder's wish or history is in the way of.
@@ -137,7 +137,7 @@ impl Scene {
             if left_ms == 0 {
                 return;
             }
-            assert!(left_ms < 10_000, "a check never waits so long: {left_ms} ms");
+            assert!(left_ms < 10_000, "a check never waits that long: {left_ms} ms");
             sleep(Duration::from_millis(left_ms)).await;
         }
     }
@@ -348,7 +348,7 @@ pub async fn a_lease_that_nobody_followed_goes_on(fixture: &dyn LeaseFixture) {
         let lease = scene.acquire("late", u64::from(tick_ms).max(5)).await;
         scene.wait_until(lease.valid_until_ms).await;
         let extended = scene.extend(&lease, 60_000).await;
-        assert!(extended.valid_until_ms > lease.valid_until_ms, "its end is behind the old one: {extended:?}");
+        assert!(extended.valid_until_ms > lease.valid_until_ms, "its end is after the old one: {extended:?}");
         let answer = scene.try_acquire("next", 60_000).await;
         let free_at_ms = match &answer {
             Err(StoreError::WorkersExhausted { free_at_ms, .. }) => Some(*free_at_ms),
@@ -702,13 +702,13 @@ pub async fn leases_are_listed_by_worker(fixture: &dyn LeaseFixture) {
     let listed = scene.leases().await;
     assert_eq!(listed.len(), leases.len(), "each worker is listed once: {listed:?}");
     for (record, (lease, acquired)) in listed.iter().zip(&leases) {
-        assert_eq!(record.lease, *lease, "leases are listed as they stand");
+        assert_eq!(record.lease, *lease, "leases are listed as they are");
         assert_eq!(record.holder, format!("holder {}", lease.worker), "with their holder");
         assert!(acquired.contains(&record.acquired_ms), "and when they were acquired: {record:?}, {acquired:?}");
     }
 }
 
-/// An operator's release leaves a lease its end, and keeps it from being extended; the worker goes on behind that end.
+/// An operator's release leaves a lease its end, and keeps it from being extended; the worker goes on after that end.
 pub async fn an_operator_ends_a_lease_where_it_ends(fixture: &dyn LeaseFixture) {
     let scene = Scene::new(fixture, "contract.forbid", 1, 1).await;
     let forbid = async |worker| expected(scene.client.forbid_extension(scene.namespace, worker).await, "an order");
@@ -723,11 +723,11 @@ pub async fn an_operator_ends_a_lease_where_it_ends(fixture: &dyn LeaseFixture) 
     let error = refused(scene.try_extend(0, lease.grant_id, 60_000).await, "an extension that was forbidden");
     assert!(matches!(error, StoreError::LeaseLost { worker: 0, .. }), "it is lost to its holder: {error:?}");
     assert_eq!(scene.end_of(0).await, extended.valid_until_ms, "what its holder may have used stays its own");
-    assert_eq!(forbid(1).await, None, "of each worker alone");
+    assert_eq!(forbid(1).await, None, "of each worker only");
     scene.wait_until(extended.valid_until_ms).await;
     let next = scene.acquire_worker(0, "successor", 60_000).await;
     assert_disjoint(&[Used::of(&scene.layout, &extended), Used::of(&scene.layout, &next)]);
-    assert!(!scene.record_of(0).await.is_final, "the order was for that lease alone");
+    assert!(!scene.record_of(0).await.is_final, "the order was for that lease only");
     scene.extend(&next, 90_000).await;
 }
 

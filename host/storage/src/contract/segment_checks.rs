@@ -441,7 +441,7 @@ pub async fn a_raise_stands_against_a_late_release(fixture: &dyn SegmentFixture)
     assert!(next.start >= 500, "a raise to 500 stands: {next:?}");
 }
 
-/// Options come back as they were given; a change replaces the policies alone; a second creation is an error.
+/// Options come back as they were given; a change replaces only the policies; a second creation is an error.
 pub async fn tags_keep_their_options(fixture: &dyn SegmentFixture) {
     let client = fixture.segment_client(OPEN).await;
     let other = fixture.segment_client(OPEN).await;
@@ -538,7 +538,7 @@ pub async fn tags_are_listed_in_byte_order(fixture: &dyn SegmentFixture) {
         assert_eq!(listed, created, "all tags are listed as they are (pages of {limit})");
     }
     let after = expected(client.tags(Some("contract.list.a!"), 1).await, "listing after a tag that does not exist");
-    assert_eq!(after.first().map(|record| record.tag.as_str()), Some("contract.list.b"), "the list goes on behind it");
+    assert_eq!(after.first().map(|record| record.tag.as_str()), Some("contract.list.b"), "the list goes on after it");
     let none = expected(client.tags(None, 0).await, "listing no tags");
     assert!(none.is_empty(), "a limit of 0 lists nothing");
     expected(client.check().await, "a readiness check");
@@ -640,7 +640,7 @@ pub async fn sub_keys_have_the_options_of_their_tag(fixture: &dyn SegmentFixture
     let error = refused(full.allocate(&name("contract.sub.full", "a"), 1, 0).await, "a sub-key of one tag too many");
     assert!(matches!(error, StoreError::TagLimit { .. }), "its tag is not created: {error:?}");
     for tag in ["contract.sub\u{1f}", "\u{1f}a", "contract.sub\u{1f}a\u{1f}b"] {
-        let error = refused(open.allocate(tag, 1, 0).await, "a sub-key that is no name");
+        let error = refused(open.allocate(tag, 1, 0).await, "a sub-key that is not a name");
         assert!(matches!(error, StoreError::TagInvalid { .. }), "{tag:?} is refused: {error:?}");
     }
 }
@@ -839,7 +839,7 @@ pub async fn new_names_begin_above_their_floor(fixture: &dyn SegmentFixture) {
     assert_eq!(allocate(&client, old, 10, 0).await.start, before.end, "what exists goes on");
     let late = TagOptions { start: 500, ..TagOptions::default() };
     let created = expected(client.create_tag("contract.floor.created", &late).await, "creating a tag");
-    assert_eq!((created.options, created.watermark), (late, 1_499), "a record says where it stands");
+    assert_eq!((created.options, created.watermark), (late, 1_499), "a record says how far it is");
     assert_eq!(expected(client.tag("contract.floor.created").await, "reading it"), created);
     assert_eq!(allocate(&client, "contract.floor.created", 10, 0).await.start, 1_500);
     let sub = |tag: &str| expected(sub_tag(tag, "user"), "a name");
@@ -857,7 +857,7 @@ pub async fn new_names_begin_above_their_floor(fixture: &dyn SegmentFixture) {
     }
     let opened = expected(client.open_tag("contract.floor.opened").await, "opening a tag");
     assert_eq!((opened.options.start, opened.watermark), (1, 1_000));
-    // Milliseconds are no ids.
+    // Milliseconds are not ids.
     for time in [format!("{KEPT_LEASES}\u{1f}contract"), format!("{old}\u{1f}{KEPT_CLOCK}9")] {
         assert_eq!(expected(client.open_tag(&time).await, "opening a time").watermark, 0, "{time:?}");
     }

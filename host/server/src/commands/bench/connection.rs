@@ -151,7 +151,7 @@ fn lock(tally: &Mutex<Tally>) -> MutexGuard<'_, Tally> {
 enum Failure {
     /// The connection is gone, as happens.
     Broken,
-    /// The other side is no such server.
+    /// The other side is not such a server.
     Wrong(anyhow::Error),
 }
 
@@ -193,7 +193,7 @@ impl Connection {
         Ok(Self { stream, buffer: Vec::with_capacity(READ_BYTES), start: 0 })
     }
 
-    /// Sends so many requests and reads their answers; whether the connection can be used again.
+    /// Sends this many requests and reads their answers; whether the connection can be used again.
     async fn exchange(&mut self, run: &Run, many: u32, tally: &Mutex<Tally>) -> Result<bool, Failure> {
         let bytes = run.request_bytes * usize::try_from(many).unwrap_or(0);
         let sent = Instant::now();
@@ -254,7 +254,7 @@ fn read_head(bytes: &[u8]) -> anyhow::Result<Option<Head>> {
         }
     }
     let Some(body_bytes) = body_bytes else {
-        bail!("an answer has no Content-Length: measure the server itself, not what stands before it");
+        bail!("an answer has no Content-Length: measure the server itself, not what is in front of it");
     };
     ensure!(body_bytes <= ANSWER_BYTES_MAX, "an answer of {body_bytes} bytes is larger than {ANSWER_BYTES_MAX}");
     Ok(Some(Head { status: response.code.unwrap_or_default(), head_bytes, body_bytes, is_last }))
@@ -262,7 +262,7 @@ fn read_head(bytes: &[u8]) -> anyhow::Result<Option<Head>> {
 
 /// Takes the ids out of `{"tag":"..","ids":["1","2"]}`; how many there are.
 fn read_ids(body: &[u8], mut note: impl FnMut(u64)) -> anyhow::Result<u32> {
-    // A quote in a name is escaped, so this is no part of one.
+    // A quote in a name is escaped, so this is not part of one.
     const BEFORE: &[u8] = b"\"ids\":[";
     let at = body.windows(BEFORE.len()).position(|window| window == BEFORE);
     let ids = at.and_then(|at| body.get(at + BEFORE.len()..)).with_context(|| format!("no ids: {}", shown(body)))?;

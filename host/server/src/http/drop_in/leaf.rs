@@ -15,7 +15,7 @@
 //! | code | `/api/segment/get/` | Leaf's meaning |
 //! | --- | --- | --- |
 //! | -1 | the server is ending, or the component was rebuilt | its cache is not initialised |
-//! | -2 | the key is unknown and not created on first use, is no valid tag, or the limit of tags is reached | no such key |
+//! | -2 | the key is unknown and not created on first use, is not a valid tag, or the limit of tags is reached | no such key |
 //! | -3 | anything else: the store is unavailable, every number is used up | both segments are empty |
 //!
 //! | code | `/api/snowflake/get/` | Leaf's meaning |
@@ -128,7 +128,7 @@ struct Decoded {
     worker_id: String,
 }
 
-/// What Leaf says of what is no number.
+/// What Leaf says of what is not a number.
 #[derive(Serialize)]
 struct NotDecoded {
     #[serde(rename = "errorMsg")]

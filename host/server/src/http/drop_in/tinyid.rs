@@ -109,7 +109,7 @@ async fn permitted(service: &Service, request: Request) -> Result<(String, Param
     let token = parameters.get("token");
     let presented = token.as_deref().map(str::as_bytes).or_else(|| bearer(&parts.headers));
     let is_tinyids = match service.tinyid_tokens.permit(token.as_deref(), &tag) {
-        // The table alone says who may, as this server has no tokens of its own.
+        // Only the table says who may, as this server has no tokens of its own.
         Some(false) if !service.tokens.are_wanted() => {
             return Err(Refusal::of(&Denied::Unknown.into(), &tag));
         }

@@ -9,11 +9,11 @@
 //! A machine id is a lease in the store of leases: its namespace is `cosid:NAMESPACE:BITS`, its holder the instance,
 //! and its bounds are whole seconds, since some of CosId's generators count those. `safeGuardDuration` is how far it
 //! reaches, up to `lease_horizon_max_ms`; a longer one is refused, as less would be granted than the client relies on.
-//! `lastTimeStamp` is where the lease begins, behind every end that was ever recorded for the machine id: CosId's
+//! `lastTimeStamp` is where the lease begins, above every end that was ever recorded for the machine id: CosId's
 //! clients wait until their clock has passed it.
 //!
 //! CosId's clients have no name for a lease, only for themselves, and a name proves nothing: two containers with one
-//! address are two instances of one name. So no answer rests on the name alone.
+//! address are two instances of one name. So no answer rests on the name only.
 //!
 //! - `POST` never gives a machine id that is leased, not even to the instance that it is leased to. An instance that is
 //!   started again gets another one, and its old one again once that has ended.
@@ -77,7 +77,7 @@ impl Failed {
     const OVERFLOW: &'static str = "M-01";
     /// Nothing is known of the instance.
     const NOT_FOUND: &'static str = "M-02";
-    /// It has its machine id no more.
+    /// It no longer has its machine id.
     const LOST: &'static str = "M-03";
 
     fn coded(code: &'static str, detail: String) -> Self {
@@ -276,7 +276,7 @@ struct Own {
 }
 
 impl Own {
-    /// Fixes the end that it has, which may be a later one by now: an extension that was answered meanwhile stands.
+    /// Fixes the end that it has, which may be a later one by now: an extension that was answered meanwhile remains.
     async fn fix(&self, store: &dyn LeaseStore) -> Result<(), StoreError> {
         store.forbid_extension(&self.namespace, self.record.lease.worker).await.map(drop)
     }

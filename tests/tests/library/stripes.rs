@@ -849,7 +849,7 @@ async fn a_store_that_is_down_at_the_start_is_opened_by_the_first_request_that_f
     granted.add(&first.unwrap());
     granted.add(&second.unwrap());
     assert_eq!(starting.connections(), 3, "two requests at once open it once");
-    assert_eq!(store.identity().await.unwrap(), starting.server.identity().await.unwrap());
+    assert_eq!(store.identity().await.unwrap(), SegmentStore::identity(&starting.server).await.unwrap());
 
     let leases = Lazy::new({
         let starting = starting.clone();

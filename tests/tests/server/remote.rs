@@ -7,12 +7,12 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use unalike::{Ids, Layout, Mode, SequenceOptions, SnowflakeOptions};
+use unalike::{Clock as _, Ids, Layout, Mode, SequenceOptions, SnowflakeOptions, SystemClock};
 use unalike_remote::{RemoteLeases, RemoteOptions, RemoteStore};
 use unalike_storage::contract::{self, Fixture, SegmentFixture};
 use unalike_storage::{
@@ -78,7 +78,7 @@ async fn connect(url: &str) -> Result<RemoteStore, StoreError> {
 }
 
 fn now_ms() -> u64 {
-    u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
+    SystemClock.now_ms()
 }
 
 /// Several servers as one address.
@@ -463,8 +463,9 @@ fn pass(
             ask()?
         }
         Misdeed::Cuts if is_odd => {
-            let answer = ask()?;
-            answer[..answer.len() - 20].to_vec()
+            let mut answer = ask()?;
+            answer.truncate(answer.len() - 20);
+            answer
         }
         Misdeed::Replaces if is_odd => {
             ask()?;

@@ -425,18 +425,18 @@ async fn a_store_has_an_identity_for_life_and_a_file_of_before_gets_one() {
     let directory = directory();
     let path = directory.path().join("ids.sqlite");
     let store = open(&path).await.unwrap();
-    let identity = store.identity().await.unwrap().unwrap().to_string();
+    let identity = SegmentStore::identity(&store).await.unwrap().unwrap().to_string();
     assert!(identity.len() == 32 && identity.chars().all(|digit| digit.is_ascii_hexdigit()), "{identity}");
     store.close().await;
     let store = open(&path).await.unwrap();
-    assert_eq!(store.identity().await.unwrap().unwrap().to_string(), identity);
+    assert_eq!(SegmentStore::identity(&store).await.unwrap().unwrap().to_string(), identity);
     store.close().await;
     let options = SqliteConnectOptions::new().filename(&path);
     let mut connection = options.connect().await.unwrap();
     sqlx::raw_sql("DROP TABLE identity").execute(&mut connection).await.unwrap();
     connection.close().await.unwrap();
     let store = open(&path).await.unwrap();
-    assert_ne!(store.identity().await.unwrap().unwrap().to_string(), identity);
+    assert_ne!(SegmentStore::identity(&store).await.unwrap().unwrap().to_string(), identity);
 }
 
 #[tokio::test]

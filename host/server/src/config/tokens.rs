@@ -461,7 +461,7 @@ mod tests {
             (whole_with(&whole, "token", ""), "neither token nor sha256"),
             (whole_with(&whole, "token", &format!("sha256 = \"{SECRET}\"")), "64 hexadecimal"),
             (format!("[[tokens]]\n{whole}\nsha256 = \"{}\"", "0".repeat(64)), "both token and sha256"),
-            (whole_with(&whole, "scope", &format!("scope = \"{SECRET}\"")), "\"read\" or \"admin\""),
+            (whole_with(&whole, "scope", &format!("scope = \"{SECRET}\"")), "\"read\", \"lease\" or \"admin\""),
             (whole_with(&whole, "scope", ""), "no scope"),
             (whole_with(&whole, "name", ""), "no name"),
             (whole_with(&whole, "name", "name = \"\""), "1 to 64"),

@@ -284,7 +284,7 @@ pub(crate) fn problem(at: &str, status: u16, body: &[u8]) -> Option<Failure> {
             },
             None => StoreError::unavailable(what()),
         }),
-        "layout-mismatch" => Failure::of_caller(match (document.bound, document.offered) {
+        "layout-mismatch" | "layout-refused" => Failure::of_caller(match (document.bound, document.offered) {
             (Some(bound), Some(offered)) => {
                 StoreError::LayoutMismatch { namespace: document.snowflake.unwrap_or_default(), bound, offered }
             }

@@ -132,6 +132,12 @@ fn a_grant_is_exact_and_names_its_store() -> anyhow::Result<()> {
         ("/v1/snowflakes/default/leases?layout=41/10/12&now_ms=1&horizon_ms=1", 400, "layout-unknown"),
         ("/v1/snowflakes/nobody/leases?layout=41/10/12%20epoch%200&now_ms=1&horizon_ms=1", 404, "snowflake-unknown"),
         ("/v1/snowflakes/default/leases?now_ms=1&horizon_ms=1", 400, "query-invalid"),
+        (
+            "/v1/snowflakes/default/leases?layout=41/10/12%20epoch%200&now_ms=1&horizon_ms=9&preferred_worker=1024",
+            400,
+            "query-invalid",
+        ),
+        ("/v1/snowflakes/default/leases?layout=41/10/12%20epoch%200&now_ms=1&horizon_ms=9", 409, "layout-refused"),
         ("/v1/snowflakes/default/leases/x/extend", 400, "query-invalid"),
         ("/v1/snowflakes/default/leases/7/release?grant_id=7&end_ms=1", 400, "query-invalid"),
     ] {

@@ -11,7 +11,7 @@ use axum::extract::{FromRequestParts, Path, State};
 use axum::http::request::Parts;
 use serde::Serialize;
 use unalike::Layout;
-use unalike::storage::{GrantId, Lease, LeaseAcquire, LeaseExtend, Segment, StoreIdentity, TailRelease};
+use unalike::storage::{GrantId, Lease, LeaseAcquire, LeaseExtend, Segment, StoreError, StoreIdentity, TailRelease};
 
 use super::query::{Parameters, invalid};
 use super::{Name, bearer};
@@ -19,7 +19,7 @@ use crate::config::names::plain_tag;
 use crate::config::tokens::Scope;
 use crate::http::tag_json::{Number, TagJson};
 use crate::service::Service;
-use crate::service::problem::{Kind, Problem};
+use crate::service::problem::{Kind, Of, Problem};
 use crate::words::{decimal, shortened};
 
 /// A request whose token, if tokens are wanted, may be granted something.
@@ -224,6 +224,7 @@ pub(super) async fn lease(
         parameters.take_number("preferred_worker").map_err(|text| whole("preferred_worker", &text))?;
     parameters.finish("layout, now_ms, horizon_ms, holder and preferred_worker")?;
     let acquire = LeaseAcquire { namespace, layout, holder, preferred_worker, now_ms, horizon_ms };
+    acquire.validate().map_err(unasked)?;
     let (lease, store) = service.lease_to_host(&acquire).await?;
     Ok(Json(LeaseGrantJson { snowflake: acquire.namespace, lease: lease.into(), store: StoreName(store) }))
 }
@@ -240,6 +241,7 @@ pub(super) async fn extend(
     let horizon_ms = number(&mut parameters, "horizon_ms")?;
     parameters.finish("grant_id, layout, now_ms and horizon_ms")?;
     let extend = LeaseExtend { namespace, layout, worker, grant_id, now_ms, horizon_ms };
+    extend.validate().map_err(unasked)?;
     let (lease, store) = service.extend_for_host(&extend).await?;
     Ok(Json(LeaseGrantJson { snowflake: extend.namespace, lease: lease.into(), store: StoreName(store) }))
 }
@@ -255,6 +257,14 @@ pub(super) async fn release_lease(
     parameters.finish("grant_id and end_ms")?;
     let (released, store) = service.end_for_host(&namespace, worker, grant_id, end_ms).await?;
     Ok(Json(ReleasedJson { released, store: StoreName(store) }))
+}
+
+/// What is wrong with a request, before the store is asked.
+fn unasked(error: StoreError) -> Problem {
+    match error {
+        StoreError::Refused { what, .. } => Problem::new(Kind::QueryInvalid, what),
+        error => Problem::of_grant(&error, Of::Leases),
+    }
 }
 
 fn whole(name: &str, text: &str) -> Problem {

@@ -88,7 +88,7 @@ fn document(config: &Config, templates: &[&str]) -> Value {
     let mut paths = Paths { tokens: config.tokens.is_some(), paths: Map::new() };
     ids(&mut paths, config.count_max);
     random_ids(&mut paths, config.count_max);
-    grants::grants(&mut paths);
+    grants::grants(&mut paths, config);
     tags(&mut paths);
     layouts(&mut paths);
     operation(&mut paths);

@@ -52,7 +52,7 @@ impl Kind {
             | Self::Rebuilt => StatusCode::SERVICE_UNAVAILABLE,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::MediaTypeUnsupported => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Self::TagExists | Self::RaiseUnconfirmed | Self::LeaseLost => StatusCode::CONFLICT,
+            Self::TagExists | Self::RaiseUnconfirmed | Self::LeaseLost | Self::LayoutRefused => StatusCode::CONFLICT,
             Self::LeasesMissing | Self::LayoutMismatch | Self::StoreCorrupt | Self::StoreRefused | Self::Internal => {
                 StatusCode::INTERNAL_SERVER_ERROR
             }

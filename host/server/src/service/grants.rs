@@ -170,12 +170,10 @@ impl Service {
     fn leases_of(&self, namespace: &str, offered: Layout) -> Result<&SharedLeases, Problem> {
         let bound = self.snowflake(namespace)?.layout();
         if bound != offered {
-            let error = StoreError::LayoutMismatch {
-                namespace: namespace.to_owned(),
-                bound: bound.to_string(),
-                offered: offered.to_string(),
-            };
-            return Err(Problem::of_grant(&error, Of::Leases));
+            let (bound, offered) = (bound.to_string(), offered.to_string());
+            let detail = format!("the snowflake {namespace:?} has the layout {bound} here, and {offered} was offered");
+            let problem = Problem::new(Kind::LayoutRefused, detail).with("snowflake", namespace);
+            return Err(problem.with("bound", bound).with("offered", offered));
         }
         self.shared_leases()
     }

@@ -99,6 +99,8 @@ pub(crate) enum Kind {
     OutcomeUnknown,
     /// The lease is not the worker's newest one, or was ended.
     LeaseLost,
+    /// The snowflake of the configuration has another layout than the host that wants a worker.
+    LayoutRefused,
     /// The store granted what it had granted before; the grant was not used. An incident.
     GrantRefused,
     /// Ids are on their way, and the request took longer than it may.
@@ -175,6 +177,7 @@ impl Kind {
             Self::StoreUnavailable => ("store-unavailable", "The store is unavailable"),
             Self::OutcomeUnknown => ("outcome-unknown", "The store's answer was lost"),
             Self::LeaseLost => ("lease-lost", "The worker is no longer leased to this holder"),
+            Self::LayoutRefused => ("layout-refused", "The snowflake has another layout"),
             Self::GrantRefused => ("grant-refused", "The store granted what was granted before"),
             Self::Timeout => ("timeout", "It took too long"),
             Self::Closing => ("closing", "The server is ending"),

@@ -1,8 +1,11 @@
 //! Grants for hosts.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use super::{ANY, Access, BODY, LEASES, POSITIVE, Paths, QUERY, STORE, WHOLE, answer, name, query, reference, sub_key};
+use crate::config::Config;
 use crate::service::problem::Kind;
 
 /// What any grant may meet.
@@ -18,7 +21,7 @@ const TAGS: &[Kind] = &[
     Kind::CeilingReached,
 ];
 /// What a lease may meet besides.
-const WORKERS: &[Kind] = &[Kind::SnowflakeUnknown, Kind::LayoutUnknown, Kind::LeaseLost];
+const WORKERS: &[Kind] = &[Kind::SnowflakeUnknown, Kind::LayoutUnknown, Kind::LayoutRefused, Kind::LeaseLost];
 
 /// What is said of each of them.
 const SAID: &str = "An answer belongs to the request whose X-Request-Id it has: send a random one, and use no answer with \
@@ -36,7 +39,19 @@ fn whole(name: &str, description: &str, example: &str) -> Value {
     parameter
 }
 
-pub(super) fn grants(paths: &mut Paths) {
+fn positive(name: &str, description: &str, example: &str) -> Value {
+    let mut parameter = whole(name, description, example);
+    parameter["schema"]["pattern"] = POSITIVE.into();
+    parameter
+}
+
+pub(super) fn grants(paths: &mut Paths, config: &Config) {
+    // It was checked when it was read.
+    let layouts: BTreeSet<String> =
+        config.snowflakes().into_iter().flatten().map(|(_, options)| options.layout.to_string()).collect();
+    let worker_max = config.snowflakes().into_iter().flatten().map(|(_, options)| options.layout.worker_max()).max();
+    let layout_texts: Vec<_> = layouts.iter().map(|layout| layout.replace('+', "\\+")).collect();
+    let layout_pattern = format!("^({})$", layout_texts.join("|"));
     let tag = || name("tag", "The tag that is counted under", "order");
     let snowflake = || name("name", "The name of a snowflake in the configuration", "default");
     let store = "5f1e2d3c4b5a69788796a5b4c3d2e1f0";
@@ -96,7 +111,7 @@ pub(super) fn grants(paths: &mut Paths) {
                 none; at most as many as the server's segment_count_max.",
             "parameters": [
                 tag(),
-                required(whole("count", "How many numbers, 1 or more", "1000")),
+                required(positive("count", "How many numbers, 1 or more", "1000")),
                 whole("at_least", "No number is less than this one; 0 if it is not given", "1"),
                 sub_key(),
             ],
@@ -137,19 +152,18 @@ pub(super) fn grants(paths: &mut Paths) {
         TAGS,
     );
     let worker = || {
-        let schema = json!({ "type": "integer", "format": "int64", "minimum": 0, "maximum": u32::MAX });
         json!({
             "name": "worker", "in": "path", "required": true, "description": "The worker that was leased",
-            "schema": schema, "example": 7,
+            "schema": { "type": "string", "pattern": WHOLE, "maxLength": 10 }, "example": "7",
         })
     };
     let layout = || {
         let mut layout = required(query(
             "layout",
-            "The layout of the ids, written out; it must be the one that the server has for the snowflake",
-            json!({ "type": "string" }),
+            "The layout of the ids, written out: the one that the server has for the snowflake",
+            json!({ "type": "string", "pattern": layout_pattern }),
         ));
-        layout["example"] = "41/10/12 epoch 2010-11-04T01:42:54.657Z".into();
+        layout["example"] = layouts.first().cloned().into();
         layout
     };
     let grant_id = || {
@@ -158,7 +172,8 @@ pub(super) fn grants(paths: &mut Paths) {
         grant_id
     };
     let now_ms = || required(whole("now_ms", "The host's clock, in Unix milliseconds", "1795392000000"));
-    let horizon_ms = || required(whole("horizon_ms", "How far ahead the lease shall reach, in milliseconds", "60000"));
+    let horizon_ms =
+        || required(positive("horizon_ms", "How far ahead the lease shall reach, in milliseconds", "60000"));
     let lease = |description: &str| {
         answer(
             description,
@@ -188,11 +203,11 @@ pub(super) fn grants(paths: &mut Paths) {
                 layout(),
                 now_ms(),
                 horizon_ms(),
-                query("holder", "A stable name of the host, for preference and display only", json!({ "type": "string" })),
+                query("holder", "A stable name of the host, for preference and display only", reference("Name")),
                 query(
                     "preferred_worker",
                     "A worker that the host would like to have, when it is free",
-                    json!({ "type": "integer", "format": "int64", "minimum": 0, "maximum": u32::MAX }),
+                    json!({ "type": "integer", "format": "int64", "minimum": 0, "maximum": worker_max.unwrap_or(0) }),
                 ),
             ],
             "responses": { "200": lease("The worker and its time") },

@@ -1,0 +1,214 @@
+/**
+ * Names of tags, and the options that they are created with: what every store checks, in the same way.
+ *
+ * @module
+ */
+
+import { ID_MAX, StoreError, SUB_SEPARATOR, type RefillPolicy, type StepPolicy, type TagOptions } from './store.js';
+
+/** The tag whose sub-keys are the namespaces of leases that Redis keeps: its numbers are Unix milliseconds. */
+export const KEPT_LEASES = 'redis-leases';
+/** What the sub-keys of any tag begin with whose numbers are milliseconds that were granted to Redis' clock. */
+export const KEPT_CLOCK = 'redis-clock:';
+/** The row whose watermark is the floor of all names that are new in a store. */
+export const KEPT_FLOOR = `unalike-new-names${SUB_SEPARATOR}floor`;
+
+/** What a tag is created with on first use. */
+export const DEFAULT_TAG_OPTIONS: TagOptions = Object.freeze({
+  start: 1n,
+  step: Object.freeze({
+    kind: 'adaptive',
+    step: 1000n,
+    min: 100n,
+    max: 1_000_000n,
+    growBelowMs: 900_000n,
+    shrinkAboveMs: 1_800_000n,
+  }),
+  refill: Object.freeze({ kind: 'share-consumed', percent: 10 }),
+  mode: 'buffered',
+});
+
+/** The bytes that a name may have. */
+const NAME_BYTES_MAX = 128;
+const CONTROL = /\p{Cc}/u;
+/** White space as Unicode defines it; JavaScript's `trim` also takes U+FEFF, which is none. */
+const SPACE_AT_AN_END = /^\p{White_Space}|\p{White_Space}$/u;
+
+/** A tag, and the sub-key in its name if there is one. */
+export function splitTag(name: string): [tag: string, sub: string | null] {
+  const at = name.indexOf(SUB_SEPARATOR);
+  return at < 0 ? [name, null] : [name.slice(0, at), name.slice(at + 1)];
+}
+
+/** A name for people: the tag, and its sub-key apart. */
+export function shown(name: string): string {
+  const [tag, sub] = splitTag(name);
+  return sub === null ? JSON.stringify(tag) : `${JSON.stringify(tag)} (sub-key ${JSON.stringify(sub)})`;
+}
+
+/**
+ * The name under which a tag's numbers for one sub-key are kept: a row of its own, with the tag's options.
+ *
+ * @throws {StoreError} `tag-invalid`
+ */
+export function subTag(tag: string, sub: string): string {
+  const name = `${tag}${SUB_SEPARATOR}${sub}`;
+  const fault = faultOfPart(tag) ?? faultOfPart(sub);
+  if (fault !== null) {
+    throw new StoreError('tag-invalid', `the tag ${shown(name)} is not valid: ${fault}`);
+  }
+  validateTag(name);
+  return name;
+}
+
+/**
+ * Checks a tag's name, or that of a sub-key.
+ *
+ * @throws {StoreError} `tag-invalid`
+ */
+export function validateTag(name: string): void {
+  if (typeof name !== 'string') {
+    throw new StoreError('tag-invalid', `a tag is a string, not ${name === null ? 'null' : typeof name}`);
+  }
+  const [tag, sub] = splitTag(name);
+  const bytes = new TextEncoder().encode(name).length;
+  const fault =
+    faultOfPart(tag) ??
+    (sub === null ? null : faultOfPart(sub)) ??
+    (bytes > NAME_BYTES_MAX ? `it has ${bytes} bytes, ${NAME_BYTES_MAX} at most are allowed` : null);
+  if (fault !== null) {
+    throw new StoreError('tag-invalid', `the tag ${shown([...name].slice(0, 32).join(''))} is not valid: ${fault}`);
+  }
+}
+
+function faultOfPart(part: string): string | null {
+  if (part === '') {
+    return 'it is empty';
+  }
+  if (CONTROL.test(part)) {
+    return 'it holds a control character';
+  }
+  return part.isWellFormed() ? null : 'it is not valid Unicode';
+}
+
+/**
+ * Checks the name of a tag that is about to be created: a space at either end is a slip of whoever asks, and would
+ * begin at 1 what was meant to go on.
+ *
+ * @throws {StoreError} `tag-invalid`
+ */
+export function validateNewTag(name: string): void {
+  validateTag(name);
+  for (const part of splitTag(name)) {
+    if (part !== null && SPACE_AT_AN_END.test(part)) {
+      const what = `${JSON.stringify(part)} has a space at an end, and no new one may: leave the space out`;
+      throw new StoreError('tag-invalid', `the tag ${shown(name)} is not valid: ${what}`);
+    }
+  }
+}
+
+/** Whether the numbers under this name are milliseconds, and no ids. */
+export function isKeptTime(name: string): boolean {
+  const [tag, sub] = splitTag(name);
+  return isNamed(tag, KEPT_LEASES) || (sub !== null && asciiLower(trim(sub)).startsWith(KEPT_CLOCK));
+}
+
+/** Whether the product keeps something for itself under this name. Capitals and spaces at the ends do not matter. */
+export function isKept(name: string): boolean {
+  return isKeptTime(name) || isNamed(splitTag(name)[0], splitTag(KEPT_FLOOR)[0]);
+}
+
+/**
+ * Refuses names under which the product keeps something for itself: for every name that a caller gives.
+ *
+ * @throws {StoreError} `tag-invalid`
+ */
+export function validatePublic(name: string): void {
+  if (isKept(name)) {
+    const what = isKeptTime(name) ? 'time that is granted to leases and clocks' : 'the floor of new names';
+    const tag = JSON.stringify(splitTag(name)[0]);
+    throw new StoreError('tag-invalid', `the tag ${tag} is not valid: ${what} is kept under this name: use another`);
+  }
+}
+
+/**
+ * Checks what {@link SegmentStore.allocate} is asked.
+ *
+ * @throws {StoreError}
+ */
+export function validateAllocate(tag: string, count: bigint, atLeast: bigint): void {
+  validateTag(tag);
+  if (typeof count !== 'bigint' || typeof atLeast !== 'bigint' || atLeast < 0n) {
+    throw new StoreError('refused', `numbers are bigints of 0 or more: ${String(count)} from ${String(atLeast)} on were asked for`);
+  }
+  if (count < 1n) {
+    throw new StoreError('refused', `${count} numbers were asked for under ${shown(tag)}: ask for 1 or more`);
+  }
+  if (atLeast > ID_MAX) {
+    throw new StoreError('exhausted', `the tag ${shown(tag)} has no numbers from ${atLeast} on: ${ID_MAX} is the last`);
+  }
+}
+
+/**
+ * Checks the options that a tag is created with, and its name.
+ *
+ * @throws {StoreError} `tag-invalid`
+ */
+export function validateOptions(tag: string, options: TagOptions): void {
+  validateTag(tag);
+  const fault = faultOfOptions(options);
+  if (fault !== null) {
+    throw new StoreError('tag-invalid', `the tag ${shown(tag)} is not valid: ${fault}`);
+  }
+}
+
+function faultOfOptions(options: TagOptions): string | null {
+  if (!isIn(options.start, 1n, ID_MAX)) {
+    return `its start is ${options.start}, it must be 1 to 2^63 - 1`;
+  }
+  if (options.mode !== 'buffered' && options.mode !== 'ordered') {
+    return `its mode is ${JSON.stringify(options.mode)}, it must be "buffered" or "ordered"`;
+  }
+  return faultOfStep(options.step) ?? faultOfRefill(options.refill);
+}
+
+function faultOfStep(step: StepPolicy): string | null {
+  if (step.kind === 'fixed') {
+    return isIn(step.step, 1n, ID_MAX) ? null : `its step is ${step.step}, it must be 1 to 2^63 - 1`;
+  }
+  const { min, max, growBelowMs, shrinkAboveMs } = step;
+  if (!isIn(min, 1n, max) || !isIn(max, min, ID_MAX) || !isIn(step.step, min, max)) {
+    return `its step is ${step.step} within ${min} to ${max}: it must be 1 <= min <= step <= max <= 2^63 - 1`;
+  }
+  const durations = `doubles below ${growBelowMs} ms and halves above ${shrinkAboveMs} ms`;
+  return isIn(growBelowMs, 0n, shrinkAboveMs) && isIn(shrinkAboveMs, 0n, U64_MAX)
+    ? null
+    : `its step ${durations}: the second must not be less`;
+}
+
+function faultOfRefill(refill: RefillPolicy): string | null {
+  if (refill.kind === 'share-consumed') {
+    const { percent } = refill;
+    const fits = Number.isInteger(percent) && percent >= 0 && percent <= 100;
+    return fits ? null : `it is refilled at ${percent} percent, it must be 0 to 100`;
+  }
+  return isIn(refill.numbers, 0n, U64_MAX) ? null : `it is refilled below ${refill.numbers} numbers: they do not fit 64 bits`;
+}
+
+const U64_MAX = (1n << 64n) - 1n;
+
+function isIn(number: bigint, least: bigint, greatest: bigint): boolean {
+  return typeof number === 'bigint' && least <= number && number <= greatest;
+}
+
+function isNamed(tag: string, kept: string): boolean {
+  return asciiLower(trim(tag)) === kept;
+}
+
+function trim(text: string): string {
+  return text.replace(/^\p{White_Space}+|\p{White_Space}+$/gu, '');
+}
+
+function asciiLower(text: string): string {
+  return text.replace(/[A-Z]/g, (letter) => letter.toLowerCase());
+}

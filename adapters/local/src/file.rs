@@ -43,7 +43,7 @@ impl Kind {
                 "while no process uses the directory, remove the file: the lease store then grants another lease"
             }
             Self::StaticWorker => {
-                "find out why, then initialise the namespace in an empty directory, under a worker number that was \
+                "find out why, then initialise the namespace in an empty directory, under a worker that was \
                  never used or from an instant after all its ids"
             }
         }

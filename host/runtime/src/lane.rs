@@ -336,7 +336,7 @@ pub(crate) enum Outcome<T> {
     Ready(T),
     /// An answer of the store is on its way.
     Pending,
-    /// Nothing to be had for so many milliseconds.
+    /// Nothing is available for so many milliseconds.
     Wait(u64),
 }
 

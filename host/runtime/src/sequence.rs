@@ -137,7 +137,7 @@ pub struct SequenceStatus {
 pub struct Supply {
     /// As [`SequenceStatus::issued`].
     pub issued: u64,
-    /// Numbers granted to this process and not handed out: they can be had while the store is down. 0 for ordered
+    /// Numbers granted to this process and not handed out: they are available while the store is down. 0 for ordered
     /// sequences.
     pub left: u64,
 }

@@ -14,8 +14,8 @@ use anyhow::{Context, Result, bail};
 /// The longest line, in characters: rustfmt's `max_width`.
 const WIDTH_MAX: usize = 120;
 
-/// Words that mean the same as one of the glossary in `wit/README.md`, and phrases that read as if translated, each with
-/// what to write. Both are looked for in lower case.
+/// Words that mean the same as one of the glossary in `wit/README.md`, and phrases that read as if translated, each
+/// with what to write. Both are looked for in lower case.
 const OTHER_WORDS: [(&str, &str); 9] = [
     ("watermark store", "backing store"),
     ("worker number", "worker"),

@@ -1,0 +1,4 @@
+//! The hosts in other languages: each runs its own suite, against real servers.
+
+mod node;
+mod python;

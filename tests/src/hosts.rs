@@ -104,10 +104,7 @@ fn components() -> Result<[PathBuf; 2]> {
         }
         Ok(file)
     };
-    Ok([
-        write("unalike.wasm", unalike_artifact::CORE)?,
-        write("unalike-formats.wasm", unalike_artifact::FORMATS)?,
-    ])
+    Ok([write("unalike.wasm", unalike_artifact::CORE)?, write("unalike-formats.wasm", unalike_artifact::FORMATS)?])
 }
 
 /// The root of the repository.

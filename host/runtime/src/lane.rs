@@ -18,6 +18,7 @@ use crate::component::{Core, IdsCtx, Signal, sequences, snowflakes, types};
 use crate::engine::instantiate;
 use crate::error::ENDED;
 use crate::metrics::{self, Abandoned};
+use crate::requests::Storage;
 use crate::{Error, ErrorKind};
 
 /// An instance with 100,000 open tags needs well under this many bytes of memory.
@@ -191,6 +192,11 @@ impl Lane {
 
     pub(crate) fn wait_max(&self) -> Duration {
         self.wait_max
+    }
+
+    /// What its requests go to.
+    pub(crate) fn storage(&self) -> &Arc<Storage> {
+        self.origin.storage()
     }
 
     /// Adds a generator and answers its number. Opening happens at its first call.

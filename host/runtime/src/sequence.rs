@@ -570,7 +570,7 @@ impl UnopenedSequence {
                 (Opening::Ordered { tag: Arc::clone(&tag), id_max: options.id_max }, Kind::Ordered(Arc::default()))
             }
         };
-        let generator = Arc::new(Generator::new(environment, lane, opening, None));
+        let generator = Arc::new(Generator::new(lane, opening, None));
         let given = (given != SequenceOptions::default()).then(|| Box::new(given));
         SequenceShared {
             generator,

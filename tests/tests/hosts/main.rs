@@ -2,3 +2,4 @@
 
 mod node;
 mod python;
+mod together;

@@ -378,7 +378,7 @@ fn object_of(pairs: &[(&str, &str)]) -> Json {
 
 #[expect(clippy::disallowed_methods, reason = "whoever runs this by hand says so in the environment")]
 fn check(name: &str, json: &Json) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/sql").join(name);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
     let mut written = String::new();
     json.write(&mut written, 0);
     written.push('\n');
@@ -388,19 +388,19 @@ fn check(name: &str, json: &Json) {
     let found = std::fs::read_to_string(&path).unwrap();
     assert!(
         found == written,
-        "src/sql/{name} does not say what this crate does: write it anew with `UNALIKE_WRITE_SHARED=1 cargo test -p \
+        "adapters/mysql/{name} does not say what this crate does: write it anew with `UNALIKE_WRITE_SHARED=1 cargo test -p \
          unalike-mysql shared`, and run the tests of the Node and the Python host"
     );
 }
 
 #[test]
 fn what_other_hosts_send_is_what_this_crate_sends() {
-    check("shared.json", &shared());
+    check("src/sql/shared.json", &shared());
 }
 
 #[test]
 fn what_other_hosts_make_of_a_server_is_what_this_crate_makes_of_it() {
-    check("cases.json", &cases());
+    check("tests/cases.json", &cases());
 }
 
 /// The others put literals in the places of the marks, and know no other one.

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Callable, Final, NamedTuple, Optional, Union, cast
+from typing import TYPE_CHECKING, Any, Callable, Final, NamedTuple, Optional, Union, cast
 
 try:
     import pymysql
@@ -76,7 +76,22 @@ class _Broken(Exception):
     """The connection is gone, or answers what cannot be read."""
 
 
-class _Connection(pymysql.connections.Connection):  # type: ignore[misc, type-arg]
+if TYPE_CHECKING:
+
+    class _Driver(pymysql.connections.Connection[Any]):
+        """With what its types leave out."""
+
+        _sock: socket.socket
+        _read_timeout: Optional[float]
+        _result: Any
+
+        def _force_close(self) -> None: ...
+
+else:
+    _Driver = pymysql.connections.Connection
+
+
+class _Connection(_Driver):
     """The driver's, with one deadline for all that is read and written until the next one is set."""
 
     deadline: float = math.inf

@@ -4,7 +4,7 @@
 import { execFile, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { rmSync } from 'node:fs';
-import { cp, mkdtemp, rm } from 'node:fs/promises';
+import { cp, mkdtemp, rename, rm, writeFile } from 'node:fs/promises';
 import { createServer, connect as connectSocket } from 'node:net';
 import { tmpdir, userInfo } from 'node:os';
 import { join } from 'node:path';
@@ -16,6 +16,8 @@ import mysql from 'mysql2/promise';
 const run = promisify(execFile);
 /** What is not ready after this long never will be. */
 const PATIENCE_MS = 60_000;
+/** As Debian installs it: apt-get install faketime. */
+const FAKETIME = `/usr/lib/${process.arch === 'arm64' ? 'aarch64' : 'x86_64'}-linux-gnu/faketime/libfaketimeMT.so.1`;
 const USER = userInfo().uid === 0 ? ['--user=root'] : [];
 
 /** A variable that the tests cannot do without. */
@@ -25,6 +27,12 @@ export function required(name) {
     throw new Error(`${name} is not set: run these tests with \`tests/run --test hosts\``);
   }
   return value;
+}
+
+/** Sets the clock of a server in one step: `+1d`, say. */
+export async function setClock(file, offset) {
+  await writeFile(`${file}.new`, `${offset}\n`);
+  await rename(`${file}.new`, file);
 }
 
 /** Until it answers something that holds; never a fixed time. */
@@ -96,9 +104,19 @@ async function dataTemplate() {
 
 /** A server of one test. */
 export class MariaDb {
-  static async start(...settings) {
+  static start(...settings) {
+    return MariaDb.#start(settings, null);
+  }
+
+  /** One whose clock is off by what this file says, as libfaketime takes it. */
+  static startBy(clock) {
+    return MariaDb.#start([], clock);
+  }
+
+  static async #start(settings, clock) {
     template ??= dataTemplate();
     const server = new MariaDb(await mkdtemp(join(tmpdir(), 'unalike-mariadb-')), await freePort(), settings);
+    server.clock = clock;
     await cp(await template, join(server.directory, 'data'), { recursive: true });
     await server.restart();
     await query(server.url(''), 'CREATE DATABASE ids');
@@ -106,7 +124,7 @@ export class MariaDb {
   }
 
   constructor(directory, port, settings) {
-    Object.assign(this, { directory, port, settings, process: null });
+    Object.assign(this, { directory, port, settings, process: null, clock: null });
   }
 
   url(database = 'ids', user = 'root') {
@@ -137,10 +155,21 @@ export class MariaDb {
         ...USER,
         ...this.settings,
       ],
-      { stdio: 'ignore', env: { ...process.env, PATH: `${process.env.PATH}:/usr/sbin` } },
+      { stdio: 'ignore', env: { ...process.env, PATH: `${process.env.PATH}:/usr/sbin`, ...this.#clockVariables() } },
     );
     process.once('exit', this.#killAtExit);
     await eventually('the server is ready', () => query(this.url(''), 'SELECT 1'));
+  }
+
+  #clockVariables() {
+    return this.clock === null
+      ? {}
+      : {
+          LD_PRELOAD: FAKETIME,
+          FAKETIME_TIMESTAMP_FILE: this.clock,
+          FAKETIME_NO_CACHE: '1',
+          FAKETIME_DONT_FAKE_MONOTONIC: '1',
+        };
   }
 
   #killAtExit = () => this.process?.kill('SIGKILL');
@@ -158,7 +187,8 @@ export class MariaDb {
 
   async end() {
     this.process?.kill('SIGCONT');
-    await this.stop();
+    // One with libfaketime that is killed leaves its files behind, on which another would hang.
+    await this.stop(this.clock === null ? 'SIGKILL' : 'SIGTERM');
     await rm(this.directory, { recursive: true, force: true });
   }
 }

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { execFile } from 'node:child_process';
+import { execFile, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { readFile, writeFile, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -11,7 +11,7 @@ import { MysqlStore } from '../dist/mysql.js';
 import { ServerFacts, StoreRecord, markIn } from '../dist/mysql-server.js';
 import { bound } from '../dist/mysql-sql.js';
 import { ID_MAX, StoreError, SUB_SEPARATOR } from '../dist/store.js';
-import { eventually, freshDatabase, MariaDb, Proxy, query, required } from './mariadb.mjs';
+import { eventually, freshDatabase, MariaDb, Proxy, query, required, setClock } from './mariadb.mjs';
 
 const run = promisify(execFile);
 const SILENT = { warn: () => {} };
@@ -56,6 +56,25 @@ function assertDisjoint(segments) {
     assert.ok(segment.start < segment.end);
     assert.ok(at === 0 || sorted[at - 1].end <= segment.start, 'two grants overlap');
   }
+}
+
+/** An `unalike` server on this store, and its address. */
+async function serve(url) {
+  const server = spawn(required('UNALIKE_BIN'), ['--store', url, '--listen', '127.0.0.1:0'], {
+    stdio: ['ignore', 'pipe', 'ignore'],
+  });
+  const killAtExit = () => server.kill('SIGKILL');
+  process.once('exit', killAtExit);
+  server.once('exit', () => process.off('exit', killAtExit));
+  let said = '';
+  for await (const piece of server.stdout) {
+    said += piece;
+    const address = /listening on (http:\S+)/.exec(said)?.[1];
+    if (address !== undefined) {
+      return { address, process: server };
+    }
+  }
+  throw new Error(`the server ended: ${said}`);
 }
 
 /** Numbers that the `unalike` command takes. */
@@ -556,6 +575,13 @@ describe('a server that fails', () => {
     assertDisjoint([lost, next]);
     assert.ok(next.start > 1_000n);
     assert.ok((await adopted.allocate('new', 1n, 0n)).start > 1_000n, 'new names begin above the lift');
+    const layout = {
+      ...{ timestampBits: 41, datacenterBits: 5, workerBits: 5, sequenceBits: 12, order: 'worker-first' },
+      ...{ epochMs: 1_288_834_974_657n, tickMs: 1 },
+    };
+    const lease = { namespace: 'default', layout, holder: '', preferredWorker: null, horizonMs: 60_000n };
+    const { message } = await failure(adopted.acquire({ ...lease, nowMs: BigInt(Date.now()) }), 'quarantined');
+    assert.match(message, /may have forgotten leases of "default": it grants none before/);
   });
 
   test('that may lose commits, or is set otherwise while it runs, grants nothing', async (t) => {
@@ -624,6 +650,233 @@ describe('a server that fails', () => {
     await open(plain.url());
     assert.match((await failure(MysqlStore.open(`${plain.url()}?ssl-mode=required`), 'refused')).message, /no TLS with/);
     await rm(directory, { recursive: true });
+  });
+});
+
+describe('leases in MySQL', () => {
+  const LAYOUT = {
+    timestampBits: 41,
+    datacenterBits: 5,
+    workerBits: 5,
+    sequenceBits: 12,
+    order: 'worker-first',
+    epochMs: 1_288_834_974_657n,
+    tickMs: 1,
+  };
+  const FOUR_WORKERS = { ...LAYOUT, datacenterBits: 0, workerBits: 2 };
+
+  const now = () => BigInt(Date.now());
+  const request = (options = {}) => ({
+    namespace: 'default',
+    layout: LAYOUT,
+    holder: '',
+    preferredWorker: null,
+    nowMs: now(),
+    horizonMs: 60_000n,
+    ...options,
+  });
+  const extension = (lease, options = {}) => ({
+    namespace: 'default',
+    layout: LAYOUT,
+    worker: lease.worker,
+    grantId: lease.grantId,
+    nowMs: now(),
+    horizonMs: 120_000n,
+    ...options,
+  });
+
+  /** No two intervals of one worker overlap. */
+  function assertIntervalsDisjoint(leases) {
+    const byWorker = Map.groupBy
+      ? Map.groupBy(leases, (lease) => lease.worker)
+      : leases.reduce((map, lease) => map.set(lease.worker, [...(map.get(lease.worker) ?? []), lease]), new Map());
+    for (const [worker, intervals] of byWorker) {
+      intervals.sort((one, other) => (one.notBeforeMs < other.notBeforeMs ? -1 : 1));
+      for (const [at, { notBeforeMs, validUntilMs }] of intervals.entries()) {
+        assert.ok(notBeforeMs <= validUntilMs);
+        assert.ok(at === 0 || intervals[at - 1].validUntilMs <= notBeforeMs, `worker ${worker} was leased twice at once`);
+      }
+    }
+    assert.equal(new Set(leases.map((lease) => lease.grantId)).size, leases.length);
+  }
+
+  test('many holders have one worker each, and never one that runs', async () => {
+    const url = await freshDatabase();
+    const stores = await Promise.all([1, 2, 3].map(() => open(url)));
+    const leases = [];
+    const holder = async (store, name) => {
+      for (let round = 0; round < 8; round += 1) {
+        let lease;
+        try {
+          lease = await store.acquire(request({ layout: FOUR_WORKERS, holder: name, horizonMs: 5_000n }));
+        } catch (error) {
+          assert.ok(['workers-exhausted', 'unavailable'].includes(error.kind), error.stack);
+          continue;
+        }
+        if (round % 2 === 0) {
+          lease = await store.extend(extension(lease, { layout: FOUR_WORKERS, horizonMs: 6_000n }));
+        }
+        const endMs = lease.notBeforeMs + BigInt(round % 3);
+        assert.equal(await store.release('default', lease.worker, lease.grantId, endMs), true);
+        leases.push({ ...lease, validUntilMs: endMs });
+      }
+    };
+    await Promise.all(stores.flatMap((store, at) => [1, 2, 3].map((it) => holder(store, `holder-${at}-${it}`))));
+    assert.ok(leases.length > 20);
+    assertIntervalsDisjoint(leases);
+  });
+
+  test('a lease is extended and ended by its grant id alone', async () => {
+    const store = await freshStore({ maxHorizonMs: 100_000n });
+    const lease = await store.acquire(request({ holder: 'host-a', preferredWorker: 7 }));
+    assert.equal(lease.worker, 7);
+    assert.ok(lease.validUntilMs > now() && lease.validUntilMs <= now() + 61_000n);
+    const longer = await store.extend(extension(lease));
+    assert.deepEqual([longer.worker, longer.grantId, longer.notBeforeMs], [7, lease.grantId, lease.notBeforeMs]);
+    assert.ok(longer.validUntilMs > lease.validUntilMs);
+    assert.ok(longer.validUntilMs <= now() + 101_000n, 'as far as the namespace allows');
+    const shorter = await store.extend(extension(lease, { horizonMs: 10n }));
+    assert.equal(shorter.validUntilMs, longer.validUntilMs, 'never back');
+    const stranger = { ...lease, grantId: lease.grantId + 1n };
+    await failure(store.extend(extension(stranger)), 'lease-lost');
+    await failure(store.extend(extension({ ...lease, worker: 8 })), 'lease-lost');
+    assert.equal(await store.release('default', 7, stranger.grantId, lease.notBeforeMs), false);
+    assert.equal(await store.release('default', 7, lease.grantId, longer.validUntilMs + 1n), false);
+    const endMs = lease.notBeforeMs + 5n;
+    assert.equal(await store.release('default', 7, lease.grantId, endMs), true);
+    assert.equal(await store.release('default', 7, lease.grantId, endMs), false);
+    await failure(store.extend(extension(lease)), 'lease-lost');
+    const next = await eventually('the end has passed', () =>
+      store.acquire(request({ holder: 'host-a' })).then((it) => (it.worker === 7 ? it : null)),
+    );
+    assert.ok(next.notBeforeMs >= endMs && next.grantId !== lease.grantId);
+    assert.match(await store.leaseIdentity(), /^[0-9a-f]{32}$/);
+    assert.notEqual(await store.leaseIdentity(), await store.identity());
+  });
+
+  test('what cannot be leased is refused, and binds nothing', async () => {
+    const url = await freshDatabase();
+    const store = await open(url);
+    const skew = await failure(store.acquire(request({ nowMs: now() + 3_600_000n })), 'clock-skew');
+    assert.match(skew.message, /10000 ms apart is the limit/);
+    await failure(store.acquire(request({ preferredWorker: 1_024 })), 'refused');
+    await failure(store.acquire(request({ horizonMs: 0n })), 'refused');
+    await failure(store.acquire(request({ namespace: '' })), 'refused');
+    const future = { ...LAYOUT, epochMs: now() + 3_600_000n };
+    await failure(store.acquire(request({ layout: future })), 'refused');
+    assert.equal((await query(url, 'SELECT * FROM unalike_lease_namespace')).length, 0);
+    await store.acquire(request());
+    const { message } = await failure(store.acquire(request({ layout: FOUR_WORKERS })), 'layout-mismatch');
+    assert.match(message, /bound to the layout 41\/5\+5\/12.*use another namespace/);
+    const four = { namespace: 'four', layout: FOUR_WORKERS };
+    const all = await Promise.all([1, 2, 3, 4].map(() => store.acquire(request(four))));
+    assert.deepEqual(all.map((lease) => lease.worker).sort(), [0, 1, 2, 3]);
+    assert.match((await failure(store.acquire(request(four)), 'workers-exhausted')).message, /all 4 worker ids of "four"/);
+    await assert.rejects(MysqlStore.open({ url, maxHorizonMs: 0n, ...SILENT }), { kind: 'refused' });
+  });
+
+  test('the longest horizon of any program is recorded, and stays that of the namespace', async () => {
+    const url = await freshDatabase();
+    const [short, long] = [await open(url, { maxHorizonMs: 5_000n }), await open(url, { maxHorizonMs: 900_000n })];
+    await short.acquire(request());
+    await long.acquire(request({ namespace: 'other' }));
+    const [{ max_horizon_ms }] = await query(url, 'SELECT max_horizon_ms FROM unalike_lease_store');
+    assert.equal(Number(max_horizon_ms), 900_000);
+    const lease = await long.acquire(request());
+    assert.ok(lease.validUntilMs <= now() + 6_000n);
+  });
+
+  test('a lease whose answer was lost is nobody\'s, and its worker busy until its end', async (t) => {
+    const url = await freshDatabase();
+    const proxy = own(t, await Proxy.before(url));
+    const store = await open(proxy.url);
+    const one = request({ layout: { ...LAYOUT, datacenterBits: 0, workerBits: 1 }, horizonMs: 2_000n });
+    const first = await store.acquire(one);
+    proxy.cutAt = 'COMMIT AND';
+    await failure(store.acquire({ ...one, nowMs: now() }), 'outcome-unknown');
+    proxy.cutAt = 'UPDATE unalike_lease SET valid';
+    await failure(store.extend(extension(first, { layout: one.layout })), 'outcome-unknown');
+    proxy.cutAt = null;
+    await failure(store.acquire({ ...one, nowMs: now() }), 'workers-exhausted');
+    const rows = await query(url, 'SELECT worker, valid_until_ms FROM unalike_lease');
+    assert.equal(rows.length, 2);
+    const next = await eventually('the lost one ends', () => store.acquire({ ...one, nowMs: now() }));
+    const before = rows.find((row) => Number(row.worker) === next.worker);
+    assert.ok(next.notBeforeMs >= BigInt(before.valid_until_ms));
+  });
+
+  test('a clock that is set ahead ends no lease', async (t) => {
+    const directory = await mkdtemp(join(tmpdir(), 'unalike-'));
+    t.after(() => rm(directory, { recursive: true }));
+    const clock = join(directory, 'clock');
+    await setClock(clock, '+0s');
+    const server = own(t, await MariaDb.startBy(clock));
+    const store = await open(server.url());
+    const two = { layout: { ...LAYOUT, datacenterBits: 0, workerBits: 1 }, horizonMs: 60_000n };
+    const held = await store.acquire(request(two));
+    await store.acquire(request(two));
+    await setClock(clock, '+1d');
+    const day = 86_400_000n;
+    const ahead = () => request({ ...two, nowMs: now() + day });
+    await eventually('the server shows tomorrow', () =>
+      store.acquire(request(two)).catch((error) => error.kind === 'clock-skew'),
+    );
+    await failure(store.acquire(ahead()), 'workers-exhausted');
+    assert.equal((await store.extend(extension(held, { ...two, nowMs: now() + day }))).worker, held.worker);
+    // One that has not seen the step takes the clock as it is; its interval is behind all that were granted.
+    const other = await open(server.url());
+    const next = await other.acquire(ahead());
+    assert.notEqual(next.worker, held.worker);
+    assert.ok(next.notBeforeMs > held.validUntilMs);
+  });
+
+  test('with an unalike server on the same database, no worker is leased twice', async (t) => {
+    const url = await freshDatabase();
+    const store = await open(url);
+    const { address, process: server } = await serve(url);
+    t.after(() => server.kill('SIGKILL'));
+    const ask = async (path, parameters) => {
+      const answer = await fetch(`${address}/v1/snowflakes/four/${path}?${new URLSearchParams(parameters)}`, { method: 'POST' });
+      const body = await answer.json();
+      return answer.ok ? { ok: body } : { problem: body };
+    };
+    const layout = '41/2/12 epoch 1288834974657 tick 1 ms';
+    const leases = [];
+    const theirs = async () => {
+      for (let round = 0; round < 6; round += 1) {
+        const { ok } = await ask('leases', { layout, now_ms: String(Date.now()), horizon_ms: '3000' });
+        if (ok !== undefined) {
+          const { worker, grant_id, not_before_ms, valid_until_ms } = ok.lease;
+          const released = await ask(`leases/${worker}/release`, { grant_id, end_ms: String(BigInt(not_before_ms) + 2n) });
+          assert.equal(released.ok?.released, true, JSON.stringify(released));
+          const grantId = BigInt(`0x${grant_id}`);
+          leases.push({ worker, grantId, notBeforeMs: BigInt(not_before_ms), validUntilMs: BigInt(not_before_ms) + 2n });
+          assert.ok(BigInt(valid_until_ms) > BigInt(not_before_ms));
+        }
+      }
+    };
+    const ours = async () => {
+      for (let round = 0; round < 6; round += 1) {
+        try {
+          const lease = await store.acquire(request({ namespace: 'four', layout: FOUR_WORKERS, horizonMs: 3_000n }));
+          const endMs = lease.notBeforeMs + 2n;
+          assert.equal(await store.release('four', lease.worker, lease.grantId, endMs), true);
+          leases.push({ ...lease, validUntilMs: endMs });
+        } catch (error) {
+          assert.ok(['workers-exhausted', 'unavailable'].includes(error.kind), error.stack);
+        }
+      }
+    };
+    const before = leases.length;
+    await Promise.all([theirs(), ours(), theirs(), ours(), theirs(), ours()]);
+    assert.ok(leases.length > before + 10);
+    assertIntervalsDisjoint(leases);
+    const { ok } = await ask('leases', { layout, now_ms: String(Date.now()), horizon_ms: '3000' });
+    assert.equal(ok?.store ?? (await store.leaseIdentity()), await store.leaseIdentity());
+    // An operator forbids the extension of ours.
+    const mine = await store.acquire(request({ namespace: 'mine' }));
+    await run(required('UNALIKE_BIN'), ['leases', 'release', '--store', url, 'mine', String(mine.worker)]);
+    await failure(store.extend(extension(mine, { namespace: 'mine' })), 'lease-lost');
   });
 });
 

@@ -13,13 +13,14 @@ from collections import defaultdict
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Iterator, Optional, Sequence
 from urllib.parse import quote
 
 import pymysql
 import pytest
-from mariadb import MariaDb, Proxy, eventually, fresh_database, query, required, set_clock
+from mariadb import MariaDb, Proxy, eventually, fresh_database, new_directory, query, required, set_clock
 
 from unalike.mysql import MysqlStore
 from unalike.mysql_server import NoIdentity, ServerFacts, StoreRecord, mark_in
@@ -42,6 +43,7 @@ from unalike.store import (
 ROOT = Path(__file__).parents[3]
 LAYOUT = Layout(41, 5, 5, 12, "worker-first", 1_288_834_974_657, 1)
 FOUR_WORKERS = replace(LAYOUT, datacenter_bits=0, worker_bits=2)
+FOUR_IN_WORDS = "41/2/12 epoch 1288834974657 tick 1 ms"
 TWO_WORKERS = replace(LAYOUT, datacenter_bits=0, worker_bits=1)
 
 
@@ -96,7 +98,7 @@ class TestSegments:
                 last = segment.start
                 segments.append(segment)
 
-        together(*[lambda number=number: client(number) for number in range(12)])  # type: ignore[misc]
+        together(*[partial(client, number) for number in range(12)])
         assert len(segments) == 300
         assert_disjoint(segments)
 
@@ -212,7 +214,7 @@ class TestSegments:
         def client(store: MysqlStore) -> None:
             segments.append(store.allocate("order", 10, 0))
 
-        together(*[lambda store=store: client(store) for store in stores * 3])  # type: ignore[misc]
+        together(*[partial(client, store) for store in stores * 3])
         assert len(segments) == 12
         assert_disjoint(segments)
         assert query(url, "SELECT tags FROM unalike_store") == [{"tags": 1}]
@@ -666,7 +668,9 @@ def refused_at(store: MysqlStore) -> None:
             return error if error.kind == "refused" else None
         raise AssertionError("it was granted")
 
-    raise eventually("it refuses", attempt)
+    refusal = eventually("it refuses", attempt)
+    assert refusal is not None
+    raise refusal
 
 
 @contextmanager
@@ -830,13 +834,16 @@ class TestLeases:
         def node() -> None:
             arguments = ["node", "--input-type=module", "-e", program]
             said = subprocess.run(arguments, check=True, stdout=subprocess.PIPE, text=True).stdout
-            leases.extend(Lease(*map(int, line.split())) for line in said.splitlines())
+            found = [Lease(*map(int, line.split())) for line in said.splitlines()]
+            assert found
+            leases.extend(found)
 
         with server_of(url) as address:
 
             def rust() -> None:
-                for _ in range(8):
-                    parameters = f"layout={quote('41/2/12 epoch 1288834974657 tick 1 ms')}&now_ms={now_ms()}&horizon_ms=5000"
+                count = 0
+                for _ in range(16):
+                    parameters = f"layout={quote(FOUR_IN_WORDS)}&now_ms={now_ms()}&horizon_ms=5000"
                     granted = post(f"{address}/v1/snowflakes/four/leases?{parameters}")
                     if granted is None:
                         continue
@@ -846,8 +853,10 @@ class TestLeases:
                     released = post(f"{address}{path}")
                     assert released is not None and released["released"]
                     leases.append(Lease(worker, int(grant_id, 16), start, start + 2))
+                    count += 1
+                assert count > 0
 
-            holders = [lambda at=at: holder(stores[at % 2], f"holder-{at}") for at in range(4)]  # type: ignore[misc]
+            holders = [partial(holder, stores[at % 2], f"holder-{at}") for at in range(4)]
             together(*holders, node, rust, rust, node)
         assert len(leases) > 20
         assert_intervals_disjoint(leases)
@@ -877,6 +886,7 @@ class TestLeases:
             return found if found.worker == 7 else None
 
         following = eventually("the end has passed", again)
+        assert following is not None
         assert following.not_before_ms >= end_ms and following.grant_id != lease.grant_id
         assert re.fullmatch("[0-9a-f]{32}", store.lease_identity())
         assert store.lease_identity() != store.identity()
@@ -970,7 +980,9 @@ class TestLeases:
 @contextmanager
 def server_of(url: str) -> Iterator[str]:
     """An ``unalike`` server on this store: its address."""
-    arguments = [required("UNALIKE_BIN"), "--store", url, "--listen", "127.0.0.1:0"]
+    configuration = new_directory() / "unalike.toml"
+    configuration.write_text(f'[snowflakes.four]\nlayout = "{FOUR_IN_WORDS}"\n')
+    arguments = [required("UNALIKE_BIN"), "--config", str(configuration), "--store", url, "--listen", "127.0.0.1:0"]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
         try:
             assert server.stdout is not None

@@ -26,6 +26,7 @@ pub(crate) fn text() -> String {
     file.grants(&mut draw);
     file.choices(&mut draw);
     file.steps(&mut draw);
+    file.one_step(&mut draw);
     file.requests();
     file.text()
 }
@@ -375,12 +376,14 @@ impl File {
 
     /// A choice among all workers that were ever granted, drawn.
     fn choose_worker(&mut self, draw: &mut Draw, expiry: &Expiry, clock: &Value) {
-        let name = draw.pick(&["four-workers", "ticks-of-7", "one-worker", "twitter", "most-workers"]);
+        let few = ["four-workers", "ticks-of-7", "ticks-of-1000", "one-worker"];
+        let name =
+            if expiry.is_plain() { draw.pick(&["twitter", few[0], few[3], "most-workers"]) } else { draw.pick(&few) };
         let layout = self.layout(name);
         let holders = ["", "a", "b"];
         let mut used = Vec::new();
         for worker in 0..u32::try_from(layout.workers().min(6)).unwrap() {
-            if draw.below(8) > 0 {
+            if draw.below(16) > 0 {
                 let end_ms = draw.pick(&[NOW, NOW, expiry.clock_ms()]) - 300_000 + draw.below(600_000);
                 used.push((UsedWorker { worker, end_ms }, draw.pick(&holders)));
             }
@@ -433,9 +436,9 @@ impl File {
             }
             let now_ns = time_ns + draw.pick(&[0, 1, 30_000_000_000, 367 * DAY * 1_000_000]);
             let clock_ms = clock_ms + (now_ns - time_ns) / 1_000_000;
-            let max_horizon_ms = draw.pick(&[1, 60_000, 600_000, DAY, u64::MAX]);
+            let max_horizon_ms = if scene == 0 { DAY } else { draw.pick(&[1, 60_000, 600_000, DAY, u64::MAX]) };
             let expiry = steps.expiry_at(at(now_ns), clock_ms, max_horizon_ms);
-            let mut ends = vec![0, NOW, clock_ms, clock_ms + 1, u64::MAX];
+            let mut ends = vec![0, NOW, clock_ms - 1, clock_ms, clock_ms + 1, u64::MAX];
             ends.extend((0..8).map(|_| NOW + draw.below(700_000)));
             ends.extend((0..4).map(|_| clock_ms - draw.below(700_000)));
             let clock = json!({
@@ -444,14 +447,40 @@ impl File {
                 "clock": int(clock_ms),
                 "max-horizon": int(max_horizon_ms),
             });
-            let ends_at: Vec<Value> = ends.iter().map(|&end| int(expiry.ends_at_ms(end))).collect();
-            let ends: Vec<Value> = ends.into_iter().map(int).collect();
-            let returns = json!({ "plain": expiry.is_plain(), "ends-at": ends_at });
-            self.case("expiry", json!({ "clock": clock, "ends": ends }), returns);
+            self.expiry(&expiry, &clock, &ends);
             if scene % 2 == 1 {
                 self.choose_worker(draw, &expiry, &clock);
             }
         }
+    }
+
+    /// A clock that shows another time from one reading to the next, ten milliseconds later.
+    fn one_step(&mut self, draw: &mut Draw) {
+        let began = Instant::now();
+        for (first, second) in [(NOW, NOW + 10 + DAY), (u64::MAX - DAY, u64::MAX - 5), (u64::MAX - 500, u64::MAX)] {
+            let (steps, later) = (ClockSteps::default(), began + Duration::from_millis(10));
+            steps.note(began, began, first);
+            steps.note(later, later, second);
+            let expiry = steps.expiry_at(later, second, 600_000);
+            let clock = json!({
+                "readings": [["0", "0", int(first)], ["10000000", "10000000", int(second)]],
+                "now-ns": "10000000",
+                "clock": int(second),
+                "max-horizon": "600000",
+            });
+            let (was, most) = (first.saturating_add(10), first.saturating_add(600_010));
+            self.expiry(&expiry, &clock, &[was - 1, was, was + 1, most - 1, most, most.saturating_add(1), second]);
+            for _ in 0..if first == NOW { 40 } else { 0 } {
+                self.choose_worker(draw, &expiry, &clock);
+            }
+        }
+    }
+
+    fn expiry(&mut self, expiry: &Expiry, clock: &Value, ends: &[u64]) {
+        let ends_at: Vec<Value> = ends.iter().map(|&end| int(expiry.ends_at_ms(end))).collect();
+        let ends: Vec<Value> = ends.iter().copied().map(int).collect();
+        let returns = json!({ "plain": expiry.is_plain(), "ends-at": ends_at });
+        self.case("expiry", json!({ "clock": clock, "ends": ends }), returns);
     }
 
     fn requests(&mut self) {

@@ -57,13 +57,17 @@ export class NoAnswer extends Error {}
 export class NotSent extends Error {}
 
 /** An answer that the server gave: an error of its own. Others say nothing of whether the command was run. */
-export function isReply(error: unknown): error is Error {
+export function isReply(error: unknown): boolean {
   return error instanceof Error && error.name === 'ReplyError';
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
 }
 
 /** The code that Redis' errors begin with. */
 export function codeOf(error: unknown): string {
-  return isReply(error) ? (/^[A-Z]+/.exec(error.message)?.[0] ?? '') : '';
+  return isReply(error) ? (/^[A-Z]+/.exec(messageOf(error))?.[0] ?? '') : '';
 }
 
 /**
@@ -76,21 +80,22 @@ export function codeOf(error: unknown): string {
 export function requestError(at: string, doing: string, access: Access, error: unknown): StoreError {
   const [kind, advice] = classOf(error);
   const isKnown = kind !== 'outcome-unknown' || access === 'writes';
-  const said = isReply(error) || error instanceof NoAnswer ? ` (${error.message})` : '';
-  const cause = error instanceof Error ? new Error(error.message) : error;
+  const said = isReply(error) || error instanceof NoAnswer ? ` (${messageOf(error)})` : '';
+  // Not the driver's own error, which holds all arguments of the command.
+  const cause = new Error(messageOf(error));
   return new StoreError(isKnown ? kind : 'unavailable', `${doing}, at ${at}: ${advice}${said}`, { cause });
 }
 
 /** The error of connecting. Nothing was granted, and no message holds what the server repeats: it may be the password. */
 export function connectError(at: string, error: unknown): StoreError {
-  const cause = error instanceof Error && !isReply(error) ? new Error(error.message) : undefined;
-  const options = cause === undefined ? {} : { cause };
+  const options = isReply(error) ? {} : { cause: new Error(messageOf(error)) };
   if (isReply(error)) {
-    if (lacksCommand(error.message)) {
+    const said = messageOf(error);
+    if (lacksCommand(said)) {
       return new StoreError('refused', `${at}: ${LACKS}`);
     }
     // Neither that there is no password, nor that the user has another one, is said with a code of its own everywhere.
-    const isAuth = /^ERR (AUTH|invalid password|Client sent AUTH)/.test(error.message);
+    const isAuth = /^ERR (AUTH|invalid password|Client sent AUTH)/.test(said);
     const [kind, advice] = isAuth ? (['refused', DENIED] as const) : classOf(error);
     return new StoreError(kind === 'outcome-unknown' ? 'unavailable' : kind, `connecting, at ${at}: ${advice}`);
   }
@@ -131,7 +136,7 @@ function classOf(error: unknown): Class {
     const isParser = error instanceof Error && error.name === 'ParserError';
     return ['outcome-unknown', isParser ? 'the answer cannot be read: is it a Redis server?' : 'the answer did not come'];
   }
-  return BY_CODE[codeOf(error)] ?? classByDetail(error.message.replace(/^ERR /, ''));
+  return BY_CODE[codeOf(error)] ?? classByDetail(messageOf(error).replace(/^ERR /, ''));
 }
 
 /** What is behind an error that has no code of its own. */

@@ -79,7 +79,7 @@ export function uses(samples: string, nowMs: bigint, used: bigint): [recently: U
     }
   }
   const over = (windowMs: bigint): Use => {
-    const from = notes.findLast(([atMs]) => nowMs - atMs >= windowMs) ?? notes[0];
+    const from = notes.filter(([atMs]) => nowMs - atMs >= windowMs).at(-1) ?? notes[0];
     return from === undefined
       ? { numbers: 0n, overMs: 0n }
       : { numbers: max(used - from[1], 0n), overMs: nowMs - from[0] };

@@ -158,7 +158,7 @@ class Issued:
 
 
 class Format:
-    """How the ids of a tag are shown: permuted under a key, joined with a shard gene, written into a template; and back.
+    """How the ids of a tag are shown: permuted under a key, joined with a gene, written into a template; and back.
 
     :param template: Text with placeholders, 128 bytes at most: exactly one of ``{id}``, ``{id:010}``, ``{id:base36}``,
         ``{id:base62}``, ``{id:base32}`` and ``{id:uuid}``; any of ``{yyyy}``, ``{yy}``, ``{MM}``, ``{dd}``, ``{HH}``,
@@ -256,7 +256,7 @@ class Format:
 
 
 class _Shared:
-    """The instance of this process, which holds nothing but open formats. It traps for nobody: another takes its place."""
+    """The instance of this process, which holds nothing but open formats: another may take its place at any time."""
 
     def __init__(self) -> None:
         self._lock = ProcessLock()

@@ -6,6 +6,7 @@ gone, or after the request was given up, lands nowhere: the grant is burnt.
 
 from __future__ import annotations
 
+import _thread
 import itertools
 import logging
 import secrets
@@ -150,6 +151,13 @@ class Pool:
         self._jobs: deque[tuple[Callable[[], None], Callable[[], None]]] = deque()
         self._threads = 0
         self._idle = 0
+        self._is_ended = False
+
+    def end(self) -> None:
+        """Lets the threads go that have nothing to do."""
+        with self._condition:
+            self._is_ended = True
+            self._condition.notify_all()
 
     def submit(self, job: Callable[[], None], failed: Callable[[], None]) -> None:
         """Runs ``job`` on a thread, or ``failed`` on this one if there is none and none can be started."""
@@ -162,7 +170,9 @@ class Pool:
                 return
             self._threads += 1
         try:
-            threading.Thread(target=self._run, name="unalike", daemon=True).start()
+            # Not a Thread: another thread may have held the locks of that module when this process was forked by a
+            # call that the interpreter does not hear of. The process does not wait for it when it ends.
+            _thread.start_new_thread(self._run, ())
         except RuntimeError:  # no more threads, or the interpreter is about to end
             with self._condition:
                 self._threads -= 1
@@ -180,7 +190,7 @@ class Pool:
                     deadline = time.monotonic() + self._IDLE_S
                     while not self._jobs:
                         left = deadline - time.monotonic()
-                        if left <= 0:
+                        if left <= 0 or self._is_ended:
                             self._threads -= 1
                             return
                         self._condition.wait(left)

@@ -155,7 +155,7 @@ export class MysqlStore implements SegmentStore, LeaseStore {
   /**
    * Creates a tag, whatever is said of first use; the limit of tags applies.
    *
-   * @throws {StoreError} `tag-exists`, `tag-limit`, `tag-invalid`, and what the connection brings.
+   * @throws {StoreError} `tag-exists`, `tag-limit`, `tag-invalid`, and any error of the connection.
    */
   async createTag(tag: string, options: Partial<TagOptions> = {}): Promise<TagRecord> {
     const all = { ...DEFAULT_TAG_OPTIONS, ...options };

@@ -56,7 +56,7 @@ pub struct SnowflakeStatus {
     /// Calls that ended with an error and no id.
     pub refused: u64,
     /// Until when the lease store was granted the lease, in Unix milliseconds: `valid_until_ms`, or later where the
-    /// store hands a long lease out in short pieces. How long an outage of what is behind it is ridden out.
+    /// store hands a long lease out in short pieces. This is how long ids survive an outage of the underlying store.
     pub reach_ms: u64,
     /// How far the newest timestamp is ahead of the clock, in milliseconds: under load as far as `ahead_max_ms` allows,
     /// and more only after the clock went back. 0 if it is not.
@@ -346,7 +346,7 @@ impl Snowflake {
     /// [`Snowflake::next`] for threads that run no asynchronous code.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Snowflake::next`].
     ///
     /// # Panics
     /// Inside asynchronous code of tokio's, when it has to wait.
@@ -379,7 +379,7 @@ impl Snowflake {
     /// [`Snowflake::take`] for threads that run no asynchronous code.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Snowflake::take`].
     ///
     /// # Panics
     /// Inside asynchronous code of tokio's.

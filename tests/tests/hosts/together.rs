@@ -42,10 +42,7 @@ fn hosts_in_all_languages_share_tags_and_workers_and_no_id_comes_twice() -> Resu
     let (database, redis) = (MariaDb::shared()?.database()?, Redis::start(Persistence::AofEverySecond)?);
     let folder = TempDir::new()?;
     let redis_url = redis.url(0, "");
-    server::ok(
-        folder.path(),
-        &["tags", "create", "chat", "--ordered", "--store", &redis_url, "--backing", &database],
-    );
+    server::ok(folder.path(), &["tags", "create", "chat", "--ordered", "--store", &redis_url, "--backing", &database]);
     let plain = Server::start_with(["--store", &database, "--allowed-origins", "*"])?;
     let strict = Server::start_with(["--store", &redis_url, "--backing", &database, "--allowed-origins", "*"])?;
     let task = json!({

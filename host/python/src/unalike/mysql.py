@@ -181,7 +181,7 @@ class MysqlStore:
     def create_tag(self, tag: str, options: Optional[TagOptions] = None) -> TagRecord:
         """Creates a tag, whatever is said of first use; the limit of tags applies.
 
-        :raises StoreError: ``tag-exists``, ``tag-limit``, ``tag-invalid``, and what the connection brings.
+        :raises StoreError: ``tag-exists``, ``tag-limit``, ``tag-invalid``, and any error of the connection.
         """
         options = TagOptions() if options is None else options
         validate_options(tag, options)

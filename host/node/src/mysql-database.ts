@@ -402,8 +402,9 @@ export class Turn {
 
   /** Runs a statement that writes. After an error nothing more can be done. */
   async execute(sql: string, args: readonly Argument[]): Promise<Reply> {
+    const statement = bound(sql, args);
     try {
-      return await this.#run(bound(sql, args));
+      return await this.#run(statement);
     } catch (error) {
       throw writeError(this.#database.at, this.#doing, error);
     }
@@ -414,8 +415,9 @@ export class Turn {
    * the connection is as good as before.
    */
   async tryExecute(sql: string, args: readonly Argument[], expected: readonly number[]): Promise<Reply | number> {
+    const statement = bound(sql, args);
     try {
-      return await this.#run(bound(sql, args));
+      return await this.#run(statement);
     } catch (error) {
       const code = codeOf(error);
       if (code !== null && expected.includes(code)) {
@@ -427,8 +429,9 @@ export class Turn {
 
   /** The same for a statement that reads, and one such number; `null` when the server answers with it. */
   async tryRows(sql: string, args: readonly Argument[], expected: number): Promise<readonly Row[] | null> {
+    const statement = bound(sql, args);
     try {
-      return (await this.#run(bound(sql, args))).rows;
+      return (await this.#run(statement)).rows;
     } catch (error) {
       if (codeOf(error) === expected) {
         return null;
@@ -452,8 +455,9 @@ export class Turn {
 
   /** Runs a statement that reads. */
   async rows(sql: string, args: readonly Argument[]): Promise<readonly Row[]> {
+    const statement = bound(sql, args);
     try {
-      return (await this.#run(bound(sql, args))).rows;
+      return (await this.#run(statement)).rows;
     } catch (error) {
       throw readError(this.#database.at, this.#doing, error);
     }
@@ -754,7 +758,9 @@ const WORDS: { readonly [kind in 'unavailable' | 'outcome-unknown' | 'refused' |
 };
 
 function failure(kind: keyof typeof WORDS & StoreErrorKind, what: string, cause: unknown): StoreError {
-  return new StoreError(kind, `${WORDS[kind]}: ${what}: ${(cause as Error).message}`, { cause });
+  // Of several addresses that all failed there is no message.
+  const { message, code } = cause as { message?: string; code?: string };
+  return new StoreError(kind, `${WORDS[kind]}: ${what}: ${message || code || 'no more is known'}`, { cause });
 }
 
 /** The error that nothing was done, and that it may work later. */

@@ -137,11 +137,13 @@ export class MysqlStore implements SegmentStore, LeaseStore {
     throw new StoreError('unavailable', `the store is unavailable: the tag ${shown(tag)} changes all the time: try again`);
   }
 
+  /** Takes numbers back: {@link SegmentStore.release}. */
   release(tag: string, tail: TailRelease): Promise<boolean>;
+  /** Ends a lease: {@link LeaseStore.release}. */
   release(namespace: string, worker: number, grantId: bigint, endMs: bigint): Promise<boolean>;
   release(name: string, what: TailRelease | number, grantId?: bigint, endMs?: bigint): Promise<boolean> {
     return typeof what === 'number'
-      ? this.releaseLease(name, what, grantId as bigint, endMs as bigint)
+      ? this.#leases.release(name, what, grantId as bigint, endMs as bigint)
       : this.#releaseTail(name, what);
   }
 
@@ -178,11 +180,6 @@ export class MysqlStore implements SegmentStore, LeaseStore {
 
   extend(request: LeaseExtend): Promise<Lease> {
     return this.#leases.extend(request);
-  }
-
-  /** Ends a lease: {@link LeaseStore.release}. */
-  releaseLease(namespace: string, worker: number, grantId: bigint, endMs: bigint): Promise<boolean> {
-    return this.#leases.release(namespace, worker, grantId, endMs);
   }
 
   leaseIdentity(): Promise<string> {

@@ -11,7 +11,7 @@ import { MysqlStore } from '../dist/mysql.js';
 import { ServerFacts, StoreRecord, markIn } from '../dist/mysql-server.js';
 import { bound } from '../dist/mysql-sql.js';
 import { ID_MAX, StoreError, SUB_SEPARATOR } from '../dist/store.js';
-import { eventually, freshDatabase, MariaDb, Proxy, query, required, setClock } from './mariadb.mjs';
+import { eventually, freshDatabase, lock, MariaDb, Proxy, query, required, setClock } from './mariadb.mjs';
 
 const run = promisify(execFile);
 const SILENT = { warn: () => {} };
@@ -546,6 +546,24 @@ describe('a server that fails', () => {
     assert.equal(next.start, first.end + 10n, 'what was burnt stays so');
   });
 
+  test('where a row is locked for too long says so, and keeps no transaction open', async (t) => {
+    const url = await freshDatabase();
+    const store = await open(`${url}?request-timeout-ms=2500`);
+    await store.allocate('order', 1n, 0n);
+    const locker = own(t, await lock(url, 'SELECT * FROM unalike_store FOR UPDATE'));
+    assert.match((await failure(store.createTag('other'), 'unavailable')).message, /holds the row for too long/);
+    // The floor of new names is locked as well, behind a row that is not.
+    await locker.say('COMMIT', "SELECT * FROM unalike_tag WHERE tag = 'order' FOR UPDATE");
+    const ended = store.allocate(`order${SUB_SEPARATOR}a`, 1n, 0n);
+    assert.match((await failure(ended, 'unavailable')).message, /holds the row for too long/);
+    await locker.say('COMMIT');
+    const open1 = `SELECT COUNT(*) AS open FROM information_schema.INNODB_TRX t JOIN information_schema.PROCESSLIST p
+      ON p.id = t.trx_mysql_thread_id WHERE p.db = DATABASE()`;
+    await eventually('no transaction is open', async () => Number((await query(url, open1))[0].open) === 0);
+    assert.equal((await store.allocate('order', 1n, 0n)).start, 2n);
+    assert.equal((await store.createTag('other')).tag, 'other');
+  });
+
   test('that was replaced by a copy which lags is refused until it is adopted', async (t) => {
     const server = own(t, await MariaDb.start());
     const store = await open(server.url());
@@ -634,7 +652,8 @@ describe('a server that fails', () => {
     const directory = await mkdtemp(join(tmpdir(), 'unalike-'));
     const path = (name) => join(directory, name);
     await run('openssl', [
-      ...['req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-days', '2', '-subj', '/CN=db.example'],
+      ...['req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-days', '2', '-subj', '/CN=localhost'],
+      ...['-addext', 'subjectAltName=DNS:localhost'],
       ...['-keyout', path('key.pem'), '-out', path('cert.pem')],
     ]);
     const server = own(t, await MariaDb.start(`--ssl-cert=${path('cert.pem')}`, `--ssl-key=${path('key.pem')}`));
@@ -645,10 +664,22 @@ describe('a server that fails', () => {
     await open(`${url}?ssl-mode=required`);
     await open(`${url}?ssl-mode=verify_ca&${ca}`);
     await failure(MysqlStore.open(`${url}?ssl-mode=disabled`), 'refused');
-    for (const parameters of ['ssl-mode=verify_ca', `ssl-mode=verify_identity&${ca}`]) {
-      const { message } = await failure(MysqlStore.open(`${url}?${parameters}`), 'refused');
+    const named = url.replace('127.0.0.1', 'localhost');
+    await open(`${named}?ssl-mode=verify_identity&${ca}`);
+    for (const parameters of ['ssl-mode=verify_ca', 'ssl-mode=verify_identity']) {
+      const { message } = await failure(MysqlStore.open(`${named}?${parameters}`), 'refused');
       assert.match(message, /no TLS with a server that can be trusted/);
     }
+    const { message } = await failure(MysqlStore.open(`${url}?ssl-mode=verify_identity&${ca}`), 'refused');
+    assert.match(message, /needs the name that the server's certificate has/);
+    const other = await run('openssl', [
+      ...['req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-days', '2', '-subj', '/CN=db.example'],
+      ...['-keyout', path('other-key.pem'), '-out', path('other.pem')],
+    ]).then(() => MariaDb.start(`--ssl-cert=${path('other.pem')}`, `--ssl-key=${path('other-key.pem')}`));
+    own(t, other);
+    const others = `${other.url().replace('127.0.0.1', 'localhost')}?ssl-ca=${encodeURIComponent(path('other.pem'))}`;
+    await open(`${others}&ssl-mode=verify_ca`);
+    await failure(MysqlStore.open(`${others}&ssl-mode=verify_identity`), 'refused');
     const plain = own(t, await MariaDb.start('--skip-ssl'));
     await open(plain.url());
     assert.match((await failure(MysqlStore.open(`${plain.url()}?ssl-mode=required`), 'refused')).message, /no TLS with/);

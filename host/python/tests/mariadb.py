@@ -132,6 +132,8 @@ class MariaDb:
         if program is None:
             raise RuntimeError("install MariaDB: apt-get install mariadb-server")
         variables = dict(os.environ)
+        # A server that starts clears the directory of temporary tables: of its own ones, if no other shares it.
+        (self.directory / "tmp").mkdir(exist_ok=True)
         if self.clock is not None:
             variables |= {
                 "LD_PRELOAD": FAKETIME,
@@ -146,6 +148,7 @@ class MariaDb:
                 f"--datadir={self.directory}/data",
                 f"--socket={self.directory}/socket",
                 f"--pid-file={self.directory}/pid",
+                f"--tmpdir={self.directory}/tmp",
                 "--bind-address=127.0.0.1",
                 f"--port={self.port}",
                 "--innodb-buffer-pool-size=16M",

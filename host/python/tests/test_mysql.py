@@ -528,6 +528,24 @@ class TestFailures:
             proxy.drips = False
             assert store.allocate("order", 10, 0).start == first.end + 10
 
+    def test_a_row_that_is_locked_for_too_long_keeps_no_transaction_open(self) -> None:
+        url = fresh_database()
+        store = store_at(f"{url}?request-timeout-ms=2500")
+        store.allocate("order", 1, 0)
+        with pymysql_lock(url, "SELECT * FROM unalike_store FOR UPDATE"):
+            with failure("unavailable", match="holds the row for too long"):
+                store.create_tag("other")
+        with pymysql_lock(url, "SELECT * FROM unalike_tag WHERE tag = 'order' FOR UPDATE"):
+            with failure("unavailable", match="holds the row for too long"):
+                store.allocate(f"order{SUB_SEPARATOR}a", 1, 0)
+        is_open = (
+            "SELECT t.trx_id FROM information_schema.INNODB_TRX t JOIN information_schema.PROCESSLIST p "
+            "ON p.id = t.trx_mysql_thread_id WHERE p.db = DATABASE()"
+        )
+        eventually("no transaction is open", lambda: query(url, is_open) == [])
+        assert store.allocate("order", 1, 0).start == 2
+        assert store.create_tag("other").tag == "other"
+
     def test_a_copy_that_lags_is_refused_until_it_is_adopted(self) -> None:
         with MariaDb() as server:
             store = store_at(server.url())
@@ -603,7 +621,8 @@ class TestFailures:
 
     def test_tls_is_used_as_far_as_it_is_asked_for(self, tmp_path: Path) -> None:
         key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
-        arguments = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=db.example"]
+        arguments = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+        arguments += ["-addext", "subjectAltName=DNS:localhost"]
         subprocess.run([*arguments, "-keyout", key, "-out", cert], check=True, stderr=subprocess.DEVNULL)
         with MariaDb(f"--ssl-cert={cert}", f"--ssl-key={key}") as server:
             query(server.url(), "CREATE USER safe REQUIRE SSL", "GRANT ALL ON ids.* TO safe")
@@ -613,6 +632,8 @@ class TestFailures:
             store_at(f"{url}?ssl-mode=verify_ca&ssl-ca={cert}").allocate("order", 1, 0)
             with failure("refused"):
                 store_at(f"{url}?ssl-mode=disabled")
+            named = url.replace("127.0.0.1", "localhost")
+            store_at(f"{named}?ssl-mode=verify_identity&ssl-ca={cert}")
             for parameters in ("ssl-mode=verify_ca", f"ssl-mode=verify_identity&ssl-ca={cert}"):
                 with failure("refused", match="no TLS with a server that can be trusted"):
                     store_at(f"{url}?{parameters}")
@@ -626,7 +647,7 @@ class TestFailures:
         store = store_at(f"{url}?connections=1")
         store.allocate("order", 1, 0)
         (row,) = query(url, "SELECT MAX(id) AS id FROM information_schema.PROCESSLIST WHERE db = DATABASE() AND info IS NULL")
-        with pymysql_lock(url, "order"):
+        with pymysql_lock(url, "SELECT * FROM unalike_tag WHERE tag = 'order' FOR UPDATE"):
 
             def interrupt() -> None:
                 eventually("it waits", lambda: query(url, "SELECT 1 FROM information_schema.INNODB_LOCK_WAITS"))
@@ -674,14 +695,14 @@ def refused_at(store: MysqlStore) -> None:
 
 
 @contextmanager
-def pymysql_lock(url: str, tag: str) -> Iterator[None]:
-    """Holds the lock on a tag's row."""
+def pymysql_lock(url: str, statement: str) -> Iterator[None]:
+    """Holds what this statement locks."""
     host, port = re.search(r"@([^:/]+):(\d+)/", url).groups()  # type: ignore[union-attr]
     user = url.partition("://")[2].partition("@")[0]
     connection = pymysql.connect(host=host, port=int(port), user=user, database=url.rpartition("/")[2])
     try:
         with connection.cursor() as cursor:
-            cursor.execute("SELECT * FROM unalike_tag WHERE tag = %s FOR UPDATE", (tag,))
+            cursor.execute(statement)
         yield
     finally:
         connection.close()
@@ -714,7 +735,7 @@ class TestFork:
         store = store_at(f"{url}?connections=1")
         store.allocate("order", 1, 0)
         with ThreadPoolExecutor(1) as threads:
-            with pymysql_lock(url, "order"):
+            with pymysql_lock(url, "SELECT * FROM unalike_tag WHERE tag = 'order' FOR UPDATE"):
                 waiting: Future[Segment] = threads.submit(store.allocate, "order", 1, 0)
                 eventually("it waits", lambda: query(url, "SELECT 1 FROM information_schema.INNODB_LOCK_WAITS"))
                 children = in_child(lambda: [store.allocate("other", 5, 0)], lambda: None)

@@ -72,7 +72,7 @@ class MysqlStore:
     The URL is ``mysql://USER[:PASSWORD]@HOST[:PORT]/DATABASE[?PARAMETERS]``, or ``mariadb:``. Its parameters are:
 
     - ``ssl-mode``: ``disabled``, ``preferred`` (the default), ``required``, ``verify_ca``, ``verify_identity``;
-    - ``ssl-ca``: a file with the certificates of the authorities to trust beside the system's;
+    - ``ssl-ca``: a file with the certificates of the authorities to trust instead of the system's;
     - ``create``: ``false``, and no table is created;
     - ``connections``: the most at a time, 1 to 10000, 10 by default;
     - ``connect-timeout-ms``, ``request-timeout-ms``: milliseconds, 1 to 600000, 3000 and 5000 by default;

@@ -94,6 +94,14 @@ else:
 class _Connection(_Driver):
     """The driver's, with one deadline for all that is read and written until the next one is set."""
 
+    def __init__(self, tls: Optional[ssl.SSLContext], **options: Any) -> None:
+        self._tls = tls
+        super().__init__(**options)
+
+    def _create_ssl_ctx(self, _options: object) -> Optional[ssl.SSLContext]:
+        # One for all connections: to read the system's authorities takes its time.
+        return self._tls
+
     deadline: float = math.inf
     is_ready: bool = False
     """Before that nothing is read ahead: what was sent in the clear must not pass for what came by TLS."""
@@ -153,6 +161,7 @@ class _Link:
         elif settings.ssl_mode != "preferred":
             options["ssl"] = settings.tls
         connection = _Connection(
+            settings.tls,
             host=settings.host,
             port=settings.port,
             user=settings.user,
@@ -171,7 +180,7 @@ class _Link:
         )
         connection.deadline = deadline
         try:
-            plain = socket.create_connection((settings.host, settings.port), max(0.001, deadline - time.monotonic()))
+            plain = _dial(settings, deadline)
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             # The handshake of TLS is the driver's, and waits by the socket's own timeout, for each piece.
@@ -216,6 +225,23 @@ class _Link:
             self._connection.close()
         except Exception:
             self.destroy()
+
+
+def _dial(settings: Settings, deadline: float) -> socket.socket:
+    """A connection to whichever address of the host answers first, all of them within one time."""
+    failed: Exception = OSError(f"{settings.host} has no address")
+    for family, kind, protocol, _, address in socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM):
+        dialled = socket.socket(family, kind, protocol)
+        try:
+            dialled.settimeout(max(0.001, deadline - time.monotonic()))
+            dialled.connect(address)
+            return dialled
+        except BaseException as error:
+            dialled.close()
+            if not isinstance(error, OSError):
+                raise
+            failed = error
+    raise failed
 
 
 def _as_bytes(value: Union[str, bytes, None]) -> Optional[bytes]:
@@ -538,8 +564,9 @@ class Turn:
 
     def execute(self, sql: str, args: Sequence[Argument] = ()) -> Reply:
         """Runs a statement that writes. After an error nothing more can be done."""
+        statement = bound(sql, args)
         try:
-            return self._run(bound(sql, args))
+            return self._run(statement)
         except Exception as error:
             raise _write_error(self._database.at, self._doing, error) from error
 
@@ -548,8 +575,9 @@ class Turn:
 
         The statement was not done then, and the connection is as good as before.
         """
+        statement = bound(sql, args)
         try:
-            return self._run(bound(sql, args))
+            return self._run(statement)
         except Exception as error:
             code = _code_of(error)
             if code is not None and code in expected:
@@ -558,8 +586,9 @@ class Turn:
 
     def rows(self, sql: str, args: Sequence[Argument] = ()) -> list[Row]:
         """Runs a statement that reads."""
+        statement = bound(sql, args)
         try:
-            return self._run(bound(sql, args)).rows
+            return self._run(statement).rows
         except Exception as error:
             raise _read_error(self._database.at, self._doing, error) from error
 

@@ -9,7 +9,7 @@ import { promisify } from 'node:util';
 
 import { MysqlStore } from '../dist/mysql.js';
 import { ServerFacts, StoreRecord, markIn } from '../dist/mysql-server.js';
-import { bound } from '../dist/mysql-sql.js';
+import { bound, SQL } from '../dist/mysql-sql.js';
 import { ID_MAX, StoreError, SUB_SEPARATOR } from '../dist/store.js';
 import { eventually, freshDatabase, lock, MariaDb, Proxy, query, required, setClock } from './mariadb.mjs';
 
@@ -284,8 +284,9 @@ describe('segments in MySQL', () => {
         'stripe_tags = tags',
       "UPDATE unalike_tag SET stripe_set = X'000102030405060708090a0b0c0d0e0f', stripe_version = version",
     );
-    for (const attempt of [store.allocate('order', 1n, 0n), store.openTag('order'), store.createTag('other')]) {
-      const { message } = await failure(attempt, 'refused');
+    const attempts = [() => store.allocate('order', 1n, 0n), () => store.openTag('order'), () => store.createTag('other')];
+    for (const attempt of attempts) {
+      const { message } = await failure(attempt(), 'refused');
       assert.match(message, /is stripe 1 of 3 in the set 000102030405060708090a0b0c0d0e0f: use it together with all/);
     }
   });
@@ -360,6 +361,11 @@ describe('what grants rest on', () => {
     assert.equal(await store.release('order', { start: 5n, version: segment.version }), true);
     assert.equal((await store.allocate('order', 1n, 0n)).start, 5n);
     assert.deepEqual((await command(url, 'order', 1)).length, 1);
+  });
+
+  test('the file that this host reads is the one of the Rust adapter', async () => {
+    const path = new URL('../../../adapters/mysql/src/sql/shared.json', import.meta.url);
+    assert.deepEqual(SQL, JSON.parse(await readFile(path, 'utf8')), 'build host/node again');
   });
 
   test('this host makes of servers and records what the Rust adapter makes of them', async () => {

@@ -24,7 +24,7 @@ from mariadb import MariaDb, Proxy, eventually, fresh_database, new_directory, q
 
 from unalike.mysql import MysqlStore
 from unalike.mysql_server import NoIdentity, ServerFacts, StoreRecord, mark_in
-from unalike.mysql_sql import bound
+from unalike.mysql_sql import SQL, bound
 from unalike.store import (
     ID_MAX,
     SUB_SEPARATOR,
@@ -353,6 +353,10 @@ class TestWhatGrantsRestOn:
         assert store.release("order", TailRelease(5, segment.version))
         assert store.allocate("order", 1, 0).start == 5
         assert len(command(url, "order", 1)) == 1
+
+    def test_the_file_that_this_host_reads_is_the_one_of_the_rust_adapter(self) -> None:
+        file = ROOT / "adapters/mysql/src/sql/shared.json"
+        assert SQL == json.loads(file.read_text()), "run host/python/build_components.py"
 
     def test_this_host_makes_of_servers_and_records_what_the_rust_adapter_makes_of_them(self) -> None:
         cases = json.loads((ROOT / "adapters/mysql/tests/cases.json").read_text())

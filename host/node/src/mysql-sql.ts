@@ -78,8 +78,8 @@ export type Argument = bigint | Uint8Array | string | null;
 /**
  * The statement with its arguments in the places of its marks.
  *
- * The types are those that a prepared statement has: an unsigned number, binary, text. Nothing that an argument holds can
- * end its literal, in whatever SQL mode.
+ * The types are those that a prepared statement has: an unsigned number, binary, text. Nothing that an argument holds
+ * can end its literal, in whatever SQL mode.
  */
 export function bound(statement: string, args: readonly Argument[]): string {
   const parts = statement.split('?');

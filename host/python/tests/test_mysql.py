@@ -47,8 +47,21 @@ FOUR_IN_WORDS = "41/2/12 epoch 1288834974657 tick 1 ms"
 TWO_WORKERS = replace(LAYOUT, datacenter_bits=0, worker_bits=1)
 
 
+_opened: list[MysqlStore] = []
+
+
 def store_at(url: str, **options: Any) -> MysqlStore:
-    return MysqlStore(url, **options)
+    store = MysqlStore(url, **options)
+    _opened.append(store)
+    return store
+
+
+@pytest.fixture(autouse=True)
+def _close_stores() -> Iterator[None]:
+    """A server has no end of connections for the stores of all tests."""
+    yield
+    while _opened:
+        _opened.pop().close()
 
 
 @contextmanager
@@ -174,8 +187,8 @@ class TestSegments:
         assert store.allocate(f"order{SUB_SEPARATOR}a", 5, 0).start == 500
         query(
             url,
-            "UPDATE unalike_tag SET settled = 9223372036854775807, watermark = 9223372036854775807, version = version + 1 "
-            "WHERE tag = 'order'",
+            "UPDATE unalike_tag SET settled = 9223372036854775807, watermark = 9223372036854775807, version = version "
+            "+ 1 WHERE tag = 'order'",
             "COMMIT",
         )
         with failure("exhausted"):
@@ -189,8 +202,9 @@ class TestSegments:
         store = store_at(url)
         query(
             url,
-            "INSERT INTO unalike_tag (tag, start, mode, step_policy, step, refill_policy, refill, settled, watermark) VALUES "
-            "(CONCAT('unalike-new-names', CHAR(31), 'floor'), 1, 'buffered', 'fixed', 1, 'remaining', 1, 1000, 1000)",
+            "INSERT INTO unalike_tag (tag, start, mode, step_policy, step, refill_policy, refill, settled, watermark) "
+            "VALUES (CONCAT('unalike-new-names', CHAR(31), 'floor'), 1, 'buffered', 'fixed', 1, 'remaining', 1, 1000, "
+            "1000)",
             "COMMIT",
         )
         assert store.allocate("order", 1, 0).start == 1_001
@@ -281,8 +295,8 @@ class TestSegments:
         store.allocate("order", 1, 0)
         query(
             url,
-            "UPDATE unalike_store SET stripe_set = X'000102030405060708090a0b0c0d0e0f', stripe_index = 1, stripe_count = 3, "
-            "stripe_tags = tags",
+            "UPDATE unalike_store SET stripe_set = X'000102030405060708090a0b0c0d0e0f', stripe_index = 1, stripe_count "
+            "= 3, stripe_tags = tags",
             "UPDATE unalike_tag SET stripe_set = X'000102030405060708090a0b0c0d0e0f', stripe_version = version",
             "COMMIT",
         )
@@ -299,7 +313,11 @@ class TestSegments:
         url = fresh_database()
         store = store_at(url)
         store.allocate("order", 1, 0)
-        query(url, "UPDATE unalike_tag SET stripe_set = X'ff000000000000000000000000000000', stripe_version = version", "COMMIT")
+        query(
+            url,
+            "UPDATE unalike_tag SET stripe_set = X'ff000000000000000000000000000000', stripe_version = version",
+            "COMMIT",
+        )
         with failure("refused", match="unalike store adopt --lift COUNT"):
             store.allocate("order", 1, 0)
 
@@ -344,7 +362,8 @@ class TestWhatGrantsRestOn:
             url,
             "ALTER TABLE unalike_store DROP CONSTRAINT unalike_store_stripe, DROP COLUMN stripe_set, "
             "DROP COLUMN stripe_index, DROP COLUMN stripe_count, DROP COLUMN stripe_tags",
-            "ALTER TABLE unalike_tag DROP CONSTRAINT unalike_tag_stripe, DROP COLUMN stripe_set, DROP COLUMN stripe_version",
+            "ALTER TABLE unalike_tag DROP CONSTRAINT unalike_tag_stripe, DROP COLUMN stripe_set, DROP COLUMN "
+            "stripe_version",
             "UPDATE unalike_store SET schema_version = 1",
             "COMMIT",
         )
@@ -650,7 +669,9 @@ class TestFailures:
         url = fresh_database()
         store = store_at(f"{url}?connections=1")
         store.allocate("order", 1, 0)
-        (row,) = query(url, "SELECT MAX(id) AS id FROM information_schema.PROCESSLIST WHERE db = DATABASE() AND info IS NULL")
+        (row,) = query(
+            url, "SELECT MAX(id) AS id FROM information_schema.PROCESSLIST WHERE db = DATABASE() AND info IS NULL"
+        )
         with pymysql_lock(url, "SELECT * FROM unalike_tag WHERE tag = 'order' FOR UPDATE"):
 
             def interrupt() -> None:

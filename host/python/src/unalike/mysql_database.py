@@ -299,8 +299,9 @@ class Database:
             return record.was_adopted
         raise refused(
             f"the server at {self.at} took over from another one, and was adopted with the tables of other dialects in "
-            f"this database ({expected.recorded}): those of the dialect unalike may lack the last commits. Run `unalike "
-            "store adopt --lift COUNT` with this URL as well, and then restart the programs that use this database"
+            f"this database ({expected.recorded}): those of the dialect unalike may lack the last commits. Run "
+            "`unalike store adopt --lift COUNT` with this URL as well, and then restart the programs that use this "
+            "database"
         )
 
     @property
@@ -321,8 +322,8 @@ class Database:
     def check_fence(self) -> None:
         """Says why a statement was held back by its fence, unless it was not.
 
-        :raises StoreError: ``refused`` on another server, or on one that may lose commits; ``unavailable`` where another
-            connection may do. The connections that are open are not used again.
+        :raises StoreError: ``refused`` on another server, or on one that may lose commits; ``unavailable`` where
+            another connection may do. The connections that are open are not used again.
         """
         with self.turn("looking at the server") as turn:
             before = turn.look()
@@ -495,8 +496,8 @@ class Database:
 
         send(SQL["session"]["read_whole_lists"])
         before = _facts_in(send(READ_FACTS))
-        # Whole seconds. A wait for a lock that ends before the request does leaves no doubt about what was done. And the
-        # server is not to close what is idle before it is dropped here.
+        # Whole seconds. A wait for a lock that ends before the request does leaves no doubt about what was done. And
+        # the server is not to close what is idle before it is dropped here.
         lock_wait_s = max(1, int(self.settings.request_timeout) - 1)
         send(before.session_statement(lock_wait_s, int(2 * _IDLE_MAX)))
         send(SQL["session"]["roll_back"])
@@ -524,8 +525,8 @@ class Database:
         if recorded is not None and recorded != expected.recorded:
             if StoreRecord(recorded).server == StoreRecord(expected.recorded).server:
                 raise self._refused(
-                    f"tables in its database were lifted since this program began ({recorded}, not {expected.recorded}): "
-                    "restart this program"
+                    f"tables in its database were lifted since this program began ({recorded}, not "
+                    f"{expected.recorded}): restart this program"
                 )
             raise facts.another_server(self.at, expected.recorded, recorded)
 

@@ -189,8 +189,8 @@ def _decoded(text: str, what: str) -> str:
 def _check_dialect(name: str) -> None:
     if name in _DIALECTS:
         raise refused(
-            f"this program uses unalike's own tables alone, and the dialect {name} is for those of another system: run the "
-            "`unalike` server with this URL, and take the numbers from it"
+            f"this program uses unalike's own tables alone, and the dialect {name} is for those of another system: run "
+            "the `unalike` server with this URL, and take the numbers from it"
         )
     if name != "unalike":
         raise _wrong("dialect", name, "unalike")

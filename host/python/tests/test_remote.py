@@ -226,7 +226,7 @@ def late(answer: bytes) -> bytes:
     return answer
 
 
-LIES = {
+LIES: dict[str, Callable[[], Any]] = {
     "twice": lambda: twice,
     "of a cache": Cached,
     "cut": lambda: Every(3, cut),
@@ -333,13 +333,14 @@ def test_addresses() -> None:
         assert "hunter2" not in str(raised.value) and raised.value.kind == "refused"
     for options in ({"store": "5eed"}, {"token": "a\nb"}, {"request_timeout": 0}, {"ssl_ca": "/none"}):
         with refused("refused"):
-            RemoteStore("https://a" if "ssl_ca" in options else "http://a", **options)  # type: ignore[arg-type]
+            RemoteStore("https://a" if "ssl_ca" in options else "http://a", **options)
 
 
 def test_layouts_as_text() -> None:
     """The command line reads each as the preset that it is."""
     for name in ("twitter", "leaf", "sonyflake", "baidu", "mastodon"):
-        shown = subprocess.run([binary(), "layouts", "show", _layout_text(LAYOUTS[name])], capture_output=True, text=True)
+        command = [binary(), "layouts", "show", _layout_text(LAYOUTS[name])]
+        shown = subprocess.run(command, capture_output=True, text=True)
         assert shown.returncode == 0, (name, shown.stderr)
 
 

@@ -266,6 +266,7 @@ mod tests {
             lease,
             local_bound_ms: lease.not_before_ms,
             is_void: false,
+            granter: Granter::default(),
         }
     }
 

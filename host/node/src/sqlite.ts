@@ -61,6 +61,9 @@ const BUSY_TIMEOUT_MAX_MS = 600_000;
 /** Beyond the two waits, so long may a disk take before a request is given up. */
 const DISK_MS = 30_000;
 
+/** The flags of Node's that the thread needs, too. */
+const THREAD_FLAGS: readonly string[] = ['--experimental-sqlite', '--no-warnings'];
+
 /** Requests that change nothing: when their answer is lost, nothing was granted. */
 const READS: ReadonlySet<Method | 'close'> = new Set<Method | 'close'>(['identity', 'close']);
 
@@ -100,7 +103,9 @@ export class SqliteStore implements SegmentStore, LeaseStore {
   private constructor(begin: Begin) {
     this.address = begin.path;
     this.#busyTimeoutMs = begin.busyTimeoutMs;
-    this.#worker = new Worker(new URL('./sqlite-worker.js', import.meta.url), { workerData: begin });
+    // A thread takes over the flags of the program, and does not begin with some (`--input-type`).
+    const execArgv = process.execArgv.filter((flag) => THREAD_FLAGS.includes(flag));
+    this.#worker = new Worker(new URL('./sqlite-worker.js', import.meta.url), { workerData: begin, execArgv });
     this.#worker.on('message', (answer: Answer) => this.#settle(answer));
     this.#worker.on('error', (error: Error) => this.#end(`its thread failed: ${error.message}`));
     this.#worker.on('exit', () => this.#end('its thread has ended'));

@@ -159,8 +159,10 @@ def test_a_stripe_is_refused(path: Path, store: SqliteStore) -> None:
     store.allocate("order", 1, 0)
     place = "stripe_set = x'000000000000000000000000005eed00', stripe_index = 1, stripe_count = 3"
     sql(path, f"UPDATE store SET {place}")
-    for call in (lambda: store.allocate("order", 1, 0), lambda: store.open_tag("order"), lambda: store.allocate("b", 1, 0)):
-        assert "is stripe 1 of 3 in the set 000000000000000000000000005eed00: use it together" in refusal("refused", call)
+    words = "is stripe 1 of 3 in the set 000000000000000000000000005eed00: use it together"
+    for tag in ("order", "b"):
+        assert words in refusal("refused", store.allocate, tag, 1, 0)
+    assert words in refusal("refused", store.open_tag, "order")
     assert not store.release("order", TailRelease(1, 1))
     sql(path, "UPDATE store SET stripe_index = 1 << 31")
     assert "fenced while its tags are moved" in refusal("refused", store.allocate, "order", 1, 0)
@@ -275,7 +277,8 @@ def test_a_file_of_the_version_before_is_upgraded(tmp_path: Path, path: Path) ->
     schema = sqlite_file.SQL["schema"].replace("user_version = 2", "user_version = 1")
     at = schema.index("-- Programs that know stripes")
     schema = schema[:at] + schema[schema.index("-- What a namespace") :]
-    for column in (" stripe_set BLOB CHECK (length(stripe_set) = 16),", " stripe_index INTEGER,", " stripe_count INTEGER"):
+    place = (" stripe_set BLOB CHECK (length(stripe_set) = 16),", " stripe_index INTEGER,", " stripe_count INTEGER")
+    for column in place:
         assert column in schema
         schema = schema.replace(column, "")
     schema = schema.replace("CHECK (tags >= 0),", "CHECK (tags >= 0)")
@@ -570,13 +573,16 @@ def test_a_fork_waits_for_threads_that_are_at_it(path: Path) -> None:
 
 def test_a_child_that_ends_closes_nothing_of_its_parent(path: Path) -> None:
     code = (
-        "import os, sys\n"
+        "import gc, os, sys\n"
         "from unalike.sqlite import SqliteStore\n"
         "store = SqliteStore(sys.argv[1])\n"
         "store.allocate('order', 1, 0)\n"
         "child = os.fork()\n"
         "if child == 0:\n"
+        "    connection = store._opened._writer.connection\n"
         "    del store\n"
+        "    gc.collect()\n"
+        "    connection.total_changes  # raises, if it was closed\n"
         "    sys.exit(0)\n"
         "assert os.waitpid(child, 0)[1] == 0\n"
         "print(store.allocate('order', 1, 0).start)\n"

@@ -8,6 +8,11 @@ is closed, so the log (``-wal``) and its index (``-shm``) stay the same files, a
 operator's doing.
 
 The file is opened by no means but SQLite's: closing a file drops all locks that this process holds on it.
+
+A child of a fork inherits SQLite's memory, which says that this process holds the locks by which others see that the
+file is in use: they are the parent's, and go with it. So a child takes them itself before it opens the file
+(:func:`_adopt`), and a fork waits until no thread is inside SQLite, whose mutexes a child could otherwise find taken
+for ever.
 """
 
 from __future__ import annotations
@@ -55,13 +60,6 @@ SQL: Final = _read_statements()
 """The very statements of the Rust adapter, by the names of their files."""
 
 
-class File(NamedTuple):
-    """What tells a file from any other, whatever its name."""
-
-    device: int
-    inode: int
-
-
 class Reader:
     """A transaction that only reads, all of it at one instant. It keeps nobody from writing."""
 
@@ -71,6 +69,116 @@ class Reader:
     def rows(self, sql: str, args: Arguments = ()) -> list[sqlite3.Row]:
         rows: list[sqlite3.Row] = self._connection.execute(sql, args).fetchall()
         return rows
+
+
+class File(NamedTuple):
+    """What tells a file from any other, whatever its name."""
+
+    device: int
+    inode: int
+
+
+class _Gate:
+    """Lets any number of threads into SQLite, and none while this process forks."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self._inside: dict[int, int] = {}
+        """How deep each thread is inside."""
+        self._is_forking = False
+
+    def __enter__(self) -> None:
+        thread = threading.get_ident()
+        with self.changed:
+            # Whoever is inside already goes on: the fork waits for it.
+            while self._is_forking and thread not in self._inside:
+                self.changed.wait()
+            self._inside[thread] = self._inside.get(thread, 0) + 1
+
+    def __exit__(self, *_: object) -> None:
+        thread = threading.get_ident()
+        with self.changed:
+            self._inside[thread] -= 1
+            if not self._inside[thread]:
+                del self._inside[thread]
+            self.changed.notify_all()
+
+    def before_fork(self) -> None:
+        """Waits for those inside. Each of them ends: at the latest after the busy timeout."""
+        own = threading.get_ident()
+        with self.changed:
+            while self._is_forking:
+                self.changed.wait()
+            self._is_forking = True
+            while any(thread != own for thread in self._inside):
+                self.changed.wait()
+            # Held across the fork, so that nobody waits for it in the child.
+
+    def after_fork(self) -> None:
+        with self.changed:
+            self._is_forking = False
+            self.changed.notify_all()
+
+
+_GATE = _Gate()
+
+
+_held: Final[dict[File, tuple[int, tuple[File, ...]]]] = {}
+"""The files that this process has open, by the first of each store: how often, and all of them."""
+_inherited: Final[dict[File, tuple[File, ...]]] = {}
+"""Those that its parents had open when they forked."""
+_adopted: Final[list[object]] = []
+"""Files that stay open as long as this process lives: closing one would drop the locks."""
+
+
+def _in_child() -> None:
+    global _GATE
+    # Of the parent's threads only this one is here.
+    _GATE = _Gate()
+    _inherited.update((file, files) for file, (_, files) in _held.items())
+    _held.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=lambda: _GATE.before_fork(), after_in_parent=lambda: _GATE.after_fork(), after_in_child=_in_child
+    )
+
+
+def _adopt(path: str) -> None:
+    """Takes the locks, in a child, that SQLite's inherited memory says this process has.
+
+    They are those by which others see that the file and the index of its log are in use: without them another process
+    that ends would take the log away, and one that begins would empty the index. They are shared locks, which belong to
+    the process, whichever way it opened the file (<https://www.sqlite.org/walformat.html>, section 2.3).
+
+    :raises StoreError: ``refused`` when the log that SQLite remembers is there no more.
+    """
+    inherited = _inherited.get(_look_at(path))
+    if inherited is None:
+        return
+    import fcntl
+
+    real = os.path.realpath(path)
+    paths = (real, f"{real}-wal", f"{real}-shm")
+    for name, start, length in ((paths[0], 0x40000002, 510), (paths[2], 128, 1)):
+        try:
+            file = open(name, "rb", buffering=0)
+            _adopted.append(file)
+            fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB, length, start)
+        except FileNotFoundError:
+            raise _closed_by_parent(path) from None
+        except OSError as error:
+            what = f"{name} cannot be locked in this child of a fork: another process is just opening or closing it"
+            raise StoreError("unavailable", f"{what} ({error})") from error
+    # With the locks, nobody takes them away any more.
+    if not all(os.path.exists(name) for name in paths) or tuple(_look_at(name) for name in paths) != inherited:
+        raise _closed_by_parent(path)
+
+
+def _closed_by_parent(path: str) -> StoreError:
+    what = f"{path} was open when this process was forked, and all who had it open closed it before this child used it"
+    return StoreError("refused", f"{what}: SQLite cannot open it here any more; use it in a new process")
 
 
 class _Link:
@@ -112,16 +220,29 @@ class Opened:
         self._steps: Final = ClockSteps()
         self._files: Optional[tuple[File, ...]] = None
         self._is_closed = False
+        with _GATE:
+            self._open(create, expected)
+        try:
+            # What it shows from now on is compared with this. One that cannot be read is told of by who needs it.
+            self.read_clock()
+        except StoreError:
+            pass
+
+    def _open(self, create: bool, expected: Optional[File]) -> None:
+        path = self._path
         _look_at_file(path, create)
+        if expected is not None and _look_at(path) != expected:
+            raise _gone(path, "was replaced")
         if os.path.exists(path):
+            _adopt(path)
             self._check_header()
         # SQLite keeps the other two beside the file itself, wherever a symbolic link to it is.
-        self._writer: Final = self._link("rwc" if create else "rw")
+        self._writer = self._link("rwc" if create else "rw")
         try:
             real = os.path.realpath(path)
-            self._paths: Final = (path, f"{real}-wal", f"{real}-shm")
-            self.is_new: Final = self._prepare_file()
-            self._reader: Final = self._link("rw", query_only=True)
+            self._paths = (path, f"{real}-wal", f"{real}-shm")
+            self.is_new = self._prepare_file()
+            self._reader = self._link("rw", query_only=True)
             self._hold()
             if expected is not None and self.file != expected:
                 raise _gone(path, "was replaced")
@@ -129,11 +250,6 @@ class Opened:
         except BaseException:
             self.close()
             raise
-        try:
-            # What it shows from now on is compared with this. One that cannot be read is told of by who needs it.
-            self.read_clock()
-        except StoreError:
-            pass
 
     @property
     def file(self) -> File:
@@ -204,12 +320,19 @@ class Opened:
 
     def close(self) -> None:
         """Closes the connections: in the process that opened them."""
+        if not self._is_closed and self._files is not None:
+            with _GATE.changed:
+                count, files = _held[self._files[0]]
+                if count > 1:
+                    _held[self._files[0]] = (count - 1, files)
+                else:
+                    del _held[self._files[0]]
         self._is_closed = True
         for name in ("_reader", "_writer"):
             link: Optional[_Link] = getattr(self, name, None)
             if link is not None:
                 # Whoever is at it ends first: each request ends.
-                with link.lock:
+                with link.lock, _GATE:
                     link.connection.close()
 
     @contextmanager
@@ -220,16 +343,13 @@ class Opened:
         try:
             if self._is_closed:
                 raise StoreError("unavailable", f"{doing}, in {self._path}: the store was closed")
-            yield link.connection
+            with _GATE:
+                try:
+                    yield link.connection
+                finally:
+                    _roll_back(link.connection)
         finally:
-            try:
-                if not self._is_closed and link.connection.in_transaction:
-                    link.connection.execute("ROLLBACK")
-            except sqlite3.Error:
-                # After an error in a commit SQLite has rolled back by itself.
-                pass
-            finally:
-                link.lock.release()
+            link.lock.release()
 
     def _link(self, mode: str, query_only: bool = False) -> _Link:
         try:
@@ -371,7 +491,10 @@ class Opened:
             self._reader.connection.execute("SELECT id FROM store").fetchall()
         except sqlite3.Error as error:
             raise open_error(self._path, error) from error
-        self._files = tuple(_look_at(path) for path in self._paths)
+        files = tuple(_look_at(path) for path in self._paths)
+        with _GATE.changed:
+            _held[files[0]] = (_held.get(files[0], (0, files))[0] + 1, files)
+        self._files = files
 
     def _prove_writable(self) -> None:
         """Takes the write lock and gives it back."""
@@ -380,6 +503,16 @@ class Opened:
             self._writer.connection.execute("UPDATE store SET tags = tags WHERE id = 0").fetchall()
         except sqlite3.Error as error:
             raise read_error(self._path, "checking that the store can be written to", error) from error
+
+
+def _roll_back(connection: sqlite3.Connection) -> None:
+    """Ends the transaction, if one is open."""
+    try:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+    except sqlite3.Error:
+        # After an error in a commit SQLite has rolled back by itself.
+        pass
 
 
 def _value(connection: sqlite3.Connection, sql: str) -> int:

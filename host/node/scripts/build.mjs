@@ -3,7 +3,8 @@
 // The components are the files that UNALIKE_COMPONENT_WASM and UNALIKE_FORMATS_WASM name; without these, cargo builds them.
 
 import { execFileSync } from 'node:child_process';
-import { cp, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { createHash } from 'node:crypto';
+import { cp, mkdir, mkdtemp, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -17,9 +18,9 @@ const require = createRequire(import.meta.url);
 
 // What is shared with the Rust adapters, file by file: SQL statements and Lua scripts.
 const SHARED = [
-  { from: 'adapters/sqlite/src/sql', to: 'sql/sqlite', endings: ['.sql'] },
-  { from: 'adapters/mysql/src/sql', to: 'sql/mysql', endings: ['.sql', '.json'] },
-  { from: 'adapters/redis/src/scripts', to: 'scripts/redis', endings: ['.lua'] },
+  { from: 'adapters/sqlite/src/sql', to: 'sql/sqlite', ending: '.sql' },
+  { from: 'adapters/mysql/src/sql', to: 'sql/mysql', ending: '.sql' },
+  { from: 'adapters/redis/src/scripts', to: 'scripts/redis', ending: '.lua' },
 ];
 
 function run(program, args, options = {}) {
@@ -41,15 +42,28 @@ async function components(folder) {
   return { unalike: join(folder, 'unalike.wasm'), 'unalike-formats': join(folder, 'unalike-formats.wasm') };
 }
 
+/** The folder with what jco makes of a component. It takes a minute or more, so it is kept for the next build. */
+async function transpiled(jco, name, path) {
+  const { version } = JSON.parse(await readFile(join(dirname(jco), '../package.json'), 'utf8'));
+  const hash = createHash('sha256').update(await readFile(path)).digest('hex');
+  const out = join(here, 'node_modules/.cache/unalike', `${name}-${version}-${hash}`);
+  if ((await readdir(out).catch(() => [])).length === 0) {
+    const fresh = `${out}.${process.pid}`;
+    const args = ['transpile', path, '--name', name, '-I', 'sync', '--no-nodejs-compat', '--minify', '-o', fresh];
+    run(process.execPath, [jco, ...args]);
+    await rm(out, { recursive: true, force: true });
+    await rename(fresh, out);
+  }
+  return out;
+}
+
 await rm(dist, { recursive: true, force: true });
 await mkdir(glue, { recursive: true });
 const folder = await mkdtemp(join(tmpdir(), 'unalike-build-'));
 try {
   const jco = join(dirname(fileURLToPath(import.meta.resolve('@bytecodealliance/jco'))), 'jco.js');
   for (const [name, path] of Object.entries(await components(folder))) {
-    const out = join(folder, 'transpiled', name);
-    const args = ['transpile', path, '--name', name, '-I', 'sync', '--no-nodejs-compat', '--minify', '-o', out];
-    run(process.execPath, [jco, ...args]);
+    const out = await transpiled(jco, name, path);
     for (const file of await readdir(out)) {
       if (file.endsWith('.wasm')) {
         await cp(join(out, file), join(glue, file));
@@ -78,10 +92,10 @@ for (const file of await readdir(join(here, 'src/glue'))) {
   await cp(join(here, 'src/glue', file), join(glue, file));
 }
 run(process.execPath, [program('typescript', 'bin/tsc'), '-p', here], { stdio: ['ignore', 'inherit', 'inherit'] });
-for (const { from, to, endings } of SHARED) {
+for (const { from, to, ending } of SHARED) {
   const source = join(repository, from);
   const files = await readdir(source).catch(() => []);
-  for (const file of files.filter((name) => endings.some((ending) => name.endsWith(ending)))) {
+  for (const file of files.filter((name) => name.endsWith(ending))) {
     await cp(join(source, file), join(dist, to, file));
   }
 }

@@ -8,7 +8,7 @@
 
 import { IdsError } from './errors.js';
 import { instantiate } from './glue/unalike.js';
-import { checkedBigint, checkedCount, checkedNumber, U32_MAX } from './numbers.js';
+import { checkedBigint, checkedNumber, U32_MAX } from './numbers.js';
 import { ID_MAX, type Layout, type Segment, type StoreFailure } from './store.js';
 
 /** A compiled `WebAssembly.Module`. */
@@ -211,8 +211,8 @@ function checkedSequenceOptions(options: ComponentSequenceOptions): ComponentSeq
     growBelowMs: checkedBigint('grow-below-ms', options.growBelowMs),
     shrinkAboveMs: checkedBigint('shrink-above-ms', options.shrinkAboveMs),
     refill: checkedCase('refill', options.refill, {
-      'share-consumed': (value) => checkedNumber('refill', value, 0, 0xff),
-      remaining: (value) => checkedBigint('refill', value),
+      'share-consumed': (value) => checkedNumber('share-consumed', value, 0, 0xff),
+      remaining: (value) => checkedBigint('remaining', value),
     }),
     prefetch: checkedNumber('prefetch', options.prefetch, 0, U32_MAX),
     floor: checkedBigint('floor', options.floor),
@@ -243,16 +243,16 @@ function checkedSnowflakeOptions(options: ComponentSnowflakeOptions): ComponentS
     layout: checkedLayout(options.layout),
     clock: checkedCase('clock', options.clock, {
       reject: nothing,
-      wait: (value) => checkedBigint('clock', value),
-      keep: (value) => checkedBigint('clock', value),
+      wait: (value) => checkedBigint('wait', value),
+      keep: (value) => checkedBigint('keep', value),
     }),
     horizonMs: checkedBigint('horizon-ms', options.horizonMs),
     aheadMaxMs: checkedBigint('ahead-max-ms', options.aheadMaxMs),
     floor: checkedBigint('floor', options.floor),
     spread: checkedCase('spread', options.spread, {
       none: nothing,
-      rotating: (value) => checkedNumber('spread', value, 0, 0xff),
-      random: (value) => checkedNumber('spread', value, 0, 0xff),
+      rotating: (value) => checkedNumber('rotating', value, 0, 0xff),
+      random: (value) => checkedNumber('random', value, 0, 0xff),
     }),
     seed: checkedBigint('seed', options.seed),
   };
@@ -281,7 +281,7 @@ export class CoreSequence {
 
   /** @throws {Trap} @throws {IdsError} `number-invalid` */
   reserve(now: bigint, max: number): Answer<Run> {
-    const [at, most] = [checkedBigint('now', now), checkedCount('max', max)];
+    const [at, most] = [checkedBigint('now', now), checkedNumber('max', max, 0, U32_MAX)];
     return answerOf(() => this.resource.reserve(at, most));
   }
 
@@ -308,7 +308,7 @@ export class CoreOrdered {
 
   /** @throws {Trap} @throws {IdsError} `number-invalid` */
   begin(now: bigint, count: number): Answer<bigint> {
-    const [at, many] = [checkedBigint('now', now), checkedCount('count', count)];
+    const [at, many] = [checkedBigint('now', now), checkedNumber('count', count, 0, U32_MAX)];
     return answerOf(() => this.resource.begin(at, many));
   }
 
@@ -330,7 +330,7 @@ export class CoreSnowflake {
 
   /** @throws {Trap} @throws {IdsError} `number-invalid` */
   reserve(now: bigint, max: number): Answer<Run> {
-    const [at, most] = [checkedBigint('now', now), checkedCount('max', max)];
+    const [at, most] = [checkedBigint('now', now), checkedNumber('max', max, 0, U32_MAX)];
     return answerOf(() => this.resource.reserve(at, most));
   }
 

@@ -45,7 +45,10 @@ export type IdsErrorKind =
   | 'component'
   /** The call was given up by its `AbortSignal`. Cause: the signal's reason. */
   | 'aborted'
-  /** A format cannot be made, an id cannot be shown, or a text cannot be read. Figures: `fault`, `position`. */
+  /**
+   * A format cannot be made, an id cannot be shown, or a text cannot be read. Figures: `fault`, `position`. Cause:
+   * what the component said.
+   */
   | 'format';
 
 /** The figures of an {@link IdsError}; each kind says which it has. */

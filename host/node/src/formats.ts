@@ -298,16 +298,16 @@ function faultOf(what: string, fault: ComponentFault | string): IdsError {
   if (tag === 'invalid-argument') {
     const argument = String(val);
     const kind = argument === 'layout' ? 'layout-invalid' : 'format';
-    return new IdsError(kind, `${what} cannot be: ${ARGUMENTS[argument] ?? argument}`, { fault: argument });
+    return new IdsError(kind, `${what} cannot be: ${ARGUMENTS[argument] ?? argument}`, { fault: argument }, fault);
   }
   if (tag === 'template' && Array.isArray(val)) {
     const [position, word] = val as [number, string];
     const message = `${what} is not valid: ${word} at the byte ${position}`;
-    return new IdsError('format', message, { fault: `template-${word}`, position });
+    return new IdsError('format', message, { fault: `template-${word}`, position }, fault);
   }
   const figure = val === undefined ? '' : ` (${String(val)})`;
   const position = typeof val === 'number' && ['character', 'date', 'number'].includes(tag) ? { position: val } : {};
-  return new IdsError('format', `${what}: ${FAULTS[tag] ?? tag}${figure}`, { fault: tag, ...position });
+  return new IdsError('format', `${what}: ${FAULTS[tag] ?? tag}${figure}`, { fault: tag, ...position }, fault);
 }
 
 const FAULTS: Readonly<Record<string, string>> = {

@@ -14,11 +14,16 @@ const CLASSES_MAX = 1024;
  * component checks the same; this is what survives its end.
  */
 export class GrantOrder {
-  private floor = 0n;
+  private floor: bigint;
   private generation = 0n;
   private stride = 1n;
   /** The end of the newest grant of each remainder. */
-  private ends = new Map<bigint, bigint>();
+  private readonly ends = new Map<bigint, bigint>();
+
+  /** Nothing is below `floor`. */
+  constructor(floor = 0n) {
+    this.floor = floor;
+  }
 
   /**
    * Above all that was granted; with several stripes above what each of them granted, since one that is behind still

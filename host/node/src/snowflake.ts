@@ -130,6 +130,12 @@ function spreadOf(spread: Spread, layout: Layout): ComponentSpread {
   }
 }
 
+/** The end of the tick of an id, in Unix milliseconds. */
+export function tickEndMs(layout: Layout, id: bigint): bigint {
+  const { datacenterBits, workerBits, sequenceBits, epochMs, tickMs } = layout;
+  return epochMs + ((id >> BigInt(datacenterBits + workerBits + sequenceBits)) + 1n) * BigInt(tickMs);
+}
+
 /**
  * The snowflake ids of one lease namespace.
  *
@@ -139,7 +145,6 @@ function spreadOf(spread: Spread, layout: Layout): ComponentSpread {
 export class Snowflake extends Generator<CoreSnowflake> implements AsyncIterable<bigint> {
   /** The end of the greatest tick that a run came from: where a rebuilt component begins. */
   private usedUntilMs = 0n;
-  private readonly shift: bigint;
   private rest: Run | undefined;
   /** While which times the run in hand is handed out. */
   private fromMs = 0;
@@ -154,8 +159,6 @@ export class Snowflake extends Generator<CoreSnowflake> implements AsyncIterable
     private readonly options: ComponentSnowflakeOptions,
   ) {
     super(environment, namespace);
-    const { datacenterBits, workerBits, sequenceBits } = options.layout;
-    this.shift = BigInt(datacenterBits + workerBits + sequenceBits);
     this.keptMs = options.clock.tag === 'keep' ? Number(options.clock.val) : 0;
   }
 
@@ -305,9 +308,8 @@ export class Snowflake extends Generator<CoreSnowflake> implements AsyncIterable
       // The whole rest of the tick: what is not used in time is worth nothing later.
       const answer = snowflake.reserve(BigInt(nowMs), U32_MAX);
       if (answer.tag === 'ok') {
-        const { epochMs, tickMs } = this.layout;
         // Recorded before anything can take this instance's place.
-        untilMs = epochMs + ((answer.val.first >> this.shift) + 1n) * BigInt(tickMs);
+        untilMs = tickEndMs(this.layout, answer.val.first);
         this.usedUntilMs = untilMs;
       }
       return answer;

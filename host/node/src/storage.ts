@@ -7,7 +7,7 @@
 
 import type { ComponentLease, GrantHalves, Result } from './component.js';
 import { asStoreError } from './errors.js';
-import type { GrantOrder } from './grant-order.js';
+import { GrantOrder } from './grant-order.js';
 import { validatePublic } from './names.js';
 import {
   ID_MAX,
@@ -145,6 +145,8 @@ export class Requests implements Starter {
   /** For whom the component is called now. */
   asker: Asker | undefined;
   private readonly asked = new Map<bigint, Asker>();
+  /** What this instance knows of each asker's grants: nothing of those of its predecessors but where they ended. */
+  private readonly known = new Map<Asker, GrantOrder>();
   /** Answers in full, until the component takes them in. */
   private readonly errors = new Map<bigint, StoreError>();
 
@@ -172,10 +174,12 @@ export class Requests implements Starter {
     if (asker?.granted === undefined || answer.tag === 'err') {
       return answer;
     }
-    const fault = asker.granted.admit(answer.val);
+    const known = this.known.get(asker) ?? new GrantOrder(asker.granted.successorFloor());
+    this.known.set(asker, known);
+    const [fault, knownFault] = [asker.granted.admit(answer.val), known.admit(answer.val)];
     // The component refuses by itself what it can know of. What one of several stores granted to its predecessor is known
     // here alone.
-    return fault === 'overlap' && answer.val.stride > 1n ? { tag: 'err', val: 'refused' } : answer;
+    return fault === 'overlap' && knownFault === undefined ? { tag: 'err', val: 'refused' } : answer;
   }
 
   acquire(ticket: bigint, namespace: string, layout: Layout, now: bigint, horizonMs: bigint): void {
@@ -216,6 +220,7 @@ export class Requests implements Starter {
 
   /** Forgets what one asker never asked about: an answer that comes is burnt. */
   forget(gone: Asker): void {
+    this.known.delete(gone);
     for (const [ticket, asker] of this.asked) {
       if (asker === gone) {
         this.asked.delete(ticket);

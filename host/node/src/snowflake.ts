@@ -18,7 +18,7 @@ import type {
   CoreSnowflake,
   Run,
 } from './component.js';
-import { closed, IdsError } from './errors.js';
+import { IdsError } from './errors.js';
 import { Generator, millis, PENDING, type Environment, type Outcome, type WaitOptions } from './generator.js';
 import { checkedCount, checkedNumber, U32_MAX } from './numbers.js';
 import type { Layout } from './store.js';
@@ -187,12 +187,7 @@ export class Snowflake extends Generator<CoreSnowflake> implements AsyncIterable
 
   /** The next id. Waits, if need be, for a lease or for the next tick. @throws {IdsError} */
   next(options?: WaitOptions): Promise<bigint> {
-    if (options === undefined && this.rest !== undefined) {
-      const run = this.taken(1);
-      if (run !== undefined) {
-        return Promise.resolve(run.first);
-      }
-    }
+    // A clock that shows nonsense throws: inside of `untilReady`, and not here.
     return this.untilReady(() => this.attempt(1), options).then((run) => run.first);
   }
 
@@ -278,11 +273,8 @@ export class Snowflake extends Generator<CoreSnowflake> implements AsyncIterable
   /** Up to `max` ids of the run in hand, if it is its time. */
   private taken(max: number): Run | undefined {
     const { rest } = this;
-    if (rest === undefined) {
+    if (rest === undefined || this.isStopped) {
       return undefined;
-    }
-    if (this.isStopped) {
-      throw closed(this.name);
     }
     const now = this.environment.lane.nowMs();
     if (now < this.fromMs || now >= this.untilMs) {

@@ -11,6 +11,6 @@ export { layoutText, PRESETS } from './layouts.js';
 export { MemoryStore, type MemoryOptions } from './memory.js';
 export { DEFAULT_TAG_OPTIONS } from './names.js';
 export type { Sequence, SequenceOptions, SequenceStatus } from './sequence.js';
-export { Snowflake, type ClockPolicy, type SnowflakeOptions, type SnowflakeStatus, type Spread } from './snowflake.js';
+export type { ClockPolicy, Snowflake, SnowflakeOptions, SnowflakeStatus, Spread } from './snowflake.js';
 export * from './store.js';
 export type { AbortSignalLike } from './wait.js';

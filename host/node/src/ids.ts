@@ -21,7 +21,13 @@ import {
   type Sequence,
   type SequenceOptions,
 } from './sequence.js';
-import { RENEW_EVERY_MS, Snowflake, snowflakeOptions, type SnowflakeOptions } from './snowflake.js';
+import {
+  LeasedSnowflake,
+  RENEW_EVERY_MS,
+  snowflakeOptions,
+  type Snowflake,
+  type SnowflakeOptions,
+} from './snowflake.js';
 import { StoreError, type Layout, type LeaseStore, type SegmentStore, type TagRecord } from './store.js';
 import { Storage } from './storage.js';
 import { checkAborted, TIMER_MAX_MS, unref, within } from './wait.js';
@@ -79,7 +85,7 @@ interface Open {
  */
 export class Ids {
   private readonly sequences = new Map<string, Open>();
-  private readonly snowflakes = new Map<string, { readonly generator: Snowflake; readonly given: string }>();
+  private readonly snowflakes = new Map<string, { readonly generator: LeasedSnowflake; readonly given: string }>();
   private closing: Promise<void> | undefined;
   private renewal: unknown;
 
@@ -177,7 +183,7 @@ export class Ids {
       }
       return open.generator;
     }
-    const generator = new Snowflake(this.environment, namespace, checked);
+    const generator = new LeasedSnowflake(this.environment, namespace, checked);
     try {
       // Opened here and now: a layout that cannot be is refused by this call. No request is made yet.
       generator.status();
@@ -229,7 +235,7 @@ export class Ids {
     const { storage } = this.environment;
     clearInterval(this.renewal as number);
     const sequences = [...this.sequences.values()];
-    const snowflakes = this.openSnowflakes();
+    const snowflakes = [...this.snowflakes.values()].map(({ generator }) => generator);
     for (const { generator } of sequences) {
       generator.stop();
     }
@@ -252,13 +258,13 @@ export class Ids {
   }
 
   /** Ends it in the component, which gives back what it can. */
-  private endInComponent(generator: BufferedSequence | Rounds | Snowflake): void {
+  private endInComponent(generator: BufferedSequence | Rounds | LeasedSnowflake): void {
     const { lane } = this.environment;
     try {
       if (lane.has(generator)) {
         if (generator instanceof BufferedSequence) {
           lane.call(generator, (sequence) => sequence.close());
-        } else if (generator instanceof Snowflake) {
+        } else if (generator instanceof LeasedSnowflake) {
           lane.call(generator, (snowflake) => snowflake.close());
         }
         lane.remove(generator);

@@ -142,7 +142,30 @@ export function tickEndMs(layout: Layout, id: bigint): bigint {
  * Ids ascend within the process under each worker; it takes another one only after its clock was ahead of true time by
  * more than a horizon. No id is handed out twice in its namespace, whatever the clocks do.
  */
-export class Snowflake extends Generator<CoreSnowflake> implements AsyncIterable<bigint> {
+export interface Snowflake extends AsyncIterable<bigint> {
+  /** The lease namespace. */
+  readonly namespace: string;
+  /** The layout of the ids. */
+  readonly layout: Layout;
+  /** The next id. Waits, if need be, for a lease or for the next tick. @throws {IdsError} */
+  next(options?: WaitOptions): Promise<bigint>;
+  /** The next id if there is one without waiting; if there is none, what is missing was asked for. @throws {IdsError} */
+  tryNext(): bigint | undefined;
+  /**
+   * The next `count` ids, 1 to 2^32 - 1, in ascending order, over as many ticks as it takes. Ids that a call had when it
+   * failed are a gap. `waitMaxMs` is for each tick.
+   *
+   * @throws {IdsError}
+   */
+  take(count: number, options?: WaitOptions): Promise<Batch>;
+  /** One id after the other, until the generator is closed. */
+  [Symbol.asyncIterator](): AsyncIterator<bigint, undefined>;
+  /** Figures for metrics. @throws {IdsError} `closed`, `rebuilt` */
+  status(): SnowflakeStatus;
+}
+
+/** @internal */
+export class LeasedSnowflake extends Generator<CoreSnowflake> implements Snowflake {
   /** The end of the greatest tick that a run came from: where a rebuilt component begins. */
   private usedUntilMs = 0n;
   private rest: Run | undefined;
@@ -152,7 +175,6 @@ export class Snowflake extends Generator<CoreSnowflake> implements AsyncIterable
   private reserved = 0n;
   private readonly keptMs: number;
 
-  /** @internal */
   constructor(
     environment: Environment,
     namespace: string,
@@ -162,36 +184,30 @@ export class Snowflake extends Generator<CoreSnowflake> implements AsyncIterable
     this.keptMs = options.clock.tag === 'keep' ? Number(options.clock.val) : 0;
   }
 
-  /** The lease namespace. */
   get namespace(): string {
     return this.name;
   }
 
-  /** The layout of the ids. */
   get layout(): Layout {
     return this.options.layout;
   }
 
-  /** @internal */
   override open(core: Core): Answer<CoreSnowflake> {
     const seed = BigInt(Math.floor(Math.random() * 2 ** 53));
     return core.openSnowflake(this.name, { ...this.options, floor: this.usedUntilMs, seed });
   }
 
-  /** @internal */
   override answered(): void {
     super.answered();
     // Taken in as soon as it comes: with the next call it could come after the end of the lease that it prolongs.
     queueMicrotask(() => this.renew());
   }
 
-  /** The next id. Waits, if need be, for a lease or for the next tick. @throws {IdsError} */
   next(options?: WaitOptions): Promise<bigint> {
     // A clock that shows nonsense throws: inside of `untilReady`, and not here.
     return this.untilReady(() => this.attempt(1), options).then((run) => run.first);
   }
 
-  /** The next id if there is one without waiting; if there is none, what is missing was asked for. @throws {IdsError} */
   tryNext(): bigint | undefined {
     try {
       const outcome = this.attempt(1);
@@ -202,12 +218,6 @@ export class Snowflake extends Generator<CoreSnowflake> implements AsyncIterable
     }
   }
 
-  /**
-   * The next `count` ids, 1 to 2^32 - 1, in ascending order, over as many ticks as it takes. Ids that a call had when it
-   * failed are a gap. `waitMaxMs` is for each tick.
-   *
-   * @throws {IdsError}
-   */
   async take(count: number, options?: WaitOptions): Promise<Batch> {
     const runs: Run[] = [];
     for (let left = checkedCount('count', count); left > 0; ) {
@@ -219,7 +229,6 @@ export class Snowflake extends Generator<CoreSnowflake> implements AsyncIterable
     return new Batch(runs);
   }
 
-  /** One id after the other, until the generator is closed. */
   async *[Symbol.asyncIterator](): AsyncGenerator<bigint, undefined> {
     for (;;) {
       let id: bigint;
@@ -235,7 +244,6 @@ export class Snowflake extends Generator<CoreSnowflake> implements AsyncIterable
     }
   }
 
-  /** Figures for metrics. @throws {IdsError} `closed`, `rebuilt` */
   status(): SnowflakeStatus {
     let now = 0;
     const status = this.call((snowflake, nowMs) => {
@@ -255,7 +263,7 @@ export class Snowflake extends Generator<CoreSnowflake> implements AsyncIterable
     };
   }
 
-  /** Asks for what is due. @internal */
+  /** Asks for what is due. */
   renew(): void {
     if (this.isStopped || !this.environment.lane.has(this)) {
       return;

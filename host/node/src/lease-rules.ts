@@ -1,0 +1,670 @@
+/**
+ * The rules of every lease store, as pure functions: which worker is offered, and where its interval begins and ends.
+ *
+ * Invariant: an interval begins at or after the greatest end recorded for its worker, and both of its bounds lie on
+ * the layout's tick grid, so two leases of one worker never share a tick. Clocks decide who is offered what and how
+ * long, never whether intervals are disjoint.
+ *
+ * A store adds what only it can: its own clock, a durable record per worker, and one transaction around reading the
+ * record and writing it. The Rust stores have the same rules; `tests/vectors/leases.json` holds what they answer.
+ *
+ * Instants and durations are `bigint` of 0 to 2^64 - 1, in milliseconds unless a name says otherwise.
+ *
+ * @module
+ */
+
+import { StoreError, type Layout, type Lease, type LeaseAcquire, type LeaseExtend } from './store.js';
+
+const U64_MAX = (1n << 64n) - 1n;
+const U32_MAX = 0xffff_ffff;
+
+/** The longest horizon: 366 days. A lease that long is a static assignment. */
+export const HORIZON_MAX_MS = 366n * 24n * 60n * 60n * 1_000n;
+
+/** What a lease store allows its holders. */
+export interface LeaseLimits {
+  /**
+   * How far ahead of the store's clock a lease may reach, in milliseconds: 1 to {@link HORIZON_MAX_MS}. It becomes a
+   * constant of each namespace when that is first used; later limits do not change it.
+   */
+  readonly maxHorizonMs: bigint;
+  /** How far a holder's clock may be from the store's, in milliseconds. */
+  readonly maxSkewMs: bigint;
+}
+
+/** Ten minutes ahead, and clocks within 10 s of each other. */
+export const DEFAULT_LEASE_LIMITS: LeaseLimits = Object.freeze({ maxHorizonMs: 600_000n, maxSkewMs: 10_000n });
+
+/** The two clocks of a request, in Unix milliseconds. */
+export interface Clocks {
+  readonly holderMs: bigint;
+  readonly storeMs: bigint;
+}
+
+/**
+ * Checks the limits themselves.
+ *
+ * @throws {StoreError} `refused`
+ */
+export function validateLimits(limits: LeaseLimits): void {
+  if (!isIn(limits.maxHorizonMs, 1n, HORIZON_MAX_MS)) {
+    const rule = `it must be 1 to ${HORIZON_MAX_MS} (366 days)`;
+    throw new StoreError('refused', `max_horizon_ms is ${limits.maxHorizonMs}, ${rule}`);
+  }
+  if (!isIn(limits.maxSkewMs, 0n, U64_MAX)) {
+    throw new StoreError('refused', `max_skew_ms is ${limits.maxSkewMs}, it must be 0 to 2^64 - 1, a bigint`);
+  }
+}
+
+/**
+ * Checks that the two clocks are close enough.
+ *
+ * @throws {StoreError} `clock-skew`
+ */
+export function checkClocks(limits: LeaseLimits, { holderMs, storeMs }: Clocks): void {
+  const apart = holderMs < storeMs ? storeMs - holderMs : holderMs - storeMs;
+  if (apart > limits.maxSkewMs) {
+    const clocks = `the clock is ${rfc3339(holderMs)}, the store's is ${rfc3339(storeMs)}`;
+    throw new StoreError('clock-skew', `${clocks}, and ${limits.maxSkewMs} ms apart is the limit: set the clock`);
+  }
+}
+
+/** Why this is no layout; `null` if it is one. */
+export function faultOfLayout(layout: Layout): string | null {
+  const { timestampBits, datacenterBits, workerBits, sequenceBits, order, epochMs, tickMs } = layout;
+  const isWidth = (bits: number) => isInteger(bits, 255);
+  if (![timestampBits, datacenterBits, workerBits, sequenceBits].every(isWidth)) {
+    return 'a width is no whole number of bits';
+  }
+  const bits = timestampBits + datacenterBits + workerBits + sequenceBits;
+  if (bits > 63) {
+    return `the fields sum to ${bits} bits, ids have 63 at most`;
+  }
+  if (timestampBits === 0 || datacenterBits + workerBits > 31 || sequenceBits > 31) {
+    const widths = 'timestamp 1 to 63 bits, datacenter and worker together 31 at most, sequence 31 at most';
+    return `a field is too wide or missing: ${widths}`;
+  }
+  if (order !== 'worker-first' && order !== 'sequence-first') {
+    return `the order is ${JSON.stringify(order)}, it must be "worker-first" or "sequence-first"`;
+  }
+  if (!isInteger(tickMs, U32_MAX) || !isIn(epochMs, 0n, U64_MAX)) {
+    return 'the tick must be a whole number of 32 bits, and the epoch a bigint of 64';
+  }
+  if (tickMs === 0) {
+    return 'the tick is 0 ms, it must be 1 ms at least';
+  }
+  return epochMs + (BigInt(tickMs) << BigInt(timestampBits)) > U64_MAX
+    ? "the layout's last tick ends beyond the range of 64-bit milliseconds"
+    : null;
+}
+
+/**
+ * A layout for people: the widths in the order of the bits, then epoch and tick, as
+ * `41/5+5/12 epoch 1288834974657 tick 1 ms` or `39/8/16 sequence-first epoch 1735689600000 tick 10 ms`. Different
+ * layouts are written differently.
+ */
+export function layoutText(layout: Layout): string {
+  const { timestampBits, datacenterBits, workerBits, sequenceBits, epochMs, tickMs } = layout;
+  const worker = datacenterBits > 0 ? `${datacenterBits}+${workerBits}` : `${workerBits}`;
+  const widths = isSequenceFirst(layout)
+    ? `${timestampBits}/${sequenceBits}/${worker} sequence-first`
+    : `${timestampBits}/${worker}/${sequenceBits}`;
+  return `${widths} epoch ${epochMs} tick ${tickMs} ms`;
+}
+
+/** Whether two layouts are the same in every field. */
+export function isSameLayout(one: Layout, other: Layout): boolean {
+  return layoutText(one) === layoutText(other);
+}
+
+/** The greatest worker id, datacenter included. */
+export function workerMax(layout: Layout): number {
+  return 2 ** (layout.datacenterBits + layout.workerBits) - 1;
+}
+
+/** How many worker ids there are, datacenter included: 1 to 2^31. */
+export function workersOf(layout: Layout): number {
+  return workerMax(layout) + 1;
+}
+
+/** When this tick begins, in Unix milliseconds; 2^64 - 1 where that cannot be said in 64 bits. */
+export function tickStartMs(layout: Layout, tick: bigint): bigint {
+  return saturated(layout.epochMs + tick * BigInt(layout.tickMs));
+}
+
+/** The beginning of the first tick that begins at this instant or later, in Unix milliseconds. */
+export function roundUpMs(layout: Layout, atMs: bigint): bigint {
+  const tickMs = BigInt(layout.tickMs);
+  const sinceMs = atMs > layout.epochMs ? atMs - layout.epochMs : 0n;
+  return tickStartMs(layout, (sinceMs + tickMs - 1n) / tickMs);
+}
+
+/** The beginning of the tick in which this instant lies, in Unix milliseconds; the epoch for all that is before. */
+export function roundDownMs(layout: Layout, atMs: bigint): bigint {
+  const sinceMs = atMs > layout.epochMs ? atMs - layout.epochMs : 0n;
+  return tickStartMs(layout, sinceMs / BigInt(layout.tickMs));
+}
+
+/** The names of the figures that a store without columns of its own keeps of a binding, in the order of Rust. */
+export type BindingFigure =
+  | 'timestamp_bits'
+  | 'datacenter_bits'
+  | 'worker_bits'
+  | 'sequence_bits'
+  | 'sequence_first'
+  | 'epoch_ms'
+  | 'tick_ms'
+  | 'max_horizon_ms'
+  | 'floor_ms'
+  | 'version';
+
+/** Half-open: `startMs` is in it, `endMs` is not. */
+export interface Interval {
+  readonly startMs: bigint;
+  readonly endMs: bigint;
+}
+
+/** What a namespace was bound to when it was first used; never changes. */
+export class NamespaceBinding {
+  /** The layout of its ids: a valid one. */
+  readonly layout: Layout;
+  /** How far ahead of the store's clock its leases may reach, in milliseconds. */
+  readonly maxHorizonMs: bigint;
+  /**
+   * No lease starts before this instant, in Unix milliseconds: the end of a quarantine, where the store may have
+   * forgotten leases. 0 where it forgets none.
+   */
+  readonly floorMs: bigint;
+
+  /** A binding as a store has it. Its layout must be valid: see {@link faultOfLayout}. */
+  constructor(layout: Layout, maxHorizonMs: bigint, floorMs: bigint) {
+    this.layout = layout;
+    this.maxHorizonMs = maxHorizonMs;
+    this.floorMs = floorMs;
+  }
+
+  /**
+   * The binding of a namespace that is used for the first time.
+   *
+   * @throws {StoreError} `refused` when the horizon has no room for a tick of the layout.
+   */
+  static firstUse(layout: Layout, limits: LeaseLimits): NamespaceBinding {
+    validateLayout(layout);
+    validateLimits(limits);
+    if (limits.maxHorizonMs < BigInt(layout.tickMs)) {
+      const why = `shorter than a tick of the layout ${layoutText(layout)}: no lease would hold one`;
+      throw new StoreError('refused', `max_horizon_ms is ${limits.maxHorizonMs}, ${why}`);
+    }
+    return new NamespaceBinding(layout, limits.maxHorizonMs, 0n);
+  }
+
+  /** What a store without columns of its own keeps: names and whole numbers. */
+  figures(): [BindingFigure, bigint][] {
+    const { timestampBits, datacenterBits, workerBits, sequenceBits, epochMs, tickMs } = this.layout;
+    return [
+      ['timestamp_bits', BigInt(timestampBits)],
+      ['datacenter_bits', BigInt(datacenterBits)],
+      ['worker_bits', BigInt(workerBits)],
+      ['sequence_bits', BigInt(sequenceBits)],
+      ['sequence_first', isSequenceFirst(this.layout) ? 1n : 0n],
+      ['epoch_ms', epochMs],
+      ['tick_ms', BigInt(tickMs)],
+      ['max_horizon_ms', this.maxHorizonMs],
+      ['floor_ms', this.floorMs],
+      ['version', 1n],
+    ];
+  }
+
+  /**
+   * The binding of these figures, of which `figure` gives one by its name, or throws.
+   *
+   * @throws {RangeError} when they are not a binding of this version; the message says why.
+   */
+  static read(figure: (name: BindingFigure) => bigint): NamespaceBinding {
+    const version = figure('version');
+    if (version !== 1n) {
+      throw new RangeError(`the lease namespace has the version ${version}, and this program knows only 1`);
+    }
+    // What does not fit is out of every range.
+    const bits = (name: BindingFigure) => {
+      const value = figure(name);
+      return value > 255n ? 255 : Number(value);
+    };
+    const tickMs = figure('tick_ms');
+    const layout: Layout = {
+      timestampBits: bits('timestamp_bits'),
+      datacenterBits: bits('datacenter_bits'),
+      workerBits: bits('worker_bits'),
+      sequenceBits: bits('sequence_bits'),
+      order: figure('sequence_first') === 0n ? 'worker-first' : 'sequence-first',
+      epochMs: figure('epoch_ms'),
+      tickMs: tickMs > BigInt(U32_MAX) ? 0 : Number(tickMs),
+    };
+    const binding = new NamespaceBinding(layout, figure('max_horizon_ms'), figure('floor_ms'));
+    const fault = faultOfLayout(layout);
+    if (fault !== null) {
+      throw new RangeError(fault);
+    }
+    return binding;
+  }
+
+  /**
+   * Refuses everything while the store may have forgotten leases that still run.
+   *
+   * @throws {StoreError} `quarantined`
+   */
+  checkQuarantine(namespace: string, storeMs: bigint): void {
+    if (this.floorMs > storeMs) {
+      const what = `the store may have forgotten leases of ${JSON.stringify(namespace)}`;
+      const until = `it grants none before ${rfc3339(this.floorMs)}, when all that it could have granted have ended`;
+      throw new StoreError('quarantined', `${what}: ${until}`);
+    }
+  }
+
+  /**
+   * Checks that a request is for the layout that the namespace is bound to.
+   *
+   * @throws {StoreError} `layout-mismatch`
+   */
+  checkLayout(namespace: string, offered: Layout): void {
+    if (!isSameLayout(offered, this.layout)) {
+      const bound = `the namespace ${JSON.stringify(namespace)} is bound to the layout ${layoutText(this.layout)}`;
+      const what = `${bound}, and ${layoutText(offered)} was offered: use another namespace`;
+      throw new StoreError('layout-mismatch', what);
+    }
+  }
+
+  /**
+   * The interval of a new lease of a worker whose greatest recorded end is `recordedEndMs` (0 if it was never used).
+   *
+   * It begins at the earlier clock, so that a holder whose clock is behind need not wait for it, and at the beginning
+   * of the tick in which that clock is: the tick is the worker's own from the recorded end on.
+   *
+   * @throws {StoreError} `refused` when it would hold no tick.
+   */
+  grant(recordedEndMs: bigint, { holderMs, storeMs }: Clocks, horizonMs: bigint): Interval {
+    const boundMs = later(recordedEndMs, this.floorMs);
+    const earlierMs = holderMs < storeMs ? holderMs : storeMs;
+    const startMs = later(roundUpMs(this.layout, boundMs), roundDownMs(this.layout, earlierMs));
+    const endMs = this.#horizonEndMs(storeMs, horizonMs);
+    if (startMs >= endMs) {
+      const begin = `${rfc3339(startMs)}, where the lease could begin`;
+      const end = `${rfc3339(endMs)}, where it would have to end`;
+      const what = `no tick of the layout ${layoutText(this.layout)} lies between ${begin}, and ${end}`;
+      throw new StoreError('refused', `${what}; the store's clock is ${rfc3339(storeMs)}`);
+    }
+    if (startMs < boundMs) {
+      throw new Error("a lease never begins before its predecessor's end");
+    }
+    return { startMs, endMs };
+  }
+
+  /** Where a lease that ends at `validUntilMs` ends after an extension: never earlier. */
+  extendedEndMs(validUntilMs: bigint, storeMs: bigint, horizonMs: bigint): bigint {
+    return later(validUntilMs, this.#horizonEndMs(storeMs, horizonMs));
+  }
+
+  /**
+   * Where this lease ends when its holder gives it back at `endMs`; `null` when that is past its end.
+   *
+   * Never before its start, whatever the holder says: what lies there belongs to predecessors.
+   */
+  releasedEndMs(lease: Pick<Lease, 'notBeforeMs' | 'validUntilMs'>, endMs: bigint): bigint | null {
+    const { notBeforeMs, validUntilMs } = lease;
+    if (endMs > validUntilMs) {
+      return null;
+    }
+    const roundedMs = later(roundUpMs(this.layout, endMs), notBeforeMs);
+    return roundedMs < validUntilMs ? roundedMs : validUntilMs;
+  }
+
+  #horizonEndMs(storeMs: bigint, horizonMs: bigint): bigint {
+    const reachMs = horizonMs < this.maxHorizonMs ? horizonMs : this.maxHorizonMs;
+    return roundDownMs(this.layout, saturated(storeMs + reachMs));
+  }
+}
+
+/** A worker that was granted before, or is asked for by number. */
+export interface UsedWorker {
+  readonly worker: number;
+  /** The greatest end recorded for it, in Unix milliseconds; 0 if it was never granted. */
+  readonly endMs: bigint;
+}
+
+/** What a store must look up to choose a worker; each is one indexed read in a store that has many. */
+export interface Candidates {
+  /** How many worker ids the layout has. */
+  readonly workers: number;
+  /** How many of them were ever granted. */
+  readonly used: number;
+  /** The worker that the holder asked for. */
+  readonly preferred: UsedWorker | null;
+  /** Of the ended leases of this holder's name, the worker of the one that ended last. */
+  readonly previous: UsedWorker | null;
+  /** Of all workers ever granted, the one that ended, or will end, first. */
+  readonly oldest: UsedWorker | null;
+}
+
+/** Which worker is offered. */
+export type Choice =
+  | { readonly kind: 'worker'; readonly used: UsedWorker }
+  /** One that was never granted: its place among those, counted from 0. See {@link nthNeverUsed}. */
+  | { readonly kind: 'never-used'; readonly nth: bigint }
+  /** None: all are under a lease, of which the first ends then, in Unix milliseconds. */
+  | { readonly kind: 'exhausted'; readonly freeAtMs: bigint };
+
+/**
+ * Chooses a worker: the preferred one when it is free, else the holder's previous one when its interval has ended, else
+ * one that was never used, else the one that ended longest ago.
+ *
+ * `random` (64 bits) places the choice among the workers that were never used: at random, so that even separate stores
+ * seldom meet.
+ */
+export function choose(candidates: Candidates, expiry: Expiry, random: bigint): Choice {
+  const { workers, used, preferred, previous, oldest } = candidates;
+  for (const candidate of [preferred, previous]) {
+    if (candidate !== null && expiry.hasEnded(candidate.endMs)) {
+      return { kind: 'worker', used: candidate };
+    }
+  }
+  if (workers > used) {
+    return { kind: 'never-used', nth: random % BigInt(workers - used) };
+  }
+  if (oldest !== null && expiry.hasEnded(oldest.endMs)) {
+    return { kind: 'worker', used: oldest };
+  }
+  // A layout has one worker at least, so a store that has no oldest has one that was never used.
+  return { kind: 'exhausted', freeAtMs: oldest === null ? expiry.clockMs : expiry.endsAtMs(oldest.endMs) };
+}
+
+/**
+ * Chooses a worker where the store has all that were ever granted at hand: by worker, ascending, the greatest end that
+ * is recorded for each and the name of its last holder.
+ *
+ * @throws {StoreError} `workers-exhausted`
+ */
+export function chooseWorker(
+  acquire: LeaseAcquire,
+  expiry: Expiry,
+  random: bigint,
+  used: Iterable<readonly [UsedWorker, holder: string]>,
+): UsedWorker {
+  let preferred: UsedWorker | null =
+    acquire.preferredWorker === null ? null : { worker: acquire.preferredWorker, endMs: 0n };
+  let previous: UsedWorker | null = null;
+  let oldest: UsedWorker | null = null;
+  const numbers: number[] = [];
+  for (const [worker, holder] of used) {
+    numbers.push(worker.worker);
+    if (preferred?.worker === worker.worker) {
+      preferred = worker;
+    }
+    const isPrevious = acquire.holder !== '' && holder === acquire.holder && expiry.hasEnded(worker.endMs);
+    if (isPrevious && (previous === null || previous.endMs < worker.endMs)) {
+      previous = worker;
+    }
+    if (oldest === null || expiry.endsAtMs(worker.endMs) < expiry.endsAtMs(oldest.endMs)) {
+      oldest = worker;
+    }
+  }
+  const workers = workersOf(acquire.layout);
+  const choice = choose({ workers, used: numbers.length, preferred, previous, oldest }, expiry, random);
+  switch (choice.kind) {
+    case 'worker':
+      return choice.used;
+    case 'exhausted':
+      throw workersExhausted(acquire, choice.freeAtMs);
+    case 'never-used': {
+      const worker = nthNeverUsed(choice.nth, numbers);
+      if (worker === null) {
+        throw workersExhausted(acquire, expiry.clockMs);
+      }
+      return { worker, endMs: 0n };
+    }
+  }
+}
+
+/** All workers of the namespace are under a lease, of which the first ends at `freeAtMs`, in Unix milliseconds. */
+export function workersExhausted(acquire: LeaseAcquire, freeAtMs: bigint): StoreError {
+  const what = `all ${workersOf(acquire.layout)} worker ids of ${JSON.stringify(acquire.namespace)} are under a lease`;
+  return new StoreError('workers-exhausted', `${what}; the next is free at ${rfc3339(freeAtMs)}`);
+}
+
+/** No lease with this worker and grant id is running. */
+export function leaseLost(namespace: string, worker: number): StoreError {
+  const what = `worker ${worker} of ${JSON.stringify(namespace)} is no longer leased to this holder`;
+  return new StoreError('lease-lost', what);
+}
+
+/**
+ * The `nth` worker, counted from 0, that is not among `used`, which ascends without repetition; `null` past 2^32 - 1.
+ */
+export function nthNeverUsed(nth: bigint, used: Iterable<number>): number | null {
+  let worker = nth;
+  for (const other of used) {
+    if (BigInt(other) > worker) {
+      break;
+    }
+    worker += 1n;
+  }
+  return worker <= BigInt(U32_MAX) ? Number(worker) : null;
+}
+
+/**
+ * Checks a request for a worker id.
+ *
+ * @throws {StoreError} `refused` when a name is not well formed, the preferred worker does not fit the layout, the
+ * horizon is shorter than a tick, or a number is none of 64 bits.
+ */
+export function validateAcquire(acquire: LeaseAcquire): void {
+  const { layout, preferredWorker } = acquire;
+  validateName('namespace', acquire.namespace);
+  if (acquire.holder !== '') {
+    validateName('holder', acquire.holder);
+  }
+  validateLayout(layout);
+  if (preferredWorker !== null && !isInteger(preferredWorker, workerMax(layout))) {
+    const workers = `the workers of the layout ${layoutText(layout)} are 0 to ${workerMax(layout)}`;
+    throw new StoreError('refused', `worker ${preferredWorker} is preferred, but ${workers}`);
+  }
+  validateTimes(acquire);
+}
+
+/**
+ * Checks a request to prolong a lease.
+ *
+ * @throws {StoreError} `refused` as {@link validateAcquire}.
+ */
+export function validateExtend(extend: LeaseExtend): void {
+  validateName('namespace', extend.namespace);
+  validateLayout(extend.layout);
+  validateTimes(extend);
+}
+
+/**
+ * Checks the name of a namespace or of a holder.
+ *
+ * @throws {StoreError} `refused`
+ */
+export function validateName(what: 'namespace' | 'holder', name: string): void {
+  const isName =
+    typeof name === 'string' &&
+    name !== '' &&
+    name.isWellFormed() &&
+    !/\p{Cc}/u.test(name) &&
+    new TextEncoder().encode(name).length <= 128;
+  if (!isName) {
+    const shown = JSON.stringify([...String(name)].slice(0, 32).join(''));
+    const rule = 'a name is 1 to 128 bytes of UTF-8 without control characters';
+    throw new StoreError('refused', `the ${what} ${shown} is not valid: ${rule}`);
+  }
+}
+
+function validateLayout(layout: Layout): void {
+  const fault = faultOfLayout(layout);
+  if (fault !== null) {
+    throw new StoreError('refused', `the layout is not valid: ${fault}`);
+  }
+}
+
+function validateTimes({ layout, nowMs, horizonMs }: LeaseAcquire | LeaseExtend): void {
+  for (const [what, value] of [['clock', nowMs], ['horizon', horizonMs]] as const) {
+    if (!isIn(value, 0n, U64_MAX)) {
+      throw new StoreError('refused', `the ${what} is ${value} ms, it must be a bigint of 0 to 2^64 - 1`);
+    }
+  }
+  if (horizonMs < BigInt(layout.tickMs)) {
+    const why = `shorter than a tick of the layout ${layoutText(layout)}: no lease would hold one`;
+    throw new StoreError('refused', `a horizon of ${horizonMs} ms was asked for, ${why}`);
+  }
+}
+
+/** A clock that gains more than this from one reading to the next, against the monotonic one, was set. */
+const STEP_MS = 1_000n;
+/** So many steps are remembered, the newest. */
+const STEPS_MAX = 64;
+
+/** What a clock showed, or would have shown without a step, and when. */
+interface Reading {
+  readonly atNs: bigint;
+  readonly clockMs: bigint;
+}
+
+/**
+ * Steps forward of a store's clock, which end nobody's lease: a clock that shows tomorrow for an instant, or that is
+ * set right, says nothing of how long a holder has not asked.
+ *
+ * Invariant: a lease that was running by the clock before a step forward is taken to run for as long as it would have
+ * without the step, measured by the process's monotonic clock. Intervals are disjoint whatever this says: it decides
+ * who is offered what, and no more. What a process has not seen it does not know: a clock that is wrong when it starts
+ * is the clock to it.
+ *
+ * Monotonic instants are in nanoseconds, as `process.hrtime.bigint()` gives them.
+ */
+export class ClockSteps {
+  #last: Reading | null = null;
+  #steps: Reading[] = [];
+
+  /**
+   * Notes what the clock shows. To be called with each reading: `askedNs` is when it was asked, `answeredNs` when the
+   * answer was here.
+   */
+  read(askedNs: bigint, answeredNs: bigint, clockMs: bigint): void {
+    // The answers of two requests may come in the other order: the older one tells nothing.
+    if (this.#last !== null && this.#last.atNs > askedNs) {
+      return;
+    }
+    if (this.#last !== null) {
+      const expectedMs = showsMs(this.#last, answeredNs);
+      if (clockMs > saturated(expectedMs + STEP_MS)) {
+        if (this.#steps.length >= STEPS_MAX) {
+          this.#steps.shift();
+        }
+        this.#steps.push({ atNs: answeredNs, clockMs: expectedMs });
+      }
+    }
+    this.#last = { atNs: askedNs, clockMs };
+  }
+
+  /**
+   * Which leases have ended, by this reading of the clock, in a namespace with this bound of its leases. `nowNs` is the
+   * present.
+   */
+  expiry(nowNs: bigint, clockMs: bigint, maxHorizonMs: bigint): Expiry {
+    this.#steps = this.#steps.filter((step) => sinceNs(step, nowNs) < HORIZON_MAX_MS * 1_000_000n);
+    const running = this.#steps.map((step) => ({
+      afterMs: showsMs(step, nowNs),
+      upToMs: saturated(step.clockMs + maxHorizonMs),
+    }));
+    // Where the clock before is not behind, it says nothing else.
+    return new Expiry(
+      clockMs,
+      running.filter(({ afterMs, upToMs }) => afterMs < upToMs && afterMs < clockMs),
+    );
+  }
+}
+
+/** What it would show at that instant, had nobody set it. */
+function showsMs(reading: Reading, atNs: bigint): bigint {
+  return saturated(reading.clockMs + sinceNs(reading, atNs) / 1_000_000n);
+}
+
+function sinceNs(reading: Reading, atNs: bigint): bigint {
+  return atNs > reading.atNs ? atNs - reading.atNs : 0n;
+}
+
+/** Ends of leases that are still to come by a clock before a step: in `(afterMs, upToMs]`. */
+interface Running {
+  /** What that clock would show now. */
+  readonly afterMs: bigint;
+  readonly upToMs: bigint;
+}
+
+/** Which leases have ended: a reading of a store's clock, and what is known of its steps. */
+export class Expiry {
+  /** The clock, in Unix milliseconds. */
+  readonly clockMs: bigint;
+  readonly #running: readonly Running[];
+
+  /** Without `running`: by a clock that was not set. */
+  constructor(clockMs: bigint, running: readonly Running[] = []) {
+    this.clockMs = clockMs;
+    this.#running = running;
+  }
+
+  /** Whether only the clock says it. */
+  get isPlain(): boolean {
+    return this.#running.length === 0;
+  }
+
+  /** Whether a lease with this recorded end, in Unix milliseconds, has ended. */
+  hasEnded(endMs: bigint): boolean {
+    return this.endsAtMs(endMs) <= this.clockMs;
+  }
+
+  /** When it will have ended, or has, by the clock as it runs now. */
+  endsAtMs(endMs: bigint): bigint {
+    if (endMs > this.clockMs) {
+      return endMs;
+    }
+    let leftMs: bigint | null = null;
+    for (const { afterMs, upToMs } of this.#running) {
+      if (afterMs < endMs && endMs <= upToMs && (leftMs === null || endMs - afterMs > leftMs)) {
+        leftMs = endMs - afterMs;
+      }
+    }
+    return leftMs === null ? endMs : saturated(this.clockMs + leftMs);
+  }
+}
+
+/** An instant in Unix milliseconds, for people: RFC 3339 in UTC, with milliseconds. */
+export function rfc3339(unixMs: bigint): string {
+  // The last millisecond of the year 9999, which JavaScript's own dates reach.
+  return unixMs > 253_402_300_799_999n ? 'after the year 9999' : new Date(Number(unixMs)).toISOString();
+}
+
+/** So many random bytes, as a number: 8 to choose a worker by, 16 for a grant id, which nobody else has. */
+export function randomBits(bytes: 8 | 16): bigint {
+  const drawn = globalThis.crypto.getRandomValues(new Uint8Array(bytes));
+  return drawn.reduce((bits, byte) => (bits << 8n) | BigInt(byte), 0n);
+}
+
+function isSequenceFirst(layout: Layout): boolean {
+  return layout.order === 'sequence-first';
+}
+
+function later(one: bigint, other: bigint): bigint {
+  return one > other ? one : other;
+}
+
+function saturated(value: bigint): bigint {
+  return value > U64_MAX ? U64_MAX : value;
+}
+
+function isIn(value: bigint, least: bigint, greatest: bigint): boolean {
+  return typeof value === 'bigint' && least <= value && value <= greatest;
+}
+
+function isInteger(value: number, greatest: number): boolean {
+  return Number.isInteger(value) && value >= 0 && value <= greatest;
+}

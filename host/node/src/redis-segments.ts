@@ -1,0 +1,359 @@
+/**
+ * Segments out of the intervals that a durable store grants to Redis.
+ *
+ * A request is one call of `allocate.lua`. When that has nothing to give, because the hash is missing, belongs to another
+ * incarnation, or is spent, one client raises the ceiling: it claims the tag, looks at its generation, takes an interval
+ * from the durable store, and installs it under that generation, once. A background task looks at the use of the tags
+ * that this client serves, and raises their ceilings before they are reached.
+ *
+ * @module
+ */
+
+import { shown } from './names.js';
+import { NUMBERS_MAX, lowMark, raiseBy, raised, uses, type Demand } from './redis-growth.js';
+import { ASK_AGAIN_MS, DONE, Raising, Turns, elsewhere, monotonicMs, nonce, type HashKey, type Raise } from './redis-raising.js';
+import { ALLOCATE, INSTALL, LOOK, RELEASE, SKIP, type Script } from './redis-scripts.js';
+import type { RedisServer, Reply } from './redis-server.js';
+import type { RedisSettings } from './redis-url.js';
+import { ID_MAX, StoreError, type Segment, type SegmentStore, type TailRelease } from './store.js';
+
+/** What a new hash has beside its generation and its first claim. */
+const NEW = [
+  ['incarnation', ''],
+  ['end', '0'],
+  ['left', '0'],
+  ['next_end', ''],
+  ['next_left', '0'],
+  ['durable_version', '0'],
+  ['version_base', '0'],
+  ['given', '0'],
+  ['raised_by', '0'],
+  ['raised_ms', '0'],
+  ['low', '0'],
+  ['samples', ''],
+  ['sampled_ms', '0'],
+] as const;
+
+/** How old the newest note of a tag's use gets, in milliseconds. */
+const SAMPLE_MS = 60_000;
+/** A tag that nobody asked for this long is no longer looked after. */
+const IDLE_MS = 60 * 60_000;
+/** How often the use of tags is noted and looked at. */
+const KEEP_EVERY_MS = 10_000;
+
+const U64_MAX = (1n << 64n) - 1n;
+
+/** What this client knows of a tag that it uses. */
+interface Known {
+  readonly turns: Turns;
+  /** When it was asked for last. */
+  askedMs: number;
+  /** The newest grant, as long as its tail can be given back. */
+  newest: Newest | null;
+}
+
+interface Newest {
+  readonly start: bigint;
+  readonly end: bigint;
+  /** As the caller knows it. */
+  readonly version: bigint;
+  readonly generation: string;
+  /** As Redis knows it. */
+  readonly redisVersion: string;
+}
+
+/** Behind the last number of the first interval, and behind the last one of all. */
+interface Ends {
+  readonly first: bigint;
+  readonly all: bigint;
+}
+
+/** What `allocate.lua` granted, and the intervals it took it from. */
+interface Grant {
+  readonly segment: Segment;
+  readonly generation: string;
+  readonly redisVersion: string;
+  readonly ends: Ends;
+  /** Of both. */
+  readonly left: bigint;
+  readonly low: bigint;
+}
+
+/** What `look.lua` sees. */
+interface TagView {
+  readonly generation: string;
+  readonly incarnation: string;
+  readonly ends: Ends;
+  /** How many numbers Redis may still hand out. */
+  readonly held: bigint;
+  readonly demand: Demand;
+  readonly low: bigint;
+}
+
+/** Why more numbers are wanted: a request for so many found none, and takes none below `atLeast`; or they will not last. */
+type Reason = { readonly count: bigint; readonly atLeast: bigint } | 'low';
+
+export class RedisSegments {
+  readonly #server: RedisServer;
+  readonly #prefix: string;
+  readonly #bounds: { readonly min: bigint; readonly max: bigint };
+  readonly #raising: Raising;
+  readonly #tags = new Map<string, Known>();
+  readonly #keeper: NodeJS.Timeout;
+  #isKeeping = false;
+
+  private constructor(server: RedisServer, raising: Raising, settings: RedisSettings) {
+    this.#server = server;
+    this.#raising = raising;
+    this.#prefix = settings.prefix;
+    this.#bounds = { min: settings.raiseMin, max: settings.raiseMax };
+    // It holds the store weakly: one that nobody has any more is not looked after.
+    const store = new WeakRef(this);
+    const keeper = setInterval(() => {
+      const segments = store.deref();
+      if (segments === undefined) {
+        clearInterval(keeper);
+      } else {
+        void segments.#keep();
+      }
+    }, KEEP_EVERY_MS);
+    this.#keeper = keeper.unref();
+  }
+
+  /** @throws {StoreError} As {@link Raising.recognise}. */
+  static async open(server: RedisServer, durable: SegmentStore, settings: RedisSettings): Promise<RedisSegments> {
+    const raising = new Raising(server, durable, settings, 'sequences', NEW);
+    await raising.recognise();
+    return new RedisSegments(server, raising, settings);
+  }
+
+  async allocate(tag: string, count: bigint, atLeast: bigint): Promise<Segment> {
+    const known = this.#tag(tag);
+    const deadline = this.#raising.deadline();
+    for (;;) {
+      const raisedBefore = known.turns.raised;
+      const grant = await this.#grant(tag, count);
+      if (grant === null) {
+        const raise = (): Promise<Raise> => this.#raise(tag, known, { count, atLeast });
+        try {
+          await this.#raising.wait(tag, known.turns, raisedBefore, deadline, raise);
+        } catch (error) {
+          if (error instanceof StoreError && ['tag-unknown', 'tag-invalid', 'tag-limit'].includes(error.kind)) {
+            // There is no such tag: it is not looked after.
+            this.#tags.delete(tag);
+          }
+          throw error;
+        }
+        continue;
+      }
+      if (grant.left < grant.low) {
+        this.#raiseSoon(tag, known);
+      }
+      const { segment } = grant;
+      if (segment.end <= atLeast) {
+        // All of it lies below, and so does what would come next.
+        await this.#leave(tag, grant.generation, grant.ends, atLeast);
+        continue;
+      }
+      const start = segment.start > atLeast ? segment.start : atLeast;
+      const { generation, redisVersion } = grant;
+      known.newest = { start, end: segment.end, version: segment.version, generation, redisVersion };
+      return { ...segment, start };
+    }
+  }
+
+  async release(tag: string, tail: TailRelease): Promise<boolean> {
+    const known = this.#tags.get(tag);
+    const newest = known?.newest ?? null;
+    const isNewest =
+      newest !== null && newest.version === tail.version && newest.start <= tail.start && tail.start < newest.end;
+    if (known === undefined || !isNewest) {
+      return false;
+    }
+    // Taken out, so that it is sent once at most.
+    known.newest = null;
+    const args = [newest.generation, newest.redisVersion, String(newest.end - tail.start)];
+    const reply = await this.#script('taking back numbers of', 'writes', RELEASE, tag, args);
+    return reply.text() === 'taken';
+  }
+
+  close(): void {
+    clearInterval(this.#keeper);
+  }
+
+  /** In braces, so that all that may ever belong to a tag lies on one node. */
+  #key(tag: string): string {
+    return `${this.#prefix}:{${tag}}`;
+  }
+
+  #tag(tag: string): Known {
+    let known = this.#tags.get(tag);
+    if (known === undefined) {
+      known = { turns: new Turns(), askedMs: 0, newest: null };
+      this.#tags.set(tag, known);
+    }
+    known.askedMs = monotonicMs();
+    return known;
+  }
+
+  #script(doing: string, access: 'reads' | 'writes', script: Script, tag: string, args: readonly string[]): Promise<Reply> {
+    const key = this.#key(tag);
+    return this.#server.script(`${doing} ${shown(tag)}, the key ${key}`, access, script, [key], args);
+  }
+
+  /** One call; `null` when there is nothing to grant. */
+  async #grant(tag: string, wanted: bigint): Promise<Grant | null> {
+    const asked = wanted < NUMBERS_MAX ? wanted : NUMBERS_MAX;
+    const reply = await this.#script('granting numbers of', 'writes', ALLOCATE, tag, [String(asked)]);
+    if (reply.text() !== 'granted') {
+      return null;
+    }
+    const generation = reply.text();
+    const end = reply.number();
+    const [left, count] = [reply.number(), reply.number()];
+    const nextEnd = reply.numberOrNone();
+    const nextLeft = reply.number();
+    const redisVersion = reply.text();
+    const durableVersion = reply.number();
+    const low = reply.number();
+    if (left > end || count < 1n || count > left || count > asked) {
+      throw reply.damaged('its numbers make no interval');
+    }
+    const version = /^\d{1,20}$/.test(redisVersion) ? BigInt(redisVersion) + durableVersion : U64_MAX + 1n;
+    if (version > U64_MAX) {
+      throw reply.damaged('its version is not a number');
+    }
+    const start = end - left;
+    const segment = { start, end: start + count, stride: 1n, generation: 0n, version };
+    if (start < 1n || segment.end - 1n > ID_MAX) {
+      throw reply.damaged('its numbers are out of range');
+    }
+    return {
+      segment,
+      generation,
+      redisVersion,
+      ends: { first: end, all: nextEnd ?? end },
+      left: left - count + nextLeft,
+      low,
+    };
+  }
+
+  async #look(tag: string, sampleMs: number | null): Promise<TagView | null> {
+    const args = [sampleMs === null ? '' : String(sampleMs)];
+    const reply = await this.#script('looking at', 'reads', LOOK, tag, args);
+    if (reply.text() === 'missing') {
+      return null;
+    }
+    const [generation, incarnation] = [reply.text(), reply.text()];
+    const isValid = reply.text() === '1';
+    const [end, left] = [reply.number(), reply.number()];
+    const nextEnd = reply.numberOrNone();
+    const nextLeft = reply.number();
+    const used = reply.number();
+    const [raisedBy, raisedMs, low] = [reply.number(), reply.number(), reply.number()];
+    const samples = reply.text();
+    const nowMs = reply.number();
+    const [recently, longTerm] = uses(samples, nowMs, used);
+    // What was lost says nothing of how long it would have lasted.
+    const raisedAgoMs = isValid ? (nowMs > raisedMs ? nowMs - raisedMs : 0n) : null;
+    return {
+      generation,
+      incarnation,
+      ends: { first: end, all: nextEnd ?? end },
+      held: isValid ? left + nextLeft : 0n,
+      demand: { recently, longTerm, raisedBy, raisedAgoMs },
+      low,
+    };
+  }
+
+  #raiseSoon(tag: string, known: Known): void {
+    this.#raising.soon(known.turns, () => this.#raise(tag, known, 'low'));
+  }
+
+  /** Gets more numbers for a tag, if nobody else does and they are due. */
+  #raise(tag: string, known: Known, reason: Reason): Promise<Raise> {
+    const place = { tag, owner: tag, key: this.#key(tag) };
+    return this.#raising.claimed(place, known.turns, () => this.#raiseClaimed(place, reason));
+  }
+
+  async #raiseClaimed(place: HashKey, reason: Reason): Promise<Raise> {
+    const { tag } = place;
+    const view = await this.#look(tag, SAMPLE_MS);
+    if (view === null) {
+      return elsewhere(ASK_AGAIN_MS);
+    }
+    const low = lowMark(view.demand);
+    const isDue = reason === 'low' ? view.held < low : view.held === 0n;
+    if (!isDue) {
+      await this.#raising.settle(place, low);
+      return DONE;
+    }
+    const { count: wanted, atLeast } = reason === 'low' ? { count: 0n, atLeast: 0n } : reason;
+    const count = raiseBy(view.demand, view.held, wanted, this.#bounds);
+    const granted = await this.#raising.grant(place, tag, count, atLeast);
+    if (granted.start < view.ends.all) {
+      throw new StoreError(
+        'corrupt',
+        `the durable store granted ${shown(tag)} numbers from ${granted.start} on, and Redis had it up to ` +
+          `${view.ends.all - 1n} before: it lost data, or is another store; find out which, and raise the tag there above all ` +
+          'that was handed out',
+      );
+    }
+    const size = granted.end - granted.start;
+    const newLow = lowMark(raised(view.demand, size));
+    const more = [size, granted.version, newLow].map(String);
+    return this.#raising.install(place, INSTALL, [view.generation, view.incarnation], granted, more);
+  }
+
+  /** Leaves no numbers below `next` of the intervals that end there, if the tag is of this generation. */
+  async #leave(tag: string, generation: string, ends: Ends, next: bigint): Promise<void> {
+    const left = (end: bigint): string => {
+      const above = end > next ? end - next : 0n;
+      return String(above < NUMBERS_MAX ? above : NUMBERS_MAX);
+    };
+    const args = [generation, left(ends.first), left(ends.all), nonce()];
+    await this.#script('skipping numbers of', 'writes', SKIP, tag, args);
+  }
+
+  /** Looks after the tags that are in use. Any number of hosts may do so at once. */
+  async #keep(): Promise<void> {
+    if (this.#isKeeping) {
+      return;
+    }
+    this.#isKeeping = true;
+    try {
+      const nowMs = monotonicMs();
+      for (const [tag, known] of [...this.#tags]) {
+        if (nowMs - known.askedMs >= IDLE_MS && known.turns.isIdle) {
+          this.#tags.delete(tag);
+          continue;
+        }
+        try {
+          await this.#lookAfter(tag, known);
+        } catch (error) {
+          if (!(error instanceof StoreError) || error.isRetryable) {
+            // The server is asked again in a while.
+            return;
+          }
+        }
+      }
+    } finally {
+      this.#isKeeping = false;
+    }
+  }
+
+  /** Looks at the use of a tag, and raises its ceiling if it is near. */
+  async #lookAfter(tag: string, known: Known): Promise<void> {
+    const view = await this.#look(tag, SAMPLE_MS);
+    if (view === null) {
+      return;
+    }
+    const low = lowMark(view.demand);
+    const apart = low > view.low ? low - view.low : view.low - low;
+    if (view.held < low) {
+      this.#raiseSoon(tag, known);
+    } else if (apart > view.low / 10n) {
+      await this.#raising.noteLow({ tag, owner: tag, key: this.#key(tag) }, low);
+    }
+  }
+}

@@ -1,0 +1,314 @@
+"""A lane: one instance of the component behind a short lock. No call into it waits for anything.
+
+A trap poisons an instance for good. The lane then drops it with everything that it was granted, and the next call
+builds another, after a pause that grows with each further trap; generators are opened again as they are used, above
+what their predecessors may have handed out.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final, Generic, Optional, TypeVar, Union
+
+from ._component import CoreInstance, Trap
+from ._requests import GrantOrder, InstanceRequests, Signal, Storage
+from .errors import IdsError, because, caused, closed
+from .store import ID_MAX, StoreError, shown
+
+__all__ = ["Generator", "Lane", "Later", "Opening"]
+
+log: Final = logging.getLogger("unalike")
+
+T = TypeVar("T")
+
+_PAUSE_S: Final = 1.0
+"""The pause before an instance is built when a trap follows another; it doubles with each further one."""
+_PAUSE_MAX_S: Final = 60.0
+_CALM_S: Final = 600.0
+"""Traps count as one fault until there was none for so long."""
+
+
+class Traps:
+    """The traps of one fault, and when the next instance may be built."""
+
+    def __init__(self) -> None:
+        self.in_a_row = 0
+        self._last: Optional[float] = None
+
+    def record(self, now: float) -> None:
+        is_same_fault = self._last is not None and now - self._last < _CALM_S
+        self.in_a_row = self.in_a_row + 1 if is_same_fault else 1
+        self._last = now
+
+    def pause_left(self, now: float) -> float:
+        """For how many seconds no instance may be built."""
+        if self._last is None or self.in_a_row < 2:
+            return 0.0
+        pause: float = min(_PAUSE_S * 2 ** min(self.in_a_row - 2, 16), _PAUSE_MAX_S)
+        return max(0.0, pause - (now - self._last))
+
+
+class Later:
+    """Nothing yet: after so many milliseconds, or, without any, after an answer of the store."""
+
+    __slots__ = ("wait_ms",)
+
+    def __init__(self, wait_ms: Optional[int] = None) -> None:
+        self.wait_ms = wait_ms
+
+
+PENDING: Final = Later()
+
+Open = Callable[[CoreInstance, int], Any]
+
+
+class Opening:
+    """How a generator is opened, and opened again above a floor."""
+
+    def __init__(self, kind: str, name: str, options: dict[str, Any]) -> None:
+        self.kind, self.name, self.options = kind, name, options
+
+    def open(self, instance: CoreInstance, floor: int) -> Any:
+        """Answers the result of the component's ``open``."""
+        if self.kind == "ordered":
+            return instance.call("ordered.open", self.name, floor, self.options["id-max"])
+        options = {**self.options, "floor": floor}
+        if self.kind == "snowflake":
+            options["seed"] = secrets.randbits(64)
+        return instance.call(f"{self.kind}.open", self.name, options)
+
+
+class Generator:
+    """An open generator of this process: its name, its place in the lane, and how it hears of answers."""
+
+    def __init__(self, lane: Lane, opening: Opening, id_max: int = ID_MAX) -> None:
+        self.lane, self.opening, self.name, self.id_max = lane, opening, opening.name, id_max
+        self.signal = Signal()
+        self.is_closed = False
+        self.handle: Any = None
+        self.used_until_ms = 0
+        """The end of the greatest tick that a snowflake run came from."""
+        self.ended: Optional[tuple[int, int]] = None
+        """The worker of a lease that has ended while there is no other, and when it ended."""
+
+    def call(self, act: Callable[[CoreInstance, Any, int], T]) -> T:
+        """Calls the component, if the generator may still be used.
+
+        :raises IdsError: ``closed``, ``rebuilt``, ``timeout``
+        """
+        if self.is_closed:
+            raise closed(self.name)
+        return self.lane.call(self, act)
+
+    def stop(self) -> None:
+        """Ends it here: calls fail from now on, and so do those that wait."""
+        self.is_closed = True
+        self.signal.wake()
+
+
+class Lane:
+    """One instance, in one process."""
+
+    def __init__(self, storage: Storage, clock: Callable[[], int], wait_max: float) -> None:
+        self.storage, self.clock, self.wait_max = storage, clock, wait_max
+        self.orders: dict[str, GrantOrder] = {}
+        self._lock = threading.Lock()
+        self._caller: Optional[int] = None
+        self._instance: Optional[tuple[CoreInstance, InstanceRequests]] = None
+        self._opened: list[Generator] = []
+        self._traps = Traps()
+
+    def call(self, generator: Generator, act: Callable[[CoreInstance, Any, int], T]) -> T:
+        """Calls the component for one generator; the time is read inside the lock."""
+        if not self._lock.acquire(blocking=False):
+            # A signal handler that interrupted a call of its own thread would wait for itself.
+            if self._caller == threading.get_ident() or not self._lock.acquire(timeout=self.wait_max):
+                message = f"no ids for {shown(generator.name)}: another call holds the component"
+                raise IdsError("timeout", message, name=generator.name, waited_ms=round(self.wait_max * 1_000))
+        self._caller = threading.get_ident()
+        try:
+            instance, requests = self._here(generator.name)
+            requests.signal = generator.signal
+            try:
+                if generator.handle is None:
+                    self._open(generator, instance)
+                return act(instance, generator.handle, self.clock())
+            except Trap as trap:
+                raise self._trapped(generator, trap) from trap.__cause__
+            except IdsError:
+                raise
+            except BaseException as raised:
+                # Half a call may have been made: an interrupt of the keyboard, say. What it brought is nobody's.
+                self._give_up(Trap(f"a call ended with {raised!r}"))
+                raise
+        finally:
+            self._caller = None
+            self._lock.release()
+
+    def _here(self, name: str) -> tuple[CoreInstance, InstanceRequests]:
+        if self._instance is None:
+            left = self._traps.pause_left(time.monotonic())
+            if left > 0:
+                retry_after_ms = max(1, round(left * 1_000))
+                reason = f"it trapped {self._traps.in_a_row} times, and is built again in {retry_after_ms} ms"
+                raise _rebuilt(name, reason, retry_after_ms)
+            requests = InstanceRequests(self.storage, self.orders)
+            self._instance = (CoreInstance(requests.imports()), requests)
+        return self._instance
+
+    def _open(self, generator: Generator, instance: CoreInstance) -> None:
+        opening = generator.opening
+        if opening.kind == "snowflake":
+            floor = generator.used_until_ms
+        else:
+            order = self.orders.get(generator.name)
+            floor = order.successor_floor() if order is not None else 0
+        opened = opening.open(instance, floor)
+        if "err" in opened:
+            message = f"the component refused to open {shown(generator.name)}: {opened['err']}"
+            raise IdsError("component", message, name=generator.name)
+        generator.handle = opened["ok"]
+        self._opened.append(generator)
+
+    def _trapped(self, generator: Generator, trap: Trap) -> BaseException:
+        log.error("the component of %s trapped, its grants are abandoned: %s", shown(generator.name), trap)
+        self._give_up(trap)
+        cause = trap.__cause__
+        if cause is not None and not isinstance(cause, Exception):
+            return cause
+        retry_after_ms = max(1, round(self._traps.pause_left(time.monotonic()) * 1_000))
+        return _rebuilt(generator.name, str(trap), retry_after_ms)
+
+    def _give_up(self, trap: Trap) -> None:
+        """Drops the instance with everything that it was granted."""
+        self._traps.record(time.monotonic())
+        instance, self._instance = self._instance, None
+        opened, self._opened = self._opened, []
+        for generator in opened:
+            generator.handle = None
+        if instance is not None:
+            instance[0].close()
+
+
+def _rebuilt(name: str, reason: str, retry_after_ms: int) -> IdsError:
+    message = f"the component of {shown(name)} failed, and its grants are abandoned: try again ({reason})"
+    return IdsError("rebuilt", message, name=name, retry_after_ms=retry_after_ms, reason=reason)
+
+
+_LASTING: Final = ("workers-exhausted", "clock-skew", "quarantined")
+"""What stays so for longer than a caller waits is told at once."""
+
+
+def later_or_error(generator: Generator, said_by_it: Union[str, dict[str, Any]]) -> Later:
+    """The component's error as what to wait for.
+
+    :raises IdsError: Where waiting does not help.
+    """
+    name, said = generator.name, generator.signal.last_error
+    case, figure = (said_by_it, None) if isinstance(said_by_it, str) else next(iter(said_by_it.items()))
+    if case == "pending":
+        return PENDING
+    if case == "wait":
+        return Later(figure)
+    if case == "store-failed":
+        if figure and (said is None or said.kind not in _LASTING):
+            return Later(figure)
+        reason = said or StoreError("unavailable", "the clock is ahead of every lease")
+        error = IdsError("store", f"no ids for {shown(name)}: {reason}", name=name)
+        raise explained(generator, caused(error, reason))
+    if case == "clock-moved-back":
+        message = f"the clock went back by {figure} ms, which is more than the clock policy of {shown(name)} bridges"
+        raise IdsError("clock_moved_back", message, name=name, retry_after_ms=figure, behind_ms=figure)
+    if case == "clock-before-epoch":
+        message = f"the clock is before the layout of {shown(name)} begins, at {figure} ms since 1970: set the clock"
+        raise IdsError("clock_before_epoch", message, name=name, first_ms=figure)
+    if case == "exhausted":
+        by_store = said is not None and said.kind == "exhausted"
+        id_max = None if by_store or generator.id_max >= ID_MAX else generator.id_max
+        bound = "" if id_max is None else f" up to {id_max}, the greatest that is allowed (id_max)"
+        what = "no number is left" if generator.opening.kind != "snowflake" else "no timestamp of its layout is left"
+        raise caused(IdsError("exhausted", f"no ids for {shown(name)}: {what}{bound}", name=name, id_max=id_max), said)
+    if case == "grant-refused":
+        message = f"a grant for {shown(name)} was refused, it is {figure}: look at the store, which broke its promise"
+        raise IdsError("grant_refused", message, name=name, fault=figure)
+    if case == "closed":
+        raise closed(name)
+    if said_by_it == {"invalid-argument": "round"}:
+        # The trap of another generator took the instance away in which the round was begun.
+        raise _rebuilt(name, "its round was lost", 1)
+    raise IdsError("component", f"the component refused what the host had checked: {said_by_it}", name=name)
+
+
+def explained(generator: Generator, error: IdsError) -> IdsError:
+    """The error that says most: why there is no lease is the story of the one that ended."""
+    if generator.ended is None:
+        return error
+    worker, ended_ms = generator.ended
+    message = f"{error}; the lease of worker {worker} ended at {ended_ms} ms since 1970, and there is no other"
+    told = IdsError("lease_ended", message, name=error.name, worker=worker, ended_ms=ended_ms)
+    return caused(told, error.__cause__)
+
+
+class Waiting(Generic[T]):
+    """A call that tries again after each answer of the store, and whenever told to, until time is up.
+
+    It says what to wait for and does not wait itself: threads and event loops have their own ways.
+    """
+
+    def __init__(self, generator: Generator, attempt: Callable[[], Union[T, Later]], wait_max: float) -> None:
+        self._generator, self._attempt, self._signal = generator, attempt, generator.signal
+        self._began = time.monotonic()
+        self._wait_max = wait_max
+        self.result: Optional[T] = None
+
+    def listen_to(self, signal: Signal) -> None:
+        """Has the call wait for another signal than its generator's."""
+        self._signal = signal
+
+    def step(self) -> Optional[tuple[Signal, int, float]]:
+        """``None`` when the result is there; else the signal to wait for, what was seen of it, and for how long.
+
+        :raises IdsError:
+        """
+        seen = self._signal.version
+        outcome = self._attempt()
+        if not isinstance(outcome, Later):
+            self.result = outcome
+            return None
+        generator, now = self._generator, time.monotonic()
+        left = self._began + self._wait_max - now
+        said = generator.signal.last_error
+        if outcome.wait_ms is None:
+            wait = left
+            deadline = generator.signal.deadline
+            if deadline is not None and deadline > now:
+                wait = min(left, deadline - now + 0.001)
+        else:
+            wait = max(outcome.wait_ms, 1) / 1_000
+            if wait > left and said is None:
+                message = f"no ids for {shown(generator.name)} before {outcome.wait_ms} ms have passed"
+                figures = {"retry_after_ms": outcome.wait_ms, "wait_ms": outcome.wait_ms}
+                raise explained(generator, IdsError("not_yet", message, name=generator.name, **figures))
+            wait = min(wait, left)
+        if left <= 0:
+            waited_ms = round((now - self._began) * 1_000)
+            message = f"no ids for {shown(generator.name)} within {waited_ms} ms{because(said)}"
+            error = IdsError("timeout", message, name=generator.name, waited_ms=waited_ms)
+            raise explained(generator, caused(error, said))
+        return self._signal, seen, wait
+
+    def leave(self) -> None:
+        """The caller went away."""
+
+    def run(self) -> T:
+        """Waits on this thread."""
+        while True:
+            waits = self.step()
+            if waits is None:
+                return self.result  # type: ignore[return-value]
+            signal, seen, seconds = waits
+            signal.wait(seen, seconds)

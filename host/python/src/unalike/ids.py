@@ -1,0 +1,460 @@
+"""The stores, the component and the open generators of one application."""
+
+from __future__ import annotations
+
+import _thread
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final, NoReturn, Optional, TypeVar, Union
+
+from ._component import CoreInstance
+from ._engine import CORE, component
+from ._lane import Lane, Opening
+from ._process import MARK, ProcessLock, current
+from ._requests import Request, Signal, Storage, layout_to_wit, missing, random_holder
+from ._values import U32
+from .errors import IdsError, argument_invalid, because, caused, closed
+from .layouts import layout_named
+from .sequence import Buffered, Ordered, Sequence, refused_to_pickle
+from .snowflake import Clock, Flakes, Snowflake, Spread, clock_to_wit, spread_to_wit
+from .store import (
+    ID_MAX,
+    Layout,
+    LeaseStore,
+    Mode,
+    RefillPolicy,
+    SegmentStore,
+    StepPolicy,
+    StoreError,
+    TagOptions,
+    TagRecord,
+    shown,
+    sub_tag,
+    validate_options,
+    validate_public,
+    validate_tag,
+)
+
+__all__ = ["Ids"]
+
+log: Final = logging.getLogger("unalike")
+
+T = TypeVar("T")
+
+_HORIZON_MAX_MS: Final = 366 * 86_400_000
+
+
+class Home:
+    """Everything of an :class:`Ids` that belongs to one process: the instance, the threads, and what was granted."""
+
+    def __init__(self, ids: Ids, mark: int, inherited: Optional[Home]) -> None:
+        self.mark = mark
+        # What was inherited is kept and never touched: to give it back would be to give back what is its parent's.
+        self._inherited = inherited
+        self.storage = Storage(ids._segments, ids._leases, ids._holder, ids._preferred_worker, ids.request_timeout)
+        self.lane = Lane(self.storage, ids._clock, ids.wait_max)
+        self._lock = threading.Lock()
+        self._open: dict[str, Union[Buffered, Ordered]] = {}
+        self._flakes: dict[str, Flakes] = {}
+        self._closers: list[Callable[[], None]] = []
+        self.life: str = "open" if inherited is None or inherited.life == "open" else "closed"
+
+    def sequence(self, sequence: Sequence) -> Union[Buffered, Ordered]:
+        """What a sequence is in this process."""
+        with self._lock:
+            found = self._open.get(sequence._name)
+            if found is None:
+                self._check(sequence._name)
+                kind = Ordered if sequence.mode == "ordered" else Buffered
+                found = self._open[sequence._name] = kind(self, sequence._opening, sequence._id_max)
+            return found
+
+    def snowflake(self, snowflake: Snowflake) -> Flakes:
+        """What a snowflake generator is in this process."""
+        with self._lock:
+            found = self._flakes.get(snowflake.namespace)
+            if found is None:
+                self._check(snowflake.namespace)
+                found = self._flakes[snowflake.namespace] = Flakes(self, snowflake)
+            return found
+
+    def flakes(self) -> list[Flakes]:
+        with self._lock:
+            return list(self._flakes.values())
+
+    def _check(self, name: str) -> None:
+        if self.life != "open":
+            raise closed(name)
+
+    def close(self, ended: Callable[[], None]) -> None:
+        """Has everything closed by one thread, whoever asks how often; ``ended`` is called at the end."""
+        with self._lock:
+            if self.life == "closed":
+                is_closed = True
+            else:
+                is_closed = False
+                self._closers.append(ended)
+            is_first = self.life == "open"
+            if is_first:
+                self.life = "closing"
+        if is_closed:
+            ended()
+        elif is_first:
+            try:
+                _thread.start_new_thread(self._finish, ())
+            except RuntimeError:  # no more threads
+                self._finish()
+
+    def _finish(self) -> None:
+        try:
+            generators: list[Any] = [*self._open.values(), *self._flakes.values()]
+            for generator in generators:
+                generator.stop()
+            # A segment that is on its way would stand between the tail and the tag's watermark.
+            self._settle("requests")
+            for generator in generators:
+                try:
+                    generator.close()
+                except Exception as error:  # noqa: BLE001, the others must be closed too
+                    log.warning("closing gave nothing back: %s", error)
+            self._settle("releases")
+        finally:
+            self.storage.pool.end()
+            with self._lock:
+                self.life = "closed"
+                closers, self._closers = self._closers, []
+            for ended in closers:
+                ended()
+
+    def _settle(self, what: str) -> None:
+        if not self.storage.settle():
+            log.warning("gave up waiting for %s: what they carry is a gap", what)
+
+
+class Ids:
+    """Hands out ids from the stores that it is given. One for a process, shared by all its threads.
+
+    :param segments: Where sequences get their numbers. A store is yours: close it after the ``Ids``.
+    :param leases: Where snowflakes get their worker ids; often the same store.
+    :param holder: A stable name of this process (a host name and port, say), by which a lease store prefers the worker
+        that it had before. It proves nothing. A random name by default.
+    :param preferred_worker: A worker id that this process would like to have, if it is free.
+    :param wait_max: How long a call waits for ids, in seconds.
+    :param request_timeout: After how long a request to a store is given up, in seconds, and what it may have been
+        granted is burnt.
+    :param clock: Where the time comes from: milliseconds since 1970. It may jump or stand still, which costs
+        availability, never uniqueness.
+
+    In a forked child everything inherited is abandoned, and the same object goes on with an instance, threads and
+    numbers of its own. It cannot be pickled: with ``spawn`` and ``forkserver`` each process makes its own.
+
+    >>> from unalike import Ids
+    >>> from unalike.memory import MemoryStore
+    >>> with Ids(segments=MemoryStore()) as ids:
+    ...     orders = ids.sequence("order")
+    ...     orders.next()
+    1
+    """
+
+    def __init__(
+        self,
+        *,
+        segments: Optional[SegmentStore] = None,
+        leases: Optional[LeaseStore] = None,
+        holder: Optional[str] = None,
+        preferred_worker: Optional[int] = None,
+        wait_max: float = 5.0,
+        request_timeout: float = 10.0,
+        clock: Optional[Callable[[], int]] = None,
+    ) -> None:
+        self.wait_max = _seconds("wait_max", wait_max)
+        self.request_timeout = _seconds("request_timeout", request_timeout)
+        self.closing_max = 2 * self.request_timeout + self.wait_max
+        self._segments, self._leases = segments, leases
+        self._holder = random_holder() if holder is None else holder
+        self._preferred_worker = (
+            None if preferred_worker is None else U32.check(preferred_worker, "preferred_worker")
+        )
+        self._clock = clock or _now_ms
+        self._renewing = ProcessLock()
+        self._sequences: dict[str, Sequence] = {}
+        self._snowflakes: dict[str, Snowflake] = {}
+        # Before the process has threads of its own or forks, and not at the first id.
+        component(CORE)
+        self._here = Home(self, current(), None)
+
+    def sequence(
+        self,
+        tag: str,
+        *,
+        step: Optional[StepPolicy] = None,
+        refill: Optional[RefillPolicy] = None,
+        prefetch: int = 1,
+        mode: Optional[Mode] = None,
+        id_max: Optional[int] = None,
+    ) -> Sequence:
+        """The ids of a tag. Looks the tag up in its store, which creates it if it is to; the same object each time.
+
+        :param step: How many numbers are asked for at once, in the place of what the tag's record says.
+        :param refill: When the next ones are asked for, likewise.
+        :param prefetch: How many whole segments are held ahead, 1 to 64.
+        :param mode: Refuses a tag of the other mode. The mode itself is the tag's.
+        :param id_max: No id is above this, 1 to 2^63 - 1: 2^53 - 1 is the greatest that JavaScript's numbers hold.
+        :raises IdsError: ``name_invalid``, ``store``, ``timeout``, ``mode_bound``, ``open_otherwise``,
+            ``argument_invalid``, ``closed``
+        """
+        home, given = self._asked(tag, step=step, refill=refill, prefetch=prefetch, mode=mode, id_max=id_max)
+        found = self._sequences.get(tag)
+        if found is None:
+            lookup = self._look_up(home, tag)
+            while not lookup.is_over():
+                lookup.signal.wait(lookup.seen, lookup.left())
+            found = self._opened(tag, lookup.record, given)
+        return self._alike(found, given)
+
+    def sequence_of(
+        self,
+        tag: str,
+        sub: str,
+        *,
+        step: Optional[StepPolicy] = None,
+        refill: Optional[RefillPolicy] = None,
+        prefetch: int = 1,
+        mode: Optional[Mode] = None,
+        id_max: Optional[int] = None,
+    ) -> Sequence:
+        """The ids of a sub-key, which are counted by themselves under the tag's options: of a tenant, say, or a day.
+
+        Parameters and errors are those of :meth:`sequence`.
+        """
+        name = sub_name(tag, sub)
+        return self.sequence(name, step=step, refill=refill, prefetch=prefetch, mode=mode, id_max=id_max)
+
+    def snowflake(
+        self,
+        namespace: str,
+        layout: Union[Layout, str],
+        *,
+        clock: Clock = Clock.keep(2_000),
+        horizon_ms: int = 60_000,
+        ahead_max_ms: int = 10,
+        spread: Spread = Spread.none(),
+    ) -> Snowflake:
+        """The ids of a lease namespace: timestamp, worker, sequence. No request is made yet; the same object each time.
+
+        :param namespace: Which set of worker ids: ids are unique within it.
+        :param layout: Widths, epoch and tick, or the name of a preset, such as ``twitter`` (see
+            :data:`~unalike.LAYOUTS`).
+        :param clock: What to do when the clock goes back: :class:`~unalike.Clock`.
+        :param horizon_ms: How far ahead of now a lease is asked for, 1 ms to 366 days: also the outage of the lease
+            store that is ridden out.
+        :param ahead_max_ms: How far ahead of the clock a tick may begin when the one before is spent; 0: never.
+        :param spread: Where in a tick the sequences begin: :class:`~unalike.Spread`.
+        :raises IdsError: ``name_invalid``, ``layout``, ``argument_invalid``, ``open_otherwise``, ``closed``
+        """
+        _check_name(namespace)
+        self._check_open(namespace)
+        options = {
+            "layout": layout_to_wit(layout_named(layout)),
+            "clock": clock_to_wit(clock),
+            "horizon-ms": horizon_ms,
+            "ahead-max-ms": ahead_max_ms,
+            "spread": spread_to_wit(spread),
+        }
+        found = self._snowflakes.get(namespace)
+        if found is None:
+            check_snowflake(namespace, options)
+            with self._renewing.get():
+                found = self._snowflakes.get(namespace)
+                if found is None:
+                    made = Snowflake(self, namespace, layout_named(layout), options, clock)
+                    found = self._snowflakes[namespace] = made
+        if found._options != options:
+            message = f"{shown(namespace)} is open with other options: open it once, and share it"
+            raise IdsError("open_otherwise", message, name=namespace)
+        return found
+
+    def renew_leases(self) -> None:
+        """Has leases prolonged that are due, for a process that asks for snowflakes seldom: call it every few seconds.
+
+        Ordinary calls do the same. It never waits.
+        """
+        for flakes in self._home().flakes():
+            try:
+                flakes.status()
+            except IdsError as error:
+                log.warning("a lease was not renewed: %s", error)
+
+    def close(self) -> None:
+        """Ends all generators and gives back what was not used: tails of segments, and leases.
+
+        Calls that wait end with ``closed``. It takes no longer than two requests may; the work is done by one thread,
+        and everybody who closes waits for it. The stores stay open. Closing twice is harmless.
+        """
+        ended = threading.Event()
+        self._home().close(ended.set)
+        ended.wait(self.closing_max)
+
+    def __enter__(self) -> Ids:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Ids of {self._holder!r}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise refused_to_pickle("Ids")
+
+    def _home(self) -> Home:
+        """What it is in this process."""
+        home = self._here
+        if MARK[0] == home.mark:
+            return home
+        with self._renewing.get():
+            mark = current()
+            if self._here.mark != mark:
+                self._here = Home(self, mark, self._here)
+            return self._here
+
+    def _check_open(self, name: str) -> Home:
+        home = self._home()
+        if home.life != "open":
+            raise closed(name)
+        return home
+
+    def _asked(self, name: str, **given: Any) -> tuple[Home, dict[str, Any]]:
+        """Checks what a sequence is to be opened with."""
+        _check_name(name)
+        try:
+            validate_public(name)
+            options = TagOptions()
+            step, refill = given["step"] or options.step, given["refill"] or options.refill
+            validate_options(name, TagOptions(step=step, refill=refill))
+        except StoreError as error:
+            raise caused(IdsError("store", f"no ids for {shown(name)}: {error}", name=name), error) from None
+        prefetch, id_max = given["prefetch"], given["id_max"]
+        if type(prefetch) is not int or not 1 <= prefetch <= 64:
+            raise argument_invalid("prefetch", prefetch, "a whole number from 1 to 64")
+        if id_max is not None and (type(id_max) is not int or not 1 <= id_max <= ID_MAX):
+            raise argument_invalid("id_max", id_max, "a whole number from 1 to 2^63 - 1")
+        if given["mode"] not in (None, "buffered", "ordered"):
+            raise argument_invalid("mode", given["mode"], "'buffered' or 'ordered'")
+        return self._check_open(name), given
+
+    def _look_up(self, home: Home, tag: str) -> _Lookup:
+        store = self._segments
+
+        def ask() -> TagRecord:
+            if store is None:
+                raise missing("segment")
+            return store.open_tag(tag)
+
+        signal = Signal()
+        request = home.storage.start(signal, f"looking {shown(tag)} up", ask)
+        return _Lookup(signal, request, min(self.wait_max, self.request_timeout))
+
+    def _opened(self, tag: str, record: Any, given: dict[str, Any]) -> Sequence:
+        """The sequence, once its tag was looked up."""
+        if record is None:
+            waited_ms = round(min(self.wait_max, self.request_timeout) * 1_000)
+            message = f"no ids for {shown(tag)} within {waited_ms} ms: the store did not answer"
+            raise IdsError("timeout", message, name=tag, waited_ms=waited_ms)
+        if isinstance(record, StoreError):
+            raise caused(IdsError("store", f"no ids for {shown(tag)}{because(record)}", name=tag), record)
+        stored, asked = record.options.mode, given["mode"]
+        if asked is not None and asked != stored:
+            message = (
+                f"the tag {shown(tag)} is {stored} in its store and was asked for as {asked}: "
+                "a tag has one mode for all processes"
+            )
+            raise IdsError("mode_bound", message, name=tag, stored=stored, asked=asked)
+        self._check_open(tag)
+        # Somebody may have opened it meanwhile: a process has one buffer per tag.
+        with self._renewing.get():
+            found = self._sequences.get(tag)
+            if found is None:
+                found = self._sequences[tag] = Sequence(self, tag, record, given)
+            return found
+
+    @staticmethod
+    def _alike(found: Sequence, given: dict[str, Any]) -> Sequence:
+        if found._given != {**given, "mode": found._given["mode"]}:
+            message = f"{shown(found._name)} is open with other options: open it once, and share it"
+            raise IdsError("open_otherwise", message, name=found._name)
+        asked = given["mode"]
+        if asked is not None and asked != found.mode:
+            message = f"the tag {shown(found._name)} is {found.mode} in its store and was asked for as {asked}"
+            raise IdsError("mode_bound", message, name=found._name, stored=found.mode, asked=asked)
+        return found
+
+
+class _Lookup:
+    """The question for a tag's record."""
+
+    def __init__(self, signal: Signal, request: Request, wait_max: float) -> None:
+        self.signal, self._request = signal, request
+        self._deadline = time.monotonic() + wait_max
+        self.seen = 0
+        self.record: Any = None
+        """The record, or a :class:`StoreError`; ``None`` if there was no answer in time."""
+
+    def is_over(self) -> bool:
+        self.seen = self.signal.version
+        self.record = self._request.collect(time.monotonic())
+        return self.record is not None or self.left() <= 0
+
+    def left(self) -> float:
+        return self._deadline - time.monotonic()
+
+
+def check_snowflake(namespace: str, options: dict[str, Any]) -> None:
+    """Has the component look at the options, in an instance that is thrown away.
+
+    :raises IdsError:
+    """
+
+    def none(*_: Any) -> NoReturn:
+        raise AssertionError("opening makes no request")
+
+    names = ("segments.allocate", "segments.poll", "segments.release")
+    more = ("leases.acquire", "leases.extend", "leases.poll", "leases.release")
+    instance = CoreInstance({name: none for name in (*names, *more)})
+    opened = instance.call("snowflake.open", namespace, {**options, "floor": 0, "seed": 0})
+    if "err" in opened:
+        fault = opened["err"]
+        argument = fault.get("invalid-argument", "layout") if isinstance(fault, dict) else str(fault)
+        if argument == "layout":
+            message = f"the layout of {shown(namespace)} is not valid: its widths, epoch or tick are out of range"
+            raise IdsError("layout", message, name=namespace)
+        if argument == "horizon":
+            raise argument_invalid("horizon_ms", options["horizon-ms"], f"1 to {_HORIZON_MAX_MS} (366 days)")
+        expected = "1 bit to as many as the sequence has, and the sequence must be the lowest field of the layout"
+        raise argument_invalid("spread", options["spread"], expected)
+
+
+def sub_name(tag: str, sub: str) -> str:
+    try:
+        return sub_tag(tag, sub)
+    except StoreError as error:
+        raise caused(IdsError("name_invalid", str(error), name=str(tag)[:32]), error) from None
+
+
+def _check_name(name: str) -> None:
+    try:
+        validate_tag(name)
+    except StoreError as error:
+        raise caused(IdsError("name_invalid", str(error), name=str(name)[:32]), error) from None
+
+
+def _seconds(argument: str, value: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 86_400:
+        raise argument_invalid(argument, value, "a number of seconds above 0 and up to 86400")
+    return float(value)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,191 @@
+"""A store in memory, for tests: numbers and leases are gone with the process, and no other process has them."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from dataclasses import dataclass
+from typing import Callable, Optional
+
+from .store import (
+    ID_MAX,
+    Layout,
+    Lease,
+    LeaseAcquire,
+    LeaseExtend,
+    Segment,
+    StoreError,
+    TagOptions,
+    TagRecord,
+    TailRelease,
+    shown,
+    split_tag,
+    validate_allocate,
+    validate_new_tag,
+    validate_options,
+    validate_public,
+    validate_tag,
+)
+
+__all__ = ["MemoryStore"]
+
+
+@dataclass
+class _Row:
+    options: TagOptions
+    next: int
+    version: int = 0
+
+
+@dataclass
+class _Worker:
+    grant_id: int
+    end_ms: int
+
+
+class MemoryStore:
+    """Segments and leases in memory.
+
+    In a forked child it is a copy, which grants what its parent's grants too: never use it across processes.
+
+    >>> from unalike.memory import MemoryStore
+    >>> from unalike import TagOptions
+    >>> store = MemoryStore()
+    >>> store.create_tag("order", TagOptions(start=100)).tag
+    'order'
+    >>> store.allocate("order", 10, 0).start
+    100
+    """
+
+    def __init__(
+        self,
+        *,
+        create_tags: bool = True,
+        max_horizon_ms: int = 366 * 86_400_000,
+        clock: Optional[Callable[[], int]] = None,
+    ) -> None:
+        self._lock = threading.Lock()
+        self._rows: dict[str, _Row] = {}
+        self._layouts: dict[str, Layout] = {}
+        self._workers: dict[str, dict[int, _Worker]] = {}
+        self._create_tags, self._max_horizon_ms = create_tags, max_horizon_ms
+        self._clock = clock or (lambda: time.time_ns() // 1_000_000)
+        self._identity = secrets.token_hex(16)
+
+    def create_tag(self, tag: str, options: Optional[TagOptions] = None) -> TagRecord:
+        """Creates a tag.
+
+        :raises StoreError: ``tag-exists``, ``tag-invalid``
+        """
+        options = options or TagOptions()
+        validate_options(tag, options)
+        validate_new_tag(tag)
+        with self._lock:
+            if tag in self._rows:
+                raise StoreError("tag-exists", f"the tag {shown(tag)} exists already")
+            self._rows[tag] = _Row(options, options.start)
+        return TagRecord(tag, options)
+
+    def allocate(self, tag: str, count: int, at_least: int) -> Segment:
+        validate_allocate(tag, count, at_least)
+        with self._lock:
+            row = self._row(tag)
+            start = max(row.next, at_least)
+            if start > ID_MAX:
+                raise StoreError("exhausted", f"every number of {shown(tag)} was granted")
+            end = min(start + count, ID_MAX + 1)
+            row.next, row.version = end, row.version + 1
+            return Segment(start, end, 1, 0, row.version)
+
+    def release(self, tag: str, tail: TailRelease) -> bool:
+        with self._lock:
+            row = self._rows.get(tag)
+            if row is None or row.version != tail.version or not row.options.start <= tail.start <= row.next:
+                return False
+            row.next, row.version = tail.start, row.version + 1
+            return True
+
+    def open_tag(self, tag: str) -> TagRecord:
+        validate_tag(tag)
+        validate_public(tag)
+        with self._lock:
+            return TagRecord(tag, self._row(tag).options)
+
+    def identity(self) -> Optional[str]:
+        return self._identity
+
+    def lease_identity(self) -> Optional[str]:
+        return self._identity
+
+    def acquire(self, request: LeaseAcquire) -> Lease:
+        with self._lock:
+            now = self._clock()
+            bound = self._layouts.setdefault(request.namespace, request.layout)
+            if bound != request.layout:
+                message = f"the namespace {request.namespace!r} is bound to the layout {bound}, not {request.layout}"
+                raise StoreError("layout-mismatch", message)
+            workers = self._workers.setdefault(request.namespace, {})
+            free = [worker for worker, held in workers.items() if held.end_ms <= now]
+            unused = len(workers)
+            if request.preferred_worker in free:
+                worker = request.preferred_worker or 0
+            elif unused < 1 << (request.layout.datacenter_bits + request.layout.worker_bits):
+                worker = unused
+            elif free:
+                worker = free[0]
+            else:
+                message = f"every worker of {request.namespace!r} is leased: one becomes free later"
+                raise StoreError("workers-exhausted", message)
+            layout = request.layout
+            before = workers[worker].end_ms if worker in workers else 0
+            not_before = _up(layout, max(before, now))
+            until = _down(layout, now + min(request.horizon_ms, self._max_horizon_ms))
+            if until <= not_before:
+                raise StoreError("refused", f"a horizon of {request.horizon_ms} ms holds no tick of the layout")
+            held = workers[worker] = _Worker(secrets.randbits(128), until)
+            return Lease(worker, held.grant_id, not_before, until)
+
+    def extend(self, request: LeaseExtend) -> Lease:
+        with self._lock:
+            held = self._held(request.namespace, request.worker, request.grant_id)
+            until = _down(request.layout, self._clock() + min(request.horizon_ms, self._max_horizon_ms))
+            held.end_ms = max(held.end_ms, until)
+            return Lease(request.worker, request.grant_id, 0, held.end_ms)
+
+    def release_lease(self, namespace: str, worker: int, grant_id: int, end_ms: int) -> bool:
+        with self._lock:
+            held = self._workers.get(namespace, {}).get(worker)
+            if held is None or held.grant_id != grant_id or end_ms > held.end_ms:
+                return False
+            held.end_ms, held.grant_id = end_ms, -1
+            return True
+
+    def close(self) -> None:
+        pass
+
+    def _row(self, tag: str) -> _Row:
+        row = self._rows.get(tag)
+        if row is None:
+            parent, sub = split_tag(tag)
+            if sub is None and not self._create_tags:
+                raise StoreError("tag-unknown", f"there is no tag {shown(tag)}: create it first")
+            options = TagOptions() if sub is None else self._row(parent).options
+            if sub is None:
+                validate_new_tag(tag)
+            row = self._rows[tag] = _Row(options, options.start)
+        return row
+
+    def _held(self, namespace: str, worker: int, grant_id: int) -> _Worker:
+        held = self._workers.get(namespace, {}).get(worker)
+        if held is None or held.grant_id != grant_id:
+            raise StoreError("lease-lost", f"worker {worker} of {namespace!r} has another lease, or none")
+        return held
+
+
+def _up(layout: Layout, at_ms: int) -> int:
+    return layout.epoch_ms - (layout.epoch_ms - at_ms) // layout.tick_ms * layout.tick_ms
+
+
+def _down(layout: Layout, at_ms: int) -> int:
+    return layout.epoch_ms + (at_ms - layout.epoch_ms) // layout.tick_ms * layout.tick_ms

@@ -1,0 +1,286 @@
+"""Snowflakes: ids of a timestamp, a worker and a sequence, under a lease.
+
+The component hands out the rest of a tick as one run; the host hands its ids out while the clock is in that tick, and
+drops what is left when the clock has moved on, so that an id's timestamp is the time of its issue.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Optional, Union
+
+from ._component import CoreInstance, Run
+from ._lane import Generator, Later, Opening, Waiting, later_or_error
+from ._process import MARK
+from ._values import COUNT
+from .batch import Batch
+from .sequence import refused_to_pickle
+from .store import Layout
+
+if TYPE_CHECKING:
+    from .ids import Home, Ids
+
+__all__ = ["Clock", "Snowflake", "SnowflakeStatus", "Spread"]
+
+_NO_IDS: Final = range(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """What to do when the clock is behind a time that it showed before. Uniqueness does not depend on it."""
+
+    policy: Literal["reject", "wait", "keep"]
+    max_ms: int = 0
+
+    @staticmethod
+    def reject() -> Clock:
+        """Refuse: ``clock_moved_back`` (Twitter)."""
+        return Clock("reject")
+
+    @staticmethod
+    def wait(max_ms: int) -> Clock:
+        """Wait, up to a difference of so many milliseconds (Leaf: 5). Beyond: refuse."""
+        return Clock("wait", max_ms)
+
+    @staticmethod
+    def keep(max_ms: int) -> Clock:
+        """Go on with the last timestamp, up to a difference of so many milliseconds (hutool: 2000). Beyond: refuse."""
+        return Clock("keep", max_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The first sequence of each tick: with 0 always, ``id % 2^n`` sends the ids of a quiet generator to one shard."""
+
+    kind: Literal["none", "rotating", "random"]
+    bits: int = 0
+
+    @staticmethod
+    def none() -> Spread:
+        """Every tick begins with sequence 0."""
+        return Spread("none")
+
+    @staticmethod
+    def rotating(bits: int) -> Spread:
+        """One further with each tick that is used, below 2^bits."""
+        return Spread("rotating", bits)
+
+    @staticmethod
+    def random(bits: int) -> Spread:
+        """Anywhere below 2^bits."""
+        return Spread("random", bits)
+
+
+def clock_to_wit(clock: Clock) -> Any:
+    return clock.policy if clock.policy == "reject" else {clock.policy: clock.max_ms}
+
+
+def spread_to_wit(spread: Spread) -> Any:
+    return spread.kind if spread.kind == "none" else {spread.kind: spread.bits}
+
+
+@dataclass(frozen=True, slots=True)
+class SnowflakeStatus:
+    """Figures of an open snowflake generator, for metrics."""
+
+    issued: int
+    """Ids that were handed out by this process since the generator was opened."""
+    worker: Optional[int]
+    """The worker under lease."""
+    valid_until_ms: int
+    """The end of the lease, in Unix milliseconds; 0 without one."""
+    used_until_ms: int
+    """The end of the greatest tick used, in Unix milliseconds; 0 before the first."""
+    in_flight: bool
+    """Whether a request to the lease store is under way."""
+
+
+class Flakes:
+    """A snowflake generator of this process."""
+
+    def __init__(self, home: Home, snowflake: Snowflake) -> None:
+        self.mark = home.mark
+        self.lock: Any = threading.RLock()
+        self.clock = home.lane.clock
+        self.ids: Iterator[int] = iter(_NO_IDS)
+        # While which times the run is handed out.
+        self.from_ms = self.until_ms = 0
+        opening = Opening("snowflake", snowflake.namespace, snowflake._options)
+        self.generator = Generator(home.lane, opening)
+        self._layout, self._kept_ms = snowflake.layout, snowflake._kept_ms
+        self._range = _NO_IDS
+        self._issued = 0
+
+    def try_next(self) -> Union[int, Later]:
+        with self.lock:
+            run = self._try_run(1)
+            return run if isinstance(run, Later) else run[0]
+
+    def try_gather(self, gathered: list[range], count: int) -> Union[Batch, Later]:
+        """Adds to what one call has gathered so far: its ids come from several ticks."""
+        with self.lock:
+            left = count - sum(len(run) for run in gathered)
+            while left:
+                run = self._try_run(left)
+                if isinstance(run, Later):
+                    return run
+                gathered.append(run)
+                left -= len(run)
+            return Batch(gathered)
+
+    def _try_run(self, most: int) -> Union[range, Later]:
+        """At least one id and at most so many, from the run in hand or from the next one."""
+        if self.from_ms <= self.clock() < self.until_ms:
+            rest = self._rest()
+            if rest:
+                self._install(rest[most:], self.from_ms, self.until_ms)
+                return rest[:most]
+        generator, layout = self.generator, self._layout
+
+        def act(instance: CoreInstance, handle: Any, now_ms: int) -> Any:
+            # The whole rest of the tick: what is not used in time is worth nothing later.
+            answer = instance.reserve("snowflake.reserve", handle, now_ms, 2**32 - 1)
+            if not isinstance(answer, Run):
+                status = instance.call("snowflake.status", handle, now_ms)
+                has_ended = status["worker"] is not None and status["valid-until"] <= now_ms
+                generator.ended = (status["worker"], status["valid-until"]) if has_ended else None
+                return answer, 0, now_ms
+            shift = layout.datacenter_bits + layout.worker_bits + layout.sequence_bits
+            until_ms = layout.epoch_ms + ((answer.first >> shift) + 1) * layout.tick_ms
+            # Recorded before anything can take this instance's place.
+            generator.used_until_ms, generator.ended = until_ms, None
+            return answer, until_ms, now_ms
+
+        answer, until_ms, now_ms = generator.call(act)
+        if not isinstance(answer, Run):
+            return later_or_error(generator, answer)
+        run = answer.ids()
+        # Also where no run takes its place: what is left of an earlier tick must not come after this one's.
+        self._issued += len(run) - len(self._rest())
+        # A clock that goes back as far as the policy bridges finds the run still in hand: the last tick is kept.
+        self._install(run[most:], now_ms - self._kept_ms, until_ms)
+        return run[:most]
+
+    def _install(self, run: range, from_ms: int, until_ms: int) -> None:
+        self._range, self.ids, self.from_ms, self.until_ms = run, iter(run), from_ms, until_ms
+
+    def _rest(self) -> range:
+        left = self.ids.__length_hint__()  # type: ignore[attr-defined]
+        return self._range[len(self._range) - left :]
+
+    def status(self) -> SnowflakeStatus:
+        with self.lock:
+            found = self.generator.call(lambda instance, handle, now: instance.call("snowflake.status", handle, now))
+            return SnowflakeStatus(
+                self._issued - len(self._rest()),
+                found["worker"],
+                found["valid-until"],
+                found["used-until"],
+                found["in-flight"],
+            )
+
+    def waiting(self, count: Optional[int], wait_max: float) -> Waiting[Any]:
+        gathered: list[range] = []
+        attempt = self.try_next if count is None else lambda: self.try_gather(gathered, count)
+        return Waiting(self.generator, attempt, wait_max)
+
+    def stop(self) -> None:
+        self.generator.stop()
+        with self.lock:
+            self._install(_NO_IDS, 0, 0)
+
+    def close(self) -> None:
+        """Ends it in the component, which gives the time after the greatest used tick back."""
+        generator = self.generator
+        if generator.handle is not None:
+            generator.lane.call(generator, lambda instance, handle, _: instance.call("snowflake.close", handle))
+
+
+class Snowflake:
+    """The snowflake ids of one lease namespace. All threads share one worker.
+
+    Ids ascend within the process under each worker; it takes another one only after its clock was ahead of true time by
+    more than a horizon. No id is handed out twice in its namespace, whatever the clocks do. In a forked child it goes
+    on under a lease of its own.
+
+    >>> from unalike import Ids
+    >>> from unalike.memory import MemoryStore
+    >>> with Ids(leases=MemoryStore()) as ids:
+    ...     flakes = ids.snowflake("default", "twitter")
+    ...     flakes.next() < flakes.next()
+    True
+    """
+
+    __slots__ = ("__weakref__", "_here", "_ids", "_kept_ms", "_options", "layout", "namespace")
+
+    def __init__(self, ids: Ids, namespace: str, layout: Layout, options: dict[str, Any], clock: Clock) -> None:
+        self._ids, self._options = ids, options
+        self._kept_ms = clock.max_ms if clock.policy == "keep" else 0
+        self.namespace = namespace
+        """The lease namespace."""
+        self.layout = layout
+        """The layout of the ids."""
+        self._here = ids._home().snowflake(self)
+
+    def next(self) -> int:
+        """The next id. Waits, if need be, for a lease or for the next tick, up to ``wait_max`` of the ``Ids``.
+
+        :raises IdsError:
+        """
+        id = self._next_here()
+        if id:
+            return id
+        waited: int = self._now().waiting(None, self._ids.wait_max).run()
+        return waited
+
+    def try_next(self) -> Optional[int]:
+        """The next id if it can be had without waiting, else ``None``, and what is due is asked for.
+
+        :raises IdsError:
+        """
+        found = self._now().try_next()
+        return None if isinstance(found, Later) else found
+
+    def take(self, count: int) -> Batch:
+        """``count`` ids, 1 to 2^32 - 1, all or none. Waits as :meth:`next`; what was gathered then is a gap.
+
+        :raises IdsError:
+        """
+        batch: Batch = self._now().waiting(COUNT.check(count, "count"), self._ids.wait_max).run()
+        return batch
+
+    def status(self) -> SnowflakeStatus:
+        """Figures for metrics; it also asks for what is due.
+
+        :raises IdsError: ``closed``, ``rebuilt``
+        """
+        return self._now().status()
+
+    def __iter__(self) -> Iterator[int]:
+        """Ids without end."""
+        while True:
+            yield self.next()
+
+    def __repr__(self) -> str:
+        return f"<Snowflake {self.namespace!r}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise refused_to_pickle("Snowflake")
+
+    def _next_here(self) -> int:
+        """The next id of the run in hand, or 0."""
+        here = self._here
+        if MARK[0] == here.mark:
+            with here.lock:
+                if here.from_ms <= here.clock() < here.until_ms:
+                    return next(here.ids, 0)
+        return 0
+
+    def _now(self) -> Flakes:
+        """What it is in this process."""
+        here = self._here
+        if MARK[0] != here.mark:
+            here = self._here = self._ids._home().snowflake(self)
+        return here

@@ -19,7 +19,8 @@ use crate::{LocalOptions, check_layout, lost, new_grant_id};
 /// request of the library may take by default.
 const RENEWAL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long the store may take to say which one it is when a lease that was kept goes on. One that is down does not say.
+/// How long the store may take to say which one it is when a lease that was kept goes on. One that is down does not
+/// say.
 const IDENTITY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Any lease store, with the running lease of each namespace in a local file: see the

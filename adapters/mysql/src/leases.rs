@@ -665,11 +665,11 @@ pub(crate) async fn quarantine(database: &Database, options: &MysqlOptions, was_
     Ok(end_ms)
 }
 
-/// Refuses, in the transaction that is about to create it, a row of [time](unalike_storage::is_kept_time) that is granted
-/// to leases or clocks in Redis, for as long as [`quarantine`] lasts.
+/// Refuses, in the transaction that is about to create it, a row of [time](unalike_storage::is_kept_time) that is
+/// granted to leases or clocks in Redis, for as long as [`quarantine`] lasts.
 ///
-/// A server that took over may have lost such a row. What was granted under it cannot be known here, and none of it ends
-/// later than the leases that are waited for. A database that was never adopted waits for nothing.
+/// A server that took over may have lost such a row. What was granted under it cannot be known here, and none of it
+/// ends later than the leases that are waited for. A database that was never adopted waits for nothing.
 pub(crate) async fn check_new_time(turn: &mut Turn, database: &Database, name: &str) -> Result<(), StoreError> {
     if !is_kept_time(name) || turn.rows(sqlx::query(HAS_STORE)).await?.is_empty() {
         return Ok(());

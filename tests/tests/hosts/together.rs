@@ -2,10 +2,10 @@
 //! They share the tags `order` (buffered, in MariaDB) and `chat` (ordered, in Redis above MariaDB), and the namespace
 //! `default` of leases in MariaDB.
 //!
-//! Each gets a task as JSON: `mysql` and `redis` (URLs), `out` (a folder), and how many `orders`, `flakes` and `chats` it
-//! takes. It writes `NAME.order` and `NAME.flake`, each id as 8 bytes, and `NAME.chat`: for each id when
-//! its call began and when it ended, in nanoseconds of the machine's monotonic clock, and the id; 8 bytes each, the
-//! lowest first.
+//! Each gets a task as JSON: `mysql` and `redis` (URLs), `out` (a folder), and how many `orders`, `flakes` and `chats`
+//! it takes. It writes `NAME.order` and `NAME.flake`, each id as 8 bytes, and `NAME.chat`: for each id when its call
+//! began and when it ended, in nanoseconds of the machine's monotonic clock, and the id; 8 bytes each, the lowest
+//! first.
 //!
 //! `UNALIKE_TOGETHER=150 tests/run --test hosts -- together` takes ten million ids.
 

@@ -70,7 +70,14 @@ export class Server {
 
 /** Ids that the Rust program takes from a store. */
 export async function nextOfRust(store, tag, count) {
-  const { stdout } = await promisify(execFile)(needed('UNALIKE_BIN'), ['next', tag, '-n', String(count), '--store', store]);
+  const { stdout } = await promisify(execFile)(needed('UNALIKE_BIN'), [
+    'next',
+    tag,
+    '-n',
+    String(count),
+    '--store',
+    store,
+  ]);
   return stdout.trim().split('\n').map(BigInt);
 }
 

@@ -293,6 +293,43 @@ def test_a_lie_is_no_grant(server: Server, lie: str) -> None:
         proxy.close()
 
 
+@pytest.mark.parametrize("lie", ["of a cache", "cut", "late", "lost", "without its id", "a page"])
+def test_a_lie_is_not_told_to_the_next_server(server: Server, lie: str) -> None:
+    """Only proof that nothing was granted is."""
+    first, second = Proxy(server.address, LIES[lie]()), Proxy(server.address, lambda request, answer: answer)
+    try:
+        store = RemoteStore([first.url, second.url], request_timeout=0.5)
+        store.check()
+        unknown = 0
+        while unknown == 0:
+            before = second.passed
+            try:
+                store.allocate("order", 1, 0)
+            except StoreError as error:
+                assert error.kind == "outcome-unknown", error
+                unknown += 1
+        assert second.passed == before
+        store.allocate("order", 1, 0)
+        assert second.passed > before, "the other one is asked first, for a while"
+    finally:
+        first.close()
+        second.close()
+
+
+def test_what_nobody_asked_for_ends_the_connection(server: Server) -> None:
+    proxy = Proxy(server.address, twice)
+    try:
+        store = RemoteStore(proxy.url)
+        numbers = []
+        for _ in range(12):
+            numbers.append(store.allocate("order", 1, 0).start)
+            (kept,) = store._segments._servers[0]._kept.idle
+            until(lambda: not kept.is_idle())
+        assert numbers == list(range(1, 13))
+    finally:
+        proxy.close()
+
+
 def test_what_a_problem_proves() -> None:
     def of(status: int, kind: str, **more: Any) -> Any:
         content = json.dumps({"type": f"urn:unalike:problem:{kind}", "detail": "so", **more}).encode()

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, NoReturn, Optional, TypeVar, Union
 
-from ._component import CoreInstance
+from ._component import CoreInstance, made
 from ._engine import CORE, component
 from ._lane import Lane, Opening
 from ._process import MARK, ProcessLock, current
@@ -422,8 +422,11 @@ def check_snowflake(namespace: str, options: dict[str, Any]) -> None:
 
     names = ("segments.allocate", "segments.poll", "segments.release")
     more = ("leases.acquire", "leases.extend", "leases.poll", "leases.release")
-    instance = CoreInstance({name: none for name in (*names, *more)})
-    opened = instance.call("snowflake.open", namespace, {**options, "floor": 0, "seed": 0})
+    instance = made(lambda: CoreInstance({name: none for name in (*names, *more)}))
+    try:
+        opened = instance.call("snowflake.open", namespace, {**options, "floor": 0, "seed": 0})
+    finally:
+        instance.give_up()
     if "err" in opened:
         fault = opened["err"]
         argument = fault.get("invalid-argument", "layout") if isinstance(fault, dict) else str(fault)

@@ -63,7 +63,8 @@ impl ClockSteps {
         self.note(asked, Instant::now(), clock_ms);
     }
 
-    fn note(&self, asked: Instant, answered: Instant, clock_ms: u64) {
+    /// [`ClockSteps::read`] where the time is told: when the clock was asked, and when it had answered.
+    pub fn note(&self, asked: Instant, answered: Instant, clock_ms: u64) {
         let mut state = self.lock();
         // The answers of two requests may come in the other order: the older one tells nothing.
         if state.last.is_some_and(|last| last.at > asked) {
@@ -87,7 +88,9 @@ impl ClockSteps {
         self.expiry_at(Instant::now(), clock_ms, max_horizon_ms)
     }
 
-    fn expiry_at(&self, now: Instant, clock_ms: u64, max_horizon_ms: u64) -> Expiry {
+    /// [`ClockSteps::expiry`] where the present is told.
+    #[must_use]
+    pub fn expiry_at(&self, now: Instant, clock_ms: u64, max_horizon_ms: u64) -> Expiry {
         let mut state = self.lock();
         let longest = Duration::from_millis(LeaseLimits::HORIZON_MAX_MS);
         state.steps.retain(|step| now.saturating_duration_since(step.at) < longest);

@@ -14,6 +14,7 @@ mod hosts;
 mod imports;
 mod json;
 mod layouts;
+mod leases;
 mod native;
 mod ordered;
 mod runner;
@@ -26,9 +27,21 @@ pub use imports::{Imports, Thrown};
 pub use native::Native;
 pub use runner::{Outcome, World, run};
 
-/// The names and the texts of all files.
+/// The names and the texts of all files: scripts of calls of the component, and [`rules`].
 #[must_use]
 pub fn files() -> Vec<(&'static str, String)> {
+    [scripts(), rules()].concat()
+}
+
+/// What stores answer without the component: no scripts, so [`run`] does not know them.
+#[must_use]
+pub fn rules() -> Vec<(&'static str, String)> {
+    vec![("leases.json", leases::text())]
+}
+
+/// The files that [`run`] plays.
+#[must_use]
+pub fn scripts() -> Vec<(&'static str, String)> {
     vec![
         ("sequences.json", sequences::file().text()),
         ("ordered.json", ordered::file().text()),

@@ -244,13 +244,9 @@ class Snowflake:
 
         :raises IdsError:
         """
-        here = self._here
-        if MARK[0] == here.mark:
-            with here.lock:
-                if here.from_ms <= here.clock() < here.until_ms:
-                    id = next(here.ids, 0)
-                    if id:
-                        return id
+        id = self._next_here()
+        if id:
+            return id
         waited: int = self._now().waiting(None, self._ids.wait_max).run()
         return waited
 
@@ -287,6 +283,15 @@ class Snowflake:
 
     def __reduce__(self) -> NoReturn:
         raise refused_to_pickle("Snowflake")
+
+    def _next_here(self) -> int:
+        """The next id of the run in hand, or 0."""
+        here = self._here
+        if MARK[0] == here.mark:
+            with here.lock:
+                if here.from_ms <= here.clock() < here.until_ms:
+                    return next(here.ids, 0)
+        return 0
 
     def _now(self) -> Flakes:
         """What it is in this process."""

@@ -1,8 +1,8 @@
 """Puts what is not written in Python into the package: both components, and the statements and scripts of the stores.
 
-``python host/python/build_components.py`` does it in a clone, for tests and programs that run from ``src``; the build of
-the wheel does it by itself. The components are the files that ``UNALIKE_COMPONENT_WASM`` and ``UNALIKE_FORMATS_WASM``
-name, or else what cargo builds. In a source distribution everything is there already.
+``python host/python/build_components.py`` does it in a clone, for tests and programs that run from ``src``; the build
+of the wheel does it by itself. The components are the files that ``UNALIKE_COMPONENT_WASM`` and
+``UNALIKE_FORMATS_WASM`` name, or else what cargo builds. In a source distribution everything is there already.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def put_components(root: Path | None) -> None:
     missing = [name for name in COMPONENTS if not (target / name).is_file()]
     if missing:
         variables = " and ".join(COMPONENTS.values())
-        sys.exit(f"{', '.join(missing)} is missing: set {variables} to the files, or build in a clone of the repository")
+        what = f"set {variables} to the files, or build in a clone of the repository"
+        sys.exit(f"{', '.join(missing)} is missing: {what}")
 
 
 def put_statements(root: Path) -> None:

@@ -185,7 +185,7 @@ class Runner:
         if set(order) != set(values):
             raise Mismatch(f"arguments {sorted(values)}, known are {sorted(order)}")
         passed = [values[key] for key in order]
-        on = step.get("on")
+        on = str(step.get("on"))
         if function != "open" and kind != "codec":
             passed.insert(0, world.resources[on])
         world.calls, world.throws = [], step.get("throws")

@@ -7,6 +7,8 @@
 1
 """
 
+from . import formats
+from .aio import AsyncIds, AsyncSequence, AsyncSnowflake
 from .batch import Batch
 from .errors import IdsError, IdsErrorKind
 from .ids import Ids
@@ -41,6 +43,9 @@ __all__ = [
     "ID_MAX",
     "LAYOUTS",
     "AdaptiveStep",
+    "AsyncIds",
+    "AsyncSequence",
+    "AsyncSnowflake",
     "Batch",
     "Clock",
     "FixedStep",
@@ -70,4 +75,5 @@ __all__ = [
     "TagOptions",
     "TagRecord",
     "TailRelease",
+    "formats",
 ]

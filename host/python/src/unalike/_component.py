@@ -152,6 +152,9 @@ _call_prototype: Any = ctypes.PYFUNCTYPE(
     ctypes.c_size_t,
 )
 _call_raw: Final = _call_prototype(("wasmtime_component_func_call", ffi.dll))
+_clone_raw: Final = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(
+    ("wasmtime_component_val_clone", ffi.dll)
+)
 _delete_raw: Final = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(("wasmtime_component_val_delete", ffi.dll))
 
 _numbers = itertools.count(1)
@@ -168,7 +171,7 @@ def _called(number: Any, context: Any, of: Any, args: Any, nargs: Any, results: 
             place = Value()
             result.put(place, answer, kept, "the answer of an import")
             # A copy that belongs to the engine.
-            ffi.wasmtime_component_val_clone(ctypes.byref(place), results)
+            _clone_raw(ctypes.addressof(place), ctypes.addressof(results.contents))
         return 0
     except BaseException as raised:  # noqa: BLE001, also KeyboardInterrupt: the call ends with a trap, and raises it
         if instance is not None:

@@ -6,6 +6,7 @@ gone, or after the request was given up, lands nowhere: the grant is burnt.
 
 from __future__ import annotations
 
+import _thread
 import itertools
 import logging
 import secrets
@@ -150,6 +151,13 @@ class Pool:
         self._jobs: deque[tuple[Callable[[], None], Callable[[], None]]] = deque()
         self._threads = 0
         self._idle = 0
+        self._is_ended = False
+
+    def end(self) -> None:
+        """Lets the threads go that have nothing to do."""
+        with self._condition:
+            self._is_ended = True
+            self._condition.notify_all()
 
     def submit(self, job: Callable[[], None], failed: Callable[[], None]) -> None:
         """Runs ``job`` on a thread, or ``failed`` on this one if there is none and none can be started."""
@@ -162,7 +170,9 @@ class Pool:
                 return
             self._threads += 1
         try:
-            threading.Thread(target=self._run, name="unalike", daemon=True).start()
+            # Not a Thread: another thread may have held the locks of that module when this process was forked by a
+            # call that the interpreter does not hear of. The process does not wait for it when it ends.
+            _thread.start_new_thread(self._run, ())
         except RuntimeError:  # no more threads, or the interpreter is about to end
             with self._condition:
                 self._threads -= 1
@@ -180,7 +190,7 @@ class Pool:
                     deadline = time.monotonic() + self._IDLE_S
                     while not self._jobs:
                         left = deadline - time.monotonic()
-                        if left <= 0:
+                        if left <= 0 or self._is_ended:
                             self._threads -= 1
                             return
                         self._condition.wait(left)
@@ -242,11 +252,17 @@ class GrantOrder:
         return max(self._classes.values(), default=self._floor) if self._classes else self._floor
 
 
+_SEGMENT_FIELDS: Final = ("start", "end", "stride", "generation", "version")
+
+
+def _is_number(value: object, most: int = _U64_MAX) -> bool:
+    return type(value) is int and 0 <= value <= most
+
+
 def is_well_formed(segment: Segment) -> bool:
     """Whether it is an interval of ids."""
-    numbers = (segment.start, segment.end, segment.stride, segment.generation, segment.version)
     return (
-        all(type(number) is int and 0 <= number <= _U64_MAX for number in numbers)
+        all(_is_number(getattr(segment, name)) for name in _SEGMENT_FIELDS)
         and 1 <= segment.start < segment.end
         and segment.stride >= 1
         and (segment.end - segment.start) % segment.stride == 0
@@ -377,7 +393,7 @@ class InstanceRequests:
         answer = self._collect(self._segments, ticket, request)
         if answer is None or isinstance(answer, dict):
             return answer
-        if not isinstance(answer, Segment):
+        if not isinstance(answer, Segment) or not all(_is_number(getattr(answer, name)) for name in _SEGMENT_FIELDS):
             return self._failed(request, _no_grant(answer))
         order = self._orders.get(tag)
         if order is None:
@@ -389,17 +405,7 @@ class InstanceRequests:
             message = f"one of the stripes of {shown(tag)} granted again what it had granted: it lost data ({answer})"
             log.error(message)
             return self._failed(request, StoreError("refused", message))
-        if not all(0 <= number <= _U64_MAX for number in (answer.start, answer.end, answer.stride)):
-            return self._failed(request, _no_grant(answer))
-        return {
-            "ok": {
-                "start": answer.start,
-                "end": answer.end,
-                "stride": answer.stride,
-                "generation": answer.generation,
-                "version": answer.version,
-            }
-        }
+        return {"ok": {name: getattr(answer, name) for name in _SEGMENT_FIELDS}}
 
     def release_tail(self, tag: str, start: int, version: int) -> None:
         store = self._storage.segments
@@ -426,9 +432,14 @@ class InstanceRequests:
         answer = self._collect(self._leases, ticket, request)
         if answer is None or isinstance(answer, dict):
             return answer
-        if not isinstance(answer, Lease) or not 0 <= answer.worker < 2**32 or not 0 <= answer.grant_id < 2**128:
-            return self._failed(request, _no_grant(answer))
-        if not (0 <= answer.not_before_ms <= _U64_MAX and 0 <= answer.valid_until_ms <= _U64_MAX):
+        is_lease = (
+            isinstance(answer, Lease)
+            and _is_number(answer.worker, 2**32 - 1)
+            and _is_number(answer.grant_id, 2**128 - 1)
+            and _is_number(answer.not_before_ms)
+            and _is_number(answer.valid_until_ms)
+        )
+        if not is_lease:
             return self._failed(request, _no_grant(answer))
         return {
             "ok": {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import logging
 import threading
 import time
@@ -102,7 +103,7 @@ class Home:
             ended()
         elif is_first:
             try:
-                threading.Thread(target=self._finish, name="unalike-close", daemon=True).start()
+                _thread.start_new_thread(self._finish, ())
             except RuntimeError:  # no more threads
                 self._finish()
 
@@ -120,6 +121,7 @@ class Home:
                     log.warning("closing gave nothing back: %s", error)
             self._settle("releases")
         finally:
+            self.storage.pool.end()
             with self._lock:
                 self.life = "closed"
                 closers, self._closers = self._closers, []
@@ -169,6 +171,7 @@ class Ids:
     ) -> None:
         self.wait_max = _seconds("wait_max", wait_max)
         self.request_timeout = _seconds("request_timeout", request_timeout)
+        self.closing_max = 2 * self.request_timeout + self.wait_max
         self._segments, self._leases = segments, leases
         self._holder = random_holder() if holder is None else holder
         self._preferred_worker = (
@@ -205,17 +208,10 @@ class Ids:
         home, given = self._asked(tag, step=step, refill=refill, prefetch=prefetch, mode=mode, id_max=id_max)
         found = self._sequences.get(tag)
         if found is None:
-            signal = Signal()
-            request = self._look_up(home, tag, signal)
-            deadline = time.monotonic() + min(self.wait_max, self.request_timeout)
-            while True:
-                seen = signal.version
-                record = request.collect(time.monotonic())
-                left = deadline - time.monotonic()
-                if record is not None or left <= 0:
-                    break
-                signal.wait(seen, left)
-            found = self._opened(tag, record, given)
+            lookup = self._look_up(home, tag)
+            while not lookup.is_over():
+                lookup.signal.wait(lookup.seen, lookup.left())
+            found = self._opened(tag, lookup.record, given)
         return self._alike(found, given)
 
     def sequence_of(
@@ -233,7 +229,7 @@ class Ids:
 
         Parameters and errors are those of :meth:`sequence`.
         """
-        name = _sub_name(tag, sub)
+        name = sub_name(tag, sub)
         return self.sequence(name, step=step, refill=refill, prefetch=prefetch, mode=mode, id_max=id_max)
 
     def snowflake(
@@ -270,8 +266,11 @@ class Ids:
         found = self._snowflakes.get(namespace)
         if found is None:
             check_snowflake(namespace, options)
-            made = Snowflake(self, namespace, layout_named(layout), options, clock)
-            found = self._snowflakes.setdefault(namespace, made)
+            with self._renewing.get():
+                found = self._snowflakes.get(namespace)
+                if found is None:
+                    made = Snowflake(self, namespace, layout_named(layout), options, clock)
+                    found = self._snowflakes[namespace] = made
         if found._options != options:
             message = f"{shown(namespace)} is open with other options: open it once, and share it"
             raise IdsError("open_otherwise", message, name=namespace)
@@ -296,7 +295,7 @@ class Ids:
         """
         ended = threading.Event()
         self._home().close(ended.set)
-        ended.wait(2 * self.request_timeout + self.wait_max)
+        ended.wait(self.closing_max)
 
     def __enter__(self) -> Ids:
         return self
@@ -346,7 +345,7 @@ class Ids:
             raise argument_invalid("mode", given["mode"], "'buffered' or 'ordered'")
         return self._check_open(name), given
 
-    def _look_up(self, home: Home, tag: str, signal: Signal) -> Request:
+    def _look_up(self, home: Home, tag: str) -> _Lookup:
         store = self._segments
 
         def ask() -> TagRecord:
@@ -354,7 +353,9 @@ class Ids:
                 raise missing("segment")
             return store.open_tag(tag)
 
-        return home.storage.start(signal, f"looking {shown(tag)} up", ask)
+        signal = Signal()
+        request = home.storage.start(signal, f"looking {shown(tag)} up", ask)
+        return _Lookup(signal, request, min(self.wait_max, self.request_timeout))
 
     def _opened(self, tag: str, record: Any, given: dict[str, Any]) -> Sequence:
         """The sequence, once its tag was looked up."""
@@ -373,7 +374,11 @@ class Ids:
             raise IdsError("mode_bound", message, name=tag, stored=stored, asked=asked)
         self._check_open(tag)
         # Somebody may have opened it meanwhile: a process has one buffer per tag.
-        return self._sequences.setdefault(tag, Sequence(self, tag, record, given))
+        with self._renewing.get():
+            found = self._sequences.get(tag)
+            if found is None:
+                found = self._sequences[tag] = Sequence(self, tag, record, given)
+            return found
 
     @staticmethod
     def _alike(found: Sequence, given: dict[str, Any]) -> Sequence:
@@ -385,6 +390,25 @@ class Ids:
             message = f"the tag {shown(found._name)} is {found.mode} in its store and was asked for as {asked}"
             raise IdsError("mode_bound", message, name=found._name, stored=found.mode, asked=asked)
         return found
+
+
+class _Lookup:
+    """The question for a tag's record."""
+
+    def __init__(self, signal: Signal, request: Request, wait_max: float) -> None:
+        self.signal, self._request = signal, request
+        self._deadline = time.monotonic() + wait_max
+        self.seen = 0
+        self.record: Any = None
+        """The record, or a :class:`StoreError`; ``None`` if there was no answer in time."""
+
+    def is_over(self) -> bool:
+        self.seen = self.signal.version
+        self.record = self._request.collect(time.monotonic())
+        return self.record is not None or self.left() <= 0
+
+    def left(self) -> float:
+        return self._deadline - time.monotonic()
 
 
 def check_snowflake(namespace: str, options: dict[str, Any]) -> None:
@@ -412,7 +436,7 @@ def check_snowflake(namespace: str, options: dict[str, Any]) -> None:
         raise argument_invalid("spread", options["spread"], expected)
 
 
-def _sub_name(tag: str, sub: str) -> str:
+def sub_name(tag: str, sub: str) -> str:
     try:
         return sub_tag(tag, sub)
     except StoreError as error:

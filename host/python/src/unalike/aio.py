@@ -1,0 +1,328 @@
+"""The same for asyncio. Stores work in threads of the host's: the event loop never waits for one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any, NoReturn, Optional, TypeVar, Union
+
+from ._lane import Waiting
+from ._process import MARK
+from ._requests import Signal
+from ._values import COUNT
+from .batch import Batch
+from .ids import Ids, sub_name
+from .sequence import Sequence, SequenceStatus, refused_to_pickle
+from .snowflake import Clock, Snowflake, SnowflakeStatus, Spread
+from .store import Layout, LeaseStore, Mode, RefillPolicy, SegmentStore, StepPolicy
+
+__all__ = ["AsyncIds", "AsyncSequence", "AsyncSnowflake"]
+
+T = TypeVar("T")
+
+
+class AsyncIds:
+    """As :class:`~unalike.Ids`, for coroutines: parameters, errors and promises are the same.
+
+    A coroutine that is cancelled loses no id of a buffered sequence: it takes one only when it goes on. It may be used
+    from several event loops.
+
+    >>> import asyncio
+    >>> from unalike import AsyncIds
+    >>> from unalike.memory import MemoryStore
+    >>> async def main() -> int:
+    ...     async with AsyncIds(segments=MemoryStore()) as ids:
+    ...         orders = await ids.sequence("order")
+    ...         return await orders.next()
+    >>> asyncio.run(main())
+    1
+    """
+
+    def __init__(
+        self,
+        *,
+        segments: Optional[SegmentStore] = None,
+        leases: Optional[LeaseStore] = None,
+        holder: Optional[str] = None,
+        preferred_worker: Optional[int] = None,
+        wait_max: float = 5.0,
+        request_timeout: float = 10.0,
+        clock: Optional[Callable[[], int]] = None,
+    ) -> None:
+        self._ids = Ids(
+            segments=segments,
+            leases=leases,
+            holder=holder,
+            preferred_worker=preferred_worker,
+            wait_max=wait_max,
+            request_timeout=request_timeout,
+            clock=clock,
+        )
+
+    @classmethod
+    def of(cls, ids: Ids) -> AsyncIds:
+        """The coroutines of an :class:`~unalike.Ids`, which threads use at the same time."""
+        made = cls.__new__(cls)
+        made._ids = ids
+        return made
+
+    async def sequence(
+        self,
+        tag: str,
+        *,
+        step: Optional[StepPolicy] = None,
+        refill: Optional[RefillPolicy] = None,
+        prefetch: int = 1,
+        mode: Optional[Mode] = None,
+        id_max: Optional[int] = None,
+    ) -> AsyncSequence:
+        """As :meth:`unalike.Ids.sequence`.
+
+        :raises IdsError:
+        """
+        ids = self._ids
+        home, given = ids._asked(tag, step=step, refill=refill, prefetch=prefetch, mode=mode, id_max=id_max)
+        found = ids._sequences.get(tag)
+        if found is None:
+            lookup = ids._look_up(home, tag)
+            while not lookup.is_over():
+                await _wait(lookup.signal, lookup.seen, lookup.left())
+            found = ids._opened(tag, lookup.record, given)
+        return AsyncSequence(ids._alike(found, given))
+
+    async def sequence_of(
+        self,
+        tag: str,
+        sub: str,
+        *,
+        step: Optional[StepPolicy] = None,
+        refill: Optional[RefillPolicy] = None,
+        prefetch: int = 1,
+        mode: Optional[Mode] = None,
+        id_max: Optional[int] = None,
+    ) -> AsyncSequence:
+        """As :meth:`unalike.Ids.sequence_of`.
+
+        :raises IdsError:
+        """
+        name = sub_name(tag, sub)
+        return await self.sequence(name, step=step, refill=refill, prefetch=prefetch, mode=mode, id_max=id_max)
+
+    async def snowflake(
+        self,
+        namespace: str,
+        layout: Union[Layout, str],
+        *,
+        clock: Clock = Clock.keep(2_000),
+        horizon_ms: int = 60_000,
+        ahead_max_ms: int = 10,
+        spread: Spread = Spread.none(),
+    ) -> AsyncSnowflake:
+        """As :meth:`unalike.Ids.snowflake`.
+
+        :raises IdsError:
+        """
+        found = self._ids.snowflake(
+            namespace, layout, clock=clock, horizon_ms=horizon_ms, ahead_max_ms=ahead_max_ms, spread=spread
+        )
+        return AsyncSnowflake(found)
+
+    def renew_leases(self) -> None:
+        """As :meth:`unalike.Ids.renew_leases`: it never waits."""
+        self._ids.renew_leases()
+
+    async def close(self) -> None:
+        """As :meth:`unalike.Ids.close`. It goes on if its coroutine is cancelled."""
+        loop = asyncio.get_running_loop()
+        ended = loop.create_future()
+        self._ids._home().close(lambda: _soon(loop, ended))
+        await asyncio.wait([ended], timeout=self._ids.closing_max)
+
+    async def __aenter__(self) -> AsyncIds:
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<Async{repr(self._ids)[1:]}"
+
+    def __reduce__(self) -> NoReturn:
+        raise refused_to_pickle("AsyncIds")
+
+
+class AsyncSequence:
+    """As :class:`~unalike.Sequence`, for coroutines."""
+
+    __slots__ = ("_sequence",)
+
+    def __init__(self, sequence: Sequence) -> None:
+        self._sequence = sequence
+
+    @property
+    def tag(self) -> str:
+        """The tag."""
+        return self._sequence.tag
+
+    @property
+    def sub(self) -> Optional[str]:
+        """The sub-key, if it is the sequence of one."""
+        return self._sequence.sub
+
+    @property
+    def mode(self) -> Mode:
+        """``buffered`` or ``ordered``."""
+        return self._sequence.mode
+
+    async def next(self) -> int:
+        """The next id.
+
+        :raises IdsError:
+        """
+        sequence = self._sequence
+        here = sequence._here
+        if MARK[0] == here.mark:
+            with here.lock:
+                id = next(here.ids, 0)
+            if id:
+                return id
+        waited: int = await _run(sequence._now().waiting(None, sequence._ids.wait_max))
+        return waited
+
+    def try_next(self) -> Optional[int]:
+        """As :meth:`unalike.Sequence.try_next`.
+
+        :raises IdsError:
+        """
+        return self._sequence.try_next()
+
+    async def take(self, count: int) -> Batch:
+        """``count`` ids, 1 to 2^32 - 1, all or none.
+
+        :raises IdsError:
+        """
+        sequence = self._sequence
+        counted = COUNT.check(count, "count")
+        batch: Batch = await _run(sequence._now().waiting(counted, sequence._ids.wait_max))
+        return batch
+
+    def status(self) -> SequenceStatus:
+        """Figures for metrics.
+
+        :raises IdsError:
+        """
+        return self._sequence.status()
+
+    async def __aiter__(self) -> AsyncIterator[int]:
+        """Ids without end."""
+        while True:
+            yield await self.next()
+
+    def __repr__(self) -> str:
+        return f"<Async{repr(self._sequence)[1:]}"
+
+    def __reduce__(self) -> NoReturn:
+        raise refused_to_pickle("AsyncSequence")
+
+
+class AsyncSnowflake:
+    """As :class:`~unalike.Snowflake`, for coroutines."""
+
+    __slots__ = ("_snowflake",)
+
+    def __init__(self, snowflake: Snowflake) -> None:
+        self._snowflake = snowflake
+
+    @property
+    def namespace(self) -> str:
+        """The lease namespace."""
+        return self._snowflake.namespace
+
+    @property
+    def layout(self) -> Layout:
+        """The layout of the ids."""
+        return self._snowflake.layout
+
+    async def next(self) -> int:
+        """The next id.
+
+        :raises IdsError:
+        """
+        snowflake = self._snowflake
+        id = snowflake._next_here()
+        if id:
+            return id
+        waited: int = await _run(snowflake._now().waiting(None, snowflake._ids.wait_max))
+        return waited
+
+    def try_next(self) -> Optional[int]:
+        """As :meth:`unalike.Snowflake.try_next`.
+
+        :raises IdsError:
+        """
+        return self._snowflake.try_next()
+
+    async def take(self, count: int) -> Batch:
+        """``count`` ids, 1 to 2^32 - 1, all or none.
+
+        :raises IdsError:
+        """
+        snowflake = self._snowflake
+        counted = COUNT.check(count, "count")
+        batch: Batch = await _run(snowflake._now().waiting(counted, snowflake._ids.wait_max))
+        return batch
+
+    def status(self) -> SnowflakeStatus:
+        """Figures for metrics.
+
+        :raises IdsError:
+        """
+        return self._snowflake.status()
+
+    async def __aiter__(self) -> AsyncIterator[int]:
+        """Ids without end."""
+        while True:
+            yield await self.next()
+
+    def __repr__(self) -> str:
+        return f"<Async{repr(self._snowflake)[1:]}"
+
+    def __reduce__(self) -> NoReturn:
+        raise refused_to_pickle("AsyncSnowflake")
+
+
+async def _run(waiting: Waiting[T]) -> T:
+    """Waits in a coroutine. Between the step that brings a result and its return nothing can be cancelled."""
+    try:
+        while True:
+            waits = waiting.step()
+            if waits is None:
+                return waiting.result  # type: ignore[return-value]
+            await _wait(*waits)
+    finally:
+        waiting.leave()
+
+
+async def _wait(signal: Signal, seen: int, seconds: float) -> None:
+    loop = asyncio.get_running_loop()
+    woken: asyncio.Future[None] = loop.create_future()
+    if not signal.add(woken, lambda: _soon(loop, woken), seen):
+        return
+    timer = loop.call_later(seconds, _set, woken)
+    try:
+        await woken
+    finally:
+        timer.cancel()
+        signal.remove(woken)
+
+
+def _soon(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any]) -> None:
+    try:
+        loop.call_soon_threadsafe(_set, future)
+    except RuntimeError:
+        pass  # the loop has ended, and nobody waits in it
+
+
+def _set(future: asyncio.Future[Any]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,157 @@
+"""Real unalike servers, and a proxy before them that does not do what a proxy should."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Optional
+
+LIMIT_S = 60.0
+
+
+def binary() -> str:
+    found = os.environ.get("UNALIKE_BIN")
+    assert found, "UNALIKE_BIN names no unalike binary: run tests/run --test hosts"
+    return found
+
+
+class Server:
+    """A server with a store in a SQLite file."""
+
+    def __init__(self, path: Path, listen: str = "127.0.0.1:0", *more: str) -> None:
+        self.path, self._more = path, more
+        self._start(listen)
+
+    def _start(self, listen: str) -> None:
+        command = [binary(), "--store", f"sqlite://{self.path}", "--listen", listen, *self._more]
+        self._process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=self.path.parent
+        )
+        assert self._process.stdout is not None
+        lines = []
+        for line in self._process.stdout:
+            lines.append(line)
+            found = re.search(r"listening on (https?)://(\S+)", line)
+            if found:
+                self.address = found.group(2)
+                break
+        else:
+            raise AssertionError(f"the server did not start: {''.join(lines)}")
+        # Whatever it logs must not fill the pipe.
+        threading.Thread(target=self._process.stdout.read, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.address}"
+
+    def kill(self) -> None:
+        """kill -9"""
+        self._process.kill()
+        self._process.wait()
+
+    def restart(self) -> None:
+        self._start(self.address)
+
+    def stop(self) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+
+
+@contextlib.contextmanager
+def serving(path: Path, *more: str) -> Iterator[Server]:
+    server = Server(path, "127.0.0.1:0", *more)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def unalike(*arguments: str) -> str:
+    """Runs the command line."""
+    return subprocess.run([binary(), *arguments], check=True, capture_output=True, text=True).stdout
+
+
+Change = Callable[[bytes, bytes], Optional[bytes]]
+"""Given a request and its answer: what is sent instead, or ``None`` for nothing."""
+
+
+class Proxy:
+    """Passes each request on by a connection of its own, and what ``change`` makes of the answer back."""
+
+    def __init__(self, server: str, change: Change) -> None:
+        self.change = change
+        self.passed = 0
+        host, port = server.rsplit(":", 1)
+        self._upstream = (host, int(port))
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = "http://{}:{}".format(*self._listener.getsockname())
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with client:
+            while True:
+                request = _message(client)
+                if not request:
+                    return
+                with contextlib.suppress(OSError):
+                    with socket.create_connection(self._upstream, LIMIT_S) as upstream:
+                        upstream.sendall(request)
+                        answer = _message(upstream)
+                    self.passed += 1
+                    changed = self.change(request, answer)
+                    if changed is None:
+                        return
+                    client.sendall(changed)
+                    continue
+                return
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+def _message(source: socket.socket) -> bytes:
+    """A request or an answer: head, and as many bytes as it promises."""
+    content = b""
+    with contextlib.suppress(OSError):
+        while b"\r\n\r\n" not in content:
+            more = source.recv(65_536)
+            if not more:
+                return b""
+            content += more
+        head, _, body = content.partition(b"\r\n\r\n")
+        promised = re.search(rb"(?i)content-length: *([0-9]+)", head)
+        length = int(promised.group(1)) if promised else 0
+        while len(body) < length:
+            more = source.recv(65_536)
+            if not more:
+                break
+            body += more
+        return head + b"\r\n\r\n" + body
+    return b""
+
+
+def until(happened: Callable[[], Any]) -> Any:
+    """Waits for something that comes sooner or later."""
+    deadline = time.monotonic() + LIMIT_S
+    while True:
+        found = happened()
+        if found:
+            return found
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.01)

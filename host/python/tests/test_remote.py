@@ -1,0 +1,355 @@
+"""The store over HTTP, against real servers that are killed, and behind proxies that lie."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from servers import Proxy, Server, binary, serving, until, unalike
+from test_fork import Child, by_fork, distinct
+from unalike import FixedStep, Ids, IdsError, LeaseAcquire, StoreError, TagOptions, TailRelease
+from unalike.layouts import LAYOUTS
+from unalike.remote import RemoteStore, _layout_text, _number, _problem
+from unalike.store import sub_tag
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    with serving(tmp_path / "ids.sqlite") as started:
+        yield started
+
+
+def refused(kind: str) -> Any:
+    return pytest.raises(StoreError, check=lambda error: error.kind == kind)
+
+
+def test_numbers_tags_and_leases(server: Server) -> None:
+    with RemoteStore(server.url) as store:
+        options = TagOptions(start=5, step=FixedStep(7), mode="ordered")
+        assert store.create_tag("invoice", options).options == options
+        with refused("tag-exists"):
+            store.create_tag("invoice")
+        assert store.open_tag("invoice").options == options
+        assert store.open_tag("order").options == TagOptions()
+        first, second = store.allocate("order", 10, 0), store.allocate("order", 10, 100)
+        assert (first.start, first.end, second.start, second.end) == (1, 11, 100, 110)
+        assert not store.release("order", TailRelease(105, first.version))
+        assert store.release("order", TailRelease(105, second.version))
+        assert store.allocate("order", 1, 0).start == 105
+        name = sub_tag("order", "a/b +&?%é")
+        assert store.open_tag(name).tag == name and store.allocate(name, 3, 0).end == 4
+        assert store.identity() == RemoteStore(server.url).identity() is not None
+        for tag in ("..", "."):
+            with refused("refused"):
+                store.open_tag(tag)
+    with Ids(segments=store, leases=store) as ids:
+        orders, flakes = ids.sequence("order"), ids.snowflake("default", "twitter")
+        assert orders.next() == 106 and len(orders.take(5_000)) == 5_000
+        distinct(list(flakes.take(10_000)))
+        with pytest.raises(IdsError, match="no snowflake .* is configured"):
+            ids.snowflake("unheard-of", "twitter").next()
+    assert store.lease_identity() == store.identity()
+
+
+def test_it_shares_the_store_with_the_command_line(server: Server) -> None:
+    with Ids(segments=RemoteStore(server.url)) as ids:
+        orders = ids.sequence("order", step=FixedStep(20))
+        mine, theirs = [], []
+        for _ in range(4):
+            mine += [orders.next() for _ in range(33)]
+            printed = unalike("next", "order", "-n", "5", "--store", f"sqlite://{server.path}")
+            theirs += [int(line) for line in printed.split()]
+    distinct(mine, theirs)
+
+
+def test_a_server_that_is_killed_and_started_again(server: Server) -> None:
+    ids = Ids(segments=RemoteStore(server.url, request_timeout=2), wait_max=30)
+    orders = ids.sequence("order", step=FixedStep(10))
+    drawn: list[int] = []
+    failed: list[IdsError] = []
+    stop = threading.Event()
+
+    def draw() -> None:
+        while not stop.is_set():
+            try:
+                drawn.append(orders.next())
+            except IdsError as error:
+                failed.append(error)
+
+    threads = [threading.Thread(target=draw, daemon=True) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for _ in range(3):
+        seen = len(drawn)
+        until(lambda: len(drawn) > seen + 500)
+        server.kill()
+        server.restart()
+    seen = len(drawn)
+    until(lambda: len(drawn) > seen + 500)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    distinct(drawn)
+    assert all(error.is_retryable for error in failed)
+    ids.close()
+
+
+def test_servers_by_preference(tmp_path: Path) -> None:
+    path = tmp_path / "ids.sqlite"
+    with serving(path) as first, serving(path) as second:
+        store = RemoteStore(f"{first.url},{second.address}")
+        numbers = [store.allocate("order", 1, 0).start]
+        first.kill()
+        numbers += [store.allocate("order", 1, 0).start for _ in range(3)]
+        first.restart()
+        second.kill()
+        numbers += [store.allocate("order", 1, 0).start for _ in range(3)]
+        assert numbers == list(range(1, 8)), "no connection proves that nothing was granted"
+        first.kill()
+        with refused("unavailable"):
+            store.allocate("order", 1, 0)
+
+
+def test_servers_with_different_stores_are_refused(tmp_path: Path) -> None:
+    with serving(tmp_path / "one.sqlite") as one, serving(tmp_path / "other.sqlite") as other:
+        store = RemoteStore([one.url, other.url])
+        for _ in range(2):
+            with pytest.raises(StoreError, match="different stores") as raised:
+                store.allocate("order", 1, 0)
+            assert raised.value.kind == "refused"
+        identity = RemoteStore(one.url).identity()
+        assert identity is not None
+        pinned = RemoteStore([other.url, one.url], store=identity)
+        assert pinned.allocate("order", 5, 0).start == 1
+        assert RemoteStore(other.url).allocate("order", 5, 0).start == 1, "the other one was asked for nothing"
+        with pytest.raises(StoreError, match="has the store .* was expected"):
+            RemoteStore(other.url, store=identity).allocate("order", 1, 0)
+
+
+def test_all_servers_must_answer_before_the_first_is_used(tmp_path: Path) -> None:
+    with serving(tmp_path / "ids.sqlite") as server:
+        with socket.create_server(("127.0.0.1", 0)) as closed:
+            nobody = "{}:{}".format(*closed.getsockname())
+        store = RemoteStore(f"{server.url},{nobody}")
+        with pytest.raises(StoreError, match="must agree before") as raised:
+            store.allocate("order", 1, 0)
+        assert raised.value.kind == "unavailable"
+
+
+def test_another_store_behind_the_same_address(tmp_path: Path) -> None:
+    """Rule 29: the server comes back with other data."""
+    server = Server(tmp_path / "ids.sqlite")
+    store = RemoteStore(server.url)
+    assert store.allocate("order", 5, 0).start == 1
+    server.kill()
+    other = Server(tmp_path / "other.sqlite", server.address)
+    try:
+        for _ in range(2):
+            with pytest.raises(StoreError, match="was expected|no server .* can be used") as raised:
+                store.allocate("order", 5, 0)
+            assert raised.value.kind == "refused"
+    finally:
+        other.stop()
+
+
+def test_children_have_connections_of_their_own(server: Server) -> None:
+    ids = Ids(segments=RemoteStore(server.url))
+    orders = ids.sequence("order", step=FixedStep(25))
+    mine = [orders.next() for _ in range(100)]
+    children = [Child(by_fork, lambda: [orders.next() for _ in range(400)]) for _ in range(8)]
+    mine += [orders.next() for _ in range(400)]
+    distinct(mine, *[child.told() for child in children])
+    ids.close()
+
+
+def test_tokens(tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.toml"
+    tokens.write_text('[[tokens]]\nname = "host"\ntoken = "0123456789abcdef0123456789abcdef"\nscope = "lease"\n')
+    tokens.chmod(0o600)
+    with serving(tmp_path / "ids.sqlite", "--tokens", str(tokens)) as server:
+        with pytest.raises(StoreError, match="token") as raised:
+            RemoteStore(server.url).allocate("order", 1, 0)
+        assert raised.value.kind == "refused" and not raised.value.is_retryable
+        store = RemoteStore(server.url, token="0123456789abcdef0123456789abcdef")
+        assert store.allocate("order", 1, 0).start == 1
+        assert "0123" not in repr(store)
+
+
+def twice(request: bytes, answer: bytes) -> bytes:
+    return answer * 2
+
+
+class Cached:
+    """Answers every third grant with the one before."""
+
+    def __init__(self) -> None:
+        self.count, self.kept = 0, b""
+
+    def __call__(self, request: bytes, answer: bytes) -> bytes:
+        if b"/segments" not in request:
+            return answer
+        self.count += 1
+        if self.count % 3 == 0 and self.kept:
+            return self.kept
+        self.kept = answer
+        return answer
+
+
+class Every:
+    """Changes every so many grants."""
+
+    def __init__(self, every: int, change: Callable[[bytes], Any]) -> None:
+        self.count, self.every, self.act = 0, every, change
+
+    def __call__(self, request: bytes, answer: bytes) -> Any:
+        if b"/segments" not in request:
+            return answer
+        self.count += 1
+        return self.act(answer) if self.count % self.every == 0 else answer
+
+
+def cut(answer: bytes) -> bytes:
+    """Half of the body: the head promises the whole."""
+    head, separator, body = answer.partition(b"\r\n\r\n")
+    return head + separator + body[: len(body) // 2]
+
+
+def late(answer: bytes) -> bytes:
+    threading.Event().wait(0.7)
+    return answer
+
+
+LIES: dict[str, Callable[[], Any]] = {
+    "twice": lambda: twice,
+    "of a cache": Cached,
+    "cut": lambda: Every(3, cut),
+    "late": lambda: Every(4, late),
+    "lost": lambda: Every(3, lambda answer: None),
+    "without its id": lambda: Every(3, lambda answer: answer.replace(b"x-request-id", b"x-request-ix")),
+    "a page": lambda: Every(3, lambda answer: b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 2\r\n\r\nno"),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_behind_a_proxy_that_lies(server: Server, lie: str) -> None:
+    """No id twice, whatever comes; and ids go on."""
+    proxy = Proxy(server.address, LIES[lie]())
+    try:
+        ids = Ids(segments=RemoteStore(proxy.url, request_timeout=0.5), wait_max=30)
+        orders = ids.sequence("order", step=FixedStep(10), prefetch=1)
+        drawn: list[list[int]] = [[] for _ in range(3)]
+        threads = [
+            threading.Thread(target=lambda into=into: into.extend(orders.next() for _ in range(100))) for into in drawn
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        # The same numbers by the way past the proxy: whatever was granted to nobody is a gap.
+        with Ids(segments=RemoteStore(server.url)) as others:
+            more = list(others.sequence("order").take(100))
+        distinct(*drawn, more)
+        assert [len(into) for into in drawn] == [100, 100, 100]
+        ids.close()
+    finally:
+        proxy.close()
+
+
+@pytest.mark.parametrize("lie", ["of a cache", "cut", "late", "lost", "without its id", "a page"])
+def test_a_lie_is_no_grant(server: Server, lie: str) -> None:
+    """What may have been granted is told as that, once, and not asked for again by itself."""
+    proxy = Proxy(server.address, LIES[lie]())
+    try:
+        store = RemoteStore(proxy.url, request_timeout=0.5)
+        store.check()
+        granted, unknown = [], 0
+        for asked in range(12):
+            try:
+                granted.append(store.allocate("order", 1, 0).start)
+            except StoreError as error:
+                assert error.kind == "outcome-unknown", error
+                unknown += 1
+        assert unknown >= 3 and len(granted) + unknown == 12
+        # What was sent reached the store once each.
+        assert RemoteStore(server.url).allocate("order", 1, 0).start == 13
+        distinct(granted)
+    finally:
+        proxy.close()
+
+
+def test_what_a_problem_proves() -> None:
+    def of(status: int, kind: str, **more: Any) -> Any:
+        content = json.dumps({"type": f"urn:unalike:problem:{kind}", "detail": "so", **more}).encode()
+        failure = _problem("asking", status, content)
+        return failure and (failure.error.kind, failure.is_servers)
+
+    assert of(503, "outcome-unknown") == of(503, "timeout") == ("outcome-unknown", True)
+    for kind in ("store-unavailable", "closing", "connections-max", "head-timeout"):
+        assert of(503, kind) == ("unavailable", True)
+    assert of(503, "ceiling-reached") == ("ceiling-reached", False)
+    assert of(503, "clock-wrong") == ("unavailable", False)
+    assert of(503, "clock-wrong", store_ms="1") == ("clock-skew", False)
+    assert of(500, "layout-mismatch", bound="a", offered="b") == ("layout-mismatch", False)
+    assert of(500, "layout-mismatch") == of(500, "store-refused") == of(403, "forbidden") == ("refused", False)
+    assert of(410, "exhausted") == ("exhausted", False)
+    for status, kind in ((500, "internal"), (503, "rebuilt"), (502, "of a later version")):
+        assert of(status, kind) is None
+    for content in (b"<html>", b"", b"{}", b"[]", b'{"type": "about:blank"}', b"[" * 100_000):
+        assert _problem("asking", 503, content) is None
+
+
+def test_numbers_are_exact() -> None:
+    assert _number("18446744073709551615") == 2**64 - 1 and _number("0") == 0
+    for value in (1, 1.0, "1.0", "-1", "+1", "01", "", "18446744073709551616", None, "1_0", "١"):
+        with pytest.raises(ValueError):
+            _number(value)
+
+
+def test_addresses() -> None:
+    assert repr(RemoteStore("http://a.example:8080,[::1]:9090/")) == "<RemoteStore http://a.example:8080,[::1]:9090>"
+    for address, what in (
+        ("ids.example", "scheme"),
+        ("ftp://ids.example", "scheme"),
+        ("http://", "host"),
+        ("http://a,,b", "host"),
+        ("http://a:x", "host"),
+        ("http://a,a", "twice"),
+        ("http://a/v1", "path"),
+        ("http://a#b", "path"),
+        ("http://ids:hunter2@a", "user or password"),
+        ("http://a?token=hunter2", "parameters"),
+        ([], "missing"),
+        (["http://a", "https://b"], "mixes"),
+    ):
+        with pytest.raises(StoreError, match=what) as raised:
+            RemoteStore(address)
+        assert "hunter2" not in str(raised.value) and raised.value.kind == "refused"
+    for options in ({"store": "5eed"}, {"token": "a\nb"}, {"request_timeout": 0}, {"ssl_ca": "/none"}):
+        with refused("refused"):
+            RemoteStore("https://a" if "ssl_ca" in options else "http://a", **options)
+
+
+def test_layouts_as_text() -> None:
+    """The command line reads each as the preset that it is."""
+    for name in ("twitter", "leaf", "sonyflake", "baidu", "mastodon"):
+        command = [binary(), "layouts", "show", _layout_text(LAYOUTS[name])]
+        shown = subprocess.run(command, capture_output=True, text=True)
+        assert shown.returncode == 0, (name, shown.stderr)
+
+
+def test_the_environment_decides_nothing(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Proxies of the environment are not asked."""
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+        monkeypatch.setitem(os.environ, name, "http://127.0.0.1:9")
+    request = LeaseAcquire("default", LAYOUTS["twitter"], "host a/1", 7, 0, 60_000)
+    store = RemoteStore(server.url)
+    assert store.allocate("order", 1, 0).start == 1
+    with refused("clock-skew"):
+        store.acquire(request)

@@ -28,6 +28,15 @@ const IDLE_MAX: Duration = Duration::from_secs(300);
 /// No connection is used for longer: load spreads again over servers that share an address.
 const LIFETIME_MAX: Duration = Duration::from_secs(1_800);
 
+/// Begins a transaction.
+pub(crate) const BEGIN: &str = "START TRANSACTION";
+
+/// The lock of whoever creates tags or changes the stripe.
+pub(crate) const ALONE: &str = "SELECT id FROM unalike_store WHERE id = 1 AND {fence of the store} FOR UPDATE";
+
+/// What `unalike_store` says which server it is on.
+pub(crate) const RECORDED: &str = "SELECT server FROM unalike_store WHERE id = 1";
+
 /// A pool of connections to one database, all of them checked; clones share it.
 ///
 /// Not sqlx's own: that one asks each connection that is given back for a sign of life, a round trip more per
@@ -251,7 +260,7 @@ impl Database {
     /// The same, and nobody else creates a tag or changes the stripe until it ends. Who only reads the row first, and
     /// then locks it, could be locked out by somebody who changes the table.
     pub(crate) async fn begin_alone(&self, doing: &'static str) -> Result<Turn, StoreError> {
-        self.begin_with(doing, "SELECT id FROM unalike_store WHERE id = 1 AND {fence of the store} FOR UPDATE").await
+        self.begin_with(doing, ALONE).await
     }
 
     async fn begin_with(&self, doing: &'static str, fence: &str) -> Result<Turn, StoreError> {
@@ -398,8 +407,7 @@ impl Connector {
 
 /// What `unalike_store` says which server it is on.
 async fn recorded_server(turn: &mut Turn) -> Result<Option<String>, StoreError> {
-    let statement = sqlx::query("SELECT server FROM unalike_store WHERE id = 1");
-    let rows = turn.try_rows(statement, NO_SUCH_TABLE).await?.unwrap_or_default();
+    let rows = turn.try_rows(sqlx::query(RECORDED), NO_SUCH_TABLE).await?.unwrap_or_default();
     let text =
         |row: &MySqlRow| row.try_get("server").map_err(|error| read_error(turn.database.at(), turn.doing, error));
     // A store that is gone is another one.
@@ -488,7 +496,7 @@ impl Turn {
 
     /// Begins a transaction, on a connection that has none. Without a commit it is rolled back.
     pub(crate) async fn begin(&mut self) -> Result<(), StoreError> {
-        let begun = self.run_text("START TRANSACTION").await;
+        let begun = self.run_text(BEGIN).await;
         begun.map_err(|error| read_error(self.database.at(), self.doing, error))
     }
 

@@ -19,7 +19,7 @@ pub(crate) const AUTO_INCREMENT_FAILED: u16 = 1467;
 pub(crate) const ONLY_READS: &str = "the server only reads just now: is it a replica, or failing over?";
 
 /// From a code to an error.
-type Kind = fn(String) -> StoreError;
+pub(crate) type Kind = fn(String) -> StoreError;
 
 /// The error of a statement that writes, or of its commit.
 ///
@@ -44,7 +44,7 @@ pub(crate) fn write_error(at: &str, doing: &str, error: sqlx::Error) -> StoreErr
 }
 
 /// What the server's number says of a statement that writes: the kind of the error, and what to do.
-fn judge(code: u16) -> (Kind, &'static str) {
+pub(crate) fn judge(code: u16) -> (Kind, &'static str) {
     match code {
         1205 | 3572 => {
             (StoreError::unavailable, "another transaction holds the row for too long; the statement was rolled back")
@@ -142,12 +142,15 @@ pub(crate) fn no_connection(at: &str, doing: &str, why: &str) -> StoreError {
 /// Whether the connection is gone, and others that lead to the same server may be.
 pub(crate) fn broke(error: &sqlx::Error) -> bool {
     match error {
-        sqlx::Error::Database(_) => {
-            code(error).is_some_and(|code| matches!(code, 1053 | 1077 | 1079 | 1927 | 2000..=2999 | 4031 | 9000..=9999))
-        }
+        sqlx::Error::Database(_) => code(error).is_some_and(ends_connection),
         sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_) => true,
         _ => false,
     }
+}
+
+/// Whether the server, or a proxy, says so that the connection is gone.
+pub(crate) fn ends_connection(code: u16) -> bool {
+    matches!(code, 1053 | 1077 | 1079 | 1927 | 2000..=2999 | 4031 | 9000..=9999)
 }
 
 /// The server's error number.

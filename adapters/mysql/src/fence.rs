@@ -34,7 +34,7 @@ use unalike_storage::StoreError;
 /// - A list that is cut off, or sorted by a part of the names, leaves tags out that were to be lifted.
 /// - Names in another character set would be those of other tags.
 /// - A change that replicas skip is lost when they take over.
-const SETTINGS: [(&str, &str); 25] = [
+pub(crate) const SETTINGS: [(&str, &str); 25] = [
     ("autocommit", "1"),
     ("completion_type", "'NO_CHAIN'"),
     ("sql_mode", "'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'"),
@@ -63,7 +63,7 @@ const SETTINGS: [(&str, &str); 25] = [
 ];
 
 /// What else is looked at.
-const FACTS: [&str; 23] = [
+pub(crate) const FACTS: [&str; 23] = [
     "server_uuid",
     "server_uid",
     "server_id",
@@ -90,7 +90,7 @@ const FACTS: [&str; 23] = [
 ];
 
 /// How much room a session has to list tables: what the server gives to others, whatever was set for this session.
-const ROOM: [&str; 2] = ["sort_buffer_size", "tmp_disk_table_size"];
+pub(crate) const ROOM: [&str; 2] = ["sort_buffer_size", "tmp_disk_table_size"];
 
 /// Lists are read whole: variables, before they are looked at.
 pub(crate) const READ_WHOLE_LISTS: &str = "SET SESSION sql_select_limit = 18446744073709551615, sql_big_selects = 1";
@@ -113,6 +113,11 @@ impl ServerFacts {
             facts.insert(row.try_get(0)?, row.try_get(1)?);
         }
         Ok(Self(facts))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of(values: BTreeMap<String, String>) -> Self {
+        Self(values)
     }
 
     /// A variable's value; empty when the server has no such variable.
@@ -338,6 +343,12 @@ impl ServerFacts {
         lock_wait_s: u64,
         idle_s: u64,
     ) -> Result<(), sqlx::Error> {
+        connection.execute(AssertSqlSafe(self.session_statement(lock_wait_s, idle_s))).await?;
+        connection.execute(ROLL_BACK).await.map(drop)
+    }
+
+    /// The statement that sets them.
+    pub(crate) fn session_statement(&self, lock_wait_s: u64, idle_s: u64) -> String {
         let mut statement = format!(
             "SET SESSION innodb_lock_wait_timeout = {lock_wait_s}, lock_wait_timeout = {lock_wait_s}, wait_timeout = {idle_s}"
         );
@@ -349,8 +360,7 @@ impl ServerFacts {
         for name in ROOM.into_iter().filter(|name| self.has(name)) {
             let _ = write!(statement, ", {name} = DEFAULT");
         }
-        connection.execute(AssertSqlSafe(statement)).await?;
-        connection.execute(ROLL_BACK).await.map(drop)
+        statement
     }
 
     /// The conditions of statements that run on this very server, in a session that was checked.
@@ -410,7 +420,7 @@ impl ServerFacts {
 }
 
 /// Those of them that not every user may set, or that cannot be set to this: they are checked alone.
-const CHECKED: [&str; 2] = ["sql_log_bin", "system_versioning_asof"];
+pub(crate) const CHECKED: [&str; 2] = ["sql_log_bin", "system_versioning_asof"];
 
 /// Before the position in a server's own domain, and before those in all, as identities have it.
 const OF_DOMAIN: &str = "gtid_slave_pos";

@@ -13,13 +13,13 @@ use crate::error::{NO_SUCH_TABLE, TABLE_ACCESS_DENIED, damaged, read_error};
 
 pub(crate) const NAME: &str = "unalike_identity";
 
-pub(crate) const DDL: &str = "
-CREATE TABLE IF NOT EXISTS unalike_identity (
-    dialect VARCHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL PRIMARY KEY,
-    mark CHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL -- random, in hexadecimal digits
-) ENGINE = InnoDB";
+pub(crate) const DDL: &str = include_str!("sql/unalike_identity.sql");
 
-const READ: &str = "SELECT mark FROM unalike_identity WHERE dialect = ?";
+/// The name of these tables.
+pub(crate) const READ: &str = "SELECT mark FROM unalike_identity WHERE dialect = ?";
+
+/// A name, unless there is one.
+pub(crate) const INSERT: &str = "INSERT IGNORE INTO unalike_identity (dialect, mark) VALUES (?, ?)";
 
 /// In the place of a dialect: the leases.
 pub(crate) const LEASES: &str = "leases";
@@ -47,9 +47,8 @@ pub(crate) async fn of(
         created.map_err(|_| missing())?;
     }
     // Of two who come at once, one name stays.
-    let insert = "INSERT IGNORE INTO unalike_identity (dialect, mark) VALUES (?, ?)";
     let mark = StoreIdentity::random()?.to_string();
-    database.execute("naming the store in unalike_identity", sqlx::query(insert).bind(dialect).bind(mark)).await?;
+    database.execute("naming the store in unalike_identity", sqlx::query(INSERT).bind(dialect).bind(mark)).await?;
     let identity = read(database, dialect).await?.flatten();
     identity.ok_or_else(|| damaged(database.at(), "unalike_identity has lost the row that was just written"))
 }

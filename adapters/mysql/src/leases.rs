@@ -28,61 +28,23 @@ use crate::schema::{self, MAINTENANCE};
 use crate::{MysqlOptions, warn_of_assumptions};
 
 /// The version of the tables that this program creates, and the only one that it serves.
-const VERSION: u64 = 1;
+pub(crate) const VERSION: u64 = 1;
 
 /// What concerns the leases of all namespaces: one row.
 ///
 /// `floor_ms` is for namespaces that are used for the first time: a server that took over may have lost one altogether,
 /// with the leases of it that still run.
-const STORE_TABLE: &str = "
-CREATE TABLE IF NOT EXISTS unalike_lease_store (
-    id TINYINT UNSIGNED NOT NULL PRIMARY KEY CHECK (id = 1),
-    version INT UNSIGNED NOT NULL,
-    max_horizon_ms BIGINT UNSIGNED NOT NULL,     -- the greatest that a program ever allowed
-    floor_ms BIGINT UNSIGNED NOT NULL DEFAULT 0  -- no lease of a namespace that is new here begins before
-) ENGINE = InnoDB";
+const STORE_TABLE: &str = include_str!("sql/unalike_lease_store.sql");
 
 /// What each namespace was bound to when it was first used. A name is kept as bytes: it is compared exactly.
-const NAMESPACE_TABLE: &str = "
-CREATE TABLE IF NOT EXISTS unalike_lease_namespace (
-    namespace VARBINARY(128) NOT NULL PRIMARY KEY,
-    timestamp_bits TINYINT UNSIGNED NOT NULL,
-    datacenter_bits TINYINT UNSIGNED NOT NULL,
-    worker_bits TINYINT UNSIGNED NOT NULL,
-    sequence_bits TINYINT UNSIGNED NOT NULL,
-    sequence_first TINYINT UNSIGNED NOT NULL,    -- 1: the sequence stands before the worker
-    epoch_ms BIGINT UNSIGNED NOT NULL,
-    tick_ms INT UNSIGNED NOT NULL,
-    max_horizon_ms BIGINT UNSIGNED NOT NULL,     -- how far ahead of the server's clock a lease may reach
-    floor_ms BIGINT UNSIGNED NOT NULL,           -- no lease begins before
-    version INT UNSIGNED NOT NULL,
-    CONSTRAINT unalike_lease_namespace_order CHECK (sequence_first IN (0, 1)),
-    CONSTRAINT unalike_lease_namespace_tick CHECK (tick_ms >= 1 AND tick_ms <= max_horizon_ms)
-) ENGINE = InnoDB";
+const NAMESPACE_TABLE: &str = include_str!("sql/unalike_lease_namespace.sql");
 
 /// The newest lease of each worker that was ever granted; `valid_until_ms` is the greatest end that is recorded for the
 /// worker.
-const LEASE_TABLE: &str = "
-CREATE TABLE IF NOT EXISTS unalike_lease (
-    namespace VARBINARY(128) NOT NULL,
-    worker INT UNSIGNED NOT NULL,
-    grant_id BINARY(16) NOT NULL,                -- of one acquire, never used again
-    holder VARBINARY(128) NOT NULL,              -- for preference and display
-    not_before_ms BIGINT UNSIGNED NOT NULL,
-    valid_until_ms BIGINT UNSIGNED NOT NULL,
-    acquired_ms BIGINT UNSIGNED NOT NULL,        -- by the server's clock
-    is_final TINYINT UNSIGNED NOT NULL,          -- 1: released, or not to be extended
-    PRIMARY KEY (namespace, worker),
-    KEY unalike_lease_end (namespace, valid_until_ms),
-    KEY unalike_lease_holder (namespace, holder, valid_until_ms),
-    CONSTRAINT unalike_lease_bounds CHECK (not_before_ms < valid_until_ms
-        OR is_final = 1 AND not_before_ms = valid_until_ms),
-    CONSTRAINT unalike_lease_until CHECK (valid_until_ms BETWEEN 1 AND 9223372036854775807),
-    CONSTRAINT unalike_lease_final CHECK (is_final IN (0, 1))
-) ENGINE = InnoDB";
+const LEASE_TABLE: &str = include_str!("sql/unalike_lease.sql");
 
 /// Two leases of one worker at once must be impossible, whoever made the tables.
-const TABLES: [Shape<'static>; 3] = [
+pub(crate) const TABLES: [Shape<'static>; 3] = [
     Shape {
         name: "unalike_lease_store",
         ddl: STORE_TABLE,
@@ -125,7 +87,7 @@ macro_rules! lease_columns {
 }
 
 /// The clock, and with it a namespace and a worker's newest lease, if they are there.
-const LOOK: &str = concat!(
+pub(crate) const LOOK: &str = concat!(
     "SELECT c.store_ms, n.timestamp_bits, n.datacenter_bits, n.worker_bits, n.sequence_bits, n.sequence_first, \
      n.epoch_ms, n.tick_ms, n.max_horizon_ms, n.floor_ms, n.version, ",
     lease_columns!(),
@@ -136,41 +98,41 @@ const LOOK: &str = concat!(
 );
 
 /// Has acquires in one namespace wait for each other.
-const LOCK: &str = "SELECT version FROM unalike_lease_namespace WHERE namespace = ? FOR UPDATE";
+pub(crate) const LOCK: &str = "SELECT version FROM unalike_lease_namespace WHERE namespace = ? FOR UPDATE";
 
 /// The same where the namespace was not there a moment before: binds it, unless somebody else was quicker. The row is
 /// locked either way, and by one statement: two that only read first would lock each other out.
-const BIND: &str = "INSERT INTO unalike_lease_namespace (namespace, timestamp_bits, datacenter_bits, worker_bits, \
+pub(crate) const BIND: &str = "INSERT INTO unalike_lease_namespace (namespace, timestamp_bits, datacenter_bits, worker_bits, \
     sequence_bits, sequence_first, epoch_ms, tick_ms, max_horizon_ms, floor_ms, version) \
     SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, GREATEST(?, s.floor_ms), ? FROM unalike_lease_store AS s WHERE s.id = 1 LOCK IN SHARE MODE \
     ON DUPLICATE KEY UPDATE namespace = unalike_lease_namespace.namespace";
 
 /// The lease of this holder that ended last.
-const PREVIOUS: &str = "SELECT worker, valid_until_ms FROM unalike_lease \
+pub(crate) const PREVIOUS: &str = "SELECT worker, valid_until_ms FROM unalike_lease \
     WHERE namespace = ? AND holder = ? AND valid_until_ms <= ? ORDER BY valid_until_ms DESC LIMIT 1";
 
-const OLDEST: &str =
+pub(crate) const OLDEST: &str =
     "SELECT worker, valid_until_ms FROM unalike_lease WHERE namespace = ? ORDER BY valid_until_ms LIMIT 1";
 
-const COUNT: &str = "SELECT COUNT(*) AS used FROM unalike_lease WHERE namespace = ?";
+pub(crate) const COUNT: &str = "SELECT COUNT(*) AS used FROM unalike_lease WHERE namespace = ?";
 
-const WORKERS: &str = "SELECT worker FROM unalike_lease WHERE namespace = ? ORDER BY worker";
+pub(crate) const WORKERS: &str = "SELECT worker FROM unalike_lease WHERE namespace = ? ORDER BY worker";
 
 /// A worker that was never granted. A row that is there already fails it.
-const GRANT_FIRST: &str = "INSERT INTO unalike_lease \
+pub(crate) const GRANT_FIRST: &str = "INSERT INTO unalike_lease \
     (grant_id, holder, not_before_ms, valid_until_ms, acquired_ms, is_final, namespace, worker) \
     SELECT ?, ?, ?, ?, ?, 0, ?, ? FROM DUAL WHERE {fence}";
 
 /// A worker that was granted before: the rule of all leases is the condition.
-const GRANT_AGAIN: &str = "UPDATE unalike_lease \
+pub(crate) const GRANT_AGAIN: &str = "UPDATE unalike_lease \
     SET grant_id = ?, holder = ?, not_before_ms = ?, valid_until_ms = ?, acquired_ms = ?, is_final = 0 \
     WHERE namespace = ? AND worker = ? AND valid_until_ms <= ? AND {fence}";
 
 /// The reply alone says where the lease ends now: that one row was matched, and its `LAST_INSERT_ID`.
-const EXTEND: &str = "UPDATE unalike_lease SET valid_until_ms = LAST_INSERT_ID(GREATEST(valid_until_ms, ?)) \
+pub(crate) const EXTEND: &str = "UPDATE unalike_lease SET valid_until_ms = LAST_INSERT_ID(GREATEST(valid_until_ms, ?)) \
     WHERE namespace = ? AND worker = ? AND grant_id = ? AND is_final = 0 AND {fence alone}";
 
-const RELEASE: &str = "UPDATE unalike_lease SET valid_until_ms = ?, is_final = 1 \
+pub(crate) const RELEASE: &str = "UPDATE unalike_lease SET valid_until_ms = ?, is_final = 1 \
     WHERE namespace = ? AND worker = ? AND grant_id = ? AND is_final = 0 AND valid_until_ms >= ? \
     AND {fence alone}";
 
@@ -179,7 +141,7 @@ const FORBID: &str = "UPDATE unalike_lease SET is_final = 1 WHERE namespace = ? 
 const FIND: &str =
     concat!("SELECT ", lease_columns!(), " FROM unalike_lease AS l WHERE l.namespace = ? AND l.worker = ?");
 
-const LIST: &str =
+pub(crate) const LIST: &str =
     concat!("SELECT ", lease_columns!(), " FROM unalike_lease AS l WHERE l.namespace = ? ORDER BY l.worker");
 
 const QUARANTINE_NAMESPACES: &str =
@@ -190,6 +152,17 @@ const QUARANTINE_NEW: &str = concat!(
     clock!(),
     " + max_horizon_ms + ?) WHERE id = 1"
 );
+
+/// The row of all namespaces.
+pub(crate) const READ_STORE: &str = "SELECT version, max_horizon_ms FROM unalike_lease_store WHERE id = 1";
+
+/// The same, unless it is there.
+pub(crate) const INSERT_STORE: &str =
+    "INSERT IGNORE INTO unalike_lease_store (id, version, max_horizon_ms) VALUES (1, ?, ?)";
+
+/// A longer horizon than any program came with before.
+pub(crate) const RAISE_HORIZON: &str =
+    "UPDATE unalike_lease_store SET max_horizon_ms = GREATEST(max_horizon_ms, ?) WHERE id = 1 AND {fence alone}";
 
 /// Leases in one database; clones share its connections.
 ///
@@ -629,13 +602,11 @@ impl LeaseStore for MysqlLeases {
 /// server's place must know how far ahead a lease may reach.
 async fn open_store(database: &Database, limits: LeaseLimits) -> Result<(), StoreError> {
     const DOING: &str = "reading unalike_lease_store";
-    let read = "SELECT version, max_horizon_ms FROM unalike_lease_store WHERE id = 1";
-    let mut rows = database.rows(DOING, sqlx::query(read)).await?;
+    let mut rows = database.rows(DOING, sqlx::query(READ_STORE)).await?;
     if rows.is_empty() {
-        let insert = "INSERT IGNORE INTO unalike_lease_store (id, version, max_horizon_ms) VALUES (1, ?, ?)";
-        database.execute(DOING, sqlx::query(insert).bind(VERSION).bind(limits.max_horizon_ms)).await?;
+        database.execute(DOING, sqlx::query(INSERT_STORE).bind(VERSION).bind(limits.max_horizon_ms)).await?;
         // As somebody else may have written it, a moment before.
-        rows = database.rows(DOING, sqlx::query(read)).await?;
+        rows = database.rows(DOING, sqlx::query(READ_STORE)).await?;
     }
     let row = rows.first().ok_or_else(|| damaged(database.at(), "unalike_lease_store has no row"))?;
     let version = number(database, row, "version")?;
@@ -647,8 +618,7 @@ async fn open_store(database: &Database, limits: LeaseLimits) -> Result<(), Stor
         )));
     }
     if number(database, row, "max_horizon_ms")? < limits.max_horizon_ms {
-        let raise = "UPDATE unalike_lease_store SET max_horizon_ms = GREATEST(max_horizon_ms, ?) WHERE id = 1 AND {fence alone}";
-        let raise = sqlx::query(database.fenced(raise)).bind(limits.max_horizon_ms);
+        let raise = sqlx::query(database.fenced(RAISE_HORIZON)).bind(limits.max_horizon_ms);
         if database.execute(DOING, raise).await?.rows_affected() == 0 {
             return Err(database.held_back(DOING).await);
         }

@@ -24,7 +24,7 @@ use crate::segments::TAG_TABLE;
 pub(crate) const VERSION: u64 = 2;
 
 /// The oldest version that it still serves, so that programs can be replaced one by one before the tables are.
-const VERSION_MIN: u64 = 1;
+pub(crate) const VERSION_MIN: u64 = 1;
 
 /// How long work on all rows, or on a table, may take.
 pub(crate) const MAINTENANCE: Duration = Duration::from_secs(600);
@@ -33,21 +33,9 @@ pub(crate) const MAINTENANCE: Duration = Duration::from_secs(600);
 ///
 /// The last constraint keeps programs that know version 1 alone from creating tags in a stripe: they change `tags` and
 /// not `stripe_tags`, so the server refuses it.
-pub(crate) const STORE_TABLE: &str = "
-CREATE TABLE IF NOT EXISTS unalike_store (
-    id TINYINT UNSIGNED NOT NULL PRIMARY KEY CHECK (id = 1),
-    schema_version INT UNSIGNED NOT NULL,
-    server VARCHAR(512) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, -- the only one that is used
-    tags BIGINT UNSIGNED NOT NULL DEFAULT 0,                                -- rows in unalike_tag, sub-keys not counted
-    stripe_set BINARY(16) NOT NULL DEFAULT X'00000000000000000000000000000000', -- zeros: it stands alone
-    stripe_index INT UNSIGNED NOT NULL DEFAULT 0,
-    stripe_count INT UNSIGNED NOT NULL DEFAULT 0,
-    stripe_tags BIGINT UNSIGNED NOT NULL DEFAULT 0,
-    CONSTRAINT unalike_store_stripe
-        CHECK (stripe_set = X'00000000000000000000000000000000' OR stripe_tags = tags)
-) ENGINE = InnoDB";
+pub(crate) const STORE_TABLE: &str = include_str!("sql/unalike_store.sql");
 
-const STORE: Shape<'static> = Shape {
+pub(crate) const STORE: Shape<'static> = Shape {
     name: "unalike_store",
     ddl: STORE_TABLE,
     key: &["id"],
@@ -146,7 +134,7 @@ fn replace_record(
     record: &str,
 ) -> Statement<'static> {
     let fence = facts.fence(!options.assume_durable, Some(identity));
-    let update = fence.put_into(&format!("{REPLACE} AND {{fence alone}}"));
+    let update = fence.put_into(&format!("{REPLACE}{HERE}"));
     sqlx::query(AssertSqlSafe(update)).bind(record.to_owned()).bind(recorded.to_owned())
 }
 
@@ -168,7 +156,20 @@ pub(crate) async fn replace_record_in(
     }
 }
 
-const REPLACE: &str = "UPDATE unalike_store SET server = ? WHERE id = 1 AND server = ?";
+/// What a statement of its own adds to [`REPLACE`].
+pub(crate) const HERE: &str = " AND {fence alone}";
+
+/// Records a server in place of what is recorded.
+pub(crate) const REPLACE: &str = "UPDATE unalike_store SET server = ? WHERE id = 1 AND server = ?";
+
+/// Version and recorded server.
+pub(crate) const READ: &str = "SELECT schema_version, server FROM unalike_store WHERE id = 1";
+
+/// The row, unless there is one.
+pub(crate) const INSERT: &str = "INSERT IGNORE INTO unalike_store (id, schema_version, server) VALUES (1, ?, ?)";
+
+/// Which stripe the store is recorded to be.
+pub(crate) const STRIPE: &str = "SELECT stripe_set, stripe_index, stripe_count FROM unalike_store WHERE id = 1";
 
 /// Version and recorded server; none when the table is missing or has no row.
 ///
@@ -176,8 +177,7 @@ const REPLACE: &str = "UPDATE unalike_store SET server = ? WHERE id = 1 AND serv
 /// [`StoreError::Refused`] for a version that this program does not serve.
 pub(crate) async fn read(database: &Database) -> Result<Option<(Schema, String)>, StoreError> {
     let mut turn = database.turn("reading unalike_store").await?;
-    let statement = sqlx::query("SELECT schema_version, server FROM unalike_store WHERE id = 1");
-    let rows = turn.try_rows(statement, NO_SUCH_TABLE).await?;
+    let rows = turn.try_rows(sqlx::query(READ), NO_SUCH_TABLE).await?;
     turn.give_back();
     let rows = rows.unwrap_or_default();
     let Some(row) = rows.first() else { return Ok(None) };
@@ -225,9 +225,8 @@ async fn create(database: &Database, identity: &str, options: &MysqlOptions) -> 
 
 /// Writes the row unless there is one; none without a table, else how many rows were written.
 async fn insert(database: &Database, identity: &str) -> Result<Option<u64>, StoreError> {
-    let insert = "INSERT IGNORE INTO unalike_store (id, schema_version, server) VALUES (1, ?, ?)";
     let mut turn = database.turn("filling unalike_store").await?;
-    let inserted = turn.try_execute(sqlx::query(insert).bind(VERSION).bind(identity), &[NO_SUCH_TABLE]).await?;
+    let inserted = turn.try_execute(sqlx::query(INSERT).bind(VERSION).bind(identity), &[NO_SUCH_TABLE]).await?;
     turn.give_back();
     Ok(inserted.ok().map(|done| done.rows_affected()))
 }
@@ -283,8 +282,7 @@ fn no_row(database: &Database) -> StoreError {
 
 /// Which stripe the store is recorded to be; none when it stands alone.
 pub(crate) async fn stripe(turn: &mut Turn, database: &Database) -> Result<Option<Stripe>, StoreError> {
-    let statement = "SELECT stripe_set, stripe_index, stripe_count FROM unalike_store WHERE id = 1";
-    let rows = turn.rows(sqlx::query(statement)).await?;
+    let rows = turn.rows(sqlx::query(STRIPE)).await?;
     stripe_in(rows.first(), database)
 }
 

@@ -30,36 +30,10 @@ use crate::{DialectStore, MysqlOptions};
 /// `stripe_set` and `stripe_version` came with version 2. The set says which stripe the row is of, and in which [`Era`]
 /// it was written: both as one figure ([`row_set`]). The last constraint keeps programs that know version 1 alone from
 /// being granted anything from a stripe: they change the version and not `stripe_version`, so the server refuses it.
-pub(crate) const TAG_TABLE: &str = "
-CREATE TABLE IF NOT EXISTS unalike_tag (
-    tag VARBINARY(128) NOT NULL PRIMARY KEY,
-    start BIGINT UNSIGNED NOT NULL,
-    mode VARCHAR(16) CHARACTER SET ascii NOT NULL,            -- buffered, ordered
-    step_policy VARCHAR(16) CHARACTER SET ascii NOT NULL,     -- fixed, adaptive
-    step BIGINT UNSIGNED NOT NULL,                            -- of an adaptive policy: the first
-    step_min BIGINT UNSIGNED,                                 -- these four: of an adaptive policy only
-    step_max BIGINT UNSIGNED,
-    grow_below_ms BIGINT UNSIGNED,
-    shrink_above_ms BIGINT UNSIGNED,
-    refill_policy VARCHAR(16) CHARACTER SET ascii NOT NULL,   -- share-consumed, remaining
-    refill BIGINT UNSIGNED NOT NULL,                          -- a percentage, or how many remain
-    settled BIGINT UNSIGNED NOT NULL,                         -- no release lowers the watermark below this
-    watermark BIGINT UNSIGNED NOT NULL,                       -- the greatest number that may have been handed out
-    version BIGINT UNSIGNED NOT NULL DEFAULT 0,               -- grows with every grant, release and raise
-    stripe_set BINARY(16) NOT NULL DEFAULT X'00000000000000000000000000000000',
-    stripe_version BIGINT UNSIGNED NOT NULL DEFAULT 0,
-    CONSTRAINT unalike_tag_start CHECK (start >= 1 AND start <= 9223372036854775807),
-    CONSTRAINT unalike_tag_mode CHECK (mode IN ('buffered', 'ordered')),
-    CONSTRAINT unalike_tag_step CHECK (step_policy IN ('fixed', 'adaptive')),
-    CONSTRAINT unalike_tag_refill CHECK (refill_policy IN ('share-consumed', 'remaining')),
-    CONSTRAINT unalike_tag_settled CHECK (settled <= watermark),
-    CONSTRAINT unalike_tag_watermark CHECK (watermark <= 9223372036854775807),
-    CONSTRAINT unalike_tag_stripe
-        CHECK (stripe_set = X'00000000000000000000000000000000' OR stripe_version = version)
-) ENGINE = InnoDB";
+pub(crate) const TAG_TABLE: &str = include_str!("sql/unalike_tag.sql");
 
 /// What grants rest on.
-const SHAPE: Shape<'static> = Shape {
+pub(crate) const SHAPE: Shape<'static> = Shape {
     name: "unalike_tag",
     ddl: TAG_TABLE,
     key: &["tag"],
@@ -77,9 +51,9 @@ const SHAPE: Shape<'static> = Shape {
 ///
 /// MySQL assigns from left to right, each assignment seeing those before it; MariaDB does too, or all at once
 /// (`SIMULTANEOUS_ASSIGNMENT`). So each here reads only columns that are assigned later, or by itself.
-struct Change {
-    plain: &'static str,
-    striped: &'static str,
+pub(crate) struct Change {
+    pub(crate) plain: &'static str,
+    pub(crate) striped: &'static str,
     /// In version 2 it is for clients of the row's stripe alone.
     is_striped: bool,
 }
@@ -116,7 +90,7 @@ macro_rules! change {
 ///
 /// Who asks for numbers from right behind the watermark was told of the newest grant, so it is the one who holds it:
 /// both grants together are one tail, and `settled` stays. Otherwise all that was granted before is settled.
-const ALLOCATE: Change = change!(
+pub(crate) const ALLOCATE: Change = change!(
     "settled = IF(? = watermark + 1, settled, GREATEST(watermark + 1, ?) - 1), \
      watermark = LAST_INSERT_ID(GREATEST(watermark + 1, ?)) + LEAST(?, 9223372036854775807 - GREATEST(watermark + 1, ?))",
     " AND watermark < 9223372036854775807",
@@ -124,7 +98,7 @@ const ALLOCATE: Change = change!(
     " AND {fence alone}"
 );
 
-const RELEASE: Change = change!(
+pub(crate) const RELEASE: Change = change!(
     "settled = ?, watermark = ?",
     " AND version = ? AND settled < ? AND watermark >= ?",
     " AND stripe_set = ?",
@@ -200,19 +174,19 @@ const RESTRIPE_ALL: &str = "UPDATE unalike_tag SET stripe_set = ?, stripe_versio
 
 /// One more tag, below the limit, by a client of the store's stripe; or a sub-key, which adds nothing. It comes first
 /// in a creation: its lock on the row has creations and changes of the stripe wait for each other.
-const COUNT: &str = "UPDATE unalike_store SET tags = tags + ? WHERE id = 1 AND tags < ?";
+pub(crate) const COUNT: &str = "UPDATE unalike_store SET tags = tags + ? WHERE id = 1 AND tags < ?";
 
-const COUNT_STRIPED: &str =
+pub(crate) const COUNT_STRIPED: &str =
     "UPDATE unalike_store SET stripe_tags = tags + ?, tags = tags + ? WHERE id = 1 AND tags < ? AND stripe_set = ?";
 
 /// The floor of new names, with the lock of a change: who only reads the table first, and then writes to it, could be
 /// locked out by somebody who alters it.
-const FLOOR: &str = "SELECT watermark FROM unalike_tag WHERE tag = ? FOR UPDATE";
+pub(crate) const FLOOR: &str = "SELECT watermark FROM unalike_tag WHERE tag = ? FOR UPDATE";
 
-const INSERT: &str = "INSERT INTO unalike_tag (tag, start, mode, step_policy, step, step_min, step_max, grow_below_ms, \
+pub(crate) const INSERT: &str = "INSERT INTO unalike_tag (tag, start, mode, step_policy, step, step_min, step_max, grow_below_ms, \
     shrink_above_ms, refill_policy, refill, settled, watermark) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
 
-const INSERT_STRIPED: &str = "INSERT INTO unalike_tag (tag, start, mode, step_policy, step, step_min, step_max, \
+pub(crate) const INSERT_STRIPED: &str = "INSERT INTO unalike_tag (tag, start, mode, step_policy, step, step_min, step_max, \
     grow_below_ms, shrink_above_ms, refill_policy, refill, settled, watermark, stripe_set) \
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
 
@@ -228,6 +202,15 @@ macro_rules! select {
         )
     };
 }
+
+/// The row of a tag.
+pub(crate) const FIND: &str = select!("WHERE tag = ?");
+
+/// The same, locked until the transaction ends.
+pub(crate) const FIND_LOCKED: &str = select!("WHERE tag = ? FOR UPDATE");
+
+/// What a row says of its stripe and era.
+pub(crate) const ROW_STRIPE: &str = "SELECT stripe_set FROM unalike_tag WHERE tag = ?";
 
 /// The statement that creates its table.
 pub(crate) fn ddl() -> Vec<String> {
@@ -405,7 +388,7 @@ impl OwnTables {
     /// its sub-keys afterwards sees this one.
     async fn check_owner(&self, turn: &mut Turn, name: &str) -> Result<Result<(), StoreError>, StoreError> {
         let (tag, Some(_)) = split_tag(name) else { return Ok(Ok(())) };
-        let rows = turn.rows(sqlx::query(select!("WHERE tag = ? FOR UPDATE")).bind(tag.as_bytes())).await?;
+        let rows = turn.rows(sqlx::query(FIND_LOCKED).bind(tag.as_bytes())).await?;
         // Without a row there is nothing to end.
         let Some(row) = rows.first() else { return Ok(Ok(())) };
         Ok(self.tag_record(row)?.options_of_sub_keys(name).map(drop))
@@ -504,7 +487,7 @@ impl OwnTables {
         if !self.schema().has_stripes() {
             return Ok(());
         }
-        let find = sqlx::query("SELECT stripe_set FROM unalike_tag WHERE tag = ?").bind(tag.as_bytes());
+        let find = sqlx::query(ROW_STRIPE).bind(tag.as_bytes());
         let rows = self.database.rows("reading a row's stripe", find).await?;
         let Some(row) = rows.first() else { return Ok(()) };
         let found: Vec<u8> = row
@@ -539,7 +522,7 @@ fn insert<'q>(tag: &'q str, options: &TagOptions, watermark: u64, row_set: Optio
 }
 
 fn find(tag: &str) -> Statement<'_> {
-    sqlx::query(select!("WHERE tag = ?")).bind(tag.as_bytes())
+    sqlx::query(FIND).bind(tag.as_bytes())
 }
 
 #[async_trait]
@@ -636,7 +619,7 @@ impl SegmentStore for OwnTables {
     async fn retire_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
         validate_tag(tag)?;
         let mut turn = self.database.begin("ending a tag").await?;
-        let rows = turn.rows(sqlx::query(select!("WHERE tag = ? FOR UPDATE")).bind(tag.as_bytes())).await?;
+        let rows = turn.rows(sqlx::query(FIND_LOCKED).bind(tag.as_bytes())).await?;
         let Some(row) = rows.first() else {
             turn.roll_back().await?;
             return Err(StoreError::tag_unknown(tag));
@@ -657,7 +640,7 @@ impl SegmentStore for OwnTables {
         let mut turn = self.database.begin("ending tags").await?.within(MAINTENANCE);
         let mut records = Vec::with_capacity(tags.len());
         for tag in tags {
-            let rows = turn.rows(sqlx::query(select!("WHERE tag = ? FOR UPDATE")).bind(tag.as_bytes())).await?;
+            let rows = turn.rows(sqlx::query(FIND_LOCKED).bind(tag.as_bytes())).await?;
             let Some(row) = rows.first() else { break };
             let record = self.tag_record(row)?;
             let (statement, _) = self.change(&RETIRE, tag, &[], &[]);

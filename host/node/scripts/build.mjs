@@ -19,7 +19,7 @@ const require = createRequire(import.meta.url);
 // What is shared with the Rust adapters, file by file: SQL statements and Lua scripts.
 const SHARED = [
   { from: 'adapters/sqlite/src/sql', to: 'sql/sqlite', ending: '.sql' },
-  { from: 'adapters/mysql/src/sql', to: 'sql/mysql', ending: '.sql' },
+  { from: 'adapters/mysql/src/sql', to: 'sql/mysql', ending: '.json' },
   { from: 'adapters/redis/src/scripts', to: 'scripts/redis', ending: '.lua' },
 ];
 

@@ -112,7 +112,7 @@ impl Column {
 pub(crate) type Columns = BTreeMap<String, Column>;
 
 /// Each of these ends with a list of names. With one name the server looks that table up; with several it looks at all.
-const COLUMNS: &str = "SELECT CAST(t.TABLE_NAME AS CHAR) AS table_name, CAST(t.TABLE_TYPE AS CHAR) AS kind_of_table, \
+pub(crate) const COLUMNS: &str = "SELECT CAST(t.TABLE_NAME AS CHAR) AS table_name, CAST(t.TABLE_TYPE AS CHAR) AS kind_of_table, \
     CAST(COALESCE(t.ENGINE, 'none') AS CHAR) AS engine, CAST(LOWER(c.COLUMN_NAME) AS CHAR) AS name, \
     CAST(LOWER(c.COLUMN_TYPE) AS CHAR) AS kind, CAST(LOWER(c.EXTRA) AS CHAR) AS extra, \
     CAST(COALESCE(c.CHARACTER_MAXIMUM_LENGTH, 0) AS UNSIGNED) AS width, \
@@ -124,15 +124,15 @@ const COLUMNS: &str = "SELECT CAST(t.TABLE_NAME AS CHAR) AS table_name, CAST(t.T
 
 /// The columns of each unique key, in the order of their names. A key over the beginnings of names is another one. Keys
 /// by a hash are left out: MariaDB has let the same name in twice by them (MDEV-37199).
-const KEYS: &str = "SELECT CAST(TABLE_NAME AS CHAR) AS table_name, \
+pub(crate) const KEYS: &str = "SELECT CAST(TABLE_NAME AS CHAR) AS table_name, \
     CAST(LOWER(GROUP_CONCAT(COLUMN_NAME ORDER BY LOWER(COLUMN_NAME))) AS CHAR) AS names \
     FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = DATABASE() AND NON_UNIQUE = 0 AND TABLE_NAME IN";
 
-const KEYS_END: &str = "GROUP BY TABLE_NAME, INDEX_NAME HAVING COUNT(COLUMN_NAME) = COUNT(*) AND MAX(SUB_PART) IS NULL \
+pub(crate) const KEYS_END: &str = "GROUP BY TABLE_NAME, INDEX_NAME HAVING COUNT(COLUMN_NAME) = COUNT(*) AND MAX(SUB_PART) IS NULL \
     AND MIN(INDEX_TYPE) = 'BTREE' AND MAX(INDEX_TYPE) = 'BTREE'";
 
 /// What may change a row before it is written, and what it does, unless the user may not know.
-const TRIGGERS: &str = "SELECT CAST(EVENT_OBJECT_TABLE AS CHAR) AS table_name, CAST(TRIGGER_NAME AS CHAR) AS name, \
+pub(crate) const TRIGGERS: &str = "SELECT CAST(EVENT_OBJECT_TABLE AS CHAR) AS table_name, CAST(TRIGGER_NAME AS CHAR) AS name, \
     CAST(LOWER(COALESCE(ACTION_STATEMENT, '')) AS CHAR) AS body FROM information_schema.TRIGGERS \
     WHERE EVENT_OBJECT_SCHEMA = DATABASE() AND ACTION_TIMING = 'BEFORE' AND EVENT_MANIPULATION <> 'DELETE' \
     AND EVENT_OBJECT_TABLE IN";

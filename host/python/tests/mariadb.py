@@ -1,0 +1,275 @@
+"""MariaDB for tests.
+
+Databases on the server that the tests are given, and servers of their own where one must be killed, stopped or
+replaced.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import platform
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Callable, Optional, TypeVar
+from urllib.parse import unquote, urlsplit
+
+import pymysql
+
+PATIENCE = 60.0
+"""What is not ready after so many seconds never will be."""
+
+USER = ["--user=root"] if os.getuid() == 0 else []
+FAKETIME = f"/usr/lib/{platform.machine()}-linux-gnu/faketime/libfaketimeMT.so.1"
+"""As Debian installs it: apt-get install faketime."""
+
+T = TypeVar("T")
+
+
+def required(name: str) -> str:
+    """A variable that the tests cannot do without."""
+    value = os.environ.get(name)
+    if not value:
+        raise RuntimeError(f"{name} is not set: run these tests with `tests/run --test hosts`")
+    return value
+
+
+def eventually(what: str, attempt: Callable[[], T]) -> T:
+    """Until it answers something that holds; never a fixed time."""
+    deadline = time.monotonic() + PATIENCE
+    last: Optional[Exception] = None
+    while time.monotonic() < deadline:
+        try:
+            answer = attempt()
+            if answer:
+                return answer
+        except Exception as error:
+            last = error
+        time.sleep(0.02)
+    raise AssertionError(f"{what}: not within {PATIENCE} s") from last
+
+
+def fresh_database(base: Optional[str] = None) -> str:
+    """A new database on the server of this URL, as a URL."""
+    parts = urlsplit(base or required("UNALIKE_TEST_MYSQL"))
+    name = f"unalike_{secrets.token_hex(6)}"
+    query(parts.geturl(), f"CREATE DATABASE {name}")
+    return parts._replace(path=f"/{name}", query="").geturl()
+
+
+def query(url: str, *statements: str) -> list[dict[str, Any]]:
+    """Runs statements, on a connection of its own. Answers the rows of the last."""
+    parts = urlsplit(url)
+    with (
+        pymysql.connect(
+            host=parts.hostname,
+            port=parts.port or 3306,
+            user=parts.username,
+            password=unquote(parts.password or ""),
+            database=parts.path[1:] or None,
+            charset="utf8mb4",
+            autocommit=None,
+            connect_timeout=5,
+            cursorclass=pymysql.cursors.DictCursor,
+        ) as connection,
+        connection.cursor() as cursor,
+    ):
+        for statement in statements:
+            cursor.execute(statement)
+        return list(cursor.fetchall())
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+def new_directory() -> Path:
+    directory = tempfile.mkdtemp(prefix="unalike-mariadb-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return Path(directory)
+
+
+@lru_cache(None)
+def _template() -> Path:
+    """A data directory as a new server has it."""
+    directory = new_directory()
+    options = [f"--datadir={directory}", "--auth-root-authentication-method=normal", "--skip-test-db", *USER]
+    subprocess.run(["mariadb-install-db", "--no-defaults", *options], check=True, stdout=subprocess.DEVNULL)
+    return directory
+
+
+class MariaDb:
+    """A server of one test."""
+
+    def __init__(
+        self, *settings: str, data: Optional[Path] = None, port: int = 0, clock: Optional[Path] = None
+    ) -> None:
+        self.directory = new_directory()
+        self.port = port or free_port()
+        self.settings = settings
+        self.clock = clock
+        self.process: Optional[subprocess.Popen[bytes]] = None
+        shutil.copytree(data or _template(), self.directory / "data")
+        self.restart()
+        query(self.url(""), "CREATE DATABASE IF NOT EXISTS ids")
+
+    def url(self, database: str = "ids", user: str = "root") -> str:
+        return f"mysql://{user}@127.0.0.1:{self.port}/{database}"
+
+    def copy_data(self) -> Path:
+        """A copy of the data as they are now, while this server is down."""
+        copy = new_directory() / "data"
+        shutil.copytree(self.directory / "data", copy)
+        return copy
+
+    def restart(self) -> None:
+        program = shutil.which("mariadbd", path=f"{os.environ['PATH']}:/usr/sbin")
+        if program is None:
+            raise RuntimeError("install MariaDB: apt-get install mariadb-server")
+        variables = dict(os.environ)
+        # A server that starts clears the directory of temporary tables: of its own ones, if no other shares it.
+        (self.directory / "tmp").mkdir(exist_ok=True)
+        if self.clock is not None:
+            variables |= {
+                "LD_PRELOAD": FAKETIME,
+                "FAKETIME_TIMESTAMP_FILE": str(self.clock),
+                "FAKETIME_NO_CACHE": "1",
+                "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            }
+        self.process = subprocess.Popen(
+            [
+                program,
+                "--no-defaults",
+                f"--datadir={self.directory}/data",
+                f"--socket={self.directory}/socket",
+                f"--pid-file={self.directory}/pid",
+                f"--tmpdir={self.directory}/tmp",
+                "--bind-address=127.0.0.1",
+                f"--port={self.port}",
+                "--innodb-buffer-pool-size=16M",
+                "--innodb-flush-log-at-trx-commit=1",
+                *USER,
+                *self.settings,
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=variables,
+        )
+        atexit.register(self.process.kill)
+        eventually("the server is ready", lambda: query(self.url(""), "SELECT 1"))
+
+    def send(self, number: int) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def stop(self, number: int = signal.SIGKILL) -> None:
+        """Ends it: at once by SIGKILL, else in order."""
+        assert self.process is not None
+        self.process.send_signal(number)
+        self.process.wait(PATIENCE)
+        atexit.unregister(self.process.kill)
+
+    def __enter__(self) -> MariaDb:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self.process is not None
+        if self.process.poll() is None:
+            self.send(signal.SIGCONT)
+            # One with libfaketime that is killed leaves its files behind, on which another would hang.
+            self.stop(signal.SIGKILL if self.clock is None else signal.SIGTERM)
+
+
+def set_clock(file: Path, offset: str) -> None:
+    """Sets the clock of a server in one step: ``+1d``, say."""
+    new = file.with_suffix(".new")
+    new.write_text(f"{offset}\n")
+    new.replace(file)
+
+
+class Proxy:
+    """Stands between clients and a server.
+
+    With ``cut_at`` set, a connection whose client sends this text ends after the server has answered it, and without
+    the answer being passed on. With ``drips`` set, an answer comes byte by byte, and never to its end.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._parts = urlsplit(url)
+        self.cut_at: Optional[bytes] = None
+        self.drips = False
+        self.cuts = 0
+        self._sockets: list[socket.socket] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        port = self._listener.getsockname()[1]
+        user = f"{self._parts.username}@" if self._parts.username else ""
+        self.url = self._parts._replace(netloc=f"{user}127.0.0.1:{port}").geturl()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+                server = socket.create_connection((str(self._parts.hostname), self._parts.port or 3306))
+            except OSError:
+                return
+            self._sockets += [client, server]
+            cut = threading.Event()
+            threading.Thread(target=self._forth, args=(client, server, cut), daemon=True).start()
+            threading.Thread(target=self._back, args=(client, server, cut), daemon=True).start()
+
+    def _forth(self, client: socket.socket, server: socket.socket, cut: threading.Event) -> None:
+        try:
+            while data := client.recv(65_536):
+                if self.cut_at is not None and self.cut_at in data:
+                    cut.set()
+                server.sendall(data)
+        except OSError:
+            pass
+        self._end(client, server)
+
+    def _back(self, client: socket.socket, server: socket.socket, cut: threading.Event) -> None:
+        try:
+            while data := server.recv(65_536):
+                if cut.is_set():
+                    self.cuts += 1
+                    break
+                if self.drips:
+                    for at in range(len(data) - 1):
+                        client.sendall(data[at : at + 1])
+                        time.sleep(0.05)
+                    while self.drips:
+                        time.sleep(0.05)
+                    break
+                client.sendall(data)
+        except OSError:
+            pass
+        self._end(client, server)
+
+    @staticmethod
+    def _end(*ends: socket.socket) -> None:
+        for end in ends:
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def __enter__(self) -> Proxy:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.drips = False
+        self._listener.close()
+        self._end(*self._sockets)

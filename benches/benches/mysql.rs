@@ -5,8 +5,8 @@
 //! times a second. Without a store of tickets in between, strict order costs one such write per request, and where
 //! callers compare and swap without a pause, most of their tries are lost besides: 421 requests a second were measured
 //! so, with 97% of the tries lost. The ordered mode serves all who wait by one write, the next one while they take
-//! their ids: 32 callers should get 100 times the rate of the article's loop on the same row, and as much again is not
-//! to be had from 64 rows, since one round of all callers is as cheap as one of half a caller.
+//! their ids: 32 callers should get 100 times the rate of the article's loop on the same row, and 64 rows do
+//! not give as much again, since one round of all callers is as cheap as one of half a caller.
 //!
 //! A run of the baseline counts only if fewer than 10% of its tries succeed: otherwise the machine was so busy with
 //! other things that the callers seldom met.

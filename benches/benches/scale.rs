@@ -3,7 +3,7 @@
 //! Expected: a connection that is idle costs the server its task and hyper's buffers, 5 to 20 KiB; ten thousand of them
 //! some 100 to 200 MiB at most. With traffic on all of them nothing of a connection is in the caches when its turn
 //! comes, so a third to a half of the requests per second of 50 connections is left, and the latency is what the queue
-//! of 10,000 requests takes: some 100 to 200 ms. A tag costs 1.1 KiB in the component and around it, so 200,000 some
+//! of 10,000 requests takes: some 100 to 200 ms. A tag costs 0.9 KiB in the component and around it, so 200,000 some
 //! 220 MiB, and an id of one of them is found by its name in a microsecond or two, cold as it is.
 //!
 //! Both processes need 10,000 open files and some more: the bench raises the limit if it may (`ulimit -n` otherwise).

@@ -69,7 +69,7 @@ def leaves_numbers(query, body, step, refill):
 
 
 def is_configured(path, query):
-    """Templates and shard keys are had where the configuration says so, and it says nothing here."""
+    """Templates and shard keys are available where the configuration says so, and it says nothing here."""
     return "id" in path or not (query.get("format") == "template" or "shard_key" in query)
 
 

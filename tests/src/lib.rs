@@ -6,6 +6,7 @@ pub mod clients;
 pub mod clock;
 pub mod faulty;
 pub mod holders;
+pub mod hosts;
 pub mod lease_model;
 pub mod local;
 pub mod log;

@@ -12,7 +12,7 @@
 //! - **One process, one directory.** The directory is locked as long as it is open, and a second process, or a second
 //!   store in the same one, is refused. A forked child is refused, too, but holds the lock as long as it lives.
 //! - **One lease, one holder.** An acquire goes on with the lease that the directory keeps, and ends the piece of
-//!   whoever held it: in one process a namespace has one generator, as [`Ids`] has it by itself. A preferred worker
+//!   whoever held it: in one process a namespace has one generator, as [`Ids`] ensures by itself. A preferred worker
 //!   counts when a lease is asked of the store, not while another one runs.
 //! - **One disk.** The lock and the file guard this machine's own disk only. On a network share, or on a copy or an
 //!   old snapshot of the disk that is used again while the lease runs, two processes could go on with the same lease.
@@ -22,7 +22,8 @@
 //! - **Giving back.** A release makes the file void first and then goes to the store, so a process that ended in
 //!   good order needs the store to start again. With [`LocalOptions::give_back`] off it keeps the lease for its next
 //!   start instead.
-//! - **An operator's order** that a lease ends is the store's to give; it goes on in pieces up to the end that it has.
+//! - **An operator's order** to end a lease is given at the store; the lease continues in pieces up to the end that it
+//!   has.
 //!
 //! It costs two flushes of the disk for each third of a lead, whatever the rate of ids is. It needs a Unix system, and
 //! a file system on which `flock`, `fsync` and `rename` work.
@@ -99,16 +100,19 @@ pub struct LocalOptions {
     /// If not, the lease stays here until it ends: the next start goes on with it without waiting, also while the store
     /// is down. A static worker is never given back.
     pub give_back: bool,
+    /// What the lease store is called, such as its address without a password. A lease that was kept under another name
+    /// is not continued, unless the store says that it is the same one.
+    pub store: Option<String>,
 }
 
 impl LocalOptions {
     /// The longest lead: a minute.
     pub const LEAD_MAX_MS: u64 = 60_000;
 
-    /// This directory, with a lead of 2 s, giving leases back.
+    /// This directory, with a lead of 2 s, giving leases back, in front of a store without a name.
     #[must_use]
     pub fn new(directory: impl Into<PathBuf>) -> Self {
-        Self { directory: directory.into(), lead_ms: 2_000, give_back: true }
+        Self { directory: directory.into(), lead_ms: 2_000, give_back: true, store: None }
     }
 
     /// Checks the ranges.

@@ -27,7 +27,7 @@ pub(crate) const LEASES: &str = "leases";
 /// The name of the tables of this dialect, or of the [`LEASES`].
 ///
 /// # Errors
-/// [`StoreError::Refused`] when the table is missing and must not be created, and whatever the connection brings.
+/// [`StoreError::Refused`] when the table is missing and must not be created, and any error of the connection.
 pub(crate) async fn of(
     database: &Database,
     options: &MysqlOptions,

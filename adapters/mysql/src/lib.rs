@@ -15,8 +15,8 @@
 //!
 //! Every connection is set and checked before it is used: commits must be durable, and the server must be the one that
 //! was used before ([`MysqlOptions::assume_durable`], [`MysqlOptions::assume_identity`]). Each statement that grants
-//! states the same as its condition, so a proxy that runs it on another connection or server is granted nothing there.
-//! A statement whose answer is lost counts as done, and what it granted is never offered again.
+//! repeats these checks as its condition, so a proxy that runs it on another connection or server is granted nothing
+//! there. A statement whose answer is lost counts as done, and what it granted is never offered again.
 //!
 //! Tested on MariaDB 10.11. The statements are those that MySQL 8.0.16 takes too; MySQL before that ignores the
 //! `CHECK`s, which keep programs that know no stripes out of them.
@@ -79,20 +79,20 @@ pub struct MysqlOptions {
     /// Create tables of unalike's own that are missing, if the user may. `true` by default.
     pub create_tables: bool,
     /// Create tables of the other system that are missing too, if [`create_tables`](Self::create_tables) is set.
-    /// `false` by default: in a database where they are missing, or have another name, the old system answers an error,
-    /// and a table that is made there begins at 1.
+    /// `false` by default: in a database where they are missing, or have another name, the old system answers with an
+    /// error, and a table that is created there begins at 1.
     pub create_foreign: bool,
     /// Whether tags are created on first use, and how many there may be. In tables of another system they are not,
     /// unless the URL says `create=true` or this is set afterwards.
     pub creation: TagCreation,
-    /// What leases are allowed to their holders. No parameter of the URL.
+    /// What holders of leases are allowed. It is not a parameter of the URL.
     pub limits: LeaseLimits,
     /// The most connections at a time: 1 or more, 10 by default.
     pub connections_max: u32,
     /// How long a request waits for a connection: for its turn, or for a new one to open. 3 s by default.
     pub connect_timeout: Duration,
-    /// How long the statements of one request may take, then its connection is closed and its grant burnt. 5 s by
-    /// default.
+    /// How long the statements of one request may take; after that its connection is closed and its grant is burnt. 5 s
+    /// by default.
     pub request_timeout: Duration,
     /// Do not refuse a server whose settings allow it to lose a commit in a crash. The promise that no id repeats is
     /// then the operator's.
@@ -127,8 +127,8 @@ pub enum Dialect {
     IdGenerator {
         /// The row of each tag; others are unknown.
         keys: BTreeMap<String, i32>,
-        /// Nothing else uses the table any more. It must be so: programs that count up to a ceiling of their own cannot
-        /// be told apart.
+        /// Nothing else uses the table any more. This must be true: programs that count up to a ceiling of their own
+        /// cannot be told apart.
         source_stopped: bool,
     },
     /// `ng_business_mysql_autoincrement`.
@@ -424,8 +424,8 @@ impl MysqlStore {
     ///
     /// # Errors
     /// [`StoreError::Unavailable`] when the server does not answer; [`StoreError::Refused`] when it denies access, when
-    /// its commits are not durable, when it is another server than before, when it was adopted with tables of other
-    /// dialects alone, and when its tables are missing or of another version. Each says what to do.
+    /// its commits are not durable, when it is another server than before, when it was adopted only with tables of
+    /// other dialects, and when its tables are missing or of another version. Each says what to do.
     pub async fn connect(options: MysqlOptions) -> Result<Self, StoreError> {
         let (database, facts) = Database::connect(&options).await?;
         warn_of_assumptions(&options, &facts);
@@ -503,21 +503,21 @@ impl MysqlStore {
         upgraded
     }
 
-    /// Goes on with a server that took over from the recorded one, which must have ended: lifts the watermark of every
-    /// tag by `lift` numbers, 1 or more, to above all that the old server granted and this one may have lost, and
+    /// Continues with a server that took over from the recorded one, which must have ended: lifts the watermark of
+    /// every tag by `lift` numbers, 1 or more, to above all that the old server granted and this one may have lost, and
     /// records the new server. Answers how many tags were lifted. A tag with fewer numbers left is exhausted. In a
-    /// stripe each tag is lifted by so many numbers of the stripe. When it breaks off before its end, do it again;
-    /// programs that were running go on after a restart.
+    /// stripe each tag is lifted by that many numbers of the stripe. If it is interrupted, repeat it; programs that
+    /// were running continue after a restart.
     ///
     /// Tags and sub-keys that this server has lost with all that was granted under them are lifted too: each name that
     /// is created from now on begins `lift` numbers above its start.
     ///
     /// **Each dialect is adopted by itself.** A database may hold the tables of several; only those of `options` are
     /// lifted, and clients of the others are refused until their tables are lifted in the same way. Of `id_generator`
-    /// all rows are, whatever keys are given. Programs that are running are restarted after each.
+    /// all rows are lifted, whatever keys are given. Restart running programs after each adoption.
     ///
-    /// Time that this database granted to Redis is lifted too, but not by that figure, whose numbers are ids: it goes
-    /// on as far ahead as any lease may have reached.
+    /// Time that this database granted to Redis is lifted too, but not by `lift`, which counts ids: it continues as far
+    /// ahead as any lease may have reached.
     ///
     /// Leases need no figure. None is granted before all that the old server may have granted have ended: the horizon
     /// of the namespace from now on, and `limits.max_skew_ms`, by which the clocks of the two servers may differ. The
@@ -525,14 +525,14 @@ impl MysqlStore {
     /// have lost it, waits for the longest horizon that any program ever came with, `limits.max_horizon_ms` included.
     /// This makes the tables of leases where they are missing, for they may have been lost too.
     ///
-    /// **Replication has to end before.** A server that still applies what another one sent writes old rows over those
-    /// that were lifted. One that follows another server is refused, and so is one that does not let this user look,
+    /// **Replication has to end first.** A server that still applies what another one sent overwrites lifted rows with
+    /// old ones. One that follows another server is refused, and so is one that does not let this user check that,
     /// unless [`assume_replication_ended`](MysqlOptions::assume_replication_ended) is set. A MariaDB that applies
-    /// anything after it was adopted grants nothing more, and rows of `unalike_tag` that it writes so are known by
-    /// themselves. To adopt it again, `lift` has to be more than what was granted since it was adopted: a row that was
-    /// written over is lifted from the greatest number that any tag had then. In tables of other dialects, which do not
-    /// tell, all lifts before are added to it; where the server before gave back tails after this one took over, it has
-    /// to be greater by these.
+    /// anything after it was adopted grants nothing more, and rows of `unalike_tag` that it writes in this way can be
+    /// recognised. To adopt it again, `lift` has to be more than what was granted since it was adopted: a row that was
+    /// overwritten is lifted from the greatest number that any tag had then. In tables of other dialects, where they
+    /// cannot be recognised, all earlier lifts are added to it; where the earlier server gave back tails after this one
+    /// took over, it has to be greater by these.
     ///
     /// # Errors
     /// As [`MysqlStore::connect`]; [`StoreError::Refused`] for a lift of 0 or above 2^63 - 1, when the server is
@@ -617,11 +617,11 @@ impl MysqlStore {
         Ok(Adopted { tags: lifted, leases_from_ms, follows_itself: facts.has_own_changes() })
     }
 
-    /// tinyid's tokens, each with a business type that it is good for: what its table `tiny_id_token` has, whichever
-    /// tables this store uses. `None` where there is no such table.
+    /// tinyid's tokens, each with a business type that it is valid for: the content of its table `tiny_id_token`,
+    /// whichever tables this store uses. `None` where there is no such table.
     ///
     /// # Errors
-    /// [`StoreError::Refused`] when the user may not read it, and whatever the connection brings.
+    /// [`StoreError::Refused`] when the user may not read it, and any error of the connection.
     pub async fn tinyid_tokens(&self) -> Result<Option<Vec<(String, String)>>, StoreError> {
         tinyid::tokens(&self.database).await
     }
@@ -663,7 +663,7 @@ impl MysqlStore {
 pub struct Adopted {
     /// How many tags were lifted.
     pub tags: u64,
-    /// From when on workers are leased in every namespace, in Unix milliseconds.
+    /// The time from which workers are leased in every namespace, in Unix milliseconds.
     pub leases_from_ms: u64,
     /// Whether its own changes have come back to it from a replica. It is another one again with the next that does.
     pub follows_itself: bool,

@@ -62,7 +62,7 @@ impl Counters {
     /// Grants numbers, or what is left.
     ///
     /// # Errors
-    /// [`StoreError::Corrupt`] when the counter is none, and whatever the connection brings.
+    /// [`StoreError::Corrupt`] when the counter is none, and any error of the connection.
     pub(crate) async fn grant(
         &self,
         key: &str,
@@ -152,7 +152,7 @@ pub(crate) fn number(text: &[u8]) -> Option<u64> {
 /// all the time is found.
 ///
 /// # Errors
-/// As the connection brings.
+/// Any error of the connection.
 pub(crate) async fn scan(
     server: &Server,
     start: impl Fn(u64) -> Cmd,

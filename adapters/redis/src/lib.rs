@@ -27,15 +27,15 @@
 //! ACL SETUSER ids on >PASSWORD ~unalike:* +evalsha +script|load +info +time +hget +hmget +hset +hincrby +set
 //! ```
 //!
-//! for [`RedisLeases`], whatever stands behind them:
+//! for [`RedisLeases`], whatever store backs them:
 //!
 //! ```text
 //! ACL SETUSER ids on >PASSWORD ~unalike:* +evalsha +script|load +info +time +hget +hmget +hset +hgetall +hkeys +hdel +scan
 //! ```
 //!
 //! and `+select` for another database than 0, `+config|get` without a durable store, and the URL's prefix in the place
-//! of `unalike`. Nothing in Redis is secret, but whoever may write there can make numbers repeat: let nobody else write
-//! these keys.
+//! of `unalike`. Nothing in Redis is secret, but anybody who may write there can make numbers repeat: do not let
+//! anybody else write these keys.
 
 mod alone;
 mod clock;
@@ -69,7 +69,7 @@ use crate::raising::Raising;
 use crate::segments::Segments;
 use crate::server::Server;
 
-/// What stands behind Redis.
+/// What backs Redis.
 #[derive(Clone)]
 pub enum Backing {
     /// A durable store grants what Redis hands out.
@@ -104,11 +104,11 @@ pub struct RedisOptions {
     /// settings count.
     pub creation: TagCreation,
     /// What leases are allowed; without a durable store, `max_skew_ms` is also how far apart the clocks of two servers
-    /// may be that follow each other, and has to be the same in all programs.
+    /// that follow each other may be, and has to be the same in all programs.
     pub limits: LeaseLimits,
     /// How long opening a connection may take. 1 s by default.
     pub connect_timeout: Duration,
-    /// How long a command may take, then its connection is given up and its grant burnt. 1 s by default.
+    /// How long a command may take; after that its connection is given up and its grant is burnt. 1 s by default.
     pub request_timeout: Duration,
     /// How long a request waits while the ceiling is raised, before it fails. 1 s by default.
     pub raise_timeout: Duration,
@@ -118,7 +118,7 @@ pub struct RedisOptions {
     pub raise_max: u64,
     /// How often the use of tags is noted and looked at. 10 s by default.
     pub keep_every: Duration,
-    /// Give Redis its numbers of known tags at once, and not when they are first asked for. `true` by default.
+    /// Give Redis its numbers of known tags at once instead of when they are first asked for. `true` by default.
     pub preheat: bool,
     /// Without a durable store: do not refuse a server that may lose what it said. The promise that no id repeats is
     /// then the operator's.
@@ -148,7 +148,8 @@ pub enum Dialect {
     IdGenerator {
         /// The key of each tag; others are unknown.
         keys: BTreeMap<String, String>,
-        /// Nothing else uses the keys any more. It must be so: the job that lifts `max` cannot be stopped from here.
+        /// Nothing else uses the keys any more. This must be true: the job that raises `max` cannot be stopped from
+        /// here.
         source_stopped: bool,
     },
 }
@@ -470,7 +471,7 @@ impl RedisStore {
     ///
     /// # Errors
     /// [`StoreError::Unavailable`] when the server does not answer; [`StoreError::Refused`] when it denies access, when
-    /// it is a node of a cluster or too old, and when it is not durable although nothing stands behind it. Each says
+    /// it is a node of a cluster or too old, and when it is not durable although no durable store backs it. Each says
     /// what to do.
     pub async fn connect(options: RedisOptions, watermark: Backing) -> Result<Self, StoreError> {
         options.validate()?;
@@ -498,10 +499,10 @@ impl RedisStore {
         alone::initialise(&server, options).await
     }
 
-    /// Moves what the durable store `before` granted to another one, and has Redis know that: its tags, and the time
-    /// of leases and clocks. `before` grants nothing from then on, neither to Redis nor to anybody else, so programs
-    /// that still use it get no more numbers than Redis has. It can be repeated, also for each further Redis, and
-    /// prefix, that the store was behind.
+    /// Moves what the durable store `before` granted to another one, and makes Redis record that: its tags, and the
+    /// time of leases and clocks. `before` grants nothing from then on, neither to Redis nor to anybody else, so
+    /// programs that still use it get no more numbers than Redis has. It can be repeated, also for each further Redis,
+    /// and prefix, that the store was behind.
     ///
     /// # Errors
     /// [`StoreError::Refused`] when Redis knows a third durable store; as [`unalike_storage::hand_over`]; and what

@@ -47,13 +47,13 @@ pub struct RemoteOptions {
     /// The token, of the scope `lease`, where the servers want one.
     token: Option<String>,
     /// The store that all servers must have, by the identity that `GET /v1/store` answers: `store` for segments,
-    /// `leases` for leases. Without it one server is believed, and several must all answer at the start.
+    /// `leases` for leases. Without it, a single server is believed, and several must all answer at the start.
     pub store: Option<StoreIdentity>,
     /// A file with the certificates of the authorities to trust, as PEM. The system's by default.
     pub ssl_ca: Option<PathBuf>,
     /// How long opening a connection may take. 1 s by default.
     pub connect_timeout: Duration,
-    /// How long a request may take, then its grant is burnt. 5 s by default.
+    /// How long a request may take; after that its grant is burnt. 5 s by default.
     pub request_timeout: Duration,
 }
 

@@ -12,8 +12,8 @@
 //! One process writes at a time, and the others wait for it up to the busy timeout. Each grant is one statement, so the
 //! right to write is never held while a program does anything else: from the statement's beginning to the end of its
 //! flush. A process that is stopped just there (`SIGSTOP`, a frozen container, a machine that sleeps) keeps the others
-//! waiting until it goes on or ends; nobody but the system can take the right from it. So do not freeze one of several
-//! processes that share a file, and give those that must not wait for each other a database server.
+//! waiting until it continues or ends; only the operating system can take the right from it. So do not freeze one of
+//! several processes that share a file, and give those that must not wait for each other a database server.
 //!
 //! ```
 //! # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -236,14 +236,14 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens the file, or creates it, and proves that it can be written to. A file of the schema before is brought to
-    /// this one; programs of the version before that have it open go on.
+    /// Opens the file, or creates it, and proves that it can be written to. A file of the previous schema is upgraded
+    /// to this one; programs of the previous version that have it open continue.
     ///
     /// # Errors
     /// [`StoreError::Refused`] when the file or its directory is missing, is not writable, or belongs to another
-    /// program or to a newer version of this one (it is then left as it is); [`StoreError::Corrupt`] when it is no
-    /// database or a damaged one; [`StoreError::Unavailable`] when another process keeps it locked. Each says what to
-    /// do.
+    /// program or to a newer version of this one (it is then left as it is); [`StoreError::Corrupt`] when it is not a
+    /// database, or is a damaged one; [`StoreError::Unavailable`] when another process keeps it locked. Each says what
+    /// to do.
     pub async fn connect(options: SqliteOptions) -> Result<Self, StoreError> {
         options.limits.validate()?;
         if options.busy_timeout > BUSY_TIMEOUT_MAX {

@@ -121,7 +121,7 @@ impl ZookeeperLeases {
     ///
     /// # Errors
     /// [`StoreError::Unavailable`] when a node of Leaf's wrote its time a moment ago, so that it still runs;
-    /// [`StoreError::Refused`] when the namespace shares its workers with no Leaf; whatever the connection brings.
+    /// [`StoreError::Refused`] when the namespace shares its workers with no Leaf; any error of the connection.
     pub async fn end_leaf_migration(&self, namespace: &str) -> Result<u64, StoreError> {
         loop {
             let client = self.connection.client().await?;

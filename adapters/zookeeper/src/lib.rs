@@ -13,20 +13,22 @@
 //! ```
 //!
 //! An acquire takes three round trips: the clock, the namespace and the workers' names; all workers, read at once; the
-//! grant. An extension takes two. The leader's clock decides who is offered what and how long, and a leader whose clock
-//! is another one cannot make leases overlap, for none begins before the greatest end that is recorded for its worker.
+//! grant. An extension takes two. The leader's clock decides who is offered what and for how long, and a leader whose
+//! clock is different cannot make leases overlap, since none begins before the greatest end that is recorded for its
+//! worker.
 //!
-//! Let nobody remove a node of a worker: a namespace where that was done is refused, for the lease may still run. An
-//! ensemble that was restored from a backup, or runs with `forceSync=no` and lost its power, may have forgotten leases.
+//! Do not let anybody remove a worker's node: a namespace where that was done is refused, since the lease may still
+//! run. An ensemble that was restored from a backup, or runs with `forceSync=no` and lost power, may have forgotten
+//! leases.
 //!
 //! # Beside Leaf
 //!
 //! Leaf takes its worker from the number of a persistent sequential node of its own in `/snowflake/NAME/forever` (below
-//! the path of its own address, if that has one: `leaf-path`). With
-//! [`Leaf::Beside`] a worker is taken in the same way: by making such a node, whose number ZooKeeper gives to nobody
-//! else, and from then on it is leased like any other, again and again. Worker 0 is never taken, since Leaf's first
-//! nodes all believe to be it. The namespace keeps Leaf's name, and refuses clients that do not give it; of a namespace
-//! that was begun without Leaf's name ids may be the same as Leaf's.
+//! the path of its own address, if that has one: `leaf-path`). With [`Leaf::Beside`] a worker is taken in the same way:
+//! by making such a node, whose number ZooKeeper gives to nobody else, and from then on it is leased like any other,
+//! again and again. Worker 0 is never taken, since Leaf's first nodes all believe to be it. The namespace keeps Leaf's
+//! name, and refuses clients that do not give it; ids of a namespace that was begun without Leaf's name may be the same
+//! as Leaf's.
 //!
 //! Each namespace has the workers that it has taken itself, and no other: neither those of another namespace, nor those
 //! of the same name below another path. The node's name says whose it is. Nodes of versions that did not write that
@@ -36,8 +38,8 @@
 //! that nobody else has taken to the namespace: to the first one that asks, and no other. It takes all numbers that are
 //! left, so nobody gets one that is a worker from then on.
 //!
-//! Let nobody remove a node whose name begins with `unalike.` from Leaf's tree while programs may use its worker, nor
-//! the tree before all workers were opened.
+//! Do not let anybody remove a node whose name begins with `unalike.` from Leaf's tree while programs may use its
+//! worker, nor the tree before all workers were opened.
 //!
 //! Each number that is taken is one less for new nodes of Leaf's, of 1,024. unalike takes another one only while all
 //! that it has are leased: as many as holders run at once, and those that were killed within the last horizon.
@@ -84,7 +86,8 @@ pub struct ZookeeperOptions {
     leaf_root: String,
     /// How long a connection to all of the servers in turn may take. 3 s by default.
     pub connect_timeout: Duration,
-    /// How long the answers to what was sent at once may take, then a write among it counts as lost. 3 s by default.
+    /// How long the answers to requests that are sent together may take; after that a write among them counts as lost.
+    /// 3 s by default.
     pub request_timeout: Duration,
     /// How long ZooKeeper keeps a session that it does not hear from. No lease depends on it; a connection that is
     /// silent for two fifths of it is given up. 6 s by default.
@@ -163,8 +166,8 @@ impl ZookeeperOptions {
     /// | `connect-timeout-ms`, `request-timeout-ms` | milliseconds, 1 to 600000 | 3000 |
     /// | `session-timeout-ms` | milliseconds, 100 to 600000 | 6000 |
     ///
-    /// The user is one of the scheme `digest`; nodes that are made are only the user's. In the user's name and the
-    /// password, `%`, `/`, `?`, `#`, `:` and `@` are written `%25`, `%2F`, `%3F`, `%23`, `%3A` and `%40`.
+    /// The user is one of the scheme `digest`; nodes that are created belong to this user only. In the user's name and
+    /// the password, `%`, `/`, `?`, `#`, `:` and `@` are written `%25`, `%2F`, `%3F`, `%23`, `%3A` and `%40`.
     ///
     /// # Errors
     /// [`StoreError::Refused`] saying which part is wrong. No message holds the password.
@@ -224,7 +227,7 @@ impl ZookeeperOptions {
         self
     }
 
-    /// The password, instead of one in the URL. It takes a user.
+    /// The password, instead of one in the URL. It requires a user.
     #[must_use]
     pub fn password(mut self, password: &str) -> Self {
         password.clone_into(&mut self.password);

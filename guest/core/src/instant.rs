@@ -17,7 +17,7 @@ use crate::calendar::Date;
 pub enum InstantError {
     /// None of the three notations.
     Form,
-    /// A day, hour, minute or second that there is not, or a number of milliseconds above 2^64 - 1.
+    /// A day, hour, minute or second that does not exist, or a number of milliseconds above 2^64 - 1.
     NoSuchDate,
     /// It lies before 1970.
     Before1970,

@@ -18,9 +18,9 @@ const require = createRequire(import.meta.url);
 
 // What is shared with the Rust adapters, file by file: SQL statements and Lua scripts.
 const SHARED = [
-  { from: 'adapters/sqlite/src/sql', to: 'sql/sqlite', ending: '.sql' },
-  { from: 'adapters/mysql/src/sql', to: 'sql/mysql', ending: '.json' },
-  { from: 'adapters/redis/src/scripts', to: 'scripts/redis', ending: '.lua' },
+  { from: 'adapters/sqlite/src/sql', to: 'sql/sqlite', endings: ['.sql'] },
+  { from: 'adapters/mysql/src/sql', to: 'sql/mysql', endings: ['.sql', '.json'] },
+  { from: 'adapters/redis/src/scripts', to: 'scripts/redis', endings: ['.lua'] },
 ];
 
 function run(program, args, options = {}) {
@@ -92,10 +92,10 @@ for (const file of await readdir(join(here, 'src/glue'))) {
   await cp(join(here, 'src/glue', file), join(glue, file));
 }
 run(process.execPath, [program('typescript', 'bin/tsc'), '-p', here], { stdio: ['ignore', 'inherit', 'inherit'] });
-for (const { from, to, ending } of SHARED) {
+for (const { from, to, endings } of SHARED) {
   const source = join(repository, from);
   const files = await readdir(source).catch(() => []);
-  for (const file of files.filter((name) => name.endsWith(ending))) {
+  for (const file of files.filter((name) => endings.some((ending) => name.endsWith(ending)))) {
     await cp(join(source, file), join(dist, to, file));
   }
 }

@@ -44,6 +44,8 @@ interface Shared {
   };
   readonly leases: Statements<
     | 'read_store'
+    | 'has_store'
+    | 'time_floor'
     | 'insert_store'
     | 'raise_horizon'
     | 'look'

@@ -337,7 +337,7 @@ function sourceIn(row: Row): string {
 /**
  * The random name of what is kept under this word, 32 hexadecimal digits; made when somebody first asks for it.
  *
- * @throws {StoreError} `refused` when the table is missing and must not be created, and what the connection brings.
+ * @throws {StoreError} `refused` when the table is missing and must not be created, and any error of the connection.
  */
 export async function identityOf(database: Database, dialect: string): Promise<string> {
   let found = await readIdentity(database, dialect);

@@ -173,7 +173,7 @@ export class MysqlStore implements SegmentStore, LeaseStore {
   /**
    * Creates a tag, whatever is said of first use; the limit of tags applies.
    *
-   * @throws {StoreError} `tag-exists`, `tag-limit`, `tag-invalid`, and what the connection brings.
+   * @throws {StoreError} `tag-exists`, `tag-limit`, `tag-invalid`, and any error of the connection.
    */
   async createTag(tag: string, options: Partial<TagOptions> = {}): Promise<TagRecord> {
     const all = { ...DEFAULT_TAG_OPTIONS, ...options };
@@ -327,6 +327,9 @@ export class MysqlStore implements SegmentStore, LeaseStore {
       if (ended !== null) {
         await turn.rollBack();
         return ended;
+      }
+      if (isKeptTime(tag)) {
+        await checkNewTime(turn, this.#database, tag);
       }
       const watermark = firstWatermark(tag, options.start, floor);
       const row = [
@@ -498,6 +501,32 @@ function proposeVersion(): bigint {
 }
 
 /** The greatest number that counts as granted under a name that is created just now. */
+/**
+ * Refuses, in the transaction that is about to create it, a row of time that is granted to leases or clocks in Redis, for
+ * as long as leases of the server before may run: it may have been lost, and what was granted under it is not known.
+ *
+ * @throws {StoreError} `quarantined`
+ */
+async function checkNewTime(turn: Turn, database: Database, name: string): Promise<void> {
+  if ((await turn.rows(SQL.leases.has_store, [])).length === 0) {
+    return;
+  }
+  const [row] = await turn.rows(SQL.leases.time_floor, []);
+  if (row === undefined) {
+    return;
+  }
+  const until = number(database, row, 'floor_ms');
+  if (until > number(database, row, 'now_ms')) {
+    await turn.rollBack();
+    const when = new Date(Number(until)).toISOString();
+    throw new StoreError(
+      'quarantined',
+      `the store may have forgotten leases of ${shown(name)}: it grants none before ${when}, when all that it could have ` +
+        'granted have ended',
+    );
+  }
+}
+
 function firstWatermark(name: string, start: bigint, floor: bigint): bigint {
   const watermark = start - 1n + (isKeptTime(name) ? 0n : floor);
   return watermark < ID_MAX ? watermark : ID_MAX;

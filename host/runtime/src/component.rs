@@ -1,7 +1,7 @@
 //! The component for hosts with a wasmtime `Store` of their own: a context, its builder, a view, and what links them.
 //!
-//! [`Ids`](crate::Ids) is made of these pieces, and most applications want it. Take the pieces when you run wasmtime
-//! already and the component shall live in your engine, your linker and your store:
+//! [`Ids`](crate::Ids) is made of these pieces, and most applications want it. Take the pieces when you already run
+//! wasmtime and want the component to live in your engine, your linker and your store:
 //!
 //! 1. [`IdsCtx`], made by [`IdsCtxBuilder`], goes into your store's data: it carries the component's requests to the
 //!    stores.
@@ -189,7 +189,7 @@ impl IdsCtxBuilder {
         self
     }
 
-    /// After how long a request to a store is given up, and what it may have been granted is burnt: 10 seconds by
+    /// The time after which a request to a store is given up, and what it may have been granted is burnt: 10 seconds by
     /// default.
     #[must_use]
     pub fn request_timeout(mut self, request_timeout: Duration) -> Self {
@@ -199,8 +199,8 @@ impl IdsCtxBuilder {
 
     /// The tokio runtime on which requests run, with whatever its stores need enabled. By default that is the
     /// multi-threaded one in which [`IdsCtxBuilder::build`] is called, and elsewhere the library's own. One that has
-    /// ended is replaced by the library's own; one that nobody drives answers nothing, which only a multi-threaded one
-    /// does by itself.
+    /// ended is replaced by the library's own; one that nobody drives answers nothing, and only a multi-threaded one
+    /// drives itself.
     #[must_use]
     pub fn executor(mut self, executor: Handle) -> Self {
         self.executor = Some(executor);
@@ -251,7 +251,7 @@ type Floors = Arc<Mutex<HashMap<String, core::GrantOrder>>>;
 
 /// What one instance of the component needs of its host: the stores, and the requests that it has out.
 ///
-/// It belongs into the data of the instance's `Store`; see the [module's documentation](self) for an example.
+/// It belongs in the data of the instance's `Store`; see the [module's documentation](self) for an example.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -289,15 +289,15 @@ impl IdsCtx {
         IdsView { ctx: self }
     }
 
-    /// What hears of the answers to the requests that are started now. It can be kept and awaited while the store is
+    /// What is told of the answers to the requests that are started now. It can be kept and awaited while the store is
     /// busy with other calls.
     #[must_use]
     pub fn signal(&self) -> Signal {
         self.signal.clone()
     }
 
-    /// Says who hears of the requests that are started from now on: for hosts that keep several generators in one
-    /// instance, before each call.
+    /// Sets the signal that is told of the requests that are started from now on: for hosts that keep several
+    /// generators in one instance, before each call.
     pub fn set_signal(&mut self, signal: &Signal) {
         if !self.signal.is_same(signal) {
             self.signal = signal.clone();
@@ -312,8 +312,8 @@ impl IdsCtx {
 
     /// Where a sequence of this tag begins when it is opened again in another instance: above all that its predecessors
     /// were granted, or, where several stores number together, above what each of them granted. 0 for a tag that was
-    /// granted nothing, and in a forked child. It belongs into `sequence-options.floor` or the `floor`
-    /// of an ordered sequence.
+    /// granted nothing, and in a forked child. It belongs in `sequence-options.floor` or the `floor` of an ordered
+    /// sequence.
     ///
     /// The store never grants a number twice anyway; with a floor the component also notices one that does. Snowflakes
     /// need none to be unique, since a new lease never overlaps an old one; `snowflake-status.used-until` of the
@@ -327,8 +327,8 @@ impl IdsCtx {
         floors.get(tag).map_or(0, core::GrantOrder::successor_floor)
     }
 
-    /// A context for the instance that takes this one's place, after a trap above all: the same stores and floors, and
-    /// none of the requests that are out. Their answers land nowhere, and what they were granted is a gap.
+    /// A context for the instance that takes this one's place, above all after a trap: the same stores and floors, and
+    /// none of the requests that are under way. Their answers reach nobody, and what they were granted is a gap.
     #[must_use]
     pub fn successor(&self) -> Self {
         Self::new(Arc::clone(&self.storage), Arc::clone(&self.floors))
@@ -345,7 +345,7 @@ impl IdsCtx {
     }
 
     /// Whether this process was forked from the one that made the context, or its first predecessor. Its instance then
-    /// holds grants that belong to the parent: use it no more, nor make a successor, but another context.
+    /// holds grants that belong to the parent: stop using it, and make another context instead of a successor.
     #[must_use]
     pub fn is_inherited(&self) -> bool {
         !self.storage.process.is_current()

@@ -51,7 +51,7 @@ impl std::fmt::Debug for Error {
     }
 }
 
-/// What happened, for those who tell cases apart.
+/// What happened, for callers that distinguish the cases.
 ///
 /// ```
 /// use unalike::{ErrorKind, Ids};
@@ -132,7 +132,7 @@ pub enum ErrorKind {
         /// How far, against the latest time at which ids were handed out, in milliseconds.
         behind_ms: u64,
     },
-    /// The clock stands before the layout's epoch.
+    /// The clock is before the layout's epoch.
     #[error(
         "the clock is before the layout of {shown} begins, at {}: set the clock",
         Rfc3339(*.first_ms),
@@ -154,7 +154,7 @@ pub enum ErrorKind {
         /// The [`SequenceOptions::id_max`](crate::SequenceOptions::id_max) that ended it, if that did: the store may
         /// have greater numbers.
         id_max: Option<u64>,
-        /// How many are left all the same, for a call that asks for no more.
+        /// How many are still left, for a call that asks for no more than these.
         left: u64,
     },
     /// A sequence was to be opened whose [`SequenceOptions::id_max`](crate::SequenceOptions::id_max) its tag's numbers
@@ -250,7 +250,7 @@ pub enum ErrorKind {
         /// The tag.
         name: String,
     },
-    /// The component trapped; it is built anew, and what its generators held is a gap. Try again.
+    /// The component trapped; it is rebuilt, and what its generators held is a gap. Try again.
     #[error(
         "the component of {shown} failed, and its grants are abandoned: try again ({reason})",
         shown = shown(.name)
@@ -266,7 +266,7 @@ pub enum ErrorKind {
     /// The component cannot be compiled or instantiated.
     #[error("the component cannot be used: {reason}")]
     Component {
-        /// wasmtime's words.
+        /// wasmtime's message.
         reason: String,
     },
     /// This process was forked from the one that opened the generator, so everything inherited is abandoned.
@@ -275,10 +275,10 @@ pub enum ErrorKind {
         /// The tag or namespace.
         name: String,
     },
-    /// The operating system gives no random bits, and no id was made of others.
+    /// The operating system gives no random bits, and no id was made from any others.
     #[error("the operating system gives no random bits: {reason}")]
     RandomMissing {
-        /// Its words.
+        /// Its message.
         reason: String,
     },
     /// The library's own executor could not be started.

@@ -49,7 +49,7 @@ pub enum FormatMisfit {
         /// The greatest id that the format can show.
         format_max: u64,
     },
-    /// Numbers alone were asked for, and they come again in each period: only the whole text is unique.
+    /// Only the numbers were asked for, and they repeat in each period: only the whole text is unique.
     #[error("its numbers start again in each period, so that only whole texts are unique, and no numbers are given")]
     NumbersRepeat,
 }
@@ -148,9 +148,9 @@ impl Ids {
     /// sub-key): a row in the store, made at its first use, and a sequence in this process, some memory that stays
     /// until [`Ids::close_idle`] finds it idle.
     ///
-    /// Whoever shows ids of one tag in two formats, or changes the bits, the gene or the restart of a format, may show
-    /// two ids alike. Exchanging keys, putting the first one (with bits for its id) on ids that were shown without, and
-    /// changing what stands around the number, is safe.
+    /// If the ids of one tag are shown in two formats, or if the bits, the gene or the restart of a format change, two
+    /// ids may be shown alike. It is safe to exchange keys, to put the first one (with bits for its id) on ids that
+    /// were shown without one, and to change the text around the number.
     ///
     /// # Errors
     /// As [`Ids::sequence_of`]; the sub-key and the period count together.
@@ -189,7 +189,7 @@ impl Ids {
     /// [`Ids::formatted`] for threads that run no asynchronous code.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Ids::formatted`].
     ///
     /// # Panics
     /// Inside asynchronous code of tokio's.
@@ -246,7 +246,7 @@ impl Ids {
     /// [`Ids::formatted_snowflake`] for threads that run no asynchronous code.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Ids::formatted_snowflake`].
     ///
     /// # Panics
     /// Inside asynchronous code of tokio's.
@@ -317,7 +317,7 @@ impl Formatted {
     /// [`Formatted::next`] for threads that run no asynchronous code.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Formatted::next`].
     ///
     /// # Panics
     /// Inside asynchronous code of tokio's, when it has to wait.
@@ -325,7 +325,7 @@ impl Formatted {
         self.take_blocking(1, shard_key)?.only_text()
     }
 
-    /// The number that the next id is shown by, for callers that write it themselves.
+    /// The number that is shown for the next id, for callers that write it themselves.
     ///
     /// # Errors
     /// [`ErrorKind::FormatMisfit`] where the counter starts again, and as [`Formatted::next`].
@@ -337,7 +337,7 @@ impl Formatted {
     /// [`Formatted::next_number`] for threads that run no asynchronous code.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Formatted::next_number`].
     ///
     /// # Panics
     /// Inside asynchronous code of tokio's, when it has to wait.
@@ -370,7 +370,7 @@ impl Formatted {
     /// [`Formatted::take`] for threads that run no asynchronous code.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Formatted::take`].
     ///
     /// # Panics
     /// Inside asynchronous code of tokio's.

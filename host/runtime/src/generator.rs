@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use unalike_core as core;
-use unalike_storage::Process;
 
 use crate::clock::Time;
 use crate::component::{Signal, types};
@@ -78,7 +77,6 @@ pub(crate) struct Generator {
     /// The same as in its place in the lane.
     pub(crate) name: Arc<str>,
     pub(crate) signal: Signal,
-    pub(crate) storage: Arc<Storage>,
     /// How many calls had to wait.
     pub(crate) waits: AtomicU64,
     /// How many calls ended with an error.
@@ -89,22 +87,15 @@ pub(crate) struct Generator {
     number: usize,
     kind: GeneratorKind,
     closed: AtomicBool,
-    process: Process,
 }
 
 impl Generator {
-    pub(crate) fn new(
-        environment: &Environment,
-        lane: Arc<Lane>,
-        opening: Opening,
-        lease_watch: Option<Arc<LeaseWatch>>,
-    ) -> Self {
+    pub(crate) fn new(lane: Arc<Lane>, opening: Opening, lease_watch: Option<Arc<LeaseWatch>>) -> Self {
         let (name, kind, signal) = (Arc::clone(opening.name()), opening.kind(), Signal::up_to(opening.id_max()));
         let number = lane.add(opening);
         Self {
             name,
             signal,
-            storage: Arc::clone(&environment.storage),
             waits: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             lease_watch,
@@ -112,14 +103,18 @@ impl Generator {
             number,
             kind,
             closed: AtomicBool::new(false),
-            process: environment.storage.process,
         }
     }
 
     /// Whether this is still the process that opened it: a forked child hands out nothing that it inherited.
     #[inline]
     pub(crate) fn is_own_process(&self) -> bool {
-        self.process.is_current()
+        self.storage().process.is_current()
+    }
+
+    /// The stores of its lane.
+    pub(crate) fn storage(&self) -> &Storage {
+        self.lane.storage()
     }
 
     /// Refuses what was inherited. It is asked before any lock is taken: a thread that held one when the process forked
@@ -131,15 +126,16 @@ impl Generator {
         Err(ErrorKind::Forked { name: self.name.to_string() }.into())
     }
 
-    /// Whether it is neither closed nor inherited.
-    pub(crate) fn is_open(&self) -> bool {
-        self.is_own_process() && !self.closed.load(Ordering::Acquire)
+    /// Whether it was ended here.
+    #[inline]
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
     }
 
     /// Calls the component, if the generator may still be used.
     pub(crate) fn call<T>(&self, act: impl FnOnce(Call<'_>) -> wasmtime::Result<T>) -> Result<T, Error> {
         self.check_process()?;
-        if self.closed.load(Ordering::Acquire) {
+        if self.is_closed() {
             return Err(ErrorKind::Closed { name: self.name.to_string() }.into());
         }
         self.lane.call(self.number, &self.signal, act)
@@ -220,7 +216,7 @@ impl Generator {
         wait_max: Duration,
         mut attempt: impl FnMut() -> Result<Outcome<T>, Error>,
     ) -> Result<T, Error> {
-        let executor = &self.storage.executor;
+        let executor = &self.storage().executor;
         let started = Instant::now();
         let mut waiting = None;
         loop {
@@ -279,6 +275,6 @@ impl Generator {
     /// does not begin, as with [`Ids::block_on`].
     pub(crate) fn block_on<T>(&self, future: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         self.check_process()?;
-        self.storage.executor.block_on(future)
+        self.storage().executor.block_on(future)
     }
 }

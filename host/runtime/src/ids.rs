@@ -30,9 +30,9 @@ const LOOKED_AT_ONCE: usize = 256;
 
 /// All id generators of an application: open it once, clone it freely.
 ///
-/// Close it at the end ([`Ids::close`]). An application that ends without, or drops all handles, stays as unique, and
-/// wastes what it had: the rest of its segments is a gap, and the workers of its snowflakes stay taken until their
-/// leases end.
+/// Close it at the end ([`Ids::close`]). If an application ends without closing it, or drops all handles, ids stay just
+/// as unique, but what it held is wasted: the rest of its segments is a gap, and the workers of its snowflakes stay
+/// taken until their leases end.
 ///
 /// A process that forks opens another `Ids` in the child, over stores that it connects there. All that a child inherits
 /// refuses with [`ErrorKind::Forked`] or is empty, whichever call made the child. The parent goes on.
@@ -226,7 +226,7 @@ impl IdsBuilder {
         self
     }
 
-    /// After how long a request to a store is given up, and what it may have been granted is burnt: 10 seconds by
+    /// The time after which a request to a store is given up, and what it may have been granted is burnt: 10 seconds by
     /// default.
     #[must_use]
     pub fn request_timeout(mut self, request_timeout: Duration) -> Self {
@@ -245,9 +245,9 @@ impl IdsBuilder {
     ///
     /// All requests to the stores run on the multi-threaded tokio runtime that this is called in. They run on a thread
     /// of the library's own where there is no such runtime (one of a single thread runs only while somebody blocks on
-    /// it, and other executors run none of tokio's input and output), and from the moment on that the runtime ends. So
-    /// the ids of a `static` outlive the runtime of a test, and any executor may await them. The stores must allow it:
-    /// a connection that a store opened in another runtime may end with that one.
+    /// it, and other executors run none of tokio's input and output), and from the moment that the runtime ends. So the
+    /// ids of a `static` outlive the runtime of a test, and any executor may await them. The stores must allow it: a
+    /// connection that a store opened in another runtime may end with that one.
     ///
     /// # Errors
     /// [`ErrorKind::Component`]; [`ErrorKind::Executor`] when the library's thread cannot be started.
@@ -327,8 +327,8 @@ impl Ids {
         }
     }
 
-    /// The sequence of a tag if it is open already, whatever its options: a look-up that waits for nothing. None is in
-    /// a forked child.
+    /// The sequence of a tag if it is open already, whatever its options: a look-up that waits for nothing. In a forked
+    /// child there is none.
     #[must_use]
     pub fn sequence_if_open(&self, tag: &str) -> Option<Sequence> {
         if !self.shared.is_own_process() {
@@ -341,8 +341,8 @@ impl Ids {
     /// options.
     ///
     /// A sub-key is a name, and both together have at most 127 bytes. It needs no creation: its first use makes its row
-    /// in the store, as long as the tag is there or may be created. Ids are unique, and ordered if the tag is, per tag
-    /// and sub-key: the messages of each of a million chats can be numbered 1, 2, 3, ..
+    /// in the store, if the tag exists or may be created. Ids are unique, and ordered if the tag is, per tag and
+    /// sub-key: the messages of each of a million chats can be numbered 1, 2, 3, ..
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -371,7 +371,7 @@ impl Ids {
     /// [`Ids::sequence_of`] for threads that run no asynchronous code.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Ids::sequence_of`].
     ///
     /// # Panics
     /// Inside asynchronous code of tokio's.
@@ -382,7 +382,7 @@ impl Ids {
     /// [`Ids::sequence`] for threads that run no asynchronous code.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Ids::sequence`].
     ///
     /// # Panics
     /// Inside asynchronous code of tokio's, as every blocking call there does.
@@ -438,7 +438,7 @@ impl Ids {
     /// [`Ids::snowflake`] for threads that run no asynchronous code.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Ids::snowflake`].
     ///
     /// # Panics
     /// Inside asynchronous code of tokio's.
@@ -467,8 +467,8 @@ impl Ids {
         self.sequences_from(0)
     }
 
-    /// The same for those that were opened as number `known` or later: for those who watch all sequences. They keep the
-    /// number after the last one that they saw ([`Sequence::opened_as`]), and handles that keep none of them open
+    /// The same for those that were opened as number `known` or later, for programs that watch all sequences. They keep
+    /// the number after the last one that they saw ([`Sequence::opened_as`]), and handles that keep none of them open
     /// ([`Sequence::downgrade`]).
     #[must_use]
     pub fn sequences_from(&self, known: u64) -> Vec<Sequence> {
@@ -478,13 +478,13 @@ impl Ids {
         lock(&self.shared.sequences).from(known).map(Sequence::of).collect()
     }
 
-    /// Closes the sequences that handed out nothing for this long and have no handle left, and returns how many they
-    /// were. Their tails go back to the store, their memory is free, and the next [`Ids::sequence`] opens them anew
+    /// Closes the sequences that handed out nothing for this long and have no handle left, and returns how many it
+    /// closed. Their tails go back to the store, their memory is free, and the next [`Ids::sequence`] opens them anew
     /// with the options that it gives: a bound that was given before is forgotten.
     ///
     /// It is for services whose tags, sub-keys and periods come and go: they call it from a timer, and keep no handles.
-    /// It never waits. Only these calls look at use, so a sequence is closed after this time and up to one interval
-    /// between calls. A sequence with a request under way is left to the next call.
+    /// It never waits. Use is looked at only in these calls, so a sequence is closed after this time plus up to one
+    /// interval between calls. A sequence with a request under way is left to the next call.
     ///
     /// ```
     /// # use std::sync::Arc;

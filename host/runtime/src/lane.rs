@@ -18,6 +18,7 @@ use crate::component::{Core, IdsCtx, Signal, sequences, snowflakes, types};
 use crate::engine::instantiate;
 use crate::error::ENDED;
 use crate::metrics::{self, Abandoned};
+use crate::requests::Storage;
 use crate::{Error, ErrorKind};
 
 /// An instance with 100,000 open tags needs well under this many bytes of memory.
@@ -193,6 +194,11 @@ impl Lane {
         self.wait_max
     }
 
+    /// What its requests go to.
+    pub(crate) fn storage(&self) -> &Arc<Storage> {
+        self.origin.storage()
+    }
+
     /// Adds a generator and answers its number. Opening happens at its first call.
     pub(crate) fn add(&self, opening: Opening) -> usize {
         let mut inner = self.lock();
@@ -336,7 +342,7 @@ pub(crate) enum Outcome<T> {
     Ready(T),
     /// An answer of the store is on its way.
     Pending,
-    /// Nothing to be had for so many milliseconds.
+    /// Nothing is available for so many milliseconds.
     Wait(u64),
 }
 

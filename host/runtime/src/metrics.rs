@@ -1,7 +1,7 @@
 //! What the library counts, and under which names.
 //!
 //! Figures are pushed through the [`metrics`](https://docs.rs/metrics) facade: without a recorder they cost next to
-//! nothing, and which exporter there is, the application decides. None of them is on the path of an id that is served
+//! nothing, and the application decides which exporter there is. None of them is on the path of an id that is served
 //! from a run. No label has unbounded values: figures of single tags are not pushed but pulled, from
 //! [`Ids::sequences`](crate::Ids::sequences) and [`Ids::snowflakes`](crate::Ids::snowflakes).
 //!
@@ -25,9 +25,9 @@
 //! - `generator`: `sequence`, `ordered`, `snowflake`.
 //! - `kind`: [`ErrorKind::name`](crate::ErrorKind::name).
 //! - `reason`: `outcome_unknown`, `refused` (the store broke its promise), `trap`.
-//! - `trouble`: `not_acquired` and `not_extended` (the lease store failed after it had been well), `lost` (it does not
-//!   extend the lease any more), `ended` (the end came before another lease), `clock_moved_back` (beyond the policy).
-//!   Each is a line in the log, too, and so is its end.
+//! - `trouble`: `not_acquired` and `not_extended` (the lease store failed after it had worked), `lost` (it no longer
+//!   extends the lease), `ended` (the lease ended before there was another one), `clock_moved_back` (beyond the
+//!   policy). Each is a line in the log, too, and so is its end.
 //!
 //! The requests themselves are `tracing` spans at the level `debug`, named `store_request`, with the fields
 //! `operation`, `name`, `outcome` and `duration_us`.

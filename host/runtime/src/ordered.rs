@@ -66,9 +66,9 @@ impl Rounds {
         };
         if !is_driven {
             let driver = Driver::new(self, generator);
-            generator.storage.executor.spawn(driver.drive());
+            generator.storage().executor.spawn(driver.drive());
         }
-        match generator.storage.executor.timeout(wait_max, answered).await {
+        match generator.storage().executor.timeout(wait_max, answered).await {
             Ok(Ok(answer)) => answer,
             // The driver panicked with it, and it cannot be known for whom the next one would.
             Ok(Err(_)) => Err(ErrorKind::Rebuilt {
@@ -224,6 +224,6 @@ impl Drop for Driver {
             }
         }
         let successor = Self::new(&self.rounds, &self.generator);
-        self.generator.storage.executor.spawn_to_end(successor.drive());
+        self.generator.storage().executor.spawn_to_end(successor.drive());
     }
 }

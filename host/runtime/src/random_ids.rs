@@ -47,7 +47,8 @@ const UNIX_MS_MAX: u64 = Ulid::UNIX_MS_MAX;
 ///
 /// (For n ids that might be alike and b bits, the probability is about n² / 2^(b + 1): for those with a time, n counts
 /// the ids of one millisecond, of all processes.) The random bits are the operating system's. They are not secrets:
-/// who sees a ULID knows the next of its millisecond, and an id of version 7 narrows its successor down to 2^32.
+/// anybody who sees a ULID knows the next one of its millisecond, and an id of version 7 narrows its successor down to
+/// 2^32.
 ///
 /// **Ascending.** Within a process, each UUID of version 7 is greater than all that any clone of this handle gave
 /// before, on whatever thread, and so is each ULID: as numbers, as texts and as bytes. A clock that stands still or
@@ -59,7 +60,7 @@ const UNIX_MS_MAX: u64 = Ulid::UNIX_MS_MAX;
 ///
 /// **Forks.** A child goes on with counters of its own, which begin at new random bits. It needs no other handle.
 ///
-/// It is cheap to clone, and made once.
+/// It is cheap to clone; make it once.
 ///
 /// ```
 /// use unalike::{RandomIds, Ulid};

@@ -21,7 +21,7 @@ use crate::runs::{HELD_MAX, HeldRun, Kept, RunSize, ThreadRuns, rest_of};
 use crate::sync::lock;
 use crate::{Batch, Error, ErrorKind};
 
-/// How a tag's sequence works in this process. What is not given is as the tag's record in the store says.
+/// How a tag's sequence works in this process. Options that are not given are taken from the tag's record in the store.
 ///
 /// Releases add fields: write `..SequenceOptions::default()` at the end.
 ///
@@ -137,7 +137,7 @@ pub struct SequenceStatus {
 pub struct Supply {
     /// As [`SequenceStatus::issued`].
     pub issued: u64,
-    /// Numbers granted to this process and not handed out: they can be had while the store is down. 0 for ordered
+    /// Numbers granted to this process and not handed out: they are available while the store is down. 0 for ordered
     /// sequences.
     pub left: u64,
 }
@@ -570,7 +570,7 @@ impl UnopenedSequence {
                 (Opening::Ordered { tag: Arc::clone(&tag), id_max: options.id_max }, Kind::Ordered(Arc::default()))
             }
         };
-        let generator = Arc::new(Generator::new(environment, lane, opening, None));
+        let generator = Arc::new(Generator::new(lane, opening, None));
         let given = (given != SequenceOptions::default()).then(|| Box::new(given));
         SequenceShared {
             generator,
@@ -683,7 +683,7 @@ impl Sequence {
 
     /// The next id if there is one without waiting; if there is none, the store has been asked for more.
     ///
-    /// An ordered sequence has none without waiting: its every id is a request to the store.
+    /// An ordered sequence has none without waiting: each of its ids is a request to the store.
     ///
     /// # Errors
     /// [`Error`].
@@ -699,7 +699,7 @@ impl Sequence {
     /// runtime may have ended.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Sequence::next`].
     ///
     /// # Panics
     /// Inside asynchronous code of tokio's, when it has to wait.
@@ -731,7 +731,7 @@ impl Sequence {
     /// [`Sequence::take`] for threads that run no asynchronous code.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Sequence::take`].
     ///
     /// # Panics
     /// Inside asynchronous code of tokio's.
@@ -746,7 +746,7 @@ impl Sequence {
         }
     }
 
-    /// The two figures that tell for how long it lasts, without a call into the component.
+    /// The two figures that tell how long it lasts, without a call into the component.
     #[must_use]
     pub fn supply(&self) -> Supply {
         self.shared.supply()
@@ -823,7 +823,7 @@ impl std::fmt::Debug for Sequence {
     }
 }
 
-/// A handle of a [`Sequence`] that does not keep it open while it is idle, for those who watch.
+/// A handle of a [`Sequence`] that does not keep it open while it is idle, for programs that watch it.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -900,7 +900,7 @@ impl LocalSequence {
     /// As [`Sequence::next`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Sequence::next`].
     #[inline]
     pub async fn next(&mut self) -> Result<u64, Error> {
         match self.take_held() {
@@ -912,7 +912,7 @@ impl LocalSequence {
     /// As [`Sequence::try_next`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Sequence::try_next`].
     #[inline]
     pub fn try_next(&mut self) -> Result<Option<u64>, Error> {
         match self.take_held() {
@@ -924,7 +924,7 @@ impl LocalSequence {
     /// As [`Sequence::next_blocking`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Sequence::next_blocking`].
     ///
     /// # Panics
     /// Inside asynchronous code of tokio's, when it has to wait.
@@ -939,7 +939,7 @@ impl LocalSequence {
     /// As [`Sequence::take`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Sequence::take`].
     pub async fn take(&mut self, count: u32) -> Result<Batch, Error> {
         if count == 0 {
             return Err(ErrorKind::CountZero.into());
@@ -951,7 +951,7 @@ impl LocalSequence {
     /// As [`Sequence::take_blocking`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Sequence::take_blocking`].
     ///
     /// # Panics
     /// Inside asynchronous code of tokio's.

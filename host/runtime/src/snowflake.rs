@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use unalike_core::{ClockPolicy, Run, SnowflakeOptions};
+use unalike_storage::Process;
 
 use crate::clock::Time;
 use crate::component::{snowflakes, types};
@@ -55,7 +56,7 @@ pub struct SnowflakeStatus {
     /// Calls that ended with an error and no id.
     pub refused: u64,
     /// Until when the lease store was granted the lease, in Unix milliseconds: `valid_until_ms`, or later where the
-    /// store hands a long lease out in short pieces. How long an outage of what is behind it is ridden out.
+    /// store hands a long lease out in short pieces. This is how long ids survive an outage of the underlying store.
     pub reach_ms: u64,
     /// How far the newest timestamp is ahead of the clock, in milliseconds: under load as far as `ahead_max_ms` allows,
     /// and more only after the clock went back. 0 if it is not.
@@ -86,6 +87,8 @@ pub struct Snowflake {
 }
 
 pub(crate) struct SnowflakeShared {
+    /// As the generator's, without the way there.
+    process: Process,
     generator: Generator,
     /// What stands between it and its ids; the generator's errors tell it.
     lease_watch: Arc<LeaseWatch>,
@@ -116,12 +119,8 @@ impl SnowflakeShared {
             used_until_ms: Arc::clone(&used_until_ms),
         };
         Self {
-            generator: Generator::new(
-                environment,
-                environment.lane(namespace),
-                opening,
-                Some(Arc::clone(&lease_watch)),
-            ),
+            process: environment.storage.process,
+            generator: Generator::new(environment.lane(namespace), opening, Some(Arc::clone(&lease_watch))),
             lease_watch,
             options,
             clock: environment.clock.clone(),
@@ -158,7 +157,7 @@ impl SnowflakeShared {
 
     /// Waits for the answer of the request that is under way.
     async fn follow(&self) {
-        let Generator { signal, storage, .. } = &self.generator;
+        let (signal, storage) = (&self.generator.signal, self.generator.storage());
         // Listening begins before the look: an answer in between is not missed.
         let answered = signal.answered();
         if signal.is_waiting() {
@@ -215,7 +214,7 @@ impl SnowflakeShared {
         let until_ms = self.until_ms.load(Ordering::Acquire);
         let mapping = self.dispenser.mapping();
         let from_ms = self.from_ms.load(Ordering::Relaxed);
-        let is_open = self.generator.is_open();
+        let is_open = self.process.is_current() && !self.generator.is_closed();
         let now_ms = self.clock.now_ms();
         (from_ms <= now_ms && now_ms < until_ms && is_open).then_some(mapping)
     }
@@ -347,7 +346,7 @@ impl Snowflake {
     /// [`Snowflake::next`] for threads that run no asynchronous code.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Snowflake::next`].
     ///
     /// # Panics
     /// Inside asynchronous code of tokio's, when it has to wait.
@@ -380,7 +379,7 @@ impl Snowflake {
     /// [`Snowflake::take`] for threads that run no asynchronous code.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Snowflake::take`].
     ///
     /// # Panics
     /// Inside asynchronous code of tokio's.
@@ -433,7 +432,7 @@ impl Snowflake {
     pub fn status(&self) -> Result<SnowflakeStatus, Error> {
         let (status, now_ms) = self.shared.renewed()?;
         let generator = &self.shared.generator;
-        let reach_ms = status.worker.zip(generator.storage.leases.as_ref());
+        let reach_ms = status.worker.zip(generator.storage().leases.as_ref());
         let reach_ms = reach_ms.and_then(|(worker, store)| store.reach_ms(&generator.name, worker));
         let newest_ms = status.used_until.saturating_sub(u64::from(self.layout().tick_ms()));
         Ok(SnowflakeStatus {
@@ -458,7 +457,7 @@ impl Snowflake {
             Ok((status, _)) => {
                 if status.in_flight && !self.shared.is_followed.swap(true, Ordering::AcqRel) {
                     let shared = Arc::clone(&self.shared);
-                    let Generator { storage, .. } = &self.shared.generator;
+                    let storage = self.shared.generator.storage();
                     storage.executor.spawn(async move { shared.follow().await });
                 }
             }

@@ -337,10 +337,10 @@ async fn ready(State(service): State<Arc<Service>>) -> Result<Json<serde_json::V
     service.ready().await.map(Json)
 }
 
-/// A request whose token, if tokens are wanted, may look at things and take ids.
+/// A request whose token, if tokens are required, may look at things and take ids.
 struct Reader(Permit);
 
-/// A request whose token, if tokens are wanted, may change things.
+/// A request whose token, if tokens are required, may change things.
 struct Admin(Permit);
 
 /// The name in a path, of a tag or snowflake that the request may look at and take ids of.

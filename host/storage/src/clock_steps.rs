@@ -6,7 +6,8 @@
 //! disjoint whatever this says ([`NamespaceBinding::grant`](crate::NamespaceBinding::grant)): it decides who is offered
 //! what, and no more.
 //!
-//! What a process has not seen it does not know: a clock that is wrong when it starts is the clock to it.
+//! A process knows only the steps that it has seen: a clock that is already wrong when the process starts is taken as
+//! right.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

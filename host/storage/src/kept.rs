@@ -2,7 +2,7 @@
 //! everybody else away from them.
 //!
 //! The numbers of most of these tags are milliseconds that a durable store granted to Redis, for leases and for ids by
-//! its clock. Who took or lifted them like ids would move that time. One is the floor of all names that are new
+//! its clock. Anybody who took or lifted them like ids would move that time. One is the floor of all names that are new
 //! ([`KEPT_FLOOR`]). They are written in stores, so their names stay as they are; a tag of a user cannot have one,
 //! since no request, command or configuration comes past [`PublicTags`].
 
@@ -19,8 +19,8 @@ use crate::{
 /// The tag whose sub-keys are the namespaces of leases that Redis keeps: Unix milliseconds.
 pub const KEPT_LEASES: &str = "redis-leases";
 
-/// What the sub-keys of any tag begin with under which the ms of its shards are granted to Redis' clock: milliseconds
-/// since the epoch of its ids.
+/// The beginning of those sub-keys of any tag under which the milliseconds of its shards are granted to Redis' clock:
+/// milliseconds since the epoch of its ids.
 pub const KEPT_CLOCK: &str = "redis-clock:";
 
 /// The row whose watermark is the floor of all names that are new in a store: a tag or a sub-key that is created there
@@ -45,7 +45,7 @@ pub fn is_kept(name: &str) -> bool {
     is_kept_time(name) || is_named(split_tag(name).0, split_tag(KEPT_FLOOR).0)
 }
 
-/// Whether the numbers under this name are milliseconds, and no ids: [`is_kept`] but for [`KEPT_FLOOR`].
+/// Whether the numbers under this name are milliseconds and not ids: [`is_kept`] except for [`KEPT_FLOOR`].
 ///
 /// ```
 /// use unalike_storage::{KEPT_FLOOR, is_kept_time};

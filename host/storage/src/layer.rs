@@ -10,9 +10,9 @@ use crate::{
 /// A [`SegmentStore`] in front of another one, which changes some requests and passes all others on.
 ///
 /// A layer implements [`SegmentLayer::below`], and those methods of the port that it changes, under the same names.
-/// What it does not mention reaches the store below, also a method that the port gets later, whose default would not.
-/// One that has something to do or to check before any request implements [`SegmentLayer::reach`] as well: [`Lazy`]
-/// opens the store there.
+/// Methods that it does not implement reach the store below. So do methods that the port gets later, whose defaults
+/// would not. One that has something to do or to check before any request implements [`SegmentLayer::reach`] as well:
+/// [`Lazy`] opens the store there.
 ///
 /// [`Lazy`]: crate::Lazy
 ///
@@ -20,8 +20,8 @@ use crate::{
 /// they would be reached past the layers in front of it: kept names past [`PublicTags`](crate::PublicTags). And a store
 /// that is not open yet could not say whether it has them.
 ///
-/// Joining a stripe makes another client, which must have the layer in front of it as well. How that is built only the
-/// layer knows, so [`join_stripe`](SegmentLayer::join_stripe) is refused until the layer says it.
+/// Joining a stripe makes another client, which must have the layer in front of it as well. Only the layer knows how
+/// that is built, so [`join_stripe`](SegmentLayer::join_stripe) is refused unless the layer implements it.
 ///
 /// ```
 /// use std::sync::Arc;

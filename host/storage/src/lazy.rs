@@ -17,8 +17,8 @@ type Open<S> = Box<dyn Fn() -> BoxFuture<'static, Result<S, StoreError>> + Send 
 
 /// A store that is opened when it is first needed, so that it may be down when the program starts.
 ///
-/// Each request opens it until that succeeds once, and fails with the error of opening until then. Requests that come
-/// meanwhile wait for one another: it is never opened twice at a time.
+/// Until it has been opened, each request tries to open it, and fails with the error of opening. Requests that come
+/// meanwhile wait for one another: it is never opened twice at the same time.
 ///
 /// ```
 /// use std::sync::Arc;

@@ -311,8 +311,8 @@ pub enum Choice {
 }
 
 impl Candidates {
-    /// Chooses by the rule of [`LeaseStore::acquire`](crate::LeaseStore::acquire). Which leases have ended the store's
-    /// clock says, where it is not known to have been set.
+    /// Chooses by the rule of [`LeaseStore::acquire`](crate::LeaseStore::acquire). The store's clock says which leases
+    /// have ended, where it is not known to have been set.
     ///
     /// `random` places the choice among the workers that were never used: at random, so that even separate stores
     /// seldom meet.
@@ -337,8 +337,8 @@ impl Candidates {
 }
 
 /// Chooses a worker where the store has all that were ever granted at hand: by worker, the greatest end that is
-/// recorded for each and the name of its last holder. Which leases have ended the store's clock says, in Unix
-/// milliseconds, or what [`ClockSteps`](crate::ClockSteps) make of it.
+/// recorded for each and the name of its last holder. Which leases have ended is decided by the store's clock, in Unix
+/// milliseconds, or by what [`ClockSteps`](crate::ClockSteps) makes of it.
 ///
 /// # Errors
 /// [`StoreError::WorkersExhausted`].

@@ -53,7 +53,7 @@ pub trait LeaseStore: Send + Sync + 'static {
     /// # Errors
     /// [`StoreError::WorkersExhausted`], [`StoreError::LayoutMismatch`], [`StoreError::ClockSkew`],
     /// [`StoreError::Quarantined`], [`StoreError::Refused`] for a request that [`LeaseAcquire::validate`] refuses, and
-    /// whatever the connection brings.
+    /// any error of the connection.
     async fn acquire(&self, acquire: &LeaseAcquire) -> Result<Lease, StoreError>;
 
     /// Moves the end of a running lease to `horizon_ms` beyond the store's present, never back.
@@ -69,7 +69,7 @@ pub trait LeaseStore: Send + Sync + 'static {
     /// within a tick counts as the end of that tick, one before the lease's start as its start.
     ///
     /// # Errors
-    /// As the connection brings; the lease then runs out by itself.
+    /// Any error of the connection; the lease then runs out by itself.
     async fn release(&self, namespace: &str, worker: u32, grant_id: GrantId, end_ms: u64) -> Result<bool, StoreError>;
 
     /// Forbids that a worker's newest lease is extended, for an operator who wants it to end: `valid_until_ms` stays,
@@ -77,19 +77,19 @@ pub trait LeaseStore: Send + Sync + 'static {
     /// its end is fixed already.
     ///
     /// # Errors
-    /// As the connection brings.
+    /// Any error of the connection.
     async fn forbid_extension(&self, namespace: &str, worker: u32) -> Result<Option<LeaseRecord>, StoreError>;
 
     /// The newest lease of every worker that was ever granted in the namespace, by worker.
     ///
     /// # Errors
-    /// As the connection brings.
+    /// Any error of the connection.
     async fn leases(&self, namespace: &str) -> Result<Vec<LeaseRecord>, StoreError>;
 
     /// The namespaces that were ever used, in the order of their bytes.
     ///
     /// # Errors
-    /// As the connection brings.
+    /// Any error of the connection.
     async fn namespaces(&self) -> Result<Vec<String>, StoreError>;
 
     /// Whether workers of this namespace can be granted for this layout, as far as can be told without a grant: nothing
@@ -106,13 +106,13 @@ pub trait LeaseStore: Send + Sync + 'static {
     /// in each store whose leases know nothing of those of the others. `None` in a store that has no name that lasts.
     ///
     /// # Errors
-    /// As the connection brings.
+    /// Any error of the connection.
     async fn identity(&self) -> Result<Option<StoreIdentity>, StoreError> {
         Ok(None)
     }
 
-    /// Until when the store behind this one has granted a running lease, in Unix milliseconds, where this one hands it
-    /// out in shorter pieces. It is a figure to look at: none where a lease's own end says it.
+    /// The time until which the underlying store has granted a running lease, in Unix milliseconds, where this one
+    /// hands it out in shorter pieces. The figure is for observation only: none where the lease's own end says it.
     fn reach_ms(&self, namespace: &str, worker: u32) -> Option<u64> {
         let _ = (namespace, worker);
         None

@@ -64,7 +64,7 @@ pub trait SegmentStore: Send + Sync + 'static {
     /// takes nothing back.
     ///
     /// # Errors
-    /// As the connection brings; the caller then leaves a gap.
+    /// Any error of the connection; the caller then leaves a gap.
     async fn release(&self, tag: &str, tail: TailRelease) -> Result<bool, StoreError>;
 
     /// Gives back the tails of many segments, as [`SegmentStore::release`] does each: when a program ends that has many
@@ -94,7 +94,7 @@ pub trait SegmentStore: Send + Sync + 'static {
     /// The tag as the store keeps it; never creates one.
     ///
     /// # Errors
-    /// [`StoreError::TagUnknown`], [`StoreError::TagInvalid`], and whatever the connection brings.
+    /// [`StoreError::TagUnknown`], [`StoreError::TagInvalid`], and any error of the connection.
     async fn tag(&self, tag: &str) -> Result<TagRecord, StoreError>;
 
     /// Creates a tag with these options, whatever [`TagCreation`] says about first use (its limit applies).
@@ -119,9 +119,9 @@ pub trait SegmentStore: Send + Sync + 'static {
     async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError>;
 
     /// Ends a tag: answers its record as it was, and nothing is ever granted under it again, to this program or to any
-    /// other that uses the same row. Reading and ending are one step, so the numbers can go on in another store from
-    /// behind that record's watermark. From then on no sub-key of the tag is created: the store checks the tag in the
-    /// step that creates one. So whoever lists the sub-keys afterwards sees all that there will be.
+    /// other that uses the same row. Reading and ending are one step, so the numbers can continue in another store
+    /// above that record's watermark. From then on no sub-key of the tag is created: the store checks the tag in the
+    /// step that creates one. So whoever lists the sub-keys afterwards sees all that will ever exist.
     ///
     /// # Errors
     /// [`StoreError::TagUnknown`], [`StoreError::TagInvalid`]; [`StoreError::Refused`] by a store that cannot end a
@@ -135,7 +135,7 @@ pub trait SegmentStore: Send + Sync + 'static {
     /// they are ended one by one.
     ///
     /// # Errors
-    /// As the connection brings.
+    /// Any error of the connection.
     async fn retire_tags(&self, _tags: &[String]) -> Result<Option<Vec<TagRecord>>, StoreError> {
         Ok(None)
     }
@@ -145,7 +145,7 @@ pub trait SegmentStore: Send + Sync + 'static {
     /// such as that it exists: then they are created one by one.
     ///
     /// # Errors
-    /// As the connection brings.
+    /// Any error of the connection.
     async fn create_tags(&self, _tags: &[(String, TagOptions)]) -> Result<Option<Vec<TagRecord>>, StoreError> {
         Ok(None)
     }
@@ -153,33 +153,33 @@ pub trait SegmentStore: Send + Sync + 'static {
     /// Up to `limit` tags in ascending byte order of their names, those after `after` only.
     ///
     /// # Errors
-    /// As the connection brings.
+    /// Any error of the connection.
     async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError>;
 
     /// The random name of the data in this store: the same at each time, over each connection, after a restart and
     /// after a move; another one in each store that was begun by itself. A copy of the data has the same.
     ///
     /// Whoever hands out what this store grants remembers it, and refuses the grants of another store: Redis does.
-    /// `None` in a store that has no such name, which cannot stand behind Redis.
+    /// `None` in a store that has no such name, which cannot back a Redis.
     ///
     /// # Errors
-    /// As the connection brings.
+    /// Any error of the connection.
     async fn identity(&self) -> Result<Option<StoreIdentity>, StoreError> {
         Ok(None)
     }
 
-    /// What takes names for one here that differ in more than spaces at their end, such as in letter case, in words:
-    /// `None` in a store that tells all names apart. Under each of such names the numbers go on; whoever goes on with a
-    /// tag in another store would begin anew under all names but one.
+    /// What makes this store treat names as one that differ in more than spaces at their end, such as in letter case,
+    /// in words: `None` in a store that distinguishes all names. The numbers continue under each of these names; a tag
+    /// that is continued in another store would begin anew there under all of its names but one.
     ///
     /// # Errors
-    /// As the connection brings.
+    /// Any error of the connection.
     async fn folds_names(&self) -> Result<Option<String>, StoreError> {
         Ok(None)
     }
 
-    /// What decides a tag's numbers and is not in its record, in words, such as that others count the numbers between:
-    /// `None` where its record says all. Another store that goes on with the tag would not know.
+    /// What decides a tag's numbers but is not in its record, in words, such as that others count the numbers in
+    /// between: `None` where its record says everything. Another store that continues the tag would not know it.
     ///
     /// # Errors
     /// As [`SegmentStore::tag`].
@@ -191,7 +191,7 @@ pub trait SegmentStore: Send + Sync + 'static {
     /// one by one.
     ///
     /// # Errors
-    /// As the connection brings.
+    /// Any error of the connection.
     async fn beyond_records(&self, _tags: &[String]) -> Result<Option<Vec<Option<String>>>, StoreError> {
         Ok(None)
     }
@@ -199,14 +199,14 @@ pub trait SegmentStore: Send + Sync + 'static {
     /// Whether the store answers and can be written to, for readiness checks.
     ///
     /// # Errors
-    /// As the connection brings.
+    /// Any error of the connection.
     async fn check(&self) -> Result<(), StoreError>;
 
     /// How far a tag has got below its ceiling; `None` where there is none: in a durable store, which grants each
     /// number itself, and for a tag that has not been used.
     ///
     /// # Errors
-    /// [`StoreError::TagInvalid`], and whatever the connection brings.
+    /// [`StoreError::TagInvalid`], and any error of the connection.
     async fn ceiling(&self, tag: &str) -> Result<Option<Ceiling>, StoreError> {
         validate_tag(tag)?;
         Ok(None)
@@ -218,10 +218,10 @@ pub trait SegmentStore: Send + Sync + 'static {
         1
     }
 
-    /// The place among stripes that this store is recorded to have; `None` when it stands alone.
+    /// The place among stripes that this store is recorded to have; `None` when it is not a stripe.
     ///
     /// # Errors
-    /// As the connection brings.
+    /// Any error of the connection.
     async fn stripe(&self) -> Result<Option<Stripe>, StoreError> {
         Ok(None)
     }
@@ -233,24 +233,24 @@ pub trait SegmentStore: Send + Sync + 'static {
     /// A store whose stripes are [counted](StripeNumbers::Counted) begins new names above
     /// [`KEPT_FLOOR`](crate::KEPT_FLOOR), whoever creates them: [`first_watermark`](crate::first_watermark).
     ///
-    /// **This client stays what it was**: alone, or the stripe that it joined. So whoever uses it goes on to count as
-    /// before, or is granted nothing.
+    /// **This client stays what it was**: not a stripe, or the stripe that it joined. So whoever uses it continues to
+    /// count as before, or is granted nothing.
     ///
     /// # Errors
     /// [`StoreError::Refused`] when another stripe is recorded, when the store was used alone, and by a store that
-    /// cannot be a stripe; and whatever the connection brings.
+    /// cannot be a stripe; and any error of the connection.
     async fn join_stripe(&self, stripe: &Stripe) -> Result<JoinedStripe, StoreError> {
         let what = format!("this store cannot be {stripe}: it keeps no record of it");
         Err(StoreError::refused(what))
     }
 
     /// Records another place among stripes, a mark of a resize, or none, if what is recorded is `expected`: both in one
-    /// step, also between processes. Every client that joined another one is granted nothing from then on. For resizing
-    /// alone, which lifts all tags before anybody joins.
+    /// step, also between processes. Every client that joined another one is granted nothing from then on. Only for
+    /// resizing, which lifts all tags before anybody joins.
     ///
     /// # Errors
     /// [`StoreError::PlaceChanged`] when something else is recorded; [`StoreError::Refused`] by a store that cannot be
-    /// a stripe; and whatever the connection brings.
+    /// a stripe; and any error of the connection.
     async fn restripe(&self, _expected: Option<&Stripe>, stripe: Option<&Stripe>) -> Result<(), StoreError> {
         let what = format!("this store cannot be {}: it keeps no record of it", Stripe::name(stripe));
         Err(StoreError::refused(what))
@@ -516,7 +516,7 @@ impl TailsReleased {
 /// What the numbers that a stripe grants are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StripeNumbers {
-    /// It counts 1, 2, 3, .. as if it stood alone: whoever uses it makes `(n - 1) * count + index + 1` of `n`.
+    /// It counts 1, 2, 3, .. as if it were not a stripe: whoever uses it makes `(n - 1) * count + index + 1` of `n`.
     Counted,
     /// Its segments have the stride and the remainder of the stripe already.
     Strided,
@@ -587,7 +587,7 @@ pub struct TagCreation {
     /// `allocate` and `open_tag` create a tag that they do not know.
     pub on_first_use: bool,
     /// No tag is created beyond this many: a client with a bug must not fill the store. [Sub-keys](sub_tag) are not
-    /// counted: who lets others name them bounds them by tag, and they leave no tag without a place.
+    /// counted: a program that lets others name them limits them per tag, and they take no place from a tag.
     pub tags_max: u64,
 }
 
@@ -724,8 +724,8 @@ pub fn validate_tag(tag: &str) -> Result<(), StoreError> {
     Err(StoreError::TagInvalid { tag: shown, reason })
 }
 
-/// Checks the name of a tag that is about to be created, and its sub-key's: a space at either end is a slip of whoever
-/// asks, and would begin at 1 what was meant to go on. Tags that exist are used whatever their names are.
+/// Checks the name of a tag that is about to be created, and its sub-key's: a space at either end is a mistake of the
+/// caller, and would begin at 1 what was meant to continue. Tags that exist are used whatever their names are.
 ///
 /// ```
 /// use unalike_storage::{validate_new_tag, validate_tag};

@@ -47,7 +47,7 @@ pub trait TagRows: Send + Sync {
     /// The tag as its row has it; none if there is no row.
     ///
     /// # Errors
-    /// As the connection brings.
+    /// Any error of the connection.
     async fn find_row(&self, tag: &str) -> Result<Option<TagRecord>, StoreError>;
 
     /// Inserts a row for a name that a new tag may have, whatever [`TagCreation`](crate::TagCreation) says about first
@@ -55,20 +55,20 @@ pub trait TagRows: Send + Sync {
     /// tag has not ended.
     ///
     /// # Errors
-    /// [`StoreError::TagLimit`], [`StoreError::Exhausted`], and whatever the connection brings.
+    /// [`StoreError::TagLimit`], [`StoreError::Exhausted`], and any error of the connection.
     async fn insert_row(&self, tag: &str, options: &TagOptions) -> Result<Option<TagRecord>, StoreError>;
 
     /// Grants numbers from the row, as [`SegmentStore::allocate`](crate::SegmentStore::allocate) does; none if there is
     /// no row or no number is left.
     ///
     /// # Errors
-    /// As the connection brings.
+    /// Any error of the connection.
     async fn grant_from_row(&self, tag: &str, count: u64, at_least: u64) -> Result<Option<Segment>, StoreError>;
 
     /// [`SegmentStore::allocate`](crate::SegmentStore::allocate).
     ///
     /// # Errors
-    /// As there.
+    /// As [`SegmentStore::allocate`](crate::SegmentStore::allocate).
     async fn grant_or_create(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {
         validate_allocate(tag, count, at_least)?;
         // Twice, when the tag comes into being in between.
@@ -90,7 +90,7 @@ pub trait TagRows: Send + Sync {
     /// [`SegmentStore::open_tag`](crate::SegmentStore::open_tag).
     ///
     /// # Errors
-    /// As there.
+    /// As [`SegmentStore::open_tag`](crate::SegmentStore::open_tag).
     async fn find_or_create(&self, tag: &str) -> Result<TagRecord, StoreError> {
         validate_tag(tag)?;
         if let Some(record) = self.find_row(tag).await? {
@@ -105,7 +105,7 @@ pub trait TagRows: Send + Sync {
     /// [`SegmentStore::tag`](crate::SegmentStore::tag).
     ///
     /// # Errors
-    /// As there.
+    /// As [`SegmentStore::tag`](crate::SegmentStore::tag).
     async fn find_known(&self, tag: &str) -> Result<TagRecord, StoreError> {
         validate_tag(tag)?;
         self.find_row(tag).await?.ok_or_else(|| StoreError::tag_unknown(tag))
@@ -114,7 +114,7 @@ pub trait TagRows: Send + Sync {
     /// [`SegmentStore::create_tag`](crate::SegmentStore::create_tag).
     ///
     /// # Errors
-    /// As there.
+    /// As [`SegmentStore::create_tag`](crate::SegmentStore::create_tag).
     async fn create_new(&self, tag: &str, options: &TagOptions) -> Result<TagRecord, StoreError> {
         options.validate(tag)?;
         insert(self, tag, options).await?.ok_or_else(|| StoreError::TagExists { tag: tag.to_owned() })

@@ -557,7 +557,7 @@ async fn a_store_that_grants_again_what_it_granted_is_found_out() {
     let store = Arc::new(FaultyStore::default());
     let ids = open(&store).await;
     let orders = ids.sequence("order", fixed(10)).await.unwrap();
-    // Two segments of ten are had, so that the next request is answered with the second once more.
+    // Two segments of ten are in hand, so that the next request is answered with the second once more.
     let mut all: Vec<u64> = orders.take(5).await.unwrap().iter().collect();
     let wait_for = async |allocations| {
         while store.allocations() < allocations || orders.status().unwrap().in_flight {
@@ -810,7 +810,7 @@ async fn a_bound_that_the_tag_has_passed_is_refused_when_the_sequence_is_opened(
             let words = error.to_string();
             assert!(["999", "1000", tag].iter().all(|word| words.contains(word)), "{words}");
             assert!(ids.sequence_if_open(tag).is_none(), "nothing was opened");
-            // There is one to be had.
+            // There is one left.
             let least = ids.sequence(tag, up_to(1_000)).await.unwrap();
             assert_eq!(least.next().await.unwrap(), 1_000);
             assert_eq!(ended_by(&least.next().await.unwrap_err()), Some(1_000));

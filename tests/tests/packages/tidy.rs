@@ -14,6 +14,20 @@ use anyhow::{Context, Result, bail};
 /// The longest line, in characters: rustfmt's `max_width`.
 const WIDTH_MAX: usize = 120;
 
+/// Words that mean the same as one of the glossary in `wit/README.md`, and phrases that read as if translated, each
+/// with what to write. Both are looked for in lower case.
+const OTHER_WORDS: [(&str, &str); 9] = [
+    ("watermark store", "backing store"),
+    ("worker number", "worker"),
+    ("machine number", "worker"),
+    ("biz tag", "tag"),
+    ("ticket number", "ticket"),
+    ("are had", "are available"),
+    ("be had", "be available"),
+    ("that there is not", "that does not exist"),
+    ("so long ids", "for that time ids"),
+];
+
 /// The rules of `wit/README.md`.
 const RULES: usize = 34;
 
@@ -313,6 +327,32 @@ fn no_line_is_longer_than_120_characters() -> Result<()> {
         }
     }
     faults.none()
+}
+
+/// The text of every page, interface and program of the product, line by line, without this list.
+#[test]
+fn one_thing_has_one_word() -> Result<()> {
+    let tree = Tree::read()?;
+    let mut faults = Faults::default();
+    let files = [".md", ".wit", ".rs", ".ts", ".py", ".toml"].into_iter().flat_map(|end| tree.ending(end));
+    for file in files.filter(|file| !file.ends_with("/tidy.rs")) {
+        for (at, line) in (1..).zip(tree.text(file)?.lines()) {
+            let line = line.to_lowercase();
+            for (words, instead) in OTHER_WORDS.iter().filter(|(words, _)| holds(&line, words)) {
+                faults.add(file, at, &format!("write {instead:?} in place of {words:?}"));
+            }
+        }
+    }
+    faults.none()
+}
+
+/// Whether a line has these words as whole words.
+fn holds(line: &str, words: &str) -> bool {
+    line.match_indices(words).any(|(at, _)| {
+        let (before, after) = (line.get(..at).unwrap_or_default(), line.get(at + words.len()..).unwrap_or_default());
+        let is_letter = |letter: char| letter.is_alphanumeric();
+        !before.ends_with(is_letter) && !after.starts_with(is_letter)
+    })
 }
 
 /// Whether a line is one word, after a mark of a list or of a comment: it cannot be wrapped.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from datetime import datetime, timezone
 from typing import Any, Final, NamedTuple, Optional, Union
 
 from .mysql_database import DUPLICATE_ENTRY, Database, Row, Turn, damaged, data, figure, number, text
@@ -181,7 +182,7 @@ class MysqlStore:
     def create_tag(self, tag: str, options: Optional[TagOptions] = None) -> TagRecord:
         """Creates a tag, whatever is said of first use; the limit of tags applies.
 
-        :raises StoreError: ``tag-exists``, ``tag-limit``, ``tag-invalid``, and what the connection brings.
+        :raises StoreError: ``tag-exists``, ``tag-limit``, ``tag-invalid``, and any error of the connection.
         """
         options = TagOptions() if options is None else options
         validate_options(tag, options)
@@ -310,6 +311,8 @@ class MysqlStore:
                     turn.roll_back()
                     refusal = _exhausted(tag)
                 else:
+                    if is_kept_time(tag):
+                        self._check_new_time(turn, tag)
                     watermark = _first_watermark(tag, options.start, floor)
                     row = (
                         tag.encode(),
@@ -335,6 +338,23 @@ class MysqlStore:
         """The floor of new names, which nobody makes or lifts before this transaction has ended."""
         rows = turn.rows(SQL["segments"]["floor"], (KEPT_FLOOR.encode(),))
         return number(self._database, rows[0], "watermark") if rows else 0
+
+    def _check_new_time(self, turn: Turn, name: str) -> None:
+        """Refuses a new row of time, granted to leases or clocks in Redis, while leases of the server before may run.
+
+        The row may have been lost, and what was granted under it is not known.
+
+        :raises StoreError: ``quarantined``
+        """
+        if not turn.rows(SQL["leases"]["has_store"]):
+            return
+        rows = turn.rows(SQL["leases"]["time_floor"])
+        until_ms = number(self._database, rows[0], "floor_ms") if rows else 0
+        if rows and until_ms > number(self._database, rows[0], "now_ms"):
+            turn.roll_back()
+            when = datetime.fromtimestamp(until_ms / 1000, timezone.utc).isoformat(timespec="milliseconds")
+            what = f"the store may have forgotten leases of {shown(name)}: it grants none before {when}"
+            raise StoreError("quarantined", f"{what}, when all that it could have granted have ended")
 
     def _has_owner_ended(self, turn: Turn, name: str) -> bool:
         """Whether this is a new sub-key of a tag that has ended.

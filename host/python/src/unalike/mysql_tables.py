@@ -299,7 +299,7 @@ def _source_in(row: Row) -> str:
 def identity_of(database: Database, dialect: str) -> str:
     """The random name of what is kept under this word, 32 hexadecimal digits; made when somebody first asks for it.
 
-    :raises StoreError: ``refused`` when the table is missing and must not be created, and what the connection brings.
+    :raises StoreError: ``refused`` when the table is missing and must not be created, and any error of the connection.
     """
     has_table, found = _read_identity(database, dialect)
     if found is not None:

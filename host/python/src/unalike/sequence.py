@@ -436,7 +436,7 @@ class Sequence:
         return waited
 
     def try_next(self) -> Optional[int]:
-        """The next id if it can be had without waiting, else ``None``, and more are asked for.
+        """The next id if one is available without waiting, else ``None``, and more are asked for.
 
         ``None`` always in ``ordered`` mode, where each id takes an answer of the store.
 

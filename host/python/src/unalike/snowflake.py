@@ -236,7 +236,7 @@ class Snowflake:
         return waited
 
     def try_next(self) -> Optional[int]:
-        """The next id if it can be had without waiting, else ``None``, and what is due is asked for.
+        """The next id if one is available without waiting, else ``None``, and what is due is asked for.
 
         :raises IdsError:
         """

@@ -29,11 +29,11 @@ Examples:
   unalike --store 'mysql://ids@db/ids?password-file=/etc/ids.password'     sequences and leases in MySQL
   unalike --leases zookeeper://zk1,zk2,zk3 --local-leases /var/lib/unalike  workers from ZooKeeper
   unalike leases list                who holds which worker, and until when
-  unalike --store 'mysql://ids@db/ids' tags import --from leaf     go on where Leaf's own tables end
+  unalike --store 'mysql://ids@db/ids' tags import --from leaf     continue where Leaf's own tables end
   unalike --store redis://cache/0 --backing sqlite://backing.sqlite     from Redis, whatever it may lose
   unalike --store sqlite:///var/lib/unalike/ids.sqlite serve --listen 0.0.0.0:8080 --tokens tokens.toml
 
-Settings: a flag comes before its environment variable, that before the configuration file, that before the default.
+Settings, by precedence: the flag, its environment variable, the configuration file, the default.
 Exit codes: 0 done, 1 failed (the reason is on the standard error), 2 the command line cannot be read.";
 
 impl Arguments {
@@ -206,7 +206,7 @@ A token file, for --tokens; requests then carry `Authorization: Bearer TOKEN`, e
   tags = [\"order\", \"invoice*\"]    # may be left out
 
 SIGTERM or SIGINT ends it: running requests finish, unused ids go back to the store. A second one ends it at once.
-SIGTERM serves on for drain_ms first, while /health/ready says 503. SIGHUP reads the token file again.";
+On SIGTERM it keeps serving for drain_ms first, while /health/ready says 503. SIGHUP reads the token file again.";
 
 /// Which ids to print.
 #[derive(Debug, Args)]
@@ -225,7 +225,7 @@ pub(crate) struct NextArguments {
     /// How ids are written [default: by the template in the configuration, or in decimal]
     #[arg(long, value_name = "FORMAT")]
     pub(crate) format: Option<Notation>,
-    /// The shard key, where ids carry bits of one: a user's id, say
+    /// The shard key, where ids carry bits of one: for example a user's id
     #[arg(long, value_name = "NUMBER", value_parser = whole::<0, { u64::MAX }>)]
     pub(crate) shard_key: Option<u64>,
 }
@@ -281,7 +281,7 @@ pub(crate) enum StoreCommand {
     ///
     /// A Redis that has lost its data is empty too, and would begin again at 1: so it is never made a store by its use.
     Init,
-    /// Use the server that is now behind --store, after a fail-over say
+    /// Use the server that is now behind --store, for example after a fail-over
     ///
     /// A server that is not the one that was used before is refused, as it may lack that one's last commits. This lifts
     /// every tag, so that numbers whose grants were lost are not granted again, and records the server. Tags and
@@ -300,12 +300,12 @@ pub(crate) enum StoreCommand {
     },
     /// Let another durable store (--backing) grant what a store in Redis hands out
     ///
-    /// Moves all tags there, with the time that leases and clocks were granted, and has Redis know it. The store before
-    /// grants nothing from then on, to anybody: programs that still use it hand out what Redis has, and then fail until
-    /// they are restarted with the new one. It can be run again if it breaks off, and once for each Redis, database and
-    /// prefix that the store was behind.
+    /// Moves all tags there, with the time that leases and clocks were granted, and makes Redis record it. The previous
+    /// store grants nothing from then on, to anybody: programs that still use it hand out what Redis has, and then fail
+    /// until they are restarted with the new one. It can be run again if it is interrupted, and once for each Redis,
+    /// database and prefix that the store backed.
     Rebind {
-        /// The durable store until now
+        /// The durable store that was used until now
         #[arg(long, value_name = "URL")]
         from: String,
     },
@@ -315,18 +315,18 @@ pub(crate) enum StoreCommand {
 pub(crate) enum StripesCommand {
     /// Move the tags of --store to other stores: more, fewer, or others in their place
     ///
-    /// Every store of both lists must answer. Two resizes at once harm nobody: one of them, or both, say so and are to
-    /// be repeated. Programs that use the old set get errors from then on, until they are started again with the new
-    /// one. It can be run again if it breaks off.
+    /// Every store of both lists must answer. Two resizes at once do no harm: one of them, or both, say so and must be
+    /// repeated. Programs that use the old set get errors from then on, until they are started again with the new one.
+    /// It can be run again if it is interrupted.
     Resize {
         /// The stores of the new set, in its order; a single one is no longer part of a set
         #[arg(long, value_name = "URL", required = true, num_args = 1..)]
         to: Vec<String>,
-        /// No tag or sub-key goes on below this number, nor begins there if it is new: needed when a store of the old
-        /// set is lost, whose names and numbers nobody knows; without it all stores of the old set must be named
+        /// No tag or sub-key continues below this number, or begins below it if it is new: needed when a store of the
+        /// old set is lost, whose names and numbers nobody knows; without it all stores of the old set must be named
         #[arg(long, value_name = "NUMBER", default_value_t = 0, value_parser = whole::<0, ID_MAX>)]
         floor: u64,
-        /// Also with a floor above 1000000000, below which nobody gets any more numbers
+        /// Confirm a floor above 1000000000, below which nobody gets any more numbers
         #[arg(long)]
         yes: bool,
     },
@@ -342,7 +342,7 @@ pub(crate) enum LeasesCommand {
         /// The namespace: the name of a snowflake [default: all]
         namespace: Option<String>,
     },
-    /// Forbid that a worker's lease is extended: its holder may use it up to its end, and asks for another
+    /// Forbid the extension of a worker's lease: its holder may use it until it ends, and asks for another
     Release {
         /// The namespace: the name of a snowflake
         namespace: String,
@@ -353,8 +353,8 @@ pub(crate) enum LeasesCommand {
     /// Say that nobody holds a lease of a namespace, where no durable store knows it: in Redis with --backing none,
     /// and for --unsafe-static-worker
     ///
-    /// Without it leases of a new namespace in Redis alone begin when all that it could have forgotten have ended, and
-    /// a static worker does not begin at all.
+    /// Without it, leases of a new namespace in Redis with --backing none begin when all that it could have forgotten
+    /// have ended, and a static worker does not begin at all.
     Init {
         /// The namespace: the name of a snowflake
         namespace: String,
@@ -409,7 +409,7 @@ pub(crate) enum TagsCommand {
         /// Ids ascend across all servers in real time; each request waits for the store
         #[arg(long)]
         ordered: bool,
-        /// Make it as this channel of an issuer, in place of --start, --step, --refill and --ordered
+        /// Create it as this channel of an issuer, in place of --start, --step, --refill and --ordered
         #[arg(long, value_name = "NAME", conflicts_with_all = ["start", "step", "refill", "ordered"])]
         channel: Option<Channel>,
         /// How many ids an unordered tag fetches at once [default: 5000]
@@ -450,7 +450,7 @@ pub(crate) enum TagsCommand {
         #[arg(long)]
         yes: bool,
     },
-    /// Go on in --store where the tags of another store end
+    /// Continue in --store where the tags of another store end
     ///
     /// Each tag is ended in the other store, for every program that uses it, in the transaction that reads it, and then
     /// created here from the next number on, or raised to it. It can be run again; a tag is never lowered.
@@ -467,20 +467,20 @@ pub(crate) struct ImportArguments {
     /// Only this tag, with its sub-keys [default: all that it has]
     #[arg(long = "tag", value_name = "TAG")]
     pub(crate) tags: Vec<String>,
-    /// Go on at this number, above all that the other store granted; also finishes an import that broke off
+    /// Continue at this number, above all that the other store granted; also finishes an interrupted import
     #[arg(long, value_name = "NUMBER", requires = "tags", value_parser = whole::<1, ID_MAX>)]
     pub(crate) at: Option<u64>,
     /// With --at: only this sub-key of the tag
     #[arg(long, value_name = "KEY", requires = "at")]
     pub(crate) sub: Option<String>,
-    /// Every client writes each name as the other store has it. Where that store ignores letter case, say, another
-    /// spelling is a tag of its own here, from 1 on
+    /// Every client writes each name as the other store has it. Where that store ignores letter case, for example,
+    /// another spelling is a tag of its own here and begins at 1
     #[arg(long)]
     pub(crate) names_as_written: bool,
     /// Only read the other store: every program that used it was stopped for good
     #[arg(long)]
     pub(crate) source_stopped: bool,
-    /// With --at: also further on than 1000000000 numbers, which nobody gets then
+    /// With --at: confirm a jump by more than 1000000000 numbers, which nobody then gets
     #[arg(long, requires = "at")]
     pub(crate) yes: bool,
 }
@@ -488,7 +488,7 @@ pub(crate) struct ImportArguments {
 /// Which id to take apart.
 #[derive(Debug, Args)]
 pub(crate) struct DecodeArguments {
-    /// The id: in decimal; without --layout in any notation that its shape tells
+    /// The id: in decimal; without --layout, in any notation that its shape identifies
     pub(crate) id: String,
     /// The layout of the id, by name (`unalike layouts` lists them) or written out: "41/10/12 epoch 2024-01-01"
     /// [default: all that the id fits]
@@ -546,7 +546,7 @@ pub(crate) enum LayoutsCommand {
         /// The layout, by name or written out: "41/10/12 epoch 2024-01-01"; also tick 10 ms, and sequence-first
         #[arg(value_name = "LAYOUT", default_value = crate::config::layouts::LAYOUT_DEFAULT)]
         layout: String,
-        /// Also what it costs that ticks begin elsewhere: none, rotating:BITS or random:BITS
+        /// Also show what it costs to begin ticks elsewhere: none, rotating:BITS or random:BITS
         #[arg(long, value_name = "SPREAD")]
         spread: Option<SpreadText>,
     },

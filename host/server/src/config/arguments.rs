@@ -24,13 +24,13 @@ pub(crate) struct CommonArguments {
     /// Where ids are kept: sqlite://PATH, mysql://USER@HOST/DATABASE or redis://HOST/DATABASE; several together are the
     /// stripes of one set, always in the same order [default: sqlite://unalike.sqlite]
     ///
-    /// A relative path counts from the working directory, and may be followed by ?create=false, so that no file is made
-    /// where there is none, and busy-timeout-ms=. A database is followed by ?dialect=NAME for the tables of another
-    /// system (leaf, tinyid, cosid, sequence-table, id-generator, batch, slow-ordered, ticket), which are made only
-    /// with create=true,
-    /// password-file=PATH or password-env=NAME for its password, ssl-mode=, ssl-ca=, connections=, .. Several stores
-    /// are a list in the file, one --store each, and one line each in the variable: any but one of them may be down.
-    /// Redis needs a backing store, is the only store, and has TLS as rediss://HOST/DATABASE?ssl-ca=PATH.
+    /// A relative path is relative to the working directory. A path may be followed by ?create=false, so that a missing
+    /// file is not created, and busy-timeout-ms=. A database may be followed by ?dialect=NAME for the tables of another
+    /// system (leaf, tinyid, cosid, sequence-table, id-generator, batch, slow-ordered, ticket), which are created only
+    /// with create=true, and by password-file=PATH or password-env=NAME for its password, ssl-mode=, ssl-ca=,
+    /// connections=, .. Several stores are a list in the file, one --store each on the command line, and one line each
+    /// in the variable: all but one of them may be down. Redis needs a backing store, must be the only store, and uses
+    /// TLS as rediss://HOST/DATABASE?ssl-ca=PATH.
     #[arg(
         long,
         global = true,
@@ -122,7 +122,7 @@ pub(crate) struct CommonArguments {
     ///
     /// With false only `unalike tags create` and POST /v1/tags create tags, and requests create sub-keys only of tags
     /// that have a sub_keys_max in the configuration file. In the tables of other systems the default creates nothing:
-    /// a tag is created on first use there only if true is said here.
+    /// a tag is created on first use there only if this is set to true.
     #[arg(long, global = true, value_name = "BOOL", env = "UNALIKE_CREATE_TAGS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) create_tags: Option<bool>,
@@ -174,11 +174,11 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "ADDR", env = "UNALIKE_LISTEN")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) listen: Option<String>,
-    /// A file of tokens, of which requests need one: TOML with [[tokens]] tables [default: none]
+    /// A file of tokens; each request needs one of them: TOML with [[tokens]] tables [default: none]
     ///
     /// Each table has name, token (or sha256, the token's hash), scope ("read", "lease" or "admin"), and perhaps tags,
-    /// a list of the tags and snowflakes that it is good for: whole names, or beginnings of names before a "*". SIGHUP
-    /// reads it again.
+    /// a list of the tags and snowflakes that it is valid for: whole names, or prefixes followed by "*". SIGHUP reads
+    /// it again.
     #[arg(long, value_name = "FILE", env = "UNALIKE_TOKENS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tokens: Option<PathBuf>,
@@ -194,11 +194,11 @@ pub(crate) struct ServeArguments {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) insecure_no_auth: Option<bool>,
     /// The names by which requests may call this server in their Host header, besides localhost and its own address
-    /// [default: none more; any where tokens are wanted]
+    /// [default: none more; any where tokens are required]
     ///
-    /// Names without a port, *.NAME for all that end so, or * for any. Else a page could point a name of its own at
-    /// this address, and the browser that shows it would take ids and raise tags. A server behind a proxy that passes
-    /// the Host of its clients on needs their names here, unless it wants tokens.
+    /// Names without a port, *.NAME for all names that end in .NAME, or * for any. Otherwise a page could point a name
+    /// of its own at this address, and the browser that shows it would take ids and raise tags. A server behind a proxy
+    /// that forwards the Host of its clients needs their names here, unless it requires tokens.
     #[arg(long, value_name = "NAMES", env = "UNALIKE_ALLOWED_HOSTS", value_delimiter = ',')]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) allowed_hosts: Option<Vec<String>>,
@@ -280,7 +280,7 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "MS", env = "UNALIKE_REQUEST_TIMEOUT_MS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) request_timeout_ms: Option<u64>,
-    /// How long everything is served on after SIGTERM while /health/ready says 503, in milliseconds: 0 to 600000
+    /// How long the server continues to serve after SIGTERM while /health/ready says 503, in milliseconds: 0 to 600000
     /// [default: 5000]
     ///
     /// Load balancers and Kubernetes take some seconds until they send no more requests. SIGINT (Ctrl-C) does not wait.
@@ -301,9 +301,9 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "NAME", env = "UNALIKE_HOLDER")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) holder: Option<String>,
-    /// Other id services whose paths there are too, so that their clients work unchanged [default: none]
+    /// Other id services whose paths the server also has, so that their clients work unchanged [default: none]
     ///
-    /// leaf, tinyid and cosid. Where tokens are wanted, tinyid's clients send one in their parameter token; before
+    /// leaf, tinyid and cosid. Where tokens are required, tinyid's clients send one in their parameter token; for
     /// Leaf's and CosId's a proxy has to add the header.
     #[arg(long, value_name = "NAMES", env = "UNALIKE_DROP_IN", value_delimiter = ',')]
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -98,7 +98,7 @@ impl Config {
             if let Some((flag, _)) = given.into_iter().find(|(_, is_given)| *is_given) {
                 bail!(
                     "{flag} is about leases, and with --leases none there are none: name a store (--leases URL), or say that \
-                     nobody else has this worker number (--unsafe-static-worker, with --worker and --local-leases)"
+                     nobody else has this worker (--unsafe-static-worker, with --worker and --local-leases)"
                 );
             }
         }

@@ -152,7 +152,7 @@ impl TagPattern {
 /// A request's permission, by its token and scope. What it concerns is asked afterwards, once that is known.
 #[derive(Debug)]
 pub(crate) struct Permit {
-    /// The list at the time of the request, and the place of its token in it. None: no tokens are wanted.
+    /// The list at the time of the request, and the place of its token in it. None: no tokens are required.
     token: Option<(Arc<[Token]>, usize)>,
 }
 

@@ -1,9 +1,9 @@
 //! Who may come in: by the name that a request has for this server (`Host`), and by the page that made it (`Origin`).
 //!
-//! Where no tokens are wanted, whoever reaches the port may do everything, and a browser on the same machine reaches it
-//! for any page that it shows. A page of a name that is pointed at this address names itself in `Host`; any other page
-//! is named in `Origin`, or told of in `Sec-Fetch-Site`. So a request must have a `Host` that is known, and one that
-//! changes something or uses numbers up must come from no page, or from one that is allowed.
+//! Where no tokens are required, whoever reaches the port may do everything, and a browser on the same machine reaches
+//! it for any page that it shows. A page of a name that is pointed at this address names itself in `Host`; any other
+//! page is named in `Origin`, or told of in `Sec-Fetch-Site`. So a request must have a `Host` that is known, and one
+//! that changes something or uses numbers up must come from no page, or from one that is allowed.
 //!
 //! Browsers send `Sec-Fetch-Site` only to localhost, loopback addresses and over HTTPS. They send no `Origin` with what
 //! a page shows by an element of its own (`<img src=..>`). There a page is told by its `Referer`, and by an `Accept`

@@ -10,7 +10,7 @@
 //!   gives none here: they could be those that somebody else was shown.
 //! - HEAD and TRACE give nothing: an id would be lost that nobody sees.
 //! - Ids are whole numbers in every body, as those services send them, and never pass through a double.
-//! - Where tokens are wanted, `Authorization: Bearer TOKEN` with the scope `read` is needed, good for the tag or
+//! - Where tokens are required, `Authorization: Bearer TOKEN` with the scope `read` is needed, good for the tag or
 //!   snowflake at hand. Clients of Leaf and CosId send none by themselves: a proxy before this server may add the
 //!   header. tinyid's clients send their `token` parameter.
 //! - A segment that a client takes is the client's for ever: it comes straight from the store, and no buffer of this

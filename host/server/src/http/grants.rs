@@ -22,7 +22,7 @@ use crate::service::Service;
 use crate::service::problem::{Kind, Of, Problem};
 use crate::words::{decimal, shortened};
 
-/// A request whose token, if tokens are wanted, may be granted something.
+/// A request whose token, if tokens are required, may be granted something.
 pub(super) struct Grantee;
 
 /// The name in a path, of a tag or snowflake that the request may be granted something of.

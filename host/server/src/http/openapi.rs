@@ -167,7 +167,7 @@ pub(super) fn route(config: &Config, templates: &[&str]) -> MethodRouter<Arc<Ser
 
 /// The paths so far.
 struct Paths {
-    /// Whether tokens are wanted.
+    /// Whether tokens are required.
     tokens: bool,
     paths: Map<String, Value>,
 }
@@ -177,7 +177,7 @@ struct Paths {
 enum Access {
     /// Everybody.
     Open,
-    /// A token, where tokens are wanted.
+    /// A token, where tokens are required.
     Token,
 }
 
@@ -504,7 +504,7 @@ fn tags(paths: &mut Paths) {
             "summary": "Create a tag",
             "description": "A channel and its settings take the place of start, step, refill and mode; buff_size, \
                 lowest_critical_value and prefix are for the channel unordered only. Needs a token with the scope admin, where \
-                tokens are wanted.",
+                tokens are required.",
             "requestBody": body("TagCreate", json!({ "tag": "invoice", "start": "1000" })),
             "responses": { "201": ok("The tag as the store keeps it") },
         }),
@@ -533,7 +533,7 @@ fn tags(paths: &mut Paths) {
             "operationId": "changeTag",
             "tags": ["tags"],
             "summary": "Change a tag's step and refill, or raise its next number",
-            "description": "What is not given stays. Needs a token with the scope admin, where tokens are wanted.",
+            "description": "What is not given stays. Needs a token with the scope admin, where tokens are required.",
             "parameters": [tag(), sub_key()],
             "requestBody": body("TagChange", json!({ "raise_to": "5000" })),
             "responses": { "200": ok("The tag as it is now") },
@@ -823,7 +823,7 @@ fn tinyid(paths: &mut Paths) -> (&'static str, &'static str) {
         "How many ids; more than 100,000 count as 100,000, and more than the server gives at once is an error",
         json!({ "type": "integer", "format": "int32", "minimum": 1, "default": 1 }),
     );
-    let token = query("token", "A token, where tokens are wanted", json!({ "type": "string" }));
+    let token = query("token", "A token, where tokens are required", json!({ "type": "string" }));
     let simple = |description: &str, pattern: &str, example: &str| {
         let schema = json!({ "type": "string", "pattern": format!("^({pattern})?$") });
         answer(description, "text/plain", schema, json!(example))
@@ -948,7 +948,7 @@ fn cosid(paths: &mut Paths, segment_count_max: u64) -> (&'static str, &'static s
             "operationId": "cosidCreateDistributor",
             "tags": ["cosid"],
             "summary": "Create the tag, unless it exists",
-            "description": "Creating needs a token with the scope admin, where tokens are wanted.",
+            "description": "Creating needs a token with the scope admin, where tokens are required.",
             "parameters": [
                 namespace, last,
                 required("offset", "The number before the first", 0, ID_MAX - 1, 0), step(),

@@ -216,7 +216,7 @@ pub(crate) trait OpenStore: SegmentStore {
     /// Notes what an unordered tag is like, in a store whose tables say it in no column. Answers whether this is one.
     ///
     /// # Errors
-    /// As the connection brings.
+    /// Any error of the connection.
     async fn declare_unordered(&self, _tag: &str, _declared: UnorderedTag) -> Result<bool, StoreError> {
         Ok(false)
     }
@@ -224,7 +224,7 @@ pub(crate) trait OpenStore: SegmentStore {
     /// tinyid's own tokens, each with the business type that it is good for. `None` where there is no such table.
     ///
     /// # Errors
-    /// [`StoreError::Refused`] when they must not be read, and as the connection brings.
+    /// [`StoreError::Refused`] when they must not be read, and any error of the connection.
     async fn tinyid_tokens(&self) -> Result<Option<Vec<(String, String)>>, StoreError> {
         Ok(None)
     }

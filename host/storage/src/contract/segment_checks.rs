@@ -749,8 +749,8 @@ pub async fn a_stripe_grants_only_to_those_who_joined_it(fixture: &dyn SegmentFi
         Stripe { index: 0, count: 1, ..stripe },
         Stripe { count: Stripe::COUNT_MAX + 1, ..stripe },
     ] {
-        assert_refused(client.join_stripe(&bad).await, "a place that there is not");
-        assert_refused(client.restripe(None, Some(&bad)).await, "a place that there is not");
+        assert_refused(client.join_stripe(&bad).await, "a place that does not exist");
+        assert_refused(client.restripe(None, Some(&bad)).await, "a place that does not exist");
     }
     assert_eq!(expected(client.stripe().await, "asking for the place"), None, "what was refused is not recorded");
 

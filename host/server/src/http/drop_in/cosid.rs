@@ -12,7 +12,7 @@
 //! 1` and the step `step` if it does not exist, and else changes nothing, whatever it says: so a client may repeat it.
 //! Where the store has no place for a step, as in CosId's own tables and keys, the tag has none of its own: clients say
 //! theirs with each segment.
-//! Where tokens are wanted, creating needs the scope `admin`, as it does under `/v1/tags`. `PATCH` needs no `POST`
+//! Where tokens are required, creating needs the scope `admin`, as it does under `/v1/tags`. `PATCH` needs no `POST`
 //! before it where tags are created on first use, so a restart of this server takes nothing from running clients. A
 //! step is 1 to `segment_count_max`, and a segment has exactly as many numbers: the client reckons its first id from
 //! `max`. One that the tag has not left is refused, and takes none.

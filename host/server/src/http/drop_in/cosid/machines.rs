@@ -31,7 +31,7 @@
 //! refused until their leases have ended.
 //!
 //! Errors are CosId's, with the status 400: `M-01` when all machine ids are leased, `M-02` when nothing is known of the
-//! instance, `M-03` when its machine id was ended. Where tokens are wanted, the first machine id of a namespace needs
+//! instance, `M-03` when its machine id was ended. Where tokens are required, the first machine id of a namespace needs
 //! the scope `admin`.
 
 use std::sync::Arc;

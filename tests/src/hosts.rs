@@ -1,0 +1,131 @@
+//! The hosts in other languages, built from this repository: the npm package in `host/node`, the Python package in
+//! `host/python`.
+//!
+//! `tests/run` installs what they are built with. Each is built once per test process, with the components of this
+//! build inside.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::mariadb::MariaDb;
+use crate::redis::{Persistence, Redis};
+use crate::server;
+
+/// What to do when something was not installed.
+const INSTALL: &str = "run the tests by their own command, which installs it: tests/run --test hosts";
+
+/// Servers that the suites of these hosts use. Each test has a tag, a namespace or a prefix of its own in them.
+#[derive(Debug)]
+pub struct Servers {
+    database: String,
+    redis: Redis,
+}
+
+impl Servers {
+    /// Starts them.
+    ///
+    /// # Errors
+    /// When one is not installed, or does not become ready.
+    pub fn start() -> Result<Self> {
+        Ok(Self { database: MariaDb::shared()?.database()?, redis: Redis::start(Persistence::AofAlways)? })
+    }
+
+    /// The variables by which the suites find them, the binary `unalike` and the components.
+    ///
+    /// # Errors
+    /// When the binary does not build, or the components cannot be written.
+    pub fn variables(&self) -> Result<Vec<(&'static str, String)>> {
+        let [core, formats] = components()?;
+        Ok(vec![
+            ("UNALIKE_TEST_MYSQL", self.database.clone()),
+            ("UNALIKE_TEST_REDIS", self.redis.url(0, "")),
+            ("UNALIKE_BIN", shown(server::binary()?)),
+            ("UNALIKE_COMPONENT_WASM", shown(&core)),
+            ("UNALIKE_FORMATS_WASM", shown(&formats)),
+        ])
+    }
+}
+
+/// The folder of the npm package, built.
+///
+/// # Errors
+/// When it does not build, with what its build said.
+pub fn node() -> Result<&'static Path> {
+    static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let built = BUILT.get_or_init(|| build_node().map_err(|error| format!("{error:#}")));
+    built.as_deref().map_err(|error| anyhow::anyhow!("{error}"))
+}
+
+fn build_node() -> Result<PathBuf> {
+    let package = repository().join("host/node");
+    ensure!(package.join("node_modules").exists(), "host/node has no node_modules: {INSTALL}");
+    let [core, formats] = components()?;
+    let mut build = Command::new("npm");
+    build.args(["run", "build"]).current_dir(&package);
+    run(build.env("UNALIKE_COMPONENT_WASM", core).env("UNALIKE_FORMATS_WASM", formats))?;
+    Ok(package)
+}
+
+/// Python, with the package installed and all that its suite needs.
+///
+/// # Errors
+/// When it does not build, with what its build said.
+pub fn python() -> Result<&'static Path> {
+    static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let built = BUILT.get_or_init(|| build_python().map_err(|error| format!("{error:#}")));
+    built.as_deref().map_err(|error| anyhow::anyhow!("{error}"))
+}
+
+fn build_python() -> Result<PathBuf> {
+    let python = repository().join("target/hosts/python/bin/python");
+    ensure!(python.exists(), "target/hosts/python is missing: {INSTALL}");
+    let [core, formats] = components()?;
+    let mut build = Command::new(&python);
+    build.args(["-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--force-reinstall"]);
+    build.arg(repository().join("host/python"));
+    run(build.env("UNALIKE_COMPONENT_WASM", core).env("UNALIKE_FORMATS_WASM", formats))?;
+    Ok(python)
+}
+
+/// The files of the two components.
+fn components() -> Result<[PathBuf; 2]> {
+    let folder = repository().join("target/hosts");
+    std::fs::create_dir_all(&folder)?;
+    let write = |name: &str, bytes: &[u8]| -> Result<PathBuf> {
+        let file = folder.join(name);
+        // Another test program may read it just now.
+        if std::fs::read(&file).ok().as_deref() != Some(bytes) {
+            let new = tempfile::NamedTempFile::new_in(&folder)?;
+            std::fs::write(new.path(), bytes)?;
+            new.persist(&file)?;
+        }
+        Ok(file)
+    };
+    Ok([write("unalike.wasm", unalike_artifact::CORE)?, write("unalike-formats.wasm", unalike_artifact::FORMATS)?])
+}
+
+/// The root of the repository.
+#[must_use]
+pub fn repository() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_owned()
+}
+
+/// Runs a program to its end; gives what it printed.
+///
+/// # Errors
+/// When it fails, with all that it printed.
+pub fn run(command: &mut Command) -> Result<String> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let output = command.output().with_context(|| format!("{program} did not start: {INSTALL}"))?;
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    ensure!(output.status.success(), "{program} ended with {}:\n{stdout}\n{stderr}", output.status);
+    Ok(stdout.into_owned())
+}
+
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}

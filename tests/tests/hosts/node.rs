@@ -1,0 +1,19 @@
+//! The npm package: the suite in `host/node/test`.
+
+use std::process::Command;
+
+use anyhow::{Result, ensure};
+use unalike_tests::hosts::{Servers, node, run};
+
+#[test]
+fn the_suite_of_the_npm_package_passes() -> Result<()> {
+    let (servers, package) = (Servers::start()?, node()?);
+    let mut suite = Command::new("node");
+    suite.args(["--test", "--test-reporter=tap", "test/"]).current_dir(package).envs(servers.variables()?);
+    let printed = run(&mut suite)?;
+    print!("{printed}");
+    let count = |name: &str| printed.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u32>().ok());
+    ensure!(count("# pass ").is_some_and(|passed| passed > 0), "no test ran:\n{printed}");
+    ensure!(count("# skipped ") == Some(0) && count("# todo ") == Some(0), "a test was left out:\n{printed}");
+    Ok(())
+}

@@ -427,7 +427,7 @@ test('a server that is full, denies access, or is none is told of in words', asy
   await assert.rejects(opened(`redis://:hidden@127.0.0.1:${port}/99`), kind('refused', /no such database/));
   await assert.rejects(opened(`rediss://:hidden@127.0.0.1:${port}`), (error) => ['refused', 'unavailable'].includes(error.kind));
   await assert.rejects(opened(`redis://127.0.0.1:${await freePort()}`), kind('unavailable', /nothing listens/));
-  const cluster = await RedisProcess.start(t, folder, '--cluster-enabled', 'yes');
+  const cluster = await RedisProcess.start(t, folder, '--cluster-enabled', 'yes', '--cluster-port', String(await freePort()));
   await assert.rejects(opened(cluster.url), kind('refused', /Cluster/));
 
   // What speaks like Redis and does not say what it is.

@@ -1,0 +1,157 @@
+// Private Redis servers, a proxy that loses answers, and a durable store that can be switched off.
+
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import net from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
+
+import { Redis } from 'ioredis';
+
+import { StoreError } from '../dist/store.js';
+import { freePort } from './fixtures.mjs';
+
+/** A redis-server of a test's own. */
+export class RedisProcess {
+  static async start(t, folder, ...settings) {
+    const server = new RedisProcess();
+    server.folder = folder;
+    server.settings = settings;
+    server.port = await freePort();
+    t.after(() => server.kill());
+    await server.start();
+    return server;
+  }
+
+  get url() {
+    return `redis://127.0.0.1:${this.port}/0`;
+  }
+
+  async start() {
+    const common = ['--port', String(this.port), '--bind', '127.0.0.1', '--dir', this.folder, '--save', ''];
+    this.child = spawn('redis-server', [...common, ...this.settings], { stdio: 'ignore' });
+    await once(this.child, 'spawn');
+    for (;;) {
+      assert.equal(this.child.exitCode, null, 'redis-server has ended');
+      const answer = await this.ask('PING').catch((error) => error.message);
+      if (/PONG|NOAUTH/.test(answer)) {
+        return;
+      }
+      await sleep(10);
+    }
+  }
+
+  /** Asks on a connection of its own. */
+  async ask(...command) {
+    const client = new Redis({ port: this.port, lazyConnect: true, retryStrategy: null, enableReadyCheck: false });
+    client.on('error', () => {});
+    try {
+      await client.connect();
+      return await client.call(...command);
+    } finally {
+      client.disconnect();
+    }
+  }
+
+  /** As `kill -9` does. */
+  async kill() {
+    if (this.child.exitCode === null && this.child.signalCode === null) {
+      this.child.kill('SIGKILL');
+      await once(this.child, 'exit');
+    }
+  }
+
+  async restart() {
+    await this.kill();
+    await this.start();
+  }
+}
+
+/** Passes everything on, but for the answer to what `cuts` says of a piece that the client sent: then it hangs up. */
+export class CuttingProxy {
+  cuts = () => false;
+  cut = 0;
+
+  static async start(t, port) {
+    const proxy = new CuttingProxy();
+    const sockets = new Set();
+    const server = net.createServer((client) => {
+      const upstream = net.connect(port, '127.0.0.1');
+      for (const socket of [client, upstream]) {
+        sockets.add(socket);
+        socket.on('error', () => {}).on('close', () => {
+          client.destroy();
+          upstream.destroy();
+        });
+      }
+      let isCut = false;
+      client.on('data', (data) => {
+        isCut ||= proxy.cuts(data.toString('latin1'));
+        upstream.write(data);
+      });
+      upstream.on('data', (data) => {
+        if (isCut) {
+          // The server has done it, and nobody hears of it.
+          proxy.cut += 1;
+          client.destroy();
+        } else {
+          client.write(data);
+        }
+      });
+    });
+    await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
+    t.after(() => {
+      server.close();
+      for (const socket of sockets) {
+        socket.destroy();
+      }
+    });
+    proxy.url = `redis://127.0.0.1:${server.address().port}/0`;
+    return proxy;
+  }
+}
+
+/** A durable store that counts what it grants, and can be down. */
+export class Switched {
+  isDown = false;
+  granted = [];
+
+  constructor(store) {
+    this.store = store;
+  }
+
+  async #asked(request) {
+    if (this.isDown) {
+      throw new StoreError('unavailable', 'the durable store is switched off');
+    }
+    return request();
+  }
+
+  allocate(tag, count, atLeast) {
+    return this.#asked(async () => {
+      const segment = await this.store.allocate(tag, count, atLeast);
+      this.granted.push({ tag, ...segment });
+      return segment;
+    });
+  }
+
+  release(tag, tail) {
+    return this.#asked(() => this.store.release(tag, tail));
+  }
+
+  openTag(tag) {
+    return this.#asked(() => this.store.openTag(tag));
+  }
+
+  createTag(tag, options) {
+    return this.#asked(() => this.store.createTag(tag, options));
+  }
+
+  identity() {
+    return this.#asked(() => this.store.identity());
+  }
+
+  close() {
+    return this.store.close();
+  }
+}

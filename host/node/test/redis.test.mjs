@@ -1,0 +1,656 @@
+// The store in Redis: on real servers that are killed, flushed, failed over, paused and full, over SQLite files, and
+// with the `unalike` command at once.
+
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { writeFile } from 'node:fs/promises';
+import net from 'node:net';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { promisify } from 'node:util';
+
+import { DEFAULT_TAG_OPTIONS } from '../dist/names.js';
+import { lowMark, raiseBy, raised, uses } from '../dist/redis-growth.js';
+import { readHash, readWorker, writeBinding, writeWorker } from '../dist/redis-lease-hash.js';
+import { leadMs, timeTag } from '../dist/redis-leases.js';
+import { ALLOCATE, INSTALL, LEASES_WRITE } from '../dist/redis-scripts.js';
+import { readRedisUrl } from '../dist/redis-url.js';
+import { RedisStore } from '../dist/redis.js';
+import { NamespaceBinding } from '../dist/lease-rules.js';
+import { SqliteStore } from '../dist/sqlite.js';
+import { folderOf, freePort, needed } from './fixtures.mjs';
+import { CuttingProxy, RedisProcess, Switched } from './redis-servers.mjs';
+
+// Every new SQLite file warns that it is one.
+process.removeAllListeners('warning').on('warning', () => undefined);
+
+const ID_MAX = (1n << 63n) - 1n;
+const LAYOUT = {
+  timestampBits: 41,
+  datacenterBits: 0,
+  workerBits: 4,
+  sequenceBits: 12,
+  order: 'worker-first',
+  epochMs: 1_288_834_974_657n,
+  tickMs: 1,
+};
+
+/** A Redis, a durable store in a file, and what opens stores over both. */
+async function shared(t, ...settings) {
+  const folder = await folderOf(t);
+  const redis = await RedisProcess.start(t, folder, ...settings);
+  const path = join(folder, 'ids.sqlite');
+  const stores = [];
+  t.after(() => Promise.all(stores.map((store) => store.close())));
+  const open = async (parameters = 'raise-min=100', url = redis.url) => {
+    const backing = new Switched(await SqliteStore.open(path));
+    const store = await RedisStore.open({ url: `${url}?${parameters}`, backing });
+    stores.push(store);
+    return { store, backing };
+  };
+  return { folder, redis, path, open };
+}
+
+/** Repeats until it works: for what fails for a while only. */
+async function eventually(request) {
+  for (let tries = 0; ; tries += 1) {
+    try {
+      return await request();
+    } catch (error) {
+      if (!error.isRetryable || tries === 600) {
+        throw error;
+      }
+      await sleep(20);
+    }
+  }
+}
+
+/** All numbers of what was granted; they must differ. */
+function numbers(segments) {
+  const all = segments.flatMap(({ start, end }) => Array.from({ length: Number(end - start) }, (_, at) => start + BigInt(at)));
+  assert.equal(new Set(all).size, all.length, 'a number was granted twice');
+  return all;
+}
+
+const kind = (expected, text = /./) => (error) => error.kind === expected && text.test(error.message);
+
+const acquire = (store, more = {}) =>
+  store.acquire({
+    namespace: 'default',
+    layout: LAYOUT,
+    holder: '',
+    preferredWorker: null,
+    nowMs: BigInt(Date.now()),
+    horizonMs: 2_000n,
+    ...more,
+  });
+
+test('the next raise follows the use of the last minutes', () => {
+  const minute = 60_000n;
+  const use = (numbers, minutes) => ({ numbers, overMs: minutes * minute });
+  const demand = { recently: use(500n, 5n), longTerm: use(600n, 30n), raisedBy: 0n, raisedAgoMs: null };
+  const bounds = { min: 1_000n, max: 1_000_000_000n };
+  assert.equal(raiseBy(demand, 0n, 0n, bounds), 6_000n);
+  assert.equal(raiseBy(demand, 0n, 50_000n, bounds), 50_000n);
+  assert.equal(raiseBy(demand, (1n << 53n) - 8n, 0n, bounds), 7n, 'no more than Redis can count');
+  assert.equal(lowMark(demand), 1_500n);
+  assert.equal(lowMark(raised(demand, 10_000n)), 2_500n);
+  assert.equal(raiseBy({ ...demand, raisedBy: 50_000n, raisedAgoMs: 899_999n }, 0n, 0n, bounds), 100_000n);
+  assert.equal(raiseBy({ ...demand, raisedBy: 50_000n, raisedAgoMs: 900_000n }, 0n, 0n, bounds), 6_000n);
+  const samples = Array.from({ length: 41 }, (_, at) => `${10_000_000n + BigInt(at) * minute} ${at * 10};`).join('');
+  assert.deepEqual(uses(samples, 10_000_000n + 40n * minute + 1n, 1_000n), [
+    { numbers: 650n, overMs: 5n * minute + 1n },
+    { numbers: 900n, overMs: 30n * minute + 1n },
+  ]);
+  assert.deepEqual(uses('x;1 ;9 3;', 5n, 7n)[0], { numbers: 0n, overMs: 0n });
+});
+
+test('a URL says where Redis is, and what it says wrongly is refused without its password', async (t) => {
+  const folder = await folderOf(t);
+  const file = join(folder, 'password');
+  await writeFile(file, 'secr%et\n');
+  const read = readRedisUrl(`rediss://ids@cache.example/3?ssl-ca=/ca.pem&prefix=p&raise-max=7&raise-min=7&password-file=${file}`);
+  assert.deepEqual(
+    [read.host, read.port, read.database, read.username, read.password, read.isTls, read.prefix, read.raiseMin],
+    ['cache.example', 6379, 3, 'ids', 'secr%et', true, 'p', 7n],
+  );
+  assert.equal(readRedisUrl('redis://:a%2Fb@[::1]:1').password, 'a/b');
+  for (const [url, message] of [
+    ['http://h', /scheme/],
+    ['redis-sentinel://h', /Sentinel/],
+    ['redis+cluster://h', /Cluster/],
+    ['redis://h/x', /database/],
+    ['redis://ids:hidden/x@h', /behind its host|cannot be read/],
+    ['redis://ids:hidden#x@h', /behind its host|cannot be read/],
+    ['redis://h?no-such=1', /"no-such" is unknown/],
+    ['redis://h?dialect=cosid', /`unalike` server/],
+    ['redis://h?shard=1', /`unalike` server/],
+    ['redis://h?ssl-ca=x', /rediss/],
+    ['redis://h?prefix=a{b', /braces/],
+    ['redis://h?raise-min=0', /1 to/],
+    ['redis://h?raise-max=9007199254740992', /1 to/],
+    ['redis://h?raise-min=9&raise-max=8', /in this order/],
+    ['redis://h?request-timeout-ms=600001', /1 to 600000/],
+    ['redis://h?password=hidden', /password-file/],
+    [`redis://:hidden@h?password-file=${file}`, /more than one way/],
+    ['redis://h?password-env=NO_SUCH_VARIABLE', /not set/],
+  ]) {
+    assert.throws(() => readRedisUrl(url), (error) => kind('refused', message)(error) && !error.message.includes('hidden'), url);
+  }
+});
+
+test('many clients at once are granted different numbers, which only grow', async (t) => {
+  const { open } = await shared(t);
+  const clients = await Promise.all([open(), open(), open()]);
+  const granted = await Promise.all(
+    clients.flatMap(({ store }) =>
+      [1, 2, 3].map(async (count) => {
+        const own = [];
+        for (let round = 0; round < 60; round += 1) {
+          own.push(await store.allocate('order', BigInt(count), 0n));
+        }
+        for (let at = 1; at < own.length; at += 1) {
+          assert.ok(own[at - 1].end <= own[at].start, 'a later request has greater numbers');
+        }
+        return own;
+      }),
+    ),
+  );
+  assert.ok(numbers(granted.flat()).length > 900);
+});
+
+test('numbers beyond 2^53 and up to the last one are exact', async (t) => {
+  const { open } = await shared(t);
+  const { store } = await open();
+  await store.createTag('big', { ...DEFAULT_TAG_OPTIONS, start: 9_007_199_254_740_993n });
+  const first = await store.allocate('big', 2n, 0n);
+  assert.deepEqual([first.start, first.end], [9_007_199_254_740_993n, 9_007_199_254_740_995n]);
+  assert.equal((await store.allocate('big', 1n, 0n)).start, 9_007_199_254_740_995n);
+  await store.createTag('last', { ...DEFAULT_TAG_OPTIONS, start: ID_MAX - 2n });
+  const last = numbers([await store.allocate('last', 2n, 0n), await store.allocate('last', 9n, 0n)]);
+  assert.deepEqual(last, [ID_MAX - 2n, ID_MAX - 1n, ID_MAX]);
+  await assert.rejects(store.allocate('last', 1n, 0n), kind('exhausted'));
+  await assert.rejects(store.allocate('big', 1n, ID_MAX + 1n), kind('exhausted'));
+});
+
+test('a floor is kept, a tail is taken back once, and only the newest', async (t) => {
+  const { open } = await shared(t);
+  const { store } = await open();
+  const other = (await open()).store;
+  const first = await store.allocate('order', 10n, 0n);
+  assert.equal((await store.allocate('order', 5n, first.end + 20n)).start, first.end + 20n);
+  const far = await store.allocate('order', 5n, 1_000_000n);
+  assert.equal(far.start, 1_000_000n, 'beyond the ceiling');
+  assert.equal(await store.release('order', { start: far.start + 2n, version: far.version + 1n }), false);
+  assert.equal(await store.release('order', { start: far.start + 2n, version: far.version }), true);
+  assert.equal(await store.release('order', { start: far.start + 2n, version: far.version }), false, 'a second time');
+  const next = await store.allocate('order', 3n, 0n);
+  assert.equal(next.start, far.start + 2n);
+  await other.allocate('order', 1n, 0n);
+  assert.equal(await store.release('order', { start: next.start, version: next.version }), false, 'another grant followed');
+});
+
+test('tags are those of the durable store, sub-keys are apart, and kept names are nobody\'s', async (t) => {
+  const { folder, redis, open } = await shared(t);
+  const { store } = await open();
+  await store.createTag('strict', { ...DEFAULT_TAG_OPTIONS, mode: 'ordered' });
+  assert.equal((await store.openTag('strict')).options.mode, 'ordered');
+  await assert.rejects(store.createTag('strict', DEFAULT_TAG_OPTIONS), kind('tag-exists'));
+  assert.equal((await store.allocate('strict\u001fa', 1n, 0n)).start, 1n);
+  assert.equal((await store.allocate('strict\u001fb', 1n, 0n)).start, 1n);
+  for (const name of ['redis-leases', 'redis-leases\u001fdefault', 'order\u001fredis-clock:1', 'unalike-new-names\u001ffloor']) {
+    await assert.rejects(store.allocate(name, 1n, 0n), kind('tag-invalid'), name);
+    await assert.rejects(store.openTag(name), kind('tag-invalid'), name);
+    await assert.rejects(store.release(name, { start: 1n, version: 1n }), kind('tag-invalid'), name);
+  }
+  const closed = await RedisStore.open({
+    url: `${redis.url}?prefix=other`,
+    backing: await SqliteStore.open(join(folder, 'closed.sqlite'), { createTags: false }),
+  });
+  t.after(() => closed.close());
+  await assert.rejects(closed.allocate('unknown', 1n, 0n), kind('tag-unknown'));
+});
+
+test('a ceiling is raised in the background before it is reached, and the interval continues', async (t) => {
+  const { redis, open } = await shared(t);
+  const { store, backing } = await open();
+  const first = await store.allocate('order', 80n, 0n);
+  while (backing.granted.length < 2 || !/^[1-9]/.test(await redis.ask('HGET', 'unalike:{order}', 'raised_ms'))) {
+    await sleep(5);
+  }
+  await eventually(async () => {
+    const [end, nextEnd] = await redis.ask('HMGET', 'unalike:{order}', 'end', 'next_end');
+    if (BigInt(end) !== backing.granted[1].end) {
+      throw Object.assign(new Error(`${end} ${nextEnd}`), { isRetryable: true });
+    }
+    assert.equal(nextEnd, '');
+  });
+  backing.isDown = true;
+  assert.equal((await store.allocate('order', 100n, 0n)).start, first.end, 'nobody had to wait');
+});
+
+test('while the durable store is down, numbers go on up to the ceiling, and go on when it is back', async (t) => {
+  const { open } = await shared(t);
+  const { store, backing } = await open();
+  const granted = [await store.allocate('order', 1n, 0n)];
+  backing.isDown = true;
+  let failure;
+  while (failure === undefined) {
+    await store.allocate('order', 10n, 0n).then((segment) => granted.push(segment), (error) => {
+      failure = error;
+    });
+  }
+  assert.equal(failure.kind, 'ceiling-reached');
+  assert.match(failure.message, /switched off/);
+  assert.equal(numbers(granted).length, 100, 'all that Redis had');
+  backing.isDown = false;
+  granted.push(await eventually(() => store.allocate('order', 10n, 0n)));
+  numbers(granted);
+  // A store that opens while it is down hands out what Redis has.
+  const late = new Switched(backing.store);
+  late.isDown = true;
+  const other = await RedisStore.open({ url: (await shared(t)).redis.url, backing: late });
+  await assert.rejects(other.allocate('order', 1n, 0n), kind('ceiling-reached'));
+  await other.close();
+});
+
+test('another durable store is refused, before and after', async (t) => {
+  const { folder, redis, open } = await shared(t);
+  const { store } = await open();
+  await store.allocate('order', 1n, 0n);
+  const path = join(folder, 'other.sqlite');
+  const backing = new Switched(await SqliteStore.open(path));
+  await assert.rejects(RedisStore.open({ url: redis.url, backing }), kind('refused', /granted by another durable store/));
+  // One that nobody could ask when it was opened.
+  backing.isDown = true;
+  const late = await RedisStore.open({ url: redis.url, backing });
+  t.after(() => late.close());
+  backing.isDown = false;
+  await assert.rejects(late.allocate('new', 1n, 0n), kind('refused', /granted by another durable store/));
+  assert.equal(backing.granted.length, 0);
+  // Redis forgot which one it was: the one that grants is written down again.
+  await redis.ask('FLUSHALL');
+  const granted = [await store.allocate('order', 1n, 0n)];
+  const refused = async () => {
+    for (;;) {
+      // What Redis has is anybody's. More is not.
+      granted.push(await late.allocate('order', 50n, 0n));
+    }
+  };
+  await assert.rejects(refused(), kind('refused', /granted by another durable store/));
+  assert.equal(numbers(granted).length, 100);
+  assert.equal(backing.granted.length, 0);
+  assert.equal(await store.identity(), await (await open()).store.identity());
+  assert.notEqual(await store.identity(), await store.leaseIdentity());
+});
+
+test('nothing comes twice when Redis is killed, flushed, forgets scripts, or comes back with its old data', async (t) => {
+  const { redis, open } = await shared(t, '--appendonly', 'yes', '--appendfsync', 'always');
+  const { store } = await open();
+  const other = (await open()).store;
+  const granted = [];
+  const draw = async () => {
+    for (const one of [store, other]) {
+      granted.push(await eventually(() => one.allocate('order', 7n, 0n)));
+    }
+  };
+  await draw();
+  for (const change of [
+    () => redis.restart(),
+    () => redis.ask('FLUSHALL'),
+    () => redis.ask('SCRIPT', 'FLUSH'),
+    () => redis.restart(),
+    () => redis.ask('DEL', 'unalike:{order}'),
+    async () => {
+      await redis.ask('REPLICAOF', '127.0.0.1', String(await freePort()));
+      await assert.rejects(store.allocate('order', 1n, 0n), kind('unavailable', /only reads/));
+      await redis.ask('REPLICAOF', 'NO', 'ONE');
+    },
+  ]) {
+    await change();
+    await draw();
+    await draw();
+  }
+  const all = numbers(granted);
+  assert.deepEqual(all, all.toSorted((a, b) => (a < b ? -1 : 1)), 'whoever asks later has greater numbers');
+});
+
+test('a replica that is promoted with old data grants nothing of it', async (t) => {
+  const { folder, redis, open, path } = await shared(t);
+  const { store } = await open();
+  const granted = [await store.allocate('order', 5n, 0n)];
+  const replica = await RedisProcess.start(t, await folderOf(t), '--replicaof', '127.0.0.1', String(redis.port));
+  while ((await replica.ask('HGET', 'unalike:{order}', 'left')) === null) {
+    await sleep(10);
+  }
+  await assert.rejects(
+    RedisStore.open({ url: replica.url, backing: await SqliteStore.open(path) }).then((opened) => opened.allocate('order', 1n, 0n)),
+    kind('unavailable', /only reads/),
+  );
+  // It is behind from now on.
+  await replica.ask('REPLICAOF', 'NO', 'ONE');
+  granted.push(await store.allocate('order', 5n, 0n));
+  const promoted = await RedisStore.open({ url: `${replica.url}?raise-min=100`, backing: await SqliteStore.open(path) });
+  t.after(() => promoted.close());
+  for (let round = 0; round < 30; round += 1) {
+    granted.push(await promoted.allocate('order', 5n, 0n), await store.allocate('order', 5n, 0n));
+  }
+  numbers(granted);
+  assert.ok(folder);
+});
+
+test('a request that gets no answer ends in time, and what it granted is burnt', async (t) => {
+  const { redis, open } = await shared(t);
+  const { store } = await open('raise-min=100&request-timeout-ms=200&connect-timeout-ms=200');
+  const granted = [await store.allocate('order', 1n, 0n)];
+  const clients = async () => (await redis.ask('CLIENT', 'LIST')).match(/cmd=evalsha/g)?.length ?? 0;
+  assert.equal(await clients(), 1);
+  const { child } = redis;
+  child.kill('SIGSTOP');
+  await assert.rejects(store.allocate('order', 1n, 0n), kind('outcome-unknown', /200 ms/));
+  await assert.rejects(store.allocate('order', 1n, 0n), kind('unavailable', /no connection/));
+  child.kill('SIGCONT');
+  granted.push(await eventually(() => store.allocate('order', 1n, 0n)));
+  await redis.ask('CLIENT', 'PAUSE', '1000', 'WRITE');
+  const late = await Promise.allSettled([1, 2, 3].map(() => store.allocate('order', 1n, 0n)));
+  assert.ok(late.every(({ reason }) => reason?.kind === 'outcome-unknown'), 'all that were sent, and only they');
+  await redis.ask('CLIENT', 'UNPAUSE');
+  for (let round = 0; round < 20; round += 1) {
+    granted.push(await eventually(() => store.allocate('order', 1n, 0n)));
+  }
+  numbers(granted);
+  while ((await clients()) > 1) {
+    await sleep(10);
+  }
+});
+
+test('an answer that is lost right after the script was sent burns the grant', async (t) => {
+  const { redis, open } = await shared(t);
+  const proxy = await CuttingProxy.start(t, redis.port);
+  const { store, backing } = await open('raise-min=100', proxy.url);
+  const granted = [await store.allocate('order', 1n, 0n)];
+  proxy.cuts = (sent) => sent.includes(ALLOCATE.sha1);
+  await assert.rejects(store.allocate('order', 1n, 0n), kind('outcome-unknown'));
+  proxy.cuts = () => false;
+  const next = await store.allocate('order', 1n, 0n);
+  assert.equal(next.start, granted[0].end + 1n, 'what was granted to nobody is a gap');
+  granted.push(next);
+  // An installation that was made and not heard of: it is not made again, and its numbers are there.
+  await store.allocate('other', 1n, 0n);
+  await redis.ask('FLUSHALL');
+  await redis.ask('SCRIPT', 'FLUSH');
+  const before = backing.granted.length;
+  const cut = proxy.cut;
+  proxy.cuts = (sent) => sent.includes(INSTALL.sha1) && proxy.cut === cut;
+  granted.push(await eventually(() => store.allocate('order', 1n, 0n)));
+  assert.ok(proxy.cut > cut);
+  assert.ok(backing.granted.length >= before + 1);
+  for (let round = 0; round < 150; round += 1) {
+    granted.push(await eventually(() => store.allocate('order', 3n, 0n)));
+  }
+  numbers(granted);
+});
+
+test('a server that is full, denies access, or is none is told of in words', async (t) => {
+  const { folder, redis, open, path } = await shared(t);
+  const { store } = await open();
+  await store.allocate('order', 1n, 0n);
+  await redis.ask('CONFIG', 'SET', 'maxmemory', '1');
+  await assert.rejects(store.allocate('order', 1n, 0n), kind('unavailable', /memory is full/));
+  await redis.ask('CONFIG', 'SET', 'maxmemory', '0');
+  await store.allocate('order', 1n, 0n);
+  await redis.ask('HSET', 'unalike:{order}', 'left', 'x');
+  await assert.rejects(store.allocate('order', 1n, 0n), kind('corrupt', /left is x/));
+  await redis.ask('SET', 'unalike:{text}', 'x');
+  await assert.rejects(store.allocate('text', 1n, 0n), kind('corrupt'));
+
+  const opened = async (url) => RedisStore.open({ url, backing: await SqliteStore.open(path) });
+  const port = String(redis.port);
+  const rights = ['~unalike:*', '+evalsha', '+script|load', '+info', '+time', '+hget', '+hmget', '+hset', '+hincrby'];
+  await redis.ask('ACL', 'SETUSER', 'ids', 'on', '>hidden', ...rights, '+hgetall', '+hkeys', '+hdel');
+  const allowed = await opened(`redis://ids:hidden@127.0.0.1:${port}`);
+  t.after(() => allowed.close());
+  await allowed.allocate('allowed', 1n, 0n);
+  await acquire(allowed);
+  await redis.ask('ACL', 'SETUSER', 'ids', '-hset');
+  await assert.rejects(allowed.allocate('more', 1n, 0n), kind('refused', /the user may not do it/));
+  for (const user of ['ids:hidden2', 'nobody:hidden2']) {
+    await assert.rejects(
+      opened(`redis://${user}@127.0.0.1:${port}`),
+      (error) => kind('refused', /denied access/)(error) && !error.message.includes('hidden'),
+    );
+  }
+  await redis.ask('CONFIG', 'SET', 'requirepass', 'hidden');
+  await assert.rejects(opened(`redis://127.0.0.1:${port}`), kind('refused', /denied access/));
+  await assert.rejects(opened(`redis://127.0.0.1:${port}/99`), kind('refused'));
+  await assert.rejects(opened(`redis://:hidden@127.0.0.1:${port}/99`), kind('refused', /no such database/));
+  await assert.rejects(opened(`rediss://:hidden@127.0.0.1:${port}`), (error) => ['refused', 'unavailable'].includes(error.kind));
+  await assert.rejects(opened(`redis://127.0.0.1:${await freePort()}`), kind('unavailable', /nothing listens/));
+  const cluster = await RedisProcess.start(t, folder, '--cluster-enabled', 'yes', '--cluster-port', String(await freePort()));
+  await assert.rejects(opened(cluster.url), kind('refused', /Cluster/));
+
+  // What speaks like Redis and does not say what it is.
+  for (const [answer, message] of [
+    ['redis_version:7.0.15', /names no redis_mode/],
+    ['redis_mode:standalone\r\nredis_version:6.2.0', /7 or newer/],
+    ['redis_mode:sentinel\r\nredis_version:7.0.0', /Sentinel/],
+  ]) {
+    const server = net.createServer((socket) => {
+      socket.on('error', () => {}).on('data', () => socket.write(`$${answer.length}\r\n${answer}\r\n`));
+    });
+    await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
+    t.after(() => server.close());
+    await assert.rejects(opened(`redis://127.0.0.1:${server.address().port}`), kind('refused', message));
+  }
+  const silent = net.createServer((socket) => socket.on('error', () => {}));
+  await new Promise((resolve) => silent.listen(0, '127.0.0.1', resolve));
+  t.after(() => silent.close());
+  await assert.rejects(
+    opened(`redis://127.0.0.1:${silent.address().port}?connect-timeout-ms=100`),
+    kind('unavailable', /within 100 ms/),
+  );
+  await assert.rejects(RedisStore.open({ url: redis.url }), kind('refused', /--backing none/));
+});
+
+test('a connection with TLS trusts only whom it is told to', async (t) => {
+  const folder = await folderOf(t);
+  const run = promisify(execFile);
+  const [key, certificate] = [join(folder, 'key.pem'), join(folder, 'ca.pem')];
+  await run('openssl', [
+    ...['req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-keyout', key, '-out', certificate, '-days', '2'],
+    ...['-subj', '/CN=localhost', '-addext', 'subjectAltName=DNS:localhost,IP:127.0.0.1'],
+  ]);
+  const tlsPort = await freePort();
+  const tls = ['--tls-port', String(tlsPort), '--tls-cert-file', certificate, '--tls-key-file', key];
+  await RedisProcess.start(t, folder, ...tls, '--tls-ca-cert-file', certificate, '--tls-auth-clients', 'no');
+  const backing = await SqliteStore.open(join(folder, 'ids.sqlite'));
+  t.after(() => backing.close());
+  const url = `rediss://127.0.0.1:${tlsPort}/0`;
+  await assert.rejects(RedisStore.open({ url, backing }), kind('refused', /no TLS with a server that can be trusted/));
+  await assert.rejects(RedisStore.open({ url: `${url}?ssl-ca=${key}`, backing }), kind('refused', /holds no certificate/));
+  const store = await RedisStore.open({ url: `${url}?ssl-ca=${certificate}`, backing });
+  t.after(() => store.close());
+  assert.equal((await store.allocate('order', 1n, 0n)).start, 1n);
+});
+
+test('a program that has nothing else to do ends', async (t) => {
+  const { redis, path } = await shared(t);
+  const program = `
+    import { RedisStore } from ${JSON.stringify(new URL('../dist/redis.js', import.meta.url).href)};
+    import { SqliteStore } from ${JSON.stringify(new URL('../dist/sqlite.js', import.meta.url).href)};
+    const store = await RedisStore.open({ url: ${JSON.stringify(redis.url)}, backing: await SqliteStore.open(${JSON.stringify(path)}) });
+    console.log(String((await store.allocate('order', 1n, 0n)).start));`;
+  const { stdout } = await promisify(execFile)(process.execPath, ['--input-type=module', '-e', program], { timeout: 30_000 });
+  assert.equal(stdout, '1\n');
+});
+
+test('a lease is written and read in one way', () => {
+  const lease = { worker: 7, grantId: 0xabn, notBeforeMs: 5n, validUntilMs: (1n << 53n) - 1n };
+  const record = (holder) => ({ lease, holder, acquiredMs: 0n, isFinal: true });
+  for (const holder of ['', 'a', 'two words ', ' ', '\u00e9']) {
+    assert.deepEqual(readWorker(7, writeWorker(record(holder))), record(holder));
+  }
+  const right = writeWorker(record('a'));
+  assert.equal(right, '000000000000000000000000000000ab 5 9007199254740991 0 1 a');
+  for (const [from, to] of [
+    ['ab 5', 'AB 5'],
+    ['000ab', '0ab'],
+    [' 5 ', ' 05 '],
+    [' 5 ', ' -5 '],
+    [' 5 ', ' '],
+    ['9007199254740991', '9007199254740992'],
+    ['9007199254740991', '4'],
+    [' 0 1 ', ' 0 2 '],
+    [' a', ' a\u0001'],
+    [' a', ''],
+  ]) {
+    assert.notEqual(right.replace(from, to), right);
+    assert.equal(readWorker(7, right.replace(from, to)), null, `${from} ${to}`);
+  }
+  const binding = writeBinding(new NamespaceBinding(LAYOUT, 600_000n, 9n));
+  const fields = { generation: 'g', incarnation: 'i', binding, bound_ms: '9', 'worker:7': right, claim: '' };
+  assert.equal(readHash(new Map(Object.entries(fields))).workers.get(7).text, right);
+  for (const damage of [
+    { 'worker:16': right },
+    { 'worker:07': right },
+    { 'worker:8': '' },
+    { bound_ms: '-1' },
+    { begun_by: 'use' },
+    { binding: '' },
+    { binding: binding.replace('version=1', 'version=2') },
+    { binding: `${binding} more=1` },
+  ]) {
+    assert.throws(() => readHash(new Map(Object.entries({ ...fields, ...damage }))), RangeError, JSON.stringify(damage));
+  }
+});
+
+test('each namespace has its own tag of time', () => {
+  assert.equal(timeTag('default'), 'redis-leases\u001fdefault');
+  assert.equal(timeTag('x'.repeat(115)), `redis-leases\u001f${'x'.repeat(115)}`);
+  // As the Rust program writes it.
+  assert.match(timeTag('x'.repeat(116)), /^redis-leases\u001fx{98}~[0-9a-f]{16}$/);
+  assert.notEqual(timeTag('x'.repeat(116)), timeTag('x'.repeat(117)));
+  assert.ok(Buffer.byteLength(timeTag('\u{1f600}'.repeat(32))) <= 128);
+  assert.deepEqual([0n, 2_000n, 60_000n, 86_400_000n].map(leadMs), [1_000n, 1_000n, 30_000n, 60_000n]);
+});
+
+test('leases of one worker never meet, whatever happens to Redis', async (t) => {
+  const { redis, open } = await shared(t);
+  const clients = [(await open()).store, (await open()).store];
+  const granted = [];
+  const draw = async (round) => {
+    for (const store of clients) {
+      const lease = await eventually(() => acquire(store, { preferredWorker: 3, horizonMs: 300n, holder: `h${round}` }));
+      granted.push(lease);
+      if (round % 2 === 0) {
+        const { worker, grantId } = lease;
+        const extended = await store
+          .extend({ namespace: 'default', layout: LAYOUT, worker, grantId, nowMs: BigInt(Date.now()), horizonMs: 900n })
+          .catch((error) => {
+            assert.ok(error.isRetryable, error.message);
+            return lease;
+          });
+        granted[granted.length - 1] = extended;
+        const used = BigInt(Date.now()) < extended.validUntilMs ? BigInt(Date.now()) : extended.validUntilMs;
+        if (await eventually(() => store.release('default', worker, grantId, used)).catch(() => false)) {
+          granted[granted.length - 1] = { ...extended, validUntilMs: used > extended.notBeforeMs ? used : extended.notBeforeMs };
+        }
+      }
+    }
+  };
+  for (let round = 0; round < 3; round += 1) {
+    await draw(2 * round);
+    await draw(2 * round + 1);
+    await (round === 1 ? redis.restart() : redis.ask('FLUSHALL'));
+  }
+  await draw(6);
+  const byWorker = Map.groupBy ? Map.groupBy(granted, ({ worker }) => worker) : groups(granted);
+  for (const leases of byWorker.values()) {
+    leases.sort((a, b) => (a.notBeforeMs < b.notBeforeMs ? -1 : 1));
+    for (let at = 1; at < leases.length; at += 1) {
+      assert.ok(leases[at - 1].validUntilMs <= leases[at].notBeforeMs, 'two leases of one worker meet');
+    }
+  }
+  assert.equal(new Set(granted.map(({ grantId }) => grantId)).size, granted.length);
+});
+
+function groups(leases) {
+  const byWorker = new Map();
+  for (const lease of leases) {
+    byWorker.set(lease.worker, [...(byWorker.get(lease.worker) ?? []), lease]);
+  }
+  return byWorker;
+}
+
+test('a lease is extended and released by its grant id only', async (t) => {
+  const { redis, open } = await shared(t);
+  const { store, backing } = await open();
+  const lease = await acquire(store);
+  const { worker, grantId } = lease;
+  const extend = (more = {}) =>
+    store.extend({ namespace: 'default', layout: LAYOUT, worker, grantId, nowMs: BigInt(Date.now()), horizonMs: 4_000n, ...more });
+  const extended = await extend();
+  assert.ok(extended.validUntilMs > lease.validUntilMs && extended.notBeforeMs === lease.notBeforeMs);
+  assert.equal((await extend({ horizonMs: 1n })).validUntilMs, extended.validUntilMs, 'never back');
+  await assert.rejects(extend({ grantId: grantId ^ 1n }), kind('lease-lost'));
+  await assert.rejects(extend({ layout: { ...LAYOUT, workerBits: 5 } }), kind('layout-mismatch'));
+  await assert.rejects(extend({ nowMs: BigInt(Date.now()) - 60_000n }), kind('clock-skew'));
+  assert.equal(await store.release('default', worker, grantId ^ 1n, lease.notBeforeMs), false);
+  assert.equal(await store.release('default', worker, grantId, extended.validUntilMs + 1n), false);
+  assert.equal(await store.release('default', worker, grantId, BigInt(Date.now())), true);
+  await assert.rejects(extend(), kind('lease-lost'));
+  for (let at = 0; at < 16; at += 1) {
+    await eventually(() => acquire(store, { namespace: 'full' }));
+  }
+  await assert.rejects(acquire(store, { namespace: 'full' }), kind('workers-exhausted', /all 16 worker ids/));
+  // Without the durable store leases go on as far as time was granted.
+  backing.isDown = true;
+  const last = await acquire(store, { horizonMs: 1_000n });
+  assert.ok(last.validUntilMs > BigInt(Date.now()));
+  await redis.ask('FLUSHALL');
+  await assert.rejects(acquire(store), kind('unavailable', /has not granted Redis more time/));
+  backing.isDown = false;
+  // One that is kept without a durable store is none of ours.
+  await redis.ask('HSET', 'unalike:leases:{alone}', 'generation', 'g', 'incarnation', '', 'begun_by', 'use');
+  await assert.rejects(acquire(store, { namespace: 'alone' }), kind('refused', /kept the other way/));
+});
+
+test('a lease whose answer was lost is nobody\'s', async (t) => {
+  const { redis, open } = await shared(t);
+  const proxy = await CuttingProxy.start(t, redis.port);
+  const { store } = await open('raise-min=100', proxy.url);
+  await acquire(store);
+  proxy.cuts = (sent) => sent.includes(LEASES_WRITE.sha1);
+  await assert.rejects(acquire(store, { preferredWorker: 9 }), kind('outcome-unknown'));
+  proxy.cuts = () => false;
+  assert.notEqual((await acquire(store, { preferredWorker: 9 })).worker, 9, 'it is under a lease');
+});
+
+test('the unalike command and this program draw from one Redis, while it is killed and flushed', async (t) => {
+  const { redis, open, path } = await shared(t, '--appendonly', 'yes');
+  const { store } = await open();
+  const ids = [];
+  const command = async () => {
+    const args = ['next', 'order', '-n', '5', '--store', `${redis.url}?raise-min=100`, '--backing', `sqlite://${path}`];
+    const drawn = await promisify(execFile)(needed('UNALIKE_BIN'), args, { timeout: 60_000 }).catch((error) => error);
+    // While Redis is down the command fails, and what it printed before counts.
+    const lines = drawn.stdout.trim();
+    ids.push(...(lines === '' ? [] : lines.split('\n').map(BigInt)));
+    return drawn.code === undefined;
+  };
+  let works = 0;
+  for (let round = 0; round < 6; round += 1) {
+    const running = [command(), command()];
+    for (let at = 0; at < 40; at += 1) {
+      const { start, end } = await eventually(() => store.allocate('order', 3n, 0n));
+      ids.push(...numbers([{ start, end }]));
+      if (at === 20 && round % 2 === 1) {
+        await (round % 4 === 1 ? redis.restart() : redis.ask('FLUSHALL'));
+      }
+    }
+    works += (await Promise.all(running)).filter(Boolean).length;
+  }
+  assert.ok(works > 4, 'the command got ids');
+  assert.equal(new Set(ids).size, ids.length, 'an id came twice');
+});

@@ -1,0 +1,175 @@
+"""Private Redis servers, a proxy that loses answers, and a durable store that can be switched off."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Optional, TypeVar
+
+import redis
+
+from unalike.store import Segment, StoreError, TagOptions, TagRecord, TailRelease
+
+T = TypeVar("T")
+
+LIMIT_S = 60.0
+
+
+def free_port() -> int:
+    """A port that was free a moment ago."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        port: int = listening.getsockname()[1]
+        return port
+
+
+def eventually(request: Callable[[], T]) -> T:
+    """Repeats until it works: for what fails for a while only."""
+    deadline = time.monotonic() + LIMIT_S
+    while True:
+        try:
+            return request()
+        except StoreError as error:
+            if not error.is_retryable or time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.01)
+
+
+class RedisProcess:
+    """A redis-server of a test's own."""
+
+    def __init__(self, folder: Path, *settings: str) -> None:
+        self.port = free_port()
+        self._command = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(folder)]
+        self._command += ["--save", "", *settings]
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
+
+        def answers() -> bool:
+            assert self.process.poll() is None, "redis-server has ended"
+            try:
+                return bool(self.ask("PING"))
+            except redis.AuthenticationError:
+                return True
+            except redis.RedisError:
+                return False
+
+        until(answers)
+
+    def ask(self, *command: str) -> Any:
+        """Asks on a connection of its own."""
+        with redis.Redis(port=self.port, decode_responses=True) as client:
+            return client.execute_command(*command)
+
+    def kill(self) -> None:
+        """kill -9"""
+        self.process.kill()
+        self.process.wait()
+
+    def restart(self) -> None:
+        self.kill()
+        self.start()
+
+
+class CuttingProxy:
+    """Passes everything on, but for the answer to what ``cuts`` says of a piece that the client sent: it hangs up."""
+
+    def __init__(self, port: int) -> None:
+        self.cuts: Callable[[bytes], bool] = lambda sent: False
+        self.cut = 0
+        self._port = port
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self._listening.getsockname()[1]}/0"
+
+    def close(self) -> None:
+        self._listening.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listening.accept()
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        upstream = socket.create_connection(("127.0.0.1", self._port))
+        is_cut = threading.Event()
+
+        def answers() -> None:
+            with contextlib.suppress(OSError):
+                while data := upstream.recv(65_536):
+                    if is_cut.is_set():
+                        # The server has done it, and nobody hears of it.
+                        self.cut += 1
+                        break
+                    client.sendall(data)
+            for one in (client, upstream):
+                with contextlib.suppress(OSError):
+                    one.shutdown(socket.SHUT_RDWR)
+
+        threading.Thread(target=answers, daemon=True).start()
+        with contextlib.suppress(OSError):
+            while data := client.recv(65_536):
+                if self.cuts(data):
+                    is_cut.set()
+                upstream.sendall(data)
+        with contextlib.suppress(OSError):
+            upstream.shutdown(socket.SHUT_RDWR)
+
+
+class Switched:
+    """A durable store that counts what it grants, and can be down."""
+
+    def __init__(self, store: Any) -> None:
+        self.store = store
+        self.is_down = False
+        self.granted: list[Segment] = []
+
+    def _asked(self) -> Any:
+        if self.is_down:
+            raise StoreError("unavailable", "the durable store is switched off")
+        return self.store
+
+    def allocate(self, tag: str, count: int, at_least: int) -> Segment:
+        segment: Segment = self._asked().allocate(tag, count, at_least)
+        self.granted.append(segment)
+        return segment
+
+    def release(self, tag: str, tail: TailRelease) -> bool:
+        return bool(self._asked().release(tag, tail))
+
+    def open_tag(self, tag: str) -> TagRecord:
+        record: TagRecord = self._asked().open_tag(tag)
+        return record
+
+    def create_tag(self, tag: str, options: TagOptions) -> TagRecord:
+        record: TagRecord = self._asked().create_tag(tag, options)
+        return record
+
+    def identity(self) -> Optional[str]:
+        identity: Optional[str] = self._asked().identity()
+        return identity
+
+    def close(self) -> None:
+        self.store.close()

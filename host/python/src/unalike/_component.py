@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import _thread
 import ctypes
 import itertools
-import threading
 from collections.abc import Callable
-from typing import Any, Final, Optional, TypeVar, Union
+from typing import Any, Final, Optional, Union
 
 import wasmtime
 from wasmtime import _ffi as ffi
@@ -17,7 +15,7 @@ from ._engine import BUILD, CORE, FORMATS, component, engine
 from ._values import HANDLE, S16, TEXT, U8, U32, U64
 from ._values import Enum, ListOf, Option, Record, Result, Type, Value, Variant, lift, lower
 
-__all__ = ["CoreInstance", "FormatsInstance", "Imports", "Run", "Trap", "made"]
+__all__ = ["CoreInstance", "FormatsInstance", "Imports", "Run", "Trap"]
 
 Arguments = tuple[tuple[str, Type], ...]
 
@@ -185,40 +183,6 @@ def _called(number: Any, context: Any, of: Any, args: Any, nargs: Any, results: 
 _on_import: Final = ffi.wasmtime_component_func_callback_t(_called)
 _imports: dict[int, tuple["_Instance", Import, Optional[Type]]] = {}
 _no_finalizer: Final = ctypes.cast(0, ctypes.CFUNCTYPE(None, ctypes.c_void_p))
-
-
-I = TypeVar("I", bound="_Instance")
-
-
-def made(kind: Callable[[], I]) -> I:
-    """A new instance. It is made where no handler of a signal interrupts it, Ctrl-C above all: half of it would be
-    given back twice.
-
-    :raises IdsError: ``component``
-    """
-    if threading.get_ident() != threading.main_thread().ident:
-        return kind()
-    found: list[I] = []
-    failed: list[BaseException] = []
-    is_over = threading.Lock()
-    is_over.acquire()
-
-    def make() -> None:
-        try:
-            found.append(kind())
-        except BaseException as error:  # noqa: BLE001, raised where it was asked for
-            failed.append(error)
-        finally:
-            is_over.release()
-
-    try:
-        _thread.start_new_thread(make, ())
-    except RuntimeError:  # no more threads
-        return kind()
-    is_over.acquire()
-    if failed:
-        raise failed[0]
-    return found[0]
 
 
 class _Instance:

@@ -14,7 +14,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, Generic, Optional, TypeVar, Union
 
-from ._component import CoreInstance, Trap, made
+from ._component import CoreInstance, Trap
+from ._process import uninterrupted
 from ._requests import GrantOrder, InstanceRequests, Signal, Storage
 from .errors import IdsError, because, caused, closed
 from .store import ID_MAX, StoreError, shown
@@ -127,22 +128,17 @@ class Lane:
         self.storage, self.clock, self.wait_max = storage, clock, wait_max
         self.orders: dict[str, GrantOrder] = {}
         self._lock = threading.Lock()
-        self._caller: Optional[int] = None
         self._instance: Optional[tuple[CoreInstance, InstanceRequests]] = None
         self._traps = Traps()
 
     def call(self, generator: Generator, act: Callable[[CoreInstance, Any, int], T]) -> T:
         """Calls the component for one generator; the time is read inside the lock."""
-        if self._caller == threading.get_ident() and self._lock.locked():
-            # A signal handler that interrupted a call of its own thread would wait for itself.
-            message = f"no ids for {shown(generator.name)}: the call that was interrupted holds the component"
-            raise IdsError("timeout", message, name=generator.name, waited_ms=0)
-        with self._lock:
-            try:
-                self._caller = threading.get_ident()
+
+        def locked() -> T:
+            with self._lock:
                 return self._call(generator, act)
-            finally:
-                self._caller = None
+
+        return uninterrupted(locked)
 
     def _call(self, generator: Generator, act: Callable[[CoreInstance, Any, int], T]) -> T:
         instance, requests = self._here(generator.name)
@@ -156,7 +152,7 @@ class Lane:
         except IdsError:
             raise
         except BaseException:
-            # Half a call may have been made: an interrupt of the keyboard, say. What it brought is nobody's.
+            # Half a call may have been made. What it brought is nobody's.
             self._give_up()
             raise
 
@@ -172,7 +168,7 @@ class Lane:
                 reason = f"it trapped {self._traps.in_a_row} times, and is built again in {retry_after_ms} ms"
                 raise _rebuilt(name, reason, retry_after_ms)
             requests = InstanceRequests(self.storage, self.orders)
-            self._instance = (made(lambda: CoreInstance(requests.imports())), requests)
+            self._instance = (CoreInstance(requests.imports()), requests)
         return self._instance
 
     def _open(self, generator: Generator, instance: CoreInstance) -> None:

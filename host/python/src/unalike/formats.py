@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NoReturn, Optional, Union
 
-from ._component import FormatsInstance, Trap, made
-from ._process import ProcessLock, current
+from ._component import FormatsInstance, Trap
+from ._process import ProcessLock, current, uninterrupted
 from ._requests import layout_to_wit
 from .errors import IdsError, argument_invalid
 from .layouts import layout_named
@@ -288,7 +288,7 @@ class _Shared:
         if self._instance is None or self._mark != mark:
             if self._mark != mark:
                 self._inherited.append(self._instance)
-            self._instance, self._mark = made(FormatsInstance), mark
+            self._instance, self._mark = uninterrupted(FormatsInstance), mark
         try:
             return act(self._instance)
         except Trap as trap:

@@ -249,7 +249,7 @@ fn a_token_file_that_cannot_be_read_to_its_end_holds_nobody_up() -> anyhow::Resu
     let mut server = guarded(&[])?;
     let file = server.directory().join("tokens.toml");
     std::fs::remove_file(&file)?;
-    anyhow::ensure!(std::process::Command::new("mkfifo").arg(&file).status()?.success(), "there is a pipe");
+    anyhow::ensure!(Command::new("mkfifo").arg(&file).status()?.success(), "there is a pipe");
     server.signal(libc::SIGHUP)?;
     server.wait_for_log("reading the token file takes more than", 1)?;
     assert_eq!(server.client().with_token(READER).get(ORDER)?.status, 200);

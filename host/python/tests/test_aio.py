@@ -157,7 +157,7 @@ def test_cancelling_between_the_answer_and_its_use() -> None:
             except asyncio.CancelledError:
                 pass
         drawn.extend(await orders.take(3))
-        assert drawn == list(range(1, len(drawn) + 1)) and len(drawn) < 60
+        assert drawn == list(range(1, len(drawn) + 1))
         await ids.close()
 
     run(main())

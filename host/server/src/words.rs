@@ -9,12 +9,9 @@ pub(crate) fn rfc3339(unix_ms: u64) -> String {
     Rfc3339(unix_ms).to_string()
 }
 
-/// At most 32 characters, for messages, and `..` where there are more.
+/// At most 32 characters, for messages.
 pub(crate) fn shortened(text: &str) -> String {
-    match text.char_indices().nth(32) {
-        Some((end, _)) => format!("{}..", text.get(..end).unwrap_or_default()),
-        None => text.to_owned(),
-    }
+    text.chars().take(32).collect()
 }
 
 /// The one that was probably meant.

@@ -122,7 +122,7 @@ fn listen(config: &Config) -> anyhow::Result<TcpListener> {
             Err(error) => refused = error,
         }
     }
-    Err(config.cannot_listen(&refused))
+    Err(refused).with_context(|| config.cannot_listen())
 }
 
 fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {

@@ -57,10 +57,6 @@ pub(crate) async fn rebind(config: &Config, from: &str) -> anyhow::Result<()> {
     };
     let place = url.place()?;
     let from = StoreUrl::new(from);
-    ensure!(
-        from.place()?.name()? != backing.place()?.name()?,
-        "--from and --backing are the same store, {from}: name with --from the one that was used until now"
-    );
     let before = open_one(&from, false).await?;
     let durable = open_one(backing, true).await?;
     let rebound = place.rebind(&before, &durable).await;
@@ -74,10 +70,7 @@ pub(crate) async fn rebind(config: &Config, from: &str) -> anyhow::Result<()> {
         rebound.identity
     );
     for (kind, identity) in rebound.before {
-        match identity == rebound.identity {
-            true => writeln!(text, "{kind}: it was that store before")?,
-            false => writeln!(text, "{kind}: it was {identity}")?,
-        }
+        writeln!(text, "{kind}: it was {identity}")?;
     }
     text.push_str("next: restart the programs, with --backing and the new store\n");
     print(&text)

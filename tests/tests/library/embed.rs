@@ -516,14 +516,15 @@ fn sequences_that_come_and_go_give_no_id_twice_and_ids_ascend() {
     let ids = Ids::builder().segments(store.clone()).build_blocking().unwrap();
     store.set_delay(Duration::from_millis(1));
     let newest: Vec<_> = (0..4).map(|_| AtomicU64::new(0)).collect();
-    let running = AtomicU64::new(4);
+    // On a busy machine the threads go on until some were closed between their calls.
+    let (running, closed) = (AtomicU64::new(4), AtomicU64::new(0));
     let taken: Vec<(usize, Vec<u64>)> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..4)
             .map(|thread: usize| {
-                let (ids, newest, running) = (&ids, &newest, &running);
+                let (ids, newest, running, closed) = (&ids, &newest, &running, &closed);
                 scope.spawn(move || {
                     let mut taken = Vec::new();
-                    for round in 0..150 {
+                    for round in (0..).take_while(|round| *round < 150 || closed.load(Ordering::SeqCst) <= 10) {
                         let tag = (thread + round) % newest.len();
                         let before = newest[tag].load(Ordering::SeqCst);
                         let sequence = ids.sequence_blocking(&format!("tag-{tag}"), fixed(20)).unwrap();
@@ -538,12 +539,11 @@ fn sequences_that_come_and_go_give_no_id_twice_and_ids_ascend() {
                 })
             })
             .collect();
-        let mut closed = 0;
         while running.load(Ordering::SeqCst) > 0 {
-            closed += ids.close_idle(Duration::ZERO);
+            closed.fetch_add(ids.close_idle(Duration::ZERO) as u64, Ordering::SeqCst);
             std::thread::yield_now();
         }
-        assert!(closed > 10, "{closed}");
+        assert!(closed.load(Ordering::SeqCst) > 10, "{closed:?}");
         threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
     });
     for tag in 0..newest.len() {

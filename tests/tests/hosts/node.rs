@@ -8,8 +8,16 @@ use unalike_tests::hosts::{Servers, node, run};
 #[test]
 fn the_suite_of_the_npm_package_passes() -> Result<()> {
     let (servers, package) = (Servers::start()?, node()?);
+    // A folder would be run with all that its tests start.
+    let mut tests = Vec::new();
+    for file in std::fs::read_dir(package.join("test"))? {
+        let path = file?.path();
+        if path.to_string_lossy().ends_with(".test.mjs") {
+            tests.push(path);
+        }
+    }
     let mut suite = Command::new("node");
-    suite.args(["--test", "--test-reporter=tap", "test/"]).current_dir(package).envs(servers.variables()?);
+    suite.args(["--test", "--test-reporter=tap"]).args(tests).current_dir(package).envs(servers.variables()?);
     let printed = run(&mut suite)?;
     print!("{printed}");
     let count = |name: &str| printed.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u32>().ok());

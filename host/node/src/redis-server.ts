@@ -251,7 +251,8 @@ export class RedisServer {
       if (error instanceof NoAnswer) {
         throw new StoreError(
           'unavailable',
-          `no connection to ${this.address} within ${limitMs} ms: is it a Redis server, and is rediss:// or redis:// right?`,
+          `no connection to ${this.address} within ${limitMs} ms: is it a Redis server, and is rediss:// or redis:// ` +
+            `right?`,
         );
       }
       throw error instanceof StoreError ? error : connectError(this.address, error);
@@ -280,14 +281,19 @@ export class RedisServer {
     }
     const info = String(await connection.send(left(), 'INFO', ['server']));
     const of = (name: string): string | undefined =>
-      info.split(/\r?\n/).find((line) => line.startsWith(`${name}:`))?.slice(name.length + 1).trim();
+      info
+        .split(/\r?\n/)
+        .find((line) => line.startsWith(`${name}:`))
+        ?.slice(name.length + 1)
+        .trim();
     // Valkey calls it so.
     const mode = of('redis_mode') ?? of('server_mode');
     if (mode === undefined) {
       // It may be anything: a node of a Cluster, or something between that answers for several.
       throw new StoreError(
         'refused',
-        `${at}: its answer to INFO names no redis_mode, so it may be a Cluster or a proxy before several servers: give the ` +
+        `${at}: its answer to INFO names no redis_mode, so it may be a Cluster or a proxy before several servers: ` +
+          `give the ` +
           'address of one server that stands alone',
       );
     }

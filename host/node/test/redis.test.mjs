@@ -190,7 +190,9 @@ test('a floor is kept, a tail is taken back once, and only the newest', async (t
   const { store } = await open();
   const other = (await open()).store;
   const first = await store.allocate('order', 10n, 0n);
-  assert.equal((await store.allocate('order', 5n, first.end + 20n)).start, first.end + 20n);
+  const within = await store.allocate('order', 20n, first.end + 5n);
+  assert.deepEqual([within.start, within.end], [first.end + 5n, first.end + 20n], 'the floor lies within what is granted');
+  assert.equal((await store.allocate('order', 5n, within.end + 20n)).start, within.end + 20n, 'and beyond it');
   const far = await store.allocate('order', 5n, 1_000_000n);
   assert.equal(far.start, 1_000_000n, 'beyond the ceiling');
   assert.equal(await store.release('order', { start: far.start + 2n, version: far.version + 1n }), false);

@@ -200,7 +200,9 @@ def test_a_floor_is_kept_and_a_tail_is_taken_back_once(shared: Shared) -> None:
     url = shared.redis().url
     store, other = shared.open(url)[0], shared.open(url)[0]
     first = store.allocate("order", 10, 0)
-    assert store.allocate("order", 5, first.end + 20).start == first.end + 20
+    within = store.allocate("order", 20, first.end + 5)
+    assert (within.start, within.end) == (first.end + 5, first.end + 20), "the floor lies within what is granted"
+    assert store.allocate("order", 5, within.end + 20).start == within.end + 20, "and beyond it"
     far = store.allocate("order", 5, 1_000_000)
     assert far.start == 1_000_000, "beyond the ceiling"
     assert not store.release("order", TailRelease(far.start + 2, far.version + 1))

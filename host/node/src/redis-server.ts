@@ -32,6 +32,12 @@ const VERSION_MIN = 7;
 /** A connection that nobody uses is asked for a sign of life after this long, so that a dead one is found out. */
 const KEEPALIVE_MS = 15_000;
 
+/**
+ * The protocol without a greeting, which a server with a password refuses before the password. ioredis 6 has another
+ * default, and ioredis 5 knows no other one, nor this option.
+ */
+const SECOND_PROTOCOL = { protocol: 2 } as RedisOptions;
+
 /** A server that forgets a script again and again is told it so many times for one request. */
 const TELLS_MAX = 10;
 
@@ -148,6 +154,7 @@ export class RedisServer {
       // What the server is, is asked here.
       enableReadyCheck: false,
       disableClientInfo: true,
+      ...SECOND_PROTOCOL,
       ...(settings.isTls ? { tls: tlsOptions(settings) } : {}),
     };
   }

@@ -1,5 +1,5 @@
-// Worker threads: start `unalike serve`, then `node examples/worker-threads.mjs`. Each thread opens its own `Ids`, since
-// a grant belongs to one instance of the component; ids themselves are bigints, and may be posted anywhere.
+// Worker threads: start `unalike serve`, then `node examples/worker-threads.mjs`. Each thread opens its own `Ids`,
+// since a grant belongs to one instance of the component; ids themselves are bigints, and may be posted anywhere.
 
 import { isMainThread, parentPort, Worker } from 'node:worker_threads';
 import { fileURLToPath } from 'node:url';

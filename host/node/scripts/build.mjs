@@ -1,6 +1,7 @@
 // Builds the package into dist: transpiles the components, compiles the sources, and copies what adapters share.
 //
-// The components are the files that UNALIKE_COMPONENT_WASM and UNALIKE_FORMATS_WASM name; without these, cargo builds them.
+// The components are the files that UNALIKE_COMPONENT_WASM and UNALIKE_FORMATS_WASM name; without these, cargo builds
+// them.
 
 import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -45,7 +46,9 @@ async function components(folder) {
 /** The folder with what jco makes of a component. It takes a minute or more, so it is kept for the next build. */
 async function transpiled(jco, name, path) {
   const { version } = JSON.parse(await readFile(join(dirname(jco), '../package.json'), 'utf8'));
-  const hash = createHash('sha256').update(await readFile(path)).digest('hex');
+  const hash = createHash('sha256')
+    .update(await readFile(path))
+    .digest('hex');
   const out = join(here, 'node_modules/.cache/unalike', `${name}-${version}-${hash}`);
   if ((await readdir(out).catch(() => [])).length === 0) {
     const fresh = `${out}.${process.pid}`;
@@ -71,8 +74,8 @@ try {
     }
     let code = await readFile(join(out, `${name}.js`), 'utf8');
     if (name === 'unalike') {
-      // A handle that is collected would call into its instance, also after that one has failed, and what is thrown then
-      // ends the process. The host drops its handles itself.
+      // A handle that is collected would call into its instance, also after that one has failed, and what is thrown
+      // then ends the process. The host drops its handles itself.
       code = `const FinalizationRegistry=class{register(){}unregister(){}};\n${code}`;
     }
     await writeFile(join(glue, `${name}.js`), code);

@@ -9,7 +9,9 @@ import { StoreError, type StoreErrorKind } from './store.js';
 
 /** What happened, for programs that tell cases apart. */
 export type IdsErrorKind =
-  /** The store did not answer in time, and nothing was buffered. Figures: `waitedMs`. Cause: what the store said last. */
+  /**
+   * The store did not answer in time, and nothing was buffered. Figures: `waitedMs`. Cause: what the store said last.
+   */
   | 'timeout'
   /** Ids can be handed out only later than the call may wait. Figures: `waitMs`. */
   | 'not-yet'
@@ -132,7 +134,11 @@ export class IdsError extends Error {
 }
 
 /** What stays so for longer than a caller waits is told at once. */
-const LASTING: ReadonlySet<StoreErrorKind> = new Set<StoreErrorKind>(['workers-exhausted', 'clock-skew', 'quarantined']);
+const LASTING: ReadonlySet<StoreErrorKind> = new Set<StoreErrorKind>([
+  'workers-exhausted',
+  'clock-skew',
+  'quarantined',
+]);
 
 /** @internal */
 export function isLasting(error: StoreError | undefined): boolean {
@@ -155,5 +161,7 @@ export function asStoreError(error: unknown): StoreError {
     return error;
   }
   const what = error instanceof Error ? error.message : String(error);
-  return new StoreError('outcome-unknown', `the store failed in a way that it does not know: ${what}`, { cause: error });
+  return new StoreError('outcome-unknown', `the store failed in a way that it does not know: ${what}`, {
+    cause: error,
+  });
 }

@@ -1,6 +1,6 @@
 /**
- * What is done with ids after they were made: notations, the fields of snowflakes, and formats. Pure functions, which need
- * no store.
+ * What is done with ids after they were made: notations, the fields of snowflakes, and formats. Pure functions, which
+ * need no store.
  *
  * @module
  */
@@ -37,9 +37,9 @@ export interface FormatKey {
 export interface FormatOptions {
   /**
    * Text with placeholders, 128 bytes at most: exactly one of `{id}`, `{id:010}` (zeros in front, 1 to 19 digits),
-   * `{id:base36}`, `{id:base62}`, `{id:base32}` and `{id:uuid}`; any of `{yyyy}`, `{yy}`, `{MM}`, `{dd}`, `{HH}`, `{mm}`,
-   * `{ss}` and `{SSS}`, several in one as in `{yyyyMMdd}`; `{gene:4}`, the low 4 bits (1 to 16) of the shard key in
-   * decimal; and `{{` and `}}` for braces.
+   * `{id:base36}`, `{id:base62}`, `{id:base32}` and `{id:uuid}`; any of `{yyyy}`, `{yy}`, `{MM}`, `{dd}`, `{HH}`,
+   * `{mm}`, `{ss}` and `{SSS}`, several in one as in `{yyyyMMdd}`; `{gene:4}`, the low 4 bits (1 to 16) of the shard
+   * key in decimal; and `{{` and `}}` for braces.
    */
   readonly template: string;
   /** The offset of the date from UTC: -1080 to 1080 minutes; 0 by default. */
@@ -133,8 +133,8 @@ export class Formats {
   }
 
   /**
-   * The least and the greatest id whose tick overlaps the time from `from` to `until`, which is not included: for queries
-   * by time over a column of ids.
+   * The least and the greatest id whose tick overlaps the time from `from` to `until`, which is not included: for
+   * queries by time over a column of ids.
    *
    * @throws {IdsError} `format` if there is none
    */
@@ -185,8 +185,8 @@ export class Formats {
 }
 
 /**
- * How the ids of a tag are shown: permuted under a key, joined with a shard gene, and written into a template; and back.
- * Each step is a bijection, so that what is shown is as unique as the ids are.
+ * How the ids of a tag are shown: permuted under a key, joined with a shard gene, and written into a template; and
+ * back. Each step is a bijection, so that what is shown is as unique as the ids are.
  *
  * @example
  * ```ts
@@ -267,7 +267,9 @@ function oneOf<Word extends string>(argument: string, word: Word, words: readonl
 /** A text that crosses whole: half of a surrogate pair would become another letter on the way. */
 function textOf(argument: string, text: string): string {
   if (typeof text !== 'string') {
-    throw new IdsError('options-invalid', `${argument} must be a text, and is of the type ${typeof text}`, { argument });
+    throw new IdsError('options-invalid', `${argument} must be a text, and is of the type ${typeof text}`, {
+      argument,
+    });
   }
   if (!text.isWellFormed()) {
     throw new IdsError('format', `${argument} is not valid Unicode`, { argument });

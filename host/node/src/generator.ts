@@ -160,7 +160,8 @@ export abstract class Generator<Opened extends Handle> implements Opening<Opened
       return undefined;
     }
     const [worker, endedMs] = [lease.worker, millis(lease.validUntilMs)];
-    const what = `no ids for ${shown(this.name)}: the lease of worker ${worker} ended at ${endedMs} ms, and there is no other`;
+    const ended = `the lease of worker ${worker} ended at ${endedMs} ms, and there is no other`;
+    const what = `no ids for ${shown(this.name)}: ${ended}`;
     return new IdsError('lease-ended', what + because(cause), { worker, endedMs }, cause);
   }
 

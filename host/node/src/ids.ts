@@ -14,13 +14,7 @@ import { CORE_MODULES, modulesOf } from './modules.js';
 import { shown, subTag, validatePublic, validateTag } from './names.js';
 import { checkedNumber, U32_MAX } from './numbers.js';
 import { Rounds } from './ordered.js';
-import {
-  BufferedSequence,
-  OrderedSequence,
-  sequenceOptions,
-  type Sequence,
-  type SequenceOptions,
-} from './sequence.js';
+import { BufferedSequence, OrderedSequence, sequenceOptions, type Sequence, type SequenceOptions } from './sequence.js';
 import {
   LeasedSnowflake,
   RENEW_EVERY_MS,
@@ -47,7 +41,9 @@ export interface IdsOptions {
   readonly preferredWorker?: number;
   /** How long a call waits for ids before it fails with the kind `timeout`: 5000 ms by default. */
   readonly waitMaxMs?: number;
-  /** After how long a request to a store is given up, and what it may have been granted is burnt: 10000 ms by default. */
+  /**
+   * After how long a request to a store is given up, and what it may have been granted is burnt: 10000 ms by default.
+   */
   readonly requestTimeoutMs?: number;
   /** Whether leases are renewed by a timer while no ids are asked for: true by default. It keeps no process alive. */
   readonly renewLeases?: boolean;
@@ -65,12 +61,12 @@ interface Open {
 /**
  * All id generators of a program: open it once, and close it at the end.
  *
- * A program that ends without closing stays as unique, and wastes what it had: the rest of its segments is a gap, and the
- * workers of its snowflakes stay taken until their leases end.
+ * A program that ends without closing stays as unique, and wastes what it had: the rest of its segments is a gap, and
+ * the workers of its snowflakes stay taken until their leases end.
  *
  * Each process and each `worker_thread` opens its own. Grants are never shared between them, and none of these objects
- * can be posted to another thread. (Node has no fork that copies a process: `cluster` and `child_process.fork` start new
- * ones.)
+ * can be posted to another thread. (Node has no fork that copies a process: `cluster` and `child_process.fork` start
+ * new ones.)
  *
  * @example
  * ```ts
@@ -112,8 +108,8 @@ export class Ids {
   }
 
   /**
-   * The sequence of a tag, opened at first use; options that are not given are the tag's own, as its store keeps them. A
-   * tag that its store has as `ordered` is served by rounds: its ids ascend across all processes in real time.
+   * The sequence of a tag, opened at first use; options that are not given are the tag's own, as its store keeps them.
+   * A tag that its store has as `ordered` is served by rounds: its ids ascend across all processes in real time.
    *
    * @throws {IdsError} `name-invalid`, `options-invalid`, `number-invalid`, `mode-bound`, `open-otherwise`, `closed`;
    * `store` and `timeout` when the tag cannot be looked up.
@@ -165,10 +161,11 @@ export class Ids {
   }
 
   /**
-   * The snowflake generator of a lease namespace, opened at first use. The layout is a preset's name, such as `twitter`,
-   * or a {@link Layout}; it binds the namespace in its store.
+   * The snowflake generator of a lease namespace, opened at first use. The layout is a preset's name, such as
+   * `twitter`, or a {@link Layout}; it binds the namespace in its store.
    *
-   * @throws {IdsError} `name-invalid`, `layout-invalid`, `options-invalid`, `number-invalid`, `open-otherwise`, `closed`
+   * @throws {IdsError} `name-invalid`, `layout-invalid`, `options-invalid`, `number-invalid`, `open-otherwise`,
+   * `closed`
    */
   async snowflake(namespace: string, layout: string | Layout, options: SnowflakeOptions = {}): Promise<Snowflake> {
     named(namespace, () => validateTag(namespace));
@@ -190,7 +187,12 @@ export class Ids {
     } catch (error) {
       this.environment.lane.remove(generator);
       if (error instanceof IdsError && error.figures.argument === 'layout') {
-        throw new IdsError('layout-invalid', `the layout of ${shown(namespace)} is not valid: ${error.message}`, {}, error);
+        throw new IdsError(
+          'layout-invalid',
+          `the layout of ${shown(namespace)} is not valid: ${error.message}`,
+          {},
+          error,
+        );
       }
       throw error;
     }
@@ -322,7 +324,9 @@ export class Ids {
     const limitMs = checkedNumber('waitMaxMs', wait.waitMaxMs ?? this.environment.waitMaxMs, 0, TIMER_MAX_MS);
     checkAborted(tag, wait.signal);
     const late = (): never => {
-      throw new IdsError('timeout', `the tag ${shown(tag)} was not looked up within ${limitMs} ms`, { waitedMs: limitMs });
+      throw new IdsError('timeout', `the tag ${shown(tag)} was not looked up within ${limitMs} ms`, {
+        waitedMs: limitMs,
+      });
     };
     let abort = (): void => undefined;
     const aborted = new Promise<never>((_, reject) => {

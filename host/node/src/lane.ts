@@ -15,8 +15,8 @@ import { InstanceTickets } from './tickets.js';
 import { monotonicMs } from './wait.js';
 
 /**
- * The pause before a rebuild when a trap follows another; it doubles with each further one. A fault that repeats must not
- * burn a worker id or a segment per call.
+ * The pause before a rebuild when a trap follows another; it doubles with each further one. A fault that repeats must
+ * not burn a worker id or a segment per call.
  */
 const REBUILD_PAUSE_MS = 1_000;
 /** The longest pause: of a fault that stays, a worker a minute is burnt, and each is free again after its horizon. */
@@ -99,10 +99,7 @@ export class Lane {
    *
    * @throws {IdsError} `rebuilt` after a trap, once; `component` for options that it refuses.
    */
-  call<Opened extends Handle, Value>(
-    generator: Opening<Opened>,
-    act: (handle: Opened, nowMs: number) => Value,
-  ): Value {
+  call<Opened extends Handle, Value>(generator: Opening<Opened>, act: (handle: Opened, nowMs: number) => Value): Value {
     if (this.isCalled) {
       throw new IdsError('component', `the component was called from inside of one of its own calls`);
     }

@@ -14,8 +14,8 @@ function preset(bits: readonly [number, number, number, number], epochMs: bigint
 }
 
 /**
- * The layouts that have a name: those of the systems whose ids and workers unalike takes over. The four widths are those
- * of timestamp, datacenter, worker and sequence.
+ * The layouts that have a name: those of the systems whose ids and workers unalike takes over. The four widths are
+ * those of timestamp, datacenter, worker and sequence.
  */
 export const PRESETS: Readonly<Record<string, Layout>> = Object.freeze({
   twitter: preset([41, 5, 5, 12], 1_288_834_974_657n),

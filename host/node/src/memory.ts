@@ -5,7 +5,15 @@
  */
 
 import { layoutText } from './layouts.js';
-import { DEFAULT_TAG_OPTIONS, shown, splitTag, validateAllocate, validateNewTag, validateOptions, validateTag } from './names.js';
+import {
+  DEFAULT_TAG_OPTIONS,
+  shown,
+  splitTag,
+  validateAllocate,
+  validateNewTag,
+  validateOptions,
+  validateTag,
+} from './names.js';
 import {
   ID_MAX,
   StoreError,
@@ -41,7 +49,9 @@ export interface MemoryOptions {
   readonly now?: () => number;
 }
 
-/** Both ports in memory. What it holds is gone with the process, and its ids begin again: nothing durable rests on it. */
+/**
+ * Both ports in memory. What it holds is gone with the process, and its ids begin again: nothing durable rests on it.
+ */
 export class MemoryStore implements SegmentStore, LeaseStore {
   private readonly rows = new Map<string, Row>();
   private readonly namespaces = new Map<string, Workers>();

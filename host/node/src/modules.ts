@@ -67,7 +67,8 @@ async function load(name: ModuleName): Promise<WasmModule> {
     }
     return await loader(name);
   } catch (error) {
-    const what = `the module ${name} of the component cannot be loaded: ${error instanceof Error ? error.message : error}`;
+    const reason = error instanceof Error ? error.message : String(error);
+    const what = `the module ${name} of the component cannot be loaded: ${reason}`;
     throw new IdsError('component', what, {}, error);
   }
 }

@@ -138,8 +138,8 @@ export class Rounds extends Generator<CoreOrdered> {
   }
 
   /**
-   * One allocation for all of them; another if the store could not do it, since theirs started after they came. Given up
-   * when the last of them has gone.
+   * One allocation for all of them; another if the store could not do it, since theirs started after they came. Given
+   * up when the last of them has gone.
    */
   private round(waiting: readonly Waiter[]): Promise<Run> {
     const count = waiting.reduce((sum, waiter) => sum + waiter.left, 0);
@@ -189,4 +189,3 @@ export class Rounds extends Generator<CoreOrdered> {
     this.queue = [...short, ...this.queue];
   }
 }
-

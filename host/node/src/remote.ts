@@ -3,8 +3,8 @@
  * Segments and leases from unalike servers, over HTTP: `unalike/remote`. It needs `fetch` and nothing else.
  *
  * - **Several servers** are named in order of preference. A server that proves that it granted nothing (it cannot be
- *   reached, its store is down, it is ending) is passed over for the next one. Whatever may have been granted is burnt: a
- *   retry is always a new grant.
+ *   reached, its store is down, it is ending) is passed over for the next one. Whatever may have been granted is burnt:
+ * a   retry is always a new grant.
  * - **One answer, one caller.** A cache, or a proxy that collapses equal requests, could give one grant to two callers.
  *   Each request has a random `X-Request-Id` of 128 bits, and an answer with another one is burnt.
  * - **One store.** Each answer names the store that granted, and answers of another store are burnt. Of several servers
@@ -14,7 +14,15 @@
  */
 
 import { layoutText } from './layouts.js';
-import { splitTag, subTag, validateAllocate, validateNewTag, validateOptions, validateTag, DEFAULT_TAG_OPTIONS } from './names.js';
+import {
+  splitTag,
+  subTag,
+  validateAllocate,
+  validateNewTag,
+  validateOptions,
+  validateTag,
+  DEFAULT_TAG_OPTIONS,
+} from './names.js';
 import { checkedNumber } from './numbers.js';
 import {
   ID_MAX,
@@ -40,8 +48,8 @@ export interface RemoteOptions {
   /** The token, of the scope `lease`, where the servers want one. */
   readonly token?: string;
   /**
-   * The store that all servers must have, by the identity that `GET /v1/store` answers as `store`: 32 hexadecimal digits.
-   * Without it one server is believed, and several must all answer when the store is opened.
+   * The store that all servers must have, by the identity that `GET /v1/store` answers as `store`: 32 hexadecimal
+   * digits. Without it one server is believed, and several must all answer when the store is opened.
    */
   readonly store?: string;
   /** The same for leases: what `GET /v1/store` answers as `leases`. */
@@ -168,12 +176,16 @@ class Servers {
 
   /**
    * Asks the servers in order of preference until one answers. The next one is asked only after one that proves that it
-   * has granted nothing. `storeIn` finds in an answer which store it is from, and checks it: `undefined` where it does not
-   * say.
+   * has granted nothing. `storeIn` finds in an answer which store it is from, and checks it: `undefined` where it does
+   * not say.
    *
    * @throws {StoreError} What the last server that was asked brings.
    */
-  async ask<Value>(request: Request, read: (answer: Json) => Value, storeIn?: (answer: Json) => string | null): Promise<Value> {
+  async ask<Value>(
+    request: Request,
+    read: (answer: Json) => Value,
+    storeIn?: (answer: Json) => string | null,
+  ): Promise<Value> {
     let last: StoreError | undefined;
     for (const server of this.inOrder()) {
       try {
@@ -241,8 +253,8 @@ class Servers {
           throw error;
         }
         const what =
-          `the server ${origin} does not say which store it has, and several servers must agree before the first one is ` +
-          'used: start it, or name the store by the identity that the others answer at GET /v1/store (store)';
+          `the server ${origin} does not say which store it has, and several servers must agree before the first one ` +
+          'is used: start it, or name the store by the identity that the others answer at GET /v1/store (store)';
         throw new StoreError('unavailable', what, { cause: error });
       }
       if (look.value === null) {
@@ -265,7 +277,12 @@ class Servers {
 
   /** Which store a server has. */
   private async lookAt(server: Server): Promise<string | null> {
-    const request: Request = { doing: 'asking which store it has', writes: false, method: 'GET', path: ['v1', 'store'] };
+    const request: Request = {
+      doing: 'asking which store it has',
+      writes: false,
+      method: 'GET',
+      path: ['v1', 'store'],
+    };
     return await this.send(server, request, (answer) => nameIn(answer, this.part));
   }
 
@@ -282,8 +299,8 @@ class Servers {
     const said = (name: string | null | undefined): string => name ?? 'without a name';
     const what =
       `the server ${server.origin} has the store ${said(store)}, and ${said(this.store)} was expected: its ids would ` +
-      'repeat those of the other one, so nothing that it grants is used. Name servers with one store only, or restart ' +
-      'this program if the store was meant to change';
+      'repeat those of the other one, so nothing that it grants is used. Name servers with one store only, or ' +
+      'restart this program if the store was meant to change';
     server.isKnown = false;
     server.refused = what;
     throw new Failure(new StoreError('refused', what), true);
@@ -294,13 +311,13 @@ class Servers {
     const at = `${request.doing}, at ${server.origin}`;
     const dots = request.path.find((part) => part === '.' || part === '..');
     if (dots !== undefined) {
-      throw new Failure(new StoreError('refused', `${at}: the name ${JSON.stringify(dots)} cannot be part of a URL`), false);
+      throw new Failure(
+        new StoreError('refused', `${at}: the name ${JSON.stringify(dots)} cannot be part of a URL`),
+        false,
+      );
     }
     const lost = (what: string, cause?: unknown): Failure =>
-      new Failure(
-        new StoreError(request.writes ? 'outcome-unknown' : 'unavailable', `${at} ${what}`, { cause }),
-        true,
-      );
+      new Failure(new StoreError(request.writes ? 'outcome-unknown' : 'unavailable', `${at} ${what}`, { cause }), true);
     const id = randomHex();
     const url = new URL(`/${request.path.map(encodeURIComponent).join('/')}`, server.origin);
     for (const [name, value] of request.query ?? []) {
@@ -314,7 +331,10 @@ class Servers {
       headers['content-type'] = 'application/json';
     }
     const controller = new AbortController();
-    const timer = setTimeout(() => controller.abort(new Error(`no answer within ${this.timeoutMs} ms`)), this.timeoutMs);
+    const timer = setTimeout(
+      () => controller.abort(new Error(`no answer within ${this.timeoutMs} ms`)),
+      this.timeoutMs,
+    );
     unref(timer);
     try {
       let response: Response;
@@ -339,8 +359,9 @@ class Servers {
       if (response.headers.get('x-request-id') !== id) {
         void response.body?.cancel().catch(() => undefined);
         throw lost(
-          `brought the answer to another request, with the status ${response.status}: its X-Request-Id is not the one that ` +
-            'was sent. If there is a proxy before the server, have it pass this header, and cache and collapse nothing',
+          `brought the answer to another request, with the status ${response.status}: its X-Request-Id is not the ` +
+            'one that was sent. If there is a proxy before the server, have it pass this header, and cache and ' +
+            'collapse nothing',
         );
       }
       const text = await bodyOf(response, lost);
@@ -467,7 +488,12 @@ function nameIn(answer: Json, name: string): string | null {
 const storeIn = (answer: Json): string | null => nameIn(answer, 'store');
 
 /** The kinds of problems that prove that nothing was granted, and that another server may be better off. */
-const SERVERS_PROBLEMS: ReadonlySet<string> = new Set(['store-unavailable', 'closing', 'connections-max', 'head-timeout']);
+const SERVERS_PROBLEMS: ReadonlySet<string> = new Set([
+  'store-unavailable',
+  'closing',
+  'connections-max',
+  'head-timeout',
+]);
 /** Those that every server would answer. */
 const PROBLEMS: Readonly<Record<string, StoreErrorKind>> = {
   'ceiling-reached': 'ceiling-reached',
@@ -485,8 +511,8 @@ const PROBLEMS: Readonly<Record<string, StoreErrorKind>> = {
 };
 
 /**
- * What an answer that is not a success proves; `undefined` where it proves nothing, since a server of another kind wrote
- * it, or since this one does not know.
+ * What an answer that is not a success proves; `undefined` where it proves nothing, since a server of another kind
+ * wrote it, or since this one does not know.
  */
 function problem(at: string, status: number, answer: Json): Failure | undefined {
   const document = typeof answer === 'object' && answer !== null ? (answer as Record<string, Json>) : {};
@@ -533,7 +559,10 @@ function readTag(answer: Json, name: string): TagRecord {
   if (answered !== name) {
     throw new Unreadable(`it is about the tag ${JSON.stringify(answered)}`);
   }
-  return { tag: name, options: { start: numberIn(tag, 'start'), step: readStep(step), refill: readRefill(refill), mode } };
+  return {
+    tag: name,
+    options: { start: numberIn(tag, 'start'), step: readStep(step), refill: readRefill(refill), mode },
+  };
 }
 
 function readStep(step: Record<string, Json>): StepPolicy {
@@ -668,8 +697,8 @@ export class RemoteStore implements SegmentStore, LeaseStore {
    * Asks the servers which store they have. The servers of leases are asked with the first lease.
    *
    * @param urls In order of preference: a list, or one text with hosts after commas.
-   * @throws {StoreError} `unavailable` when no server answers; when one of several does not, unless the options name the
-   * store. `refused` when they have different stores, want a token, or know no `/v1/store`.
+   * @throws {StoreError} `unavailable` when no server answers; when one of several does not, unless the options name
+   * the store. `refused` when they have different stores, want a token, or know no `/v1/store`.
    */
   static async open(urls: string | readonly string[], options: RemoteOptions = {}): Promise<RemoteStore> {
     const origins = originsOf(urls);
@@ -720,7 +749,8 @@ export class RemoteStore implements SegmentStore, LeaseStore {
         version: numberIn(fields, 'version'),
       };
       const { start, end, stride } = segment;
-      const isOne = start >= 1n && stride >= 1n && start < end && (end - start) % stride === 0n && end - stride <= ID_MAX;
+      const isOne =
+        start >= 1n && stride >= 1n && start < end && (end - start) % stride === 0n && end - stride <= ID_MAX;
       const isAskedFor =
         isOne &&
         granted['tag'] === name &&
@@ -788,7 +818,11 @@ export class RemoteStore implements SegmentStore, LeaseStore {
     const doing = `leasing a worker of ${JSON.stringify(namespace)}`;
     const path = ['v1', 'snowflakes', namespace, 'leases'];
     const workers = workersOf(layout);
-    return await this.grant(namespace, { doing, writes: true, method: 'POST', path, query }, ({ worker }) => worker < workers);
+    return await this.grant(
+      namespace,
+      { doing, writes: true, method: 'POST', path, query },
+      ({ worker }) => worker < workers,
+    );
   }
 
   async extend(request: LeaseExtend): Promise<Lease> {

@@ -30,8 +30,8 @@ export interface SequenceOptions {
   readonly mode?: Mode;
   /**
    * The greatest id that this process hands out, 1 to 2^63 - 1 (the default). After it the sequence is `exhausted`;
-   * numbers above that the store granted are burnt. With 2^53 - 1 every id is exact in JavaScript's numbers. A step that
-   * is the tag's own, not given here, is at most a 64th of the numbers up to it.
+   * numbers above that the store granted are burnt. With 2^53 - 1 every id is exact in JavaScript's numbers. A step
+   * that is the tag's own, not given here, is at most a 64th of the numbers up to it.
    */
   readonly idMax?: bigint;
 }
@@ -77,8 +77,8 @@ export interface Sequence extends AsyncIterable<bigint> {
    */
   next(options?: WaitOptions): Promise<bigint>;
   /**
-   * The next id if there is one without waiting; if there is none, the store has been asked for more. An ordered sequence
-   * has none without waiting: its every id is a request to the store.
+   * The next id if there is one without waiting; if there is none, the store has been asked for more. An ordered
+   * sequence has none without waiting: its every id is a request to the store.
    *
    * @throws {IdsError}
    */
@@ -382,7 +382,9 @@ export function sequenceOptions(record: TagRecord, given: SequenceOptions): Comp
   const { stepMin, stepMax, growBelowMs, shrinkAboveMs } = adaptive;
   if (stepMin > adaptive.step || adaptive.step > stepMax || growBelowMs > shrinkAboveMs) {
     const what = 'min <= step <= max and growBelowMs <= shrinkAboveMs must hold';
-    throw new IdsError('options-invalid', `the step of ${shown(record.tag)} is not valid: ${what}`, { argument: 'step' });
+    throw new IdsError('options-invalid', `the step of ${shown(record.tag)} is not valid: ${what}`, {
+      argument: 'step',
+    });
   }
   return {
     ...adaptive,

@@ -1,8 +1,8 @@
 /**
  * Snowflakes: ids of a timestamp, a worker and a sequence, under a lease.
  *
- * The component hands out the rest of a tick as one run; its ids are handed out while the clock is in that tick, and what
- * is left when the clock has moved on is dropped, so that an id's timestamp is the time of its issue.
+ * The component hands out the rest of a tick as one run; its ids are handed out while the clock is in that tick, and
+ * what is left when the clock has moved on is dropped, so that an id's timestamp is the time of its issue.
  *
  * @module
  */
@@ -149,11 +149,13 @@ export interface Snowflake extends AsyncIterable<bigint> {
   readonly layout: Layout;
   /** The next id. Waits, if need be, for a lease or for the next tick. @throws {IdsError} */
   next(options?: WaitOptions): Promise<bigint>;
-  /** The next id if there is one without waiting; if there is none, what is missing was asked for. @throws {IdsError} */
+  /**
+   * The next id if there is one without waiting; if there is none, what is missing was asked for. @throws {IdsError}
+   */
   tryNext(): bigint | undefined;
   /**
-   * The next `count` ids, 1 to 2^32 - 1, in ascending order, over as many ticks as it takes. Ids that a call had when it
-   * failed are a gap. `waitMaxMs` is for each tick.
+   * The next `count` ids, 1 to 2^32 - 1, in ascending order, over as many ticks as it takes. Ids that a call had when
+   * it failed are a gap. `waitMaxMs` is for each tick.
    *
    * @throws {IdsError}
    */

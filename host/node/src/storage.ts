@@ -177,8 +177,8 @@ export class Requests implements Starter {
     const known = this.known.get(asker) ?? new GrantOrder(asker.granted.successorFloor());
     this.known.set(asker, known);
     const [fault, knownFault] = [asker.granted.admit(answer.val), known.admit(answer.val)];
-    // The component refuses by itself what it can know of. What one of several stores granted to its predecessor is known
-    // here alone.
+    // The component refuses by itself what it can know of. What one of several stores granted to its predecessor is
+    // known here alone.
     return fault === 'overlap' && knownFault === undefined ? { tag: 'err', val: 'refused' } : answer;
   }
 
@@ -254,10 +254,12 @@ export class Requests implements Starter {
         asker?.answered();
       }
     };
-    this.storage.request(async () => checked(await ask())).then(
-      (value) => answered({ tag: 'ok', val: value }),
-      (error: StoreError) => answered({ tag: 'err', val: error.failure }, error),
-    );
+    this.storage
+      .request(async () => checked(await ask()))
+      .then(
+        (value) => answered({ tag: 'ok', val: value }),
+        (error: StoreError) => answered({ tag: 'err', val: error.failure }, error),
+      );
   }
 }
 

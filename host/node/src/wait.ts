@@ -47,8 +47,8 @@ export class Event {
   }
 
   /**
-   * Waits for the event, at most so many milliseconds. Answers whether it came. A wait keeps the process alive: somebody
-   * awaits it, and it ends.
+   * Waits for the event, at most so many milliseconds. Answers whether it came. A wait keeps the process alive:
+   * somebody awaits it, and it ends.
    *
    * @throws {IdsError} `aborted`
    */
@@ -93,8 +93,8 @@ function aborted(name: string, signal: AbortSignalLike | undefined): IdsError {
 }
 
 /**
- * A promise, or what `late` makes of it after so many milliseconds. The timer keeps the process alive only where somebody
- * awaits the end.
+ * A promise, or what `late` makes of it after so many milliseconds. The timer keeps the process alive only where
+ * somebody awaits the end.
  */
 export function within<Value>(
   promise: Promise<Value>,

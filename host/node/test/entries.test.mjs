@@ -31,7 +31,8 @@ test('the entry that is given its modules compiles nothing', async () => {
     import { readFileSync } from 'node:fs';
     import * as unalike from '${at('static.js')}';
     await unalike.Ids.open({}).then(() => process.exit(1), (error) => console.log(error.kind));
-    const names = ['unalike', 'unalike-formats'].flatMap((name) => ['', 2, 3].map((number) => name + '.core' + number + '.wasm'));
+    const names = ['unalike', 'unalike-formats'].flatMap((name) =>
+      ['', 2, 3].map((number) => name + '.core' + number + '.wasm'));
     const modules = names.map((name) => [name, new WebAssembly.Module(readFileSync(new URL(name, '${at('glue/')}')))]);
     unalike.useModules(Object.fromEntries(modules));
     const refuse = () => { throw new Error('compiling is not allowed here'); };

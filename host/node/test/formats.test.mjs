@@ -9,7 +9,12 @@ const formats = await Formats.load();
 const ISSUED = new Date('2026-11-22T10:00:00Z');
 
 test('formats write and read', () => {
-  const format = formats.format({ template: 'ORD-{yyyyMMdd}-{id:06}', utcOffsetMinutes: 480, bits: 19, restart: 'day' });
+  const format = formats.format({
+    template: 'ORD-{yyyyMMdd}-{id:06}',
+    utcOffsetMinutes: 480,
+    bits: 19,
+    restart: 'day',
+  });
   assert.equal(format.write(42n, ISSUED), 'ORD-20261122-000042');
   assert.equal(format.period(ISSUED.getTime()), '2026-11-22');
   const { id, span } = format.read('ORD-20261122-000042');
@@ -23,24 +28,51 @@ test('keys permute, and no message shows them', () => {
   const number = format.number(1n, ISSUED);
   assert.notEqual(number, 1n);
   assert.equal(format.original(number).id, 1n);
-  assert.equal(formats.format({ template: '{id}', bits: 31, keys: [{ id: 0, secret: BigInt(`0x${secret}`) }],
-    context: 'order' }).number(1n, ISSUED), number);
+  assert.equal(
+    formats
+      .format({ template: '{id}', bits: 31, keys: [{ id: 0, secret: BigInt(`0x${secret}`) }], context: 'order' })
+      .number(1n, ISSUED),
+    number,
+  );
   for (const wrong of ['hunter2', 1n << 128n, 7]) {
-    assert.throws(() => formats.format({ template: '{id}', keys: [{ id: 0, secret: wrong }] }),
-      (error) => error instanceof IdsError && !error.message.includes(String(wrong)));
+    assert.throws(
+      () => formats.format({ template: '{id}', keys: [{ id: 0, secret: wrong }] }),
+      (error) => error instanceof IdsError && !error.message.includes(String(wrong)),
+    );
   }
 });
 
 test('faults are told by kind and place', () => {
-  assert.throws(() => formats.format({ template: 'ORD-{nr}' }), (error) => {
-    assert.deepEqual([error.kind, error.figures.fault, error.figures.position], ['format', 'template-placeholder', 4]);
-    return true;
-  });
-  assert.throws(() => formats.decode('00000004C9!', 'base62'), (error) => error.figures.fault === 'character');
-  assert.throws(() => formats.encode(0n, 'decimal'), (error) => error.kind === 'format');
-  assert.throws(() => formats.encode(1n, 'base7'), (error) => error.kind === 'options-invalid');
-  assert.throws(() => formats.unpack(1n, 'no-such'), (error) => error.kind === 'layout-invalid');
-  assert.throws(() => formats.decode('\ud800', 'base62'), (error) => error.kind === 'format');
+  assert.throws(
+    () => formats.format({ template: 'ORD-{nr}' }),
+    (error) => {
+      assert.deepEqual(
+        [error.kind, error.figures.fault, error.figures.position],
+        ['format', 'template-placeholder', 4],
+      );
+      return true;
+    },
+  );
+  assert.throws(
+    () => formats.decode('00000004C9!', 'base62'),
+    (error) => error.figures.fault === 'character',
+  );
+  assert.throws(
+    () => formats.encode(0n, 'decimal'),
+    (error) => error.kind === 'format',
+  );
+  assert.throws(
+    () => formats.encode(1n, 'base7'),
+    (error) => error.kind === 'options-invalid',
+  );
+  assert.throws(
+    () => formats.unpack(1n, 'no-such'),
+    (error) => error.kind === 'layout-invalid',
+  );
+  assert.throws(
+    () => formats.decode('\ud800', 'base62'),
+    (error) => error.kind === 'format',
+  );
 });
 
 test('layouts have names and a text', () => {

@@ -28,13 +28,14 @@ async function installed(t) {
 }
 
 const PROGRAM = `
-import { Batch, Formats, Ids, IdsError, MemoryStore, StoreError, type Layout, type Sequence, type SegmentStore } from 'unalike';
+import { Batch, Formats, Ids, IdsError, MemoryStore, StoreError } from 'unalike';
+import type { Layout, Sequence, SegmentStore, TailRelease } from 'unalike';
 import { RemoteStore } from 'unalike/remote';
 
 class Ours implements SegmentStore {
   private readonly inner = new MemoryStore();
   allocate(tag: string, count: bigint, atLeast: bigint) { return this.inner.allocate(tag, count, atLeast); }
-  release(tag: string, tail: { readonly start: bigint; readonly version: bigint }) { return this.inner.release(tag, tail); }
+  release(tag: string, tail: TailRelease) { return this.inner.release(tag, tail); }
   openTag(tag: string) { return this.inner.openTag(tag); }
   identity() { return this.inner.identity(); }
   close() { return this.inner.close(); }
@@ -84,16 +85,30 @@ test('what is packed is dist, the page and the licences', async (t) => {
     assert.ok(!text.includes(here), `${path} holds a path of this machine`);
   }
   const lock = await readFile(join(here, 'package-lock.json'), 'utf8');
-  assert.ok(!/"resolved"|https?:\/\/(?!.*(opencollective|github|sponsors|paypal|feross|tidelift))/.test(
-    lock.split('\n').filter((line) => !/"(url|funding|license)"/.test(line)).join('\n')), 'the lock names a registry');
+  assert.ok(
+    !/"resolved"|https?:\/\/(?!.*(opencollective|github|sponsors|paypal|feross|tidelift))/.test(
+      lock
+        .split('\n')
+        .filter((line) => !/"(url|funding|license)"/.test(line))
+        .join('\n'),
+    ),
+    'the lock names a registry',
+  );
 });
 
 test('an empty project compiles and runs a program with it', async (t) => {
   const { project } = await installed(t);
   await writeFile(join(project, 'program.ts'), PROGRAM);
   const options = {
-    strict: true, target: 'ES2022', module: 'NodeNext', moduleResolution: 'NodeNext', lib: ['ES2022'], types: [],
-    exactOptionalPropertyTypes: true, noUncheckedIndexedAccess: true, skipLibCheck: false,
+    strict: true,
+    target: 'ES2022',
+    module: 'NodeNext',
+    moduleResolution: 'NodeNext',
+    lib: ['ES2022'],
+    types: [],
+    exactOptionalPropertyTypes: true,
+    noUncheckedIndexedAccess: true,
+    skipLibCheck: false,
   };
   const declared = 'declare const console: { log(text: string): void };\n';
   await writeFile(join(project, 'program.ts'), declared + PROGRAM);
@@ -122,15 +137,16 @@ test('the examples run', async (t) => {
   const ended = new Promise((resolve) => service.once('exit', resolve));
   t.after(() => service.kill('SIGKILL'));
   const url = await new Promise((resolve) => service.stdout.once('data', (text) => resolve(/http:\S+/.exec(text)[0])));
-  const post = () => new Promise((resolve, reject) => {
-    const request = http.request(url, { method: 'POST', agent: false }, (response) => {
-      let body = '';
-      response.on('data', (part) => (body += part));
-      response.on('end', () => resolve(JSON.parse(body)));
+  const post = () =>
+    new Promise((resolve, reject) => {
+      const request = http.request(url, { method: 'POST', agent: false }, (response) => {
+        let body = '';
+        response.on('data', (part) => (body += part));
+        response.on('end', () => resolve(JSON.parse(body)));
+      });
+      request.once('error', reject);
+      request.end();
     });
-    request.once('error', reject);
-    request.end();
-  });
   const answers = await Promise.all([post(), post(), post()]);
   assert.deepEqual(answers.map(({ id }) => id).sort(), ['1', '2', '3']);
   assert.match(answers[0].order, /^ORD-[0-9]{8}-0000000[123]$/);

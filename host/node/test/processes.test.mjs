@@ -38,22 +38,38 @@ function noneTwice(drawn) {
 
 test('eight worker threads draw no id twice', async (t) => {
   const { url } = await serverWithTickets(t);
-  noneTwice(await Promise.all(Array.from({ length: CHILDREN }, () => new Promise((resolve, reject) => {
-    const worker = new Worker(child, { workerData: { url, rounds: ROUNDS } });
-    worker.once('message', resolve);
-    worker.once('error', reject);
-  }))));
+  noneTwice(
+    await Promise.all(
+      Array.from(
+        { length: CHILDREN },
+        () =>
+          new Promise((resolve, reject) => {
+            const worker = new Worker(child, { workerData: { url, rounds: ROUNDS } });
+            worker.once('message', resolve);
+            worker.once('error', reject);
+          }),
+      ),
+    ),
+  );
 });
 
 test('eight processes of a cluster draw no id twice', async (t) => {
   const { url } = await serverWithTickets(t);
   cluster.setupPrimary({ exec: child });
-  noneTwice(await Promise.all(Array.from({ length: CHILDREN }, () => new Promise((resolve, reject) => {
-    const worker = cluster.fork({ DRAW: JSON.stringify({ url, rounds: ROUNDS }) });
-    worker.once('message', resolve);
-    worker.once('error', reject);
-    worker.once('exit', (code) => code === 0 || reject(new Error(`a child ended with ${code}`)));
-  }))));
+  noneTwice(
+    await Promise.all(
+      Array.from(
+        { length: CHILDREN },
+        () =>
+          new Promise((resolve, reject) => {
+            const worker = cluster.fork({ DRAW: JSON.stringify({ url, rounds: ROUNDS }) });
+            worker.once('message', resolve);
+            worker.once('error', reject);
+            worker.once('exit', (code) => code === 0 || reject(new Error(`a child ended with ${code}`)));
+          }),
+      ),
+    ),
+  );
 });
 
 test('handles cannot be posted to another thread', async () => {

@@ -1,5 +1,5 @@
-// Runs a file of conformance vectors (tests/vectors/README.md) against the transpiled components, through the host's own
-// checks, tickets and import tables.
+// Runs a file of conformance vectors (tests/vectors/README.md) against the transpiled components, through the host's
+// own checks, tickets and import tables.
 
 import assert from 'node:assert/strict';
 
@@ -104,7 +104,11 @@ function json(value) {
   if (typeof value !== 'object') {
     return value;
   }
-  if ('tag' in value && typeof value.tag === 'string' && Object.keys(value).every((key) => ['tag', 'val'].includes(key))) {
+  if (
+    'tag' in value &&
+    typeof value.tag === 'string' &&
+    Object.keys(value).every((key) => ['tag', 'val'].includes(key))
+  ) {
     return value.val === undefined ? value.tag : { [value.tag]: json(value.val) };
   }
   return Object.fromEntries(Object.entries(value).map(([key, part]) => [kebab(key), json(part)]));
@@ -167,17 +171,25 @@ class CoreVector {
     this.instance = new InstanceTickets();
     this.recorder = new Recorder(this.instance, this);
     this.table = this.instance.imports(this.recorder);
-    this.core = new Core(this.moduleOf, Object.fromEntries(Object.entries(this.table).map(([name, functions]) => {
-      const short = name.replace('unalike:ids/', '');
-      const wrapped = Object.entries(functions).map(([key, call]) => [key, (...args) => {
-        if (this.throws === `${short}.${key}`) {
-          this.throws = undefined;
-          throw new Error('the driver threw');
-        }
-        return call(...args);
-      }]);
-      return [name, Object.fromEntries(wrapped)];
-    })));
+    this.core = new Core(
+      this.moduleOf,
+      Object.fromEntries(
+        Object.entries(this.table).map(([name, functions]) => {
+          const short = name.replace('unalike:ids/', '');
+          const wrapped = Object.entries(functions).map(([key, call]) => [
+            key,
+            (...args) => {
+              if (this.throws === `${short}.${key}`) {
+                this.throws = undefined;
+                throw new Error('the driver threw');
+              }
+              return call(...args);
+            },
+          ]);
+          return [name, Object.fromEntries(wrapped)];
+        }),
+      ),
+    );
   }
 
   askerOf(tag) {
@@ -381,8 +393,16 @@ function kindOf(step) {
   const kind = Object.keys(KINDS).find((name) => name in step);
   assert.ok(kind !== undefined, `a step of no known kind: ${JSON.stringify(step)}`);
   const { must, may } = KINDS[kind];
-  assert.deepEqual(must.filter((key) => !(key in step)), [], 'keys that are missing');
-  assert.deepEqual(Object.keys(step).filter((key) => !must.includes(key) && !may.includes(key)), [], 'unknown keys');
+  assert.deepEqual(
+    must.filter((key) => !(key in step)),
+    [],
+    'keys that are missing',
+  );
+  assert.deepEqual(
+    Object.keys(step).filter((key) => !must.includes(key) && !may.includes(key)),
+    [],
+    'unknown keys',
+  );
   if (kind === 'call') {
     const known = ARGUMENTS[step.call];
     assert.ok(known !== undefined, `an unknown function: ${step.call}`);
@@ -397,9 +417,16 @@ export async function runFile(name, file) {
   assert.deepEqual(Object.keys(unknown), [], `${name}: unknown keys`);
   assert.equal(wit, WIT, name);
   assert.ok(['core', 'formats'].includes(world), `${name}: the world ${world}`);
-  const make = world === 'core'
-    ? ((moduleOf) => () => new CoreVector(moduleOf))(await modulesOf(CORE_MODULES))
-    : ((formats) => () => new FormatsVector(formats))(await Formats.load());
+  const make =
+    world === 'core'
+      ? (
+          (moduleOf) => () =>
+            new CoreVector(moduleOf)
+        )(await modulesOf(CORE_MODULES))
+      : (
+          (formats) => () =>
+            new FormatsVector(formats)
+        )(await Formats.load());
   let ran = 0;
   for (const vector of vectors) {
     const { name: title, steps, host, ...rest } = vector;

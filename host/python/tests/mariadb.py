@@ -203,7 +203,7 @@ class Proxy:
     """Stands between clients and a server.
 
     With ``cut_at`` set, a connection whose client sends this text ends after the server has answered it, and without
-    the answer being passed on. With ``drips`` set, an answer comes byte by byte, and never to its end.
+    the answer being passed on. With ``drips`` set, an answer comes byte by byte, for longer than any request may take.
     """
 
     def __init__(self, url: str) -> None:
@@ -247,10 +247,11 @@ class Proxy:
                     self.cuts += 1
                     break
                 if self.drips:
-                    for at in range(len(data) - 1):
-                        client.sendall(data[at : at + 1])
-                        time.sleep(0.05)
-                    while self.drips:
+                    # The beginning of a packet of 65,535 bytes.
+                    client.sendall(b"\xff\xff\0\1")
+                    deadline = time.monotonic() + PATIENCE
+                    while self.drips and time.monotonic() < deadline:
+                        client.sendall(b"\0")
                         time.sleep(0.05)
                     break
                 client.sendall(data)

@@ -133,6 +133,36 @@ def test_cancelling_loses_nothing() -> None:
     run(main())
 
 
+def test_cancelling_between_the_answer_and_its_use() -> None:
+    async def main() -> None:
+        go = threading.Event()
+        store = Gated(lambda what: go.wait(60) and None)  # type: ignore[arg-type]
+        ids = AsyncIds(segments=store, wait_max=30)
+        orders = await ids.sequence("order", step=FixedStep(1))
+        drawn: list[int] = []
+        for turn in range(60):
+            go.clear()
+            signal = orders._sequence._here.generator.signal
+            task = asyncio.create_task(orders.next())
+            await asyncio.sleep(0)
+            seen = signal.version
+            go.set()
+            if not task.done():
+                until(lambda: signal.version != seen)
+            for _ in range(turn % 6):
+                await asyncio.sleep(0)
+            task.cancel()
+            try:
+                drawn.append(await task)
+            except asyncio.CancelledError:
+                pass
+        drawn.extend(await orders.take(3))
+        assert drawn == list(range(1, len(drawn) + 1))
+        await ids.close()
+
+    run(main())
+
+
 def test_a_cancelled_ordered_caller_leaves_the_others_alone() -> None:
     async def main() -> None:
         go, asked = threading.Event(), threading.Event()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import copy
 import ctypes
 import json
@@ -49,6 +50,9 @@ def by_system_call() -> int:
 def no_thread_is_interrupted() -> Iterator[None]:
     """A thread that is about to wait does so before another one gets the interpreter's lock."""
     interval = sys.getswitchinterval()
+    # Those of earlier tests.
+    while _thread._count() > 0:
+        time.sleep(0.001)
     sys.setswitchinterval(1_000)
     yield
     sys.setswitchinterval(interval)
@@ -157,11 +161,11 @@ def test_children_of_any_fork(path: Path, fork: Callable[[], int], mode: str) ->
 
 
 def is_quiet(ids: Ids) -> None:
-    """Waits until the host's threads have nothing to do."""
+    """Waits until the host's threads have nothing to do, and no others run."""
     pool = ids._here.storage.pool
     while True:
         with pool._condition:
-            if pool._idle == pool._threads and not pool._jobs:
+            if pool._idle == pool._threads == _thread._count() and not pool._jobs:
                 return
         time.sleep(0.001)
 
@@ -324,6 +328,8 @@ def worker_path(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("UNALIKE_TEST_PATH", str(path))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(SOURCE), str(Path(__file__).parent)]))
     yield
+    if WORKER is not None:
+        WORKER._ids.close()
     WORKER = None
 
 

@@ -237,7 +237,7 @@ LIES: dict[str, Callable[[], Any]] = {
 }
 
 
-def opened(url: str) -> RemoteStore:
+def opened(url: str | list[str]) -> RemoteStore:
     """A store of short requests: on a busy machine the first one may take longer."""
     while True:
         try:
@@ -289,6 +289,44 @@ def test_a_lie_is_no_grant(server: Server, lie: str) -> None:
         # What was sent reached the store once each.
         assert RemoteStore(server.url).allocate("order", 1, 0).start == 13
         distinct(granted)
+    finally:
+        proxy.close()
+
+
+@pytest.mark.parametrize("lie", ["of a cache", "cut", "late", "lost", "without its id", "a page"])
+def test_a_lie_is_not_told_to_the_next_server(server: Server, lie: str) -> None:
+    """Only proof that nothing was granted is."""
+    first, second = Proxy(server.address, LIES[lie]()), Proxy(server.address, lambda request, answer: answer)
+    try:
+        for _ in range(100):
+            # Each begins with the first server, whatever a busy machine had another one do.
+            store = opened([first.url, second.url])
+            before = second.passed
+            try:
+                store.allocate("order", 1, 0)
+            except StoreError as error:
+                assert error.kind == "outcome-unknown", error
+                break
+        else:
+            pytest.fail("the first server never lied")
+        assert second.passed == before
+        store.allocate("order", 1, 0)
+        assert second.passed > before, "the other one is asked first, for a while"
+    finally:
+        first.close()
+        second.close()
+
+
+def test_what_nobody_asked_for_ends_the_connection(server: Server) -> None:
+    proxy = Proxy(server.address, twice)
+    try:
+        store = RemoteStore(proxy.url)
+        numbers = []
+        for _ in range(12):
+            numbers.append(store.allocate("order", 1, 0).start)
+            (kept,) = store._segments._servers[0]._kept.idle
+            until(lambda: not kept.is_idle())
+        assert numbers == list(range(1, 13))
     finally:
         proxy.close()
 

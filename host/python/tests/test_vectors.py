@@ -266,7 +266,7 @@ class Runner:
         floors = {tag: order.successor_floor() for tag, order in world.orders.items()}
         same({tag: str(floor) for tag, floor in floors.items() if floor}, step["floors"])
         same({name: str(until) for name, until in world.used_until.items()}, step["used-until"])
-        world.instance.close()
+        world.instance.give_up()
         world.build()
 
     def fork(self, step: dict[str, Any]) -> None:

@@ -3,11 +3,12 @@
 use std::process::Command;
 
 use anyhow::{Result, ensure};
-use unalike_tests::hosts::{Servers, python, repository, run};
+use unalike_tests::hosts::{Servers, node, python, repository, run};
 
 #[test]
 fn the_suite_of_the_python_package_passes() -> Result<()> {
-    let (servers, python) = (Servers::start()?, python()?);
+    // Some of its tests draw ids beside Node.
+    let (servers, python, _) = (Servers::start()?, python()?, node()?);
     let package = repository().join("host/python");
     let mut suite = Command::new(python);
     suite.args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"]).current_dir(&package);

@@ -238,7 +238,7 @@ fn help_has_examples() {
         (&["next", "--help"], &["--snowflake", "--count"]),
         (&["tags", "create", "--help"], &["adaptive:MIN..MAX", "10%"]),
         (&["leases", "--help"], &["list", "release", "init"]),
-        (&["leases", "release", "--help"], &["<NAMESPACE>", "<WORKER>", "up to its end"]),
+        (&["leases", "release", "--help"], &["<NAMESPACE>", "<WORKER>", "until it ends"]),
     ] {
         let help = ok(at, arguments);
         for word in words {

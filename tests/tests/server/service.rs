@@ -243,6 +243,20 @@ fn tokens_are_read_again_on_sighup_and_a_bad_file_changes_nothing() -> anyhow::R
     Ok(())
 }
 
+/// As a pipe that nobody writes to, or a network share that is gone.
+#[test]
+fn a_token_file_that_cannot_be_read_to_its_end_holds_nobody_up() -> anyhow::Result<()> {
+    let mut server = guarded(&[])?;
+    let file = server.directory().join("tokens.toml");
+    std::fs::remove_file(&file)?;
+    anyhow::ensure!(Command::new("mkfifo").arg(&file).status()?.success(), "there is a pipe");
+    server.signal(libc::SIGHUP)?;
+    server.wait_for_log("reading the token file takes more than", 1)?;
+    assert_eq!(server.client().with_token(READER).get(ORDER)?.status, 200);
+    assert!(server.sigterm()?.success());
+    Ok(())
+}
+
 #[test]
 fn a_bad_token_file_is_named_and_its_secret_is_not() -> anyhow::Result<()> {
     let directory = TempDir::new()?;

@@ -201,8 +201,6 @@ class _Instance:
             self._instance = self._linker.instantiate(self._store, code)
             self._functions = {name: self._function(*found) for name, found in calls.items()}
         self._context = ctypes.cast(self._store._context(), ctypes.c_void_p).value
-        self._result = Value()
-        self._result_at = ctypes.addressof(self._result)
 
     def _link(self, imports: Imports) -> None:
         with self._linker.root() as root:
@@ -243,17 +241,18 @@ class _Instance:
         kept: list[Any] = []
         arguments = lower(types, values, kept)
         has_result = name not in _WITHOUT_RESULT
-        self._enter(function, ctypes.addressof(arguments), len(types), has_result)
+        result = Value()
+        self._enter(function, ctypes.addressof(arguments), len(types), ctypes.addressof(result), has_result)
         if not has_result:
             return None
-        try:
-            return lift(self._result)
-        finally:
-            self._forget_result()
+        answer = lift(result)
+        _delete_raw(ctypes.addressof(result))
+        return answer
 
-    def _enter(self, function: Any, arguments_at: int, count: int, has_result: bool) -> None:
+    def _enter(self, function: Any, arguments_at: int, count: int, result_at: int, has_result: bool) -> None:
+        """The result belongs to this call and is deleted by it, once: an interrupt before costs some bytes."""
         error = _call_raw(
-            ctypes.addressof(function), self._context, arguments_at, count, self._result_at, 1 if has_result else 0
+            ctypes.addressof(function), self._context, arguments_at, count, result_at, 1 if has_result else 0
         )
         raised = self.raised
         if error or raised is not None:
@@ -265,11 +264,6 @@ class _Instance:
             trap.__cause__ = raised
             raise trap
 
-    def _forget_result(self) -> None:
-        _delete_raw(self._result_at)
-        # It stays as it was, and would be deleted again.
-        self._result.kind = 0
-
     def drop(self, handle: Any) -> None:
         """Drops a resource without closing it.
 
@@ -280,12 +274,13 @@ class _Instance:
         except wasmtime.WasmtimeError as error:
             raise Trap(str(error)) from error
 
-    def close(self) -> None:
-        """Gives the instance up."""
+    def give_up(self) -> None:
+        """Nobody calls it any more: it goes when nobody has it in hand.
+
+        wasmtime's ``close`` is not called, which an interrupt would have called a second time.
+        """
         for number in self._numbers:
             _imports.pop(number, None)
-        self._store.close()
-        self._linker.close()
 
 
 _ENTRY_BYTES: Final = ctypes.sizeof(ffi.wasmtime_component_valrecord_entry_t)
@@ -313,19 +308,21 @@ class CoreInstance(_Instance):
         self._handle.kind = 21
         self._now.u64 = U64.check(now, "now")
         self._max.u32 = U32.check(count, "max")
-        self._enter(function, self._arguments_at, 3, True)
-        try:
-            result = self._result.of.result
-            if not result.is_ok:
-                return lift(result.val.contents)
+        place = Value()
+        self._enter(function, self._arguments_at, 3, ctypes.addressof(place), True)
+        result = place.of.result
+        answer: Any
+        if result.is_ok:
             at = ctypes.addressof(result.val.contents.of.record.data.contents) + _VAL_OF
-            return Run(
+            answer = Run(
                 ctypes.c_uint64.from_address(at).value,
                 ctypes.c_uint64.from_address(at + _ENTRY_BYTES).value,
                 ctypes.c_uint32.from_address(at + 2 * _ENTRY_BYTES).value,
             )
-        finally:
-            self._forget_result()
+        else:
+            answer = lift(result.val.contents)
+        _delete_raw(ctypes.addressof(place))
+        return answer
 
 
 class FormatsInstance(_Instance):

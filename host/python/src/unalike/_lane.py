@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any, Final, Generic, Optional, TypeVar, Union
 
 from ._component import CoreInstance, Trap
+from ._process import uninterrupted
 from ._requests import GrantOrder, InstanceRequests, Signal, Storage
 from .errors import IdsError, because, caused, closed
 from .store import ID_MAX, StoreError, shown
@@ -89,11 +90,21 @@ class Generator:
         self.lane, self.opening, self.name, self.id_max = lane, opening, opening.name, id_max
         self.signal = Signal()
         self.is_closed = False
-        self.handle: Any = None
+        self.opened: Optional[tuple[CoreInstance, Any]] = None
+        """The instance in which it is open, and its handle there."""
         self.used_until_ms = 0
         """The end of the greatest tick that a snowflake run came from."""
         self.ended: Optional[tuple[int, int]] = None
         """The worker of a lease that has ended while there is no other, and when it ended."""
+
+    @property
+    def handle(self) -> Any:
+        return None if self.opened is None else self.opened[1]
+
+    def close(self, function: str) -> None:
+        """Ends it in the component, if it is open in the instance that there is."""
+        if self.opened is not None and self.lane.has(self.opened[0]):
+            self.lane.call(self, lambda instance, handle, _: instance.call(function, handle))
 
     def call(self, act: Callable[[CoreInstance, Any, int], T]) -> T:
         """Calls the component, if the generator may still be used.
@@ -117,37 +128,37 @@ class Lane:
         self.storage, self.clock, self.wait_max = storage, clock, wait_max
         self.orders: dict[str, GrantOrder] = {}
         self._lock = threading.Lock()
-        self._caller: Optional[int] = None
         self._instance: Optional[tuple[CoreInstance, InstanceRequests]] = None
-        self._opened: list[Generator] = []
         self._traps = Traps()
 
     def call(self, generator: Generator, act: Callable[[CoreInstance, Any, int], T]) -> T:
         """Calls the component for one generator; the time is read inside the lock."""
-        if not self._lock.acquire(blocking=False):
-            # A signal handler that interrupted a call of its own thread would wait for itself.
-            if self._caller == threading.get_ident() or not self._lock.acquire(timeout=self.wait_max):
-                message = f"no ids for {shown(generator.name)}: another call holds the component"
-                raise IdsError("timeout", message, name=generator.name, waited_ms=round(self.wait_max * 1_000))
-        self._caller = threading.get_ident()
+
+        def locked() -> T:
+            with self._lock:
+                return self._call(generator, act)
+
+        return uninterrupted(locked)
+
+    def _call(self, generator: Generator, act: Callable[[CoreInstance, Any, int], T]) -> T:
+        instance, requests = self._here(generator.name)
+        requests.signal = generator.signal
         try:
-            instance, requests = self._here(generator.name)
-            requests.signal = generator.signal
-            try:
-                if generator.handle is None:
-                    self._open(generator, instance)
-                return act(instance, generator.handle, self.clock())
-            except Trap as trap:
-                raise self._trapped(generator, trap) from trap.__cause__
-            except IdsError:
-                raise
-            except BaseException as raised:
-                # Half a call may have been made: an interrupt of the keyboard, say. What it brought is nobody's.
-                self._give_up(Trap(f"a call ended with {raised!r}"))
-                raise
-        finally:
-            self._caller = None
-            self._lock.release()
+            if generator.opened is None or generator.opened[0] is not instance:
+                self._open(generator, instance)
+            return act(instance, generator.handle, self.clock())
+        except Trap as trap:
+            raise self._trapped(generator, trap) from trap.__cause__
+        except IdsError:
+            raise
+        except BaseException:
+            # Half a call may have been made. What it brought is nobody's.
+            self._give_up()
+            raise
+
+    def has(self, instance: CoreInstance) -> bool:
+        """Whether this is its instance."""
+        return self._instance is not None and self._instance[0] is instance
 
     def _here(self, name: str) -> tuple[CoreInstance, InstanceRequests]:
         if self._instance is None:
@@ -171,27 +182,23 @@ class Lane:
         if "err" in opened:
             message = f"the component refused to open {shown(generator.name)}: {opened['err']}"
             raise IdsError("component", message, name=generator.name)
-        generator.handle = opened["ok"]
-        self._opened.append(generator)
+        generator.opened = (instance, opened["ok"])
 
     def _trapped(self, generator: Generator, trap: Trap) -> BaseException:
         log.error("the component of %s trapped, its grants are abandoned: %s", shown(generator.name), trap)
-        self._give_up(trap)
+        self._give_up()
         cause = trap.__cause__
         if cause is not None and not isinstance(cause, Exception):
             return cause
         retry_after_ms = max(1, round(self._traps.pause_left(time.monotonic()) * 1_000))
         return _rebuilt(generator.name, str(trap), retry_after_ms)
 
-    def _give_up(self, trap: Trap) -> None:
-        """Drops the instance with everything that it was granted."""
+    def _give_up(self) -> None:
+        """Drops the instance with everything that it was granted. Generators notice that theirs is another one."""
         self._traps.record(time.monotonic())
         instance, self._instance = self._instance, None
-        opened, self._opened = self._opened, []
-        for generator in opened:
-            generator.handle = None
         if instance is not None:
-            instance[0].close()
+            instance[0].give_up()
 
 
 def _rebuilt(name: str, reason: str, retry_after_ms: int) -> IdsError:

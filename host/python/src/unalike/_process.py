@@ -9,12 +9,16 @@ run no handlers. Looking costs less than a system call. Elsewhere the process id
 
 from __future__ import annotations
 
+import _thread
 import mmap
 import os
 import threading
-from typing import Any, Final, Optional, Protocol
+from collections.abc import Callable
+from typing import Any, Final, Optional, Protocol, TypeVar
 
-__all__ = ["MARK", "ProcessLock", "current"]
+__all__ = ["MARK", "ProcessLock", "current", "uninterrupted"]
+
+T = TypeVar("T")
 
 _WIPE_ON_FORK: Final = 18
 
@@ -97,6 +101,39 @@ class ProcessLock:
         lock = self._locks.get(mark)
         # `setdefault` is one step, whatever other threads do.
         return lock if lock is not None else self._locks.setdefault(mark, threading.RLock())
+
+
+def uninterrupted(act: Callable[[], T]) -> T:
+    """Does something that no handler of a signal interrupts, Ctrl-C above all: on the main thread, where handlers run,
+    by another one. What a handler raises while the main thread waits is raised; the work goes on to its end, and what
+    it brings is nobody's.
+
+    ctypes returns garbage to its caller when a callback is interrupted, and what is half given back is given back
+    twice: neither is survived.
+    """
+    if _thread.get_ident() != threading.main_thread().ident:
+        return act()
+    found: list[T] = []
+    failed: list[BaseException] = []
+    is_over = _thread.allocate_lock()
+    is_over.acquire()
+
+    def run() -> None:
+        try:
+            found.append(act())
+        except BaseException as error:  # noqa: BLE001, raised where it was asked for
+            failed.append(error)
+        finally:
+            is_over.release()
+
+    try:
+        _thread.start_new_thread(run, ())
+    except RuntimeError:  # no more threads
+        return act()
+    is_over.acquire()
+    if failed:
+        raise failed.pop()
+    return found[0]
 
 
 def _forget_parent() -> None:

@@ -168,12 +168,16 @@ class Pool:
                 return
             if self._threads >= self._THREADS_MAX:
                 return
-            self._threads += 1
+        is_started = False
         try:
+            with self._condition:
+                self._threads += 1
             # Not a Thread: another thread may have held the locks of that module when this process was forked by a
             # call that the interpreter does not hear of. The process does not wait for it when it ends.
             _thread.start_new_thread(self._run, ())
+            is_started = True
         except RuntimeError:  # no more threads, or the interpreter is about to end
+            is_started = True
             with self._condition:
                 self._threads -= 1
                 orphans = list(self._jobs) if self._threads == 0 else []
@@ -181,6 +185,10 @@ class Pool:
                     self._jobs.clear()
             for _, orphan_failed in orphans:
                 orphan_failed()
+        finally:
+            if not is_started:  # interrupted
+                with self._condition:
+                    self._threads -= 1
 
     def _run(self) -> None:
         while True:

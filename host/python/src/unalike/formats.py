@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NoReturn, Optional, Union
 
 from ._component import FormatsInstance, Trap
-from ._process import ProcessLock, current
+from ._process import ProcessLock, current, uninterrupted
 from ._requests import layout_to_wit
 from .errors import IdsError, argument_invalid
 from .layouts import layout_named
@@ -275,6 +275,7 @@ class _Shared:
             if opened is None or opened[0] is not instance:
                 found = instance.call("format.open", format._options)
                 if opened is not None:
+                    # Of an instance that is gone, or of a parent's: never touched again.
                     self._inherited.append(opened)
                 opened = format._opened = (instance, _format_ok(found))
             return instance.call(name, opened[1], *values)
@@ -285,8 +286,9 @@ class _Shared:
     def _act(self, act: Any) -> Any:
         mark = current()
         if self._instance is None or self._mark != mark:
-            self._inherited.append(self._instance)
-            self._instance, self._mark = FormatsInstance(), mark
+            if self._mark != mark:
+                self._inherited.append(self._instance)
+            self._instance, self._mark = uninterrupted(FormatsInstance), mark
         try:
             return act(self._instance)
         except Trap as trap:

@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn, Optional, TypeVar, Union
 from ._component import CoreInstance
 from ._engine import CORE, component
 from ._lane import Lane, Opening
-from ._process import MARK, ProcessLock, current
+from ._process import MARK, ProcessLock, current, uninterrupted
 from ._requests import Request, Signal, Storage, layout_to_wit, missing, random_holder
 from ._values import U32
 from .errors import IdsError, argument_invalid, because, caused, closed
@@ -182,7 +182,7 @@ class Ids:
         self._sequences: dict[str, Sequence] = {}
         self._snowflakes: dict[str, Snowflake] = {}
         # Before the process has threads of its own or forks, and not at the first id.
-        component(CORE)
+        uninterrupted(lambda: component(CORE))
         self._here = Home(self, current(), None)
 
     def sequence(
@@ -422,8 +422,15 @@ def check_snowflake(namespace: str, options: dict[str, Any]) -> None:
 
     names = ("segments.allocate", "segments.poll", "segments.release")
     more = ("leases.acquire", "leases.extend", "leases.poll", "leases.release")
-    instance = CoreInstance({name: none for name in (*names, *more)})
-    opened = instance.call("snowflake.open", namespace, {**options, "floor": 0, "seed": 0})
+
+    def open_one() -> Any:
+        instance = CoreInstance({name: none for name in (*names, *more)})
+        try:
+            return instance.call("snowflake.open", namespace, {**options, "floor": 0, "seed": 0})
+        finally:
+            instance.give_up()
+
+    opened = uninterrupted(open_one)
     if "err" in opened:
         fault = opened["err"]
         argument = fault.get("invalid-argument", "layout") if isinstance(fault, dict) else str(fault)

@@ -649,13 +649,15 @@ class _Deadline:
     def __init__(self, raw: socket.socket) -> None:
         self._raw = raw
         self.deadline = 0.0
+        self.has_more = False
+        """More came than an answer."""
 
     def sendall(self, data: Any) -> None:
         self._raw.settimeout(self._left())
         self._raw.sendall(data)
 
     def makefile(self, mode: str) -> io.BufferedReader:
-        return io.BufferedReader(_Reader(self))
+        return _Buffered(self)
 
     def receive_into(self, buffer: Any) -> int:
         self._raw.settimeout(self._left())
@@ -663,6 +665,8 @@ class _Deadline:
 
     def has_something(self) -> bool:
         """Bytes, or the end. TLS keeps bytes of its own."""
+        if self.has_more:
+            return True
         if isinstance(self._raw, ssl.SSLSocket) and self._raw.pending():
             return True
         try:
@@ -685,12 +689,27 @@ class _Deadline:
 class _Reader(io.RawIOBase):
     def __init__(self, of: _Deadline) -> None:
         self._of = of
+        self.is_over = False
 
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: Any) -> int:
-        return self._of.receive_into(buffer)
+    def readinto(self, buffer: Any) -> Optional[int]:
+        return None if self.is_over else self._of.receive_into(buffer)
+
+
+class _Buffered(io.BufferedReader):
+    """Reads one answer, and says at its end whether it had read into another."""
+
+    def __init__(self, of: _Deadline) -> None:
+        self._reader, self._of = _Reader(of), of
+        super().__init__(self._reader)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._reader.is_over = True
+            self._of.has_more = self._of.has_more or bool(self.peek(1))
+        super().close()
 
 
 def _problem(at: str, status: int, content: bytes) -> Optional[_Failure]:

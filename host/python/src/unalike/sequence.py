@@ -158,9 +158,7 @@ class Buffered:
 
     def close(self) -> None:
         """Ends it in the component, which gives back what never crossed into a run."""
-        generator = self.generator
-        if generator.handle is not None:
-            generator.lane.call(generator, lambda instance, handle, _: instance.call("sequence.close", handle))
+        self.generator.close("sequence.close")
 
 
 class _Waiter:

@@ -193,9 +193,7 @@ class Flakes:
 
     def close(self) -> None:
         """Ends it in the component, which gives the time after the greatest used tick back."""
-        generator = self.generator
-        if generator.handle is not None:
-            generator.lane.call(generator, lambda instance, handle, _: instance.call("snowflake.close", handle))
+        self.generator.close("snowflake.close")
 
 
 class Snowflake:

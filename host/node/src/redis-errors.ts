@@ -15,14 +15,18 @@ export const CLUSTER =
 const DENIED = 'the server denied access: check user and password';
 
 const NOT_ALLOWED =
-  "the user may not do it: for his keys (~unalike:*, or as the URL's prefix says) allow him +evalsha +script|load +info " +
-  '+time +hget +hmget +hset +hincrby +set, for leases +hgetall +hkeys +hdel +scan, and +select for another database than 0';
+  "the user may not do it: for his keys (~unalike:*, or as the URL's prefix says) allow him +evalsha +script|load " +
+  '+info ' +
+  '+time +hget +hmget +hset +hincrby +set, for leases +hgetall +hkeys +hdel +scan, and +select for another ' +
+  'database than 0';
 
 const LACKS =
-  'the server lacks a command that is needed: is it Redis 7 or newer, and is there a rename-command in its configuration?';
+  'the server lacks a command that is needed: is it Redis 7 or newer, and is there a rename-command in its ' +
+  'configuration?';
 
 const TLS =
-  "no TLS with a server that can be trusted: check rediss:// and ssl-ca, the host's name, and the server's certificate; a " +
+  "no TLS with a server that can be trusted: check rediss:// and ssl-ca, the host's name, and the server's " +
+  'certificate; a ' +
   "server that asks for the client's needs `tls-auth-clients no`";
 
 type Class = readonly [kind: StoreErrorKind, advice: string];
@@ -73,9 +77,9 @@ export function codeOf(error: unknown): string {
 /**
  * The error of a command or script.
  *
- * The question that matters is whether it may have been done although no success was reported. Redis runs a command as a
- * whole or, if it answers with an error, not at all: every script makes its checks before its one write. An answer that
- * did not come leaves the question open, and so does everything that is not known.
+ * The question that matters is whether it may have been done although no success was reported. Redis runs a command as
+ * a whole or, if it answers with an error, not at all: every script makes its checks before its one write. An answer
+ * that did not come leaves the question open, and so does everything that is not known.
  */
 export function requestError(at: string, doing: string, access: Access, error: unknown): StoreError {
   const [kind, advice] = classOf(error);
@@ -86,7 +90,9 @@ export function requestError(at: string, doing: string, access: Access, error: u
   return new StoreError(isKnown ? kind : 'unavailable', `${doing}, at ${at}: ${advice}${said}`, { cause });
 }
 
-/** The error of connecting. Nothing was granted, and no message holds what the server repeats: it may be the password. */
+/**
+ * The error of connecting. Nothing was granted, and no message holds what the server repeats: it may be the password.
+ */
 export function connectError(at: string, error: unknown): StoreError {
   const options = isReply(error) ? {} : { cause: new Error(messageOf(error)) };
   if (isReply(error)) {
@@ -134,7 +140,10 @@ function classOf(error: unknown): Class {
   }
   if (!isReply(error)) {
     const isParser = error instanceof Error && error.name === 'ParserError';
-    return ['outcome-unknown', isParser ? 'the answer cannot be read: is it a Redis server?' : 'the answer did not come'];
+    return [
+      'outcome-unknown',
+      isParser ? 'the answer cannot be read: is it a Redis server?' : 'the answer did not come',
+    ];
   }
   return BY_CODE[codeOf(error)] ?? classByDetail(messageOf(error).replace(/^ERR /, ''));
 }

@@ -66,8 +66,8 @@ export function raised(demand: Demand, count: bigint): Demand {
 }
 
 /**
- * What had been used at points of time, `ms used;ms used;..` in ascending order, up to now: the use of the last 5 and of
- * the last 30 minutes.
+ * What had been used at points of time, `ms used;ms used;..` in ascending order, up to now: the use of the last 5 and
+ * of the last 30 minutes.
  */
 export function uses(samples: string, nowMs: bigint, used: bigint): [recently: Use, longTerm: Use] {
   const notes: [atMs: bigint, used: bigint][] = [];
@@ -87,7 +87,9 @@ export function uses(samples: string, nowMs: bigint, used: bigint): [recently: U
   return [over(RECENTLY_MS), over(LONG_TERM_MS)];
 }
 
-/** As many in an hour, if it goes on so. A stretch of less than a minute counts as one: the first moments say little. */
+/**
+ * As many in an hour, if it goes on so. A stretch of less than a minute counts as one: the first moments say little.
+ */
 function inAnHour(use: Use): bigint {
   const overMs = max(use.overMs, MINUTE_MS);
   return (use.numbers * HOUR_MS + overMs - 1n) / overMs;

@@ -1,6 +1,6 @@
 /**
- * The hash of one lease namespace in Redis: what it means, and how it is written. What cannot be read in exactly one way
- * is damaged, and nothing is done with it.
+ * The hash of one lease namespace in Redis: what it means, and how it is written. What cannot be read in exactly one
+ * way is damaged, and nothing is done with it.
  *
  * @module
  */
@@ -109,7 +109,15 @@ export function readWorker(worker: number, text: string): LeaseRecord | null {
   if (parts === null) {
     return null;
   }
-  const [, id, start, end, acquired, final, holder] = parts as unknown as [string, string, string, string, string, string, string];
+  const [, id, start, end, acquired, final, holder] = parts as unknown as [
+    string,
+    string,
+    string,
+    string,
+    string,
+    string,
+    string,
+  ];
   const [notBeforeMs, validUntilMs, acquiredMs] = [readMs(start), readMs(end), readMs(acquired)];
   if (notBeforeMs === null || validUntilMs === null || acquiredMs === null || notBeforeMs > validUntilMs) {
     return null;

@@ -1,9 +1,10 @@
 /**
- * Leases in Redis: one hash per namespace, with the newest lease of each worker, within time that a durable store grants.
+ * Leases in Redis: one hash per namespace, with the newest lease of each worker, within time that a durable store
+ * grants.
  *
- * A request looks at the hash by one script, decides by the rules of every lease store, and writes one worker by another
- * script, sent once. That one writes only if the server is the same incarnation, the namespace did not begin anew, and
- * the worker's field is, byte for byte, what was seen; otherwise the request looks again.
+ * A request looks at the hash by one script, decides by the rules of every lease store, and writes one worker by
+ * another script, sent once. That one writes only if the server is the same incarnation, the namespace did not begin
+ * anew, and the worker's field is, byte for byte, what was seen; otherwise the request looks again.
  *
  * A namespace's time ends at its *bound*, and so do all of its leases. It belongs to one incarnation of Redis; what
  * another one gets comes after all that was ever granted. So a Redis that was restarted, flushed, restored or failed
@@ -48,7 +49,14 @@ import { ASK_AGAIN_MS, DONE, Raising, Turns, elsewhere, monotonicMs, type Raise 
 import { LEASES_INSTALL, LEASES_LOOK, LEASES_WRITE } from './redis-scripts.js';
 import type { RedisServer } from './redis-server.js';
 import type { RedisSettings } from './redis-url.js';
-import { StoreError, type Lease, type LeaseAcquire, type LeaseExtend, type Layout, type SegmentStore } from './store.js';
+import {
+  StoreError,
+  type Lease,
+  type LeaseAcquire,
+  type LeaseExtend,
+  type Layout,
+  type SegmentStore,
+} from './store.js';
 
 /** What a new hash has beside its generation and its first claim. */
 const NEW = [
@@ -97,8 +105,8 @@ export function leadMs(horizonMs: bigint): bigint {
 
 /**
  * Under which the durable store grants the time of a namespace. A name that is too long is shortened, and a hash of it
- * appended. Two that have one tag would be in each other's way, and nothing else: each would get time that the other one
- * has not.
+ * appended. Two that have one tag would be in each other's way, and nothing else: each would get time that the other
+ * one has not.
  */
 export function timeTag(namespace: string): string {
   const bytes = Buffer.from(namespace);
@@ -287,8 +295,8 @@ export class RedisLeases {
       }
       const waitedMs = monotonicMs() - began;
       if (waitedMs >= this.#patienceMs) {
-        const what = `the leases of ${JSON.stringify(namespace.name)} on ${this.#server.address} change all the time: try again`;
-        throw new StoreError('unavailable', what);
+        const what = `the leases of ${JSON.stringify(namespace.name)} on ${this.#server.address} change all the time`;
+        throw new StoreError('unavailable', `${what}: try again`);
       }
       return min(holderMs + BigInt(Math.floor(waitedMs)), U64_MAX);
     };
@@ -314,8 +322,10 @@ export class RedisLeases {
   #keptOtherwise(namespace: Namespace): StoreError {
     return new StoreError(
       'refused',
-      `the leases of ${JSON.stringify(namespace.name)}, the key ${namespace.key} on ${this.#server.address}, are kept the ` +
-        'other way: without a durable store. Open them with the `unalike` server as they were; or end all leases and wait ' +
+      `the leases of ${JSON.stringify(namespace.name)}, the key ${namespace.key} on ${this.#server.address}, are ` +
+        `kept the ` +
+        'other way: without a durable store. Open them with the `unalike` server as they were; or end all leases and ' +
+        'wait ' +
         'until the last has ended, delete the key, and begin anew',
     );
   }
@@ -429,14 +439,16 @@ export class RedisLeases {
         const why = error.cause instanceof Error ? ` (${error.cause.message})` : '';
         throw new StoreError(
           'unavailable',
-          `the durable store has not granted Redis more time for the leases of ${JSON.stringify(namespace.name)}: try again${why}`,
+          `the durable store has not granted Redis more time for the leases of ${JSON.stringify(namespace.name)}: ` +
+            `try again${why}`,
           { cause: error.cause },
         );
       }
       if (error instanceof StoreError && error.kind === 'tag-unknown') {
         throw new StoreError(
           'refused',
-          `the durable store has no tag ${JSON.stringify(KEPT_LEASES)}, under which it grants Redis time for leases, and makes ` +
+          `the durable store has no tag ${JSON.stringify(KEPT_LEASES)}, under which it grants Redis time for leases, ` +
+            `and makes ` +
             'none: let it create tags on first use',
         );
       }
@@ -467,7 +479,8 @@ export class RedisLeases {
         const [granted, bound] = [rfc3339(first.start), rfc3339(boundMs)];
         throw new StoreError(
           'corrupt',
-          `the durable store granted time up to ${granted} under ${JSON.stringify(tag)}, and Redis had it up to ${bound} ` +
+          `the durable store granted time up to ${granted} under ${JSON.stringify(tag)}, and Redis had it up to ` +
+            `${bound} ` +
             'before: it lost data, or is another store; find out which. If it lost data, wait until ' +
             `${bound} has passed, when all of these leases have ended, and delete the key ${namespace.key} in Redis`,
         );

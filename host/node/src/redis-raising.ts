@@ -22,7 +22,10 @@ const CLAIM_MS = 3_000;
 export const ASK_AGAIN_MS = 10;
 /** A durable store that has not answered after this long counts as one that failed. */
 const ANSWER_MAX_MS = 10_000;
-/** The durable store is left alone this long after a failure, and twice as long after each further one, up to the second. */
+/**
+ * The durable store is left alone this long after a failure, and twice as long after each further one, up to the
+ * second.
+ */
 const BACKOFF_MS = [100, 5_000] as const;
 
 /** The kinds of hashes. Their names are written in Redis: they stay. */
@@ -252,8 +255,10 @@ export class Raising {
     if (!isUsable) {
       throw new StoreError(
         'refused',
-        `the durable store granted ${start} to ${end} (stride ${stride}, generation ${generation}) for ${shown(tag)}, which ` +
-          `Redis cannot hand out: numbers without gaps, in one generation, no more than ${count} and none below ${atLeast}, ` +
+        `the durable store granted ${start} to ${end} (stride ${stride}, generation ${generation}) for ` +
+          `${shown(tag)}, which ` +
+          `Redis cannot hand out: numbers without gaps, in one generation, no more than ${count} and none below ` +
+          `${atLeast}, ` +
           'were asked for',
       );
     }
@@ -261,8 +266,9 @@ export class Raising {
   }
 
   /**
-   * Gives a hash what was granted for it, by a script that does so only for the generation and the incarnation that were
-   * read before the durable store was asked. It is sent once: whatever comes of it but success, the grant is burnt.
+   * Gives a hash what was granted for it, by a script that does so only for the generation and the incarnation that
+   * were read before the durable store was asked. It is sent once: whatever comes of it but success, the grant is
+   * burnt.
    *
    * @throws {StoreError} Whatever is not worth a retry.
    */
@@ -288,8 +294,8 @@ export class Raising {
   }
 
   /**
-   * Waits until there is more, at most until the deadline. `raised` is how often there was when the caller asked, `raise`
-   * gets more, and goes on although nobody may wait for it any more.
+   * Waits until there is more, at most until the deadline. `raised` is how often there was when the caller asked,
+   * `raise` gets more, and goes on although nobody may wait for it any more.
    *
    * @throws {StoreError}
    */
@@ -325,7 +331,9 @@ export class Raising {
   soon(turns: Turns, raise: () => Promise<Raise>): void {
     const turn = this.#backoff() === null ? turns.tryTake() : null;
     if (turn !== null) {
-      raise().finally(turn).catch(() => {});
+      raise()
+        .finally(turn)
+        .catch(() => {});
     }
   }
 
@@ -348,8 +356,8 @@ export class Raising {
       }
       return outcome;
     } catch (error) {
-      // Nobody needs to wait until the claim ends by itself. What cannot get more is left alone until it is looked after
-      // again.
+      // Nobody needs to wait until the claim ends by itself. What cannot get more is left alone until it is looked
+      // after again.
       const isFinal = error instanceof StoreError && !error.isRetryable;
       await this.#settleQuietly(place, isFinal ? 0n : null);
       throw error;
@@ -422,7 +430,8 @@ export class Raising {
     return new StoreError(
       'refused',
       `the numbers in ${this.#server.address} are granted by another durable store: the key ${this.#durableKey} has ` +
-        `${recorded} for its ${this.#kind}, and the durable store of this program is ${identity}. Name the other one, or use ` +
+        `${recorded} for its ${this.#kind}, and the durable store of this program is ${identity}. Name the other ` +
+        `one, or use ` +
         'another prefix; if its tags are to be moved to this one, run `unalike store rebind`',
     );
   }

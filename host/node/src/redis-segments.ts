@@ -1,17 +1,27 @@
 /**
  * Segments out of the intervals that a durable store grants to Redis.
  *
- * A request is one call of `allocate.lua`. When that has nothing to give, because the hash is missing, belongs to another
- * incarnation, or is spent, one client raises the ceiling: it claims the tag, looks at its generation, takes an interval
- * from the durable store, and installs it under that generation, once. A background task looks at the use of the tags
- * that this client serves, and raises their ceilings before they are reached.
+ * A request is one call of `allocate.lua`. When that has nothing to give, because the hash is missing, belongs to
+ * another incarnation, or is spent, one client raises the ceiling: it claims the tag, looks at its generation, takes an
+ * interval from the durable store, and installs it under that generation, once. A background task looks at the use of
+ * the tags that this client serves, and raises their ceilings before they are reached.
  *
  * @module
  */
 
 import { shown } from './names.js';
 import { NUMBERS_MAX, lowMark, raiseBy, raised, uses, type Demand } from './redis-growth.js';
-import { ASK_AGAIN_MS, DONE, Raising, Turns, elsewhere, monotonicMs, nonce, type HashKey, type Raise } from './redis-raising.js';
+import {
+  ASK_AGAIN_MS,
+  DONE,
+  Raising,
+  Turns,
+  elsewhere,
+  monotonicMs,
+  nonce,
+  type HashKey,
+  type Raise,
+} from './redis-raising.js';
 import { ALLOCATE, INSTALL, LOOK, RELEASE, SKIP, type Script } from './redis-scripts.js';
 import type { RedisServer, Reply } from './redis-server.js';
 import type { RedisSettings } from './redis-url.js';
@@ -90,7 +100,9 @@ interface TagView {
   readonly low: bigint;
 }
 
-/** Why more numbers are wanted: a request for so many found none, and takes none below `atLeast`; or they will not last. */
+/**
+ * Why more numbers are wanted: a request for so many found none, and takes none below `atLeast`; or they will not last.
+ */
 type Reason = { readonly count: bigint; readonly atLeast: bigint } | 'low';
 
 export class RedisSegments {
@@ -196,7 +208,13 @@ export class RedisSegments {
     return known;
   }
 
-  #script(doing: string, access: 'reads' | 'writes', script: Script, tag: string, args: readonly string[]): Promise<Reply> {
+  #script(
+    doing: string,
+    access: 'reads' | 'writes',
+    script: Script,
+    tag: string,
+    args: readonly string[],
+  ): Promise<Reply> {
     const key = this.#key(tag);
     return this.#server.script(`${doing} ${shown(tag)}, the key ${key}`, access, script, [key], args);
   }
@@ -295,7 +313,8 @@ export class RedisSegments {
       throw new StoreError(
         'corrupt',
         `the durable store granted ${shown(tag)} numbers from ${granted.start} on, and Redis had it up to ` +
-          `${view.ends.all - 1n} before: it lost data, or is another store; find out which, and raise the tag there above all ` +
+          `${view.ends.all - 1n} before: it lost data, or is another store; find out which, and raise the tag there ` +
+          `above all ` +
           'that was handed out',
       );
     }

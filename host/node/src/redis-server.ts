@@ -32,6 +32,12 @@ const VERSION_MIN = 7;
 /** A connection that nobody uses is asked for a sign of life after this long, so that a dead one is found out. */
 const KEEPALIVE_MS = 15_000;
 
+/**
+ * The protocol without a greeting, which a server with a password refuses before the password. ioredis 6 has another
+ * default, and ioredis 5 knows no other one, nor this option.
+ */
+const SECOND_PROTOCOL = { protocol: 2 } as RedisOptions;
+
 /** A server that forgets a script again and again is told it so many times for one request. */
 const TELLS_MAX = 10;
 
@@ -148,6 +154,7 @@ export class RedisServer {
       // What the server is, is asked here.
       enableReadyCheck: false,
       disableClientInfo: true,
+      ...SECOND_PROTOCOL,
       ...(settings.isTls ? { tls: tlsOptions(settings) } : {}),
     };
   }
@@ -251,7 +258,8 @@ export class RedisServer {
       if (error instanceof NoAnswer) {
         throw new StoreError(
           'unavailable',
-          `no connection to ${this.address} within ${limitMs} ms: is it a Redis server, and is rediss:// or redis:// right?`,
+          `no connection to ${this.address} within ${limitMs} ms: is it a Redis server, and is rediss:// or redis:// ` +
+            `right?`,
         );
       }
       throw error instanceof StoreError ? error : connectError(this.address, error);
@@ -280,14 +288,19 @@ export class RedisServer {
     }
     const info = String(await connection.send(left(), 'INFO', ['server']));
     const of = (name: string): string | undefined =>
-      info.split(/\r?\n/).find((line) => line.startsWith(`${name}:`))?.slice(name.length + 1).trim();
+      info
+        .split(/\r?\n/)
+        .find((line) => line.startsWith(`${name}:`))
+        ?.slice(name.length + 1)
+        .trim();
     // Valkey calls it so.
     const mode = of('redis_mode') ?? of('server_mode');
     if (mode === undefined) {
       // It may be anything: a node of a Cluster, or something between that answers for several.
       throw new StoreError(
         'refused',
-        `${at}: its answer to INFO names no redis_mode, so it may be a Cluster or a proxy before several servers: give the ` +
+        `${at}: its answer to INFO names no redis_mode, so it may be a Cluster or a proxy before several servers: ` +
+          `give the ` +
           'address of one server that stands alone',
       );
     }

@@ -1,5 +1,6 @@
 /**
- * Where Redis is and how it is used, as a URL says it: `redis[s]://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE][?PARAMETERS]`.
+ * Where Redis is and how it is used, as a URL says it:
+ * `redis[s]://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE][?PARAMETERS]`.
  *
  * @module
  */
@@ -30,7 +31,8 @@ export interface RedisSettings {
 }
 
 const PARAMETERS =
-  'ssl-ca, prefix, raise-min, raise-max, connect-timeout-ms, request-timeout-ms, raise-timeout-ms, password-file and password-env';
+  'ssl-ca, prefix, raise-min, raise-max, connect-timeout-ms, request-timeout-ms, raise-timeout-ms, password-file and ' +
+  'password-env';
 
 /** Parameters of the `unalike` server that mean nothing here, or only one thing. */
 const OF_DIALECTS = ['shard', 'epoch', 'horizon-ms', 'keys', 'source-stopped'];
@@ -62,12 +64,13 @@ export function readRedisUrl(text: string): RedisSettings {
   // Whatever follows such a host may belong to a password, and is not shown.
   if (text.includes('#') || url.pathname.includes('@') || url.search.includes('@')) {
     throw refused(
-      "the store's URL has a # or an @ behind its host: in the user's name and the password write %2F for /, %3F for ?, " +
+      "the store's URL has a # or an @ behind its host: in the user's name and the password write %2F for /, %3F for " +
+        '?, ' +
         '%23 for # and %40 for @, and %40 in a parameter',
     );
   }
   const database = url.pathname.replace(/^\/+|\/+$/g, '');
-  if (database !== '' && (!/^\d{1,9}$/.test(database))) {
+  if (database !== '' && !/^\d{1,9}$/.test(database)) {
     throw refused(
       `the store's URL names the database ${JSON.stringify(database)}, it must be a number: redis://HOST/0`,
     );
@@ -103,8 +106,8 @@ export function readRedisUrl(text: string): RedisSettings {
       case 'dialect':
         if (value !== 'unalike') {
           throw refused(
-            `the store's parameter dialect is ${JSON.stringify(value)}: here there is only unalike; run the \`unalike\` ` +
-              'server for the others, and ask it over HTTP',
+            `the store's parameter dialect is ${JSON.stringify(value)}: here there is only unalike; run the ` +
+              '`unalike` server for the others, and ask it over HTTP',
           );
         }
         break;
@@ -159,9 +162,7 @@ export function readRedisUrl(text: string): RedisSettings {
         break;
       }
       case 'password':
-        throw refused(
-          "the store's password belongs before the @, into a password-file=PATH or a password-env=NAME",
-        );
+        throw refused("the store's password belongs before the @, into a password-file=PATH or a password-env=NAME");
       default:
         throw refused(
           OF_DIALECTS.includes(name)
@@ -175,7 +176,8 @@ export function readRedisUrl(text: string): RedisSettings {
   }
   if (settings.raiseMin > settings.raiseMax) {
     throw refused(
-      `raise-min is ${settings.raiseMin} and raise-max ${settings.raiseMax}, they must be 1 to ${NUMBERS_MAX}, in this order`,
+      `raise-min is ${settings.raiseMin} and raise-max ${settings.raiseMax}, they must be 1 to ${NUMBERS_MAX}, in ` +
+        `this order`,
     );
   }
   return { ...settings, password: passwords[0] ?? settings.password };

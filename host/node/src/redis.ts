@@ -2,10 +2,10 @@
  * Segments and leases in Redis: as fast as `HINCRBY`, strictly increasing, and safe from whatever Redis loses.
  *
  * A durable store grants Redis a large interval of numbers, whose end is the tag's *ceiling*, and Redis hands out its
- * parts. The ceiling is durable before Redis learns of it. The numbers belong to one *incarnation* of Redis, its `run_id`
- * and `master_replid`: a Redis that was restarted, restored or failed over hands out nothing until it has got another
- * interval, so losing data costs a gap and never a duplicate. The time that leases may reach to is granted in the same
- * way.
+ * parts. The ceiling is durable before Redis learns of it. The numbers belong to one *incarnation* of Redis, its
+ * `run_id` and `master_replid`: a Redis that was restarted, restored or failed over hands out nothing until it has got
+ * another interval, so losing data costs a gap and never a duplicate. The time that leases may reach to is granted in
+ * the same way.
  *
  * Keys and scripts are those of the `unalike` server, so that programs in Node, Python and Rust share one Redis and one
  * durable store.
@@ -37,7 +37,8 @@ import {
 /** What {@link RedisStore.open} is given. */
 export interface RedisStoreOptions {
   /**
-   * `redis[s]://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE][?PARAMETERS]`; `rediss` is TLS. The parameters are those of the
+   * `redis[s]://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE][?PARAMETERS]`; `rediss` is TLS. The parameters are those of
+   * the
    * `unalike` server:
    *
    * | parameter | meaning | default |
@@ -46,7 +47,7 @@ export interface RedisStoreOptions {
    * | `prefix` | what unalike's keys begin with; programs with another one see other tags | `unalike` |
    * | `raise-min`, `raise-max` | how many numbers the ceiling is raised by: 1 to 2^53 - 1 | 100000, 2^40 |
    * | `connect-timeout-ms` | how long opening a connection may take, 1 to 600000 | 1000 |
-   * | `request-timeout-ms` | how long a command may take; then its connection is destroyed, and its grant burnt | 1000 |
+   * | `request-timeout-ms` | how long a command may take; then its connection is destroyed, its grant burnt | 1000 |
    * | `raise-timeout-ms` | how long a request waits while the ceiling is raised | 1000 |
    * | `password-file`, `password-env` | where the password is, instead of before the `@` | |
    *
@@ -87,6 +88,7 @@ export class RedisStore implements SegmentStore, LeaseStore {
   readonly #limits: LeaseLimits;
   /** Opened when leases are first asked for. */
   #leases: Promise<RedisLeases> | null = null;
+  #closing: Promise<void> | null = null;
 
   private constructor(
     server: RedisServer,
@@ -106,7 +108,8 @@ export class RedisStore implements SegmentStore, LeaseStore {
    * Connects and checks the server, and that its numbers are granted by this durable store.
    *
    * @throws {StoreError} `unavailable` when the server does not answer; `refused` when it denies access, is a node of a
-   * cluster or too old, when Redis knows another durable store, and for a URL that cannot be used. Each says what to do.
+   * cluster or too old, when Redis knows another durable store, and for a URL that cannot be used. Each says what to
+   * do.
    */
   static async open(options: RedisStoreOptions): Promise<RedisStore> {
     const { url, backing, leaseLimits = DEFAULT_LEASE_LIMITS } = options;
@@ -120,7 +123,8 @@ export class RedisStore implements SegmentStore, LeaseStore {
     if (!isStore) {
       throw new StoreError(
         'refused',
-        'Redis needs a durable store behind it (backing): open a SqliteStore or a MysqlStore. To use Redis without one, run ' +
+        'Redis needs a durable store behind it (backing): open a SqliteStore or a MysqlStore. To use Redis without ' +
+          'one, run ' +
           'the `unalike` server with --backing none, and ask it over HTTP',
       );
     }
@@ -173,7 +177,10 @@ export class RedisStore implements SegmentStore, LeaseStore {
     validatePublic(tag);
     const backing = this.#backing as SegmentStore & Partial<CreatesTags>;
     if (typeof backing.createTag !== 'function') {
-      throw new StoreError('refused', 'the durable store behind Redis creates no tags by request: use `unalike tags create`');
+      throw new StoreError(
+        'refused',
+        'the durable store behind Redis creates no tags by request: use `unalike tags create`',
+      );
     }
     return backing.createTag(tag, options);
   }
@@ -196,17 +203,22 @@ export class RedisStore implements SegmentStore, LeaseStore {
 
   /** Closes the connections, those of the durable store, too. Requests fail from then on. */
   async close(): Promise<void> {
-    this.#segments.close();
-    await this.#server.close();
-    await this.#backing.close();
+    this.#closing ??= (async () => {
+      this.#segments.close();
+      await this.#server.close();
+      await this.#backing.close();
+    })();
+    await this.#closing;
   }
 
   async #leasesOf(): Promise<RedisLeases> {
-    this.#leases ??= RedisLeases.open(this.#server, this.#backing, this.#settings, this.#limits).catch((error: unknown) => {
-      // The next request tries again.
-      this.#leases = null;
-      throw error;
-    });
+    this.#leases ??= RedisLeases.open(this.#server, this.#backing, this.#settings, this.#limits).catch(
+      (error: unknown) => {
+        // The next request tries again.
+        this.#leases = null;
+        throw error;
+      },
+    );
     return this.#leases;
   }
 
@@ -216,7 +228,9 @@ export class RedisStore implements SegmentStore, LeaseStore {
     if (identity === null) {
       return null;
     }
-    const digest = createHash('sha256').update(Buffer.from(identity, 'hex')).update(`redis ${part} ${this.#settings.prefix}`);
+    const digest = createHash('sha256')
+      .update(Buffer.from(identity, 'hex'))
+      .update(`redis ${part} ${this.#settings.prefix}`);
     return digest.digest('hex').slice(0, 32);
   }
 }

@@ -79,10 +79,12 @@ export class CuttingProxy {
       const upstream = net.connect(port, '127.0.0.1');
       for (const socket of [client, upstream]) {
         sockets.add(socket);
-        socket.on('error', () => {}).on('close', () => {
-          client.destroy();
-          upstream.destroy();
-        });
+        socket
+          .on('error', () => {})
+          .on('close', () => {
+            client.destroy();
+            upstream.destroy();
+          });
       }
       let isCut = false;
       client.on('data', (data) => {

@@ -3,7 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
-import { writeFile } from 'node:fs/promises';
+import { copyFile, writeFile } from 'node:fs/promises';
 import net from 'node:net';
 import { join } from 'node:path';
 import { test } from 'node:test';
@@ -68,12 +68,17 @@ async function eventually(request) {
 
 /** All numbers of what was granted; they must differ. */
 function numbers(segments) {
-  const all = segments.flatMap(({ start, end }) => Array.from({ length: Number(end - start) }, (_, at) => start + BigInt(at)));
+  const all = segments.flatMap(({ start, end }) =>
+    Array.from({ length: Number(end - start) }, (_, at) => start + BigInt(at)),
+  );
   assert.equal(new Set(all).size, all.length, 'a number was granted twice');
   return all;
 }
 
-const kind = (expected, text = /./) => (error) => error.kind === expected && text.test(error.message);
+const kind =
+  (expected, text = /./) =>
+  (error) =>
+    error.kind === expected && text.test(error.message);
 
 const acquire = (store, more = {}) =>
   store.acquire({
@@ -110,7 +115,9 @@ test('a URL says where Redis is, and what it says wrongly is refused without its
   const folder = await folderOf(t);
   const file = join(folder, 'password');
   await writeFile(file, 'secr%et\n');
-  const read = readRedisUrl(`rediss://ids@cache.example/3?ssl-ca=/ca.pem&prefix=p&raise-max=7&raise-min=7&password-file=${file}`);
+  const read = readRedisUrl(
+    `rediss://ids@cache.example/3?ssl-ca=/ca.pem&prefix=p&raise-max=7&raise-min=7&password-file=${file}`,
+  );
   assert.deepEqual(
     [read.host, read.port, read.database, read.username, read.password, read.isTls, read.prefix, read.raiseMin],
     ['cache.example', 6379, 3, 'ids', 'secr%et', true, 'p', 7n],
@@ -136,7 +143,11 @@ test('a URL says where Redis is, and what it says wrongly is refused without its
     [`redis://:hidden@h?password-file=${file}`, /more than one way/],
     ['redis://h?password-env=NO_SUCH_VARIABLE', /not set/],
   ]) {
-    assert.throws(() => readRedisUrl(url), (error) => kind('refused', message)(error) && !error.message.includes('hidden'), url);
+    assert.throws(
+      () => readRedisUrl(url),
+      (error) => kind('refused', message)(error) && !error.message.includes('hidden'),
+      url,
+    );
   }
 });
 
@@ -179,7 +190,9 @@ test('a floor is kept, a tail is taken back once, and only the newest', async (t
   const { store } = await open();
   const other = (await open()).store;
   const first = await store.allocate('order', 10n, 0n);
-  assert.equal((await store.allocate('order', 5n, first.end + 20n)).start, first.end + 20n);
+  const within = await store.allocate('order', 20n, first.end + 5n);
+  assert.deepEqual([within.start, within.end], [first.end + 5n, first.end + 20n], 'the floor lies within what is granted');
+  assert.equal((await store.allocate('order', 5n, within.end + 20n)).start, within.end + 20n, 'and beyond it');
   const far = await store.allocate('order', 5n, 1_000_000n);
   assert.equal(far.start, 1_000_000n, 'beyond the ceiling');
   assert.equal(await store.release('order', { start: far.start + 2n, version: far.version + 1n }), false);
@@ -188,10 +201,14 @@ test('a floor is kept, a tail is taken back once, and only the newest', async (t
   const next = await store.allocate('order', 3n, 0n);
   assert.equal(next.start, far.start + 2n);
   await other.allocate('order', 1n, 0n);
-  assert.equal(await store.release('order', { start: next.start, version: next.version }), false, 'another grant followed');
+  assert.equal(
+    await store.release('order', { start: next.start, version: next.version }),
+    false,
+    'another grant followed',
+  );
 });
 
-test('tags are those of the durable store, sub-keys are apart, and kept names are nobody\'s', async (t) => {
+test("tags are those of the durable store, sub-keys are apart, and kept names are nobody's", async (t) => {
   const { folder, redis, open } = await shared(t);
   const { store } = await open();
   await store.createTag('strict', { ...DEFAULT_TAG_OPTIONS, mode: 'ordered' });
@@ -199,7 +216,12 @@ test('tags are those of the durable store, sub-keys are apart, and kept names ar
   await assert.rejects(store.createTag('strict', DEFAULT_TAG_OPTIONS), kind('tag-exists'));
   assert.equal((await store.allocate('strict\u001fa', 1n, 0n)).start, 1n);
   assert.equal((await store.allocate('strict\u001fb', 1n, 0n)).start, 1n);
-  for (const name of ['redis-leases', 'redis-leases\u001fdefault', 'order\u001fredis-clock:1', 'unalike-new-names\u001ffloor']) {
+  for (const name of [
+    'redis-leases',
+    'redis-leases\u001fdefault',
+    'order\u001fredis-clock:1',
+    'unalike-new-names\u001ffloor',
+  ]) {
     await assert.rejects(store.allocate(name, 1n, 0n), kind('tag-invalid'), name);
     await assert.rejects(store.openTag(name), kind('tag-invalid'), name);
     await assert.rejects(store.release(name, { start: 1n, version: 1n }), kind('tag-invalid'), name);
@@ -237,9 +259,12 @@ test('while the durable store is down, numbers go on up to the ceiling, and go o
   backing.isDown = true;
   let failure;
   while (failure === undefined) {
-    await store.allocate('order', 10n, 0n).then((segment) => granted.push(segment), (error) => {
-      failure = error;
-    });
+    await store.allocate('order', 10n, 0n).then(
+      (segment) => granted.push(segment),
+      (error) => {
+        failure = error;
+      },
+    );
   }
   assert.equal(failure.kind, 'ceiling-reached');
   assert.match(failure.message, /switched off/);
@@ -261,7 +286,10 @@ test('another durable store is refused, before and after', async (t) => {
   await store.allocate('order', 1n, 0n);
   const path = join(folder, 'other.sqlite');
   const backing = new Switched(await SqliteStore.open(path));
-  await assert.rejects(RedisStore.open({ url: redis.url, backing }), kind('refused', /granted by another durable store/));
+  await assert.rejects(
+    RedisStore.open({ url: redis.url, backing }),
+    kind('refused', /granted by another durable store/),
+  );
   // One that nobody could ask when it was opened.
   backing.isDown = true;
   const late = await RedisStore.open({ url: redis.url, backing });
@@ -285,7 +313,36 @@ test('another durable store is refused, before and after', async (t) => {
   assert.notEqual(await store.identity(), await store.leaseIdentity());
 });
 
-test('nothing comes twice when Redis is killed, flushed, forgets scripts, or comes back with its old data', async (t) => {
+test('a durable store that lost data is noticed, and nothing of it is handed out', async (t) => {
+  const { folder, redis, open, path } = await shared(t);
+  const { store } = await open('raise-min=100&raise-max=200');
+  const granted = [await store.allocate('order', 1n, 0n)];
+  await acquire(store, { horizonMs: 5_000n });
+  await store.close();
+  const old = join(folder, 'old.sqlite');
+  await copyFile(path, old);
+  const newer = await open('raise-min=100&raise-max=200');
+  while (newer.backing.granted.length < 3) {
+    granted.push(await newer.store.allocate('order', 50n, 0n));
+  }
+  await acquire(newer.store, { horizonMs: 60_000n });
+  await newer.store.close();
+  // A raise of one number does not get beyond what Redis had.
+  const url = `${redis.url}?raise-min=1&raise-max=1`;
+  const restored = await RedisStore.open({ url, backing: await SqliteStore.open(old) });
+  t.after(() => restored.close());
+  const drain = async () => {
+    for (;;) {
+      granted.push(await restored.allocate('order', 50n, 0n));
+    }
+  };
+  await assert.rejects(drain(), kind('corrupt', /it lost data, or is another store/));
+  numbers(granted);
+  await redis.ask('HSET', 'unalike:leases:{default}', 'incarnation', '');
+  await assert.rejects(acquire(restored), kind('corrupt', /it lost data, or is another store/));
+});
+
+test('nothing comes twice when Redis is killed, flushed, or comes back with its old data', async (t) => {
   const { redis, open } = await shared(t, '--appendonly', 'yes', '--appendfsync', 'always');
   const { store } = await open();
   const other = (await open()).store;
@@ -313,7 +370,11 @@ test('nothing comes twice when Redis is killed, flushed, forgets scripts, or com
     await draw();
   }
   const all = numbers(granted);
-  assert.deepEqual(all, all.toSorted((a, b) => (a < b ? -1 : 1)), 'whoever asks later has greater numbers');
+  assert.deepEqual(
+    all,
+    all.toSorted((a, b) => (a < b ? -1 : 1)),
+    'whoever asks later has greater numbers',
+  );
 });
 
 test('a replica that is promoted with old data grants nothing of it', async (t) => {
@@ -325,13 +386,18 @@ test('a replica that is promoted with old data grants nothing of it', async (t) 
     await sleep(10);
   }
   await assert.rejects(
-    RedisStore.open({ url: replica.url, backing: await SqliteStore.open(path) }).then((opened) => opened.allocate('order', 1n, 0n)),
+    RedisStore.open({ url: replica.url, backing: await SqliteStore.open(path) }).then((opened) =>
+      opened.allocate('order', 1n, 0n),
+    ),
     kind('unavailable', /only reads/),
   );
   // It is behind from now on.
   await replica.ask('REPLICAOF', 'NO', 'ONE');
   granted.push(await store.allocate('order', 5n, 0n));
-  const promoted = await RedisStore.open({ url: `${replica.url}?raise-min=100`, backing: await SqliteStore.open(path) });
+  const promoted = await RedisStore.open({
+    url: `${replica.url}?raise-min=100`,
+    backing: await SqliteStore.open(path),
+  });
   t.after(() => promoted.close());
   for (let round = 0; round < 30; round += 1) {
     granted.push(await promoted.allocate('order', 5n, 0n), await store.allocate('order', 5n, 0n));
@@ -354,7 +420,10 @@ test('a request that gets no answer ends in time, and what it granted is burnt',
   granted.push(await eventually(() => store.allocate('order', 1n, 0n)));
   await redis.ask('CLIENT', 'PAUSE', '1000', 'WRITE');
   const late = await Promise.allSettled([1, 2, 3].map(() => store.allocate('order', 1n, 0n)));
-  assert.ok(late.every(({ reason }) => reason?.kind === 'outcome-unknown'), 'all that were sent, and only they');
+  assert.ok(
+    late.every(({ reason }) => reason?.kind === 'outcome-unknown'),
+    'all that were sent, and only they',
+  );
   await redis.ask('CLIENT', 'UNPAUSE');
   for (let round = 0; round < 20; round += 1) {
     granted.push(await eventually(() => store.allocate('order', 1n, 0n)));
@@ -425,9 +494,18 @@ test('a server that is full, denies access, or is none is told of in words', asy
   await assert.rejects(opened(`redis://127.0.0.1:${port}`), kind('refused', /denied access/));
   await assert.rejects(opened(`redis://127.0.0.1:${port}/99`), kind('refused'));
   await assert.rejects(opened(`redis://:hidden@127.0.0.1:${port}/99`), kind('refused', /no such database/));
-  await assert.rejects(opened(`rediss://:hidden@127.0.0.1:${port}`), (error) => ['refused', 'unavailable'].includes(error.kind));
+  await assert.rejects(opened(`rediss://:hidden@127.0.0.1:${port}`), (error) =>
+    ['refused', 'unavailable'].includes(error.kind),
+  );
   await assert.rejects(opened(`redis://127.0.0.1:${await freePort()}`), kind('unavailable', /nothing listens/));
-  const cluster = await RedisProcess.start(t, folder, '--cluster-enabled', 'yes', '--cluster-port', String(await freePort()));
+  const cluster = await RedisProcess.start(
+    t,
+    folder,
+    '--cluster-enabled',
+    'yes',
+    '--cluster-port',
+    String(await freePort()),
+  );
   await assert.rejects(opened(cluster.url), kind('refused', /Cluster/));
 
   // What speaks like Redis and does not say what it is.
@@ -468,7 +546,10 @@ test('a connection with TLS trusts only whom it is told to', async (t) => {
   t.after(() => backing.close());
   const url = `rediss://127.0.0.1:${tlsPort}/0`;
   await assert.rejects(RedisStore.open({ url, backing }), kind('refused', /no TLS with a server that can be trusted/));
-  await assert.rejects(RedisStore.open({ url: `${url}?ssl-ca=${key}`, backing }), kind('refused', /holds no certificate/));
+  await assert.rejects(
+    RedisStore.open({ url: `${url}?ssl-ca=${key}`, backing }),
+    kind('refused', /holds no certificate/),
+  );
   const store = await RedisStore.open({ url: `${url}?ssl-ca=${certificate}`, backing });
   t.after(() => store.close());
   assert.equal((await store.allocate('order', 1n, 0n)).start, 1n);
@@ -479,9 +560,12 @@ test('a program that has nothing else to do ends', async (t) => {
   const program = `
     import { RedisStore } from ${JSON.stringify(new URL('../dist/redis.js', import.meta.url).href)};
     import { SqliteStore } from ${JSON.stringify(new URL('../dist/sqlite.js', import.meta.url).href)};
-    const store = await RedisStore.open({ url: ${JSON.stringify(redis.url)}, backing: await SqliteStore.open(${JSON.stringify(path)}) });
+    const backing = await SqliteStore.open(${JSON.stringify(path)});
+    const store = await RedisStore.open({ url: ${JSON.stringify(redis.url)}, backing });
     console.log(String((await store.allocate('order', 1n, 0n)).start));`;
-  const { stdout } = await promisify(execFile)(process.execPath, ['--input-type=module', '-e', program], { timeout: 30_000 });
+  const { stdout } = await promisify(execFile)(process.execPath, ['--input-type=module', '-e', program], {
+    timeout: 30_000,
+  });
   assert.equal(stdout, '1\n');
 });
 
@@ -521,7 +605,11 @@ test('a lease is written and read in one way', () => {
     { binding: binding.replace('version=1', 'version=2') },
     { binding: `${binding} more=1` },
   ]) {
-    assert.throws(() => readHash(new Map(Object.entries({ ...fields, ...damage }))), RangeError, JSON.stringify(damage));
+    assert.throws(
+      () => readHash(new Map(Object.entries({ ...fields, ...damage }))),
+      RangeError,
+      JSON.stringify(damage),
+    );
   }
 });
 
@@ -541,7 +629,9 @@ test('leases of one worker never meet, whatever happens to Redis', async (t) => 
   const granted = [];
   const draw = async (round) => {
     for (const store of clients) {
-      const lease = await eventually(() => acquire(store, { preferredWorker: 3, horizonMs: 300n, holder: `h${round}` }));
+      const lease = await eventually(() =>
+        acquire(store, { preferredWorker: 3, horizonMs: 300n, holder: `h${round}` }),
+      );
       granted.push(lease);
       if (round % 2 === 0) {
         const { worker, grantId } = lease;
@@ -554,7 +644,10 @@ test('leases of one worker never meet, whatever happens to Redis', async (t) => 
         granted[granted.length - 1] = extended;
         const used = BigInt(Date.now()) < extended.validUntilMs ? BigInt(Date.now()) : extended.validUntilMs;
         if (await eventually(() => store.release('default', worker, grantId, used)).catch(() => false)) {
-          granted[granted.length - 1] = { ...extended, validUntilMs: used > extended.notBeforeMs ? used : extended.notBeforeMs };
+          granted[granted.length - 1] = {
+            ...extended,
+            validUntilMs: used > extended.notBeforeMs ? used : extended.notBeforeMs,
+          };
         }
       }
     }
@@ -589,7 +682,15 @@ test('a lease is extended and released by its grant id only', async (t) => {
   const lease = await acquire(store);
   const { worker, grantId } = lease;
   const extend = (more = {}) =>
-    store.extend({ namespace: 'default', layout: LAYOUT, worker, grantId, nowMs: BigInt(Date.now()), horizonMs: 4_000n, ...more });
+    store.extend({
+      namespace: 'default',
+      layout: LAYOUT,
+      worker,
+      grantId,
+      nowMs: BigInt(Date.now()),
+      horizonMs: 4_000n,
+      ...more,
+    });
   const extended = await extend();
   assert.ok(extended.validUntilMs > lease.validUntilMs && extended.notBeforeMs === lease.notBeforeMs);
   assert.equal((await extend({ horizonMs: 1n })).validUntilMs, extended.validUntilMs, 'never back');
@@ -616,7 +717,7 @@ test('a lease is extended and released by its grant id only', async (t) => {
   await assert.rejects(acquire(store, { namespace: 'alone' }), kind('refused', /kept the other way/));
 });
 
-test('a lease whose answer was lost is nobody\'s', async (t) => {
+test("a lease whose answer was lost is nobody's", async (t) => {
   const { redis, open } = await shared(t);
   const proxy = await CuttingProxy.start(t, redis.port);
   const { store } = await open('raise-min=100', proxy.url);

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 import pytest
-from redis_servers import LIMIT_S, CuttingProxy, RedisProcess, Switched, eventually, free_port, until
+from redis_servers import CuttingProxy, RedisProcess, Switched, eventually, free_port, until
 from servers import binary
 
 from unalike.lease_rules import NamespaceBinding
@@ -199,7 +200,9 @@ def test_a_floor_is_kept_and_a_tail_is_taken_back_once(shared: Shared) -> None:
     url = shared.redis().url
     store, other = shared.open(url)[0], shared.open(url)[0]
     first = store.allocate("order", 10, 0)
-    assert store.allocate("order", 5, first.end + 20).start == first.end + 20
+    within = store.allocate("order", 20, first.end + 5)
+    assert (within.start, within.end) == (first.end + 5, first.end + 20), "the floor lies within what is granted"
+    assert store.allocate("order", 5, within.end + 20).start == within.end + 20, "and beyond it"
     far = store.allocate("order", 5, 1_000_000)
     assert far.start == 1_000_000, "beyond the ceiling"
     assert not store.release("order", TailRelease(far.start + 2, far.version + 1))
@@ -293,6 +296,29 @@ def test_another_durable_store_is_refused(shared: Shared) -> None:
     assert store.identity() == shared.open(redis.url)[0].identity() != store.lease_identity()
 
 
+def test_a_durable_store_that_lost_data_is_noticed(shared: Shared) -> None:
+    redis = shared.redis()
+    store, _ = shared.open(redis.url, "raise-min=100&raise-max=200")
+    granted = [store.allocate("order", 1, 0)]
+    acquiring(store, 5_000)
+    store.close()
+    shutil.copy(shared.path, shared.folder / "old.sqlite")
+    newer, backing = shared.open(redis.url, "raise-min=100&raise-max=200")
+    while len(backing.granted) < 3:
+        granted.append(newer.allocate("order", 50, 0))
+    acquiring(newer, 60_000)
+    newer.close()
+    # A raise of one number does not get beyond what Redis had.
+    restored, _ = shared.open(redis.url, "raise-min=1&raise-max=1", "old.sqlite")
+    with fails("corrupt", "it lost data, or is another store"):
+        while True:
+            granted.append(restored.allocate("order", 50, 0))
+    numbers(granted)
+    redis.ask("HSET", "unalike:leases:{default}", "incarnation", "")
+    with fails("corrupt", "it lost data, or is another store"):
+        acquiring(restored)
+
+
 def test_nothing_comes_twice_when_redis_loses_data(shared: Shared) -> None:
     redis = shared.redis("--appendonly", "yes", "--appendfsync", "always")
     stores = [shared.open(redis.url)[0] for _ in range(2)]
@@ -371,6 +397,7 @@ def test_a_request_without_an_answer_ends_and_its_grant_is_burnt(shared: Shared)
 
 def test_an_answer_that_trickles_in_ends_a_request_in_time(shared: Shared) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
+
         def trickle() -> None:
             client, _ = listening.accept()
             with client:
@@ -466,6 +493,7 @@ def test_a_server_that_cannot_be_used_is_told_of_in_words(shared: Shared, tmp_pa
 )
 def test_a_server_that_does_not_stand_alone_is_refused(shared: Shared, answer: str, message: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
+
         def serve() -> None:
             client, _ = listening.accept()
             with client:
@@ -480,7 +508,8 @@ def test_a_server_that_does_not_stand_alone_is_refused(shared: Shared, answer: s
 
 def test_a_connection_with_tls_trusts_only_whom_it_is_told_to(shared: Shared, tmp_path: Path) -> None:
     key, certificate = tmp_path / "key.pem", tmp_path / "ca.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", certificate, "-days"]
+    command: list[Any] = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes"]
+    command += ["-keyout", key, "-out", certificate, "-days"]
     subject = ["2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
     subprocess.run([*command, *subject], check=True, capture_output=True)
     port = free_port()
@@ -542,7 +571,14 @@ def test_a_lease_is_written_and_read_in_one_way() -> None:
         assert right.replace(before, after, 1) != right
         assert read_worker(7, right.replace(before, after, 1)) is None, after
     binding = write_binding(NamespaceBinding(LAYOUT, 600_000, 9))
-    fields = {"generation": "g", "incarnation": "i", "binding": binding, "bound_ms": "9", "worker:7": right, "claim": ""}
+    fields = {
+        "generation": "g",
+        "incarnation": "i",
+        "binding": binding,
+        "bound_ms": "9",
+        "worker:7": right,
+        "claim": "",
+    }
     assert read_hash(fields).workers[7].text == right
     for name, text in [
         ("worker:16", right),
@@ -694,7 +730,17 @@ def test_rust_node_and_python_draw_from_one_redis_while_it_is_killed_and_flushed
     works = 0
 
     def command(count: int) -> tuple[list[int], bool]:
-        arguments = [binary(), "next", "order", "-n", str(count), "--store", url, "--backing", f"sqlite://{shared.path}"]
+        arguments = [
+            binary(),
+            "next",
+            "order",
+            "-n",
+            str(count),
+            "--store",
+            url,
+            "--backing",
+            f"sqlite://{shared.path}",
+        ]
         done = subprocess.run(arguments, capture_output=True, text=True, timeout=60)
         # While Redis is down the command fails, and what it printed before counts.
         return [int(line) for line in done.stdout.split()], done.returncode == 0
@@ -734,25 +780,13 @@ def test_rust_and_python_lease_one_worker_in_turns(shared: Shared) -> None:
     leases: list[Lease] = []
     worker = None
     used: list[tuple[int, int]] = []
-
-    def command() -> str:
-        arguments = [binary(), "next", "default", "--snowflake", "-n", "3", *places]
-        deadline = time.monotonic() + LIMIT_S
-        while True:
-            # After a loss the time that Redis had has to pass.
-            done = subprocess.run(arguments, capture_output=True, text=True)
-            if done.returncode == 0:
-                return done.stdout
-            assert done.stdout == "" and time.monotonic() < deadline, done.stderr
-
-    for round in range(6):
-        for line in command().split():
+    command = [binary(), "next", "default", "--snowflake", "-n", "3", *places]
+    for _ in range(6):
+        for line in subprocess.run(command, check=True, capture_output=True, text=True).stdout.split():
             worker = int(line) >> 12 & 1023
             used.append((worker, (int(line) >> 22) + twitter.epoch_ms))
         request = LeaseAcquire("default", twitter, "", worker, now_ms(), 500)
         leases.append(eventually(lambda: store.acquire(replace(request, now_ms=now_ms()))))
-        if round == 3:
-            redis.ask("FLUSHALL")
     assert len(used) == 18 and {lease.worker for lease in leases} & {worker for worker, _ in used}
     for lease in leases:
         for worker, at_ms in used:

@@ -1,9 +1,10 @@
 """Segments and leases in Redis: as fast as ``HINCRBY``, strictly increasing, and safe from whatever Redis loses.
 
-A durable store grants Redis a large interval of numbers, whose end is the tag's *ceiling*, and Redis hands out its parts.
-The ceiling is durable before Redis learns of it. The numbers belong to one *incarnation* of Redis, its ``run_id`` and
-``master_replid``: a Redis that was restarted, restored or failed over hands out nothing until it has got another interval,
-so losing data costs a gap and never a duplicate. The time that leases may reach to is granted in the same way.
+A durable store grants Redis a large interval of numbers, whose end is the tag's *ceiling*, and Redis hands out its
+parts. The ceiling is durable before Redis learns of it. The numbers belong to one *incarnation* of Redis, its
+``run_id`` and ``master_replid``: a Redis that was restarted, restored or failed over hands out nothing until it has got
+another interval, so losing data costs a gap and never a duplicate. The time that leases may reach to is granted in the
+same way.
 
 Keys and scripts are those of the ``unalike`` server, so that programs in Python, Node and Rust share one Redis and one
 durable store. It needs the driver: ``pip install unalike[redis]``.
@@ -84,8 +85,8 @@ class RedisStore:
     >>> store.allocate("order", 1_000, 0)  # doctest: +SKIP
     Segment(start=1, end=1001, stride=1, generation=0, version=1002)
 
-    The URL is ``redis[s]://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE][?PARAMETERS]``; ``rediss`` is TLS. The parameters are
-    those of the ``unalike`` server:
+    The URL is ``redis[s]://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE][?PARAMETERS]``; ``rediss`` is TLS. The parameters
+    are those of the ``unalike`` server:
 
     ``ssl-ca``
         After ``rediss://``: a file with the certificates of the authorities to trust. The system's by default.
@@ -94,34 +95,34 @@ class RedisStore:
     ``raise-min``, ``raise-max``
         How many numbers the ceiling is raised by: 1 to 2^53 - 1; 100000 and 2^40 by default.
     ``connect-timeout-ms``, ``request-timeout-ms``, ``raise-timeout-ms``
-        How long opening a connection and a command may take, and how long a request waits while the ceiling is raised: 1
-        to 600000, 1000 by default. A command that takes longer is given up with its connection, and its grant is burnt.
+        How long opening a connection and a command may take, and how long a request waits while the ceiling is raised:
+        1 to 600000, 1000 by default. A command that takes longer is given up with its connection, and its grant is
+        burnt.
     ``password-file``, ``password-env``
         Where the password is, instead of before the ``@``.
 
     In the user's name and the password, ``%``, ``/``, ``?``, ``#`` and ``@`` are written ``%25``, ``%2F``, ``%3F``,
     ``%23`` and ``%40``.
 
-    Several threads may use it. A child that is forked opens connections of its own and leaves those of its parent alone.
-    Neither Redis Cluster nor Sentinel is supported, and Redis must be of version 7 or newer. Not covered are keys that
-    somebody copies (``COPY``, ``RESTORE``, ``SWAPDB``) within one running server.
+    Several threads may use it. A child that is forked opens connections of its own and leaves those of its parent
+    alone. Neither Redis Cluster nor Sentinel is supported, and Redis must be of version 7 or newer. Not covered are
+    keys that somebody copies (``COPY``, ``RESTORE``, ``SWAPDB``) within one running server.
 
     :param backing: The durable store that grants what Redis hands out, and keeps the tags: SQLite or MySQL, say.
     :param lease_limits: What leases are allowed: ten minutes ahead, and clocks within 10 s of each other, by default.
-    :raises StoreError: ``unavailable`` when the server does not answer; ``refused`` when it denies access, is a node of a
-        cluster or too old, when Redis knows another durable store, and for a URL that cannot be used. Each says what to
-        do.
+    :raises StoreError: ``unavailable`` when the server does not answer; ``refused`` when it denies access, is a node of
+        a cluster or too old, when Redis knows another durable store, and for a URL that cannot be used. Each says what
+        to do.
     """
 
-    def __init__(
-        self, url: str, *, backing: SegmentStore, lease_limits: LeaseLimits = DEFAULT_LEASE_LIMITS
-    ) -> None:
+    def __init__(self, url: str, *, backing: SegmentStore, lease_limits: LeaseLimits = DEFAULT_LEASE_LIMITS) -> None:
         self._settings = read_redis_url(url)
         parts = ("allocate", "open_tag", "identity", "close")
         if not all(callable(getattr(backing, part, None)) for part in parts):
             raise StoreError(
                 "refused",
-                "Redis needs a durable store behind it (backing): open a SqliteStore or a MysqlStore. To use Redis without "
+                "Redis needs a durable store behind it (backing): open a SqliteStore or a MysqlStore. To use Redis "
+                "without "
                 "one, run the `unalike` server with --backing none, and ask it over HTTP",
             )
         self._backing = backing
@@ -151,7 +152,8 @@ class RedisStore:
     def create_tag(self, tag: str, options: TagOptions) -> TagRecord:
         """Creates a tag, in the durable store.
 
-        :raises StoreError: ``tag-exists``, ``tag-invalid``, ``tag-limit``; ``refused`` where the durable store creates none.
+        :raises StoreError: ``tag-exists``, ``tag-invalid``, ``tag-limit``; ``refused`` where the durable store creates
+            none.
         """
         validate_new_tag(tag)
         validate_options(tag, options)
@@ -183,6 +185,8 @@ class RedisStore:
 
     def close(self) -> None:
         """Closes the connections, those of the durable store, too. Requests fail from then on."""
+        if self._is_closed:
+            return
         self._is_closed = True
         opened = self._opened
         if opened.mark == current():
@@ -196,7 +200,10 @@ class RedisStore:
         self.close()
 
     def _here(self) -> _Opened:
-        """What this process has opened. A child has nothing yet: it takes neither connections nor locks of its parent."""
+        """What this process has opened.
+
+        A child has nothing yet: it takes neither connections nor locks of its parent.
+        """
         opened = self._opened
         if opened.mark == current():
             return opened

@@ -20,16 +20,20 @@ CLUSTER: Final = "the server is a node of a Redis Cluster, which is not supporte
 _DENIED: Final = "the server denied access: check user and password"
 
 _NOT_ALLOWED: Final = (
-    "the user may not do it: for his keys (~unalike:*, or as the URL's prefix says) allow him +evalsha +script|load +info "
-    "+time +hget +hmget +hset +hincrby +set, for leases +hgetall +hkeys +hdel +scan, and +select for another database than 0"
+    "the user may not do it: for his keys (~unalike:*, or as the URL's prefix says) allow him +evalsha +script|load "
+    "+info "
+    "+time +hget +hmget +hset +hincrby +set, for leases +hgetall +hkeys +hdel +scan, and +select for another "
+    "database than 0"
 )
 
 _LACKS: Final = (
-    "the server lacks a command that is needed: is it Redis 7 or newer, and is there a rename-command in its configuration?"
+    "the server lacks a command that is needed: is it Redis 7 or newer, and is there a rename-command in its "
+    "configuration?"
 )
 
 _TLS: Final = (
-    "no TLS with a server that can be trusted: check rediss:// and ssl-ca, the host's name, and the server's certificate; "
+    "no TLS with a server that can be trusted: check rediss:// and ssl-ca, the host's name, and the server's "
+    "certificate; "
     "a server that asks for the client's needs `tls-auth-clients no`"
 )
 
@@ -105,7 +109,10 @@ def request_error(at: str, doing: str, access: Access, error: Exception) -> Stor
 
 
 def connect_error(at: str, error: Exception) -> StoreError:
-    """The error of connecting. Nothing was granted, and no message holds what the server repeats: it may be the password."""
+    """The error of connecting: nothing was granted.
+
+    No message holds what the server repeats: it may be the password.
+    """
     code = code_of(error)
     if code is not None:
         kind, advice = _class_of(error)

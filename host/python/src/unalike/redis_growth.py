@@ -1,8 +1,8 @@
 """How far the ceiling of a tag is raised, and when: by what was used in the last 5 and 30 minutes.
 
 The rules are those of the ``unalike`` server, so that it and this program may look after one tag together: forecast the
-use of the next hour, and raise the ceiling by it when what is left will not last 15 minutes, or when less than a quarter
-of the newest raise is left. A raise that did not last 15 minutes is followed by one twice as large.
+use of the next hour, and raise the ceiling by it when what is left will not last 15 minutes, or when less than a
+quarter of the newest raise is left. A raise that did not last 15 minutes is followed by one twice as large.
 """
 
 from __future__ import annotations

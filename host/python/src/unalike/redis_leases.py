@@ -1,12 +1,13 @@
-"""Leases in Redis: one hash per namespace, with the newest lease of each worker, within time that a durable store grants.
+"""Leases in Redis: one hash per namespace, with the newest lease of each worker, within time that a durable store
+grants.
 
 A request looks at the hash by one script, decides by the rules of every lease store, and writes one worker by another
 script, sent once. That one writes only if the server is the same incarnation, the namespace did not begin anew, and the
 worker's field is, byte for byte, what was seen; otherwise the request looks again.
 
-A namespace's time ends at its *bound*, and so do all of its leases. It belongs to one incarnation of Redis; what another
-one gets comes after all that was ever granted. So a Redis that was restarted, flushed, restored or failed over costs a
-wait and never an overlap, whatever any clock says.
+A namespace's time ends at its *bound*, and so do all of its leases. It belongs to one incarnation of Redis; what
+another one gets comes after all that was ever granted. So a Redis that was restarted, flushed, restored or failed over
+costs a wait and never an overlap, whatever any clock says.
 """
 
 from __future__ import annotations
@@ -262,8 +263,10 @@ class RedisLeases:
     def _kept_otherwise(self, namespace: _Namespace) -> StoreError:
         return StoreError(
             "refused",
-            f"the leases of {quoted(namespace.name)}, the key {namespace.key} on {self._server.address}, are kept the other "
-            "way: without a durable store. Open them with the `unalike` server as they were; or end all leases and wait until "
+            f"the leases of {quoted(namespace.name)}, the key {namespace.key} on {self._server.address}, are kept "
+            f"the other "
+            "way: without a durable store. Open them with the `unalike` server as they were; or end all leases and "
+            "wait until "
             "the last has ended, delete the key, and begin anew",
         )
 
@@ -368,7 +371,8 @@ class RedisLeases:
             if error.kind == "tag-unknown":
                 raise StoreError(
                     "refused",
-                    f"the durable store has no tag {quoted(KEPT_LEASES)}, under which it grants Redis time for leases, and "
+                    f"the durable store has no tag {quoted(KEPT_LEASES)}, under which it grants Redis time for "
+                    f"leases, and "
                     "makes none: let it create tags on first use",
                 ) from error
             raise
@@ -396,7 +400,8 @@ class RedisLeases:
             granted_text, bound = rfc3339(first.start), rfc3339(bound_ms)
             raise StoreError(
                 "corrupt",
-                f"the durable store granted time up to {granted_text} under {quoted(tag)}, and Redis had it up to {bound} "
+                f"the durable store granted time up to {granted_text} under {quoted(tag)}, and Redis had it up to "
+                f"{bound} "
                 "before: it lost data, or is another store; find out which. If it lost data, wait until "
                 f"{bound} has passed, when all of these leases have ended, and delete the key {namespace.key} in Redis",
             )
@@ -454,7 +459,9 @@ class _Tries:
             return self._holder_ms
         waited = time.monotonic() - self._began
         if waited >= self._leases.patience:
-            what = f"the leases of {quoted(self._namespace.name)} on {self._leases.address} change all the time: try again"
+            what = (
+                f"the leases of {quoted(self._namespace.name)} on {self._leases.address} change all the time: try again"
+            )
             raise StoreError("unavailable", what)
         return self._holder_ms + int(waited * 1_000)
 

@@ -171,7 +171,8 @@ class Raising:
         A Redis that knows none knows this one from now on. While the durable store is down nobody can tell, and numbers
         that Redis has are handed out: before it gets more it is asked again, in :meth:`claimed`.
 
-        :raises StoreError: ``refused`` for another durable store and for one that has no identity; what Redis fails with.
+        :raises StoreError: ``refused`` for another durable store and for one that has no identity; what Redis fails
+            with.
         """
         late = StoreError("unavailable", "the durable store behind Redis does not answer")
         try:
@@ -208,7 +209,7 @@ class Raising:
         return answer
 
     def grant(self, place: HashKey, tag: str, count: int, at_least: int) -> Segment:
-        """What the durable store grants under ``tag`` for a hash: up to ``count`` numbers in a row, from ``at_least`` on.
+        """What the durable store grants under ``tag`` for a hash: up to ``count`` numbers, from ``at_least`` on.
 
         :raises StoreError: As :meth:`ask`; ``refused`` for a grant that is not so.
         """
@@ -223,7 +224,8 @@ class Raising:
         if not is_usable:
             raise StoreError(
                 "refused",
-                f"the durable store granted {granted} for {shown(tag)}, which Redis cannot hand out: numbers without gaps, "
+                f"the durable store granted {granted} for {shown(tag)}, which Redis cannot hand out: numbers without "
+                f"gaps, "
                 f"in one generation, no more than {count} and none below {at_least}, were asked for",
             )
         return granted
@@ -233,8 +235,8 @@ class Raising:
     ) -> Raise:
         """Gives a hash what was granted for it.
 
-        The script does so only for the generation and the incarnation that were read before the durable store was asked.
-        It is sent once: whatever comes of it but success, the grant is burnt.
+        The script does so only for the generation and the incarnation that were read before the durable store was
+        asked. It is sent once: whatever comes of it but success, the grant is burnt.
 
         :raises StoreError: Whatever is not worth a retry.
         """
@@ -380,8 +382,10 @@ class Raising:
     def _other_durable(self, recorded: str, identity: str) -> StoreError:
         return StoreError(
             "refused",
-            f"the numbers in {self._server.address} are granted by another durable store: the key {self._durable_key} has "
-            f"{recorded} for its {self._kind}, and the durable store of this program is {identity}. Name the other one, or "
+            f"the numbers in {self._server.address} are granted by another durable store: the key "
+            f"{self._durable_key} has "
+            f"{recorded} for its {self._kind}, and the durable store of this program is {identity}. Name the other "
+            f"one, or "
             "use another prefix; if its tags are to be moved to this one, run `unalike store rebind`",
         )
 

@@ -1,9 +1,9 @@
 """Segments out of the intervals that a durable store grants to Redis.
 
-A request is one call of ``allocate.lua``. When that has nothing to give, because the hash is missing, belongs to another
-incarnation, or is spent, one client raises the ceiling: it claims the tag, looks at its generation, takes an interval
-from the durable store, and installs it under that generation, once. A background thread looks at the use of the tags
-that this client serves, and raises their ceilings before they are reached.
+A request is one call of ``allocate.lua``. When that has nothing to give, because the hash is missing, belongs to
+another incarnation, or is spent, one client raises the ceiling: it claims the tag, looks at its generation, takes an
+interval from the durable store, and installs it under that generation, once. A background thread looks at the use of
+the tags that this client serves, and raises their ceilings before they are reached.
 """
 
 from __future__ import annotations
@@ -267,7 +267,10 @@ class RedisSegments:
         self._raising.soon(tag, known.turns, lambda: self._raise(tag, known, None))
 
     def _raise(self, tag: str, known: _Known, wanted: Optional[_Wanted]) -> Raise:
-        """Gets more numbers for a tag, if nobody else does and they are due: ``wanted``, or since they will not last."""
+        """Gets more numbers for a tag, if nobody else does and they are due.
+
+        They are due since ``wanted`` found none, or without it since they will not last.
+        """
         place = HashKey(tag, tag, self._key(tag))
         return self._raising.claimed(place, known.turns, lambda: self._raise_claimed(place, wanted))
 
@@ -287,7 +290,8 @@ class RedisSegments:
             raise StoreError(
                 "corrupt",
                 f"the durable store granted {shown(tag)} numbers from {granted.start} on, and Redis had it up to "
-                f"{view.all_end - 1} before: it lost data, or is another store; find out which, and raise the tag there above "
+                f"{view.all_end - 1} before: it lost data, or is another store; find out which, and raise the tag "
+                f"there above "
                 "all that was handed out",
             )
         size = granted.end - granted.start

@@ -268,7 +268,8 @@ class RedisServer:
             # It may be anything: a node of a Cluster, or something between that answers for several.
             raise StoreError(
                 "refused",
-                f"{at}: its answer to INFO names no redis_mode, so it may be a Cluster or a proxy before several servers: "
+                f"{at}: its answer to INFO names no redis_mode, so it may be a Cluster or a proxy before several "
+                f"servers: "
                 "give the address of one server that stands alone",
             )
         if mode == "cluster":

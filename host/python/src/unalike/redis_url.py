@@ -115,7 +115,8 @@ def _with(settings: RedisSettings, name: str, value: str, passwords: list[str]) 
     if name == "dialect":
         if value != "unalike":
             raise _refused(
-                f"the store's parameter dialect is {value!r}: here there is only unalike; run the `unalike` server for the "
+                f"the store's parameter dialect is {value!r}: here there is only unalike; run the `unalike` server "
+                f"for the "
                 "others, and ask it over HTTP"
             )
     elif name == "ssl-ca":
@@ -152,9 +153,7 @@ def _with(settings: RedisSettings, name: str, value: str, passwords: list[str]) 
             raise _refused(f"the variable {value!r}, which password-env names, is not set")
         passwords.append(password)
     elif name == "password":
-        raise _refused(
-            "the store's password belongs before the @, into a password-file=PATH or a password-env=NAME"
-        )
+        raise _refused("the store's password belongs before the @, into a password-file=PATH or a password-env=NAME")
     elif name in _OF_DIALECTS:
         raise _refused(f"the store's parameter {name} belongs to a dialect that only the `unalike` server has")
     else:

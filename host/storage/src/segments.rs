@@ -718,7 +718,7 @@ pub fn validate_tag(tag: &str) -> Result<(), StoreError> {
     } else if tag.chars().any(char::is_control) {
         "it holds a control character".to_owned()
     } else {
-        format!("it has {} bytes, 128 at most are allowed", tag.len())
+        format!("its name begins so and has {} bytes, 128 at most are allowed", tag.len())
     };
     let shown: String = tag.chars().take(32).collect();
     Err(StoreError::TagInvalid { tag: shown, reason })
@@ -738,13 +738,13 @@ pub fn validate_tag(tag: &str) -> Result<(), StoreError> {
 pub fn validate_new_tag(tag: &str) -> Result<(), StoreError> {
     validate_tag(tag)?;
     let (name, sub) = split_tag(tag);
-    let invalid = |what: &str, text: &str| {
-        let reason = format!("{what} {text:?} has a space at an end, and no new one may: leave the space out");
+    let invalid = |what: &str| {
+        let reason = format!("{what} has a space at an end, and no new one may: leave the space out");
         Err(StoreError::TagInvalid { tag: name.to_owned(), reason })
     };
     match sub.filter(|sub| sub.trim() != *sub) {
-        Some(sub) => invalid("its sub-key", sub),
-        None if name.trim() != name => invalid("the tag", name),
+        Some(sub) => invalid(&format!("its sub-key {sub:?}")),
+        None if name.trim() != name => invalid("its name"),
         None => Ok(()),
     }
 }

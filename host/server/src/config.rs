@@ -877,10 +877,7 @@ mod tests {
             ("count_max = 0", "count_max is 0"),
             ("tags_max = 0", "tags_max is 0, it must be 1 at least: create_tags = false"),
             ("[tags.redis-leases]\ntemplate = \"R-{id}\"", "\"redis-leases\""),
-            (
-                "drop_in = [\"leaf\", \"loof\"]",
-                "drop_in.1: \"loof\" is unknown: did you mean leaf? It is one of leaf, tinyid, cosid",
-            ),
+            ("drop_in = [\"leaf\", \"loof\"]", "drop_in.1: \"loof\" is unknown: it is one of leaf, tinyid, cosid"),
             ("count_max = \"many\"", "count_max"),
             ("store = \"kafka://h/0\"", "\"kafka\""),
             ("store = \"redis://h/0\"", "--backing none"),

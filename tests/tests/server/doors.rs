@@ -274,7 +274,7 @@ fn a_body_of_a_gigabyte_is_refused_before_it_comes() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Each route by GET either uses numbers up, or grants them, or is for pages of any origin: a new one is looked at here.
+/// Each route by GET uses numbers up, or grants them, or is for pages of any origin: a new one is looked at here.
 #[test]
 fn each_route_by_get_is_harmless_or_known_to_use_numbers_up() -> anyhow::Result<()> {
     let server = Server::start_with(["--drop-in", "leaf,tinyid,cosid"])?;

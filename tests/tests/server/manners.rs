@@ -512,7 +512,7 @@ fn so_many_ids_are_not_used_up_by_a_slip() {
     fails(at, &["next", "order", "-n", "99999999999"], 1, &["-n 99999999999", "more than 1000000", "--yes"]);
     assert!(!at.join("unalike.sqlite").exists());
     assert_eq!(ok(at, &["next", "order", "-n", "1000000"]).lines().count(), 1_000_000);
-    assert_eq!(ok(at, &["next", "order", "-n", "1000001", "--yes"]).lines().last(), Some("2000001"));
+    assert_eq!(ok(at, &["next", "order", "-n", "1000001", "--yes"]).lines().count(), 1_000_001);
 }
 
 #[test]

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::Context as _;
 use serde::{Serialize, Serializer};
 use unalike::{
     COSID_GENERATOR, Clock, CosidText, Guess, ID_MAX, InstantError, Known, Layout, LayoutError, LayoutTextError,
@@ -178,7 +177,8 @@ impl Layouts {
                 preset(name).is_none() && scheme(name).is_none(),
                 "the configuration's layout {name:?} has the name of a layout that there is already: choose another"
             );
-            let layout = written_out(text).with_context(|| format!("the configuration's layout {name:?}"))?;
+            let layout =
+                written_out(text).map_err(|error| anyhow::anyhow!("the configuration's layout {name:?}: {error}"))?;
             own.insert(name.clone(), layout);
         }
         Ok(Self { own })

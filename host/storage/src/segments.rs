@@ -714,11 +714,11 @@ pub fn validate_tag(tag: &str) -> Result<(), StoreError> {
         return Ok(());
     }
     let reason = if tag.is_empty() {
-        "it is empty".to_owned()
+        "it is empty, and a name has 1 to 128 bytes".to_owned()
     } else if tag.chars().any(char::is_control) {
         "it holds a control character".to_owned()
     } else {
-        format!("its name begins so and has {} bytes, 128 at most are allowed", tag.len())
+        format!("its name begins so and has {} bytes, and a name has 1 to 128 bytes", tag.len())
     };
     let shown: String = tag.chars().take(32).collect();
     Err(StoreError::TagInvalid { tag: shown, reason })

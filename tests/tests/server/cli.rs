@@ -238,7 +238,7 @@ fn help_has_examples() {
         (&["next", "--help"], &["--snowflake", "--count"]),
         (&["tags", "create", "--help"], &["adaptive:MIN..MAX", "10%"]),
         (&["leases", "--help"], &["list", "release", "init"]),
-        (&["leases", "release", "--help"], &["<NAMESPACE>", "<WORKER>", "up to its end"]),
+        (&["leases", "release", "--help"], &["<NAMESPACE>", "<WORKER>", "until it ends"]),
     ] {
         let help = ok(at, arguments);
         for word in words {
@@ -641,7 +641,7 @@ fn tags_go_on_in_another_store() {
         &["1000000001 further on", "nothing was changed", "--yes"],
     );
     fails(at, &import(&["--tag", "order", "--tag", "strict", "--at", "600"]), 1, &["one tag"]);
-    fails(at, &import(&["--tag", "nobody"]), 1, &["nobody", "unknown"]);
+    fails(at, &import(&["--tag", "nobody"]), 1, &["nobody", "is not in the source"]);
     fails(at, &["tags", "import", "--from", "leaf"], 1, &["leaf", "dialect=leaf"]);
     fails(at, &["tags", "import", "--from", "sqlite://unalike.sqlite"], 1, &["the store itself"]);
 

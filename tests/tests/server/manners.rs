@@ -593,7 +593,12 @@ fn slips_in_a_request_are_named() -> anyhow::Result<()> {
         ("GET", "/api/segment/get/x".to_owned(), 404, "--drop-in leaf"),
         ("GET", "/nothing/like/it".to_owned(), 404, "no route has this path: ids are under"),
         ("DELETE", "/v1/tags/order".to_owned(), 405, "does not know the method DELETE: use GET"),
-        ("GET", format!("/v1/sequences/{}/ids", "x".repeat(129)), 400, "begins so and has 129 bytes, 128 at most"),
+        (
+            "GET",
+            format!("/v1/sequences/{}/ids", "x".repeat(129)),
+            400,
+            "begins so and has 129 bytes, and a name has 1 to 128",
+        ),
         ("GET", "/v1/sequences/%20order/ids".to_owned(), 400, "is not valid: its name has a space at an end"),
     ] {
         let answer = client.send(method, &path, "application/json", "")?;

@@ -55,7 +55,7 @@ fn account(user: &str) -> String {
 /// `unalike schema upgrade`
 pub(crate) async fn upgrade(config: &Config) -> anyhow::Result<()> {
     let databases = sources::databases(config)?;
-    ensure!(!databases.is_empty(), "the store {} has no tables to upgrade (--store)", config.store);
+    ensure!(!databases.is_empty(), "the store {} has no tables in MySQL to upgrade (--store)", config.store);
     for place in databases {
         let address = place.address();
         place.upgrade().await.with_context(|| format!("the tables in {address} cannot be upgraded"))?;

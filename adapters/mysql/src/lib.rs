@@ -175,6 +175,12 @@ impl MysqlOptions {
                 "the store's URL names no database: write mysql://USER@HOST/DATABASE".to_owned(),
             ));
         }
+        // The driver would take root.
+        if url.username().is_empty() {
+            return Err(StoreError::refused(
+                "the store's URL names no user: write mysql://USER@HOST/DATABASE".to_owned(),
+            ));
+        }
         let address = format!("{host}:{}/{database}", url.port().unwrap_or(3306));
         let parameters: Vec<(String, String)> = url.query_pairs().into_owned().collect();
         url.set_query(None);

@@ -273,7 +273,7 @@ impl ZookeeperLeases {
             }
             (Some(leaf), None) => {
                 format!(
-                    "was first used without Leaf's nodes {:?}, which it knows nothing of: use another one",
+                    "was first used without Leaf's nodes {:?}, which it knows nothing of: use another path in the URL, or another snowflake's name",
                     leaf.name()
                 )
             }

@@ -273,8 +273,11 @@ impl ZookeeperOptions {
         Ok(())
     }
 
-    /// Checks what programs may have set.
-    fn validate(&self) -> Result<(), StoreError> {
+    /// Checks what programs may have set. Every connection begins with it.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] saying what does not fit together.
+    pub fn validate(&self) -> Result<(), StoreError> {
         self.limits.validate()?;
         if self.user.is_none() && !self.password.is_empty() {
             return Err(StoreError::refused(format!(

@@ -338,11 +338,16 @@ impl Config {
                     .span()
                     .and_then(|span| text.get(..span.start))
                     .map_or(1, |before| before.matches('\n').count() + 1);
-                anyhow::anyhow!(
-                    "the configuration file {} is not TOML, at line {line}: {}",
-                    path.display(),
-                    error.message()
-                )
+                let at = format!("the configuration file {} is not TOML, at line {line}", path.display());
+                let is_header = |line: &&str| line.starts_with('[');
+                let header = text.lines().nth(line.saturating_sub(1)).map(str::trim).filter(is_header);
+                match header.filter(|header| text.lines().filter(|line| line.trim() == *header).count() > 1) {
+                    Some(header) => anyhow::anyhow!("{at}: {header} is there twice: write its keys under one"),
+                    None if error.message().starts_with("expected newline") => {
+                        anyhow::anyhow!("{at}: {}; a text is in quotes: key = \"text\"", error.message())
+                    }
+                    None => anyhow::anyhow!("{at}: {}", error.message()),
+                }
             })?;
             if let Some(before) = table.remove(BACKING_BEFORE) {
                 let is_twice = table.insert("backing".to_owned(), before).is_some();
@@ -581,7 +586,7 @@ impl Config {
             "listen is {:?}, it must be HOST:PORT, such as {LISTEN_DEFAULT} (--listen)",
             self.listen
         );
-        let addresses: Vec<_> = self.listen.to_socket_addrs().with_context(|| self.cannot_listen())?.collect();
+        let addresses: Vec<_> = self.listen.to_socket_addrs().map_err(|error| self.cannot_listen(&error))?.collect();
         let open = addresses.iter().find(|address| !address.ip().to_canonical().is_loopback());
         if let (Some(address), None, false) = (open, &self.tokens, self.insecure_no_auth) {
             bail!(
@@ -592,9 +597,9 @@ impl Config {
         Ok(addresses)
     }
 
-    /// What the error of an address begins with.
-    pub(crate) fn cannot_listen(&self) -> String {
-        format!("cannot listen on {}: choose another address with --listen", self.listen)
+    /// The error of an address.
+    pub(crate) fn cannot_listen(&self, cause: &std::io::Error) -> anyhow::Error {
+        anyhow::anyhow!("cannot listen on {}: {cause}: choose another address with --listen", self.listen)
     }
 
     /// The tokens that requests need.
@@ -774,7 +779,7 @@ fn commented(paragraph: &str) -> String {
 
 /// Names the key first, then what is wrong with it.
 fn describe(error: &figment::Error) -> String {
-    use figment::error::Kind;
+    use figment::error::{Actual, Kind};
     let path = error.path.join(".");
     // What is in place of a secret may be one.
     if error.path.first().is_some_and(|first| first == "keys")
@@ -788,9 +793,16 @@ fn describe(error: &figment::Error) -> String {
         return format!("{place}unknown key {key}: {}", suggestion(key, known));
     }
     let what = match &error.kind {
+        Kind::UnknownVariant(word, known) => match likeliest(word, known) {
+            Some(meant) => format!("{word:?} is unknown: did you mean {meant}? It is one of {}", known.join(", ")),
+            None => format!("{word:?} is unknown: it is one of {}", known.join(", ")),
+        },
+        Kind::InvalidType(Actual::Str(text), expected) if *expected == "a sequence" => {
+            format!("it is the string {text:?}, and must be a list: [{text:?}]")
+        }
         Kind::InvalidType(found, expected) => {
             let found = found.to_string().replace("unsigned int ", "number ").replace("signed int ", "number ");
-            format!("it is the {found}, and must be {}", in_words(expected.as_ref()))
+            format!("it is the {found}, and must be {}", in_words(expected))
         }
         kind => kind.to_string(),
     };
@@ -803,6 +815,7 @@ fn in_words(expected: &str) -> &str {
         "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number, without quotes",
         "a boolean" => "true or false, without quotes",
         "a string" | "path string" => "a text in quotes",
+        "a sequence" => "a list in brackets",
         expected => expected,
     }
 }
@@ -864,7 +877,7 @@ mod tests {
             ("count_max = 0", "count_max is 0"),
             ("tags_max = 0", "tags_max is 0, it must be 1 at least: create_tags = false"),
             ("[tags.redis-leases]\ntemplate = \"R-{id}\"", "\"redis-leases\""),
-            ("drop_in = [\"leaf\", \"loof\"]", "one of `leaf`, `tinyid`, `cosid`"),
+            ("drop_in = [\"leaf\", \"loof\"]", "drop_in.1: \"loof\" is unknown: it is one of leaf, tinyid, cosid"),
             ("count_max = \"many\"", "count_max"),
             ("store = \"kafka://h/0\"", "\"kafka\""),
             ("store = \"redis://h/0\"", "--backing none"),
@@ -873,7 +886,7 @@ mod tests {
             ("store = \"redis://h?dialect=id-generator\"\nbacking = \"none\"", "tags import"),
             ("store = \"redis://h\"\nbacking = \"rediss://h/1\"", "the backing store \"rediss://h/1\" is in Redis"),
             ("store = \"redis://h\"\nbacking = \"file\"", "--backing: the store \"file\" is not a URL"),
-            ("store = \"redis://h\"\nbacking = \"mysql://h/db?dialect=loof\"", "dialect is \"loof\""),
+            ("store = \"redis://h\"\nbacking = \"mysql://ids@h/db?dialect=loof\"", "dialect is \"loof\""),
             ("backing = \"sqlite://a\"", "sqlite://unalike.sqlite is not in Redis"),
             ("backing = \"none\"", "leave it out"),
             ("store = [\"sqlite://a\", \"redis://h\"]", "\"redis://h\" is in Redis"),
@@ -881,7 +894,7 @@ mod tests {
             ("leases = \"redis://h/first\"\nbacking = \"none\"", "\"first\""),
             ("leases = \"redis://h\"\nbacking = \"redis://h/1\"", "the backing store \"redis://h/1\" is in Redis"),
             ("leases = \"kafka://h\"", "--leases: "),
-            ("leases = \"mysql://h/db?dialect=loof\"", "dialect is \"loof\""),
+            ("leases = \"mysql://ids@h/db?dialect=loof\"", "dialect is \"loof\""),
             ("store = \"zookeeper://h\"", "--leases"),
             ("lease_horizon_max_ms = 0", "lease_horizon_max_ms is 0, it must be 1 to 31622400000 (366 days)"),
             ("lease_horizon_max_ms = 31622400001", "lease_horizon_max_ms is 31622400001"),
@@ -907,9 +920,9 @@ mod tests {
             ("store = []", "there is no store"),
             ("store = 5", "a URL, or a list of URLs"),
             ("store = [\"sqlite://a\", \"sqlite://./a\"]", "given twice"),
-            ("store = \"mysql://h/db?dialect=loof\"", "dialect is \"loof\""),
+            ("store = \"mysql://ids@h/db?dialect=loof\"", "dialect is \"loof\""),
             ("[tags.a]\nchannel = \"ordered\"", "--store redis://HOST/DATABASE"),
-            ("[tags.a]\nchannel = \"fast\"", "`slow-ordered`"),
+            ("[tags.a]\nchannel = \"fast\"", "tags.a.channel: \"fast\" is unknown: it is one of "),
             ("[tags.a]\nbuff_size = 5", "channel"),
             ("[tags.a]\nchannel = \"quick\"\nsub_keys_max = 5", "sub_keys_max"),
             ("segment_count_max = 0", "segment_count_max is 0, it must be 1 to 1000000000"),
@@ -994,13 +1007,13 @@ mod tests {
         };
         for (text, expected) in [
             ("", "beside sqlite://unalike.sqlite"),
-            ("store = \"mysql://h/db?dialect=leaf\"", "beside mysql://h/db?dialect=leaf"),
+            ("store = \"mysql://ids@h/db?dialect=leaf\"", "beside mysql://ids@h/db?dialect=leaf"),
             ("store = \"redis://h\"\nbacking = \"sqlite://a\"", "beside sqlite://a"),
-            ("store = \"redis://h\"\nbacking = \"mysql://h/db\"", "beside mysql://h/db"),
+            ("store = \"redis://h\"\nbacking = \"mysql://ids@h/db\"", "beside mysql://ids@h/db"),
             ("store = \"redis://h\"\nbacking = \"none\"", "nowhere"),
             ("store = [\"sqlite://a\", \"sqlite://b\"]", "nowhere"),
             ("store = [\"sqlite://a\", \"sqlite://b\"]\nleases = \"sqlite://c\"", "named sqlite://c"),
-            ("leases = \"mysql://h/db\"", "named mysql://h/db"),
+            ("leases = \"mysql://ids@h/db\"", "named mysql://ids@h/db"),
             ("leases = \"none\"", "nowhere"),
             ("leases = \"none\"\nunsafe_static_worker = true\nworker = 3\nlocal_leases = \"d\"", "static"),
         ] {

@@ -42,6 +42,7 @@ use axum::http::{HeaderMap, Method, Request, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use axum::{Extension, Json, Router};
+use clap::ValueEnum as _;
 use hyper::body::{Body as _, Incoming};
 use serde_json::json;
 use tower_service::Service as _;
@@ -51,13 +52,14 @@ use unalike::storage::{split_tag, validate_tag};
 use self::body::RequestBody;
 use self::metrics::Metrics;
 use crate::config::Config;
+use crate::config::drop_in::DropIn;
 use crate::config::names::plain_tag;
 use crate::config::tokens::{Permit, Scope};
 use crate::http::doors::{Doors, Page};
 use crate::http::request_id::X_REQUEST_ID;
 use crate::service::Service;
 use crate::service::problem::{Kind, Problem};
-use crate::words::shortened;
+use crate::words::{likeliest, shortened};
 
 pub(crate) use traffic::{Arrival, Traffic};
 
@@ -136,6 +138,7 @@ impl Front {
         let Routes { router, templates } = routes(config, Arc::clone(&metrics));
         let traffic = Arc::new(Traffic::new(&templates));
         metrics.watch(Arc::clone(&traffic));
+        let known = Arc::new(KnownRoutes::new(&templates));
         let number = |template: &str| templates.iter().position(|known| *known == template).unwrap_or(usize::MAX);
         Self {
             sequences: number(SEQUENCES),
@@ -144,7 +147,7 @@ impl Front {
             traffic,
             // No layers: each would allocate for every request.
             router: router
-                .fallback(route_unknown)
+                .fallback(move |uri: Uri| async move { Problem::route_unknown(&uri, &known.hint(uri.path())) })
                 .method_not_allowed_fallback(method_not_allowed)
                 .with_state(Arc::clone(&service)),
             service,
@@ -251,19 +254,19 @@ impl Front {
     }
 
     async fn route(&self, request: Request<Body>) -> Response {
-        match self.router.clone().call(request).await {
-            Ok(response) => response,
+        let method = request.method().clone();
+        let Ok(response) = self.router.clone().call(request).await;
+        match response.headers().get(ALLOW) {
+            Some(allow) if response.status() == StatusCode::METHOD_NOT_ALLOWED => {
+                refused_method(&method, allow.clone())
+            }
+            _ => response,
         }
     }
 
     /// The number of the route that a path takes, beyond all numbers if it takes none.
     fn route_of(&self, uri: &Uri) -> usize {
-        let fits = |template: &str| {
-            let mut segments = uri.path().split('/');
-            template.split('/').all(|part| segments.next().is_some_and(|given| part.starts_with('{') || part == given))
-                && segments.next().is_none()
-        };
-        self.templates.iter().position(|template| fits(template)).unwrap_or(usize::MAX)
+        self.templates.iter().position(|template| fits(template, uri.path())).unwrap_or(usize::MAX)
     }
 
     /// Adds the headers that every answer has.
@@ -304,20 +307,57 @@ impl Future for FrontAnswer<'_> {
 
 /// Without HEAD: an id would be lost that nobody sees. What there is besides is said to all that ask by other methods.
 fn without_head(methods: MethodRouter<Arc<Service>>, allow: &'static str) -> MethodRouter<Arc<Service>> {
-    let refuse = move |method: Method| async move { refused_method(&method, allow) };
+    let refuse = move |method: Method| async move { refused_method(&method, HeaderValue::from_static(allow)) };
     methods.head(refuse).fallback(refuse)
 }
 
-fn refused_method(method: &Method, allow: &'static str) -> Response {
-    ([(ALLOW, HeaderValue::from_static(allow))], Problem::method_not_allowed(method)).into_response()
+fn refused_method(method: &Method, allow: HeaderValue) -> Response {
+    let problem = Problem::method_not_allowed(method, allow.to_str().unwrap_or_default());
+    ([(ALLOW, allow)], problem).into_response()
 }
 
-async fn route_unknown(uri: Uri) -> Problem {
-    Problem::route_unknown(&uri)
-}
-
+/// [`Front::route`] has it say which methods there are.
 async fn method_not_allowed(method: Method) -> Problem {
-    Problem::method_not_allowed(&method)
+    Problem::method_not_allowed(&method, "")
+}
+
+/// Whether a path takes the route of a template.
+fn fits(template: &str, path: &str) -> bool {
+    let mut segments = path.split('/');
+    template.split('/').all(|part| segments.next().is_some_and(|given| part.starts_with('{') || part == given))
+        && segments.next().is_none()
+}
+
+/// What a path may be meant for that no route has.
+struct KnownRoutes {
+    templates: Vec<&'static str>,
+    /// The paths of other services that are not there, and how each is called.
+    drop_ins: Vec<(&'static str, String)>,
+}
+
+impl KnownRoutes {
+    fn new(templates: &[&'static str]) -> Self {
+        let named = |service: &DropIn| service.to_possible_value().map(|value| value.get_name().to_owned());
+        let drop_ins = DropIn::value_variants().iter().flat_map(|service| {
+            let name = named(service).unwrap_or_default();
+            drop_in::routes(*service).into_iter().map(move |(template, _)| (template, name.clone()))
+        });
+        let drop_ins = drop_ins.filter(|(template, _)| !templates.contains(template)).collect();
+        Self { templates: templates.to_vec(), drop_ins }
+    }
+
+    /// A clause for the one who asked, or none.
+    fn hint(&self, path: &str) -> String {
+        if let Some((_, service)) = self.drop_ins.iter().find(|(template, _)| fits(template, path)) {
+            return format!("it is one of {service}'s, which a server has that was started with --drop-in {service}; ");
+        }
+        let without_slash = path.strip_suffix('/').unwrap_or(path);
+        let exact = self.templates.iter().copied().find(|template| fits(template, without_slash));
+        match exact.or_else(|| likeliest(path, &self.templates)) {
+            Some(meant) => format!("did you mean {meant}? "),
+            None => String::new(),
+        }
+    }
 }
 
 async fn empty_name(_: Reader) -> Problem {

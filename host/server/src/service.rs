@@ -46,8 +46,7 @@ use crate::service::stores::{Purpose, Stores};
 use crate::service::sub_keys::{SubKeys, stored};
 use crate::service::tinyid_tokens::TinyidTokens;
 use crate::service::troubles::quietly;
-use crate::words::rfc3339;
-use crate::words::with_causes;
+use crate::words::{rfc3339, shortened, with_causes};
 
 /// A store that has not answered whether it is there after this long is taken to be down: who asks whether the server
 /// is ready waits no longer than a second.
@@ -187,9 +186,7 @@ impl Service {
 
     /// The sequence of a tag, or of one of its sub-keys: a look-up in a map once it is open.
     pub(crate) async fn sequence(&self, tag: &str, sub: Option<SubKey<'_>>) -> Result<Sequence, Error> {
-        if plain_tag(tag).is_err() {
-            return Err(ErrorKind::NameInvalid { name: tag.chars().take(32).collect() }.into());
-        }
+        plain_tag(tag).map_err(|source| ErrorKind::Store { name: shortened(tag), source: Arc::new(source) })?;
         // What is shown of its ids bounds them, also where they are asked for bare.
         let id_max = self.shown(tag).map(|shown| shown.format().id_max()).filter(|id_max| *id_max < ID_MAX);
         let options = SequenceOptions { id_max, ..SequenceOptions::default() };
@@ -466,7 +463,9 @@ impl Service {
         if is_news {
             let least = outage.least.as_ref().map(|(tag, seconds)| format!("{tag:?} for {seconds:.0} s"));
             let error = with_causes(&*error);
-            tracing::warn!(%error, least_cover = least, "the store is down; ids come from what it granted before");
+            let lasts =
+                if outage.is_covered(self.uses_snowflakes()) { "; ids come from what it granted before" } else { "" };
+            tracing::warn!(%error, least_cover = least, "the store is down{lasts}");
         }
         Some((outage, error))
     }

@@ -1,8 +1,8 @@
 //! The kinds of stores: a file of this folder each, registered here.
 //!
 //! A new one takes its file, its line in [`BACKENDS`], and the feature of its crate in `Cargo.toml`. Nothing else in
-//! the server names a kind of store: configuration, service and commands ask what [`Backend`], [`Place`] and
-//! [`OpenStore`] answer.
+//! the server decides by a kind of store: configuration, service and commands ask what [`Backend`], [`Place`] and
+//! [`OpenStore`] answer. Help texts and a few messages name kinds; the server's page lists where.
 //!
 //! [`OpenStore`]: backend::OpenStore
 
@@ -69,6 +69,10 @@ impl StoreUrl {
                     backend.title()
                 )
             }
+            None if matches!(scheme, "http" | "https") => bail!(
+                "the store {self:?} is an unalike server, a store for programs only: write {}",
+                forms(|backend| backend.has_sequences())
+            ),
             None => {
                 bail!("the store's scheme {scheme:?} is unknown: write {}", forms(|backend| backend.has_sequences()))
             }

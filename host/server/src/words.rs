@@ -9,9 +9,12 @@ pub(crate) fn rfc3339(unix_ms: u64) -> String {
     Rfc3339(unix_ms).to_string()
 }
 
-/// At most 32 characters, for messages.
+/// At most 32 characters, for messages, and `..` where there are more.
 pub(crate) fn shortened(text: &str) -> String {
-    text.chars().take(32).collect()
+    match text.char_indices().nth(32) {
+        Some((end, _)) => format!("{}..", text.get(..end).unwrap_or_default()),
+        None => text.to_owned(),
+    }
 }
 
 /// The one that was probably meant.

@@ -714,11 +714,11 @@ pub fn validate_tag(tag: &str) -> Result<(), StoreError> {
         return Ok(());
     }
     let reason = if tag.is_empty() {
-        "it is empty".to_owned()
+        "it is empty, and a name has 1 to 128 bytes".to_owned()
     } else if tag.chars().any(char::is_control) {
         "it holds a control character".to_owned()
     } else {
-        format!("it has {} bytes, 128 at most are allowed", tag.len())
+        format!("its name begins so and has {} bytes, and a name has 1 to 128 bytes", tag.len())
     };
     let shown: String = tag.chars().take(32).collect();
     Err(StoreError::TagInvalid { tag: shown, reason })
@@ -738,13 +738,13 @@ pub fn validate_tag(tag: &str) -> Result<(), StoreError> {
 pub fn validate_new_tag(tag: &str) -> Result<(), StoreError> {
     validate_tag(tag)?;
     let (name, sub) = split_tag(tag);
-    let invalid = |what: &str, text: &str| {
-        let reason = format!("{what} {text:?} has a space at an end, and no new one may: leave the space out");
+    let invalid = |what: &str| {
+        let reason = format!("{what} has a space at an end, and no new one may: leave the space out");
         Err(StoreError::TagInvalid { tag: name.to_owned(), reason })
     };
     match sub.filter(|sub| sub.trim() != *sub) {
-        Some(sub) => invalid("its sub-key", sub),
-        None if name.trim() != name => invalid("the tag", name),
+        Some(sub) => invalid(&format!("its sub-key {sub:?}")),
+        None if name.trim() != name => invalid("its name"),
         None => Ok(()),
     }
 }

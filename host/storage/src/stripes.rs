@@ -83,7 +83,7 @@ impl StripedStore {
     /// # Errors
     /// [`StoreError::Refused`] when there are fewer than 2 stores or more than 1,024, when they are recorded in another
     /// order, number or set, when one of them was used alone, and when only some have a record: another may have lost
-    /// its data. When none answers, what they answer instead.
+    /// its data. When no store can be used, the errors of all.
     pub async fn open(stores: Vec<Arc<dyn SegmentStore>>) -> Result<Self, StoreError> {
         let count = u32::try_from(stores.len()).unwrap_or(u32::MAX);
         if !(2..=Stripe::COUNT_MAX).contains(&count) {
@@ -116,7 +116,15 @@ impl StripedStore {
                 (Some(_), Some(unrecorded)) => {
                     let names: Option<String> =
                         (0..).zip(&stores).nth(unrecorded).map(|(index, store)| name(index, &**store));
-                    error = Some(may_have_lost_its_data(&names.unwrap_or_default()));
+                    let names = names.unwrap_or_default();
+                    let left = (0..).zip(&stores).zip(&records).find_map(|(store, record)| {
+                        let stripe = record.as_ref().ok()?.as_ref()?;
+                        (stripe.is_mark() && !stripe.is_fence()).then_some(store)
+                    });
+                    error = Some(match left {
+                        Some((index, store)) => resized_before(&names, &name(index, &**store)),
+                        None => may_have_lost_its_data(&names),
+                    });
                 }
                 (Some(set), None) => {
                     let stripes = (0..count).map(|index| Stripe { set, index, count });
@@ -156,9 +164,10 @@ impl StripedStore {
                 && record != place
             {
                 return Err(StoreError::refused(format!(
-                    "{} is {record}, and not {place}: give all stores of one set in their order; if a resize was \
+                    "{} is {record}, and not {place}: give all stores of one set in their order{}; if a resize was \
                      broken off, repeat `unalike stripes resize`",
-                    name(place.index, &**store)
+                    name(place.index, &**store),
+                    order_of(&stores, records).map_or_else(String::new, |order| format!(", which is {order}"))
                 )));
             }
         }
@@ -510,6 +519,32 @@ fn needs_all(name: &str, error: &StoreError) -> StoreError {
 fn ordered(tag: &str) -> StoreError {
     let reason = "it is ordered, and several stores have no order among them: use one store for it".to_owned();
     StoreError::TagInvalid { tag: tag.to_owned(), reason }
+}
+
+/// The stores by their recorded places, where these are those of one set.
+fn order_of(
+    stores: &[(Stripe, Arc<dyn SegmentStore>)],
+    records: &[Result<Option<Stripe>, StoreError>],
+) -> Option<String> {
+    let recorded: Option<Vec<Stripe>> = records.iter().map(|record| record.as_ref().ok().copied().flatten()).collect();
+    let mut ordered = BTreeMap::new();
+    for (record, (place, store)) in recorded?.into_iter().zip(stores) {
+        if (record.set, record.count) != (place.set, place.count) {
+            return None;
+        }
+        ordered.insert(record.index, name(place.index, &**store));
+    }
+    // Each place once.
+    let is_whole = ordered.len() == stores.len() && (0..).zip(ordered.keys()).all(|(index, place)| index == *place);
+    is_whole.then(|| ordered.into_values().collect::<Vec<_>>().join(", "))
+}
+
+/// The error of an old set, some of whose stores have no place any more.
+fn resized_before(unrecorded: &str, left: &str) -> StoreError {
+    StoreError::refused(format!(
+        "{left} has left its set, as a resize moved its tags to other stores, and {unrecorded} is in no set: use the stores that \
+         the resize named, one by itself if it named one"
+    ))
 }
 
 fn may_have_lost_its_data(name: &str) -> StoreError {

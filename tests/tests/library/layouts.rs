@@ -176,7 +176,7 @@ fn a_layout_is_shown_with_its_limits() {
     says(&ok(at, &["layouts", "show", &soon]), &["WARNING", "ends within ten years"]);
 
     fails(at, &["layouts", "show", "twitter", "--spread", "even:3"], 2, &["even:3", "rotating:BITS"]);
-    fails(at, &["layouts", "show", "twitter", "--spread", "random:13"], 1, &["spread is out of range"]);
+    fails(at, &["layouts", "show", "twitter", "--spread", "random:13"], 1, &["random:13: BITS must be 1 to 12"]);
     fails(at, &["layouts", "show", "sonyflake", "--spread", "random:3"], 1, &["lowest bits are the sequence"]);
     fails(at, &["layouts", "show", "seata", "--spread", "random:3"], 1, &["for reading only"]);
     assert_eq!(ok(at, &["layouts"]), ok(at, &["layouts", "list"]));

@@ -293,7 +293,10 @@ async fn stores_are_recorded_once_and_in_their_order() {
     servers.open().await.unwrap();
 
     let [a, b, c] = [0, 1, 2].map(|index| servers.clients()[index].clone());
-    assert_refused(StripedStore::open(vec![b.clone(), a.clone(), c.clone()]).await, &["stripe 1 of 3", "order"]);
+    assert_refused(
+        StripedStore::open(vec![b.clone(), a.clone(), c.clone()]).await,
+        &["stripe 1 of 3", "in their order, which is"],
+    );
     assert_refused(StripedStore::open(vec![a.clone(), b.clone()]).await, &["0 of 3", "0 of 2"]);
     assert_refused(StripedStore::open(vec![a.clone(), a.clone(), c.clone()]).await, &["store 1", "stripe 0 of 3"]);
     // Alone it is not used either.
@@ -676,6 +679,8 @@ async fn a_resize_is_refused_when_it_cannot_be() {
     resize_stripes(&servers.clients(), &one, 0).await.unwrap();
     let error = servers.clients()[1].allocate("ended", 1, 0).await.unwrap_err();
     assert!(matches!(error, StoreError::Exhausted { .. }), "{error:?}");
+    // Whoever still names the old set is not told to resize it again.
+    assert_refused(servers.open().await, &["has left its set", "one by itself"]);
 }
 
 #[tokio::test]

@@ -77,11 +77,17 @@ const VARYING: &[&str] =
 const GRANT_BY_HAND: &str = "curl -X POST -H 'X-Request-Id: 8f14e45fceea167a5a36dedd4bea2543' \
     'http://127.0.0.1:8080/v1/sequences/order/segments?count=1000'";
 
+/// A counter of another system, which Redis keeps in a hash.
+const COUNTER_OF_REDIS: &str = "unalike tags import --from \
+    'redis://cache.example/0?dialect=id-generator&keys=order:id_order' --source-stopped";
+
 /// What a reader of a page has done before a line, as its text says.
 const BEFORE: &[(&str, &[&str])] = &[
     // The worker of the page's own lease.
     ("unalike leases list", &["unalike --worker 455", "curl http://127.0.0.1:8080/v1/snowflakes/default/ids"]),
     (GRANT_BY_HAND, &["unalike"]),
+    // What the other system had counted to.
+    (COUNTER_OF_REDIS, &["redis-cli -u redis://cache.example/0 HSET id_order cur 5 max 1000"]),
 ];
 
 /// What the databases of the pages hold: those of others as these made them, and users of each.

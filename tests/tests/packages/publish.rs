@@ -14,7 +14,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// The crates that are for others, and no more.
-const PUBLIC: [&str; 12] = [
+const PUBLIC: [&str; 13] = [
     "unalike",
     "unalike-artifact",
     "unalike-core",
@@ -23,6 +23,7 @@ const PUBLIC: [&str; 12] = [
     "unalike-mysql",
     "unalike-notation",
     "unalike-redis",
+    "unalike-remote",
     "unalike-server",
     "unalike-sqlite",
     "unalike-storage",

@@ -281,7 +281,7 @@ fn redis_is_handed_over_to_another_durable_store_with_its_tags() -> anyhow::Resu
         }
         assert_eq!(redis.cli(&["HGET", "unalike:durable", "sequences"])?, known, "{said}");
         let again = ok(&directory, &store, &to, &rebind)?;
-        assert!(again.contains(known.trim()), "{again}");
+        assert!(again.contains(known.trim()) && again.contains("it was that store before"), "{again}");
         assert!(ok(&directory, &store, &to, &["tags", "list"])?.contains("ended"));
     }
     let directory = TempDir::new()?;
@@ -362,7 +362,7 @@ fn what_cannot_be_is_refused_by_name() -> anyhow::Result<()> {
     let with = |over: &[&'static str], more: &[&'static str]| [over, more].concat();
     for (arguments, named) in [
         (vec!["--store", redis, "next", "order"], &[shown, "--backing sqlite://PATH", "--backing none"][..]),
-        (with(&over_file, &["--backing", "mysql://h/db", "next", "a"]), &["--backing", file, "redis://HOST"]),
+        (with(&over_file, &["--backing", "mysql://ids@h/db", "next", "a"]), &["--backing", file, "redis://HOST"]),
         (vec!["--store", redis, "--backing", "redis://h:2/1", "next", "a"], &["redis://h:2/1", "durable"]),
         (vec!["--store", redis, "--backing", "ids.sqlite", "next", "a"], &["--backing", "ids.sqlite", "not a URL"]),
         (with(&over_redis, &["--leases", "redis-sentinel://h", "next", "a"]), &["Sentinel", "--leases"]),
@@ -492,7 +492,7 @@ fn a_command_says_that_the_ceiling_was_reached() -> anyhow::Result<()> {
     let mut command = Command::new(binary()?)
         .current_dir(&directory)
         .args(["--store", &store, "--backing", &watermark, "--wait-max-ms", "300"])
-        .args(["next", "chat", "-n", "1000000000"])
+        .args(["next", "chat", "-n", "1000000000", "--yes"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()?;

@@ -47,7 +47,7 @@ fn next_ends_when_its_reader_has_gone() {
     let directory = TempDir::new().unwrap();
     let mut process = Command::new(binary().unwrap())
         .current_dir(&directory)
-        .args(["next", "order", "-n", "100000000"])
+        .args(["next", "order", "-n", "100000000", "--yes"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -91,7 +91,7 @@ fn a_new_store_is_said_aloud_once_and_made_by_nobody_else() {
         ("sqlite://ids.sqlite#x", "neither a #"),
         ("sqlite://:memory:", ":memory:"),
         ("sqlite://%69ds.sqlite", "%69ds"),
-        ("mysql://127.0.0.1:1/ids?mode=x", "\"mode\" is unknown: there are dialect, ssl-mode, ssl-ca, create,"),
+        ("mysql://ids@127.0.0.1:1/ids?mode=x", "\"mode\" is unknown: there are dialect, ssl-mode, ssl-ca, create,"),
         ("redis://127.0.0.1:1/0?mode=x", "\"mode\" is unknown: there are dialect, ssl-ca, prefix,"),
     ] {
         let more: &[&str] = if url.starts_with("redis") { &["--backing", "none"] } else { &[] };
@@ -641,7 +641,7 @@ fn tags_go_on_in_another_store() {
         &["1000000001 further on", "nothing was changed", "--yes"],
     );
     fails(at, &import(&["--tag", "order", "--tag", "strict", "--at", "600"]), 1, &["one tag"]);
-    fails(at, &import(&["--tag", "nobody"]), 1, &["nobody", "unknown"]);
+    fails(at, &import(&["--tag", "nobody"]), 1, &["nobody", "is not in the source"]);
     fails(at, &["tags", "import", "--from", "leaf"], 1, &["leaf", "dialect=leaf"]);
     fails(at, &["tags", "import", "--from", "sqlite://unalike.sqlite"], 1, &["the store itself"]);
 
@@ -675,7 +675,9 @@ fn tags_go_on_in_another_store() {
     old(&["tags", "create", "later"]);
     let here = "sqlite://unalike.sqlite?create=false";
     let ran = run(at, ["--store", here, "tags", "import", "--from", "sqlite://old.sqlite", "--tag", "later"]).unwrap();
-    let finish = format!("finish it with: unalike --store '{here}' tags import --from URL --tag \"later\" --at 1");
+    let finish = format!(
+        "finish it with: unalike --store '{here}' tags import --from 'sqlite://old.sqlite' --tag \"later\" --at 1"
+    );
     assert!(ran.code == Some(0) && ran.stderr.contains(&finish), "{ran:?}");
 
     let done = ok(at, &import(&["--tag", "order", "--at", "5000"]));

@@ -11,6 +11,25 @@ use unalike_tests::server::{Client, Server};
 
 const ORDER: &str = "/v1/sequences/order/ids";
 
+/// What is refused to a page of another origin, by GET.
+const KNOWN_TO_USE_UP: &[&str] = &[
+    "/api/segment/get/{key}",
+    "/api/snowflake/get/{key}",
+    "/ids",
+    "/ids/as-string",
+    "/ids/as-string/{name}",
+    "/ids/{name}",
+    "/tinyid/id/nextId",
+    "/tinyid/id/nextIdSimple",
+    "/tinyid/id/nextSegmentId",
+    "/tinyid/id/nextSegmentIdSimple",
+    "/v1/sequences/{tag}/ids",
+    "/v1/snowflakes/{name}/ids",
+    "/v1/store",
+    "/v1/ulids",
+    "/v1/uuids",
+];
+
 /// The status and the body of the answer to these bytes, and whether the connection was closed after it.
 fn raw(server: &Server, request: &[u8]) -> anyhow::Result<(u16, String)> {
     let mut connection = server.connect()?;
@@ -252,5 +271,23 @@ fn a_body_of_a_gigabyte_is_refused_before_it_comes() -> anyhow::Result<()> {
         assert_eq!((status, problem(&body)?.as_str()), (413, "body-too-large"), "{path}");
     }
     assert_eq!(server.get(ORDER)?.ids()?, [1], "none of them cost an id");
+    Ok(())
+}
+
+/// Each route by GET uses numbers up, or grants them, or is for pages of any origin: a new one is looked at here.
+#[test]
+fn each_route_by_get_is_harmless_or_known_to_use_numbers_up() -> anyhow::Result<()> {
+    let server = Server::start_with(["--drop-in", "leaf,tinyid,cosid"])?;
+    let client = server.client();
+    let document = client.get("/openapi.json")?.json()?;
+    let page = client.with("origin", "http://evil");
+    let mut refused = Vec::new();
+    for (template, methods) in document["paths"].as_object().context("no paths")? {
+        if methods.get("get").is_some() && page.get(&template.replace(['{', '}'], ""))?.status == 403 {
+            refused.push(template.as_str());
+        }
+    }
+    refused.sort_unstable();
+    assert_eq!(refused, KNOWN_TO_USE_UP);
     Ok(())
 }

@@ -272,7 +272,7 @@ fn tinyid_errors_have_its_codes_and_status_200() -> anyhow::Result<()> {
     let client = server.client();
     for (query, message) in [
         ("?bizType=%E8%AE%A2%E5%8D%95", "can not find biztype:订单"),
-        ("", r#"the tag \"\" is not valid: it is empty"#),
+        ("", r#"the tag \"\" is not valid: it is empty, and a name has 1 to 128 bytes"#),
         ("?bizType=%0A", r#"the tag \"\\n\" is not valid: it holds a control character"#),
     ] {
         for path in ["nextId", "nextSegmentId"] {

@@ -464,7 +464,7 @@ fn what_cannot_be_configured_is_refused_at_the_start() -> anyhow::Result<()> {
         ("[tags.a]\ntemplate = \"A\"\n".to_owned(), "without an id"),
         ("[tags.a]\ntemplate = \"{id}\"\nrestart = \"day\"\n".to_owned(), "must show the period"),
         ("[tags.a]\ntemplate = \"{yyyy}{id}\"\nrestart = \"month\"\n".to_owned(), "must show the period"),
-        ("[tags.a]\nrestart = \"week\"\n".to_owned(), "one of `never`, `year`, `month`, `day`"),
+        ("[tags.a]\nrestart = \"week\"\n".to_owned(), "one of never, year, month, day"),
         ("[tags.a]\nutc_offset = \"8\"\n".to_owned(), "\"8\" must be the distance from UTC"),
         ("[tags.a]\nbits = 64\n".to_owned(), "the bits do not fit"),
         ("[tags.a]\nbits = 4\ngene_bits = 4\n".to_owned(), "the bits do not fit"),

@@ -287,7 +287,14 @@ fn numbers_out_of_range_are_told_the_range() {
         (&["next", "order", "-n", "5.5"], &["'5.5'", "a whole number from 1"]),
         (&["next", "order", "--shard-key", "-1"], &["'-1'", "from 0 to 2^64 - 1"]),
         (&["tags", "create", "order", "--step", "-1"], &["-1", "neither a number nor adaptive"]),
+        (&["tags", "create", "order", "--step", "0"], &["the step is 0, it must be 1 to 2^63 - 1"]),
+        (&["tags", "create", "order", "--step", "adaptive:1000..10"], &["MIN is 1000", "must not be above MAX"]),
+        (&["tags", "change", "order", "--refill", "200%"], &["the share is 200%, it must be 0% to 100%"]),
+        (&["tags", "change", "order", "--start", "5"], &["the start of a tag never changes", "unalike tags raise"]),
+        (&["tags", "change", "order"], &["--step", "--refill"]),
+        (&["tags", "list", "--limit", "0"], &["'0'", "a whole number from 1"]),
         (&["bench", "--connections", "-1"], &["-1", "1 to 50000"]),
+        (&["bench", "--connections", "0"], &["1 to 50000", "Usage: unalike bench "]),
     ] {
         let ran = fails(at, arguments, 2, named);
         assert!(!ran.stderr.contains("unexpected argument"), "{}", ran.stderr);
@@ -404,12 +411,21 @@ fn config_check_refuses_what_the_server_does_not_start_with_in_the_same_words() 
         ("log = \"inof\"", &["\"inof\"", "did you mean info?"]),
         ("log = \"info,unalike\"", &["\"unalike\"", "warn,unalike=debug"]),
         ("store = \"postgres://db/ids\"", &["the setting store", "\"postgres\" is unknown"]),
-        ("store = \"mysql://db/ids?dialect=leef\"", &["dialect is \"leef\"", "leaf, tinyid"]),
+        ("store = \"mysql://ids@db/ids?dialect=leef\"", &["dialect is \"leef\"", "leaf, tinyid"]),
         ("wait_max_ms = \"5\"", &["wait_max_ms", "string \"5\"", "a whole number, without quotes"]),
         ("create_tags = 1", &["create_tags", "true or false"]),
         ("tokens = 5", &["tokens", "a text in quotes"]),
         ("[keys.1]\nsecret_file = \"missing\"\n[tags.a]\nkeys = [1]\nbits = 40", &["missing"]),
         ("[snowflakes.web]\nlayout = \"twiter\"", &["\"twiter\"", "did you mean twitter?"]),
+        ("leases = \"zookeeper://zk/u?leaf-path=/x\"", &["--leases", "leaf-path goes with leaf= or leaf-stopped="]),
+        ("store = \"mysql://db/ids\"", &["names no user", "mysql://USER@HOST/DATABASE"]),
+        ("store = \"http://ids.example\"", &["\"http://ids.example\"", "for programs only"]),
+        ("drop_in = [\"cosld\"]", &["\"cosld\" is unknown: did you mean cosid?", "leaf, tinyid, cosid"]),
+        ("log_format = \"xml\"", &["log_format: \"xml\" is unknown: it is one of text, json"]),
+        ("allowed_origins = \"https://app.example\"", &["must be a list: [\"https://app.example\"]"]),
+        ("listen = 127.0.0.1:9100", &["at line 1", "a text is in quotes"]),
+        ("[tags.order]\nbits = 40\n\n[tags.order]\nbits = 41", &["at line 4", "[tags.order] is there twice"]),
+        ("[layouts]\nours = \"41/10/12 epoch 2024\"", &["\"ours\"", "2024-01-01T00:00:00Z for the year"]),
     ] {
         std::fs::write(at.join("unalike.toml"), text).unwrap();
         let ran = fails(at, &["config", "check", "unalike.toml"], 1, named);
@@ -455,6 +471,11 @@ fn a_bad_value_is_told_by_the_place_that_it_comes_from() {
             "xml",
             "\"xml\" of the variable UNALIKE_LOG_FORMAT is not valid: it must be text or json",
         ),
+        (
+            "UNALIKE_UNSAFE_STATIC_WORKER",
+            "yes",
+            "\"yes\" of the variable UNALIKE_UNSAFE_STATIC_WORKER is not valid: it must be true or false",
+        ),
     ] {
         let ran = run_with(at, ["serve"], &[(variable, value)]).unwrap();
         assert!(ran.code == Some(2) && ran.stderr.contains(named), "{variable}: {ran:?}");
@@ -482,4 +503,110 @@ fn help_has_the_flags_of_a_command_before_those_of_all() {
     assert!(import.find("--source-stopped").unwrap() < import.find("\nStore:\n").unwrap(), "{import}");
     let serve = ok(at, &["serve", "--help"]);
     assert!(serve.find("\nHTTP:\n").unwrap() < serve.find("--tokens <FILE>").unwrap(), "{serve}");
+}
+
+#[test]
+fn so_many_ids_are_not_used_up_by_a_slip() {
+    let directory = TempDir::new().unwrap();
+    let at = directory.path();
+    fails(at, &["next", "order", "-n", "99999999999"], 1, &["-n 99999999999", "more than 1000000", "--yes"]);
+    assert!(!at.join("unalike.sqlite").exists());
+    assert_eq!(ok(at, &["next", "order", "-n", "1000000"]).lines().count(), 1_000_000);
+    assert_eq!(ok(at, &["next", "order", "-n", "1000001", "--yes"]).lines().count(), 1_000_001);
+}
+
+#[test]
+fn a_year_is_no_number_of_milliseconds() {
+    let directory = TempDir::new().unwrap();
+    let show = |epoch: &str| format!("41/10/12 epoch {epoch}");
+    for epoch in ["1", "2024", "9999"] {
+        let named = ["ms after 1970", "0 for 1970", "1970-01-01T00:00:0"];
+        fails(directory.path(), &["layouts", "show", &show(epoch)], 1, &named);
+    }
+    for epoch in ["0", "10000", "1970-01-01T00:00:02.024Z", "2024-01-01T00:00:00Z"] {
+        ok(directory.path(), &["layouts", "show", &show(epoch)]);
+    }
+    fails(directory.path(), &["layouts", "show", "41/10/12"], 1, &["cannot be read", "the epoch is missing"]);
+}
+
+#[test]
+fn a_spread_is_told_the_bits_of_its_layout() {
+    let directory = TempDir::new().unwrap();
+    let show = ["layouts", "show", "twitter", "--spread", "rotating:13"];
+    fails(directory.path(), &show, 1, &["rotating:13: BITS must be 1 to 12 for this layout"]);
+}
+
+#[test]
+fn a_text_of_no_layout_is_told_its_number() {
+    let directory = TempDir::new().unwrap();
+    let said = ok(directory.path(), &["decode", "000000000YGJ0"]);
+    assert!(said.contains("As base32 it is the number 1000000."), "{said}");
+    let long = format!("{}0", "0".repeat(34));
+    let cut = format!("\"{}..\"", "0".repeat(32));
+    fails(directory.path(), &["decode", &long, "--format", "uuid"], 1, &[&cut, "35 bytes"]);
+}
+
+#[test]
+fn two_configuration_files_are_one_too_many() {
+    let directory = TempDir::new().unwrap();
+    let at = directory.path();
+    for name in ["a.toml", "b.toml"] {
+        std::fs::write(at.join(name), "").unwrap();
+    }
+    fails(at, &["--config", "a.toml", "config", "check", "b.toml"], 1, &["a.toml", "b.toml", "name one"]);
+    // A variable is there for all commands.
+    let ran = run_with(at, ["config", "check", "b.toml"], &[("UNALIKE_CONFIG", "a.toml")]).unwrap();
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+}
+
+#[test]
+fn nothing_leased_is_told_apart_from_a_slip_in_a_name() {
+    let directory = TempDir::new().unwrap();
+    let at = directory.path();
+    ok(at, &["next", "default", "--snowflake"]);
+    let ran = run(at, ["leases", "list", "defualt"]).unwrap();
+    assert!(ran.code == Some(0) && ran.stderr.contains("nothing was leased under \"defualt\""), "{ran:?}");
+    assert_eq!(run(at, ["leases", "list", "default"]).unwrap().stderr, "");
+}
+
+#[test]
+fn an_address_in_use_is_told_with_its_cause_first() -> anyhow::Result<()> {
+    let server = Server::start()?;
+    let listen = server.url().trim_start_matches("http://");
+    let directory = TempDir::new()?;
+    let ran = fails(directory.path(), &["--listen", listen], 1, &["in use"]);
+    assert!(ran.stderr.trim_end().ends_with(": choose another address with --listen"), "{ran:?}");
+    Ok(())
+}
+
+#[test]
+fn slips_in_a_request_are_named() -> anyhow::Result<()> {
+    let server = Server::start()?;
+    let client = server.client();
+    let order = "/v1/sequences/order/ids";
+    for (method, path, status, named) in [
+        ("GET", format!("{order}?count=3&count=4"), 400, "\"count\" is given twice"),
+        ("GET", format!("{order}?cuont=3"), 400, "\"cuont\" is unknown; this route knows count"),
+        ("GET", "/v1/decode/1?tag=order&layout=leaf".to_owned(), 400, "\"layout\" does not go with the others"),
+        ("GET", "/health".to_owned(), 404, "did you mean /health/live?"),
+        ("GET", format!("{order}/"), 404, "did you mean /v1/sequences/{tag}/ids?"),
+        ("GET", "/api/segment/get/x".to_owned(), 404, "--drop-in leaf"),
+        ("GET", "/nothing/like/it".to_owned(), 404, "no route has this path: ids are under"),
+        ("DELETE", "/v1/tags/order".to_owned(), 405, "does not know the method DELETE: use GET"),
+        (
+            "GET",
+            format!("/v1/sequences/{}/ids", "x".repeat(129)),
+            400,
+            "begins so and has 129 bytes, and a name has 1 to 128",
+        ),
+        ("GET", "/v1/sequences/%20order/ids".to_owned(), 400, "is not valid: its name has a space at an end"),
+    ] {
+        let answer = client.send(method, &path, "application/json", "")?;
+        assert_eq!(answer.status, status, "{path}: {answer:?}");
+        assert!(answer.json()?["detail"].as_str().unwrap_or_default().contains(named), "{path}: {answer:?}");
+    }
+    assert_eq!(client.get(order)?.status, 200);
+    let answer = client.get("/v1/decode/ORD-1?tag=order")?;
+    assert!(answer.status == 400 && answer.body.contains("has no format of this tag"), "{answer:?}");
+    Ok(())
 }

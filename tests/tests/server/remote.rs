@@ -193,6 +193,31 @@ fn grants_need_the_scope_lease() -> anyhow::Result<()> {
 }
 
 #[test]
+fn a_host_writes_its_layout_as_people_do() -> anyhow::Result<()> {
+    let directory = Arc::new(TempDir::new()?);
+    std::fs::write(directory.path().join("unalike.toml"), "[layouts]\nours = \"41/5+5/12 epoch 1288834974657\"\n")?;
+    let server = Server::start_in(directory, ["--config", "unalike.toml"].map(str::to_owned).to_vec())?;
+    let lease = |layout: &str, now_ms: u64| {
+        let path = format!("/v1/snowflakes/default/leases?layout={layout}&now_ms={now_ms}&horizon_ms=1000");
+        server.client().send("POST", &path, "application/json", "")
+    };
+    for layout in ["twitter", "ours", "41/5%2B5/12%20epoch%201288834974657"] {
+        assert_eq!(lease(layout, now_ms())?.status, 200, "{layout}");
+    }
+    for (layout, now_ms, status, named) in [
+        ("41/5+5/12", now_ms(), 400, "write + as %2B"),
+        ("twiter", now_ms(), 400, "did you mean twitter?"),
+        ("leaf", now_ms(), 409, "has the layout"),
+        ("twitter", 12, 503, "the holder's clock (now_ms) is 1970-01-01T00:00:00.012Z"),
+    ] {
+        let answer = lease(layout, now_ms)?;
+        assert_eq!(answer.status, status, "{layout}: {answer:?}");
+        assert!(answer.json()?["detail"].as_str().is_some_and(|detail| detail.contains(named)), "{layout}: {answer:?}");
+    }
+    Ok(())
+}
+
+#[test]
 fn what_a_format_cannot_show_is_not_granted() -> anyhow::Result<()> {
     let directory = Arc::new(TempDir::new()?);
     let config = "[tags.short]\ntemplate = \"{id:02}\"\n[tags.daily]\ntemplate = \"{yyyyMMdd}{id:04}\"\nrestart = \"day\"\n\

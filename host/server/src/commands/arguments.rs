@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::{ArgGroup, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use unalike::ID_MAX;
 
 use crate::commands::bench::arguments::{BENCH_HELP, BenchArguments};
@@ -112,6 +112,11 @@ fn whole<const MIN: u64, const MAX: u64>(text: &str) -> Result<u64, String> {
     })
 }
 
+/// A tag begins once.
+fn no_start(_: &str) -> Result<u64, String> {
+    Err("the start of a tag never changes: raise its next number, with `unalike tags raise`".to_owned())
+}
+
 /// Distributed id generator: no two ids alike.
 #[derive(Debug, Parser)]
 #[command(name = "unalike", version, after_help = EXAMPLES)]
@@ -202,7 +207,8 @@ A token file, for --tokens; requests then carry `Authorization: Bearer TOKEN`, e
   [[tokens]]
   name = \"billing\"
   token = \"at-least-16-characters\"   # or sha256 = \"..\"
-  scope = \"read\"                    # or \"admin\": also create, change and raise tags
+  scope = \"read\"                    # or \"lease\": also grant segments and workers to hosts; or \"admin\": also create,
+                                    # change and raise tags
   tags = [\"order\", \"invoice*\"]    # may be left out
 
 SIGTERM or SIGINT ends it: running requests finish, unused ids go back to the store. A second one ends it at once.
@@ -216,6 +222,9 @@ pub(crate) struct NextArguments {
     /// How many ids
     #[arg(short = 'n', long = "count", value_name = "COUNT", default_value_t = 1, value_parser = whole::<1, { u64::MAX }>)]
     pub(crate) count: u64,
+    /// Also more than 1000000 ids
+    #[arg(long)]
+    pub(crate) yes: bool,
     /// Take ids of the snowflake of this name, in place of a tag's numbers
     #[arg(long)]
     pub(crate) snowflake: bool,
@@ -390,7 +399,7 @@ pub(crate) enum TagsCommand {
         #[arg(long, value_name = "KEY", requires = "after")]
         after_sub: Option<String>,
         /// The most tags to list
-        #[arg(long, value_name = "COUNT", default_value_t = u64::MAX, hide_default_value = true, value_parser = whole::<0, { u64::MAX }>)]
+        #[arg(long, value_name = "COUNT", default_value_t = u64::MAX, hide_default_value = true, value_parser = whole::<1, { u64::MAX }>)]
         limit: u64,
     },
     /// Create a tag
@@ -423,11 +432,12 @@ pub(crate) enum TagsCommand {
         prefix: Option<u64>,
     },
     /// Change a tag's step and refill; processes that use the tag follow when they open it again
+    #[command(group(ArgGroup::new("change").args(["step", "refill"]).required(true).multiple(true)))]
     Change {
         /// Its name
         tag: String,
         /// How many numbers a segment asks for: a number, adaptive, or adaptive:MIN..MAX
-        #[arg(long, value_name = "STEP", required_unless_present = "refill")]
+        #[arg(long, value_name = "STEP")]
         step: Option<StepText>,
         /// When the next segment is asked for: a share used (10%), or a number remaining (500)
         #[arg(long, value_name = "REFILL")]
@@ -435,6 +445,9 @@ pub(crate) enum TagsCommand {
         /// Only this sub-key
         #[arg(long, value_name = "KEY")]
         sub: Option<String>,
+        /// Not there: what to do in its place is said.
+        #[arg(long, hide = true, value_parser = no_start)]
+        start: Option<u64>,
     },
     /// Raise a tag's next number; a number that was passed already changes nothing
     Raise {

@@ -32,6 +32,7 @@ use crate::config::names::{plain_tag, stored_name};
 use crate::config::sources;
 use crate::service::stores::{self, Purpose, Stores};
 use crate::service::tags::{RAISE_MAX, check_raise, create_as_can_be};
+use crate::stores::url::StoreUrl;
 
 const COLUMNS: [&str; 5] = ["TAG", "SUB", "LAST THERE", "NEXT HERE", "DONE"];
 
@@ -100,6 +101,7 @@ pub(crate) async fn import(config: &Config, arguments: &ImportArguments) -> anyh
         target: Arc::clone(target.segments()),
         arguments,
         store: config.store_flags(),
+        unshown: unshown(config, arguments),
         stripe: None,
         table: Table::new(COLUMNS),
         found: 0,
@@ -181,6 +183,8 @@ struct Import<'a> {
     arguments: &'a ImportArguments,
     /// The flags that name the store, for commands that finish what broke off.
     store: String,
+    /// What such a command does not show, as a remark of the shell.
+    unshown: &'static str,
     /// What the source is recorded to be.
     stripe: Option<Stripe>,
     table: Table<5>,
@@ -440,6 +444,9 @@ impl Import<'_> {
                     }),
                 }
             }
+            Err(StoreError::TagUnknown { .. }) => {
+                bail!("{} is not in the source: is its name spelt right?", shown(name))
+            }
             Err(error) => Err(error).with_context(|| format!("{} cannot be read in the source", shown(name))),
         }
     }
@@ -529,7 +536,7 @@ impl Import<'_> {
         }
         let next = at.map_or(record.watermark + 1, |at| at.max(record.watermark + 1));
         if let Some(journal) = &self.journal {
-            let finish = finish(self.arguments, &self.store, name, &next.to_string());
+            let finish = self.finish(name, &next.to_string());
             journal.write(&format!("{finish}\n"))?;
         } else if !self.arguments.source_stopped {
             say(&format!(
@@ -635,19 +642,29 @@ impl Import<'_> {
 
     /// The command that brings this tag from this number on.
     fn finish(&self, name: &str, at: &str) -> String {
-        finish(self.arguments, &self.store, name, at)
+        let (arguments, store, unshown) = (self.arguments, &self.store, self.unshown);
+        let (tag, sub) = split_tag(name);
+        let sub = sub.map_or_else(String::new, |sub| format!(" --sub {sub:?}"));
+        let stopped = if arguments.source_stopped { " --source-stopped" } else { "" };
+        let written = if arguments.names_as_written { " --names-as-written" } else { "" };
+        let from = StoreUrl::new(&arguments.from);
+        let yes = if at.parse::<u64>().is_ok_and(|at| at > RAISE_MAX) { " --yes" } else { "" };
+        // Without the store the tag would go on in another one.
+        format!(
+            "unalike {store} tags import --from '{from}' --tag {tag:?}{sub} --at {at}{stopped}{written}{yes}{unshown}"
+        )
     }
 }
 
-fn finish(arguments: &ImportArguments, store: &str, name: &str, at: &str) -> String {
-    let (tag, sub) = split_tag(name);
-    let sub = sub.map_or_else(String::new, |sub| format!(" --sub {sub:?}"));
-    let stopped = if arguments.source_stopped { " --source-stopped" } else { "" };
-    let written = if arguments.names_as_written { " --names-as-written" } else { "" };
-    let from = if arguments.from.contains("://") { "URL" } else { &arguments.from };
-    let yes = if at.parse::<u64>().is_ok_and(|at| at > RAISE_MAX) { " --yes" } else { "" };
-    // Without the store the tag would go on in another one.
-    format!("unalike {store} tags import --from {from} --tag {tag:?}{sub} --at {at}{stopped}{written}{yes}")
+/// The remark on passwords, which no URL shows, if there are some.
+fn unshown(config: &Config, arguments: &ImportArguments) -> &'static str {
+    let from = StoreUrl::new(&arguments.from);
+    let mut urls = config.store.iter().chain(&config.backing).chain([&from]);
+    if urls.any(|url| url.text() != url.to_string()) {
+        "   # with the passwords, which are not shown: write them in, or name password-file=PATH"
+    } else {
+        ""
+    }
 }
 
 fn progress_bar(tags: u64) -> ProgressBar {

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, anyhow, ensure};
 use unalike::storage::StoreError;
-use unalike::{Clock, Layout, Role, Scheme, SnowflakeOptions, Spread, SystemClock};
+use unalike::{Clock, FieldOrder, Layout, LayoutFields, Role, Scheme, SnowflakeOptions, Spread, SystemClock};
 
 use crate::commands::arguments::{DecodeArguments, LayoutsCommand, RangeArguments, TextArguments};
 use crate::commands::print::{Table, print};
@@ -60,10 +60,16 @@ async fn check_known(config: &Config, tag: &str) -> anyhow::Result<()> {
 fn guess(layouts: &Layouts, arguments: &DecodeArguments) -> anyhow::Result<()> {
     let guessed = layouts.candidates(&arguments.id, arguments.all)?;
     if guessed.candidates.is_empty() {
-        return print(
-            "It has no time that makes sense in any known layout: it may be a number of a sequence. --all shows what each \
+        let all = layouts.candidates(&arguments.id, true)?.candidates;
+        let mut numbers: Vec<_> = all.iter().filter_map(|it| Some((it.read_as, it.number.as_deref()?))).collect();
+        numbers.dedup();
+        let numbers = numbers.iter().filter(|(read_as, _)| *read_as != "decimal");
+        let read = numbers.map(|(read_as, number)| format!(" As {read_as} it is the number {number}."));
+        return print(&format!(
+            "It has no time that makes sense in any known layout: it may be a number of a sequence.{} --all shows what each \
              layout would read in it.\n",
-        );
+            read.collect::<String>()
+        ));
     }
     let mut table = Table::new(["LAYOUT", "TIME", "WORKER", "SEQUENCE", "OTHERS", "WHY"]);
     for candidate in &guessed.candidates {
@@ -219,7 +225,11 @@ fn picture(scheme: &Scheme) -> String {
 fn cost(layout: &Layout, spread: Spread) -> anyhow::Result<String> {
     let mut options = SnowflakeOptions::new(*layout);
     options.spread = spread;
-    options.validate()?;
+    let LayoutFields { sequence_bits, order, .. } = layout.fields();
+    options.validate().map_err(|error| match order {
+        FieldOrder::WorkerFirst => anyhow!("{}: BITS must be 1 to {sequence_bits} for this layout", SpreadText(spread)),
+        FieldOrder::SequenceFirst => error.into(),
+    })?;
     let bits = match spread {
         Spread::None => return Ok("none: each tick begins with sequence 0".to_owned()),
         Spread::Rotating { bits } | Spread::Random { bits } => bits,

@@ -31,7 +31,12 @@ async fn look_into(store: &dyn LeaseStore, command: LeasesCommand) -> anyhow::Re
     match command {
         LeasesCommand::List { namespace } => {
             let namespaces = match namespace {
-                Some(namespace) => vec![namespace],
+                Some(namespace) => {
+                    if store.leases(&namespace).await?.is_empty() {
+                        eprintln!("unalike: nothing was leased under {namespace:?}");
+                    }
+                    vec![namespace]
+                }
                 None => store.namespaces().await?,
             };
             let mut table = Table::new(["NAMESPACE", "WORKER", "HOLDER", "FROM", "UNTIL", "STATE", "GRANT"]);

@@ -2,7 +2,7 @@
 
 use std::io::{self, BufWriter, Write as _};
 
-use anyhow::{anyhow, bail};
+use anyhow::{anyhow, bail, ensure};
 
 use crate::commands::arguments::NextArguments;
 use crate::commands::print::is_closed;
@@ -16,8 +16,16 @@ use crate::service::stores::Purpose;
 /// Ids that are taken at once: no more than these are lost if the reader goes away.
 const BATCH: u32 = 1_000;
 
+/// More than these are asked for by a slip more often than not.
+const COUNT_UNCONFIRMED_MAX: u64 = 1_000_000;
+
 /// `unalike next`
 pub(crate) async fn next(config: Config, arguments: NextArguments) -> anyhow::Result<()> {
+    ensure!(
+        arguments.yes || arguments.count <= COUNT_UNCONFIRMED_MAX,
+        "-n {} uses up so many ids, for good: more than {COUNT_UNCONFIRMED_MAX} must be confirmed, with --yes",
+        arguments.count
+    );
     let address = std::process::id().to_string();
     // A tag that the configuration declares is what it says there, also a snowflake.
     let is_snowflake = config.snowflakes()?.contains_key(&arguments.name) && !config.tags.contains_key(&arguments.name);

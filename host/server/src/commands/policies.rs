@@ -26,7 +26,13 @@ impl FromStr for StepText {
                 StepPolicy::Adaptive(AdaptiveStep { initial, min, max, ..defaults })
             }
         };
-        policy.validate().map_err(|error| error.to_string())?;
+        policy.validate().map_err(|_| match policy {
+            StepPolicy::Fixed { step } => format!("the step is {step}, it must be 1 to 2^63 - 1"),
+            StepPolicy::Adaptive(AdaptiveStep { min, max, .. }) if min > max => {
+                format!("MIN is {min} and MAX is {max}: MIN must not be above MAX")
+            }
+            StepPolicy::Adaptive(_) => format!("{text:?} has a MIN or a MAX outside 1 to 2^63 - 1"),
+        })?;
         Ok(Self(policy))
     }
 }
@@ -44,7 +50,7 @@ impl FromStr for RefillText {
             Some(percent) => RefillPolicy::ShareConsumed { percent: percent.parse().map_err(expected)? },
             None => RefillPolicy::Remaining { count: text.parse().map_err(expected)? },
         };
-        policy.validate().map_err(|error| error.to_string())?;
+        policy.validate().map_err(|_| format!("the share is {text}, it must be 0% to 100%"))?;
         Ok(Self(policy))
     }
 }

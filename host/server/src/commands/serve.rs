@@ -122,7 +122,7 @@ fn listen(config: &Config) -> anyhow::Result<TcpListener> {
             Err(error) => refused = error,
         }
     }
-    Err(refused).with_context(|| config.cannot_listen())
+    Err(config.cannot_listen(&refused))
 }
 
 fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {

@@ -57,6 +57,10 @@ pub(crate) async fn rebind(config: &Config, from: &str) -> anyhow::Result<()> {
     };
     let place = url.place()?;
     let from = StoreUrl::new(from);
+    ensure!(
+        from.place()?.name()? != backing.place()?.name()?,
+        "--from and --backing are the same store, {from}: name with --from the one that was used until now"
+    );
     let before = open_one(&from, false).await?;
     let durable = open_one(backing, true).await?;
     let rebound = place.rebind(&before, &durable).await;
@@ -70,7 +74,10 @@ pub(crate) async fn rebind(config: &Config, from: &str) -> anyhow::Result<()> {
         rebound.identity
     );
     for (kind, identity) in rebound.before {
-        writeln!(text, "{kind}: it was {identity}")?;
+        match identity == rebound.identity {
+            true => writeln!(text, "{kind}: it was that store before")?,
+            false => writeln!(text, "{kind}: it was {identity}")?,
+        }
     }
     text.push_str("next: restart the programs, with --backing and the new store\n");
     print(&text)

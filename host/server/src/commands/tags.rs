@@ -62,7 +62,7 @@ async fn run(stores: &Stores, command: TagsCommand) -> anyhow::Result<()> {
                 store.create_tag(&tag, &options).await?
             }
         }
-        TagsCommand::Change { tag, step, refill, sub } => {
+        TagsCommand::Change { tag, step, refill, sub, start: _ } => {
             let name = stored_name(&tag, sub.as_deref())?;
             let before = store.tag(&name).await?;
             let changed = change_tag(store, &name, step.map(|step| step.0), refill.map(|refill| refill.0)).await?;

@@ -223,7 +223,8 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "MS", env = "UNALIKE_SEQUENCE_IDLE_MS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) sequence_idle_ms: Option<u64>,
-    /// The most numbers of a segment for a client of CosId or tinyid: 1 to 1000000000 [default: 1000000]
+    /// The most numbers of a segment for a host that makes ids itself, or a client of CosId or tinyid: 1 to 1000000000
+    /// [default: 1000000]
     #[arg(long, value_name = "COUNT", env = "UNALIKE_SEGMENT_COUNT_MAX")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) segment_count_max: Option<u64>,
@@ -365,7 +366,7 @@ pub(crate) fn told(error: clap::Error, line: &[OsString], command: &mut clap::Co
     let (Some(argument), Some(value)) = (text(ContextKind::InvalidArg), text(ContextKind::InvalidValue)) else {
         return error;
     };
-    let Some(flag) = argument.split(['=', ' ']).next().filter(|flag| flag.starts_with("--")) else { return error };
+    let Some(flag) = argument.split(['=', ' ', '[']).next().filter(|flag| flag.starts_with("--")) else { return error };
     let is_given = line.iter().filter_map(|word| word.to_str()).any(|word| word.split('=').next() == Some(flag));
     let variable = format!("{VARIABLES_BEGIN}{}", flag.trim_start_matches('-').replace('-', "_").to_uppercase());
     let is_variable = !is_given && std::env::var_os(&variable).is_some();
@@ -385,7 +386,19 @@ pub(crate) fn told(error: clap::Error, line: &[OsString], command: &mut clap::Co
         _ => return error,
     };
     let place = if is_variable { format!("the variable {variable}") } else { argument };
-    command.error(error.kind(), format!("the value {value:?} of {place} is not valid: {why}"))
+    error_of(line, command, error.kind(), format!("the value {value:?} of {place} is not valid: {why}"))
+}
+
+/// The error of a line, with the usage of its own command.
+fn error_of(line: &[OsString], command: &mut clap::Command, kind: ErrorKind, text: String) -> clap::Error {
+    let names: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
+    let at = line.iter().position(|word| names.iter().any(|name| *word == **name));
+    if let Some((word, rest)) = at.and_then(|at| line.get(at..)?.split_first())
+        && let Some(found) = command.find_subcommand_mut(word)
+    {
+        return error_of(rest, found, kind, text);
+    }
+    command.error(kind, text)
 }
 
 /// Variables that begin like ours and that other programs set: Kubernetes those of a service named `unalike`, and the

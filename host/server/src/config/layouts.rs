@@ -10,7 +10,7 @@ use unalike::{
     preset, scheme,
 };
 
-use crate::words::{likeliest, rfc3339, shortened};
+use crate::words::{decimal, likeliest, rfc3339, shortened};
 
 /// The layout that is meant when none is named, and that of the snowflake `default`.
 pub(crate) const LAYOUT_DEFAULT: &str = "twitter";
@@ -38,12 +38,24 @@ pub(crate) enum DecodeError {
         known: String,
     },
     /// A layout that is written out, and cannot be.
-    #[error("the layout {text:?} cannot be: {error}")]
+    #[error("the layout {text:?} cannot be read: {error}")]
     LayoutInvalid {
         /// What was given, shortened if it is too long.
         text: String,
         /// Which part is wrong.
         error: LayoutTextError,
+    },
+    /// An epoch that looks like a year, and would be milliseconds.
+    #[error(
+        "the layout {text:?} has the epoch {epoch_ms}, which is {epoch_ms} ms after 1970: write {epoch_ms:04}-01-01T00:00:00Z for \
+         the year, 0 for 1970, or {instant} for this instant",
+        instant = rfc3339(*.epoch_ms)
+    )]
+    EpochYear {
+        /// What was given, shortened if it is too long.
+        text: String,
+        /// The number.
+        epoch_ms: u64,
     },
     /// No generator makes such ids.
     #[error("the layout {name:?} is for reading only: its fields are not those of a snowflake of this program")]
@@ -165,9 +177,8 @@ impl Layouts {
                 preset(name).is_none() && scheme(name).is_none(),
                 "the configuration's layout {name:?} has the name of a layout that there is already: choose another"
             );
-            let layout = text
-                .parse()
-                .map_err(|error| anyhow::anyhow!("the configuration's layout {name:?} is {text:?}: {error}"))?;
+            let layout =
+                written_out(text).map_err(|error| anyhow::anyhow!("the configuration's layout {name:?}: {error}"))?;
             own.insert(name.clone(), layout);
         }
         Ok(Self { own })
@@ -197,10 +208,8 @@ impl Layouts {
             let meant = likeliest(text, &known).map_or_else(String::new, |meant| format!("did you mean {meant}? "));
             return Err(DecodeError::LayoutUnknown { name: shortened(text), meant, known: known.join(", ") });
         }
-        match text.parse::<Layout>() {
-            Ok(layout) => Ok(named(&layout.to_string(), What::Layout(layout), "written out")),
-            Err(error) => Err(DecodeError::LayoutInvalid { text: text.chars().take(80).collect(), error }),
-        }
+        let layout = written_out(text)?;
+        Ok(named(&layout.to_string(), What::Layout(layout), "written out"))
     }
 
     /// The layout of this name or text, for a generator.
@@ -350,6 +359,17 @@ impl Named {
                 }
             }
         }
+    }
+}
+
+/// The layout that people write out. What programs write has an epoch like `2024` for what it is.
+fn written_out(text: &str) -> Result<Layout, DecodeError> {
+    let shown = || text.chars().take(80).collect();
+    let layout: Layout = text.parse().map_err(|error| DecodeError::LayoutInvalid { text: shown(), error })?;
+    let epoch = text.split_ascii_whitespace().skip_while(|word| *word != "epoch").nth(1);
+    match epoch.and_then(decimal) {
+        Some(epoch_ms @ 1..=9_999) => Err(DecodeError::EpochYear { text: shown(), epoch_ms }),
+        _ => Ok(layout),
     }
 }
 

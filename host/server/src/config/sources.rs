@@ -22,7 +22,10 @@ pub(crate) fn source(text: &str, config: &Config, source_stopped: bool) -> anyho
         let (dialect, parameters) = text.split_once('?').unwrap_or((text, ""));
         // A URL that is written wrong may hold a password, so it is not shown.
         let is_name = dialect.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
-        ensure!(is_name, "the source is neither a URL (mysql://HOST/DATABASE) nor the name of a dialect, such as leaf");
+        ensure!(
+            is_name,
+            "the source is neither a URL (mysql://USER@HOST/DATABASE) nor the name of a dialect, such as leaf"
+        );
         match stores.only().filter(|store| store.has_dialect(dialect)) {
             Some(store) => store.with_dialect(dialect, parameters)?,
             None => {

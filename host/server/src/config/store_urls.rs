@@ -241,7 +241,7 @@ mod tests {
         assert!(leaf.text().contains("secret"));
         let generator = source("id-generator?keys=order:1", &store, true).unwrap();
         assert!(generator.to_string().ends_with("&keys=order%3A1&source-stopped=true"), "{generator}");
-        let redis = over("rediss://:secret@cache/2?dialect=clock&shard=5&ssl-ca=ca.pem", Some("mysql://db/ids"));
+        let redis = over("rediss://:secret@cache/2?dialect=clock&shard=5&ssl-ca=ca.pem", Some("mysql://ids@db/ids"));
         let generator = source("id-generator?keys=order:id_order", &redis, false).unwrap();
         assert_eq!(generator.to_string(), "rediss://cache/2?ssl-ca=ca.pem&dialect=id-generator&keys=order%3Aid_order");
         assert!(generator.text().contains("secret"));
@@ -269,11 +269,11 @@ mod tests {
     #[test]
     fn a_number_of_another_system_is_read_once_that_is_stopped() {
         let said = |url: &str| StoreUrl::new(url).stopped().unwrap().text().to_owned();
-        for url in ["redis://h?dialect=id-generator&keys=a:b", "mysql://h/db?dialect=id-generator&keys=a:1"] {
+        for url in ["redis://h?dialect=id-generator&keys=a:b", "mysql://ids@h/db?dialect=id-generator&keys=a:1"] {
             assert_eq!(said(url), format!("{url}&source-stopped=true"));
             assert_eq!(said(&said(url)), said(url));
         }
-        for url in ["sqlite://ids.sqlite", "mysql://h/db?dialect=leaf", "redis://h?dialect=cosid"] {
+        for url in ["sqlite://ids.sqlite", "mysql://ids@h/db?dialect=leaf", "redis://h?dialect=cosid"] {
             assert_eq!(said(url), url);
         }
     }

@@ -66,7 +66,7 @@ where
     T: 'static,
 {
     const ALLOW: &str = "GET, POST, PUT, PATCH, DELETE, OPTIONS";
-    let refuse = |method: Method| async move { refused_method(&method, ALLOW) };
+    let refuse = |method: Method| async move { refused_method(&method, HeaderValue::from_static(ALLOW)) };
     any(handler).head(refuse).trace(refuse)
 }
 

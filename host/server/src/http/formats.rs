@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::query::{Parameters, invalid};
 use super::{Name, Reader, layouts};
-use crate::config::formats::{Notation, ReadText};
+use crate::config::formats::{Notation, ReadText, Refusal};
 use crate::config::names::plain_tag;
 use crate::service::Service;
 use crate::service::problem::Problem;
@@ -35,7 +35,15 @@ pub(super) async fn decode(
         (Some(tag), None, notation) => {
             plain_tag(&tag)?;
             permit.covers(&tag)?;
-            let mut read = service.formats().read_of_tag(&tag, &text, notation)?;
+            let plain = service.formats().of_tag(&tag).is_none();
+            let mut read = service.formats().read_of_tag(&tag, &text, notation).map_err(|refusal| {
+                let is_text = matches!(refusal, Refusal::Text { .. });
+                let problem = Problem::from(refusal);
+                match is_text && plain {
+                    true => problem.because("the server's configuration has no format of this tag"),
+                    false => problem,
+                }
+            })?;
             service.check_known(&tag).await?;
             read.tag = Some(tag);
             read

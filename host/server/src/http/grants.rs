@@ -216,7 +216,7 @@ pub(super) async fn lease(
     Granted(namespace): Granted,
     mut parameters: Parameters,
 ) -> Result<Json<LeaseGrantJson>, Problem> {
-    let layout = layout(&mut parameters)?;
+    let layout = layout(&service, &mut parameters)?;
     let now_ms = number(&mut parameters, "now_ms")?;
     let horizon_ms = number(&mut parameters, "horizon_ms")?;
     let holder = parameters.take("holder").unwrap_or_default();
@@ -236,7 +236,7 @@ pub(super) async fn extend(
     mut parameters: Parameters,
 ) -> Result<Json<LeaseGrantJson>, Problem> {
     let grant_id = grant_id(&mut parameters)?;
-    let layout = layout(&mut parameters)?;
+    let layout = layout(&service, &mut parameters)?;
     let now_ms = number(&mut parameters, "now_ms")?;
     let horizon_ms = number(&mut parameters, "horizon_ms")?;
     parameters.finish("grant_id, layout, now_ms and horizon_ms")?;
@@ -286,11 +286,19 @@ fn missing(name: &str) -> Problem {
     invalid(name, "", format!("the parameter {name} is missing"))
 }
 
-fn layout(parameters: &mut Parameters) -> Result<Layout, Problem> {
+/// The layout of a host, as its program writes it or as people do.
+fn layout(service: &Service, parameters: &mut Parameters) -> Result<Layout, Problem> {
     let text = parameters.take("layout").ok_or_else(|| missing("layout"))?;
-    text.parse().map_err(|error| {
-        let text = shortened(&text);
-        Problem::new(Kind::LayoutUnknown, format!("the layout {text:?} cannot be read: {error}")).with("layout", text)
+    if let Ok(layout) = text.parse() {
+        return Ok(layout);
+    }
+    service.layouts.layout(&text).map_err(|error| {
+        let problem = Problem::from(error);
+        // What a + is in a query.
+        let widths = text.trim_start().split("epoch").next().unwrap_or_default().trim_end();
+        let has_lost_plus =
+            widths.contains(' ') && widths.bytes().all(|byte| byte.is_ascii_digit() || b"/ ".contains(&byte));
+        if has_lost_plus { problem.because("in a query, write + as %2B") } else { problem }
     })
 }
 

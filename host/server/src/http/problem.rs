@@ -62,15 +62,21 @@ impl Kind {
 }
 
 impl Problem {
-    /// No such route.
-    pub(crate) fn route_unknown(uri: &Uri) -> Self {
-        Self::new(Kind::RouteUnknown, "no route has this path; ids are under /v1/sequences/TAG/ids")
-            .with("path", shortened(uri.path()))
+    /// No such route; `hint` is which one may be meant.
+    pub(crate) fn route_unknown(uri: &Uri, hint: &str) -> Self {
+        let detail = format!("no route has this path: {hint}ids are under /v1/sequences/TAG/ids");
+        Self::new(Kind::RouteUnknown, detail).with("path", shortened(uri.path()))
     }
 
-    /// The route has other methods, which the `Allow` header lists.
-    pub(crate) fn method_not_allowed(method: &Method) -> Self {
-        Self::new(Kind::MethodNotAllowed, format!("this route does not know the method {method}"))
+    /// The route has other methods, which the `Allow` header lists: `GET, POST`.
+    pub(crate) fn method_not_allowed(method: &Method, allow: &str) -> Self {
+        let known: Vec<&str> = allow.split(',').map(str::trim).filter(|known| !known.is_empty()).collect();
+        let advice = match known.split_last() {
+            Some((last, before)) if !before.is_empty() => format!(": use {} or {last}", before.join(", ")),
+            Some((only, _)) => format!(": use {only}"),
+            None => String::new(),
+        };
+        Self::new(Kind::MethodNotAllowed, format!("this route does not know the method {method}{advice}"))
             .with("method", method.as_str())
     }
 

@@ -15,28 +15,34 @@ use crate::service::problem::{Kind, Problem};
 use crate::words::decimal;
 use crate::words::shortened;
 
-/// The parameters of a request that were not taken yet.
-pub(super) struct Parameters(Vec<(String, String)>);
+/// The parameters of a request.
+pub(super) struct Parameters {
+    /// Those that were not taken yet.
+    left: Vec<(String, String)>,
+    /// The names of those that were.
+    taken: Vec<&'static str>,
+}
 
 impl Parameters {
     /// Those of a request.
     pub(super) fn of(uri: &Uri) -> Result<Self, Problem> {
         if uri.query().is_none() {
-            return Ok(Self(Vec::new()));
+            return Ok(Self { left: Vec::new(), taken: Vec::new() });
         }
         let Query(pairs) = Query::try_from_uri(uri)
             .map_err(|error| Problem::new(Kind::QueryInvalid, format!("the query cannot be read: {error}")))?;
-        Ok(Self(pairs))
+        Ok(Self { left: pairs, taken: Vec::new() })
     }
 
     /// Takes the value of this parameter out.
-    pub(super) fn take(&mut self, name: &str) -> Option<String> {
-        let at = self.0.iter().position(|(known, _)| known == name)?;
-        Some(self.0.swap_remove(at).1)
+    pub(super) fn take(&mut self, name: &'static str) -> Option<String> {
+        let at = self.left.iter().position(|(known, _)| known == name)?;
+        self.taken.push(name);
+        Some(self.left.swap_remove(at).1)
     }
 
     /// Takes out a number.
-    pub(super) fn take_number<T: FromStr>(&mut self, name: &str) -> Result<Option<T>, String> {
+    pub(super) fn take_number<T: FromStr>(&mut self, name: &'static str) -> Result<Option<T>, String> {
         self.take(name).map(|text| decimal(&text).ok_or(text)).transpose()
     }
 
@@ -51,11 +57,17 @@ impl Parameters {
         if count == 0 || count > count_max { Err(count_invalid(count.to_string())) } else { Ok(count) }
     }
 
-    /// Refuses what nobody took: a parameter that is unknown, or given twice.
+    /// Refuses what nobody took: a parameter that is unknown, or given twice, or does not go with the others.
     pub(super) fn finish(self, known: &str) -> Result<(), Problem> {
-        let Some((name, value)) = self.0.into_iter().next() else { return Ok(()) };
+        let Some((name, value)) = self.left.into_iter().next() else { return Ok(()) };
+        let is_twice = self.taken.contains(&name.as_str());
+        let is_known = known.split([' ', ',']).any(|known| known == name);
         let (name, value) = (shortened(&name), shortened(&value));
-        let detail = format!("the parameter {name:?} is unknown or given twice; this route knows {known}");
+        let detail = match (is_twice, is_known) {
+            (true, _) => format!("the parameter {name:?} is given twice: give it once"),
+            (false, true) => format!("the parameter {name:?} does not go with the others; this route knows {known}"),
+            (false, false) => format!("the parameter {name:?} is unknown; this route knows {known}"),
+        };
         Err(invalid(&name, &value, detail))
     }
 }
@@ -96,7 +108,7 @@ impl<S: Send + Sync> FromRequest<S> for Parameters {
             let detail = format!("the body must be an object such as {{\"count\":5}}: {error}");
             Problem::body_refused(StatusCode::BAD_REQUEST, detail)
         })?;
-        parameters.0.extend(members.0);
+        parameters.left.extend(members.0);
         Ok(parameters)
     }
 }

@@ -173,7 +173,7 @@ impl Kind {
             Self::WorkersExhausted => ("workers-exhausted", "All worker ids are in use"),
             Self::LeaseEnded => ("lease-ended", "The lease of the snowflake's worker has ended"),
             Self::Quarantined => ("quarantined", "The lease store grants nothing yet"),
-            Self::ClockWrong => ("clock-wrong", "The server's clock is wrong"),
+            Self::ClockWrong => ("clock-wrong", "A clock is wrong"),
             Self::StoreUnavailable => ("store-unavailable", "The store is unavailable"),
             Self::OutcomeUnknown => ("outcome-unknown", "The store's answer was lost"),
             Self::LeaseLost => ("lease-lost", "The worker is no longer leased to this holder"),
@@ -295,6 +295,12 @@ impl Problem {
     /// After how many milliseconds a repetition may succeed.
     pub(crate) fn retry_after_ms(&self) -> Option<u64> {
         self.retry_after_ms
+    }
+
+    /// With one more clause.
+    pub(crate) fn because(mut self, clause: &str) -> Self {
+        self.detail = format!("{}; {clause}", self.detail);
+        self
     }
 
     /// With a value that the problem is about.
@@ -436,10 +442,17 @@ impl Problem {
                 Self::of_store(error, of).with("workers", *workers).with("until_ms", ms(free_at_ms))
             }
             StoreError::Quarantined { until_ms, .. } => Self::of_store(error, of).with("until_ms", ms(until_ms)),
-            StoreError::ClockSkew { holder_ms, store_ms, max_skew_ms } => Self::of_store(error, of)
-                .with("holder_ms", ms(holder_ms))
-                .with("store_ms", ms(store_ms))
-                .with("max_skew_ms", ms(max_skew_ms)),
+            StoreError::ClockSkew { holder_ms, store_ms, max_skew_ms } => {
+                let (holder, store) = (rfc3339(*holder_ms), rfc3339(*store_ms));
+                let detail = format!(
+                    "the holder's clock (now_ms) is {holder} and the store's is {store}, and {max_skew_ms} ms apart is the limit: \
+                     set the holder's clock"
+                );
+                Self::unavailable(Kind::ClockWrong, &detail, 1_000, error)
+                    .with("holder_ms", ms(holder_ms))
+                    .with("store_ms", ms(store_ms))
+                    .with("max_skew_ms", ms(max_skew_ms))
+            }
             error => Self::of_store(error, of),
         }
     }
@@ -535,7 +548,9 @@ impl From<DecodeError> for Problem {
             DecodeError::LayoutUnknown { name, .. } => {
                 Self::new(Kind::LayoutUnknown, error.to_string()).with("layout", name.as_str())
             }
-            DecodeError::LayoutInvalid { text: layout, .. } | DecodeError::ForReading { name: layout } => {
+            DecodeError::LayoutInvalid { text: layout, .. }
+            | DecodeError::EpochYear { text: layout, .. }
+            | DecodeError::ForReading { name: layout } => {
                 Self::new(Kind::LayoutUnknown, error.to_string()).with("layout", layout.as_str())
             }
             DecodeError::NotAnId { text } | DecodeError::NoShape { text } => {

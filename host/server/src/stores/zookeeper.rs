@@ -39,10 +39,12 @@ impl Backend for Zookeeper {
         );
         let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(kept).finish();
         let options = ZookeeperOptions::from_url(&format!("{place}?{query}")).with_context(failed)?;
-        Ok(Arc::new(match passwords.first() {
+        let options = match passwords.first() {
             Some(password) => options.password(password),
             None => options,
-        }))
+        };
+        options.validate().with_context(failed)?;
+        Ok(Arc::new(options))
     }
 
     fn has_sequences(&self) -> bool {

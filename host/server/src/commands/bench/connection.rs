@@ -26,6 +26,8 @@ const HEADERS_MAX: usize = 64;
 const REOPEN_MAX: Duration = Duration::from_secs(5);
 /// The pause between two tries.
 const REOPEN_PAUSE: Duration = Duration::from_millis(50);
+/// No further request would be answered otherwise.
+const UNAUTHORIZED: u16 = 401;
 /// The longest latency that is told from others.
 const LATENCY_MAX_NS: u64 = 600_000_000_000;
 
@@ -73,6 +75,8 @@ impl Tally {
             self.ids += u64::from(came);
             let waited_ns = u64::try_from((now - sent).as_nanos()).unwrap_or(u64::MAX);
             self.latency.saturating_record(waited_ns);
+        } else if status == UNAUTHORIZED {
+            bail!("the server answers 401: name a token that it knows (--token-file, --token-env): {}", said(body));
         } else {
             self.refused.entry(status).or_insert_with(|| (0, said(body))).0 += 1;
         }

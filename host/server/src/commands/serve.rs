@@ -208,18 +208,24 @@ async fn watch_cover(service: Arc<Service>) {
     }
 }
 
-/// At each SIGHUP, which would end the process if nobody listened.
+/// At each SIGHUP, which would end the process if nobody listened. The next one is not held up by what takes long.
 async fn reload_tokens(service: Arc<Service>, mut hangup: Signal, has_tokens: bool) {
     while hangup.recv().await.is_some() {
-        service.tinyid_tokens.refresh().await;
-        if !has_tokens {
-            tracing::info!("SIGHUP: there is no token file to read again (--tokens)");
-            continue;
-        }
-        match service.tokens.reload() {
-            Ok(()) => tracing::info!(tokens = service.tokens.count(), "the token file was read again"),
-            Err(error) => tracing::error!(error = format!("{error:#}"), "the tokens stay as they were"),
-        }
+        let service = Arc::clone(&service);
+        tokio::spawn(async move {
+            tokio::join!(service.tinyid_tokens.refresh(), reload_token_file(&service, has_tokens));
+        });
+    }
+}
+
+async fn reload_token_file(service: &Service, has_tokens: bool) {
+    if !has_tokens {
+        tracing::info!("SIGHUP: there is no token file to read again (--tokens)");
+        return;
+    }
+    match service.tokens.reload().await {
+        Ok(()) => tracing::info!(tokens = service.tokens.count(), "the token file was read again"),
+        Err(error) => tracing::error!(error = format!("{error:#}"), "the tokens stay as they were"),
     }
 }
 

@@ -9,6 +9,7 @@
 )]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -20,7 +21,7 @@ use unalike_tests::clock::FakeClock;
 use unalike_tests::mariadb::MariaDb;
 use unalike_tests::proxy::Proxy;
 use unalike_tests::redis::{Persistence, Redis};
-use unalike_tests::server::{Answer, Client, Ran, Server, run};
+use unalike_tests::server::{Answer, Client, Ran, Server, binary, run};
 use unalike_tests::zookeeper::{Zookeeper, raw};
 use zookeeper_client::{Acls, CreateMode};
 
@@ -643,6 +644,73 @@ fn what_an_import_of_many_tags_left_undone_is_written_down() -> anyhow::Result<(
     let said = "23 tags: created\n1 tag: raised\n1 tag: was here, further on\n";
     assert_eq!((done.code, done.stdout.as_str()), (Some(0), said), "{done:?}");
     assert_eq!(journals(&directory)?, [""; 0]);
+    Ok(())
+}
+
+/// Killed when the source has ended a tag, and its answer has not come.
+#[test]
+fn an_import_that_is_killed_while_a_tag_ends_has_written_down_how_far_it_had_got() -> anyhow::Result<()> {
+    let mariadb = MariaDb::shared()?;
+    // One tag at a time, and many in one transaction.
+    for dialect in ["slow-ordered", "leaf"] {
+        let one_at_a_time = dialect == "slow-ordered";
+        let directory = TempDir::new()?;
+        let url = if one_at_a_time { mariadb.database()? } else { leaf_with(mariadb, 25)? };
+        if one_at_a_time {
+            let made = format!("{url}?dialect={dialect}&create=true");
+            for tag in 1..=25 {
+                let (tag, start) = (format!("tag-{tag:05}"), (tag * 10 + 1).to_string());
+                let create = ["--store", &made, "tags", "create", &tag, "--ordered", "--start", &start];
+                let made = run(directory.path(), create)?;
+                ensure!(made.code == Some(0), "{made:?}");
+            }
+        }
+        let (proxy, store) = (Proxy::start(mariadb.port())?, "sqlite://ids.sqlite");
+        let from = format!("{}?dialect={dialect}&request-timeout-ms=60000", proxy.url(&url));
+        proxy.stall_at("FOR UPDATE");
+        let mut importing = Command::new(binary()?)
+            .current_dir(directory.path())
+            .args(["--store", store, "tags", "import", "--names-as-written", "--from", &from])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let deadline = Instant::now() + PATIENCE;
+        let mut pause = |is_over: &dyn Fn() -> bool| {
+            while !is_over() {
+                let ended = importing.try_wait()?;
+                ensure!(ended.is_none() && Instant::now() < deadline, "{dialect}: it is paused, not {ended:?}");
+                thread::sleep(Duration::from_millis(2));
+            }
+            anyhow::Ok(())
+        };
+        pause(&|| proxy.is_stalled())?;
+        proxy.stall_at("COMMIT");
+        proxy.stall(false);
+        pause(&|| proxy.is_stalled())?;
+        proxy.lose_answer_and_stall();
+        proxy.stall(false);
+        let is_ended = || {
+            let shown = run(directory.path(), ["--store", &format!("{url}?dialect={dialect}"), "next", "tag-00001"]);
+            shown.is_ok_and(|shown| shown.code == Some(1))
+        };
+        pause(&is_ended)?;
+        importing.kill()?;
+        importing.wait()?;
+        proxy.stall(false);
+
+        let [journal] = &journals(&directory)?[..] else { anyhow::bail!("one file: {:?}", journals(&directory)?) };
+        assert!(journal.ends_with(".txt"), "{journal}");
+        let lines = std::fs::read_to_string(directory.path().join(journal))?;
+        assert_eq!(lines.lines().count(), if one_at_a_time { 1 } else { 25 }, "{lines}");
+        for said in ["of the tag \"tag-00001\" 10 was the last number", "--tag \"tag-00001\" --at NUMBER"] {
+            assert!(lines.contains(said), "{said}: {lines}");
+        }
+        // What is said is done.
+        let from = format!("{url}?dialect={dialect}");
+        let finished = import(&directory, store, &[&from, "--tag", "tag-00001", "--at", "11", "--names-as-written"])?;
+        assert_eq!(finished.code, Some(0), "{finished:?}");
+        assert_eq!(run(directory.path(), ["--store", store, "next", "tag-00001"])?.stdout, "11\n");
+    }
     Ok(())
 }
 

@@ -5,8 +5,9 @@
 //! goes on asking the other store. (With `--source-stopped` nobody does, and it is only read.) What was read is written
 //! down in between: should the command break off there, `--at` with that number finishes the job, as the other store
 //! knows it no more. Of a few tags it is printed; many are brought by the thousand, in one transaction each where a
-//! store can, and what was read of those that are under way is in a file. The sub-keys of a tag are listed again
-//! when it has ended: from then on no new one is made.
+//! store can, and what was read of those that are under way is in a file. Before any of them is ended the file says
+//! how far it had got, as the step that reads it may be the last one of this process. The sub-keys of a tag are listed
+//! again when it has ended: from then on no new one is made.
 //!
 //! What decides a tag's numbers beside its record is not carried, and so it is refused, of all tags before the first
 //! one is ended: names that the other store takes for one, numbers that it shares with others, digits in front, an end
@@ -140,16 +141,19 @@ impl Journal {
         File::create_new(&path).with_context(|| {
             format!("{} cannot be made, where the numbers of tags that are under way are written down", path.display())
         })?;
-        Ok(Self { path })
+        let journal = Self { path };
+        // Its name outlasts a loss of power, too.
+        journal.write("")?;
+        Ok(journal)
     }
 
-    /// Has these lines and no others; those before, if it breaks off.
+    /// Has these lines and no others; those before, if it breaks off. A whole file is always there.
     fn write(&self, lines: &str) -> anyhow::Result<()> {
         let written = || -> std::io::Result<()> {
             let new = self.path.with_extension("new");
             let mut file = File::create(&new)?;
             file.write_all(lines.as_bytes())?;
-            file.sync_data()?;
+            file.sync_all()?;
             std::fs::rename(&new, &self.path)?;
             self.path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
         };
@@ -363,9 +367,7 @@ impl Import<'_> {
             return Ok(None);
         }
         if let Some(journal) = &self.journal {
-            let last = known.iter().map(|record| format!("# of {} {}", shown(&record.tag), record.watermark));
-            let lines: Vec<String> = last.map(|line| line + " was the last number a moment ago").collect();
-            journal.write(&format!("{}\n", lines.join("\n")))?;
+            journal.write(&known.iter().map(|record| self.about_to_end(record)).collect::<String>())?;
         }
         let ended = self.source.retire_tags(names).await.with_context(|| {
             let (first, last) = (names.first().map_or("", String::as_str), names.last().map_or("", String::as_str));
@@ -582,8 +584,23 @@ impl Import<'_> {
         Ok(())
     }
 
+    /// A line of the journal for a tag that is ended next: from then on the source may not say how far it had got.
+    fn about_to_end(&self, known: &TagRecord) -> String {
+        format!(
+            "# of {} {} was the last number a moment ago, before it was to be ended in the source. If it is ended \
+             there and not here, find out its last number, this or a greater one (its row there may still hold it, \
+             under another name), and finish it with the number after it: {}\n",
+            shown(&known.tag),
+            known.watermark,
+            self.finish(&known.tag, "NUMBER")
+        )
+    }
+
     /// Ends a tag in the source; its record as it was then.
     async fn end(&self, name: &str, known: &TagRecord) -> anyhow::Result<TagRecord> {
+        if let Some(journal) = &self.journal {
+            journal.write(&self.about_to_end(known))?;
+        }
         self.source.retire_tag(name).await.with_context(|| {
             format!(
                 "{} was not ended for certain in the source, where {} was its last number a moment ago; nothing was changed \

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::oneshot;
 use unalike::{Clock as _, SystemClock};
 use unalike_local::LocalOptions;
 
@@ -209,31 +208,24 @@ async fn watch_cover(service: Arc<Service>) {
     }
 }
 
-/// Reading a file of tokens that takes longer is not waited for.
-const RELOAD_MAX: Duration = Duration::from_secs(2);
-
-/// At each SIGHUP, which would end the process if nobody listened.
+/// At each SIGHUP, which would end the process if nobody listened. The next one is not held up by what takes long.
 async fn reload_tokens(service: Arc<Service>, mut hangup: Signal, has_tokens: bool) {
     while hangup.recv().await.is_some() {
-        service.tinyid_tokens.refresh().await;
-        if !has_tokens {
-            tracing::info!("SIGHUP: there is no token file to read again (--tokens)");
-            continue;
-        }
-        // The file may be a pipe, or lie on a network share: then reading it takes a thread that nobody waits for, and
-        // neither requests nor the end of the process.
-        let (done, read) = oneshot::channel();
-        let reader = Arc::clone(&service);
-        std::thread::spawn(move || done.send(reader.tokens.reload()));
-        match tokio::time::timeout(RELOAD_MAX, read).await {
-            Ok(Ok(Ok(()))) => tracing::info!(tokens = service.tokens.count(), "the token file was read again"),
-            Ok(Ok(Err(error))) => tracing::error!(error = format!("{error:#}"), "the tokens stay as they were"),
-            Ok(Err(_)) => tracing::error!("reading the token file panicked: the tokens stay as they were"),
-            Err(_) => tracing::error!(
-                "reading the token file takes more than {} s: the tokens stay as they are until it has been read",
-                RELOAD_MAX.as_secs()
-            ),
-        }
+        let service = Arc::clone(&service);
+        tokio::spawn(async move {
+            tokio::join!(service.tinyid_tokens.refresh(), reload_token_file(&service, has_tokens));
+        });
+    }
+}
+
+async fn reload_token_file(service: &Service, has_tokens: bool) {
+    if !has_tokens {
+        tracing::info!("SIGHUP: there is no token file to read again (--tokens)");
+        return;
+    }
+    match service.tokens.reload().await {
+        Ok(()) => tracing::info!(tokens = service.tokens.count(), "the token file was read again"),
+        Err(error) => tracing::error!(error = format!("{error:#}"), "the tokens stay as they were"),
     }
 }
 

@@ -21,15 +21,21 @@
 //! Only SHA-256 digests are kept and compared, each presented token with every entry in constant time, and no message
 //! here ever contains a value of the file other than a name.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail, ensure};
+use rustix::fs::OFlags;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 use toml::{Table, Value};
 use unalike::storage::validate_tag;
 
@@ -46,6 +52,12 @@ const TOKENS_MAX: usize = 1_000;
 
 /// A file that is longer was not meant.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// When the file is read again and this was not enough, the log says so.
+const READING_SLOW: Duration = Duration::from_secs(5);
+
+/// Readings that go on at once. On a disk that does not answer each keeps a thread.
+const READINGS_MAX: usize = 8;
 
 /// What a token is good for. Each scope includes the one before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -119,7 +131,19 @@ pub(crate) struct Tokens {
 #[derive(Debug)]
 struct TokenFile {
     path: PathBuf,
-    tokens: RwLock<Arc<[Token]>>,
+    list: RwLock<List>,
+    /// How often it began to be read again.
+    readings: AtomicU64,
+    /// One more for each reading that goes on.
+    reading: Arc<()>,
+}
+
+/// What was read.
+#[derive(Debug)]
+struct List {
+    tokens: Arc<[Token]>,
+    /// By which of the readings.
+    reading: u64,
 }
 
 /// One entry of the file.
@@ -167,8 +191,9 @@ impl Tokens {
     /// # Errors
     /// When it cannot be read or is not valid.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
-        let tokens = RwLock::new(read_file(path)?);
-        Ok(Self { file: Some(TokenFile { path: path.to_owned(), tokens }) })
+        // It may be a pipe, which is read once.
+        let tokens = File::open(path).map_err(anyhow::Error::from).and_then(read_file);
+        Ok(Self { file: Some(TokenFile::new(path, tokens.with_context(|| cannot_read(path))?)) })
     }
 
     /// Whether requests need one.
@@ -181,15 +206,48 @@ impl Tokens {
         self.file.as_ref().map_or(0, |file| file.current().len())
     }
 
-    /// Reads the file again. Requests that began before are served by the tokens of that time.
+    /// Reads the file again. Requests that began before are served by the tokens of that time. However long it takes,
+    /// nothing waits for it: no request, no later reading, and not the end of the process.
     ///
     /// # Errors
-    /// When it cannot be read or is not valid: then the tokens stay as they were.
-    pub(crate) fn reload(&self) -> anyhow::Result<()> {
-        if let Some(file) = &self.file {
-            let tokens = read_file(&file.path)?;
-            *file.tokens.write().unwrap_or_else(PoisonError::into_inner) = tokens;
-        }
+    /// When it cannot be read or is not valid, or is no regular file: then the tokens stay as they were.
+    pub(crate) async fn reload(&self) -> anyhow::Result<()> {
+        self.reload_by(read_again).await
+    }
+
+    async fn reload_by(
+        &self,
+        read: impl FnOnce(&Path) -> anyhow::Result<Arc<[Token]>> + Send + 'static,
+    ) -> anyhow::Result<()> {
+        let Some(file) = &self.file else { return Ok(()) };
+        let reading = Arc::clone(&file.reading);
+        ensure!(
+            // The file has one of its own.
+            Arc::strong_count(&reading) <= READINGS_MAX + 1,
+            "the token file {} is still being read {READINGS_MAX} times, for signals before this one",
+            file.path.display()
+        );
+        let number = file.readings.fetch_add(1, Ordering::Relaxed) + 1;
+        let (done, mut tokens) = oneshot::channel();
+        let path = file.path.clone();
+        // A thread of the runtime would be waited for when the process ends.
+        let begun = thread::Builder::new().name("tokens".to_owned()).spawn(move || {
+            // Nobody may wait for it any more.
+            let _ = done.send(read(&path));
+            drop(reading);
+        });
+        begun.context("a thread that reads the token file does not start")?;
+        let tokens = if let Ok(tokens) = timeout(READING_SLOW, &mut tokens).await {
+            tokens
+        } else {
+            tracing::warn!(
+                "the token file {} takes more than {} s to be read; until then its tokens stay as they were",
+                file.path.display(),
+                READING_SLOW.as_secs()
+            );
+            tokens.await
+        };
+        file.replace(number, tokens.context("the thread that read the token file broke off")??);
         Ok(())
     }
 
@@ -237,8 +295,21 @@ fn find<'a>(tokens: &'a [Token], presented: &[u8]) -> Option<(usize, &'a Token)>
 }
 
 impl TokenFile {
+    fn new(path: &Path, tokens: Arc<[Token]>) -> Self {
+        let list = RwLock::new(List { tokens, reading: 0 });
+        Self { path: path.to_owned(), list, readings: AtomicU64::new(0), reading: Arc::default() }
+    }
+
     fn current(&self) -> Arc<[Token]> {
-        Arc::clone(&self.tokens.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.list.read().unwrap_or_else(PoisonError::into_inner).tokens)
+    }
+
+    /// What this reading found is in force, unless one that began later was quicker.
+    fn replace(&self, reading: u64, tokens: Arc<[Token]>) {
+        let mut list = self.list.write().unwrap_or_else(PoisonError::into_inner);
+        if list.reading < reading {
+            *list = List { tokens, reading };
+        }
     }
 }
 
@@ -286,17 +357,30 @@ pub(crate) fn warn_if_open(path: &Path) {
     }
 }
 
-fn read_file(path: &Path) -> anyhow::Result<Arc<[Token]>> {
-    let shown = path.display();
+fn cannot_read(path: &Path) -> String {
+    format!("the token file {} cannot be used", path.display())
+}
+
+/// Reads it while the server runs: only a regular file, as a pipe is read once, and may never say anything.
+fn read_again(path: &Path) -> anyhow::Result<Arc<[Token]>> {
+    let read = || {
+        // A pipe would not even be opened before somebody writes to it.
+        let flags = OFlags::NONBLOCK.bits().cast_signed();
+        let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+        ensure!(file.metadata()?.is_file(), "it is no regular file, and no other is read again");
+        read_file(file)
+    };
+    read().with_context(|| cannot_read(path))
+}
+
+fn read_file(file: File) -> anyhow::Result<Arc<[Token]>> {
     let mut text = String::new();
-    File::open(path)
-        .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text))
-        .with_context(|| format!("the token file {shown} cannot be read"))?;
+    file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
     ensure!(
         u64::try_from(text.len()).is_ok_and(|length| length <= FILE_BYTES_MAX),
-        "the token file {shown} is longer than {FILE_BYTES_MAX} bytes"
+        "it is longer than {FILE_BYTES_MAX} bytes"
     );
-    parse(&text).with_context(|| format!("the token file {shown} is not valid"))
+    parse(&text)
 }
 
 fn parse(text: &str) -> anyhow::Result<Arc<[Token]>> {
@@ -407,8 +491,49 @@ mod tests {
     const SECRET: &str = "correct-horse-battery";
 
     fn tokens(text: &str) -> Tokens {
-        let tokens = RwLock::new(parse(text).unwrap());
-        Tokens { file: Some(TokenFile { path: PathBuf::new(), tokens }) }
+        Tokens { file: Some(TokenFile::new(Path::new("tokens.toml"), parse(text).unwrap())) }
+    }
+
+    fn file_with(secret: &str) -> String {
+        format!("[[tokens]]\nname = \"a\"\ntoken = \"{secret}\"\nscope = \"read\"\n")
+    }
+
+    #[tokio::test]
+    async fn a_reading_that_takes_long_holds_nobody_up_and_a_later_one_counts() {
+        let (first, second, third) = ("the-first-of-all-tokens", "the-second-of-the-tokens", "the-third-of-the-tokens");
+        let tokens = Arc::new(tokens(&file_with(first)));
+        let mut waiting = Vec::new();
+        let mut releases = Vec::new();
+        for _ in 0..READINGS_MAX {
+            let (release, released) = std::sync::mpsc::channel::<()>();
+            let (began, begun) = oneshot::channel();
+            let tokens = Arc::clone(&tokens);
+            waiting.push(tokio::spawn(async move {
+                let read = move |_: &Path| {
+                    began.send(()).unwrap();
+                    released.recv().unwrap();
+                    parse(&file_with(second))
+                };
+                tokens.reload_by(read).await
+            }));
+            begun.await.unwrap();
+            releases.push(release);
+        }
+        assert_eq!(tokens.check(Some(first.as_bytes()), Scope::Read, "order"), Ok(()));
+        let refused = tokens.reload_by(|_| parse(&file_with(third))).await.unwrap_err();
+        assert!(refused.to_string().contains("still being read"), "{refused:#}");
+        releases.pop().unwrap().send(()).unwrap();
+        waiting.pop().unwrap().await.unwrap().unwrap();
+        assert_eq!(tokens.check(Some(second.as_bytes()), Scope::Read, "order"), Ok(()));
+        while Arc::strong_count(&tokens.file.as_ref().unwrap().reading) > READINGS_MAX {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        tokens.reload_by(|_| parse(&file_with(third))).await.unwrap();
+        for (release, waiting) in releases.into_iter().zip(waiting) {
+            release.send(()).unwrap();
+            waiting.await.unwrap().unwrap();
+        }
+        assert_eq!(tokens.check(Some(third.as_bytes()), Scope::Read, "order"), Ok(()), "it was read last");
     }
 
     #[test]

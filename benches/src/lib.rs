@@ -35,6 +35,7 @@
 //! `-- --quick` takes 7 windows instead of 31, for trying things out. Without `--bench`, as under `cargo test`, each
 //! case runs one window, to show that the bench still works.
 
+pub mod callers;
 mod component;
 mod latency;
 mod native;

@@ -1,20 +1,20 @@
 //! Single ids from a server that is somewhere else: many callers of `next()` in one program, whose store is an unalike
 //! server, beside tsoracle, a timestamp oracle with a client that gathers callers as well.
 //!
-//! Expected: callers of an ordered tag are served by rounds, one request each, for all who came before it began. A round
-//! is some 100 us of HTTP on both sides and the store's commit; whoever waits takes part in the next one, so the rate
-//! grows with the callers until waking them takes longer than the round: some 0.8 us each on two cores, which the server
-//! has a share of. tsoracle's client lingers for a millisecond to gather callers, 2 with the timer's own, before it asks:
-//! its rate is callers per 2.5 ms. Ours asks as soon as the line is free. The targets are more than its figures at 50, 500
-//! and 5,000 callers (20,000, 189,000 and 880,000 a second with p50 2.5, 2.5 and 5.5 ms), and an ordered tag keeps the
-//! stricter promise for them: each round is a durable commit of its store's, while tsoracle commits a window of 3 s
-//! ahead. Redis commits none, and so is what the rounds cost without a disk. A buffered tag asks its server once in many
-//! thousand ids, so its callers never wait: tens of millions a second.
+//! Expected: callers of an ordered tag are served by rounds, one request each, for all who came before it began. A
+//! round is some 100 us of HTTP on both sides and the store's commit; whoever waits takes part in the next one, so the
+//! rate grows with the callers until waking them takes longer than the round: some 0.8 us each on two cores, which the
+//! server has a share of. tsoracle's client lingers for a millisecond to gather callers, 2 with the timer's own, before
+//! it asks: its rate is callers per 2.5 ms. Ours asks as soon as the line is free. The targets are more than its
+//! figures at 50, 500 and 5,000 callers (20,000, 189,000 and 880,000 a second with p50 2.5, 2.5 and 5.5 ms), and an
+//! ordered tag keeps the stricter promise for them: each round is a durable commit of its store's, while tsoracle
+//! commits a window of 3 s ahead. Redis commits none, and so is what the rounds cost without a disk. A buffered tag
+//! asks its server once in many thousand ids, so its callers never wait: tens of millions a second.
 //!
 //! Their client's lingering is an option. Without it (the rows "at once") it is the same idea as ours.
 //!
-//! Needs redis-server (apt-get install redis-server), and for tsoracle protoc (apt-get install protobuf-compiler): it is
-//! a workspace of its own beside this file, in `benches/tsoracle`, which the first run builds.
+//! Needs redis-server (apt-get install redis-server), and for tsoracle protoc (apt-get install protobuf-compiler): it
+//! is a workspace of its own beside this file, in `benches/tsoracle`, which the first run builds.
 //!
 //! ```text
 //! cargo bench -p unalike-benches --bench remote

@@ -1,14 +1,13 @@
 """Puts what is not written in Python into the package: both components, and the statements and scripts of the stores.
 
-``python host/python/build_components.py`` does it in a clone, for tests and programs that run from ``src``; the build of
-the wheel does it by itself. The components are the files that ``UNALIKE_COMPONENT_WASM`` and ``UNALIKE_FORMATS_WASM``
-name, or else what cargo builds. In a source distribution everything is there already.
+``python host/python/build_components.py`` does it in a clone, for tests and programs that run from ``src``; the build
+of the wheel does it by itself. The components are the files that ``UNALIKE_COMPONENT_WASM`` and
+``UNALIKE_FORMATS_WASM`` name, or else what cargo builds. In a source distribution everything is there already.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -34,14 +33,15 @@ def put_components(root: Path | None) -> None:
     target.mkdir(exist_ok=True)
     if all(given.values()):
         for name, path in given.items():
-            shutil.copyfile(str(path), target / name)
+            put(Path(str(path)), target / name)
     elif root is not None:
         command = ["cargo", "run", "--quiet", "--locked", "-p", "unalike-artifact", "--example", "save", "--"]
         subprocess.run([*command, str(target)], cwd=root, check=True)
     missing = [name for name in COMPONENTS if not (target / name).is_file()]
     if missing:
         variables = " and ".join(COMPONENTS.values())
-        sys.exit(f"{', '.join(missing)} is missing: set {variables} to the files, or build in a clone of the repository")
+        what = f"set {variables} to the files, or build in a clone of the repository"
+        sys.exit(f"{', '.join(missing)} is missing: {what}")
 
 
 def put_statements(root: Path) -> None:
@@ -49,9 +49,20 @@ def put_statements(root: Path) -> None:
     for adapter in ADAPTERS:
         for kind in ("sql", "scripts"):
             source, target = root / "adapters" / adapter / "src" / kind, PACKAGE / kind / adapter
-            shutil.rmtree(target, ignore_errors=True)
-            if source.is_dir():
-                shutil.copytree(source, target)
+            files = [path.relative_to(source) for path in source.rglob("*") if path.is_file()]
+            for name in files:
+                put(source / name, target / name)
+            for path in target.rglob("*"):
+                if path.is_file() and path.relative_to(target) not in files:
+                    path.unlink()
+
+
+def put(source: Path, target: Path) -> None:
+    """Copies a file, if it is another one: somebody may be reading it."""
+    content = source.read_bytes()
+    if not target.is_file() or target.read_bytes() != content:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
 
 
 try:

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
-use unalike_storage::{FieldOrder, GrantId, Layout, LayoutFields, Lease, Process, Rfc3339, StoreError};
+use unalike_storage::{FieldOrder, GrantId, Layout, LayoutFields, Lease, Process, Rfc3339, StoreError, StoreIdentity};
 
 /// The version of the files that this program writes, and the only one that it reads.
 const VERSION: u64 = 1;
@@ -50,6 +50,24 @@ impl Kind {
     }
 }
 
+/// Which store granted a lease, as far as that is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Granter {
+    pub(crate) identity: Option<StoreIdentity>,
+    /// What the store is called: [`LocalOptions::store`](crate::LocalOptions::store).
+    pub(crate) name: Option<String>,
+}
+
+impl Granter {
+    /// Whether both may be one store. Where the identity of one is not known, their names decide.
+    pub(crate) fn may_be(&self, other: &Self) -> bool {
+        match (self.identity, other.identity) {
+            (Some(one), Some(other)) => one == other,
+            _ => self.name.is_none() || other.name.is_none() || self.name == other.name,
+        }
+    }
+}
+
 /// The lease of a namespace, as far as it may have been used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Kept {
@@ -65,6 +83,8 @@ pub(crate) struct Kept {
     pub(crate) local_bound_ms: u64,
     /// It was given back, from the local bound on: nothing of it may be used any more.
     pub(crate) is_void: bool,
+    /// Empty for a static worker, and in files of earlier versions.
+    pub(crate) granter: Granter,
 }
 
 impl Kept {
@@ -110,6 +130,11 @@ struct Row {
     valid_until_ms: u64,
     local_bound_ms: u64,
     is_void: bool,
+    /// 32 hexadecimal digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    store_identity: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    store: Option<String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -149,6 +174,8 @@ impl Row {
             valid_until_ms: kept.lease.valid_until_ms,
             local_bound_ms: kept.local_bound_ms,
             is_void: kept.is_void,
+            store_identity: kept.granter.identity.map(|identity| identity.to_string()),
+            store: kept.granter.name.clone(),
         }
     }
 
@@ -160,6 +187,8 @@ impl Row {
             LayoutFields { timestamp_bits, datacenter_bits, worker_bits, sequence_bits, order, epoch_ms, tick_ms };
         let layout = Layout::new(fields).map_err(|error| error.to_string())?;
         let grant_id = u128::from_str_radix(&self.grant_id, 16).map_err(|error| format!("the grant id: {error}"))?;
+        let identity = self.store_identity.map(|identity| identity.parse()).transpose();
+        let identity = identity.map_err(|error: StoreError| error.to_string())?;
         let kept = Kept {
             kind: self.kind,
             namespace: self.namespace,
@@ -174,6 +203,7 @@ impl Row {
             },
             local_bound_ms: self.local_bound_ms,
             is_void: self.is_void,
+            granter: Granter { identity, name: self.store },
         };
         kept.check()?;
         Ok(kept)
@@ -431,6 +461,7 @@ mod tests {
             },
             local_bound_ms: (1 << 60) - 1,
             is_void: false,
+            granter: Granter { identity: Some(StoreIdentity(7)), name: Some("mysql://db/ids".to_owned()) },
         }
     }
 

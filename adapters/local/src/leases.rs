@@ -6,18 +6,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::sync::OwnedMutexGuard;
+use tokio::sync::{OnceCell, OwnedMutexGuard};
 use unalike_storage::{
     GrantId, Layout, Lease, LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore, StoreError, StoreIdentity,
 };
 
-use crate::file::{Directory, Kept, Kind};
+use crate::file::{Directory, Granter, Kept, Kind};
 use crate::running::{Handed, Raised, Running, Slot, names, on_disk, on_grid};
 use crate::{LocalOptions, check_layout, lost, new_grant_id};
 
 /// A renewal in the background that takes longer is given up: the next one may find a better connection. As long as a
 /// request of the library may take by default.
 const RENEWAL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long the store may take to say which one it is when a lease that was kept goes on. One that is down does not
+/// say.
+const IDENTITY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Any lease store, with the running lease of each namespace in a local file: see the
 /// [crate's documentation](crate).
@@ -42,6 +46,8 @@ pub struct LocalLeases {
     inner: Arc<dyn LeaseStore>,
     directory: Arc<Directory>,
     options: LocalOptions,
+    /// The name of the store's data, once it has answered.
+    identity: Arc<OnceCell<Option<StoreIdentity>>>,
     /// Those that were acquired by this process.
     namespaces: Mutex<HashMap<String, Arc<Namespace>>>,
 }
@@ -84,22 +90,30 @@ impl LocalLeases {
         options.validate()?;
         let path = options.directory.clone();
         let directory = on_disk(move || Directory::lock(&path).map(Arc::new)).await?;
-        Ok(Self { inner, directory, options, namespaces: Mutex::default() })
+        Ok(Self { inner, directory, options, identity: Arc::default(), namespaces: Mutex::default() })
+    }
+
+    /// The store that grants just now, as far as it says which one it is.
+    async fn granter(&self) -> Granter {
+        Granter { identity: identity_of(&*self.inner, &self.identity).await, name: self.options.store.clone() }
     }
 
     fn find(&self, namespace: &str) -> Option<Arc<Namespace>> {
         lock(&self.namespaces).get(namespace).cloned()
     }
 
-    /// The next piece of the lease that the directory keeps, if it has time left.
+    /// The next piece of the lease that the directory keeps, if it has time left. What another store granted is not
+    /// continued.
     async fn go_on(&self, namespace: &Namespace, acquire: &LeaseAcquire) -> Result<Option<Handed>, StoreError> {
         let (directory, lead_ms) = (Arc::clone(&self.directory), self.options.lead_ms);
         let (acquire, grant_id) = (acquire.clone(), new_grant_id()?);
+        let granter = self.granter().await;
         let work = move |slot: &mut Option<Running>| {
             let running = match slot {
                 Some(running) => running,
                 None => slot.insert(Running::load(&directory, Kind::StoreLease, &acquire.namespace, lead_ms)?),
             };
+            running.disown_unless_of(&granter);
             if let Some(kept) = running.kept() {
                 check_layout(kept, acquire.layout)?;
             }
@@ -117,7 +131,7 @@ impl LocalLeases {
                 acquire.layout
             )));
         }
-        let (now_ms, acquire) = (acquire.now_ms, acquire.clone());
+        let (now_ms, acquire, granter) = (acquire.now_ms, acquire.clone(), self.granter().await);
         let kept = Kept {
             kind: Kind::StoreLease,
             namespace: acquire.namespace,
@@ -127,6 +141,7 @@ impl LocalLeases {
             local_bound_ms: granted.not_before_ms,
             lease: granted,
             is_void: false,
+            granter,
         };
         let work = move |slot: &mut Option<Running>| match slot {
             Some(running) => running.begin(kept, now_ms),
@@ -204,12 +219,26 @@ impl Namespace {
     }
 
     /// Asks the store for more time, while ids go on below what is known; only if nobody does just now.
-    fn renew_in_background(self: &Arc<Self>, inner: &Arc<dyn LeaseStore>, request: LeaseExtend) {
+    fn renew_in_background(self: &Arc<Self>, store: &LocalLeases, request: LeaseExtend) {
         let Ok(turn) = Arc::clone(&self.turn).try_lock_owned() else { return };
+        let (inner, known) = (&store.inner, Arc::clone(&store.identity));
         // It keeps neither the directory nor its lock: both may be given up while the store is silent.
         let (namespace, inner) = (Arc::downgrade(self), Arc::clone(inner));
         let renewal = async move {
             let _turn: OwnedMutexGuard<()> = turn;
+            // It may have been down when the lease was taken from the file.
+            let identity = identity_of(&*inner, &known).await;
+            if let Some(namespace) = namespace.upgrade() {
+                let granter = Granter { identity, name: None };
+                let disown = move |slot: &mut Option<Running>| {
+                    Ok(slot.as_mut().is_some_and(|running| running.disown_unless_of(&granter)))
+                };
+                match namespace.slot.on_disk(disown).await {
+                    Ok(false) => {}
+                    Ok(true) => return,
+                    Err(error) => tracing::warn!(%error, "whether the lease is of this store was not looked at"),
+                }
+            }
             let answer = tokio::time::timeout(RENEWAL_TIMEOUT, inner.extend(&request)).await.unwrap_or_else(|_| {
                 let what = format!("no answer within {} s", RENEWAL_TIMEOUT.as_secs());
                 Err(StoreError::outcome_unknown(what))
@@ -247,7 +276,7 @@ impl LeaseStore for LocalLeases {
                 let LeaseAcquire { namespace: name, layout, now_ms, horizon_ms, .. } = acquire.clone();
                 let (worker, grant_id) = names(&whole);
                 let request = LeaseExtend { namespace: name, layout, worker, grant_id, now_ms, horizon_ms };
-                namespace.renew_in_background(&self.inner, request);
+                namespace.renew_in_background(self, request);
             }
             return Ok(piece);
         }
@@ -264,7 +293,7 @@ impl LeaseStore for LocalLeases {
         if let Step::Enough(Handed { piece, whole }) = namespace.raise(extend).await? {
             if namespace.is_renewal_due(&whole, extend.now_ms) {
                 let request = LeaseExtend { grant_id: whole.grant_id, ..extend.clone() };
-                namespace.renew_in_background(&self.inner, request);
+                namespace.renew_in_background(self, request);
             }
             return Ok(piece);
         }
@@ -324,6 +353,12 @@ impl LeaseStore for LocalLeases {
     async fn close(&self) {
         self.inner.close().await;
     }
+}
+
+/// Which store it is; none while it does not answer, or if it has no name that lasts.
+async fn identity_of(store: &dyn LeaseStore, known: &OnceCell<Option<StoreIdentity>>) -> Option<StoreIdentity> {
+    let asked = tokio::time::timeout(IDENTITY_TIMEOUT, known.get_or_try_init(|| store.identity())).await;
+    asked.ok()?.ok().copied().flatten()
 }
 
 /// The values are whole after every statement, so a panic elsewhere leaves nothing half done.

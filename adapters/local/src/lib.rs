@@ -100,16 +100,19 @@ pub struct LocalOptions {
     /// If not, the lease stays here until it ends: the next start goes on with it without waiting, also while the store
     /// is down. A static worker is never given back.
     pub give_back: bool,
+    /// What the lease store is called, such as its address without a password. A lease that was kept under another name
+    /// is not continued, unless the store says that it is the same one.
+    pub store: Option<String>,
 }
 
 impl LocalOptions {
     /// The longest lead: a minute.
     pub const LEAD_MAX_MS: u64 = 60_000;
 
-    /// This directory, with a lead of 2 s, giving leases back.
+    /// This directory, with a lead of 2 s, giving leases back, in front of a store without a name.
     #[must_use]
     pub fn new(directory: impl Into<PathBuf>) -> Self {
-        Self { directory: directory.into(), lead_ms: 2_000, give_back: true }
+        Self { directory: directory.into(), lead_ms: 2_000, give_back: true, store: None }
     }
 
     /// Checks the ranges.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use unalike_storage::{GrantId, Layout, Lease, Rfc3339, StoreError};
 
-use crate::file::{Directory, Kept, Kind};
+use crate::file::{Directory, Granter, Kept, Kind};
 
 /// The running lease of a namespace, as a file says it, and who holds its newest piece.
 #[derive(Debug)]
@@ -58,6 +58,21 @@ impl Running {
     /// What is kept of the namespace, void or not.
     pub(crate) fn kept(&self) -> Option<&Kept> {
         self.kept.as_ref()
+    }
+
+    /// Gives the lease in hand up if another store granted it than this one: others may have its worker here. Answers
+    /// whether it did.
+    pub(crate) fn disown_unless_of(&mut self, granter: &Granter) -> bool {
+        let Some(kept) = self.kept.take_if(|kept| !kept.granter.may_be(granter)) else { return false };
+        self.piece = None;
+        tracing::warn!(
+            namespace = kept.namespace,
+            worker = kept.lease.worker,
+            granted_by = ?kept.granter,
+            store = ?granter,
+            "the lease that was kept here was granted by another store: it is given up"
+        );
+        true
     }
 
     /// Hands out the next piece of the lease in hand, under this name; none if it has no time left at `now_ms`, or if
@@ -251,6 +266,7 @@ mod tests {
             lease,
             local_bound_ms: lease.not_before_ms,
             is_void: false,
+            granter: Granter::default(),
         }
     }
 

@@ -9,7 +9,7 @@ use unalike_storage::{
     GrantId, Layout, Lease, LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore, Rfc3339, StoreError,
 };
 
-use crate::file::{Directory, Kept, Kind};
+use crate::file::{Directory, Granter, Kept, Kind};
 use crate::running::{Raised, Running, Slot, on_disk};
 use crate::{LocalOptions, check_layout, lost, new_grant_id};
 
@@ -110,6 +110,7 @@ impl StaticWorker {
             lease,
             local_bound_ms: lease.not_before_ms,
             is_void: false,
+            granter: Granter::default(),
         };
         let path = directory.into();
         on_disk(move || {

@@ -28,6 +28,7 @@ use unalike_storage::{
 use crate::MysqlOptions;
 use crate::database::{Database, Statement, Turn};
 use crate::error::{DUPLICATE_ENTRY, damaged, read_error};
+use crate::leases;
 use crate::schema::MAINTENANCE;
 
 pub(crate) mod batch;
@@ -481,7 +482,8 @@ impl<T: Table> Foreign<T> {
             turn.roll_back().await?;
             return Err(StoreError::TagLimit { tag: tag.to_owned(), tags_max });
         }
-        if let Err(refused) = validate_new_tag(tag) {
+        let time = leases::check_new_time(&mut turn, &rows.database, tag).await;
+        if let Err(refused) = time.and_then(|()| validate_new_tag(tag)) {
             turn.roll_back().await?;
             return Err(refused);
         }

@@ -17,7 +17,7 @@ use sqlx::mysql::MySqlRow;
 use unalike_storage::{
     Candidates, Choice, ClockSteps, Clocks, GrantId, Layout, Lease, LeaseAcquire, LeaseExtend, LeaseLimits,
     LeaseRecord, LeaseStore, NamespaceBinding, Rfc3339, StoreError, StoreIdentity, UsedWorker, choose_worker,
-    nth_never_used, random_64, random_128,
+    is_kept_time, nth_never_used, random_64, random_128, split_tag,
 };
 
 use crate::database::{Database, Turn, number};
@@ -156,7 +156,18 @@ const QUARANTINE_NEW: &str = concat!(
 /// The row of all namespaces.
 pub(crate) const READ_STORE: &str = "SELECT version, max_horizon_ms FROM unalike_lease_store WHERE id = 1";
 
-/// The same, unless it is there.
+/// Whether there is a table for it.
+pub(crate) const HAS_STORE: &str = "SELECT 1 FROM information_schema.TABLES \
+    WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'unalike_lease_store'";
+
+/// When time may be granted under new names, and the server's clock.
+pub(crate) const TIME_FLOOR: &str = concat!(
+    "SELECT CAST(floor_ms AS UNSIGNED) AS floor_ms, CAST(",
+    clock!(),
+    " AS UNSIGNED) AS now_ms FROM unalike_lease_store WHERE id = 1"
+);
+
+/// The row of all namespaces, unless it is there.
 pub(crate) const INSERT_STORE: &str =
     "INSERT IGNORE INTO unalike_lease_store (id, version, max_horizon_ms) VALUES (1, ?, ?)";
 
@@ -652,6 +663,25 @@ pub(crate) async fn quarantine(database: &Database, options: &MysqlOptions, was_
     let end_ms = number(database, row, "floor_ms")?;
     turn.commit().await?;
     Ok(end_ms)
+}
+
+/// Refuses, in the transaction that is about to create it, a row of [time](unalike_storage::is_kept_time) that is
+/// granted to leases or clocks in Redis, for as long as [`quarantine`] lasts.
+///
+/// A server that took over may have lost such a row. What was granted under it cannot be known here, and none of it
+/// ends later than the leases that are waited for. A database that was never adopted waits for nothing.
+pub(crate) async fn check_new_time(turn: &mut Turn, database: &Database, name: &str) -> Result<(), StoreError> {
+    if !is_kept_time(name) || turn.rows(sqlx::query(HAS_STORE)).await?.is_empty() {
+        return Ok(());
+    }
+    let rows = turn.rows(sqlx::query(TIME_FLOOR)).await?;
+    let Some(row) = rows.first() else { return Ok(()) };
+    let (until_ms, now_ms) = (number(database, row, "floor_ms")?, number(database, row, "now_ms")?);
+    if until_ms <= now_ms {
+        return Ok(());
+    }
+    let (tag, sub) = split_tag(name);
+    Err(StoreError::Quarantined { namespace: sub.unwrap_or(tag).to_owned(), until_ms })
 }
 
 fn grant_id_bytes(grant_id: GrantId) -> Vec<u8> {

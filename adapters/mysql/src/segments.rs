@@ -18,6 +18,7 @@ use unalike_storage::{
 use crate::database::{Database, Statement, Turn, number};
 use crate::dialects::tables::{self, Holds, Shape};
 use crate::error::{DUPLICATE_ENTRY, damaged, read_error};
+use crate::leases;
 use crate::record::{Era, Record};
 use crate::schema::{self, MAINTENANCE, Schema};
 use crate::{DialectStore, MysqlOptions};
@@ -420,6 +421,10 @@ impl OwnTables {
         if let Err(ended) = self.check_owner(&mut turn, tag).await? {
             turn.roll_back().await?;
             return if self.find_tag(tag).await?.is_some() { Ok(None) } else { Err(ended) };
+        }
+        if let Err(quarantined) = leases::check_new_time(&mut turn, &self.database, tag).await {
+            turn.roll_back().await?;
+            return Err(quarantined);
         }
         let watermark = first_watermark(tag, options.start, floor);
         let insert = insert(tag, options, watermark, has_stripes.then(|| self.row_set()));

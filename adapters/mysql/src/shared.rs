@@ -207,6 +207,8 @@ fn shared() -> Json {
             "leases",
             statements([
                 ("read_store", leases::READ_STORE),
+                ("has_store", leases::HAS_STORE),
+                ("time_floor", leases::TIME_FLOOR),
                 ("insert_store", leases::INSERT_STORE),
                 ("raise_horizon", leases::RAISE_HORIZON),
                 ("look", leases::LOOK),

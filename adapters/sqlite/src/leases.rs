@@ -20,46 +20,25 @@ use crate::{SqliteStore, segments};
 
 /// The store's clock, in Unix milliseconds, without a floating point number on the way. SQLite's clock counts whole
 /// milliseconds, so `%f`, which prints three decimals, rounds nothing, and 'now' is one instant within a statement.
-const CLOCK: &str =
-    "SELECT CAST(strftime('%s', 'now') AS INTEGER) * 1000 + CAST(substr(strftime('%f', 'now'), 4) AS INTEGER)";
+const CLOCK: &str = include_str!("sql/clock.sql");
 
-const BIND_NAMESPACE: &str = "
-INSERT INTO namespace (namespace, timestamp_bits, datacenter_bits, worker_bits, sequence_bits, field_order, epoch_ms,
-    tick_ms, max_horizon_ms)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
-ON CONFLICT (namespace) DO NOTHING";
+const BIND_NAMESPACE: &str = include_str!("sql/bind_namespace.sql");
 
 /// The lease of this holder that ended last.
-const PREVIOUS: &str = "
-SELECT worker, valid_until_ms FROM lease WHERE namespace = ?1 AND holder = ?2 AND valid_until_ms <= ?3
-ORDER BY valid_until_ms DESC LIMIT 1";
+const PREVIOUS: &str = include_str!("sql/previous.sql");
 
-const OLDEST: &str = "
-SELECT worker, valid_until_ms FROM lease WHERE namespace = ?1 ORDER BY valid_until_ms LIMIT 1";
+const OLDEST: &str = include_str!("sql/oldest.sql");
 
 /// The condition has the rule of all leases too: no interval begins before the recorded end.
-const GRANT: &str = "
-INSERT INTO lease (namespace, worker, grant_id, holder, not_before_ms, valid_until_ms, acquired_ms, released)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0)
-ON CONFLICT (namespace, worker) DO UPDATE SET
-    grant_id = excluded.grant_id, holder = excluded.holder, not_before_ms = excluded.not_before_ms,
-    valid_until_ms = excluded.valid_until_ms, acquired_ms = excluded.acquired_ms, released = 0
-    WHERE lease.valid_until_ms <= excluded.not_before_ms
-RETURNING worker";
+const GRANT: &str = include_str!("sql/grant.sql");
 
 /// Moves the end of a running lease up.
-const EXTEND: &str = "
-UPDATE lease SET valid_until_ms = max(valid_until_ms, ?4)
-WHERE namespace = ?1 AND worker = ?2 AND grant_id = ?3 AND released = 0
-RETURNING *";
+const EXTEND: &str = include_str!("sql/extend.sql");
 
 /// Ends a running lease whose end is this one.
-const END: &str = "
-UPDATE lease SET valid_until_ms = ?4, released = 1
-WHERE namespace = ?1 AND worker = ?2 AND grant_id = ?3 AND released = 0 AND valid_until_ms = ?5
-RETURNING worker";
+const END: &str = include_str!("sql/end.sql");
 
-const FORBID: &str = "UPDATE lease SET released = 1 WHERE namespace = ?1 AND worker = ?2 RETURNING *";
+const FORBID: &str = include_str!("sql/forbid.sql");
 
 /// How often a request is tried that others were quicker than. Of those that try at once one gets on each time.
 const RACES_MAX: u32 = 256;

@@ -23,43 +23,20 @@ use crate::{SqliteStore, WriteStatement};
 /// both grants together are one tail, and `settled` stays. Otherwise all that was granted before is settled.
 ///
 /// The version grows by 2 in a stripe, which tells the schema's trigger that this program knows what a stripe is.
-const ALLOCATE: &str = "
-UPDATE tag SET
-    grant_start = max(watermark + 1, ?2),
-    settled = CASE WHEN ?2 = watermark + 1 THEN settled ELSE max(watermark + 1, ?2) - 1 END,
-    watermark = max(watermark + 1, ?2) + min(?3 - 1, 9223372036854775807 - max(watermark + 1, ?2)),
-    version = version + CASE WHEN ?4 IS NULL THEN 1 ELSE 2 END
-WHERE tag = ?1 AND watermark < 9223372036854775807 AND (SELECT stripe_set FROM store) IS ?4
-RETURNING *";
+const ALLOCATE: &str = include_str!("sql/allocate.sql");
 
-const RELEASE: &str = "
-UPDATE tag SET watermark = ?2 - 1, settled = ?2 - 1, version = version + 1
-WHERE tag = ?1 AND version = ?3 AND settled < ?2 AND ?2 <= watermark AND (SELECT stripe_set FROM store) IS ?4
-RETURNING version";
+const RELEASE: &str = include_str!("sql/release.sql");
 
-const RAISE: &str = "
-UPDATE tag SET watermark = max(watermark, ?2 - 1), settled = max(settled, ?2 - 1), version = version + 1
-WHERE tag = ?1 AND (SELECT stripe_set FROM store) IS ?3
-RETURNING *";
+const RAISE: &str = include_str!("sql/raise.sql");
 
 /// Grants all numbers up to the top, to nobody: the watermark was one below the start of this grant.
-const RETIRE: &str = "
-UPDATE tag SET grant_start = watermark + 1, watermark = 9223372036854775807, settled = 9223372036854775807,
-    version = version + CASE WHEN ?2 IS NULL THEN 1 ELSE 2 END
-WHERE tag = ?1 AND watermark < 9223372036854775807 AND (SELECT stripe_set FROM store) IS ?2
-RETURNING *";
+const RETIRE: &str = include_str!("sql/retire.sql");
 
 /// Records the place among stripes, or none, where the place is this one.
-const RESTRIPE: &str = "
-UPDATE store SET stripe_set = ?1, stripe_index = ?2, stripe_count = ?3
-WHERE stripe_set IS ?4 AND stripe_index IS ?5 AND stripe_count IS ?6
-RETURNING id";
+const RESTRIPE: &str = include_str!("sql/restripe.sql");
 
 /// Records the place among stripes in a store that has none and has granted nothing.
-const JOIN: &str = "
-UPDATE store SET stripe_set = ?1, stripe_index = ?2, stripe_count = ?3
-WHERE stripe_set IS NULL AND NOT EXISTS (SELECT 1 FROM tag WHERE version > 0)
-RETURNING id";
+const JOIN: &str = include_str!("sql/join.sql");
 
 /// Tails that are given back by one statement: it holds the right to write for some milliseconds.
 const RELEASED_AT_ONCE: usize = 500;
@@ -67,21 +44,9 @@ const RELEASED_AT_ONCE: usize = 500;
 /// Creates a tag, unless it exists, or there are `?12` tags, or the store is not of the stripe set `?13`. Sub-keys,
 /// whose names hold the character 31, are not counted, and there is none whose tag `?15` has ended. It begins above the
 /// watermark of the tag `?14`, if there is that one, or is exhausted.
-const CREATE: &str = "
-INSERT INTO tag (tag, start, mode, step_policy, step, step_min, step_max, grow_below_ms, shrink_above_ms,
-    refill_policy, refill, grant_start, settled, watermark)
-SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?2, ?2 - 1 + above, ?2 - 1 + above
-FROM store, (SELECT min(coalesce((SELECT watermark FROM tag WHERE tag = ?14), 0), 9223372036854775807 - (?2 - 1)) AS above)
-WHERE (tags < ?12 OR instr(?1, char(31)) > 0) AND stripe_set IS ?13
-    AND NOT EXISTS (SELECT 1 FROM tag WHERE tag = ?15 AND watermark = 9223372036854775807)
-ON CONFLICT (tag) DO NOTHING
-RETURNING *";
+const CREATE: &str = include_str!("sql/create.sql");
 
-const CHANGE: &str = "
-UPDATE tag SET step_policy = ?2, step = ?3, step_min = ?4, step_max = ?5, grow_below_ms = ?6, shrink_above_ms = ?7,
-    refill_policy = ?8, refill = ?9
-WHERE tag = ?1
-RETURNING *";
+const CHANGE: &str = include_str!("sql/change.sql");
 
 /// Binds all policies, in the order in which the statements number them; all 64 bits are kept, a policy may say
 /// `u64::MAX`.

@@ -91,9 +91,10 @@ export class Database {
       return record.wasAdopted;
     }
     throw refused(
-      `the server at ${this.at} took over from another one, and was adopted with the tables of other dialects in this ` +
-        `database (${this.#expected.recorded}): those of the dialect unalike may lack the last commits. Run \`unalike store ` +
-        'adopt --lift COUNT` with this URL as well, and then restart the programs that use this database',
+      `the server at ${this.at} took over from another one, and was adopted with the tables of other dialects in ` +
+        `this database (${this.#expected.recorded}): those of the dialect unalike may lack the last commits. Run ` +
+        '`unalike store adopt --lift COUNT` with this URL as well, and then restart the programs that use this ' +
+        'database',
     );
   }
 
@@ -187,7 +188,7 @@ export class Database {
     }
   }
 
-  /** A transaction on the server that is expected, and nobody else creates a tag or changes the stripe until it ends. */
+  /** A transaction on the expected server; nobody else creates a tag or changes the stripe until it ends. */
   transactionAlone<T>(doing: string, work: (turn: Turn) => Promise<T>): Promise<T> {
     return this.turn(doing, async (turn) => {
       await turn.begin();
@@ -336,7 +337,8 @@ export class Database {
     if (recorded !== null && recorded !== expected) {
       if (new StoreRecord(recorded).server === new StoreRecord(expected).server) {
         throw this.#refused(
-          `tables in its database were lifted since this program began (${recorded}, not ${expected}): restart this program`,
+          `tables in its database were lifted since this program began (${recorded}, not ${expected}): restart this ` +
+            'program',
         );
       }
       throw facts.anotherServer(this.at, expected, recorded);
@@ -369,7 +371,9 @@ export class Database {
   noteFailure(error: unknown): void {
     const code = codeOf(error);
     const isGone =
-      code === null ? !(error instanceof StoreError) : SQL.ends_connection.some(([first, last]) => first <= code && code <= last);
+      code === null
+        ? !(error instanceof StoreError)
+        : SQL.ends_connection.some(([first, last]) => first <= code && code <= last);
     if (isGone) {
       this.#noteBroken();
     }
@@ -402,8 +406,9 @@ export class Turn {
 
   /** Runs a statement that writes. After an error nothing more can be done. */
   async execute(sql: string, args: readonly Argument[]): Promise<Reply> {
+    const statement = bound(sql, args);
     try {
-      return await this.#run(bound(sql, args));
+      return await this.#run(statement);
     } catch (error) {
       throw writeError(this.#database.at, this.#doing, error);
     }
@@ -414,8 +419,9 @@ export class Turn {
    * the connection is as good as before.
    */
   async tryExecute(sql: string, args: readonly Argument[], expected: readonly number[]): Promise<Reply | number> {
+    const statement = bound(sql, args);
     try {
-      return await this.#run(bound(sql, args));
+      return await this.#run(statement);
     } catch (error) {
       const code = codeOf(error);
       if (code !== null && expected.includes(code)) {
@@ -427,8 +433,9 @@ export class Turn {
 
   /** The same for a statement that reads, and one such number; `null` when the server answers with it. */
   async tryRows(sql: string, args: readonly Argument[], expected: number): Promise<readonly Row[] | null> {
+    const statement = bound(sql, args);
     try {
-      return (await this.#run(bound(sql, args))).rows;
+      return (await this.#run(statement)).rows;
     } catch (error) {
       if (codeOf(error) === expected) {
         return null;
@@ -452,8 +459,9 @@ export class Turn {
 
   /** Runs a statement that reads. */
   async rows(sql: string, args: readonly Argument[]): Promise<readonly Row[]> {
+    const statement = bound(sql, args);
     try {
-      return (await this.#run(bound(sql, args))).rows;
+      return (await this.#run(statement)).rows;
     } catch (error) {
       throw readError(this.#database.at, this.#doing, error);
     }
@@ -577,10 +585,13 @@ class Link {
   /** Sends a statement as it is. */
   send(sql: string, deadline: number): Promise<Reply> {
     return new Promise((resolve, reject) => {
-      const timer = setTimeout(() => {
-        this.destroy();
-        reject(new TimedOut());
-      }, Math.max(0, deadline - now()));
+      const timer = setTimeout(
+        () => {
+          this.destroy();
+          reject(new TimedOut());
+        },
+        Math.max(0, deadline - now()),
+      );
       this.#connection.query({ sql, typeCast: false }, (error, result) => {
         clearTimeout(timer);
         if (error) {
@@ -707,8 +718,8 @@ function codeOf(error: unknown): number | null {
 }
 
 /**
- * The error of a statement that writes, or of its commit: whether the commit may stand although no success was reported.
- * An answer that did not come leaves that open, and so does everything that is not known.
+ * The error of a statement that writes, or of its commit: whether the commit may stand although no success was
+ * reported. An answer that did not come leaves that open, and so does everything that is not known.
  */
 function writeError(at: string, doing: string, error: unknown): StoreError {
   if (error instanceof StoreError) {
@@ -754,7 +765,9 @@ const WORDS: { readonly [kind in 'unavailable' | 'outcome-unknown' | 'refused' |
 };
 
 function failure(kind: keyof typeof WORDS & StoreErrorKind, what: string, cause: unknown): StoreError {
-  return new StoreError(kind, `${WORDS[kind]}: ${what}: ${(cause as Error).message}`, { cause });
+  // Of several addresses that all failed there is no message.
+  const { message, code } = cause as { message?: string; code?: string };
+  return new StoreError(kind, `${WORDS[kind]}: ${what}: ${message || code || 'no more is known'}`, { cause });
 }
 
 /** The error that nothing was done, and that it may work later. */

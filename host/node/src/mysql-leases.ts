@@ -2,8 +2,8 @@
  * Leases: one row per worker of a namespace, in tables of their own beside whatever keeps tags.
  *
  * Invariant: an interval begins at or after the greatest end that was ever recorded for its worker. The statement that
- * grants states it as its condition, and a worker has one row, so it holds whatever was read before and however many ask
- * at once. The lock on the namespace's row only has acquires wait for each other.
+ * grants states it as its condition, and a worker has one row, so it holds whatever was read before and however many
+ * ask at once. The lock on the namespace's row only has acquires wait for each other.
  *
  * @module
  */
@@ -132,8 +132,8 @@ export class MysqlLeases {
     if (!granted.isWritten) {
       await this.#database.checkFence();
       // Its holder extended it since it was looked at.
-      const what = `worker ${granted.lease.worker} of ${JSON.stringify(namespace)} was prolonged a moment ago: try again`;
-      throw unavailable(what);
+      const what = `worker ${granted.lease.worker} of ${JSON.stringify(namespace)} was prolonged a moment ago`;
+      throw unavailable(`${what}: try again`);
     }
     return granted.lease;
   }
@@ -235,8 +235,8 @@ export class MysqlLeases {
     const version = number(database, rows[0], 'version');
     if (version !== BigInt(SQL.lease_version)) {
       throw refused(
-        `${database.at}: its tables of leases have the version ${version}, and this program serves ${SQL.lease_version} ` +
-          'alone: upgrade the program',
+        `${database.at}: its tables of leases have the version ${version}, and this program serves ` +
+          `${SQL.lease_version} alone: upgrade the program`,
       );
     }
     if (number(database, rows[0], 'max_horizon_ms') < maxHorizonMs) {
@@ -395,13 +395,10 @@ export class MysqlLeases {
 }
 
 /**
- * Namespace and lease, if the lease runs under this grant id and may be extended and released. One that began before the
- * end of a quarantine may be another's by now.
+ * Namespace and lease, if the lease runs under this grant id and may be extended and released. One that began before
+ * the end of a quarantine may be another's by now.
  */
-function runningIn(
-  { binding, record }: Look,
-  grantId: bigint,
-): { binding: NamespaceBinding; lease: Lease } | null {
+function runningIn({ binding, record }: Look, grantId: bigint): { binding: NamespaceBinding; lease: Lease } | null {
   if (binding === null || record === null || record.isFinal) {
     return null;
   }

@@ -6,6 +6,8 @@
 
 import { closeSync, openSync, readFileSync, readSync } from 'node:fs';
 
+import { isIP } from 'node:net';
+
 import { refused } from './mysql-server.js';
 import type { StoreError } from './store.js';
 
@@ -157,12 +159,19 @@ export function readOptions(options: MysqlOptions): Settings {
         passwords.push(passwordOf(value));
         break;
       case 'password':
-        throw refused(
-          "the store's password belongs before the @, into a password-file=PATH or a password-env=NAME",
-        );
+        throw refused("the store's password belongs before the @, into a password-file=PATH or a password-env=NAME");
       default:
         throw refused(`the store's parameter ${JSON.stringify(name)} is unknown: there are ${PARAMETERS}`);
     }
+  }
+  if (settings.sslMode === 'verify_identity' && isIP(settings.host) !== 0) {
+    throw refused(
+      `ssl-mode=verify_identity needs the name that the server's certificate has, and not the address ` +
+        `${settings.host}: write the name into the URL, or use verify_ca`,
+    );
+  }
+  if (typeof settings.tagsMax !== 'bigint' || settings.tagsMax < 0n || settings.tagsMax >= 1n << 64n) {
+    throw refused(`tagsMax is ${settings.tagsMax}, it must be a bigint of 0 to 2^64 - 1`);
   }
   if (passwords.length > 1) {
     throw refused("the store's password is given in more than one way");
@@ -183,9 +192,7 @@ function readUrl(text: string): URL {
   }
   // Else what follows such a character would be taken for the host's, and shown.
   if (url.pathname.includes('@') || url.hash !== '') {
-    throw refused(
-      "the user and password in the store's URL must have @ / ? # percent-encoded (%40 %2F %3F %23)",
-    );
+    throw refused("the user and password in the store's URL must have @ / ? # percent-encoded (%40 %2F %3F %23)");
   }
   return url;
 }

@@ -122,9 +122,7 @@ export class ServerFacts {
   /** Whether the changes that came to it last were once made under its own `server_id`. */
   #hasOwnChanges(): boolean {
     const [server, domain] = [this.#figure('server_id'), this.#figure('gtid_domain_id')];
-    return (
-      server !== null && domain !== null && (this.#position(domain)?.startsWith(`${domain}-${server}-`) ?? false)
-    );
+    return server !== null && domain !== null && (this.#position(domain)?.startsWith(`${domain}-${server}-`) ?? false);
   }
 
   /**
@@ -133,14 +131,14 @@ export class ServerFacts {
    */
   anotherServer(at: string, recorded: string, found: string): StoreError {
     let what =
-      `the server at ${at} is another one than before (${found}, not ${recorded}). If it took over from that one, it may ` +
-      'lack its last commits: lift its tags above everything that was handed out with `unalike store adopt --lift COUNT`, ' +
-      'and then restart the programs that knew the other one';
+      `the server at ${at} is another one than before (${found}, not ${recorded}). If it took over from that one, it ` +
+      'may lack its last commits: lift its tags above everything that was handed out with `unalike store adopt ' +
+      '--lift COUNT`, and then restart the programs that knew the other one';
     if (this.#hasOwnChanges()) {
       what +=
-        '. If it is the one before, it follows a replica of its own, and its own changes came back to it: stop that first ' +
-        '(STOP SLAVE; RESET SLAVE ALL), since each change that comes back makes it another one again; then adopt it ' +
-        '(--lift 1 will do, as it lost nothing), and restart the programs';
+        '. If it is the one before, it follows a replica of its own, and its own changes came back to it: stop that ' +
+        'first (STOP SLAVE; RESET SLAVE ALL), since each change that comes back makes it another one again; then ' +
+        'adopt it (--lift 1 will do, as it lost nothing), and restart the programs';
     }
     return refused(what);
   }
@@ -164,14 +162,15 @@ export class ServerFacts {
     const flush = this.value('innodb_flush_log_at_trx_commit');
     if (flush !== '1') {
       return (
-        `innodb_flush_log_at_trx_commit is ${flush}: a crash would lose commits, and numbers would repeat; set it to 1`
+        `innodb_flush_log_at_trx_commit is ${flush}: a crash would lose commits, and numbers would repeat; set ` +
+        'it to 1'
       );
     }
     const sync = this.value('sync_binlog');
     if (this.#isOn('log_bin') && sync !== '1') {
       return (
-        `the binary log is on and sync_binlog is ${sync}: a replica that takes over after a crash would lack commits, and ` +
-        'numbers would repeat; set it to 1'
+        `the binary log is on and sync_binlog is ${sync}: a replica that takes over after a crash would lack ` +
+        'commits, and numbers would repeat; set it to 1'
       );
     }
     return null;
@@ -180,21 +179,22 @@ export class ServerFacts {
   /** What is wrong, unless replicas are sent what was changed. */
   faultOfLog(): string | null {
     return this.#isOn('log_bin') && this.value('binlog_format') === 'STATEMENT'
-      ? 'binlog_format is STATEMENT: replicas would run statements again, and not make the same changes; set it to MIXED or ROW'
+      ? 'binlog_format is STATEMENT: replicas would run statements again, and not make the same changes; set it to ' +
+          'MIXED or ROW'
       : null;
   }
 
   /**
-   * What is wrong, unless `init_connect` does no more than set a session: a temporary table of one of our names, which it
-   * may make, stands before ours in the session, and is gone with it.
+   * What is wrong, unless `init_connect` does no more than set a session: a temporary table of one of our names, which
+   * it may make, stands before ours in the session, and is gone with it.
    */
   faultOfInitConnect(): string | null {
     const statements = this.value('init_connect').split(';');
     const other = statements.map((statement) => statement.trim()).find((statement) => !onlySets(statement));
     return other === undefined
       ? null
-      : `init_connect runs ${JSON.stringify(other)} in every session, and may so put other tables before those that grants are ` +
-          'made from: leave nothing there but SET';
+      : `init_connect runs ${JSON.stringify(other)} in every session, and may so put other tables before those that ` +
+          'grants are made from: leave nothing there but SET';
   }
 
   /** Whether nothing can be written, except by users who are exempt from it. */
@@ -207,21 +207,22 @@ export class ServerFacts {
     for (const [name, literal] of SQL.settings) {
       if (this.#has(name) && !says(this.value(name), literal)) {
         return (
-          `the session variable ${name} is ${JSON.stringify(this.value(name))}, and grants need ${literal}: it could not be ` +
+          `the session variable ${name} is ${JSON.stringify(this.value(name))}, and grants need ${literal}: it could ` +
+          'not be ' +
           "set; look for it in the server's configuration, in init_connect, and in a proxy between"
         );
       }
     }
     if (this.#isOn('in_transaction')) {
       return (
-        'a transaction is open on a new connection: what is granted in it would never be committed; look at init_connect, ' +
-        'and at a proxy between'
+        'a transaction is open on a new connection: what is granted in it would never be committed; look at ' +
+        'init_connect, and at a proxy between'
       );
     }
     if (this.#has('timestamp') && this.value('timestamp') === before.value('timestamp')) {
       return (
-        `the session variable timestamp stands at ${JSON.stringify(this.value('timestamp'))}: the server's clock cannot be ` +
-        'read; look at init_connect, and at a proxy between'
+        `the session variable timestamp stands at ${JSON.stringify(this.value('timestamp'))}: the server's clock ` +
+        'cannot be read; look at init_connect, and at a proxy between'
       );
     }
     return null;
@@ -277,8 +278,7 @@ export class ServerFacts {
     // Both are numbers, or there would be no identity.
     const [server, domain] = [this.#figure('server_id') ?? 0n, this.#figure('gtid_domain_id') ?? 0n];
     conditions.push(`@@global.server_id = ${server} AND @@gtid_domain_id = ${domain}`);
-    const found = (what: string): string =>
-      `LOCATE(${hexadecimal(what)}, CONCAT(',', @@global.gtid_slave_pos, ','))`;
+    const found = (what: string): string => `LOCATE(${hexadecimal(what)}, CONCAT(',', @@global.gtid_slave_pos, ','))`;
     if (identity.includes(OF_ALL)) {
       // In whichever order: as many bytes, and each of them.
       conditions.push(`LENGTH(@@global.gtid_slave_pos) = ${Buffer.byteLength(this.value('gtid_slave_pos'))}`);

@@ -44,6 +44,8 @@ interface Shared {
   };
   readonly leases: Statements<
     | 'read_store'
+    | 'has_store'
+    | 'time_floor'
     | 'insert_store'
     | 'raise_horizon'
     | 'look'
@@ -67,23 +69,10 @@ interface Shared {
 /** What an error number says of a statement that writes. */
 export type ErrorKind = 'unavailable' | 'outcome-unknown' | 'refused';
 
-/** In a package the file lies beside the code; in a checkout it is where the Rust adapter has it. */
-const PLACES = ['./sql/mysql/shared.json', '../../../adapters/mysql/src/sql/shared.json'];
+/** The very file of the Rust adapter, which the build copies next to this module. */
+const FILE = new URL('./sql/mysql/shared.json', import.meta.url);
 
-function read(): Shared {
-  for (const place of PLACES) {
-    try {
-      return JSON.parse(readFileSync(new URL(place, import.meta.url), 'utf8')) as Shared;
-    } catch (error) {
-      if ((error as NodeJS.ErrnoException).code !== 'ENOENT') {
-        throw error;
-      }
-    }
-  }
-  throw new Error('the file sql/mysql/shared.json is missing beside the code: install the package again');
-}
-
-export const SQL = read();
+export const SQL = JSON.parse(readFileSync(FILE, 'utf8')) as Shared;
 
 /** An argument of a statement: a whole number of 64 bits, bytes, text, or nothing. */
 export type Argument = bigint | Uint8Array | string | null;
@@ -91,8 +80,8 @@ export type Argument = bigint | Uint8Array | string | null;
 /**
  * The statement with its arguments in the places of its marks.
  *
- * The types are those that a prepared statement has: an unsigned number, binary, text. Nothing that an argument holds can
- * end its literal, in whatever SQL mode.
+ * The types are those that a prepared statement has: an unsigned number, binary, text. Nothing that an argument holds
+ * can end its literal, in whatever SQL mode.
  */
 export function bound(statement: string, args: readonly Argument[]): string {
   const parts = statement.split('?');

@@ -68,8 +68,8 @@ export async function openTables(database: Database, shapes: readonly Shape[]): 
 
 function tableIsMissing(database: Database, table: string): StoreError {
   return refused(
-    `${database.at}: the table ${table} is missing, and tables are not to be created (create=false): run the statements ` +
-      'that `unalike schema` prints',
+    `${database.at}: the table ${table} is missing, and tables are not to be created (create=false): run the ` +
+      'statements that `unalike schema` prints',
   );
 }
 
@@ -155,8 +155,8 @@ function judge(database: Database, shape: Shape, found: FoundTable): void {
     const what = named ?? (body === '' ? 'what this user may not read' : undefined);
     if (what !== undefined) {
       throw wrong(
-        `has the trigger ${name}, which runs before a row is written and names ${what}: it could change what is granted; ` +
-          'drop it, or have it run AFTER',
+        `has the trigger ${name}, which runs before a row is written and names ${what}: it could change what is ` +
+          'granted; drop it, or have it run AFTER',
       );
     }
   }
@@ -190,8 +190,8 @@ function integerLimit(kind: string, columnType: string): bigint {
 }
 
 /**
- * Reads the row of `unalike_store`, or writes it into a new database, and makes sure that the server is the one it names:
- * it alone, from now on. Answers the version of the tables.
+ * Reads the row of `unalike_store`, or writes it into a new database, and makes sure that the server is the one it
+ * names: it alone, from now on. Answers the version of the tables.
  *
  * @throws {StoreError} `refused` when the tables are missing and may not be created, when they are of another version,
  *   and when the server is another one than before.
@@ -257,15 +257,16 @@ async function readStore(database: Database): Promise<Recorded | null> {
   if (version < oldest || version > newest) {
     const advice = version > newest ? 'upgrade this program' : 'upgrade the tables with the program before this one';
     throw refused(
-      `${database.at}: its tables have the version ${version}, and this program serves ${oldest} to ${newest}: ${advice}`,
+      `${database.at}: its tables have the version ${version}, and this program serves ${oldest} to ${newest}: ` +
+        `${advice}`,
     );
   }
   return { version, server: text(database, row, 'server') };
 }
 
 async function createStore(database: Database, identity: string): Promise<Recorded> {
-  // Each of these statements is a transaction of its own in MySQL, and each may be repeated. Where the table was made by
-  // hand, only the row is missing, and the user may not be one who creates tables.
+  // Each of these statements is a transaction of its own in MySQL, and each may be repeated. Where the table was made
+  // by hand, only the row is missing, and the user may not be one who creates tables.
   let inserted = await insertStore(database, identity);
   if (inserted === null && database.settings.createTables) {
     await database.execute('creating unalike_store', SQL.tables.store.ddl, []);
@@ -322,8 +323,8 @@ export async function refuseUnnoticed(database: Database, facts: ServerFacts): P
   });
   if (source !== null) {
     throw refused(
-      `the server at ${database.at} was adopted, and replicates from ${source}: what it applies may write old rows over ` +
-        'those that were lifted. End that (STOP REPLICA; RESET REPLICA ALL), and adopt it again',
+      `the server at ${database.at} was adopted, and replicates from ${source}: what it applies may write old rows ` +
+        'over those that were lifted. End that (STOP REPLICA; RESET REPLICA ALL), and adopt it again',
     );
   }
 }

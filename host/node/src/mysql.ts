@@ -4,7 +4,17 @@
  * @module
  */
 
-import { bytes, damaged, DUPLICATE_ENTRY, figure, number, text, Database, type Row, type Turn } from './mysql-database.js';
+import {
+  bytes,
+  damaged,
+  DUPLICATE_ENTRY,
+  figure,
+  number,
+  text,
+  Database,
+  type Row,
+  type Turn,
+} from './mysql-database.js';
 import { MysqlLeases } from './mysql-leases.js';
 import { readOptions, type MysqlOptions } from './mysql-options.js';
 import { refused } from './mysql-server.js';
@@ -52,13 +62,13 @@ const U64_MAX = (1n << 64n) - 1n;
 /**
  * Segments and leases in one database, over one pool of connections.
  *
- * Every connection is set and checked before it is used: commits must be durable, and the server must be the one that was
- * used before. Each statement that grants states the same as its condition. A statement whose answer is lost counts as
- * done, and what it granted is never offered again.
+ * Every connection is set and checked before it is used: commits must be durable, and the server must be the one that
+ * was used before. Each statement that grants states the same as its condition. A statement whose answer is lost counts
+ * as done, and what it granted is never offered again.
  *
- * Raising, ending, importing, resizing and adopting stay with the `unalike` command; where one is needed, the error says
- * which. A store that is a stripe of a set is refused, and so are the tables of other systems: use both through the
- * `unalike` server.
+ * Raising, ending, importing, resizing and adopting stay with the `unalike` command; where one is needed, the error
+ * says which. A store that is a stripe of a set is refused, and so are the tables of other systems: use both through
+ * the `unalike` server.
  *
  * ```js
  * import { MysqlStore } from 'unalike/mysql';
@@ -84,8 +94,9 @@ export class MysqlStore implements SegmentStore, LeaseStore {
    * Connects, checks the server, and creates the tables that are missing if that is allowed.
    *
    * @param options The URL, or an object with it: see {@link MysqlOptions}.
-   * @throws {StoreError} `unavailable` when the server does not answer; `refused` when it denies access, when its commits
-   *   are not durable, when it is another server than before, when its tables are missing, of another version or not
+   * @throws {StoreError} `unavailable` when the server does not answer; `refused` when it denies access, when its
+   *   commits are not durable, when it is another server than before, when its tables are missing, of another version
+   * or not
    *   what grants can rest on, and for options that are wrong. Each says what to do.
    */
   static async open(options: string | MysqlOptions): Promise<MysqlStore> {
@@ -99,7 +110,9 @@ export class MysqlStore implements SegmentStore, LeaseStore {
       });
       const fault = settings.assumeDurable ? facts.faultOfDurability() : null;
       if (fault !== null) {
-        settings.warn(`${settings.at}: commits may be lost (${fault}); durability=assumed takes the server all the same`);
+        settings.warn(
+          `${settings.at}: commits may be lost (${fault}); durability=assumed takes the server all the same`,
+        );
       }
       const version = await openStore(database, facts);
       if (database.checkAdopted()) {
@@ -134,14 +147,19 @@ export class MysqlStore implements SegmentStore, LeaseStore {
         await this.#createOnFirstUse(tag);
       }
     }
-    throw new StoreError('unavailable', `the store is unavailable: the tag ${shown(tag)} changes all the time: try again`);
+    throw new StoreError(
+      'unavailable',
+      `the store is unavailable: the tag ${shown(tag)} changes all the time: try again`,
+    );
   }
 
+  /** Takes numbers back: {@link SegmentStore.release}. */
   release(tag: string, tail: TailRelease): Promise<boolean>;
+  /** Ends a lease: {@link LeaseStore.release}. */
   release(namespace: string, worker: number, grantId: bigint, endMs: bigint): Promise<boolean>;
   release(name: string, what: TailRelease | number, grantId?: bigint, endMs?: bigint): Promise<boolean> {
     return typeof what === 'number'
-      ? this.releaseLease(name, what, grantId as bigint, endMs as bigint)
+      ? this.#leases.release(name, what, grantId as bigint, endMs as bigint)
       : this.#releaseTail(name, what);
   }
 
@@ -178,11 +196,6 @@ export class MysqlStore implements SegmentStore, LeaseStore {
 
   extend(request: LeaseExtend): Promise<Lease> {
     return this.#leases.extend(request);
-  }
-
-  /** Ends a lease: {@link LeaseStore.release}. */
-  releaseLease(namespace: string, worker: number, grantId: bigint, endMs: bigint): Promise<boolean> {
-    return this.#leases.release(namespace, worker, grantId, endMs);
   }
 
   leaseIdentity(): Promise<string> {
@@ -236,12 +249,7 @@ export class MysqlStore implements SegmentStore, LeaseStore {
     if (start < 1n || start > U64_MAX || version < 0n || version > U64_MAX) {
       return false;
     }
-    const { sql, args } = this.#change(
-      SQL.segments.release,
-      tag,
-      [start - 1n, start - 1n],
-      [version, start, start],
-    );
+    const { sql, args } = this.#change(SQL.segments.release, tag, [start - 1n, start - 1n], [version, start, start]);
     return (await this.#database.execute('releasing a tail', sql, args)).affected === 1n;
   }
 
@@ -278,8 +286,8 @@ export class MysqlStore implements SegmentStore, LeaseStore {
   }
 
   /**
-   * A tag without a row, if first use may create it; `null` if somebody else was quicker. A sub-key of a tag that exists,
-   * or may be created, always may be: it has the options of its tag, and ends with it.
+   * A tag without a row, if first use may create it; `null` if somebody else was quicker. A sub-key of a tag that
+   * exists, or may be created, always may be: it has the options of its tag, and ends with it.
    */
   async #createOnFirstUse(tag: string): Promise<TagRow | null> {
     const [owner, sub] = splitTag(tag);
@@ -320,6 +328,9 @@ export class MysqlStore implements SegmentStore, LeaseStore {
         await turn.rollBack();
         return ended;
       }
+      if (isKeptTime(tag)) {
+        await checkNewTime(turn, this.#database, tag);
+      }
       const watermark = firstWatermark(tag, options.start, floor);
       const row = [
         encoded(tag),
@@ -340,7 +351,10 @@ export class MysqlStore implements SegmentStore, LeaseStore {
     if (inserted === 'at the limit') {
       await this.#checkStripe();
       if ((await this.#find(tag)) === null) {
-        throw new StoreError('tag-limit', `the tag ${shown(tag)} was not created: the store has ${tagsMax} tags, its limit`);
+        throw new StoreError(
+          'tag-limit',
+          `the tag ${shown(tag)} was not created: the store has ${tagsMax} tags, its limit`,
+        );
       }
       return null;
     }
@@ -360,8 +374,8 @@ export class MysqlStore implements SegmentStore, LeaseStore {
   }
 
   /**
-   * The error of a new sub-key whose tag has ended. Until this transaction ends, nobody ends the tag: so whoever lists its
-   * sub-keys afterwards sees this one.
+   * The error of a new sub-key whose tag has ended. Until this transaction ends, nobody ends the tag: so whoever lists
+   * its sub-keys afterwards sees this one.
    */
   async #ownerEnded(turn: Turn, name: string): Promise<StoreError | null> {
     const [tag, sub] = splitTag(name);
@@ -397,7 +411,9 @@ export class MysqlStore implements SegmentStore, LeaseStore {
               shrinkAboveMs: of('shrink_above_ms'),
             },
       refill:
-        refill === 'remaining' ? { kind: refill, numbers: of('refill') } : { kind: refill, percent: Number(of('refill')) },
+        refill === 'remaining'
+          ? { kind: refill, numbers: of('refill') }
+          : { kind: refill, percent: Number(of('refill')) },
     };
     try {
       validateOptions(tag, options);
@@ -445,9 +461,9 @@ export class MysqlStore implements SegmentStore, LeaseStore {
       return;
     }
     throw refused(
-      `${this.#database.at}: the row of the tag ${JSON.stringify(tag)} was written by another server than the one that is ` +
-        'recorded: replication goes on here. End it (STOP ALL SLAVES; RESET SLAVE ALL), lift the tags above everything ' +
-        'that was handed out with `unalike store adopt --lift COUNT`, and restart the programs',
+      `${this.#database.at}: the row of the tag ${JSON.stringify(tag)} was written by another server than the one ` +
+        'that is recorded: replication goes on here. End it (STOP ALL SLAVES; RESET SLAVE ALL), lift the tags above ' +
+        'everything that was handed out with `unalike store adopt --lift COUNT`, and restart the programs',
     );
   }
 }
@@ -459,12 +475,11 @@ const FENCED = 1n << 31n;
 function stripeInWords(set: string, index: bigint, count: bigint): string {
   if (index < LEFT) {
     return (
-      `stripe ${index} of ${count} in the set ${set}: use it together with all stores of its set, in their order; this ` +
-      'program joins no stripes, so use them through the `unalike` server'
+      `stripe ${index} of ${count} in the set ${set}: use it together with all stores of its set, in their order; ` +
+      'this program joins no stripes, so use them through the `unalike` server'
     );
   }
-  const mark =
-    index >= FENCED ? 'fenced while its tags are moved' : 'left, as its tags were moved to other stores';
+  const mark = index >= FENCED ? 'fenced while its tags are moved' : 'left, as its tags were moved to other stores';
   return (
     `${mark} (${set}): restart this program with the stores that have its tags now; if that was broken off, repeat ` +
     '`unalike stripes resize`, or `unalike store rebind`'
@@ -474,8 +489,8 @@ function stripeInWords(set: string, index: bigint, count: bigint): string {
 let lastVersion = 0n;
 
 /**
- * The version that a row shall have after the statement that is about to run, at least: the Rust adapter says why that is
- * enough. Proposals grow within a program, and with the clock across restarts.
+ * The version that a row shall have after the statement that is about to run, at least: the Rust adapter says why that
+ * is enough. Proposals grow within a program, and with the clock across restarts.
  */
 function proposeVersion(): bigint {
   // 2^47 ms are some 4,000 years.
@@ -486,6 +501,32 @@ function proposeVersion(): bigint {
 }
 
 /** The greatest number that counts as granted under a name that is created just now. */
+/**
+ * Refuses, in the transaction that is about to create it, a row of time that is granted to leases or clocks in Redis, for
+ * as long as leases of the server before may run: it may have been lost, and what was granted under it is not known.
+ *
+ * @throws {StoreError} `quarantined`
+ */
+async function checkNewTime(turn: Turn, database: Database, name: string): Promise<void> {
+  if ((await turn.rows(SQL.leases.has_store, [])).length === 0) {
+    return;
+  }
+  const [row] = await turn.rows(SQL.leases.time_floor, []);
+  if (row === undefined) {
+    return;
+  }
+  const until = number(database, row, 'floor_ms');
+  if (until > number(database, row, 'now_ms')) {
+    await turn.rollBack();
+    const when = new Date(Number(until)).toISOString();
+    throw new StoreError(
+      'quarantined',
+      `the store may have forgotten leases of ${shown(name)}: it grants none before ${when}, when all that it could have ` +
+        'granted have ended',
+    );
+  }
+}
+
 function firstWatermark(name: string, start: bigint, floor: bigint): bigint {
   const watermark = start - 1n + (isKeptTime(name) ? 0n : floor);
   return watermark < ID_MAX ? watermark : ID_MAX;
@@ -516,8 +557,8 @@ function encoded(name: string): Buffer {
 function exhausted(tag: string): StoreError {
   return new StoreError(
     'exhausted',
-    `the tag ${shown(tag)} is exhausted: it was moved or ended, as an import does, and its numbers continue elsewhere, or ` +
-      `every number up to ${ID_MAX} has been granted`,
+    `the tag ${shown(tag)} is exhausted: it was moved or ended, as an import does, and its numbers continue ` +
+      `elsewhere, or every number up to ${ID_MAX} has been granted`,
   );
 }
 
@@ -526,8 +567,8 @@ function unknown(name: string): StoreError {
   return new StoreError(
     'tag-unknown',
     sub === null
-      ? `the tag ${JSON.stringify(tag)} is unknown: create it first, with \`unalike tags create\` or, where that is allowed, ` +
-          'by taking an id of it'
+      ? `the tag ${JSON.stringify(tag)} is unknown: create it first, with \`unalike tags create\` or, where that is ` +
+          'allowed, by taking an id of it'
       : `the tag ${JSON.stringify(tag)} has no sub-key ${JSON.stringify(sub)}: its first id creates it`,
   );
 }

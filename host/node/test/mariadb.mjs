@@ -4,7 +4,7 @@
 import { execFile, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { rmSync } from 'node:fs';
-import { cp, mkdtemp, rename, rm, writeFile } from 'node:fs/promises';
+import { cp, mkdir, mkdtemp, rename, rm, writeFile } from 'node:fs/promises';
 import { createServer, connect as connectSocket } from 'node:net';
 import { tmpdir, userInfo } from 'node:os';
 import { join } from 'node:path';
@@ -86,6 +86,24 @@ export async function query(url, ...statements) {
   }
 }
 
+/** Holds what this statement locks, until it says something else or ends. */
+export async function lock(url, statement) {
+  const { hostname, port, username, pathname } = new URL(url);
+  const connection = await mysql.createConnection({
+    host: hostname,
+    port: Number(port),
+    user: username,
+    database: pathname.slice(1),
+  });
+  const say = async (...statements) => {
+    for (const one of statements) {
+      await connection.query(one);
+    }
+  };
+  await say('SET autocommit = 0', statement);
+  return { say, end: () => connection.destroy() };
+}
+
 let template;
 
 /** A data directory as a new server has it. */
@@ -141,6 +159,8 @@ export class MariaDb {
   async restart(...settings) {
     this.settings.push(...settings);
     const path = (name) => join(this.directory, name);
+    // A server that starts clears the directory of temporary tables: of its own ones, if no other shares it.
+    await mkdir(path('tmp'), { recursive: true });
     this.process = spawn(
       'mariadbd',
       [
@@ -148,6 +168,7 @@ export class MariaDb {
         `--datadir=${path('data')}`,
         `--socket=${path('socket')}`,
         `--pid-file=${path('pid')}`,
+        `--tmpdir=${path('tmp')}`,
         '--bind-address=127.0.0.1',
         `--port=${this.port}`,
         '--innodb-buffer-pool-size=16M',

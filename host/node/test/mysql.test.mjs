@@ -4,21 +4,22 @@ import { randomBytes } from 'node:crypto';
 import { readFile, writeFile, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { after, describe, test } from 'node:test';
+import { afterEach, describe, test } from 'node:test';
 import { promisify } from 'node:util';
 
 import { MysqlStore } from '../dist/mysql.js';
 import { ServerFacts, StoreRecord, markIn } from '../dist/mysql-server.js';
-import { bound } from '../dist/mysql-sql.js';
+import { bound, SQL } from '../dist/mysql-sql.js';
 import { ID_MAX, StoreError, SUB_SEPARATOR } from '../dist/store.js';
-import { eventually, freshDatabase, MariaDb, Proxy, query, required, setClock } from './mariadb.mjs';
+import { eventually, freshDatabase, lock, MariaDb, Proxy, query, required, setClock } from './mariadb.mjs';
 
 const run = promisify(execFile);
 const SILENT = { warn: () => {} };
 
+/** The stores of one test: a server has no end of connections for those of all. */
 const opened = [];
-after(async () => {
-  await Promise.all(opened.map((store) => store.close()));
+afterEach(async () => {
+  await Promise.all(opened.splice(0).map((store) => store.close()));
 });
 
 async function open(url, options = {}) {
@@ -153,7 +154,11 @@ describe('segments in MySQL', () => {
 
   test('first use creates tags, unless it may not, and up to the limit', async () => {
     const url = await freshDatabase();
-    const [open1, closed, few] = [await open(url), await open(url, { createTags: false }), await open(url, { tagsMax: 2n })];
+    const [open1, closed, few] = [
+      await open(url),
+      await open(url, { createTags: false }),
+      await open(url, { tagsMax: 2n }),
+    ];
     assert.match((await failure(closed.allocate('order', 1n, 0n), 'tag-unknown')).message, /unalike tags create/);
     await failure(closed.openTag('order'), 'tag-unknown');
     assert.equal((await open1.openTag('order')).options.start, 1n);
@@ -198,7 +203,8 @@ describe('segments in MySQL', () => {
     const store = await open(url);
     await query(
       url,
-      "INSERT INTO unalike_tag (tag, start, mode, step_policy, step, refill_policy, refill, settled, watermark) VALUES " +
+      'INSERT INTO unalike_tag (tag, start, mode, step_policy, step, refill_policy, refill, settled, watermark) ' +
+        'VALUES ' +
         "(CONCAT('unalike-new-names', CHAR(31), 'floor'), 1, 'buffered', 'fixed', 1, 'remaining', 1, 1000, 1000)",
     );
     assert.equal((await store.allocate('order', 1n, 0n)).start, 1_001n);
@@ -216,7 +222,9 @@ describe('segments in MySQL', () => {
   test('one tag that many create at once is created once', async () => {
     const url = await freshDatabase();
     const stores = await Promise.all([1, 2, 3, 4].map(() => open(url)));
-    const segments = await Promise.all(stores.flatMap((store) => [1, 2, 3].map(() => store.allocate('order', 10n, 0n))));
+    const segments = await Promise.all(
+      stores.flatMap((store) => [1, 2, 3].map(() => store.allocate('order', 10n, 0n))),
+    );
     assertDisjoint(segments);
     assert.equal(Number((await query(url, 'SELECT tags FROM unalike_store'))[0].tags), 1);
     const names = await Promise.all(stores.map((store) => store.identity()));
@@ -280,12 +288,18 @@ describe('segments in MySQL', () => {
     await store.allocate('order', 1n, 0n);
     await query(
       url,
-      "UPDATE unalike_store SET stripe_set = X'000102030405060708090a0b0c0d0e0f', stripe_index = 1, stripe_count = 3, " +
+      "UPDATE unalike_store SET stripe_set = X'000102030405060708090a0b0c0d0e0f', stripe_index = 1, stripe_count = " +
+        '3, ' +
         'stripe_tags = tags',
       "UPDATE unalike_tag SET stripe_set = X'000102030405060708090a0b0c0d0e0f', stripe_version = version",
     );
-    for (const attempt of [store.allocate('order', 1n, 0n), store.openTag('order'), store.createTag('other')]) {
-      const { message } = await failure(attempt, 'refused');
+    const attempts = [
+      () => store.allocate('order', 1n, 0n),
+      () => store.openTag('order'),
+      () => store.createTag('other'),
+    ];
+    for (const attempt of attempts) {
+      const { message } = await failure(attempt(), 'refused');
       assert.match(message, /is stripe 1 of 3 in the set 000102030405060708090a0b0c0d0e0f: use it together with all/);
     }
   });
@@ -294,8 +308,14 @@ describe('segments in MySQL', () => {
     const url = await freshDatabase();
     const store = await open(url);
     await store.allocate('order', 1n, 0n);
-    await query(url, "UPDATE unalike_tag SET stripe_set = X'ff000000000000000000000000000000', stripe_version = version");
-    assert.match((await failure(store.allocate('order', 1n, 0n), 'refused')).message, /unalike store adopt --lift COUNT/);
+    await query(
+      url,
+      "UPDATE unalike_tag SET stripe_set = X'ff000000000000000000000000000000', stripe_version = version",
+    );
+    assert.match(
+      (await failure(store.allocate('order', 1n, 0n), 'refused')).message,
+      /unalike store adopt --lift COUNT/,
+    );
   });
 });
 
@@ -342,7 +362,10 @@ describe('what grants rest on', () => {
     const url = await freshDatabase();
     await open(url);
     await query(url, 'UPDATE unalike_store SET schema_version = 3');
-    assert.match((await failure(MysqlStore.open(url), 'refused')).message, /version 3.*serves 1 to 2: upgrade this program/);
+    assert.match(
+      (await failure(MysqlStore.open(url), 'refused')).message,
+      /version 3.*serves 1 to 2: upgrade this program/,
+    );
   });
 
   test('tables of version 1, without stripes, are served', async () => {
@@ -350,8 +373,8 @@ describe('what grants rest on', () => {
     await open(url);
     await query(
       url,
-      'ALTER TABLE unalike_store DROP CONSTRAINT unalike_store_stripe, DROP COLUMN stripe_set, DROP COLUMN stripe_index, ' +
-        'DROP COLUMN stripe_count, DROP COLUMN stripe_tags',
+      'ALTER TABLE unalike_store DROP CONSTRAINT unalike_store_stripe, DROP COLUMN stripe_set, DROP COLUMN ' +
+        'stripe_index, DROP COLUMN stripe_count, DROP COLUMN stripe_tags',
       'ALTER TABLE unalike_tag DROP CONSTRAINT unalike_tag_stripe, DROP COLUMN stripe_set, DROP COLUMN stripe_version',
       'UPDATE unalike_store SET schema_version = 1',
     );
@@ -360,6 +383,11 @@ describe('what grants rest on', () => {
     assert.equal(await store.release('order', { start: 5n, version: segment.version }), true);
     assert.equal((await store.allocate('order', 1n, 0n)).start, 5n);
     assert.deepEqual((await command(url, 'order', 1)).length, 1);
+  });
+
+  test('the file that this host reads is the one of the Rust adapter', async () => {
+    const path = new URL('../../../adapters/mysql/src/sql/shared.json', import.meta.url);
+    assert.deepEqual(SQL, JSON.parse(await readFile(path, 'utf8')), 'build host/node again');
   });
 
   test('this host makes of servers and records what the Rust adapter makes of them', async () => {
@@ -415,7 +443,12 @@ describe('what grants rest on', () => {
     const modes = ['', 'NO_BACKSLASH_ESCAPES', 'ANSI_QUOTES', 'PIPES_AS_CONCAT,NO_BACKSLASH_ESCAPES'];
     for (const mode of modes) {
       for (const text of texts) {
-        const sql = bound('SELECT ? AS t, HEX(?) AS b, ? AS n, ? AS nothing', [text, Buffer.from(text), (1n << 64n) - 1n, null]);
+        const sql = bound('SELECT ? AS t, HEX(?) AS b, ? AS n, ? AS nothing', [
+          text,
+          Buffer.from(text),
+          (1n << 64n) - 1n,
+          null,
+        ]);
         const [row] = await query(url, 'SET NAMES utf8mb4', `SET sql_mode = '${mode}'`, sql);
         assert.deepEqual(
           { ...row },
@@ -460,7 +493,7 @@ describe('the URL', () => {
   test('says where the password is', async () => {
     const url = new URL(await freshDatabase());
     const user = `u${randomBytes(4).toString('hex')}`;
-    const password = 'p@ss/wörd ?#\'\\';
+    const password = "p@ss/wörd ?#'\\";
     await query(url.href, `CREATE USER '${user}' IDENTIFIED BY 'p@ss/wörd ?#\\'\\\\'`, `GRANT ALL ON *.* TO '${user}'`);
     url.username = user;
     url.password = '';
@@ -521,7 +554,10 @@ describe('a server that fails', () => {
     server.process.kill('SIGSTOP');
     const lost = await failure(store.allocate('order', 10n, 0n), 'outcome-unknown', 'unavailable');
     assert.match(lost.message, /no answer within 600 ms|no connection within 400 ms/);
-    assert.match((await failure(store.allocate('order', 10n, 0n), 'unavailable')).message, /no connection within 400 ms/);
+    assert.match(
+      (await failure(store.allocate('order', 10n, 0n), 'unavailable')).message,
+      /no connection within 400 ms/,
+    );
     await failure(MysqlStore.open(`${server.url()}?connect-timeout-ms=300`), 'unavailable');
     server.process.kill('SIGCONT');
     const later = await eventually('it serves again', () => store.allocate('order', 10n, 0n));
@@ -546,6 +582,24 @@ describe('a server that fails', () => {
     assert.equal(next.start, first.end + 10n, 'what was burnt stays so');
   });
 
+  test('where a row is locked for too long says so, and keeps no transaction open', async (t) => {
+    const url = await freshDatabase();
+    const store = await open(`${url}?request-timeout-ms=2500`);
+    await store.allocate('order', 1n, 0n);
+    const locker = own(t, await lock(url, 'SELECT * FROM unalike_store FOR UPDATE'));
+    assert.match((await failure(store.createTag('other'), 'unavailable')).message, /holds the row for too long/);
+    // The floor of new names is locked as well, behind a row that is not.
+    await locker.say('COMMIT', "SELECT * FROM unalike_tag WHERE tag = 'order' FOR UPDATE");
+    const ended = store.allocate(`order${SUB_SEPARATOR}a`, 1n, 0n);
+    assert.match((await failure(ended, 'unavailable')).message, /holds the row for too long/);
+    await locker.say('COMMIT');
+    const open1 = `SELECT COUNT(*) AS open FROM information_schema.INNODB_TRX t JOIN information_schema.PROCESSLIST p
+      ON p.id = t.trx_mysql_thread_id WHERE p.db = DATABASE()`;
+    await eventually('no transaction is open', async () => Number((await query(url, open1))[0].open) === 0);
+    assert.equal((await store.allocate('order', 1n, 0n)).start, 2n);
+    assert.equal((await store.createTag('other')).tag, 'other');
+  });
+
   test('that was replaced by a copy which lags is refused until it is adopted', async (t) => {
     const server = own(t, await MariaDb.start());
     const store = await open(server.url());
@@ -559,12 +613,14 @@ describe('a server that fails', () => {
     await replica.restart();
     for (let tries = 0; tries < 2; tries += 1) {
       const { message } = await failure(
-        eventually('it is there', () => store.allocate('order', 10n, 0n).catch((error) => {
-          if (error.kind === 'refused') {
-            return Promise.resolve(error);
-          }
-          throw error;
-        })).then((error) => Promise.reject(error)),
+        eventually('it is there', () =>
+          store.allocate('order', 10n, 0n).catch((error) => {
+            if (error.kind === 'refused') {
+              return Promise.resolve(error);
+            }
+            throw error;
+          }),
+        ).then((error) => Promise.reject(error)),
         'refused',
       );
       assert.match(message, /is another one than before \(.*server_id 2.*unalike store adopt --lift COUNT/);
@@ -606,14 +662,17 @@ describe('a server that fails', () => {
   });
 
   test('with odd settings of sessions grants as any other, and commits', async (t) => {
-    const server = own(t, await MariaDb.start(
-      '--completion-type=CHAIN',
-      '--autocommit=0',
-      '--sql-mode=ANSI_QUOTES,PIPES_AS_CONCAT,NO_BACKSLASH_ESCAPES,IGNORE_SPACE',
-      '--transaction-isolation=SERIALIZABLE',
-      "--init-connect=SET SESSION sql_select_limit = 1; SET NAMES latin1; SET insert_id = 77; BEGIN",
-      '--character-set-server=latin1',
-    ));
+    const server = own(
+      t,
+      await MariaDb.start(
+        '--completion-type=CHAIN',
+        '--autocommit=0',
+        '--sql-mode=ANSI_QUOTES,PIPES_AS_CONCAT,NO_BACKSLASH_ESCAPES,IGNORE_SPACE',
+        '--transaction-isolation=SERIALIZABLE',
+        '--init-connect=SET SESSION sql_select_limit = 1; SET NAMES latin1; SET insert_id = 77; BEGIN',
+        '--character-set-server=latin1',
+      ),
+    );
     await query(server.url(), "CREATE USER plain IDENTIFIED BY ''", 'GRANT ALL ON ids.* TO plain', 'COMMIT');
     const url = server.url('ids', 'plain');
     const store = await open(url);
@@ -634,7 +693,8 @@ describe('a server that fails', () => {
     const directory = await mkdtemp(join(tmpdir(), 'unalike-'));
     const path = (name) => join(directory, name);
     await run('openssl', [
-      ...['req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-days', '2', '-subj', '/CN=db.example'],
+      ...['req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-days', '2', '-subj', '/CN=localhost'],
+      ...['-addext', 'subjectAltName=DNS:localhost'],
       ...['-keyout', path('key.pem'), '-out', path('cert.pem')],
     ]);
     const server = own(t, await MariaDb.start(`--ssl-cert=${path('cert.pem')}`, `--ssl-key=${path('key.pem')}`));
@@ -645,13 +705,28 @@ describe('a server that fails', () => {
     await open(`${url}?ssl-mode=required`);
     await open(`${url}?ssl-mode=verify_ca&${ca}`);
     await failure(MysqlStore.open(`${url}?ssl-mode=disabled`), 'refused');
-    for (const parameters of ['ssl-mode=verify_ca', `ssl-mode=verify_identity&${ca}`]) {
-      const { message } = await failure(MysqlStore.open(`${url}?${parameters}`), 'refused');
+    const named = url.replace('127.0.0.1', 'localhost');
+    await open(`${named}?ssl-mode=verify_identity&${ca}`);
+    for (const parameters of ['ssl-mode=verify_ca', 'ssl-mode=verify_identity']) {
+      const { message } = await failure(MysqlStore.open(`${named}?${parameters}`), 'refused');
       assert.match(message, /no TLS with a server that can be trusted/);
     }
+    const { message } = await failure(MysqlStore.open(`${url}?ssl-mode=verify_identity&${ca}`), 'refused');
+    assert.match(message, /needs the name that the server's certificate has/);
+    const other = await run('openssl', [
+      ...['req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-days', '2', '-subj', '/CN=db.example'],
+      ...['-keyout', path('other-key.pem'), '-out', path('other.pem')],
+    ]).then(() => MariaDb.start(`--ssl-cert=${path('other.pem')}`, `--ssl-key=${path('other-key.pem')}`));
+    own(t, other);
+    const others = `${other.url().replace('127.0.0.1', 'localhost')}?ssl-ca=${encodeURIComponent(path('other.pem'))}`;
+    await open(`${others}&ssl-mode=verify_ca`);
+    await failure(MysqlStore.open(`${others}&ssl-mode=verify_identity`), 'refused');
     const plain = own(t, await MariaDb.start('--skip-ssl'));
     await open(plain.url());
-    assert.match((await failure(MysqlStore.open(`${plain.url()}?ssl-mode=required`), 'refused')).message, /no TLS with/);
+    assert.match(
+      (await failure(MysqlStore.open(`${plain.url()}?ssl-mode=required`), 'refused')).message,
+      /no TLS with/,
+    );
     await rm(directory, { recursive: true });
   });
 });
@@ -697,7 +772,10 @@ describe('leases in MySQL', () => {
       intervals.sort((one, other) => (one.notBeforeMs < other.notBeforeMs ? -1 : 1));
       for (const [at, { notBeforeMs, validUntilMs }] of intervals.entries()) {
         assert.ok(notBeforeMs <= validUntilMs);
-        assert.ok(at === 0 || intervals[at - 1].validUntilMs <= notBeforeMs, `worker ${worker} was leased twice at once`);
+        assert.ok(
+          at === 0 || intervals[at - 1].validUntilMs <= notBeforeMs,
+          `worker ${worker} was leased twice at once`,
+        );
       }
     }
     assert.equal(new Set(leases.map((lease) => lease.grantId)).size, leases.length);
@@ -774,7 +852,10 @@ describe('leases in MySQL', () => {
     const four = { namespace: 'four', layout: FOUR_WORKERS };
     const all = await Promise.all([1, 2, 3, 4].map(() => store.acquire(request(four))));
     assert.deepEqual(all.map((lease) => lease.worker).sort(), [0, 1, 2, 3]);
-    assert.match((await failure(store.acquire(request(four)), 'workers-exhausted')).message, /all 4 worker ids of "four"/);
+    assert.match(
+      (await failure(store.acquire(request(four)), 'workers-exhausted')).message,
+      /all 4 worker ids of "four"/,
+    );
     await assert.rejects(MysqlStore.open({ url, maxHorizonMs: 0n, ...SILENT }), { kind: 'refused' });
   });
 
@@ -789,7 +870,7 @@ describe('leases in MySQL', () => {
     assert.ok(lease.validUntilMs <= now() + 6_000n);
   });
 
-  test('a lease whose answer was lost is nobody\'s, and its worker busy until its end', async (t) => {
+  test("a lease whose answer was lost is nobody's, and its worker busy until its end", async (t) => {
     const url = await freshDatabase();
     const proxy = own(t, await Proxy.before(url));
     const store = await open(proxy.url);
@@ -839,7 +920,9 @@ describe('leases in MySQL', () => {
     const { address, process: server } = await serve(url);
     t.after(() => server.kill('SIGKILL'));
     const ask = async (path, parameters) => {
-      const answer = await fetch(`${address}/v1/snowflakes/four/${path}?${new URLSearchParams(parameters)}`, { method: 'POST' });
+      const answer = await fetch(`${address}/v1/snowflakes/four/${path}?${new URLSearchParams(parameters)}`, {
+        method: 'POST',
+      });
       const body = await answer.json();
       return answer.ok ? { ok: body } : { problem: body };
     };
@@ -851,10 +934,18 @@ describe('leases in MySQL', () => {
         const { ok } = await ask('leases', { layout, now_ms: String(Date.now()), horizon_ms: '3000' });
         if (ok !== undefined) {
           const { worker, grant_id, not_before_ms, valid_until_ms } = ok.lease;
-          const released = await ask(`leases/${worker}/release`, { grant_id, end_ms: String(BigInt(not_before_ms) + 2n) });
+          const released = await ask(`leases/${worker}/release`, {
+            grant_id,
+            end_ms: String(BigInt(not_before_ms) + 2n),
+          });
           assert.equal(released.ok?.released, true, JSON.stringify(released));
           const grantId = BigInt(`0x${grant_id}`);
-          leases.push({ worker, grantId, notBeforeMs: BigInt(not_before_ms), validUntilMs: BigInt(not_before_ms) + 2n });
+          leases.push({
+            worker,
+            grantId,
+            notBeforeMs: BigInt(not_before_ms),
+            validUntilMs: BigInt(not_before_ms) + 2n,
+          });
           ofTheServer += 1;
           assert.ok(BigInt(valid_until_ms) > BigInt(not_before_ms));
         }

@@ -1,6 +1,7 @@
 """MariaDB for tests.
 
-Databases on the server that the tests are given, and servers of their own where one must be killed, stopped or replaced.
+Databases on the server that the tests are given, and servers of their own where one must be killed, stopped or
+replaced.
 """
 
 from __future__ import annotations
@@ -67,17 +68,20 @@ def fresh_database(base: Optional[str] = None) -> str:
 def query(url: str, *statements: str) -> list[dict[str, Any]]:
     """Runs statements, on a connection of its own. Answers the rows of the last."""
     parts = urlsplit(url)
-    with pymysql.connect(
-        host=parts.hostname,
-        port=parts.port or 3306,
-        user=parts.username,
-        password=unquote(parts.password or ""),
-        database=parts.path[1:] or None,
-        charset="utf8mb4",
-        autocommit=None,
-        connect_timeout=5,
-        cursorclass=pymysql.cursors.DictCursor,
-    ) as connection, connection.cursor() as cursor:
+    with (
+        pymysql.connect(
+            host=parts.hostname,
+            port=parts.port or 3306,
+            user=parts.username,
+            password=unquote(parts.password or ""),
+            database=parts.path[1:] or None,
+            charset="utf8mb4",
+            autocommit=None,
+            connect_timeout=5,
+            cursorclass=pymysql.cursors.DictCursor,
+        ) as connection,
+        connection.cursor() as cursor,
+    ):
         for statement in statements:
             cursor.execute(statement)
         return list(cursor.fetchall())
@@ -108,7 +112,9 @@ def _template() -> Path:
 class MariaDb:
     """A server of one test."""
 
-    def __init__(self, *settings: str, data: Optional[Path] = None, port: int = 0, clock: Optional[Path] = None) -> None:
+    def __init__(
+        self, *settings: str, data: Optional[Path] = None, port: int = 0, clock: Optional[Path] = None
+    ) -> None:
         self.directory = new_directory()
         self.port = port or free_port()
         self.settings = settings
@@ -132,6 +138,8 @@ class MariaDb:
         if program is None:
             raise RuntimeError("install MariaDB: apt-get install mariadb-server")
         variables = dict(os.environ)
+        # A server that starts clears the directory of temporary tables: of its own ones, if no other shares it.
+        (self.directory / "tmp").mkdir(exist_ok=True)
         if self.clock is not None:
             variables |= {
                 "LD_PRELOAD": FAKETIME,
@@ -146,6 +154,7 @@ class MariaDb:
                 f"--datadir={self.directory}/data",
                 f"--socket={self.directory}/socket",
                 f"--pid-file={self.directory}/pid",
+                f"--tmpdir={self.directory}/tmp",
                 "--bind-address=127.0.0.1",
                 f"--port={self.port}",
                 "--innodb-buffer-pool-size=16M",
@@ -193,8 +202,8 @@ def set_clock(file: Path, offset: str) -> None:
 class Proxy:
     """Stands between clients and a server.
 
-    With ``cut_at`` set, a connection whose client sends this text ends after the server has answered it, and without the
-    answer being passed on. With ``drips`` set, an answer comes byte by byte, and never to its end.
+    With ``cut_at`` set, a connection whose client sends this text ends after the server has answered it, and without
+    the answer being passed on. With ``drips`` set, an answer comes byte by byte, and never to its end.
     """
 
     def __init__(self, url: str) -> None:

@@ -14,6 +14,9 @@ from unalike._process import ProcessLock
 from unalike.memory import MemoryStore
 
 
+_LOCK = ProcessLock()
+
+
 class FileStore:
     """Numbers in a file that processes share, one at a time.
 
@@ -23,12 +26,11 @@ class FileStore:
     def __init__(self, path: Path, mode: Any = "buffered", step: Any = None) -> None:
         self._path = str(path)
         self._options = TagOptions(mode=mode) if step is None else TagOptions(mode=mode, step=step)
-        self._lock = ProcessLock()
         os.close(os.open(self._path, os.O_RDWR | os.O_CREAT))
 
     def _change(self, change: Callable[[dict[str, Any]], Any]) -> Any:
-        # Locks of fcntl belong to the process, and not to its children.
-        with self._lock.get():
+        # Locks of fcntl belong to the process, and neither to its children nor to one thread.
+        with _LOCK.get():
             descriptor = os.open(self._path, os.O_RDWR)
             try:
                 fcntl.lockf(descriptor, fcntl.LOCK_EX)

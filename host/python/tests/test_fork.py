@@ -237,7 +237,12 @@ def test_a_fork_while_a_request_is_out() -> None:
     """The parent's answer is the parent's: the child asks for itself."""
     go = threading.Event()
     parent = os.getpid()
-    store = Gated(lambda what: go.wait(LIMIT_S) and None if os.getpid() == parent else None)
+
+    def before(what: str) -> None:
+        if os.getpid() == parent:
+            go.wait(LIMIT_S)
+
+    store = Gated(before)
     ids = Ids(segments=store)
     orders = ids.sequence("order")
     found: list[int] = []

@@ -176,11 +176,16 @@ impl Rounds {
     }
 
     /// Tells those whom the round in flight is for why it brought nothing.
-    fn refuse(&self, error: &Error) {
+    fn refuse(&self, generator: &Generator, error: &Error) {
         let served = std::mem::take(&mut lock(&self.queue).served);
         for waiter in served {
+            let error = match error.kind() {
+                // The round's time was that of the last of them.
+                ErrorKind::Timeout { .. } => generator.timeout(waiter.arrived),
+                _ => error.clone(),
+            };
             // A caller that went away hears nothing.
-            let _ = waiter.answer.send(Err(error.clone()));
+            let _ = waiter.answer.send(Err(error));
         }
     }
 
@@ -244,7 +249,7 @@ impl Driver {
         while let Some(next) = self.rounds.next_round() {
             match self.round(next).await {
                 Ok(run) => self.rounds.share(run),
-                Err(error) => self.rounds.refuse(&error),
+                Err(error) => self.rounds.refuse(&self.generator, &error),
             }
         }
         self.is_done = true;

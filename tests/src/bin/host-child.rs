@@ -14,7 +14,7 @@ use unalike_mysql::{MysqlLeases, MysqlOptions, MysqlStore};
 use unalike_redis::{Backing, RedisOptions, RedisStore};
 
 /// How many ids a batch has.
-const BATCH: usize = 1_000;
+const BATCH: u32 = 1_000;
 
 #[tokio::main]
 async fn main() {
@@ -38,10 +38,10 @@ async fn main() {
         let mut taken = 0;
         while taken < number("orders") {
             order_file.write_all(&orders.next().await.unwrap().to_le_bytes()).unwrap();
-            for id in orders.take(BATCH - 1).await.unwrap() {
+            for id in &orders.take(BATCH - 1).await.unwrap() {
                 order_file.write_all(&id.to_le_bytes()).unwrap();
             }
-            taken += BATCH;
+            taken += BATCH as usize;
         }
     };
     let stamped = async {

@@ -978,3 +978,39 @@ async fn leases_of_one_piece_keep_the_contract() {
     check::namespaces_are_listed(&fixture).await;
     check::an_abandoned_request_costs_only_an_interval(&fixture).await;
 }
+
+/// Two stores lease the same workers, each to a process of its own: a directory that moves from one to the other takes
+/// no lease along.
+#[test]
+fn a_lease_of_another_store_is_not_continued() {
+    let directory = TempDir::new().unwrap();
+    let options = |store: &str| LocalOptions {
+        give_back: false,
+        store: Some(store.to_owned()),
+        ..LocalOptions::new(directory.path().join("leases"))
+    };
+    let began_ms = SystemClock.now_ms();
+    // Each a while later than the one before, so that there is time for another piece.
+    let wish = |after_ms| LeaseAcquire { preferred_worker: Some(5), ..acquire(began_ms + after_ms, 1, 60_000) };
+    let down = Arc::new(FaultyStore::before(MemoryStore::default()));
+    down.set_down(true);
+    block_on(async {
+        let open = async |name: &str| {
+            Arc::new(SqliteStore::connect(SqliteOptions::new(directory.path().join(name))).await.unwrap())
+        };
+        let (a, b) = (open("a.sqlite").await, open("b.sqlite").await);
+        let local = async |store: Arc<dyn LeaseStore>, name: &str, after_ms: u64| {
+            LocalLeases::open(store, options(name)).await.unwrap().acquire(&wish(after_ms)).await
+        };
+        let of_a = local(a.clone(), "a", 0).await.unwrap();
+        let renamed = local(a.clone(), "the same under another address", 100).await.unwrap();
+        assert_eq!((of_a.worker, renamed.worker), (5, 5));
+        assert_eq!(renamed.not_before_ms, of_a.valid_until_ms, "the store is known by its identity");
+        assert_eq!(local(down.clone(), "a", 200).await.unwrap().worker, 5, "a store that is down is known by its name");
+        let refused = local(down, "b", 300).await.unwrap_err();
+        assert!(matches!(refused, StoreError::Unavailable { .. }), "{refused:?}");
+        let of_b = local(b.clone(), "a", 400).await.unwrap();
+        let records = b.leases("default").await.unwrap();
+        assert_eq!(records.len(), 1, "the other store granted it: {of_b:?}");
+    });
+}

@@ -12,8 +12,8 @@ use sqlx::{Connection as _, Executor as _};
 use unalike_mysql::{Dialect, MysqlOptions, MysqlStore};
 use unalike_storage::contract::{self, Fixture, SegmentFixture, segment_checks};
 use unalike_storage::{
-    AdaptiveStep, ID_MAX, Mode, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers,
-    StripedStore, TagCreation, TagOptions, TailRelease, resize_stripes, sub_tag,
+    AdaptiveStep, ID_MAX, KEPT_LEASES, Mode, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe,
+    StripeNumbers, StripedStore, TagCreation, TagOptions, TailRelease, resize_stripes, sub_tag,
 };
 use unalike_tests::authority::Authority;
 use unalike_tests::log::Log;
@@ -653,6 +653,32 @@ async fn a_server_that_takes_an_address_over_is_refused_by_those_who_knew_the_on
     MysqlStore::adopt_server(options(&through), 100).await.expect("adopted");
     refused(store.allocate("order", 10, 0).await, &["another one", "restart"]);
     assert_eq!(open(&through).await.allocate("order", 10, 0).await.expect("a grant").start, 111);
+}
+
+/// What was granted to leases and clocks in Redis under a name that the new server has lost is not known to it.
+#[tokio::test]
+async fn time_under_names_that_were_lost_is_not_granted_while_leases_of_it_may_run() {
+    let mut first = MariaDb::start().expect("MariaDB starts");
+    let url = first.database().expect("a database");
+    open(&url).await.allocate("order", 10, 0).await.expect("a grant");
+    first.kill9().expect("killed");
+    let second = first.start_copy().expect("a copy starts");
+    let copy = moved(&url, &second);
+    let adopted = MysqlStore::adopt_server(options(&copy), 1_000).await.expect("adopted");
+    let times =
+        [(KEPT_LEASES, "default"), ("order", "redis-clock:7")].map(|(tag, sub)| sub_tag(tag, sub).expect("a name"));
+    let store = open(&copy).await;
+    for time in &times {
+        let error = store.allocate(time, 1_000, 1).await.expect_err("others may have been granted it");
+        let is_told = matches!(error, StoreError::Quarantined { until_ms, .. } if until_ms == adopted.leases_from_ms);
+        assert!(is_told && error.is_retryable(), "{error:?}");
+    }
+    store.allocate(&sub_tag("order", "shop").expect("a name"), 10, 0).await.expect("numbers are lifted");
+    let database = copy.rsplit_once('/').expect("a database").1;
+    second.sql(database, "UPDATE unalike_lease_store SET floor_ms = 1").expect("the time has come");
+    for time in &times {
+        store.allocate(time, 1_000, 1).await.expect("all that was granted has ended");
+    }
 }
 
 #[tokio::test]

@@ -42,13 +42,27 @@ const UNRUN: &[(&str, &str, Option<&str>)] = &[
     ("cargo bench --workspace", "measurements of hours", None),
     ("cargo run --locked -p unalike-vectors -- write", "it writes files of the repository; a test compares them", None),
     ("cargo install --path host/server", "a build of half an hour; the binary under test is on the path already", None),
+    ("npm install unalike", PACKAGES, None),
+    ("npm ci", PACKAGES, None),
+    ("npm run build", PACKAGES, None),
+    ("tests/run --test hosts", "it runs a test program of its own", None),
+    ("pip install unalike", PACKAGES, None),
+    ("pip install 'unalike[mysql]'", PACKAGES, None),
+    ("pip install 'unalike[redis]'", PACKAGES, None),
+    ("python build_components.py && pip install -r tests/requirements.txt", PACKAGES, None),
+    ("UNALIKE_BIN=/path/to/unalike python -m pytest", PACKAGES, None),
 ];
+
+/// Why what installs the packages of other hosts is not run here.
+const PACKAGES: &str = "the test program `hosts` installs the packages of this build and runs their suites";
 
 /// The pages, for a copy without its history.
 const PAGES: &[&str] = &[
     "README.md",
     "adapters/README.md",
     "benches/README.md",
+    "host/node/README.md",
+    "host/python/README.md",
     "host/runtime/README.md",
     "host/server/README.md",
     "host/server/metrics.md",

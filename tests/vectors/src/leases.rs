@@ -78,7 +78,10 @@ impl File {
 
     fn text(&self) -> String {
         let lines = |values: Vec<Value>| values.iter().map(line).collect::<Vec<_>>().join(",\n");
-        let layout = |(name, layout): &(String, Layout)| json!({ "name": name, "layout": layout_value(layout), "text": layout.to_string() });
+        let layout = |(name, layout): &(String, Layout)| {
+            let text = layout.to_string();
+            json!({ "name": name, "layout": layout_value(layout), "text": text })
+        };
         let layouts = lines(self.layouts.iter().map(layout).collect());
         format!(
             "{{\n\"rules\":\"leases\",\n\"layouts\":[\n{layouts}\n],\n\"cases\":[\n{}\n]\n}}\n",

@@ -31,7 +31,7 @@ use super::race::Race;
 use super::tables::{self, Holds, Room, Shape, prove_writable};
 use crate::database::{Database, Statement, number};
 use crate::error::{DUPLICATE_ENTRY, damaged, read_error};
-use crate::{DialectStore, MysqlOptions};
+use crate::{DialectStore, MysqlOptions, leases};
 
 /// Fixed: with another number every row would be looked for elsewhere.
 const TABLES: u32 = 64;
@@ -240,6 +240,10 @@ impl SlowOrdered {
             self.room.take(place.tag, self.creation, self.count()).await?;
         }
         let mut turn = self.database.begin("creating a row").await?;
+        if let Err(quarantined) = leases::check_new_time(&mut turn, &self.database, place.tag).await {
+            turn.roll_back().await?;
+            return Err(quarantined);
+        }
         if !place.sub.is_empty() {
             // Until this transaction ends, nobody ends the tag: so whoever lists its sub-keys afterwards sees this one.
             let its_tag = RowKey::of(place.business);

@@ -22,7 +22,7 @@ import wasmtime
 from wasmtime import _ffi as ffi
 from wasmtime.component import Component
 
-from ._process import ProcessLock
+from ._process import ProcessLock, current
 from .errors import IdsError, caused
 
 __all__ = ["BUILD", "CORE", "FORMATS", "component", "engine"]
@@ -37,6 +37,9 @@ _FORK_WAITS_S: Final = 30.0
 BUILD: Final = ProcessLock()
 """Held while the engine works on code: a process forks in between, since the engine's own locks do not survive it."""
 
+_looked_in = 0
+"""The mark of the process that looked at what it inherited."""
+_torn: list[Any] = []
 _engine: Optional[wasmtime.Engine] = None
 _components: dict[str, Component] = {}
 
@@ -44,11 +47,10 @@ _components: dict[str, Component] = {}
 def engine() -> wasmtime.Engine:
     """The engine of this process. A child may use that of its parent: what belongs to nobody can be shared."""
     global _engine
-    if _engine is None:
-        with BUILD.get():
-            if _engine is None:
-                _engine = _new_engine()
-    return _engine
+    with BUILD.get():
+        if _engine is None:
+            _engine = _new_engine()
+        return _engine
 
 
 def component(name: str) -> Component:
@@ -56,13 +58,12 @@ def component(name: str) -> Component:
 
     :raises IdsError: ``component``
     """
-    found = _components.get(name)
-    if found is None:
-        with BUILD.get():
-            found = _components.get(name)
-            if found is None:
-                found = _components[name] = _load(name, wasm(name))
-    return found
+    with BUILD.get():
+        _forget_what_is_torn()
+        found = _components.get(name)
+        if found is None:
+            found = _components[name] = _load(name, wasm(name))
+        return found
 
 
 def wasm(name: str) -> bytes:
@@ -77,6 +78,18 @@ def wasm(name: str) -> bytes:
         make = "in a clone, python host/python/build_components.py makes it"
         message = f"the component {path} cannot be read: {error}; {make}"
         raise caused(IdsError("component", message), error) from None
+
+
+def _forget_what_is_torn() -> None:
+    """An engine that a thread of the parent worked on, in a child that was born without anybody waiting for it."""
+    global _engine, _looked_in
+    mark = current()
+    if _looked_in != mark:
+        _looked_in = mark
+        if BUILD.was_held():
+            _torn.extend([_engine, dict(_components)])
+            _engine = None
+            _components.clear()
 
 
 def _new_engine() -> wasmtime.Engine:

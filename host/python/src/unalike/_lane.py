@@ -92,6 +92,8 @@ class Generator:
         self.handle: Any = None
         self.used_until_ms = 0
         """The end of the greatest tick that a snowflake run came from."""
+        self.ended: Optional[tuple[int, int]] = None
+        """The worker of a lease that has ended while there is no other, and when it ended."""
 
     def call(self, act: Callable[[CoreInstance, Any, int], T]) -> T:
         """Calls the component, if the generator may still be used.
@@ -201,13 +203,13 @@ _LASTING: Final = ("workers-exhausted", "clock-skew", "quarantined")
 """What stays so for longer than a caller waits is told at once."""
 
 
-def later_or_error(generator: Generator, error: Union[str, dict[str, Any]]) -> Later:
+def later_or_error(generator: Generator, said_by_it: Union[str, dict[str, Any]]) -> Later:
     """The component's error as what to wait for.
 
     :raises IdsError: Where waiting does not help.
     """
     name, said = generator.name, generator.signal.last_error
-    case, figure = (error, None) if isinstance(error, str) else next(iter(error.items()))
+    case, figure = (said_by_it, None) if isinstance(said_by_it, str) else next(iter(said_by_it.items()))
     if case == "pending":
         return PENDING
     if case == "wait":
@@ -216,7 +218,8 @@ def later_or_error(generator: Generator, error: Union[str, dict[str, Any]]) -> L
         if figure and (said is None or said.kind not in _LASTING):
             return Later(figure)
         reason = said or StoreError("unavailable", "the clock is ahead of every lease")
-        raise caused(IdsError("store", f"no ids for {shown(name)}: {reason}", name=name), reason)
+        error = IdsError("store", f"no ids for {shown(name)}: {reason}", name=name)
+        raise explained(generator, caused(error, reason))
     if case == "clock-moved-back":
         message = f"the clock went back by {figure} ms, which is more than the clock policy of {shown(name)} bridges"
         raise IdsError("clock_moved_back", message, name=name, retry_after_ms=figure, behind_ms=figure)
@@ -234,10 +237,20 @@ def later_or_error(generator: Generator, error: Union[str, dict[str, Any]]) -> L
         raise IdsError("grant_refused", message, name=name, fault=figure)
     if case == "closed":
         raise closed(name)
-    if error == {"invalid-argument": "round"}:
+    if said_by_it == {"invalid-argument": "round"}:
         # The trap of another generator took the instance away in which the round was begun.
         raise _rebuilt(name, "its round was lost", 1)
-    raise IdsError("component", f"the component refused what the host had checked: {error}", name=name)
+    raise IdsError("component", f"the component refused what the host had checked: {said_by_it}", name=name)
+
+
+def explained(generator: Generator, error: IdsError) -> IdsError:
+    """The error that says most: why there is no lease is the story of the one that ended."""
+    if generator.ended is None:
+        return error
+    worker, ended_ms = generator.ended
+    message = f"{error}; the lease of worker {worker} ended at {ended_ms} ms since 1970, and there is no other"
+    told = IdsError("lease_ended", message, name=error.name, worker=worker, ended_ms=ended_ms)
+    return caused(told, error.__cause__)
 
 
 class Waiting(Generic[T]):
@@ -279,12 +292,13 @@ class Waiting(Generic[T]):
             if wait > left and said is None:
                 message = f"no ids for {shown(generator.name)} before {outcome.wait_ms} ms have passed"
                 figures = {"retry_after_ms": outcome.wait_ms, "wait_ms": outcome.wait_ms}
-                raise IdsError("not_yet", message, name=generator.name, **figures)
+                raise explained(generator, IdsError("not_yet", message, name=generator.name, **figures))
             wait = min(wait, left)
         if left <= 0:
             waited_ms = round((now - self._began) * 1_000)
             message = f"no ids for {shown(generator.name)} within {waited_ms} ms{because(said)}"
-            raise caused(IdsError("timeout", message, name=generator.name, waited_ms=waited_ms), said)
+            error = IdsError("timeout", message, name=generator.name, waited_ms=waited_ms)
+            raise explained(generator, caused(error, said))
         return self._signal, seen, wait
 
     def leave(self) -> None:

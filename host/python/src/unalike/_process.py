@@ -82,6 +82,15 @@ class ProcessLock:
     def __init__(self) -> None:
         self._locks: dict[int, Any] = {}
 
+    def was_held(self) -> bool:
+        """Whether another thread held an ancestor's lock when this process was born."""
+        mark = current()
+        for inherited in [lock for of, lock in self._locks.items() if of != mark]:
+            if not inherited.acquire(blocking=False):
+                return True
+            inherited.release()
+        return False
+
     def get(self) -> Any:
         """The lock of this process."""
         mark = current()

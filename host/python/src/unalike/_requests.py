@@ -252,11 +252,17 @@ class GrantOrder:
         return max(self._classes.values(), default=self._floor) if self._classes else self._floor
 
 
+_SEGMENT_FIELDS: Final = ("start", "end", "stride", "generation", "version")
+
+
+def _is_number(value: object, most: int = _U64_MAX) -> bool:
+    return type(value) is int and 0 <= value <= most
+
+
 def is_well_formed(segment: Segment) -> bool:
     """Whether it is an interval of ids."""
-    numbers = (segment.start, segment.end, segment.stride, segment.generation, segment.version)
     return (
-        all(type(number) is int and 0 <= number <= _U64_MAX for number in numbers)
+        all(_is_number(getattr(segment, name)) for name in _SEGMENT_FIELDS)
         and 1 <= segment.start < segment.end
         and segment.stride >= 1
         and (segment.end - segment.start) % segment.stride == 0
@@ -387,7 +393,7 @@ class InstanceRequests:
         answer = self._collect(self._segments, ticket, request)
         if answer is None or isinstance(answer, dict):
             return answer
-        if not isinstance(answer, Segment):
+        if not isinstance(answer, Segment) or not all(_is_number(getattr(answer, name)) for name in _SEGMENT_FIELDS):
             return self._failed(request, _no_grant(answer))
         order = self._orders.get(tag)
         if order is None:
@@ -399,17 +405,7 @@ class InstanceRequests:
             message = f"one of the stripes of {shown(tag)} granted again what it had granted: it lost data ({answer})"
             log.error(message)
             return self._failed(request, StoreError("refused", message))
-        if not all(0 <= number <= _U64_MAX for number in (answer.start, answer.end, answer.stride)):
-            return self._failed(request, _no_grant(answer))
-        return {
-            "ok": {
-                "start": answer.start,
-                "end": answer.end,
-                "stride": answer.stride,
-                "generation": answer.generation,
-                "version": answer.version,
-            }
-        }
+        return {"ok": {name: getattr(answer, name) for name in _SEGMENT_FIELDS}}
 
     def release_tail(self, tag: str, start: int, version: int) -> None:
         store = self._storage.segments
@@ -436,9 +432,14 @@ class InstanceRequests:
         answer = self._collect(self._leases, ticket, request)
         if answer is None or isinstance(answer, dict):
             return answer
-        if not isinstance(answer, Lease) or not 0 <= answer.worker < 2**32 or not 0 <= answer.grant_id < 2**128:
-            return self._failed(request, _no_grant(answer))
-        if not (0 <= answer.not_before_ms <= _U64_MAX and 0 <= answer.valid_until_ms <= _U64_MAX):
+        is_lease = (
+            isinstance(answer, Lease)
+            and _is_number(answer.worker, 2**32 - 1)
+            and _is_number(answer.grant_id, 2**128 - 1)
+            and _is_number(answer.not_before_ms)
+            and _is_number(answer.valid_until_ms)
+        )
+        if not is_lease:
             return self._failed(request, _no_grant(answer))
         return {
             "ok": {

@@ -30,7 +30,7 @@ IdsErrorKind = Literal[
 ]
 """What happened.
 
-``timeout``: the store did not answer within ``wait_max``, and nothing was buffered. ``not_yet``: ids can be had only
+``timeout``: the store did not answer within ``wait_max``, and nothing was buffered. ``not_yet``: ids are available only
 later than the call may wait. ``store``: the store refused, and waiting does not help. ``lease_ended``: the lease of a
 snowflake generator ended, and there is no other. ``grant_refused``: the store broke its promise; look at it.
 ``clock_moved_back``, ``clock_before_epoch``: the clock of this machine. ``exhausted``: no number, or no timestamp, is

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from datetime import datetime, timezone
 from typing import Any, Final, NamedTuple, Optional, Union
 
 from .mysql_database import DUPLICATE_ENTRY, Database, Row, Turn, damaged, data, figure, number, text
@@ -62,8 +63,8 @@ class MysqlStore:
     """Segments and leases in one database, over one pool of connections, for any number of threads.
 
     Every connection is set and checked before it is used: commits must be durable, and the server must be the one that
-    was used before. Each statement that grants states the same as its condition. A statement whose answer is lost counts
-    as done, and what it granted is never offered again. A child of a fork opens connections of its own.
+    was used before. Each statement that grants states the same as its condition. A statement whose answer is lost
+    counts as done, and what it granted is never offered again. A child of a fork opens connections of its own.
 
     Raising, ending, importing, resizing and adopting stay with the ``unalike`` command; where one is needed, the error
     says which. A store that is a stripe of a set is refused, and so are the tables of other systems: use both through
@@ -72,7 +73,7 @@ class MysqlStore:
     The URL is ``mysql://USER[:PASSWORD]@HOST[:PORT]/DATABASE[?PARAMETERS]``, or ``mariadb:``. Its parameters are:
 
     - ``ssl-mode``: ``disabled``, ``preferred`` (the default), ``required``, ``verify_ca``, ``verify_identity``;
-    - ``ssl-ca``: a file with the certificates of the authorities to trust beside the system's;
+    - ``ssl-ca``: a file with the certificates of the authorities to trust instead of the system's;
     - ``create``: ``false``, and no table is created;
     - ``connections``: the most at a time, 1 to 10000, 10 by default;
     - ``connect-timeout-ms``, ``request-timeout-ms``: milliseconds, 1 to 600000, 3000 and 5000 by default;
@@ -270,7 +271,8 @@ class MysqlStore:
     def _create_on_first_use(self, tag: str) -> Optional[_TagRow]:
         """A tag without a row, if first use may create it; ``None`` if somebody else was quicker.
 
-        A sub-key of a tag that exists, or may be created, always may be: it has the options of its tag, and ends with it.
+        A sub-key of a tag that exists, or may be created, always may be: it has the options of its tag, and ends with
+        it.
         """
         owner, sub = split_tag(tag)
         if sub is not None:
@@ -309,6 +311,8 @@ class MysqlStore:
                     turn.roll_back()
                     refusal = _exhausted(tag)
                 else:
+                    if is_kept_time(tag):
+                        self._check_new_time(turn, tag)
                     watermark = _first_watermark(tag, options.start, floor)
                     row = (
                         tag.encode(),
@@ -334,6 +338,23 @@ class MysqlStore:
         """The floor of new names, which nobody makes or lifts before this transaction has ended."""
         rows = turn.rows(SQL["segments"]["floor"], (KEPT_FLOOR.encode(),))
         return number(self._database, rows[0], "watermark") if rows else 0
+
+    def _check_new_time(self, turn: Turn, name: str) -> None:
+        """Refuses a new row of time, granted to leases or clocks in Redis, while leases of the server before may run.
+
+        The row may have been lost, and what was granted under it is not known.
+
+        :raises StoreError: ``quarantined``
+        """
+        if not turn.rows(SQL["leases"]["has_store"]):
+            return
+        rows = turn.rows(SQL["leases"]["time_floor"])
+        until_ms = number(self._database, rows[0], "floor_ms") if rows else 0
+        if rows and until_ms > number(self._database, rows[0], "now_ms"):
+            turn.roll_back()
+            when = datetime.fromtimestamp(until_ms / 1000, timezone.utc).isoformat(timespec="milliseconds")
+            what = f"the store may have forgotten leases of {shown(name)}: it grants none before {when}"
+            raise StoreError("quarantined", f"{what}, when all that it could have granted have ended")
 
     def _has_owner_ended(self, turn: Turn, name: str) -> bool:
         """Whether this is a new sub-key of a tag that has ended.
@@ -408,8 +429,8 @@ class MysqlStore:
             return
         raise refused(
             f"{database.at}: the row of the tag {tag!r} was written by another server than the one that is recorded: "
-            "replication goes on here. End it (STOP ALL SLAVES; RESET SLAVE ALL), lift the tags above everything that was "
-            "handed out with `unalike store adopt --lift COUNT`, and restart the programs"
+            "replication goes on here. End it (STOP ALL SLAVES; RESET SLAVE ALL), lift the tags above everything that "
+            "was handed out with `unalike store adopt --lift COUNT`, and restart the programs"
         )
 
 
@@ -467,8 +488,8 @@ def _policy_columns(step: StepPolicy, refill: RefillPolicy) -> tuple[Union[int, 
 def _exhausted(tag: str) -> StoreError:
     return StoreError(
         "exhausted",
-        f"the tag {shown(tag)} is exhausted: it was moved or ended, as an import does, and its numbers continue elsewhere, or "
-        f"every number up to {ID_MAX} has been granted",
+        f"the tag {shown(tag)} is exhausted: it was moved or ended, as an import does, and its numbers continue "
+        f"elsewhere, or every number up to {ID_MAX} has been granted",
     )
 
 
@@ -476,8 +497,8 @@ def _unknown(name: str) -> StoreError:
     tag, sub = split_tag(name)
     if sub is None:
         what = (
-            f"the tag {tag!r} is unknown: create it first, with `unalike tags create` or, where that is allowed, by taking "
-            "an id of it"
+            f"the tag {tag!r} is unknown: create it first, with `unalike tags create` or, where that is allowed, by "
+            "taking an id of it"
         )
     else:
         what = f"the tag {tag!r} has no sub-key {sub!r}: its first id creates it"

@@ -94,6 +94,14 @@ else:
 class _Connection(_Driver):
     """The driver's, with one deadline for all that is read and written until the next one is set."""
 
+    def __init__(self, tls: Optional[ssl.SSLContext], **options: Any) -> None:
+        self._tls = tls
+        super().__init__(**options)
+
+    def _create_ssl_ctx(self, _options: object) -> Optional[ssl.SSLContext]:
+        # One for all connections: to read the system's authorities takes its time.
+        return self._tls
+
     deadline: float = math.inf
     is_ready: bool = False
     """Before that nothing is read ahead: what was sent in the clear must not pass for what came by TLS."""
@@ -153,6 +161,7 @@ class _Link:
         elif settings.ssl_mode != "preferred":
             options["ssl"] = settings.tls
         connection = _Connection(
+            settings.tls,
             host=settings.host,
             port=settings.port,
             user=settings.user,
@@ -171,7 +180,7 @@ class _Link:
         )
         connection.deadline = deadline
         try:
-            plain = socket.create_connection((settings.host, settings.port), max(0.001, deadline - time.monotonic()))
+            plain = _dial(settings, deadline)
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             # The handshake of TLS is the driver's, and waits by the socket's own timeout, for each piece.
@@ -216,6 +225,23 @@ class _Link:
             self._connection.close()
         except Exception:
             self.destroy()
+
+
+def _dial(settings: Settings, deadline: float) -> socket.socket:
+    """A connection to whichever address of the host answers first, all of them within one time."""
+    failed: Exception = OSError(f"{settings.host} has no address")
+    for family, kind, protocol, _, address in socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM):
+        dialled = socket.socket(family, kind, protocol)
+        try:
+            dialled.settimeout(max(0.001, deadline - time.monotonic()))
+            dialled.connect(address)
+            return dialled
+        except BaseException as error:
+            dialled.close()
+            if not isinstance(error, OSError):
+                raise
+            failed = error
+    raise failed
 
 
 def _as_bytes(value: Union[str, bytes, None]) -> Optional[bytes]:
@@ -273,8 +299,9 @@ class Database:
             return record.was_adopted
         raise refused(
             f"the server at {self.at} took over from another one, and was adopted with the tables of other dialects in "
-            f"this database ({expected.recorded}): those of the dialect unalike may lack the last commits. Run `unalike "
-            "store adopt --lift COUNT` with this URL as well, and then restart the programs that use this database"
+            f"this database ({expected.recorded}): those of the dialect unalike may lack the last commits. Run "
+            "`unalike store adopt --lift COUNT` with this URL as well, and then restart the programs that use this "
+            "database"
         )
 
     @property
@@ -295,8 +322,8 @@ class Database:
     def check_fence(self) -> None:
         """Says why a statement was held back by its fence, unless it was not.
 
-        :raises StoreError: ``refused`` on another server, or on one that may lose commits; ``unavailable`` where another
-            connection may do. The connections that are open are not used again.
+        :raises StoreError: ``refused`` on another server, or on one that may lose commits; ``unavailable`` where
+            another connection may do. The connections that are open are not used again.
         """
         with self.turn("looking at the server") as turn:
             before = turn.look()
@@ -469,8 +496,8 @@ class Database:
 
         send(SQL["session"]["read_whole_lists"])
         before = _facts_in(send(READ_FACTS))
-        # Whole seconds. A wait for a lock that ends before the request does leaves no doubt about what was done. And the
-        # server is not to close what is idle before it is dropped here.
+        # Whole seconds. A wait for a lock that ends before the request does leaves no doubt about what was done. And
+        # the server is not to close what is idle before it is dropped here.
         lock_wait_s = max(1, int(self.settings.request_timeout) - 1)
         send(before.session_statement(lock_wait_s, int(2 * _IDLE_MAX)))
         send(SQL["session"]["roll_back"])
@@ -498,8 +525,8 @@ class Database:
         if recorded is not None and recorded != expected.recorded:
             if StoreRecord(recorded).server == StoreRecord(expected.recorded).server:
                 raise self._refused(
-                    f"tables in its database were lifted since this program began ({recorded}, not {expected.recorded}): "
-                    "restart this program"
+                    f"tables in its database were lifted since this program began ({recorded}, not "
+                    f"{expected.recorded}): restart this program"
                 )
             raise facts.another_server(self.at, expected.recorded, recorded)
 
@@ -538,8 +565,9 @@ class Turn:
 
     def execute(self, sql: str, args: Sequence[Argument] = ()) -> Reply:
         """Runs a statement that writes. After an error nothing more can be done."""
+        statement = bound(sql, args)
         try:
-            return self._run(bound(sql, args))
+            return self._run(statement)
         except Exception as error:
             raise _write_error(self._database.at, self._doing, error) from error
 
@@ -548,8 +576,9 @@ class Turn:
 
         The statement was not done then, and the connection is as good as before.
         """
+        statement = bound(sql, args)
         try:
-            return self._run(bound(sql, args))
+            return self._run(statement)
         except Exception as error:
             code = _code_of(error)
             if code is not None and code in expected:
@@ -558,8 +587,9 @@ class Turn:
 
     def rows(self, sql: str, args: Sequence[Argument] = ()) -> list[Row]:
         """Runs a statement that reads."""
+        statement = bound(sql, args)
         try:
-            return self._run(bound(sql, args)).rows
+            return self._run(statement).rows
         except Exception as error:
             raise _read_error(self._database.at, self._doing, error) from error
 

@@ -1,8 +1,8 @@
 """Leases: one row per worker of a namespace, in tables of their own beside whatever keeps tags.
 
 Invariant: an interval begins at or after the greatest end that was ever recorded for its worker. The statement that
-grants states it as its condition, and a worker has one row, so it holds whatever was read before and however many ask at
-once. The lock on the namespace's row only has acquires wait for each other.
+grants states it as its condition, and a worker has one row, so it holds whatever was read before and however many ask
+at once. The lock on the namespace's row only has acquires wait for each other.
 """
 
 from __future__ import annotations
@@ -277,9 +277,7 @@ class MysqlLeases:
         try:
             return NamespaceBinding.read(lambda figure: number(self._database, row, figure))
         except ValueError as error:
-            raise damaged(
-                self._database.at, f"a row of unalike_lease_namespace is not a binding: {error}"
-            ) from None
+            raise damaged(self._database.at, f"a row of unalike_lease_namespace is not a binding: {error}") from None
 
     def _worker(self, row: Row) -> int:
         worker = number(self._database, row, "worker")

@@ -122,6 +122,8 @@ def read_options(
             raise refused("the store's password belongs before the @, into a password-file=PATH or a password-env=NAME")
         else:
             raise refused(f"the store's parameter {name!r} is unknown: there are {_PARAMETERS}")
+    if not 0 <= tags_max < 2**64:
+        raise refused(f"tags_max is {tags_max}, it must be 0 to 2^64 - 1")
     if len(passwords) > 1:
         raise refused("the store's password is given in more than one way")
     shown_host = f"[{host}]" if ":" in host else host
@@ -167,9 +169,7 @@ def _tls(mode: str, authorities: Optional[str]) -> Optional[ssl.SSLContext]:
     if mode == "disabled":
         return None
     try:
-        context = ssl.create_default_context()
-        if authorities is not None:
-            context.load_verify_locations(cafile=authorities)
+        context = ssl.create_default_context(cafile=authorities)
     except (OSError, ssl.SSLError) as error:
         raise refused(f"the file {authorities!r}, which ssl-ca names, cannot be read: {error}") from error
     # Certificates that servers make for themselves are not as strict as newer versions of Python want them.
@@ -189,8 +189,8 @@ def _decoded(text: str, what: str) -> str:
 def _check_dialect(name: str) -> None:
     if name in _DIALECTS:
         raise refused(
-            f"this program uses unalike's own tables alone, and the dialect {name} is for those of another system: run the "
-            "`unalike` server with this URL, and take the numbers from it"
+            f"this program uses unalike's own tables alone, and the dialect {name} is for those of another system: run "
+            "the `unalike` server with this URL, and take the numbers from it"
         )
     if name != "unalike":
         raise _wrong("dialect", name, "unalike")

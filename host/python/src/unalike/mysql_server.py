@@ -142,14 +142,14 @@ class ServerFacts:
         """
         what = (
             f"the server at {at} is another one than before ({found}, not {recorded}). If it took over from that one, "
-            "it may lack its last commits: lift its tags above everything that was handed out with `unalike store adopt "
-            "--lift COUNT`, and then restart the programs that knew the other one"
+            "it may lack its last commits: lift its tags above everything that was handed out with `unalike store "
+            "adopt --lift COUNT`, and then restart the programs that knew the other one"
         )
         if self._has_own_changes():
             what += (
                 ". If it is the one before, it follows a replica of its own, and its own changes came back to it: stop "
-                "that first (STOP SLAVE; RESET SLAVE ALL), since each change that comes back makes it another one again; "
-                "then adopt it (--lift 1 will do, as it lost nothing), and restart the programs"
+                "that first (STOP SLAVE; RESET SLAVE ALL), since each change that comes back makes it another one "
+                "again; then adopt it (--lift 1 will do, as it lost nothing), and restart the programs"
             )
         return refused(what)
 
@@ -186,23 +186,24 @@ class ServerFacts:
         """What is wrong, unless replicas are sent what was changed."""
         if self._is_on("log_bin") and self.value("binlog_format") == "STATEMENT":
             return (
-                "binlog_format is STATEMENT: replicas would run statements again, and not make the same changes; set it "
-                "to MIXED or ROW"
+                "binlog_format is STATEMENT: replicas would run statements again, and not make the same changes; set "
+                "it to MIXED or ROW"
             )
         return None
 
     def fault_of_init_connect(self) -> Optional[str]:
         """What is wrong, unless ``init_connect`` does no more than set a session.
 
-        A temporary table of one of our names, which it may make, stands before ours in the session, and is gone with it.
+        A temporary table of one of our names, which it may make, stands before ours in the session, and is gone with
+        it.
         """
         statements = (statement.strip() for statement in self.value("init_connect").split(";"))
         other = next((statement for statement in statements if not _only_sets(statement)), None)
         if other is None:
             return None
         return (
-            f"init_connect runs {_quoted(other)} in every session, and may so put other tables before those that grants "
-            "are made from: leave nothing there but SET"
+            f"init_connect runs {_quoted(other)} in every session, and may so put other tables before those that "
+            "grants are made from: leave nothing there but SET"
         )
 
     @property
@@ -215,8 +216,8 @@ class ServerFacts:
         for name, literal in SQL["settings"]:
             if self._has(name) and not _says(self.value(name), literal):
                 return (
-                    f"the session variable {name} is {_quoted(self.value(name))}, and grants need {literal}: it could not "
-                    "be set; look for it in the server's configuration, in init_connect, and in a proxy between"
+                    f"the session variable {name} is {_quoted(self.value(name))}, and grants need {literal}: it could "
+                    "not be set; look for it in the server's configuration, in init_connect, and in a proxy between"
                 )
         if self._is_on("in_transaction"):
             return (
@@ -225,8 +226,8 @@ class ServerFacts:
             )
         if self._has("timestamp") and self.value("timestamp") == before.value("timestamp"):
             return (
-                f"the session variable timestamp stands at {_quoted(self.value('timestamp'))}: the server's clock cannot "
-                "be read; look at init_connect, and at a proxy between"
+                f"the session variable timestamp stands at {_quoted(self.value('timestamp'))}: the server's clock "
+                "cannot be read; look at init_connect, and at a proxy between"
             )
         return None
 
@@ -285,7 +286,8 @@ class StoreRecord:
         self.server: str = text
         """The server."""
         self.era: int = 0
-        """What marks the rows of ``unalike_tag`` that were written since the tables were lifted for a server; else 0."""
+        """What marks the rows of ``unalike_tag`` that were written since the tables were lifted for a server; else
+       0."""
         self._lifted: dict[str, bool] = {}
         server, lifted, rest = text.rpartition(" lifted ")
         if not lifted:

@@ -23,19 +23,10 @@ class Shape(NamedTuple):
     """Each with what it must hold as it is given: ``name``, ``bytes``, ``whole`` or ``id``."""
 
 
-def _read() -> dict[str, Any]:
-    here = Path(__file__).parent
-    # In a package the file lies beside the code; in a checkout it is where the Rust adapter has it.
-    for place in (here / "sql/mysql/shared.json", here / "../../../../adapters/mysql/src/sql/shared.json"):
-        try:
-            read: dict[str, Any] = json.loads(place.read_text(encoding="utf-8"))
-            return read
-        except FileNotFoundError:
-            continue
-    raise RuntimeError("the file sql/mysql/shared.json is missing beside the code: install the package again")
+_FILE: Final = Path(__file__).parent / "sql" / "mysql" / "shared.json"
+"""The very file of the Rust adapter, which the build copies next to this module."""
 
-
-SQL: Final = _read()
+SQL: Final[dict[str, Any]] = json.loads(_FILE.read_text(encoding="utf-8"))
 
 STORE_TABLE: Final = Shape(**SQL["tables"]["store"])
 TAG_TABLE: Final = Shape(**SQL["tables"]["tag"])

@@ -65,8 +65,8 @@ def open_tables(database: Database, shapes: Sequence[Shape]) -> None:
 
 def _table_is_missing(database: Database, table: str) -> StoreError:
     return refused(
-        f"{database.at}: the table {table} is missing, and tables are not to be created (create=false): run the statements "
-        "that `unalike schema` prints"
+        f"{database.at}: the table {table} is missing, and tables are not to be created (create=false): run the "
+        "statements that `unalike schema` prints"
     )
 
 
@@ -118,7 +118,8 @@ def _judge(database: Database, shape: Shape, found: _Found) -> None:
             raise wrong(f"is not a plain table but {kind}: numbers could repeat; make it a plain one")
         if engine.lower() != "innodb":
             raise wrong(
-                f"is kept in {engine}, which can lose commits, and numbers would repeat: ALTER TABLE {table} ENGINE = InnoDB"
+                f"is kept in {engine}, which can lose commits, and numbers would repeat: ALTER TABLE {table} ENGINE = "
+                "InnoDB"
             )
         name = text(database, row, "name")
         if name not in columns:
@@ -135,8 +136,8 @@ def _judge(database: Database, shape: Shape, found: _Found) -> None:
     if ",".join(sorted(name.lower() for name in shape.key)) not in found.keys:
         names = ", ".join(shape.key)
         raise wrong(
-            f"has no unique key over exactly {names} (whole columns, no prefix, not USING HASH): the same numbers could be "
-            f"granted twice; add one (ALTER TABLE {table} ADD UNIQUE ({names}))"
+            f"has no unique key over exactly {names} (whole columns, no prefix, not USING HASH): the same numbers "
+            f"could be granted twice; add one (ALTER TABLE {table} ADD UNIQUE ({names}))"
         )
     for name, body in found.triggers:
         # It can change no column that it does not name.
@@ -177,8 +178,8 @@ def open_store(database: Database, facts: ServerFacts) -> int:
 
     It makes sure that the server is the one that the row names: it alone, from now on.
 
-    :raises StoreError: ``refused`` when the tables are missing and may not be created, when they are of another version,
-        and when the server is another one than before.
+    :raises StoreError: ``refused`` when the tables are missing and may not be created, when they are of another
+        version, and when the server is another one than before.
     """
     settings = database.settings
 
@@ -230,14 +231,15 @@ def _read_store(database: Database) -> Optional[_Recorded]:
     if not oldest <= version <= newest:
         advice = "upgrade this program" if version > newest else "upgrade the tables with the program before this one"
         raise refused(
-            f"{database.at}: its tables have the version {version}, and this program serves {oldest} to {newest}: {advice}"
+            f"{database.at}: its tables have the version {version}, and this program serves {oldest} to {newest}: "
+            f"{advice}"
         )
     return _Recorded(version, text(database, rows[0], "server"))
 
 
 def _create_store(database: Database, identity: str) -> _Recorded:
-    # Each of these statements is a transaction of its own in MySQL, and each may be repeated. Where the table was made by
-    # hand, only the row is missing, and the user may not be one who creates tables.
+    # Each of these statements is a transaction of its own in MySQL, and each may be repeated. Where the table was made
+    # by hand, only the row is missing, and the user may not be one who creates tables.
     inserted = _insert_store(database, identity)
     if inserted is None and database.settings.create_tables:
         database.execute("creating unalike_store", STORE_TABLE.ddl)
@@ -284,8 +286,8 @@ def refuse_unnoticed(database: Database, facts: ServerFacts) -> None:
         turn.give_back()
     if source is not None:
         raise refused(
-            f"the server at {database.at} was adopted, and replicates from {source}: what it applies may write old rows "
-            "over those that were lifted. End that (STOP REPLICA; RESET REPLICA ALL), and adopt it again"
+            f"the server at {database.at} was adopted, and replicates from {source}: what it applies may write old "
+            "rows over those that were lifted. End that (STOP REPLICA; RESET REPLICA ALL), and adopt it again"
         )
 
 

@@ -92,10 +92,11 @@ class Buffered:
     def try_take(self, count: int) -> Union[Batch, Later]:
         with self.lock:
             rest = self._rest()
+            # Taken away before they are kept: an interrupt in between makes a gap, the other order would repeat them.
+            self._install(_NO_IDS)
             if rest:
                 # If these are not enough, nobody had any of those that are kept.
                 self._kept.appendleft(rest)
-                self._install(_NO_IDS)
             held = sum(len(run) for run in self._kept)
             while held < count:
                 before = len(self._kept)
@@ -435,7 +436,7 @@ class Sequence:
         return waited
 
     def try_next(self) -> Optional[int]:
-        """The next id if it can be had without waiting, else ``None``, and more are asked for.
+        """The next id if one is available without waiting, else ``None``, and more are asked for.
 
         ``None`` always in ``ordered`` mode, where each id takes an answer of the store.
 

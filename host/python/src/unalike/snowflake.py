@@ -16,7 +16,6 @@ from ._lane import Generator, Later, Opening, Waiting, later_or_error
 from ._process import MARK
 from ._values import COUNT
 from .batch import Batch
-from .errors import IdsError, caused
 from .sequence import refused_to_pickle
 from .store import Layout
 
@@ -138,33 +137,30 @@ class Flakes:
             if rest:
                 self._install(rest[most:], self.from_ms, self.until_ms)
                 return rest[:most]
-        layout = self._layout
+        generator, layout = self.generator, self._layout
 
         def act(instance: CoreInstance, handle: Any, now_ms: int) -> Any:
             # The whole rest of the tick: what is not used in time is worth nothing later.
             answer = instance.reserve("snowflake.reserve", handle, now_ms, 2**32 - 1)
             if not isinstance(answer, Run):
-                status = None
-                if isinstance(self.generator.signal.last_error, BaseException):
-                    status = instance.call("snowflake.status", handle, now_ms)
-                return answer, status, now_ms
+                status = instance.call("snowflake.status", handle, now_ms)
+                has_ended = status["worker"] is not None and status["valid-until"] <= now_ms
+                generator.ended = (status["worker"], status["valid-until"]) if has_ended else None
+                return answer, 0, now_ms
             shift = layout.datacenter_bits + layout.worker_bits + layout.sequence_bits
             until_ms = layout.epoch_ms + ((answer.first >> shift) + 1) * layout.tick_ms
             # Recorded before anything can take this instance's place.
-            self.generator.used_until_ms = until_ms
+            generator.used_until_ms, generator.ended = until_ms, None
             return answer, until_ms, now_ms
 
-        answer, found, now_ms = self.generator.call(act)
+        answer, until_ms, now_ms = generator.call(act)
         if not isinstance(answer, Run):
-            try:
-                return later_or_error(self.generator, answer)
-            except IdsError as error:
-                raise _explained(error, found, now_ms) from error.__cause__
+            return later_or_error(generator, answer)
         run = answer.ids()
         # Also where no run takes its place: what is left of an earlier tick must not come after this one's.
         self._issued += len(run) - len(self._rest())
         # A clock that goes back as far as the policy bridges finds the run still in hand: the last tick is kept.
-        self._install(run[most:], now_ms - self._kept_ms, found)
+        self._install(run[most:], now_ms - self._kept_ms, until_ms)
         return run[:most]
 
     def _install(self, run: range, from_ms: int, until_ms: int) -> None:
@@ -200,17 +196,6 @@ class Flakes:
         generator = self.generator
         if generator.handle is not None:
             generator.lane.call(generator, lambda instance, handle, _: instance.call("snowflake.close", handle))
-
-
-def _explained(error: IdsError, status: Any, now_ms: int) -> IdsError:
-    """The error that says most: why there is no lease is the story of the one that ended."""
-    if error.kind != "store" or not status or status["worker"] is None or now_ms < status["valid-until"]:
-        return error
-    worker, ended_ms = status["worker"], status["valid-until"]
-    message = f"{error}; the lease of worker {worker} ended at {ended_ms} ms since 1970, and there is no other"
-    return caused(
-        IdsError("lease_ended", message, name=error.name, worker=worker, ended_ms=ended_ms), error.__cause__
-    )
 
 
 class Snowflake:
@@ -251,7 +236,7 @@ class Snowflake:
         return waited
 
     def try_next(self) -> Optional[int]:
-        """The next id if it can be had without waiting, else ``None``, and what is due is asked for.
+        """The next id if one is available without waiting, else ``None``, and what is due is asked for.
 
         :raises IdsError:
         """

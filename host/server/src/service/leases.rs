@@ -88,7 +88,8 @@ impl Leases {
         let limits = opening.limits;
         let place = url.lease_place().with_context(failed)?;
         // A file is opened once. A server that is named has connections of its own.
-        let beside = if is_named && !url.is_file() { None } else { open.at(&place.name()?).map(Arc::clone) };
+        let name = place.name()?;
+        let beside = if is_named && !url.is_file() { None } else { open.at(&name).map(Arc::clone) };
         if url.is_volatile() && opening.durable.is_none() && purpose == Purpose::Serving {
             tracing::warn!(
                 "no durable store backs the leases in {url} (--backing none): two workers are kept apart by \
@@ -102,7 +103,7 @@ impl Leases {
         };
         if url.is_file() {
             let store = server.connect().await.with_context(failed)?;
-            return Self::behind_local_copies(store, config, purpose).await;
+            return Self::behind_local_copies(store, name, config, purpose).await;
         }
         let remote = Remote::new(server, url.to_string());
         if purpose == Purpose::Serving {
@@ -118,7 +119,7 @@ impl Leases {
             }
         }
         if config.local_leases.is_some() && purpose == Purpose::Serving {
-            return Self::behind_local_copies(remote.store, config, purpose).await;
+            return Self::behind_local_copies(remote.store, name, config, purpose).await;
         }
         let store: Arc<dyn LeaseStore> = Arc::clone(&remote.store) as _;
         Ok(Self {
@@ -132,6 +133,7 @@ impl Leases {
     /// the directory may be a server's.
     async fn behind_local_copies(
         store: Arc<dyn LeaseStore>,
+        name: String,
         config: &Config,
         purpose: Purpose,
     ) -> anyhow::Result<Self> {
@@ -140,7 +142,7 @@ impl Leases {
             None => store,
             Some(directory) => {
                 // A server that ends is mostly started again: it keeps its worker, and needs nobody for that.
-                let options = LocalOptions { give_back: false, ..LocalOptions::new(directory) };
+                let options = LocalOptions { give_back: false, store: Some(name), ..LocalOptions::new(directory) };
                 let local = LocalLeases::open(store, options).await;
                 let failed = || format!("{} cannot keep the local leases (--local-leases)", directory.display());
                 Arc::new(local.with_context(failed)?)

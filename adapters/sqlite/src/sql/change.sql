@@ -1,0 +1,4 @@
+UPDATE tag SET step_policy = ?2, step = ?3, step_min = ?4, step_max = ?5, grow_below_ms = ?6, shrink_above_ms = ?7,
+    refill_policy = ?8, refill = ?9
+WHERE tag = ?1
+RETURNING *

@@ -1,0 +1,1 @@
+UPDATE lease SET released = 1 WHERE namespace = ?1 AND worker = ?2 RETURNING *

@@ -1,0 +1,7 @@
+INSERT INTO lease (namespace, worker, grant_id, holder, not_before_ms, valid_until_ms, acquired_ms, released)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0)
+ON CONFLICT (namespace, worker) DO UPDATE SET
+    grant_id = excluded.grant_id, holder = excluded.holder, not_before_ms = excluded.not_before_ms,
+    valid_until_ms = excluded.valid_until_ms, acquired_ms = excluded.acquired_ms, released = 0
+    WHERE lease.valid_until_ms <= excluded.not_before_ms
+RETURNING worker

@@ -1,0 +1,329 @@
+/**
+ * What is done with ids after they were made: notations, the fields of snowflakes, and formats. Pure functions, which need
+ * no store.
+ *
+ * @module
+ */
+
+import { answerOf, checkedLayout, Trap, type WasmModule } from './component.js';
+import { IdsError } from './errors.js';
+import type {
+  ComponentFault,
+  ComponentFormatOptions,
+  ComponentIssued,
+  FormatResource,
+  FormatsExports,
+  Notation,
+  Parts,
+  Restart,
+} from './formats-component.js';
+import { instantiate } from './glue/unalike-formats.js';
+import { layoutOf } from './layouts.js';
+import { FORMATS_MODULES, modulesOf } from './modules.js';
+import { checkedBigint, checkedNumber, U32_MAX } from './numbers.js';
+import { ID_MAX, type Layout } from './store.js';
+
+export type { Notation, Parts, Restart } from './formats-component.js';
+
+/** A secret key, which permutes the numbers of a format so that they cannot be guessed. */
+export interface FormatKey {
+  /** Written above each number that the key permuted: 1 to 2^keyIdBits - 1, or 0 without bits for it. */
+  readonly id: number;
+  /** 128 random bits as 32 hexadecimal digits, or as a bigint. */
+  readonly secret: string | bigint;
+}
+
+/** What a format is made of. */
+export interface FormatOptions {
+  /**
+   * Text with placeholders, 128 bytes at most: exactly one of `{id}`, `{id:010}` (zeros in front, 1 to 19 digits),
+   * `{id:base36}`, `{id:base62}`, `{id:base32}` and `{id:uuid}`; any of `{yyyy}`, `{yy}`, `{MM}`, `{dd}`, `{HH}`, `{mm}`,
+   * `{ss}` and `{SSS}`, several in one as in `{yyyyMMdd}`; `{gene:4}`, the low 4 bits (1 to 16) of the shard key in
+   * decimal; and `{{` and `}}` for braces.
+   */
+  readonly template: string;
+  /** The offset of the date from UTC: -1080 to 1080 minutes; 0 by default. */
+  readonly utcOffsetMinutes?: number;
+  /** When the counter starts again at 1: `never` by default. The template must show the period. */
+  readonly restart?: Restart;
+  /** Width of the greatest number that is shown as the id: 1 to 63, the default. */
+  readonly bits?: number;
+  /** The lowest bits of the number, taken from the shard key: 0 (no gene, the default) to 16. */
+  readonly geneBits?: number;
+  /** Width of the key's id, above the permuted bits: 0 (the default) to 8, and 0 without keys. */
+  readonly keyIdBits?: number;
+  /** The first key writes; all of them read. Without keys, ids are shown as they are. */
+  readonly keys?: readonly FormatKey[];
+  /** What the ids belong to, such as their tag's name: under one key, each context has its own permutation. */
+  readonly context?: string;
+}
+
+/** What a text says. */
+export interface Issued {
+  /** The id that the generator gave. */
+  readonly id: bigint;
+  /** The number that is shown. */
+  readonly number: bigint;
+  /** The low bits of the shard key. */
+  readonly gene: bigint | undefined;
+  /** The key that was used. */
+  readonly keyId: number | undefined;
+  /** The time of the date in the text, in Unix milliseconds; `untilMs` is not included. */
+  readonly span: { readonly fromMs: bigint; readonly untilMs: bigint } | undefined;
+}
+
+/** An instant: Unix milliseconds, or a date. */
+export type Instant = number | bigint | Date;
+
+const NOTATIONS: readonly Notation[] = ['decimal', 'padded', 'base36', 'base62', 'base32', 'uuid'];
+const RESTARTS: readonly Restart[] = ['never', 'year', 'month', 'day'];
+
+/**
+ * Reads and writes ids.
+ *
+ * @example
+ * ```ts
+ * const formats = await Formats.load();
+ * formats.encode(1_000_000n, 'base62'); // '00000004C92'
+ * formats.decode('00000004C92', 'base62'); // 1000000n
+ * formats.unpack(id, 'twitter'); // { ticks, worker, sequence }
+ * ```
+ */
+export class Formats {
+  private codec: FormatsExports['codec'];
+
+  private constructor(private readonly moduleOf: (name: string) => WasmModule) {
+    this.codec = instantiate(moduleOf, {}).codec;
+  }
+
+  /** Loads the component: some milliseconds, once per process. @throws {IdsError} `component` */
+  static async load(): Promise<Formats> {
+    return new Formats(await modulesOf(FORMATS_MODULES));
+  }
+
+  /** An id, 1 to 2^63 - 1, as text. @throws {IdsError} `format`, `number-invalid` */
+  encode(id: bigint, notation: Notation): string {
+    const checked = checkedBigint('id', id);
+    const how = oneOf('notation', notation, NOTATIONS);
+    return this.call(`the id ${checked} as ${how}`, () => this.codec.encode(checked, how));
+  }
+
+  /** An id from text. @throws {IdsError} `format` */
+  decode(text: string, notation: Notation): bigint {
+    const how = oneOf('notation', notation, NOTATIONS);
+    const input = textOf('text', text);
+    return this.call(`${JSON.stringify(input.slice(0, 80))} as ${how}`, () => this.codec.decode(input, how));
+  }
+
+  /** The fields of a snowflake id. @throws {IdsError} `format`, `layout-invalid`, `number-invalid` */
+  unpack(id: bigint, layout: string | Layout): Parts {
+    const [checked, fields] = [checkedBigint('id', id), checkedLayout(layoutOf(layout))];
+    return this.call(`the id ${checked}`, () => this.codec.unpack(checked, fields));
+  }
+
+  /** The snowflake id of these fields. @throws {IdsError} `format`, `layout-invalid`, `number-invalid` */
+  pack(parts: Parts, layout: string | Layout): bigint {
+    const fields = checkedLayout(layoutOf(layout));
+    const checked = {
+      ticks: checkedBigint('ticks', parts.ticks),
+      worker: checkedNumber('worker', parts.worker, 0, U32_MAX),
+      sequence: checkedNumber('sequence', parts.sequence, 0, U32_MAX),
+    };
+    return this.call('these fields', () => this.codec.pack(checked, fields));
+  }
+
+  /**
+   * The least and the greatest id whose tick overlaps the time from `from` to `until`, which is not included: for queries
+   * by time over a column of ids.
+   *
+   * @throws {IdsError} `format` if there is none
+   */
+  idRange(layout: string | Layout, from: Instant, until: Instant): [bigint, bigint] {
+    const fields = checkedLayout(layoutOf(layout));
+    const [first, end] = [instantOf('from', from), instantOf('until', until)];
+    return this.call('this span of time', () => this.codec.idRange(fields, first, end));
+  }
+
+  /** Makes a format. @throws {IdsError} `format`, `number-invalid`, `options-invalid` */
+  format(options: FormatOptions): Format {
+    const keys = (options.keys ?? []).map((key) => {
+      const secret = secretOf(key.secret);
+      return { id: checkedNumber('id', key.id, 0, 0xff), high: secret >> 64n, low: secret & ((1n << 64n) - 1n) };
+    });
+    const checked: ComponentFormatOptions = {
+      template: textOf('template', options.template),
+      utcOffsetMinutes: checkedNumber('utc-offset-minutes', options.utcOffsetMinutes ?? 0, -0x8000, 0x7fff),
+      restart: oneOf('restart', options.restart ?? 'never', RESTARTS),
+      bits: checkedNumber('bits', options.bits ?? 63, 0, 0xff),
+      geneBits: checkedNumber('gene-bits', options.geneBits ?? 0, 0, 0xff),
+      keyIdBits: checkedNumber('key-id-bits', options.keyIdBits ?? 0, 0, 0xff),
+      keys,
+      context: textOf('context', options.context ?? ''),
+    };
+    const what = `the format ${JSON.stringify(checked.template.slice(0, 130))}`;
+    const resource = this.call(what, () => this.codec.Format.open(checked));
+    return new Format(resource, (doing, act) => this.call(doing, act));
+  }
+
+  private call<Value>(what: string, act: () => Value): Value {
+    let answer;
+    try {
+      answer = answerOf<Value, ComponentFault | string>(act);
+    } catch (error) {
+      if (error instanceof Trap) {
+        // Formats that are there stay with the instance that failed; those that come have another.
+        this.codec = instantiate(this.moduleOf, {}).codec;
+        throw new IdsError('component', `the component failed over ${what}: ${error.message}`, {}, error);
+      }
+      throw error;
+    }
+    if (answer.tag === 'ok') {
+      return answer.val;
+    }
+    throw faultOf(what, answer.val);
+  }
+}
+
+/**
+ * How the ids of a tag are shown: permuted under a key, joined with a shard gene, and written into a template; and back.
+ * Each step is a bijection, so that what is shown is as unique as the ids are.
+ *
+ * @example
+ * ```ts
+ * const format = formats.format({ template: 'ORD-{yyyyMMdd}-{id:06}', utcOffsetMinutes: 480 });
+ * format.write(42n, Date.now()); // 'ORD-20261122-000042'
+ * format.read('ORD-20261122-000042').id; // 42n
+ * ```
+ */
+export class Format {
+  /** The greatest id that can be shown: the `idMax` for the sequence. */
+  readonly idMax: bigint;
+
+  /** @internal */
+  constructor(
+    private readonly resource: FormatResource,
+    private readonly call: <Value>(what: string, act: () => Value) => Value,
+  ) {
+    this.idMax = call('the greatest id', () => resource.idMax());
+  }
+
+  /**
+   * The period of an instant, `2026-11-22`, `2026-11` or `2026`: the sub-key that its numbers are counted under.
+   * `undefined` where the counter never restarts.
+   *
+   * @throws {IdsError} `format`
+   */
+  period(issued: Instant): string | undefined {
+    const at = instantOf('issued', issued);
+    return this.call('the period', () => this.resource.period(at));
+  }
+
+  /** The number that is shown for an id, in any notation. @throws {IdsError} `format` */
+  number(id: bigint, issued: Instant, shardKey?: bigint): bigint {
+    const [checked, at, shard] = checkedShown(id, issued, shardKey);
+    return this.call(`the id ${checked}`, () => this.resource.number(checked, at, shard));
+  }
+
+  /** The id behind a number. @throws {IdsError} `format` */
+  original(number: bigint): Issued {
+    const checked = checkedBigint('number', number);
+    return issuedOf(this.call(`the number ${checked}`, () => this.resource.original(checked)));
+  }
+
+  /** An id as text. @throws {IdsError} `format` */
+  write(id: bigint, issued: Instant, shardKey?: bigint): string {
+    const [checked, at, shard] = checkedShown(id, issued, shardKey);
+    return this.call(`the id ${checked}`, () => this.resource.write(checked, at, shard));
+  }
+
+  /** What a text says. @throws {IdsError} `format` */
+  read(text: string): Issued {
+    const input = textOf('text', text);
+    return issuedOf(this.call(JSON.stringify(input.slice(0, 130)), () => this.resource.read(input)));
+  }
+}
+
+function checkedShown(id: bigint, issued: Instant, shardKey: bigint | undefined): [bigint, bigint, bigint | undefined] {
+  const shard = shardKey === undefined ? undefined : checkedBigint('shard-key', shardKey);
+  return [checkedBigint('id', id), instantOf('issued', issued), shard];
+}
+
+function issuedOf({ id, number, gene, keyId, span }: ComponentIssued): Issued {
+  return { id, number, gene, keyId, span: span && { fromMs: span[0], untilMs: span[1] } };
+}
+
+function instantOf(argument: string, instant: Instant): bigint {
+  return checkedBigint(argument, instant instanceof Date ? instant.getTime() : instant);
+}
+
+function oneOf<Word extends string>(argument: string, word: Word, words: readonly Word[]): Word {
+  if (!words.includes(word)) {
+    const what = `${argument} is ${JSON.stringify(word)}, it must be one of ${words.join(', ')}`;
+    throw new IdsError('options-invalid', what, { argument });
+  }
+  return word;
+}
+
+/** A text that crosses whole: half of a surrogate pair would become another letter on the way. */
+function textOf(argument: string, text: string): string {
+  if (typeof text !== 'string') {
+    throw new IdsError('options-invalid', `${argument} must be a text, and is of the type ${typeof text}`, { argument });
+  }
+  if (!text.isWellFormed()) {
+    throw new IdsError('format', `${argument} is not valid Unicode`, { argument });
+  }
+  return text;
+}
+
+/** The message never shows the secret. */
+function secretOf(secret: string | bigint): bigint {
+  if (typeof secret === 'bigint' && 0n <= secret && secret >> 128n === 0n) {
+    return secret;
+  }
+  if (typeof secret === 'string' && /^[0-9a-f]{32}$/i.test(secret)) {
+    return BigInt(`0x${secret}`);
+  }
+  const what = 'the secret of a key must be 32 hexadecimal digits, or a bigint of 128 bits';
+  throw new IdsError('options-invalid', what, { argument: 'secret' });
+}
+
+const ARGUMENTS: Readonly<Record<string, string>> = {
+  id: `an id is a number from 1 to ${ID_MAX}, and each field must fit its width`,
+  layout: 'there is no such layout: the widths sum to 63 at most, and epoch and tick leave room',
+  span: 'the span of time is empty, or the layout has no ids in it',
+};
+
+function faultOf(what: string, fault: ComponentFault | string): IdsError {
+  const { tag, val } = typeof fault === 'string' ? { tag: fault, val: undefined } : fault;
+  if (tag === 'invalid-argument') {
+    const argument = String(val);
+    const kind = argument === 'layout' ? 'layout-invalid' : 'format';
+    return new IdsError(kind, `${what} cannot be: ${ARGUMENTS[argument] ?? argument}`, { fault: argument }, fault);
+  }
+  if (tag === 'template' && Array.isArray(val)) {
+    const [position, word] = val as [number, string];
+    const message = `${what} is not valid: ${word} at the byte ${position}`;
+    return new IdsError('format', message, { fault: `template-${word}`, position }, fault);
+  }
+  const figure = val === undefined ? '' : ` (${String(val)})`;
+  const position = typeof val === 'number' && ['character', 'date', 'number'].includes(tag) ? { position: val } : {};
+  return new IdsError('format', `${what}: ${FAULTS[tag] ?? tag}${figure}`, { fault: tag, ...position }, fault);
+}
+
+const FAULTS: Readonly<Record<string, string>> = {
+  length: 'no text has that length',
+  character: 'another character is expected at this byte',
+  'leading-zero': 'a decimal has no zeros in front',
+  'out-of-range': `the number is 0 or above ${ID_MAX}`,
+  restart: 'the counter starts again, and the template does not show when',
+  bits: 'the widths leave no bits for the id, or are out of range',
+  key: 'the id of a key is too wide, occurs twice or is unknown',
+  digits: 'the template has too few digits for the greatest number',
+  'utc-offset': 'the offset from UTC is more than 18 hours',
+  id: 'the id is 0, or greater than the format can show',
+  'shard-key-missing': 'the format has a gene, and no shard key was given',
+  'shard-key-unwanted': 'a shard key was given, and the format has no gene',
+  time: 'the date is after the year 9999',
+  date: 'the date does not exist, or contradicts itself',
+  number: 'the number shows no id',
+};

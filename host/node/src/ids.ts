@@ -1,0 +1,417 @@
+/// <reference lib="esnext.disposable" preserve="true" />
+/**
+ * The stores, the component and the open generators of one program.
+ *
+ * @module
+ */
+
+import { checkedLayout } from './component.js';
+import { asStoreError, because, closed, IdsError } from './errors.js';
+import type { Environment, WaitOptions } from './generator.js';
+import { Lane } from './lane.js';
+import { layoutOf } from './layouts.js';
+import { CORE_MODULES, modulesOf } from './modules.js';
+import { shown, subTag, validatePublic, validateTag } from './names.js';
+import { checkedNumber, U32_MAX } from './numbers.js';
+import { Rounds } from './ordered.js';
+import {
+  BufferedSequence,
+  OrderedSequence,
+  sequenceOptions,
+  type Sequence,
+  type SequenceOptions,
+} from './sequence.js';
+import {
+  LeasedSnowflake,
+  RENEW_EVERY_MS,
+  snowflakeOptions,
+  type Snowflake,
+  type SnowflakeOptions,
+} from './snowflake.js';
+import { StoreError, type Layout, type LeaseStore, type SegmentStore, type TagRecord } from './store.js';
+import { Storage } from './storage.js';
+import { checkAborted, TIMER_MAX_MS, unref, within } from './wait.js';
+
+/** What {@link Ids.open} takes. */
+export interface IdsOptions {
+  /** Where sequences get their segments. Without it there are no sequences. */
+  readonly segments?: SegmentStore;
+  /** Where snowflakes get their leases. Without it there are no snowflakes. */
+  readonly leases?: LeaseStore;
+  /**
+   * A stable name of this process (a host name and port, say), by which the lease store prefers the worker that it had
+   * before. It proves nothing, and two processes with one name stay unique. A random name by default.
+   */
+  readonly holder?: string;
+  /** A worker id that this process would like to have, if it is free. */
+  readonly preferredWorker?: number;
+  /** How long a call waits for ids before it fails with the kind `timeout`: 5000 ms by default. */
+  readonly waitMaxMs?: number;
+  /** After how long a request to a store is given up, and what it may have been granted is burnt: 10000 ms by default. */
+  readonly requestTimeoutMs?: number;
+  /** Whether leases are renewed by a timer while no ids are asked for: true by default. It keeps no process alive. */
+  readonly renewLeases?: boolean;
+  /** Another clock, for tests and simulations: Unix milliseconds. */
+  readonly now?: () => number;
+}
+
+interface Open {
+  readonly sequence: Sequence;
+  readonly generator: BufferedSequence | Rounds;
+  readonly given: string;
+  closing: Promise<void> | undefined;
+}
+
+/**
+ * All id generators of a program: open it once, and close it at the end.
+ *
+ * A program that ends without closing stays as unique, and wastes what it had: the rest of its segments is a gap, and the
+ * workers of its snowflakes stay taken until their leases end.
+ *
+ * Each process and each `worker_thread` opens its own. Grants are never shared between them, and none of these objects
+ * can be posted to another thread. (Node has no fork that copies a process: `cluster` and `child_process.fork` start new
+ * ones.)
+ *
+ * @example
+ * ```ts
+ * import { Ids } from 'unalike';
+ * import { SqliteStore } from 'unalike/sqlite';
+ *
+ * await using store = await SqliteStore.open('ids.sqlite');
+ * await using ids = await Ids.open({ segments: store });
+ * const orders = await ids.sequence('order');
+ * console.log(await orders.next()); // 1n
+ * ```
+ */
+export class Ids {
+  private readonly sequences = new Map<string, Open>();
+  private readonly snowflakes = new Map<string, { readonly generator: LeasedSnowflake; readonly given: string }>();
+  private closing: Promise<void> | undefined;
+  private renewal: unknown;
+
+  private constructor(
+    private readonly environment: Environment,
+    private readonly renewsLeases: boolean,
+  ) {}
+
+  /**
+   * Loads the component (some milliseconds, once per process). No request is made yet.
+   *
+   * @throws {IdsError} `component`, `number-invalid`, `options-invalid`
+   */
+  static async open(options: IdsOptions): Promise<Ids> {
+    const waitMaxMs = checkedNumber('waitMaxMs', options.waitMaxMs ?? 5_000, 0, TIMER_MAX_MS);
+    const requestTimeoutMs = checkedNumber('requestTimeoutMs', options.requestTimeoutMs ?? 10_000, 1, TIMER_MAX_MS);
+    const { segments, leases, preferredWorker = null } = options;
+    const worker = preferredWorker === null ? null : checkedNumber('preferredWorker', preferredWorker, 0, U32_MAX);
+    const holder = options.holder ?? `unnamed-${randomName()}`;
+    const storage = new Storage(segments, leases, holder, worker, requestTimeoutMs);
+    const lane = new Lane(await modulesOf(CORE_MODULES), storage, options.now ?? Date.now);
+    lane.begin();
+    return new Ids({ storage, lane, waitMaxMs }, options.renewLeases ?? true);
+  }
+
+  /**
+   * The sequence of a tag, opened at first use; options that are not given are the tag's own, as its store keeps them. A
+   * tag that its store has as `ordered` is served by rounds: its ids ascend across all processes in real time.
+   *
+   * @throws {IdsError} `name-invalid`, `options-invalid`, `number-invalid`, `mode-bound`, `open-otherwise`, `closed`;
+   * `store` and `timeout` when the tag cannot be looked up.
+   */
+  async sequence(tag: string, options: SequenceOptions = {}, wait: WaitOptions = {}): Promise<Sequence> {
+    named(tag, () => {
+      validateTag(tag);
+      validatePublic(tag);
+    });
+    const given = keyOf(options);
+    for (;;) {
+      this.checkOpen(tag);
+      const open = this.sequences.get(tag);
+      if (open?.closing !== undefined) {
+        // Open once at most.
+        await open.closing;
+        continue;
+      }
+      if (open !== undefined) {
+        return again(open, tag, given);
+      }
+      const record = await this.lookUp(tag, wait);
+      // Somebody may have opened it meanwhile: a process has one buffer per tag.
+      if (this.sequences.has(tag)) {
+        continue;
+      }
+      this.checkOpen(tag);
+      const opened = this.openSequence(tag, record, options, given);
+      this.sequences.set(tag, opened);
+      return opened.sequence;
+    }
+  }
+
+  /**
+   * The sequence of a tag's sub-key: numbers of their own, for which the tag is the common name and gives the options.
+   * Both together have at most 127 bytes. It needs no creation: its first use makes its row in the store.
+   *
+   * @example
+   * ```ts
+   * const messages = await ids.sequenceOf('chat', 'alice-and-bob');
+   * await messages.next(); // 1n, 2n, .. in each chat
+   * ```
+   *
+   * @throws {IdsError} As {@link Ids.sequence}.
+   */
+  async sequenceOf(tag: string, sub: string, options: SequenceOptions = {}, wait: WaitOptions = {}): Promise<Sequence> {
+    const name = named(tag, () => subTag(tag, sub));
+    return await this.sequence(name, options, wait);
+  }
+
+  /**
+   * The snowflake generator of a lease namespace, opened at first use. The layout is a preset's name, such as `twitter`,
+   * or a {@link Layout}; it binds the namespace in its store.
+   *
+   * @throws {IdsError} `name-invalid`, `layout-invalid`, `options-invalid`, `number-invalid`, `open-otherwise`, `closed`
+   */
+  async snowflake(namespace: string, layout: string | Layout, options: SnowflakeOptions = {}): Promise<Snowflake> {
+    named(namespace, () => validateTag(namespace));
+    const fields = checkedLayout(layoutOf(layout));
+    const checked = snowflakeOptions(fields, options);
+    this.checkOpen(namespace);
+    const given = keyOf({ ...options, layout: fields });
+    const open = this.snowflakes.get(namespace);
+    if (open !== undefined) {
+      if (open.given !== given) {
+        throw openOtherwise(namespace);
+      }
+      return open.generator;
+    }
+    const generator = new LeasedSnowflake(this.environment, namespace, checked);
+    try {
+      // Opened here and now: a layout that cannot be is refused by this call. No request is made yet.
+      generator.status();
+    } catch (error) {
+      this.environment.lane.remove(generator);
+      if (error instanceof IdsError && error.figures.argument === 'layout') {
+        throw new IdsError('layout-invalid', `the layout of ${shown(namespace)} is not valid: ${error.message}`, {}, error);
+      }
+      throw error;
+    }
+    this.snowflakes.set(namespace, { generator, given });
+    this.beginRenewal();
+    return generator;
+  }
+
+  /** The sequences that are open. */
+  openSequences(): Sequence[] {
+    return [...this.sequences.values()].map(({ sequence }) => sequence);
+  }
+
+  /** The snowflake generators that are open. */
+  openSnowflakes(): Snowflake[] {
+    return [...this.snowflakes.values()].map(({ generator }) => generator);
+  }
+
+  /**
+   * Ends all generators and gives back what never crossed into a run: the tails of segments, and leases from their last
+   * used tick on. Waits for the stores' answers, each time at most as long as a request may take. Calls that wait are
+   * rejected with the kind `closed`. The stores stay open: they are yours.
+   *
+   * The work begins with the first call, and every call waits for the same end.
+   */
+  close(): Promise<void> {
+    this.closing ??= this.finish();
+    return this.closing;
+  }
+
+  /** For `await using`. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  /** @internal Gives the instance of the component up as after a trap: for tests. */
+  trap(): IdsError {
+    return this.environment.lane.trap('', 'it was asked to');
+  }
+
+  private async finish(): Promise<void> {
+    const { storage } = this.environment;
+    clearInterval(this.renewal as number);
+    const sequences = [...this.sequences.values()];
+    const snowflakes = [...this.snowflakes.values()].map(({ generator }) => generator);
+    for (const { generator } of sequences) {
+      generator.stop();
+    }
+    for (const generator of snowflakes) {
+      generator.stop();
+    }
+    // A segment that is on its way would stand between the tail and the tag's watermark.
+    await storage.settle();
+    const giveBack = storage.holdReleases();
+    for (const { generator } of sequences) {
+      this.endInComponent(generator);
+    }
+    for (const generator of snowflakes) {
+      this.endInComponent(generator);
+    }
+    giveBack();
+    await storage.settle();
+    this.sequences.clear();
+    this.snowflakes.clear();
+  }
+
+  /** Ends it in the component, which gives back what it can. */
+  private endInComponent(generator: BufferedSequence | Rounds | LeasedSnowflake): void {
+    const { lane } = this.environment;
+    try {
+      if (lane.has(generator)) {
+        if (generator instanceof BufferedSequence) {
+          lane.call(generator, (sequence) => sequence.close());
+        } else if (generator instanceof LeasedSnowflake) {
+          lane.call(generator, (snowflake) => snowflake.close());
+        }
+        lane.remove(generator);
+      }
+    } catch (error) {
+      if (!(error instanceof IdsError)) {
+        throw error;
+      }
+      // It gave nothing back: a gap.
+    }
+  }
+
+  private openSequence(tag: string, record: TagRecord, options: SequenceOptions, given: string): Open {
+    const { mode } = record.options;
+    if (options.mode !== undefined && options.mode !== mode) {
+      const what = `the tag ${shown(tag)} is ${mode} in its store and was asked for as ${options.mode}`;
+      throw new IdsError('mode-bound', `${what}: a tag has one mode for all processes`);
+    }
+    const checked = sequenceOptions(record, options);
+    const end = (): Promise<void> => this.closeSequence(tag, opened);
+    let opened: Open;
+    if (mode === 'ordered') {
+      const generator = new Rounds(this.environment, tag, checked.idMax);
+      opened = { generator, sequence: new OrderedSequence(generator, end), given, closing: undefined };
+    } else {
+      const generator = new BufferedSequence(this.environment, tag, checked, end);
+      opened = { generator, sequence: generator, given, closing: undefined };
+    }
+    return opened;
+  }
+
+  private closeSequence(tag: string, open: Open): Promise<void> {
+    if (this.closing !== undefined) {
+      return this.closing;
+    }
+    open.closing ??= this.finishSequence(tag, open);
+    return open.closing;
+  }
+
+  private async finishSequence(tag: string, open: Open): Promise<void> {
+    const { storage } = this.environment;
+    const { generator } = open;
+    generator.stop();
+    // As in `finish`; what is on its way for others is waited for as well, which ends in the time of a request.
+    await storage.settle();
+    if (this.closing === undefined) {
+      this.endInComponent(generator);
+      this.sequences.delete(tag);
+    }
+    await storage.settle();
+  }
+
+  private async lookUp(tag: string, wait: WaitOptions): Promise<TagRecord> {
+    const { storage } = this.environment;
+    const limitMs = checkedNumber('waitMaxMs', wait.waitMaxMs ?? this.environment.waitMaxMs, 0, TIMER_MAX_MS);
+    checkAborted(tag, wait.signal);
+    const late = (): never => {
+      throw new IdsError('timeout', `the tag ${shown(tag)} was not looked up within ${limitMs} ms`, { waitedMs: limitMs });
+    };
+    let abort = (): void => undefined;
+    const aborted = new Promise<never>((_, reject) => {
+      abort = (): void => {
+        try {
+          checkAborted(tag, wait.signal);
+        } catch (error) {
+          reject(error as Error);
+        }
+      };
+      wait.signal?.addEventListener('abort', abort);
+    });
+    try {
+      const asked = storage.request(async () => await storage.segmentStore().openTag(tag));
+      const record = await within(Promise.race([asked, aborted]), limitMs, late, true);
+      return record;
+    } catch (error) {
+      if (error instanceof IdsError) {
+        throw error;
+      }
+      const cause = asStoreError(error);
+      if (cause.kind === 'tag-invalid') {
+        throw new IdsError('name-invalid', cause.message, {}, cause);
+      }
+      throw new IdsError('store', `no ids for ${shown(tag)}${because(cause)}`, {}, cause);
+    } finally {
+      wait.signal?.removeEventListener('abort', abort);
+    }
+  }
+
+  private checkOpen(name: string): void {
+    if (this.closing !== undefined) {
+      throw closed(name);
+    }
+  }
+
+  private beginRenewal(): void {
+    if (!this.renewsLeases || this.renewal !== undefined) {
+      return;
+    }
+    this.renewal = setInterval(() => {
+      for (const { generator } of this.snowflakes.values()) {
+        generator.renew();
+      }
+    }, RENEW_EVERY_MS);
+    unref(this.renewal);
+  }
+}
+
+function again(open: Open, tag: string, given: string): Sequence {
+  if (given !== keyOf({}) && given !== open.given) {
+    throw openOtherwise(tag);
+  }
+  return open.sequence;
+}
+
+function openOtherwise(name: string): IdsError {
+  return new IdsError('open-otherwise', `${shown(name)} is open with other options: open it once and keep it`);
+}
+
+/** Options that are alike have one key. */
+function keyOf(value: object): string {
+  return JSON.stringify(value, (_, part: unknown) => {
+    if (typeof part === 'bigint') {
+      return `${part}n`;
+    }
+    if (typeof part === 'object' && part !== null && !Array.isArray(part)) {
+      return Object.fromEntries(Object.entries(part).sort(([one], [other]) => (one < other ? -1 : 1)));
+    }
+    return part;
+  });
+}
+
+/** What a check of a name throws, as the library's error. */
+function named<Value>(name: unknown, check: () => Value): Value {
+  if (typeof name !== 'string') {
+    throw new IdsError('name-invalid', `a name is a text, and one of the type ${typeof name} was given`);
+  }
+  try {
+    return check();
+  } catch (error) {
+    if (error instanceof StoreError) {
+      throw new IdsError('name-invalid', error.message, {}, error);
+    }
+    throw error;
+  }
+}
+
+function randomName(): string {
+  const bytes = crypto.getRandomValues(new Uint8Array(8));
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
+}

@@ -1,0 +1,192 @@
+/**
+ * Ordered sequences: callers that wait are served together, by rounds.
+ *
+ * A caller queues; the driver begins one round for all that are queued *then*, so a request is served only from an
+ * allocation that started after it arrived. A caller that went away leaves a gap: its share is never given to a later
+ * one.
+ *
+ * @module
+ */
+
+import { restOf } from './batch.js';
+import type { Answer, Core, CoreOrdered, Run } from './component.js';
+import { closed, IdsError } from './errors.js';
+import { Generator, type Environment, type Outcome, type WaitOptions } from './generator.js';
+import { GrantOrder } from './grant-order.js';
+import { shown } from './names.js';
+import { U32_MAX } from './numbers.js';
+import { monotonicMs } from './wait.js';
+
+interface Waiter {
+  left: number;
+  readonly runs: Run[];
+  /** Its caller goes away then. */
+  readonly deadlineMs: number;
+  readonly answer: (answer: Run[] | unknown, isError: boolean) => void;
+  isGone: boolean;
+}
+
+/** The rounds of one tag, and the callers that wait for them, in the order in which they came. */
+export class Rounds extends Generator<CoreOrdered> {
+  override readonly granted = new GrantOrder();
+  /** Ids that rounds brought. */
+  issued = 0n;
+  /** Whether rounds are being followed. */
+  isDriven = false;
+  private queue: Waiter[] = [];
+
+  constructor(
+    environment: Environment,
+    name: string,
+    readonly idMax: bigint,
+  ) {
+    super(environment, name);
+  }
+
+  protected override get bound(): bigint {
+    return this.idMax;
+  }
+
+  override open(core: Core): Answer<CoreOrdered> {
+    return core.openOrdered(this.name, this.granted.successorFloor(), this.idMax);
+  }
+
+  /** Ends it, and tells all that wait for a round that is not begun. */
+  override stop(): void {
+    super.stop();
+    const waiting = this.queue;
+    this.queue = [];
+    for (const waiter of waiting) {
+      waiter.answer(closed(this.name), true);
+    }
+  }
+
+  take(count: number, options?: WaitOptions): Promise<Run[]> {
+    const signal = options?.signal;
+    return new Promise((resolve, reject) => {
+      if (this.isStopped) {
+        throw closed(this.name);
+      }
+      if (signal?.aborted === true) {
+        throw this.givenUp(signal.reason);
+      }
+      const waitMaxMs = this.waitMaxMs(options);
+      const startedMs = monotonicMs();
+      const abort = (): void => waiter.answer(this.givenUp(signal?.reason), true);
+      const timer = setTimeout(() => waiter.answer(this.timeout(startedMs), true), waitMaxMs);
+      const waiter: Waiter = {
+        left: count,
+        runs: [],
+        deadlineMs: startedMs + waitMaxMs,
+        isGone: false,
+        answer: (answer, isError) => {
+          waiter.isGone = true;
+          clearTimeout(timer);
+          signal?.removeEventListener('abort', abort);
+          if (isError) {
+            this.refused += 1;
+            reject(answer as Error);
+          } else {
+            resolve(answer as Run[]);
+          }
+        },
+      };
+      signal?.addEventListener('abort', abort);
+      this.queue.push(waiter);
+      if (!this.isDriven) {
+        this.isDriven = true;
+        // All who call in the same turn are in the first round.
+        queueMicrotask(() => void this.drive());
+      }
+    });
+  }
+
+  private givenUp(reason: unknown): IdsError {
+    return new IdsError('aborted', `the call for ids of ${shown(this.name)} was given up by its signal`, {}, reason);
+  }
+
+  /** Round after round, until nobody waits. */
+  private async drive(): Promise<void> {
+    for (let waiting = this.nextWaiting(); waiting.length > 0; waiting = this.nextWaiting()) {
+      try {
+        this.share(await this.round(waiting), waiting);
+      } catch (error) {
+        for (const waiter of waiting) {
+          if (!waiter.isGone) {
+            waiter.answer(error, true);
+          }
+        }
+      }
+    }
+    this.isDriven = false;
+  }
+
+  /** Those for whom the next round is: as many as one run can hold, and the rest waits for the round after it. */
+  private nextWaiting(): Waiter[] {
+    const there = this.queue.filter((waiter) => !waiter.isGone);
+    let sum = 0;
+    let served = 0;
+    for (const { left } of there) {
+      if (sum + left > U32_MAX) {
+        break;
+      }
+      sum += left;
+      served += 1;
+    }
+    this.queue = there.slice(served);
+    return there.slice(0, served);
+  }
+
+  /**
+   * One allocation for all of them; another if the store could not do it, since theirs started after they came. Given up
+   * when the last of them has gone.
+   */
+  private round(waiting: readonly Waiter[]): Promise<Run> {
+    const count = waiting.reduce((sum, waiter) => sum + waiter.left, 0);
+    const last = waiting.reduce((latest, { deadlineMs }) => Math.max(latest, deadlineMs), 0);
+    let begun: bigint | undefined;
+    const attempt = (): Outcome<Run> => {
+      if (begun === undefined) {
+        const outcome = this.outcome(this.call((ordered, nowMs) => ordered.begin(BigInt(nowMs), count)));
+        if (outcome.tag !== 'ready') {
+          return outcome;
+        }
+        begun = outcome.value;
+      }
+      const round = begun;
+      const outcome = this.outcome(this.call((ordered, nowMs) => ordered.claim(BigInt(nowMs), round)));
+      if (outcome.tag === 'wait') {
+        // The round failed and is over; the next attempt begins another.
+        begun = undefined;
+      }
+      return outcome;
+    };
+    return this.untilReady(attempt, { waitMaxMs: Math.max(Math.ceil(last - monotonicMs()), 0) });
+  }
+
+  /** Gives each caller its share. Whoever the store granted too little for stays first in the queue. */
+  private share(run: Run, waiting: readonly Waiter[]): void {
+    this.issued += BigInt(run.count);
+    const short: Waiter[] = [];
+    let left: Run | undefined = run;
+    for (const waiter of waiting) {
+      const count = Math.min(waiter.left, left?.count ?? 0);
+      if (left !== undefined && count > 0) {
+        waiter.runs.push({ first: left.first, stride: left.stride, count });
+        waiter.left -= count;
+        left = restOf(left, count);
+      }
+      if (waiter.isGone) {
+        // Its ids are a gap.
+        continue;
+      }
+      if (waiter.left === 0) {
+        waiter.answer(waiter.runs, false);
+      } else {
+        short.push(waiter);
+      }
+    }
+    this.queue = [...short, ...this.queue];
+  }
+}
+

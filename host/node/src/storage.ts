@@ -1,0 +1,296 @@
+/**
+ * What asks the stores for an instance of the component: each request ends in bounded time, and what is given back is
+ * followed to its end.
+ *
+ * @module
+ */
+
+import type { ComponentLease, GrantHalves, Result } from './component.js';
+import { asStoreError } from './errors.js';
+import { GrantOrder } from './grant-order.js';
+import { validatePublic } from './names.js';
+import {
+  ID_MAX,
+  StoreError,
+  type Layout,
+  type Lease,
+  type LeaseStore,
+  type Segment,
+  type SegmentStore,
+  type StoreFailure,
+} from './store.js';
+import type { InstanceTickets, Starter, Tickets } from './tickets.js';
+import { Event, monotonicMs, within } from './wait.js';
+
+/** So many tails are given back at once. */
+const RELEASES_AT_ONCE = 16;
+
+/** Who hears of the answers to the requests that the component makes while it is called for them. */
+export interface Asker {
+  /** The tag or namespace. */
+  readonly name: string;
+  /** Where a successor in another instance begins. */
+  readonly granted: GrantOrder | undefined;
+  /** The newest failure that the component was told of; none after a success. */
+  lastError: StoreError | undefined;
+  /** The newest lease that the component was told of. */
+  lease: Lease | undefined;
+  /** An answer is there. */
+  answered(): void;
+}
+
+/** The stores of one `Ids`, and what is on its way to and from them. */
+export class Storage {
+  private underWay = 0;
+  private readonly settled = new Event();
+  private readonly releases: (() => Promise<unknown>)[] = [];
+  private releasing = 0;
+  private isHolding = false;
+
+  constructor(
+    readonly segments: SegmentStore | undefined,
+    readonly leases: LeaseStore | undefined,
+    readonly holder: string,
+    readonly preferredWorker: number | null,
+    /** No request takes longer; one that does is given up, and its grant burnt. */
+    readonly requestTimeoutMs: number,
+  ) {}
+
+  /** The store of segments. @throws {StoreError} `refused` */
+  segmentStore(): SegmentStore {
+    if (this.segments === undefined) {
+      throw new StoreError('refused', 'no segment store was given: Ids.open({ segments })');
+    }
+    return this.segments;
+  }
+
+  /** The store of leases. @throws {StoreError} `refused` */
+  leaseStore(): LeaseStore {
+    if (this.leases === undefined) {
+      throw new StoreError('refused', 'no lease store was given: Ids.open({ leases })');
+    }
+    return this.leases;
+  }
+
+  /**
+   * One request, which is given up in time. It begins after this call has returned: a store that calls back would find
+   * the component busy.
+   */
+  async request<Value>(ask: () => Promise<Value>): Promise<Value> {
+    this.underWay += 1;
+    try {
+      const limitMs = this.requestTimeoutMs;
+      return await within(Promise.resolve().then(ask), limitMs, () => {
+        throw new StoreError('outcome-unknown', `no answer within ${limitMs} ms`);
+      });
+    } catch (error) {
+      throw asStoreError(error);
+    } finally {
+      this.underWay -= 1;
+      if (this.underWay === 0) {
+        this.settled.fire();
+      }
+    }
+  }
+
+  /** Gives something back: nobody waits for it but a graceful end. */
+  giveBack(ask: () => Promise<unknown>): void {
+    this.releases.push(ask);
+    this.releaseNext();
+  }
+
+  /** Has what comes from here on wait, and go out when the answered function is called. */
+  holdReleases(): () => void {
+    this.isHolding = true;
+    return () => {
+      this.isHolding = false;
+      this.releaseNext();
+    };
+  }
+
+  private releaseNext(): void {
+    while (!this.isHolding && this.releasing < RELEASES_AT_ONCE) {
+      const ask = this.releases.shift();
+      if (ask === undefined) {
+        return;
+      }
+      this.releasing += 1;
+      const done = (): void => {
+        this.releasing -= 1;
+        this.releaseNext();
+      };
+      // What is not taken back is a gap.
+      this.request(ask).then(done, done);
+    }
+  }
+
+  /** Waits until nothing is on its way, as long as it goes on, but no longer than a request may take without an end. */
+  async settle(): Promise<boolean> {
+    const until = monotonicMs() + this.requestTimeoutMs;
+    while (this.underWay > 0 || this.releases.length > 0) {
+      const left = until - monotonicMs();
+      if (left <= 0) {
+        // A graceful end that takes longer gives up: what is on its way is a gap.
+        this.releases.length = 0;
+        return false;
+      }
+      await this.settled.next(left, '');
+    }
+    return true;
+  }
+}
+
+/** What an instance's imports do: it asks the stores, and tells who asked. */
+export class Requests implements Starter {
+  /** For whom the component is called now. */
+  asker: Asker | undefined;
+  private readonly asked = new Map<bigint, Asker>();
+  /** What this instance knows of each asker's grants: nothing of those of its predecessors but where they ended. */
+  private readonly known = new Map<Asker, GrantOrder>();
+  /** Answers in full, until the component takes them in. */
+  private readonly errors = new Map<bigint, StoreError>();
+
+  constructor(
+    private readonly storage: Storage,
+    private readonly tickets: InstanceTickets,
+  ) {}
+
+  allocate(ticket: bigint, tag: string, count: bigint, atLeast: bigint): void {
+    this.start(this.tickets.segments, ticket, async () => {
+      validatePublic(tag);
+      return await this.storage.segmentStore().allocate(tag, count, atLeast);
+    });
+  }
+
+  releaseTail(tag: string, start: bigint, version: bigint): void {
+    const { segments } = this.storage;
+    if (segments !== undefined) {
+      this.storage.giveBack(() => segments.release(tag, { start, version }));
+    }
+  }
+
+  granted(ticket: bigint, answer: Result<Segment, StoreFailure>): Result<Segment, StoreFailure> {
+    const asker = this.told(ticket, answer);
+    if (asker?.granted === undefined || answer.tag === 'err') {
+      return answer;
+    }
+    const known = this.known.get(asker) ?? new GrantOrder(asker.granted.successorFloor());
+    this.known.set(asker, known);
+    const [fault, knownFault] = [asker.granted.admit(answer.val), known.admit(answer.val)];
+    // The component refuses by itself what it can know of. What one of several stores granted to its predecessor is known
+    // here alone.
+    return fault === 'overlap' && knownFault === undefined ? { tag: 'err', val: 'refused' } : answer;
+  }
+
+  acquire(ticket: bigint, namespace: string, layout: Layout, now: bigint, horizonMs: bigint): void {
+    const { holder, preferredWorker } = this.storage;
+    this.start(this.tickets.leases, ticket, async () => {
+      const store = this.storage.leaseStore();
+      return ofLease(await store.acquire({ namespace, layout, holder, preferredWorker, nowMs: now, horizonMs }));
+    });
+  }
+
+  extend(
+    ticket: bigint,
+    namespace: string,
+    layout: Layout,
+    worker: number,
+    grantId: GrantHalves,
+    now: bigint,
+    horizonMs: bigint,
+  ): void {
+    const request = { namespace, layout, worker, grantId: joined(grantId), nowMs: now, horizonMs };
+    this.start(this.tickets.leases, ticket, async () => ofLease(await this.storage.leaseStore().extend(request)));
+  }
+
+  releaseLease(namespace: string, worker: number, grantId: GrantHalves, end: bigint): void {
+    const { leases } = this.storage;
+    if (leases !== undefined) {
+      this.storage.giveBack(() => leases.release(namespace, worker, joined(grantId), end));
+    }
+  }
+
+  leased(ticket: bigint, answer: Result<ComponentLease, StoreFailure>): void {
+    const asker = this.told(ticket, answer);
+    if (asker !== undefined && answer.tag === 'ok') {
+      const { worker, grantId, notBefore, validUntil } = answer.val;
+      asker.lease = { worker, grantId: joined(grantId), notBeforeMs: notBefore, validUntilMs: validUntil };
+    }
+  }
+
+  /** Forgets what one asker never asked about: an answer that comes is burnt. */
+  forget(gone: Asker): void {
+    this.known.delete(gone);
+    for (const [ticket, asker] of this.asked) {
+      if (asker === gone) {
+        this.asked.delete(ticket);
+        this.errors.delete(ticket);
+        this.tickets.segments.forget(ticket);
+        this.tickets.leases.forget(ticket);
+      }
+    }
+  }
+
+  private told(ticket: bigint, answer: Result<unknown, StoreFailure>): Asker | undefined {
+    const asker = this.asked.get(ticket);
+    if (asker !== undefined) {
+      asker.lastError = answer.tag === 'err' ? this.errors.get(ticket) : undefined;
+    }
+    this.asked.delete(ticket);
+    this.errors.delete(ticket);
+    return asker;
+  }
+
+  private start<Value>(tickets: Tickets<Value>, ticket: bigint, ask: () => Promise<Value>): void {
+    const { asker } = this;
+    if (asker !== undefined) {
+      this.asked.set(ticket, asker);
+    }
+    const answered = (answer: Result<Value, StoreFailure>, error?: StoreError): void => {
+      if (tickets.answer(ticket, answer)) {
+        if (error !== undefined) {
+          this.errors.set(ticket, error);
+        }
+        asker?.answered();
+      }
+    };
+    this.storage.request(async () => checked(await ask())).then(
+      (value) => answered({ tag: 'ok', val: value }),
+      (error: StoreError) => answered({ tag: 'err', val: error.failure }, error),
+    );
+  }
+}
+
+/**
+ * A store's grant whose numbers are what they must be: one that came through a double is refused here, before it could
+ * trap the component or be another number.
+ *
+ * @throws {StoreError} `outcome-unknown`: it is burnt.
+ */
+function checked<Value>(grant: Value): Value {
+  for (const [name, value] of Object.entries(grant as object)) {
+    const isNumber = name === 'worker';
+    const fits = isNumber
+      ? Number.isInteger(value) && value >= 0 && value <= 0xffff_ffff
+      : name === 'grantId' || (typeof value === 'bigint' && 0n <= value && value <= (ID_MAX << 1n) + 1n);
+    if (!fits) {
+      const what = `the store granted something with the ${name} ${String(value)}, which is no whole number of 64 bits`;
+      throw new StoreError('outcome-unknown', `${what}: it is not used`);
+    }
+  }
+  return grant;
+}
+
+const LOW = (1n << 64n) - 1n;
+
+function joined({ high, low }: GrantHalves): bigint {
+  return (high << 64n) | low;
+}
+
+function ofLease({ worker, grantId, notBeforeMs, validUntilMs }: Lease): ComponentLease {
+  if (typeof grantId !== 'bigint' || grantId < 0n || grantId >> 128n !== 0n) {
+    throw new StoreError('outcome-unknown', `the store granted a lease whose id ${String(grantId)} has no 128 bits`);
+  }
+  const halves = { high: grantId >> 64n, low: grantId & LOW };
+  return { worker, grantId: halves, notBefore: notBeforeMs, validUntil: validUntilMs };
+}

@@ -1,0 +1,175 @@
+// What the tests share: servers of the `unalike` binary, a proxy that does what proxies should not, folders.
+
+import assert from 'node:assert/strict';
+import { execFile, spawn } from 'node:child_process';
+import { mkdtemp, rm } from 'node:fs/promises';
+import http from 'node:http';
+import net from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+
+/** The value of an environment variable that `tests/run --test hosts` sets. */
+export function needed(name) {
+  const value = process.env[name];
+  assert.ok(value, `${name} is not set: run tests/run --test hosts, which starts what these tests need`);
+  return value;
+}
+
+/** A folder of a test's own, which is removed after it. */
+export async function folderOf(t) {
+  const folder = await mkdtemp(join(tmpdir(), 'unalike-node-'));
+  t.after(() => rm(folder, { recursive: true, force: true }));
+  return folder;
+}
+
+/** A port that was free a moment ago. */
+export async function freePort() {
+  const server = net.createServer();
+  await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const { port } = server.address();
+  await new Promise((resolve) => server.close(resolve));
+  return port;
+}
+
+/** A server of the `unalike` binary over a store. */
+export class Server {
+  static async start(t, store, { port = 0 } = {}) {
+    const args = ['serve', '--store', store, '--listen', `127.0.0.1:${port}`, '--drain-ms', '0'];
+    const child = spawn(needed('UNALIKE_BIN'), args, { stdio: ['ignore', 'pipe', 'pipe'] });
+    const server = new Server();
+    server.child = child;
+    server.ended = new Promise((resolve) => child.once('exit', resolve));
+    let said = '';
+    child.stderr.on('data', (part) => {
+      said = (said + part).slice(-4000);
+    });
+    server.url = await new Promise((resolve, reject) => {
+      let out = '';
+      child.stdout.on('data', (part) => {
+        out += part;
+        const [, url] = /listening on (http:\S+)\n/.exec(out) ?? [];
+        if (url !== undefined) {
+          resolve(url);
+        }
+      });
+      child.once('error', reject);
+      child.once('exit', (code) => reject(new Error(`the server ended with ${code}: ${said}`)));
+    });
+    server.port = Number(new URL(server.url).port);
+    t.after(() => server.kill());
+    return server;
+  }
+
+  /** As `kill -9` does. */
+  async kill() {
+    this.child.kill('SIGKILL');
+    await this.ended;
+  }
+}
+
+/** Ids that the Rust program takes from a store. */
+export async function nextOfRust(store, tag, count) {
+  const { stdout } = await promisify(execFile)(needed('UNALIKE_BIN'), ['next', tag, '-n', String(count), '--store', store]);
+  return stdout.trim().split('\n').map(BigInt);
+}
+
+/** A proxy before a server. `behave` says for each request what becomes of it. */
+export class Proxy {
+  seen = 0;
+  cached = new Map();
+
+  static async start(t, target, behave) {
+    const proxy = new Proxy();
+    const sockets = new Set();
+    const server = http.createServer((request, response) => {
+      void proxy.pass(target, behave, request, response);
+    });
+    server.on('connection', (socket) => {
+      sockets.add(socket);
+      socket.on('close', () => sockets.delete(socket));
+    });
+    await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
+    proxy.url = `http://127.0.0.1:${server.address().port}`;
+    t.after(() => {
+      server.close();
+      sockets.forEach((socket) => socket.destroy());
+    });
+    return proxy;
+  }
+
+  async pass(target, behave, request, response) {
+    const number = this.seen;
+    this.seen += 1;
+    const how = behave(number, request);
+    const key = `${request.method} ${request.url}`;
+    const forward = async () => {
+      const answer = await fetch(new URL(request.url, target), {
+        method: request.method,
+        headers: { 'x-request-id': request.headers['x-request-id'] },
+      });
+      return { status: answer.status, id: answer.headers.get('x-request-id'), body: await answer.text() };
+    };
+    try {
+      let answer = how === 'cached' ? this.cached.get(key) : undefined;
+      answer ??= await forward();
+      if (how === 'twice') {
+        // Sent again, as a proxy does that took the first answer for lost: the caller gets the second.
+        answer = await forward();
+      }
+      this.cached.set(key, answer);
+      if (how === 'lost') {
+        request.socket.destroy();
+        return;
+      }
+      const headers = { 'content-type': 'application/json', 'content-length': Buffer.byteLength(answer.body) };
+      if (how !== 'nameless') {
+        headers['x-request-id'] = answer.id;
+      }
+      response.writeHead(how === 'gateway' ? 502 : answer.status, headers);
+      if (how === 'cut') {
+        response.write(answer.body.slice(0, answer.body.length / 2));
+        setImmediate(() => request.socket.destroy());
+        return;
+      }
+      if (how === 'late') {
+        // Later than the client waits: the test gives it 300 ms.
+        await new Promise((resolve) => setTimeout(resolve, 600));
+      }
+      response.end(answer.body);
+    } catch {
+      response.destroy();
+    }
+  }
+}
+
+/** Keeps ids, and fails with the first that comes twice. */
+export class Seen {
+  ids = new Set();
+
+  add(ids, what = '') {
+    for (const id of ids) {
+      assert.equal(typeof id, 'bigint');
+      assert.ok(!this.ids.has(id), `${id} came twice ${what}`);
+      this.ids.add(id);
+    }
+  }
+}
+
+/** A promise with its ends. */
+export function deferred() {
+  let [resolve, reject] = [];
+  const promise = new Promise((...ends) => {
+    [resolve, reject] = ends;
+  });
+  return { promise, resolve, reject };
+}
+
+/** Waits until something holds; fails after some seconds. */
+export async function until(what, holds) {
+  const end = performance.now() + 20_000;
+  while (!(await holds())) {
+    assert.ok(performance.now() < end, `still not so: ${what}`);
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+}

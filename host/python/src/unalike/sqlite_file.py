@@ -1,0 +1,790 @@
+"""The connections of one process to a store's file, and whether that is still the file that others find.
+
+Whoever deletes, moves or replaces the file of a store, or one of the two beside it, leaves the programs that have it
+open with files that nobody else sees. They and a program that opens what is there now would be granted the same
+numbers. So every grant is followed by a look, by name, at the files: while those that are open are found, whoever
+comes later opens these, and what was committed before the look is in them. The connections stay open until the store
+is closed, so the log (``-wal``) and its index (``-shm``) stay the same files, and another one under either name is an
+operator's doing.
+
+The file is opened by no means but SQLite's: closing a file drops all locks that this process holds on it.
+
+A child of a fork inherits SQLite's memory, which says that this process holds the locks by which others see that the
+file is in use: they are the parent's, and go with it. So a child takes them itself before it opens the file
+(:func:`_adopt`), and a fork waits until no thread is inside SQLite, whose mutexes a child could otherwise find taken
+for ever.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sqlite3
+import stat
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
+
+from . import _process
+from .lease_rules import ClockSteps, Expiry
+from .store import StoreError, StoreErrorKind
+
+APPLICATION_ID: Final = 0x756E_616C
+"""Marks the file as unalike's, in its header: "unal" in ASCII."""
+USER_VERSION: Final = 2
+"""The version of the schema, in the file's header."""
+USER_VERSION_BEFORE: Final = 1
+"""The version before, which ``upgrade`` makes into this one."""
+OLDEST_SQLITE: Final = (3, 37, 0)
+"""The first with STRICT tables, which the schema has."""
+_RETRY_S: Final = 0.005
+"""How long to wait for another process that is just creating the file, before the next look at it."""
+
+Arguments = Sequence[Union[str, int, bytes, None]]
+
+
+def _read_statements() -> Mapping[str, str]:
+    here = Path(__file__).parent
+    # In a package the files lie beside the code; in a checkout they are where the Rust adapter has them.
+    for place in (here / "sql" / "sqlite", here / "../../../../adapters/sqlite/src/sql"):
+        read = {file.stem: file.read_text(encoding="utf-8") for file in place.glob("*.sql")}
+        if read:
+            return MappingProxyType(read)
+    raise RuntimeError("the folder sql/sqlite is missing beside the code: install the package again")
+
+
+SQL: Final = _read_statements()
+"""The very statements of the Rust adapter, by the names of their files."""
+
+
+class Reader:
+    """A transaction that only reads, all of it at one instant. It keeps nobody from writing."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def rows(self, sql: str, args: Arguments = ()) -> list[sqlite3.Row]:
+        rows: list[sqlite3.Row] = self._connection.execute(sql, args).fetchall()
+        return rows
+
+
+class File(NamedTuple):
+    """What tells a file from any other, whatever its name."""
+
+    device: int
+    inode: int
+
+
+class _Gate:
+    """Lets any number of threads into SQLite, and none while this process forks."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self._inside: dict[int, int] = {}
+        """How deep each thread is inside."""
+        self._is_forking = False
+
+    def __enter__(self) -> None:
+        thread = threading.get_ident()
+        with self.changed:
+            # Whoever is inside already goes on: the fork waits for it.
+            while self._is_forking and thread not in self._inside:
+                self.changed.wait()
+            self._inside[thread] = self._inside.get(thread, 0) + 1
+
+    def __exit__(self, *_: object) -> None:
+        thread = threading.get_ident()
+        with self.changed:
+            self._inside[thread] -= 1
+            if not self._inside[thread]:
+                del self._inside[thread]
+            self.changed.notify_all()
+
+    def before_fork(self) -> None:
+        """Waits for those inside. Each of them ends: at the latest after the busy timeout."""
+        own = threading.get_ident()
+        with self.changed:
+            while self._is_forking:
+                self.changed.wait()
+            self._is_forking = True
+            while any(thread != own for thread in self._inside):
+                self.changed.wait()
+            # Held across the fork, so that nobody waits for it in the child.
+
+    def after_fork(self) -> None:
+        with self.changed:
+            self._is_forking = False
+            self.changed.notify_all()
+
+
+_GATE = _Gate()
+
+
+_held: Final[dict[File, tuple[int, tuple[File, ...]]]] = {}
+"""The files that this process has open, by the first of each store: how often, and all of them."""
+_inherited: Final[dict[File, tuple[File, ...]]] = {}
+"""Those that its parents had open when they forked."""
+_adopted: Final[list[object]] = []
+"""Files that stay open as long as this process lives: closing one would drop the locks."""
+
+
+def _in_child() -> None:
+    global _GATE
+    # Of the parent's threads only this one is here.
+    _GATE = _Gate()
+    _inherited.update((file, files) for file, (_, files) in _held.items())
+    _held.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=lambda: _GATE.before_fork(), after_in_parent=lambda: _GATE.after_fork(), after_in_child=_in_child
+    )
+
+
+def _adopt(path: str) -> None:
+    """Takes the locks, in a child, that SQLite's inherited memory says this process has.
+
+    They are those by which others see that the file and the index of its log are in use: without them another process
+    that ends would take the log away, and one that begins would empty the index. They are shared locks, which belong to
+    the process, whichever way it opened the file (<https://www.sqlite.org/walformat.html>, section 2.3).
+
+    :raises StoreError: ``refused`` when the log that SQLite remembers is there no more.
+    """
+    inherited = _inherited.get(_look_at(path))
+    if inherited is None:
+        return
+    import fcntl
+
+    real = os.path.realpath(path)
+    paths = (real, f"{real}-wal", f"{real}-shm")
+    for name, start, length in ((paths[0], 0x40000002, 510), (paths[2], 128, 1)):
+        try:
+            file = open(name, "rb", buffering=0)
+            _adopted.append(file)
+            fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB, length, start)
+        except FileNotFoundError:
+            raise _closed_by_parent(path) from None
+        except OSError as error:
+            what = f"{name} cannot be locked in this child of a fork: another process is just opening or closing it"
+            raise StoreError("unavailable", f"{what} ({error})") from error
+    # With the locks, nobody takes them away any more.
+    if not all(os.path.exists(name) for name in paths) or tuple(_look_at(name) for name in paths) != inherited:
+        raise _closed_by_parent(path)
+
+
+def _closed_by_parent(path: str) -> StoreError:
+    what = f"{path} was open when this process was forked, and all who had it open closed it before this child used it"
+    return StoreError("refused", f"{what}: SQLite cannot open it here any more; use it in a new process")
+
+
+class _Link:
+    """One connection, and whose turn it is."""
+
+    def __init__(self, connection: sqlite3.Connection, mark: int) -> None:
+        self.connection: Final = connection
+        self.lock: Final = threading.Lock()
+        self._mark: Final = mark
+
+    def __del__(
+        self,
+        current: object = _process.current,
+        keep: object = ctypes.pythonapi.Py_IncRef,
+        holder: object = ctypes.py_object,
+    ) -> None:
+        # A child must not close what it inherits: SQLite would take the locks, and perhaps the log, from its parent.
+        if current() != self._mark:  # type: ignore[operator]
+            keep(holder(self.connection))  # type: ignore[operator]
+        else:
+            self.connection.close()
+
+
+class Opened:
+    """The connections of this process.
+
+    :param expected: The file that the parent of this process had open: another one is refused.
+    """
+
+    def __init__(
+        self, path: str, *, create: bool, busy_timeout_ms: int, expected: Optional[File] = None
+    ) -> None:
+        if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+            what = f"Python's SQLite is {sqlite3.sqlite_version}, and the tables of a store need 3.37.0 or newer"
+            raise StoreError("refused", f"{what}: use a newer Python, or another store")
+        self.mark: Final = _process.current()
+        self._path: Final = path
+        self._busy_timeout_ms: Final = busy_timeout_ms
+        self._steps: Final = ClockSteps()
+        self._files: Optional[tuple[File, ...]] = None
+        self._is_closed = False
+        with _GATE:
+            self._open(create, expected)
+        try:
+            # What it shows from now on is compared with this. One that cannot be read is told of by who needs it.
+            self.read_clock()
+        except StoreError:
+            pass
+
+    def _open(self, create: bool, expected: Optional[File]) -> None:
+        path = self._path
+        _look_at_file(path, create)
+        if expected is not None and _look_at(path) != expected:
+            raise _gone(path, "was replaced")
+        if os.path.exists(path):
+            _adopt(path)
+            self._check_header()
+        # SQLite keeps the other two beside the file itself, wherever a symbolic link to it is.
+        self._writer = self._link("rwc" if create else "rw")
+        try:
+            real = os.path.realpath(path)
+            self._paths = (path, f"{real}-wal", f"{real}-shm")
+            self.is_new = self._prepare_file()
+            self._reader = self._link("rw", query_only=True)
+            self._hold()
+            if expected is not None and self.file != expected:
+                raise _gone(path, "was replaced")
+            self._prove_writable()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def file(self) -> File:
+        """The file itself."""
+        assert self._files is not None, "a store that is open holds its files"
+        return self._files[0]
+
+    def write(self, doing: str, sql: str, args: Arguments = ()) -> list[sqlite3.Row]:
+        """Runs one statement that writes, to its end, and answers its rows.
+
+        They come before its commit, so they count only after it; and only if the files that are open are still those
+        that others find. Whatever is written is one statement: whoever is stopped between two statements of a
+        transaction stops all others.
+        """
+        self.check()
+        with self._turn(self._writer, doing) as connection:
+            try:
+                rows: list[sqlite3.Row] = connection.execute(sql, args).fetchall()
+            except sqlite3.Error as error:
+                raise write_error(self._path, doing, error) from error
+        self.check()
+        return rows
+
+    def read(self, doing: str, sql: str, args: Arguments = ()) -> list[sqlite3.Row]:
+        """Runs one statement that reads."""
+        self.check()
+        with self._turn(self._reader, doing) as connection:
+            try:
+                rows: list[sqlite3.Row] = connection.execute(sql, args).fetchall()
+            except sqlite3.Error as error:
+                raise read_error(self._path, doing, error) from error
+        return rows
+
+    @contextmanager
+    def reading(self, doing: str) -> Iterator[Reader]:
+        """Several statements that read at one instant."""
+        self.check()
+        with self._turn(self._reader, doing) as connection:
+            try:
+                connection.execute("BEGIN")
+                yield Reader(connection)
+            except sqlite3.Error as error:
+                raise read_error(self._path, doing, error) from error
+
+    def read_clock(self) -> int:
+        """The store's clock, in Unix milliseconds."""
+        asked_ns = time.monotonic_ns()
+        rows = self.read("reading the clock", SQL["clock"])
+        now_ms = rows[0][0]
+        if not isinstance(now_ms, int) or now_ms < 0:
+            raise StoreError("unavailable", f"the store's clock is before 1970 ({now_ms} ms): set it")
+        self._steps.read(asked_ns, time.monotonic_ns(), now_ms)
+        return now_ms
+
+    def expiry(self, store_ms: int, max_horizon_ms: int) -> Expiry:
+        """Which leases have ended, by this reading of the clock."""
+        return self._steps.expiry(time.monotonic_ns(), store_ms, max_horizon_ms)
+
+    def check(self) -> None:
+        """Refuses to go on when other files than those that are open have their names, or none has.
+
+        Three looks at names that the kernel has at hand: some microseconds, before a flush of milliseconds.
+        """
+        if self._files is not None and not self._is_closed:
+            for path, held in zip(self._paths, self._files):
+                if _look_at(path) != held:
+                    raise _gone(path, "was replaced")
+
+    def close(self) -> None:
+        """Closes the connections: in the process that opened them."""
+        if not self._is_closed and self._files is not None:
+            with _GATE.changed:
+                count, files = _held[self._files[0]]
+                if count > 1:
+                    _held[self._files[0]] = (count - 1, files)
+                else:
+                    del _held[self._files[0]]
+        self._is_closed = True
+        for name in ("_reader", "_writer"):
+            link: Optional[_Link] = getattr(self, name, None)
+            if link is not None:
+                # Whoever is at it ends first: each request ends.
+                with link.lock, _GATE:
+                    link.connection.close()
+
+    @contextmanager
+    def _turn(self, link: _Link, doing: str) -> Iterator[sqlite3.Connection]:
+        if not link.lock.acquire(timeout=max(self._busy_timeout_ms, 1) / 1_000):
+            what = "no turn within the busy timeout: too many requests are waiting"
+            raise StoreError("unavailable", f"{doing}, in {self._path}: {what}")
+        try:
+            if self._is_closed:
+                raise StoreError("unavailable", f"{doing}, in {self._path}: the store was closed")
+            with _GATE:
+                try:
+                    yield link.connection
+                finally:
+                    _roll_back(link.connection)
+        finally:
+            link.lock.release()
+
+    def _link(self, mode: str, query_only: bool = False) -> _Link:
+        try:
+            link = _Link(self._connect(f"mode={mode}"), self.mark)
+            # On macOS fsync alone leaves data in the drive's cache; elsewhere those two do nothing.
+            for pragma in ("foreign_keys = ON", "synchronous = FULL", "fullfsync = ON", "checkpoint_fullfsync = ON"):
+                link.connection.execute(f"PRAGMA {pragma}").fetchall()
+            if query_only:
+                link.connection.execute("PRAGMA query_only = ON").fetchall()
+            synchronous = link.connection.execute("PRAGMA synchronous").fetchone()[0]
+        except sqlite3.Error as error:
+            raise open_error(self._path, error) from error
+        if synchronous != 2:
+            what = f"{self._path}: this SQLite cannot be told to flush each commit (synchronous is {synchronous})"
+            raise StoreError("refused", what)
+        return link
+
+    def _connect(self, query: str) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            f"{Path(self._path).as_uri()}?{query}",
+            uri=True,
+            timeout=self._busy_timeout_ms / 1_000,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        connection.row_factory = sqlite3.Row
+        return connection
+
+    def _check_header(self) -> None:
+        """Refuses a file that is not ours before anything could change it.
+
+        An immutable connection reads only the file, takes no lock and leaves no other files behind. What it sees may be
+        older than the log, so it is looked at again later. It may also be half of what another process is just writing
+        while it creates the file, so a refusal needs a second look.
+        """
+        for is_last in (False, True):
+            try:
+                connection = self._connect("mode=ro&immutable=1")
+                try:
+                    self._schema_version(connection)
+                    return
+                finally:
+                    connection.close()
+            except sqlite3.Error as error:
+                if is_last:
+                    raise open_error(self._path, error) from error
+            except StoreError:
+                if is_last:
+                    raise
+            time.sleep(_RETRY_S)
+
+    def _schema_version(self, connection: sqlite3.Connection) -> Optional[int]:
+        """The version of the store's schema, one that this program can use; none when the file is empty."""
+        application_id = _value(connection, "PRAGMA application_id")
+        version = _value(connection, "PRAGMA user_version")
+        if application_id == APPLICATION_ID:
+            if version in (USER_VERSION_BEFORE, USER_VERSION):
+                return version
+            if version > USER_VERSION:
+                known = f"schema {version}, this one knows {USER_VERSION}"
+                what = f"{self._path} was written by a newer version of unalike ({known}): upgrade this process"
+                raise StoreError("refused", what)
+            raise damaged(self._path, f"its schema has the version {version}")
+        if (application_id, version) == (0, 0) and not _value(connection, "SELECT count(*) FROM sqlite_schema"):
+            return None
+        whose = f"the database of another program (application id {application_id:#x})"
+        raise StoreError("refused", f"{self._path} is {whose}: name another file")
+
+    def _prepare_file(self) -> bool:
+        """Creates the tables in a new file, or checks those of an old one; whether it created them.
+
+        And switches the file to write-ahead logging.
+        """
+        connection = self._writer.connection
+        try:
+            # In a transaction, so that all of it is read before or after another process creates the tables.
+            connection.execute("BEGIN")
+            version = self._schema_version(connection)
+            connection.execute("ROLLBACK")
+        except sqlite3.Error as error:
+            raise open_error(self._path, error) from error
+        is_new = version != USER_VERSION and self._write_schema()
+        self._change_schema("counting tags without their sub-keys", SQL["counts_sub_keys"], SQL["count_tags_alone"])
+        self._change_schema("giving the store an identity", SQL["lacks_identity"], SQL["give_identity"])
+        tries_left = self._busy_timeout_ms // 5
+        while True:
+            try:
+                mode = [row[0] for row in connection.execute("PRAGMA journal_mode = WAL").fetchall()]
+            except sqlite3.Error as error:
+                # Two processes that start at once: SQLite does not wait by itself in this statement.
+                if _primary_code(error) not in (_BUSY, _LOCKED) or tries_left <= 0:
+                    raise write_error(self._path, "switching to write-ahead logging", error) from error
+                tries_left -= 1
+                time.sleep(_RETRY_S)
+                continue
+            if mode != ["wal"]:
+                what = f"write-ahead logging is not possible there (journal mode {mode}): use a local disk"
+                raise StoreError("refused", f"{self._path}: {what}")
+            return is_new
+
+    def _write_schema(self) -> bool:
+        """Creates the tables, or upgrades them; whether it created them."""
+        connection = self._writer.connection
+        try:
+            connection.execute("BEGIN EXCLUSIVE")
+            # Another process may have been quicker.
+            version = self._schema_version(connection)
+            if version == USER_VERSION:
+                connection.execute("ROLLBACK")
+                return False
+            _run_all(connection, SQL["schema" if version is None else "upgrade"])
+            connection.execute("COMMIT")
+            return version is None
+        except sqlite3.Error as error:
+            raise write_error(self._path, "writing the schema", error) from error
+
+    def _change_schema(self, doing: str, is_due: str, statements: str) -> None:
+        """Runs statements that change the schema of an earlier program, if this question has the answer 1 or more."""
+        connection = self._writer.connection
+        try:
+            if not _value(connection, is_due):
+                return
+        except sqlite3.Error as error:
+            raise open_error(self._path, error) from error
+        try:
+            connection.execute("BEGIN EXCLUSIVE")
+            # Another process may have been quicker.
+            if _value(connection, is_due):
+                _run_all(connection, statements)
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise write_error(self._path, doing, error) from error
+
+    def _hold(self) -> None:
+        """Holds on to the files as they are now, of a store that is in write-ahead mode."""
+        _check_mount(self._path)
+        try:
+            # A connection opens the log, and its index, when it first reads.
+            self._reader.connection.execute("SELECT id FROM store").fetchall()
+        except sqlite3.Error as error:
+            raise open_error(self._path, error) from error
+        files = tuple(_look_at(path) for path in self._paths)
+        with _GATE.changed:
+            _held[files[0]] = (_held.get(files[0], (0, files))[0] + 1, files)
+        self._files = files
+
+    def _prove_writable(self) -> None:
+        """Takes the write lock and gives it back."""
+        try:
+            # It writes nothing, but SQLite takes the lock first.
+            self._writer.connection.execute("UPDATE store SET tags = tags WHERE id = 0").fetchall()
+        except sqlite3.Error as error:
+            raise read_error(self._path, "checking that the store can be written to", error) from error
+
+
+def _roll_back(connection: sqlite3.Connection) -> None:
+    """Ends the transaction, if one is open."""
+    try:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+    except sqlite3.Error:
+        # After an error in a commit SQLite has rolled back by itself.
+        pass
+
+
+def _value(connection: sqlite3.Connection, sql: str) -> int:
+    value = connection.execute(sql).fetchall()[0][0]
+    return value if isinstance(value, int) else 0
+
+
+def _run_all(connection: sqlite3.Connection, statements: str) -> None:
+    """Several statements within a transaction, which ``executescript`` would commit first."""
+    statement = ""
+    for part in statements.split(";"):
+        statement += part
+        # What follows the last one is white space.
+        if not statement.strip():
+            continue
+        statement += ";"
+        # A trigger has statements within.
+        if sqlite3.complete_statement(statement):
+            connection.execute(statement).fetchall()
+            statement = ""
+    assert not statement.strip(";\n "), f"a statement is not complete: {statement}"
+
+
+def _look_at_file(path: str, create: bool) -> None:
+    """Checks what can be seen without opening the file."""
+    try:
+        path.encode()
+        found = os.stat(path)
+    except UnicodeError:
+        raise StoreError("refused", f"the path {path!r} is not UTF-8, which SQLite needs: choose another") from None
+    except ValueError as error:
+        raise StoreError("refused", f"the path {path!r} is not usable: {error}") from error
+    except FileNotFoundError:
+        directory = os.path.dirname(path)
+        if not os.path.isdir(directory):
+            raise StoreError("refused", f"the directory {directory} does not exist: create it") from None
+        if os.path.exists(f"{path}-wal"):
+            what = (
+                f"{path} does not exist, and its log {path}-wal does: it was deleted or moved while a program had it "
+                "open. Stop all programs that use the store and put the file back beside its log. If it is lost, "
+                "remove the log, start them with a new file, and raise each tag above all that was handed out "
+                "(unalike tags raise) before any is used"
+            )
+            raise StoreError("refused", what) from None
+        if not create:
+            what = f"{path} does not exist, and is not to be made here (create is False): check the path"
+            raise StoreError("refused", what) from None
+        return
+    except OSError as error:
+        what = f"{path} cannot be looked at: this user must be able to enter its directory"
+        raise StoreError("refused", what) from error
+    if stat.S_ISDIR(found.st_mode):
+        raise StoreError("refused", f"{path} is a directory: name a file in it")
+    if found.st_size == 0 and not create:
+        what = "restore it from a backup, or have it made anew (create) if nothing was ever handed out from it"
+        raise StoreError("refused", f"{path} is empty: {what}")
+
+
+def _look_at(path: str) -> File:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        raise _gone(path, "was deleted or moved") from None
+    except OSError as error:
+        what = (
+            f"{path} cannot be looked at, so nobody knows whether it is still the one that others use: this user must "
+            "be able to enter its directory"
+        )
+        raise StoreError("unavailable", what) from error
+    if os.name == "nt":
+        # There a file that is open is not deleted.
+        return File(0, 0)
+    if found.st_nlink > 1:
+        # Another name has another log: programs that use both grant the same numbers.
+        what = (
+            f"{path} has {found.st_nlink} names (hard links), and a program that uses another one would grant the same "
+            "numbers: remove the others; a copy of the file is made with `sqlite3 FILE 'VACUUM INTO ..'`"
+        )
+        raise StoreError("refused", what)
+    return File(found.st_dev, found.st_ino)
+
+
+def _check_mount(path: str) -> None:
+    """Refuses a file that was mounted by itself, as containers do with single files.
+
+    Its log would lie in another directory, which the next container has not, and what was committed last would be lost
+    with it.
+    """
+    try:
+        mounts = Path("/proc/self/mountinfo").read_bytes().splitlines()
+    except OSError:
+        return
+    # Spaces and the like are written as octal numbers.
+    written = os.fsencode(os.path.realpath(path))
+    for character in b"\\ \t\n":
+        written = written.replace(bytes([character]), b"\\%03o" % character)
+    if any(fields[4] == written for fields in (line.split(b" ") for line in mounts) if len(fields) > 4):
+        what = (
+            f"{path} is mounted as a single file, so its log ({path}-wal) would lie elsewhere, and with it what was "
+            "granted last: mount the directory that the file is in"
+        )
+        raise StoreError("refused", what)
+
+
+def _gone(path: str, what: str) -> StoreError:
+    return StoreError(
+        "refused",
+        f"{path} {what} while this process had it open: whoever opens the store now would be granted numbers that "
+        "were granted before, so this process grants none any more. Stop all programs that use the store. If the "
+        "file is there under another name, move it back, with its -wal and -shm, and start them again. If it is "
+        "lost, start them with a new one, and raise each tag above all that was handed out (unalike tags raise) "
+        "before any of them is used",
+    )
+
+
+# Primary result codes, the low 8 bits of the extended ones: <https://www.sqlite.org/rescode.html>.
+_PERM: Final = 3
+_ABORT: Final = 4
+_BUSY: Final = 5
+_LOCKED: Final = 6
+_NOMEM: Final = 7
+_READONLY: Final = 8
+_INTERRUPT: Final = 9
+_IOERR: Final = 10
+_CORRUPT: Final = 11
+_FULL: Final = 13
+_CANTOPEN: Final = 14
+_PROTOCOL: Final = 15
+_SCHEMA: Final = 17
+_CONSTRAINT: Final = 19
+_MISUSE: Final = 21
+_AUTH: Final = 23
+_FORMAT: Final = 24
+_NOTADB: Final = 26
+
+_NO_DATABASE: Final = (
+    "is not a SQLite database: name another file. If unalike made this one, its beginning was overwritten: stop all "
+    "processes, restore it from a backup, and raise every tag above what was handed out since (or start a new file "
+    "under new tags)"
+)
+_ROLLED_BACK: Final[tuple[StoreErrorKind, str]] = ("unavailable", "the statement was broken off and rolled back")
+_MAY_NOT: Final[tuple[StoreErrorKind, str]] = (
+    "refused",
+    "this process may not write: make the file and its directory writable for its user",
+)
+_HELD: Final[tuple[StoreErrorKind, str]] = (
+    "unavailable",
+    "another process holds the file's write lock for longer than the busy timeout",
+)
+_ADVICE: Final[Mapping[int, tuple[StoreErrorKind, str]]] = {
+    _BUSY: _HELD,
+    _LOCKED: _HELD,
+    _PROTOCOL: _HELD,
+    # The pages did not fit the write-ahead log, so its commit record was never written, and SQLite has rolled the
+    # transaction back: nothing was granted.
+    _FULL: (
+        "unavailable",
+        "the disk that the file is on is full, so nothing was written and nothing was granted: free some space "
+        "there, and it goes on by itself",
+    ),
+    _CANTOPEN: ("unavailable", "the file or its -wal or -shm file cannot be opened"),
+    _NOMEM: _ROLLED_BACK,
+    _INTERRUPT: _ROLLED_BACK,
+    _ABORT: _ROLLED_BACK,
+    _SCHEMA: _ROLLED_BACK,
+    _READONLY: _MAY_NOT,
+    _PERM: _MAY_NOT,
+    _AUTH: _MAY_NOT,
+    # SQLite says the same of a page that makes no sense and of one that the disk could not read.
+    _CORRUPT: (
+        "corrupt",
+        "the disk reported an input/output error while it read the file, or the file is damaged. Look for disk "
+        "errors in the system's log (dmesg) first: if there are some, the file may be whole, so stop all programs "
+        "that use it, copy it with its -wal and -shm to a disk that works, and start them there. If there are none, "
+        "stop them, restore the file from a backup, and raise every tag above what was handed out since (or start a "
+        "new file under new tags)",
+    ),
+    _NOTADB: ("corrupt", _NO_DATABASE),
+    _FORMAT: ("corrupt", _NO_DATABASE),
+    _IOERR: (
+        "outcome-unknown",
+        "the disk reported an input/output error while it read or wrote the file or its -wal. It goes on by itself "
+        "when the disk works again; look at the system's log (dmesg), and if the errors stay, stop all programs that "
+        "use the file and move it, with its -wal and -shm, to another disk",
+    ),
+}
+
+# Before Python 3.11 an error has no code, and is told by SQLite's own words.
+_WORDS: Final = {
+    "database is locked": _BUSY,
+    "database table is locked": _LOCKED,
+    "out of memory": _NOMEM,
+    "attempt to write a readonly database": _READONLY,
+    "access permission denied": _PERM,
+    "interrupted": _INTERRUPT,
+    "disk I/O error": _IOERR,
+    "database disk image is malformed": _CORRUPT,
+    "database or disk is full": _FULL,
+    "unable to open database file": _CANTOPEN,
+    "locking protocol": _PROTOCOL,
+    "database schema has changed": _SCHEMA,
+    "file is not a database": _NOTADB,
+}
+
+
+def write_error(path: str, doing: str, error: sqlite3.Error) -> StoreError:
+    """The error of a statement that writes, or of its commit.
+
+    The question that matters is whether the commit may be in the file although it was reported as failed. SQLite
+    rolls a transaction back in the file on every error but one kind: after an I/O error (a failed fsync above all)
+    the commit record may have reached the disk, and a recovery would find it valid. So I/O errors, and everything
+    that is not known, are of unknown outcome.
+    """
+    code = _primary_code(error)
+    if code is None:
+        kind, advice = _ADVICE[_IOERR][0], "the connection broke"
+    else:
+        # Our own statements are refused only when a row breaks an invariant of the schema; it was rolled back.
+        kind, advice = _ADVICE.get(code, ("refused", "SQLite refused the statement"))
+    what = f"{path} {advice}" if advice is _NO_DATABASE else f"{doing}, in {path}: {advice}"
+    return StoreError(kind, f"{what} ({error})")
+
+
+def read_error(path: str, doing: str, error: sqlite3.Error) -> StoreError:
+    """The error of a statement that only reads: nothing can have been granted."""
+    told = write_error(path, doing, error)
+    return StoreError("unavailable", str(told)) if told.kind == "outcome-unknown" else told
+
+
+def open_error(path: str, error: sqlite3.Error) -> StoreError:
+    """The error of opening the file: what exists and cannot be opened is a matter of permissions."""
+    if _primary_code(error) == _CANTOPEN:
+        what = "it cannot be opened: this user must be able to read and write the file and its directory"
+        return StoreError("refused", f"opening {path}: {what} ({error})")
+    return read_error(path, "opening", error)
+
+
+def _primary_code(error: sqlite3.Error) -> Optional[int]:
+    code = getattr(error, "sqlite_errorcode", None)
+    if isinstance(code, int):
+        return code & 0xFF
+    if isinstance(error, sqlite3.IntegrityError):
+        return _CONSTRAINT
+    if isinstance(error, sqlite3.ProgrammingError):
+        return _MISUSE
+    return _WORDS.get(str(error))
+
+
+def damaged(path: str, what: str) -> StoreError:
+    """A value in the file that unalike never writes."""
+    return StoreError("corrupt", f"{path}: {what}; restore the file from a backup, or find out who changed it")
+
+
+def number(path: str, row: sqlite3.Row, column: str) -> int:
+    """A column that holds a number of 0 or more."""
+    value = row[column]
+    if not isinstance(value, int) or value < 0:
+        raise damaged(path, f"{column} is {value!r}, and is never negative")
+    return value
+
+
+def text(path: str, row: sqlite3.Row, column: str) -> str:
+    """A column that holds a text."""
+    value = row[column]
+    if not isinstance(value, str):
+        raise damaged(path, f"{column} is {value!r}, and no text")
+    return value
+
+
+def blob(path: str, row: sqlite3.Row, column: str) -> bytes:
+    """A column that holds 16 bytes."""
+    value = row[column]
+    if not isinstance(value, bytes) or len(value) != 16:
+        raise damaged(path, f"{column} has not 16 bytes")
+    return value

@@ -1,0 +1,158 @@
+"""The wheel, installed from its file into an empty environment and used there; the examples and the README."""
+
+from __future__ import annotations
+
+import doctest
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from servers import serving
+
+HERE = Path(__file__).parents[1]
+
+PROGRAM = '''"""What a user writes."""
+
+import asyncio
+import sys
+
+from unalike import LAYOUTS, AsyncIds, Batch, FixedStep, Ids, IdsError, StoreError, TagOptions, formats
+from unalike.memory import MemoryStore
+from unalike.remote import RemoteStore
+
+store = MemoryStore()
+store.create_tag("ticket", TagOptions(step=FixedStep(10), mode="ordered"))
+
+with Ids(segments=store, leases=store) as ids:
+    orders = ids.sequence("order")
+    first: int = orders.next()
+    batch: Batch = orders.take(1_000)
+    total: int = sum(batch)
+    maybe: int | None = orders.try_next()
+    flake: int = ids.snowflake("default", "twitter").next()
+    text: str = formats.encode(flake, "base62")
+    assert formats.decode(text, "base62") == flake and formats.unpack(flake, LAYOUTS["twitter"]).sequence == 0
+    for id in ids.sequence("ticket"):
+        ticket: int = id
+        break
+
+try:
+    RemoteStore("nowhere")
+except StoreError as error:
+    assert error.kind == "refused"
+
+try:
+    orders.next()
+except IdsError as error:
+    kind: str = error.kind
+
+
+async def main() -> int:
+    async with AsyncIds(segments=store) as ids:
+        return await (await ids.sequence("order")).next()
+
+
+print(first, total, ticket, kind, asyncio.run(main()) > 1_001, "site-packages" in str(sys.modules["unalike"].__file__))
+'''
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """By way of the source distribution, which holds what git does not."""
+    target = tmp_path_factory.mktemp("dist")
+    components = HERE / "src" / "unalike" / "wasm"
+    environment = {
+        **os.environ,
+        "UNALIKE_COMPONENT_WASM": str(components / "unalike.wasm"),
+        "UNALIKE_FORMATS_WASM": str(components / "unalike-formats.wasm"),
+    }
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(target), str(HERE)]
+    built = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert built.returncode == 0, built.stdout + built.stderr
+    (found,) = target.glob("*.whl")
+    return found
+
+
+def test_what_is_in_the_wheel(wheel: Path) -> None:
+    assert wheel.name == "unalike-0.1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        metadata = archive.read("unalike-0.1.0.dist-info/METADATA").decode()
+    for name in ("unalike/py.typed", "unalike/wasm/unalike.wasm", "unalike/wasm/unalike-formats.wasm"):
+        assert name in names
+    assert not [name for name in names if "machine-code" in name or "test" in name or "__pycache__" in name]
+    assert "Requires-Dist: wasmtime==50.0.1\n" in metadata and "From Python" in metadata
+
+
+def test_a_user_program(wheel: Path, tmp_path: Path) -> None:
+    venv, program = tmp_path / "venv", tmp_path / "program.py"
+    subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
+    python = venv / "bin" / "python"
+    subprocess.run([str(python), "-m", "pip", "install", "--quiet", str(wheel)], check=True)
+    program.write_text(PROGRAM)
+    environment = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
+    for _ in range(2):
+        ran = subprocess.run([str(python), str(program)], env=environment, capture_output=True, text=True, cwd=tmp_path)
+        total = sum(range(2, 1_002))
+        assert (ran.stdout, ran.stderr) == (f"1 {total} 1 closed True True\n", "")
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(python), str(program)],
+        env={**environment, "MYPY_CACHE_DIR": str(tmp_path / "mypy")},
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert checked.returncode == 0, checked.stdout
+    program.write_text(PROGRAM.replace("first: int =", "first: str ="))
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(python), str(program)],
+        env={**environment, "MYPY_CACHE_DIR": str(tmp_path / "mypy")},
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert "Incompatible types in assignment" in checked.stdout, "the types are seen"
+
+
+def test_the_package_is_strictly_typed(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mypy", "--strict", "--python-version", "3.10", "--ignore-missing-imports"]
+    checked = subprocess.run(
+        [*command, "--cache-dir", str(tmp_path), "src/unalike"], cwd=HERE, capture_output=True, text=True
+    )
+    assert checked.returncode == 0, checked.stdout
+
+
+@pytest.mark.parametrize("example", ["django_orders.py", "sqlalchemy_orders.py"])
+def test_examples(tmp_path: Path, example: str) -> None:
+    with serving(tmp_path / "ids.sqlite") as server:
+        ran = subprocess.run(
+            [sys.executable, str(HERE / "examples" / example), server.url],
+            env={**os.environ, "PYTHONPATH": str(HERE / "src")},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+    assert ran.returncode == 0, ran.stderr
+    rows = 1_001 if example.startswith("django") else 1_000
+    assert ran.stdout.splitlines()[-1] == f"rows: {rows} distinct: {rows}"
+
+
+def test_the_readme_says_what_is_so() -> None:
+    """Its sessions are run."""
+    text = (HERE / "README.md").read_text()
+    sessions = "\n\n".join(re.findall(r"```pycon\n(.*?)```", text, re.DOTALL))
+    test = doctest.DocTestParser().get_doctest(sessions, {}, "README.md", None, 0)
+    assert len(test.examples) >= 10
+    runner = doctest.DocTestRunner()
+    runner.run(test)
+    assert runner.failures == 0
+    for module in sorted((HERE / "src" / "unalike").glob("*.py")):
+        name = f"unalike.{module.stem}" if module.stem != "__init__" else "unalike"
+        if ">>>" in module.read_text():
+            __import__(name)
+            failed, _ = doctest.testmod(sys.modules[name])
+            assert failed == 0, name

@@ -1,0 +1,591 @@
+"""The store in a SQLite file: on real files, with other processes, and with the ``unalike`` command at once."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from servers import binary
+
+from unalike import sqlite_file
+from unalike.sqlite import SqliteStore
+from unalike.store import (
+    ID_MAX,
+    AdaptiveStep,
+    FixedStep,
+    Layout,
+    LeaseAcquire,
+    LeaseExtend,
+    Remaining,
+    Segment,
+    StoreError,
+    TagOptions,
+    TailRelease,
+    sub_tag,
+)
+
+LAYOUT = Layout(41, 0, 2, 12, "worker-first", 1_288_834_974_657, 1)
+OTHER_LAYOUT = Layout(41, 0, 2, 12, "worker-first", 1_288_834_974_657, 7)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "ids.sqlite"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[SqliteStore]:
+    opened = SqliteStore(path)
+    yield opened
+    opened.close()
+
+
+def sql(path: Path, *statements: str) -> str:
+    """Runs statements in another process: this one must not open the file by other means than the store's."""
+    code = (
+        "import sqlite3, sys\n"
+        "connection = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=30)\n"
+        "for statement in sys.argv[2:]:\n"
+        "    rows = connection.execute(statement).fetchall()\n"
+        "print(rows)\n"
+        "connection.close()\n"
+    )
+    command = [sys.executable, "-c", code, str(path), *statements]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def script(path: Path, statements: str) -> None:
+    code = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.executescript(sys.argv[2]); c.close()"
+    subprocess.run([sys.executable, "-c", code, str(path), statements], check=True)
+
+
+def refusal(kind: str, call: object, *args: object, **options: object) -> str:
+    assert callable(call)
+    with pytest.raises(StoreError) as caught:
+        call(*args, **options)
+    assert caught.value.kind == kind, caught.value
+    return str(caught.value)
+
+
+def next_ids(path: Path, tag: str, count: int) -> list[int]:
+    """By the command of the Rust library."""
+    command = [binary(), "next", tag, "-n", str(count), "--store", f"sqlite://{path}"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=path.parent)
+    return [int(line) for line in done.stdout.split()]
+
+
+def numbers(segment: Segment) -> range:
+    return range(segment.start, segment.end)
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def acquire(holder: str = "", preferred: int | None = None, horizon_ms: int = 60_000) -> LeaseAcquire:
+    return LeaseAcquire("default", LAYOUT, holder, preferred, now_ms(), horizon_ms)
+
+
+# Segments
+
+
+def test_numbers_ascend_and_none_comes_twice(store: SqliteStore) -> None:
+    assert store.allocate("order", 10, 0) == Segment(1, 11, 1, 0, 1)
+    assert store.allocate("order", 10, 0) == Segment(11, 21, 1, 0, 2)
+    assert store.allocate("order", 10, 100) == Segment(100, 110, 1, 0, 3)
+    assert store.allocate("order", 1, 110).start == 110
+
+
+def test_a_tail_is_given_back_once_and_by_its_version(store: SqliteStore) -> None:
+    granted = store.allocate("order", 10, 0)
+    assert not store.release("order", TailRelease(5, granted.version + 1))
+    assert not store.release("order", TailRelease(11, granted.version))
+    assert not store.release("order", TailRelease(2**63, granted.version))
+    assert store.release("order", TailRelease(5, granted.version))
+    assert not store.release("order", TailRelease(5, granted.version))
+    assert store.allocate("order", 1, 0).start == 5
+
+
+def test_the_last_number_is_granted_and_then_none(store: SqliteStore) -> None:
+    last = store.allocate("order", 2**64 - 1, ID_MAX - 1)
+    assert (last.start, last.end) == (ID_MAX - 1, ID_MAX + 1)
+    assert "exhausted" in refusal("exhausted", store.allocate, "order", 1, 0)
+    assert "exhausted" in refusal("exhausted", store.allocate, sub_tag("order", "a"), 1, 0)
+
+
+def test_options_are_kept_with_all_their_bits(store: SqliteStore) -> None:
+    for at, (step, refill) in enumerate(
+        [
+            (FixedStep(ID_MAX), Remaining(2**64 - 1)),
+            (AdaptiveStep(5, 1, ID_MAX, 2**63 + 1, 2**64 - 1), Remaining(0)),
+        ]
+    ):
+        options = TagOptions(start=2**53 + 1, step=step, refill=refill, mode="ordered")
+        assert store.create_tag(f"tag-{at}", options).options == options
+        assert store.open_tag(f"tag-{at}").options == options
+        assert store.allocate(f"tag-{at}", 1, 0).start == 2**53 + 1
+    assert "exists" in refusal("tag-exists", store.create_tag, "tag-0")
+    refusal("tag-invalid", store.create_tag, "redis-leases")
+    refusal("tag-invalid", store.create_tag, " tag")
+    assert store.allocate(sub_tag("tag-0", "a"), 1, 0).start == 2**53 + 1
+
+
+def test_first_use_may_be_forbidden_and_tags_are_counted_without_sub_keys(path: Path) -> None:
+    strict = SqliteStore(path, create_tags=False, tags_max=1)
+    assert "unalike tags create" in refusal("tag-unknown", strict.allocate, "order", 1, 0)
+    strict.create_tag("order")
+    for sub in "abc":
+        strict.allocate(sub_tag("order", sub), 1, 0)
+    assert "limit" in refusal("tag-limit", strict.create_tag, "other")
+    strict.close()
+    assert sql(path, "SELECT tags FROM store") == "[(1,)]"
+
+
+def test_new_names_begin_above_the_floor(path: Path, store: SqliteStore) -> None:
+    floor = "unalike-new-names\x1ffloor"
+    store.allocate(floor, 1, 0)
+    sql(path, f"UPDATE tag SET watermark = 1000, settled = 1000 WHERE tag = '{floor}'")
+    assert store.allocate("order", 1, 0).start == 1_001
+    assert store.allocate("redis-leases\x1fdefault", 1, 0).start == 1
+
+
+def test_a_stripe_is_refused(path: Path, store: SqliteStore) -> None:
+    store.allocate("order", 1, 0)
+    place = "stripe_set = x'000000000000000000000000005eed00', stripe_index = 1, stripe_count = 3"
+    sql(path, f"UPDATE store SET {place}")
+    words = "is stripe 1 of 3 in the set 000000000000000000000000005eed00: use it together"
+    for tag in ("order", "b"):
+        assert words in refusal("refused", store.allocate, tag, 1, 0)
+    assert words in refusal("refused", store.open_tag, "order")
+    assert not store.release("order", TailRelease(1, 1))
+    sql(path, "UPDATE store SET stripe_index = 1 << 31")
+    assert "fenced while its tags are moved" in refusal("refused", store.allocate, "order", 1, 0)
+
+
+def test_threads_share_a_store(store: SqliteStore) -> None:
+    granted: list[int] = []
+
+    def work() -> None:
+        for _ in range(50):
+            granted.extend(numbers(store.allocate("order", 3, 0)))
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(granted) == list(range(1, 901))
+
+
+# Leases
+
+
+def test_workers_are_granted_extended_and_released(store: SqliteStore) -> None:
+    leases = [store.acquire(acquire("a")) for _ in range(4)]
+    assert sorted(lease.worker for lease in leases) == [0, 1, 2, 3]
+    assert len({lease.grant_id for lease in leases}) == 4
+    assert "all 4 worker ids" in refusal("workers-exhausted", store.acquire, acquire())
+    first = leases[0]
+    extend = LeaseExtend("default", LAYOUT, first.worker, first.grant_id, now_ms(), 120_000)
+    extended = store.extend(extend)
+    assert extended.valid_until_ms > first.valid_until_ms and extended.not_before_ms == first.not_before_ms
+    refusal("lease-lost", store.extend, LeaseExtend("default", LAYOUT, first.worker, 7, now_ms(), 120_000))
+    refusal("layout-mismatch", store.extend, LeaseExtend("default", OTHER_LAYOUT, 0, 7, now_ms(), 120_000))
+    assert not store.release_lease("default", first.worker, first.grant_id, extended.valid_until_ms + 1)
+    end_ms = first.not_before_ms + 5
+    assert store.release_lease("default", first.worker, first.grant_id, end_ms)
+    assert not store.release_lease("default", first.worker, first.grant_id, end_ms)
+    refusal("lease-lost", store.extend, extend)
+    again = store.acquire(acquire())
+    assert again.worker == first.worker and again.not_before_ms >= end_ms
+
+
+def test_what_a_namespace_is_bound_to_stays(path: Path, store: SqliteStore) -> None:
+    lease = store.acquire(acquire(horizon_ms=2**64 - 1))
+    assert lease.valid_until_ms <= now_ms() + 600_000
+    other = SqliteStore(path, max_horizon_ms=1_000)
+    assert other.acquire(acquire(horizon_ms=60_000)).valid_until_ms > now_ms() + 50_000
+    offered = LeaseAcquire("default", OTHER_LAYOUT, "", None, now_ms(), 60_000)
+    assert "is bound to the layout 41/2/12" in refusal("layout-mismatch", other.acquire, offered)
+    late = LeaseAcquire("default", LAYOUT, "", None, now_ms() + 60_000, 60_000)
+    assert "set the clock" in refusal("clock-skew", other.acquire, late)
+    other.close()
+
+
+def test_the_preferred_and_the_previous_worker_come_first(store: SqliteStore) -> None:
+    mine = store.acquire(acquire("me", preferred=2))
+    assert mine.worker == 2
+    assert store.release_lease("default", 2, mine.grant_id, 0)
+    assert store.acquire(acquire("me")).worker == 2
+    assert store.acquire(acquire("me", preferred=2)).worker != 2
+
+
+def test_threads_are_never_granted_one_interval_twice(store: SqliteStore) -> None:
+    leases = []
+
+    def work() -> None:
+        granted = 0
+        while granted < 8:
+            try:
+                lease = store.acquire(acquire(horizon_ms=50))
+            except StoreError as error:
+                assert error.kind == "workers-exhausted", error
+                continue
+            granted += 1
+            end_ms = lease.valid_until_ms
+            if granted % 2 and store.release_lease("default", lease.worker, lease.grant_id, lease.not_before_ms + 1):
+                end_ms = lease.not_before_ms + 1
+            leases.append((lease.worker, lease.not_before_ms, end_ms))
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    leases.sort()
+    assert len(leases) == 48
+    for one, other in zip(leases, leases[1:]):
+        assert one[0] != other[0] or one[2] <= other[1], (one, other)
+
+
+# The file
+
+
+def test_the_file_is_as_the_rust_adapter_makes_it(tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "ours.sqlite", tmp_path / "theirs.sqlite"
+    SqliteStore(ours).close()
+    next_ids(theirs, "order", 1)
+    query = "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY name"
+    assert sql(ours, query) == sql(theirs, query)
+    for pragma in ("application_id", "user_version", "journal_mode"):
+        assert sql(ours, f"PRAGMA {pragma}") == sql(theirs, f"PRAGMA {pragma}")
+
+
+def test_commits_are_flushed(store: SqliteStore) -> None:
+    for link in (store._opened._writer, store._opened._reader):
+        assert link.connection.execute("PRAGMA synchronous").fetchone()[0] == 2
+        assert link.connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+
+
+def test_a_file_of_the_version_before_is_upgraded(tmp_path: Path, path: Path) -> None:
+    schema = sqlite_file.SQL["schema"].replace("user_version = 2", "user_version = 1")
+    at = schema.index("-- Programs that know stripes")
+    schema = schema[:at] + schema[schema.index("-- What a namespace") :]
+    place = (" stripe_set BLOB CHECK (length(stripe_set) = 16),", " stripe_index INTEGER,", " stripe_count INTEGER")
+    for column in place:
+        assert column in schema
+        schema = schema.replace(column, "")
+    schema = schema.replace("CHECK (tags >= 0),", "CHECK (tags >= 0)")
+    schema = schema.replace(" WHEN instr(NEW.tag, char(31)) = 0", "").replace(" WHEN instr(OLD.tag, char(31)) = 0", "")
+    at = schema.index("CREATE TABLE identity")
+    schema = schema[:at] + schema[schema.index("CREATE TABLE tag (") :]
+    script(path, schema)
+    other = tmp_path / "rust.sqlite"
+    script(other, schema)
+    store = SqliteStore(path, create=False)
+    assert store.allocate("order", 1, 0).start == 1
+    assert store.allocate("order\x1fa", 1, 0).start == 1
+    assert len(store.identity()) == 32
+    store.close()
+    next_ids(other, "order", 1)
+    query = "SELECT type, name, sql FROM sqlite_schema ORDER BY name"
+    assert sql(path, query) == sql(other, query)
+    assert sql(path, "PRAGMA user_version") == "[(2,)]" and sql(path, "SELECT tags FROM store") == "[(1,)]"
+
+
+@pytest.mark.parametrize(
+    ("statements", "kind", "words"),
+    [
+        ("CREATE TABLE theirs (a); PRAGMA application_id = 7", "refused", "database of another program"),
+        ("CREATE TABLE theirs (a)", "refused", "database of another program"),
+        ("PRAGMA application_id = 1970168172; PRAGMA user_version = 3", "refused", "a newer version of unalike"),
+        ("PRAGMA application_id = 1970168172; PRAGMA user_version = 0", "corrupt", "its schema has the version 0"),
+    ],
+)
+def test_a_file_that_is_not_ours_is_left_as_it_is(path: Path, statements: str, kind: str, words: str) -> None:
+    script(path, statements)
+    before = path.read_bytes()
+    assert words in refusal(kind, SqliteStore, path)
+    assert path.read_bytes() == before and os.listdir(path.parent) == [path.name]
+
+
+def test_what_cannot_be_a_store_is_refused(tmp_path: Path, path: Path) -> None:
+    assert "is a directory" in refusal("refused", SqliteStore, tmp_path)
+    assert "does not exist: create it" in refusal("refused", SqliteStore, tmp_path / "none" / "ids.sqlite")
+    assert "is not to be made here" in refusal("refused", SqliteStore, path, create=False)
+    path.write_bytes(b"")
+    assert "is empty" in refusal("refused", SqliteStore, path, create=False)
+    path.write_bytes(b"no database, but a text that is longer than its header would be" * 20)
+    assert "is not a SQLite database" in refusal("corrupt", SqliteStore, path)
+    path.unlink()
+    Path(f"{path}-wal").write_bytes(b"left")
+    assert "its log" in refusal("refused", SqliteStore, path)
+    refusal("refused", SqliteStore, path, busy_timeout_ms=600_001)
+    refusal("refused", SqliteStore, path, max_horizon_ms=0)
+
+
+@pytest.mark.parametrize("suffix", ["", "-wal", "-shm"])
+@pytest.mark.parametrize("deed", ["deleted", "replaced", "moved"])
+def test_a_file_that_is_not_the_same_any_more_grants_nothing(path: Path, suffix: str, deed: str) -> None:
+    store = SqliteStore(path)
+    store.allocate("order", 10, 0)
+    lease = store.acquire(acquire())
+    victim = Path(f"{path}{suffix}")
+    if deed == "moved":
+        victim.rename(f"{victim}.moved")
+    elif deed == "deleted":
+        victim.unlink()
+    else:
+        Path(f"{victim}.new").write_bytes(b"")
+        os.replace(f"{victim}.new", victim)
+    for call in (
+        lambda: store.allocate("order", 1, 0),
+        lambda: store.release("order", TailRelease(5, 1)),
+        lambda: store.acquire(acquire()),
+        lambda: store.extend(LeaseExtend("default", LAYOUT, lease.worker, lease.grant_id, now_ms(), 60_000)),
+        lambda: store.release_lease("default", lease.worker, lease.grant_id, now_ms()),
+        lambda: store.identity(),
+    ):
+        assert "while this process had it open" in refusal("refused", call)
+    if deed == "moved":
+        Path(f"{victim}.moved").rename(victim)
+        assert store.allocate("order", 1, 0).start == 11
+    store.close()
+
+
+def test_a_file_that_is_replaced_during_a_grant_grants_nothing(path: Path, store: SqliteStore) -> None:
+    store.allocate("order", 1, 0)
+    turn = store._opened._turn
+
+    def slowly(link: sqlite_file._Link, doing: str) -> object:
+        # Between the look before the grant and the grant.
+        path.rename(f"{path}.moved")
+        return turn(link, doing)
+
+    store._opened._turn = slowly  # type: ignore[method-assign, assignment]
+    assert "was deleted or moved" in refusal("refused", store.allocate, "order", 1, 0)
+    store._opened._turn = turn  # type: ignore[method-assign]
+    Path(f"{path}.moved").rename(path)
+    # It was granted, and is a gap.
+    assert store.allocate("order", 1, 0).start == 3
+
+
+def test_a_second_name_of_the_file_is_refused(path: Path, store: SqliteStore) -> None:
+    os.link(path, f"{path}.other")
+    assert "2 names (hard links)" in refusal("refused", store.allocate, "order", 1, 0)
+    os.unlink(f"{path}.other")
+    assert store.allocate("order", 1, 0).start == 1
+
+
+def test_a_file_that_another_process_keeps_locked_is_unavailable(path: Path) -> None:
+    store = SqliteStore(path, busy_timeout_ms=50)
+    code = (
+        "import sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
+        "c.execute('BEGIN IMMEDIATE'); print('locked', flush=True); sys.stdin.read()"
+    )
+    other = subprocess.Popen(
+        [sys.executable, "-c", code, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert other.stdout is not None and other.stdout.readline() == "locked\n"
+    assert "another process holds" in refusal("unavailable", store.allocate, "order", 1, 0)
+    assert len(store.identity()) == 32, "it keeps nobody from reading"
+    other.communicate()
+    assert store.allocate("order", 1, 0).start == 1
+    store.close()
+
+
+def test_a_turn_is_waited_for_no_longer_than_the_busy_timeout(path: Path) -> None:
+    store = SqliteStore(path, busy_timeout_ms=50)
+    with store._opened._writer.lock:
+        assert "no turn within the busy timeout" in refusal("unavailable", store.allocate, "order", 1, 0)
+    assert store.allocate("order", 1, 0).start == 1
+    store.close()
+    assert "was closed" in refusal("unavailable", store.allocate, "order", 1, 0)
+
+
+def test_a_full_disk_grants_nothing_and_it_goes_on_afterwards(path: Path, store: SqliteStore) -> None:
+    store.allocate("order", 1, 0)
+    writer = store._opened._writer.connection
+    pages = writer.execute("PRAGMA page_count").fetchone()[0]
+    writer.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(StoreError) as full:
+        for at in range(1_000):
+            store.create_tag(f"tag-{at}-{'x' * 100}")
+    assert full.value.kind == "unavailable" and "is full" in str(full.value)
+    writer.execute("PRAGMA max_page_count = 1000000")
+    assert store.allocate("order", 1, 0).start == 2
+
+
+# Processes
+
+
+TAKE = """
+import sys
+from unalike.sqlite import SqliteStore
+store = SqliteStore(sys.argv[1], busy_timeout_ms=60_000)
+for _ in range(int(sys.argv[2])):
+    segment = store.allocate("order", 3, 0)
+    print(*range(segment.start, segment.end), flush=True)
+"""
+
+
+def taking(path: Path, count: int) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", TAKE, str(path), str(count)], stdout=subprocess.PIPE, text=True)
+
+
+def test_processes_and_the_rust_command_share_a_file_through_kill_9(path: Path) -> None:
+    others = [taking(path, 100_000) for _ in range(2)]
+    taken: list[int] = []
+    printed: list[list[str]] = [[], []]
+    for other, lines in zip(others, printed):
+        assert other.stdout is not None
+        lines.append(other.stdout.readline())
+    store = SqliteStore(path, busy_timeout_ms=60_000)
+    for round_ in range(3):
+        for _ in range(30):
+            taken.extend(numbers(store.allocate("order", 5, 0)))
+        taken.extend(next_ids(path, "order", 20))
+        if round_ < 2:
+            others[round_].kill()
+            rest = others[round_].communicate()[0]
+            # A line may be cut off by the kill.
+            printed[round_].extend(line for line in rest.splitlines(keepends=True) if line.endswith("\n"))
+    store.close()
+    for lines in printed:
+        taken.extend(int(number) for line in lines for number in line.split())
+    assert len(taken) > 200 and len(set(taken)) == len(taken)
+
+
+def in_child(work: object) -> str:
+    """What a forked child answers, or its error."""
+    assert callable(work)
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            answer = repr(work())
+        except BaseException as error:  # noqa: BLE001
+            answer = f"{type(error).__name__}: {error}"
+        os.write(write, answer.encode())
+        os._exit(0)
+    os.close(write)
+    answer = b""
+    while part := os.read(read, 65_536):
+        answer += part
+    os.close(read)
+    os.waitpid(child, 0)
+    return answer.decode()
+
+
+def test_a_child_opens_connections_of_its_own(path: Path, store: SqliteStore) -> None:
+    store.allocate("order", 1, 0)
+    mine = store._opened
+
+    def work() -> object:
+        granted = store.allocate("order", 1, 0)
+        assert store._opened is not mine
+        return granted.start
+
+    assert in_child(work) == "2"
+    assert in_child(lambda: in_child(lambda: store.allocate("order", 1, 0).start)) == "'3'"
+    assert in_child(lambda: SqliteStore(path).allocate("order", 1, 0).start) == "4"
+    assert store._opened is mine and store.allocate("order", 1, 0).start == 5
+
+
+def test_a_child_holds_the_file_when_its_parent_has_gone(path: Path) -> None:
+    store = SqliteStore(path)
+    store.allocate("order", 1, 0)
+    told, tell = os.pipe()
+
+    def work() -> object:
+        os.close(tell)
+        first = store.allocate("order", 1, 0).start
+        os.write(ready, b"1")
+        os.read(told, 1)
+        # Whoever closes the file as the last one takes the log away: this process holds it, so nobody is.
+        rows = sql(path, "SELECT watermark FROM tag")
+        return first, rows, store.allocate("order", 1, 0).start
+
+    waits, ready = os.pipe()
+    answers: list[str] = []
+    thread = threading.Thread(target=lambda: answers.append(in_child(work)))
+    thread.start()
+    os.read(waits, 1)
+    store.close()
+    os.close(tell)
+    thread.join()
+    assert answers == ["(2, '[(2,)]', 3)"]
+
+
+def test_a_child_does_not_use_a_log_that_was_taken_away(path: Path) -> None:
+    store = SqliteStore(path)
+    store.allocate("order", 1, 0)
+    told, tell = os.pipe()
+
+    def work() -> object:
+        os.close(tell)
+        os.read(told, 1)
+        return SqliteStore(path).allocate("order", 1, 0)
+
+    answers: list[str] = []
+    forked = threading.Event()
+    os.register_at_fork(after_in_parent=forked.set)
+    thread = threading.Thread(target=lambda: answers.append(in_child(work)))
+    thread.start()
+    assert forked.wait(60)
+    store.close()
+    os.close(tell)
+    thread.join()
+    assert "use it in a new process" in answers[0]
+
+
+def test_a_fork_waits_for_threads_that_are_at_it(path: Path) -> None:
+    store = SqliteStore(path, busy_timeout_ms=60_000)
+    store.allocate("order", 1, 0)
+    # In write-ahead mode the right to write is byte 120 of the -shm file: a lock of the whole process, so of another.
+    code = (
+        "import fcntl, sys; f = open(sys.argv[1], 'r+b'); fcntl.lockf(f, fcntl.LOCK_EX, 1, 120)\n"
+        "print('locked', flush=True); sys.stdin.read()"
+    )
+    other = subprocess.Popen(
+        [sys.executable, "-c", code, f"{path}-shm"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert other.stdout is not None and other.stdout.readline() == "locked\n"
+    granted: list[int] = []
+    thread = threading.Thread(target=lambda: granted.append(store.allocate("order", 1, 0).start))
+    thread.start()
+    while not store._opened._writer.lock.locked():
+        time.sleep(0.001)
+    timer = threading.Timer(0.2, other.communicate)
+    timer.start()
+    assert in_child(lambda: store.allocate("order", 1, 0).start) == "3"
+    thread.join()
+    timer.join()
+    assert granted == [2]
+    store.close()
+
+
+def test_a_child_that_ends_closes_nothing_of_its_parent(path: Path) -> None:
+    code = (
+        "import gc, os, sys\n"
+        "from unalike.sqlite import SqliteStore\n"
+        "store = SqliteStore(sys.argv[1])\n"
+        "store.allocate('order', 1, 0)\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    connection = store._opened._writer.connection\n"
+        "    del store\n"
+        "    gc.collect()\n"
+        "    connection.total_changes  # raises, if it was closed\n"
+        "    sys.exit(0)\n"
+        "assert os.waitpid(child, 0)[1] == 0\n"
+        "print(store.allocate('order', 1, 0).start)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(path)], check=True, capture_output=True, text=True)
+    assert done.stdout == "2\n"

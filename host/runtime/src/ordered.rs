@@ -20,6 +20,10 @@ use crate::lane::{self, Outcome};
 use crate::sync::lock;
 use crate::{Batch, Error, ErrorKind};
 
+/// So often others have their turn before a round begins. In one, each thread of a runtime runs some dozens to hundreds
+/// of tasks.
+const TURNS_MAX: u32 = 64;
+
 /// The waiting callers of one tag, in the order in which they came.
 #[derive(Default)]
 pub(crate) struct Rounds {
@@ -251,8 +255,24 @@ impl Driver {
                 Ok(run) => self.rounds.share(run),
                 Err(error) => self.rounds.refuse(&self.generator, &error),
             }
+            self.gather().await;
         }
         self.is_done = true;
+    }
+
+    /// Lets those who were served have their turn, as long as that brings new callers: many ask again at once. A round
+    /// for the first few of them would have all others wait for two rounds. No time passes here but that of tasks that
+    /// can run.
+    async fn gather(&self) {
+        let mut waiting = 0;
+        for _ in 0..TURNS_MAX {
+            tokio::task::yield_now().await;
+            let now = lock(&self.rounds.queue).waiting.len();
+            if now <= waiting {
+                return;
+            }
+            waiting = now;
+        }
     }
 
     /// One allocation for all of them; another if the store could not do it, since theirs started after they came.

@@ -4,9 +4,9 @@
 //! only from an allocation that started after it arrived. One driver task follows the rounds while anybody waits. A
 //! caller that went away leaves a gap: its share is never given to a later one.
 //!
-//! No caller waits for the driver to be well: each has a deadline of its own, which one other task looks after for all of
-//! them (a timer for each would cost more than the rest of a call), and a task that goes before its time leaves its
-//! callers to another one.
+//! No caller waits for the driver to be well: each has a deadline of its own, which another task looks after for all of
+//! them (a timer for each is a large part of what a call costs when thousands wait), and a task that goes before its
+//! time leaves its callers to another one.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, Weak};

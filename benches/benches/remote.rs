@@ -93,7 +93,7 @@ fn main() -> Result<()> {
             let mut p50 = Row::samples(of(", p50"), figures(load, case, |window| window.p50_us), "us");
             let p99 = Row::samples(of(", p99"), figures(load, case, |window| window.p99_us), "us");
             if let Case::Ours(_) = what {
-                (rate, p50) = (rate.per_second_at_least(per_second), p50.at_most(p50_us));
+                (rate, p50) = (rate.at_least(per_second), p50.at_most(p50_us));
             }
             if let (Some(base), Some(base_p50)) = (base_rate, base_p50) {
                 (rate, p50) = (rate.against(base), p50.against(base_p50));

@@ -43,6 +43,8 @@ enum Target {
     AtMost(f64),
     /// At least so many ids a second.
     PerSecond(f64),
+    /// At least so much, in the row's own unit.
+    AtLeast(f64),
 }
 
 impl Row {
@@ -99,6 +101,12 @@ impl Row {
     #[must_use]
     pub fn per_second_at_least(self, rate: f64) -> Self {
         Self { target: Some(Target::PerSecond(rate)), ..self }
+    }
+
+    /// The target in the row's own unit, for what is better when it is more.
+    #[must_use]
+    pub fn at_least(self, value: f64) -> Self {
+        Self { target: Some(Target::AtLeast(value)), ..self }
     }
 }
 
@@ -227,6 +235,7 @@ impl<'a> Bench<'a> {
             Some(Target::AtMost(limit)) => {
                 (format!("<= {limit} {unit}"), Some(if median <= limit { 0.0 } else { median / limit }))
             }
+            Some(Target::AtLeast(limit)) => (format!(">= {limit} {unit}"), Some(limit / median)),
             Some(Target::PerSecond(limit)) => (format!(">= {:.3} M/s", limit / 1e6), Some(limit / rate)),
         };
         let verdict = missed.map_or_else(String::new, |missed| {

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! tsoracle-peer serve DIRECTORY    prints its address, and serves until it is killed
-//! tsoracle-peer call ADDRESS       reads CALLERS MILLISECONDS LINGER_US, one window a line, and answers RATE P50_US P99_US
+//! tsoracle-peer call ADDRESS       reads CALLERS MILLISECONDS LINGER_US, one window a line;
+//!                                  answers RATE P50_US P99_US
 //! ```
 //!
 //! `serve` does what `tsoracle serve file` does, which is a program and no library: the driver, a window of 3 s, a port

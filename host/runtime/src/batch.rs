@@ -23,14 +23,52 @@ use unalike_core::Run;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
-    runs: Vec<Run>,
+    runs: Runs,
     len: u64,
 }
+
+/// What nearly every batch is takes no memory of its own.
+#[derive(Clone, Debug)]
+enum Runs {
+    One(Run),
+    Several(Vec<Run>),
+}
+
+impl Runs {
+    fn as_slice(&self) -> &[Run] {
+        match self {
+            Self::One(run) => std::slice::from_ref(run),
+            Self::Several(runs) => runs,
+        }
+    }
+}
+
+impl Default for Runs {
+    /// None.
+    fn default() -> Self {
+        Self::Several(Vec::new())
+    }
+}
+
+impl PartialEq for Runs {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_slice() == other.as_slice()
+    }
+}
+
+impl Eq for Runs {}
 
 impl Batch {
     pub(crate) fn push(&mut self, run: Run) {
         self.len += u64::from(run.count);
-        self.runs.push(run);
+        self.runs = match std::mem::take(&mut self.runs) {
+            Runs::One(first) => Runs::Several(vec![first, run]),
+            Runs::Several(runs) if runs.is_empty() => Runs::One(run),
+            Runs::Several(mut runs) => {
+                runs.push(run);
+                Runs::Several(runs)
+            }
+        };
     }
 
     /// The same, counting down what is still wanted.
@@ -54,19 +92,19 @@ impl Batch {
     /// The runs, in ascending order.
     #[must_use]
     pub fn runs(&self) -> &[Run] {
-        &self.runs
+        self.runs.as_slice()
     }
 
     /// The ids, in ascending order.
     #[must_use]
     pub fn iter(&self) -> BatchIds<'_> {
-        BatchIds { runs: self.runs.iter(), next: 0, stride: 0, left: 0 }
+        BatchIds { runs: self.runs().iter(), next: 0, stride: 0, left: 0 }
     }
 }
 
 impl From<Run> for Batch {
     fn from(run: Run) -> Self {
-        Self { len: u64::from(run.count), runs: vec![run] }
+        Self { len: u64::from(run.count), runs: Runs::One(run) }
     }
 }
 

@@ -209,6 +209,78 @@ fn threads_wait_for_what_was_built_in_a_runtime_that_nobody_drives() {
     });
 }
 
+/// Each caller of an ordered tag has its own time, in the round that is in flight and behind it, and whoever comes later
+/// is served.
+#[test]
+fn whoever_waits_for_a_round_waits_as_long_as_it_may() {
+    in_time(|| {
+        for runtime in [None, Some(many_threads())] {
+            let store = store();
+            let wait_max = Duration::from_millis(100);
+            let build = open(&store, wait_max);
+            let tickets = match &runtime {
+                Some(runtime) => runtime.block_on(build).tickets,
+                None => plainly(build).tickets,
+            };
+            store.hold(true);
+            let begin = || {
+                let tickets = tickets.clone();
+                thread::spawn(move || tickets.next_blocking())
+            };
+            let first = begin();
+            while !tickets.status().unwrap().in_flight {
+                thread::yield_now();
+            }
+            // These come while the first one's time runs.
+            let later: Vec<_> = (0..10)
+                .map(|_| {
+                    thread::sleep(wait_max / 20);
+                    begin()
+                })
+                .collect();
+            for caller in [first].into_iter().chain(later) {
+                let ended = caller.join().unwrap();
+                assert!(
+                    matches!(kind(&ended), Some(ErrorKind::Timeout { waited_ms, .. }) if *waited_ms >= 100),
+                    "by its own time, not by another's: {ended:?}"
+                );
+            }
+            store.hold(false);
+            // The answers that were held back are burnt: nothing comes twice.
+            let after = tickets.take_blocking(3).unwrap();
+            assert!(after.iter().is_sorted_by(|one, next| one < next) && after.len() == 3, "{after:?}");
+        }
+    });
+}
+
+/// What nobody waits for any more is not asked for; what was asked for is nobody else's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callers_of_an_ordered_tag_may_go_away() {
+    let store = store();
+    let tickets = open(&store, FOR_EVER).await.tickets;
+    assert_eq!(tickets.next().await.unwrap(), 1);
+    store.hold(true);
+    let mut waker = Context::from_waker(Waker::noop());
+    let before = store.arrivals();
+    // The round in flight is for this one.
+    let mut gone = Box::pin(tickets.take(10));
+    assert!(gone.as_mut().poll(&mut waker).is_pending());
+    while store.arrivals() == before {
+        tokio::task::yield_now().await;
+    }
+    // They wait for the next one.
+    let (mut never_asked, mut stays, mut last) =
+        (Box::pin(tickets.take(1_000)), Box::pin(tickets.next()), Box::pin(tickets.take(2)));
+    assert!(never_asked.as_mut().poll(&mut waker).is_pending() && stays.as_mut().poll(&mut waker).is_pending());
+    assert!(last.as_mut().poll(&mut waker).is_pending());
+    drop((gone, never_asked));
+    store.hold(false);
+    assert_eq!(stays.await.unwrap(), 12, "ten ids are a gap, and a thousand were not asked for");
+    assert!(last.await.unwrap().iter().eq([13, 14]));
+    assert_eq!(tickets.next().await.unwrap(), 15);
+    assert_eq!(tickets.supply().issued, 15, "what rounds brought");
+}
+
 /// Nothing of tokio is there: neither when they are built, nor when they wait, nor when they end.
 #[test]
 fn any_executor_may_build_ids_and_await_them() {

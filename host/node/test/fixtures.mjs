@@ -35,8 +35,8 @@ export async function freePort() {
 
 /** A server of the `unalike` binary over a store. */
 export class Server {
-  static async start(t, store, { port = 0 } = {}) {
-    const args = ['serve', '--store', store, '--listen', `127.0.0.1:${port}`, '--drain-ms', '0'];
+  static async start(t, store, { port = 0, more = [] } = {}) {
+    const args = ['serve', '--store', store, '--listen', `127.0.0.1:${port}`, '--drain-ms', '0', ...more];
     const child = spawn(needed('UNALIKE_BIN'), args, { stdio: ['ignore', 'pipe', 'pipe'] });
     const server = new Server();
     server.child = child;

@@ -64,14 +64,14 @@ export class Chromium {
   }
 
   /** Sends a command of the protocol, and answers what it brings. */
-  async send(method, params = {}, sessionId = undefined) {
+  async send(method, params = {}, sessionId = undefined, limitMs = PATIENCE_MS) {
     this.#last += 1;
     const id = this.#last;
     let timer;
     try {
       return await new Promise((resolve, reject) => {
         this.#asked.set(id, { resolve, reject });
-        timer = setTimeout(() => reject(new Error(`${method}: no answer within ${PATIENCE_MS} ms`)), PATIENCE_MS);
+        timer = setTimeout(() => reject(new Error(`${method}: no answer within ${limitMs} ms`)), limitMs);
         if (this.child.exitCode !== null || this.child.pid === undefined) {
           void this.ended.then(() => reject(new Error(`${method}: Chromium has ended`)));
         }
@@ -87,7 +87,7 @@ export class Chromium {
    * Shows a page in a tab of its own, and answers what the promise `outcome` brings, which a script of the page sets.
    * An error holds what the browser said about the page.
    */
-  async show(url) {
+  async show(url, limitMs = PATIENCE_MS) {
     const { targetId } = await this.send('Target.createTarget', { url: 'about:blank' });
     const { sessionId } = await this.send('Target.attachToTarget', { targetId, flatten: true });
     const said = [];
@@ -104,7 +104,7 @@ export class Chromium {
         },
       });
     });
-    const send = (method, params) => this.send(method, params, sessionId);
+    const send = (method, params, ms) => this.send(method, params, sessionId, ms);
     try {
       await Promise.all(['Page.enable', 'Log.enable', 'Runtime.enable'].map((method) => send(method)));
       const { errorText } = await send('Page.navigate', { url });
@@ -112,13 +112,14 @@ export class Chromium {
         throw new Error(`${url}: ${errorText}`);
       }
       await Promise.race([loaded, this.ended]);
-      const { result, exceptionDetails } = await send('Runtime.evaluate', {
+      const evaluated = {
         expression: `globalThis.outcome ?? Promise.reject(new Error('its script set no outcome'))`,
         awaitPromise: true,
         returnByValue: true,
         // Else the page's policy would not hold for what is compiled meanwhile.
         allowUnsafeEvalBlockedByCSP: false,
-      });
+      };
+      const { result, exceptionDetails } = await send('Runtime.evaluate', evaluated, limitMs);
       if (exceptionDetails !== undefined) {
         const { exception, text } = exceptionDetails;
         throw new Error(`${url}: ${exception?.description ?? exception?.value ?? text}\n${said.join('\n')}`);

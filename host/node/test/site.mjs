@@ -12,19 +12,24 @@ const TYPES = {
   '.wasm': 'application/wasm',
 };
 
-/** Serves folders, by the first part of a path, and answers of its own, which are texts by their paths. */
+/**
+ * Serves folders, by the first part of a path, and answers of its own by their paths: texts, or functions that make
+ * them. What pages post is given to the taker of its path.
+ */
 export class Site {
   /** What pages may do beside showing themselves: `'wasm-unsafe-eval'` is needed to compile a component. */
   scripts = "'self' 'wasm-unsafe-eval'";
   /** The origins that pages may ask. */
   others = [];
   answers = new Map();
+  takers = new Map();
 
-  static async start(folders) {
+  /** Listens on a port of its own, or on the socket that is given. */
+  static async start(folders, socket = { port: 0, host: '127.0.0.1' }) {
     const site = new Site();
     site.folders = folders;
     site.server = http.createServer((request, response) => void site.#answer(request, response));
-    await new Promise((resolve) => site.server.listen(0, '127.0.0.1', resolve));
+    await new Promise((resolve) => site.server.listen(socket, resolve));
     site.url = `http://127.0.0.1:${site.server.address().port}`;
     return site;
   }
@@ -41,7 +46,18 @@ export class Site {
     const folder = this.folders[first];
     const policy = `default-src 'none'; script-src ${this.scripts}; connect-src 'self' ${this.others.join(' ')}`;
     try {
-      const text = this.answers.get(pathname) ?? (await readFile(join(folder ?? '', normalize(`/${rest}`))));
+      let text = '';
+      if (request.method === 'POST') {
+        const parts = [];
+        for await (const part of request) {
+          parts.push(part);
+        }
+        await this.takers.get(pathname)(Buffer.concat(parts));
+      } else {
+        const answer = this.answers.get(pathname);
+        text = typeof answer === 'function' ? answer() : answer;
+        text ??= await readFile(join(folder ?? '', normalize(`/${rest}`)));
+      }
       const type = TYPES[extname(pathname) || '.html'] ?? 'application/octet-stream';
       response.writeHead(200, { 'content-type': type, 'content-security-policy': policy, 'cache-control': 'no-store' });
       response.end(text);

@@ -176,7 +176,7 @@ def test_names_that_are_none(name: Any) -> None:
         ),
         (
             lambda: validate_new_tag(sub_tag("chat", "a ")),
-            "the tag 'chat' is not valid: its sub-key 'a ' has a space at an end, and no new one may: leave the space out",
+            "tag 'chat' is not valid: its sub-key 'a ' has a space at an end, and no new one may: leave the space out",
         ),
     ],
 )

@@ -48,6 +48,7 @@ class AsyncIds:
         wait_max: float = 5.0,
         request_timeout: float = 10.0,
         clock: Optional[Callable[[], int]] = None,
+        renew_leases: bool = True,
     ) -> None:
         self._ids = Ids(
             segments=segments,
@@ -57,6 +58,7 @@ class AsyncIds:
             wait_max=wait_max,
             request_timeout=request_timeout,
             clock=clock,
+            renew_leases=renew_leases,
         )
 
     @classmethod

@@ -6,6 +6,7 @@ import _thread
 import logging
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any, Final, NoReturn, Optional, TypeVar, Union
 
@@ -13,6 +14,7 @@ from ._component import CoreInstance
 from ._engine import CORE, component
 from ._lane import Lane, Opening
 from ._process import MARK, ProcessLock, current, uninterrupted
+from ._renewal import Renewal
 from ._requests import Request, Signal, Storage, layout_to_wit, missing, random_holder
 from ._values import U32
 from .errors import IdsError, argument_invalid, because, caused, closed
@@ -59,6 +61,7 @@ class Home:
         self._open: dict[str, Union[Buffered, Ordered]] = {}
         self._flakes: dict[str, Flakes] = {}
         self._closers: list[Callable[[], None]] = []
+        self.renewal = _renewal_of(self) if ids._renews_leases else None
         self.life: str = "open" if inherited is None or inherited.life == "open" else "closed"
 
     def sequence(self, sequence: Sequence) -> Union[Buffered, Ordered]:
@@ -109,6 +112,8 @@ class Home:
 
     def _finish(self) -> None:
         try:
+            if self.renewal is not None:
+                self.renewal.end()
             generators: list[Any] = [*self._open.values(), *self._flakes.values()]
             for generator in generators:
                 generator.stop()
@@ -133,6 +138,21 @@ class Home:
             log.warning("gave up waiting for %s: what they carry is a gap", what)
 
 
+def _renewal_of(home: Home) -> Renewal:
+    """What looks after the leases. It keeps nothing that nobody uses any more."""
+    found = weakref.ref(home)
+
+    def look(answered: Callable[[], None]) -> bool:
+        home = found()
+        if home is None:
+            return False
+        for flakes in home.flakes():
+            flakes.renew(answered)
+        return True
+
+    return Renewal(home.mark, look)
+
+
 class Ids:
     """Hands out ids from the stores that it is given. One for a process, shared by all its threads.
 
@@ -146,6 +166,9 @@ class Ids:
         granted is burnt.
     :param clock: Where the time comes from: milliseconds since 1970. It may jump or stand still, which costs
         availability, never uniqueness.
+    :param renew_leases: Whether a daemon thread renews the leases of snowflakes while no ids are asked for. It starts
+        with the first lease, holds no process up, and is gone after :meth:`close`. Without it, call
+        :meth:`renew_leases`, or the first id after a rest may wait for another lease.
 
     In a forked child everything inherited is abandoned, and the same object goes on with an instance, threads and
     numbers of its own. It cannot be pickled: with ``spawn`` and ``forkserver`` each process makes its own.
@@ -168,6 +191,7 @@ class Ids:
         wait_max: float = 5.0,
         request_timeout: float = 10.0,
         clock: Optional[Callable[[], int]] = None,
+        renew_leases: bool = True,
     ) -> None:
         self.wait_max = _seconds("wait_max", wait_max)
         self.request_timeout = _seconds("request_timeout", request_timeout)
@@ -178,6 +202,7 @@ class Ids:
             None if preferred_worker is None else U32.check(preferred_worker, "preferred_worker")
         )
         self._clock = clock or _now_ms
+        self._renews_leases = renew_leases
         self._renewing = ProcessLock()
         self._sequences: dict[str, Sequence] = {}
         self._snowflakes: dict[str, Snowflake] = {}
@@ -277,9 +302,10 @@ class Ids:
         return found
 
     def renew_leases(self) -> None:
-        """Has leases prolonged that are due, for a process that asks for snowflakes seldom: call it every few seconds.
+        """Has leases renewed that are due. It never waits.
 
-        Ordinary calls do the same. It never waits.
+        For a process that made its ``Ids`` with ``renew_leases=False`` and asks for snowflakes seldom: call it every
+        second, or six times per horizon if that is shorter. Ordinary calls do the same.
         """
         for flakes in self._home().flakes():
             try:

@@ -421,7 +421,7 @@ def test_https_trusts_the_authorities_that_it_is_told_of(server: Server, tmp_pat
     for names in (["DNS:ids.example"], ["DNS:ids.example", "IP:127.0.0.2"]):
         named = TlsProxy(server.address, authority.sign(*names))
         with RemoteStore(f"https://127.0.0.1:{named.port}", ssl_ca=authority.file) as store:
-            with pytest.raises(StoreError, match="is for another name .*: address it by a name that the certificate has"):
+            with pytest.raises(StoreError, match="is for another name .*: address it by a name that"):
                 store.allocate("order", 1, 0)
         assert named.connections == 0
         named.close()

@@ -346,8 +346,9 @@ class Ids:
                 log.warning("a lease was not renewed: %s", error)
 
     def close_idle(self, idle: float) -> int:
-        """Closes the sequences that handed out nothing for so many seconds and that nobody has any more, and answers how
-        many those were. Their tails go back to the store, and their memory is free.
+        """Closes the sequences that handed out nothing for so many seconds and that nobody has any more.
+
+        It answers how many those were. Their tails go back to the store, and their memory is free.
 
         It is for services whose tags, sub-keys and periods come and go: they call it from a timer, and ask for
         ``ids.sequence(..)`` each time, keeping none. A sequence that somebody has, or that waits for its store, stays

@@ -8,6 +8,10 @@
 //! One connection that is never used is kept open for it: the log (`-wal`) and its index (`-shm`) stay the same files
 //! as long as any connection to the store is open, in any process, and so another one under either name is nobody's
 //! doing but an operator's.
+//!
+//! A child of a fork inherits SQLite's memory, which says that this process holds the locks by which others see that
+//! the file is in use: they are the parent's, and go with it. And a mutex of SQLite's that a thread had taken stays
+//! taken in the child. So no child opens a store while its parent has one open.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,9 +19,12 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _, SqliteConnection};
-use unalike_storage::StoreError;
+use unalike_storage::{Openings, StoreError};
 
 use crate::error::open_error;
+
+/// The stores that this process has open.
+static OPENINGS: Openings = Openings::new();
 
 /// The files of a store that is open.
 #[derive(Debug)]
@@ -38,11 +45,20 @@ struct File {
 }
 
 impl Held {
-    pub(crate) fn new(path: &Path) -> Self {
+    /// Before SQLite first looks at the file. One that is never closed counts as open.
+    pub(crate) fn begin(path: &Path) -> Result<Self, StoreError> {
+        OPENINGS.begin().map_err(|_| {
+            StoreError::refused(format!(
+                "{} cannot be opened in this process: it was forked from one that has a store in SQLite open, whose locks no \
+                 child inherits. Fork before the parent opens a store, close it (SqliteStore::close) before the fork, or \
+                 have the child execute a program",
+                path.display()
+            ))
+        })?;
         // SQLite keeps the other two beside the file itself, wherever a symbolic link to it is.
         let file = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let paths = [path.to_owned(), beside(&file, "-wal"), beside(&file, "-shm")];
-        Self { paths, files: OnceLock::new(), anchor: Mutex::default(), is_closed: AtomicBool::new(false) }
+        Ok(Self { paths, files: OnceLock::new(), anchor: Mutex::default(), is_closed: AtomicBool::new(false) })
     }
 
     /// Holds on to the files as they are now, of a store that is in write-ahead mode.
@@ -78,10 +94,13 @@ impl Held {
     /// Lets go, when no other connection is needed any more.
     pub(crate) async fn close(&self) {
         let anchor = self.anchor.lock().unwrap_or_else(PoisonError::into_inner).take();
-        self.is_closed.store(true, Ordering::Release);
+        let was_closed = self.is_closed.swap(true, Ordering::AcqRel);
         if let Some(anchor) = anchor {
             // What it held is on the disk already.
             let _ = anchor.close().await;
+        }
+        if !was_closed {
+            OPENINGS.end();
         }
     }
 }

@@ -258,8 +258,12 @@ impl SqliteStore {
             .map_err(|error| StoreError::refused(format!("the path {:?} is not usable: {error}", options.path)))?;
         look_at_file(&path, options.create)?;
         let connect = SqliteConnectOptions::new().filename(&path).busy_timeout(options.busy_timeout);
-        if path.exists() {
-            check_header(&path, connect.clone()).await?;
+        let held = Held::begin(&path)?;
+        if path.exists()
+            && let Err(error) = check_header(&path, connect.clone()).await
+        {
+            held.close().await;
+            return Err(error);
         }
 
         let connect = connect
@@ -281,7 +285,7 @@ impl SqliteStore {
         let store = Self {
             writer: pool(1).connect_lazy_with(connect.create_if_missing(options.create)),
             readers: pool(READERS_MAX).connect_lazy_with(read.clone()),
-            held: Arc::new(Held::new(&path)),
+            held: Arc::new(held),
             path: path.into(),
             creation: options.creation,
             limits: options.limits,
@@ -289,21 +293,32 @@ impl SqliteStore {
             joined: None,
             process: Process::current(),
         };
-        let is_new = store.prepare_file(options.busy_timeout).await?;
-        store.held.hold(&read).await?;
-        store.prove_writable().await?;
+        match store.prepare(&read, options.busy_timeout).await {
+            Ok(()) => Ok(store),
+            Err(error) => {
+                store.close().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes the file ready, holds on to it, and proves that it can be used.
+    async fn prepare(&self, read: &SqliteConnectOptions, busy_timeout: Duration) -> Result<(), StoreError> {
+        let is_new = self.prepare_file(busy_timeout).await?;
+        self.held.hold(read).await?;
+        self.prove_writable().await?;
         // What it shows from now on is compared with this. One that cannot be read is told of by who needs it.
-        let _ = store.read_clock().await;
+        let _ = self.read_clock().await;
         if is_new {
             // Whoever mistyped a path must hear that the numbers of another store do not go on here.
-            let identity = segments::identity(&store).await?;
+            let identity = segments::identity(self).await?;
             tracing::warn!(
-                path = %store.path.display(),
+                path = %self.path.display(),
                 %identity,
                 "made a new store: every tag begins here at its first number"
             );
         }
-        Ok(store)
+        Ok(())
     }
 
     /// Closes all connections and waits until that is done; requests fail from now on.

@@ -68,7 +68,10 @@ async function load(name: ModuleName): Promise<WasmModule> {
     return await loader(name);
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
-    const what = `the module ${name} of the component cannot be loaded: ${reason}`;
+    // Browsers name 'unsafe-eval', which allows more.
+    const isForbidden = /content security policy|\bCSP\b|unsafe-eval/i.test(reason);
+    const advice = isForbidden ? "; have the page's policy allow 'wasm-unsafe-eval' in script-src" : '';
+    const what = `the module ${name} of the component cannot be loaded: ${reason}${advice}`;
     throw new IdsError('component', what, {}, error);
   }
 }

@@ -94,6 +94,10 @@ export function readOptions(options: MysqlOptions): Settings {
   if (database === '') {
     throw refused("the store's URL names no database: write mysql://USER@HOST/DATABASE");
   }
+  // A user that nobody wrote would be root.
+  if (url.username === '') {
+    throw refused("the store's URL names no user: write mysql://USER@HOST/DATABASE");
+  }
   const passwords = options.password === undefined ? [] : [options.password];
   if (url.password !== '') {
     passwords.push(decoded(url.password, 'password'));
@@ -102,7 +106,7 @@ export function readOptions(options: MysqlOptions): Settings {
     at: `${host}:${port}/${database}`,
     host: host.replace(/^\[(.*)\]$/, '$1'),
     port,
-    user: url.username === '' ? 'root' : decoded(url.username, 'user'),
+    user: decoded(url.username, 'user'),
     database: decoded(database, 'database'),
     sslMode: 'preferred' as SslMode,
     sslCa: undefined as string | undefined,

@@ -30,6 +30,7 @@ export const DEFAULT_TAG_OPTIONS: TagOptions = Object.freeze({
 
 /** The bytes that a name may have. */
 const NAME_BYTES_MAX = 128;
+const ALLOWED = `a name has 1 to ${NAME_BYTES_MAX} bytes`;
 const CONTROL = /\p{Cc}/u;
 /** White space as Unicode defines it; JavaScript's `trim` also takes U+FEFF, which is none. */
 const SPACE_AT_AN_END = /^\p{White_Space}|\p{White_Space}$/u;
@@ -75,7 +76,7 @@ export function validateTag(name: string): void {
   const fault =
     faultOfPart(tag) ??
     (sub === null ? null : faultOfPart(sub)) ??
-    (bytes > NAME_BYTES_MAX ? `it has ${bytes} bytes, ${NAME_BYTES_MAX} at most are allowed` : null);
+    (bytes > NAME_BYTES_MAX ? `its name begins so and has ${bytes} bytes, and ${ALLOWED}` : null);
   if (fault !== null) {
     throw new StoreError('tag-invalid', `the tag ${shown([...name].slice(0, 32).join(''))} is not valid: ${fault}`);
   }
@@ -83,7 +84,7 @@ export function validateTag(name: string): void {
 
 function faultOfPart(part: string): string | null {
   if (part === '') {
-    return 'it is empty';
+    return `it is empty, and ${ALLOWED}`;
   }
   if (CONTROL.test(part)) {
     return 'it holds a control character';
@@ -99,11 +100,16 @@ function faultOfPart(part: string): string | null {
  */
 export function validateNewTag(name: string): void {
   validateTag(name);
-  for (const part of splitTag(name)) {
-    if (part !== null && SPACE_AT_AN_END.test(part)) {
-      const what = `${JSON.stringify(part)} has a space at an end, and no new one may: leave the space out`;
-      throw new StoreError('tag-invalid', `the tag ${shown(name)} is not valid: ${what}`);
-    }
+  const [tag, sub] = splitTag(name);
+  const invalid = (what: string): StoreError => {
+    const fault = `${what} has a space at an end, and no new one may: leave the space out`;
+    return new StoreError('tag-invalid', `the tag ${JSON.stringify(tag)} is not valid: ${fault}`);
+  };
+  if (sub !== null && SPACE_AT_AN_END.test(sub)) {
+    throw invalid(`its sub-key ${JSON.stringify(sub)}`);
+  }
+  if (SPACE_AT_AN_END.test(tag)) {
+    throw invalid('its name');
   }
 }
 

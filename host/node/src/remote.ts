@@ -1,6 +1,7 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 /**
- * Segments and leases from unalike servers, over HTTP: `unalike/remote`. It needs `fetch` and nothing else.
+ * Segments and leases from unalike servers, over HTTP: `unalike/remote`.
+ * It needs `fetch` and nothing else; in Node its entry is `remote-node.ts`.
  *
  * - **Several servers** are named in order of preference. A server that proves that it granted nothing (it cannot be
  *   reached, its store is down, it is ending) is passed over for the next one. Whatever may have been granted is burnt:
@@ -13,6 +14,7 @@
  * @module
  */
 
+import { NotSent, openHttp, reasonOf, type Http, type HttpAnswer } from './http.js';
 import { layoutText } from './layouts.js';
 import {
   splitTag,
@@ -54,6 +56,16 @@ export interface RemoteOptions {
   readonly store?: string;
   /** The same for leases: what `GET /v1/store` answers as `leases`. */
   readonly leaseStore?: string;
+  /**
+   * The path of a file with the certificates of the authorities to trust, as PEM: those of Node by default. It needs
+   * `https`, and Node: a browser trusts whom its user does.
+   */
+  readonly sslCa?: string;
+  /**
+   * How long opening a connection may take, until the next server is asked: 1 to 600000 ms, 1000 by default. Only in
+   * Node.
+   */
+  readonly connectTimeoutMs?: number;
   /** How long a request may take, then its grant is burnt: 1 to 600000 ms, 5000 by default. */
   readonly requestTimeoutMs?: number;
 }
@@ -63,17 +75,8 @@ const ANSWER_BYTES_MAX = 4 * 1024 * 1024;
 /** How long a server that failed is asked after all others, at first and at most. It doubles. */
 const AVOIDED_MS = 250;
 const AVOIDED_MAX_MS = 10_000;
+const REQUEST_TIMEOUT_MS = 5_000;
 const TIMEOUT_MAX_MS = 600_000;
-
-/** What the operating system says when no connection was opened, so that nothing was sent. */
-const NOT_SENT: ReadonlySet<string> = new Set([
-  'ECONNREFUSED',
-  'ENOTFOUND',
-  'EAI_AGAIN',
-  'EHOSTUNREACH',
-  'ENETUNREACH',
-  'UND_ERR_CONNECT_TIMEOUT',
-]);
 
 type Json = unknown;
 
@@ -124,6 +127,7 @@ class Servers {
     private readonly part: Part,
     private readonly token: string | undefined,
     pinned: string | undefined,
+    private readonly http: Http,
     private readonly timeoutMs: number,
   ) {
     this.servers = origins.map((origin) => ({
@@ -337,27 +341,20 @@ class Servers {
     );
     unref(timer);
     try {
-      let response: Response;
+      let response: HttpAnswer;
       try {
-        response = await fetch(url, {
-          method: request.method,
-          headers,
-          body: request.body === undefined ? null : JSON.stringify(request.body),
-          cache: 'no-store',
-          credentials: 'omit',
-          redirect: 'manual',
-          signal: controller.signal,
-        });
+        const body = request.body === undefined ? undefined : JSON.stringify(request.body);
+        response = await this.http.send({ url, method: request.method, headers, body, signal: controller.signal });
       } catch (error) {
-        if (wasNotSent(error)) {
-          const what = `${at}: no connection could be opened${reasonOf(error)}`;
-          throw new Failure(new StoreError('unavailable', what, { cause: error }), true);
+        if (error instanceof NotSent) {
+          const what = `${at}: no connection could be opened (${error.message})`;
+          throw new Failure(new StoreError('unavailable', what, { cause: error.cause }), true);
         }
-        throw lost(`brought no answer${reasonOf(error)}`, error);
+        throw lost(`brought no answer (${reasonOf(error)})`, error);
       }
       // Of a cache, or of a proxy that gives one answer to several: whose grant it is nobody knows.
-      if (response.headers.get('x-request-id') !== id) {
-        void response.body?.cancel().catch(() => undefined);
+      if (response.requestId !== id) {
+        response.discard();
         throw lost(
           `brought the answer to another request, with the status ${response.status}: its X-Request-Id is not the ` +
             'one that was sent. If there is a proxy before the server, have it pass this header, and cache and ' +
@@ -391,46 +388,25 @@ class Servers {
   }
 }
 
-async function bodyOf(response: Response, lost: (what: string, cause?: unknown) => Failure): Promise<string> {
+async function bodyOf(response: HttpAnswer, lost: (what: string, cause?: unknown) => Failure): Promise<string> {
   const decoder = new TextDecoder();
-  const reader = response.body?.getReader();
   let text = '';
   let bytes = 0;
   try {
-    for (;;) {
-      const part = await reader?.read();
-      if (part === undefined || part.done) {
-        return text + decoder.decode();
-      }
-      bytes += part.value.byteLength;
+    for await (const part of response.body) {
+      bytes += part.byteLength;
       if (bytes > ANSWER_BYTES_MAX) {
         break;
       }
-      text += decoder.decode(part.value, { stream: true });
+      text += decoder.decode(part, { stream: true });
     }
   } catch (error) {
     throw lost('brought half of an answer', error);
   }
-  void reader?.cancel().catch(() => undefined);
-  throw lost('brought an answer that is too long');
-}
-
-function wasNotSent(error: unknown): boolean {
-  const cause = error instanceof Error ? error.cause : undefined;
-  const codeOf = (value: unknown): unknown => (value as { code?: unknown } | undefined)?.code;
-  const code = codeOf(cause);
-  if (typeof code === 'string' && NOT_SENT.has(code)) {
-    return true;
+  if (bytes > ANSWER_BYTES_MAX) {
+    throw lost('brought an answer that is too long');
   }
-  // One for each address of the host.
-  const each = cause instanceof AggregateError ? cause.errors : [];
-  return each.length > 0 && each.every((part) => NOT_SENT.has(String(codeOf(part))));
-}
-
-function reasonOf(error: unknown): string {
-  const { cause, message } = error as Error;
-  const inner = cause instanceof Error && cause.message !== '' ? cause.message : message;
-  return inner ? ` (${inner})` : '';
+  return text + decoder.decode();
 }
 
 function randomHex(): string {
@@ -626,29 +602,42 @@ function subOf(tag: string): (readonly [string, string])[] {
   return sub === null ? [] : [['sub', sub]];
 }
 
+const refusedAddress = (what: string): StoreError =>
+  new StoreError('refused', `the address of the servers ${what}`);
+
+/** The parameters of an address, and the options that they stand for. */
+const PARAMETERS = {
+  store: 'store',
+  'ssl-ca': 'sslCa',
+  'connect-timeout-ms': 'connectTimeoutMs',
+  'request-timeout-ms': 'requestTimeoutMs',
+} as const;
+
 /**
- * The origins of servers, from `http[s]://HOST[:PORT][,HOST[:PORT]..]` or from a list of such.
+ * The origins of servers, from `http[s]://HOST[:PORT][,HOST[:PORT]..][?PARAMETERS]` or from a list of such, and the
+ * options with what the parameters say.
  *
  * @throws {StoreError} `refused`, and no message holds a user or a password.
  */
-function originsOf(urls: string | readonly string[]): string[] {
-  const refused = (what: string): StoreError => {
-    const form = 'write http://HOST:PORT or https://HOST, and further hosts after commas';
-    return new StoreError('refused', `the address of the servers ${what}: ${form}`);
-  };
+function readAddress(urls: string | readonly string[], options: RemoteOptions): [string[], RemoteOptions] {
+  const refused = (what: string): StoreError =>
+    refusedAddress(`${what}: write http://HOST:PORT or https://HOST, and further hosts after commas`);
   const origins: string[] = [];
+  const chosen: Record<string, string | number | undefined> = { ...options };
   for (const text of typeof urls === 'string' ? [urls] : urls) {
     const [, scheme, rest] = /^(https?):\/\/(.*)$/.exec(text) ?? [];
     if (scheme === undefined || rest === undefined) {
       throw refused('has another scheme than http and https');
     }
+    const [, hosts = '', query = ''] = /^([^?]*)\??(.*)$/.exec(rest) ?? [];
+    // A password may have a ? in it.
     if (rest.includes('@')) {
       throw refused('has a user or password, which no server takes (a token is an option of its own)');
     }
-    if (/[?#]/.test(rest) || /\/./.test(rest)) {
-      throw refused('has a path or parameters, which no server takes');
+    if (rest.includes('#') || /\/./.test(hosts)) {
+      throw refused('has a path, which no server takes');
     }
-    for (const host of rest.replace(/\/$/, '').split(',')) {
+    for (const host of hosts.replace(/\/$/, '').split(',')) {
       let origin: string;
       try {
         origin = new URL(`${scheme}://${host}/`).origin;
@@ -660,11 +649,41 @@ function originsOf(urls: string | readonly string[]): string[] {
       }
       origins.push(origin);
     }
+    readParameters(query, chosen);
   }
   if (origins.length === 0) {
     throw refused('names no server');
   }
-  return origins;
+  if (chosen['sslCa'] !== undefined && !origins.every((origin) => origin.startsWith('https:'))) {
+    throw refusedAddress('has ssl-ca, which needs https');
+  }
+  return [origins, chosen as RemoteOptions];
+}
+
+function readParameters(query: string, chosen: Record<string, string | number | undefined>): void {
+  for (const [name, value] of new URLSearchParams(query)) {
+    if (name === 'token' || name === 'password') {
+      throw refusedAddress('has a secret in it: give the token by itself');
+    }
+    if (!Object.hasOwn(PARAMETERS, name)) {
+      const known = 'store, ssl-ca, connect-timeout-ms and request-timeout-ms';
+      throw refusedAddress(`has the parameter ${JSON.stringify(name)}, and there are ${known}`);
+    }
+    const option = PARAMETERS[name as keyof typeof PARAMETERS];
+    if (chosen[option] !== undefined) {
+      throw refusedAddress(`has the parameter ${name} twice, or beside the option ${option}`);
+    }
+    if (name.endsWith('-ms')) {
+      const ms = /^[0-9]{1,6}$/.test(value) ? Number(value) : 0;
+      if (ms < 1 || ms > TIMEOUT_MAX_MS) {
+        const what = `it must be a number of milliseconds from 1 to ${TIMEOUT_MAX_MS}`;
+        throw new StoreError('refused', `${name} is ${JSON.stringify(value)}, ${what}`);
+      }
+      chosen[option] = ms;
+    } else {
+      chosen[option] = value;
+    }
+  }
 }
 
 function pinOf(name: string, value: string | undefined): string | undefined {
@@ -691,26 +710,32 @@ export class RemoteStore implements SegmentStore, LeaseStore {
   private constructor(
     private readonly segmentServers: Servers,
     private readonly leaseServersFor: () => Servers,
+    private readonly http: Http,
   ) {}
 
   /**
    * Asks the servers which store they have. The servers of leases are asked with the first lease.
    *
-   * @param urls In order of preference: a list, or one text with hosts after commas.
+   * @param urls In order of preference: a list, or one text with hosts after commas. After a `?` may be `store`,
+   * `ssl-ca`, `connect-timeout-ms` and `request-timeout-ms`, instead of the options of these names.
    * @throws {StoreError} `unavailable` when no server answers; when one of several does not, unless the options name
    * the store. `refused` when they have different stores, want a token, or know no `/v1/store`.
    */
   static async open(urls: string | readonly string[], options: RemoteOptions = {}): Promise<RemoteStore> {
-    const origins = originsOf(urls);
-    const { token } = options;
+    const [origins, { token, store, leaseStore, sslCa, ...times }] = readAddress(urls, options);
     if (token !== undefined && !/^[\x21-\x7e]+$/.test(token)) {
       throw new StoreError('refused', 'the token has letters that no header may have');
     }
-    const timeoutMs = checkedNumber('requestTimeoutMs', options.requestTimeoutMs ?? 5_000, 1, TIMEOUT_MAX_MS);
-    const leasePin = pinOf('leaseStore', options.leaseStore);
-    const segments = new Servers(origins, 'store', token, pinOf('store', options.store), timeoutMs);
+    const timeoutOf = (name: 'connectTimeoutMs' | 'requestTimeoutMs'): number | undefined =>
+      times[name] === undefined ? undefined : checkedNumber(name, times[name], 1, TIMEOUT_MAX_MS);
+    const connectTimeoutMs = timeoutOf('connectTimeoutMs');
+    const timeoutMs = timeoutOf('requestTimeoutMs') ?? REQUEST_TIMEOUT_MS;
+    const leasePin = pinOf('leaseStore', leaseStore);
+    const pin = pinOf('store', store);
+    const http = openHttp({ sslCa, connectTimeoutMs });
+    const segments = new Servers(origins, 'store', token, pin, http, timeoutMs);
     await segments.connect();
-    return new RemoteStore(segments, () => new Servers(origins, 'leases', token, leasePin, timeoutMs));
+    return new RemoteStore(segments, () => new Servers(origins, 'leases', token, leasePin, http, timeoutMs), http);
   }
 
   /** Creates a tag, which takes a token of the scope `admin`. @throws {StoreError} */
@@ -849,8 +874,10 @@ export class RemoteStore implements SegmentStore, LeaseStore {
     return (await this.leases()).identity;
   }
 
-  /** Closes nothing: connections end by themselves, and keep no process alive. */
-  async close(): Promise<void> {}
+  /** Closes the connections that nobody uses. Those that somebody does end by themselves. */
+  async close(): Promise<void> {
+    this.http.close();
+  }
 
   /** For `await using`. */
   async [Symbol.asyncDispose](): Promise<void> {

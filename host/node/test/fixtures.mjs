@@ -2,11 +2,12 @@
 
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import http from 'node:http';
 import net from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import tls from 'node:tls';
 import { promisify } from 'node:util';
 
 /** The value of an environment variable that `tests/run --test hosts` sets. */
@@ -34,8 +35,8 @@ export async function freePort() {
 
 /** A server of the `unalike` binary over a store. */
 export class Server {
-  static async start(t, store, { port = 0 } = {}) {
-    const args = ['serve', '--store', store, '--listen', `127.0.0.1:${port}`, '--drain-ms', '0'];
+  static async start(t, store, { port = 0, more = [] } = {}) {
+    const args = ['serve', '--store', store, '--listen', `127.0.0.1:${port}`, '--drain-ms', '0', ...more];
     const child = spawn(needed('UNALIKE_BIN'), args, { stdio: ['ignore', 'pipe', 'pipe'] });
     const server = new Server();
     server.child = child;
@@ -149,6 +150,75 @@ export class Proxy {
       response.destroy();
     }
   }
+}
+
+/** An authority's certificate, and that of a server which it signed for `localhost`, as files. */
+export async function certificates(folder) {
+  const at = (name) => join(folder, name);
+  const make = (name, ...more) =>
+    promisify(execFile)('openssl', [
+      ...['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-days', '2'],
+      ...['-keyout', at(`${name}.key`), '-out', at(`${name}.pem`), '-subj', `/CN=unalike test ${name}`, ...more],
+    ]);
+  await make('ca');
+  await make(
+    'server',
+    ...['-CA', at('ca.pem'), '-CAkey', at('ca.key'), '-addext', 'subjectAltName=DNS:localhost'],
+    ...['-addext', 'basicConstraints=critical,CA:FALSE'],
+  );
+  return { ca: at('ca.pem'), key: at('server.key'), certificate: at('server.pem') };
+}
+
+/** A server of TLS before another one, as a load balancer is. It counts the bytes that clients sent inside. */
+export class TlsProxy {
+  bytes = 0;
+
+  static async start(t, target, { key, certificate }) {
+    const proxy = new TlsProxy();
+    const sockets = new Set();
+    const server = tls.createServer({ key: await readFile(key), cert: await readFile(certificate) }, (inner) => {
+      const outer = net.connect(target.port, '127.0.0.1');
+      inner.on('data', (part) => (proxy.bytes += part.length));
+      inner.pipe(outer).pipe(inner);
+      for (const [socket, other] of [
+        [inner, outer],
+        [outer, inner],
+      ]) {
+        sockets.add(socket);
+        socket.on('error', () => other.destroy()).on('close', () => other.destroy());
+      }
+    });
+    server.on('tlsClientError', () => undefined);
+    await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
+    proxy.port = server.address().port;
+    proxy.url = `https://localhost:${proxy.port}`;
+    t.after(() => {
+      server.close();
+      sockets.forEach((socket) => socket.destroy());
+    });
+    return proxy;
+  }
+}
+
+/** The URL of a server that listens and accepts nothing: who connects hears nothing at all. */
+export async function deafServer(t) {
+  const code = `
+    const server = require('node:net').createServer().listen({ port: 0, host: '127.0.0.1', backlog: 1 }, () => {
+      require('node:fs').writeSync(1, String(server.address().port));
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);
+    });`;
+  const child = spawn(process.execPath, ['-e', code], { stdio: ['ignore', 'pipe', 'inherit'] });
+  const ended = new Promise((resolve) => child.once('exit', resolve));
+  const port = await new Promise((resolve) => child.stdout.once('data', (text) => resolve(Number(text))));
+  // The kernel takes a few for it, and answers no more once these wait.
+  const waiting = Array.from({ length: 8 }, () => net.connect(port, '127.0.0.1').on('error', () => undefined));
+  t.after(async () => {
+    waiting.forEach((socket) => socket.destroy());
+    child.kill('SIGKILL');
+    await ended;
+  });
+  await new Promise((resolve) => waiting[0].once('connect', resolve));
+  return `http://127.0.0.1:${port}`;
 }
 
 /** Keeps ids, and fails with the first that comes twice. */

@@ -121,6 +121,29 @@ test('names are checked', async (t) => {
   await assert.rejects(ids.snowflake('', 'twitter'), kind('name-invalid'));
 });
 
+test('a store says which part of a name is wrong, in the words of all hosts', async () => {
+  const store = new MemoryStore();
+  const long = 'x'.repeat(129);
+  for (const [name, words] of [
+    ['', 'the tag "" is not valid: it is empty, and a name has 1 to 128 bytes'],
+    [
+      long,
+      `the tag "${long.slice(0, 32)}" is not valid: its name begins so and has 129 bytes, and a name has 1 to 128 bytes`,
+    ],
+    ['order ', 'the tag "order " is not valid: its name has a space at an end, and no new one may: leave the space out'],
+    [
+      ' order\x1fsub ',
+      'the tag " order" is not valid: its sub-key "sub " has a space at an end, and no new one may: leave the space out',
+    ],
+    [
+      ' order\x1fsub',
+      'the tag " order" is not valid: its name has a space at an end, and no new one may: leave the space out',
+    ],
+  ]) {
+    await assert.rejects(store.createTag(name), { kind: 'tag-invalid', message: words });
+  }
+});
+
 test('sub-keys have numbers of their own', async (t) => {
   const { ids } = await open(t);
   const ours = await ids.sequenceOf('chat', 'alice');

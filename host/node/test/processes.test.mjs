@@ -10,7 +10,7 @@ import { promisify } from 'node:util';
 import { Worker } from 'node:worker_threads';
 
 import { Ids, MemoryStore } from '../dist/index.js';
-import { RemoteStore } from '../dist/remote.js';
+import { RemoteStore } from '../dist/remote-node.js';
 import { folderOf, Seen, Server } from './fixtures.mjs';
 
 const child = fileURLToPath(new URL('./children/draw.mjs', import.meta.url));

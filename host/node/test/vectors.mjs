@@ -1,16 +1,16 @@
 // Runs a file of conformance vectors (tests/vectors/README.md) against the transpiled components, through the host's
-// own checks, tickets and import tables.
+// own checks, tickets and import tables. It runs in Node and in pages: whoever imports it also imports the entry of the
+// package that loads the components there.
 
-import assert from 'node:assert/strict';
-
+import { Formats, IdsError } from '../dist/all.js';
 import { answerOf, Core, Trap } from '../dist/component.js';
 import { GrantOrder } from '../dist/grant-order.js';
-import { Formats, IdsError } from '../dist/index.js';
 import { CORE_MODULES, modulesOf } from '../dist/modules.js';
 import { checkedCount } from '../dist/numbers.js';
 import { tickEndMs } from '../dist/snowflake.js';
 import { Requests, Storage } from '../dist/storage.js';
 import { InstanceTickets } from '../dist/tickets.js';
+import { assert } from './assertions.mjs';
 
 const WIT = 'unalike:ids@0.1.0';
 

@@ -161,13 +161,29 @@ def test_children_of_any_fork(path: Path, fork: Callable[[], int], mode: str) ->
 
 
 def is_quiet(ids: Ids) -> None:
-    """Waits until the host's threads have nothing to do, and no others run."""
+    """Waits until the host's threads have nothing to do and sleep, and no others run."""
     pool = ids._here.storage.pool
     while True:
         with pool._condition:
-            if pool._idle == pool._threads == _thread._count() and not pool._jobs:
-                return
+            is_idle = pool._idle == pool._threads == _thread._count() and not pool._jobs
+        if is_idle and others_sleep():
+            return
         time.sleep(0.001)
+
+
+def others_sleep() -> bool:
+    """Whether each other thread is inside the kernel. One on its way there may hold a lock of the interpreter's or of
+    the C library's, which is then taken for ever in a child that they do not hear of."""
+    if not LINUX:
+        return True
+    states = {}
+    for thread in Path("/proc/self/task").iterdir():
+        try:
+            states[int(thread.name)] = (thread / "stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+    del states[threading.get_native_id()]
+    return all(state == "S" for state in states.values())
 
 
 @pytest.mark.parametrize("fork", FORKS)

@@ -35,7 +35,8 @@ const LOOKED_AT_ONCE: usize = 256;
 /// taken until their leases end.
 ///
 /// A process that forks opens another `Ids` in the child, over stores that it connects there. All that a child inherits
-/// refuses with [`ErrorKind::Forked`] or is empty, whichever call made the child. The parent goes on.
+/// refuses with [`ErrorKind::Forked`] or is empty, whichever call made the child. The parent goes on. A store in SQLite
+/// connects in a child only if its parent had none open.
 ///
 /// ```
 /// use unalike::{Ids, SequenceOptions};

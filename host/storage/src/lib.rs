@@ -36,7 +36,7 @@ pub use lease_rules::{
 };
 pub use leases::{LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore};
 pub use policies::PolicyColumns;
-pub use process::Process;
+pub use process::{OpenInParent, Openings, Process};
 pub use random::{random_64, random_128};
 pub use segments::{
     Ceiling, JoinedStripe, Mode, SegmentStore, StoreIdentity, Stripe, StripeNumbers, TagCreation, TagOptions,

@@ -87,6 +87,69 @@ impl Process {
     }
 }
 
+/// How much a process has open of what no child may touch, such as files whose locks do not pass to a child. A child
+/// knows by it that its parent had some open when it forked, and waits for nobody to know it.
+///
+/// ```
+/// use unalike_storage::Openings;
+///
+/// static OPENINGS: Openings = Openings::new();
+/// assert!(OPENINGS.begin().is_ok()); // before the first is opened
+/// assert!(OPENINGS.begin().is_ok()); // in a child that is born now: false
+/// OPENINGS.end(); // after it was closed
+/// OPENINGS.end();
+/// ```
+#[derive(Debug, Default)]
+pub struct Openings {
+    /// The mark of the process that counts. A child inherits it.
+    process: AtomicU64,
+    count: AtomicU64,
+}
+
+/// A parent of this process has some open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenInParent;
+
+impl Openings {
+    /// None yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { process: AtomicU64::new(0), count: AtomicU64::new(0) }
+    }
+
+    /// Counts one more. Called before it is opened: a child that is born in between knows of it.
+    ///
+    /// # Errors
+    /// [`OpenInParent`] in a process whose parent, or whose parent's parent, had some open when it forked.
+    pub fn begin(&self) -> Result<(), OpenInParent> {
+        let Process(current) = Process::current();
+        let mut process = self.process.load(Ordering::Acquire);
+        while process != current {
+            if self.count.load(Ordering::Acquire) > 0 {
+                let found = self.process.load(Ordering::Acquire);
+                if found == process {
+                    return Err(OpenInParent);
+                }
+                // Another thread of this process was the first, and its count is no inherited one.
+                process = found;
+                continue;
+            }
+            match self.process.compare_exchange(process, current, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => break,
+                Err(found) => process = found,
+            }
+        }
+        self.count.fetch_add(1, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// Counts one less, in the process that began it. Called after it was closed.
+    pub fn end(&self) {
+        let before = self.count.fetch_sub(1, Ordering::AcqRel);
+        assert!(before > 0, "what ends began");
+    }
+}
+
 #[inline]
 #[expect(unsafe_code, reason = "the mark is at an address that the kernel gave")]
 fn mark() -> &'static AtomicU64 {
@@ -215,6 +278,33 @@ mod tests {
     fn a_grandchild_is_another_process_also_if_the_child_never_looked() {
         let parent = Process::current();
         assert!(in_child_of(by_fork, || in_child_of(by_fork, || is_another(parent))));
+    }
+
+    #[test]
+    fn a_child_begins_nothing_while_its_parent_has_some_open() {
+        let openings = Openings::new();
+        let begins = |openings: &Openings| openings.begin().is_ok();
+        assert!(begins(&openings) && begins(&openings));
+        let is_refused = || !begins(&openings) && in_child_of(by_fork, || !begins(&openings));
+        assert!(in_child_of(by_fork, is_refused));
+        openings.end();
+        assert!(in_child_of(by_fork, is_refused));
+        openings.end();
+        assert!(in_child_of(by_fork, || begins(&openings) && in_child_of(by_fork, is_refused)));
+        assert!(begins(&openings), "what a child has open is not counted here");
+    }
+
+    #[test]
+    fn of_many_threads_that_begin_at_once_none_is_taken_for_a_child() {
+        for _ in 0..200 {
+            let openings = Openings::new();
+            std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..4).map(|_| scope.spawn(|| openings.begin())).collect();
+                for thread in threads {
+                    assert_eq!(thread.join().unwrap(), Ok(()));
+                }
+            });
+        }
     }
 
     #[test]

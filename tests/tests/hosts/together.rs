@@ -1,14 +1,16 @@
-//! All hosts at once, on one MariaDB and one Redis: a Rust program, a Node process, a Python process, and two servers.
-//! They share the tags `order` (buffered, in MariaDB) and `chat` (ordered, in Redis above MariaDB), and the namespace
-//! `default` of leases in MariaDB.
+//! All hosts at once, on one MariaDB and one Redis: a Rust program, a Node process, a Python process, two servers, and
+//! a page in Chromium, which is granted its numbers by the servers. They share the tags `order` (buffered, in MariaDB)
+//! and `chat` (ordered, in Redis above MariaDB), and the namespace `default` of leases in MariaDB.
 //!
-//! Each gets a task as JSON: `mysql` and `redis` (URLs), `out` (a folder), and how many `orders`, `flakes` and `chats`
-//! it takes. It writes `NAME.order` and `NAME.flake`, each id as 8 bytes, and `NAME.chat`: for each id when its call
-//! began and when it ended, in nanoseconds of the machine's monotonic clock, and the id; 8 bytes each, the lowest
-//! first.
+//! Each gets a task as JSON: `mysql` and `redis` (URLs), `plain` and `strict` (those of the servers, without and with
+//! Redis), `out` (a folder), and how many `orders`, `flakes` and `chats` it takes. It writes `NAME.order` and
+//! `NAME.flake`, each id as 8 bytes, and `NAME.chat`: for each id when its call began and when it ended, in nanoseconds
+//! of the machine's monotonic clock, and the id; 8 bytes each, the lowest first.
 //!
 //! `UNALIKE_TOGETHER=150 tests/run --test hosts -- together` takes ten million ids.
 
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -43,24 +45,29 @@ fn hosts_in_all_languages_share_tags_and_workers_and_no_id_comes_twice() -> Resu
     let folder = TempDir::new()?;
     let redis_url = redis.url(0, "");
     server::ok(folder.path(), &["tags", "create", "chat", "--ordered", "--store", &redis_url, "--backing", &database]);
-    let plain = Server::start_with(["--store", &database])?;
-    let strict = Server::start_with(["--store", &redis_url, "--backing", &database])?;
+    // The page's site gets it: the servers must know the origin before there is a page.
+    let site = TcpListener::bind("127.0.0.1:0")?;
+    let origin = format!("http://{}", site.local_addr()?);
+    let plain = Server::start_with(["--store", &database, "--allowed-origins", &origin])?;
+    let strict = Server::start_with(["--store", &redis_url, "--backing", &database, "--allowed-origins", &origin])?;
     let task = json!({
-        "mysql": database, "redis": redis_url, "out": folder.path(), "orders": ORDERS * times, "flakes": FLAKES * times, "chats": CHATS * times.min(10),
+        "mysql": database, "redis": redis_url, "plain": plain.url(), "strict": strict.url(), "out": folder.path(),
+        "orders": ORDERS * times, "flakes": FLAKES * times, "chats": CHATS * times.min(10),
     });
     let hosts = repository().join("tests/tests/hosts");
-    let child = |program: &str, script: Option<&Path>| {
+    let child = |program: &str, script: Option<&Path>, stdin: Stdio| {
         let mut child = Command::new(program);
         if let Some(script) = script {
             child.arg(script);
         }
-        child.arg(task.to_string()).env("UNALIKE_NODE_PACKAGE", package).stdout(Stdio::piped()).stderr(Stdio::piped());
-        child.spawn().with_context(|| program.to_owned())
+        child.arg(task.to_string()).env("UNALIKE_NODE_PACKAGE", package);
+        child.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().with_context(|| program.to_owned())
     };
     let children = [
-        ("rust", child(env!("CARGO_BIN_EXE_host-child"), None)?),
-        ("node", child("node", Some(&hosts.join("node_host.mjs")))?),
-        ("python", child(&python.display().to_string(), Some(&hosts.join("python_host.py")))?),
+        ("rust", child(env!("CARGO_BIN_EXE_host-child"), None, Stdio::null())?),
+        ("node", child("node", Some(&hosts.join("node_host.mjs")), Stdio::null())?),
+        ("python", child(&python.display().to_string(), Some(&hosts.join("python_host.py")), Stdio::null())?),
+        ("browser", child("node", Some(&hosts.join("browser_host.mjs")), Stdio::from(OwnedFd::from(site)))?),
     ];
     let is_over = Arc::new(AtomicBool::new(false));
     // The servers hand out ids of the same tags meanwhile.
@@ -87,7 +94,7 @@ fn hosts_in_all_languages_share_tags_and_workers_and_no_id_comes_twice() -> Resu
     let [orders, flakes, chats] = http.join().map_err(|_| anyhow::anyhow!("the calls over HTTP panicked"))??;
     ensure!(failures.is_empty(), "{failures}");
 
-    let names = ["rust", "node", "python"];
+    let names = ["rust", "node", "python", "browser"];
     let read = |name: &str, of: &str| words(&folder.path().join(format!("{name}.{of}")));
     for (of, mut all) in [("order", orders), ("flake", flakes)] {
         for name in names {

@@ -209,8 +209,8 @@ fn threads_wait_for_what_was_built_in_a_runtime_that_nobody_drives() {
     });
 }
 
-/// Each caller of an ordered tag has its own time, in the round that is in flight and behind it, and whoever comes later
-/// is served.
+/// Each caller of an ordered tag has its own time, in the round that is in flight and behind it, and whoever comes
+/// later is served.
 #[test]
 fn whoever_waits_for_a_round_waits_as_long_as_it_may() {
     in_time(|| {
@@ -670,6 +670,49 @@ mod children {
             }
             generators.ids.close_blocking();
             assert_given_back(&store);
+        });
+    }
+
+    /// It would believe that it has the locks of its parent, and others would take the log away under it.
+    #[test]
+    fn no_child_opens_a_sqlite_store_while_its_parent_has_one_open() {
+        alone(module_path!(), "no_child_opens_a_sqlite_store_while_its_parent_has_one_open", || {
+            let directory = tempfile::tempdir().unwrap();
+            let path = |name: &str| directory.path().join(name);
+            let open = |runtime: &Runtime, name| runtime.block_on(SqliteStore::connect(SqliteOptions::new(path(name))));
+            let grant = |runtime: &Runtime, store: &SqliteStore| {
+                runtime.block_on(store.allocate("order", 10, 0)).map(|segment| segment.start)
+            };
+            let is_refused = |answer: Result<SqliteStore, StoreError>| {
+                answer
+                    .is_err_and(|error| error.to_string().contains("it was forked from one that has a store in SQLite"))
+            };
+            let runtime = one_thread();
+            // One that is not opened in the end counts for nothing.
+            std::fs::write(path("other"), "no database at all, and long enough to have a header of one in it").unwrap();
+            assert!(open(&runtime, "other").is_err());
+            let mut granted = Vec::new();
+            for fork in [Fork::WithHandlers, Fork::WithoutHandlers, Fork::SystemCall] {
+                let store = open(&runtime, "ids.sqlite").unwrap();
+                granted.push(grant(&runtime, &store).unwrap());
+                let status = fork.child(|| {
+                    let own = one_thread();
+                    let abandons = grant(&own, &store).is_err();
+                    own.block_on(store.close());
+                    abandons && ["ids.sqlite", "new.sqlite"].into_iter().all(|name| is_refused(open(&own, name)))
+                });
+                assert_eq!(status, 0, "{fork:?}: 14 is a child that hung");
+                assert!(!path("new.sqlite").exists());
+                granted.push(grant(&runtime, &store).unwrap());
+                runtime.block_on(store.close());
+                // With none open a child opens its own.
+                let status = fork.child(|| {
+                    let own = one_thread();
+                    grant(&own, &open(&own, "ids.sqlite").unwrap()).is_ok()
+                });
+                assert_eq!(status, 0, "{fork:?}: 14 is a child that hung");
+            }
+            assert_eq!(granted, [1, 11, 31, 41, 61, 71], "of three children each had ten");
         });
     }
 

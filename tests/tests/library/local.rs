@@ -231,8 +231,11 @@ fn a_killed_process_goes_on_while_its_store_is_gone_up_to_the_end_of_its_lease()
         issuer.wait_for("ids");
         ids.extend(issuer.kill());
     }
-    // The next one is let be until its lease ends.
+    // The next one is let be until its lease ends. Before the time that the last one may have used it would ask the
+    // store, and while the clock stands it would not try again.
+    clock.set(kept(&run)["local_bound_ms"].as_u64().unwrap());
     let mut issuer = Issuer::start(&run);
+    issuer.wait_for("ids");
     clock.set(granted.valid_until_ms - 1);
     issuer.wait_for_stamp(granted.valid_until_ms - 1);
     clock.set(granted.valid_until_ms);

@@ -12,7 +12,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use unalike::{Clock as _, Ids, Layout, Mode, SequenceOptions, SnowflakeOptions, SystemClock};
+use unalike::{Clock as _, ID_MAX, Ids, Layout, Mode, SequenceOptions, SnowflakeOptions, SystemClock};
 use unalike_remote::{RemoteLeases, RemoteOptions, RemoteStore};
 use unalike_storage::contract::{self, Fixture, SegmentFixture};
 use unalike_storage::{
@@ -189,6 +189,20 @@ fn grants_need_the_scope_lease() -> anyhow::Result<()> {
     assert_eq!(status(Some("bound"), "POST", "/v1/sequences/invoice/segments?count=5")?, 403);
     assert_eq!(status(Some("bound"), "POST", &lease)?, 403);
     assert_eq!(status(Some("host"), "POST", "/v1/tags")?, 403);
+    // Nor does a host end a tag by what it makes up.
+    let far = |tag: &str, at_least: u64| format!("/v1/sequences/{tag}/segments?count=1&at_least={at_least}");
+    for (at_least, expected) in [(1 << 62, 403), (ID_MAX, 403), (1_000_000_100, 403), (1_000_000_001, 200)] {
+        assert_eq!(status(Some("bound"), "POST", &far("order", at_least))?, expected, "{at_least}");
+    }
+    // From where that one is on.
+    assert_eq!(status(Some("bound"), "POST", &far("order", 2_000_000_002))?, 200);
+    assert_eq!(status(Some("bound"), "POST", &far("order", 3_000_000_004))?, 403);
+    assert_eq!(status(Some("host"), "POST", &far("new", 1_000_000_002))?, 403);
+    assert_eq!(status(Some("admin"), "POST", &far("order", 1 << 62))?, 200);
+    let client = server.client().with_token("host-0123456789abcdef");
+    let refused = client.send("POST", &far("order", ID_MAX), "application/json", "")?;
+    assert_eq!(refused.json()?["type"], "urn:unalike:problem:forbidden");
+    assert_eq!(refused.json()?["watermark"], (1_u64 << 62).to_string());
     Ok(())
 }
 
@@ -349,8 +363,8 @@ async fn ordered_tags_ascend_over_hosts() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Many callers of two hosts at once. The server grants less than they want together, so rounds bring too little: nobody
-/// is left behind, and each id is above all whose calls had ended before its call began.
+/// Many callers of two hosts at once. The server grants less than they want together, so rounds bring too little:
+/// nobody is left behind, and each id is above all whose calls had ended before its call began.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn callers_of_an_ordered_tag_are_served_together_over_hosts() -> anyhow::Result<()> {
     let server = Server::start_with(["--segment-count-max", "20"])?;

@@ -4,7 +4,7 @@ import cluster from 'node:cluster';
 import { parentPort, workerData } from 'node:worker_threads';
 
 import { Ids } from '../../dist/index.js';
-import { RemoteStore } from '../../dist/remote.js';
+import { RemoteStore } from '../../dist/remote-node.js';
 
 const { url, rounds } = workerData ?? JSON.parse(process.env.DRAW);
 const store = await RemoteStore.open(url);

@@ -3,11 +3,11 @@
 //! The order of the steps is what matters. A tag is first ended in the other store, in the transaction that reads it,
 //! and only then created here, or raised, from the next number on: at no moment can both grant the same number, whoever
 //! goes on asking the other store. (With `--source-stopped` nobody does, and it is only read.) What was read is written
-//! down in between: should the command break off there, `--at` with that number finishes the job, as the other store
-//! knows it no more. Of a few tags it is printed; many are brought by the thousand, in one transaction each where a
-//! store can, and what was read of those that are under way is in a file. Before any of them is ended the file says
-//! how far it had got, as the step that reads it may be the last one of this process. The sub-keys of a tag are listed
-//! again when it has ended: from then on no new one is made.
+//! down in between, in a file: should the command break off there, `--at` with that number finishes the job, as the
+//! other store knows it no more. Before a tag is ended the file says how far it had got, as the step that reads it may
+//! be the last one of this process. Of a few tags the number is printed, too; many are brought by the thousand, in one
+//! transaction each where a store can. The sub-keys of a tag are listed again when it has ended: from then on no new
+//! one is made.
 //!
 //! What decides a tag's numbers beside its record is not carried, and so it is refused, of all tags before the first
 //! one is ended: names that the other store takes for one, numbers that it shares with others, digits in front, an end
@@ -162,8 +162,8 @@ impl Journal {
 
     /// Leaves it to whoever has to finish what broke off.
     fn end(self, is_done: bool) {
-        if is_done {
-            // It holds nothing then.
+        let holds_nothing = std::fs::metadata(&self.path).is_ok_and(|file| file.len() == 0);
+        if is_done || holds_nothing {
             let _ = std::fs::remove_file(&self.path);
         } else {
             let path = self.path.display();
@@ -196,20 +196,25 @@ struct Import<'a> {
     found: u64,
     /// How many tags became what.
     counts: BTreeMap<TagOutcome, u64>,
-    /// Where there are many.
+    /// Where tags are ended.
     journal: Option<Journal>,
     progress: ProgressBar,
 }
 
 impl Import<'_> {
+    /// Whether they are summed up, and not told of one by one.
+    fn has_many(&self) -> bool {
+        self.found > ROWS_MAX
+    }
+
     async fn run(&mut self) -> anyhow::Result<()> {
         self.check_names().await.context("nothing was changed")?;
         self.stripe = self.source.stripe().await.context("the source cannot be read")?;
         self.bring_wanted(Step::Check).await.context("nothing was changed")?;
-        if self.found > ROWS_MAX {
-            if !self.arguments.source_stopped {
-                self.journal = Some(Journal::begin().context("nothing was changed")?);
-            }
+        if self.found > 0 && !self.arguments.source_stopped {
+            self.journal = Some(Journal::begin().context("nothing was changed")?);
+        }
+        if self.has_many() {
             self.progress = progress_bar(self.found);
         }
         self.bring_wanted(Step::Bring).await
@@ -220,7 +225,7 @@ impl Import<'_> {
         if !self.table.is_empty() {
             self.table.print()?;
         }
-        if self.found > ROWS_MAX {
+        if self.has_many() {
             for (done, count) in &self.counts {
                 let tags = if *count == 1 { "tag" } else { "tags" };
                 print(&format!("{count} {tags}: {}\n", done.name()))?;
@@ -336,7 +341,7 @@ impl Import<'_> {
             self.progress.inc(1);
         }
         let names: Vec<String> = open.iter().map(|record| record.tag.clone()).collect();
-        let records = if self.found <= ROWS_MAX || names.is_empty() {
+        let records = if !self.has_many() || names.is_empty() {
             None
         } else if self.arguments.source_stopped {
             Some(open.iter().map(|record| (*record).clone()).collect())
@@ -540,7 +545,8 @@ impl Import<'_> {
         if let Some(journal) = &self.journal {
             let finish = self.finish(name, &next.to_string());
             journal.write(&format!("{finish}\n"))?;
-        } else if !self.arguments.source_stopped {
+        }
+        if !self.arguments.source_stopped && !self.has_many() {
             say(&format!(
                 "{shown} is ended in the source and continues here at {next}. Should this break off, finish it with: {}",
                 self.finish(name, &next.to_string())
@@ -644,7 +650,7 @@ impl Import<'_> {
 
     fn add(&mut self, name: &str, last: Option<u64>, here: &TagRecord, done: TagOutcome) {
         *self.counts.entry(done).or_default() += 1;
-        if self.found > ROWS_MAX && done != TagOutcome::RaisedOtherwise {
+        if self.has_many() && done != TagOutcome::RaisedOtherwise {
             return;
         }
         let (tag, sub) = split_tag(name);

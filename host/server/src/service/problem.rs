@@ -14,7 +14,7 @@ use unalike::{Clock, Error, ErrorKind, SystemClock, WriteError};
 
 use crate::config::formats::Refusal;
 use crate::config::layouts::DecodeError;
-use crate::service::tags::Unconfirmed;
+use crate::service::tags::{RAISE_MAX, Unconfirmed};
 use crate::service::troubles::{Weight, note};
 use crate::words::{rfc3339, with_causes};
 
@@ -457,6 +457,22 @@ impl Problem {
         }
     }
 
+    /// What a host asked for lies too far above all that was granted.
+    pub(crate) fn raise_by_host(unconfirmed: &Unconfirmed) -> Self {
+        let detail = format!(
+            "{}: at_least may be {RAISE_MAX} above them with this token; `unalike tags raise` raises a tag further, and so does a \
+             token of the scope admin",
+            unconfirmed.how_far()
+        );
+        Self::of_raise(Kind::Forbidden, detail, unconfirmed)
+    }
+
+    fn of_raise(kind: Kind, detail: String, unconfirmed: &Unconfirmed) -> Self {
+        Self::new(kind, detail)
+            .with("watermark", unconfirmed.watermark.to_string())
+            .with("skipped", unconfirmed.skipped.to_string())
+    }
+
     /// An error of this store.
     pub(crate) fn of_store(error: &StoreError, of: Of) -> Self {
         let public = |kind| Self::new(kind, error.to_string());
@@ -515,9 +531,8 @@ impl From<StoreError> for Problem {
 
 impl From<Unconfirmed> for Problem {
     fn from(unconfirmed: Unconfirmed) -> Self {
-        Self::new(Kind::RaiseUnconfirmed, format!("{unconfirmed}: send \"confirm\": true beside it, if that is meant"))
-            .with("watermark", unconfirmed.watermark.to_string())
-            .with("skipped", unconfirmed.skipped.to_string())
+        let detail = format!("{unconfirmed}: send \"confirm\": true beside it, if that is meant");
+        Self::of_raise(Kind::RaiseUnconfirmed, detail, &unconfirmed)
     }
 }
 

@@ -8,15 +8,23 @@ pub(crate) const RAISE_MAX: u64 = 1_000_000_000;
 
 /// A raise that was not confirmed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the numbers of {name} have got to {watermark}, and {next} is {skipped} further on: nobody would ever get those between, \
-     and a raise by more than {RAISE_MAX} must be confirmed"
-)]
+#[error("{}, and a raise by more than {RAISE_MAX} must be confirmed", self.how_far())]
 pub(crate) struct Unconfirmed {
     name: String,
     pub(crate) watermark: u64,
     next: u64,
     pub(crate) skipped: u64,
+}
+
+impl Unconfirmed {
+    /// Without what to do.
+    pub(crate) fn how_far(&self) -> String {
+        let Self { name, watermark, next, skipped } = self;
+        format!(
+            "the numbers of {name} have got to {watermark}, and {next} is {skipped} further on: nobody would ever get those \
+             between"
+        )
+    }
 }
 
 /// Refuses to raise a tag so far without being told twice.

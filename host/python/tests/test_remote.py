@@ -374,6 +374,9 @@ def test_addresses() -> None:
         ("http://a/v1", "path"),
         ("http://a#b", "path"),
         ("http://ids:hunter2@a", "user or password"),
+        ("http://ids:hunter2?@a", "user or password"),
+        ("https://ids:hunter2#@a", "user or password"),
+        ("https://a?ssl-ca=/hunter@ca.pem", "in a path an @ is written %40"),
         ("http://a?token=hunter2", "secret in it"),
         ("http://a?ssl_ca=/ca.pem", "parameter 'ssl_ca', and there are store, ssl-ca, connect-timeout-ms, request"),
         ("http://a?store=5eed", "32 hexadecimal digits"),
@@ -390,6 +393,8 @@ def test_addresses() -> None:
     for options in [*wrong, {"connect_timeout": 601}, {"connect_timeout": True}, {"request_timeout": "5"}]:
         with refused("refused"):
             RemoteStore("https://a" if "ssl_ca" in options else "http://a", **options)
+    with pytest.raises(StoreError, match="certificates in /none/a@b.pem: .*No such file"):
+        RemoteStore("https://a?ssl-ca=/none/a%40b.pem")
     with pytest.raises(StoreError, match="has the parameter connect-timeout-ms, which is given by itself as well"):
         RemoteStore("http://a?connect-timeout-ms=100", connect_timeout=1)
     shared = RemoteStore(f"http://a,b/?store={'5eed' * 8}&connect-timeout-ms=20&request-timeout-ms=30")._segments

@@ -974,8 +974,9 @@ def _addresses(servers: Union[str, Sequence[str]]) -> tuple[list[_Address], dict
         if scheme not in ("http", "https") or not separator:
             raise _unusable("has another scheme than http and https")
         if "@" in rest:
+            # Anywhere: a password may have a ? in it, and must not be told.
             what = "has a user or password, which no server takes: leave out what is before the @, and give token="
-            raise _unusable(what)
+            raise _unusable(f"{what}; in a path an @ is written %40")
         hosts, _, query = rest.partition("?")
         for name, value in parse_qsl(query, keep_blank_values=True):
             if name in parameters:

@@ -5,6 +5,7 @@
  */
 
 import { layoutText } from './layouts.js';
+import { validateAcquire, validateExtend } from './lease-rules.js';
 import {
   DEFAULT_TAG_OPTIONS,
   shown,
@@ -95,6 +96,7 @@ export class MemoryStore implements SegmentStore, LeaseStore {
       this.namespaces.get(name)?.workers.set(what, { grantId: this.newest, endMs });
       return true;
     }
+    validateTag(name);
     const row = this.rows.get(name);
     if (row === undefined || row.version !== what.version || what.start >= row.next) {
       return false;
@@ -118,6 +120,7 @@ export class MemoryStore implements SegmentStore, LeaseStore {
   }
 
   async acquire(request: LeaseAcquire): Promise<Lease> {
+    validateAcquire(request);
     const { namespace, layout, preferredWorker } = request;
     const bound = layoutText(layout);
     const known = this.namespaces.get(namespace) ?? { layout: bound, workers: new Map() };
@@ -146,7 +149,9 @@ export class MemoryStore implements SegmentStore, LeaseStore {
     return { worker, grantId: this.newest, notBeforeMs, validUntilMs };
   }
 
-  async extend({ namespace, layout, worker, grantId, horizonMs }: LeaseExtend): Promise<Lease> {
+  async extend(request: LeaseExtend): Promise<Lease> {
+    validateExtend(request);
+    const { namespace, layout, worker, grantId, horizonMs } = request;
     const lease = this.namespaces.get(namespace)?.workers.get(worker);
     if (lease?.grantId !== grantId) {
       throw new StoreError('lease-lost', `worker ${worker} of ${JSON.stringify(namespace)} is under another lease`);

@@ -389,7 +389,8 @@ class Servers {
 }
 
 async function bodyOf(response: HttpAnswer, lost: (what: string, cause?: unknown) => Failure): Promise<string> {
-  const decoder = new TextDecoder();
+  // A mark at the beginning, or a byte that is no UTF-8, is no letter of any name: such an answer is not read.
+  const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
   let text = '';
   let bytes = 0;
   try {
@@ -400,13 +401,14 @@ async function bodyOf(response: HttpAnswer, lost: (what: string, cause?: unknown
       }
       text += decoder.decode(part, { stream: true });
     }
+    text += bytes > ANSWER_BYTES_MAX ? '' : decoder.decode();
   } catch (error) {
-    throw lost('brought half of an answer', error);
+    throw lost(error instanceof TypeError ? 'brought bytes that are no text' : 'brought half of an answer', error);
   }
   if (bytes > ANSWER_BYTES_MAX) {
     throw lost('brought an answer that is too long');
   }
-  return text + decoder.decode();
+  return text;
 }
 
 function randomHex(): string {

@@ -73,12 +73,22 @@ export abstract class Generator<Opened extends Handle> implements Opening<Opened
     this.answered();
   }
 
+  /** What the clock shows: to be read before anything of the generator is. @throws {IdsError} */
+  nowMs(): number {
+    return this.environment.lane.nowMs();
+  }
+
   /** Calls the component, if the generator may still be used. @throws {IdsError} */
-  call<Value>(act: (handle: Opened, nowMs: number) => Value): Value {
+  call<Value>(act: (handle: Opened) => Value): Value {
+    this.checkOpen();
+    return this.environment.lane.call(this, act);
+  }
+
+  /** @throws {IdsError} `closed` */
+  checkOpen(): void {
     if (this.isStopped) {
       throw closed(this.name);
     }
-    return this.environment.lane.call(this, act);
   }
 
   /** The component's answer as an outcome. @throws {IdsError} */
@@ -155,8 +165,9 @@ export abstract class Generator<Opened extends Handle> implements Opening<Opened
 
   /** The story of the lease that has ended, which says more than any other. */
   private leaseEnded(cause: StoreError | undefined): IdsError | undefined {
+    const nowMs = this.lease === undefined ? 0 : this.nowMs();
     const { lease } = this;
-    if (lease === undefined || BigInt(this.environment.lane.nowMs()) < lease.validUntilMs) {
+    if (lease === undefined || BigInt(nowMs) < lease.validUntilMs) {
       return undefined;
     }
     const [worker, endedMs] = [lease.worker, millis(lease.validUntilMs)];

@@ -132,12 +132,12 @@ export class Ids {
         return again(open, tag, given);
       }
       const record = await this.lookUp(tag, wait);
+      const opened = this.openSequence(tag, record, options, given);
       // Somebody may have opened it meanwhile: a process has one buffer per tag.
       if (this.sequences.has(tag)) {
         continue;
       }
       this.checkOpen(tag);
-      const opened = this.openSequence(tag, record, options, given);
       this.sequences.set(tag, opened);
       return opened.sequence;
     }
@@ -169,10 +169,13 @@ export class Ids {
    */
   async snowflake(namespace: string, layout: string | Layout, options: SnowflakeOptions = {}): Promise<Snowflake> {
     named(namespace, () => validateTag(namespace));
+    // What is the program's own code comes first: reading its options, and its clock.
     const fields = checkedLayout(layoutOf(layout));
     const checked = snowflakeOptions(fields, options);
+    const given = keyOf(checked);
     this.checkOpen(namespace);
-    const given = keyOf({ ...options, layout: fields });
+    const nowMs = this.environment.lane.nowMs();
+    this.checkOpen(namespace);
     const open = this.snowflakes.get(namespace);
     if (open !== undefined) {
       if (open.given !== given) {
@@ -183,7 +186,7 @@ export class Ids {
     const generator = new LeasedSnowflake(this.environment, namespace, checked);
     try {
       // Opened here and now: a layout that cannot be is refused by this call. No request is made yet.
-      generator.status();
+      generator.begin(nowMs);
     } catch (error) {
       this.environment.lane.remove(generator);
       if (error instanceof IdsError && error.figures.argument === 'layout') {

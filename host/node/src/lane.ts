@@ -84,7 +84,12 @@ export class Lane {
     }
   }
 
-  /** What the clock shows, in Unix milliseconds. Before 1970 it shows 0. */
+  /**
+   * What the clock shows, in Unix milliseconds. Before 1970 it shows 0.
+   *
+   * A clock may be the program's own, and call anything here. So it is read before anything else is: what a call knows
+   * of its generator it has read after that, and no code of the program's runs until it has written down what it takes.
+   */
   nowMs(): number {
     const now = Math.floor(this.clock());
     if (!Number.isSafeInteger(now)) {
@@ -95,16 +100,15 @@ export class Lane {
   }
 
   /**
-   * Calls the component for one generator.
+   * Calls the component for one generator. It runs none of the program's code.
    *
    * @throws {IdsError} `rebuilt` after a trap, once; `component` for options that it refuses.
    */
-  call<Opened extends Handle, Value>(generator: Opening<Opened>, act: (handle: Opened, nowMs: number) => Value): Value {
+  call<Opened extends Handle, Value>(generator: Opening<Opened>, act: (handle: Opened) => Value): Value {
     if (this.isCalled) {
       throw new IdsError('component', `the component was called from inside of one of its own calls`);
     }
     const instance = this.current(generator.name);
-    const nowMs = this.nowMs();
     instance.requests.asker = generator;
     this.isCalled = true;
     try {
@@ -119,7 +123,7 @@ export class Lane {
         handle = opened.val;
         instance.handles.set(generator, handle);
       }
-      return act(handle, nowMs);
+      return act(handle);
     } catch (error) {
       if (error instanceof Trap) {
         throw this.trapped(generator.name, error);

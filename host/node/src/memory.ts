@@ -122,6 +122,8 @@ export class MemoryStore implements SegmentStore, LeaseStore {
   async acquire(request: LeaseAcquire): Promise<Lease> {
     validateAcquire(request);
     const { namespace, layout, preferredWorker } = request;
+    // Before anything is read: a clock of the program's may call this store.
+    const now = this.nowMs();
     const bound = layoutText(layout);
     const known = this.namespaces.get(namespace) ?? { layout: bound, workers: new Map() };
     if (known.layout !== bound) {
@@ -129,7 +131,6 @@ export class MemoryStore implements SegmentStore, LeaseStore {
       throw new StoreError('layout-mismatch', `${what}, and ${bound} was asked for`);
     }
     this.namespaces.set(namespace, known);
-    const now = BigInt(Math.floor(this.options.now?.() ?? Date.now()));
     const count = 2 ** (layout.datacenterBits + layout.workerBits);
     const isFree = (worker: number): boolean => (known.workers.get(worker)?.endMs ?? 0n) <= now;
     let worker = preferredWorker !== null && preferredWorker < count && isFree(preferredWorker) ? preferredWorker : -1;
@@ -152,11 +153,11 @@ export class MemoryStore implements SegmentStore, LeaseStore {
   async extend(request: LeaseExtend): Promise<Lease> {
     validateExtend(request);
     const { namespace, layout, worker, grantId, horizonMs } = request;
+    const now = this.nowMs();
     const lease = this.namespaces.get(namespace)?.workers.get(worker);
     if (lease?.grantId !== grantId) {
       throw new StoreError('lease-lost', `worker ${worker} of ${JSON.stringify(namespace)} is under another lease`);
     }
-    const now = BigInt(Math.floor(this.options.now?.() ?? Date.now()));
     const end = endOf(layout, now + horizonMs);
     lease.endMs = end > lease.endMs ? end : lease.endMs;
     return { worker, grantId, notBeforeMs: layout.epochMs, validUntilMs: lease.endMs };
@@ -164,6 +165,10 @@ export class MemoryStore implements SegmentStore, LeaseStore {
 
   /** Closes nothing. */
   async close(): Promise<void> {}
+
+  private nowMs(): bigint {
+    return BigInt(Math.floor(this.options.now?.() ?? Date.now()));
+  }
 
   private rowOf(tag: string): Row {
     const known = this.rows.get(tag);

@@ -175,7 +175,9 @@ export class BufferedSequence extends Generator<CoreSequence> implements Sequenc
   }
 
   status(): SequenceStatus {
-    const status = this.call((sequence, nowMs) => sequence.status(BigInt(nowMs)));
+    this.checkOpen();
+    const now = this.nowMs();
+    const status = this.call((sequence) => sequence.status(BigInt(now)));
     const held = BigInt(this.left + this.behind.count);
     const { remaining, step, inFlight } = status;
     return { issued: this.reserved - held, remaining, step, inFlight, waits: this.waits, refused: this.refused };
@@ -194,16 +196,21 @@ export class BufferedSequence extends Generator<CoreSequence> implements Sequenc
     }
   }
 
+  /** The time, if the component is to be called for so many ids; what is in hand needs none. */
+  private timeFor(count: number): number {
+    this.checkOpen();
+    return this.left + this.behind.count < count ? this.nowMs() : 0;
+  }
+
   private attemptOne(): Outcome<bigint> {
-    if (this.isStopped) {
-      throw closed(this.name);
-    }
+    const now = this.timeFor(1);
+    this.checkOpen();
     if (this.left === 0) {
       const run = this.behind.shift();
       if (run !== undefined) {
         this.hold(run);
       } else {
-        const outcome = this.reserve(1);
+        const outcome = this.reserve(1, now);
         if (outcome.tag !== 'ready') {
           return outcome;
         }
@@ -218,17 +225,19 @@ export class BufferedSequence extends Generator<CoreSequence> implements Sequenc
 
   /** While there are not enough nobody has them: a call that gives up leaves them to the next. */
   private attemptMany(count: number): Outcome<Batch> {
-    if (this.isStopped) {
-      throw closed(this.name);
-    }
-    if (this.left > 0) {
-      this.behind.pushFirst({ first: this.first, stride: this.stride, count: this.left });
-      this.left = 0;
-    }
-    while (this.behind.count < count) {
+    for (;;) {
+      const now = this.timeFor(count);
+      this.checkOpen();
+      if (this.left > 0) {
+        this.behind.pushFirst({ first: this.first, stride: this.stride, count: this.left });
+        this.left = 0;
+      }
+      if (this.behind.count >= count) {
+        break;
+      }
       let outcome: Outcome<Run>;
       try {
-        outcome = this.reserve(count - this.behind.count);
+        outcome = this.reserve(count - this.behind.count, now);
       } catch (error) {
         const left = this.behind.count;
         if (left > 0 && error instanceof IdsError && error.kind === 'exhausted') {
@@ -257,27 +266,24 @@ export class BufferedSequence extends Generator<CoreSequence> implements Sequenc
   }
 
   /** A run as demand has it, or as long as what is lacking. */
-  private reserve(lacking: number): Outcome<Run> {
+  private reserve(lacking: number, now: number): Outcome<Run> {
     if (this.isPending) {
       return PENDING;
     }
     let size = this.runSize;
-    let at = this.lastMs;
-    const answer = this.call((sequence, nowMs) => {
-      const lastedMs = nowMs - this.lastMs;
-      if (lastedMs <= 1) {
-        size = Math.min(size * 2, RUN_MAX);
-      } else if (lastedMs > RUN_SLOW_MS) {
-        size = Math.max(Math.floor(size / 2), 1);
-      }
-      at = nowMs;
-      return sequence.reserve(BigInt(nowMs), Math.max(size, Math.min(lacking, RESERVED_MAX)));
-    });
+    const lastedMs = now - this.lastMs;
+    if (lastedMs <= 1) {
+      size = Math.min(size * 2, RUN_MAX);
+    } else if (lastedMs > RUN_SLOW_MS) {
+      size = Math.max(Math.floor(size / 2), 1);
+    }
+    const most = Math.max(size, Math.min(lacking, RESERVED_MAX));
+    const answer = this.call((sequence) => sequence.reserve(BigInt(now), most));
     const outcome = this.outcome(answer);
     if (outcome.tag === 'ready') {
       // Waiting for the store is no demand.
       this.runSize = size;
-      this.lastMs = at;
+      this.lastMs = now;
       this.reserved += BigInt(outcome.value.count);
     }
     return outcome;

@@ -247,11 +247,9 @@ export class LeasedSnowflake extends Generator<CoreSnowflake> implements Snowfla
   }
 
   status(): SnowflakeStatus {
-    let now = 0;
-    const status = this.call((snowflake, nowMs) => {
-      now = nowMs;
-      return snowflake.status(BigInt(nowMs));
-    });
+    this.checkOpen();
+    const now = this.nowMs();
+    const status = this.call((snowflake) => snowflake.status(BigInt(now)));
     const usedUntilMs = millis(status.usedUntil);
     return {
       issued: this.reserved - BigInt(this.rest?.count ?? 0),
@@ -265,13 +263,19 @@ export class LeasedSnowflake extends Generator<CoreSnowflake> implements Snowfla
     };
   }
 
+  /** Opens it in the component. @throws {IdsError} */
+  begin(nowMs: number): void {
+    this.call((snowflake): ComponentSnowflakeStatus => snowflake.status(BigInt(nowMs)));
+  }
+
   /** Asks for what is due. */
   renew(): void {
     if (this.isStopped || !this.environment.lane.has(this)) {
       return;
     }
     try {
-      this.call((snowflake, nowMs): ComponentSnowflakeStatus => snowflake.status(BigInt(nowMs)));
+      const now = this.nowMs();
+      this.call((snowflake): ComponentSnowflakeStatus => snowflake.status(BigInt(now)));
     } catch (error) {
       if (!(error instanceof IdsError)) {
         throw error;
@@ -281,13 +285,9 @@ export class LeasedSnowflake extends Generator<CoreSnowflake> implements Snowfla
   }
 
   /** Up to `max` ids of the run in hand, if it is its time. */
-  private taken(max: number): Run | undefined {
+  private taken(max: number, now: number): Run | undefined {
     const { rest } = this;
-    if (rest === undefined || this.isStopped) {
-      return undefined;
-    }
-    const now = this.environment.lane.nowMs();
-    if (now < this.fromMs || now >= this.untilMs) {
+    if (rest === undefined || this.isStopped || now < this.fromMs || now >= this.untilMs) {
       return undefined;
     }
     const count = Math.min(rest.count, max);
@@ -296,19 +296,19 @@ export class LeasedSnowflake extends Generator<CoreSnowflake> implements Snowfla
   }
 
   private attempt(max: number): Outcome<Run> {
-    const taken = this.taken(max);
+    this.checkOpen();
+    const now = this.nowMs();
+    const taken = this.taken(max, now);
     if (taken !== undefined) {
       return { tag: 'ready', value: taken };
     }
     if (this.isPending && !this.isStopped) {
       return PENDING;
     }
-    let asked = 0;
     let untilMs = 0n;
-    const answer = this.call((snowflake, nowMs) => {
-      asked = nowMs;
+    const answer = this.call((snowflake) => {
       // The whole rest of the tick: what is not used in time is worth nothing later.
-      const answer = snowflake.reserve(BigInt(nowMs), U32_MAX);
+      const answer = snowflake.reserve(BigInt(now), U32_MAX);
       if (answer.tag === 'ok') {
         // Recorded before anything can take this instance's place.
         untilMs = tickEndMs(this.layout, answer.val.first);
@@ -326,7 +326,7 @@ export class LeasedSnowflake extends Generator<CoreSnowflake> implements Snowfla
     const count = Math.min(run.count, max);
     this.rest = restOf(run, count);
     // A clock that goes back as far as the policy bridges finds the run still in hand: the last tick is kept.
-    this.fromMs = asked - this.keptMs;
+    this.fromMs = now - this.keptMs;
     this.untilMs = millis(untilMs);
     return { tag: 'ready', value: { first: run.first, stride: run.stride, count } };
   }

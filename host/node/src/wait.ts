@@ -52,32 +52,25 @@ export class Event {
    *
    * @throws {IdsError} `aborted`
    */
-  next(limitMs: number, name: string, signal?: AbortSignalLike): Promise<boolean> {
-    return new Promise((resolve, reject) => {
-      const listeners = this.listeners;
-      const end = (): void => {
-        listeners.delete(told);
-        clearTimeout(timer);
-        signal?.removeEventListener('abort', abort);
-      };
-      const told = (): void => {
-        end();
-        resolve(true);
-      };
-      const abort = (): void => {
-        end();
-        reject(aborted(name, signal));
-      };
-      const timer = setTimeout(
-        () => {
-          end();
-          resolve(false);
-        },
-        Math.min(Math.max(limitMs, 0), TIMER_MAX_MS),
-      );
-      listeners.add(told);
-      signal?.addEventListener('abort', abort);
-    });
+  async next(limitMs: number, name: string, signal?: AbortSignalLike): Promise<boolean> {
+    const { listeners } = this;
+    let told = (): void => undefined;
+    let abort = (): void => undefined;
+    let timer: unknown;
+    try {
+      return await new Promise<boolean>((resolve, reject) => {
+        told = (): void => resolve(true);
+        abort = (): void => reject(aborted(name, signal));
+        timer = setTimeout(() => resolve(false), Math.min(Math.max(limitMs, 0), TIMER_MAX_MS));
+        listeners.add(told);
+        signal?.addEventListener('abort', abort);
+      });
+    } finally {
+      listeners.delete(told);
+      clearTimeout(timer as number);
+      // The signal's code is the program's: it runs when whoever told the event is done.
+      signal?.removeEventListener('abort', abort);
+    }
   }
 }
 
@@ -88,7 +81,8 @@ export function checkAborted(name: string, signal: AbortSignalLike | undefined):
   }
 }
 
-function aborted(name: string, signal: AbortSignalLike | undefined): IdsError {
+/** What a call is told that its signal gave up. */
+export function aborted(name: string, signal: AbortSignalLike | undefined): IdsError {
   return new IdsError('aborted', `the call for ids of ${shown(name)} was given up by its signal`, {}, signal?.reason);
 }
 

@@ -15,8 +15,10 @@ import {
   validateOptions,
   validateTag,
 } from './names.js';
+import { CALL, checkedOptions, FLAG, OBJECT, type Kinds } from './options.js';
 import {
   ID_MAX,
+  refusedByStore,
   StoreError,
   type Lease,
   type LeaseAcquire,
@@ -50,6 +52,8 @@ export interface MemoryOptions {
   readonly now?: () => number;
 }
 
+const OPTIONS: Kinds<MemoryOptions> = { createTags: FLAG, newTags: OBJECT, now: CALL };
+
 /**
  * Both ports in memory. What it holds is gone with the process, and its ids begin again: nothing durable rests on it.
  */
@@ -58,7 +62,12 @@ export class MemoryStore implements SegmentStore, LeaseStore {
   private readonly namespaces = new Map<string, Workers>();
   private newest = 0n;
 
-  constructor(private readonly options: MemoryOptions = {}) {}
+  private readonly options: MemoryOptions;
+
+  /** @throws {StoreError} `refused` */
+  constructor(options: MemoryOptions = {}) {
+    this.options = checkedOptions('options', options, OPTIONS, refusedByStore);
+  }
 
   /** Creates a tag. @throws {StoreError} `tag-exists`, `tag-invalid` */
   async createTag(tag: string, options: TagOptions = DEFAULT_TAG_OPTIONS): Promise<TagRecord> {

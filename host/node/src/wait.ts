@@ -42,14 +42,17 @@ function warn(error: unknown): void {
   process?.emitWarning?.(`something failed in the background: ${String(error)}`, 'UnalikeWarning');
 }
 
+/** What a timer is known by: a number in browsers, which Node's timers stand in for. */
+export type Timer = number;
+
 /** A timer whose work throws nothing. */
-export function after(act: () => unknown, ms: number): ReturnType<typeof setTimeout> {
-  return setTimeout(guarded(act), ms);
+export function after(act: () => unknown, ms: number): Timer {
+  return setTimeout(guarded(act), ms) as unknown as Timer;
 }
 
 /** A timer that comes again and again. */
-export function every(act: () => unknown, ms: number): ReturnType<typeof setInterval> {
-  return setInterval(guarded(act), ms);
+export function every(act: () => unknown, ms: number): Timer {
+  return setInterval(guarded(act), ms) as unknown as Timer;
 }
 
 /** A microtask. */

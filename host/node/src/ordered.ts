@@ -11,15 +11,15 @@
 import { restOf } from './batch.js';
 import type { Answer, Core, CoreOrdered, Run } from './component.js';
 import { closed, IdsError } from './errors.js';
-import { Generator, type Environment, type Outcome, type WaitOptions } from './generator.js';
+import { checkedWait, Generator, type Environment, type Outcome, type WaitOptions } from './generator.js';
 import { GrantOrder } from './grant-order.js';
-import { shown } from './names.js';
 import { U32_MAX } from './numbers.js';
-import { monotonicMs } from './wait.js';
+import { aborted, after, checkAborted, monotonicMs, soon } from './wait.js';
 
 interface Waiter {
   left: number;
   readonly runs: Run[];
+  readonly startedMs: number;
   /** Its caller goes away then. */
   readonly deadlineMs: number;
   readonly answer: (answer: Run[] | unknown, isError: boolean) => void;
@@ -61,64 +61,70 @@ export class Rounds extends Generator<CoreOrdered> {
     }
   }
 
-  take(count: number, options?: WaitOptions): Promise<Run[]> {
-    const signal = options?.signal;
-    return new Promise((resolve, reject) => {
-      if (this.isStopped) {
-        throw closed(this.name);
-      }
-      if (signal?.aborted === true) {
-        throw this.givenUp(signal.reason);
-      }
-      const waitMaxMs = this.waitMaxMs(options);
-      const startedMs = monotonicMs();
-      const abort = (): void => waiter.answer(this.givenUp(signal?.reason), true);
-      const timer = setTimeout(() => waiter.answer(this.timeout(startedMs), true), waitMaxMs);
-      const waiter: Waiter = {
-        left: count,
-        runs: [],
-        deadlineMs: startedMs + waitMaxMs,
-        isGone: false,
-        answer: (answer, isError) => {
-          waiter.isGone = true;
-          clearTimeout(timer);
-          signal?.removeEventListener('abort', abort);
-          if (isError) {
-            this.refused += 1;
-            reject(answer as Error);
-          } else {
-            resolve(answer as Run[]);
-          }
-        },
-      };
-      signal?.addEventListener('abort', abort);
-      this.queue.push(waiter);
-      if (!this.isDriven) {
-        this.isDriven = true;
-        // All who call in the same turn are in the first round.
-        queueMicrotask(() => void this.drive());
-      }
-    });
-  }
-
-  private givenUp(reason: unknown): IdsError {
-    return new IdsError('aborted', `the call for ids of ${shown(this.name)} was given up by its signal`, {}, reason);
+  async take(count: number, options?: WaitOptions): Promise<Run[]> {
+    this.checkOpen();
+    const wait = checkedWait(options);
+    const { signal } = wait;
+    checkAborted(this.name, signal);
+    const waitMaxMs = this.waitMaxMs(wait);
+    const startedMs = monotonicMs();
+    let abort = (): void => undefined;
+    let timer: unknown;
+    try {
+      return await new Promise<Run[]>((resolve, reject) => {
+        const waiter: Waiter = {
+          left: count,
+          runs: [],
+          startedMs,
+          deadlineMs: startedMs + waitMaxMs,
+          isGone: false,
+          answer: (answer, isError) => {
+            if (waiter.isGone) {
+              return;
+            }
+            waiter.isGone = true;
+            if (isError) {
+              this.refused += 1;
+              reject(answer as Error);
+            } else {
+              resolve(answer as Run[]);
+            }
+          },
+        };
+        abort = (): void => waiter.answer(aborted(this.name, signal), true);
+        signal?.addEventListener('abort', abort);
+        timer = after(() => waiter.answer(this.timeout(startedMs), true), waitMaxMs);
+        this.queue.push(waiter);
+        if (!this.isDriven) {
+          this.isDriven = true;
+          // All who call in the same turn are in the first round.
+          soon(() => this.drive());
+        }
+      });
+    } finally {
+      clearTimeout(timer as number);
+      // The signal's code is the program's: it runs when whoever answered is done with all waiters.
+      signal?.removeEventListener('abort', abort);
+    }
   }
 
   /** Round after round, until nobody waits. */
   private async drive(): Promise<void> {
-    for (let waiting = this.nextWaiting(); waiting.length > 0; waiting = this.nextWaiting()) {
-      try {
-        this.share(await this.round(waiting), waiting);
-      } catch (error) {
-        for (const waiter of waiting) {
-          if (!waiter.isGone) {
-            waiter.answer(error, true);
+    try {
+      for (let waiting = this.nextWaiting(); waiting.length > 0; waiting = this.nextWaiting()) {
+        try {
+          this.share(await this.round(waiting), waiting);
+        } catch (error) {
+          // The round began after its callers came: each is told how long it waited itself.
+          const isLate = error instanceof IdsError && error.kind === 'timeout';
+          for (const waiter of waiting) {
+            waiter.answer(isLate ? this.timeout(waiter.startedMs) : error, true);
           }
         }
       }
+    } finally {
+      this.isDriven = false;
     }
-    this.isDriven = false;
   }
 
   /** Those for whom the next round is: as many as one run can hold, and the rest waits for the round after it. */
@@ -146,15 +152,17 @@ export class Rounds extends Generator<CoreOrdered> {
     const last = waiting.reduce((latest, { deadlineMs }) => Math.max(latest, deadlineMs), 0);
     let begun: bigint | undefined;
     const attempt = (): Outcome<Run> => {
+      this.checkOpen();
+      const now = BigInt(this.nowMs());
       if (begun === undefined) {
-        const outcome = this.outcome(this.call((ordered, nowMs) => ordered.begin(BigInt(nowMs), count)));
+        const outcome = this.outcome(this.call((ordered) => ordered.begin(now, count)));
         if (outcome.tag !== 'ready') {
           return outcome;
         }
         begun = outcome.value;
       }
       const round = begun;
-      const outcome = this.outcome(this.call((ordered, nowMs) => ordered.claim(BigInt(nowMs), round)));
+      const outcome = this.outcome(this.call((ordered) => ordered.claim(now, round)));
       if (outcome.tag === 'wait') {
         // The round failed and is over; the next attempt begins another.
         begun = undefined;

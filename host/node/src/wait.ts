@@ -20,6 +20,46 @@ export function monotonicMs(): number {
   return performance.now();
 }
 
+/**
+ * What runs by itself: in a timer, a microtask or an event. Nobody is there to catch what it throws, and that would end
+ * the process. Calls will tell what is wrong; what they cannot know of is a warning.
+ */
+export function guarded<Args extends unknown[]>(act: (...args: Args) => unknown): (...args: Args) => void {
+  return (...args) => {
+    try {
+      const outcome = act(...args);
+      if (outcome instanceof Promise) {
+        outcome.catch(warn);
+      }
+    } catch (error) {
+      warn(error);
+    }
+  };
+}
+
+function warn(error: unknown): void {
+  const { process } = globalThis as { process?: { emitWarning?: (what: string, type: string) => void } };
+  process?.emitWarning?.(`something failed in the background: ${String(error)}`, 'UnalikeWarning');
+}
+
+/** What a timer is known by: a number in browsers, which Node's timers stand in for. */
+export type Timer = number;
+
+/** A timer whose work throws nothing. */
+export function after(act: () => unknown, ms: number): Timer {
+  return setTimeout(guarded(act), ms) as unknown as Timer;
+}
+
+/** A timer that comes again and again. */
+export function every(act: () => unknown, ms: number): Timer {
+  return setInterval(guarded(act), ms) as unknown as Timer;
+}
+
+/** A microtask. */
+export function soon(act: () => unknown): void {
+  queueMicrotask(guarded(act));
+}
+
 /** The longest time that a timer takes. */
 export const TIMER_MAX_MS = 0x7fff_ffff;
 
@@ -53,31 +93,31 @@ export class Event {
    * @throws {IdsError} `aborted`
    */
   next(limitMs: number, name: string, signal?: AbortSignalLike): Promise<boolean> {
-    return new Promise((resolve, reject) => {
-      const listeners = this.listeners;
+    const { listeners } = this;
+    let abort = (): void => undefined;
+    const waiting = new Promise<boolean>((resolve, reject) => {
       const end = (): void => {
         listeners.delete(told);
         clearTimeout(timer);
-        signal?.removeEventListener('abort', abort);
       };
       const told = (): void => {
         end();
         resolve(true);
       };
-      const abort = (): void => {
+      abort = (): void => {
         end();
         reject(aborted(name, signal));
       };
-      const timer = setTimeout(
-        () => {
-          end();
-          resolve(false);
-        },
-        Math.min(Math.max(limitMs, 0), TIMER_MAX_MS),
-      );
+      const late = (): void => {
+        end();
+        resolve(false);
+      };
+      const timer = after(late, Math.min(Math.max(limitMs, 0), TIMER_MAX_MS));
       listeners.add(told);
       signal?.addEventListener('abort', abort);
     });
+    // The signal's code is the program's: it runs when whoever told the event is done.
+    return signal === undefined ? waiting : waiting.finally(() => signal.removeEventListener('abort', abort));
   }
 }
 
@@ -88,7 +128,8 @@ export function checkAborted(name: string, signal: AbortSignalLike | undefined):
   }
 }
 
-function aborted(name: string, signal: AbortSignalLike | undefined): IdsError {
+/** What a call is told that its signal gave up. */
+export function aborted(name: string, signal: AbortSignalLike | undefined): IdsError {
   return new IdsError('aborted', `the call for ids of ${shown(name)} was given up by its signal`, {}, signal?.reason);
 }
 
@@ -103,7 +144,7 @@ export function within<Value>(
   isAwaited = false,
 ): Promise<Value> {
   return new Promise((resolve, reject) => {
-    const timer = setTimeout(
+    const timer = after(
       () => {
         try {
           resolve(late());

@@ -191,8 +191,7 @@ class AsyncSequence:
         sequence = self._sequence
         here = sequence._here
         if MARK[0] == here.mark:
-            with here.lock:
-                id = next(here.ids, 0)
+            id = next(here.ids, 0)
             if id:
                 return id
         waited: int = await _run(sequence._now().waiting(None, sequence._ids.wait_max))

@@ -5,11 +5,14 @@ Each program runs in a process of its own, which ends itself when it hangs.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from mariadb import fresh_database
+from redis_servers import RedisProcess
 
 SOURCE = Path(__file__).parents[1] / "src"
 
@@ -335,3 +338,85 @@ ids.close()
 
 def test_opening_that_is_interrupted_harms_nothing() -> None:
     run(OPENING)
+
+
+STORE = """
+import os
+from unalike.mysql import MysqlStore
+from unalike.redis import RedisStore
+from unalike.remote import RemoteStore
+from unalike.sqlite import SqliteStore
+
+kind, file, url, redis = sys.argv[1:]
+logging.disable()
+if kind == "mysql":
+    store = MysqlStore(f"{url}?connections=2")
+else:
+    store = SqliteStore(file, busy_timeout_ms=2_000)
+    if kind == "redis":
+        store = RedisStore(redis, backing=store)
+drawn = []
+deadline = time.monotonic() + 6
+for interrupts in interrupting(lambda: drawn.append(store.allocate("order", 1, 0).start), 4_000):
+    drawn.append(store.allocate("order", 1, 0).start)
+    if time.monotonic() > deadline:
+        break
+assert len(set(drawn)) == len(drawn)
+
+def in_child():
+    drawn.append(store.allocate("order", 1, 0).start)
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    drawn.append(store.allocate("order", 1, 0).start)
+
+# A fork waits for those who are inside of the store.
+thread = threading.Thread(target=in_child)
+thread.start()
+thread.join()
+assert drawn == sorted(drawn)
+store.close()
+"""
+
+
+FORK = """
+import os
+from unalike import sqlite_file
+
+sqlite_file._FORK_WAITS_S = 0.2
+gate = sqlite_file._GATE
+entered = threading.Event()
+
+def stay():
+    with gate:
+        entered.set()
+        threading.Event().wait()
+
+threading.Thread(target=stay, daemon=True).start()
+entered.wait()
+child = os.fork()
+if child == 0:
+    os._exit(0)
+os.waitpid(child, 0)
+with gate:
+    pass
+assert not gate._forking and len(gate._inside) == 1
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
+def test_a_fork_waits_for_no_thread_for_ever() -> None:
+    run(FORK)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
+@pytest.mark.parametrize("kind", ["sqlite", "mysql", "redis"])
+def test_a_store_that_is_interrupted_serves_the_next_call(kind: str, tmp_path: Path) -> None:
+    url = fresh_database() if kind == "mysql" else ""
+    server = RedisProcess(tmp_path) if kind == "redis" else None
+    try:
+        run(STORE, kind, str(tmp_path / "ids.sqlite"), url, server.url if server is not None else "")
+    finally:
+        if server is not None:
+            server.kill()

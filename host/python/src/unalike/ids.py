@@ -17,18 +17,22 @@ from ._lane import Lane, Opening
 from ._process import MARK, ProcessLock, current, uninterrupted
 from ._renewal import Renewal
 from ._requests import Request, Signal, Storage, layout_to_wit, missing, random_holder
-from ._values import U32
+from ._values import U32, U64
 from .errors import IdsError, argument_invalid, because, caused, closed
 from .layouts import layout_named
 from .sequence import Buffered, Ordered, Sequence, refused_to_pickle
 from .snowflake import Clock, Flakes, Snowflake, Spread, clock_to_wit, spread_to_wit
 from .store import (
     ID_MAX,
+    AdaptiveStep,
+    FixedStep,
     Layout,
     LeaseStore,
     Mode,
     RefillPolicy,
+    Remaining,
     SegmentStore,
+    ShareConsumed,
     StepPolicy,
     StoreError,
     TagOptions,
@@ -198,7 +202,7 @@ class Ids:
     :param request_timeout: After how long a request to a store is given up, in seconds, and what it may have been
         granted is burnt.
     :param clock: Where the time comes from: milliseconds since 1970. It may jump or stand still, which costs
-        availability, never uniqueness.
+        availability, never uniqueness. It may be called while a call for ids is under way, and should take none.
     :param renew_leases: Whether a daemon thread renews the leases of snowflakes while no ids are asked for. It starts
         with the first lease, holds no process up, and is gone after :meth:`close`. Without it, call
         :meth:`renew_leases`, or the first id after a rest may wait for another lease.
@@ -234,7 +238,7 @@ class Ids:
         self._preferred_worker = (
             None if preferred_worker is None else U32.check(preferred_worker, "preferred_worker")
         )
-        self._clock = clock or _now_ms
+        self._clock = _now_ms if clock is None else _checked(clock)
         self._renews_leases = renew_leases
         self._renewing = ProcessLock()
         self._sequences: dict[str, _Known] = {}
@@ -316,6 +320,8 @@ class Ids:
         """
         _check_name(namespace)
         refuse_inside(namespace, "section")
+        _check_type("clock", clock, Clock, "Clock.reject(), Clock.wait(5) or Clock.keep(2_000), say")
+        _check_type("spread", spread, Spread, "Spread.none(), Spread.rotating(3) or Spread.random(3), say")
         self._check_open(namespace)
         options = {
             "layout": layout_to_wit(layout_named(layout)),
@@ -444,10 +450,13 @@ class Ids:
     def _asked(self, name: str, **given: Any) -> tuple[Home, dict[str, Any]]:
         """Checks what a sequence is to be opened with."""
         _check_name(name)
+        options = TagOptions()
+        step = options.step if given["step"] is None else given["step"]
+        refill = options.refill if given["refill"] is None else given["refill"]
+        _check_type("step", step, (FixedStep, AdaptiveStep), "FixedStep(1_000) or an AdaptiveStep, say")
+        _check_type("refill", refill, (ShareConsumed, Remaining), "ShareConsumed(10) or Remaining(500), say")
         try:
             validate_public(name)
-            options = TagOptions()
-            step, refill = given["step"] or options.step, given["refill"] or options.refill
             validate_options(name, TagOptions(step=step, refill=refill))
         except StoreError as error:
             raise caused(IdsError("store", f"no ids for {shown(name)}: {error}", name=name), error) from None
@@ -591,6 +600,27 @@ def _check_name(name: str) -> None:
         validate_tag(name)
     except StoreError as error:
         raise caused(IdsError("name_invalid", str(error), name=str(name)[:32]), error) from None
+
+
+def _check_type(argument: str, value: object, types: Any, expected: str) -> None:
+    if not isinstance(value, types):
+        raise argument_invalid(argument, value, expected)
+
+
+def _checked(clock: Callable[[], int]) -> Callable[[], int]:
+    """A clock of the user's, whose times are."""
+    if not callable(clock):
+        raise argument_invalid("clock", clock, "a function that answers the milliseconds since 1970")
+
+    def now_ms() -> int:
+        now, what = clock(), "what the clock answered"
+        try:
+            return U64.check(now, what)
+        except IdsError:
+            expected = "a whole number of milliseconds since 1970, such as time.time_ns() // 1_000_000"
+            raise argument_invalid(what, now, expected) from None
+
+    return now_ms
 
 
 def _seconds(argument: str, value: float) -> float:

@@ -54,15 +54,16 @@ def section(lock: Any, act: Callable[..., T], *args: Any) -> T:
 
 
 def in_component(lock: Any, act: Callable[[], T]) -> T:
-    """Acts under the lock of the component, inside of which nobody waits for anything."""
+    """Acts under a lock of the component's, inside of which nobody waits for ids or for a store."""
     thread = _thread
+    was = thread.is_in_component
     thread.sections += 1
     thread.is_in_component = True
     try:
         with lock:
             return act()
     finally:
-        thread.is_in_component = False
+        thread.is_in_component = was
         thread.sections -= 1
 
 
@@ -74,8 +75,9 @@ def refuse_inside(name: str, of: str = "component") -> None:
     """
     if _thread.is_in_component or (of == "section" and _thread.sections):
         message = (
-            f"{shown(name)} was asked for from inside of a call for ids (by a finalizer, a signal handler, a clock or a "
-            "log handler), which can be given only ids that are in hand, and there are not enough: ask after that call"
+            f"{shown(name)} was asked for from inside of a call for ids (by a finalizer, a signal handler, a clock or "
+            "a log handler), which can be given only ids that are in hand, and there are not enough: ask after that "
+            "call"
         )
         raise IdsError("nested", message, name=name)
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, NoReturn, Optional, TypeVar, Union
 
 from ._lane import Waiting
-from ._process import MARK
+from ._process import MARK, uninterrupted
 from ._requests import Signal
 from ._values import COUNT
 from .batch import Batch
@@ -144,7 +144,8 @@ class AsyncIds:
         """As :meth:`unalike.Ids.close`. It goes on if its coroutine is cancelled."""
         loop = asyncio.get_running_loop()
         ended = loop.create_future()
-        self._ids._home().close(lambda: _soon(loop, ended))
+        home = self._ids._home()
+        uninterrupted(lambda: home.close(lambda: _soon(loop, ended)))
         await asyncio.wait([ended], timeout=self._ids.closing_max)
 
     async def __aenter__(self) -> AsyncIds:

@@ -182,6 +182,36 @@ def test_a_finalizer_that_takes_ids(kind: str) -> None:
     run(FINALIZER, kind)
 
 
+AT_THE_END = """
+import os
+
+kind = sys.argv[1]
+ids = Ids(segments=store, leases=store)
+of = opened(ids, kind)
+of.next()
+
+class Late:
+    def __init__(self):
+        self.me = self
+
+    def __del__(self, of=of, ids=ids, write=os.write, IdsError=IdsError):
+        for act in (of.next, lambda: of.take(100_000), lambda: ids.sequence("later"), ids.close):
+            try:
+                act()
+            except IdsError as error:
+                write(1, error.kind.encode() + b" ")
+
+late = Late()
+"""
+
+
+@pytest.mark.parametrize("kind", ["buffered", "ordered", "snowflake"])
+def test_a_finalizer_that_takes_ids_when_the_interpreter_ends(kind: str) -> None:
+    """There is nobody left to wait for."""
+    told = run(AT_THE_END, kind).split()
+    assert len(told) >= 2 and set(told) == {"closed"}
+
+
 CLOCK = """
 kind = sys.argv[1]
 of, is_inside, errors, theirs = None, False, [], []

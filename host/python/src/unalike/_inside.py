@@ -40,10 +40,11 @@ _thread: Final = _Thread()
 
 def section(lock: Any, act: Callable[..., T], *args: Any) -> T:
     """Acts under a lock, which must be one of C: only those are given back whatever interrupts. From inside of another
-    section it acts without: whoever has the lock may be waiting for this thread. What ``act`` does must bear that.
+    section it acts without: whoever has the lock may be waiting for this thread, or be gone when the interpreter ends.
+    What ``act`` does must bear that.
     """
     thread = _thread
-    if thread.sections:
+    if thread.sections or sys.is_finalizing():
         return act(*args)
     thread.sections += 1
     try:
@@ -71,8 +72,10 @@ def refuse_inside(name: str, of: str = "component") -> None:
     """Refuses a call that would wait for the very call from which it came.
 
     :param of: ``component``, or ``section`` for any.
-    :raises IdsError: ``nested``
+    :raises IdsError: ``nested``, or ``closed`` from a finalizer when the interpreter ends
     """
+    if sys.is_finalizing():
+        raise IdsError("closed", f"no ids for {shown(name)}: this process ends, and none are in hand", name=name)
     if _thread.is_in_component or (of == "section" and _thread.sections):
         message = (
             f"{shown(name)} was asked for from inside of a call for ids (by a finalizer, a signal handler, a clock or "

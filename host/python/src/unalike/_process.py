@@ -13,6 +13,7 @@ import _thread
 import functools
 import mmap
 import os
+import sys
 import threading
 import types
 from collections.abc import Callable
@@ -114,7 +115,8 @@ def uninterrupted(act: Callable[[], T]) -> T:
     ctypes returns garbage to its caller when a callback is interrupted, and what is half given back is given back
     twice: neither is survived.
     """
-    if _thread.get_ident() != threading.main_thread().ident:
+    if _thread.get_ident() != threading.main_thread().ident or sys.is_finalizing():
+        # No other thread runs any more when the interpreter ends.
         return act()
     found: list[T] = []
     failed: list[BaseException] = []

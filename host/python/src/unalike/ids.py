@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import logging
+import sys
 import time
 import weakref
 from collections.abc import Callable
@@ -413,6 +414,8 @@ class Ids:
         Calls that wait end with ``closed``. It takes no longer than two requests may; the work is done by one thread,
         and everybody who closes waits for it. The stores stay open. Closing twice is harmless.
         """
+        if sys.is_finalizing():
+            return  # whoever would do it does not run any more
         home, is_over = self._home(), _thread.allocate_lock()
         is_over.acquire()
         uninterrupted(lambda: home.close(is_over.release))

@@ -99,12 +99,12 @@ class Cell(Generic[T]):
         """Answers which is there."""
 
 
-def drained(ids: Iterator[int], run: range) -> range:
-    """What an iterator of a run still had; it has nothing any more.
+def drained(ids: Iterator[int], run: range) -> int:
+    """Up to where in its run an iterator has given out; it has nothing any more.
 
     Others may be about to take from it, so both happen in one step: ``zip`` calls one after the other.
     """
     count = len(run)
     end = partial(ids.__setstate__, count)  # type: ignore[attr-defined]
     left: int = next(zip(iter(ids.__length_hint__, -1), iter(end, 0)))[0]  # type: ignore[attr-defined]
-    return run[count - left :]
+    return count - left

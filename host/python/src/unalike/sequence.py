@@ -34,6 +34,7 @@ _RUN_QUICK_MS: Final = 5
 _RUN_SLOW_MS: Final = 100
 _HELD_MAX: Final = 2**32 - 1
 _NO_IDS: Final = range(0)
+_NONE: Final[Iterator[int]] = iter(_NO_IDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +85,6 @@ _Hand = tuple[Iterator[int], range]
 """The run in hand: what gives its ids out, and the whole of it."""
 
 
-def _hand(run: range) -> _Hand:
-    return iter(run), run
-
-
 class Buffered:
     """A sequence of this process, in buffered mode.
 
@@ -103,7 +100,7 @@ class Buffered:
         self.generator = Generator(home.lane, opening, id_max)
         # So that threads wait for a cut of each other's, and drop nothing.
         self._lock = threading.Lock()
-        self._hand = Cell(_hand(_NO_IDS))
+        self._hand: Cell[_Hand] = Cell((_NONE, _NO_IDS))
         self._kept: deque[range] = deque()
         self._size = _RunSize()
         self._reserved = 0
@@ -137,21 +134,24 @@ class Buffered:
         if self._left() < count:
             return None
         taken: list[range] = []
-        mine = _hand(_NO_IDS)
-        run = drained(*self._hand.exchange(mine))
+        mine = (_NONE, _NO_IDS)
+        ids, run = self._hand.exchange(mine)
+        begin = drained(ids, run)
         while True:
-            part = run[:count]
+            end = begin + count
+            part = run[begin:end]
             if part:
                 taken.append(part)
-            count -= len(part)
-            if not count:
-                break
+                count -= len(part)
+                if not count:
+                    break
             try:
-                run = self._kept.popleft()
+                run, begin = self._kept.popleft(), 0
             except IndexError:
                 # A call from inside of this one took them. What was taken is a gap.
                 return None
-        rest = _hand(run[len(part) :])
+        left = run[end:]
+        rest = (iter(left), left)
         other = self._hand.exchange(rest)
         if other is not mine:
             drained(*other)
@@ -195,9 +195,8 @@ class Buffered:
         section(self._lock, self._drop)
 
     def _drop(self) -> None:
-        nothing = _hand(_NO_IDS)
-        drained(*self._hand.exchange(nothing))
-        self.ids = nothing[0]
+        drained(*self._hand.exchange((_NONE, _NO_IDS)))
+        self.ids = _NONE
         self._kept.clear()
 
     def _left(self) -> int:

@@ -161,7 +161,7 @@ class Flakes:
             return _NO_IDS
         mine = _hand(_NO_IDS)
         from_ms, until_ms, ids, whole = self._hand.exchange(mine)
-        run = drained(ids, whole)
+        run = whole[drained(ids, whole) :]
         rest = _hand(run[most:], from_ms, until_ms)
         self._put(rest, mine)
         return run[:most] if from_ms <= now_ms < until_ms else _NO_IDS
@@ -202,7 +202,7 @@ class Flakes:
             hand = _hand(run[most:], now_ms - self._kept_ms, until_ms)
             # What is left of an earlier tick must not come after this one's.
             _, _, ids, whole = self._hand.exchange(hand)
-            self._issued += len(run) - len(drained(ids, whole))
+            self._issued += len(run) - (len(whole) - drained(ids, whole))
             if HAS_GIL:
                 self.hand = hand
             return run[:most]

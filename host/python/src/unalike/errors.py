@@ -26,6 +26,7 @@ IdsErrorKind = Literal[
     "open_otherwise",
     "mode_bound",
     "rebuilt",
+    "nested",
     "component",
 ]
 """What happened.
@@ -37,8 +38,11 @@ snowflake generator ended, and there is no other. ``grant_refused``: the store b
 left. ``closed``: the generator was closed. ``argument_invalid``, ``name_invalid``, ``layout``: the caller's arguments.
 ``format``, ``text``: an id that cannot be shown, or a text that is none. ``open_otherwise``: it is open in this process
 with other options. ``mode_bound``: the tag has another mode in its store. ``rebuilt``: the component failed and is
-built anew; try again. ``component``: it cannot be compiled or loaded.
+built anew; try again. ``nested``: the call came from inside of another one, and what is in hand did not suffice.
+``component``: it cannot be compiled or loaded.
 """
+
+_RETRYABLE: Final = ("timeout", "not_yet", "lease_ended", "clock_moved_back", "rebuilt", "nested", "grant_refused")
 
 
 class IdsError(Exception):
@@ -85,7 +89,7 @@ class IdsError(Exception):
         if self.kind == "store":
             said = self.store_error
             return said is not None and said.is_retryable
-        return self.kind in ("timeout", "not_yet", "lease_ended", "clock_moved_back", "rebuilt", "grant_refused")
+        return self.kind in _RETRYABLE
 
     @property
     def retry_after_ms(self) -> Optional[int]:

@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import Callable, Optional
 
+from ._process import uninterrupted_calls
 from .store import (
     ID_MAX,
     Layout,
@@ -44,6 +45,7 @@ class _Worker:
     end_ms: int
 
 
+@uninterrupted_calls
 class MemoryStore:
     """Segments and leases in memory.
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NoReturn, Optional, Union
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
-from ._process import ProcessLock, current
+from ._process import ProcessLock, current, uninterrupted_calls
 from ._requests import is_well_formed
 from .store import (
     AdaptiveStep,
@@ -69,6 +69,7 @@ _Part = Literal["store", "leases"]
 """Which of a server's stores is meant: the field of ``GET /v1/store``."""
 
 
+@uninterrupted_calls
 class RemoteStore:
     """Segments and leases of unalike servers. Any number of threads may share it; a forked child has connections of its
     own.

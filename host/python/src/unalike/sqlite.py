@@ -77,6 +77,7 @@ _RACES_MAX: Final = 256
 _BUSY_TIMEOUT_MAX_MS: Final = 600_000
 
 
+@_process.uninterrupted_calls
 class SqliteStore:
     """Segments and leases in one SQLite file, for any number of threads, and for all processes of a machine.
 

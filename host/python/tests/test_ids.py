@@ -20,6 +20,7 @@ from stores import FileStore, Forgetful, Gated, failing
 from unalike import (
     LAYOUTS,
     AdaptiveStep,
+    AsyncIds,
     Batch,
     Clock,
     FixedStep,
@@ -333,6 +334,30 @@ def test_a_request_that_waits_for_a_thread_is_not_made_in_vain() -> None:
     ids.wait_max = 30
     assert sequences[-1].next() == 1, "nothing was granted for it"
     ids.close()
+
+
+def test_what_is_no_store_is_refused_when_it_is_given() -> None:
+    """And not at the first id, as a store that may answer later."""
+
+    async def opened() -> MemoryStore:
+        return MemoryStore()
+
+    coroutine = opened()
+    wrong: dict[str, Any] = {
+        "a text, it must be a store: give SqliteStore(..)": "mysql://root:secret@host/db",
+        "the class MemoryStore, it must be a store: write MemoryStore(..)": MemoryStore,
+        "a coroutine, it must be a store: await it first": coroutine,
+        "a dict, it must be a store, and has no method a": {},
+    }
+    for said, value in wrong.items():
+        for argument in ("segments", "leases"):
+            with raised("argument_invalid", argument=argument) as error:
+                Ids(**{argument: value})
+            assert f"{argument} is {said}" in str(error.value) and not error.value.is_retryable
+            assert "secret" not in str(error.value)
+    coroutine.close()
+    with raised("argument_invalid", argument="ids"):
+        AsyncIds.of(cast(Any, None))
 
 
 def test_whatever_a_store_raises_or_answers() -> None:

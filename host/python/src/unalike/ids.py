@@ -13,6 +13,7 @@ from typing import Any, Final, NoReturn, Optional, TypeVar, Union
 from ._component import CoreInstance
 from ._engine import CORE, component
 from ._lane import Lane, Opening
+from ._ports import check_store
 from ._process import MARK, ProcessLock, current, uninterrupted
 from ._renewal import Renewal
 from ._requests import Request, Signal, Storage, layout_to_wit, missing, random_holder
@@ -226,6 +227,8 @@ class Ids:
         self.wait_max = _seconds("wait_max", wait_max)
         self.request_timeout = _seconds("request_timeout", request_timeout)
         self.closing_max = 2 * self.request_timeout + self.wait_max
+        check_store("segments", segments)
+        check_store("leases", leases)
         self._segments, self._leases = segments, leases
         self._holder = random_holder() if holder is None else holder
         self._preferred_worker = (

@@ -129,8 +129,7 @@ class RedisStore:
             raise StoreError(
                 "refused",
                 "Redis needs a durable store behind it (backing): open a SqliteStore or a MysqlStore. To use Redis "
-                "without "
-                "one, run the `unalike` server with --backing none, and ask it over HTTP",
+                "without one, run the `unalike` server with --backing none, and ask it over HTTP",
             )
         self._backing = backing
         self._limits = lease_limits

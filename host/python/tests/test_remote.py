@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from servers import Authority, Proxy, Server, TlsProxy, binary, serving, until, unalike
@@ -384,15 +384,25 @@ def test_addresses() -> None:
         ("http://a?request-timeout-ms=1&request-timeout-ms=2", "twice"),
         ("http://a?ssl-ca=/ca.pem", "needs servers with https"),
         ([], "missing"),
+        (None, "the address is None: is its environment variable set?"),
+        ("", "the address is empty"),
+        (["http://a", None], "the address is None"),
+        (5, "the address is of the type int, it must be a text"),
+        ("http://a:1,http://b:2", "scheme after a comma: hosts there have none of their own"),
         (["http://a", "https://b"], "mixes"),
     ):
         with pytest.raises(StoreError, match=what) as raised:
-            RemoteStore(address)
+            RemoteStore(cast(Any, address))
         assert "hunter2" not in str(raised.value) and raised.value.kind == "refused"
     wrong: list[dict[str, Any]] = [{"store": "5eed"}, {"token": "a\nb"}, {"request_timeout": 0}, {"ssl_ca": "/none"}]
     for options in [*wrong, {"connect_timeout": 601}, {"connect_timeout": True}, {"request_timeout": "5"}]:
         with refused("refused"):
             RemoteStore("https://a" if "ssl_ca" in options else "http://a", **options)
+    tokens = {"Bearer hunter2": "leave that out", "hunter2\n": "strip it", "": "the token is empty", 5: "is of the type int"}
+    for token, what in tokens.items():
+        with pytest.raises(StoreError, match=what) as raised:
+            RemoteStore("http://a", token=cast(Any, token))
+        assert "hunter2" not in str(raised.value) and raised.value.kind == "refused"
     with pytest.raises(StoreError, match="certificates in /none/a@b.pem: .*No such file"):
         RemoteStore("https://a?ssl-ca=/none/a%40b.pem")
     with pytest.raises(StoreError, match="has the parameter connect-timeout-ms, which is given by itself as well"):

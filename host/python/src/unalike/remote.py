@@ -19,11 +19,12 @@ import socket
 import ssl
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NoReturn, Optional, Union
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
+from ._given import text_given
 from ._process import ProcessLock, current
 from ._requests import is_well_formed
 from .store import (
@@ -121,8 +122,8 @@ class RemoteStore:
         store, ssl_ca = of_url.get("store", store), of_url.get("ssl-ca", ssl_ca)
         connect_timeout = _timeout(of_url, "connect-timeout-ms", 1.0 if connect_timeout is None else connect_timeout)
         request_timeout = _timeout(of_url, "request-timeout-ms", 5.0 if request_timeout is None else request_timeout)
-        if token is not None and (not token or not all(" " <= letter <= "~" for letter in token)):
-            raise StoreError("refused", "the token has letters that no header may have, or none")
+        if token is not None:
+            _check_token(token)
         authorities = None if ssl_ca is None else os.fspath(ssl_ca)
         context = _trusting(authorities, addresses)
         shared = _Shared(token, authorities, context, connect_timeout, request_timeout)
@@ -966,11 +967,12 @@ def _addresses(servers: Union[str, Sequence[str]]) -> tuple[list[_Address], dict
 
     :raises StoreError: ``refused``, in words that hold no secret.
     """
-    texts = [servers] if isinstance(servers, str) else list(servers)
+    is_one = isinstance(servers, (str, bytes)) or not isinstance(servers, Iterable)
+    texts = [servers] if is_one else list(servers)
     found: list[_Address] = []
     parameters: dict[str, str] = {}
-    for text in texts:
-        scheme, separator, rest = text.partition("://")
+    for given in texts:
+        scheme, separator, rest = text_given("the address", given).partition("://")
         if scheme not in ("http", "https") or not separator:
             raise _unusable("has another scheme than http and https")
         if "@" in rest:
@@ -987,9 +989,11 @@ def _addresses(servers: Union[str, Sequence[str]]) -> tuple[list[_Address], dict
                 raise _unusable(f"has the parameter {name!r}, and there are {', '.join(_PARAMETERS)}")
             parameters[name] = value
         hosts = hosts.removesuffix("/")
-        if "/" in hosts or "#" in rest:
+        if "/" in hosts.replace("://", "") or "#" in rest:
             raise _unusable("has a path, which no server takes")
         for host in hosts.split(","):
+            if "://" in host:
+                raise _unusable("has a scheme after a comma: hosts there have none of their own")
             address = _address(scheme, host)
             if address in found:
                 raise _unusable(f"names {host!r} twice")
@@ -1031,6 +1035,20 @@ def _address(scheme: str, host: str) -> _Address:
 
 def _unusable(what: str) -> StoreError:
     return StoreError("refused", f"the address of the servers {what}; {_FORM}")
+
+
+def _check_token(token: str) -> None:
+    """No message shows it.
+
+    :raises StoreError: ``refused``
+    """
+    text_given("the token", token)
+    if token.strip() != token:
+        raise StoreError("refused", "the token has a space or a line end at an end: strip it")
+    if token.lower().startswith("bearer "):
+        raise StoreError("refused", "the token begins with Bearer: leave that out")
+    if not all(" " <= letter <= "~" for letter in token):
+        raise StoreError("refused", "the token has letters that no header may have")
 
 
 def _trusting(ssl_ca: Optional[str], addresses: list[_Address]) -> Optional[ssl.SSLContext]:

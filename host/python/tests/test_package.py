@@ -86,6 +86,11 @@ def test_what_is_in_the_wheel(wheel: Path) -> None:
         assert name in names
     assert not [name for name in names if "machine-code" in name or "test" in name or "__pycache__" in name]
     assert "Requires-Dist: wasmtime==50.0.1\n" in metadata and "From Python" in metadata
+    for name in ("LICENSE-APACHE", "LICENSE-MIT"):
+        assert f"unalike-0.1.0.dist-info/licenses/{name}" in names and f"License-File: {name}\n" in metadata
+    assert (HERE.parents[1] / "LICENSE-MIT").read_bytes() == (HERE / "LICENSE-MIT").read_bytes()
+    links = re.findall(r"\]\(([^)]+)\)", metadata)
+    assert links and all(link.startswith("https://") for link in links), "a page of a package has no files beside it"
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,7 @@ PROGRAM = '''"""What a user writes."""
 
 import asyncio
 import sys
+from datetime import datetime, timezone
 
 from unalike import LAYOUTS, AsyncIds, Batch, FixedStep, Ids, IdsError, StoreError, TagOptions, formats
 from unalike.memory import MemoryStore
@@ -36,6 +37,11 @@ with Ids(segments=store, leases=store) as ids:
     flake: int = ids.snowflake("default", "twitter").next()
     text: str = formats.encode(flake, "base62")
     assert formats.decode(text, "base62") == flake and formats.unpack(flake, LAYOUTS["twitter"]).sequence == 0
+    daily = formats.Format("{yyyyMMdd}-{id:06}", bits=19, restart="day")
+    now = datetime.now(timezone.utc)
+    today: str = daily.write(ids.sequence_of("invoice", daily.period(now), id_max=daily.id_max).next(), now)
+    always: formats.Format = formats.Format("{id}")
+    assert always.period(now) is None and daily.read(today).id == 1
     for id in ids.sequence("ticket"):
         ticket: int = id
         break

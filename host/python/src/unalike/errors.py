@@ -41,6 +41,17 @@ built anew; try again. ``component``: it cannot be compiled or loaded.
 """
 
 
+_RETRYABLE: Final = (
+    "timeout",
+    "not_yet",
+    "lease_ended",
+    "clock_moved_back",
+    "clock_before_epoch",
+    "rebuilt",
+    "grant_refused",
+)
+
+
 class IdsError(Exception):
     """Why no ids were handed out. None were lost.
 
@@ -85,7 +96,7 @@ class IdsError(Exception):
         if self.kind == "store":
             said = self.store_error
             return said is not None and said.is_retryable
-        return self.kind in ("timeout", "not_yet", "lease_ended", "clock_moved_back", "rebuilt", "grant_refused")
+        return self.kind in _RETRYABLE
 
     @property
     def retry_after_ms(self) -> Optional[int]:
@@ -124,6 +135,16 @@ def argument_invalid(argument: str, value: object, expected: str) -> IdsError:
     """An argument or a field of one that is no such number or text. Nothing was changed."""
     message = f"{argument} is {_short(value)}, it must be {expected}"
     return IdsError("argument_invalid", message, argument=argument, value=value)
+
+
+def as_written(error: IdsError, names: dict[str, str]) -> IdsError:
+    """The error with the name of the argument as the caller wrote it; other errors as they are."""
+    argument = error.figures.get("argument")
+    if error.kind != "argument_invalid" or not isinstance(argument, str):
+        return error
+    name = names.get(argument, argument.replace("-", "_"))
+    message = f"{name} is{str(error).removeprefix(f'{argument} is')}" if name != argument else str(error)
+    return IdsError("argument_invalid", message, **{**error.figures, "argument": name})
 
 
 def closed(name: str) -> IdsError:

@@ -39,6 +39,7 @@ from unalike import _component
 from unalike._component import CoreInstance
 from unalike._lane import Traps
 from unalike._requests import Pool
+from unalike.lease_rules import rfc3339
 from unalike.memory import MemoryStore
 from unalike.store import sub_tag, validate_new_tag, validate_tag
 
@@ -145,6 +146,19 @@ def test_sub_keys_are_counted_by_themselves() -> None:
         assert (tenant.tag, tenant.sub) == ("order", "tenant")
 
 
+def test_what_a_store_says_of_a_name_or_a_layout() -> None:
+    store = MemoryStore()
+    with Ids(segments=store, leases=store) as ids:
+        with raised("name_invalid") as error:
+            ids.sequence("order ")
+        assert "has a space at an end" in str(error.value) and not error.value.is_retryable
+        ids.snowflake("default", "twitter").next()
+    with Ids(leases=store) as ids, raised("store") as error:
+        ids.snowflake("default", "leaf").next()
+    bound = "bound to the layout 41/5+5/12 epoch 1288834974657 tick 1 ms, and 41/10/12 epoch 1288834974657 tick 1 ms was"
+    assert bound in str(error.value)
+
+
 @pytest.mark.parametrize("name", ["", "a\0b", "x" * 129, "\ud800", 7, None])
 def test_names_that_are_none(name: Any) -> None:
     with Ids(segments=MemoryStore(), leases=MemoryStore()) as ids:
@@ -212,9 +226,9 @@ def test_options_that_are_none() -> None:
             ids.snowflake("default", Layout(41, 5, 5, 60, "worker-first", 0, 1))
         for of, argument in (
             ({"horizon_ms": 0}, "horizon_ms"),
-            ({"horizon_ms": 2**64}, "horizon-ms"),
-            ({"horizon_ms": 1.5}, "horizon-ms"),
-            ({"ahead_max_ms": -1}, "ahead-max-ms"),
+            ({"horizon_ms": 2**64}, "horizon_ms"),
+            ({"horizon_ms": 1.5}, "horizon_ms"),
+            ({"ahead_max_ms": -1}, "ahead_max_ms"),
             ({"spread": Spread.random(13)}, "spread"),
             ({"clock": Clock.wait(-1)}, "wait"),
         ):
@@ -405,9 +419,10 @@ def test_a_store_that_grants_twice() -> None:
                 with raised("rebuilt"):
                     orders.take(10_000)
             after: list[int] = []
-            with raised("grant_refused", fault="overlap"):
+            with raised("grant_refused", fault="overlap") as error:
                 while True:
                     after.append(orders.next())
+            assert "overlaps or precedes one that the store gave before" in str(error.value)
             assert first == list(range(1, 101)) and all(id > 100 for id in after)
 
 
@@ -692,7 +707,9 @@ def test_a_clock_that_goes_back() -> None:
         clock.now = LAYOUTS["twitter"].epoch_ms - 10
         with pytest.raises(IdsError) as error:
             ids.snowflake("early", "twitter").next()
-        assert error.value.kind == "clock_before_epoch"
+        assert error.value.kind == "clock_before_epoch" and error.value.is_retryable
+        assert error.value.retry_after_ms == 1_000
+        assert "begins, at 2010-11-04T01:42:54.658Z: set the clock, or correct the layout's" in str(error.value)
 
 
 def test_presets_have_ids() -> None:
@@ -755,6 +772,7 @@ def test_a_lease_that_ended_is_told() -> None:
                 flakes.next()
         assert error.value.kind == "lease_ended"
         assert error.value.figures == {"worker": worker, "ended_ms": ended_ms}
+        assert f"worker {worker} ended at {rfc3339(ended_ms)}, and there is no other" in str(error.value)
 
 
 def test_an_outage_of_the_lease_store_is_ridden_out() -> None:

@@ -19,7 +19,8 @@ from servers import Authority, Proxy, Server, TlsProxy, binary, serving, until, 
 from test_fork import Child, by_fork, distinct
 from unalike import FixedStep, Ids, IdsError, LeaseAcquire, StoreError, TagOptions, TailRelease
 from unalike.layouts import LAYOUTS
-from unalike.remote import RemoteStore, _layout_text, _number, _problem
+from unalike.lease_rules import layout_text
+from unalike.remote import RemoteStore, _number, _problem
 from unalike.store import sub_tag
 
 
@@ -489,7 +490,7 @@ def test_a_server_that_accepts_nothing_is_passed_over(server: Server, tmp_path: 
 def test_layouts_as_text() -> None:
     """The command line reads each as the preset that it is."""
     for name in ("twitter", "leaf", "sonyflake", "baidu", "mastodon"):
-        command = [binary(), "layouts", "show", _layout_text(LAYOUTS[name])]
+        command = [binary(), "layouts", "show", layout_text(LAYOUTS[name])]
         shown = subprocess.run(command, capture_output=True, text=True)
         assert shown.returncode == 0, (name, shown.stderr)
 

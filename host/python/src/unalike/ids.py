@@ -18,7 +18,7 @@ from ._process import MARK, ProcessLock, current, uninterrupted
 from ._renewal import Renewal
 from ._requests import Request, Signal, Storage, layout_to_wit, missing, random_holder
 from ._values import U32
-from .errors import IdsError, argument_invalid, because, caused, closed
+from .errors import IdsError, argument_invalid, as_written, because, caused, closed
 from .layouts import layout_named
 from .sequence import Buffered, Ordered, Sequence, refused_to_pickle
 from .snowflake import Clock, Flakes, Snowflake, Spread, clock_to_wit, spread_to_wit
@@ -474,6 +474,8 @@ class Ids:
             message = f"no ids for {shown(tag)} within {waited_ms} ms: the store did not answer"
             raise IdsError("timeout", message, name=tag, waited_ms=waited_ms)
         if isinstance(record, StoreError):
+            if record.kind == "tag-invalid":
+                raise caused(IdsError("name_invalid", str(record), name=tag), record)
             raise caused(IdsError("store", f"no ids for {shown(tag)}{because(record)}", name=tag), record)
         stored, asked = record.options.mode, given["mode"]
         if asked is not None and asked != stored:
@@ -553,6 +555,8 @@ def check_snowflake(namespace: str, options: dict[str, Any]) -> None:
         instance = CoreInstance({name: none for name in (*names, *more)})
         try:
             return instance.call("snowflake.open", namespace, {**options, "floor": 0, "seed": 0})
+        except IdsError as error:
+            raise as_written(error, {}) from error.__cause__
         finally:
             instance.give_up()
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Callable, Optional
 
 from ._process import current
+from .lease_rules import layout_text
 from .store import (
     ID_MAX,
     Layout,
@@ -127,7 +128,10 @@ class MemoryStore:
             now = self._clock()
             bound = self._layouts.setdefault(request.namespace, request.layout)
             if bound != request.layout:
-                message = f"the namespace {request.namespace!r} is bound to the layout {bound}, not {request.layout}"
+                message = (
+                    f"the namespace {request.namespace!r} is bound to the layout {layout_text(bound)}, and "
+                    f"{layout_text(request.layout)} was offered: use another namespace"
+                )
                 raise StoreError("layout-mismatch", message)
             workers = self._workers.setdefault(request.namespace, {})
             free = [worker for worker, held in workers.items() if held.end_ms <= now]

@@ -27,10 +27,10 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 from ._given import text_given
 from ._process import ProcessLock, current
 from ._requests import is_well_formed
+from .lease_rules import layout_text
 from .store import (
     AdaptiveStep,
     FixedStep,
-    Layout,
     Lease,
     LeaseAcquire,
     LeaseExtend,
@@ -200,7 +200,7 @@ class RemoteStore:
         return self._segments.identity()
 
     def acquire(self, request: LeaseAcquire) -> Lease:
-        query = [("layout", _layout_text(request.layout)), ("now_ms", str(request.now_ms))]
+        query = [("layout", layout_text(request.layout)), ("now_ms", str(request.now_ms))]
         query.append(("horizon_ms", str(request.horizon_ms)))
         if request.holder:
             query.append(("holder", request.holder))
@@ -219,7 +219,7 @@ class RemoteStore:
             ("v1", "snowflakes", namespace, "leases", str(worker), "extend"),
             [
                 ("grant_id", f"{request.grant_id:032x}"),
-                ("layout", _layout_text(request.layout)),
+                ("layout", layout_text(request.layout)),
                 ("now_ms", str(request.now_ms)),
                 ("horizon_ms", str(request.horizon_ms)),
             ],
@@ -950,16 +950,6 @@ def _refill_json(refill: RefillPolicy) -> dict[str, Any]:
 def _sub_of(tag: str) -> list[tuple[str, str]]:
     sub = split_tag(tag)[1]
     return [] if sub is None else [("sub", sub)]
-
-
-def _layout_text(layout: Layout) -> str:
-    """As servers read it: ``41/5+5/12 epoch 1288834974657 tick 1 ms``."""
-    worker = f"{layout.datacenter_bits}+{layout.worker_bits}" if layout.datacenter_bits else f"{layout.worker_bits}"
-    if layout.order == "worker-first":
-        widths = f"{layout.timestamp_bits}/{worker}/{layout.sequence_bits}"
-    else:
-        widths = f"{layout.timestamp_bits}/{layout.sequence_bits}/{worker} sequence-first"
-    return f"{widths} epoch {layout.epoch_ms} tick {layout.tick_ms} ms"
 
 
 def _addresses(servers: Union[str, Sequence[str]]) -> tuple[list[_Address], dict[str, str]]:

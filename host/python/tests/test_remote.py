@@ -178,8 +178,11 @@ def test_tokens(tmp_path: Path) -> None:
     tokens.write_text('[[tokens]]\nname = "host"\ntoken = "0123456789abcdef0123456789abcdef"\nscope = "lease"\n')
     tokens.chmod(0o600)
     with serving(tmp_path / "ids.sqlite", "--tokens", str(tokens)) as server:
-        with pytest.raises(StoreError, match="token") as raised:
+        with pytest.raises(StoreError, match="needs a token: give it to the store, token=") as raised:
             RemoteStore(server.url).allocate("order", 1, 0)
+        assert raised.value.kind == "refused" and not raised.value.is_retryable
+        with pytest.raises(StoreError, match="token") as raised:
+            RemoteStore(server.url, token="f" * 32).allocate("order", 1, 0)
         assert raised.value.kind == "refused" and not raised.value.is_retryable
         store = RemoteStore(server.url, token="0123456789abcdef0123456789abcdef")
         assert store.allocate("order", 1, 0).start == 1
@@ -297,6 +300,18 @@ def test_a_lie_is_no_grant(server: Server, lie: str) -> None:
         proxy.close()
 
 
+@pytest.mark.parametrize("lie", ["without its id", "a page"])
+def test_what_is_no_server_of_unalike_is_told_as_that(server: Server, lie: str) -> None:
+    change = LIES[lie]().act
+    proxy = Proxy(server.address, lambda request, answer: change(answer))
+    try:
+        status = 502 if lie == "a page" else 200
+        with pytest.raises(StoreError, match=f"with the status {status} by something that is no unalike server"):
+            RemoteStore(proxy.url).check()
+    finally:
+        proxy.close()
+
+
 @pytest.mark.parametrize("lie", ["of a cache", "cut", "late", "lost", "without its id", "a page"])
 def test_a_lie_is_not_told_to_the_next_server(server: Server, lie: str) -> None:
     """Only proof that nothing was granted is."""
@@ -399,7 +414,7 @@ def test_addresses() -> None:
     for options in [*wrong, {"connect_timeout": 601}, {"connect_timeout": True}, {"request_timeout": "5"}]:
         with refused("refused"):
             RemoteStore("https://a" if "ssl_ca" in options else "http://a", **options)
-    tokens = {"Bearer hunter2": "leave that out", "hunter2\n": "strip it", "": "the token is empty", 5: "is of the type int"}
+    tokens = {"Bearer hunter2": "leave that out", "hunter2\n": "strip it", "": "the token is empty", 5: "the type int"}
     for token, what in tokens.items():
         with pytest.raises(StoreError, match=what) as raised:
             RemoteStore("http://a", token=cast(Any, token))
@@ -433,6 +448,9 @@ def test_https_trusts_the_authorities_that_it_is_told_of(server: Server, tmp_pat
             r"\(.*\): give ssl_ca the file of the authority that signed it$",
             str(raised.value),
         ), raised.value
+    with RemoteStore(f"http://127.0.0.1:{proxy.port}") as store:
+        with pytest.raises(StoreError, match=r"brought no answer: .*; is it https\?"):
+            store.check()
     proxy.close()
     for names in (["DNS:ids.example"], ["DNS:ids.example", "IP:127.0.0.2"]):
         named = TlsProxy(server.address, authority.sign(*names))

@@ -108,8 +108,8 @@ _WIDTHS: Final = (
 )
 _WORDS: Final = "after the widths come epoch TIME, and perhaps tick NUMBER ms (or s) and sequence-first"
 _TIME: Final = (
-    "a time is written as a date (2026-01-31, at 00:00 UTC), as RFC 3339 (2026-01-31T08:00:00Z, or with +08:00 in place "
-    "of Z), or as Unix milliseconds"
+    "a time is written as a date (2026-01-31, at 00:00 UTC), as RFC 3339 (2026-01-31T08:00:00Z, or with +08:00 in "
+    "place of Z), or as Unix milliseconds"
 )
 
 
@@ -117,11 +117,8 @@ def _instant(text: str) -> Optional[int]:
     """An instant in Unix milliseconds: these in decimal, a date, or RFC 3339 with milliseconds at most."""
     if re.fullmatch(r"\d{1,20}", text, re.ASCII):
         return int(text)
-    parts = re.fullmatch(
-        r"(\d{4})-(\d\d)-(\d\d)(?:[Tt](\d\d):(\d\d):(\d\d)(?:\.(\d{1,3})0*)?(?:[Zz]|([+-])(\d\d):([0-5]\d)))?",
-        text,
-        re.ASCII,
-    )
+    date, time = r"(\d{4})-(\d\d)-(\d\d)", r"(\d\d):(\d\d):(\d\d)(?:\.(\d{1,3})0*)?"
+    parts = re.fullmatch(rf"{date}(?:[Tt]{time}(?:[Zz]|([+-])(\d\d):([0-5]\d)))?", text, re.ASCII)
     if parts is None:
         return None
     year, month, day, hour, minute, second = (int(part or 0) for part in parts.groups()[:6])

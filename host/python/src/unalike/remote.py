@@ -519,10 +519,20 @@ class _Servers:
                 connection.request(request.method, target, body, headers)
                 response = connection.getresponse()
             except (OSError, http.client.HTTPException, ValueError) as error:
-                raise lost(f"brought no answer: {error!r}") from error
+                # What a server that speaks TLS says to a request without it, or it hangs up.
+                is_no_http = isinstance(error, (http.client.BadStatusLine, ConnectionResetError))
+                is_first = self._shared.context is None and not server.is_known
+                hint = "; is it https?" if is_no_http and is_first else ""
+                raise lost(f"brought no answer: {error!r}{hint}") from error
             status = response.status
             # Of a cache, or of a proxy that gives one answer to several: whose grant it is nobody knows.
-            if response.headers.get_all("X-Request-Id") != [id]:
+            ids = response.headers.get_all("X-Request-Id")
+            if ids is None:
+                raise lost(
+                    f"was answered with the status {status} by something that is no unalike server, or by way of a "
+                    "proxy that drops the header X-Request-Id"
+                )
+            if ids != [id]:
                 raise lost(
                     f"brought the answer to another request, with the status {status}: its X-Request-Id is not the one "
                     "that was sent. If there is a proxy before the server, have it pass this header, and cache and "
@@ -542,7 +552,7 @@ class _Servers:
         finally:
             server.give_back(connection, is_whole)
         if not 200 <= status < 300:
-            failure = _problem(at, status, content)
+            failure = _problem(at, status, content, self._shared.token is not None)
             raise failure or lost(f"brought the status {status}, and no problem that an unalike server describes")
         try:
             return read(json.loads(content))
@@ -793,7 +803,7 @@ class _Buffered(io.BufferedReader):
         super().close()
 
 
-def _problem(at: str, status: int, content: bytes) -> Optional[_Failure]:
+def _problem(at: str, status: int, content: bytes, has_token: bool = True) -> Optional[_Failure]:
     """What an answer that is not a success proves; ``None`` where it proves nothing.
 
     A problem is one of this server's about this request: the caller has checked the request's id.
@@ -806,6 +816,8 @@ def _problem(at: str, status: int, content: bytes) -> Optional[_Failure]:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     kind, message = kind.removeprefix("urn:unalike:problem:"), f"{at}: {detail}"
+    if kind == "unauthorized" and not has_token:
+        return _Failure(StoreError("refused", f"{at} needs a token: give it to the store, token=.."), is_servers=False)
     if kind in ("outcome-unknown", "timeout"):
         return _Failure(StoreError("outcome-unknown", message), is_servers=True)
     # Nothing was granted, and another server may be better off.

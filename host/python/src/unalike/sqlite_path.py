@@ -65,8 +65,8 @@ def _of_url(text: str) -> Place:
     _check_plain(path)
     if "#" in path or re.search("%[0-9a-fA-F]{2}", path):
         raise wrong(
-            f"has a path that others would read as another one, {path!r}: a path is taken as it is written, and may have "
-            "neither a # nor a % with two hexadecimal digits after it; name or rename the file without"
+            f"has a path that others would read as another one, {path!r}: a path is taken as it is written, and may "
+            "have neither a # nor a % with two hexadecimal digits after it; name or rename the file without"
         )
     create, busy_timeout_ms = None, None
     for pair in filter(None, query.split("&")):

@@ -242,13 +242,21 @@ def test_open_otherwise() -> None:
     store = MemoryStore()
     with Ids(segments=store, leases=store) as ids:
         ids.sequence("order", step=FixedStep(5))
-        with raised("open_otherwise"):
+        with raised("open_otherwise") as error:
             ids.sequence("order")
+        assert "is open with step=FixedStep(step=5), and was asked for with None: open it once" in str(error.value)
         with raised("mode_bound", stored="buffered", asked="ordered"):
             ids.sequence("invoice", mode="ordered")
         ids.snowflake("default", "twitter")
-        with raised("open_otherwise"):
+        with raised("open_otherwise") as error:
             ids.snowflake("default", "leaf")
+        assert "is open with layout=41/5+5/12 epoch 1288834974657 tick 1 ms, and was asked for" in str(error.value)
+        with raised("open_otherwise") as error:
+            ids.snowflake("default", "twitter", clock=Clock.wait(5))
+        assert "is open with clock=keep(2000), and was asked for with wait(5)" in str(error.value)
+        with raised("open_otherwise") as error:
+            ids.snowflake("default", "twitter", horizon_ms=5_000)
+        assert "is open with horizon_ms=60000, and was asked for with 5000" in str(error.value)
 
 
 def test_id_max_ends_a_sequence() -> None:
@@ -606,8 +614,9 @@ def test_close_is_done_once_and_everybody_waits_for_it() -> None:
     ids.close()
     assert store.releases == 1 and len(ended) == 4
     for of in (orders.next, lambda: orders.take(1), orders.try_next, orders.status, lambda: ids.sequence("other")):
-        with raised("closed"):
+        with raised("closed") as error:
             of()
+        assert str(error.value).endswith(": this Ids was closed")
     assert store.allocate("order", 1, 0).start == 2
 
 

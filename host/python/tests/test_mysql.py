@@ -721,7 +721,7 @@ class TestFailures:
         assert len(segments) == 24
         assert_disjoint(segments)
         store.close()
-        with failure("unavailable", match="the store was closed"):
+        with failure("refused", match="the store was closed"):
             store.allocate("order", 1, 0)
         store.close()
 

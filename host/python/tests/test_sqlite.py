@@ -447,7 +447,7 @@ def test_a_turn_is_waited_for_no_longer_than_the_busy_timeout(path: Path) -> Non
         assert "no turn within the busy timeout" in refusal("unavailable", store.allocate, "order", 1, 0)
     assert store.allocate("order", 1, 0).start == 1
     store.close()
-    assert "was closed" in refusal("unavailable", store.allocate, "order", 1, 0)
+    assert "was closed" in refusal("refused", store.allocate, "order", 1, 0)
 
 
 def test_a_full_disk_grants_nothing_and_it_goes_on_afterwards(path: Path, store: SqliteStore) -> None:

@@ -148,7 +148,7 @@ def as_written(error: IdsError, names: dict[str, str]) -> IdsError:
 
 
 def closed(name: str) -> IdsError:
-    return IdsError("closed", f"{shown(name)} is closed", name=name)
+    return IdsError("closed", f"no ids for {shown(name)}: this Ids was closed", name=name)
 
 
 def _short(value: object) -> str:

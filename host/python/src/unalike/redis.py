@@ -217,7 +217,7 @@ class RedisStore:
             opened = self._opened
             if opened.mark != current():
                 if self._is_closed:
-                    raise StoreError("unavailable", f"{self._settings.address}: the store was closed")
+                    raise StoreError("refused", f"{self._settings.address}: the store was closed")
                 _INHERITED.append(opened)
                 opened = self._opened = _Opened(self._settings, self._backing, self._limits)
             return opened

@@ -156,7 +156,7 @@ class SqliteStore:
             return opened
         with self._locks.get():
             if self._is_closed:
-                raise StoreError("unavailable", f"{self._path}: the store was closed")
+                raise StoreError("refused", f"{self._path}: the store was closed")
             if self._opened.mark != _process.current():
                 # The inherited one is neither closed nor forgotten: `Opened` sees to that.
                 fresh = Opened(self._path, create=False, busy_timeout_ms=self._busy_timeout_ms, expected=self._file)

@@ -196,6 +196,27 @@ def test_the_programs_of_the_readme_run(installed: Path, tmp_path: Path) -> None
         assert (HERE / path).exists(), path
 
 
+def test_the_line_of_the_readme_for_sigterm(installed: Path, tmp_path: Path) -> None:
+    """What was held goes back, so that the next process goes on where this one ended."""
+    (line,) = re.findall(r"`(signal\.signal\(.*?)`", README)
+    program = f"""
+import signal, sys, time
+from unalike import Ids
+from unalike.sqlite import SqliteStore
+{line}
+with Ids(segments=SqliteStore("ids.sqlite")) as ids:
+    print(ids.sequence("order").next(), flush=True)
+    while True:
+        time.sleep(1)
+"""
+    for wanted in ("1\n", "2\n"):
+        command = [str(installed), "-c", program]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as process:
+            assert process.stdout is not None and process.stdout.readline() == wanted
+            process.terminate()
+            assert process.wait(60) == 0
+
+
 def test_the_imports_of_the_readme(installed: Path, tmp_path: Path) -> None:
     """Each says what to install where its driver is missing."""
     imports = re.findall(r"\| `(from unalike\.(\w+) import \w+)` \|", README)

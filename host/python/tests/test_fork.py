@@ -24,6 +24,7 @@ from stores import FileStore
 from unalike import FixedStep, Ids, IdsError, Segment, StoreError, formats
 from unalike._process import MARK, current
 from unalike.memory import MemoryStore
+from unalike.sequence import Buffered
 
 SOURCE = Path(__file__).parents[1] / "src"
 LINUX = sys.platform == "linux"
@@ -165,8 +166,8 @@ def is_quiet(ids: Ids) -> None:
     """Waits until the host's threads have nothing to do and sleep, and no others run."""
     pool = ids._here.storage.pool
     while True:
-        with pool._condition:
-            is_idle = pool._idle == pool._threads == _thread._count() and not pool._jobs
+        threads = pool._THREADS_MAX - len(pool._places)
+        is_idle = len(pool._idle) == threads == _thread._count() and pool._jobs.empty()
         if is_idle and others_sleep():
             return
         time.sleep(0.001)
@@ -210,10 +211,9 @@ def test_locks_that_were_held_are_not_waited_for(path: Path, fork: Callable[[], 
     orders.next(), flakes.next(), formats.encode(1, "base62")
     held, go = threading.Event(), threading.Event()
     home = ids._here
-    locks: list[Any] = [home._lock, home.lane._lock, orders._here.lock, flakes._here.lock]
-    locks += [home.storage._settled, home.storage.pool._condition, orders._here.generator.signal._lock]
-    assert home.renewal is not None
-    locks += [home.renewal._condition, ids._renewing.get(), formats._shared._lock.get()]
+    assert isinstance(orders._here, Buffered)
+    locks: list[Any] = [home.lane._lock, orders._here._lock, flakes._here._lock]
+    locks += [ids._renewing.get(), formats._shared._lock.get()]
 
     def hold() -> None:
         for lock in locks:

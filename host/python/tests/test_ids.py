@@ -238,6 +238,46 @@ def test_options_that_are_none() -> None:
             Ids(wait_max=0)
 
 
+def test_options_of_another_type() -> None:
+    """The message says which, what it is, and what is expected."""
+    store = MemoryStore()
+    with Ids(segments=store, leases=store) as ids:
+        for value in (5, 0, "5", True):
+            for argument, words in (("step", "FixedStep"), ("refill", "Remaining")):
+                options: Any = {argument: value}
+                with raised("argument_invalid", argument=argument, value=value) as error:
+                    ids.sequence("order", **options)
+                assert f"{argument} is {value!r}, it must be " in str(error.value) and words in str(error.value)
+                with pytest.raises(StoreError, match=f"its {argument} is {value!r}, it must be "):
+                    store.create_tag("order", TagOptions(**options))
+        for value in (5, None, "keep"):
+            for argument, words in (("clock", "Clock.keep"), ("spread", "Spread.rotating")):
+                options = {argument: value}
+                with raised("argument_invalid", argument=argument, value=value) as error:
+                    ids.snowflake("default", "twitter", **options)
+                assert f"{argument} is {value!r}, it must be " in str(error.value) and words in str(error.value)
+    for clock in (0, 5, "now"):
+        with raised("argument_invalid", argument="clock", value=clock):
+            Ids(clock=cast(Any, clock))
+
+
+@pytest.mark.parametrize("time_of", ["x", None, 1.5, -1, 2**64, True])
+def test_a_clock_that_answers_no_time(time_of: Any) -> None:
+    """Calls fail while it does, and nothing is lost by it."""
+    store, is_wrong = MemoryStore(), True
+    store.create_tag("ticket", TagOptions(mode="ordered"))
+    clock = cast(Any, lambda: time_of if is_wrong else time.time_ns() // 1_000_000)
+    with Ids(segments=store, leases=store, clock=clock) as ids:
+        sequences = ids.sequence("order"), ids.sequence("ticket"), ids.snowflake("default", "twitter")
+        for sequence in sequences:
+            for act in (sequence.next, lambda: sequence.take(2)):
+                with raised("argument_invalid", argument="what the clock answered", value=time_of) as error:
+                    act()
+                assert "milliseconds since 1970" in str(error.value)
+        is_wrong = False
+        assert [sequence.next() for sequence in sequences[:2]] == [1, 1] and sequences[2].next() > 0
+
+
 def test_open_otherwise() -> None:
     store = MemoryStore()
     with Ids(segments=store, leases=store) as ids:

@@ -684,13 +684,11 @@ class TestFailures:
             with failure("refused", match="no TLS with"):
                 store_at(f"{plain.url()}?ssl-mode=required")
 
-    def test_an_interrupted_request_closes_its_connection(self) -> None:
+    def test_an_interrupted_request_goes_to_its_end(self) -> None:
+        """Its only connection serves the next one then."""
         url = fresh_database()
         store = store_at(f"{url}?connections=1")
         store.allocate("order", 1, 0)
-        (row,) = query(
-            url, "SELECT MAX(id) AS id FROM information_schema.PROCESSLIST WHERE db = DATABASE() AND info IS NULL"
-        )
         with pymysql_lock(url, "SELECT * FROM unalike_tag WHERE tag = 'order' FOR UPDATE"):
 
             def interrupt() -> None:
@@ -707,12 +705,6 @@ class TestFailures:
             thread.join()
         later = store.allocate("order", 1, 0)
         assert later.start >= 2
-        ids = query(url, "SELECT id FROM information_schema.PROCESSLIST WHERE db = DATABASE()")
-        eventually(
-            "the connection is gone",
-            lambda: row not in query(url, "SELECT id FROM information_schema.PROCESSLIST WHERE db = DATABASE()"),
-        )
-        assert ids
 
     def test_more_requests_than_connections_are_served_in_turn_and_none_after_close(self) -> None:
         store = store_at(f"{fresh_database()}?connections=2")

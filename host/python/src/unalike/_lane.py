@@ -11,10 +11,12 @@ import logging
 import secrets
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, Generic, Optional, TypeVar, Union
 
 from ._component import CoreInstance, Trap
+from ._inside import in_component, refuse_inside
 from ._process import uninterrupted
 from ._requests import GrantOrder, InstanceRequests, Signal, Storage
 from .errors import IdsError, because, caused, closed
@@ -132,9 +134,13 @@ class Generator:
 
         :raises IdsError: ``closed``, ``rebuilt``, ``timeout``
         """
+        return self.lane.enter(self.name, lambda: self.call_inside(act))
+
+    def call_inside(self, act: Callable[[CoreInstance, Any, int], T]) -> T:
+        """The same for those who entered the lane."""
         if self.is_closed:
             raise closed(self.name)
-        return self.lane.call(self, act)
+        return self.lane.call_inside(self, act)
 
     def stop(self) -> None:
         """Ends it here: calls fail from now on, and so do those that wait."""
@@ -148,26 +154,43 @@ class Lane:
     def __init__(self, storage: Storage, clock: Callable[[], int], wait_max: float) -> None:
         self.storage, self.clock, self.wait_max = storage, clock, wait_max
         self.orders: dict[str, GrantOrder] = {}
-        self._lock = threading.Lock()
+        # Reentrant for what cannot be: a finalizer that finds its thread about to enter.
+        self._lock = threading.RLock()
         self._instance: Optional[tuple[CoreInstance, InstanceRequests]] = None
         self._traps = Traps()
+        self._said: deque[str] = deque()
+        """What is to be logged. A log handler is the user's, and may ask for ids: nothing is held when it is called."""
 
     def call(self, generator: Generator, act: Callable[[CoreInstance, Any, int], T]) -> T:
-        """Calls the component for one generator; the time is read inside the lock."""
+        """Calls the component for one generator; the time is read inside the lock.
 
-        def locked() -> T:
-            with self._lock:
-                return self._call(generator, act)
+        :raises IdsError: ``nested`` from inside of another call
+        """
+        return self.enter(generator.name, lambda: self.call_inside(generator, act))
 
-        return uninterrupted(locked)
+    def enter(self, name: str, act: Callable[[], T]) -> T:
+        """Does something that no other call does at the same time, and that nothing interrupts."""
+        refuse_inside(name)
+        try:
+            return uninterrupted(lambda: in_component(self._lock, act))
+        finally:
+            while self._said:
+                try:
+                    message = self._said.popleft()
+                except IndexError:  # somebody else logged it
+                    break
+                log.error("%s", message)
 
-    def _call(self, generator: Generator, act: Callable[[CoreInstance, Any, int], T]) -> T:
+    def call_inside(self, generator: Generator, act: Callable[[CoreInstance, Any, int], T]) -> T:
+        """Calls the component for those who entered."""
         instance, requests = self._here(generator.name)
+        # A clock that fails has called nothing.
+        now_ms = self.clock()
         requests.signal = generator.signal
         try:
             if generator.opened is None or generator.opened[0] is not instance:
                 self._open(generator, instance)
-            return act(instance, generator.handle, self.clock())
+            return act(instance, generator.handle, now_ms)
         except Trap as trap:
             raise self._trapped(generator, trap) from trap.__cause__
         except IdsError:
@@ -188,7 +211,7 @@ class Lane:
                 retry_after_ms = max(1, round(left * 1_000))
                 reason = f"it trapped {self._traps.in_a_row} times, and is built again in {retry_after_ms} ms"
                 raise _rebuilt(name, reason, retry_after_ms)
-            requests = InstanceRequests(self.storage, self.orders)
+            requests = InstanceRequests(self.storage, self.orders, self._said.append)
             self._instance = (CoreInstance(requests.imports()), requests)
         return self._instance
 
@@ -206,7 +229,7 @@ class Lane:
         generator.opened = (instance, opened["ok"])
 
     def _trapped(self, generator: Generator, trap: Trap) -> BaseException:
-        log.error("the component of %s trapped, its grants are abandoned: %s", shown(generator.name), trap)
+        self._said.append(f"the component of {shown(generator.name)} trapped, its grants are abandoned: {trap}")
         self._give_up()
         cause = trap.__cause__
         if cause is not None and not isinstance(cause, Exception):

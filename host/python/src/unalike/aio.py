@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, NoReturn, Optional, TypeVar, Union
 
 from ._lane import Waiting
-from ._process import MARK
+from ._process import MARK, uninterrupted
 from ._requests import Signal
 from ._values import COUNT
 from .batch import Batch
@@ -150,7 +150,8 @@ class AsyncIds:
         """As :meth:`unalike.Ids.close`. It goes on if its coroutine is cancelled."""
         loop = asyncio.get_running_loop()
         ended = loop.create_future()
-        self._ids._home().close(lambda: _soon(loop, ended))
+        home = self._ids._home()
+        uninterrupted(lambda: home.close(lambda: _soon(loop, ended)))
         await asyncio.wait([ended], timeout=self._ids.closing_max)
 
     async def __aenter__(self) -> AsyncIds:
@@ -197,8 +198,7 @@ class AsyncSequence:
         sequence = self._sequence
         here = sequence._here
         if MARK[0] == here.mark:
-            with here.lock:
-                id = next(here.ids, 0)
+            id = next(here.ids, 0)
             if id:
                 return id
         waited: int = await _run(sequence._now().waiting(None, sequence._ids.wait_max))

@@ -26,6 +26,7 @@ IdsErrorKind = Literal[
     "open_otherwise",
     "mode_bound",
     "rebuilt",
+    "nested",
     "component",
 ]
 """What happened.
@@ -37,9 +38,9 @@ snowflake generator ended, and there is no other. ``grant_refused``: the store b
 left. ``closed``: the generator was closed. ``argument_invalid``, ``name_invalid``, ``layout``: the caller's arguments.
 ``format``, ``text``: an id that cannot be shown, or a text that is none. ``open_otherwise``: it is open in this process
 with other options. ``mode_bound``: the tag has another mode in its store. ``rebuilt``: the component failed and is
-built anew; try again. ``component``: it cannot be compiled or loaded.
+built anew; try again. ``nested``: the call came from inside of another one, and what is in hand did not suffice.
+``component``: it cannot be compiled or loaded.
 """
-
 
 _RETRYABLE: Final = (
     "timeout",
@@ -48,6 +49,7 @@ _RETRYABLE: Final = (
     "clock_moved_back",
     "clock_before_epoch",
     "rebuilt",
+    "nested",
     "grant_refused",
 )
 

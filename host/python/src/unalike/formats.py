@@ -376,8 +376,7 @@ class _Shared:
 
     def call(self, name: str, *values: Any) -> Any:
         try:
-            with self._lock.get():
-                return self._act(lambda instance: instance.call(name, *values))
+            return self._act(lambda instance: instance.call(name, *values))
         except IdsError as error:
             raise as_written(error, {"text": "notation", "input": "text"}) from error.__cause__
 
@@ -393,19 +392,33 @@ class _Shared:
             return instance.call(name, opened[1], *values)
 
         try:
-            with self._lock.get():
-                return self._act(act)
+            return self._act(act)
         except IdsError as error:
             raise as_written(error, {}) from error.__cause__
 
     def _act(self, act: Any) -> Any:
+        while True:
+            made = None
+            if self._instance is None or self._mark != current():
+                # Before the lock: whoever has it waits for nothing, and a finalizer in here may want it.
+                made = uninterrupted(FormatsInstance)
+            with self._lock.get():
+                if made is not None:
+                    self._take(made)
+                instance = self._instance
+                if instance is not None and self._mark == current():
+                    return self._called(act, instance)
+
+    def _take(self, made: FormatsInstance) -> None:
         mark = current()
         if self._instance is None or self._mark != mark:
             if self._mark != mark:
                 self._inherited.append(self._instance)
-            self._instance, self._mark = uninterrupted(FormatsInstance), mark
+            self._instance, self._mark = made, mark
+
+    def _called(self, act: Any, instance: FormatsInstance) -> Any:
         try:
-            return act(self._instance)
+            return act(instance)
         except Trap as trap:
             self._instance = None
             cause = trap.__cause__

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import Callable, Optional
 
-from ._process import current
+from ._process import current, uninterrupted_calls
 from .lease_rules import layout_text
 from .store import (
     ID_MAX,
@@ -46,6 +46,7 @@ class _Worker:
     end_ms: int
 
 
+@uninterrupted_calls
 class MemoryStore:
     """Segments and leases in memory.
 

@@ -20,7 +20,7 @@ try:
 except ImportError as _error:  # pragma: no cover
     raise ImportError("stores in Redis need redis-py: pip install 'unalike[redis]'") from _error
 
-from ._process import ProcessLock, current
+from ._process import ProcessLock, current, uninterrupted_calls
 from .lease_rules import DEFAULT_LEASE_LIMITS, LeaseLimits
 from .redis_leases import RedisLeases
 from .redis_segments import RedisSegments
@@ -83,6 +83,7 @@ class _Opened:
         self.server.close()
 
 
+@uninterrupted_calls
 class RedisStore:
     """A store in Redis: a :class:`~unalike.SegmentStore` and a :class:`~unalike.LeaseStore`.
 

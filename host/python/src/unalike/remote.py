@@ -25,7 +25,7 @@ from typing import Any, Final, Literal, NoReturn, Optional, Union
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from ._given import text_given
-from ._process import ProcessLock, current
+from ._process import ProcessLock, current, uninterrupted_calls
 from ._requests import is_well_formed
 from .lease_rules import layout_text
 from .store import (
@@ -70,6 +70,7 @@ _Part = Literal["store", "leases"]
 """Which of a server's stores is meant: the field of ``GET /v1/store``."""
 
 
+@uninterrupted_calls
 class RemoteStore:
     """Segments and leases of unalike servers. Any number of threads may share it; a forked child has connections of its
     own.

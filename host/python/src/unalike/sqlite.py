@@ -77,6 +77,7 @@ _RACES_MAX: Final = 256
 """How often a request is tried that others were quicker than. Of those that try at once one gets on each time."""
 
 
+@_process.uninterrupted_calls
 class SqliteStore:
     """Segments and leases in one SQLite file, for any number of threads, and for all processes of a machine.
 

@@ -476,6 +476,8 @@ def validate_options(tag: str, options: TagOptions) -> None:
 def _fault_of_step(step: StepPolicy) -> Optional[str]:
     if isinstance(step, FixedStep):
         return None if _is_in(step.step, 1, ID_MAX) else f"its step is {step.step!r}, it must be 1 to 2^63 - 1"
+    if not isinstance(step, AdaptiveStep):
+        return f"its step is {step!r}, it must be FixedStep(1_000) or an AdaptiveStep, say"
     has_bounds = _is_in(step.min, 1, ID_MAX) and _is_in(step.max, step.min, ID_MAX)
     if not has_bounds or not _is_in(step.step, step.min, step.max):
         bounds = f"its step is {step.step!r} within {step.min!r} to {step.max!r}"
@@ -490,6 +492,8 @@ def _fault_of_refill(refill: RefillPolicy) -> Optional[str]:
     if isinstance(refill, ShareConsumed):
         fits = _is_in(refill.percent, 0, 100)
         return None if fits else f"it is refilled at {refill.percent!r} percent, it must be 0 to 100"
+    if not isinstance(refill, Remaining):
+        return f"its refill is {refill!r}, it must be ShareConsumed(10) or Remaining(500), say"
     fits = _is_in(refill.numbers, 0, _U64_MAX)
     return None if fits else f"it is refilled below {refill.numbers!r} numbers: they do not fit 64 bits"
 

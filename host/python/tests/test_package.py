@@ -9,9 +9,11 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from servers import serving
+from unalike import IdsErrorKind, StoreErrorKind
 
 HERE = Path(__file__).parents[1]
 
@@ -235,6 +237,12 @@ def test_the_examples_are_strictly_typed(tmp_path: Path) -> None:
     environment = {**os.environ, "MYPYPATH": "src"}
     checked = subprocess.run(command, cwd=HERE, env=environment, capture_output=True, text=True)
     assert checked.returncode == 0, checked.stdout
+
+
+def test_the_readme_lists_all_kinds_of_errors() -> None:
+    errors = README.partition("\n## Errors\n")[2].partition("\n## ")[0]
+    for kind in (*get_args(IdsErrorKind), *get_args(StoreErrorKind)):
+        assert f"`{kind}`" in errors, kind
 
 
 def test_the_readme_says_what_is_so() -> None:

@@ -459,6 +459,20 @@ class TestUrl:
             store_at(url)
         assert caught.value.kind == "refused" and "s3cret" not in str(caught.value)
 
+    @pytest.mark.parametrize(
+        ("url", "password", "expected"),
+        [
+            (None, None, "the address is None: is its environment variable set"),
+            ("", None, "the address is empty"),
+            (5, None, "the address is of the type int"),
+            ("mysql://root@h/ids", 5, "the password is of the type int"),
+        ],
+    )
+    def test_an_address_that_is_not_set_is_told(self, url: Any, password: Any, expected: str) -> None:
+        with pytest.raises(StoreError, match=expected) as caught:
+            MysqlStore(url, password=password)
+        assert caught.value.kind == "refused"
+
     def test_it_says_where_the_password_is(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         url = fresh_database()
         user = f"u{os.urandom(4).hex()}"
@@ -699,7 +713,7 @@ class TestFailures:
         assert len(segments) == 24
         assert_disjoint(segments)
         store.close()
-        with failure("unavailable", match="the store was closed"):
+        with failure("refused", match="the store was closed"):
             store.allocate("order", 1, 0)
         store.close()
 

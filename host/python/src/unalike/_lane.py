@@ -20,6 +20,7 @@ from ._inside import in_component, refuse_inside
 from ._process import uninterrupted
 from ._requests import GrantOrder, InstanceRequests, Signal, Storage
 from .errors import IdsError, because, caused, closed
+from .lease_rules import rfc3339
 from .store import ID_MAX, StoreError, shown
 
 __all__ = ["Generator", "Lane", "Later", "Opening"]
@@ -253,6 +254,13 @@ _LASTING: Final = ("workers-exhausted", "clock-skew", "quarantined")
 """What stays so for longer than a caller waits is told at once."""
 
 
+_GRANT_FAULTS: Final = {
+    "malformed": "it is not an interval of ids",
+    "overlap": "it overlaps or precedes one that the store gave before, as after a restored backup",
+    "worker": "its worker id does not fit the layout",
+}
+
+
 def later_or_error(generator: Generator, said_by_it: Union[str, dict[str, Any]]) -> Later:
     """The component's error as what to wait for.
 
@@ -274,8 +282,9 @@ def later_or_error(generator: Generator, said_by_it: Union[str, dict[str, Any]])
         message = f"the clock went back by {figure} ms, which is more than the clock policy of {shown(name)} bridges"
         raise IdsError("clock_moved_back", message, name=name, retry_after_ms=figure, behind_ms=figure)
     if case == "clock-before-epoch":
-        message = f"the clock is before the layout of {shown(name)} begins, at {figure} ms since 1970: set the clock"
-        raise IdsError("clock_before_epoch", message, name=name, first_ms=figure)
+        begin = f"the clock is before the layout of {shown(name)} begins, at {rfc3339(figure or 0)}"
+        message = f"{begin}: set the clock, or correct the layout's epoch"
+        raise IdsError("clock_before_epoch", message, name=name, retry_after_ms=1_000, first_ms=figure)
     if case == "exhausted":
         by_store = said is not None and said.kind == "exhausted"
         id_max = None if by_store or generator.id_max >= ID_MAX else generator.id_max
@@ -283,7 +292,8 @@ def later_or_error(generator: Generator, said_by_it: Union[str, dict[str, Any]])
         what = "no number is left" if generator.opening.kind != "snowflake" else "no timestamp of its layout is left"
         raise caused(IdsError("exhausted", f"no ids for {shown(name)}: {what}{bound}", name=name, id_max=id_max), said)
     if case == "grant-refused":
-        message = f"a grant for {shown(name)} was refused, it is {figure}: look at the store, which broke its promise"
+        fault = _GRANT_FAULTS.get(str(figure), figure)
+        message = f"a grant for {shown(name)} was refused and is not used: {fault}. Look at the store"
         raise IdsError("grant_refused", message, name=name, fault=figure)
     if case == "closed":
         raise closed(name)
@@ -298,7 +308,7 @@ def explained(generator: Generator, error: IdsError) -> IdsError:
     if generator.ended is None:
         return error
     worker, ended_ms = generator.ended
-    message = f"{error}; the lease of worker {worker} ended at {ended_ms} ms since 1970, and there is no other"
+    message = f"{error}; the lease of worker {worker} ended at {rfc3339(ended_ms)}, and there is no other"
     told = IdsError("lease_ended", message, name=error.name, worker=worker, ended_ms=ended_ms)
     return caused(told, error.__cause__)
 

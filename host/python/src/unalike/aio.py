@@ -11,6 +11,7 @@ from ._process import MARK, uninterrupted
 from ._requests import Signal
 from ._values import COUNT
 from .batch import Batch
+from .errors import argument_invalid
 from .ids import Ids, sub_name
 from .sequence import Sequence, SequenceStatus, refused_to_pickle
 from .snowflake import Clock, Snowflake, SnowflakeStatus, Spread
@@ -63,7 +64,12 @@ class AsyncIds:
 
     @classmethod
     def of(cls, ids: Ids) -> AsyncIds:
-        """The coroutines of an :class:`~unalike.Ids`, which threads use at the same time."""
+        """The coroutines of an :class:`~unalike.Ids`, which threads use at the same time.
+
+        :raises IdsError: ``argument_invalid``
+        """
+        if not isinstance(ids, Ids):
+            raise argument_invalid("ids", ids, "an Ids")
         made = cls.__new__(cls)
         made._ids = ids
         return made

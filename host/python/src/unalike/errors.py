@@ -42,7 +42,16 @@ built anew; try again. ``nested``: the call came from inside of another one, and
 ``component``: it cannot be compiled or loaded.
 """
 
-_RETRYABLE: Final = ("timeout", "not_yet", "lease_ended", "clock_moved_back", "rebuilt", "nested", "grant_refused")
+_RETRYABLE: Final = (
+    "timeout",
+    "not_yet",
+    "lease_ended",
+    "clock_moved_back",
+    "clock_before_epoch",
+    "rebuilt",
+    "nested",
+    "grant_refused",
+)
 
 
 class IdsError(Exception):
@@ -130,8 +139,18 @@ def argument_invalid(argument: str, value: object, expected: str) -> IdsError:
     return IdsError("argument_invalid", message, argument=argument, value=value)
 
 
+def as_written(error: IdsError, names: dict[str, str]) -> IdsError:
+    """The error with the name of the argument as the caller wrote it; other errors as they are."""
+    argument = error.figures.get("argument")
+    if error.kind != "argument_invalid" or not isinstance(argument, str):
+        return error
+    name = names.get(argument, argument.replace("-", "_"))
+    message = f"{name} is{str(error).removeprefix(f'{argument} is')}" if name != argument else str(error)
+    return IdsError("argument_invalid", message, **{**error.figures, "argument": name})
+
+
 def closed(name: str) -> IdsError:
-    return IdsError("closed", f"{shown(name)} is closed", name=name)
+    return IdsError("closed", f"no ids for {shown(name)}: this Ids was closed", name=name)
 
 
 def _short(value: object) -> str:

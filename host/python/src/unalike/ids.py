@@ -15,12 +15,14 @@ from ._component import CoreInstance
 from ._engine import CORE, component
 from ._inside import refuse_inside, section
 from ._lane import Lane, Opening
+from ._ports import check_store
 from ._process import MARK, ProcessLock, current, uninterrupted
 from ._renewal import Renewal
-from ._requests import Request, Signal, Storage, layout_to_wit, missing, random_holder
+from ._requests import Request, Signal, Storage, layout_of_wit, layout_to_wit, missing, random_holder
 from ._values import U32, U64
-from .errors import IdsError, argument_invalid, because, caused, closed
+from .errors import IdsError, argument_invalid, as_written, because, caused, closed
 from .layouts import layout_named
+from .lease_rules import layout_text
 from .sequence import Buffered, Ordered, Sequence, refused_to_pickle
 from .snowflake import Clock, Flakes, Snowflake, Spread, clock_to_wit, spread_to_wit
 from .store import (
@@ -234,6 +236,8 @@ class Ids:
         self.wait_max = _seconds("wait_max", wait_max)
         self.request_timeout = _seconds("request_timeout", request_timeout)
         self.closing_max = 2 * self.request_timeout + self.wait_max
+        check_store("segments", segments)
+        check_store("leases", leases)
         self._segments, self._leases = segments, leases
         self._holder = random_holder() if holder is None else holder
         self._preferred_worker = (
@@ -337,8 +341,7 @@ class Ids:
             made = Snowflake(self, namespace, layout_named(layout), options, clock)
             found = self._snowflakes.setdefault(namespace, made)
         if found._options != options:
-            message = f"{shown(namespace)} is open with other options: open it once, and share it"
-            raise IdsError("open_otherwise", message, name=namespace)
+            raise _open_otherwise(namespace, found._options, options)
         return found
 
     def renew_leases(self) -> None:
@@ -492,6 +495,8 @@ class Ids:
             message = f"no ids for {shown(tag)} within {waited_ms} ms: the store did not answer"
             raise IdsError("timeout", message, name=tag, waited_ms=waited_ms)
         if isinstance(record, StoreError):
+            if record.kind == "tag-invalid":
+                raise caused(IdsError("name_invalid", str(record), name=tag), record)
             raise caused(IdsError("store", f"no ids for {shown(tag)}{because(record)}", name=tag), record)
         stored, asked = record.options.mode, given["mode"]
         if asked is not None and asked != stored:
@@ -530,10 +535,10 @@ class Ids:
 
     @staticmethod
     def _alike(found: Sequence, given: dict[str, Any]) -> Sequence:
-        if found._given != {**given, "mode": found._given["mode"]}:
-            message = f"{shown(found._name)} is open with other options: open it once, and share it"
-            raise IdsError("open_otherwise", message, name=found._name)
         asked = given["mode"]
+        given = {**given, "mode": found._given["mode"]}
+        if found._given != given:
+            raise _open_otherwise(found._name, found._given, given)
         if asked is not None and asked != found.mode:
             message = f"the tag {shown(found._name)} is {found.mode} in its store and was asked for as {asked}"
             raise IdsError("mode_bound", message, name=found._name, stored=found.mode, asked=asked)
@@ -575,6 +580,8 @@ def check_snowflake(namespace: str, options: dict[str, Any]) -> None:
         instance = CoreInstance({name: none for name in (*names, *more)})
         try:
             return instance.call("snowflake.open", namespace, {**options, "floor": 0, "seed": 0})
+        except IdsError as error:
+            raise as_written(error, {}) from error.__cause__
         finally:
             instance.give_up()
 
@@ -589,6 +596,23 @@ def check_snowflake(namespace: str, options: dict[str, Any]) -> None:
             raise argument_invalid("horizon_ms", options["horizon-ms"], f"1 to {_HORIZON_MAX_MS} (366 days)")
         expected = "1 bit to as many as the sequence has, and the sequence must be the lowest field of the layout"
         raise argument_invalid("spread", options["spread"], expected)
+
+
+def _open_otherwise(name: str, options: dict[str, Any], asked: dict[str, Any]) -> IdsError:
+    """Says which option differs first."""
+    option = next(option for option, value in options.items() if value != asked[option])
+    is_open, is_asked = _told(options[option]), _told(asked[option])
+    told = f"{shown(name)} is open with {option.replace('-', '_')}={is_open}, and was asked for with {is_asked}"
+    return IdsError("open_otherwise", f"{told}: open it once, and share it", name=name)
+
+
+def _told(value: Any) -> str:
+    """An option, or what the component is given for it."""
+    if not isinstance(value, dict):
+        return str(value)
+    if "timestamp-bits" in value:
+        return layout_text(layout_of_wit(value))
+    return ", ".join(f"{case}({figure})" for case, figure in value.items())
 
 
 def sub_name(tag: str, sub: str) -> str:

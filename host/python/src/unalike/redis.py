@@ -130,8 +130,7 @@ class RedisStore:
             raise StoreError(
                 "refused",
                 "Redis needs a durable store behind it (backing): open a SqliteStore or a MysqlStore. To use Redis "
-                "without "
-                "one, run the `unalike` server with --backing none, and ask it over HTTP",
+                "without one, run the `unalike` server with --backing none, and ask it over HTTP",
             )
         self._backing = backing
         self._limits = lease_limits
@@ -219,7 +218,7 @@ class RedisStore:
             opened = self._opened
             if opened.mark != current():
                 if self._is_closed:
-                    raise StoreError("unavailable", f"{self._settings.address}: the store was closed")
+                    raise StoreError("refused", f"{self._settings.address}: the store was closed")
                 _INHERITED.append(opened)
                 opened = self._opened = _Opened(self._settings, self._backing, self._limits)
             return opened

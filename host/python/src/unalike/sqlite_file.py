@@ -362,7 +362,7 @@ class Opened:
             raise StoreError("unavailable", f"{doing}, in {self._path}: {what}")
         try:
             if self._is_closed:
-                raise StoreError("unavailable", f"{doing}, in {self._path}: the store was closed")
+                raise StoreError("refused", f"{doing}, in {self._path}: the store was closed")
             with _GATE:
                 try:
                     yield link.connection

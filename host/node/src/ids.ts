@@ -8,6 +8,7 @@
 import { checkedLayout } from './component.js';
 import { asStoreError, because, closed, IdsError } from './errors.js';
 import type { Environment, WaitOptions } from './generator.js';
+import { checkStore } from './given-store.js';
 import { Lane } from './lane.js';
 import { layoutOf } from './layouts.js';
 import { CORE_MODULES, modulesOf } from './modules.js';
@@ -99,6 +100,13 @@ export class Ids {
     const waitMaxMs = checkedNumber('waitMaxMs', options.waitMaxMs ?? 5_000, 0, TIMER_MAX_MS);
     const requestTimeoutMs = checkedNumber('requestTimeoutMs', options.requestTimeoutMs ?? 10_000, 1, TIMER_MAX_MS);
     const { segments, leases, preferredWorker = null } = options;
+    checkStore('segments', segments);
+    checkStore('leases', leases);
+    if (segments === undefined && leases === undefined) {
+      throw new IdsError('options-invalid', 'no store was given: Ids.open({ segments: store, leases: store })', {
+        argument: 'segments',
+      });
+    }
     const worker = preferredWorker === null ? null : checkedNumber('preferredWorker', preferredWorker, 0, U32_MAX);
     const holder = options.holder ?? `unnamed-${randomName()}`;
     const storage = new Storage(segments, leases, holder, worker, requestTimeoutMs);

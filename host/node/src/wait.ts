@@ -74,11 +74,30 @@ export class Event {
   }
 }
 
-/** @throws {IdsError} `aborted`, if the signal says so. */
+/** @throws {IdsError} `aborted`, if the signal says so; `options-invalid`, if it is none. */
 export function checkAborted(name: string, signal: AbortSignalLike | undefined): void {
+  checkSignal(signal);
   if (signal?.aborted === true) {
     throw aborted(name, signal);
   }
+}
+
+/** What is no signal would throw when a wait ends, where nobody catches it. @throws {IdsError} `options-invalid` */
+function checkSignal(signal: unknown): void {
+  if (signal === undefined || signal === null) {
+    return;
+  }
+  const { addEventListener, removeEventListener, aborted: isAborted } = signal as Partial<AbortSignalLike>;
+  const listens = typeof addEventListener === 'function' && typeof removeEventListener === 'function';
+  if (listens && typeof isAborted === 'boolean') {
+    return;
+  }
+  const isController = typeof (signal as { abort?: unknown }).abort === 'function';
+  const said = typeof signal === 'object' ? 'an object of another kind' : `of the type ${typeof signal}`;
+  const what = isController
+    ? 'an AbortController, it must be an AbortSignal: pass controller.signal'
+    : `${said}, it must be an AbortSignal: pass controller.signal, or AbortSignal.timeout(200)`;
+  throw new IdsError('options-invalid', `signal is ${what}`, { argument: 'signal' });
 }
 
 /** What a call is told that its signal gave up. */

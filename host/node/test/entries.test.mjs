@@ -30,7 +30,7 @@ test('the entry that is given its modules compiles nothing', async () => {
   const code = `
     import { readFileSync } from 'node:fs';
     import * as unalike from '${at('static.js')}';
-    await unalike.Ids.open({}).then(() => process.exit(1), (error) => console.log(error.kind));
+    await unalike.Ids.open({ segments: new unalike.MemoryStore() }).then(() => process.exit(1), (error) => console.log(error.kind));
     const names = ['unalike', 'unalike-formats'].flatMap((name) =>
       ['', 2, 3].map((number) => name + '.core' + number + '.wasm'));
     const modules = names.map((name) => [name, new WebAssembly.Module(readFileSync(new URL(name, '${at('glue/')}')))]);
@@ -65,7 +65,7 @@ test('a module that cannot be fetched is told, and fetched again later', async (
     let isDown = true;
     globalThis.fetch = async (url) => isDown ? new Response('', { status: 503 }) : new Response(await readFile(url));
     const unalike = await import('${at('browser.js')}');
-    await unalike.Ids.open({}).then(() => process.exit(1), (error) => console.log(error.kind));
+    await unalike.Ids.open({ segments: new unalike.MemoryStore() }).then(() => process.exit(1), (error) => console.log(error.kind));
     isDown = false;
     ${USE}
   `;

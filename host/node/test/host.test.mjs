@@ -16,7 +16,8 @@ const kind = (expected) => (error) => {
 
 async function open(t, options = {}) {
   const store = options.store ?? new MemoryStore();
-  const ids = await Ids.open({ segments: store, leases: store, ...options });
+  const leases = store instanceof MemoryStore ? { leases: store } : {};
+  const ids = await Ids.open({ segments: store, ...leases, ...options });
   t.after(() => ids.close());
   return { store, ids };
 }
@@ -615,7 +616,56 @@ test('leases are renewed by a timer that keeps no process alive', async (t) => {
 });
 
 test("a driver's import never throws into the component", async (t) => {
-  const { ids } = await open(t, { store: { ...new MemoryStore() } });
-  // A store without functions at all.
+  const broken = () => {
+    throw new TypeError('driver.query is not a function');
+  };
+  const { ids } = await open(t, { store: { allocate: broken, release: broken, openTag: broken } });
   await assert.rejects(ids.sequence('order'), kind('store'));
+});
+
+test('what is no store is refused when the ids are opened', async () => {
+  const store = new MemoryStore();
+  const closed = Promise.resolve(store);
+  class Pool {}
+  for (const [given, words] of [
+    [closed, 'is a Promise, it must be a store: write await before what opens it, as in await SqliteStore.open(..)'],
+    ['sqlite://x', "is a text, it must be a store, such as await SqliteStore.open('ids.sqlite')"],
+    ['mysql://ids:secret@h/ids', "is a text, it must be a store, such as await MysqlStore.open('mysql://..')"],
+    [null, 'is null, it must be a store'],
+    [7, 'is 7, it must be a store'],
+    [MemoryStore, 'is the function or class MemoryStore, it must be a store that is open'],
+    [new Pool(), 'is of the class Pool without the method'],
+    [{ allocate() {}, acquire() {} }, 'is an object without the method'],
+  ]) {
+    for (const option of ['segments', 'leases']) {
+      await assert.rejects(Ids.open({ [option]: given }), (error) => {
+        assert.ok(error.message.includes(`${option} ${words}`), error.message);
+        assert.ok(!error.isRetryable && error.figures.argument === option);
+        return kind('options-invalid')(error);
+      });
+    }
+  }
+  await assert.rejects(Ids.open({}), kind('options-invalid'));
+});
+
+test('a signal that is none is refused before anything waits', async (t) => {
+  const store = new Around(new MemoryStore());
+  await store.inner.createTag('ticket', { ...DEFAULT_TAG_OPTIONS, mode: 'ordered' });
+  const answer = deferred();
+  store.before = () => answer.promise;
+  const { ids } = await open(t, { store });
+  const orders = await ids.sequence('order');
+  const tickets = await ids.sequence('ticket');
+  for (const [signal, words] of [
+    [new AbortController(), 'signal is an AbortController, it must be an AbortSignal: pass controller.signal'],
+    [{}, 'signal is an object of another kind, it must be an AbortSignal'],
+    [200, 'signal is of the type number, it must be an AbortSignal'],
+  ]) {
+    const wrong = (error) => kind('options-invalid')(error) && error.message.startsWith(words);
+    await assert.rejects(orders.next({ signal, waitMaxMs: 5 }), wrong);
+    await assert.rejects(tickets.next({ signal, waitMaxMs: 5 }), wrong);
+    await assert.rejects(ids.sequence('other', {}, { signal }), wrong);
+  }
+  answer.resolve();
+  assert.equal(await orders.next({ signal: null }), 1n);
 });

@@ -15,6 +15,7 @@
 
 import { createHash } from 'node:crypto';
 
+import { checkAddress } from './address.js';
 import { DEFAULT_LEASE_LIMITS, type LeaseLimits } from './lease-rules.js';
 import { validateAllocate, validateNewTag, validateOptions, validatePublic, validateTag } from './names.js';
 import { RedisLeases } from './redis-leases.js';
@@ -38,8 +39,7 @@ import {
 export interface RedisStoreOptions {
   /**
    * `redis[s]://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE][?PARAMETERS]`; `rediss` is TLS. The parameters are those of
-   * the
-   * `unalike` server:
+   * the `unalike` server:
    *
    * | parameter | meaning | default |
    * | --- | --- | --- |
@@ -112,9 +112,16 @@ export class RedisStore implements SegmentStore, LeaseStore {
    * do.
    */
   static async open(options: RedisStoreOptions): Promise<RedisStore> {
-    const { url, backing, leaseLimits = DEFAULT_LEASE_LIMITS } = options;
-    const settings = readRedisUrl(url);
     // Without TypeScript anything may come here.
+    const all: unknown = options;
+    if (typeof all === 'string' || all instanceof URL) {
+      throw new StoreError('refused', 'the options are an address alone: write RedisStore.open({ url, backing })');
+    }
+    if (typeof all !== 'object' || all === null) {
+      throw new StoreError('refused', `the options are ${String(all)}: write RedisStore.open({ url, backing })`);
+    }
+    const { url, backing, leaseLimits = DEFAULT_LEASE_LIMITS } = options;
+    const settings = readRedisUrl(checkAddress('url', url));
     const given: unknown = backing;
     const isStore =
       typeof given === 'object' &&

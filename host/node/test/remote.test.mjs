@@ -126,6 +126,28 @@ test('addresses and pins that are none are refused, and no secret is told', asyn
       (error) => !error.message.includes('hunter2') && kind('refused')(error),
     );
   }
+  for (const [urls, words] of [
+    [undefined, /^the address of the servers is undefined: is its environment variable set\?$/],
+    [null, /is null: is its environment variable set/],
+    ['', /is empty: is its environment variable set/],
+    [['http://a', undefined], /is undefined/],
+    [new URL('http://a'), /is an object of the class URL, it must be a text: give its href/],
+    [7, /is of the type number, it must be a text/],
+    ['http://a:1,http://b:2', /has a scheme after a comma, and further hosts have none of their own/],
+  ]) {
+    await assert.rejects(RemoteStore.open(urls), (error) => words.test(error.message) && kind('refused')(error));
+  }
+  for (const [token, words] of [
+    [5, /^the token is of the type number, it must be a text, or left out$/],
+    [null, /^the token is null/],
+    ['', /^the token is empty: is its environment variable set/],
+    ['Bearer hunter2', /^the token begins with Bearer: leave Bearer out$/],
+    ['hunter2\n', /^the token has a space or the end of a line around it: trim it$/],
+    ['hunt\ner2', /^the token has letters that no header may have$/],
+  ]) {
+    const refused = (error) => words.test(error.message) && kind('refused')(error);
+    await assert.rejects(RemoteStore.open('http://a', { token }), refused);
+  }
   await assert.rejects(RemoteStore.open('http://a', { store: '5eed' }), kind('refused'));
   await assert.rejects(RemoteStore.open('http://a', { token: 'a\nb' }), kind('refused'));
   await assert.rejects(RemoteStore.open('http://a', { requestTimeoutMs: 0 }), /requestTimeoutMs/);

@@ -18,7 +18,7 @@ import type {
   Restart,
 } from './formats-component.js';
 import { instantiate } from './glue/unalike-formats.js';
-import { layoutOf } from './layouts.js';
+import { layoutOf, type PresetName } from './layouts.js';
 import { FORMATS_MODULES, modulesOf } from './modules.js';
 import { checkedBigint, checkedNumber, U32_MAX } from './numbers.js';
 import { ID_MAX, type Layout } from './store.js';
@@ -116,13 +116,13 @@ export class Formats {
   }
 
   /** The fields of a snowflake id. @throws {IdsError} `format`, `layout-invalid`, `number-invalid` */
-  unpack(id: bigint, layout: string | Layout): Parts {
+  unpack(id: bigint, layout: PresetName | Layout): Parts {
     const [checked, fields] = [checkedBigint('id', id), checkedLayout(layoutOf(layout))];
     return this.call(`the id ${checked}`, () => this.codec.unpack(checked, fields));
   }
 
   /** The snowflake id of these fields. @throws {IdsError} `format`, `layout-invalid`, `number-invalid` */
-  pack(parts: Parts, layout: string | Layout): bigint {
+  pack(parts: Parts, layout: PresetName | Layout): bigint {
     const fields = checkedLayout(layoutOf(layout));
     const checked = {
       ticks: checkedBigint('ticks', parts.ticks),
@@ -138,13 +138,15 @@ export class Formats {
    *
    * @throws {IdsError} `format` if there is none
    */
-  idRange(layout: string | Layout, from: Instant, until: Instant): [bigint, bigint] {
+  idRange(layout: PresetName | Layout, from: Instant, until: Instant): [bigint, bigint] {
     const fields = checkedLayout(layoutOf(layout));
     const [first, end] = [instantOf('from', from), instantOf('until', until)];
     return this.call('this span of time', () => this.codec.idRange(fields, first, end));
   }
 
   /** Makes a format. @throws {IdsError} `format`, `number-invalid`, `options-invalid` */
+  format(options: FormatOptions & { readonly restart: Exclude<Restart, 'never'> }): RestartingFormat;
+  format(options: FormatOptions): Format;
   format(options: FormatOptions): Format {
     const keys = (options.keys ?? []).map((key) => {
       const secret = secretOf(key.secret);
@@ -241,6 +243,11 @@ export class Format {
     const input = textOf('text', text);
     return issuedOf(this.call(JSON.stringify(input.slice(0, 130)), () => this.resource.read(input)));
   }
+}
+
+/** A format whose counter starts again: each instant has a period. */
+export interface RestartingFormat extends Format {
+  period(issued: Instant): string;
 }
 
 function checkedShown(id: bigint, issued: Instant, shardKey: bigint | undefined): [bigint, bigint, bigint | undefined] {

@@ -10,7 +10,7 @@ import { asStoreError, because, closed, IdsError } from './errors.js';
 import type { Environment, WaitOptions } from './generator.js';
 import { checkStore } from './given-store.js';
 import { Lane } from './lane.js';
-import { layoutOf } from './layouts.js';
+import { layoutOf, type PresetName } from './layouts.js';
 import { CORE_MODULES, modulesOf } from './modules.js';
 import { shown, subTag, validatePublic, validateTag } from './names.js';
 import { checkedNumber, U32_MAX } from './numbers.js';
@@ -175,7 +175,7 @@ export class Ids {
    * @throws {IdsError} `name-invalid`, `layout-invalid`, `options-invalid`, `number-invalid`, `open-otherwise`,
    * `closed`
    */
-  async snowflake(namespace: string, layout: string | Layout, options: SnowflakeOptions = {}): Promise<Snowflake> {
+  async snowflake(namespace: string, layout: PresetName | Layout, options: SnowflakeOptions = {}): Promise<Snowflake> {
     named(namespace, () => validateTag(namespace));
     // What is the program's own code comes first: reading its options, and its clock.
     const fields = checkedLayout(layoutOf(layout));

@@ -13,11 +13,32 @@ function preset(bits: readonly [number, number, number, number], epochMs: bigint
   return Object.freeze({ timestampBits, datacenterBits, workerBits, sequenceBits, order, epochMs, tickMs });
 }
 
+/** The name of a layout. */
+export type PresetName =
+  | 'twitter'
+  | 'leaf'
+  | 'hutool'
+  | 'worker5'
+  | 'redis-sharded'
+  | 'baidu'
+  | 'sonyflake'
+  | 'sonyflake-v1'
+  | 'instagram'
+  | 'discord'
+  | 'mastodon'
+  | 'cosid'
+  | 'cosid-53'
+  | 'tsid'
+  | 'yitter'
+  | 'yitter-53'
+  | 'yitter-js'
+  | 'yitter-csharp';
+
 /**
  * The layouts that have a name: those of the systems whose ids and workers unalike takes over. The four widths are
  * those of timestamp, datacenter, worker and sequence.
  */
-export const PRESETS: Readonly<Record<string, Layout>> = Object.freeze({
+export const PRESETS: Readonly<Record<PresetName, Layout>> = Object.freeze({
   twitter: preset([41, 5, 5, 12], 1_288_834_974_657n),
   leaf: preset([41, 0, 10, 12], 1_288_834_974_657n),
   hutool: preset([41, 5, 5, 12], 1_288_834_974_657n),
@@ -47,7 +68,7 @@ function sequenceFirst(layout: Layout): Layout {
  *
  * @throws {IdsError} `layout-invalid`
  */
-export function layoutOf(layout: string | Layout): Layout {
+export function layoutOf(layout: PresetName | Layout): Layout {
   if (typeof layout !== 'string') {
     return layout;
   }

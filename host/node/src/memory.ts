@@ -44,8 +44,8 @@ interface Workers {
 export interface MemoryOptions {
   /** Whether a tag is created on first use: true by default. */
   readonly createTags?: boolean;
-  /** What tags are created with on first use. */
-  readonly newTags?: TagOptions;
+  /** What tags are created with on first use. Options that are not given are those of {@link DEFAULT_TAG_OPTIONS}. */
+  readonly newTags?: Partial<TagOptions>;
   /** Another clock, for tests: Unix milliseconds. */
   readonly now?: () => number;
 }
@@ -60,8 +60,13 @@ export class MemoryStore implements SegmentStore, LeaseStore {
 
   constructor(private readonly options: MemoryOptions = {}) {}
 
-  /** Creates a tag. @throws {StoreError} `tag-exists`, `tag-invalid` */
-  async createTag(tag: string, options: TagOptions = DEFAULT_TAG_OPTIONS): Promise<TagRecord> {
+  /**
+   * Creates a tag. Options that are not given are those of {@link DEFAULT_TAG_OPTIONS}.
+   *
+   * @throws {StoreError} `tag-exists`, `tag-invalid`
+   */
+  async createTag(tag: string, given: Partial<TagOptions> = {}): Promise<TagRecord> {
+    const options = { ...DEFAULT_TAG_OPTIONS, ...given };
     validateOptions(tag, options);
     validateNewTag(tag);
     if (this.rows.has(tag)) {
@@ -182,7 +187,7 @@ export class MemoryStore implements SegmentStore, LeaseStore {
       throw new StoreError('tag-unknown', `the tag ${shown(tag)} does not exist, and is not created on first use`);
     }
     validateNewTag(tag);
-    const options = common?.options ?? this.options.newTags ?? DEFAULT_TAG_OPTIONS;
+    const options = common?.options ?? { ...DEFAULT_TAG_OPTIONS, ...this.options.newTags };
     const row = { options, next: options.start, version: 0n };
     this.rows.set(tag, row);
     return row;

@@ -170,7 +170,7 @@ export function validateOptions(tag: string, options: TagOptions): void {
 
 function faultOfOptions(options: TagOptions): string | null {
   if (!isIn(options.start, 1n, ID_MAX)) {
-    return `its start is ${options.start}, it must be 1 to 2^63 - 1`;
+    return `its start is ${written(options.start)}, it must be 1 to 2^63 - 1`;
   }
   if (options.mode !== 'buffered' && options.mode !== 'ordered') {
     return `its mode is ${JSON.stringify(options.mode)}, it must be "buffered" or "ordered"`;
@@ -179,12 +179,17 @@ function faultOfOptions(options: TagOptions): string | null {
 }
 
 function faultOfStep(step: StepPolicy): string | null {
+  const { kind } = (step ?? {}) as Partial<StepPolicy>;
+  if (kind !== 'fixed' && kind !== 'adaptive') {
+    return `its step is ${written(step)}: write { kind: 'fixed', step: 100n }, or one of the kind 'adaptive'`;
+  }
   if (step.kind === 'fixed') {
-    return isIn(step.step, 1n, ID_MAX) ? null : `its step is ${step.step}, it must be 1 to 2^63 - 1`;
+    return isIn(step.step, 1n, ID_MAX) ? null : `its step is ${written(step.step)}, it must be 1 to 2^63 - 1`;
   }
   const { min, max, growBelowMs, shrinkAboveMs } = step;
   if (!isIn(min, 1n, max) || !isIn(max, min, ID_MAX) || !isIn(step.step, min, max)) {
-    return `its step is ${step.step} within ${min} to ${max}: it must be 1 <= min <= step <= max <= 2^63 - 1`;
+    const bounds = `${written(step.step)} within ${written(min)} to ${written(max)}`;
+    return `its step is ${bounds}: it must be 1 <= min <= step <= max <= 2^63 - 1`;
   }
   const durations = `doubles below ${growBelowMs} ms and halves above ${shrinkAboveMs} ms`;
   return isIn(growBelowMs, 0n, shrinkAboveMs) && isIn(shrinkAboveMs, 0n, U64_MAX)
@@ -193,12 +198,30 @@ function faultOfStep(step: StepPolicy): string | null {
 }
 
 function faultOfRefill(refill: RefillPolicy): string | null {
+  const { kind } = (refill ?? {}) as Partial<RefillPolicy>;
+  if (kind !== 'share-consumed' && kind !== 'remaining') {
+    return `its refill is ${written(refill)}: write { kind: 'share-consumed', percent: 10 }`;
+  }
   if (refill.kind === 'share-consumed') {
     const { percent } = refill;
     const fits = Number.isInteger(percent) && percent >= 0 && percent <= 100;
     return fits ? null : `it is refilled at ${percent} percent, it must be 0 to 100`;
   }
   return isIn(refill.numbers, 0n, U64_MAX) ? null : `it is refilled below ${refill.numbers} numbers: they do not fit 64 bits`;
+}
+
+/** A value for messages, with the letter by which numbers here must end. */
+function written(value: unknown): string {
+  if (typeof value === 'bigint') {
+    return String(value);
+  }
+  if (typeof value === 'number' && Number.isSafeInteger(value)) {
+    return `the number ${value} (write the bigint ${value}n)`;
+  }
+  if (typeof value === 'object' && value !== null) {
+    return `an object with ${Object.keys(value).join(', ') || 'nothing in it'}`;
+  }
+  return typeof value === 'string' ? JSON.stringify(value.slice(0, 40)) : String(value);
 }
 
 const U64_MAX = (1n << 64n) - 1n;

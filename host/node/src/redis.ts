@@ -17,7 +17,14 @@ import { createHash } from 'node:crypto';
 
 import { checkAddress } from './address.js';
 import { DEFAULT_LEASE_LIMITS, type LeaseLimits } from './lease-rules.js';
-import { validateAllocate, validateNewTag, validateOptions, validatePublic, validateTag } from './names.js';
+import {
+  DEFAULT_TAG_OPTIONS,
+  validateAllocate,
+  validateNewTag,
+  validateOptions,
+  validatePublic,
+  validateTag,
+} from './names.js';
 import { RedisLeases } from './redis-leases.js';
 import { RedisSegments } from './redis-segments.js';
 import { RedisServer } from './redis-server.js';
@@ -178,7 +185,8 @@ export class RedisStore implements SegmentStore, LeaseStore {
    *
    * @throws {StoreError} `tag-exists`, `tag-invalid`, `tag-limit`; `refused` where the durable store creates none.
    */
-  async createTag(tag: string, options: TagOptions): Promise<TagRecord> {
+  async createTag(tag: string, given: Partial<TagOptions> = {}): Promise<TagRecord> {
+    const options = { ...DEFAULT_TAG_OPTIONS, ...given };
     validateNewTag(tag);
     validateOptions(tag, options);
     validatePublic(tag);

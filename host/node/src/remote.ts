@@ -777,8 +777,14 @@ export class RemoteStore implements SegmentStore, LeaseStore {
     return new RemoteStore(segments, () => new Servers(origins, 'leases', token, leasePin, http, timeoutMs), http);
   }
 
-  /** Creates a tag, which takes a token of the scope `admin`. @throws {StoreError} */
-  async createTag(tag: string, options: TagOptions = DEFAULT_TAG_OPTIONS): Promise<TagRecord> {
+  /**
+   * Creates a tag, which takes a token of the scope `admin`. Options that are not given are those of
+   * {@link DEFAULT_TAG_OPTIONS}.
+   *
+   * @throws {StoreError}
+   */
+  async createTag(tag: string, given: Partial<TagOptions> = {}): Promise<TagRecord> {
+    const options = { ...DEFAULT_TAG_OPTIONS, ...given };
     validateOptions(tag, options);
     validateNewTag(tag);
     if (splitTag(tag)[1] !== null) {

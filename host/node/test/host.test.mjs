@@ -669,3 +669,48 @@ test('a signal that is none is refused before anything waits', async (t) => {
   answer.resolve();
   assert.equal(await orders.next({ signal: null }), 1n);
 });
+
+test('a tag is created with the options that are given, and the others as by default', async () => {
+  const store = new MemoryStore({ newTags: { start: 1_000n } });
+  const { options } = await store.createTag('ticket', { mode: 'ordered' });
+  assert.deepEqual(options, { ...DEFAULT_TAG_OPTIONS, mode: 'ordered' });
+  assert.deepEqual((await store.openTag('order')).options, { ...DEFAULT_TAG_OPTIONS, start: 1_000n });
+  for (const [given, words] of [
+    [{ start: 1_000 }, 'its start is the number 1000 (write the bigint 1000n), it must be 1 to 2^63 - 1'],
+    [{ step: 100 }, "its step is the number 100 (write the bigint 100n): write { kind: 'fixed', step: 100n }"],
+    [{ step: { fixed: 100n } }, "its step is an object with fixed: write { kind: 'fixed', step: 100n }"],
+    [{ step: { kind: 'fixed', step: 100 } }, 'its step is the number 100 (write the bigint 100n), it must be 1'],
+    [{ step: null }, 'its step is null: write'],
+    [{ refill: 0.1 }, "its refill is 0.1: write { kind: 'share-consumed', percent: 10 }"],
+    [{ mode: 'slow' }, 'its mode is "slow", it must be "buffered" or "ordered"'],
+  ]) {
+    await assert.rejects(store.createTag('other', given), (error) => {
+      assert.ok(error instanceof StoreError && error.message.includes(words), error.message);
+      return error.kind === 'tag-invalid';
+    });
+  }
+});
+
+test('the errors of another copy of the package are recognised', async (t) => {
+  const copy = new URL('../dist/', import.meta.url).href;
+  const { StoreError: Theirs } = await import(`${copy}store.js?copy`);
+  const { IdsError: TheirIdsError } = await import(`${copy}errors.js?copy`);
+  const theirs = new Theirs('tag-unknown', 'no such tag');
+  assert.ok(theirs.constructor !== StoreError && theirs instanceof StoreError);
+  assert.ok(new TheirIdsError('timeout', 'late') instanceof IdsError);
+  for (const other of [new Error('x'), { name: 'StoreError' }, { name: 'StoreError', kind: 'refused' }, null, 'text']) {
+    assert.ok(!(other instanceof StoreError) && !(other instanceof IdsError));
+  }
+  class Narrower extends StoreError {}
+  assert.ok(!(theirs instanceof Narrower) && new Narrower('refused', 'x') instanceof StoreError);
+  const inner = new MemoryStore();
+  const store = new Around(inner);
+  store.openTag = async () => {
+    throw theirs;
+  };
+  const { ids } = await open(t, { store });
+  await assert.rejects(ids.sequence('order'), (error) => {
+    assert.equal(error.storeError, theirs);
+    return kind('store')(error) && !error.isRetryable;
+  });
+});

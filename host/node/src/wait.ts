@@ -76,18 +76,20 @@ export class Event {
 
 /** @throws {IdsError} `aborted`, if the signal says so; `options-invalid`, if it is none. */
 export function checkAborted(name: string, signal: AbortSignalLike | undefined): void {
-  checkSignal(signal);
-  if (signal?.aborted === true) {
+  // Once: what is read may be code of the program's.
+  const isAborted: unknown = signal?.aborted;
+  if (isAborted === true) {
     throw aborted(name, signal);
   }
+  checkSignal(signal, isAborted);
 }
 
 /** What is no signal would throw when a wait ends, where nobody catches it. @throws {IdsError} `options-invalid` */
-function checkSignal(signal: unknown): void {
+function checkSignal(signal: unknown, isAborted: unknown): void {
   if (signal === undefined || signal === null) {
     return;
   }
-  const { addEventListener, removeEventListener, aborted: isAborted } = signal as Partial<AbortSignalLike>;
+  const { addEventListener, removeEventListener } = signal as Partial<AbortSignalLike>;
   const listens = typeof addEventListener === 'function' && typeof removeEventListener === 'function';
   if (listens && typeof isAborted === 'boolean') {
     return;

@@ -165,7 +165,13 @@ export abstract class Generator<Opened extends Handle> implements Opening<Opened
 
   /** The story of the lease that has ended, which says more than any other. */
   private leaseEnded(cause: StoreError | undefined): IdsError | undefined {
-    const nowMs = this.lease === undefined ? 0 : this.nowMs();
+    let nowMs = 0;
+    try {
+      nowMs = this.lease === undefined ? 0 : this.nowMs();
+    } catch {
+      // What ended the call is told, and not what ails the clock.
+      return undefined;
+    }
     const { lease } = this;
     if (lease === undefined || BigInt(nowMs) < lease.validUntilMs) {
       return undefined;

@@ -14,6 +14,7 @@ import type { Duplex } from 'node:stream';
 
 import { NotSent, type Http, type HttpAnswer, type HttpOptions, type HttpRequest } from './http.js';
 import { StoreError } from './store.js';
+import { after } from './wait.js';
 
 /** How long opening a connection may take, where nothing else is said. */
 const CONNECT_TIMEOUT_MS = 1_000;
@@ -72,7 +73,7 @@ function openFirst(agent: http.Agent, event: 'connect' | 'secureConnect', limitM
     };
     const opened = (): void => end(null);
     const closed = (): void => end(new Error('the connection was closed'));
-    const timer = setTimeout(() => end(new Error(`none within ${limitMs} ms`)), limitMs);
+    const timer = after(() => end(new Error(`none within ${limitMs} ms`)), limitMs);
     socket.once('error', end).once('close', closed).once(event, opened);
   };
   agent.createConnection = open as unknown as typeof agent.createConnection;

@@ -18,14 +18,14 @@ import { Rounds } from './ordered.js';
 import { BufferedSequence, OrderedSequence, sequenceOptions, type Sequence, type SequenceOptions } from './sequence.js';
 import {
   LeasedSnowflake,
-  RENEW_EVERY_MS,
+  renewEveryMs,
   snowflakeOptions,
   type Snowflake,
   type SnowflakeOptions,
 } from './snowflake.js';
 import { StoreError, type Layout, type LeaseStore, type SegmentStore, type TagRecord } from './store.js';
 import { Storage } from './storage.js';
-import { checkAborted, TIMER_MAX_MS, unref, within } from './wait.js';
+import { checkAborted, every, TIMER_MAX_MS, unref, within } from './wait.js';
 
 /** What {@link Ids.open} takes. */
 export interface IdsOptions {
@@ -85,6 +85,7 @@ export class Ids {
   private readonly snowflakes = new Map<string, { readonly generator: LeasedSnowflake; readonly given: string }>();
   private closing: Promise<void> | undefined;
   private renewal: unknown;
+  private renewalEveryMs = Number.POSITIVE_INFINITY;
 
   private constructor(
     private readonly environment: Environment,
@@ -208,7 +209,7 @@ export class Ids {
       throw error;
     }
     this.snowflakes.set(namespace, { generator, given });
-    this.beginRenewal();
+    this.beginRenewal(checked.horizonMs);
     return generator;
   }
 
@@ -374,15 +375,19 @@ export class Ids {
     }
   }
 
-  private beginRenewal(): void {
-    if (!this.renewsLeases || this.renewal !== undefined) {
+  /** Has leases with this horizon renewed, too. */
+  private beginRenewal(horizonMs: bigint): void {
+    const everyMs = renewEveryMs(horizonMs);
+    if (!this.renewsLeases || everyMs >= this.renewalEveryMs) {
       return;
     }
-    this.renewal = setInterval(() => {
+    clearInterval(this.renewal as number);
+    this.renewalEveryMs = everyMs;
+    this.renewal = every(() => {
       for (const { generator } of this.snowflakes.values()) {
         generator.renew();
       }
-    }, RENEW_EVERY_MS);
+    }, everyMs);
     unref(this.renewal);
   }
 }

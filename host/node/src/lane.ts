@@ -10,6 +10,7 @@
 import { Core, Trap, type Answer, type WasmModule } from './component.js';
 import { IdsError } from './errors.js';
 import { shown } from './names.js';
+import { said } from './numbers.js';
 import { Requests, type Asker, type Storage } from './storage.js';
 import { InstanceTickets } from './tickets.js';
 import { monotonicMs } from './wait.js';
@@ -91,9 +92,15 @@ export class Lane {
    * of its generator it has read after that, and no code of the program's runs until it has written down what it takes.
    */
   nowMs(): number {
-    const now = Math.floor(this.clock());
+    let shows: unknown;
+    try {
+      shows = this.clock();
+    } catch (error) {
+      throw new IdsError('options-invalid', `the clock (now) failed: ${messageOf(error)}`, { argument: 'now' }, error);
+    }
+    const now = typeof shows === 'number' ? Math.floor(shows) : Number.NaN;
     if (!Number.isSafeInteger(now)) {
-      const what = `the clock shows ${String(now)}, it must show milliseconds since 1970`;
+      const what = `the clock (now) shows ${said(shows)}, it must show a number of milliseconds since 1970`;
       throw new IdsError('number-invalid', what, { argument: 'now' });
     }
     return Math.max(now, 0);

@@ -12,16 +12,19 @@ export const U32_MAX = 0xffff_ffff;
 /** The greatest number of 64 bits. */
 export const U64_MAX = (1n << 64n) - 1n;
 
-/** For messages. */
-function said(value: unknown): string {
+/** A value for messages, as programs write it. */
+export function said(value: unknown): string {
   switch (typeof value) {
     case 'bigint':
-    case 'number':
-      return String(value);
+      return `${value}n`;
     case 'string':
-      return `the text ${JSON.stringify(value.slice(0, 40))}`;
+      return JSON.stringify(value.slice(0, 40));
+    case 'object':
+      return value === null ? 'null' : Array.isArray(value) ? 'an array' : 'an object';
+    case 'function':
+      return 'a function';
     default:
-      return value === null ? 'null' : `of the type ${typeof value}`;
+      return String(value);
   }
 }
 

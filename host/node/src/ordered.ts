@@ -14,7 +14,7 @@ import { closed } from './errors.js';
 import { Generator, type Environment, type Outcome, type WaitOptions } from './generator.js';
 import { GrantOrder } from './grant-order.js';
 import { U32_MAX } from './numbers.js';
-import { aborted, checkAborted, monotonicMs } from './wait.js';
+import { aborted, after, checkAborted, monotonicMs, soon } from './wait.js';
 
 interface Waiter {
   left: number;
@@ -90,12 +90,12 @@ export class Rounds extends Generator<CoreOrdered> {
         };
         abort = (): void => waiter.answer(aborted(this.name, signal), true);
         signal?.addEventListener('abort', abort);
-        timer = setTimeout(() => waiter.answer(this.timeout(startedMs), true), waitMaxMs);
+        timer = after(() => waiter.answer(this.timeout(startedMs), true), waitMaxMs);
         this.queue.push(waiter);
         if (!this.isDriven) {
           this.isDriven = true;
           // All who call in the same turn are in the first round.
-          queueMicrotask(() => void this.drive());
+          soon(() => this.drive());
         }
       });
     } finally {
@@ -107,18 +107,19 @@ export class Rounds extends Generator<CoreOrdered> {
 
   /** Round after round, until nobody waits. */
   private async drive(): Promise<void> {
-    for (let waiting = this.nextWaiting(); waiting.length > 0; waiting = this.nextWaiting()) {
-      try {
-        this.share(await this.round(waiting), waiting);
-      } catch (error) {
-        for (const waiter of waiting) {
-          if (!waiter.isGone) {
+    try {
+      for (let waiting = this.nextWaiting(); waiting.length > 0; waiting = this.nextWaiting()) {
+        try {
+          this.share(await this.round(waiting), waiting);
+        } catch (error) {
+          for (const waiter of waiting) {
             waiter.answer(error, true);
           }
         }
       }
+    } finally {
+      this.isDriven = false;
     }
-    this.isDriven = false;
   }
 
   /** Those for whom the next round is: as many as one run can hold, and the rest waits for the round after it. */

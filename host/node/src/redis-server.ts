@@ -26,6 +26,7 @@ import {
 import type { Script } from './redis-scripts.js';
 import { redisAddress, type RedisSettings } from './redis-url.js';
 import { StoreError } from './store.js';
+import { after } from './wait.js';
 
 /** The oldest server whose scripts can ask who they run on (`INFO` of two sections). */
 const VERSION_MIN = 7;
@@ -109,7 +110,7 @@ class Connection {
   async #within<T>(limitMs: number, answer: Promise<T>): Promise<T> {
     let timer: NodeJS.Timeout | undefined;
     const late = new Promise<never>((_, reject) => {
-      timer = setTimeout(() => {
+      timer = after(() => {
         reject(new NoAnswer(`nothing came within ${limitMs} ms`));
         this.destroy();
       }, limitMs);

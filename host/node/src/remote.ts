@@ -44,7 +44,7 @@ import {
   type TagRecord,
   type TailRelease,
 } from './store.js';
-import { monotonicMs, unref } from './wait.js';
+import { after, monotonicMs, unref } from './wait.js';
 
 /** How servers are asked. */
 export interface RemoteOptions {
@@ -336,7 +336,7 @@ class Servers {
       headers['content-type'] = 'application/json';
     }
     const controller = new AbortController();
-    const timer = setTimeout(
+    const timer = after(
       () => controller.abort(new Error(`no answer within ${this.timeoutMs} ms`)),
       this.timeoutMs,
     );

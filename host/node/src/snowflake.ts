@@ -22,6 +22,7 @@ import { IdsError } from './errors.js';
 import { Generator, millis, PENDING, type Environment, type Outcome, type WaitOptions } from './generator.js';
 import { checkedCount, checkedNumber, U32_MAX } from './numbers.js';
 import type { Layout } from './store.js';
+import { soon } from './wait.js';
 
 /** What to do when the clock is behind a time that was seen before. Uniqueness does not depend on it. */
 export type ClockPolicy =
@@ -76,8 +77,14 @@ export interface SnowflakeStatus {
 }
 
 const HORIZON_MAX_MS = 366 * 86_400_000;
-/** For how long leases that are idle are looked at again, in milliseconds. */
-export const RENEW_EVERY_MS = 1_000;
+/** How often leases that are idle are looked at, at least and at most, in milliseconds. */
+const RENEW_EVERY_MIN_MS = 50;
+const RENEW_EVERY_MAX_MS = 1_000;
+
+/** How often a lease with this horizon is looked at: it is due when a third of it has passed. */
+export function renewEveryMs(horizonMs: bigint): number {
+  return Math.min(Math.max(Math.floor(Number(horizonMs) / 6), RENEW_EVERY_MIN_MS), RENEW_EVERY_MAX_MS);
+}
 
 /**
  * The options as the component takes them.
@@ -202,7 +209,7 @@ export class LeasedSnowflake extends Generator<CoreSnowflake> implements Snowfla
   override answered(): void {
     super.answered();
     // Taken in as soon as it comes: with the next call it could come after the end of the lease that it prolongs.
-    queueMicrotask(() => this.renew());
+    soon(() => this.renew());
   }
 
   next(options?: WaitOptions): Promise<bigint> {

@@ -32,6 +32,7 @@ import {
   type TagRecord,
   type TailRelease,
 } from './store.js';
+import { after, guarded } from './wait.js';
 
 /** What a store's clients may do, and how long they wait. */
 export interface SqliteOptions {
@@ -106,8 +107,8 @@ export class SqliteStore implements SegmentStore, LeaseStore {
     // A thread takes over the flags of the program, and does not begin with some (`--input-type`).
     const execArgv = process.execArgv.filter((flag) => THREAD_FLAGS.includes(flag));
     this.#worker = new Worker(new URL('./sqlite-worker.js', import.meta.url), { workerData: begin, execArgv });
-    this.#worker.on('message', (answer: Answer) => this.#settle(answer));
-    this.#worker.on('error', (error: Error) => this.#end(`its thread failed: ${error.message}`));
+    this.#worker.on('message', guarded((answer: Answer) => this.#settle(answer)));
+    this.#worker.on('error', guarded((error: Error) => this.#end(`its thread failed: ${error.message}`)));
     this.#worker.on('exit', () => this.#end('its thread has ended'));
     this.#worker.unref();
   }
@@ -227,7 +228,7 @@ export class SqliteStore implements SegmentStore, LeaseStore {
     return new Promise((resolve, reject) => {
       // The waits for the turn, for other processes (a tag that is created has several), and for the disk.
       const limitMs = 8 * this.#busyTimeoutMs + DISK_MS;
-      const timer = setTimeout(() => this.#lose(id, `no answer within ${limitMs} ms`), limitMs);
+      const timer = after(() => this.#lose(id, `no answer within ${limitMs} ms`), limitMs);
       timer.unref();
       this.#waiting.set(id, { method, resolve, reject, timer });
       // As long as somebody waits, the process goes on.

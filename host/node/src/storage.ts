@@ -20,7 +20,7 @@ import {
   type StoreFailure,
 } from './store.js';
 import type { InstanceTickets, Starter, Tickets } from './tickets.js';
-import { Event, monotonicMs, within } from './wait.js';
+import { Event, guarded, monotonicMs, within } from './wait.js';
 
 /** So many tails are given back at once. */
 const RELEASES_AT_ONCE = 16;
@@ -267,8 +267,8 @@ export class Requests implements Starter {
     this.storage
       .request(async () => checked(await ask()))
       .then(
-        (value) => answered({ tag: 'ok', val: value }),
-        (error: StoreError) => answered({ tag: 'err', val: error.failure }, error),
+        guarded((value: Value) => answered({ tag: 'ok', val: value })),
+        guarded((error: StoreError) => answered({ tag: 'err', val: error.failure }, error)),
       );
   }
 }

@@ -20,6 +20,43 @@ export function monotonicMs(): number {
   return performance.now();
 }
 
+/**
+ * What runs by itself: in a timer, a microtask or an event. Nobody is there to catch what it throws, and that would end
+ * the process. Calls will tell what is wrong; what they cannot know of is a warning.
+ */
+export function guarded<Args extends unknown[]>(act: (...args: Args) => unknown): (...args: Args) => void {
+  return (...args) => {
+    try {
+      const outcome = act(...args);
+      if (outcome instanceof Promise) {
+        outcome.catch(warn);
+      }
+    } catch (error) {
+      warn(error);
+    }
+  };
+}
+
+function warn(error: unknown): void {
+  const { process } = globalThis as { process?: { emitWarning?: (what: string, type: string) => void } };
+  process?.emitWarning?.(`something failed in the background: ${String(error)}`, 'UnalikeWarning');
+}
+
+/** A timer whose work throws nothing. */
+export function after(act: () => unknown, ms: number): ReturnType<typeof setTimeout> {
+  return setTimeout(guarded(act), ms);
+}
+
+/** A timer that comes again and again. */
+export function every(act: () => unknown, ms: number): ReturnType<typeof setInterval> {
+  return setInterval(guarded(act), ms);
+}
+
+/** A microtask. */
+export function soon(act: () => unknown): void {
+  queueMicrotask(guarded(act));
+}
+
 /** The longest time that a timer takes. */
 export const TIMER_MAX_MS = 0x7fff_ffff;
 
@@ -52,25 +89,32 @@ export class Event {
    *
    * @throws {IdsError} `aborted`
    */
-  async next(limitMs: number, name: string, signal?: AbortSignalLike): Promise<boolean> {
+  next(limitMs: number, name: string, signal?: AbortSignalLike): Promise<boolean> {
     const { listeners } = this;
-    let told = (): void => undefined;
     let abort = (): void => undefined;
-    let timer: unknown;
-    try {
-      return await new Promise<boolean>((resolve, reject) => {
-        told = (): void => resolve(true);
-        abort = (): void => reject(aborted(name, signal));
-        timer = setTimeout(() => resolve(false), Math.min(Math.max(limitMs, 0), TIMER_MAX_MS));
-        listeners.add(told);
-        signal?.addEventListener('abort', abort);
-      });
-    } finally {
-      listeners.delete(told);
-      clearTimeout(timer as number);
-      // The signal's code is the program's: it runs when whoever told the event is done.
-      signal?.removeEventListener('abort', abort);
-    }
+    const waiting = new Promise<boolean>((resolve, reject) => {
+      const end = (): void => {
+        listeners.delete(told);
+        clearTimeout(timer);
+      };
+      const told = (): void => {
+        end();
+        resolve(true);
+      };
+      abort = (): void => {
+        end();
+        reject(aborted(name, signal));
+      };
+      const late = (): void => {
+        end();
+        resolve(false);
+      };
+      const timer = after(late, Math.min(Math.max(limitMs, 0), TIMER_MAX_MS));
+      listeners.add(told);
+      signal?.addEventListener('abort', abort);
+    });
+    // The signal's code is the program's: it runs when whoever told the event is done.
+    return signal ? waiting.finally(() => signal.removeEventListener('abort', abort)) : waiting;
   }
 }
 
@@ -118,7 +162,7 @@ export function within<Value>(
   isAwaited = false,
 ): Promise<Value> {
   return new Promise((resolve, reject) => {
-    const timer = setTimeout(
+    const timer = after(
       () => {
         try {
           resolve(late());

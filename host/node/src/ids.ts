@@ -10,7 +10,7 @@ import { asStoreError, because, closed, IdsError } from './errors.js';
 import type { Environment, WaitOptions } from './generator.js';
 import { checkStore } from './given-store.js';
 import { Lane } from './lane.js';
-import { layoutOf, type PresetName } from './layouts.js';
+import { faultOfLayout, layoutOf, layoutText, type PresetName } from './layouts.js';
 import { CORE_MODULES, modulesOf } from './modules.js';
 import { shown, subTag, validatePublic, validateTag } from './names.js';
 import { checkedNumber, U32_MAX } from './numbers.js';
@@ -201,7 +201,7 @@ export class Ids {
       if (error instanceof IdsError && error.figures.argument === 'layout') {
         throw new IdsError(
           'layout-invalid',
-          `the layout of ${shown(namespace)} is not valid: ${error.message}`,
+          `the layout ${layoutText(fields)} of ${shown(namespace)} is not valid: ${faultOfLayout(fields)}`,
           {},
           error,
         );

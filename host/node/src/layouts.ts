@@ -5,6 +5,7 @@
  */
 
 import { IdsError } from './errors.js';
+import { U32_MAX, U64_MAX } from './numbers.js';
 import type { Layout } from './store.js';
 
 function preset(bits: readonly [number, number, number, number], epochMs: bigint, tickMs = 1): Layout {
@@ -69,13 +70,18 @@ function sequenceFirst(layout: Layout): Layout {
  * @throws {IdsError} `layout-invalid`
  */
 export function layoutOf(layout: PresetName | Layout): Layout {
-  if (typeof layout !== 'string') {
+  if (typeof layout === 'object' && layout !== null) {
     return layout;
+  }
+  if (typeof layout !== 'string') {
+    const said = layout === undefined || layout === null ? String(layout) : `of the type ${typeof layout}`;
+    const what = `the layout is ${said}: give a Layout, or the name of one, such as 'twitter'`;
+    throw new IdsError('layout-invalid', what);
   }
   const found = Object.hasOwn(PRESETS, layout) ? PRESETS[layout] : undefined;
   if (found === undefined) {
     const known = Object.keys(PRESETS).join(', ');
-    throw new IdsError('layout-invalid', `there is no layout ${JSON.stringify(layout)}; the presets are ${known}`);
+    throw new IdsError('layout-invalid', `there is no layout ${JSON.stringify(layout)}: there are ${known}`);
   }
   return found;
 }
@@ -96,4 +102,41 @@ export function layoutText(layout: Layout): string {
       ? `${timestampBits}/${worker}/${sequenceBits}`
       : `${timestampBits}/${sequenceBits}/${worker} sequence-first`;
   return `${widths} epoch ${epochMs} tick ${tickMs} ms`;
+}
+
+/** Why this is no layout; `null` if it is one. */
+export function faultOfLayout(layout: Layout): string | null {
+  const { timestampBits, datacenterBits, workerBits, sequenceBits, order, epochMs, tickMs } = layout;
+  const isWidth = (bits: number): boolean => isInteger(bits, 255);
+  if (![timestampBits, datacenterBits, workerBits, sequenceBits].every(isWidth)) {
+    return 'a width is no whole number of bits';
+  }
+  const bits = timestampBits + datacenterBits + workerBits + sequenceBits;
+  if (bits > 63) {
+    return `the fields sum to ${bits} bits, ids have 63 at most`;
+  }
+  if (timestampBits === 0 || datacenterBits + workerBits > 31 || sequenceBits > 31) {
+    const widths = 'timestamp 1 to 63 bits, datacenter and worker together 31 at most, sequence 31 at most';
+    return `a field is too wide or missing: ${widths}`;
+  }
+  if (order !== 'worker-first' && order !== 'sequence-first') {
+    return `the order is ${JSON.stringify(order)}, it must be "worker-first" or "sequence-first"`;
+  }
+  if (!isInteger(tickMs, U32_MAX) || !isU64(epochMs)) {
+    return 'the tick must be a whole number of 32 bits, and the epoch a bigint of 64';
+  }
+  if (tickMs === 0) {
+    return 'the tick is 0 ms, it must be 1 ms at least';
+  }
+  return epochMs + (BigInt(tickMs) << BigInt(timestampBits)) > U64_MAX
+    ? "the layout's last tick ends beyond the range of 64-bit milliseconds"
+    : null;
+}
+
+function isInteger(number: unknown, max: number): boolean {
+  return Number.isInteger(number) && Number(number) >= 0 && Number(number) <= max;
+}
+
+function isU64(number: unknown): boolean {
+  return typeof number === 'bigint' && number >= 0n && number <= U64_MAX;
 }

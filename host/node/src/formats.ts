@@ -93,6 +93,9 @@ export class Formats {
   private codec: FormatsExports['codec'];
 
   private constructor(private readonly moduleOf: (name: string) => WasmModule) {
+    if (typeof moduleOf !== 'function') {
+      throw new IdsError('options-invalid', 'Formats are loaded, and not constructed: write await Formats.load()');
+    }
     this.codec = instantiate(moduleOf, {}).codec;
   }
 

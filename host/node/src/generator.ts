@@ -143,7 +143,7 @@ export abstract class Generator<Opened extends Handle> implements Opening<Opened
         return new IdsError('exhausted', `${name} is exhausted: ${what}`, { left: 0 }, this.lastError);
       }
       case 'grant-refused':
-        return new IdsError('grant-refused', `a grant for ${name} was refused: ${GRANT_FAULTS[error.val] ?? error.val}`, {
+        return new IdsError('grant-refused', `a grant for ${name} was refused: ${GRANT_FAULTS[error.val]}`, {
           fault: error.val,
         });
       case 'closed':
@@ -257,11 +257,11 @@ export abstract class Generator<Opened extends Handle> implements Opening<Opened
 }
 
 /** What was wrong with a grant, in the words of the Rust library, and what to do. */
-const GRANT_FAULTS: Readonly<Record<string, string>> = {
+const GRANT_FAULTS = {
   malformed: "the store's grant is not an interval of ids. It is not used: look at the store",
   overlap:
-    "the store's grant overlaps or precedes one that it gave before. It is not used: look at the store, which may have " +
-    'been restored from an old copy',
+    "the store's grant overlaps or precedes one that it gave before. It is not used: look at the store, which may " +
+    'have been restored from an old copy',
   worker: 'the store granted a worker id that does not fit the layout. It is not used: look at the store',
 };
 

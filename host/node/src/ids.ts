@@ -81,16 +81,25 @@ interface Open {
  * ```
  */
 export class Ids {
+  /** The first thing that is read of an object that is posted. */
+  protected readonly posted = forbidPosting(this);
   private readonly sequences = new Map<string, Open>();
   private readonly snowflakes = new Map<string, { readonly generator: LeasedSnowflake; readonly given: string }>();
   private closing: Promise<void> | undefined;
   private renewal: unknown;
   private renewalEveryMs = Number.POSITIVE_INFINITY;
 
-  private constructor(
-    private readonly environment: Environment,
-    private readonly renewsLeases: boolean,
-  ) {}
+  private readonly environment: Environment;
+  private readonly renewsLeases: boolean;
+
+  private constructor(environment: Environment, renewsLeases: boolean) {
+    // Without TypeScript anything may come here.
+    if (!(environment?.lane instanceof Lane)) {
+      throw new IdsError('options-invalid', 'Ids are opened, and not constructed: write await Ids.open(..)');
+    }
+    this.environment = environment;
+    this.renewsLeases = renewsLeases;
+  }
 
   /**
    * Loads the component (some milliseconds, once per process). No request is made yet.
@@ -188,7 +197,7 @@ export class Ids {
     const open = this.snowflakes.get(namespace);
     if (open !== undefined) {
       if (open.given !== given) {
-        throw openOtherwise(namespace);
+        throw openOtherwise(namespace, open.given, given);
       }
       return open.generator;
     }
@@ -394,13 +403,35 @@ export class Ids {
 
 function again(open: Open, tag: string, given: string): Sequence {
   if (given !== keyOf({}) && given !== open.given) {
-    throw openOtherwise(tag);
+    throw openOtherwise(tag, open.given, given);
   }
   return open.sequence;
 }
 
-function openOtherwise(name: string): IdsError {
-  return new IdsError('open-otherwise', `${shown(name)} is open with other options: open it once and keep it`);
+/**
+ * Has an object tell whoever posts it to another thread why that cannot be: what copies it reads all that it has, and
+ * would say that some function of its cannot be cloned.
+ */
+function forbidPosting(ids: object): undefined {
+  Object.defineProperty(ids, 'own', {
+    enumerable: true,
+    get: () => {
+      const what = 'an Ids cannot be posted or copied: each thread opens its own Ids and store; ids can be posted';
+      throw new IdsError('options-invalid', what);
+    },
+  });
+  return undefined;
+}
+
+/** The first option that differs is told, with both values. */
+function openOtherwise(name: string, open: string, given: string): IdsError {
+  const [there, here] = [JSON.parse(open), JSON.parse(given)] as [Record<string, unknown>, Record<string, unknown>];
+  const option = Object.keys({ ...there, ...here }).find((key) => keyOf([there[key]]) !== keyOf([here[key]])) ?? '';
+  const written = (value: unknown): string =>
+    value === undefined ? 'not given' : JSON.stringify(value).replace(/"(-?\d+n)"/g, '$1');
+  const what = `${option} is ${written(there[option])} there, and ${written(here[option])} here`;
+  const advice = 'open it once and keep it';
+  return new IdsError('open-otherwise', `${shown(name)} is open with other options (${what}): ${advice}`);
 }
 
 /** Options that are alike have one key. */

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { DEFAULT_TAG_OPTIONS, Ids, IdsError, MemoryStore, StoreError } from '../dist/index.js';
+import { DEFAULT_TAG_OPTIONS, Formats, Ids, IdsError, MemoryStore, PRESETS, StoreError } from '../dist/index.js';
 import { Traps } from '../dist/lane.js';
 import { InstanceTickets } from '../dist/tickets.js';
 import { deferred, Seen, until } from './fixtures.mjs';
@@ -159,10 +159,17 @@ test('options and modes are bound', async (t) => {
   const orders = await ids.sequence('order', { step });
   assert.equal(await ids.sequence('order', { step: { step: 10n, kind: 'fixed' } }), orders);
   assert.equal(await ids.sequence('order'), orders);
-  await assert.rejects(ids.sequence('order', { prefetch: 2 }), kind('open-otherwise'));
+  const otherwise = (error) => {
+    assert.match(error.message, /\(step is \{"kind":"fixed","step":10n\} there, and not given here\)/);
+    return kind('open-otherwise')(error);
+  };
+  await assert.rejects(ids.sequence('order', { prefetch: 2 }), otherwise);
   await assert.rejects(ids.sequence('invoice', { mode: 'ordered' }), kind('mode-bound'));
   await ids.snowflake('default', 'twitter');
-  await assert.rejects(ids.snowflake('default', 'leaf'), kind('open-otherwise'));
+  await assert.rejects(ids.snowflake('default', 'leaf'), (error) => {
+    assert.match(error.message, /layout is \{.*"datacenterBits":5,.*\} there, and \{.*"datacenterBits":0,.*\} here/);
+    return kind('open-otherwise')(error);
+  });
   await assert.rejects(ids.snowflake('other', 'no-such'), kind('layout-invalid'));
   const wide = { ...(await ids.snowflake('default', 'twitter')).layout, timestampBits: 60 };
   await assert.rejects(ids.snowflake('other', wide), kind('layout-invalid'));
@@ -329,7 +336,10 @@ test('a grant that went through a double is not used', async (t) => {
     return kind('timeout')(error);
   });
   bad = { start: 0n, end: 11n };
-  await assert.rejects(orders.next({ waitMaxMs: 3_000 }), kind('grant-refused'));
+  await assert.rejects(orders.next({ waitMaxMs: 3_000 }), (error) => {
+    assert.match(error.message, /the store's grant is not an interval of ids. It is not used: look at the store$/);
+    return kind('grant-refused')(error);
+  });
   bad = {};
   // Some were asked for before, and each is refused once.
   await until('a good grant is there', () => orders.next().catch(() => undefined));
@@ -586,7 +596,7 @@ test('a lease that ended is told, and another one is taken', async (t) => {
   now += 600;
   await assert.rejects(flakes.next({ waitMaxMs: 50 }), (error) => {
     assert.deepEqual([error.figures.worker, error.figures.endedMs], [0, 1_700_000_001_000]);
-    assert.match(error.message, /the lease store is down/);
+    assert.match(error.message, /ended at 2023-11-14T22:13:21.000Z, and there is no other: the lease store is down/);
     return kind('lease-ended')(error);
   });
   Object.assign(store, { acquire, extend });
@@ -713,4 +723,27 @@ test('the errors of another copy of the package are recognised', async (t) => {
     assert.equal(error.storeError, theirs);
     return kind('store')(error) && !error.isRetryable;
   });
+});
+
+test('a clock before the layout begins is told with the date', async (t) => {
+  const { ids } = await open(t, { now: () => 1_700_000_000_000 });
+  const flakes = await ids.snowflake('late', { ...PRESETS.leaf, epochMs: 1_800_000_000_000n });
+  await assert.rejects(flakes.next({ waitMaxMs: 100 }), (error) => {
+    assert.match(error.message, /at 2027-01-15T08:00:00.0\d\dZ: set the clock, or the layout's epoch is wrong/);
+    return kind('clock-before-epoch')(error);
+  });
+});
+
+test('a layout that cannot be is told with its figures', async (t) => {
+  const { ids } = await open(t);
+  const wide = ids.snowflake('wide', { ...PRESETS.leaf, timestampBits: 60 });
+  await assert.rejects(wide, (error) => kind('layout-invalid')(error) && error.message.includes('sum to 82 bits'));
+});
+
+test('what is made and posted in other ways says how it is done', async (t) => {
+  const { store, ids } = await open(t);
+  assert.throws(() => new Ids({ segments: store }), /write await Ids\.open\(\.\.\)/);
+  assert.throws(() => new Formats(), /write await Formats\.load\(\)/);
+  assert.throws(() => structuredClone(ids), /each thread opens its own Ids and store; ids can be posted/);
+  assert.equal(structuredClone(await (await ids.sequence('order')).next()), 1n);
 });

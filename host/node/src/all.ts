@@ -15,7 +15,7 @@ export {
 export type { Notation, Parts, Restart } from './formats-component.js';
 export type { WaitOptions } from './generator.js';
 export { Ids, type IdsOptions } from './ids.js';
-export { layoutText, PRESETS, type PresetName } from './layouts.js';
+export { layoutText, PRESETS, type LayoutText, type PresetName } from './layouts.js';
 export { MemoryStore, type MemoryOptions } from './memory.js';
 export { DEFAULT_TAG_OPTIONS } from './names.js';
 export type { Sequence, SequenceOptions, SequenceStatus } from './sequence.js';

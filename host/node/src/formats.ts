@@ -18,7 +18,7 @@ import type {
   Restart,
 } from './formats-component.js';
 import { instantiate } from './glue/unalike-formats.js';
-import { faultOfLayout, layoutOf, layoutText, type PresetName } from './layouts.js';
+import { faultOfLayout, layoutOf, layoutText, type LayoutText, type PresetName } from './layouts.js';
 import { FORMATS_MODULES, modulesOf } from './modules.js';
 import { checkedBigint, checkedNumber, U32_MAX } from './numbers.js';
 import { ID_MAX, type Layout } from './store.js';
@@ -120,14 +120,14 @@ export class Formats {
   }
 
   /** The fields of a snowflake id. @throws {IdsError} `format`, `layout-invalid`, `number-invalid` */
-  unpack(id: bigint, layout: PresetName | Layout): Parts {
+  unpack(id: bigint, layout: PresetName | LayoutText | Layout): Parts {
     const [checked, fields] = [checkedBigint('id', id), checkedLayout(layoutOf(layout))];
     const fault: Explain = (said) => (said.val === 'id' ? faultOfId(fields) : layoutFault(fields, said));
     return this.call(`the id ${checked}`, () => this.codec.unpack(checked, fields), fault);
   }
 
   /** The snowflake id of these fields. @throws {IdsError} `format`, `layout-invalid`, `number-invalid` */
-  pack(parts: Parts, layout: PresetName | Layout): bigint {
+  pack(parts: Parts, layout: PresetName | LayoutText | Layout): bigint {
     const fields = checkedLayout(layoutOf(layout));
     const checked = {
       ticks: checkedBigint('ticks', parts.ticks),
@@ -144,7 +144,7 @@ export class Formats {
    *
    * @throws {IdsError} `format` if there is none
    */
-  idRange(layout: PresetName | Layout, from: Instant, until: Instant): [bigint, bigint] {
+  idRange(layout: PresetName | LayoutText | Layout, from: Instant, until: Instant): [bigint, bigint] {
     const fields = checkedLayout(layoutOf(layout));
     const [first, end] = [instantOf('from', from), instantOf('until', until)];
     const fault: Explain = (said) => (said.val === 'span' ? faultOfSpan(first, end) : layoutFault(fields, said));

@@ -6,11 +6,11 @@
  */
 
 import { checkedLayout } from './component.js';
-import { asStoreError, because, closed, IdsError } from './errors.js';
+import { asStoreError, because, IdsError } from './errors.js';
 import type { Environment, WaitOptions } from './generator.js';
 import { checkStore } from './given-store.js';
 import { Lane } from './lane.js';
-import { faultOfLayout, layoutOf, layoutText, type PresetName } from './layouts.js';
+import { faultOfLayout, layoutOf, layoutText, type LayoutText, type PresetName } from './layouts.js';
 import { CORE_MODULES, modulesOf } from './modules.js';
 import { shown, subTag, validatePublic, validateTag } from './names.js';
 import { checkedNumber, U32_MAX } from './numbers.js';
@@ -180,12 +180,16 @@ export class Ids {
 
   /**
    * The snowflake generator of a lease namespace, opened at first use. The layout is a preset's name, such as
-   * `twitter`, or a {@link Layout}; it binds the namespace in its store.
+   * `twitter`, a {@link Layout}, or its text, such as `41/10/12 epoch 2024-01-01`; it binds the namespace in its store.
    *
    * @throws {IdsError} `name-invalid`, `layout-invalid`, `options-invalid`, `number-invalid`, `open-otherwise`,
    * `closed`
    */
-  async snowflake(namespace: string, layout: PresetName | Layout, options: SnowflakeOptions = {}): Promise<Snowflake> {
+  async snowflake(
+    namespace: string,
+    layout: PresetName | LayoutText | Layout,
+    options: SnowflakeOptions = {},
+  ): Promise<Snowflake> {
     named(namespace, () => validateTag(namespace));
     // What is the program's own code comes first: reading its options, and its clock.
     const fields = checkedLayout(layoutOf(layout));
@@ -380,7 +384,7 @@ export class Ids {
 
   private checkOpen(name: string): void {
     if (this.closing !== undefined) {
-      throw closed(name);
+      throw new IdsError('closed', `no ids for ${shown(name)}: this Ids was closed`);
     }
   }
 

@@ -64,12 +64,15 @@ function sequenceFirst(layout: Layout): Layout {
   return Object.freeze({ ...layout, order: 'sequence-first' });
 }
 
+/** A layout as the command and errors write it: {@link layoutText}. The epoch may be a date, too. */
+export type LayoutText = `${number}/${string} ${string}`;
+
 /**
- * A layout, given itself or by the name of a preset.
+ * A layout, given itself, by the name of a preset, or as text.
  *
  * @throws {IdsError} `layout-invalid`
  */
-export function layoutOf(layout: PresetName | Layout): Layout {
+export function layoutOf(layout: PresetName | LayoutText | Layout): Layout {
   if (typeof layout === 'object' && layout !== null) {
     return layout;
   }
@@ -78,12 +81,92 @@ export function layoutOf(layout: PresetName | Layout): Layout {
     const what = `the layout is ${said}: give a Layout, or the name of one, such as 'twitter'`;
     throw new IdsError('layout-invalid', what);
   }
-  const found = Object.hasOwn(PRESETS, layout) ? PRESETS[layout] : undefined;
+  const found = Object.hasOwn(PRESETS, layout) ? PRESETS[layout as PresetName] : undefined;
   if (found === undefined) {
+    if (layout.includes('/')) {
+      return readLayout(layout);
+    }
     const known = Object.keys(PRESETS).join(', ');
     throw new IdsError('layout-invalid', `there is no layout ${JSON.stringify(layout)}: there are ${known}`);
   }
   return found;
+}
+
+const WIDTHS =
+  'it begins with its widths in bits, TIME/WORKER/SEQUENCE or TIME/DATACENTER+WORKER/SEQUENCE, such as 41/10/12 or ' +
+  '41/5+5/12';
+const WORDS = 'after the widths come epoch TIME, and perhaps tick NUMBER ms (or s) and sequence-first';
+const TIME =
+  'the epoch cannot be read: a time is written as a date (2026-01-31, at 00:00 UTC), as RFC 3339 ' +
+  '(2026-01-31T08:00:00Z, or with +08:00 in place of Z), or as Unix milliseconds';
+
+/** Reads what {@link layoutText} writes, and what the `unalike` command takes. */
+function readLayout(text: string): Layout {
+  const wrong = (what: string): IdsError =>
+    new IdsError('layout-invalid', `${JSON.stringify(text.slice(0, 100))} is no layout: ${what}`);
+  const [first = '', ...words] = text.trim().split(/\s+/);
+  const widths = /^(\d{1,3})\/(?:(\d{1,3})\+)?(\d{1,3})\/(?:(\d{1,3})\+)?(\d{1,3})$/.exec(first);
+  if (widths === null) {
+    throw wrong(WIDTHS);
+  }
+  let order: Layout['order'] | undefined;
+  let [epochMs, tickMs]: [bigint | undefined, number | undefined] = [undefined, undefined];
+  for (let word = words.shift(); word !== undefined; word = words.shift()) {
+    if (word === 'sequence-first' && order === undefined) {
+      order = 'sequence-first';
+    } else if (word === 'epoch' && epochMs === undefined) {
+      epochMs = instantIn(words.shift() ?? '');
+      if (epochMs === undefined) {
+        throw wrong(TIME);
+      }
+    } else if (word === 'tick' && tickMs === undefined) {
+      const number = words.shift() ?? '';
+      // The unit is a word of its own, or stands at the number.
+      const ticks = number.endsWith('s') ? number : `${number}${words.shift() ?? ''}`;
+      const [, digits, unit] = /^(\d{1,10})(m?s)$/.exec(ticks) ?? [];
+      tickMs = Number(digits) * (unit === 's' ? 1_000 : 1);
+      if (!isInteger(tickMs, U32_MAX)) {
+        throw wrong('the tick must be a whole number of ms or s, such as tick 10 ms');
+      }
+    } else {
+      throw wrong(`the word ${JSON.stringify(word)} is unknown or there twice: ${WORDS}`);
+    }
+  }
+  if (epochMs === undefined) {
+    throw wrong('the epoch is missing: epoch 2024-01-01, say');
+  }
+  const [, timestamp, above, upper, below, lower] = widths;
+  const isReversed = order === 'sequence-first';
+  const [datacenter, worker, none, sequence] = isReversed ? [below, lower, above, upper] : [above, upper, below, lower];
+  if (none !== undefined) {
+    throw wrong(WIDTHS);
+  }
+  const [timestampBits, datacenterBits, workerBits] = [Number(timestamp), Number(datacenter ?? 0), Number(worker)];
+  const sequenceBits = Number(sequence);
+  order ??= 'worker-first';
+  const layout = { timestampBits, datacenterBits, workerBits, sequenceBits, order, epochMs, tickMs: tickMs ?? 1 };
+  const fault = faultOfLayout(layout);
+  if (fault !== null) {
+    throw wrong(fault);
+  }
+  return layout;
+}
+
+/** An instant in Unix milliseconds, written so, as a date, or as RFC 3339 with milliseconds at most. */
+function instantIn(text: string): bigint | undefined {
+  if (/^\d{1,20}$/.test(text)) {
+    return BigInt(text);
+  }
+  const [, date, time = 'T00:00:00Z'] =
+    /^(\d{4}-\d\d-\d\d)([Tt]\d\d:\d\d:\d\d(?:\.\d{1,3})?(?:[Zz]|[+-]\d\d:\d\d))?$/.exec(text) ?? [];
+  if (date === undefined) {
+    return undefined;
+  }
+  // A day that a month does not have would be one of the next month.
+  const day = new Date(`${date}T00:00:00Z`);
+  const ms = Date.parse(`${date}${time.toUpperCase()}`);
+  const isDay = !Number.isNaN(day.getTime()) && day.toISOString().startsWith(date);
+  return isDay && ms >= 0 ? BigInt(ms) : undefined;
 }
 
 /**

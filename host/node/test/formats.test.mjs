@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import { Formats, IdsError, layoutText, PRESETS } from '../dist/index.js';
+import { layoutOf } from '../dist/layouts.js';
 
 const formats = await Formats.load();
 const ISSUED = new Date('2026-11-22T10:00:00Z');
@@ -131,5 +132,35 @@ test('a fault says what is wrong, with which figures, and what to do', () => {
       assert.match(error.message, words);
       return true;
     }, String(words));
+  }
+});
+
+test('a layout is read as it is written', () => {
+  for (const layout of Object.values(PRESETS)) {
+    assert.deepEqual(layoutOf(layoutText(layout)), layout);
+  }
+  for (const text of [
+    '41/10/12 epoch 2024-01-01',
+    '41/10/12 tick 1ms epoch 2024-01-01T08:00:00+08:00',
+    '41/10/12  epoch 2024-01-01T00:00:00.000Z tick 1 ms ',
+  ]) {
+    assert.deepEqual(layoutOf(text), { ...PRESETS.leaf, epochMs: 1_704_067_200_000n });
+  }
+  for (const [text, words] of [
+    ['41/10 epoch 2024-01-01', /it begins with its widths in bits/],
+    ['41/10/5+12 epoch 2024-01-01', /it begins with its widths in bits/],
+    ['41/10/12', /the epoch is missing/],
+    ['41/10/12 epoch 2024-02-30', /the epoch cannot be read/],
+    ['41/10/12 epoch', /the epoch cannot be read/],
+    ['41/10/12 epoch 0 epoch 1', /the word "epoch" is unknown or there twice/],
+    ['41/10/12 epoch 0 tick 1 h', /the tick must be a whole number of ms or s/],
+    ['41/10/12 epoch 0 tick 1.5 ms', /the tick must be a whole number of ms or s/],
+    ['60/10/12 epoch 0', /the fields sum to 82 bits/],
+  ]) {
+    assert.throws(
+      () => formats.unpack(1n, text),
+      (error) => error.kind === 'layout-invalid' && words.test(error.message),
+      text,
+    );
   }
 });

@@ -201,6 +201,7 @@ test('what was not used goes back, and a closed generator is closed', async (t) 
   assert.equal(await orders.next(), 1n);
   await flakes.next();
   await Promise.all([ids.close(), ids.close()]);
+  await assert.rejects(ids.sequence('never-opened'), /no ids for "never-opened": this Ids was closed/);
   await assert.rejects(orders.next(), kind('closed'));
   assert.throws(() => orders.tryNext(), kind('closed'));
   assert.throws(() => orders.status(), kind('closed'));

@@ -5,11 +5,12 @@
  */
 
 import type { Answer, Core, ComponentError } from './component.js';
-import { because, closed, IdsError, isLasting } from './errors.js';
+import { because, closed, IdsError, isLasting, refusedOptions } from './errors.js';
 import type { GrantOrder } from './grant-order.js';
 import type { Handle, Lane, Opening } from './lane.js';
 import { shown } from './names.js';
 import { checkedNumber } from './numbers.js';
+import { ANY, checkedOptions, NUMBER, type Kinds } from './options.js';
 import { ID_MAX, StoreError, type Lease } from './store.js';
 import type { Storage } from './storage.js';
 import { checkAborted, Event, monotonicMs, TIMER_MAX_MS, type AbortSignalLike } from './wait.js';
@@ -21,6 +22,15 @@ export interface WaitOptions {
   /** Gives the call up: it is rejected with the kind `aborted`. No id is lost by that in buffered mode. */
   readonly signal?: AbortSignalLike;
 }
+
+const WAIT: Kinds<WaitOptions> = { waitMaxMs: NUMBER, signal: ANY };
+
+/** How a call waits, where that was said. @throws {IdsError} `options-invalid` */
+export function checkedWait(options: WaitOptions | undefined): WaitOptions {
+  return options === undefined ? NO_WAIT : checkedOptions('wait', options, WAIT, refusedOptions);
+}
+
+const NO_WAIT: WaitOptions = Object.freeze({});
 
 /** What generators are opened in. */
 export interface Environment {
@@ -193,15 +203,15 @@ export abstract class Generator<Opened extends Handle> implements Opening<Opened
   }
 
   /** How long a call waits. @throws {IdsError} `number-invalid` */
-  waitMaxMs(options: WaitOptions | undefined): number {
-    const given = options?.waitMaxMs;
+  waitMaxMs({ waitMaxMs: given }: WaitOptions): number {
     return given === undefined ? this.environment.waitMaxMs : checkedNumber('waitMaxMs', given, 0, TIMER_MAX_MS);
   }
 
   /** Tries again after each answer of the store, and whenever told to, until something comes or time is up. */
   async untilReady<Value>(attempt: () => Outcome<Value>, options?: WaitOptions): Promise<Value> {
     try {
-      return await this.waitFor(attempt, this.waitMaxMs(options), options?.signal);
+      const wait = checkedWait(options);
+      return await this.waitFor(attempt, this.waitMaxMs(wait), wait.signal);
     } catch (error) {
       this.refused += 1;
       throw error;

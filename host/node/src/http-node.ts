@@ -124,6 +124,10 @@ function adviceOn(error: Error): string {
       'certificates to trust, sslCa or ssl-ca=PATH in the address'
     );
   }
+  // OpenSSL's words for the beginning of an answer that is no TLS.
+  if (/wrong version number|packet length too long|http request|unsupported protocol/i.test(said)) {
+    return 'the server speaks no TLS: write http:// in place of https://, or the port where it has TLS';
+  }
   if (code === 'ERR_TLS_CERT_ALTNAME_INVALID') {
     return `${said}: write a name into the address that the server's certificate has`;
   }

@@ -6,16 +6,25 @@
  */
 
 import { checkedLayout } from './component.js';
-import { asStoreError, because, IdsError } from './errors.js';
-import type { Environment, WaitOptions } from './generator.js';
+import { asStoreError, because, IdsError, refusedOptions } from './errors.js';
+import { checkedWait, type Environment, type WaitOptions } from './generator.js';
 import { checkStore } from './given-store.js';
 import { Lane } from './lane.js';
 import { faultOfLayout, layoutOf, layoutText, type LayoutText, type PresetName } from './layouts.js';
 import { CORE_MODULES, modulesOf } from './modules.js';
 import { shown, subTag, validatePublic, validateTag } from './names.js';
 import { checkedNumber, U32_MAX } from './numbers.js';
+import { ANY, CALL, checkedOptions, FLAG, NUMBER, TEXT, type Kinds } from './options.js';
 import { Rounds } from './ordered.js';
-import { BufferedSequence, OrderedSequence, sequenceOptions, type Sequence, type SequenceOptions } from './sequence.js';
+import { said } from './said.js';
+import {
+  BufferedSequence,
+  chosenOptions,
+  OrderedSequence,
+  sequenceOptions,
+  type Sequence,
+  type SequenceOptions,
+} from './sequence.js';
 import {
   LeasedSnowflake,
   renewEveryMs,
@@ -51,6 +60,17 @@ export interface IdsOptions {
   /** Another clock, for tests and simulations: Unix milliseconds. */
   readonly now?: () => number;
 }
+
+const OPTIONS: Kinds<IdsOptions> = {
+  segments: ANY,
+  leases: ANY,
+  holder: TEXT,
+  preferredWorker: NUMBER,
+  waitMaxMs: NUMBER,
+  requestTimeoutMs: NUMBER,
+  renewLeases: FLAG,
+  now: CALL,
+};
 
 interface Open {
   readonly sequence: Sequence;
@@ -106,7 +126,8 @@ export class Ids {
    *
    * @throws {IdsError} `component`, `number-invalid`, `options-invalid`
    */
-  static async open(options: IdsOptions): Promise<Ids> {
+  static async open(given: IdsOptions): Promise<Ids> {
+    const options = checkedOptions('options', given, OPTIONS, refusedOptions);
     const waitMaxMs = checkedNumber('waitMaxMs', options.waitMaxMs ?? 5_000, 0, TIMER_MAX_MS);
     const requestTimeoutMs = checkedNumber('requestTimeoutMs', options.requestTimeoutMs ?? 10_000, 1, TIMER_MAX_MS);
     const { segments, leases, preferredWorker = null } = options;
@@ -137,7 +158,10 @@ export class Ids {
       validateTag(tag);
       validatePublic(tag);
     });
-    const given = keyOf(options);
+    // What is the program's own code comes first: reading its options.
+    const chosen = chosenOptions(options);
+    const given = keyOf(chosen);
+    const waits = checkedWait(wait);
     for (;;) {
       this.checkOpen(tag);
       const open = this.sequences.get(tag);
@@ -149,8 +173,8 @@ export class Ids {
       if (open !== undefined) {
         return again(open, tag, given);
       }
-      const record = await this.lookUp(tag, wait);
-      const opened = this.openSequence(tag, record, options, given);
+      const record = await this.lookUp(tag, waits);
+      const opened = this.openSequence(tag, record, chosen, given);
       // Somebody may have opened it meanwhile: a process has one buffer per tag.
       if (this.sequences.has(tag)) {
         continue;
@@ -174,7 +198,7 @@ export class Ids {
    * @throws {IdsError} As {@link Ids.sequence}.
    */
   async sequenceOf(tag: string, sub: string, options: SequenceOptions = {}, wait: WaitOptions = {}): Promise<Sequence> {
-    const name = named(tag, () => subTag(tag, sub));
+    const name = named(tag, () => named(sub, () => subTag(tag, sub)));
     return await this.sequence(name, options, wait);
   }
 
@@ -454,7 +478,7 @@ function keyOf(value: object): string {
 /** What a check of a name throws, as the library's error. */
 function named<Value>(name: unknown, check: () => Value): Value {
   if (typeof name !== 'string') {
-    throw new IdsError('name-invalid', `a name is a text, and one of the type ${typeof name} was given`);
+    throw new IdsError('name-invalid', `a name is a text, and ${said(name)} was given`);
   }
   try {
     return check();

@@ -10,7 +10,7 @@
 import { Core, Trap, type Answer, type WasmModule } from './component.js';
 import { IdsError } from './errors.js';
 import { shown } from './names.js';
-import { said } from './numbers.js';
+import { said } from './said.js';
 import { Requests, type Asker, type Storage } from './storage.js';
 import { InstanceTickets } from './tickets.js';
 import { monotonicMs } from './wait.js';

@@ -6,6 +6,8 @@
 
 import { IdsError } from './errors.js';
 import { U32_MAX, U64_MAX } from './numbers.js';
+import { ANY, checkedOptions, NUMBER, OBJECT, type Kinds } from './options.js';
+import { said } from './said.js';
 import type { Layout } from './store.js';
 
 function preset(bits: readonly [number, number, number, number], epochMs: bigint, tickMs = 1): Layout {
@@ -67,19 +69,31 @@ function sequenceFirst(layout: Layout): Layout {
 /** A layout as the command and errors write it: {@link layoutText}. The epoch may be a date, too. */
 export type LayoutText = `${number}/${string} ${string}`;
 
+const FIELDS: Kinds<Layout> = {
+  timestampBits: NUMBER,
+  datacenterBits: NUMBER,
+  workerBits: NUMBER,
+  sequenceBits: NUMBER,
+  order: ANY,
+  epochMs: NUMBER,
+  tickMs: NUMBER,
+};
+
+function refused(what: string): IdsError {
+  return new IdsError('layout-invalid', what);
+}
+
 /**
  * A layout, given itself, by the name of a preset, or as text.
  *
  * @throws {IdsError} `layout-invalid`
  */
 export function layoutOf(layout: PresetName | LayoutText | Layout): Layout {
-  if (typeof layout === 'object' && layout !== null) {
-    return layout;
+  if (typeof layout === 'object' && OBJECT.fits(layout)) {
+    return checkedOptions('the layout', layout, FIELDS, refused);
   }
   if (typeof layout !== 'string') {
-    const said = layout === undefined || layout === null ? String(layout) : `of the type ${typeof layout}`;
-    const what = `the layout is ${said}: give a Layout, or the name of one, such as 'twitter'`;
-    throw new IdsError('layout-invalid', what);
+    throw refused(`the layout is ${said(layout)}: give a Layout, or the name of one, such as 'twitter'`);
   }
   const found = Object.hasOwn(PRESETS, layout) ? PRESETS[layout as PresetName] : undefined;
   if (found === undefined) {
@@ -87,7 +101,7 @@ export function layoutOf(layout: PresetName | LayoutText | Layout): Layout {
       return readLayout(layout);
     }
     const known = Object.keys(PRESETS).join(', ');
-    throw new IdsError('layout-invalid', `there is no layout ${JSON.stringify(layout)}: there are ${known}`);
+    throw refused(`there is no layout ${said(layout)}: there are ${known}`);
   }
   return found;
 }

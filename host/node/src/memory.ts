@@ -7,16 +7,18 @@
 import { layoutText } from './layouts.js';
 import { validateAcquire, validateExtend } from './lease-rules.js';
 import {
+  completeOptions,
   DEFAULT_TAG_OPTIONS,
   shown,
   splitTag,
   validateAllocate,
   validateNewTag,
-  validateOptions,
   validateTag,
 } from './names.js';
+import { CALL, checkedOptions, FLAG, OBJECT, type Kinds } from './options.js';
 import {
   ID_MAX,
+  refusedByStore,
   StoreError,
   type Lease,
   type LeaseAcquire,
@@ -50,6 +52,8 @@ export interface MemoryOptions {
   readonly now?: () => number;
 }
 
+const OPTIONS: Kinds<MemoryOptions> = { createTags: FLAG, newTags: OBJECT, now: CALL };
+
 /**
  * Both ports in memory. What it holds is gone with the process, and its ids begin again: nothing durable rests on it.
  */
@@ -58,7 +62,12 @@ export class MemoryStore implements SegmentStore, LeaseStore {
   private readonly namespaces = new Map<string, Workers>();
   private newest = 0n;
 
-  constructor(private readonly options: MemoryOptions = {}) {}
+  private readonly options: MemoryOptions;
+
+  /** @throws {StoreError} `refused` */
+  constructor(options: MemoryOptions = {}) {
+    this.options = checkedOptions('options', options, OPTIONS, refusedByStore);
+  }
 
   /**
    * Creates a tag. Options that are not given are those of {@link DEFAULT_TAG_OPTIONS}.
@@ -66,8 +75,7 @@ export class MemoryStore implements SegmentStore, LeaseStore {
    * @throws {StoreError} `tag-exists`, `tag-invalid`
    */
   async createTag(tag: string, given: Partial<TagOptions> = {}): Promise<TagRecord> {
-    const options = { ...DEFAULT_TAG_OPTIONS, ...given };
-    validateOptions(tag, options);
+    const options = completeOptions(tag, given);
     validateNewTag(tag);
     if (this.rows.has(tag)) {
       throw new StoreError('tag-exists', `the tag ${shown(tag)} exists already`);

@@ -261,7 +261,7 @@ export class Database {
       }
     }
     if (this.#isClosed) {
-      throw this.#noConnection(doing, 'the store was closed');
+      throw this.#noConnection(doing, 'the store was closed', true);
     }
     this.#inUse += 1;
   }
@@ -366,8 +366,8 @@ export class Database {
   }
 
   /** No connection, so nothing was done. */
-  #noConnection(doing: string, why: string): StoreError {
-    return unavailable(`${doing}, at ${this.at}: ${why}`);
+  #noConnection(doing: string, why: string, isFinal = false): StoreError {
+    return new StoreError('unavailable', unavailable(`${doing}, at ${this.at}: ${why}`).message, { isFinal });
   }
 
   #noteBroken(): void {

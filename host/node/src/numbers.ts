@@ -6,27 +6,12 @@
  */
 
 import { IdsError } from './errors.js';
+import { said } from './said.js';
 
 /** The greatest number of 32 bits. */
 export const U32_MAX = 0xffff_ffff;
 /** The greatest number of 64 bits. */
 export const U64_MAX = (1n << 64n) - 1n;
-
-/** A value for messages, as programs write it. */
-export function said(value: unknown): string {
-  switch (typeof value) {
-    case 'bigint':
-      return `${value}n`;
-    case 'string':
-      return JSON.stringify(value.slice(0, 40));
-    case 'object':
-      return value === null ? 'null' : Array.isArray(value) ? 'an array' : 'an object';
-    case 'function':
-      return 'a function';
-    default:
-      return String(value);
-  }
-}
 
 function refused(argument: string, value: unknown, min: bigint | number, max: bigint | number): IdsError {
   // A number that is whole, and perhaps another one than was written.

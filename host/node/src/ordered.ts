@@ -10,8 +10,8 @@
 
 import { restOf } from './batch.js';
 import type { Answer, Core, CoreOrdered, Run } from './component.js';
-import { closed } from './errors.js';
-import { Generator, type Environment, type Outcome, type WaitOptions } from './generator.js';
+import { closed, IdsError } from './errors.js';
+import { checkedWait, Generator, type Environment, type Outcome, type WaitOptions } from './generator.js';
 import { GrantOrder } from './grant-order.js';
 import { U32_MAX } from './numbers.js';
 import { aborted, after, checkAborted, monotonicMs, soon } from './wait.js';
@@ -19,6 +19,7 @@ import { aborted, after, checkAborted, monotonicMs, soon } from './wait.js';
 interface Waiter {
   left: number;
   readonly runs: Run[];
+  readonly startedMs: number;
   /** Its caller goes away then. */
   readonly deadlineMs: number;
   readonly answer: (answer: Run[] | unknown, isError: boolean) => void;
@@ -62,9 +63,10 @@ export class Rounds extends Generator<CoreOrdered> {
 
   async take(count: number, options?: WaitOptions): Promise<Run[]> {
     this.checkOpen();
-    const signal = options?.signal;
+    const wait = checkedWait(options);
+    const { signal } = wait;
     checkAborted(this.name, signal);
-    const waitMaxMs = this.waitMaxMs(options);
+    const waitMaxMs = this.waitMaxMs(wait);
     const startedMs = monotonicMs();
     let abort = (): void => undefined;
     let timer: unknown;
@@ -73,6 +75,7 @@ export class Rounds extends Generator<CoreOrdered> {
         const waiter: Waiter = {
           left: count,
           runs: [],
+          startedMs,
           deadlineMs: startedMs + waitMaxMs,
           isGone: false,
           answer: (answer, isError) => {
@@ -112,8 +115,10 @@ export class Rounds extends Generator<CoreOrdered> {
         try {
           this.share(await this.round(waiting), waiting);
         } catch (error) {
+          // The round began after its callers came: each is told how long it waited itself.
+          const isLate = error instanceof IdsError && error.kind === 'timeout';
           for (const waiter of waiting) {
-            waiter.answer(error, true);
+            waiter.answer(isLate ? this.timeout(waiter.startedMs) : error, true);
           }
         }
       }

@@ -15,7 +15,7 @@ import { shown } from './names.js';
 import { CLAIM, RECOGNISE, SETTLE, type Script } from './redis-scripts.js';
 import type { RedisServer, Reply } from './redis-server.js';
 import { ID_MAX, StoreError, type Segment, type SegmentStore } from './store.js';
-import { after } from './wait.js';
+import { after, type Timer } from './wait.js';
 
 /** Who gets more for a hash is let alone for this long. */
 const CLAIM_MS = 3_000;
@@ -120,7 +120,7 @@ export class Turns {
 
 /** What a promise answers before the deadline; `late()` after it. The promise goes on, and its failure is nobody's. */
 async function within<T, U>(deadline: number, promise: Promise<T>, late: () => U): Promise<T | U> {
-  let timer: NodeJS.Timeout | undefined;
+  let timer: Timer | undefined;
   promise.catch(() => {});
   const ends = new Promise<U>((resolve, reject) => {
     const end = (): void => {

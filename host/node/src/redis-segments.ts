@@ -26,7 +26,7 @@ import { ALLOCATE, INSTALL, LOOK, RELEASE, SKIP, type Script } from './redis-scr
 import type { RedisServer, Reply } from './redis-server.js';
 import type { RedisSettings } from './redis-url.js';
 import { ID_MAX, StoreError, type Segment, type SegmentStore, type TailRelease } from './store.js';
-import { every } from './wait.js';
+import { every, unref, type Timer } from './wait.js';
 
 /** What a new hash has beside its generation and its first claim. */
 const NEW = [
@@ -112,7 +112,7 @@ export class RedisSegments {
   readonly #bounds: { readonly min: bigint; readonly max: bigint };
   readonly #raising: Raising;
   readonly #tags = new Map<string, Known>();
-  readonly #keeper: NodeJS.Timeout;
+  readonly #keeper: Timer;
   #isKeeping = false;
 
   private constructor(server: RedisServer, raising: Raising, settings: RedisSettings) {
@@ -130,7 +130,8 @@ export class RedisSegments {
       }
       return segments.#keep();
     }, KEEP_EVERY_MS);
-    this.#keeper = keeper.unref();
+    unref(keeper);
+    this.#keeper = keeper;
   }
 
   /** @throws {StoreError} As {@link Raising.recognise}. */

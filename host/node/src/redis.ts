@@ -16,20 +16,15 @@
 import { createHash } from 'node:crypto';
 
 import { checkAddress } from './address.js';
-import { DEFAULT_LEASE_LIMITS, type LeaseLimits } from './lease-rules.js';
-import {
-  DEFAULT_TAG_OPTIONS,
-  validateAllocate,
-  validateNewTag,
-  validateOptions,
-  validatePublic,
-  validateTag,
-} from './names.js';
+import { DEFAULT_LEASE_LIMITS, validateLimits, type LeaseLimits } from './lease-rules.js';
+import { completeOptions, validateAllocate, validateNewTag, validatePublic, validateTag } from './names.js';
+import { ANY, checkedOptions, OBJECT, type Kinds } from './options.js';
 import { RedisLeases } from './redis-leases.js';
 import { RedisSegments } from './redis-segments.js';
 import { RedisServer } from './redis-server.js';
 import { readRedisUrl, type RedisSettings } from './redis-url.js';
 import {
+  refusedByStore,
   StoreError,
   type Lease,
   type LeaseAcquire,
@@ -66,6 +61,8 @@ export interface RedisStoreOptions {
   /** What leases are allowed: ten minutes ahead, and clocks within 10 s of each other, by default. */
   readonly leaseLimits?: LeaseLimits;
 }
+
+const OPTIONS: Kinds<RedisStoreOptions> = { url: ANY, backing: ANY, leaseLimits: OBJECT };
 
 /** A durable store that creates tags by a request of its own. */
 interface CreatesTags {
@@ -127,7 +124,13 @@ export class RedisStore implements SegmentStore, LeaseStore {
     if (typeof all !== 'object' || all === null) {
       throw new StoreError('refused', `the options are ${String(all)}: write RedisStore.open({ url, backing })`);
     }
-    const { url, backing, leaseLimits = DEFAULT_LEASE_LIMITS } = options;
+    const { url, backing, leaseLimits = DEFAULT_LEASE_LIMITS } = checkedOptions(
+      'options',
+      options,
+      OPTIONS,
+      refusedByStore,
+    );
+    validateLimits(leaseLimits);
     const settings = readRedisUrl(checkAddress('url', url));
     const given: unknown = backing;
     const isStore =
@@ -186,9 +189,8 @@ export class RedisStore implements SegmentStore, LeaseStore {
    * @throws {StoreError} `tag-exists`, `tag-invalid`, `tag-limit`; `refused` where the durable store creates none.
    */
   async createTag(tag: string, given: Partial<TagOptions> = {}): Promise<TagRecord> {
-    const options = { ...DEFAULT_TAG_OPTIONS, ...given };
+    const options = completeOptions(tag, given);
     validateNewTag(tag);
-    validateOptions(tag, options);
     validatePublic(tag);
     const backing = this.#backing as SegmentStore & Partial<CreatesTags>;
     if (typeof backing.createTag !== 'function') {

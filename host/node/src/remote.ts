@@ -18,17 +18,19 @@ import { checkAddress } from './address.js';
 import { NotSent, openHttp, reasonOf, type Http, type HttpAnswer } from './http.js';
 import { layoutText } from './layouts.js';
 import {
+  completeOptions,
   splitTag,
   subTag,
   validateAllocate,
   validateNewTag,
-  validateOptions,
   validateTag,
-  DEFAULT_TAG_OPTIONS,
 } from './names.js';
 import { checkedNumber } from './numbers.js';
+import { ANY, checkedOptions, NUMBER, TEXT, type Kinds } from './options.js';
+import { said } from './said.js';
 import {
   ID_MAX,
+  refusedByStore,
   StoreError,
   type Layout,
   type Lease,
@@ -70,6 +72,15 @@ export interface RemoteOptions {
   /** How long a request may take, then its grant is burnt: 1 to 600000 ms, 5000 by default. */
   readonly requestTimeoutMs?: number;
 }
+
+const OPTIONS: Kinds<RemoteOptions> = {
+  token: ANY,
+  store: ANY,
+  leaseStore: ANY,
+  sslCa: TEXT,
+  connectTimeoutMs: NUMBER,
+  requestTimeoutMs: NUMBER,
+};
 
 /** A longer answer is read no further. */
 const ANSWER_BYTES_MAX = 4 * 1024 * 1024;
@@ -728,8 +739,8 @@ function faultOfToken(token: unknown): string | undefined {
 }
 
 function pinOf(name: string, value: string | undefined): string | undefined {
-  if (value !== undefined && !IDENTITY.test(value)) {
-    throw new StoreError('refused', `${name} is ${JSON.stringify(value)}, it must be 32 hexadecimal digits`);
+  if (value !== undefined && (typeof value !== 'string' || !IDENTITY.test(value))) {
+    throw new StoreError('refused', `${name} is ${said(value)}, it must be 32 hexadecimal digits`);
   }
   return value;
 }
@@ -763,7 +774,8 @@ export class RemoteStore implements SegmentStore, LeaseStore {
    * the store. `refused` when they have different stores, want a token, or know no `/v1/store`.
    */
   static async open(urls: string | readonly string[], options: RemoteOptions = {}): Promise<RemoteStore> {
-    const [origins, { token, store, leaseStore, sslCa, ...times }] = readAddress(urls, options);
+    const given = checkedOptions('options', options, OPTIONS, refusedByStore);
+    const [origins, { token, store, leaseStore, sslCa, ...times }] = readAddress(urls, given);
     checkToken(token);
     const timeoutOf = (name: 'connectTimeoutMs' | 'requestTimeoutMs'): number | undefined =>
       times[name] === undefined ? undefined : checkedNumber(name, times[name], 1, TIMEOUT_MAX_MS);
@@ -784,8 +796,7 @@ export class RemoteStore implements SegmentStore, LeaseStore {
    * @throws {StoreError}
    */
   async createTag(tag: string, given: Partial<TagOptions> = {}): Promise<TagRecord> {
-    const options = { ...DEFAULT_TAG_OPTIONS, ...given };
-    validateOptions(tag, options);
+    const options = completeOptions(tag, given);
     validateNewTag(tag);
     if (splitTag(tag)[1] !== null) {
       throw new StoreError('refused', 'servers create sub-keys when their ids are first asked for, and not before');

@@ -10,12 +10,14 @@
 
 import { Batch, Runs } from './batch.js';
 import type { Answer, ComponentSequenceOptions, Core, CoreSequence, Run } from './component.js';
-import { closed, IdsError } from './errors.js';
+import { closed, IdsError, refusedOptions } from './errors.js';
 import { Generator, PENDING, type Environment, type Outcome, type WaitOptions } from './generator.js';
 import { GrantOrder } from './grant-order.js';
 import { shown, splitTag } from './names.js';
 import { checkedBigint, checkedCount, checkedNumber } from './numbers.js';
+import { ANY, checkedOptions, NUMBER, OBJECT, wordOf, type Kinds } from './options.js';
 import { Rounds } from './ordered.js';
+import { said } from './said.js';
 import { ID_MAX, type Mode, type RefillPolicy, type StepPolicy, type TagRecord } from './store.js';
 
 /** How a tag's sequence works in this process. What is not given is as the tag's record in the store says. */
@@ -50,6 +52,38 @@ export interface SequenceStatus {
   readonly waits: number;
   /** Calls that ended with an error and no id. */
   readonly refused: number;
+}
+
+const OPTIONS: Kinds<SequenceOptions> = { step: OBJECT, refill: OBJECT, prefetch: NUMBER, mode: ANY, idMax: NUMBER };
+const STEP: Kinds<Record<'kind' | 'step' | 'min' | 'max' | 'growBelowMs' | 'shrinkAboveMs', unknown>> = {
+  kind: wordOf(['fixed', 'adaptive']),
+  step: NUMBER,
+  min: NUMBER,
+  max: NUMBER,
+  growBelowMs: NUMBER,
+  shrinkAboveMs: NUMBER,
+};
+const REFILL: Kinds<Record<'kind' | 'percent' | 'numbers', unknown>> = {
+  kind: wordOf(['share-consumed', 'remaining']),
+  percent: NUMBER,
+  numbers: NUMBER,
+};
+const MODE = wordOf(['buffered', 'ordered']);
+
+/** The options, read once and known by name. @throws {IdsError} `options-invalid` */
+export function chosenOptions(given: unknown): SequenceOptions {
+  const { step, refill, ...options } = checkedOptions('options', given, OPTIONS, refusedOptions);
+  const { mode } = options;
+  if (mode !== undefined && !MODE.fits(mode)) {
+    throw refusedOptions(`there is no mode ${said(mode)}: it must be ${MODE.must}`, 'mode');
+  }
+  const policy = (name: string, value: unknown, kinds: Kinds<{ kind: unknown }>): object =>
+    checkedOptions(name, value, kinds, refusedOptions, ['kind']);
+  return {
+    ...options,
+    ...(step === undefined ? {} : { step: policy('step', step, STEP) as StepPolicy }),
+    ...(refill === undefined ? {} : { refill: policy('refill', refill, REFILL) as RefillPolicy }),
+  };
 }
 
 /** The largest run. Runs grow to it only while they are used up within a millisecond each. */

@@ -18,9 +18,10 @@ import type {
   CoreSnowflake,
   Run,
 } from './component.js';
-import { IdsError } from './errors.js';
+import { IdsError, refusedOptions } from './errors.js';
 import { Generator, millis, PENDING, type Environment, type Outcome, type WaitOptions } from './generator.js';
 import { checkedCount, checkedNumber, U32_MAX } from './numbers.js';
+import { checkedOptions, NUMBER, OBJECT, wordOf, type Kinds } from './options.js';
 import type { Layout } from './store.js';
 import { soon } from './wait.js';
 
@@ -86,12 +87,23 @@ export function renewEveryMs(horizonMs: bigint): number {
   return Math.min(Math.max(Math.floor(Number(horizonMs) / 6), RENEW_EVERY_MIN_MS), RENEW_EVERY_MAX_MS);
 }
 
+const OPTIONS: Kinds<SnowflakeOptions> = { clock: OBJECT, horizonMs: NUMBER, aheadMaxMs: NUMBER, spread: OBJECT };
+const CLOCK: Kinds<{ kind: ClockPolicy['kind']; maxMs: unknown }> = {
+  kind: wordOf(['reject', 'wait', 'keep']),
+  maxMs: NUMBER,
+};
+const SPREAD: Kinds<{ kind: Spread['kind']; bits: unknown }> = {
+  kind: wordOf(['none', 'rotating', 'random']),
+  bits: NUMBER,
+};
+
 /**
  * The options as the component takes them.
  *
  * @throws {IdsError} `number-invalid`, `options-invalid`
  */
-export function snowflakeOptions(layout: Layout, given: SnowflakeOptions): ComponentSnowflakeOptions {
+export function snowflakeOptions(layout: Layout, options: unknown): ComponentSnowflakeOptions {
+  const given = checkedOptions('options', options, OPTIONS, refusedOptions);
   const horizonMs = checkedNumber('horizonMs', given.horizonMs ?? 60_000, 1, HORIZON_MAX_MS);
   const aheadMaxMs = checkedNumber('aheadMaxMs', given.aheadMaxMs ?? 10, 0, Number.MAX_SAFE_INTEGER);
   return {
@@ -105,36 +117,22 @@ export function snowflakeOptions(layout: Layout, given: SnowflakeOptions): Compo
   };
 }
 
-function clockOf(clock: ClockPolicy): ComponentClock {
-  switch (clock.kind) {
-    case 'reject':
-      return { tag: 'reject' };
-    case 'wait':
-    case 'keep':
-      return { tag: clock.kind, val: BigInt(checkedNumber('clock.maxMs', clock.maxMs, 0, Number.MAX_SAFE_INTEGER)) };
-    default: {
-      const what = `the clock policy is ${JSON.stringify(clock)}, its kind must be "reject", "wait" or "keep"`;
-      throw new IdsError('options-invalid', what, { argument: 'clock' });
-    }
-  }
+function clockOf(clock: unknown): ComponentClock {
+  const { kind, maxMs } = checkedOptions('clock', clock, CLOCK, refusedOptions, ['kind']);
+  return kind === 'reject'
+    ? { tag: 'reject' }
+    : { tag: kind, val: BigInt(checkedNumber('clock.maxMs', maxMs, 0, Number.MAX_SAFE_INTEGER)) };
 }
 
-function spreadOf(spread: Spread, layout: Layout): ComponentSpread {
-  switch (spread.kind) {
-    case 'none':
-      return { tag: 'none' };
-    case 'rotating':
-    case 'random':
-      if (layout.order !== 'worker-first') {
-        const what = 'a spread needs a layout whose lowest bits are the sequence';
-        throw new IdsError('options-invalid', what, { argument: 'spread' });
-      }
-      return { tag: spread.kind, val: checkedNumber('spread.bits', spread.bits, 1, layout.sequenceBits) };
-    default: {
-      const what = `the spread is ${JSON.stringify(spread)}, its kind must be "none", "rotating" or "random"`;
-      throw new IdsError('options-invalid', what, { argument: 'spread' });
-    }
+function spreadOf(spread: unknown, layout: Layout): ComponentSpread {
+  const { kind, bits } = checkedOptions('spread', spread, SPREAD, refusedOptions, ['kind']);
+  if (kind === 'none') {
+    return { tag: 'none' };
   }
+  if (layout.order !== 'worker-first') {
+    throw refusedOptions('a spread needs a layout whose lowest bits are the sequence', 'spread');
+  }
+  return { tag: kind, val: checkedNumber('spread.bits', bits, 1, layout.sequenceBits) };
 }
 
 /** The end of the tick of an id, in Unix milliseconds. */

@@ -16,11 +16,14 @@ import { resolve } from 'node:path';
 import { Worker } from 'node:worker_threads';
 
 import { DEFAULT_LEASE_LIMITS, leaseLost, validateAcquire, validateExtend, validateLimits } from './lease-rules.js';
-import { DEFAULT_TAG_OPTIONS, validateAllocate, validateOptions, validateTag } from './names.js';
+import { completeOptions, validateAllocate, validateTag } from './names.js';
+import { checkedOptions, FLAG, NUMBER, wholeFrom, wordOf, type Kinds } from './options.js';
+import { said } from './said.js';
 import type { DriverName } from './sqlite-driver.js';
 import { BUSY_TIMEOUT_MAX_MS, readPlace } from './sqlite-path.js';
 import type { Answer, Begin, Method, Request } from './sqlite-worker.js';
 import {
+  refusedByStore,
   StoreError,
   type Lease,
   type LeaseAcquire,
@@ -32,7 +35,7 @@ import {
   type TagRecord,
   type TailRelease,
 } from './store.js';
-import { after, guarded } from './wait.js';
+import { after, guarded, unref, type Timer } from './wait.js';
 
 /** What a store's clients may do, and how long they wait. */
 export interface SqliteOptions {
@@ -72,7 +75,7 @@ interface Waiting {
   readonly method: Method | 'close';
   readonly resolve: (value: unknown) => void;
   readonly reject: (error: StoreError) => void;
-  readonly timer: NodeJS.Timeout | null;
+  readonly timer: Timer | null;
 }
 
 /**
@@ -169,8 +172,7 @@ export class SqliteStore implements SegmentStore, LeaseStore {
    * @throws {StoreError} `tag-exists`, `tag-limit`, `tag-invalid`, and what the file brings.
    */
   async createTag(tag: string, options: Partial<TagOptions> = {}): Promise<TagRecord> {
-    const all = { ...DEFAULT_TAG_OPTIONS, ...options };
-    validateOptions(tag, all);
+    const all = completeOptions(tag, options);
     return (await this.#ask('createTag', tag, all)) as TagRecord;
   }
 
@@ -208,7 +210,7 @@ export class SqliteStore implements SegmentStore, LeaseStore {
 
   #ask(method: Method | 'close', ...args: readonly unknown[]): Promise<unknown> {
     if (this.#ended !== null) {
-      return Promise.reject(new StoreError('unavailable', `${this.address}: ${this.#ended}`));
+      return Promise.reject(new StoreError('unavailable', `${this.address}: ${this.#ended}`, { isFinal: true }));
     }
     this.#nextId += 1;
     const id = this.#nextId;
@@ -229,7 +231,7 @@ export class SqliteStore implements SegmentStore, LeaseStore {
       // The waits for the turn, for other processes (a tag that is created has several), and for the disk.
       const limitMs = 8 * this.#busyTimeoutMs + DISK_MS;
       const timer = after(() => this.#lose(id, `no answer within ${limitMs} ms`), limitMs);
-      timer.unref();
+      unref(timer);
       this.#waiting.set(id, { method, resolve, reject, timer });
       // As long as somebody waits, the process goes on.
       this.#worker.ref();
@@ -278,7 +280,18 @@ export class SqliteStore implements SegmentStore, LeaseStore {
   }
 }
 
-function readOptions(path: string, options: SqliteOptions): Begin {
+const OPTIONS: Kinds<SqliteOptions> = {
+  create: FLAG,
+  createTags: FLAG,
+  tagsMax: NUMBER,
+  maxHorizonMs: NUMBER,
+  maxSkewMs: NUMBER,
+  busyTimeoutMs: wholeFrom(0, BUSY_TIMEOUT_MAX_MS),
+  driver: wordOf(['node:sqlite', 'better-sqlite3']),
+};
+
+function readOptions(path: string, given: SqliteOptions): Begin {
+  const options = checkedOptions('options', given, OPTIONS, refusedByStore);
   const place = readPlace(path);
   const twice = (['create', 'busyTimeoutMs'] as const).find(
     (name) => place[name] !== undefined && options[name] !== undefined,
@@ -287,10 +300,6 @@ function readOptions(path: string, options: SqliteOptions): Begin {
     throw new StoreError('refused', `the address of the store has a parameter beside the option ${twice}: give one`);
   }
   const busyTimeoutMs = place.busyTimeoutMs ?? options.busyTimeoutMs ?? 5_000;
-  if (!Number.isInteger(busyTimeoutMs) || busyTimeoutMs < 0 || busyTimeoutMs > BUSY_TIMEOUT_MAX_MS) {
-    const what = `a busy timeout of ${busyTimeoutMs} ms was asked for, 0 to ${BUSY_TIMEOUT_MAX_MS} is allowed`;
-    throw new StoreError('refused', what);
-  }
   const limits = {
     maxHorizonMs: whole('maxHorizonMs', options.maxHorizonMs ?? DEFAULT_LEASE_LIMITS.maxHorizonMs),
     maxSkewMs: whole('maxSkewMs', options.maxSkewMs ?? DEFAULT_LEASE_LIMITS.maxSkewMs),
@@ -314,5 +323,5 @@ function whole(name: string, value: bigint | number): bigint {
   if (typeof value === 'bigint' ? value >= 0n && value < 1n << 64n : Number.isSafeInteger(value) && value >= 0) {
     return BigInt(value);
   }
-  throw new StoreError('refused', `${name} is ${value}, it must be a whole number of 0 to 2^64 - 1`);
+  throw new StoreError('refused', `${name} is ${said(value)}, it must be a whole number of 0 to 2^64 - 1`);
 }

@@ -6,6 +6,7 @@
 
 import { IdsError } from './errors.js';
 import { shown } from './names.js';
+import { said } from './said.js';
 
 /** An `AbortSignal`, as far as it is used. */
 export interface AbortSignalLike {
@@ -42,14 +43,17 @@ function warn(error: unknown): void {
   process?.emitWarning?.(`something failed in the background: ${String(error)}`, 'UnalikeWarning');
 }
 
+/** What a timer is known by: a number in browsers, which Node's timers stand in for. */
+export type Timer = number;
+
 /** A timer whose work throws nothing. */
-export function after(act: () => unknown, ms: number): ReturnType<typeof setTimeout> {
-  return setTimeout(guarded(act), ms);
+export function after(act: () => unknown, ms: number): Timer {
+  return setTimeout(guarded(act), ms) as unknown as Timer;
 }
 
 /** A timer that comes again and again. */
-export function every(act: () => unknown, ms: number): ReturnType<typeof setInterval> {
-  return setInterval(guarded(act), ms);
+export function every(act: () => unknown, ms: number): Timer {
+  return setInterval(guarded(act), ms) as unknown as Timer;
 }
 
 /** A microtask. */
@@ -139,10 +143,9 @@ function checkSignal(signal: unknown, isAborted: unknown): void {
     return;
   }
   const isController = typeof (signal as { abort?: unknown }).abort === 'function';
-  const said = typeof signal === 'object' ? 'an object of another kind' : `of the type ${typeof signal}`;
   const what = isController
     ? 'an AbortController, it must be an AbortSignal: pass controller.signal'
-    : `${said}, it must be an AbortSignal: pass controller.signal, or AbortSignal.timeout(200)`;
+    : `${said(signal)}, it must be an AbortSignal: pass controller.signal, or AbortSignal.timeout(200)`;
   throw new IdsError('options-invalid', `signal is ${what}`, { argument: 'signal' });
 }
 

@@ -25,8 +25,7 @@ function clockWith(act) {
   return clock;
 }
 
-async function open(t, now, more = {}) {
-  const store = more.store ?? new MemoryStore();
+async function open(t, now, { store = new MemoryStore(), ...more } = {}) {
   const ids = await Ids.open({ segments: store, leases: store, now, ...more });
   t.after(() => ids.close());
   return { store, ids };

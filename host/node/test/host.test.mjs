@@ -5,6 +5,7 @@ import { test } from 'node:test';
 
 import { DEFAULT_TAG_OPTIONS, Formats, Ids, IdsError, MemoryStore, PRESETS, StoreError } from '../dist/index.js';
 import { Traps } from '../dist/lane.js';
+import { shown, subTag } from '../dist/names.js';
 import { InstanceTickets } from '../dist/tickets.js';
 import { deferred, Seen, until } from './fixtures.mjs';
 
@@ -14,10 +15,9 @@ const kind = (expected) => (error) => {
   return true;
 };
 
-async function open(t, options = {}) {
-  const store = options.store ?? new MemoryStore();
-  const leases = store instanceof MemoryStore ? { leases: store } : {};
-  const ids = await Ids.open({ segments: store, ...leases, ...options });
+async function open(t, { store = new MemoryStore(), ...options } = {}) {
+  const leases = typeof store.acquire === 'function' ? store : undefined;
+  const ids = await Ids.open({ segments: store, leases, ...options });
   t.after(() => ids.close());
   return { store, ids };
 }
@@ -143,6 +143,24 @@ test('a store says which part of a name is wrong, in the words of all hosts', as
   ]) {
     await assert.rejects(store.createTag(name), { kind: 'tag-invalid', message: words });
   }
+  for (const [tag, sub, words] of [
+    ['chat', '', 'the tag "chat" is not valid: its sub-key is empty'],
+    ['', 'alice', 'the tag "" is not valid: it is empty, and a name has 1 to 128 bytes'],
+    ['chat', 'a\nb', 'the tag "chat" is not valid: its sub-key holds a control character'],
+    ['chat', 'a\x1fb', 'the tag "chat" is not valid: its sub-key holds a control character'],
+    ['chat\x1fa', 'b', 'the tag "chat" (sub-key "a") is not valid: its sub-key holds a control character'],
+    [
+      'chat',
+      'x'.repeat(124),
+      'the tag "chat" is not valid: with its sub-key it has 128 bytes, 127 at most are allowed',
+    ],
+  ]) {
+    assert.throws(() => subTag(tag, sub), { kind: 'tag-invalid', message: words });
+  }
+  assert.equal(subTag('chat', 'x'.repeat(123)).length, 128);
+  // What nobody sees is written as a number.
+  assert.equal(shown('\ufefforder\u200b\u00a0"\\\t\0'), '"\\u{feff}order\\u{200b}\\u{a0}\\"\\\\\\t\\0"');
+  assert.equal(shown('caf\u00e9 \u{1f600} \u6f22'), '"caf\u00e9 \u{1f600} \u6f22"');
 });
 
 test('sub-keys have numbers of their own', async (t) => {
@@ -627,11 +645,14 @@ test('leases are renewed by a timer that keeps no process alive', async (t) => {
 });
 
 test("a driver's import never throws into the component", async (t) => {
-  const broken = () => {
-    throw new TypeError('driver.query is not a function');
+  const failing = () => {
+    throw new TypeError('it is no promise');
   };
-  const { ids } = await open(t, { store: { allocate: broken, release: broken, openTag: broken } });
+  const store = { allocate: failing, release: failing, openTag: failing };
+  const { ids } = await open(t, { store });
   await assert.rejects(ids.sequence('order'), kind('store'));
+  store.openTag = async (tag) => ({ tag, options: DEFAULT_TAG_OPTIONS });
+  await assert.rejects((await ids.sequence('order')).next({ waitMaxMs: 100 }), kind('timeout'));
 });
 
 test('what is no store is refused when the ids are opened', async () => {
@@ -669,8 +690,8 @@ test('a signal that is none is refused before anything waits', async (t) => {
   const tickets = await ids.sequence('ticket');
   for (const [signal, words] of [
     [new AbortController(), 'signal is an AbortController, it must be an AbortSignal: pass controller.signal'],
-    [{}, 'signal is an object of another kind, it must be an AbortSignal'],
-    [200, 'signal is of the type number, it must be an AbortSignal'],
+    [{}, 'signal is an object, it must be an AbortSignal'],
+    [200, 'signal is 200, it must be an AbortSignal'],
   ]) {
     const wrong = (error) => kind('options-invalid')(error) && error.message.startsWith(words);
     await assert.rejects(orders.next({ signal, waitMaxMs: 5 }), wrong);
@@ -688,11 +709,11 @@ test('a tag is created with the options that are given, and the others as by def
   assert.deepEqual((await store.openTag('order')).options, { ...DEFAULT_TAG_OPTIONS, start: 1_000n });
   for (const [given, words] of [
     [{ start: 1_000 }, 'its start is the number 1000 (write the bigint 1000n), it must be 1 to 2^63 - 1'],
-    [{ step: 100 }, "its step is the number 100 (write the bigint 100n): write { kind: 'fixed', step: 100n }"],
-    [{ step: { fixed: 100n } }, "its step is an object with fixed: write { kind: 'fixed', step: 100n }"],
+    [{ step: 100 }, "its step is 100, it must be an object, such as { kind: 'fixed', step: 100n }"],
+    [{ step: { fixed: 100n } }, 'its step has no kind undefined: there are "fixed" and "adaptive"'],
     [{ step: { kind: 'fixed', step: 100 } }, 'its step is the number 100 (write the bigint 100n), it must be 1'],
-    [{ step: null }, 'its step is null: write'],
-    [{ refill: 0.1 }, "its refill is 0.1: write { kind: 'share-consumed', percent: 10 }"],
+    [{ step: null }, 'its step is null, it must be an object, such as'],
+    [{ refill: 0.1 }, "its refill is 0.1, it must be an object, such as { kind: 'share-consumed', percent: 10 }"],
     [{ mode: 'slow' }, 'its mode is "slow", it must be "buffered" or "ordered"'],
   ]) {
     await assert.rejects(store.createTag('other', given), (error) => {

@@ -7,10 +7,11 @@ import { Formats, Ids, IdsError, MemoryStore } from 'unalike';
 
 const store = new MemoryStore();
 const ids = await Ids.open({ segments: store, leases: store, waitMaxMs: 1_000 });
-const orders = await ids.sequence('order');
 const events = await ids.snowflake('default', 'twitter');
 const formats = await Formats.load();
 const shown = formats.format({ template: 'ORD-{yyyyMMdd}-{id:08}', bits: 26 });
+// No id is too great for the format.
+const orders = await ids.sequence('order', { idMax: shown.idMax });
 
 const server = http.createServer(async (request, response) => {
   // A client that goes away gives its wait up, and no id is lost by that.

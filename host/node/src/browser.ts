@@ -21,14 +21,38 @@ setLoader(async (name) => {
   if (url === undefined) {
     throw new Error('there is no such file');
   }
-  const response = await fetch(url);
+  const response = await fetched(url);
   if (!response.ok) {
-    throw new Error(`${url} answers with the status ${response.status}`);
+    const advice = 'bundlers that copy no files need unalike/inline';
+    throw new Error(`${url} answers with the status ${response.status}: ${advice}`);
   }
   if (response.headers.get('content-type') === 'application/wasm') {
     return await WebAssembly.compileStreaming(response);
   }
-  return await WebAssembly.compile(await response.arrayBuffer());
+  const bytes = await response.arrayBuffer();
+  if (!isModule(bytes)) {
+    throw new Error(
+      `what came from ${url} is no module, but a page perhaps: in vite add optimizeDeps: { exclude: ['unalike'] }, ` +
+        'or import unalike/inline',
+    );
+  }
+  return await WebAssembly.compile(bytes);
 });
+
+async function fetched(url: URL): Promise<Response> {
+  try {
+    return await fetch(url);
+  } catch (error) {
+    // It does not say whether the policy of the page forbids it.
+    const advice = "is 'self' in connect-src of the policy of the page? Or import unalike/inline";
+    throw new Error(`${(error as Error).message} (${url}): ${advice}`, { cause: error });
+  }
+}
+
+/** Whether bytes begin as a module of WebAssembly does: with a zero and `asm`. */
+function isModule(bytes: ArrayBuffer): boolean {
+  const begin = new Uint8Array(bytes.slice(0, 4));
+  return begin[0] === 0 && String.fromCharCode(...begin.subarray(1)) === 'asm';
+}
 
 export * from './all.js';

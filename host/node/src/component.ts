@@ -229,13 +229,13 @@ export function checkedLayout(layout: Layout): Layout {
     throw new IdsError('options-invalid', what, { argument: 'order' });
   }
   return {
-    timestampBits: checkedNumber('timestamp-bits', layout.timestampBits, 0, 0xff),
-    datacenterBits: checkedNumber('datacenter-bits', layout.datacenterBits, 0, 0xff),
-    workerBits: checkedNumber('worker-bits', layout.workerBits, 0, 0xff),
-    sequenceBits: checkedNumber('sequence-bits', layout.sequenceBits, 0, 0xff),
+    timestampBits: checkedNumber('timestampBits', layout.timestampBits, 0, 0xff),
+    datacenterBits: checkedNumber('datacenterBits', layout.datacenterBits, 0, 0xff),
+    workerBits: checkedNumber('workerBits', layout.workerBits, 0, 0xff),
+    sequenceBits: checkedNumber('sequenceBits', layout.sequenceBits, 0, 0xff),
     order,
-    epochMs: checkedBigint('epoch-ms', layout.epochMs),
-    tickMs: checkedNumber('tick-ms', layout.tickMs, 0, U32_MAX),
+    epochMs: checkedBigint('epochMs', layout.epochMs),
+    tickMs: checkedNumber('tickMs', layout.tickMs, 0, U32_MAX),
   };
 }
 

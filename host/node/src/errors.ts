@@ -110,6 +110,15 @@ export class IdsError extends Error {
     this.figures = figures;
   }
 
+  /** Another copy of this package may have made it. */
+  static override [Symbol.hasInstance](value: unknown): boolean {
+    if (this !== IdsError || typeof value !== 'object' || value === null) {
+      return Function.prototype[Symbol.hasInstance].call(this, value);
+    }
+    const { name, kind, figures } = value as Partial<IdsError>;
+    return name === 'IdsError' && typeof kind === 'string' && typeof figures === 'object';
+  }
+
   /** What the store said, where a store is the cause. */
   get storeError(): StoreError | undefined {
     return this.cause instanceof StoreError ? this.cause : undefined;

@@ -18,7 +18,7 @@ import type {
   Restart,
 } from './formats-component.js';
 import { instantiate } from './glue/unalike-formats.js';
-import { layoutOf } from './layouts.js';
+import { faultOfLayout, layoutOf, layoutText, type LayoutText, type PresetName } from './layouts.js';
 import { FORMATS_MODULES, modulesOf } from './modules.js';
 import { checkedBigint, checkedNumber, U32_MAX } from './numbers.js';
 import { ANY, checkedOptions, NUMBER, type Kinds } from './options.js';
@@ -108,6 +108,9 @@ export class Formats {
   private codec: FormatsExports['codec'];
 
   private constructor(private readonly moduleOf: (name: string) => WasmModule) {
+    if (typeof moduleOf !== 'function') {
+      throw new IdsError('options-invalid', 'Formats are loaded, and not constructed: write await Formats.load()');
+    }
     this.codec = instantiate(moduleOf, {}).codec;
   }
 
@@ -127,17 +130,19 @@ export class Formats {
   decode(text: string, notation: Notation): bigint {
     const how = oneOf('notation', notation, NOTATIONS);
     const input = textOf('text', text);
-    return this.call(`${JSON.stringify(input.slice(0, 80))} as ${how}`, () => this.codec.decode(input, how));
+    const what = `${JSON.stringify(input.slice(0, 80))} as ${how}`;
+    return this.call(what, () => this.codec.decode(input, how), ({ tag, val }) => faultOfText(tag, val, how));
   }
 
   /** The fields of a snowflake id. @throws {IdsError} `format`, `layout-invalid`, `number-invalid` */
-  unpack(id: bigint, layout: string | Layout): Parts {
+  unpack(id: bigint, layout: PresetName | LayoutText | Layout): Parts {
     const [checked, fields] = [checkedBigint('id', id), checkedLayout(layoutOf(layout))];
-    return this.call(`the id ${checked}`, () => this.codec.unpack(checked, fields));
+    const fault: Explain = (said) => (said.val === 'id' ? faultOfId(fields) : layoutFault(fields, said));
+    return this.call(`the id ${checked}`, () => this.codec.unpack(checked, fields), fault);
   }
 
   /** The snowflake id of these fields. @throws {IdsError} `format`, `layout-invalid`, `number-invalid` */
-  pack(given: Parts, layout: string | Layout): bigint {
+  pack(given: Parts, layout: PresetName | LayoutText | Layout): bigint {
     const fields = checkedLayout(layoutOf(layout));
     const parts = checkedOptions('parts', given, PARTS, refusedOptions);
     const checked = {
@@ -145,7 +150,8 @@ export class Formats {
       worker: checkedNumber('worker', parts.worker, 0, U32_MAX),
       sequence: checkedNumber('sequence', parts.sequence, 0, U32_MAX),
     };
-    return this.call('these fields', () => this.codec.pack(checked, fields));
+    const fault: Explain = (said) => (said.val === 'id' ? faultOfParts(checked, fields) : layoutFault(fields, said));
+    return this.call('these fields', () => this.codec.pack(checked, fields), fault);
   }
 
   /**
@@ -154,13 +160,16 @@ export class Formats {
    *
    * @throws {IdsError} `format` if there is none
    */
-  idRange(layout: string | Layout, from: Instant, until: Instant): [bigint, bigint] {
+  idRange(layout: PresetName | LayoutText | Layout, from: Instant, until: Instant): [bigint, bigint] {
     const fields = checkedLayout(layoutOf(layout));
     const [first, end] = [instantOf('from', from), instantOf('until', until)];
-    return this.call('this span of time', () => this.codec.idRange(fields, first, end));
+    const fault: Explain = (said) => (said.val === 'span' ? faultOfSpan(first, end) : layoutFault(fields, said));
+    return this.call('this span of time', () => this.codec.idRange(fields, first, end), fault);
   }
 
   /** Makes a format. @throws {IdsError} `format`, `number-invalid`, `options-invalid` */
+  format(options: FormatOptions & { readonly restart: Exclude<Restart, 'never'> }): RestartingFormat;
+  format(options: FormatOptions): Format;
   format(given: FormatOptions): Format {
     const options = checkedOptions('options', given, OPTIONS, refusedOptions);
     const { keys: list = [] } = options;
@@ -177,20 +186,20 @@ export class Formats {
     });
     const checked: ComponentFormatOptions = {
       template: textOf('template', options.template),
-      utcOffsetMinutes: checkedNumber('utc-offset-minutes', options.utcOffsetMinutes ?? 0, -0x8000, 0x7fff),
+      utcOffsetMinutes: checkedNumber('utcOffsetMinutes', options.utcOffsetMinutes ?? 0, -0x8000, 0x7fff),
       restart: oneOf('restart', options.restart ?? 'never', RESTARTS),
       bits: checkedNumber('bits', options.bits ?? 63, 0, 0xff),
-      geneBits: checkedNumber('gene-bits', options.geneBits ?? 0, 0, 0xff),
-      keyIdBits: checkedNumber('key-id-bits', options.keyIdBits ?? 0, 0, 0xff),
+      geneBits: checkedNumber('geneBits', options.geneBits ?? 0, 0, 0xff),
+      keyIdBits: checkedNumber('keyIdBits', options.keyIdBits ?? 0, 0, 0xff),
       keys,
       context: textOf('context', options.context ?? ''),
     };
     const what = `the format ${JSON.stringify(checked.template.slice(0, 130))}`;
-    const resource = this.call(what, () => this.codec.Format.open(checked));
+    const resource = this.call(what, () => this.codec.Format.open(checked), (said) => faultOfOptions(checked, said));
     return new Format(resource, (doing, act) => this.call(doing, act));
   }
 
-  private call<Value>(what: string, act: () => Value): Value {
+  private call<Value>(what: string, act: () => Value, explain: Explain = faultOfUse): Value {
     let answer;
     try {
       answer = answerOf<Value, ComponentFault | string>(act);
@@ -205,7 +214,7 @@ export class Formats {
     if (answer.tag === 'ok') {
       return answer.val;
     }
-    throw faultOf(what, answer.val);
+    throw faultOf(what, answer.val, explain);
   }
 }
 
@@ -268,8 +277,13 @@ export class Format {
   }
 }
 
+/** A format whose counter starts again: each instant has a period. */
+export interface RestartingFormat extends Format {
+  period(issued: Instant): string;
+}
+
 function checkedShown(id: bigint, issued: Instant, shardKey: bigint | undefined): [bigint, bigint, bigint | undefined] {
-  const shard = shardKey === undefined ? undefined : checkedBigint('shard-key', shardKey);
+  const shard = shardKey === undefined ? undefined : checkedBigint('shardKey', shardKey);
   return [checkedBigint('id', id), instantOf('issued', issued), shard];
 }
 
@@ -278,6 +292,12 @@ function issuedOf({ id, number, gene, keyId, span }: ComponentIssued): Issued {
 }
 
 function instantOf(argument: string, instant: Instant): bigint {
+  const isNumber = typeof instant === 'number' || typeof instant === 'bigint';
+  if (!isNumber && !(instant instanceof Date && !Number.isNaN(instant.getTime()))) {
+    const said = instant instanceof Date ? 'an invalid Date' : typeof instant === 'string' ? 'a text' : String(instant);
+    const what = `${argument} is ${said}, it must be Unix milliseconds (Date.now()) or a Date`;
+    throw new IdsError('number-invalid', what, { argument });
+  }
   return checkedBigint(argument, instant instanceof Date ? instant.getTime() : instant);
 }
 
@@ -314,43 +334,167 @@ function secretOf(secret: unknown): bigint {
   throw new IdsError('options-invalid', what, { argument: 'secret' });
 }
 
-const ARGUMENTS: Readonly<Record<string, string>> = {
-  id: `an id is a number from 1 to ${ID_MAX}, and each field must fit its width`,
-  layout: 'there is no such layout: the widths sum to 63 at most, and epoch and tick leave room',
-  span: 'the span of time is empty, or the layout has no ids in it',
-};
+/** What a fault of the component means, in the words of the Rust library. */
+type Explain = (said: Said) => string | undefined;
 
-function faultOf(what: string, fault: ComponentFault | string): IdsError {
-  const { tag, val } = typeof fault === 'string' ? { tag: fault, val: undefined } : fault;
+interface Said {
+  readonly tag: string;
+  readonly val?: unknown;
+}
+
+function faultOf(what: string, fault: ComponentFault | string, explain: Explain): IdsError {
+  const said: Said = typeof fault === 'string' ? { tag: fault } : fault;
+  const { tag, val } = said;
+  const message = `${what}: ${explain(said) ?? `${tag}${val === undefined ? '' : ` (${String(val)})`}`}`;
   if (tag === 'invalid-argument') {
-    const argument = String(val);
-    const kind = argument === 'layout' ? 'layout-invalid' : 'format';
-    return new IdsError(kind, `${what} cannot be: ${ARGUMENTS[argument] ?? argument}`, { fault: argument }, fault);
+    return new IdsError(val === 'layout' ? 'layout-invalid' : 'format', message, { fault: String(val) }, fault);
   }
   if (tag === 'template' && Array.isArray(val)) {
     const [position, word] = val as [number, string];
-    const message = `${what} is not valid: ${word} at the byte ${position}`;
     return new IdsError('format', message, { fault: `template-${word}`, position }, fault);
   }
-  const figure = val === undefined ? '' : ` (${String(val)})`;
   const position = typeof val === 'number' && ['character', 'date', 'number'].includes(tag) ? { position: val } : {};
-  return new IdsError('format', `${what}: ${FAULTS[tag] ?? tag}${figure}`, { fault: tag, ...position }, fault);
+  return new IdsError('format', message, { fault: tag, ...position }, fault);
 }
 
-const FAULTS: Readonly<Record<string, string>> = {
-  length: 'no text has that length',
-  character: 'another character is expected at this byte',
-  'leading-zero': 'a decimal has no zeros in front',
-  'out-of-range': `the number is 0 or above ${ID_MAX}`,
-  restart: 'the counter starts again, and the template does not show when',
-  bits: 'the widths leave no bits for the id, or are out of range',
-  key: 'the id of a key is too wide, occurs twice or is unknown',
-  digits: 'the template has too few digits for the greatest number',
-  'utc-offset': 'the offset from UTC is more than 18 hours',
-  id: 'the id is 0, or greater than the format can show',
-  'shard-key-missing': 'the format has a gene, and no shard key was given',
-  'shard-key-unwanted': 'a shard key was given, and the format has no gene',
-  time: 'the date is after the year 9999',
-  date: 'the date does not exist, or contradicts itself',
-  number: 'the number shows no id',
+/** How many characters a text of a notation has. */
+const LENGTHS: Readonly<Record<Notation, string>> = {
+  decimal: '1 to 19 characters',
+  padded: '19 characters',
+  base36: '13 characters',
+  base62: '11 characters',
+  base32: '13 characters',
+  uuid: '36 characters',
 };
+
+function faultOfText(tag: string, val: unknown, notation: Notation): string | undefined {
+  switch (tag) {
+    case 'length':
+      return `no id is ${String(val)} bytes long in this notation: a text in ${notation} has ${LENGTHS[notation]}`;
+    case 'character':
+      return `the byte at position ${String(val)} occurs in no id of this notation`;
+    case 'leading-zero':
+      return 'a decimal id has no leading zeros';
+    case 'out-of-range':
+      return 'the number is outside 1 to 2^63 - 1';
+    default:
+      return undefined;
+  }
+}
+
+function layoutFault(layout: Layout, { val }: Said): string | undefined {
+  return val === 'layout' ? `the layout ${layoutText(layout)} is not valid: ${faultOfLayout(layout)}` : undefined;
+}
+
+function faultOfId({ timestampBits, datacenterBits, workerBits, sequenceBits }: Layout): string {
+  const max = (1n << BigInt(timestampBits + datacenterBits + workerBits + sequenceBits)) - 1n;
+  return `the id is outside 1 to ${max}, the ids of this layout`;
+}
+
+function faultOfParts({ ticks, worker, sequence }: Parts, layout: Layout): string {
+  const most = (bits: number): bigint => (1n << BigInt(bits)) - 1n;
+  const fields: [string, string, bigint, bigint][] = [
+    ['ticks', 'timestamp', ticks, most(layout.timestampBits)],
+    ['worker', 'worker', BigInt(worker), most(layout.datacenterBits + layout.workerBits)],
+    ['sequence', 'sequence', BigInt(sequence), most(layout.sequenceBits)],
+  ];
+  const wide = fields.find(([, , value, max]) => value > max);
+  if (wide === undefined) {
+    return faultOfId(layout);
+  }
+  const [name, field, value, max] = wide;
+  return `${name} is ${value}: the ${field} does not fit its field, whose maximum is ${max}`;
+}
+
+function faultOfSpan(from: bigint, until: bigint): string {
+  return until <= from
+    ? 'the span of time is empty: it must end after it begins'
+    : "the span of time lies before the layout's epoch or after its last tick";
+}
+
+const TEMPLATE_FAULTS: Readonly<Record<string, string>> = {
+  brace: 'a brace without its other one; write {{ or }} for the brace itself',
+  placeholder:
+    'there are {id}, {id:010}, {id:base36}, {id:base62}, {id:base32}, {id:uuid}, {gene:4} with 1 to 16 bits, and ' +
+    '{yyyy}, {yy}, {MM}, {dd}, {HH}, {mm}, {ss}, {SSS} or several of these in one, as {yyyyMMdd}',
+  character: 'a control character; leave it out',
+  twice: 'one id and one gene are enough, and the number may have a gene already',
+  'id-missing': 'without an id, {id} for example, all would be alike',
+  'too-long': 'it has more than 128 bytes; shorten it',
+};
+
+function faultOfTemplate({ template, geneBits }: ComponentFormatOptions, at: number, word: string): string | undefined {
+  const rest = new TextDecoder().decode(new TextEncoder().encode(template).subarray(at));
+  const [inside = ''] = rest.split('}');
+  const placeholder = `${[...inside].slice(0, 32).join('')}}`;
+  const what = TEMPLATE_FAULTS[word];
+  if (word === 'placeholder') {
+    return `there is no placeholder ${placeholder}; ${what}`;
+  }
+  if (word === 'twice' && placeholder.startsWith('{gene') && geneBits > 0) {
+    return 'the gene is in the id already (geneBits): leave one of them out';
+  }
+  return what;
+}
+
+/** Why there is no such format. */
+function faultOfOptions(options: ComponentFormatOptions, { tag, val }: Said): string | undefined {
+  switch (tag) {
+    case 'template': {
+      const [at, word] = val as [number, string];
+      return `the template is wrong at byte ${at}: ${faultOfTemplate(options, at, word) ?? word}`;
+    }
+    case 'restart':
+      return (
+        'the counter starts again, so the template must show the period: {yyyy} for a year, {yyyyMM} for a month, ' +
+        '{yyyyMMdd} for a day'
+      );
+    case 'bits':
+      return (
+        "the bits do not fit: 1 to 63 in all (bits), of which a gene takes 16 at most (geneBits) and a key's id 8 " +
+        '(keyIdBits, and none without keys), and something must be left for the id'
+      );
+    case 'key':
+      return Number(val) > 0 && options.keyIdBits === 0
+        ? `the key ${String(val)} has a number, and there are no bits for it: set keyIdBits, 1 to 8`
+        : `the key ${String(val)} is given twice, or its number does not fit: it is 1 to 2^keyIdBits - 1, and 0 ` +
+            'without such bits';
+    case 'digits':
+      return (
+        `the template has ${String(val)} digits for the id, and the number may need more: give it more, or fewer bits`
+      );
+    case 'utc-offset':
+      return 'the distance from UTC is more than 18 hours: give -1080 to 1080 minutes';
+    default:
+      return undefined;
+  }
+}
+
+/** Why an id cannot be shown, or a text cannot be read. */
+function faultOfUse({ tag, val }: Said): string | undefined {
+  const figure = String(val);
+  switch (tag) {
+    case 'invalid-argument':
+      return val === 'id' ? `an id is a number from 1 to ${ID_MAX}` : undefined;
+    case 'id':
+      return `the id is outside 1 to ${figure}, the ids that the format can show`;
+    case 'shard-key-missing':
+      return 'the ids carry a shard gene: give the shard key that it is taken from';
+    case 'shard-key-unwanted':
+      return 'a shard key was given, and the ids carry no gene: leave it out';
+    case 'time':
+      return 'the date of issue lies after the year 9999: check the clock';
+    case 'length':
+      return `no text of this format is ${figure} bytes long`;
+    case 'character':
+      return `the byte at position ${figure} is another one in every text of this format`;
+    case 'date':
+      return `there is no such date, or its figures contradict each other at position ${figure}`;
+    case 'number':
+      return `the number at position ${figure} belongs to no id of this format`;
+    case 'key':
+      return `it was written with the key ${figure}, which is not among those that are known: add it`;
+    default:
+      return undefined;
+  }
+}

@@ -10,7 +10,7 @@ import type { GrantOrder } from './grant-order.js';
 import type { Handle, Lane, Opening } from './lane.js';
 import { shown } from './names.js';
 import { checkedNumber } from './numbers.js';
-import { checkedOptions, having, NUMBER, type Kinds } from './options.js';
+import { ANY, checkedOptions, NUMBER, type Kinds } from './options.js';
 import { ID_MAX, StoreError, type Lease } from './store.js';
 import type { Storage } from './storage.js';
 import { checkAborted, Event, monotonicMs, TIMER_MAX_MS, type AbortSignalLike } from './wait.js';
@@ -23,10 +23,7 @@ export interface WaitOptions {
   readonly signal?: AbortSignalLike;
 }
 
-const WAIT: Kinds<WaitOptions> = {
-  waitMaxMs: NUMBER,
-  signal: having('an AbortSignal', ['addEventListener', 'removeEventListener']),
-};
+const WAIT: Kinds<WaitOptions> = { waitMaxMs: NUMBER, signal: ANY };
 
 /** How a call waits, where that was said. @throws {IdsError} `options-invalid` */
 export function checkedWait(options: WaitOptions | undefined): WaitOptions {
@@ -141,7 +138,8 @@ export abstract class Generator<Opened extends Handle> implements Opening<Opened
       }
       case 'clock-before-epoch': {
         const firstMs = millis(error.val);
-        const what = `the clock is before the layout of ${name} begins, at ${firstMs} ms: set the clock`;
+        const begins = `the clock is before the layout of ${name} begins, at ${isoOf(firstMs)}`;
+        const what = `${begins}: set the clock, or the layout's epoch is wrong`;
         return new IdsError('clock-before-epoch', what, { firstMs });
       }
       case 'exhausted': {
@@ -155,7 +153,9 @@ export abstract class Generator<Opened extends Handle> implements Opening<Opened
         return new IdsError('exhausted', `${name} is exhausted: ${what}`, { left: 0 }, this.lastError);
       }
       case 'grant-refused':
-        return new IdsError('grant-refused', `a grant for ${name} was refused: ${error.val}`, { fault: error.val });
+        return new IdsError('grant-refused', `a grant for ${name} was refused: ${GRANT_FAULTS[error.val]}`, {
+          fault: error.val,
+        });
       case 'closed':
         return closed(this.name);
       case 'invalid-argument':
@@ -190,7 +190,7 @@ export abstract class Generator<Opened extends Handle> implements Opening<Opened
       return undefined;
     }
     const [worker, endedMs] = [lease.worker, millis(lease.validUntilMs)];
-    const ended = `the lease of worker ${worker} ended at ${endedMs} ms, and there is no other`;
+    const ended = `the lease of worker ${worker} ended at ${isoOf(endedMs)}, and there is no other`;
     const what = `no ids for ${shown(this.name)}: ${ended}`;
     return new IdsError('lease-ended', what + because(cause), { worker, endedMs }, cause);
   }
@@ -264,6 +264,21 @@ export abstract class Generator<Opened extends Handle> implements Opening<Opened
       }
     }
   }
+}
+
+/** What was wrong with a grant, in the words of the Rust library, and what to do. */
+const GRANT_FAULTS = {
+  malformed: "the store's grant is not an interval of ids. It is not used: look at the store",
+  overlap:
+    "the store's grant overlaps or precedes one that it gave before. It is not used: look at the store, which may " +
+    'have been restored from an old copy',
+  worker: 'the store granted a worker id that does not fit the layout. It is not used: look at the store',
+};
+
+/** An instant for people. */
+function isoOf(ms: number): string {
+  const date = new Date(ms);
+  return Number.isNaN(date.getTime()) ? `${ms} ms` : date.toISOString();
 }
 
 /** Milliseconds as a number: beyond 2^53, the nearest. */

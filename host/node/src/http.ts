@@ -97,7 +97,10 @@ async function sendByFetch({ url, method, headers, body, signal }: HttpRequest):
       signal,
     });
   } catch (error) {
-    throw wasNotSent(error) ? new NotSent(reasonOf(error), { cause: error }) : error;
+    if (wasNotSent(error)) {
+      throw new NotSent(reasonOf(error), { cause: error });
+    }
+    throw isSilent(error) ? new Error(`${error.message}. ${SILENT}`) : error;
   }
   return {
     status: response.status,
@@ -105,6 +108,18 @@ async function sendByFetch({ url, method, headers, body, signal }: HttpRequest):
     body: partsOf(response),
     discard: (): void => void response.body?.cancel().catch(() => undefined),
   };
+}
+
+const SILENT =
+  'A browser does not say why: look at its console. The server may be down, lack the origin of this page ' +
+  '(--allowed-origins ORIGIN), be missing in connect-src of the policy of the page, or be asked over http by a page ' +
+  'that came over https';
+
+/** Whether a browser says that a request failed, and nothing of the reason. Others tell a cause. */
+function isSilent(error: unknown): error is TypeError {
+  const { navigator } = globalThis as { navigator?: { userAgent?: string } };
+  const isBrowser = navigator?.userAgent?.startsWith('Mozilla/') === true;
+  return isBrowser && error instanceof TypeError && error.cause === undefined;
 }
 
 /** Not all browsers iterate over streams. */

@@ -6,14 +6,15 @@
  */
 
 import { checkedLayout } from './component.js';
-import { asStoreError, because, closed, IdsError, refusedOptions } from './errors.js';
+import { asStoreError, because, IdsError, refusedOptions } from './errors.js';
 import { checkedWait, type Environment, type WaitOptions } from './generator.js';
+import { checkStore } from './given-store.js';
 import { Lane } from './lane.js';
-import { layoutOf } from './layouts.js';
+import { faultOfLayout, layoutOf, layoutText, type LayoutText, type PresetName } from './layouts.js';
 import { CORE_MODULES, modulesOf } from './modules.js';
 import { shown, subTag, validatePublic, validateTag } from './names.js';
 import { checkedNumber, U32_MAX } from './numbers.js';
-import { CALL, checkedOptions, FLAG, having, NUMBER, TEXT, type Kinds } from './options.js';
+import { ANY, CALL, checkedOptions, FLAG, NUMBER, TEXT, type Kinds } from './options.js';
 import { Rounds } from './ordered.js';
 import { said } from './said.js';
 import {
@@ -61,8 +62,8 @@ export interface IdsOptions {
 }
 
 const OPTIONS: Kinds<IdsOptions> = {
-  segments: having('a store of segments', ['allocate', 'release', 'openTag']),
-  leases: having('a store of leases', ['acquire', 'extend', 'release']),
+  segments: ANY,
+  leases: ANY,
   holder: TEXT,
   preferredWorker: NUMBER,
   waitMaxMs: NUMBER,
@@ -100,16 +101,25 @@ interface Open {
  * ```
  */
 export class Ids {
+  /** The first thing that is read of an object that is posted. */
+  protected readonly posted = forbidPosting(this);
   private readonly sequences = new Map<string, Open>();
   private readonly snowflakes = new Map<string, { readonly generator: LeasedSnowflake; readonly given: string }>();
   private closing: Promise<void> | undefined;
   private renewal: unknown;
   private renewalEveryMs = Number.POSITIVE_INFINITY;
 
-  private constructor(
-    private readonly environment: Environment,
-    private readonly renewsLeases: boolean,
-  ) {}
+  private readonly environment: Environment;
+  private readonly renewsLeases: boolean;
+
+  private constructor(environment: Environment, renewsLeases: boolean) {
+    // Without TypeScript anything may come here.
+    if (!(environment?.lane instanceof Lane)) {
+      throw new IdsError('options-invalid', 'Ids are opened, and not constructed: write await Ids.open(..)');
+    }
+    this.environment = environment;
+    this.renewsLeases = renewsLeases;
+  }
 
   /**
    * Loads the component (some milliseconds, once per process). No request is made yet.
@@ -121,6 +131,13 @@ export class Ids {
     const waitMaxMs = checkedNumber('waitMaxMs', options.waitMaxMs ?? 5_000, 0, TIMER_MAX_MS);
     const requestTimeoutMs = checkedNumber('requestTimeoutMs', options.requestTimeoutMs ?? 10_000, 1, TIMER_MAX_MS);
     const { segments, leases, preferredWorker = null } = options;
+    checkStore('segments', segments);
+    checkStore('leases', leases);
+    if (segments === undefined && leases === undefined) {
+      throw new IdsError('options-invalid', 'no store was given: Ids.open({ segments: store, leases: store })', {
+        argument: 'segments',
+      });
+    }
     const worker = preferredWorker === null ? null : checkedNumber('preferredWorker', preferredWorker, 0, U32_MAX);
     const holder = options.holder ?? `unnamed-${randomName()}`;
     const storage = new Storage(segments, leases, holder, worker, requestTimeoutMs);
@@ -187,12 +204,16 @@ export class Ids {
 
   /**
    * The snowflake generator of a lease namespace, opened at first use. The layout is a preset's name, such as
-   * `twitter`, or a {@link Layout}; it binds the namespace in its store.
+   * `twitter`, a {@link Layout}, or its text, such as `41/10/12 epoch 2024-01-01`; it binds the namespace in its store.
    *
    * @throws {IdsError} `name-invalid`, `layout-invalid`, `options-invalid`, `number-invalid`, `open-otherwise`,
    * `closed`
    */
-  async snowflake(namespace: string, layout: string | Layout, options: SnowflakeOptions = {}): Promise<Snowflake> {
+  async snowflake(
+    namespace: string,
+    layout: PresetName | LayoutText | Layout,
+    options: SnowflakeOptions = {},
+  ): Promise<Snowflake> {
     named(namespace, () => validateTag(namespace));
     // What is the program's own code comes first: reading its options, and its clock.
     const fields = checkedLayout(layoutOf(layout));
@@ -204,7 +225,7 @@ export class Ids {
     const open = this.snowflakes.get(namespace);
     if (open !== undefined) {
       if (open.given !== given) {
-        throw openOtherwise(namespace);
+        throw openOtherwise(namespace, open.given, given);
       }
       return open.generator;
     }
@@ -217,7 +238,7 @@ export class Ids {
       if (error instanceof IdsError && error.figures.argument === 'layout') {
         throw new IdsError(
           'layout-invalid',
-          `the layout of ${shown(namespace)} is not valid: ${error.message}`,
+          `the layout ${layoutText(fields)} of ${shown(namespace)} is not valid: ${faultOfLayout(fields)}`,
           {},
           error,
         );
@@ -387,7 +408,7 @@ export class Ids {
 
   private checkOpen(name: string): void {
     if (this.closing !== undefined) {
-      throw closed(name);
+      throw new IdsError('closed', `no ids for ${shown(name)}: this Ids was closed`);
     }
   }
 
@@ -410,13 +431,35 @@ export class Ids {
 
 function again(open: Open, tag: string, given: string): Sequence {
   if (given !== keyOf({}) && given !== open.given) {
-    throw openOtherwise(tag);
+    throw openOtherwise(tag, open.given, given);
   }
   return open.sequence;
 }
 
-function openOtherwise(name: string): IdsError {
-  return new IdsError('open-otherwise', `${shown(name)} is open with other options: open it once and keep it`);
+/**
+ * Has an object tell whoever posts it to another thread why that cannot be: what copies it reads all that it has, and
+ * would say that some function of its cannot be cloned.
+ */
+function forbidPosting(ids: object): undefined {
+  Object.defineProperty(ids, 'own', {
+    enumerable: true,
+    get: () => {
+      const what = 'an Ids cannot be posted or copied: each thread opens its own Ids and store; ids can be posted';
+      throw new IdsError('options-invalid', what);
+    },
+  });
+  return undefined;
+}
+
+/** The first option that differs is told, with both values. */
+function openOtherwise(name: string, open: string, given: string): IdsError {
+  const [there, here] = [JSON.parse(open), JSON.parse(given)] as [Record<string, unknown>, Record<string, unknown>];
+  const option = Object.keys({ ...there, ...here }).find((key) => keyOf([there[key]]) !== keyOf([here[key]])) ?? '';
+  const written = (value: unknown): string =>
+    value === undefined ? 'not given' : JSON.stringify(value).replace(/"(-?\d+n)"/g, '$1');
+  const what = `${option} is ${written(there[option])} there, and ${written(here[option])} here`;
+  const advice = 'open it once and keep it';
+  return new IdsError('open-otherwise', `${shown(name)} is open with other options (${what}): ${advice}`);
 }
 
 /** Options that are alike have one key. */

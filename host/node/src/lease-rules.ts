@@ -13,7 +13,10 @@
  * @module
  */
 
+import { faultOfLayout } from './layouts.js';
 import { StoreError, type Layout, type Lease, type LeaseAcquire, type LeaseExtend } from './store.js';
+
+export { faultOfLayout };
 
 const U64_MAX = (1n << 64n) - 1n;
 const U32_MAX = 0xffff_ffff;
@@ -67,35 +70,6 @@ export function checkClocks(limits: LeaseLimits, { holderMs, storeMs }: Clocks):
     const clocks = `the clock is ${rfc3339(holderMs)}, the store's is ${rfc3339(storeMs)}`;
     throw new StoreError('clock-skew', `${clocks}, and ${limits.maxSkewMs} ms apart is the limit: set the clock`);
   }
-}
-
-/** Why this is no layout; `null` if it is one. */
-export function faultOfLayout(layout: Layout): string | null {
-  const { timestampBits, datacenterBits, workerBits, sequenceBits, order, epochMs, tickMs } = layout;
-  const isWidth = (bits: number) => isInteger(bits, 255);
-  if (![timestampBits, datacenterBits, workerBits, sequenceBits].every(isWidth)) {
-    return 'a width is no whole number of bits';
-  }
-  const bits = timestampBits + datacenterBits + workerBits + sequenceBits;
-  if (bits > 63) {
-    return `the fields sum to ${bits} bits, ids have 63 at most`;
-  }
-  if (timestampBits === 0 || datacenterBits + workerBits > 31 || sequenceBits > 31) {
-    const widths = 'timestamp 1 to 63 bits, datacenter and worker together 31 at most, sequence 31 at most';
-    return `a field is too wide or missing: ${widths}`;
-  }
-  if (order !== 'worker-first' && order !== 'sequence-first') {
-    return `the order is ${JSON.stringify(order)}, it must be "worker-first" or "sequence-first"`;
-  }
-  if (!isInteger(tickMs, U32_MAX) || !isIn(epochMs, 0n, U64_MAX)) {
-    return 'the tick must be a whole number of 32 bits, and the epoch a bigint of 64';
-  }
-  if (tickMs === 0) {
-    return 'the tick is 0 ms, it must be 1 ms at least';
-  }
-  return epochMs + (BigInt(tickMs) << BigInt(timestampBits)) > U64_MAX
-    ? "the layout's last tick ends beyond the range of 64-bit milliseconds"
-    : null;
 }
 
 /**

@@ -7,12 +7,12 @@
 import { layoutText } from './layouts.js';
 import { validateAcquire, validateExtend } from './lease-rules.js';
 import {
+  completeOptions,
   DEFAULT_TAG_OPTIONS,
   shown,
   splitTag,
   validateAllocate,
   validateNewTag,
-  validateOptions,
   validateTag,
 } from './names.js';
 import { CALL, checkedOptions, FLAG, OBJECT, type Kinds } from './options.js';
@@ -46,8 +46,8 @@ interface Workers {
 export interface MemoryOptions {
   /** Whether a tag is created on first use: true by default. */
   readonly createTags?: boolean;
-  /** What tags are created with on first use. */
-  readonly newTags?: TagOptions;
+  /** What tags are created with on first use. Options that are not given are those of {@link DEFAULT_TAG_OPTIONS}. */
+  readonly newTags?: Partial<TagOptions>;
   /** Another clock, for tests: Unix milliseconds. */
   readonly now?: () => number;
 }
@@ -69,9 +69,13 @@ export class MemoryStore implements SegmentStore, LeaseStore {
     this.options = checkedOptions('options', options, OPTIONS, refusedByStore);
   }
 
-  /** Creates a tag. @throws {StoreError} `tag-exists`, `tag-invalid` */
-  async createTag(tag: string, options: TagOptions = DEFAULT_TAG_OPTIONS): Promise<TagRecord> {
-    validateOptions(tag, options);
+  /**
+   * Creates a tag. Options that are not given are those of {@link DEFAULT_TAG_OPTIONS}.
+   *
+   * @throws {StoreError} `tag-exists`, `tag-invalid`
+   */
+  async createTag(tag: string, given: Partial<TagOptions> = {}): Promise<TagRecord> {
+    const options = completeOptions(tag, given);
     validateNewTag(tag);
     if (this.rows.has(tag)) {
       throw new StoreError('tag-exists', `the tag ${shown(tag)} exists already`);
@@ -191,7 +195,7 @@ export class MemoryStore implements SegmentStore, LeaseStore {
       throw new StoreError('tag-unknown', `the tag ${shown(tag)} does not exist, and is not created on first use`);
     }
     validateNewTag(tag);
-    const options = common?.options ?? this.options.newTags ?? DEFAULT_TAG_OPTIONS;
+    const options = common?.options ?? { ...DEFAULT_TAG_OPTIONS, ...this.options.newTags };
     const row = { options, next: options.start, version: 0n };
     this.rows.set(tag, row);
     return row;

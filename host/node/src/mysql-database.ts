@@ -4,8 +4,9 @@
  * @module
  */
 
-import { createConnection, type Connection, type ConnectionOptions } from 'mysql2';
+import type { Connection, ConnectionOptions } from 'mysql2';
 
+import { loadDriver } from './load-driver.js';
 import type { Settings } from './mysql-options.js';
 import { hex128, READ_FACTS, refused, ServerFacts, StoreRecord, type Fence } from './mysql-server.js';
 import { bound, SQL, type Argument, type ErrorKind } from './mysql-sql.js';
@@ -27,6 +28,11 @@ const IDLE_TRUSTED_MS = 1000;
 const IDLE_MAX_MS = 300_000;
 /** No connection is used for longer: load spreads again over servers that share an address. */
 const LIFETIME_MAX_MS = 1_800_000;
+
+/** The driver. @throws {StoreError} `refused`, when it is not installed. */
+export function loadMysql(): Promise<typeof import('mysql2')> {
+  return loadDriver('stores in MySQL and MariaDB', 'mysql2', () => import('mysql2'));
+}
 
 const ONLY_READS = 'the server only reads just now: is it a replica, or failing over?';
 const TLS = "no TLS with a server that can be trusted: check ssl-mode and ssl-ca, and the server's certificate";
@@ -564,10 +570,11 @@ class Link {
     throw new Error('there is always one mode');
   }
 
-  static #openOnce(options: ConnectionOptions, deadline: number): Promise<Link> {
+  static async #openOnce(options: ConnectionOptions, deadline: number): Promise<Link> {
+    const { createConnection } = await loadMysql();
     const connection = createConnection(options);
     const link = new Link(connection);
-    return new Promise((resolve, reject) => {
+    return await new Promise((resolve, reject) => {
       const timer = after(() => fail(new TimedOut()), Math.max(0, deadline - now()));
       const fail = (error: Error): void => {
         clearTimeout(timer);

@@ -4,6 +4,7 @@
  * @module
  */
 
+import { checkAddress } from './address.js';
 import {
   bytes,
   damaged,
@@ -14,6 +15,7 @@ import {
   Database,
   type Row,
   type Turn,
+  loadMysql,
 } from './mysql-database.js';
 import { MysqlLeases } from './mysql-leases.js';
 import { readOptions, type MysqlOptions } from './mysql-options.js';
@@ -60,6 +62,17 @@ interface TagRow extends TagRecord {
 
 const U64_MAX = (1n << 64n) - 1n;
 
+/** The options, of which the URL is the only one that must be there. @throws {StoreError} `refused` */
+function optionsOf(options: unknown): MysqlOptions {
+  if (typeof options !== 'object' || options === null || options instanceof URL) {
+    return { url: checkAddress('the address of the store', options) };
+  }
+  if (!('url' in options)) {
+    throw new StoreError('refused', "url is missing: give { url: 'mysql://USER@HOST/DATABASE' }");
+  }
+  return { ...(options as MysqlOptions), url: checkAddress('url', options.url) };
+}
+
 /**
  * Segments and leases in one database, over one pool of connections.
  *
@@ -101,7 +114,8 @@ export class MysqlStore implements SegmentStore, LeaseStore {
    *   what grants can rest on, and for options that are wrong. Each says what to do.
    */
   static async open(options: string | MysqlOptions): Promise<MysqlStore> {
-    const settings = readOptions(typeof options === 'string' ? { url: options } : options);
+    const settings = readOptions(optionsOf(options));
+    await loadMysql();
     const database = new Database(settings);
     try {
       const facts = await database.turn('looking at the server', async (turn) => {

@@ -213,30 +213,30 @@ function faultOfOptions(options: TagOptions): string | null {
     return `its options have ${said(unknown)}, which is not known: there are start, step, refill and mode`;
   }
   if (!isIn(options.start, 1n, ID_MAX)) {
-    return `its start is ${options.start}, it must be 1 to 2^63 - 1`;
+    return `its start is ${written(options.start)}, it must be 1 to 2^63 - 1`;
   }
   if (options.mode !== 'buffered' && options.mode !== 'ordered') {
     return `its mode is ${said(options.mode)}, it must be "buffered" or "ordered"`;
   }
   const { step, refill } = options;
-  return (
-    faultOfObject('its step', step) ??
-    faultOfStep(step) ??
-    faultOfObject('its refill', refill) ??
-    faultOfRefill(refill)
-  );
+  return faultOfStep(step) ?? faultOfRefill(refill);
 }
 
 function faultOfStep(step: StepPolicy): string | null {
+  const fault = faultOfObject('its step', step);
+  if (fault !== null) {
+    return `${fault}, such as { kind: 'fixed', step: 100n }`;
+  }
   if (step.kind === 'fixed') {
-    return isIn(step.step, 1n, ID_MAX) ? null : `its step is ${step.step}, it must be 1 to 2^63 - 1`;
+    return isIn(step.step, 1n, ID_MAX) ? null : `its step is ${written(step.step)}, it must be 1 to 2^63 - 1`;
   }
   if (step.kind !== 'adaptive') {
     return `its step has no kind ${said((step as StepPolicy).kind)}: there are "fixed" and "adaptive"`;
   }
   const { min, max, growBelowMs, shrinkAboveMs } = step;
   if (!isIn(min, 1n, max) || !isIn(max, min, ID_MAX) || !isIn(step.step, min, max)) {
-    return `its step is ${step.step} within ${min} to ${max}: it must be 1 <= min <= step <= max <= 2^63 - 1`;
+    const bounds = `${written(step.step)} within ${written(min)} to ${written(max)}`;
+    return `its step is ${bounds}: it must be 1 <= min <= step <= max <= 2^63 - 1`;
   }
   const durations = `doubles below ${growBelowMs} ms and halves above ${shrinkAboveMs} ms`;
   return isIn(growBelowMs, 0n, shrinkAboveMs) && isIn(shrinkAboveMs, 0n, U64_MAX)
@@ -245,6 +245,10 @@ function faultOfStep(step: StepPolicy): string | null {
 }
 
 function faultOfRefill(refill: RefillPolicy): string | null {
+  const fault = faultOfObject('its refill', refill);
+  if (fault !== null) {
+    return `${fault}, such as { kind: 'share-consumed', percent: 10 }`;
+  }
   if (refill.kind === 'share-consumed') {
     const { percent } = refill;
     const fits = Number.isInteger(percent) && percent >= 0 && percent <= 100;
@@ -254,6 +258,15 @@ function faultOfRefill(refill: RefillPolicy): string | null {
     return `its refill has no kind ${said((refill as RefillPolicy).kind)}: there are "share-consumed" and "remaining"`;
   }
   return isIn(refill.numbers, 0n, U64_MAX) ? null : `it is refilled below ${refill.numbers} numbers: they do not fit 64 bits`;
+}
+
+/** A value for messages, with the letter by which numbers here must end. */
+function written(value: unknown): string {
+  const isNumber = typeof value === 'number' && Number.isSafeInteger(value);
+  if (isNumber) {
+    return `the number ${value} (write the bigint ${value}n)`;
+  }
+  return typeof value === 'bigint' ? String(value) : said(value);
 }
 
 const U64_MAX = (1n << 64n) - 1n;

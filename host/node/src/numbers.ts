@@ -14,7 +14,10 @@ export const U32_MAX = 0xffff_ffff;
 export const U64_MAX = (1n << 64n) - 1n;
 
 function refused(argument: string, value: unknown, min: bigint | number, max: bigint | number): IdsError {
-  const what = `${argument} is ${said(value)}, it must be a whole number from ${min} to ${max}`;
+  // A number that is whole, and perhaps another one than was written.
+  const isInexact = typeof value === 'number' && Number.isInteger(value) && !Number.isSafeInteger(value);
+  const advice = isInexact ? ': a number above 2^53 - 1 is not exact, write a bigint, with an n at its end' : '';
+  const what = `${argument} is ${said(value)}, it must be a whole number from ${min} to ${max}${advice}`;
   return new IdsError('number-invalid', what, { argument });
 }
 

@@ -52,13 +52,6 @@ export function wholeFrom(least: number, most: number): Kind {
   return { must: `a whole number from ${least} to ${most}`, fits };
 }
 
-/** An object with these methods. */
-export function having(what: string, methods: readonly string[]): Kind {
-  const fits = (value: unknown): boolean =>
-    OBJECT.fits(value) && methods.every((name) => typeof (value as Record<string, unknown>)[name] === 'function');
-  return { must: what, fits };
-}
-
 /**
  * The options, read once: a copy of those that are given. `argument` names them all. A text in their place is not
  * shown: it may be a URL with a password.

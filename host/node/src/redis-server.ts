@@ -9,8 +9,9 @@
  */
 
 import { readFileSync } from 'node:fs';
-import { Redis, type RedisOptions } from 'ioredis';
+import type { Redis, RedisOptions } from 'ioredis';
 
+import { loadDriver } from './load-driver.js';
 import {
   CLUSTER,
   NoAnswer,
@@ -49,13 +50,15 @@ interface Socket {
   destroy(): unknown;
 }
 
+type Driver = typeof Redis;
+
 /** One connection, and how many requests wait on it. */
 class Connection {
   readonly #redis: Redis;
   #pending = 0;
 
-  constructor(options: RedisOptions) {
-    this.#redis = new Redis(options);
+  constructor(Driver: Driver, options: RedisOptions) {
+    this.#redis = new Driver(options);
   }
 
   get isUsable(): boolean {
@@ -125,6 +128,7 @@ class Connection {
 /** One server. */
 export class RedisServer {
   readonly address: string;
+  readonly #driver: Driver;
   readonly #settings: RedisSettings;
   readonly #options: RedisOptions;
   #connection: Connection | null = null;
@@ -132,7 +136,8 @@ export class RedisServer {
   #opening: Promise<Connection> | null = null;
   #isClosed = false;
 
-  private constructor(settings: RedisSettings) {
+  private constructor(driver: Driver, settings: RedisSettings) {
+    this.#driver = driver;
     this.#settings = settings;
     this.address = redisAddress(settings);
     this.#options = {
@@ -166,7 +171,8 @@ export class RedisServer {
    * @throws {StoreError} `unavailable` when it does not answer, `refused` when it cannot be used.
    */
   static async connect(settings: RedisSettings): Promise<RedisServer> {
-    const server = new RedisServer(settings);
+    const { Redis: driver } = await loadDriver('stores in Redis', 'ioredis', () => import('ioredis'));
+    const server = new RedisServer(driver, settings);
     await server.#current();
     return server;
   }
@@ -250,7 +256,7 @@ export class RedisServer {
     const limitMs = this.#settings.connectTimeoutMs;
     const began = performance.now();
     const left = (): number => Math.max(1, limitMs - (performance.now() - began));
-    const connection = new Connection(this.#options);
+    const connection = new Connection(this.#driver, this.#options);
     try {
       await connection.connect(limitMs);
       await this.#check(connection, left);

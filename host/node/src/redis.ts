@@ -15,9 +15,10 @@
 
 import { createHash } from 'node:crypto';
 
+import { checkAddress } from './address.js';
 import { DEFAULT_LEASE_LIMITS, validateLimits, type LeaseLimits } from './lease-rules.js';
-import { validateAllocate, validateNewTag, validateOptions, validatePublic, validateTag } from './names.js';
-import { ANY, checkedOptions, OBJECT, SECRET, type Kinds } from './options.js';
+import { completeOptions, validateAllocate, validateNewTag, validatePublic, validateTag } from './names.js';
+import { ANY, checkedOptions, OBJECT, type Kinds } from './options.js';
 import { RedisLeases } from './redis-leases.js';
 import { RedisSegments } from './redis-segments.js';
 import { RedisServer } from './redis-server.js';
@@ -40,8 +41,7 @@ import {
 export interface RedisStoreOptions {
   /**
    * `redis[s]://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE][?PARAMETERS]`; `rediss` is TLS. The parameters are those of
-   * the
-   * `unalike` server:
+   * the `unalike` server:
    *
    * | parameter | meaning | default |
    * | --- | --- | --- |
@@ -62,7 +62,7 @@ export interface RedisStoreOptions {
   readonly leaseLimits?: LeaseLimits;
 }
 
-const OPTIONS: Kinds<RedisStoreOptions> = { url: SECRET, backing: ANY, leaseLimits: OBJECT };
+const OPTIONS: Kinds<RedisStoreOptions> = { url: ANY, backing: ANY, leaseLimits: OBJECT };
 
 /** A durable store that creates tags by a request of its own. */
 interface CreatesTags {
@@ -116,16 +116,22 @@ export class RedisStore implements SegmentStore, LeaseStore {
    * do.
    */
   static async open(options: RedisStoreOptions): Promise<RedisStore> {
+    // Without TypeScript anything may come here.
+    const all: unknown = options;
+    if (typeof all === 'string' || all instanceof URL) {
+      throw new StoreError('refused', 'the options are an address alone: write RedisStore.open({ url, backing })');
+    }
+    if (typeof all !== 'object' || all === null) {
+      throw new StoreError('refused', `the options are ${String(all)}: write RedisStore.open({ url, backing })`);
+    }
     const { url, backing, leaseLimits = DEFAULT_LEASE_LIMITS } = checkedOptions(
       'options',
       options,
       OPTIONS,
       refusedByStore,
-      ['url'],
     );
     validateLimits(leaseLimits);
-    const settings = readRedisUrl(url);
-    // Without TypeScript anything may come here.
+    const settings = readRedisUrl(checkAddress('url', url));
     const given: unknown = backing;
     const isStore =
       typeof given === 'object' &&
@@ -182,9 +188,9 @@ export class RedisStore implements SegmentStore, LeaseStore {
    *
    * @throws {StoreError} `tag-exists`, `tag-invalid`, `tag-limit`; `refused` where the durable store creates none.
    */
-  async createTag(tag: string, options: TagOptions): Promise<TagRecord> {
+  async createTag(tag: string, given: Partial<TagOptions> = {}): Promise<TagRecord> {
+    const options = completeOptions(tag, given);
     validateNewTag(tag);
-    validateOptions(tag, options);
     validatePublic(tag);
     const backing = this.#backing as SegmentStore & Partial<CreatesTags>;
     if (typeof backing.createTag !== 'function') {

@@ -5,7 +5,7 @@
  *
  * - **Several servers** are named in order of preference. A server that proves that it granted nothing (it cannot be
  *   reached, its store is down, it is ending) is passed over for the next one. Whatever may have been granted is burnt:
- * a   retry is always a new grant.
+ *   a retry is always a new grant.
  * - **One answer, one caller.** A cache, or a proxy that collapses equal requests, could give one grant to two callers.
  *   Each request has a random `X-Request-Id` of 128 bits, and an answer with another one is burnt.
  * - **One store.** Each answer names the store that granted, and answers of another store are burnt. Of several servers
@@ -14,19 +14,19 @@
  * @module
  */
 
+import { checkAddress } from './address.js';
 import { NotSent, openHttp, reasonOf, type Http, type HttpAnswer } from './http.js';
 import { layoutText } from './layouts.js';
 import {
+  completeOptions,
   splitTag,
   subTag,
   validateAllocate,
   validateNewTag,
-  validateOptions,
   validateTag,
-  DEFAULT_TAG_OPTIONS,
 } from './names.js';
 import { checkedNumber } from './numbers.js';
-import { ANY, checkedOptions, NUMBER, SECRET, TEXT, type Kinds } from './options.js';
+import { ANY, checkedOptions, NUMBER, TEXT, type Kinds } from './options.js';
 import { said } from './said.js';
 import {
   ID_MAX,
@@ -74,7 +74,7 @@ export interface RemoteOptions {
 }
 
 const OPTIONS: Kinds<RemoteOptions> = {
-  token: SECRET,
+  token: ANY,
   store: ANY,
   leaseStore: ANY,
   sslCa: TEXT,
@@ -367,6 +367,12 @@ class Servers {
       // Of a cache, or of a proxy that gives one answer to several: whose grant it is nobody knows.
       if (response.requestId !== id) {
         response.discard();
+        if (response.requestId === null) {
+          throw lost(
+            `was answered with the status ${response.status} by something that is no unalike server, or through a ` +
+              'proxy that drops X-Request-Id: have it pass this header, and cache and collapse nothing',
+          );
+        }
         throw lost(
           `brought the answer to another request, with the status ${response.status}: its X-Request-Id is not the ` +
             'one that was sent. If there is a proxy before the server, have it pass this header, and cache and ' +
@@ -382,7 +388,7 @@ class Servers {
       }
       if (response.status < 200 || response.status > 299) {
         throw (
-          problem(at, response.status, answer) ??
+          problem(at, response.status, answer, this.token !== undefined) ??
           lost(`brought the status ${response.status}, and no problem that an unalike server describes`)
         );
       }
@@ -504,7 +510,7 @@ const PROBLEMS: Readonly<Record<string, StoreErrorKind>> = {
  * What an answer that is not a success proves; `undefined` where it proves nothing, since a server of another kind
  * wrote it, or since this one does not know.
  */
-function problem(at: string, status: number, answer: Json): Failure | undefined {
+function problem(at: string, status: number, answer: Json, hasToken: boolean): Failure | undefined {
   const document = typeof answer === 'object' && answer !== null ? (answer as Record<string, Json>) : {};
   const type = document['type'];
   const prefix = 'urn:unalike:problem:';
@@ -512,7 +518,8 @@ function problem(at: string, status: number, answer: Json): Failure | undefined 
     return undefined;
   }
   const word = type.slice(prefix.length);
-  const detail = typeof document['detail'] === 'string' ? document['detail'] : '';
+  const said = typeof document['detail'] === 'string' ? document['detail'] : '';
+  const detail = status === 401 && !hasToken ? `${said}; give it as the option token` : said;
   const of = (kind: StoreErrorKind, isServers: boolean): Failure =>
     new Failure(new StoreError(kind, `${at}: ${detail}`), isServers);
   if (word === 'outcome-unknown' || word === 'timeout') {
@@ -638,13 +645,8 @@ function readAddress(urls: string | readonly string[], options: RemoteOptions): 
     refusedAddress(`${what}: write http://HOST:PORT or https://HOST, and further hosts after commas`);
   const origins: string[] = [];
   const chosen: Record<string, string | number | undefined> = { ...options };
-  if (typeof urls !== 'string' && !Array.isArray(urls)) {
-    throw refusedAddress(`is ${said(urls)}, it must be a text or a list of texts`);
-  }
-  for (const text of typeof urls === 'string' ? [urls] : (urls as readonly unknown[])) {
-    if (typeof text !== 'string') {
-      throw refusedAddress(`is ${said(text)}, it must be a text`);
-    }
+  for (const each of Array.isArray(urls) ? (urls as unknown[]) : [urls]) {
+    const text = checkAddress('the address of the servers', each);
     const [, scheme, rest] = /^(https?):\/\/(.*)$/.exec(text) ?? [];
     if (scheme === undefined || rest === undefined) {
       throw refused('has another scheme than http and https');
@@ -653,6 +655,9 @@ function readAddress(urls: string | readonly string[], options: RemoteOptions): 
     // A password may have a ? in it.
     if (rest.includes('@')) {
       throw refused('has a user or password, which no server takes (a token is an option of its own)');
+    }
+    if (/,https?:\/\//.test(hosts)) {
+      throw refused('has a scheme after a comma, and further hosts have none of their own');
     }
     if (rest.includes('#') || /\/./.test(hosts)) {
       throw refused('has a path, which no server takes');
@@ -706,6 +711,33 @@ function readParameters(query: string, chosen: Record<string, string | number | 
   }
 }
 
+/** @throws {StoreError} `refused`. The message does not show the token. */
+function checkToken(token: unknown): void {
+  const fault = faultOfToken(token);
+  if (fault !== undefined) {
+    throw new StoreError('refused', `the token ${fault}`);
+  }
+}
+
+function faultOfToken(token: unknown): string | undefined {
+  if (token === undefined) {
+    return undefined;
+  }
+  if (typeof token !== 'string') {
+    return `is ${token === null ? 'null' : `of the type ${typeof token}`}, it must be a text, or left out`;
+  }
+  if (token === '') {
+    return 'is empty: is its environment variable set? Leave it out where there is none';
+  }
+  if (/^bearer\s/i.test(token)) {
+    return 'begins with Bearer: leave Bearer out';
+  }
+  if (/^\s|\s$/.test(token)) {
+    return 'has a space or the end of a line around it: trim it';
+  }
+  return /^[\x21-\x7e]+$/.test(token) ? undefined : 'has letters that no header may have';
+}
+
 function pinOf(name: string, value: string | undefined): string | undefined {
   if (value !== undefined && (typeof value !== 'string' || !IDENTITY.test(value))) {
     throw new StoreError('refused', `${name} is ${said(value)}, it must be 32 hexadecimal digits`);
@@ -744,9 +776,7 @@ export class RemoteStore implements SegmentStore, LeaseStore {
   static async open(urls: string | readonly string[], options: RemoteOptions = {}): Promise<RemoteStore> {
     const given = checkedOptions('options', options, OPTIONS, refusedByStore);
     const [origins, { token, store, leaseStore, sslCa, ...times }] = readAddress(urls, given);
-    if (token !== undefined && !/^[\x21-\x7e]+$/.test(token)) {
-      throw new StoreError('refused', 'the token has letters that no header may have');
-    }
+    checkToken(token);
     const timeoutOf = (name: 'connectTimeoutMs' | 'requestTimeoutMs'): number | undefined =>
       times[name] === undefined ? undefined : checkedNumber(name, times[name], 1, TIMEOUT_MAX_MS);
     const connectTimeoutMs = timeoutOf('connectTimeoutMs');
@@ -759,9 +789,14 @@ export class RemoteStore implements SegmentStore, LeaseStore {
     return new RemoteStore(segments, () => new Servers(origins, 'leases', token, leasePin, http, timeoutMs), http);
   }
 
-  /** Creates a tag, which takes a token of the scope `admin`. @throws {StoreError} */
-  async createTag(tag: string, options: TagOptions = DEFAULT_TAG_OPTIONS): Promise<TagRecord> {
-    validateOptions(tag, options);
+  /**
+   * Creates a tag, which takes a token of the scope `admin`. Options that are not given are those of
+   * {@link DEFAULT_TAG_OPTIONS}.
+   *
+   * @throws {StoreError}
+   */
+  async createTag(tag: string, given: Partial<TagOptions> = {}): Promise<TagRecord> {
+    const options = completeOptions(tag, given);
     validateNewTag(tag);
     if (splitTag(tag)[1] !== null) {
       throw new StoreError('refused', 'servers create sub-keys when their ids are first asked for, and not before');

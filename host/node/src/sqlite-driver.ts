@@ -91,7 +91,7 @@ export function driver(name: DriverName | null): Driver {
   if (!found) {
     const what = name === null ? 'neither node:sqlite nor the package better-sqlite3' : `no ${name}`;
     const node = `this Node is ${process.version}`;
-    throw new StoreError('refused', `there is ${what} (${node}): install better-sqlite3, or use Node 22.13 or newer`);
+    throw new StoreError('refused', `there is ${what} (${node}): npm install better-sqlite3, or use Node 22.13 or newer`);
   }
   return found;
 }

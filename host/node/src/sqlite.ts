@@ -20,6 +20,7 @@ import { completeOptions, validateAllocate, validateTag } from './names.js';
 import { checkedOptions, FLAG, NUMBER, wholeFrom, wordOf, type Kinds } from './options.js';
 import { said } from './said.js';
 import type { DriverName } from './sqlite-driver.js';
+import { BUSY_TIMEOUT_MAX_MS, readPlace } from './sqlite-path.js';
 import type { Answer, Begin, Method, Request } from './sqlite-worker.js';
 import {
   refusedByStore,
@@ -61,7 +62,6 @@ export interface SqliteOptions {
   readonly driver?: DriverName;
 }
 
-const BUSY_TIMEOUT_MAX_MS = 600_000;
 /** Beyond the two waits, so long may a disk take before a request is given up. */
 const DISK_MS = 30_000;
 
@@ -120,7 +120,8 @@ export class SqliteStore implements SegmentStore, LeaseStore {
    * Opens the file, or creates it, and proves that it can be written to. A file of the schema before is brought to this
    * one; programs of the version before that have it open go on.
    *
-   * @param path The file; SQLite puts a `-wal` and a `-shm` file beside it. A path, and no URL.
+   * @param path The file; SQLite puts a `-wal` and a `-shm` file beside it. A path, or a URL as the `unalike` command
+   *   takes it: `sqlite://PATH[?create=false&busy-timeout-ms=5000]`.
    * @throws {StoreError} `refused` when the file or its directory is missing, is not writable, or belongs to another
    *   program or to a newer version of this one; `corrupt` when it is no database or a damaged one; `unavailable` when
    *   another process keeps it locked. Each says what to do.
@@ -291,10 +292,14 @@ const OPTIONS: Kinds<SqliteOptions> = {
 
 function readOptions(path: string, given: SqliteOptions): Begin {
   const options = checkedOptions('options', given, OPTIONS, refusedByStore);
-  if (typeof path !== 'string' || path === '' || path.includes('\0') || !path.isWellFormed()) {
-    throw new StoreError('refused', `the path ${said(path)} is not usable: name a file`);
+  const place = readPlace(path);
+  const twice = (['create', 'busyTimeoutMs'] as const).find(
+    (name) => place[name] !== undefined && options[name] !== undefined,
+  );
+  if (twice !== undefined) {
+    throw new StoreError('refused', `the address of the store has a parameter beside the option ${twice}: give one`);
   }
-  const busyTimeoutMs = options.busyTimeoutMs ?? 5_000;
+  const busyTimeoutMs = place.busyTimeoutMs ?? options.busyTimeoutMs ?? 5_000;
   const limits = {
     maxHorizonMs: whole('maxHorizonMs', options.maxHorizonMs ?? DEFAULT_LEASE_LIMITS.maxHorizonMs),
     maxSkewMs: whole('maxSkewMs', options.maxSkewMs ?? DEFAULT_LEASE_LIMITS.maxSkewMs),
@@ -302,8 +307,8 @@ function readOptions(path: string, given: SqliteOptions): Begin {
   validateLimits(limits);
   return {
     // An absolute path is always a file: SQLite reads ":memory:" as something that forgets.
-    path: resolve(path),
-    create: options.create ?? true,
+    path: resolve(place.path),
+    create: place.create ?? options.create ?? true,
     busyTimeoutMs,
     driver: options.driver ?? null,
     rules: {

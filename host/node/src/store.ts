@@ -253,6 +253,16 @@ export class StoreError extends Error {
     this.isFinal = options?.isFinal ?? false;
   }
 
+  /** Another copy of this package may have made it: a store of one is used by the `Ids` of the other. */
+  static override [Symbol.hasInstance](value: unknown): boolean {
+    if (this !== StoreError || typeof value !== 'object' || value === null) {
+      return Function.prototype[Symbol.hasInstance].call(this, value);
+    }
+    const { name, kind, failure, isRetryable } = value as Partial<StoreError>;
+    const isNamed = name === 'StoreError' && typeof kind === 'string';
+    return isNamed && typeof failure === 'string' && typeof isRetryable === 'boolean';
+  }
+
   /** What the component is told. */
   get failure(): StoreFailure {
     switch (this.kind) {

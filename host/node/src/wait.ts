@@ -6,6 +6,7 @@
 
 import { IdsError } from './errors.js';
 import { shown } from './names.js';
+import { said } from './said.js';
 
 /** An `AbortSignal`, as far as it is used. */
 export interface AbortSignalLike {
@@ -117,15 +118,35 @@ export class Event {
       signal?.addEventListener('abort', abort);
     });
     // The signal's code is the program's: it runs when whoever told the event is done.
-    return signal === undefined ? waiting : waiting.finally(() => signal.removeEventListener('abort', abort));
+    return signal ? waiting.finally(() => signal.removeEventListener('abort', abort)) : waiting;
   }
 }
 
-/** @throws {IdsError} `aborted`, if the signal says so. */
+/** @throws {IdsError} `aborted`, if the signal says so; `options-invalid`, if it is none. */
 export function checkAborted(name: string, signal: AbortSignalLike | undefined): void {
-  if (signal?.aborted === true) {
+  // Once: what is read may be code of the program's.
+  const isAborted: unknown = signal?.aborted;
+  if (isAborted === true) {
     throw aborted(name, signal);
   }
+  checkSignal(signal, isAborted);
+}
+
+/** What is no signal would throw when a wait ends, where nobody catches it. @throws {IdsError} `options-invalid` */
+function checkSignal(signal: unknown, isAborted: unknown): void {
+  if (signal === undefined || signal === null) {
+    return;
+  }
+  const { addEventListener, removeEventListener } = signal as Partial<AbortSignalLike>;
+  const listens = typeof addEventListener === 'function' && typeof removeEventListener === 'function';
+  if (listens && typeof isAborted === 'boolean') {
+    return;
+  }
+  const isController = typeof (signal as { abort?: unknown }).abort === 'function';
+  const what = isController
+    ? 'an AbortController, it must be an AbortSignal: pass controller.signal'
+    : `${said(signal)}, it must be an AbortSignal: pass controller.signal, or AbortSignal.timeout(200)`;
+  throw new IdsError('options-invalid', `signal is ${what}`, { argument: 'signal' });
 }
 
 /** What a call is told that its signal gave up. */

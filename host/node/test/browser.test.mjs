@@ -114,5 +114,5 @@ test('a policy without wasm-unsafe-eval and an origin that is not allowed are to
   // The same site under another name.
   site.others = [server.url, site.url];
   const elsewhere = url.replace('127.0.0.1', 'localhost');
-  await assert.rejects(browser.show(elsewhere), /brought no answer.*blocked by CORS policy/s);
+  await assert.rejects(browser.show(elsewhere), /brought no answer.*lack the origin of this page.*blocked by CORS policy/s);
 });

@@ -30,7 +30,8 @@ test('the entry that is given its modules compiles nothing', async () => {
   const code = `
     import { readFileSync } from 'node:fs';
     import * as unalike from '${at('static.js')}';
-    await unalike.Ids.open({}).then(() => process.exit(1), (error) => console.log(error.kind));
+    const opening = unalike.Ids.open({ segments: new unalike.MemoryStore() });
+    await opening.then(() => process.exit(1), (error) => console.log(error.kind));
     const names = ['unalike', 'unalike-formats'].flatMap((name) =>
       ['', 2, 3].map((number) => name + '.core' + number + '.wasm'));
     const modules = names.map((name) => [name, new WebAssembly.Module(readFileSync(new URL(name, '${at('glue/')}')))]);
@@ -65,9 +66,30 @@ test('a module that cannot be fetched is told, and fetched again later', async (
     let isDown = true;
     globalThis.fetch = async (url) => isDown ? new Response('', { status: 503 }) : new Response(await readFile(url));
     const unalike = await import('${at('browser.js')}');
-    await unalike.Ids.open({}).then(() => process.exit(1), (error) => console.log(error.kind));
+    const opening = unalike.Ids.open({ segments: new unalike.MemoryStore() });
+    await opening.then(() => process.exit(1), (error) => console.log(error.kind));
     isDown = false;
     ${USE}
   `;
   assert.equal(await run(code), 'component\n1 00000004C92');
+});
+
+test('a module that cannot be loaded says what to do', async () => {
+  const code = `
+    const answers = [
+      async () => { throw new TypeError('Failed to fetch'); },
+      async () => new Response('', { status: 404 }),
+      async () => new Response('<!doctype html>', { headers: { 'content-type': 'text/html' } }),
+    ];
+    globalThis.fetch = () => answers[0]();
+    const unalike = await import('${at('browser.js')}');
+    while (answers.length > 0) {
+      await unalike.Formats.load().then(() => process.exit(1), (error) => console.log(error.kind, error.message));
+      answers.shift();
+    }
+  `;
+  const [failed, missing, page] = (await run(code)).split('\n');
+  assert.match(failed, /^component .*Failed to fetch .*is 'self' in connect-src .*Or import unalike\/inline$/);
+  assert.match(missing, /^component .*the status 404: bundlers that copy no files need unalike\/inline$/);
+  assert.match(page, /^component .*is no module, but a page perhaps: in vite add optimizeDeps: /);
 });

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { DEFAULT_TAG_OPTIONS, Ids, IdsError, MemoryStore, StoreError } from '../dist/index.js';
+import { DEFAULT_TAG_OPTIONS, Formats, Ids, IdsError, MemoryStore, PRESETS, StoreError } from '../dist/index.js';
 import { Traps } from '../dist/lane.js';
 import { shown, subTag } from '../dist/names.js';
 import { InstanceTickets } from '../dist/tickets.js';
@@ -177,10 +177,17 @@ test('options and modes are bound', async (t) => {
   const orders = await ids.sequence('order', { step });
   assert.equal(await ids.sequence('order', { step: { step: 10n, kind: 'fixed' } }), orders);
   assert.equal(await ids.sequence('order'), orders);
-  await assert.rejects(ids.sequence('order', { prefetch: 2 }), kind('open-otherwise'));
+  const otherwise = (error) => {
+    assert.match(error.message, /\(step is \{"kind":"fixed","step":10n\} there, and not given here\)/);
+    return kind('open-otherwise')(error);
+  };
+  await assert.rejects(ids.sequence('order', { prefetch: 2 }), otherwise);
   await assert.rejects(ids.sequence('invoice', { mode: 'ordered' }), kind('mode-bound'));
   await ids.snowflake('default', 'twitter');
-  await assert.rejects(ids.snowflake('default', 'leaf'), kind('open-otherwise'));
+  await assert.rejects(ids.snowflake('default', 'leaf'), (error) => {
+    assert.match(error.message, /layout is \{.*"datacenterBits":5,.*\} there, and \{.*"datacenterBits":0,.*\} here/);
+    return kind('open-otherwise')(error);
+  });
   await assert.rejects(ids.snowflake('other', 'no-such'), kind('layout-invalid'));
   const wide = { ...(await ids.snowflake('default', 'twitter')).layout, timestampBits: 60 };
   await assert.rejects(ids.snowflake('other', wide), kind('layout-invalid'));
@@ -212,6 +219,7 @@ test('what was not used goes back, and a closed generator is closed', async (t) 
   assert.equal(await orders.next(), 1n);
   await flakes.next();
   await Promise.all([ids.close(), ids.close()]);
+  await assert.rejects(ids.sequence('never-opened'), /no ids for "never-opened": this Ids was closed/);
   await assert.rejects(orders.next(), kind('closed'));
   assert.throws(() => orders.tryNext(), kind('closed'));
   assert.throws(() => orders.status(), kind('closed'));
@@ -347,7 +355,10 @@ test('a grant that went through a double is not used', async (t) => {
     return kind('timeout')(error);
   });
   bad = { start: 0n, end: 11n };
-  await assert.rejects(orders.next({ waitMaxMs: 3_000 }), kind('grant-refused'));
+  await assert.rejects(orders.next({ waitMaxMs: 3_000 }), (error) => {
+    assert.match(error.message, /the store's grant is not an interval of ids. It is not used: look at the store$/);
+    return kind('grant-refused')(error);
+  });
   bad = {};
   // Some were asked for before, and each is refused once.
   await until('a good grant is there', () => orders.next().catch(() => undefined));
@@ -604,7 +615,7 @@ test('a lease that ended is told, and another one is taken', async (t) => {
   now += 600;
   await assert.rejects(flakes.next({ waitMaxMs: 50 }), (error) => {
     assert.deepEqual([error.figures.worker, error.figures.endedMs], [0, 1_700_000_001_000]);
-    assert.match(error.message, /the lease store is down/);
+    assert.match(error.message, /ended at 2023-11-14T22:13:21.000Z, and there is no other: the lease store is down/);
     return kind('lease-ended')(error);
   });
   Object.assign(store, { acquire, extend });
@@ -642,4 +653,119 @@ test("a driver's import never throws into the component", async (t) => {
   await assert.rejects(ids.sequence('order'), kind('store'));
   store.openTag = async (tag) => ({ tag, options: DEFAULT_TAG_OPTIONS });
   await assert.rejects((await ids.sequence('order')).next({ waitMaxMs: 100 }), kind('timeout'));
+});
+
+test('what is no store is refused when the ids are opened', async () => {
+  const store = new MemoryStore();
+  const closed = Promise.resolve(store);
+  class Pool {}
+  for (const [given, words] of [
+    [closed, 'is a Promise, it must be a store: write await before what opens it, as in await SqliteStore.open(..)'],
+    ['sqlite://x', "is a text, it must be a store, such as await SqliteStore.open('ids.sqlite')"],
+    ['mysql://ids:secret@h/ids', "is a text, it must be a store, such as await MysqlStore.open('mysql://..')"],
+    [null, 'is null, it must be a store'],
+    [7, 'is 7, it must be a store'],
+    [MemoryStore, 'is the function or class MemoryStore, it must be a store that is open'],
+    [new Pool(), 'is of the class Pool without the method'],
+    [{ allocate() {}, acquire() {} }, 'is an object without the method'],
+  ]) {
+    for (const option of ['segments', 'leases']) {
+      await assert.rejects(Ids.open({ [option]: given }), (error) => {
+        assert.ok(error.message.includes(`${option} ${words}`), error.message);
+        assert.ok(!error.isRetryable && error.figures.argument === option);
+        return kind('options-invalid')(error);
+      });
+    }
+  }
+  await assert.rejects(Ids.open({}), kind('options-invalid'));
+});
+
+test('a signal that is none is refused before anything waits', async (t) => {
+  const store = new Around(new MemoryStore());
+  await store.inner.createTag('ticket', { ...DEFAULT_TAG_OPTIONS, mode: 'ordered' });
+  const answer = deferred();
+  store.before = () => answer.promise;
+  const { ids } = await open(t, { store });
+  const orders = await ids.sequence('order');
+  const tickets = await ids.sequence('ticket');
+  for (const [signal, words] of [
+    [new AbortController(), 'signal is an AbortController, it must be an AbortSignal: pass controller.signal'],
+    [{}, 'signal is an object, it must be an AbortSignal'],
+    [200, 'signal is 200, it must be an AbortSignal'],
+  ]) {
+    const wrong = (error) => kind('options-invalid')(error) && error.message.startsWith(words);
+    await assert.rejects(orders.next({ signal, waitMaxMs: 5 }), wrong);
+    await assert.rejects(tickets.next({ signal, waitMaxMs: 5 }), wrong);
+    await assert.rejects(ids.sequence('other', {}, { signal }), wrong);
+  }
+  answer.resolve();
+  assert.equal(await orders.next({ signal: null }), 1n);
+});
+
+test('a tag is created with the options that are given, and the others as by default', async () => {
+  const store = new MemoryStore({ newTags: { start: 1_000n } });
+  const { options } = await store.createTag('ticket', { mode: 'ordered' });
+  assert.deepEqual(options, { ...DEFAULT_TAG_OPTIONS, mode: 'ordered' });
+  assert.deepEqual((await store.openTag('order')).options, { ...DEFAULT_TAG_OPTIONS, start: 1_000n });
+  for (const [given, words] of [
+    [{ start: 1_000 }, 'its start is the number 1000 (write the bigint 1000n), it must be 1 to 2^63 - 1'],
+    [{ step: 100 }, "its step is 100, it must be an object, such as { kind: 'fixed', step: 100n }"],
+    [{ step: { fixed: 100n } }, 'its step has no kind undefined: there are "fixed" and "adaptive"'],
+    [{ step: { kind: 'fixed', step: 100 } }, 'its step is the number 100 (write the bigint 100n), it must be 1'],
+    [{ step: null }, 'its step is null, it must be an object, such as'],
+    [{ refill: 0.1 }, "its refill is 0.1, it must be an object, such as { kind: 'share-consumed', percent: 10 }"],
+    [{ mode: 'slow' }, 'its mode is "slow", it must be "buffered" or "ordered"'],
+  ]) {
+    await assert.rejects(store.createTag('other', given), (error) => {
+      assert.ok(error instanceof StoreError && error.message.includes(words), error.message);
+      return error.kind === 'tag-invalid';
+    });
+  }
+});
+
+test('the errors of another copy of the package are recognised', async (t) => {
+  const copy = new URL('../dist/', import.meta.url).href;
+  const { StoreError: Theirs } = await import(`${copy}store.js?copy`);
+  const { IdsError: TheirIdsError } = await import(`${copy}errors.js?copy`);
+  const theirs = new Theirs('tag-unknown', 'no such tag');
+  assert.ok(theirs.constructor !== StoreError && theirs instanceof StoreError);
+  assert.ok(new TheirIdsError('timeout', 'late') instanceof IdsError);
+  for (const other of [new Error('x'), { name: 'StoreError' }, { name: 'StoreError', kind: 'refused' }, null, 'text']) {
+    assert.ok(!(other instanceof StoreError) && !(other instanceof IdsError));
+  }
+  class Narrower extends StoreError {}
+  assert.ok(!(theirs instanceof Narrower) && new Narrower('refused', 'x') instanceof StoreError);
+  const inner = new MemoryStore();
+  const store = new Around(inner);
+  store.openTag = async () => {
+    throw theirs;
+  };
+  const { ids } = await open(t, { store });
+  await assert.rejects(ids.sequence('order'), (error) => {
+    assert.equal(error.storeError, theirs);
+    return kind('store')(error) && !error.isRetryable;
+  });
+});
+
+test('a clock before the layout begins is told with the date', async (t) => {
+  const { ids } = await open(t, { now: () => 1_700_000_000_000 });
+  const flakes = await ids.snowflake('late', { ...PRESETS.leaf, epochMs: 1_800_000_000_000n });
+  await assert.rejects(flakes.next({ waitMaxMs: 100 }), (error) => {
+    assert.match(error.message, /at 2027-01-15T08:00:00.0\d\dZ: set the clock, or the layout's epoch is wrong/);
+    return kind('clock-before-epoch')(error);
+  });
+});
+
+test('a layout that cannot be is told with its figures', async (t) => {
+  const { ids } = await open(t);
+  const wide = ids.snowflake('wide', { ...PRESETS.leaf, timestampBits: 60 });
+  await assert.rejects(wide, (error) => kind('layout-invalid')(error) && error.message.includes('sum to 82 bits'));
+});
+
+test('what is made and posted in other ways says how it is done', async (t) => {
+  const { store, ids } = await open(t);
+  assert.throws(() => new Ids({ segments: store }), /write await Ids\.open\(\.\.\)/);
+  assert.throws(() => new Formats(), /write await Formats\.load\(\)/);
+  assert.throws(() => structuredClone(ids), /each thread opens its own Ids and store; ids can be posted/);
+  assert.equal(structuredClone(await (await ids.sequence('order')).next()), 1n);
 });

@@ -18,7 +18,7 @@ const tsc = createRequire(import.meta.url).resolve('typescript/bin/tsc');
 
 async function installed(t) {
   const folder = await folderOf(t);
-  const { stdout } = await run('npm', ['pack', '--json', '--pack-destination', folder], { cwd: here });
+  const { stdout } = await run('npm', ['pack', '--ignore-scripts', '--json', '--pack-destination', folder], { cwd: here });
   const [{ filename, files }] = JSON.parse(stdout);
   const project = join(folder, 'project');
   await mkdir(project);
@@ -28,7 +28,7 @@ async function installed(t) {
 }
 
 const PROGRAM = `
-import { Batch, Formats, Ids, IdsError, MemoryStore, StoreError } from 'unalike';
+import { Batch, Formats, Ids, IdsError, MemoryStore, PRESETS, StoreError } from 'unalike';
 import type { Layout, Sequence, SegmentStore, TailRelease } from 'unalike';
 import { RemoteStore } from 'unalike/remote';
 
@@ -60,6 +60,13 @@ const store: SegmentStore = new Ours();
   } catch (error) {
     if (!(error instanceof IdsError) || error.kind !== 'number-invalid') throw error;
   }
+  const daily = formats.format({ template: '{yyyyMMdd}-{id:06}', bits: 19, restart: 'day' });
+  const ours: Layout = { ...PRESETS.leaf, epochMs: 1735689600000n };
+  await ids.sequenceOf('daily', daily.period(new Date()), { idMax: daily.idMax });
+  formats.unpack(id, ours);
+  await new MemoryStore({ newTags: { mode: 'ordered' } }).createTag('ticket', { mode: 'ordered' });
+  // @ts-expect-error a name that no layout has
+  await ids.snowflake('events', 'twiter').catch(() => undefined);
   // @ts-expect-error ids are bigints
   const wrong: number = id;
   const remote: Promise<RemoteStore> = RemoteStore.open('http://127.0.0.1:1');
@@ -68,10 +75,14 @@ const store: SegmentStore = new Ours();
 }
 `;
 
-test('what is packed is dist, the page and the licences', async (t) => {
+test('what is packed is dist, the examples, the page and the licences, after a build', async (t) => {
   const { project, files } = await installed(t);
   const others = files.filter((path) => !path.startsWith('dist/'));
-  assert.deepEqual(others.sort(), ['LICENSE-APACHE', 'LICENSE-MIT', 'README.md', 'package.json']);
+  const examples = ['examples/cluster.mjs', 'examples/http-server.mjs', 'examples/worker-threads.mjs'];
+  assert.deepEqual(others.sort(), ['LICENSE-APACHE', 'LICENSE-MIT', 'README.md', ...examples, 'package.json']);
+  // The build is not run here: other tests use its files meanwhile.
+  const { scripts } = JSON.parse(await readFile(join(here, 'package.json'), 'utf8'));
+  assert.equal(scripts.prepack, 'npm run build');
   const root = join(project, 'node_modules/unalike');
   const { exports } = JSON.parse(await readFile(join(root, 'package.json'), 'utf8'));
   for (const [name, conditions] of Object.entries(exports)) {

@@ -30,11 +30,13 @@ test('the code of the README runs', async () => {
     assert.equal(rest, [
       'false',
       '1n true',
+      '1n',
       '[ 1n, 2n ]',
       '5000 false',
       '00000004C92',
       '{ ticks: 278898726177n, worker: 39, sequence: 3448 }',
-      'ORD-20261122-00000042 42n',
+      'ORD-20261122-00000001 1n',
+      '20261122-000001',
       'number-invalid false',
     ].join('\n'));
   } finally {

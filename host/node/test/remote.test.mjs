@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { writeFile } from 'node:fs/promises';
+import http from 'node:http';
 import net from 'node:net';
 import { join } from 'node:path';
 import { test } from 'node:test';
@@ -126,6 +127,28 @@ test('addresses and pins that are none are refused, and no secret is told', asyn
       (error) => !error.message.includes('hunter2') && kind('refused')(error),
     );
   }
+  for (const [urls, words] of [
+    [undefined, /^the address of the servers is undefined: is its environment variable set\?$/],
+    [null, /is null: is its environment variable set/],
+    ['', /is empty: is its environment variable set/],
+    [['http://a', undefined], /is undefined/],
+    [new URL('http://a'), /is an object of the class URL, it must be a text: give its href/],
+    [7, /is of the type number, it must be a text/],
+    ['http://a:1,http://b:2', /has a scheme after a comma, and further hosts have none of their own/],
+  ]) {
+    await assert.rejects(RemoteStore.open(urls), (error) => words.test(error.message) && kind('refused')(error));
+  }
+  for (const [token, words] of [
+    [5, /^the token is of the type number, it must be a text, or left out$/],
+    [null, /^the token is null/],
+    ['', /^the token is empty: is its environment variable set/],
+    ['Bearer hunter2', /^the token begins with Bearer: leave Bearer out$/],
+    ['hunter2\n', /^the token has a space or the end of a line around it: trim it$/],
+    ['hunt\ner2', /^the token has letters that no header may have$/],
+  ]) {
+    const refused = (error) => words.test(error.message) && kind('refused')(error);
+    await assert.rejects(RemoteStore.open('http://a', { token }), refused);
+  }
   await assert.rejects(RemoteStore.open('http://a', { store: '5eed' }), kind('refused'));
   await assert.rejects(RemoteStore.open('http://a', { token: 'a\nb' }), kind('refused'));
   await assert.rejects(RemoteStore.open('http://a', { requestTimeoutMs: 0 }), /requestTimeoutMs/);
@@ -206,6 +229,28 @@ test('servers with different stores are refused, at the start and later', async 
   );
   await assert.rejects(store.allocate('order', 10n, 0n), kind('refused'));
   assert.equal((await nextOfRust(first, 'order', 1))[0] > 1n, true);
+});
+
+test('what is no unalike server, and a token that is missing, are told with what to do', async (t) => {
+  const other = http.createServer((_, response) => response.writeHead(502).end('<html>'));
+  await new Promise((resolve) => other.listen(0, '127.0.0.1', resolve));
+  t.after(() => other.close());
+  const url = `http://127.0.0.1:${other.address().port}`;
+  await assert.rejects(RemoteStore.open(url), (error) => {
+    assert.match(error.message, /was answered with the status 502 by something that is no unalike server/);
+    return kind('unavailable')(error);
+  });
+  const tokens = join(await folderOf(t), 'tokens.toml');
+  const token = 'the-token-of-the-test';
+  await writeFile(tokens, `[[tokens]]\nname = "a"\ntoken = "${token}"\nscope = "lease"\n`, { mode: 0o600 });
+  const server = await Server.start(t, await sqlite(t), { more: ['--tokens', tokens] });
+  const without = async () => await (await RemoteStore.open(server.url)).allocate('order', 1n, 0n);
+  await assert.rejects(without(), (error) => {
+    assert.match(error.message, /; give it as the option token$/);
+    return kind('refused')(error);
+  });
+  const store = await RemoteStore.open(server.url, { token });
+  assert.equal((await store.allocate('order', 1n, 0n)).start, 1n);
 });
 
 for (const [how, open, takes] of [

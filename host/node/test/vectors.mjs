@@ -269,7 +269,7 @@ class CoreVector {
         assert.match(String(error.message), /the driver threw/);
         seen = { traps: true, throws: step.throws };
       } else if (error instanceof IdsError) {
-        seen = { refused: error.figures.argument };
+        seen = { refused: kebab(error.figures.argument) };
       } else {
         throw error;
       }
@@ -343,7 +343,7 @@ class FormatsVector {
     } catch (trap) {
       const error = trap.cause;
       if (error instanceof IdsError && error.kind === 'number-invalid') {
-        return { refused: error.figures.argument };
+        return { refused: kebab(error.figures.argument) };
       }
       throw error;
     }

@@ -8,8 +8,8 @@ use crate::json::int;
 use crate::script::{File, Script, segment};
 
 pub(crate) const NOW: u64 = 1_700_000_000_000;
-/// A name of which careless decoders make another one: they drop the mark U+FEFF from its beginning, and join letters by
-/// a normal form. It ends with the mark, too, and holds letters of two to four bytes.
+/// A name of which careless decoders make another one: they drop the mark U+FEFF from its beginning, and join letters
+/// by a normal form. It ends with the mark, too, and holds letters of two to four bytes.
 pub(crate) const WHOLE: &str = "\u{feff}A\u{30a}\u{212b}\u{1f600}\u{feff}";
 /// The first whole number that a double does not hold.
 pub(crate) const BEYOND_DOUBLE: u64 = (1 << 53) + 1;

@@ -695,6 +695,8 @@ class TestFailures:
                 eventually("it waits", lambda: query(url, "SELECT 1 FROM information_schema.INNODB_LOCK_WAITS"))
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
+            # A program that a shell runs in the background ignores it.
+            before = signal.signal(signal.SIGINT, signal.default_int_handler)
             thread = threading.Thread(target=interrupt)
             thread.start()
             with pytest.raises(KeyboardInterrupt):
@@ -703,6 +705,7 @@ class TestFailures:
                     with contextlib.suppress(StoreError):
                         store.allocate("order", 1, 0)
             thread.join()
+            signal.signal(signal.SIGINT, before)
         later = store.allocate("order", 1, 0)
         assert later.start >= 2
 

@@ -76,7 +76,7 @@ test('handles cannot be posted to another thread', async () => {
   const ids = await Ids.open({ segments: new MemoryStore() });
   const orders = await ids.sequence('order');
   assert.throws(() => structuredClone(orders), { name: 'DataCloneError' });
-  assert.throws(() => structuredClone(ids), { name: 'DataCloneError' });
+  assert.throws(() => structuredClone(ids), { name: 'IdsError', message: /each thread opens its own Ids/ });
   await ids.close();
 });
 

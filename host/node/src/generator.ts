@@ -5,6 +5,7 @@
  */
 
 import type { Answer, Core, ComponentError } from './component.js';
+import { contextsHere } from './contexts.js';
 import { because, closed, IdsError, isLasting } from './errors.js';
 import type { GrantOrder } from './grant-order.js';
 import type { Handle, Lane, Opening } from './lane.js';
@@ -47,8 +48,7 @@ export abstract class Generator<Opened extends Handle> implements Opening<Opened
   refused = 0;
   isStopped = false;
   protected readonly changed = new Event();
-  /** The component has said `pending`, and nothing was answered since: asking it again would bring the same. */
-  protected isPending = false;
+  private isPending = false;
 
   constructor(
     readonly environment: Environment,
@@ -56,6 +56,15 @@ export abstract class Generator<Opened extends Handle> implements Opening<Opened
   ) {}
 
   abstract open(core: Core): Answer<Opened>;
+
+  /** The component has said `pending`, and nothing was answered since: asking it again would bring the same. */
+  protected get isStillPending(): boolean {
+    if (this.isPending) {
+      // What is overdue is answered by that.
+      this.environment.lane.giveUpOverdue(this);
+    }
+    return this.isPending;
+  }
 
   lost(): void {
     this.isPending = false;
@@ -207,7 +216,8 @@ export abstract class Generator<Opened extends Handle> implements Opening<Opened
       }
       const left = waitMaxMs - (monotonicMs() - startedMs);
       if (outcome.tag === 'pending') {
-        if (left <= 0 || !(await this.changed.next(left, this.name, signal))) {
+        const lookMs = Math.min(left, contextsHere().lookEveryMs);
+        if (left <= 0 || (!(await this.changed.next(lookMs, this.name, signal)) && lookMs === left)) {
           throw this.timeout(startedMs);
         }
         continue;

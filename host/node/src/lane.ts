@@ -152,6 +152,11 @@ export class Lane {
     return this.instance?.handles.has(generator) === true;
   }
 
+  /** Ends the requests of a generator that are overdue: whoever began them is gone, with the timer that would have. */
+  giveUpOverdue(generator: Opening<Handle>): void {
+    this.instance?.requests.giveUpOverdue(generator);
+  }
+
   /** @internal Gives the instance up as after a trap: for tests. */
   trap(name: string, reason: string): IdsError {
     return this.trapped(name, new Trap(reason));

@@ -10,6 +10,7 @@
 
 import { restOf } from './batch.js';
 import type { Answer, Core, CoreOrdered, Run } from './component.js';
+import { contextsHere } from './contexts.js';
 import { closed, IdsError } from './errors.js';
 import { Generator, type Environment, type Outcome, type WaitOptions } from './generator.js';
 import { GrantOrder } from './grant-order.js';
@@ -17,12 +18,17 @@ import { shown } from './names.js';
 import { U32_MAX } from './numbers.js';
 import { monotonicMs } from './wait.js';
 
+/** So much later than it had to a driver that has not gone on is gone. */
+const DRIVER_GONE_MS = 1_000;
+
 interface Waiter {
   left: number;
   readonly runs: Run[];
   /** Its caller goes away then. */
   readonly deadlineMs: number;
   readonly answer: (answer: Run[] | unknown, isError: boolean) => void;
+  /** Has its own request drive the rounds from now on. */
+  readonly drive: () => void;
   isGone: boolean;
 }
 
@@ -31,9 +37,10 @@ export class Rounds extends Generator<CoreOrdered> {
   override readonly granted = new GrantOrder();
   /** Ids that rounds brought. */
   issued = 0n;
-  /** Whether rounds are being followed. */
-  isDriven = false;
   private queue: Waiter[] = [];
+  /** Who follows the rounds, and until when it has gone on if it is still there. */
+  private driver: Waiter | undefined;
+  private drivenUntilMs = 0;
 
   constructor(
     environment: Environment,
@@ -41,6 +48,11 @@ export class Rounds extends Generator<CoreOrdered> {
     readonly idMax: bigint,
   ) {
     super(environment, name);
+  }
+
+  /** Whether rounds are being followed. */
+  get isDriven(): boolean {
+    return this.driver !== undefined;
   }
 
   protected override get bound(): bigint {
@@ -61,53 +73,83 @@ export class Rounds extends Generator<CoreOrdered> {
     }
   }
 
-  take(count: number, options?: WaitOptions): Promise<Run[]> {
+  async take(count: number, options?: WaitOptions): Promise<Run[]> {
     const signal = options?.signal;
-    return new Promise((resolve, reject) => {
-      if (this.isStopped) {
-        throw closed(this.name);
-      }
-      if (signal?.aborted === true) {
-        throw this.givenUp(signal.reason);
-      }
-      const waitMaxMs = this.waitMaxMs(options);
-      const startedMs = monotonicMs();
-      const abort = (): void => waiter.answer(this.givenUp(signal?.reason), true);
-      const timer = setTimeout(() => waiter.answer(this.timeout(startedMs), true), waitMaxMs);
-      const waiter: Waiter = {
-        left: count,
-        runs: [],
-        deadlineMs: startedMs + waitMaxMs,
-        isGone: false,
-        answer: (answer, isError) => {
-          waiter.isGone = true;
-          clearTimeout(timer);
-          signal?.removeEventListener('abort', abort);
-          if (isError) {
-            this.refused += 1;
-            reject(answer as Error);
-          } else {
-            resolve(answer as Run[]);
-          }
-        },
-      };
-      signal?.addEventListener('abort', abort);
-      this.queue.push(waiter);
-      if (!this.isDriven) {
-        this.isDriven = true;
-        // All who call in the same turn are in the first round.
-        queueMicrotask(() => void this.drive());
-      }
-    });
+    if (this.isStopped) {
+      throw closed(this.name);
+    }
+    if (signal?.aborted === true) {
+      throw this.givenUp(signal.reason);
+    }
+    const waitMaxMs = this.waitMaxMs(options);
+    const startedMs = monotonicMs();
+    let abort = (): void => {};
+    let timer: unknown;
+    try {
+      return await new Promise<Run[]>((resolve, reject) => {
+        let drive = (): void => {};
+        // What follows runs in the request that made the promise, whichever keeps it.
+        void new Promise<void>((turn) => (drive = turn)).then(() => contextsHere().keep(this.drive(waiter)));
+        const waiter: Waiter = {
+          left: count,
+          runs: [],
+          deadlineMs: startedMs + waitMaxMs,
+          isGone: false,
+          drive,
+          answer: (answer, isError) => {
+            waiter.isGone = true;
+            if (isError) {
+              this.refused += 1;
+              reject(answer as Error);
+            } else {
+              resolve(answer as Run[]);
+            }
+          },
+        };
+        abort = (): void => waiter.answer(this.givenUp(signal?.reason), true);
+        timer = setTimeout(() => waiter.answer(this.timeout(startedMs), true), waitMaxMs);
+        signal?.addEventListener('abort', abort);
+        this.queue.push(waiter);
+        const isGone = contextsHere().areMany && monotonicMs() > this.drivenUntilMs;
+        if (this.driver === undefined || isGone) {
+          // All who call in the same turn are in the first round.
+          this.appoint(waiter);
+        }
+      });
+    } finally {
+      clearTimeout(timer as number);
+      signal?.removeEventListener('abort', abort);
+    }
+  }
+
+  /** Has this caller's request follow the rounds, or nobody. */
+  private appoint(waiter: Waiter | undefined): void {
+    this.driver = waiter;
+    this.drivenUntilMs = monotonicMs() + DRIVER_GONE_MS;
+    waiter?.drive();
   }
 
   private givenUp(reason: unknown): IdsError {
     return new IdsError('aborted', `the call for ids of ${shown(this.name)} was given up by its signal`, {}, reason);
   }
 
-  /** Round after round, until nobody waits. */
-  private async drive(): Promise<void> {
-    for (let waiting = this.nextWaiting(); waiting.length > 0; waiting = this.nextWaiting()) {
+  /**
+   * Round after round, until nobody waits, or until this driver was replaced. Where its request ends once its caller
+   * is served, one that still waits goes on in its place.
+   */
+  private async drive(me: Waiter): Promise<void> {
+    while (this.driver === me) {
+      if (me.isGone && contextsHere().areMany) {
+        this.appoint(this.queue.find((waiter) => !waiter.isGone));
+        return;
+      }
+      const waiting = this.nextWaiting();
+      if (waiting.length === 0) {
+        this.appoint(undefined);
+        return;
+      }
+      const last = waiting.reduce((latest, { deadlineMs }) => Math.max(latest, deadlineMs), 0);
+      this.drivenUntilMs = Math.max(last, monotonicMs()) + DRIVER_GONE_MS;
       try {
         this.share(await this.round(waiting), waiting);
       } catch (error) {
@@ -118,7 +160,6 @@ export class Rounds extends Generator<CoreOrdered> {
         }
       }
     }
-    this.isDriven = false;
   }
 
   /** Those for whom the next round is: as many as one run can hold, and the rest waits for the round after it. */

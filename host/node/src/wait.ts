@@ -52,32 +52,25 @@ export class Event {
    *
    * @throws {IdsError} `aborted`
    */
-  next(limitMs: number, name: string, signal?: AbortSignalLike): Promise<boolean> {
-    return new Promise((resolve, reject) => {
-      const listeners = this.listeners;
-      const end = (): void => {
-        listeners.delete(told);
-        clearTimeout(timer);
-        signal?.removeEventListener('abort', abort);
-      };
-      const told = (): void => {
-        end();
-        resolve(true);
-      };
-      const abort = (): void => {
-        end();
-        reject(aborted(name, signal));
-      };
-      const timer = setTimeout(
-        () => {
-          end();
-          resolve(false);
-        },
-        Math.min(Math.max(limitMs, 0), TIMER_MAX_MS),
-      );
-      listeners.add(told);
-      signal?.addEventListener('abort', abort);
-    });
+  async next(limitMs: number, name: string, signal?: AbortSignalLike): Promise<boolean> {
+    const listeners = this.listeners;
+    let told = (): void => {};
+    let abort = (): void => {};
+    let timer: unknown;
+    try {
+      return await new Promise<boolean>((resolve, reject) => {
+        told = (): void => resolve(true);
+        abort = (): void => reject(aborted(name, signal));
+        timer = setTimeout(() => resolve(false), Math.min(Math.max(limitMs, 0), TIMER_MAX_MS));
+        listeners.add(told);
+        signal?.addEventListener('abort', abort);
+      });
+    } finally {
+      // Here, and not where the event is fired: that may be in another request, which cannot end this one's timers.
+      listeners.delete(told);
+      clearTimeout(timer as number);
+      signal?.removeEventListener('abort', abort);
+    }
   }
 }
 

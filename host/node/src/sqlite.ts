@@ -298,6 +298,7 @@ function readOptions(path: string, options: SqliteOptions): Begin {
     driver: options.driver ?? null,
     rules: {
       createTags: options.createTags ?? true,
+      newTags: DEFAULT_TAG_OPTIONS,
       tagsMax: whole('tagsMax', options.tagsMax ?? 1_000_000n),
       limits,
     },

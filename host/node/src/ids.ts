@@ -5,7 +5,8 @@
  * @module
  */
 
-import { checkedLayout } from './component.js';
+import { checkedLayout, type WasmModule } from './component.js';
+import { contextsHere } from './contexts.js';
 import { asStoreError, because, closed, IdsError } from './errors.js';
 import type { Environment, WaitOptions } from './generator.js';
 import { Lane } from './lane.js';
@@ -45,7 +46,10 @@ export interface IdsOptions {
    * After how long a request to a store is given up, and what it may have been granted is burnt: 10000 ms by default.
    */
   readonly requestTimeoutMs?: number;
-  /** Whether leases are renewed by a timer while no ids are asked for: true by default. It keeps no process alive. */
+  /**
+   * Whether leases are renewed by a timer while no ids are asked for: true by default, but in Cloudflare's Workers,
+   * where a timer ends with its request. It keeps no process alive.
+   */
   readonly renewLeases?: boolean;
   /** Another clock, for tests and simulations: Unix milliseconds. */
   readonly now?: () => number;
@@ -96,15 +100,18 @@ export class Ids {
    * @throws {IdsError} `component`, `number-invalid`, `options-invalid`
    */
   static async open(options: IdsOptions): Promise<Ids> {
-    const waitMaxMs = checkedNumber('waitMaxMs', options.waitMaxMs ?? 5_000, 0, TIMER_MAX_MS);
-    const requestTimeoutMs = checkedNumber('requestTimeoutMs', options.requestTimeoutMs ?? 10_000, 1, TIMER_MAX_MS);
-    const { segments, leases, preferredWorker = null } = options;
-    const worker = preferredWorker === null ? null : checkedNumber('preferredWorker', preferredWorker, 0, U32_MAX);
-    const holder = options.holder ?? `unnamed-${randomName()}`;
+    checkedOptions(options);
+    return Ids.openWith(await modulesOf(CORE_MODULES), options);
+  }
+
+  /** @internal With the modules at hand. */
+  static openWith(moduleOf: (name: string) => WasmModule, options: IdsOptions): Ids {
+    const { waitMaxMs, requestTimeoutMs, worker } = checkedOptions(options);
+    const { segments, leases, holder } = options;
     const storage = new Storage(segments, leases, holder, worker, requestTimeoutMs);
-    const lane = new Lane(await modulesOf(CORE_MODULES), storage, options.now ?? Date.now);
+    const lane = new Lane(moduleOf, storage, options.now ?? Date.now);
     lane.begin();
-    return new Ids({ storage, lane, waitMaxMs }, options.renewLeases ?? true);
+    return new Ids({ storage, lane, waitMaxMs }, options.renewLeases ?? !contextsHere().areMany);
   }
 
   /**
@@ -376,6 +383,15 @@ export class Ids {
   }
 }
 
+function checkedOptions(options: IdsOptions): { waitMaxMs: number; requestTimeoutMs: number; worker: number | null } {
+  const { preferredWorker = null } = options;
+  return {
+    waitMaxMs: checkedNumber('waitMaxMs', options.waitMaxMs ?? 5_000, 0, TIMER_MAX_MS),
+    requestTimeoutMs: checkedNumber('requestTimeoutMs', options.requestTimeoutMs ?? 10_000, 1, TIMER_MAX_MS),
+    worker: preferredWorker === null ? null : checkedNumber('preferredWorker', preferredWorker, 0, U32_MAX),
+  };
+}
+
 function again(open: Open, tag: string, given: string): Sequence {
   if (given !== keyOf({}) && given !== open.given) {
     throw openOtherwise(tag);
@@ -413,9 +429,4 @@ function named<Value>(name: unknown, check: () => Value): Value {
     }
     throw error;
   }
-}
-
-function randomName(): string {
-  const bytes = crypto.getRandomValues(new Uint8Array(8));
-  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
 }

@@ -9,6 +9,7 @@ import type { ComponentLease, GrantHalves, Result } from './component.js';
 import { contextsHere } from './contexts.js';
 import { asStoreError } from './errors.js';
 import { GrantOrder } from './grant-order.js';
+import { randomBits } from './lease-rules.js';
 import { validatePublic } from './names.js';
 import {
   ID_MAX,
@@ -50,15 +51,22 @@ export class Storage {
   private readonly releases: (() => Promise<unknown>)[] = [];
   private readonly releasing = new Map<symbol, number>();
   private isHolding = false;
+  private ownHolder: string | undefined;
 
   constructor(
     readonly segments: SegmentStore | undefined,
     readonly leases: LeaseStore | undefined,
-    readonly holder: string,
+    private readonly givenHolder: string | undefined,
     readonly preferredWorker: number | null,
     /** No request takes longer; one that does is given up, and its grant burnt. */
     readonly requestTimeoutMs: number,
   ) {}
+
+  /** The name of this holder. A random one is drawn when it is needed: not everywhere is there randomness from the start. */
+  get holder(): string {
+    this.ownHolder ??= this.givenHolder ?? `unnamed-${randomBits(8).toString(16).padStart(16, '0')}`;
+    return this.ownHolder;
+  }
 
   /** The store of segments. @throws {StoreError} `refused` */
   segmentStore(): SegmentStore {

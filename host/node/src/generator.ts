@@ -59,11 +59,15 @@ export abstract class Generator<Opened extends Handle> implements Opening<Opened
 
   /** The component has said `pending`, and nothing was answered since: asking it again would bring the same. */
   protected get isStillPending(): boolean {
+    this.endOverdue();
+    return this.isPending;
+  }
+
+  /** What is overdue is answered by that. */
+  private endOverdue(): void {
     if (this.isPending) {
-      // What is overdue is answered by that.
       this.environment.lane.giveUpOverdue(this);
     }
-    return this.isPending;
   }
 
   lost(): void {
@@ -206,6 +210,7 @@ export abstract class Generator<Opened extends Handle> implements Opening<Opened
     const startedMs = monotonicMs();
     let hasWaited = false;
     for (;;) {
+      this.endOverdue();
       const outcome = attempt();
       if (outcome.tag === 'ready') {
         return outcome.value;

@@ -18,7 +18,7 @@ import { shown } from './names.js';
 import { U32_MAX } from './numbers.js';
 import { monotonicMs } from './wait.js';
 
-/** So much later than it had to a driver that has not gone on is gone. */
+/** So much later than it had to, a driver that has not gone on is gone. */
 const DRIVER_GONE_MS = 1_000;
 
 interface Waiter {
@@ -27,8 +27,8 @@ interface Waiter {
   /** Its caller goes away then. */
   readonly deadlineMs: number;
   readonly answer: (answer: Run[] | unknown, isError: boolean) => void;
-  /** Has its own request drive the rounds from now on. */
-  readonly drive: () => void;
+  /** Has its own request drive the rounds from now on: once. */
+  drive: ((mark: symbol) => void) | undefined;
   isGone: boolean;
 }
 
@@ -38,8 +38,10 @@ export class Rounds extends Generator<CoreOrdered> {
   /** Ids that rounds brought. */
   issued = 0n;
   private queue: Waiter[] = [];
+  /** For whom the present round is. */
+  private served: readonly Waiter[] = [];
   /** Who follows the rounds, and until when it has gone on if it is still there. */
-  private driver: Waiter | undefined;
+  private driver: symbol | undefined;
   private drivenUntilMs = 0;
 
   constructor(
@@ -85,11 +87,12 @@ export class Rounds extends Generator<CoreOrdered> {
     const startedMs = monotonicMs();
     let abort = (): void => {};
     let timer: unknown;
+    let look: unknown;
     try {
       return await new Promise<Run[]>((resolve, reject) => {
-        let drive = (): void => {};
+        let drive: Waiter['drive'];
         // What follows runs in the request that made the promise, whichever keeps it.
-        void new Promise<void>((turn) => (drive = turn)).then(() => contextsHere().keep(this.drive(waiter)));
+        void new Promise<symbol>((turn) => (drive = turn)).then((mark) => contextsHere().keep(this.drive(waiter, mark)));
         const waiter: Waiter = {
           left: count,
           runs: [],
@@ -110,23 +113,45 @@ export class Rounds extends Generator<CoreOrdered> {
         timer = setTimeout(() => waiter.answer(this.timeout(startedMs), true), waitMaxMs);
         signal?.addEventListener('abort', abort);
         this.queue.push(waiter);
-        const isGone = contextsHere().areMany && monotonicMs() > this.drivenUntilMs;
-        if (this.driver === undefined || isGone) {
+        if (this.driver === undefined) {
           // All who call in the same turn are in the first round.
           this.appoint(waiter);
+        }
+        if (contextsHere().areMany) {
+          look = setInterval(() => this.replaceGone(waiter), contextsHere().lookEveryMs);
         }
       });
     } finally {
       clearTimeout(timer as number);
+      clearInterval(look as number);
       signal?.removeEventListener('abort', abort);
+    }
+  }
+
+  /** Goes on in the place of a driver whose request was cut, and begins its round again. */
+  private replaceGone(waiter: Waiter): void {
+    if (!waiter.isGone && (this.driver === undefined || monotonicMs() > this.drivenUntilMs)) {
+      this.queue = [...this.served, ...this.queue];
+      contextsHere().keep(this.drive(waiter, this.nextDriver()));
     }
   }
 
   /** Has this caller's request follow the rounds, or nobody. */
   private appoint(waiter: Waiter | undefined): void {
-    this.driver = waiter;
+    const drive = waiter?.drive;
+    if (waiter === undefined || drive === undefined) {
+      this.driver = undefined;
+      return;
+    }
+    waiter.drive = undefined;
+    drive(this.nextDriver());
+  }
+
+  private nextDriver(): symbol {
+    this.served = [];
+    this.driver = Symbol();
     this.drivenUntilMs = monotonicMs() + DRIVER_GONE_MS;
-    waiter?.drive();
+    return this.driver;
   }
 
   private givenUp(reason: unknown): IdsError {
@@ -137,10 +162,10 @@ export class Rounds extends Generator<CoreOrdered> {
    * Round after round, until nobody waits, or until this driver was replaced. Where its request ends once its caller
    * is served, one that still waits goes on in its place.
    */
-  private async drive(me: Waiter): Promise<void> {
-    while (this.driver === me) {
+  private async drive(me: Waiter, mark: symbol): Promise<void> {
+    while (this.driver === mark) {
       if (me.isGone && contextsHere().areMany) {
-        this.appoint(this.queue.find((waiter) => !waiter.isGone));
+        this.appoint(this.queue.find((waiter) => !waiter.isGone && waiter.drive !== undefined));
         return;
       }
       const waiting = this.nextWaiting();
@@ -148,8 +173,7 @@ export class Rounds extends Generator<CoreOrdered> {
         this.appoint(undefined);
         return;
       }
-      const last = waiting.reduce((latest, { deadlineMs }) => Math.max(latest, deadlineMs), 0);
-      this.drivenUntilMs = Math.max(last, monotonicMs()) + DRIVER_GONE_MS;
+      this.served = waiting;
       try {
         this.share(await this.round(waiting), waiting);
       } catch (error) {
@@ -158,6 +182,9 @@ export class Rounds extends Generator<CoreOrdered> {
             waiter.answer(error, true);
           }
         }
+      }
+      if (this.driver === mark) {
+        this.served = [];
       }
     }
   }
@@ -187,6 +214,12 @@ export class Rounds extends Generator<CoreOrdered> {
     const last = waiting.reduce((latest, { deadlineMs }) => Math.max(latest, deadlineMs), 0);
     let begun: bigint | undefined;
     const attempt = (): Outcome<Run> => {
+      const outcome = attemptOnce();
+      const waitMs = outcome.tag === 'wait' ? outcome.waitMs : contextsHere().lookEveryMs;
+      this.drivenUntilMs = monotonicMs() + waitMs + DRIVER_GONE_MS;
+      return outcome;
+    };
+    const attemptOnce = (): Outcome<Run> => {
       if (begun === undefined) {
         const outcome = this.outcome(this.call((ordered, nowMs) => ordered.begin(BigInt(nowMs), count)));
         if (outcome.tag !== 'ready') {

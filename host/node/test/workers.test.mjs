@@ -234,6 +234,13 @@ test('requests of one isolate share what is buffered, and those that go away lea
   assert.equal(await left, 'AbortError');
   const served = await Promise.all(others);
   assert.equal(new Set(served.map(({ id }) => id)).size, 5);
+  // One that is cut, with all that it began.
+  await ask('/hang?after=1');
+  const cut = ask('/slow?tag=cut&leave=200').catch(({ status }) => status);
+  await ask('/latency?ms=30');
+  const rest = await Promise.all(Array.from({ length: 5 }, () => ask('/slow?tag=cut')));
+  assert.equal(await cut, 500);
+  assert.equal(new Set(rest.map(({ id }) => id)).size, 5);
   // It gives up before the store does: those that come later are served.
   await ask('/hang?after=1');
   assert.equal((await toldBy(ask('/slow?tag=late&wait=50'))).kind, 'timeout');
@@ -262,6 +269,27 @@ test('the rounds of an ordered tag go on when whoever followed them goes away', 
   leaving.abort();
   assert.equal(await left, 'AbortError');
   seen.add((await Promise.all([...others, take()])).map(({ id }) => BigInt(id)));
+  // One that is cut once it is served: the next one follows the rounds.
+  const served = ask('/slow?tag=round&mode=ordered&leave=served').catch(({ status }) => status);
+  await ask('/latency?ms=20');
+  const later = [take(), take(), take()];
+  assert.equal(await served, 500);
+  seen.add((await Promise.all(later)).map(({ id }) => BigInt(id)));
+  // One that is cut while it follows them for itself alone, and then those that come.
+  await ask('/hang?after=1');
+  const path = '/slow?tag=round&mode=ordered&wait=2000';
+  assert.equal(await ask(`${path}&leave=200`).catch(({ status }) => status), 500);
+  let told = 0;
+  for (let turn = 0; turn < 20; turn += 1) {
+    const answer = await ask(path).catch((error) => error.told);
+    told += answer.kind === 'timeout' ? 1 : 0;
+    if (answer.id !== undefined) {
+      seen.add([BigInt(answer.id)]);
+      break;
+    }
+  }
+  assert.ok(told <= 2, `${told} calls waited for whoever was gone`);
+  seen.add([BigInt((await take()).id)]);
 });
 
 test('an answer that is lost is burnt', async (t) => {

@@ -62,12 +62,19 @@ const PATHS = {
     slow.latencyMs = Number(ms);
     return {};
   },
-  async slow({ tag, mode = 'buffered', wait = '15000' }) {
+  async slow({ tag, mode = 'buffered', wait = '15000', leave }, ctx) {
+    if (Number(leave) >= 0) {
+      // All that this request began ends, `waitUntil` or not.
+      setTimeout(() => ctx.abort('it was cut'), Number(leave));
+    }
     if (mode === 'ordered') {
       await slow.createTag(tag, { ...(await slow.openTag('any')).options, mode }).catch(() => undefined);
     }
     const sequence = await ids.sequence(tag, mode === 'ordered' ? {} : { step: { kind: 'fixed', step: 5n } });
     const id = await sequence.next({ waitMaxMs: Number(wait) });
+    if (leave === 'served') {
+      ctx.abort('it was cut');
+    }
     return { id: String(id), calls: slow.calls };
   },
   async next({ tag, namespace }) {
@@ -106,10 +113,10 @@ const PATHS = {
 };
 
 export default {
-  async fetch(request) {
+  async fetch(request, _, ctx) {
     const { pathname, searchParams } = new URL(request.url);
     try {
-      return Response.json(await PATHS[pathname.slice(1)](Object.fromEntries(searchParams)));
+      return Response.json(await PATHS[pathname.slice(1)](Object.fromEntries(searchParams), ctx));
     } catch (error) {
       if (!(error instanceof IdsError || error instanceof StoreError)) {
         throw error;

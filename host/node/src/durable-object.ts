@@ -72,7 +72,8 @@ export class UnalikeObject extends DurableObject {
       throw new StoreError('refused', `${what}: deploy both from one version of unalike`);
     }
     if (state.id.name !== undefined && state.id.name !== object) {
-      throw new StoreError('refused', `the object ${state.id.name} was asked for ${object}: name objects as unalike does`);
+      const what = `the object ${state.id.name} was asked for ${object}`;
+      throw new StoreError('refused', `${what}: name objects as unalike does`);
     }
     const database = new ObjectDatabase(object, state.storage);
     let self = this.#self(database);
@@ -223,8 +224,9 @@ export class UnalikeObject extends DurableObject {
 }
 
 function gone(object: string, known: string, found: string): StoreError {
-  const what = `the object ${object} was ${known}, and is ${found}: its storage was deleted, and its numbers would repeat`;
-  return new StoreError('refused', `${what}. See what a deletion costs in the page on Workers`);
+  const what = `the object ${object} was ${known}, and is ${found}: its storage was deleted`;
+  const page = 'See what a deletion costs, in the page on Workers';
+  return new StoreError('refused', `${what}, and its numbers would repeat. ${page}`);
 }
 
 function otherStore(object: string, known: string, found: string): StoreError {

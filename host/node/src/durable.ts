@@ -4,9 +4,23 @@
  * @module
  */
 
-import { DEFAULT_LEASE_LIMITS, leaseLost, validateAcquire, validateExtend, validateLimits, validateName } from './lease-rules.js';
+import {
+  DEFAULT_LEASE_LIMITS,
+  leaseLost,
+  validateAcquire,
+  validateExtend,
+  validateLimits,
+  validateName,
+} from './lease-rules.js';
 import { splitTag, validateAllocate, validateOptions, validatePublic, validateTag } from './names.js';
-import { memberName, PROTOCOL, rootName, type ObjectAnswer, type ObjectMethod, type ObjectRequest } from './object-protocol.js';
+import {
+  memberName,
+  PROTOCOL,
+  rootName,
+  type ObjectAnswer,
+  type ObjectMethod,
+  type ObjectRequest,
+} from './object-protocol.js';
 import type { Rules } from './sqlite-statements.js';
 import {
   ID_MAX,

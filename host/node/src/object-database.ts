@@ -5,7 +5,6 @@
  * and a number that comes out as such is refused where it may have been rounded.
  *
  * @module
- * @internal
  */
 
 import { statements } from './glue/sqlite-sql.js';

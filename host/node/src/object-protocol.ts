@@ -3,7 +3,6 @@
  * answer are structured clones, so that numbers stay whole.
  *
  * @module
- * @internal
  */
 
 import type { Method } from './sqlite-worker.js';

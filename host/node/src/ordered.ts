@@ -92,7 +92,9 @@ export class Rounds extends Generator<CoreOrdered> {
       return await new Promise<Run[]>((resolve, reject) => {
         let drive: Waiter['drive'];
         // What follows runs in the request that made the promise, whichever keeps it.
-        void new Promise<symbol>((turn) => (drive = turn)).then((mark) => contextsHere().keep(this.drive(waiter, mark)));
+        void new Promise<symbol>((turn) => (drive = turn)).then((mark) =>
+          contextsHere().keep(this.drive(waiter, mark)),
+        );
         const waiter: Waiter = {
           left: count,
           runs: [],

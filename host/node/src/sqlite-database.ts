@@ -1,8 +1,7 @@
 /**
- * A SQLite database of a store, as those ask it who grant from it. It may be a file, or a Durable Object of Cloudflare's.
+ * A SQLite database of a store, as those ask it who grant from it: a file, or a Durable Object of Cloudflare's.
  *
  * @module
- * @internal
  */
 
 import type { Expiry } from './lease-rules.js';

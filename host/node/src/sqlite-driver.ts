@@ -4,7 +4,6 @@
  * Both block the thread that calls them, so only the thread of `sqlite-worker.js` does. All whole numbers are `bigint`.
  *
  * @module
- * @internal
  */
 
 import { createRequire } from 'node:module';

@@ -11,7 +11,6 @@
  * The file is opened by no means but SQLite's: closing a file drops all locks that this process holds on it.
  *
  * @module
- * @internal
  */
 
 import { existsSync, readFileSync, realpathSync, statSync, type BigIntStats } from 'node:fs';

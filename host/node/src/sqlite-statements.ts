@@ -5,7 +5,6 @@
  * what makes it safe is part of the statement that grants.
  *
  * @module
- * @internal
  */
 
 import {
@@ -392,7 +391,8 @@ export class Statements {
       const row = this.#findLease(rows, namespace, preferredWorker);
       preferred = row === null ? { worker: preferredWorker, endMs: 0n } : this.#used(row);
     }
-    const [previous] = holder === '' ? [] : rows(this.#file.sql.previous, [namespace, holder, signedMs(expiry.clockMs)]);
+    const ended = [namespace, holder, signedMs(expiry.clockMs)];
+    const [previous] = holder === '' ? [] : rows(this.#file.sql.previous, ended);
     const [oldest] = rows(this.#file.sql.oldest, [namespace]);
     const [count] = rows('SELECT count(*) AS used FROM lease WHERE namespace = ?1', [namespace]);
     const candidates = {

@@ -62,7 +62,7 @@ export class Storage {
     readonly requestTimeoutMs: number,
   ) {}
 
-  /** The name of this holder. A random one is drawn when it is needed: not everywhere is there randomness from the start. */
+  /** The name of this holder. A random one is drawn when it is needed: in Workers there is none outside of requests. */
   get holder(): string {
     this.ownHolder ??= this.givenHolder ?? `unnamed-${randomBits(8).toString(16).padStart(16, '0')}`;
     return this.ownHolder;

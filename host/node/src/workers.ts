@@ -58,7 +58,8 @@ setContexts({ keep: waitUntil, lookEveryMs: LOOK_EVERY_MS, areMany: true });
  *
  * Leases are renewed by calls for ids, and by no timer: a timer ends with the request that began it.
  *
- * @throws {IdsError} `number-invalid`, `options-invalid`; `component` where the compatibility date is before 2024-10-14.
+ * @throws {IdsError} `number-invalid`, `options-invalid`; `component` where the compatibility date is before
+ * 2024-10-14.
  */
 export function openIds(options: Omit<IdsOptions, 'renewLeases'>): Ids {
   const { Cloudflare } = globalThis as { Cloudflare?: { compatibilityFlags?: Record<string, boolean> } };

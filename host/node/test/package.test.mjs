@@ -68,10 +68,10 @@ const store: SegmentStore = new Ours();
 }
 `;
 
-test('what is packed is dist, the page and the licences', async (t) => {
+test('what is packed is dist, the pages and the licences', async (t) => {
   const { project, files } = await installed(t);
   const others = files.filter((path) => !path.startsWith('dist/'));
-  assert.deepEqual(others.sort(), ['LICENSE-APACHE', 'LICENSE-MIT', 'README.md', 'package.json']);
+  assert.deepEqual(others.sort(), ['LICENSE-APACHE', 'LICENSE-MIT', 'README.md', 'package.json', 'workers.md']);
   const root = join(project, 'node_modules/unalike');
   const { exports } = JSON.parse(await readFile(join(root, 'package.json'), 'utf8'));
   for (const [name, conditions] of Object.entries(exports)) {

@@ -349,7 +349,8 @@ test('an object that lost its storage is refused until it is restored', async (t
 });
 
 test('an old compatibility date is refused, under which requests cannot wake each other', async (t) => {
-  const worker = { modules: ids, objects: true, bindings: ['(name = "IDS", durableObjectNamespace = "UnalikeObject")'] };
+  const own = '(name = "IDS", durableObjectNamespace = "UnalikeObject")';
+  const worker = { modules: ids, objects: true, bindings: [own] };
   await assert.rejects(
     Workerd.start(t, await folderOf(t), { main: { ...worker, date: '2024-10-01', flags: ['nodejs_compat'] } }),
     /set compatibility_date to 2024-10-14 or later/,

@@ -1,9 +1,9 @@
 // A Worker that hands out ids of Durable Objects, or of unalike servers where it is given their address.
 
 import { env } from 'cloudflare:workers';
-import { DurableStore, Formats, IdsError, openIds, RemoteStore, StoreError, UnalikeObject } from '../../dist/workers.js';
+import { DurableStore, Formats, IdsError, openIds, RemoteStore, StoreError } from '../../dist/workers.js';
 
-export { UnalikeObject };
+export { UnalikeObject } from '../../dist/workers.js';
 
 const isolate = { name: undefined, requests: 0 };
 let shared = open();

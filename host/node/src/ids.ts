@@ -25,7 +25,7 @@ import {
 } from './snowflake.js';
 import { StoreError, type Layout, type LeaseStore, type SegmentStore, type TagRecord } from './store.js';
 import { Storage } from './storage.js';
-import { checkAborted, TIMER_MAX_MS, unref, within } from './wait.js';
+import { checkAborted, Event, monotonicMs, TIMER_MAX_MS, unref, within } from './wait.js';
 
 /** What {@link Ids.open} takes. */
 export interface IdsOptions {
@@ -59,7 +59,7 @@ interface Open {
   readonly sequence: Sequence;
   readonly generator: BufferedSequence | Rounds;
   readonly given: string;
-  closing: Promise<void> | undefined;
+  isClosing: boolean;
 }
 
 /**
@@ -87,6 +87,8 @@ export class Ids {
   private readonly sequences = new Map<string, Open>();
   private readonly snowflakes = new Map<string, { readonly generator: LeasedSnowflake; readonly given: string }>();
   private closing: Promise<void> | undefined;
+  /** A sequence was closed. */
+  private readonly ended = new Event();
   private renewal: unknown;
 
   private constructor(
@@ -130,9 +132,9 @@ export class Ids {
     for (;;) {
       this.checkOpen(tag);
       const open = this.sequences.get(tag);
-      if (open?.closing !== undefined) {
+      if (open?.isClosing === true) {
         // Open once at most.
-        await open.closing;
+        await this.untilClosed(tag, open);
         continue;
       }
       if (open !== undefined) {
@@ -264,6 +266,7 @@ export class Ids {
     await storage.settle();
     this.sequences.clear();
     this.snowflakes.clear();
+    this.ended.fire();
   }
 
   /** Ends it in the component, which gives back what it can. */
@@ -297,10 +300,10 @@ export class Ids {
     let opened: Open;
     if (mode === 'ordered') {
       const generator = new Rounds(this.environment, tag, checked.idMax);
-      opened = { generator, sequence: new OrderedSequence(generator, end), given, closing: undefined };
+      opened = { generator, sequence: new OrderedSequence(generator, end), given, isClosing: false };
     } else {
       const generator = new BufferedSequence(this.environment, tag, checked, end);
-      opened = { generator, sequence: generator, given, closing: undefined };
+      opened = { generator, sequence: generator, given, isClosing: false };
     }
     return opened;
   }
@@ -309,8 +312,13 @@ export class Ids {
     if (this.closing !== undefined) {
       return this.closing;
     }
-    open.closing ??= this.finishSequence(tag, open);
-    return open.closing;
+    if (open.isClosing) {
+      return this.untilClosed(tag, open);
+    }
+    open.isClosing = true;
+    const finishing = this.finishSequence(tag, open);
+    contextsHere().keep(finishing);
+    return finishing;
   }
 
   private async finishSequence(tag: string, open: Open): Promise<void> {
@@ -321,9 +329,30 @@ export class Ids {
     await storage.settle();
     if (this.closing === undefined) {
       this.endInComponent(generator);
-      this.sequences.delete(tag);
     }
     await storage.settle();
+    this.removeSequence(tag, open);
+  }
+
+  /** The end is another call's. Where that was cut, it does not come, and no promise of its is kept. */
+  private async untilClosed(tag: string, open: Open): Promise<void> {
+    const until = monotonicMs() + 3 * this.environment.storage.requestTimeoutMs;
+    while (this.sequences.get(tag) === open) {
+      const left = until - monotonicMs();
+      if (left <= 0) {
+        this.endInComponent(open.generator);
+        this.removeSequence(tag, open);
+        return;
+      }
+      await this.ended.next(left, tag);
+    }
+  }
+
+  private removeSequence(tag: string, open: Open): void {
+    if (this.sequences.get(tag) === open) {
+      this.sequences.delete(tag);
+      this.ended.fire();
+    }
   }
 
   private async lookUp(tag: string, wait: WaitOptions): Promise<TagRecord> {

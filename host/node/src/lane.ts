@@ -101,7 +101,10 @@ export class Lane {
    */
   call<Opened extends Handle, Value>(generator: Opening<Opened>, act: (handle: Opened, nowMs: number) => Value): Value {
     if (this.isCalled) {
-      throw new IdsError('component', `the component was called from inside of one of its own calls`);
+      // No import calls back. So the call before was cut in the middle, as a platform does that limits time: nobody
+      // knows what its instance would do.
+      this.isCalled = false;
+      throw this.trapped(generator.name, new Trap('a call into it was cut in the middle'));
     }
     const instance = this.current(generator.name);
     const nowMs = this.nowMs();

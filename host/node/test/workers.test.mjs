@@ -247,6 +247,17 @@ test('requests of one isolate share what is buffered, and those that go away lea
   await ask('/slow?tag=late');
 });
 
+test('a sequence that was being closed by a request that is cut is opened again', async (t) => {
+  const workerd = await Workerd.start(t, await folderOf(t), breaking());
+  const ask = (query) => workerd.ask('store', query);
+  const first = BigInt((await ask('/slow?tag=some')).id);
+  // A grant that never comes keeps the close from ending.
+  await ask('/hang?after=1');
+  assert.equal((await toldBy(ask('/slow?tag=other&wait=50'))).kind, 'timeout');
+  assert.equal(await ask('/close?tag=some').catch(({ status }) => status), 500);
+  assert.ok(BigInt((await ask('/slow?tag=some')).id) > first);
+});
+
 test('the rounds of an ordered tag go on when whoever followed them goes away', async (t) => {
   const workerd = await Workerd.start(t, await folderOf(t), breaking());
   const ask = (query, options) => workerd.ask('store', query, options);

@@ -77,6 +77,12 @@ const PATHS = {
     }
     return { id: String(id), calls: slow.calls };
   },
+  async close({ tag }, ctx) {
+    const sequence = await ids.sequence(tag);
+    setTimeout(() => ctx.abort('it was cut'), 100);
+    await sequence.close();
+    return {};
+  },
   async next({ tag, namespace }) {
     const generator = tag === undefined ? await durable.snowflake(namespace, 'twitter') : await durable.sequence(tag);
     return { id: String(await generator.next()) };

@@ -14,7 +14,7 @@ function open() {
   }
   const options = env.STORE === undefined ? {} : { store: env.STORE };
   const store = new DurableStore(env.IDS, { ...options, createTags: env.CREATE !== 'no' });
-  return { store, ids: openIds({ segments: store, leases: store, requestTimeoutMs: 2_000 }) };
+  return { store, ids: openIds({ segments: store, leases: store, waitMaxMs: 30_000 }) };
 }
 
 async function opened() {

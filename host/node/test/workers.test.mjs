@@ -216,6 +216,42 @@ test('leases keep to the rules of all stores', async (t) => {
   assert.ok(BigInt(three.notBeforeMs) >= BigInt(end.end), 'not before its predecessor ended');
 });
 
+test('an object answers only what it understands, and only under its own name', async (t) => {
+  const workerd = await Workerd.start(t, await folderOf(t), breaking());
+  const raw = (query) => workerd.ask('store', `/raw?name=unalike:ids:tag:order&${query}`);
+  const { id } = await workerd.ask('store', '/next?tag=order');
+  assert.equal(id, '1');
+  const { mark, store, value } = await raw('');
+  assert.equal(value.start, '11');
+  assert.equal((await raw(`mark=${mark}&store=${store}`)).value.start, '21');
+  for (const [query, message] of [
+    ['protocol=2', /speaks version 2 of the protocol, and the object 1: deploy both/],
+    ['object=unalike:ids:tag:other', /was asked for/],
+    [`mark=${'0'.repeat(32)}`, new RegExp(`was ${'0'.repeat(32)}, and is ${mark}: its storage was deleted`)],
+    [`store=${'0'.repeat(32)}`, new RegExp(`is of the store ${store}, and ${'0'.repeat(32)} was expected`)],
+    ['method=nonsense', /knows no method "nonsense"/],
+  ]) {
+    const told = await raw(query);
+    assert.equal(told.kind, 'refused');
+    assert.match(told.message, message);
+  }
+  assert.equal((await raw('')).value.start, '31', 'nothing was granted to those');
+  const other = (name) => workerd.ask('store', `/raw?${new URLSearchParams({ name })}`);
+  assert.match((await other('unalike:Ids:tag:order')).message, /is no name of an object/);
+  assert.equal((await other('unalike:ids:tag:redis-leases')).kind, 'tag-invalid');
+  assert.equal((await other('unalike:ids:tag:new')).isUnknown, true, 'the root has to know it first');
+
+  const few = (tag, max = 2) => workerd.ask('store', `/few?${new URLSearchParams({ tag, max })}`);
+  await few('a');
+  await few('b');
+  assert.equal((await toldBy(few('c'))).kind, 'tag-limit');
+  assert.equal((await few('a\u001fkey')).start, '1', 'sub-keys do not count');
+  assert.equal((await few('c', 3)).start, '1');
+  for (const query of ['', '?name=Big', '?name=ids&pin=1', '?name=ids&max=-1']) {
+    assert.equal((await toldBy(workerd.ask('store', `/wrong${query}`))).kind, 'refused', query);
+  }
+});
+
 test('requests of one isolate share what is buffered, and those that go away leave nobody waiting', async (t) => {
   const workerd = await Workerd.start(t, await folderOf(t), breaking());
   const ask = (query, options) => workerd.ask('store', query, options);

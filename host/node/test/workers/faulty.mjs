@@ -113,8 +113,21 @@ const PATHS = {
     const stub = env.IDS.get(env.IDS.idFromName(name));
     return await (await stub.fetch(`http://object/${path}`, { method: 'POST', body })).json();
   },
-  async wrong({ name }) {
-    return { wrong: String(new DurableStore(env.IDS, { name })) };
+  async raw({ name, ...request }) {
+    const { protocol = '1', object = name, mark = null, store: of = null, method = 'allocate' } = request;
+    const { rules } = store;
+    const args = ['order', 10n, 0n];
+    const stub = env.IDS.get(env.IDS.idFromName(name));
+    const answer = await stub.ask({ protocol: Number(protocol), object, mark, store: of, method, args, rules });
+    return JSON.parse(JSON.stringify(answer, (_, part) => (typeof part === 'bigint' ? String(part) : part)));
+  },
+  async few({ tag, max }) {
+    const small = new DurableStore(env.IDS, { name: 'small', tagsMax: BigInt(max) });
+    return { start: String((await small.allocate(tag, 1n, 0n)).start) };
+  },
+  async wrong({ name, pin, max = '1' }) {
+    const options = { name, tagsMax: BigInt(max), ...(pin === undefined ? {} : { store: pin }) };
+    return { wrong: String(new DurableStore(name === undefined ? env.NONE : env.IDS, options)) };
   },
 };
 

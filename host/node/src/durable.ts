@@ -12,7 +12,7 @@ import {
   validateLimits,
   validateName,
 } from './lease-rules.js';
-import { splitTag, validateAllocate, validateOptions, validatePublic, validateTag } from './names.js';
+import { splitTag, validateAllocate, validateOptions, validatePublic, validateTag, whole } from './names.js';
 import {
   memberName,
   PROTOCOL,
@@ -78,11 +78,11 @@ export interface DurableOptions {
   /** What tags are created with on first use: {@link SMALL_STEPS} by default. */
   readonly newTags?: TagOptions;
   /** How many tags there may be, sub-keys not counted. 1,000,000 by default. */
-  readonly tagsMax?: bigint;
-  /** How far ahead of the clock a lease may reach, in milliseconds: 10 minutes by default. */
-  readonly maxHorizonMs?: bigint;
+  readonly tagsMax?: bigint | number;
+  /** How far ahead of the clock a lease may reach, in milliseconds: up to 366 days, 10 minutes by default. */
+  readonly maxHorizonMs?: bigint | number;
   /** How far a holder's clock may be from the store's, in milliseconds: 10 s by default. */
-  readonly maxSkewMs?: bigint;
+  readonly maxSkewMs?: bigint | number;
 }
 
 interface Known {
@@ -134,18 +134,15 @@ export class DurableStore implements SegmentStore, LeaseStore {
     if (store !== null && !/^[0-9a-f]{32}$/.test(store)) {
       throw new StoreError('refused', `store is ${JSON.stringify(store)}, it must be 32 hexadecimal digits`);
     }
-    if (typeof tagsMax !== 'bigint' || tagsMax < 0n || tagsMax > ID_MAX) {
-      throw new StoreError('refused', `tagsMax is ${String(tagsMax)}, it must be a bigint of 0 to 2^63 - 1`);
-    }
     const limits = {
-      maxHorizonMs: options.maxHorizonMs ?? DEFAULT_LEASE_LIMITS.maxHorizonMs,
-      maxSkewMs: options.maxSkewMs ?? DEFAULT_LEASE_LIMITS.maxSkewMs,
+      maxHorizonMs: whole('maxHorizonMs', options.maxHorizonMs ?? DEFAULT_LEASE_LIMITS.maxHorizonMs),
+      maxSkewMs: whole('maxSkewMs', options.maxSkewMs ?? DEFAULT_LEASE_LIMITS.maxSkewMs),
     };
     validateLimits(limits);
     validateOptions('a-new-tag', newTags);
     this.name = name;
     this.store = store;
-    this.rules = { createTags, newTags, tagsMax, limits };
+    this.rules = { createTags, newTags, tagsMax: whole('tagsMax', tagsMax), limits };
   }
 
   async allocate(tag: string, count: bigint, atLeast: bigint): Promise<Segment> {

@@ -201,6 +201,18 @@ function faultOfRefill(refill: RefillPolicy): string | null {
   return isIn(refill.numbers, 0n, U64_MAX) ? null : `it is refilled below ${refill.numbers} numbers: they do not fit 64 bits`;
 }
 
+/**
+ * A whole number that an option of a store has.
+ *
+ * @throws {StoreError} `refused`
+ */
+export function whole(name: string, value: bigint | number): bigint {
+  if (typeof value === 'bigint' ? value >= 0n && value < 1n << 64n : Number.isSafeInteger(value) && value >= 0) {
+    return BigInt(value);
+  }
+  throw new StoreError('refused', `${name} is ${value}, it must be a whole number of 0 to 2^64 - 1`);
+}
+
 const U64_MAX = (1n << 64n) - 1n;
 
 function isIn(number: bigint, least: bigint, greatest: bigint): boolean {

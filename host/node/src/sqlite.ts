@@ -16,7 +16,7 @@ import { resolve } from 'node:path';
 import { Worker } from 'node:worker_threads';
 
 import { DEFAULT_LEASE_LIMITS, leaseLost, validateAcquire, validateExtend, validateLimits } from './lease-rules.js';
-import { DEFAULT_TAG_OPTIONS, validateAllocate, validateOptions, validateTag } from './names.js';
+import { DEFAULT_TAG_OPTIONS, validateAllocate, validateOptions, validateTag, whole } from './names.js';
 import type { DriverName } from './sqlite-driver.js';
 import type { Answer, Begin, Method, Request } from './sqlite-worker.js';
 import {
@@ -303,11 +303,4 @@ function readOptions(path: string, options: SqliteOptions): Begin {
       limits,
     },
   };
-}
-
-function whole(name: string, value: bigint | number): bigint {
-  if (typeof value === 'bigint' ? value >= 0n && value < 1n << 64n : Number.isSafeInteger(value) && value >= 0) {
-    return BigInt(value);
-  }
-  throw new StoreError('refused', `${name} is ${value}, it must be a whole number of 0 to 2^64 - 1`);
 }

@@ -121,7 +121,7 @@ declare global {
   }
 }
 
-const store: SegmentStore = new DurableStore(env.IDS, { name: 'shop', createTags: false, tagsMax: 10n });
+const store: SegmentStore = new DurableStore(env.IDS, { name: 'shop', createTags: false, tagsMax: 10, maxHorizonMs: 60_000n });
 const ids: Ids = openIds({ segments: store, waitMaxMs: 100 });
 let remote: Ids | undefined;
 

@@ -84,10 +84,11 @@ impl RemoteOptions {
             return Err(refused(format!("has another scheme than http and https: {form}")));
         };
         let (hosts, query) = rest.split_once('?').unwrap_or((rest, ""));
-        if hosts.contains('@') {
+        // Anywhere: a password may have a ? in it, and must not be told.
+        if rest.contains('@') {
             return Err(refused(format!(
                 "has a user or password, which no server takes: leave out what is before the @, and \
-                 give a token; {form}"
+                 give a token; in a path an @ is written %40; {form}"
             )));
         }
         let hosts = hosts.strip_suffix('/').unwrap_or(hosts);
@@ -189,6 +190,8 @@ mod tests {
             ("http://a/v1", "path"),
             ("http://a#b", "path"),
             ("http://ids:hunter2@a", "user or password"),
+            ("http://ids:hunter2?@a", "user or password"),
+            ("https://ids:hunter2#@a", "user or password"),
             ("http://a?token=hunter2", "secret"),
             ("http://a?store=5eed", "32 hexadecimal digits"),
             ("http://a?ssl-ca=/ca.pem", "https"),

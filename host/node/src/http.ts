@@ -56,7 +56,7 @@ export function setHttp(open: Opener): void {
   opener = open;
 }
 
-/** @throws {StoreError} `refused`, where the options are wrong, or cannot be had here. */
+/** @throws {StoreError} `refused`, where the options are wrong, or are not available here. */
 export function openHttp(options: HttpOptions): Http {
   return opener(options);
 }

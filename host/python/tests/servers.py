@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import socket
+import ssl
 import subprocess
 import threading
 import time
@@ -122,6 +123,75 @@ class Proxy:
                 return
 
     def close(self) -> None:
+        self._listener.close()
+
+
+class Authority:
+    """An authority that signs certificates for a day."""
+
+    def __init__(self, folder: Path, name: str = "authority") -> None:
+        self._folder, self._name = folder, name
+        self.file = folder / f"{name}.pem"
+        self._openssl("req", "-x509", "-days", "2", *self._keyed(name), "-subj", f"/CN={name}")
+
+    def sign(self, *names: str) -> ssl.SSLContext:
+        """What a server has whose certificate is for these names, ``DNS:..`` and ``IP:..``."""
+        made = f"{self._name}-signed-{len(list(self._folder.glob('*-signed-*.key')))}"
+        signed = ["-CA", str(self.file), "-CAkey", str(self._folder / f"{self._name}.key"), "-days", "2"]
+        subject = ["-subj", "/CN=server", "-addext", f"subjectAltName={','.join(names)}"]
+        self._openssl("req", "-x509", *signed, *self._keyed(made), *subject, "-addext", "basicConstraints=CA:FALSE")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self._folder / f"{made}.pem", self._folder / f"{made}.key")
+        return context
+
+    def _keyed(self, name: str) -> list[str]:
+        at = self._folder / name
+        return ["-newkey", "rsa:2048", "-nodes", "-keyout", f"{at}.key", "-out", f"{at}.pem"]
+
+    @staticmethod
+    def _openssl(*arguments: str) -> None:
+        done = subprocess.run(["openssl", *arguments], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+
+class TlsProxy:
+    """Speaks TLS with clients, and passes on what they say."""
+
+    def __init__(self, server: str, context: ssl.SSLContext) -> None:
+        host, port = server.rsplit(":", 1)
+        self._upstream, self._context = (host, int(port)), context
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self.connections = 0
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, raw: socket.socket) -> None:
+        with raw, contextlib.suppress(OSError):
+            raw.settimeout(LIMIT_S)
+            with (
+                self._context.wrap_socket(raw, server_side=True) as client,
+                socket.create_connection(self._upstream, LIMIT_S) as server,
+            ):
+                self.connections += 1
+                while True:
+                    request = _message(client)
+                    if not request:
+                        return
+                    server.sendall(request)
+                    client.sendall(_message(server))
+
+    def close(self) -> None:
+        # The thread that accepts hears of it.
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
 

@@ -188,7 +188,8 @@ def others_sleep() -> bool:
 
 @pytest.mark.parametrize("fork", FORKS)
 def test_snowflakes_of_children(path: Path, fork: Callable[[], int]) -> None:
-    ids = Ids(leases=FileStore(path))
+    # The thread that renews leases would be one that runs: test_renewal.py forks beside it.
+    ids = Ids(leases=FileStore(path), renew_leases=False)
     flakes = ids.snowflake("default", "twitter")
     first = [flakes.next() for _ in range(100)]
     is_quiet(ids)
@@ -210,7 +211,8 @@ def test_locks_that_were_held_are_not_waited_for(path: Path, fork: Callable[[], 
     home = ids._here
     locks: list[Any] = [home._lock, home.lane._lock, orders._here.lock, flakes._here.lock]
     locks += [home.storage._settled, home.storage.pool._condition, orders._here.generator.signal._lock]
-    locks += [ids._renewing.get(), formats._shared._lock.get()]
+    assert home.renewal is not None
+    locks += [home.renewal._condition, ids._renewing.get(), formats._shared._lock.get()]
 
     def hold() -> None:
         for lock in locks:

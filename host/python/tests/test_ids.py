@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from servers import until
@@ -39,6 +39,7 @@ from unalike._component import CoreInstance
 from unalike._lane import Traps
 from unalike._requests import Pool
 from unalike.memory import MemoryStore
+from unalike.store import sub_tag, validate_new_tag, validate_tag
 
 SOURCE = Path(__file__).parents[1] / "src"
 
@@ -150,6 +151,44 @@ def test_names_that_are_none(name: Any) -> None:
             ids.sequence(name)
         with raised("name_invalid"):
             ids.snowflake(name, "twitter")
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: validate_tag(""), "the tag '' is not valid: it is empty, and a name has 1 to 128 bytes"),
+        (
+            lambda: validate_tag("é" * 65),
+            f"the tag '{'é' * 32}' is not valid: its name begins so and has 130 bytes, and a name has 1 to 128 bytes",
+        ),
+        (lambda: validate_tag("a\tb"), r"the tag 'a\tb' is not valid: it holds a control character"),
+        (lambda: sub_tag("chat", ""), "the tag 'chat' is not valid: its sub-key is empty"),
+        (lambda: sub_tag("chat", "a\n"), "the tag 'chat' is not valid: its sub-key holds a control character"),
+        (lambda: sub_tag("chat\x1fa", "b"), "its sub-key holds a control character"),
+        (lambda: sub_tag("chat", cast(str, 7)), "the tag 'chat' is not valid: its sub-key is 7, and must be a string"),
+        (
+            lambda: sub_tag("chat", "x" * 124),
+            "the tag 'chat' is not valid: with its sub-key it has 128 bytes, 127 at most are allowed",
+        ),
+        (
+            lambda: validate_new_tag(" chat"),
+            "the tag ' chat' is not valid: its name has a space at an end, and no new one may: leave the space out",
+        ),
+        (
+            lambda: validate_new_tag(sub_tag("chat", "a ")),
+            "tag 'chat' is not valid: its sub-key 'a ' has a space at an end, and no new one may: leave the space out",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_name(call: Callable[[], object], words: str) -> None:
+    with pytest.raises(StoreError) as caught:
+        call()
+    assert caught.value.kind == "tag-invalid" and str(caught.value).endswith(words)
+
+
+def test_a_tag_that_has_a_space_at_an_end_has_new_sub_keys() -> None:
+    validate_new_tag(sub_tag(" imported ", "a"))
+    assert len(sub_tag("chat", "x" * 123).encode()) == 128
 
 
 def test_names_that_the_product_keeps_are_refused() -> None:

@@ -446,6 +446,8 @@ class TestUrl:
             ("mysql://root@h/ids?password-env=UNALIKE_NO_SUCH", "has no text"),
             ("mysql://root@h/ids?password-file=/nowhere", "cannot be read"),
             ("mysql://root@h", "names no database"),
+            ("mysql://h/ids", "the store's URL names no user: write mysql://USER@HOST/DATABASE$"),
+            ("mysql://:s3cret@h/ids", "names no user"),
             ("mysql://root:s3cret@h:port/ids", "port"),
             ("postgres://root:s3cret@h/ids", "must be mysql"),
             ("mysql://root:s3cret@x@h/y@ids", "percent-encoded"),

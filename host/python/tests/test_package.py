@@ -88,11 +88,35 @@ def test_what_is_in_the_wheel(wheel: Path) -> None:
     assert "Requires-Dist: wasmtime==50.0.1\n" in metadata and "From Python" in metadata
 
 
-def test_a_user_program(wheel: Path, tmp_path: Path) -> None:
-    venv, program = tmp_path / "venv", tmp_path / "program.py"
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of an environment with the package and nothing else."""
+    venv = tmp_path_factory.mktemp("venv")
     subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
     python = venv / "bin" / "python"
     subprocess.run([str(python), "-m", "pip", "install", "--quiet", str(wheel)], check=True)
+    return python
+
+
+def ran(python: Path, program: Path) -> str:
+    """What a program prints that runs in its folder."""
+    environment = {"HOME": str(program.parent), "PATH": os.environ["PATH"]}
+    done = subprocess.run(
+        [str(python), str(program)], env=environment, capture_output=True, text=True, cwd=program.parent, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def checked_strictly(python: Path, folder: Path, *programs: str) -> None:
+    command = [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(python), *programs]
+    environment = {**os.environ, "MYPY_CACHE_DIR": str(folder / "mypy")}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=folder)
+    assert done.returncode == 0, done.stdout
+
+
+def test_a_user_program(installed: Path, tmp_path: Path) -> None:
+    python, program = installed, tmp_path / "program.py"
     program.write_text(PROGRAM)
     environment = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
     for _ in range(2):
@@ -141,9 +165,49 @@ def test_examples(tmp_path: Path, example: str) -> None:
     assert ran.stdout.splitlines()[-1] == f"rows: {rows} distinct: {rows}"
 
 
+README = (HERE / "README.md").read_text()
+
+
+def test_the_programs_of_the_readme_run(installed: Path, tmp_path: Path) -> None:
+    """In an empty folder, as a reader types them, and once more; the rest is quoted from the examples."""
+    blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    first, coroutines, *excerpts = blocks
+    (tmp_path / "first.py").write_text(first)
+    (tmp_path / "coroutines.py").write_text(coroutines)
+    assert [ran(installed, tmp_path / "first.py") for _ in range(2)] == ["1\n", "2\n"]
+    assert ran(installed, tmp_path / "coroutines.py") == "3\n4\n"
+    checked_strictly(installed, tmp_path, "first.py", "coroutines.py")
+    assert len(excerpts) == 2
+    for excerpt, example in zip(excerpts, ("django_orders.py", "sqlalchemy_orders.py")):
+        lines = (HERE / "examples" / example).read_text().splitlines()
+        assert not [line for line in excerpt.splitlines() if line not in lines]
+    for path in re.findall(r"\]\((?!https?:)([^)#]+)", README):
+        assert (HERE / path).exists(), path
+
+
+def test_the_imports_of_the_readme(installed: Path, tmp_path: Path) -> None:
+    """Each says what to install where its driver is missing."""
+    imports = re.findall(r"\| `(from unalike\.(\w+) import \w+)` \|", README)
+    assert {name for _, name in imports} == {"sqlite", "mysql", "redis", "remote", "memory"}
+    for line, name in imports:
+        exec(line, {})
+        done = subprocess.run([str(installed), "-c", line], capture_output=True, text=True, cwd=tmp_path)
+        needs_driver = name in ("mysql", "redis")
+        assert done.returncode == needs_driver and (f"pip install 'unalike[{name}]'" in done.stderr) == needs_driver
+
+
+def test_the_examples_are_strictly_typed(tmp_path: Path) -> None:
+    """Django has no types of its own."""
+    command = [sys.executable, "-m", "mypy", "--strict", "--ignore-missing-imports", "--allow-subclassing-any"]
+    command += ["--cache-dir", str(tmp_path), "examples"]
+    environment = {**os.environ, "MYPYPATH": "src"}
+    checked = subprocess.run(command, cwd=HERE, env=environment, capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stdout
+
+
 def test_the_readme_says_what_is_so() -> None:
     """Its sessions are run."""
-    text = (HERE / "README.md").read_text()
+    text = README
     sessions = "\n\n".join(re.findall(r"```pycon\n(.*?)```", text, re.DOTALL))
     test = doctest.DocTestParser().get_doctest(sessions, {}, "README.md", None, 0)
     assert len(test.examples) >= 10

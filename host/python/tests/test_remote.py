@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from servers import Proxy, Server, binary, serving, until, unalike
+from servers import Authority, Proxy, Server, TlsProxy, binary, serving, until, unalike
 from test_fork import Child, by_fork, distinct
 from unalike import FixedStep, Ids, IdsError, LeaseAcquire, StoreError, TagOptions, TailRelease
 from unalike.layouts import LAYOUTS
@@ -371,16 +374,106 @@ def test_addresses() -> None:
         ("http://a/v1", "path"),
         ("http://a#b", "path"),
         ("http://ids:hunter2@a", "user or password"),
-        ("http://a?token=hunter2", "parameters"),
+        ("http://ids:hunter2?@a", "user or password"),
+        ("https://ids:hunter2#@a", "user or password"),
+        ("https://a?ssl-ca=/hunter@ca.pem", "in a path an @ is written %40"),
+        ("http://a?token=hunter2", "secret in it"),
+        ("http://a?ssl_ca=/ca.pem", "parameter 'ssl_ca', and there are store, ssl-ca, connect-timeout-ms, request"),
+        ("http://a?store=5eed", "32 hexadecimal digits"),
+        ("http://a?connect-timeout-ms=0", "connect-timeout-ms is '0', .* milliseconds from 1 to 600000"),
+        ("http://a?request-timeout-ms=1&request-timeout-ms=2", "twice"),
+        ("http://a?ssl-ca=/ca.pem", "needs servers with https"),
         ([], "missing"),
         (["http://a", "https://b"], "mixes"),
     ):
         with pytest.raises(StoreError, match=what) as raised:
             RemoteStore(address)
         assert "hunter2" not in str(raised.value) and raised.value.kind == "refused"
-    for options in ({"store": "5eed"}, {"token": "a\nb"}, {"request_timeout": 0}, {"ssl_ca": "/none"}):
+    wrong: list[dict[str, Any]] = [{"store": "5eed"}, {"token": "a\nb"}, {"request_timeout": 0}, {"ssl_ca": "/none"}]
+    for options in [*wrong, {"connect_timeout": 601}, {"connect_timeout": True}, {"request_timeout": "5"}]:
         with refused("refused"):
             RemoteStore("https://a" if "ssl_ca" in options else "http://a", **options)
+    with pytest.raises(StoreError, match="certificates in /none/a@b.pem: .*No such file"):
+        RemoteStore("https://a?ssl-ca=/none/a%40b.pem")
+    with pytest.raises(StoreError, match="has the parameter connect-timeout-ms, which is given by itself as well"):
+        RemoteStore("http://a?connect-timeout-ms=100", connect_timeout=1)
+    shared = RemoteStore(f"http://a,b/?store={'5eed' * 8}&connect-timeout-ms=20&request-timeout-ms=30")._segments
+    assert (shared._store, shared._shared.connect_timeout, shared._shared.request_timeout) == ("5eed" * 8, 0.02, 0.03)
+
+
+def test_https_trusts_the_authorities_that_it_is_told_of(server: Server, tmp_path: Path) -> None:
+    authority, other = Authority(tmp_path), Authority(tmp_path, "other")
+    proxy = TlsProxy(server.address, authority.sign("DNS:ids.example", "IP:127.0.0.1"))
+    url = f"https://127.0.0.1:{proxy.port}"
+    with RemoteStore(url, ssl_ca=authority.file) as store:
+        assert [store.allocate("order", 1, 0).start for _ in range(5)] == [1, 2, 3, 4, 5]
+        assert proxy.connections == 1, "connections are kept"
+        with Ids(segments=store, leases=store) as ids:
+            assert ids.sequence("order").next() == 6 and ids.snowflake("default", "twitter").next() > 0
+    with RemoteStore(f"{url}?ssl-ca={authority.file}") as store:
+        assert store.allocate("invoice", 1, 0).start == 1
+    for options, who in (({}, "the system trusts"), ({"ssl_ca": other.file}, f"{other.file} holds")):
+        with RemoteStore(url, **options) as store:
+            with pytest.raises(StoreError) as raised:
+                store.allocate("order", 1, 0)
+        assert raised.value.kind == "unavailable"
+        assert re.search(
+            f"at {url}: no connection could be opened: its certificate is signed by no authority that {re.escape(who)} "
+            r"\(.*\): give ssl_ca the file of the authority that signed it$",
+            str(raised.value),
+        ), raised.value
+    proxy.close()
+    for names in (["DNS:ids.example"], ["DNS:ids.example", "IP:127.0.0.2"]):
+        named = TlsProxy(server.address, authority.sign(*names))
+        with RemoteStore(f"https://127.0.0.1:{named.port}", ssl_ca=authority.file) as store:
+            with pytest.raises(StoreError, match="is for another name .*: address it by a name that"):
+                store.allocate("order", 1, 0)
+        assert named.connections == 0
+        named.close()
+    with RemoteStore(f"https://{server.address}", ssl_ca=authority.file) as store:
+        with pytest.raises(StoreError, match="no TLS: .*Write http:// if it has none"):
+            store.allocate("order", 1, 0)
+    for content, what in (("", "there is none, as PEM"), ("hello", "there is none, as PEM"), (None, "No such file")):
+        file = tmp_path / "none.pem"
+        file.unlink(missing_ok=True)
+        if content is not None:
+            file.write_text(content)
+        with pytest.raises(StoreError, match=f"the certificates in {file}: .*{what}"):
+            RemoteStore(url, ssl_ca=file)
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_server_that_accepts_nothing_is_passed_over(server: Server, tmp_path: Path, scheme: str) -> None:
+    """Its backlog is full, or it says nothing of TLS."""
+    identity = RemoteStore(server.url).identity()
+    options: dict[str, Any] = {}
+    address, proxy = server.address, None
+    if scheme == "https":
+        authority = Authority(tmp_path)
+        proxy = TlsProxy(server.address, authority.sign("IP:127.0.0.1"))
+        address, options = f"127.0.0.1:{proxy.port}", {"ssl_ca": authority.file}
+    with socket.socket() as full, contextlib.ExitStack() as waiting:
+        full.bind(("127.0.0.1", 0))
+        # A backlog of 0 takes one connection. Over TLS there is room, and nobody answers.
+        full.listen(0 if scheme == "http" else 10)
+        while scheme == "http":
+            client = waiting.enter_context(socket.socket())
+            client.settimeout(0.2)
+            try:
+                client.connect(full.getsockname())
+            except TimeoutError:
+                break
+        silent = f"127.0.0.1:{full.getsockname()[1]}"
+        began = time.monotonic()
+        alone = RemoteStore(f"{scheme}://{silent}", store=identity, connect_timeout=0.3, **options)
+        with pytest.raises(StoreError, match=r"no connection could be opened: not within 0.3 s \(connect_timeout\)"):
+            alone.allocate("order", 1, 0)
+        with RemoteStore(f"{scheme}://{silent},{address}", store=identity, connect_timeout=0.3, **options) as store:
+            assert [store.allocate("order", 1, 0).start for _ in range(3)] == [1, 2, 3]
+        # A hundred times the limit: nothing else would end it.
+        assert time.monotonic() - began < 30
+    if proxy is not None:
+        proxy.close()
 
 
 def test_layouts_as_text() -> None:

@@ -343,7 +343,9 @@ impl KnownRoutes {
             drop_in::routes(*service).into_iter().map(move |(template, _)| (template, name.clone()))
         });
         let drop_ins = drop_ins.filter(|(template, _)| !templates.contains(template)).collect();
-        Self { templates: templates.to_vec(), drop_ins }
+        // Those of an empty name only say that it is empty.
+        let named = templates.iter().copied().filter(|template| !template.contains("//") && !template.ends_with('/'));
+        Self { templates: named.collect(), drop_ins }
     }
 
     /// A clause for the one who asked, or none.
@@ -353,11 +355,26 @@ impl KnownRoutes {
         }
         let without_slash = path.strip_suffix('/').unwrap_or(path);
         let exact = self.templates.iter().copied().find(|template| fits(template, without_slash));
-        match exact.or_else(|| likeliest(path, &self.templates)) {
+        let likeliest = || {
+            let written: Vec<_> = self.templates.iter().map(|template| written(template, path)).collect();
+            let meant = likeliest(path, &written.iter().map(String::as_str).collect::<Vec<_>>())?.to_owned();
+            self.templates.iter().copied().zip(&written).find(|(_, written)| **written == meant).map(|(known, _)| known)
+        };
+        match exact.or_else(likeliest) {
             Some(meant) => format!("did you mean {meant}? "),
             None => String::new(),
         }
     }
+}
+
+/// A template with the parts of a path in its places.
+fn written(template: &str, path: &str) -> String {
+    let mut parts = path.split('/');
+    let written = template.split('/').map(|part| {
+        let given = parts.next().filter(|given| !given.is_empty());
+        if part.starts_with('{') { given.unwrap_or(part) } else { part }
+    });
+    written.collect::<Vec<_>>().join("/")
 }
 
 async fn empty_name(_: Reader) -> Problem {

@@ -209,8 +209,8 @@ fn threads_wait_for_what_was_built_in_a_runtime_that_nobody_drives() {
     });
 }
 
-/// Each caller of an ordered tag has its own time, in the round that is in flight and behind it, and whoever comes later
-/// is served.
+/// Each caller of an ordered tag has its own time, in the round that is in flight and behind it, and whoever comes
+/// later is served.
 #[test]
 fn whoever_waits_for_a_round_waits_as_long_as_it_may() {
     in_time(|| {

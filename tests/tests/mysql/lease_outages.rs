@@ -448,8 +448,7 @@ async fn a_paused_server_ends_requests_in_time_and_then_goes_on() {
 
 /// What a client of its own connections was granted while something happened to the server: each lease as far as it was
 /// told that it reaches.
-async fn client(url: String, number: u64, ending: Arc<AtomicBool>, served: Arc<AtomicU64>) -> Vec<Lease> {
-    let leases = connect(&url, "request-timeout-ms=1000&connect-timeout-ms=1000").await;
+async fn client(leases: MysqlLeases, number: u64, ending: Arc<AtomicBool>, served: Arc<AtomicU64>) -> Vec<Lease> {
     let name = format!("host {}", number % 4);
     let holder = Holder { layout: Holder::few_workers(), ..Holder::new(&leases, "crowd", &name) };
     let mut used = Vec::new();
@@ -491,8 +490,14 @@ async fn under_load(server: &mut MariaDb, mut happen: impl AsyncFnMut(&mut Maria
     connect(&url, "").await;
     let proxy = Proxy::start(server.port()).unwrap();
     let (ending, served) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-    let clients: Vec<_> = (0..8)
-        .map(|number| tokio::spawn(client(proxy.url(&url), number, Arc::clone(&ending), Arc::clone(&served))))
+    let mut connected = Vec::new();
+    for _ in 0..8 {
+        // All of them before anything happens: what a start comes to then is tested elsewhere.
+        connected.push(connect(&proxy.url(&url), "request-timeout-ms=1000&connect-timeout-ms=1000").await);
+    }
+    let clients: Vec<_> = (0..)
+        .zip(connected)
+        .map(|(number, leases)| tokio::spawn(client(leases, number, Arc::clone(&ending), Arc::clone(&served))))
         .collect();
     until_served(&served).await;
     happen(server, &proxy, &served).await;

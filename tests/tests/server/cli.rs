@@ -397,7 +397,7 @@ fn config_check_says_what_is_effective_and_why() {
     std::fs::write(at.join("bad.toml"), "head_timeout_ms = 5").unwrap();
     fails(at, &["config", "check", "bad.toml"], 1, &["head_timeout_ms is 5, it must be 100 to 600000"]);
     std::fs::write(at.join("bad.toml"), "tokens = \"missing.toml\"").unwrap();
-    fails(at, &["config", "check", "bad.toml"], 1, &["token file missing.toml cannot be read"]);
+    fails(at, &["config", "check", "bad.toml"], 1, &["token file missing.toml cannot be used"]);
     let ran = run_with(at, ["config", "check"], &[("UNALIKE_IDLE_TIMEOUT_MS", "soon")]).unwrap();
     assert!(ran.code == Some(2) && ran.stderr.contains("soon"), "{ran:?}");
 }

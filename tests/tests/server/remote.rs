@@ -363,8 +363,8 @@ async fn ordered_tags_ascend_over_hosts() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Many callers of two hosts at once. The server grants less than they want together, so rounds bring too little: nobody
-/// is left behind, and each id is above all whose calls had ended before its call began.
+/// Many callers of two hosts at once. The server grants less than they want together, so rounds bring too little:
+/// nobody is left behind, and each id is above all whose calls had ended before its call began.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn callers_of_an_ordered_tag_are_served_together_over_hosts() -> anyhow::Result<()> {
     let server = Server::start_with(["--segment-count-max", "20"])?;

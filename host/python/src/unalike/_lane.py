@@ -106,6 +106,26 @@ class Generator:
         if self.opened is not None and self.lane.has(self.opened[0]):
             self.lane.call(self, lambda instance, handle, _: instance.call(function, handle))
 
+    def end(self, act: Callable[[CoreInstance, Any, int], bool]) -> bool:
+        """Ends it for good where ``act`` does, and frees its place in the component. Answers whether it ended.
+
+        :raises IdsError: ``rebuilt``
+        """
+
+        def ended(instance: CoreInstance, handle: Any, now_ms: int) -> bool:
+            if not act(instance, handle, now_ms):
+                return False
+            instance.drop(handle)
+            self.opened = None
+            return True
+
+        if self.opened is not None and self.lane.has(self.opened[0]) and not self.lane.call(self, ended):
+            return False
+        self.is_closed = True
+        # The next one of this name has no predecessor: what this one had went back, and the store grants it anew.
+        self.lane.orders.pop(self.name, None)
+        return True
+
     def call(self, act: Callable[[CoreInstance, Any, int], T]) -> T:
         """Calls the component, if the generator may still be used.
 

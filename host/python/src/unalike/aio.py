@@ -48,6 +48,7 @@ class AsyncIds:
         wait_max: float = 5.0,
         request_timeout: float = 10.0,
         clock: Optional[Callable[[], int]] = None,
+        renew_leases: bool = True,
     ) -> None:
         self._ids = Ids(
             segments=segments,
@@ -57,6 +58,7 @@ class AsyncIds:
             wait_max=wait_max,
             request_timeout=request_timeout,
             clock=clock,
+            renew_leases=renew_leases,
         )
 
     @classmethod
@@ -82,7 +84,7 @@ class AsyncIds:
         """
         ids = self._ids
         home, given = ids._asked(tag, step=step, refill=refill, prefetch=prefetch, mode=mode, id_max=id_max)
-        found = ids._sequences.get(tag)
+        found = ids._if_open(tag)
         if found is None:
             lookup = ids._look_up(home, tag)
             while not lookup.is_over():
@@ -130,6 +132,13 @@ class AsyncIds:
     def renew_leases(self) -> None:
         """As :meth:`unalike.Ids.renew_leases`: it never waits."""
         self._ids.renew_leases()
+
+    def close_idle(self, idle: float) -> int:
+        """As :meth:`unalike.Ids.close_idle`: it never waits.
+
+        :raises IdsError: ``argument_invalid``
+        """
+        return self._ids.close_idle(idle)
 
     async def close(self) -> None:
         """As :meth:`unalike.Ids.close`. It goes on if its coroutine is cancelled."""

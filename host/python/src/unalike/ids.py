@@ -6,6 +6,7 @@ import _thread
 import logging
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any, Final, NoReturn, Optional, TypeVar, Union
 
@@ -13,6 +14,7 @@ from ._component import CoreInstance
 from ._engine import CORE, component
 from ._lane import Lane, Opening
 from ._process import MARK, ProcessLock, current, uninterrupted
+from ._renewal import Renewal
 from ._requests import Request, Signal, Storage, layout_to_wit, missing, random_holder
 from ._values import U32
 from .errors import IdsError, argument_invalid, because, caused, closed
@@ -59,6 +61,7 @@ class Home:
         self._open: dict[str, Union[Buffered, Ordered]] = {}
         self._flakes: dict[str, Flakes] = {}
         self._closers: list[Callable[[], None]] = []
+        self.renewal = _renewal_of(self) if ids._renews_leases else None
         self.life: str = "open" if inherited is None or inherited.life == "open" else "closed"
 
     def sequence(self, sequence: Sequence) -> Union[Buffered, Ordered]:
@@ -70,6 +73,27 @@ class Home:
                 kind = Ordered if sequence.mode == "ordered" else Buffered
                 found = self._open[sequence._name] = kind(self, sequence._opening, sequence._id_max)
             return found
+
+    def is_idle(self, name: str, idle: float) -> bool:
+        """Whether a sequence handed out nothing for so many seconds, or is not open in this process."""
+        with self._lock:
+            found = self._open.get(name)
+        return found is None or found.idle_s(time.monotonic()) >= idle
+
+    def end(self, name: str) -> Optional[bool]:
+        """Closes a sequence that nobody has. ``None`` if it is not open in this process.
+
+        :raises IdsError: ``rebuilt``
+        """
+        with self._lock:
+            found = self._open.get(name)
+        if found is None:
+            return None
+        if not found.end():
+            return False
+        with self._lock:
+            self._open.pop(name, None)
+        return True
 
     def snowflake(self, snowflake: Snowflake) -> Flakes:
         """What a snowflake generator is in this process."""
@@ -109,6 +133,8 @@ class Home:
 
     def _finish(self) -> None:
         try:
+            if self.renewal is not None:
+                self.renewal.end()
             generators: list[Any] = [*self._open.values(), *self._flakes.values()]
             for generator in generators:
                 generator.stop()
@@ -133,6 +159,30 @@ class Home:
             log.warning("gave up waiting for %s: what they carry is a gap", what)
 
 
+def _renewal_of(home: Home) -> Renewal:
+    """What looks after the leases. It keeps nothing that nobody uses any more."""
+    found = weakref.ref(home)
+
+    def look(answered: Callable[[], None]) -> bool:
+        home = found()
+        if home is None:
+            return False
+        for flakes in home.flakes():
+            flakes.renew(answered)
+        return True
+
+    return Renewal(home.mark, look)
+
+
+class _Known:
+    """A sequence that is open, and how. It is open without a handle, too, until it is closed as idle."""
+
+    __slots__ = ("given", "handle", "record")
+
+    def __init__(self, record: TagRecord, given: dict[str, Any], handle: weakref.ref[Sequence]) -> None:
+        self.record, self.given, self.handle = record, given, handle
+
+
 class Ids:
     """Hands out ids from the stores that it is given. One for a process, shared by all its threads.
 
@@ -146,6 +196,9 @@ class Ids:
         granted is burnt.
     :param clock: Where the time comes from: milliseconds since 1970. It may jump or stand still, which costs
         availability, never uniqueness.
+    :param renew_leases: Whether a daemon thread renews the leases of snowflakes while no ids are asked for. It starts
+        with the first lease, holds no process up, and is gone after :meth:`close`. Without it, call
+        :meth:`renew_leases`, or the first id after a rest may wait for another lease.
 
     In a forked child everything inherited is abandoned, and the same object goes on with an instance, threads and
     numbers of its own. It cannot be pickled: with ``spawn`` and ``forkserver`` each process makes its own.
@@ -168,6 +221,7 @@ class Ids:
         wait_max: float = 5.0,
         request_timeout: float = 10.0,
         clock: Optional[Callable[[], int]] = None,
+        renew_leases: bool = True,
     ) -> None:
         self.wait_max = _seconds("wait_max", wait_max)
         self.request_timeout = _seconds("request_timeout", request_timeout)
@@ -178,8 +232,9 @@ class Ids:
             None if preferred_worker is None else U32.check(preferred_worker, "preferred_worker")
         )
         self._clock = clock or _now_ms
+        self._renews_leases = renew_leases
         self._renewing = ProcessLock()
-        self._sequences: dict[str, Sequence] = {}
+        self._sequences: dict[str, _Known] = {}
         self._snowflakes: dict[str, Snowflake] = {}
         # Before the process has threads of its own or forks, and not at the first id.
         uninterrupted(lambda: component(CORE))
@@ -195,7 +250,9 @@ class Ids:
         mode: Optional[Mode] = None,
         id_max: Optional[int] = None,
     ) -> Sequence:
-        """The ids of a tag. Looks the tag up in its store, which creates it if it is to; the same object each time.
+        """The ids of a tag. Looks the tag up in its store, which creates it if it is to.
+
+        It stays open until :meth:`close` or :meth:`close_idle`, and is the same object for all that have it.
 
         :param step: How many numbers are asked for at once, in the place of what the tag's record says.
         :param refill: When the next ones are asked for, likewise.
@@ -206,7 +263,7 @@ class Ids:
             ``argument_invalid``, ``closed``
         """
         home, given = self._asked(tag, step=step, refill=refill, prefetch=prefetch, mode=mode, id_max=id_max)
-        found = self._sequences.get(tag)
+        found = self._if_open(tag)
         if found is None:
             lookup = self._look_up(home, tag)
             while not lookup.is_over():
@@ -277,15 +334,65 @@ class Ids:
         return found
 
     def renew_leases(self) -> None:
-        """Has leases prolonged that are due, for a process that asks for snowflakes seldom: call it every few seconds.
+        """Has leases renewed that are due. It never waits.
 
-        Ordinary calls do the same. It never waits.
+        For a process that made its ``Ids`` with ``renew_leases=False`` and asks for snowflakes seldom: call it every
+        second, or six times per horizon if that is shorter. Ordinary calls do the same.
         """
         for flakes in self._home().flakes():
             try:
                 flakes.status()
             except IdsError as error:
                 log.warning("a lease was not renewed: %s", error)
+
+    def close_idle(self, idle: float) -> int:
+        """Closes the sequences that handed out nothing for so many seconds and that nobody has any more.
+
+        It answers how many those were. Their tails go back to the store, and their memory is free.
+
+        It is for services whose tags, sub-keys and periods come and go: they call it from a timer, and ask for
+        ``ids.sequence(..)`` each time, keeping none. A sequence that somebody has, or that waits for its store, stays
+        open. One that was closed is opened again by the next :meth:`sequence`, with the options that it gives.
+
+        It never waits. Use is looked at only in these calls, so a sequence is closed after this time plus up to one
+        interval between calls.
+
+        :param idle: In seconds, 0 or more.
+
+        >>> from unalike import Ids
+        >>> from unalike.memory import MemoryStore
+        >>> ids = Ids(segments=MemoryStore())
+        >>> orders = ids.sequence("order")
+        >>> ids.sequence("invoice").next()
+        1
+        >>> ids.close_idle(0)  # the orders are in use
+        1
+        >>> ids.close_idle(600)
+        0
+        >>> ids.sequence("invoice").next()
+        2
+        >>> ids.close()
+        """
+        if isinstance(idle, bool) or not isinstance(idle, (int, float)) or not idle >= 0:
+            raise argument_invalid("idle", idle, "a number of seconds, 0 or more")
+        home, closed = self._home(), 0
+        for name in list(self._sequences):
+            # Whoever wants the tag meanwhile waits, so that it is open once at most.
+            with self._renewing.get():
+                if home.life != "open":
+                    return closed
+                known = self._sequences.get(name)
+                if known is None or not home.is_idle(name, idle) or known.handle() is not None:
+                    continue
+                try:
+                    ended = home.end(name)
+                except IdsError as error:
+                    log.warning("a sequence was not closed: %s", error)
+                    continue
+                if ended is not False:
+                    del self._sequences[name]
+                    closed += ended is True
+        return closed
 
     def close(self) -> None:
         """Ends all generators and gives back what was not used: tails of segments, and leases.
@@ -375,9 +482,25 @@ class Ids:
         self._check_open(tag)
         # Somebody may have opened it meanwhile: a process has one buffer per tag.
         with self._renewing.get():
-            found = self._sequences.get(tag)
+            found = self._if_open(tag)
             if found is None:
-                found = self._sequences[tag] = Sequence(self, tag, record, given)
+                found = Sequence(self, tag, record, given)
+                self._sequences[tag] = _Known(record, given, weakref.ref(found))
+            return found
+
+    def _if_open(self, tag: str) -> Optional[Sequence]:
+        known = self._sequences.get(tag)
+        found = None if known is None else known.handle()
+        if known is None or found is not None:
+            return found
+        with self._renewing.get():
+            known = self._sequences.get(tag)
+            if known is None:
+                return None
+            found = known.handle()
+            if found is None:
+                found = Sequence(self, tag, known.record, known.given)
+                known.handle = weakref.ref(found)
             return found
 
     @staticmethod

@@ -86,6 +86,9 @@ def read_options(
     database = parts.path.lstrip("/")
     if not database:
         raise refused("the store's URL names no database: write mysql://USER@HOST/DATABASE")
+    if not parts.username:
+        # As the Rust adapter: its driver would take root.
+        raise refused("the store's URL names no user: write mysql://USER@HOST/DATABASE")
     passwords = [] if password is None else [password]
     if parts.password:
         passwords.append(_decoded(parts.password, "password"))
@@ -131,7 +134,7 @@ def read_options(
         at=f"{shown_host}:{port}/{database}",
         host=host,
         port=port,
-        user=_decoded(parts.username, "user") if parts.username else "root",
+        user=_decoded(parts.username, "user"),
         password=passwords[0] if passwords else None,
         database=_decoded(database, "database"),
         ssl_mode=ssl_mode,

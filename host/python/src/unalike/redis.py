@@ -15,6 +15,11 @@ from __future__ import annotations
 import hashlib
 from typing import Final, Optional, Protocol, cast
 
+try:
+    import redis as _driver
+except ImportError as _error:  # pragma: no cover
+    raise ImportError("stores in Redis need redis-py: pip install 'unalike[redis]'") from _error
+
 from ._process import ProcessLock, current
 from .lease_rules import DEFAULT_LEASE_LIMITS, LeaseLimits
 from .redis_leases import RedisLeases
@@ -39,6 +44,8 @@ from .store import (
 )
 
 __all__ = ["RedisStore"]
+
+del _driver
 
 _INHERITED: Final[list[object]] = []
 """What belongs to the parent of this process: kept as it is, so that nothing of it is closed here."""

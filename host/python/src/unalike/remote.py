@@ -11,6 +11,7 @@ import http.client
 import io
 import json
 import logging
+import os
 import re
 import secrets
 import select
@@ -21,7 +22,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NoReturn, Optional, Union
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from ._process import ProcessLock, current
 from ._requests import is_well_formed
@@ -61,6 +62,7 @@ _IDLE_MAX: Final = 8
 _TIMEOUT_MAX_S: Final = 600.0
 _NUMBER: Final = re.compile("0|[1-9][0-9]{0,19}")
 _IDENTITY: Final = re.compile("[0-9a-f]{32}")
+_PARAMETERS: Final = ("store", "ssl-ca", "connect-timeout-ms", "request-timeout-ms")
 _FORM: Final = "write http://HOST:PORT or https://HOST, and further hosts after commas"
 
 _Part = Literal["store", "leases"]
@@ -77,9 +79,16 @@ class RemoteStore:
     :param store: The identity of the store of segments, as ``GET /v1/store`` answers it: 32 hexadecimal digits. Without
         it, several servers must all answer before the first is used.
     :param lease_store: The same of the store of leases.
-    :param ssl_ca: A file of certificates that ``https`` trusts, in the place of the system's.
-    :param connect_timeout: In seconds.
-    :param request_timeout: How long a request may take in all, in seconds.
+    :param ssl_ca: A file with the certificates of the authorities that ``https`` trusts, as PEM, in the place of the
+        system's. The servers' certificates must have the names by which they are addressed.
+    :param connect_timeout: How long opening a connection may take, TLS included, in seconds up to 600: 1 by default.
+        After that the next server is asked.
+    :param request_timeout: How long a request may take in all, in seconds up to 600: 5 by default. After that what it
+        may have been granted is burnt.
+
+    A URL may have the parameters that the Rust library knows, too: ``store``, ``ssl-ca``, ``connect-timeout-ms`` and
+    ``request-timeout-ms``, as in ``https://ids-1.example,ids-2.example?ssl-ca=ca.pem``.
+
     :raises StoreError: ``refused``, when an argument cannot be used. The servers are first asked when numbers are.
 
     The namespace of a lease is a snowflake that the servers have in their configuration, with the same layout.
@@ -96,19 +105,27 @@ class RemoteStore:
         token: Optional[str] = None,
         store: Optional[str] = None,
         lease_store: Optional[str] = None,
-        ssl_ca: Optional[str] = None,
-        connect_timeout: float = 1.0,
-        request_timeout: float = 5.0,
+        ssl_ca: Optional[Union[str, os.PathLike[str]]] = None,
+        connect_timeout: Optional[float] = None,
+        request_timeout: Optional[float] = None,
     ) -> None:
-        addresses = _addresses(servers)
+        addresses, of_url = _addresses(servers)
+        for parameter, argument in (
+            ("store", store),
+            ("ssl-ca", ssl_ca),
+            ("connect-timeout-ms", connect_timeout),
+            ("request-timeout-ms", request_timeout),
+        ):
+            if argument is not None and parameter in of_url:
+                raise _unusable(f"has the parameter {parameter}, which is given by itself as well")
+        store, ssl_ca = of_url.get("store", store), of_url.get("ssl-ca", ssl_ca)
+        connect_timeout = _timeout(of_url, "connect-timeout-ms", 1.0 if connect_timeout is None else connect_timeout)
+        request_timeout = _timeout(of_url, "request-timeout-ms", 5.0 if request_timeout is None else request_timeout)
         if token is not None and (not token or not all(" " <= letter <= "~" for letter in token)):
             raise StoreError("refused", "the token has letters that no header may have, or none")
-        for name, timeout in (("connect_timeout", connect_timeout), ("request_timeout", request_timeout)):
-            if not 0 < timeout <= _TIMEOUT_MAX_S:
-                expected = f"a number of seconds above 0 and up to {_TIMEOUT_MAX_S:.0f}"
-                raise StoreError("refused", f"{name} is {timeout!r}, it must be {expected}")
-        context = _trusting(ssl_ca, addresses)
-        shared = _Shared(token, context, connect_timeout, request_timeout)
+        authorities = None if ssl_ca is None else os.fspath(ssl_ca)
+        context = _trusting(authorities, addresses)
+        shared = _Shared(token, authorities, context, connect_timeout, request_timeout)
         self._parts: dict[_Part, _Servers] = {
             "store": _Servers(shared, addresses, "store", _identity_given(store)),
             "leases": _Servers(shared, addresses, "leases", _identity_given(lease_store)),
@@ -301,6 +318,7 @@ class _Failure(Exception):
 @dataclass(frozen=True)
 class _Shared:
     token: Optional[str]
+    ssl_ca: Optional[str]
     context: Optional[ssl.SSLContext]
     connect_timeout: float
     request_timeout: float
@@ -490,7 +508,8 @@ class _Servers:
             connection = server.connection()
         except (OSError, http.client.HTTPException) as error:
             # It was never sent.
-            unreachable = StoreError("unavailable", f"{at}: no connection could be opened: {error}")
+            what = _unopened(error, self._shared)
+            unreachable = StoreError("unavailable", f"{at}: no connection could be opened: {what}")
             raise _Failure(unreachable, is_servers=True) from error
         is_whole = False
         try:
@@ -621,11 +640,15 @@ class _Connection(http.client.HTTPConnection):
         self._connect_timeout = shared.connect_timeout
 
     def connect(self) -> None:
-        raw = socket.create_connection((self.host, self.port), self._connect_timeout)
+        # One time for all addresses that the name has, and for TLS.
+        deadline = time.monotonic() + self._connect_timeout
+        raw = _opened(self.host, self.port, deadline)
         try:
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._context is not None:
-                raw = self._context.wrap_socket(raw, server_hostname=self.host)
+                raw = self._context.wrap_socket(raw, server_hostname=self.host, do_handshake_on_connect=False)
+                raw.settimeout(_left(deadline))
+                raw.do_handshake()
         except BaseException:
             raw.close()
             raise
@@ -641,6 +664,63 @@ class _Connection(http.client.HTTPConnection):
         if self.sock is None or self._counted is None or time.monotonic() - self.idle_since > _IDLE_S:
             return False
         return not self._counted.has_something()
+
+
+def _opened(host: str, port: int, deadline: float) -> socket.socket:
+    """A connection to the first address of a host that answers.
+
+    :raises OSError:
+    """
+    addresses = socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM)
+    failure: OSError = OSError(f"the name {host!r} has no address")
+    for at, (family, kind, protocol, _, address) in enumerate(addresses):
+        raw: Optional[socket.socket] = None
+        try:
+            raw = socket.socket(family, kind, protocol)
+            # Those that follow have their share.
+            raw.settimeout(_left(deadline) / (len(addresses) - at))
+            raw.connect(address)
+            return raw
+        except BaseException as error:
+            if raw is not None:
+                raw.close()
+            if not isinstance(error, OSError):
+                raise
+            failure = error
+    raise failure
+
+
+def _left(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("the time to connect is up")
+    return left
+
+
+_UNTRUSTED: Final = (18, 19, 20, 21)
+"""What OpenSSL says of a certificate that no known authority signed."""
+_MISNAMED: Final = (62, 63, 64)
+"""And of one that was made for another host."""
+
+
+def _unopened(error: Exception, shared: _Shared) -> str:
+    """Why there is no connection, and what to do about it."""
+    if isinstance(error, TimeoutError):
+        return f"not within {shared.connect_timeout:g} s (connect_timeout)"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        why = error.verify_message
+        if error.verify_code in _UNTRUSTED:
+            trusted = "the system trusts" if shared.ssl_ca is None else f"{shared.ssl_ca} holds"
+            return (
+                f"its certificate is signed by no authority that {trusted} ({why}): give ssl_ca the file of the "
+                "authority that signed it"
+            )
+        if error.verify_code in _MISNAMED:
+            return f"its certificate is for another name ({why}): address it by a name that the certificate has"
+        return f"its certificate is not valid ({why})"
+    if isinstance(error, ssl.SSLError):
+        return f"no TLS: {error}. Write http:// if it has none"
+    return str(error)
 
 
 class _Deadline:
@@ -881,24 +961,33 @@ def _layout_text(layout: Layout) -> str:
     return f"{widths} epoch {layout.epoch_ms} tick {layout.tick_ms} ms"
 
 
-def _addresses(servers: Union[str, Sequence[str]]) -> list[_Address]:
-    """Reads the servers' addresses.
+def _addresses(servers: Union[str, Sequence[str]]) -> tuple[list[_Address], dict[str, str]]:
+    """Reads the servers' addresses, and the parameters.
 
     :raises StoreError: ``refused``, in words that hold no secret.
     """
     texts = [servers] if isinstance(servers, str) else list(servers)
     found: list[_Address] = []
+    parameters: dict[str, str] = {}
     for text in texts:
         scheme, separator, rest = text.partition("://")
         if scheme not in ("http", "https") or not separator:
             raise _unusable("has another scheme than http and https")
         if "@" in rest:
+            # Anywhere: a password may have a ? in it, and must not be told.
             what = "has a user or password, which no server takes: leave out what is before the @, and give token="
-            raise _unusable(what)
-        if "?" in rest:
-            raise _unusable("has parameters: give them by their names, such as request_timeout=5")
-        hosts = rest.removesuffix("/")
-        if "/" in hosts or "#" in hosts:
+            raise _unusable(f"{what}; in a path an @ is written %40")
+        hosts, _, query = rest.partition("?")
+        for name, value in parse_qsl(query, keep_blank_values=True):
+            if name in parameters:
+                raise _unusable(f"has the parameter {name} twice")
+            if name in ("token", "password"):
+                raise _unusable("has a secret in it: give the token by itself, as token=")
+            if name not in _PARAMETERS:
+                raise _unusable(f"has the parameter {name!r}, and there are {', '.join(_PARAMETERS)}")
+            parameters[name] = value
+        hosts = hosts.removesuffix("/")
+        if "/" in hosts or "#" in rest:
             raise _unusable("has a path, which no server takes")
         for host in hosts.split(","):
             address = _address(scheme, host)
@@ -909,7 +998,24 @@ def _addresses(servers: Union[str, Sequence[str]]) -> list[_Address]:
         raise _unusable("is missing: give one server at least")
     if len({address.scheme for address in found}) > 1:
         raise _unusable("mixes http and https")
-    return found
+    return found, parameters
+
+
+def _timeout(of_url: dict[str, str], parameter: str, argument: float) -> float:
+    """A time in seconds, of the URL or else as it was given."""
+    most = _TIMEOUT_MAX_S
+    if parameter in of_url:
+        text = of_url[parameter]
+        ms = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+        if not 1 <= ms <= most * 1_000:
+            expected = f"a number of milliseconds from 1 to {most * 1_000:.0f}"
+            raise StoreError("refused", f"{parameter} is {text!r}, it must be {expected}")
+        return ms / 1_000
+    if isinstance(argument, bool) or not isinstance(argument, (int, float)) or not 0 < argument <= most:
+        name = parameter.removesuffix("-ms").replace("-", "_")
+        expected = f"a number of seconds above 0 and up to {most:.0f}"
+        raise StoreError("refused", f"{name} is {argument!r}, it must be {expected}")
+    return float(argument)
 
 
 def _address(scheme: str, host: str) -> _Address:
@@ -933,6 +1039,11 @@ def _trusting(ssl_ca: Optional[str], addresses: list[_Address]) -> Optional[ssl.
             raise StoreError("refused", "ssl_ca needs servers with https")
         return None
     try:
-        return ssl.create_default_context(cafile=ssl_ca)
+        context = ssl.create_default_context(cafile=ssl_ca)
     except (OSError, ssl.SSLError) as error:
-        raise StoreError("refused", f"the certificates in {ssl_ca}: {error}") from None
+        none = isinstance(error, ssl.SSLError) and "there is none, as PEM"
+        raise StoreError("refused", f"the certificates in {ssl_ca}: {none or error}") from None
+    if ssl_ca is not None:
+        # Authorities of one's own are not as strict as newer versions of Python want them.
+        context.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
+    return context

@@ -64,6 +64,21 @@ class _RunSize:
         return max(self.next // 2, 1) if lasted_ms > _RUN_SLOW_MS else self.next
 
 
+class _Use:
+    """When it was seen last that ids had been handed out."""
+
+    __slots__ = ("_issued", "_since")
+
+    def __init__(self) -> None:
+        self._issued, self._since = -1, 0.0
+
+    def idle_s(self, issued: int, now: float) -> float:
+        """For how long none were, as far as was looked. Each call is a look."""
+        if issued != self._issued:
+            self._issued, self._since = issued, now
+        return now - self._since
+
+
 class Buffered:
     """A sequence of this process, in buffered mode."""
 
@@ -76,6 +91,7 @@ class Buffered:
         self._kept: deque[range] = deque()
         self._size = _RunSize()
         self._reserved = 0
+        self._use = _Use()
 
     def try_next(self) -> Union[int, Later]:
         with self.lock:
@@ -143,7 +159,7 @@ class Buffered:
     def status(self) -> SequenceStatus:
         with self.lock:
             found = self.generator.call(lambda instance, handle, now: instance.call("sequence.status", handle, now))
-            left = len(self._rest()) + sum(len(run) for run in self._kept)
+            left = self._left()
             return SequenceStatus(self._reserved - left, found["remaining"], found["step"], found["in-flight"])
 
     def waiting(self, count: Optional[int], wait_max: float) -> Waiting[Any]:
@@ -155,6 +171,25 @@ class Buffered:
         with self.lock:
             self._install(_NO_IDS)
             self._kept.clear()
+
+    def _left(self) -> int:
+        return len(self._rest()) + sum(len(run) for run in self._kept)
+
+    def idle_s(self, now: float) -> float:
+        """For how many seconds it handed out nothing, as far as was looked."""
+        with self.lock:
+            return self._use.idle_s(self._reserved - self._left(), now)
+
+    def end(self) -> bool:
+        """Closes it, if no request is out. Nobody else has it."""
+
+        def act(instance: CoreInstance, handle: Any, now_ms: int) -> bool:
+            if instance.call("sequence.status", handle, now_ms)["in-flight"]:
+                return False
+            instance.call("sequence.close", handle)
+            return True
+
+        return self.generator.end(act)
 
     def close(self) -> None:
         """Ends it in the component, which gives back what never crossed into a run."""
@@ -192,6 +227,7 @@ class Ordered:
         self._round: Optional[int] = None
         self._again_at = 0.0
         self._issued = 0
+        self._use = _Use()
 
     def waiting(self, count: Optional[int], wait_max: float) -> Waiting[Any]:
         return _OrderedWaiting(self, count, wait_max)
@@ -322,6 +358,18 @@ class Ordered:
         for waiter in waiting:
             waiter.error = closed(self.generator.name)
             waiter.signal.wake()
+
+    def idle_s(self, now: float) -> float:
+        """As that of :class:`Buffered`."""
+        with self.lock:
+            return self._use.idle_s(self._issued, now)
+
+    def end(self) -> bool:
+        """As that of :class:`Buffered`: rounds go on whose callers went away."""
+        with self.lock:
+            if self._round is not None or any(not waiter.is_gone for waiter in self._queue):
+                return False
+            return self.generator.end(lambda *_: True)
 
     def close(self) -> None:
         """It holds nothing that could be given back."""

@@ -6,8 +6,9 @@ drops what is left when the clock has moved on, so that an id's timestamp is the
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Optional, Union
 
@@ -16,6 +17,7 @@ from ._lane import Generator, Later, Opening, Waiting, later_or_error
 from ._process import MARK
 from ._values import COUNT
 from .batch import Batch
+from .errors import IdsError
 from .sequence import refused_to_pickle
 from .store import Layout
 
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from .ids import Home, Ids
 
 __all__ = ["Clock", "Snowflake", "SnowflakeStatus", "Spread"]
+
+log: Final = logging.getLogger("unalike")
 
 _NO_IDS: Final = range(0)
 
@@ -112,6 +116,8 @@ class Flakes:
         self._layout, self._kept_ms = snowflake.layout, snowflake._kept_ms
         self._range = _NO_IDS
         self._issued = 0
+        self._renewal, self._horizon_ms = home.renewal, snowflake._options["horizon-ms"]
+        self._renewal_fails = False
 
     def try_next(self) -> Union[int, Later]:
         with self.lock:
@@ -154,6 +160,7 @@ class Flakes:
             return answer, until_ms, now_ms
 
         answer, until_ms, now_ms = generator.call(act)
+        self._look_after()
         if not isinstance(answer, Run):
             return later_or_error(generator, answer)
         run = answer.ids()
@@ -173,6 +180,7 @@ class Flakes:
     def status(self) -> SnowflakeStatus:
         with self.lock:
             found = self.generator.call(lambda instance, handle, now: instance.call("snowflake.status", handle, now))
+            self._look_after()
             return SnowflakeStatus(
                 self._issued - len(self._rest()),
                 found["worker"],
@@ -180,6 +188,30 @@ class Flakes:
                 found["used-until"],
                 found["in-flight"],
             )
+
+    def _look_after(self) -> None:
+        """Has its lease renewed from the first call on that asks for one."""
+        if self._renewal is not None and self._renewal.begin(self._horizon_ms):
+            self._renewal = None
+
+    def renew(self, answered: Callable[[], None]) -> None:
+        """Asks for what is due, if anybody ever used it. ``answered`` is called when the answer is there."""
+        generator = self.generator
+        signal = generator.signal
+        if generator.opened is None or generator.is_closed:
+            return
+        seen = signal.version
+        try:
+            status = self.status()
+        except IdsError as error:
+            # Those that follow say the same.
+            if not self._renewal_fails and error.kind != "closed":
+                log.warning("a lease was not renewed: %s", error)
+            self._renewal_fails = True
+            return
+        self._renewal_fails = False
+        if status.in_flight and not signal.add(answered, answered, seen):
+            answered()
 
     def waiting(self, count: Optional[int], wait_max: float) -> Waiting[Any]:
         gathered: list[range] = []

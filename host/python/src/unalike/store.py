@@ -378,10 +378,19 @@ def sub_tag(tag: str, sub: str) -> str:
 
     :raises StoreError: ``tag-invalid``
     """
+    validate_tag(tag)
+    if not isinstance(sub, str):
+        _refuse(tag, f"its sub-key is {sub!r}, and must be a string")
+    if not sub:
+        _refuse(tag, "its sub-key is empty")
+    if SUB_SEPARATOR in tag:
+        _refuse(tag, "its sub-key holds a control character")
+    fault = _fault_of_part(sub)
+    _refuse(tag, fault and fault.replace("it", "its sub-key", 1))
     name = f"{tag}{SUB_SEPARATOR}{sub}"
-    for part in (tag, sub):
-        _refuse(name, _fault_of_part(part))
-    validate_tag(name)
+    length = len(name.encode())
+    if length > _NAME_BYTES_MAX:
+        _refuse(tag, f"with its sub-key it has {length - 1} bytes, {_NAME_BYTES_MAX - 1} at most are allowed")
     return name
 
 
@@ -397,20 +406,22 @@ def validate_tag(name: str) -> None:
             _refuse(name, _fault_of_part(part))
     length = len(name.encode())
     if length > _NAME_BYTES_MAX:
-        _refuse(name, f"it has {length} bytes, {_NAME_BYTES_MAX} at most are allowed")
+        _refuse(name, f"its name begins so and has {length} bytes, and a name has 1 to {_NAME_BYTES_MAX} bytes")
 
 
 def validate_new_tag(name: str) -> None:
     """Checks the name of a tag that is about to be created.
 
-    A space at either end is a slip of whoever asks, and would begin at 1 what was meant to go on.
+    A space at either end is a slip of whoever asks, and would begin at 1 what was meant to go on. Tags that exist are
+    used whatever their names are, and so are new sub-keys of theirs.
 
     :raises StoreError: ``tag-invalid``
     """
     validate_tag(name)
-    for part in split_tag(name):
-        if part is not None and part.strip() != part:
-            _refuse(name, f"{part!r} has a space at an end, and no new one may: leave the space out")
+    tag, sub = split_tag(name)
+    what, part = ("its name", tag) if sub is None else (f"its sub-key {sub!r}", sub)
+    if part.strip() != part:
+        _refuse(tag, f"{what} has a space at an end, and no new one may: leave the space out")
 
 
 def is_kept_time(name: str) -> bool:
@@ -482,7 +493,7 @@ def _fault_of_refill(refill: RefillPolicy) -> Optional[str]:
 
 def _fault_of_part(part: str) -> Optional[str]:
     if not part:
-        return "it is empty"
+        return f"it is empty, and a name has 1 to {_NAME_BYTES_MAX} bytes"
     categories = {unicodedata.category(character) for character in part}
     if "Cc" in categories:
         return "it holds a control character"

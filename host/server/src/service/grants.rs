@@ -98,8 +98,8 @@ impl Service {
     /// Grants numbers to a host, straight from the store and for ever: as many as a segment may have at most.
     ///
     /// # Errors
-    /// As the store answers; [`Kind::OutcomeUnknown`] when it may have granted them; [`Kind::Forbidden`] when they begin
-    /// further on than the host may raise the tag.
+    /// As the store answers; [`Kind::OutcomeUnknown`] when it may have granted them; [`Kind::Forbidden`] when they are
+    /// to begin further on than the host may raise the tag.
     pub(crate) async fn grant_to_host(
         &self,
         tag: &Grantable,

@@ -70,10 +70,8 @@ impl StoreUrl {
     fn read(&self) -> anyhow::Result<(Url, Option<String>)> {
         let mut url = Url::parse(&self.0).context("it is not a URL")?;
         // Else what follows such a character would be taken for the host's, and shown.
-        ensure!(
-            !url.path().contains('@') && url.fragment().is_none(),
-            "its user and password must have @ / ? # percent-encoded (%40 %2F %3F %23)"
-        );
+        let has_at = url.path().contains('@') || url.query().is_some_and(|query| query.contains('@'));
+        ensure!(!has_at && url.fragment().is_none(), UNENCODED);
         let (kept, passwords) = passwords_apart(url.query().unwrap_or_default())?;
         let is_twice = url.password().is_some() && !passwords.is_empty();
         ensure!(!is_twice && passwords.len() <= 1, "its password is given in more than one way");
@@ -127,6 +125,9 @@ impl StoreUrl {
         format!("{scheme}{place}{query}")
     }
 }
+
+/// What is wrong with a URL that has an @ behind its hosts.
+pub(super) const UNENCODED: &str = "its user and password must have @ / ? # percent-encoded (%40 %2F %3F %23)";
 
 /// Names and values.
 pub(super) type Parameters = Vec<(String, String)>;

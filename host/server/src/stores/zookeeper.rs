@@ -9,7 +9,7 @@ use unalike::storage::{LeaseStore, StoreError};
 use unalike_zookeeper::{ZookeeperLeases, ZookeeperOptions};
 
 use crate::stores::backend::{Backend, OpenStore, Opening, Place};
-use crate::stores::url::{StoreUrl, passwords_apart};
+use crate::stores::url::{StoreUrl, UNENCODED, passwords_apart};
 
 pub(super) struct Zookeeper;
 
@@ -30,6 +30,8 @@ impl Backend for Zookeeper {
         let failed = || format!("the store of leases {url:?} cannot be used");
         // Other parsers do not take several hosts with ports for a URL.
         let (place, query) = url.text().split_once('?').unwrap_or((url.text(), ""));
+        // Else what stands before it would be taken for the host's, and shown.
+        ensure!(!query.contains('@'), "{}: {UNENCODED}", failed());
         let (kept, passwords) = passwords_apart(query).with_context(failed)?;
         let is_twice =
             place.rsplit_once('@').is_some_and(|(user, _)| user.trim_start_matches("zookeeper://").contains(':'));

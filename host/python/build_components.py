@@ -1,4 +1,5 @@
-"""Puts what is not written in Python into the package: both components, and the statements and scripts of the stores.
+"""Puts what is not written in Python into the package: both components, the statements and scripts of the stores, and
+the licences.
 
 ``python host/python/build_components.py`` does it in a clone, for tests and programs that run from ``src``; the build
 of the wheel does it by itself. The components are the files that ``UNALIKE_COMPONENT_WASM`` and
@@ -8,6 +9,7 @@ of the wheel does it by itself. The components are the files that ``UNALIKE_COMP
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,14 +18,18 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 PACKAGE = HERE / "src" / "unalike"
 COMPONENTS = {"unalike.wasm": "UNALIKE_COMPONENT_WASM", "unalike-formats.wasm": "UNALIKE_FORMATS_WASM"}
+LICENCES = ("LICENSE-APACHE", "LICENSE-MIT")
 ADAPTERS = ("sqlite", "mysql", "redis")
+
+
+def is_clone() -> bool:
+    return (HERE.parent.parent / "guest" / "artifact" / "Cargo.toml").is_file()
 
 
 def build() -> None:
     root = HERE.parent.parent
-    is_clone = (root / "guest" / "artifact" / "Cargo.toml").is_file()
-    put_components(root if is_clone else None)
-    if is_clone:
+    put_components(root if is_clone() else None)
+    if is_clone():
         put_statements(root)
 
 
@@ -57,6 +63,20 @@ def put_statements(root: Path) -> None:
                     path.unlink()
 
 
+def put_licences() -> None:
+    """Those of the repository, where this is one."""
+    for name in LICENCES:
+        source = HERE.parent.parent / name
+        if is_clone() and source.is_file():
+            put(source, HERE / name)
+
+
+def page() -> str:
+    """The README for readers who have no repository: links into it are their words."""
+    text = (HERE / "README.md").read_text(encoding="utf-8")
+    return re.sub(r"\[([^][]+)\]\((?!https?:|#)[^)]+\)", r"\1", text)
+
+
 def put(source: Path, target: Path) -> None:
     """Copies a file, if it is another one: somebody may be reading it."""
     content = source.read_bytes()
@@ -67,6 +87,7 @@ def put(source: Path, target: Path) -> None:
 
 try:
     from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+    from hatchling.metadata.plugin.interface import MetadataHookInterface
 except ImportError:  # run by hand
     pass
 else:
@@ -76,6 +97,13 @@ else:
 
         def initialize(self, version: str, build_data: dict[str, Any]) -> None:
             build()
+
+    class Page(MetadataHookInterface):
+        """Called before anything is said of the package: the licences are looked for then."""
+
+        def update(self, metadata: dict[str, Any]) -> None:
+            put_licences()
+            metadata["readme"] = {"content-type": "text/markdown", "text": page()}
 
 
 if __name__ == "__main__":

@@ -60,6 +60,25 @@ async function transpiled(jco, name, path) {
   return out;
 }
 
+/**
+ * The code of jco with decoders that give every letter: a plain one drops U+FEFF from the beginning of a text, so that
+ * a name would come back from the component as that of another. What is no UTF-8 is a fault of the component's, and
+ * throws.
+ */
+function decodingWhole(name, code) {
+  const made = 'new TextDecoder("utf-8",{fatal:true,ignoreBOM:true})';
+  let found = 0;
+  const whole = code.replace(/\bnew TextDecoder(?:\(\))?(?=[,;])/g, () => {
+    found += 1;
+    return made;
+  });
+  // Another form of jco's is for people to look at.
+  if (found === 0 || whole.replaceAll(made, '').includes('TextDecoder')) {
+    throw new Error(`${name}.js decodes texts in a way that this build does not know: look for TextDecoder in it`);
+  }
+  return whole;
+}
+
 await rm(dist, { recursive: true, force: true });
 await mkdir(glue, { recursive: true });
 const folder = await mkdtemp(join(tmpdir(), 'unalike-build-'));
@@ -72,7 +91,7 @@ try {
         await cp(join(out, file), join(glue, file));
       }
     }
-    let code = await readFile(join(out, `${name}.js`), 'utf8');
+    let code = decodingWhole(name, await readFile(join(out, `${name}.js`), 'utf8'));
     if (name === 'unalike') {
       // A handle that is collected would call into its instance, also after that one has failed, and what is thrown
       // then ends the process. The host drops its handles itself.

@@ -9,6 +9,7 @@
 import { IdsError } from './errors.js';
 import { instantiate } from './glue/unalike.js';
 import { checkedBigint, checkedNumber, U32_MAX } from './numbers.js';
+import { said } from './said.js';
 import { ID_MAX, type Layout, type Segment, type StoreFailure } from './store.js';
 
 /** A compiled `WebAssembly.Module`. */
@@ -224,7 +225,7 @@ function checkedSequenceOptions(options: ComponentSequenceOptions): ComponentSeq
 export function checkedLayout(layout: Layout): Layout {
   const { order } = layout;
   if (order !== 'worker-first' && order !== 'sequence-first') {
-    const what = `order is ${JSON.stringify(order)}, it must be "worker-first" or "sequence-first"`;
+    const what = `order is ${said(order)}, it must be "worker-first" or "sequence-first"`;
     throw new IdsError('options-invalid', what, { argument: 'order' });
   }
   return {

@@ -142,7 +142,12 @@ const LASTING: ReadonlySet<StoreErrorKind> = new Set<StoreErrorKind>([
 
 /** @internal */
 export function isLasting(error: StoreError | undefined): boolean {
-  return error !== undefined && LASTING.has(error.kind);
+  return error !== undefined && (error.isFinal || LASTING.has(error.kind));
+}
+
+/** @internal Options that are none. */
+export function refusedOptions(message: string, argument: string): IdsError {
+  return new IdsError('options-invalid', message, { argument });
 }
 
 /** @internal */

@@ -6,7 +6,7 @@
  */
 
 import { answerOf, checkedLayout, Trap, type WasmModule } from './component.js';
-import { IdsError } from './errors.js';
+import { IdsError, refusedOptions } from './errors.js';
 import type {
   ComponentFault,
   ComponentFormatOptions,
@@ -21,6 +21,8 @@ import { instantiate } from './glue/unalike-formats.js';
 import { layoutOf } from './layouts.js';
 import { FORMATS_MODULES, modulesOf } from './modules.js';
 import { checkedBigint, checkedNumber, U32_MAX } from './numbers.js';
+import { ANY, checkedOptions, NUMBER, type Kinds } from './options.js';
+import { said } from './said.js';
 import { ID_MAX, type Layout } from './store.js';
 
 export type { Notation, Parts, Restart } from './formats-component.js';
@@ -75,6 +77,19 @@ export interface Issued {
 /** An instant: Unix milliseconds, or a date. */
 export type Instant = number | bigint | Date;
 
+const OPTIONS: Kinds<FormatOptions> = {
+  template: ANY,
+  utcOffsetMinutes: NUMBER,
+  restart: ANY,
+  bits: NUMBER,
+  geneBits: NUMBER,
+  keyIdBits: NUMBER,
+  keys: ANY,
+  context: ANY,
+};
+const KEY: Kinds<FormatKey> = { id: NUMBER, secret: ANY };
+const PARTS: Kinds<Parts> = { ticks: NUMBER, worker: NUMBER, sequence: NUMBER };
+
 const NOTATIONS: readonly Notation[] = ['decimal', 'padded', 'base36', 'base62', 'base32', 'uuid'];
 const RESTARTS: readonly Restart[] = ['never', 'year', 'month', 'day'];
 
@@ -122,8 +137,9 @@ export class Formats {
   }
 
   /** The snowflake id of these fields. @throws {IdsError} `format`, `layout-invalid`, `number-invalid` */
-  pack(parts: Parts, layout: string | Layout): bigint {
+  pack(given: Parts, layout: string | Layout): bigint {
     const fields = checkedLayout(layoutOf(layout));
+    const parts = checkedOptions('parts', given, PARTS, refusedOptions);
     const checked = {
       ticks: checkedBigint('ticks', parts.ticks),
       worker: checkedNumber('worker', parts.worker, 0, U32_MAX),
@@ -145,8 +161,17 @@ export class Formats {
   }
 
   /** Makes a format. @throws {IdsError} `format`, `number-invalid`, `options-invalid` */
-  format(options: FormatOptions): Format {
-    const keys = (options.keys ?? []).map((key) => {
+  format(given: FormatOptions): Format {
+    const options = checkedOptions('options', given, OPTIONS, refusedOptions);
+    const { keys: list = [] } = options;
+    if (!Array.isArray(list)) {
+      throw refusedOptions(`keys must be a list of keys, and is of the type ${typeof list}`, 'keys');
+    }
+    const keys = list.map((one: unknown) => {
+      if (typeof one !== 'object') {
+        throw refusedOptions(`a key must be an object, and is of the type ${typeof one}`, 'keys');
+      }
+      const key = checkedOptions('a key', one, KEY, refusedOptions);
       const secret = secretOf(key.secret);
       return { id: checkedNumber('id', key.id, 0, 0xff), high: secret >> 64n, low: secret & ((1n << 64n) - 1n) };
     });
@@ -258,7 +283,7 @@ function instantOf(argument: string, instant: Instant): bigint {
 
 function oneOf<Word extends string>(argument: string, word: Word, words: readonly Word[]): Word {
   if (!words.includes(word)) {
-    const what = `${argument} is ${JSON.stringify(word)}, it must be one of ${words.join(', ')}`;
+    const what = `${argument} is ${said(word)}, it must be one of ${words.join(', ')}`;
     throw new IdsError('options-invalid', what, { argument });
   }
   return word;
@@ -278,7 +303,7 @@ function textOf(argument: string, text: string): string {
 }
 
 /** The message never shows the secret. */
-function secretOf(secret: string | bigint): bigint {
+function secretOf(secret: unknown): bigint {
   if (typeof secret === 'bigint' && 0n <= secret && secret >> 128n === 0n) {
     return secret;
   }

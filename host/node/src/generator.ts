@@ -6,11 +6,12 @@
 
 import type { Answer, Core, ComponentError } from './component.js';
 import { contextsHere } from './contexts.js';
-import { because, closed, IdsError, isLasting } from './errors.js';
+import { because, closed, IdsError, isLasting, refusedOptions } from './errors.js';
 import type { GrantOrder } from './grant-order.js';
 import type { Handle, Lane, Opening } from './lane.js';
 import { shown } from './names.js';
 import { checkedNumber } from './numbers.js';
+import { checkedOptions, having, NUMBER, type Kinds } from './options.js';
 import { ID_MAX, StoreError, type Lease } from './store.js';
 import type { Storage } from './storage.js';
 import { checkAborted, Event, monotonicMs, TIMER_MAX_MS, type AbortSignalLike } from './wait.js';
@@ -22,6 +23,18 @@ export interface WaitOptions {
   /** Gives the call up: it is rejected with the kind `aborted`. No id is lost by that in buffered mode. */
   readonly signal?: AbortSignalLike;
 }
+
+const WAIT: Kinds<WaitOptions> = {
+  waitMaxMs: NUMBER,
+  signal: having('an AbortSignal', ['addEventListener', 'removeEventListener']),
+};
+
+/** How a call waits, where that was said. @throws {IdsError} `options-invalid` */
+export function checkedWait(options: WaitOptions | undefined): WaitOptions {
+  return options === undefined ? NO_WAIT : checkedOptions('wait', options, WAIT, refusedOptions);
+}
+
+const NO_WAIT: WaitOptions = Object.freeze({});
 
 /** What generators are opened in. */
 export interface Environment {
@@ -86,12 +99,22 @@ export abstract class Generator<Opened extends Handle> implements Opening<Opened
     this.answered();
   }
 
+  /** What the clock shows: to be read before anything of the generator is. @throws {IdsError} */
+  nowMs(): number {
+    return this.environment.lane.nowMs();
+  }
+
   /** Calls the component, if the generator may still be used. @throws {IdsError} */
-  call<Value>(act: (handle: Opened, nowMs: number) => Value): Value {
+  call<Value>(act: (handle: Opened) => Value): Value {
+    this.checkOpen();
+    return this.environment.lane.call(this, act);
+  }
+
+  /** @throws {IdsError} `closed` */
+  checkOpen(): void {
     if (this.isStopped) {
       throw closed(this.name);
     }
-    return this.environment.lane.call(this, act);
   }
 
   /** The component's answer as an outcome. @throws {IdsError} */
@@ -168,8 +191,15 @@ export abstract class Generator<Opened extends Handle> implements Opening<Opened
 
   /** The story of the lease that has ended, which says more than any other. */
   private leaseEnded(cause: StoreError | undefined): IdsError | undefined {
+    let nowMs = 0;
+    try {
+      nowMs = this.lease === undefined ? 0 : this.nowMs();
+    } catch {
+      // What ended the call is told, and not what ails the clock.
+      return undefined;
+    }
     const { lease } = this;
-    if (lease === undefined || BigInt(this.environment.lane.nowMs()) < lease.validUntilMs) {
+    if (lease === undefined || BigInt(nowMs) < lease.validUntilMs) {
       return undefined;
     }
     const [worker, endedMs] = [lease.worker, millis(lease.validUntilMs)];
@@ -186,15 +216,15 @@ export abstract class Generator<Opened extends Handle> implements Opening<Opened
   }
 
   /** How long a call waits. @throws {IdsError} `number-invalid` */
-  waitMaxMs(options: WaitOptions | undefined): number {
-    const given = options?.waitMaxMs;
+  waitMaxMs({ waitMaxMs: given }: WaitOptions): number {
     return given === undefined ? this.environment.waitMaxMs : checkedNumber('waitMaxMs', given, 0, TIMER_MAX_MS);
   }
 
   /** Tries again after each answer of the store, and whenever told to, until something comes or time is up. */
   async untilReady<Value>(attempt: () => Outcome<Value>, options?: WaitOptions): Promise<Value> {
     try {
-      return await this.waitFor(attempt, this.waitMaxMs(options), options?.signal);
+      const wait = checkedWait(options);
+      return await this.waitFor(attempt, this.waitMaxMs(wait), wait.signal);
     } catch (error) {
       this.refused += 1;
       throw error;

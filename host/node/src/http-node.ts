@@ -14,6 +14,7 @@ import type { Duplex } from 'node:stream';
 
 import { NotSent, type Http, type HttpAnswer, type HttpOptions, type HttpRequest } from './http.js';
 import { StoreError } from './store.js';
+import { after } from './wait.js';
 
 /** How long opening a connection may take, where nothing else is said. */
 const CONNECT_TIMEOUT_MS = 1_000;
@@ -72,7 +73,7 @@ function openFirst(agent: http.Agent, event: 'connect' | 'secureConnect', limitM
     };
     const opened = (): void => end(null);
     const closed = (): void => end(new Error('the connection was closed'));
-    const timer = setTimeout(() => end(new Error(`none within ${limitMs} ms`)), limitMs);
+    const timer = after(() => end(new Error(`none within ${limitMs} ms`)), limitMs);
     socket.once('error', end).once('close', closed).once(event, opened);
   };
   agent.createConnection = open as unknown as typeof agent.createConnection;
@@ -122,6 +123,10 @@ function adviceOn(error: Error): string {
       `${said}: no authority that this program trusts has signed the server's certificate; name the file of the ` +
       'certificates to trust, sslCa or ssl-ca=PATH in the address'
     );
+  }
+  // OpenSSL's words for the beginning of an answer that is no TLS.
+  if (/wrong version number|packet length too long|http request|unsupported protocol/i.test(said)) {
+    return 'the server speaks no TLS: write http:// in place of https://, or the port where it has TLS';
   }
   if (code === 'ERR_TLS_CERT_ALTNAME_INVALID') {
     return `${said}: write a name into the address that the server's certificate has`;

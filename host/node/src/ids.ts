@@ -7,25 +7,34 @@
 
 import { checkedLayout, type WasmModule } from './component.js';
 import { contextsHere } from './contexts.js';
-import { asStoreError, because, closed, IdsError } from './errors.js';
-import type { Environment, WaitOptions } from './generator.js';
+import { asStoreError, because, closed, IdsError, refusedOptions } from './errors.js';
+import { checkedWait, type Environment, type WaitOptions } from './generator.js';
 import { Lane } from './lane.js';
 import { layoutOf } from './layouts.js';
 import { CORE_MODULES, modulesOf } from './modules.js';
 import { shown, subTag, validatePublic, validateTag } from './names.js';
 import { checkedNumber, U32_MAX } from './numbers.js';
+import { CALL, checkedOptions, FLAG, having, NUMBER, TEXT, type Kinds } from './options.js';
 import { Rounds } from './ordered.js';
-import { BufferedSequence, OrderedSequence, sequenceOptions, type Sequence, type SequenceOptions } from './sequence.js';
+import { said } from './said.js';
+import {
+  BufferedSequence,
+  chosenOptions,
+  OrderedSequence,
+  sequenceOptions,
+  type Sequence,
+  type SequenceOptions,
+} from './sequence.js';
 import {
   LeasedSnowflake,
-  RENEW_EVERY_MS,
+  renewEveryMs,
   snowflakeOptions,
   type Snowflake,
   type SnowflakeOptions,
 } from './snowflake.js';
 import { StoreError, type Layout, type LeaseStore, type SegmentStore, type TagRecord } from './store.js';
 import { Storage } from './storage.js';
-import { checkAborted, Event, monotonicMs, TIMER_MAX_MS, unref, within } from './wait.js';
+import { checkAborted, Event, every, monotonicMs, TIMER_MAX_MS, unref, within } from './wait.js';
 
 /** What {@link Ids.open} takes. */
 export interface IdsOptions {
@@ -54,6 +63,17 @@ export interface IdsOptions {
   /** Another clock, for tests and simulations: Unix milliseconds. */
   readonly now?: () => number;
 }
+
+const OPTIONS: Kinds<IdsOptions> = {
+  segments: having('a store of segments', ['allocate', 'release', 'openTag']),
+  leases: having('a store of leases', ['acquire', 'extend', 'release']),
+  holder: TEXT,
+  preferredWorker: NUMBER,
+  waitMaxMs: NUMBER,
+  requestTimeoutMs: NUMBER,
+  renewLeases: FLAG,
+  now: CALL,
+};
 
 interface Open {
   readonly sequence: Sequence;
@@ -90,6 +110,7 @@ export class Ids {
   /** A sequence was closed. */
   private readonly ended = new Event();
   private renewal: unknown;
+  private renewalEveryMs = Number.POSITIVE_INFINITY;
 
   private constructor(
     private readonly environment: Environment,
@@ -101,14 +122,16 @@ export class Ids {
    *
    * @throws {IdsError} `component`, `number-invalid`, `options-invalid`
    */
-  static async open(options: IdsOptions): Promise<Ids> {
-    checkedOptions(options);
+  static async open(given: IdsOptions): Promise<Ids> {
+    const options = checkedOptions('options', given, OPTIONS, refusedOptions);
+    numbersOf(options);
     return Ids.openWith(await modulesOf(CORE_MODULES), options);
   }
 
   /** @internal With the modules at hand. */
-  static openWith(moduleOf: (name: string) => WasmModule, options: IdsOptions): Ids {
-    const { waitMaxMs, requestTimeoutMs, worker } = checkedOptions(options);
+  static openWith(moduleOf: (name: string) => WasmModule, given: IdsOptions): Ids {
+    const options = checkedOptions('options', given, OPTIONS, refusedOptions);
+    const { waitMaxMs, requestTimeoutMs, worker } = numbersOf(options);
     const { segments, leases, holder } = options;
     const storage = new Storage(segments, leases, holder, worker, requestTimeoutMs);
     const lane = new Lane(moduleOf, storage, options.now ?? Date.now);
@@ -128,7 +151,10 @@ export class Ids {
       validateTag(tag);
       validatePublic(tag);
     });
-    const given = keyOf(options);
+    // What is the program's own code comes first: reading its options.
+    const chosen = chosenOptions(options);
+    const given = keyOf(chosen);
+    const waits = checkedWait(wait);
     for (;;) {
       this.checkOpen(tag);
       const open = this.sequences.get(tag);
@@ -140,13 +166,13 @@ export class Ids {
       if (open !== undefined) {
         return again(open, tag, given);
       }
-      const record = await this.lookUp(tag, wait);
+      const record = await this.lookUp(tag, waits);
+      const opened = this.openSequence(tag, record, chosen, given);
       // Somebody may have opened it meanwhile: a process has one buffer per tag.
       if (this.sequences.has(tag)) {
         continue;
       }
       this.checkOpen(tag);
-      const opened = this.openSequence(tag, record, options, given);
       this.sequences.set(tag, opened);
       return opened.sequence;
     }
@@ -165,7 +191,7 @@ export class Ids {
    * @throws {IdsError} As {@link Ids.sequence}.
    */
   async sequenceOf(tag: string, sub: string, options: SequenceOptions = {}, wait: WaitOptions = {}): Promise<Sequence> {
-    const name = named(tag, () => subTag(tag, sub));
+    const name = named(tag, () => named(sub, () => subTag(tag, sub)));
     return await this.sequence(name, options, wait);
   }
 
@@ -178,10 +204,13 @@ export class Ids {
    */
   async snowflake(namespace: string, layout: string | Layout, options: SnowflakeOptions = {}): Promise<Snowflake> {
     named(namespace, () => validateTag(namespace));
+    // What is the program's own code comes first: reading its options, and its clock.
     const fields = checkedLayout(layoutOf(layout));
     const checked = snowflakeOptions(fields, options);
+    const given = keyOf(checked);
     this.checkOpen(namespace);
-    const given = keyOf({ ...options, layout: fields });
+    const nowMs = this.environment.lane.nowMs();
+    this.checkOpen(namespace);
     const open = this.snowflakes.get(namespace);
     if (open !== undefined) {
       if (open.given !== given) {
@@ -192,7 +221,7 @@ export class Ids {
     const generator = new LeasedSnowflake(this.environment, namespace, checked);
     try {
       // Opened here and now: a layout that cannot be is refused by this call. No request is made yet.
-      generator.status();
+      generator.begin(nowMs);
     } catch (error) {
       this.environment.lane.remove(generator);
       if (error instanceof IdsError && error.figures.argument === 'layout') {
@@ -206,7 +235,7 @@ export class Ids {
       throw error;
     }
     this.snowflakes.set(namespace, { generator, given });
-    this.beginRenewal();
+    this.beginRenewal(checked.horizonMs);
     return generator;
   }
 
@@ -399,20 +428,24 @@ export class Ids {
     }
   }
 
-  private beginRenewal(): void {
-    if (!this.renewsLeases || this.renewal !== undefined) {
+  /** Has leases with this horizon renewed, too. */
+  private beginRenewal(horizonMs: bigint): void {
+    const everyMs = renewEveryMs(horizonMs);
+    if (!this.renewsLeases || everyMs >= this.renewalEveryMs) {
       return;
     }
-    this.renewal = setInterval(() => {
+    clearInterval(this.renewal as number);
+    this.renewalEveryMs = everyMs;
+    this.renewal = every(() => {
       for (const { generator } of this.snowflakes.values()) {
         generator.renew();
       }
-    }, RENEW_EVERY_MS);
+    }, everyMs);
     unref(this.renewal);
   }
 }
 
-function checkedOptions(options: IdsOptions): { waitMaxMs: number; requestTimeoutMs: number; worker: number | null } {
+function numbersOf(options: IdsOptions): { waitMaxMs: number; requestTimeoutMs: number; worker: number | null } {
   const { preferredWorker = null } = options;
   return {
     waitMaxMs: checkedNumber('waitMaxMs', options.waitMaxMs ?? 5_000, 0, TIMER_MAX_MS),
@@ -448,7 +481,7 @@ function keyOf(value: object): string {
 /** What a check of a name throws, as the library's error. */
 function named<Value>(name: unknown, check: () => Value): Value {
   if (typeof name !== 'string') {
-    throw new IdsError('name-invalid', `a name is a text, and one of the type ${typeof name} was given`);
+    throw new IdsError('name-invalid', `a name is a text, and ${said(name)} was given`);
   }
   try {
     return check();

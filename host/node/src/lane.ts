@@ -10,6 +10,7 @@
 import { Core, Trap, type Answer, type WasmModule } from './component.js';
 import { IdsError } from './errors.js';
 import { shown } from './names.js';
+import { said } from './said.js';
 import { Requests, type Asker, type Storage } from './storage.js';
 import { InstanceTickets } from './tickets.js';
 import { monotonicMs } from './wait.js';
@@ -84,22 +85,33 @@ export class Lane {
     }
   }
 
-  /** What the clock shows, in Unix milliseconds. Before 1970 it shows 0. */
+  /**
+   * What the clock shows, in Unix milliseconds. Before 1970 it shows 0.
+   *
+   * A clock may be the program's own, and call anything here. So it is read before anything else is: what a call knows
+   * of its generator it has read after that, and no code of the program's runs until it has written down what it takes.
+   */
   nowMs(): number {
-    const now = Math.floor(this.clock());
+    let shows: unknown;
+    try {
+      shows = this.clock();
+    } catch (error) {
+      throw new IdsError('options-invalid', `the clock (now) failed: ${messageOf(error)}`, { argument: 'now' }, error);
+    }
+    const now = typeof shows === 'number' ? Math.floor(shows) : Number.NaN;
     if (!Number.isSafeInteger(now)) {
-      const what = `the clock shows ${String(now)}, it must show milliseconds since 1970`;
+      const what = `the clock (now) shows ${said(shows)}, it must show a number of milliseconds since 1970`;
       throw new IdsError('number-invalid', what, { argument: 'now' });
     }
     return Math.max(now, 0);
   }
 
   /**
-   * Calls the component for one generator.
+   * Calls the component for one generator. It runs none of the program's code.
    *
    * @throws {IdsError} `rebuilt` after a trap, once; `component` for options that it refuses.
    */
-  call<Opened extends Handle, Value>(generator: Opening<Opened>, act: (handle: Opened, nowMs: number) => Value): Value {
+  call<Opened extends Handle, Value>(generator: Opening<Opened>, act: (handle: Opened) => Value): Value {
     if (this.isCalled) {
       // No import calls back. So the call before was cut in the middle, as a platform does that limits time: nobody
       // knows what its instance would do.
@@ -107,7 +119,6 @@ export class Lane {
       throw this.trapped(generator.name, new Trap('a call into it was cut in the middle'));
     }
     const instance = this.current(generator.name);
-    const nowMs = this.nowMs();
     instance.requests.asker = generator;
     this.isCalled = true;
     try {
@@ -122,7 +133,7 @@ export class Lane {
         handle = opened.val;
         instance.handles.set(generator, handle);
       }
-      return act(handle, nowMs);
+      return act(handle);
     } catch (error) {
       if (error instanceof Trap) {
         throw this.trapped(generator.name, error);

@@ -5,6 +5,8 @@
  */
 
 import { IdsError } from './errors.js';
+import { ANY, checkedOptions, NUMBER, OBJECT, type Kinds } from './options.js';
+import { said } from './said.js';
 import type { Layout } from './store.js';
 
 function preset(bits: readonly [number, number, number, number], epochMs: bigint, tickMs = 1): Layout {
@@ -42,6 +44,20 @@ function sequenceFirst(layout: Layout): Layout {
   return Object.freeze({ ...layout, order: 'sequence-first' });
 }
 
+const FIELDS: Kinds<Layout> = {
+  timestampBits: NUMBER,
+  datacenterBits: NUMBER,
+  workerBits: NUMBER,
+  sequenceBits: NUMBER,
+  order: ANY,
+  epochMs: NUMBER,
+  tickMs: NUMBER,
+};
+
+function refused(what: string): IdsError {
+  return new IdsError('layout-invalid', what);
+}
+
 /**
  * A layout, given itself or by the name of a preset.
  *
@@ -49,12 +65,15 @@ function sequenceFirst(layout: Layout): Layout {
  */
 export function layoutOf(layout: string | Layout): Layout {
   if (typeof layout !== 'string') {
-    return layout;
+    if (!OBJECT.fits(layout)) {
+      throw refused(`the layout is ${said(layout)}, it must be the name of a preset or an object`);
+    }
+    return checkedOptions('the layout', layout, FIELDS, refused);
   }
   const found = Object.hasOwn(PRESETS, layout) ? PRESETS[layout] : undefined;
   if (found === undefined) {
     const known = Object.keys(PRESETS).join(', ');
-    throw new IdsError('layout-invalid', `there is no layout ${JSON.stringify(layout)}; the presets are ${known}`);
+    throw refused(`there is no layout ${said(layout)}; the presets are ${known}`);
   }
   return found;
 }

@@ -5,6 +5,7 @@
  */
 
 import { layoutText } from './layouts.js';
+import { validateAcquire, validateExtend } from './lease-rules.js';
 import {
   DEFAULT_TAG_OPTIONS,
   shown,
@@ -14,8 +15,10 @@ import {
   validateOptions,
   validateTag,
 } from './names.js';
+import { CALL, checkedOptions, FLAG, OBJECT, type Kinds } from './options.js';
 import {
   ID_MAX,
+  refusedByStore,
   StoreError,
   type Lease,
   type LeaseAcquire,
@@ -49,6 +52,8 @@ export interface MemoryOptions {
   readonly now?: () => number;
 }
 
+const OPTIONS: Kinds<MemoryOptions> = { createTags: FLAG, newTags: OBJECT, now: CALL };
+
 /**
  * Both ports in memory. What it holds is gone with the process, and its ids begin again: nothing durable rests on it.
  */
@@ -57,7 +62,12 @@ export class MemoryStore implements SegmentStore, LeaseStore {
   private readonly namespaces = new Map<string, Workers>();
   private newest = 0n;
 
-  constructor(private readonly options: MemoryOptions = {}) {}
+  private readonly options: MemoryOptions;
+
+  /** @throws {StoreError} `refused` */
+  constructor(options: MemoryOptions = {}) {
+    this.options = checkedOptions('options', options, OPTIONS, refusedByStore);
+  }
 
   /** Creates a tag. @throws {StoreError} `tag-exists`, `tag-invalid` */
   async createTag(tag: string, options: TagOptions = DEFAULT_TAG_OPTIONS): Promise<TagRecord> {
@@ -95,6 +105,7 @@ export class MemoryStore implements SegmentStore, LeaseStore {
       this.namespaces.get(name)?.workers.set(what, { grantId: this.newest, endMs });
       return true;
     }
+    validateTag(name);
     const row = this.rows.get(name);
     if (row === undefined || row.version !== what.version || what.start >= row.next) {
       return false;
@@ -118,7 +129,10 @@ export class MemoryStore implements SegmentStore, LeaseStore {
   }
 
   async acquire(request: LeaseAcquire): Promise<Lease> {
+    validateAcquire(request);
     const { namespace, layout, preferredWorker } = request;
+    // Before anything is read: a clock of the program's may call this store.
+    const now = this.nowMs();
     const bound = layoutText(layout);
     const known = this.namespaces.get(namespace) ?? { layout: bound, workers: new Map() };
     if (known.layout !== bound) {
@@ -126,7 +140,6 @@ export class MemoryStore implements SegmentStore, LeaseStore {
       throw new StoreError('layout-mismatch', `${what}, and ${bound} was asked for`);
     }
     this.namespaces.set(namespace, known);
-    const now = BigInt(Math.floor(this.options.now?.() ?? Date.now()));
     const count = 2 ** (layout.datacenterBits + layout.workerBits);
     const isFree = (worker: number): boolean => (known.workers.get(worker)?.endMs ?? 0n) <= now;
     let worker = preferredWorker !== null && preferredWorker < count && isFree(preferredWorker) ? preferredWorker : -1;
@@ -146,12 +159,14 @@ export class MemoryStore implements SegmentStore, LeaseStore {
     return { worker, grantId: this.newest, notBeforeMs, validUntilMs };
   }
 
-  async extend({ namespace, layout, worker, grantId, horizonMs }: LeaseExtend): Promise<Lease> {
+  async extend(request: LeaseExtend): Promise<Lease> {
+    validateExtend(request);
+    const { namespace, layout, worker, grantId, horizonMs } = request;
+    const now = this.nowMs();
     const lease = this.namespaces.get(namespace)?.workers.get(worker);
     if (lease?.grantId !== grantId) {
       throw new StoreError('lease-lost', `worker ${worker} of ${JSON.stringify(namespace)} is under another lease`);
     }
-    const now = BigInt(Math.floor(this.options.now?.() ?? Date.now()));
     const end = endOf(layout, now + horizonMs);
     lease.endMs = end > lease.endMs ? end : lease.endMs;
     return { worker, grantId, notBeforeMs: layout.epochMs, validUntilMs: lease.endMs };
@@ -159,6 +174,10 @@ export class MemoryStore implements SegmentStore, LeaseStore {
 
   /** Closes nothing. */
   async close(): Promise<void> {}
+
+  private nowMs(): bigint {
+    return BigInt(Math.floor(this.options.now?.() ?? Date.now()));
+  }
 
   private rowOf(tag: string): Row {
     const known = this.rows.get(tag);

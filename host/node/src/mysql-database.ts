@@ -10,6 +10,7 @@ import type { Settings } from './mysql-options.js';
 import { hex128, READ_FACTS, refused, ServerFacts, StoreRecord, type Fence } from './mysql-server.js';
 import { bound, SQL, type Argument, type ErrorKind } from './mysql-sql.js';
 import { ID_MAX, StoreError, type StoreErrorKind } from './store.js';
+import { after } from './wait.js';
 
 export const DUPLICATE_ENTRY = 1062;
 export const NO_SUCH_TABLE = 1146;
@@ -246,7 +247,7 @@ export class Database {
           this.#waiting.splice(this.#waiting.indexOf(wake), 1);
           resolve(true);
         };
-        const timer = setTimeout(giveUp, Math.max(0, deadline - now()));
+        const timer = after(giveUp, Math.max(0, deadline - now()));
         this.#waiting.push(wake);
       });
       if (isTime) {
@@ -254,7 +255,7 @@ export class Database {
       }
     }
     if (this.#isClosed) {
-      throw this.#noConnection(doing, 'the store was closed');
+      throw this.#noConnection(doing, 'the store was closed', true);
     }
     this.#inUse += 1;
   }
@@ -359,8 +360,8 @@ export class Database {
   }
 
   /** No connection, so nothing was done. */
-  #noConnection(doing: string, why: string): StoreError {
-    return unavailable(`${doing}, at ${this.at}: ${why}`);
+  #noConnection(doing: string, why: string, isFinal = false): StoreError {
+    return new StoreError('unavailable', unavailable(`${doing}, at ${this.at}: ${why}`).message, { isFinal });
   }
 
   #noteBroken(): void {
@@ -567,7 +568,7 @@ class Link {
     const connection = createConnection(options);
     const link = new Link(connection);
     return new Promise((resolve, reject) => {
-      const timer = setTimeout(() => fail(new TimedOut()), Math.max(0, deadline - now()));
+      const timer = after(() => fail(new TimedOut()), Math.max(0, deadline - now()));
       const fail = (error: Error): void => {
         clearTimeout(timer);
         link.destroy();
@@ -585,7 +586,7 @@ class Link {
   /** Sends a statement as it is. */
   send(sql: string, deadline: number): Promise<Reply> {
     return new Promise((resolve, reject) => {
-      const timer = setTimeout(
+      const timer = after(
         () => {
           this.destroy();
           reject(new TimedOut());
@@ -600,7 +601,11 @@ class Link {
         } else if (this.isBroken) {
           reject(new Error('the connection broke'));
         } else {
-          resolve(replyOf(result));
+          try {
+            resolve(replyOf(result));
+          } catch (fault) {
+            reject(fault as Error);
+          }
         }
       });
     });
@@ -608,7 +613,7 @@ class Link {
 
   ping(deadline: number): Promise<boolean> {
     return new Promise((resolve) => {
-      const timer = setTimeout(() => resolve(false), Math.max(0, deadline - now()));
+      const timer = after(() => resolve(false), Math.max(0, deadline - now()));
       this.#connection.ping((error) => {
         clearTimeout(timer);
         resolve(!error);
@@ -651,7 +656,7 @@ class Link {
         this.destroy();
         resolve();
       };
-      const timer = setTimeout(done, timeoutMs);
+      const timer = after(done, timeoutMs);
       this.#connection.end(done);
     });
   }

@@ -8,7 +8,9 @@ import { closeSync, openSync, readFileSync, readSync } from 'node:fs';
 
 import { isIP } from 'node:net';
 
+import { validateLimits } from './lease-rules.js';
 import { refused } from './mysql-server.js';
+import { BIGINT, CALL, checkedOptions, FLAG, SECRET, type Kinds } from './options.js';
 import type { StoreError } from './store.js';
 
 /** How {@link MysqlStore.open} is told what the URL does not say. */
@@ -54,6 +56,16 @@ const PARAMETERS =
 
 const DIALECTS = ['leaf', 'tinyid', 'cosid', 'sequence-table', 'id-generator', 'batch', 'slow-ordered', 'ticket'];
 
+const OPTIONS: Kinds<MysqlOptions> = {
+  url: SECRET,
+  password: SECRET,
+  createTags: FLAG,
+  tagsMax: BIGINT,
+  maxHorizonMs: BIGINT,
+  maxSkewMs: BIGINT,
+  warn: CALL,
+};
+
 /** A password file may have this many bytes. */
 const PASSWORD_BYTES_MAX = 4096;
 
@@ -86,7 +98,8 @@ export interface Settings {
  *
  * @throws {StoreError} `refused`, saying which part is wrong. No message holds the password.
  */
-export function readOptions(options: MysqlOptions): Settings {
+export function readOptions(given: MysqlOptions): Settings {
+  const options = checkedOptions('options', given, OPTIONS, refused, ['url']);
   const url = readUrl(options.url);
   const host = url.hostname === '' ? 'localhost' : url.hostname;
   const port = url.port === '' ? 3306 : Number(url.port);
@@ -177,6 +190,7 @@ export function readOptions(options: MysqlOptions): Settings {
   if (typeof settings.tagsMax !== 'bigint' || settings.tagsMax < 0n || settings.tagsMax >= 1n << 64n) {
     throw refused(`tagsMax is ${settings.tagsMax}, it must be a bigint of 0 to 2^64 - 1`);
   }
+  validateLimits(settings);
   if (passwords.length > 1) {
     throw refused("the store's password is given in more than one way");
   }

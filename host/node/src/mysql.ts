@@ -21,6 +21,7 @@ import { refused } from './mysql-server.js';
 import { SQL, type Argument, type Change } from './mysql-sql.js';
 import { currentVersion, identityOf, openStore, openTables, refuseUnnoticed } from './mysql-tables.js';
 import {
+  completeOptions,
   DEFAULT_TAG_OPTIONS,
   isKept,
   isKeptTime,
@@ -176,8 +177,7 @@ export class MysqlStore implements SegmentStore, LeaseStore {
    * @throws {StoreError} `tag-exists`, `tag-limit`, `tag-invalid`, and any error of the connection.
    */
   async createTag(tag: string, options: Partial<TagOptions> = {}): Promise<TagRecord> {
-    const all = { ...DEFAULT_TAG_OPTIONS, ...options };
-    validateOptions(tag, all);
+    const all = completeOptions(tag, options);
     validatePublic(tag);
     const row = await this.#insertNew(tag, all);
     if (row === null) {

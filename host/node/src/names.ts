@@ -4,6 +4,7 @@
  * @module
  */
 
+import { quoted, said } from './said.js';
 import { ID_MAX, StoreError, SUB_SEPARATOR, type RefillPolicy, type StepPolicy, type TagOptions } from './store.js';
 
 /** The tag whose sub-keys are the namespaces of leases that Redis keeps: its numbers are Unix milliseconds. */
@@ -44,7 +45,7 @@ export function splitTag(name: string): [tag: string, sub: string | null] {
 /** A name for people: the tag, and its sub-key apart. */
 export function shown(name: string): string {
   const [tag, sub] = splitTag(name);
-  return sub === null ? JSON.stringify(tag) : `${JSON.stringify(tag)} (sub-key ${JSON.stringify(sub)})`;
+  return sub === null ? quoted(tag) : `${quoted(tag)} (sub-key ${quoted(sub)})`;
 }
 
 /**
@@ -53,12 +54,15 @@ export function shown(name: string): string {
  * @throws {StoreError} `tag-invalid`
  */
 export function subTag(tag: string, sub: string): string {
+  validateTag(tag);
   const name = `${tag}${SUB_SEPARATOR}${sub}`;
-  const fault = faultOfPart(tag) ?? faultOfPart(sub);
+  const bytes = new TextEncoder().encode(name).length - 1;
+  const part = faultOfSub(sub) ?? (tag.includes(SUB_SEPARATOR) ? 'holds a control character' : null);
+  const long = `with its sub-key it has ${bytes} bytes, ${NAME_BYTES_MAX - 1} at most are allowed`;
+  const fault = part !== null ? `its sub-key ${part}` : bytes >= NAME_BYTES_MAX ? long : null;
   if (fault !== null) {
-    throw new StoreError('tag-invalid', `the tag ${shown(name)} is not valid: ${fault}`);
+    throw new StoreError('tag-invalid', `the tag ${shown(tag)} is not valid: ${fault}`);
   }
-  validateTag(name);
   return name;
 }
 
@@ -69,7 +73,7 @@ export function subTag(tag: string, sub: string): string {
  */
 export function validateTag(name: string): void {
   if (typeof name !== 'string') {
-    throw new StoreError('tag-invalid', `a tag is a string, not ${name === null ? 'null' : typeof name}`);
+    throw new StoreError('tag-invalid', `a tag is a text, and ${said(name)} was given`);
   }
   const [tag, sub] = splitTag(name);
   const bytes = new TextEncoder().encode(name).length;
@@ -80,6 +84,16 @@ export function validateTag(name: string): void {
   if (fault !== null) {
     throw new StoreError('tag-invalid', `the tag ${shown([...name].slice(0, 32).join(''))} is not valid: ${fault}`);
   }
+}
+
+function faultOfSub(sub: string): string | null {
+  if (sub === '') {
+    return 'is empty';
+  }
+  if (CONTROL.test(sub)) {
+    return 'holds a control character';
+  }
+  return sub.isWellFormed() ? null : 'is not valid Unicode';
 }
 
 function faultOfPart(part: string): string | null {
@@ -103,10 +117,10 @@ export function validateNewTag(name: string): void {
   const [tag, sub] = splitTag(name);
   const invalid = (what: string): StoreError => {
     const fault = `${what} has a space at an end, and no new one may: leave the space out`;
-    return new StoreError('tag-invalid', `the tag ${JSON.stringify(tag)} is not valid: ${fault}`);
+    return new StoreError('tag-invalid', `the tag ${quoted(tag)} is not valid: ${fault}`);
   };
   if (sub !== null && SPACE_AT_AN_END.test(sub)) {
-    throw invalid(`its sub-key ${JSON.stringify(sub)}`);
+    throw invalid(`its sub-key ${quoted(sub)}`);
   }
   if (SPACE_AT_AN_END.test(tag)) {
     throw invalid('its name');
@@ -132,7 +146,7 @@ export function isKept(name: string): boolean {
 export function validatePublic(name: string): void {
   if (isKept(name)) {
     const what = isKeptTime(name) ? 'time that is granted to leases and clocks' : 'the floor of new names';
-    const tag = JSON.stringify(splitTag(name)[0]);
+    const tag = quoted(splitTag(name)[0]);
     throw new StoreError('tag-invalid', `the tag ${tag} is not valid: ${what} is kept under this name: use another`);
   }
 }
@@ -168,19 +182,57 @@ export function validateOptions(tag: string, options: TagOptions): void {
   }
 }
 
+/**
+ * The options that a tag is created with, of which some are given.
+ *
+ * @throws {StoreError} `tag-invalid`
+ */
+export function completeOptions(tag: string, given: unknown): TagOptions {
+  const fault = faultOfObject('its options', given, 'they must be');
+  if (fault !== null) {
+    validateTag(tag);
+    throw new StoreError('tag-invalid', `the tag ${shown(tag)} is not valid: ${fault}`);
+  }
+  const options = { ...DEFAULT_TAG_OPTIONS, ...(given as Partial<TagOptions>) };
+  validateOptions(tag, options);
+  return options;
+}
+
+function faultOfObject(what: string, value: unknown, must = 'it must be'): string | null {
+  const isObject = typeof value === 'object' && value !== null && !Array.isArray(value);
+  return isObject ? null : `${what} ${must === 'they must be' ? 'are' : 'is'} ${said(value)}, ${must} an object`;
+}
+
 function faultOfOptions(options: TagOptions): string | null {
+  const faultOfAll = faultOfObject('its options', options, 'they must be');
+  if (faultOfAll !== null) {
+    return faultOfAll;
+  }
+  const unknown = Object.keys(options).find((name) => !Object.hasOwn(DEFAULT_TAG_OPTIONS, name));
+  if (unknown !== undefined) {
+    return `its options have ${said(unknown)}, which is not known: there are start, step, refill and mode`;
+  }
   if (!isIn(options.start, 1n, ID_MAX)) {
     return `its start is ${options.start}, it must be 1 to 2^63 - 1`;
   }
   if (options.mode !== 'buffered' && options.mode !== 'ordered') {
-    return `its mode is ${JSON.stringify(options.mode)}, it must be "buffered" or "ordered"`;
+    return `its mode is ${said(options.mode)}, it must be "buffered" or "ordered"`;
   }
-  return faultOfStep(options.step) ?? faultOfRefill(options.refill);
+  const { step, refill } = options;
+  return (
+    faultOfObject('its step', step) ??
+    faultOfStep(step) ??
+    faultOfObject('its refill', refill) ??
+    faultOfRefill(refill)
+  );
 }
 
 function faultOfStep(step: StepPolicy): string | null {
   if (step.kind === 'fixed') {
     return isIn(step.step, 1n, ID_MAX) ? null : `its step is ${step.step}, it must be 1 to 2^63 - 1`;
+  }
+  if (step.kind !== 'adaptive') {
+    return `its step has no kind ${said((step as StepPolicy).kind)}: there are "fixed" and "adaptive"`;
   }
   const { min, max, growBelowMs, shrinkAboveMs } = step;
   if (!isIn(min, 1n, max) || !isIn(max, min, ID_MAX) || !isIn(step.step, min, max)) {
@@ -198,6 +250,9 @@ function faultOfRefill(refill: RefillPolicy): string | null {
     const fits = Number.isInteger(percent) && percent >= 0 && percent <= 100;
     return fits ? null : `it is refilled at ${percent} percent, it must be 0 to 100`;
   }
+  if (refill.kind !== 'remaining') {
+    return `its refill has no kind ${said((refill as RefillPolicy).kind)}: there are "share-consumed" and "remaining"`;
+  }
   return isIn(refill.numbers, 0n, U64_MAX) ? null : `it is refilled below ${refill.numbers} numbers: they do not fit 64 bits`;
 }
 
@@ -210,7 +265,7 @@ export function whole(name: string, value: bigint | number): bigint {
   if (typeof value === 'bigint' ? value >= 0n && value < 1n << 64n : Number.isSafeInteger(value) && value >= 0) {
     return BigInt(value);
   }
-  throw new StoreError('refused', `${name} is ${value}, it must be a whole number of 0 to 2^64 - 1`);
+  throw new StoreError('refused', `${name} is ${said(value)}, it must be a whole number of 0 to 2^64 - 1`);
 }
 
 const U64_MAX = (1n << 64n) - 1n;

@@ -6,24 +6,12 @@
  */
 
 import { IdsError } from './errors.js';
+import { said } from './said.js';
 
 /** The greatest number of 32 bits. */
 export const U32_MAX = 0xffff_ffff;
 /** The greatest number of 64 bits. */
 export const U64_MAX = (1n << 64n) - 1n;
-
-/** For messages. */
-function said(value: unknown): string {
-  switch (typeof value) {
-    case 'bigint':
-    case 'number':
-      return String(value);
-    case 'string':
-      return `the text ${JSON.stringify(value.slice(0, 40))}`;
-    default:
-      return value === null ? 'null' : `of the type ${typeof value}`;
-  }
-}
 
 function refused(argument: string, value: unknown, min: bigint | number, max: bigint | number): IdsError {
   const what = `${argument} is ${said(value)}, it must be a whole number from ${min} to ${max}`;

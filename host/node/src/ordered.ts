@@ -12,11 +12,10 @@ import { restOf } from './batch.js';
 import type { Answer, Core, CoreOrdered, Run } from './component.js';
 import { contextsHere } from './contexts.js';
 import { closed, IdsError } from './errors.js';
-import { Generator, type Environment, type Outcome, type WaitOptions } from './generator.js';
+import { checkedWait, Generator, type Environment, type Outcome, type WaitOptions } from './generator.js';
 import { GrantOrder } from './grant-order.js';
-import { shown } from './names.js';
 import { U32_MAX } from './numbers.js';
-import { monotonicMs } from './wait.js';
+import { aborted, after, checkAborted, every, guarded, monotonicMs } from './wait.js';
 
 /** So much later than it had to, a driver that has not gone on is gone. */
 const DRIVER_GONE_MS = 1_000;
@@ -24,6 +23,7 @@ const DRIVER_GONE_MS = 1_000;
 interface Waiter {
   left: number;
   readonly runs: Run[];
+  readonly startedMs: number;
   /** Its caller goes away then. */
   readonly deadlineMs: number;
   readonly answer: (answer: Run[] | unknown, isError: boolean) => void;
@@ -76,32 +76,33 @@ export class Rounds extends Generator<CoreOrdered> {
   }
 
   async take(count: number, options?: WaitOptions): Promise<Run[]> {
-    const signal = options?.signal;
-    if (this.isStopped) {
-      throw closed(this.name);
-    }
-    if (signal?.aborted === true) {
-      throw this.givenUp(signal.reason);
-    }
-    const waitMaxMs = this.waitMaxMs(options);
+    this.checkOpen();
+    const wait = checkedWait(options);
+    const { signal } = wait;
+    checkAborted(this.name, signal);
+    const waitMaxMs = this.waitMaxMs(wait);
     const startedMs = monotonicMs();
-    let abort = (): void => {};
+    let abort = (): void => undefined;
     let timer: unknown;
     let look: unknown;
     try {
       return await new Promise<Run[]>((resolve, reject) => {
         let drive: Waiter['drive'];
         // What follows runs in the request that made the promise, whichever keeps it.
-        void new Promise<symbol>((turn) => (drive = turn)).then((mark) =>
-          contextsHere().keep(this.drive(waiter, mark)),
+        void new Promise<symbol>((turn) => (drive = turn)).then(
+          guarded((mark: symbol) => this.follow(waiter, mark)),
         );
         const waiter: Waiter = {
           left: count,
           runs: [],
+          startedMs,
           deadlineMs: startedMs + waitMaxMs,
           isGone: false,
           drive,
           answer: (answer, isError) => {
+            if (waiter.isGone) {
+              return;
+            }
             waiter.isGone = true;
             if (isError) {
               this.refused += 1;
@@ -111,31 +112,39 @@ export class Rounds extends Generator<CoreOrdered> {
             }
           },
         };
-        abort = (): void => waiter.answer(this.givenUp(signal?.reason), true);
-        timer = setTimeout(() => waiter.answer(this.timeout(startedMs), true), waitMaxMs);
+        abort = (): void => waiter.answer(aborted(this.name, signal), true);
         signal?.addEventListener('abort', abort);
+        timer = after(() => waiter.answer(this.timeout(startedMs), true), waitMaxMs);
         this.queue.push(waiter);
         if (this.driver === undefined) {
           // All who call in the same turn are in the first round.
           this.appoint(waiter);
         }
         if (contextsHere().areMany) {
-          look = setInterval(() => this.replaceGone(waiter), contextsHere().lookEveryMs);
+          look = every(() => this.replaceGone(waiter), contextsHere().lookEveryMs);
         }
       });
     } finally {
       clearTimeout(timer as number);
       clearInterval(look as number);
+      // The signal's code is the program's: it runs when whoever answered is done with all waiters.
       signal?.removeEventListener('abort', abort);
     }
   }
 
   /** Goes on in the place of a driver whose request was cut, and begins its round again. */
-  private replaceGone(waiter: Waiter): void {
+  private async replaceGone(waiter: Waiter): Promise<void> {
     if (!waiter.isGone && (this.driver === undefined || monotonicMs() > this.drivenUntilMs)) {
       this.queue = [...this.served, ...this.queue];
-      contextsHere().keep(this.drive(waiter, this.nextDriver()));
+      await this.follow(waiter, this.nextDriver());
     }
+  }
+
+  /** Drives, and has the present request live for it. */
+  private follow(waiter: Waiter, mark: symbol): Promise<void> {
+    const driving = this.drive(waiter, mark);
+    contextsHere().keep(driving);
+    return driving;
   }
 
   /** Has this caller's request follow the rounds, or nobody. */
@@ -156,37 +165,40 @@ export class Rounds extends Generator<CoreOrdered> {
     return this.driver;
   }
 
-  private givenUp(reason: unknown): IdsError {
-    return new IdsError('aborted', `the call for ids of ${shown(this.name)} was given up by its signal`, {}, reason);
-  }
-
   /**
    * Round after round, until nobody waits, or until this driver was replaced. Where its request ends once its caller
    * is served, one that still waits goes on in its place.
    */
   private async drive(me: Waiter, mark: symbol): Promise<void> {
-    while (this.driver === mark) {
-      if (me.isGone && contextsHere().areMany) {
-        this.appoint(this.queue.find((waiter) => !waiter.isGone && waiter.drive !== undefined));
-        return;
-      }
-      const waiting = this.nextWaiting();
-      if (waiting.length === 0) {
-        this.appoint(undefined);
-        return;
-      }
-      this.served = waiting;
-      try {
-        this.share(await this.round(waiting), waiting);
-      } catch (error) {
-        for (const waiter of waiting) {
-          if (!waiter.isGone) {
-            waiter.answer(error, true);
+    try {
+      while (this.driver === mark) {
+        if (me.isGone && contextsHere().areMany) {
+          this.appoint(this.queue.find((waiter) => !waiter.isGone && waiter.drive !== undefined));
+          return;
+        }
+        const waiting = this.nextWaiting();
+        if (waiting.length === 0) {
+          this.appoint(undefined);
+          return;
+        }
+        this.served = waiting;
+        try {
+          this.share(await this.round(waiting), waiting);
+        } catch (error) {
+          // The round began after its callers came: each is told how long it waited itself.
+          const isLate = error instanceof IdsError && error.kind === 'timeout';
+          for (const waiter of waiting) {
+            waiter.answer(isLate ? this.timeout(waiter.startedMs) : error, true);
           }
         }
+        if (this.driver === mark) {
+          this.served = [];
+        }
       }
+    } finally {
+      // Whatever was thrown: the next caller drives.
       if (this.driver === mark) {
-        this.served = [];
+        this.driver = undefined;
       }
     }
   }
@@ -222,15 +234,17 @@ export class Rounds extends Generator<CoreOrdered> {
       return outcome;
     };
     const attemptOnce = (): Outcome<Run> => {
+      this.checkOpen();
+      const now = BigInt(this.nowMs());
       if (begun === undefined) {
-        const outcome = this.outcome(this.call((ordered, nowMs) => ordered.begin(BigInt(nowMs), count)));
+        const outcome = this.outcome(this.call((ordered) => ordered.begin(now, count)));
         if (outcome.tag !== 'ready') {
           return outcome;
         }
         begun = outcome.value;
       }
       const round = begun;
-      const outcome = this.outcome(this.call((ordered, nowMs) => ordered.claim(BigInt(nowMs), round)));
+      const outcome = this.outcome(this.call((ordered) => ordered.claim(now, round)));
       if (outcome.tag === 'wait') {
         // The round failed and is over; the next attempt begins another.
         begun = undefined;

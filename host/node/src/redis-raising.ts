@@ -15,6 +15,7 @@ import { shown } from './names.js';
 import { CLAIM, RECOGNISE, SETTLE, type Script } from './redis-scripts.js';
 import type { RedisServer, Reply } from './redis-server.js';
 import { ID_MAX, StoreError, type Segment, type SegmentStore } from './store.js';
+import { after, type Timer } from './wait.js';
 
 /** Who gets more for a hash is let alone for this long. */
 const CLAIM_MS = 3_000;
@@ -107,7 +108,7 @@ export class Turns {
           clearTimeout(timer);
           resolve();
         };
-        const timer = setTimeout(() => {
+        const timer = after(() => {
           this.#waiting.delete(next);
           resolve();
         }, leftMs);
@@ -119,7 +120,7 @@ export class Turns {
 
 /** What a promise answers before the deadline; `late()` after it. The promise goes on, and its failure is nobody's. */
 async function within<T, U>(deadline: number, promise: Promise<T>, late: () => U): Promise<T | U> {
-  let timer: NodeJS.Timeout | undefined;
+  let timer: Timer | undefined;
   promise.catch(() => {});
   const ends = new Promise<U>((resolve, reject) => {
     const end = (): void => {
@@ -129,7 +130,7 @@ async function within<T, U>(deadline: number, promise: Promise<T>, late: () => U
         reject(error as Error);
       }
     };
-    timer = setTimeout(end, Math.max(0, deadline - monotonicMs()));
+    timer = after(end, Math.max(0, deadline - monotonicMs()));
   });
   try {
     return await Promise.race([promise, ends]);
@@ -324,7 +325,7 @@ export class Raising {
     if (monotonicMs() + pauseMs >= deadline) {
       throw reached(tag, outcome.leftMs, null);
     }
-    await new Promise((resolve) => setTimeout(resolve, pauseMs));
+    await new Promise<void>((resolve) => after(resolve, pauseMs));
   }
 
   /** Gets more in the background, if nobody here is at it: before anybody needs it, so a failure is nobody's. */

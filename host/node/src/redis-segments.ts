@@ -26,6 +26,7 @@ import { ALLOCATE, INSTALL, LOOK, RELEASE, SKIP, type Script } from './redis-scr
 import type { RedisServer, Reply } from './redis-server.js';
 import type { RedisSettings } from './redis-url.js';
 import { ID_MAX, StoreError, type Segment, type SegmentStore, type TailRelease } from './store.js';
+import { every, unref, type Timer } from './wait.js';
 
 /** What a new hash has beside its generation and its first claim. */
 const NEW = [
@@ -111,7 +112,7 @@ export class RedisSegments {
   readonly #bounds: { readonly min: bigint; readonly max: bigint };
   readonly #raising: Raising;
   readonly #tags = new Map<string, Known>();
-  readonly #keeper: NodeJS.Timeout;
+  readonly #keeper: Timer;
   #isKeeping = false;
 
   private constructor(server: RedisServer, raising: Raising, settings: RedisSettings) {
@@ -121,15 +122,16 @@ export class RedisSegments {
     this.#bounds = { min: settings.raiseMin, max: settings.raiseMax };
     // It holds the store weakly: one that nobody has any more is not looked after.
     const store = new WeakRef(this);
-    const keeper = setInterval(() => {
+    const keeper = every(() => {
       const segments = store.deref();
       if (segments === undefined) {
         clearInterval(keeper);
-      } else {
-        void segments.#keep();
+        return undefined;
       }
+      return segments.#keep();
     }, KEEP_EVERY_MS);
-    this.#keeper = keeper.unref();
+    unref(keeper);
+    this.#keeper = keeper;
   }
 
   /** @throws {StoreError} As {@link Raising.recognise}. */

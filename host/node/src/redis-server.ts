@@ -25,6 +25,7 @@ import {
 import type { Script } from './redis-scripts.js';
 import { redisAddress, type RedisSettings } from './redis-url.js';
 import { StoreError } from './store.js';
+import { after, type Timer } from './wait.js';
 
 /** The oldest server whose scripts can ask who they run on (`INFO` of two sections). */
 const VERSION_MIN = 7;
@@ -104,9 +105,9 @@ class Connection {
   }
 
   async #within<T>(limitMs: number, answer: Promise<T>): Promise<T> {
-    let timer: NodeJS.Timeout | undefined;
+    let timer: Timer | undefined;
     const late = new Promise<never>((_, reject) => {
-      timer = setTimeout(() => {
+      timer = after(() => {
         reject(new NoAnswer(`nothing came within ${limitMs} ms`));
         this.destroy();
       }, limitMs);
@@ -273,7 +274,7 @@ export class RedisServer {
   }
 
   #closed(): StoreError {
-    return new StoreError('unavailable', `${this.address}: the store was closed`);
+    return new StoreError('unavailable', `${this.address}: the store was closed`, { isFinal: true });
   }
 
   /** Checks that the server is one that can be used. */

@@ -15,13 +15,15 @@
 
 import { createHash } from 'node:crypto';
 
-import { DEFAULT_LEASE_LIMITS, type LeaseLimits } from './lease-rules.js';
+import { DEFAULT_LEASE_LIMITS, validateLimits, type LeaseLimits } from './lease-rules.js';
 import { validateAllocate, validateNewTag, validateOptions, validatePublic, validateTag } from './names.js';
+import { ANY, checkedOptions, OBJECT, SECRET, type Kinds } from './options.js';
 import { RedisLeases } from './redis-leases.js';
 import { RedisSegments } from './redis-segments.js';
 import { RedisServer } from './redis-server.js';
 import { readRedisUrl, type RedisSettings } from './redis-url.js';
 import {
+  refusedByStore,
   StoreError,
   type Lease,
   type LeaseAcquire,
@@ -59,6 +61,8 @@ export interface RedisStoreOptions {
   /** What leases are allowed: ten minutes ahead, and clocks within 10 s of each other, by default. */
   readonly leaseLimits?: LeaseLimits;
 }
+
+const OPTIONS: Kinds<RedisStoreOptions> = { url: SECRET, backing: ANY, leaseLimits: OBJECT };
 
 /** A durable store that creates tags by a request of its own. */
 interface CreatesTags {
@@ -112,7 +116,14 @@ export class RedisStore implements SegmentStore, LeaseStore {
    * do.
    */
   static async open(options: RedisStoreOptions): Promise<RedisStore> {
-    const { url, backing, leaseLimits = DEFAULT_LEASE_LIMITS } = options;
+    const { url, backing, leaseLimits = DEFAULT_LEASE_LIMITS } = checkedOptions(
+      'options',
+      options,
+      OPTIONS,
+      refusedByStore,
+      ['url'],
+    );
+    validateLimits(leaseLimits);
     const settings = readRedisUrl(url);
     // Without TypeScript anything may come here.
     const given: unknown = backing;

@@ -26,8 +26,11 @@ import {
   DEFAULT_TAG_OPTIONS,
 } from './names.js';
 import { checkedNumber } from './numbers.js';
+import { ANY, checkedOptions, NUMBER, SECRET, TEXT, type Kinds } from './options.js';
+import { said } from './said.js';
 import {
   ID_MAX,
+  refusedByStore,
   StoreError,
   type Layout,
   type Lease,
@@ -43,7 +46,7 @@ import {
   type TagRecord,
   type TailRelease,
 } from './store.js';
-import { monotonicMs, unref } from './wait.js';
+import { after, monotonicMs, unref } from './wait.js';
 
 /** How servers are asked. */
 export interface RemoteOptions {
@@ -69,6 +72,15 @@ export interface RemoteOptions {
   /** How long a request may take, then its grant is burnt: 1 to 600000 ms, 5000 by default. */
   readonly requestTimeoutMs?: number;
 }
+
+const OPTIONS: Kinds<RemoteOptions> = {
+  token: SECRET,
+  store: ANY,
+  leaseStore: ANY,
+  sslCa: TEXT,
+  connectTimeoutMs: NUMBER,
+  requestTimeoutMs: NUMBER,
+};
 
 /** A longer answer is read no further. */
 const ANSWER_BYTES_MAX = 4 * 1024 * 1024;
@@ -335,7 +347,7 @@ class Servers {
       headers['content-type'] = 'application/json';
     }
     const controller = new AbortController();
-    const timer = setTimeout(
+    const timer = after(
       () => controller.abort(new Error(`no answer within ${this.timeoutMs} ms`)),
       this.timeoutMs,
     );
@@ -389,7 +401,8 @@ class Servers {
 }
 
 async function bodyOf(response: HttpAnswer, lost: (what: string, cause?: unknown) => Failure): Promise<string> {
-  const decoder = new TextDecoder();
+  // A mark at the beginning, or a byte that is no UTF-8, is no letter of any name: such an answer is not read.
+  const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
   let text = '';
   let bytes = 0;
   try {
@@ -400,13 +413,14 @@ async function bodyOf(response: HttpAnswer, lost: (what: string, cause?: unknown
       }
       text += decoder.decode(part, { stream: true });
     }
+    text += bytes > ANSWER_BYTES_MAX ? '' : decoder.decode();
   } catch (error) {
-    throw lost('brought half of an answer', error);
+    throw lost(error instanceof TypeError ? 'brought bytes that are no text' : 'brought half of an answer', error);
   }
   if (bytes > ANSWER_BYTES_MAX) {
     throw lost('brought an answer that is too long');
   }
-  return text + decoder.decode();
+  return text;
 }
 
 function randomHex(): string {
@@ -624,7 +638,13 @@ function readAddress(urls: string | readonly string[], options: RemoteOptions): 
     refusedAddress(`${what}: write http://HOST:PORT or https://HOST, and further hosts after commas`);
   const origins: string[] = [];
   const chosen: Record<string, string | number | undefined> = { ...options };
-  for (const text of typeof urls === 'string' ? [urls] : urls) {
+  if (typeof urls !== 'string' && !Array.isArray(urls)) {
+    throw refusedAddress(`is ${said(urls)}, it must be a text or a list of texts`);
+  }
+  for (const text of typeof urls === 'string' ? [urls] : (urls as readonly unknown[])) {
+    if (typeof text !== 'string') {
+      throw refusedAddress(`is ${said(text)}, it must be a text`);
+    }
     const [, scheme, rest] = /^(https?):\/\/(.*)$/.exec(text) ?? [];
     if (scheme === undefined || rest === undefined) {
       throw refused('has another scheme than http and https');
@@ -687,8 +707,8 @@ function readParameters(query: string, chosen: Record<string, string | number | 
 }
 
 function pinOf(name: string, value: string | undefined): string | undefined {
-  if (value !== undefined && !IDENTITY.test(value)) {
-    throw new StoreError('refused', `${name} is ${JSON.stringify(value)}, it must be 32 hexadecimal digits`);
+  if (value !== undefined && (typeof value !== 'string' || !IDENTITY.test(value))) {
+    throw new StoreError('refused', `${name} is ${said(value)}, it must be 32 hexadecimal digits`);
   }
   return value;
 }
@@ -722,7 +742,8 @@ export class RemoteStore implements SegmentStore, LeaseStore {
    * the store. `refused` when they have different stores, want a token, or know no `/v1/store`.
    */
   static async open(urls: string | readonly string[], options: RemoteOptions = {}): Promise<RemoteStore> {
-    const [origins, { token, store, leaseStore, sslCa, ...times }] = readAddress(urls, options);
+    const given = checkedOptions('options', options, OPTIONS, refusedByStore);
+    const [origins, { token, store, leaseStore, sslCa, ...times }] = readAddress(urls, given);
     if (token !== undefined && !/^[\x21-\x7e]+$/.test(token)) {
       throw new StoreError('refused', 'the token has letters that no header may have');
     }

@@ -10,12 +10,14 @@
 
 import { Batch, Runs } from './batch.js';
 import type { Answer, ComponentSequenceOptions, Core, CoreSequence, Run } from './component.js';
-import { closed, IdsError } from './errors.js';
+import { closed, IdsError, refusedOptions } from './errors.js';
 import { Generator, PENDING, type Environment, type Outcome, type WaitOptions } from './generator.js';
 import { GrantOrder } from './grant-order.js';
 import { shown, splitTag } from './names.js';
 import { checkedBigint, checkedCount, checkedNumber } from './numbers.js';
+import { ANY, checkedOptions, NUMBER, OBJECT, wordOf, type Kinds } from './options.js';
 import { Rounds } from './ordered.js';
+import { said } from './said.js';
 import { ID_MAX, type Mode, type RefillPolicy, type StepPolicy, type TagRecord } from './store.js';
 
 /** How a tag's sequence works in this process. What is not given is as the tag's record in the store says. */
@@ -50,6 +52,38 @@ export interface SequenceStatus {
   readonly waits: number;
   /** Calls that ended with an error and no id. */
   readonly refused: number;
+}
+
+const OPTIONS: Kinds<SequenceOptions> = { step: OBJECT, refill: OBJECT, prefetch: NUMBER, mode: ANY, idMax: NUMBER };
+const STEP: Kinds<Record<'kind' | 'step' | 'min' | 'max' | 'growBelowMs' | 'shrinkAboveMs', unknown>> = {
+  kind: wordOf(['fixed', 'adaptive']),
+  step: NUMBER,
+  min: NUMBER,
+  max: NUMBER,
+  growBelowMs: NUMBER,
+  shrinkAboveMs: NUMBER,
+};
+const REFILL: Kinds<Record<'kind' | 'percent' | 'numbers', unknown>> = {
+  kind: wordOf(['share-consumed', 'remaining']),
+  percent: NUMBER,
+  numbers: NUMBER,
+};
+const MODE = wordOf(['buffered', 'ordered']);
+
+/** The options, read once and known by name. @throws {IdsError} `options-invalid` */
+export function chosenOptions(given: unknown): SequenceOptions {
+  const { step, refill, ...options } = checkedOptions('options', given, OPTIONS, refusedOptions);
+  const { mode } = options;
+  if (mode !== undefined && !MODE.fits(mode)) {
+    throw refusedOptions(`there is no mode ${said(mode)}: it must be ${MODE.must}`, 'mode');
+  }
+  const policy = (name: string, value: unknown, kinds: Kinds<{ kind: unknown }>): object =>
+    checkedOptions(name, value, kinds, refusedOptions, ['kind']);
+  return {
+    ...options,
+    ...(step === undefined ? {} : { step: policy('step', step, STEP) as StepPolicy }),
+    ...(refill === undefined ? {} : { refill: policy('refill', refill, REFILL) as RefillPolicy }),
+  };
 }
 
 /** The largest run. Runs grow to it only while they are used up within a millisecond each. */
@@ -175,7 +209,9 @@ export class BufferedSequence extends Generator<CoreSequence> implements Sequenc
   }
 
   status(): SequenceStatus {
-    const status = this.call((sequence, nowMs) => sequence.status(BigInt(nowMs)));
+    this.checkOpen();
+    const now = this.nowMs();
+    const status = this.call((sequence) => sequence.status(BigInt(now)));
     const held = BigInt(this.left + this.behind.count);
     const { remaining, step, inFlight } = status;
     return { issued: this.reserved - held, remaining, step, inFlight, waits: this.waits, refused: this.refused };
@@ -194,16 +230,21 @@ export class BufferedSequence extends Generator<CoreSequence> implements Sequenc
     }
   }
 
+  /** The time, if the component is to be called for so many ids; what is in hand needs none. */
+  private timeFor(count: number): number {
+    this.checkOpen();
+    return this.left + this.behind.count < count ? this.nowMs() : 0;
+  }
+
   private attemptOne(): Outcome<bigint> {
-    if (this.isStopped) {
-      throw closed(this.name);
-    }
+    const now = this.timeFor(1);
+    this.checkOpen();
     if (this.left === 0) {
       const run = this.behind.shift();
       if (run !== undefined) {
         this.hold(run);
       } else {
-        const outcome = this.reserve(1);
+        const outcome = this.reserve(1, now);
         if (outcome.tag !== 'ready') {
           return outcome;
         }
@@ -218,17 +259,19 @@ export class BufferedSequence extends Generator<CoreSequence> implements Sequenc
 
   /** While there are not enough nobody has them: a call that gives up leaves them to the next. */
   private attemptMany(count: number): Outcome<Batch> {
-    if (this.isStopped) {
-      throw closed(this.name);
-    }
-    if (this.left > 0) {
-      this.behind.pushFirst({ first: this.first, stride: this.stride, count: this.left });
-      this.left = 0;
-    }
-    while (this.behind.count < count) {
+    for (;;) {
+      const now = this.timeFor(count);
+      this.checkOpen();
+      if (this.left > 0) {
+        this.behind.pushFirst({ first: this.first, stride: this.stride, count: this.left });
+        this.left = 0;
+      }
+      if (this.behind.count >= count) {
+        break;
+      }
       let outcome: Outcome<Run>;
       try {
-        outcome = this.reserve(count - this.behind.count);
+        outcome = this.reserve(count - this.behind.count, now);
       } catch (error) {
         const left = this.behind.count;
         if (left > 0 && error instanceof IdsError && error.kind === 'exhausted') {
@@ -257,27 +300,24 @@ export class BufferedSequence extends Generator<CoreSequence> implements Sequenc
   }
 
   /** A run as demand has it, or as long as what is lacking. */
-  private reserve(lacking: number): Outcome<Run> {
+  private reserve(lacking: number, now: number): Outcome<Run> {
     if (this.isStillPending) {
       return PENDING;
     }
     let size = this.runSize;
-    let at = this.lastMs;
-    const answer = this.call((sequence, nowMs) => {
-      const lastedMs = nowMs - this.lastMs;
-      if (lastedMs <= 1) {
-        size = Math.min(size * 2, RUN_MAX);
-      } else if (lastedMs > RUN_SLOW_MS) {
-        size = Math.max(Math.floor(size / 2), 1);
-      }
-      at = nowMs;
-      return sequence.reserve(BigInt(nowMs), Math.max(size, Math.min(lacking, RESERVED_MAX)));
-    });
+    const lastedMs = now - this.lastMs;
+    if (lastedMs <= 1) {
+      size = Math.min(size * 2, RUN_MAX);
+    } else if (lastedMs > RUN_SLOW_MS) {
+      size = Math.max(Math.floor(size / 2), 1);
+    }
+    const most = Math.max(size, Math.min(lacking, RESERVED_MAX));
+    const answer = this.call((sequence) => sequence.reserve(BigInt(now), most));
     const outcome = this.outcome(answer);
     if (outcome.tag === 'ready') {
       // Waiting for the store is no demand.
       this.runSize = size;
-      this.lastMs = at;
+      this.lastMs = now;
       this.reserved += BigInt(outcome.value.count);
     }
     return outcome;

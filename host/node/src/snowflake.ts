@@ -18,10 +18,12 @@ import type {
   CoreSnowflake,
   Run,
 } from './component.js';
-import { IdsError } from './errors.js';
+import { IdsError, refusedOptions } from './errors.js';
 import { Generator, millis, PENDING, type Environment, type Outcome, type WaitOptions } from './generator.js';
 import { checkedCount, checkedNumber, U32_MAX } from './numbers.js';
+import { checkedOptions, NUMBER, OBJECT, wordOf, type Kinds } from './options.js';
 import type { Layout } from './store.js';
+import { soon } from './wait.js';
 
 /** What to do when the clock is behind a time that was seen before. Uniqueness does not depend on it. */
 export type ClockPolicy =
@@ -76,15 +78,32 @@ export interface SnowflakeStatus {
 }
 
 const HORIZON_MAX_MS = 366 * 86_400_000;
-/** For how long leases that are idle are looked at again, in milliseconds. */
-export const RENEW_EVERY_MS = 1_000;
+/** How often leases that are idle are looked at, at least and at most, in milliseconds. */
+const RENEW_EVERY_MIN_MS = 50;
+const RENEW_EVERY_MAX_MS = 1_000;
+
+/** How often a lease with this horizon is looked at: it is due when a third of it has passed. */
+export function renewEveryMs(horizonMs: bigint): number {
+  return Math.min(Math.max(Math.floor(Number(horizonMs) / 6), RENEW_EVERY_MIN_MS), RENEW_EVERY_MAX_MS);
+}
+
+const OPTIONS: Kinds<SnowflakeOptions> = { clock: OBJECT, horizonMs: NUMBER, aheadMaxMs: NUMBER, spread: OBJECT };
+const CLOCK: Kinds<{ kind: ClockPolicy['kind']; maxMs: unknown }> = {
+  kind: wordOf(['reject', 'wait', 'keep']),
+  maxMs: NUMBER,
+};
+const SPREAD: Kinds<{ kind: Spread['kind']; bits: unknown }> = {
+  kind: wordOf(['none', 'rotating', 'random']),
+  bits: NUMBER,
+};
 
 /**
  * The options as the component takes them.
  *
  * @throws {IdsError} `number-invalid`, `options-invalid`
  */
-export function snowflakeOptions(layout: Layout, given: SnowflakeOptions): ComponentSnowflakeOptions {
+export function snowflakeOptions(layout: Layout, options: unknown): ComponentSnowflakeOptions {
+  const given = checkedOptions('options', options, OPTIONS, refusedOptions);
   const horizonMs = checkedNumber('horizonMs', given.horizonMs ?? 60_000, 1, HORIZON_MAX_MS);
   const aheadMaxMs = checkedNumber('aheadMaxMs', given.aheadMaxMs ?? 10, 0, Number.MAX_SAFE_INTEGER);
   return {
@@ -98,36 +117,22 @@ export function snowflakeOptions(layout: Layout, given: SnowflakeOptions): Compo
   };
 }
 
-function clockOf(clock: ClockPolicy): ComponentClock {
-  switch (clock.kind) {
-    case 'reject':
-      return { tag: 'reject' };
-    case 'wait':
-    case 'keep':
-      return { tag: clock.kind, val: BigInt(checkedNumber('clock.maxMs', clock.maxMs, 0, Number.MAX_SAFE_INTEGER)) };
-    default: {
-      const what = `the clock policy is ${JSON.stringify(clock)}, its kind must be "reject", "wait" or "keep"`;
-      throw new IdsError('options-invalid', what, { argument: 'clock' });
-    }
-  }
+function clockOf(clock: unknown): ComponentClock {
+  const { kind, maxMs } = checkedOptions('clock', clock, CLOCK, refusedOptions, ['kind']);
+  return kind === 'reject'
+    ? { tag: 'reject' }
+    : { tag: kind, val: BigInt(checkedNumber('clock.maxMs', maxMs, 0, Number.MAX_SAFE_INTEGER)) };
 }
 
-function spreadOf(spread: Spread, layout: Layout): ComponentSpread {
-  switch (spread.kind) {
-    case 'none':
-      return { tag: 'none' };
-    case 'rotating':
-    case 'random':
-      if (layout.order !== 'worker-first') {
-        const what = 'a spread needs a layout whose lowest bits are the sequence';
-        throw new IdsError('options-invalid', what, { argument: 'spread' });
-      }
-      return { tag: spread.kind, val: checkedNumber('spread.bits', spread.bits, 1, layout.sequenceBits) };
-    default: {
-      const what = `the spread is ${JSON.stringify(spread)}, its kind must be "none", "rotating" or "random"`;
-      throw new IdsError('options-invalid', what, { argument: 'spread' });
-    }
+function spreadOf(spread: unknown, layout: Layout): ComponentSpread {
+  const { kind, bits } = checkedOptions('spread', spread, SPREAD, refusedOptions, ['kind']);
+  if (kind === 'none') {
+    return { tag: 'none' };
   }
+  if (layout.order !== 'worker-first') {
+    throw refusedOptions('a spread needs a layout whose lowest bits are the sequence', 'spread');
+  }
+  return { tag: kind, val: checkedNumber('spread.bits', bits, 1, layout.sequenceBits) };
 }
 
 /** The end of the tick of an id, in Unix milliseconds. */
@@ -202,7 +207,7 @@ export class LeasedSnowflake extends Generator<CoreSnowflake> implements Snowfla
   override answered(): void {
     super.answered();
     // Taken in as soon as it comes: with the next call it could come after the end of the lease that it prolongs.
-    queueMicrotask(() => this.renew());
+    soon(() => this.renew());
   }
 
   next(options?: WaitOptions): Promise<bigint> {
@@ -247,11 +252,9 @@ export class LeasedSnowflake extends Generator<CoreSnowflake> implements Snowfla
   }
 
   status(): SnowflakeStatus {
-    let now = 0;
-    const status = this.call((snowflake, nowMs) => {
-      now = nowMs;
-      return snowflake.status(BigInt(nowMs));
-    });
+    this.checkOpen();
+    const now = this.nowMs();
+    const status = this.call((snowflake) => snowflake.status(BigInt(now)));
     const usedUntilMs = millis(status.usedUntil);
     return {
       issued: this.reserved - BigInt(this.rest?.count ?? 0),
@@ -265,13 +268,19 @@ export class LeasedSnowflake extends Generator<CoreSnowflake> implements Snowfla
     };
   }
 
+  /** Opens it in the component. @throws {IdsError} */
+  begin(nowMs: number): void {
+    this.call((snowflake): ComponentSnowflakeStatus => snowflake.status(BigInt(nowMs)));
+  }
+
   /** Asks for what is due. */
   renew(): void {
     if (this.isStopped || !this.environment.lane.has(this)) {
       return;
     }
     try {
-      this.call((snowflake, nowMs): ComponentSnowflakeStatus => snowflake.status(BigInt(nowMs)));
+      const now = this.nowMs();
+      this.call((snowflake): ComponentSnowflakeStatus => snowflake.status(BigInt(now)));
     } catch (error) {
       if (!(error instanceof IdsError)) {
         throw error;
@@ -281,13 +290,9 @@ export class LeasedSnowflake extends Generator<CoreSnowflake> implements Snowfla
   }
 
   /** Up to `max` ids of the run in hand, if it is its time. */
-  private taken(max: number): Run | undefined {
+  private taken(max: number, now: number): Run | undefined {
     const { rest } = this;
-    if (rest === undefined || this.isStopped) {
-      return undefined;
-    }
-    const now = this.environment.lane.nowMs();
-    if (now < this.fromMs || now >= this.untilMs) {
+    if (rest === undefined || this.isStopped || now < this.fromMs || now >= this.untilMs) {
       return undefined;
     }
     const count = Math.min(rest.count, max);
@@ -296,19 +301,19 @@ export class LeasedSnowflake extends Generator<CoreSnowflake> implements Snowfla
   }
 
   private attempt(max: number): Outcome<Run> {
-    const taken = this.taken(max);
+    this.checkOpen();
+    const now = this.nowMs();
+    const taken = this.taken(max, now);
     if (taken !== undefined) {
       return { tag: 'ready', value: taken };
     }
     if (this.isStillPending && !this.isStopped) {
       return PENDING;
     }
-    let asked = 0;
     let untilMs = 0n;
-    const answer = this.call((snowflake, nowMs) => {
-      asked = nowMs;
+    const answer = this.call((snowflake) => {
       // The whole rest of the tick: what is not used in time is worth nothing later.
-      const answer = snowflake.reserve(BigInt(nowMs), U32_MAX);
+      const answer = snowflake.reserve(BigInt(now), U32_MAX);
       if (answer.tag === 'ok') {
         // Recorded before anything can take this instance's place.
         untilMs = tickEndMs(this.layout, answer.val.first);
@@ -326,7 +331,7 @@ export class LeasedSnowflake extends Generator<CoreSnowflake> implements Snowfla
     const count = Math.min(run.count, max);
     this.rest = restOf(run, count);
     // A clock that goes back as far as the policy bridges finds the run still in hand: the last tick is kept.
-    this.fromMs = asked - this.keptMs;
+    this.fromMs = now - this.keptMs;
     this.untilMs = millis(untilMs);
     return { tag: 'ready', value: { first: run.first, stride: run.stride, count } };
   }

@@ -16,10 +16,13 @@ import { resolve } from 'node:path';
 import { Worker } from 'node:worker_threads';
 
 import { DEFAULT_LEASE_LIMITS, leaseLost, validateAcquire, validateExtend, validateLimits } from './lease-rules.js';
-import { DEFAULT_TAG_OPTIONS, validateAllocate, validateOptions, validateTag, whole } from './names.js';
+import { completeOptions, DEFAULT_TAG_OPTIONS, validateAllocate, validateTag, whole } from './names.js';
+import { checkedOptions, FLAG, NUMBER, wholeFrom, wordOf, type Kinds } from './options.js';
+import { said } from './said.js';
 import type { DriverName } from './sqlite-driver.js';
 import type { Answer, Begin, Method, Request } from './sqlite-worker.js';
 import {
+  refusedByStore,
   StoreError,
   type Lease,
   type LeaseAcquire,
@@ -31,6 +34,7 @@ import {
   type TagRecord,
   type TailRelease,
 } from './store.js';
+import { after, guarded, unref, type Timer } from './wait.js';
 
 /** What a store's clients may do, and how long they wait. */
 export interface SqliteOptions {
@@ -71,7 +75,7 @@ interface Waiting {
   readonly method: Method | 'close';
   readonly resolve: (value: unknown) => void;
   readonly reject: (error: StoreError) => void;
-  readonly timer: NodeJS.Timeout | null;
+  readonly timer: Timer | null;
 }
 
 /**
@@ -106,8 +110,8 @@ export class SqliteStore implements SegmentStore, LeaseStore {
     // A thread takes over the flags of the program, and does not begin with some (`--input-type`).
     const execArgv = process.execArgv.filter((flag) => THREAD_FLAGS.includes(flag));
     this.#worker = new Worker(new URL('./sqlite-worker.js', import.meta.url), { workerData: begin, execArgv });
-    this.#worker.on('message', (answer: Answer) => this.#settle(answer));
-    this.#worker.on('error', (error: Error) => this.#end(`its thread failed: ${error.message}`));
+    this.#worker.on('message', guarded((answer: Answer) => this.#settle(answer)));
+    this.#worker.on('error', guarded((error: Error) => this.#end(`its thread failed: ${error.message}`)));
     this.#worker.on('exit', () => this.#end('its thread has ended'));
     this.#worker.unref();
   }
@@ -167,8 +171,7 @@ export class SqliteStore implements SegmentStore, LeaseStore {
    * @throws {StoreError} `tag-exists`, `tag-limit`, `tag-invalid`, and what the file brings.
    */
   async createTag(tag: string, options: Partial<TagOptions> = {}): Promise<TagRecord> {
-    const all = { ...DEFAULT_TAG_OPTIONS, ...options };
-    validateOptions(tag, all);
+    const all = completeOptions(tag, options);
     return (await this.#ask('createTag', tag, all)) as TagRecord;
   }
 
@@ -206,7 +209,7 @@ export class SqliteStore implements SegmentStore, LeaseStore {
 
   #ask(method: Method | 'close', ...args: readonly unknown[]): Promise<unknown> {
     if (this.#ended !== null) {
-      return Promise.reject(new StoreError('unavailable', `${this.address}: ${this.#ended}`));
+      return Promise.reject(new StoreError('unavailable', `${this.address}: ${this.#ended}`, { isFinal: true }));
     }
     this.#nextId += 1;
     const id = this.#nextId;
@@ -226,8 +229,8 @@ export class SqliteStore implements SegmentStore, LeaseStore {
     return new Promise((resolve, reject) => {
       // The waits for the turn, for other processes (a tag that is created has several), and for the disk.
       const limitMs = 8 * this.#busyTimeoutMs + DISK_MS;
-      const timer = setTimeout(() => this.#lose(id, `no answer within ${limitMs} ms`), limitMs);
-      timer.unref();
+      const timer = after(() => this.#lose(id, `no answer within ${limitMs} ms`), limitMs);
+      unref(timer);
       this.#waiting.set(id, { method, resolve, reject, timer });
       // As long as somebody waits, the process goes on.
       this.#worker.ref();
@@ -276,15 +279,22 @@ export class SqliteStore implements SegmentStore, LeaseStore {
   }
 }
 
-function readOptions(path: string, options: SqliteOptions): Begin {
+const OPTIONS: Kinds<SqliteOptions> = {
+  create: FLAG,
+  createTags: FLAG,
+  tagsMax: NUMBER,
+  maxHorizonMs: NUMBER,
+  maxSkewMs: NUMBER,
+  busyTimeoutMs: wholeFrom(0, BUSY_TIMEOUT_MAX_MS),
+  driver: wordOf(['node:sqlite', 'better-sqlite3']),
+};
+
+function readOptions(path: string, given: SqliteOptions): Begin {
+  const options = checkedOptions('options', given, OPTIONS, refusedByStore);
   if (typeof path !== 'string' || path === '' || path.includes('\0') || !path.isWellFormed()) {
-    throw new StoreError('refused', `the path ${JSON.stringify(path)} is not usable: name a file`);
+    throw new StoreError('refused', `the path ${said(path)} is not usable: name a file`);
   }
   const busyTimeoutMs = options.busyTimeoutMs ?? 5_000;
-  if (!Number.isInteger(busyTimeoutMs) || busyTimeoutMs < 0 || busyTimeoutMs > BUSY_TIMEOUT_MAX_MS) {
-    const what = `a busy timeout of ${busyTimeoutMs} ms was asked for, 0 to ${BUSY_TIMEOUT_MAX_MS} is allowed`;
-    throw new StoreError('refused', what);
-  }
   const limits = {
     maxHorizonMs: whole('maxHorizonMs', options.maxHorizonMs ?? DEFAULT_LEASE_LIMITS.maxHorizonMs),
     maxSkewMs: whole('maxSkewMs', options.maxSkewMs ?? DEFAULT_LEASE_LIMITS.maxSkewMs),

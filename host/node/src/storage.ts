@@ -10,7 +10,7 @@ import { contextsHere } from './contexts.js';
 import { asStoreError } from './errors.js';
 import { GrantOrder } from './grant-order.js';
 import { randomBits } from './lease-rules.js';
-import { validatePublic } from './names.js';
+import { shown, validatePublic } from './names.js';
 import {
   ID_MAX,
   StoreError,
@@ -22,7 +22,7 @@ import {
   type StoreFailure,
 } from './store.js';
 import type { InstanceTickets, Starter, Tickets } from './tickets.js';
-import { Event, monotonicMs, within } from './wait.js';
+import { Event, guarded, monotonicMs, within } from './wait.js';
 
 /** So many tails are given back at once. */
 const RELEASES_AT_ONCE = 16;
@@ -190,16 +190,19 @@ export class Requests implements Starter {
   ) {}
 
   allocate(ticket: bigint, tag: string, count: bigint, atLeast: bigint): void {
+    const { asker } = this;
     this.start(this.tickets.segments, ticket, async () => {
-      validatePublic(tag);
-      return await this.storage.segmentStore().allocate(tag, count, atLeast);
+      const name = nameOf(asker, tag);
+      validatePublic(name);
+      return ofSegment(await this.storage.segmentStore().allocate(name, count, atLeast));
     });
   }
 
   releaseTail(tag: string, start: bigint, version: bigint): void {
+    const { asker } = this;
     const { segments } = this.storage;
     if (segments !== undefined) {
-      this.storage.giveBack(() => segments.release(tag, { start, version }));
+      this.storage.giveBack(async () => await segments.release(nameOf(asker, tag), { start, version }));
     }
   }
 
@@ -216,9 +219,11 @@ export class Requests implements Starter {
     return fault === 'overlap' && knownFault === undefined ? { tag: 'err', val: 'refused' } : answer;
   }
 
-  acquire(ticket: bigint, namespace: string, layout: Layout, now: bigint, horizonMs: bigint): void {
+  acquire(ticket: bigint, said: string, layout: Layout, now: bigint, horizonMs: bigint): void {
+    const { asker } = this;
     const { holder, preferredWorker } = this.storage;
     this.start(this.tickets.leases, ticket, async () => {
+      const namespace = nameOf(asker, said);
       const store = this.storage.leaseStore();
       return ofLease(await store.acquire({ namespace, layout, holder, preferredWorker, nowMs: now, horizonMs }));
     });
@@ -226,21 +231,26 @@ export class Requests implements Starter {
 
   extend(
     ticket: bigint,
-    namespace: string,
+    said: string,
     layout: Layout,
     worker: number,
     grantId: GrantHalves,
     now: bigint,
     horizonMs: bigint,
   ): void {
-    const request = { namespace, layout, worker, grantId: joined(grantId), nowMs: now, horizonMs };
-    this.start(this.tickets.leases, ticket, async () => ofLease(await this.storage.leaseStore().extend(request)));
+    const { asker } = this;
+    this.start(this.tickets.leases, ticket, async () => {
+      const namespace = nameOf(asker, said);
+      const request = { namespace, layout, worker, grantId: joined(grantId), nowMs: now, horizonMs };
+      return ofLease(await this.storage.leaseStore().extend(request));
+    });
   }
 
   releaseLease(namespace: string, worker: number, grantId: GrantHalves, end: bigint): void {
+    const { asker } = this;
     const { leases } = this.storage;
     if (leases !== undefined) {
-      this.storage.giveBack(() => leases.release(namespace, worker, joined(grantId), end));
+      this.storage.giveBack(async () => await leases.release(nameOf(asker, namespace), worker, joined(grantId), end));
     }
   }
 
@@ -304,9 +314,31 @@ export class Requests implements Starter {
     this.open.set(ticket, { beganMs: monotonicMs(), giveUp });
     const asking = this.storage
       .request(async () => checked(await ask()))
-      .then((value) => answered({ tag: 'ok', val: value }), failed);
+      .then(
+        guarded((value: Value) => answered({ tag: 'ok', val: value })),
+        guarded(failed),
+      );
     contextsHere().keep(asking);
   }
+}
+
+/**
+ * The name that a store is asked for: that of whoever asks, which came from the program. The component says it, too;
+ * one that changed on its way through it would be granted the numbers of another.
+ *
+ * @throws {StoreError} `refused`
+ */
+function nameOf(asker: Asker | undefined, said: string): string {
+  if (asker?.name !== said) {
+    const by = asker === undefined ? 'nobody' : shown(asker.name);
+    throw new StoreError('refused', `the component asked for ${shown(said)} while it was called for ${by}: not asked`);
+  }
+  return asker.name;
+}
+
+/** Read once: what a store gives may be an object that answers otherwise the next time. */
+function ofSegment({ start, end, stride, generation, version }: Segment): Segment {
+  return { start, end, stride, generation, version };
 }
 
 /**

@@ -6,6 +6,11 @@
  * @module
  */
 
+/** @internal Options of a store that are none. */
+export function refusedByStore(message: string): StoreError {
+  return new StoreError('refused', message);
+}
+
 /** The greatest id: 2^63 - 1. */
 export const ID_MAX = (1n << 63n) - 1n;
 
@@ -238,11 +243,14 @@ export type StoreFailure =
 export class StoreError extends Error {
   override readonly name = 'StoreError';
   readonly kind: StoreErrorKind;
+  /** Whether the store will say so for ever: it was closed. Nobody waits for it, or asks again. */
+  readonly isFinal: boolean;
 
   /** `message` says what happened, which value, and what to do. */
-  constructor(kind: StoreErrorKind, message: string, options?: { cause?: unknown }) {
+  constructor(kind: StoreErrorKind, message: string, options?: { cause?: unknown; isFinal?: boolean }) {
     super(message, options);
     this.kind = kind;
+    this.isFinal = options?.isFinal ?? false;
   }
 
   /** What the component is told. */
@@ -264,7 +272,7 @@ export class StoreError extends Error {
 
   /** Whether the same request may succeed later. */
   get isRetryable(): boolean {
-    return !['tag-unknown', 'exhausted', 'refused'].includes(this.failure);
+    return !this.isFinal && !['tag-unknown', 'exhausted', 'refused'].includes(this.failure);
   }
 
   /** Whether a grant may have been made that nobody received. */

@@ -20,6 +20,46 @@ export function monotonicMs(): number {
   return performance.now();
 }
 
+/**
+ * What runs by itself: in a timer, a microtask or an event. Nobody is there to catch what it throws, and that would end
+ * the process. Calls will tell what is wrong; what they cannot know of is a warning.
+ */
+export function guarded<Args extends unknown[]>(act: (...args: Args) => unknown): (...args: Args) => void {
+  return (...args) => {
+    try {
+      const outcome = act(...args);
+      if (outcome instanceof Promise) {
+        outcome.catch(warn);
+      }
+    } catch (error) {
+      warn(error);
+    }
+  };
+}
+
+function warn(error: unknown): void {
+  const { process } = globalThis as { process?: { emitWarning?: (what: string, type: string) => void } };
+  process?.emitWarning?.(`something failed in the background: ${String(error)}`, 'UnalikeWarning');
+}
+
+/** What a timer is known by: a number in browsers, which Node's timers stand in for. */
+export type Timer = number;
+
+/** A timer whose work throws nothing. */
+export function after(act: () => unknown, ms: number): Timer {
+  return setTimeout(guarded(act), ms) as unknown as Timer;
+}
+
+/** A timer that comes again and again. */
+export function every(act: () => unknown, ms: number): Timer {
+  return setInterval(guarded(act), ms) as unknown as Timer;
+}
+
+/** A microtask. */
+export function soon(act: () => unknown): void {
+  queueMicrotask(guarded(act));
+}
+
 /** The longest time that a timer takes. */
 export const TIMER_MAX_MS = 0x7fff_ffff;
 
@@ -53,22 +93,23 @@ export class Event {
    * @throws {IdsError} `aborted`
    */
   async next(limitMs: number, name: string, signal?: AbortSignalLike): Promise<boolean> {
-    const listeners = this.listeners;
-    let told = (): void => {};
-    let abort = (): void => {};
-    let timer: unknown;
+    const { listeners } = this;
+    let told = (): void => undefined;
+    let abort = (): void => undefined;
+    let timer: Timer | undefined;
     try {
       return await new Promise<boolean>((resolve, reject) => {
         told = (): void => resolve(true);
         abort = (): void => reject(aborted(name, signal));
-        timer = setTimeout(() => resolve(false), Math.min(Math.max(limitMs, 0), TIMER_MAX_MS));
+        timer = after(() => resolve(false), Math.min(Math.max(limitMs, 0), TIMER_MAX_MS));
         listeners.add(told);
         signal?.addEventListener('abort', abort);
       });
     } finally {
       // Here, and not where the event is fired: that may be in another request, which cannot end this one's timers.
       listeners.delete(told);
-      clearTimeout(timer as number);
+      clearTimeout(timer);
+      // The signal's code is the program's: it runs when whoever told the event is done.
       signal?.removeEventListener('abort', abort);
     }
   }
@@ -81,7 +122,8 @@ export function checkAborted(name: string, signal: AbortSignalLike | undefined):
   }
 }
 
-function aborted(name: string, signal: AbortSignalLike | undefined): IdsError {
+/** What a call is told that its signal gave up. */
+export function aborted(name: string, signal: AbortSignalLike | undefined): IdsError {
   return new IdsError('aborted', `the call for ids of ${shown(name)} was given up by its signal`, {}, signal?.reason);
 }
 
@@ -96,7 +138,7 @@ export function within<Value>(
   isAwaited = false,
 ): Promise<Value> {
   return new Promise((resolve, reject) => {
-    const timer = setTimeout(
+    const timer = after(
       () => {
         try {
           resolve(late());

@@ -5,6 +5,7 @@ import { test } from 'node:test';
 
 import { DEFAULT_TAG_OPTIONS, Ids, IdsError, MemoryStore, StoreError } from '../dist/index.js';
 import { Traps } from '../dist/lane.js';
+import { shown, subTag } from '../dist/names.js';
 import { InstanceTickets } from '../dist/tickets.js';
 import { deferred, Seen, until } from './fixtures.mjs';
 
@@ -14,9 +15,9 @@ const kind = (expected) => (error) => {
   return true;
 };
 
-async function open(t, options = {}) {
-  const store = options.store ?? new MemoryStore();
-  const ids = await Ids.open({ segments: store, leases: store, ...options });
+async function open(t, { store = new MemoryStore(), ...options } = {}) {
+  const leases = typeof store.acquire === 'function' ? store : undefined;
+  const ids = await Ids.open({ segments: store, leases, ...options });
   t.after(() => ids.close());
   return { store, ids };
 }
@@ -142,6 +143,24 @@ test('a store says which part of a name is wrong, in the words of all hosts', as
   ]) {
     await assert.rejects(store.createTag(name), { kind: 'tag-invalid', message: words });
   }
+  for (const [tag, sub, words] of [
+    ['chat', '', 'the tag "chat" is not valid: its sub-key is empty'],
+    ['', 'alice', 'the tag "" is not valid: it is empty, and a name has 1 to 128 bytes'],
+    ['chat', 'a\nb', 'the tag "chat" is not valid: its sub-key holds a control character'],
+    ['chat', 'a\x1fb', 'the tag "chat" is not valid: its sub-key holds a control character'],
+    ['chat\x1fa', 'b', 'the tag "chat" (sub-key "a") is not valid: its sub-key holds a control character'],
+    [
+      'chat',
+      'x'.repeat(124),
+      'the tag "chat" is not valid: with its sub-key it has 128 bytes, 127 at most are allowed',
+    ],
+  ]) {
+    assert.throws(() => subTag(tag, sub), { kind: 'tag-invalid', message: words });
+  }
+  assert.equal(subTag('chat', 'x'.repeat(123)).length, 128);
+  // What nobody sees is written as a number.
+  assert.equal(shown('\ufefforder\u200b\u00a0"\\\t\0'), '"\\u{feff}order\\u{200b}\\u{a0}\\"\\\\\\t\\0"');
+  assert.equal(shown('caf\u00e9 \u{1f600} \u6f22'), '"caf\u00e9 \u{1f600} \u6f22"');
 });
 
 test('sub-keys have numbers of their own', async (t) => {
@@ -627,7 +646,12 @@ test('leases are renewed by a timer that keeps no process alive', async (t) => {
 });
 
 test("a driver's import never throws into the component", async (t) => {
-  const { ids } = await open(t, { store: { ...new MemoryStore() } });
-  // A store without functions at all.
+  const failing = () => {
+    throw new TypeError('it is no promise');
+  };
+  const store = { allocate: failing, release: failing, openTag: failing };
+  const { ids } = await open(t, { store });
   await assert.rejects(ids.sequence('order'), kind('store'));
+  store.openTag = async (tag) => ({ tag, options: DEFAULT_TAG_OPTIONS });
+  await assert.rejects((await ids.sequence('order')).next({ waitMaxMs: 100 }), kind('timeout'));
 });

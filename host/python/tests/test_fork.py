@@ -20,9 +20,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stores import FileStore, Gated
-from unalike import FixedStep, Ids, formats
+from stores import FileStore
+from unalike import FixedStep, Ids, IdsError, Segment, StoreError, formats
 from unalike._process import MARK, current
+from unalike.memory import MemoryStore
+from unalike.sequence import Buffered
 
 SOURCE = Path(__file__).parents[1] / "src"
 LINUX = sys.platform == "linux"
@@ -164,8 +166,8 @@ def is_quiet(ids: Ids) -> None:
     """Waits until the host's threads have nothing to do and sleep, and no others run."""
     pool = ids._here.storage.pool
     while True:
-        with pool._condition:
-            is_idle = pool._idle == pool._threads == _thread._count() and not pool._jobs
+        threads = pool._THREADS_MAX - len(pool._places)
+        is_idle = len(pool._idle) == threads == _thread._count() and pool._jobs.empty()
         if is_idle and others_sleep():
             return
         time.sleep(0.001)
@@ -209,10 +211,9 @@ def test_locks_that_were_held_are_not_waited_for(path: Path, fork: Callable[[], 
     orders.next(), flakes.next(), formats.encode(1, "base62")
     held, go = threading.Event(), threading.Event()
     home = ids._here
-    locks: list[Any] = [home._lock, home.lane._lock, orders._here.lock, flakes._here.lock]
-    locks += [home.storage._settled, home.storage.pool._condition, orders._here.generator.signal._lock]
-    assert home.renewal is not None
-    locks += [home.renewal._condition, ids._renewing.get(), formats._shared._lock.get()]
+    assert isinstance(orders._here, Buffered)
+    locks: list[Any] = [home.lane._lock, orders._here._lock, flakes._here._lock]
+    locks += [ids._renewing.get(), formats._shared._lock.get()]
 
     def hold() -> None:
         for lock in locks:
@@ -255,28 +256,29 @@ def test_a_grandchild_whose_parent_never_looked(path: Path, fork: Callable[[], i
     ids.close()
 
 
-def test_a_fork_while_a_request_is_out() -> None:
+def test_a_fork_while_a_request_is_out(path: Path) -> None:
     """The parent's answer is the parent's: the child asks for itself."""
-    go = threading.Event()
+    is_asked, go = threading.Event(), threading.Event()
     parent = os.getpid()
 
-    def before(what: str) -> None:
-        if os.getpid() == parent:
-            go.wait(LIMIT_S)
+    class Slow(FileStore):
+        def allocate(self, tag: str, count: int, at_least: int) -> Segment:
+            if os.getpid() == parent:
+                is_asked.set()
+                go.wait(LIMIT_S)
+            return super().allocate(tag, count, at_least)
 
-    store = Gated(before)
-    ids = Ids(segments=store)
+    ids = Ids(segments=Slow(path))
     orders = ids.sequence("order")
     found: list[int] = []
     waiting = threading.Thread(target=lambda: found.append(orders.next()))
     waiting.start()
-    while store.asked == 0:
-        time.sleep(0.001)
+    assert is_asked.wait(LIMIT_S)
     child = Child(by_fork, lambda: [orders.next() for _ in range(3)])
-    assert child.told() == [1, 2, 3], "a copy of the memory is another store"
+    assert child.told() == [1, 2, 3]
     go.set()
     waiting.join()
-    assert found == [1]
+    assert found == [1_001], "behind the segment of the child"
     ids.close()
 
 
@@ -358,6 +360,32 @@ def test_multiprocessing(worker_path: None, method: str) -> None:
     with multiprocessing.get_context(method).Pool(8) as pool:
         theirs = pool.map(draw, [2_000] * 16, chunksize=1)
     distinct(mine, drawing.stop(), *theirs)
+
+
+@pytest.mark.parametrize("fork", FORKS)
+def test_a_store_in_memory_grants_nothing_in_a_child(fork: Callable[[], int]) -> None:
+    """Its copy would grant what the parent's grants; and a thread of the parent's may hold its lock."""
+    store = MemoryStore()
+    ids = Ids(segments=store, renew_leases=False)
+    orders = ids.sequence("order")
+    first = orders.take(10)
+
+    def act() -> list[str]:
+        said = []
+        for ask in (lambda: store.allocate("order", 1, 0), lambda: store.identity(), lambda: orders.next()):
+            try:
+                ask()
+            except (StoreError, IdsError) as error:
+                said.append(f"{error.kind} {error.is_retryable} {error}")
+        return said
+
+    with store._lock:
+        child = Child(fork, act)
+    said = child.told()
+    assert len(said) == 3 and said[0].startswith("refused False") and said[2].startswith("store False")
+    assert all("make one in each process" in each for each in said)
+    assert orders.next() == 11 and list(first) == list(range(1, 11))
+    ids.close()
 
 
 def test_compiling_in_a_child_does_not_hang(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_what_is_idle_and_has_no_handle_is_closed_and_its_tail_given_back(store:
     assert set(ids._here._open) == set(ids._sequences) == set(ids._here.lane.orders) == {"held"}
     assert list(held.take(90)) == list(range(11, 101)), "whoever holds a handle notices nothing"
     # The tail went back, and other options may be given.
-    until(lambda: ids._here.storage._under_way == 0)
+    until(lambda: not ids._here.storage._under_way)
     again = ids.sequence("buffered", step=FixedStep(7))
     assert list(again.take(7)) == list(range(11, 18))
     assert ids.sequence_of("buffered", "tenant").next() == 2

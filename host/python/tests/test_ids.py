@@ -20,6 +20,7 @@ from stores import FileStore, Forgetful, Gated, failing
 from unalike import (
     LAYOUTS,
     AdaptiveStep,
+    AsyncIds,
     Batch,
     Clock,
     FixedStep,
@@ -38,6 +39,7 @@ from unalike import _component
 from unalike._component import CoreInstance
 from unalike._lane import Traps
 from unalike._requests import Pool
+from unalike.lease_rules import rfc3339
 from unalike.memory import MemoryStore
 from unalike.store import sub_tag, validate_new_tag, validate_tag
 
@@ -144,6 +146,19 @@ def test_sub_keys_are_counted_by_themselves() -> None:
         assert (tenant.tag, tenant.sub) == ("order", "tenant")
 
 
+def test_what_a_store_says_of_a_name_or_a_layout() -> None:
+    store = MemoryStore()
+    with Ids(segments=store, leases=store) as ids:
+        with raised("name_invalid") as error:
+            ids.sequence("order ")
+        assert "has a space at an end" in str(error.value) and not error.value.is_retryable
+        ids.snowflake("default", "twitter").next()
+    with Ids(leases=store) as ids, raised("store") as error:
+        ids.snowflake("default", "leaf").next()
+    since = "epoch 1288834974657 tick 1 ms"
+    assert f"bound to the layout 41/5+5/12 {since}, and 41/10/12 {since} was offered: use another" in str(error.value)
+
+
 @pytest.mark.parametrize("name", ["", "a\0b", "x" * 129, "\ud800", 7, None])
 def test_names_that_are_none(name: Any) -> None:
     with Ids(segments=MemoryStore(), leases=MemoryStore()) as ids:
@@ -211,9 +226,9 @@ def test_options_that_are_none() -> None:
             ids.snowflake("default", Layout(41, 5, 5, 60, "worker-first", 0, 1))
         for of, argument in (
             ({"horizon_ms": 0}, "horizon_ms"),
-            ({"horizon_ms": 2**64}, "horizon-ms"),
-            ({"horizon_ms": 1.5}, "horizon-ms"),
-            ({"ahead_max_ms": -1}, "ahead-max-ms"),
+            ({"horizon_ms": 2**64}, "horizon_ms"),
+            ({"horizon_ms": 1.5}, "horizon_ms"),
+            ({"ahead_max_ms": -1}, "ahead_max_ms"),
             ({"spread": Spread.random(13)}, "spread"),
             ({"clock": Clock.wait(-1)}, "wait"),
         ):
@@ -223,17 +238,65 @@ def test_options_that_are_none() -> None:
             Ids(wait_max=0)
 
 
+def test_options_of_another_type() -> None:
+    """The message says which, what it is, and what is expected."""
+    store = MemoryStore()
+    with Ids(segments=store, leases=store) as ids:
+        for value in (5, 0, "5", True):
+            for argument, words in (("step", "FixedStep"), ("refill", "Remaining")):
+                options: Any = {argument: value}
+                with raised("argument_invalid", argument=argument, value=value) as error:
+                    ids.sequence("order", **options)
+                assert f"{argument} is {value!r}, it must be " in str(error.value) and words in str(error.value)
+                with pytest.raises(StoreError, match=f"its {argument} is {value!r}, it must be "):
+                    store.create_tag("order", TagOptions(**options))
+        for value in (5, None, "keep"):
+            for argument, words in (("clock", "Clock.keep"), ("spread", "Spread.rotating")):
+                options = {argument: value}
+                with raised("argument_invalid", argument=argument, value=value) as error:
+                    ids.snowflake("default", "twitter", **options)
+                assert f"{argument} is {value!r}, it must be " in str(error.value) and words in str(error.value)
+    for clock in (0, 5, "now"):
+        with raised("argument_invalid", argument="clock", value=clock):
+            Ids(clock=cast(Any, clock))
+
+
+@pytest.mark.parametrize("time_of", ["x", None, 1.5, -1, 2**64, True])
+def test_a_clock_that_answers_no_time(time_of: Any) -> None:
+    """Calls fail while it does, and nothing is lost by it."""
+    store, is_wrong = MemoryStore(), True
+    store.create_tag("ticket", TagOptions(mode="ordered"))
+    clock = cast(Any, lambda: time_of if is_wrong else time.time_ns() // 1_000_000)
+    with Ids(segments=store, leases=store, clock=clock) as ids:
+        sequences = ids.sequence("order"), ids.sequence("ticket"), ids.snowflake("default", "twitter")
+        for sequence in sequences:
+            for act in (sequence.next, lambda: sequence.take(2)):
+                with raised("argument_invalid", argument="what the clock answered", value=time_of) as error:
+                    act()
+                assert "milliseconds since 1970" in str(error.value)
+        is_wrong = False
+        assert [sequence.next() for sequence in sequences[:2]] == [1, 1] and sequences[2].next() > 0
+
+
 def test_open_otherwise() -> None:
     store = MemoryStore()
     with Ids(segments=store, leases=store) as ids:
         ids.sequence("order", step=FixedStep(5))
-        with raised("open_otherwise"):
+        with raised("open_otherwise") as error:
             ids.sequence("order")
+        assert "is open with step=FixedStep(step=5), and was asked for with None: open it once" in str(error.value)
         with raised("mode_bound", stored="buffered", asked="ordered"):
             ids.sequence("invoice", mode="ordered")
         ids.snowflake("default", "twitter")
-        with raised("open_otherwise"):
+        with raised("open_otherwise") as error:
             ids.snowflake("default", "leaf")
+        assert "is open with layout=41/5+5/12 epoch 1288834974657 tick 1 ms, and was asked for" in str(error.value)
+        with raised("open_otherwise") as error:
+            ids.snowflake("default", "twitter", clock=Clock.wait(5))
+        assert "is open with clock=keep(2000), and was asked for with wait(5)" in str(error.value)
+        with raised("open_otherwise") as error:
+            ids.snowflake("default", "twitter", horizon_ms=5_000)
+        assert "is open with horizon_ms=60000, and was asked for with 5000" in str(error.value)
 
 
 def test_id_max_ends_a_sequence() -> None:
@@ -335,6 +398,30 @@ def test_a_request_that_waits_for_a_thread_is_not_made_in_vain() -> None:
     ids.close()
 
 
+def test_what_is_no_store_is_refused_when_it_is_given() -> None:
+    """And not at the first id, as a store that may answer later."""
+
+    async def opened() -> MemoryStore:
+        return MemoryStore()
+
+    coroutine = opened()
+    wrong: dict[str, Any] = {
+        "a text, it must be a store: give SqliteStore(..)": "mysql://root:secret@host/db",
+        "the class MemoryStore, it must be a store: write MemoryStore(..)": MemoryStore,
+        "a coroutine, it must be a store: await it first": coroutine,
+        "a dict, it must be a store, and has no method a": {},
+    }
+    for said, value in wrong.items():
+        for argument in ("segments", "leases"):
+            with raised("argument_invalid", argument=argument) as error:
+                Ids(**{argument: value})
+            assert f"{argument} is {said}" in str(error.value) and not error.value.is_retryable
+            assert "secret" not in str(error.value)
+    coroutine.close()
+    with raised("argument_invalid", argument="ids"):
+        AsyncIds.of(cast(Any, None))
+
+
 def test_whatever_a_store_raises_or_answers() -> None:
     """It costs a gap at most, and nobody waits for it."""
     bad: list[Any] = [KeyError("x"), SystemExit(3), None, Segment(0, 1, 1, 0, 1), Segment(1, 2**70, 1, 0, 1)]
@@ -380,9 +467,10 @@ def test_a_store_that_grants_twice() -> None:
                 with raised("rebuilt"):
                     orders.take(10_000)
             after: list[int] = []
-            with raised("grant_refused", fault="overlap"):
+            with raised("grant_refused", fault="overlap") as error:
                 while True:
                     after.append(orders.next())
+            assert "overlaps or precedes one that the store gave before" in str(error.value)
             assert first == list(range(1, 101)) and all(id > 100 for id in after)
 
 
@@ -566,8 +654,9 @@ def test_close_is_done_once_and_everybody_waits_for_it() -> None:
     ids.close()
     assert store.releases == 1 and len(ended) == 4
     for of in (orders.next, lambda: orders.take(1), orders.try_next, orders.status, lambda: ids.sequence("other")):
-        with raised("closed"):
+        with raised("closed") as error:
             of()
+        assert str(error.value).endswith(": this Ids was closed")
     assert store.allocate("order", 1, 0).start == 2
 
 
@@ -667,7 +756,9 @@ def test_a_clock_that_goes_back() -> None:
         clock.now = LAYOUTS["twitter"].epoch_ms - 10
         with pytest.raises(IdsError) as error:
             ids.snowflake("early", "twitter").next()
-        assert error.value.kind == "clock_before_epoch"
+        assert error.value.kind == "clock_before_epoch" and error.value.is_retryable
+        assert error.value.retry_after_ms == 1_000
+        assert "begins, at 2010-11-04T01:42:54.658Z: set the clock, or correct the layout's" in str(error.value)
 
 
 def test_presets_have_ids() -> None:
@@ -730,6 +821,7 @@ def test_a_lease_that_ended_is_told() -> None:
                 flakes.next()
         assert error.value.kind == "lease_ended"
         assert error.value.figures == {"worker": worker, "ended_ms": ended_ms}
+        assert f"worker {worker} ended at {rfc3339(ended_ms)}, and there is no other" in str(error.value)
 
 
 def test_an_outage_of_the_lease_store_is_ridden_out() -> None:

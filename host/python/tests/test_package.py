@@ -9,9 +9,11 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from servers import serving
+from unalike import IdsErrorKind, StoreErrorKind
 
 HERE = Path(__file__).parents[1]
 
@@ -19,6 +21,7 @@ PROGRAM = '''"""What a user writes."""
 
 import asyncio
 import sys
+from datetime import datetime, timezone
 
 from unalike import LAYOUTS, AsyncIds, Batch, FixedStep, Ids, IdsError, StoreError, TagOptions, formats
 from unalike.memory import MemoryStore
@@ -36,6 +39,11 @@ with Ids(segments=store, leases=store) as ids:
     flake: int = ids.snowflake("default", "twitter").next()
     text: str = formats.encode(flake, "base62")
     assert formats.decode(text, "base62") == flake and formats.unpack(flake, LAYOUTS["twitter"]).sequence == 0
+    daily = formats.Format("{yyyyMMdd}-{id:06}", bits=19, restart="day")
+    now = datetime.now(timezone.utc)
+    today: str = daily.write(ids.sequence_of("invoice", daily.period(now), id_max=daily.id_max).next(), now)
+    always: formats.Format = formats.Format("{id}")
+    assert always.period(now) is None and daily.read(today).id == 1
     for id in ids.sequence("ticket"):
         ticket: int = id
         break
@@ -86,6 +94,11 @@ def test_what_is_in_the_wheel(wheel: Path) -> None:
         assert name in names
     assert not [name for name in names if "machine-code" in name or "test" in name or "__pycache__" in name]
     assert "Requires-Dist: wasmtime==50.0.1\n" in metadata and "From Python" in metadata
+    for name in ("LICENSE-APACHE", "LICENSE-MIT"):
+        assert f"unalike-0.1.0.dist-info/licenses/{name}" in names and f"License-File: {name}\n" in metadata
+    assert (HERE.parents[1] / "LICENSE-MIT").read_bytes() == (HERE / "LICENSE-MIT").read_bytes()
+    links = re.findall(r"\]\(([^)]+)\)", metadata)
+    assert links and all(link.startswith("https://") for link in links), "a page of a package has no files beside it"
 
 
 @pytest.fixture(scope="module")
@@ -185,6 +198,27 @@ def test_the_programs_of_the_readme_run(installed: Path, tmp_path: Path) -> None
         assert (HERE / path).exists(), path
 
 
+def test_the_line_of_the_readme_for_sigterm(installed: Path, tmp_path: Path) -> None:
+    """What was held goes back, so that the next process goes on where this one ended."""
+    (line,) = re.findall(r"`(signal\.signal\(.*?)`", README)
+    program = f"""
+import signal, sys, time
+from unalike import Ids
+from unalike.sqlite import SqliteStore
+{line}
+with Ids(segments=SqliteStore("ids.sqlite")) as ids:
+    print(ids.sequence("order").next(), flush=True)
+    while True:
+        time.sleep(1)
+"""
+    for wanted in ("1\n", "2\n"):
+        command = [str(installed), "-c", program]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as process:
+            assert process.stdout is not None and process.stdout.readline() == wanted
+            process.terminate()
+            assert process.wait(60) == 0
+
+
 def test_the_imports_of_the_readme(installed: Path, tmp_path: Path) -> None:
     """Each says what to install where its driver is missing."""
     imports = re.findall(r"\| `(from unalike\.(\w+) import \w+)` \|", README)
@@ -203,6 +237,12 @@ def test_the_examples_are_strictly_typed(tmp_path: Path) -> None:
     environment = {**os.environ, "MYPYPATH": "src"}
     checked = subprocess.run(command, cwd=HERE, env=environment, capture_output=True, text=True)
     assert checked.returncode == 0, checked.stdout
+
+
+def test_the_readme_lists_all_kinds_of_errors() -> None:
+    errors = README.partition("\n## Errors\n")[2].partition("\n## ")[0]
+    for kind in (*get_args(IdsErrorKind), *get_args(StoreErrorKind)):
+        assert f"`{kind}`" in errors, kind
 
 
 def test_the_readme_says_what_is_so() -> None:

@@ -25,6 +25,7 @@ from redis_servers import CuttingProxy, RedisProcess, Switched, eventually, free
 from servers import binary
 
 from unalike.lease_rules import NamespaceBinding
+from unalike.memory import MemoryStore
 from unalike.redis import RedisStore
 from unalike.redis_growth import Demand, Use, uses
 from unalike.redis_lease_hash import LeaseRecord, read_hash, read_worker, write_binding, write_worker
@@ -165,6 +166,14 @@ def test_a_url_says_where_redis_is(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         with fails("refused", message) as failure:
             read_redis_url(url)
         assert "hidden" not in str(failure.value)
+
+
+def test_an_address_that_is_not_set_is_told() -> None:
+    wrong: list[Any] = [None, "", 5]
+    said = ("the address is None: is its environment variable set?", "is empty", "is of the type int")
+    for url, message in zip(wrong, said):
+        with fails("refused", message):
+            RedisStore(url, backing=MemoryStore())
 
 
 def test_many_threads_are_granted_different_numbers_which_only_grow(shared: Shared) -> None:

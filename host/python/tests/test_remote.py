@@ -12,14 +12,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from servers import Authority, Proxy, Server, TlsProxy, binary, serving, until, unalike
 from test_fork import Child, by_fork, distinct
 from unalike import FixedStep, Ids, IdsError, LeaseAcquire, StoreError, TagOptions, TailRelease
 from unalike.layouts import LAYOUTS
-from unalike.remote import RemoteStore, _layout_text, _number, _problem
+from unalike.lease_rules import layout_text
+from unalike.remote import RemoteStore, _number, _problem
 from unalike.store import sub_tag
 
 
@@ -177,8 +178,11 @@ def test_tokens(tmp_path: Path) -> None:
     tokens.write_text('[[tokens]]\nname = "host"\ntoken = "0123456789abcdef0123456789abcdef"\nscope = "lease"\n')
     tokens.chmod(0o600)
     with serving(tmp_path / "ids.sqlite", "--tokens", str(tokens)) as server:
-        with pytest.raises(StoreError, match="token") as raised:
+        with pytest.raises(StoreError, match="needs a token: give it to the store, token=") as raised:
             RemoteStore(server.url).allocate("order", 1, 0)
+        assert raised.value.kind == "refused" and not raised.value.is_retryable
+        with pytest.raises(StoreError, match="token") as raised:
+            RemoteStore(server.url, token="f" * 32).allocate("order", 1, 0)
         assert raised.value.kind == "refused" and not raised.value.is_retryable
         store = RemoteStore(server.url, token="0123456789abcdef0123456789abcdef")
         assert store.allocate("order", 1, 0).start == 1
@@ -296,6 +300,18 @@ def test_a_lie_is_no_grant(server: Server, lie: str) -> None:
         proxy.close()
 
 
+@pytest.mark.parametrize("lie", ["without its id", "a page"])
+def test_what_is_no_server_of_unalike_is_told_as_that(server: Server, lie: str) -> None:
+    change = LIES[lie]().act
+    proxy = Proxy(server.address, lambda request, answer: change(answer))
+    try:
+        status = 502 if lie == "a page" else 200
+        with pytest.raises(StoreError, match=f"with the status {status} by something that is no unalike server"):
+            RemoteStore(proxy.url).check()
+    finally:
+        proxy.close()
+
+
 @pytest.mark.parametrize("lie", ["of a cache", "cut", "late", "lost", "without its id", "a page"])
 def test_a_lie_is_not_told_to_the_next_server(server: Server, lie: str) -> None:
     """Only proof that nothing was granted is."""
@@ -384,15 +400,25 @@ def test_addresses() -> None:
         ("http://a?request-timeout-ms=1&request-timeout-ms=2", "twice"),
         ("http://a?ssl-ca=/ca.pem", "needs servers with https"),
         ([], "missing"),
+        (None, "the address is None: is its environment variable set?"),
+        ("", "the address is empty"),
+        (["http://a", None], "the address is None"),
+        (5, "the address is of the type int, it must be a text"),
+        ("http://a:1,http://b:2", "scheme after a comma: hosts there have none of their own"),
         (["http://a", "https://b"], "mixes"),
     ):
         with pytest.raises(StoreError, match=what) as raised:
-            RemoteStore(address)
+            RemoteStore(cast(Any, address))
         assert "hunter2" not in str(raised.value) and raised.value.kind == "refused"
     wrong: list[dict[str, Any]] = [{"store": "5eed"}, {"token": "a\nb"}, {"request_timeout": 0}, {"ssl_ca": "/none"}]
     for options in [*wrong, {"connect_timeout": 601}, {"connect_timeout": True}, {"request_timeout": "5"}]:
         with refused("refused"):
             RemoteStore("https://a" if "ssl_ca" in options else "http://a", **options)
+    tokens = {"Bearer hunter2": "leave that out", "hunter2\n": "strip it", "": "the token is empty", 5: "the type int"}
+    for token, what in tokens.items():
+        with pytest.raises(StoreError, match=what) as raised:
+            RemoteStore("http://a", token=cast(Any, token))
+        assert "hunter2" not in str(raised.value) and raised.value.kind == "refused"
     with pytest.raises(StoreError, match="certificates in /none/a@b.pem: .*No such file"):
         RemoteStore("https://a?ssl-ca=/none/a%40b.pem")
     with pytest.raises(StoreError, match="has the parameter connect-timeout-ms, which is given by itself as well"):
@@ -422,6 +448,9 @@ def test_https_trusts_the_authorities_that_it_is_told_of(server: Server, tmp_pat
             r"\(.*\): give ssl_ca the file of the authority that signed it$",
             str(raised.value),
         ), raised.value
+    with RemoteStore(f"http://127.0.0.1:{proxy.port}") as store:
+        with pytest.raises(StoreError, match=r"brought no answer: .*; is it https\?"):
+            store.check()
     proxy.close()
     for names in (["DNS:ids.example"], ["DNS:ids.example", "IP:127.0.0.2"]):
         named = TlsProxy(server.address, authority.sign(*names))
@@ -479,7 +508,7 @@ def test_a_server_that_accepts_nothing_is_passed_over(server: Server, tmp_path: 
 def test_layouts_as_text() -> None:
     """The command line reads each as the preset that it is."""
     for name in ("twitter", "leaf", "sonyflake", "baidu", "mastodon"):
-        command = [binary(), "layouts", "show", _layout_text(LAYOUTS[name])]
+        command = [binary(), "layouts", "show", layout_text(LAYOUTS[name])]
         shown = subprocess.run(command, capture_output=True, text=True)
         assert shown.returncode == 0, (name, shown.stderr)
 

@@ -318,6 +318,44 @@ def test_a_file_that_is_not_ours_is_left_as_it_is(path: Path, statements: str, k
     assert path.read_bytes() == before and os.listdir(path.parent) == [path.name]
 
 
+def test_a_url_is_the_file_that_the_command_means(path: Path) -> None:
+    with_path = SqliteStore(path)
+    store = SqliteStore(f"sqlite://{path}?create=false&busy-timeout-ms=0")
+    assert store.identity() == with_path.identity() and store.address == str(path)
+    for made in (store, with_path):
+        made.close()
+    path.unlink()
+    assert "is not to be made here" in refusal("refused", SqliteStore, f"sqlite://{path}?create=false")
+    unused = f"sqlite://{path}"
+    for url, words in (
+        ("sqlite://", "names no file: write sqlite://PATH"),
+        ("sqlite://:memory:", "for tests use MemoryStore"),
+        (f"{unused}#x", "neither a # nor a %"),
+        (f"{unused}%20", "neither a # nor a %"),
+        (f"{unused}?mode=rwc", "the parameter 'mode', which is unknown: there are create (true or false) and busy-t"),
+        (f"{unused}?create=yes", "has create=yes: create is true or false"),
+        (f"{unused}?busy-timeout-ms=600001", "a whole number from 0 to 600000"),
+    ):
+        assert words in refusal("refused", SqliteStore, url), url
+    assert os.listdir(path.parent) == []
+
+
+def test_what_is_no_path_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(path.parent)
+    for wrong, words in (
+        (None, "the path is None: is its environment variable set?"),
+        ("", "the path is empty"),
+        (5, "the path is of the type int, it must be a text"),
+        (":memory:", ":memory: is no file, and numbers must be kept: name one; for tests use MemoryStore"),
+        ("file:ids.sqlite?mode=memory", "means no plain file to SQLite"),
+        (Path("sqlite://ids.sqlite"), "write the path alone, or sqlite://PATH as a text"),
+        ("mysql://root:secret@host/db", "begins with mysql: give it to MysqlStore"),
+    ):
+        said = refusal("refused", SqliteStore, wrong)
+        assert words in said and "secret" not in said, wrong
+    assert os.listdir(path.parent) == []
+
+
 def test_what_cannot_be_a_store_is_refused(tmp_path: Path, path: Path) -> None:
     assert "is a directory" in refusal("refused", SqliteStore, tmp_path)
     assert "does not exist: create it" in refusal("refused", SqliteStore, tmp_path / "none" / "ids.sqlite")
@@ -409,7 +447,7 @@ def test_a_turn_is_waited_for_no_longer_than_the_busy_timeout(path: Path) -> Non
         assert "no turn within the busy timeout" in refusal("unavailable", store.allocate, "order", 1, 0)
     assert store.allocate("order", 1, 0).start == 1
     store.close()
-    assert "was closed" in refusal("unavailable", store.allocate, "order", 1, 0)
+    assert "was closed" in refusal("refused", store.allocate, "order", 1, 0)
 
 
 def test_a_full_disk_grants_nothing_and_it_goes_on_afterwards(path: Path, store: SqliteStore) -> None:

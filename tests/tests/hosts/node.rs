@@ -3,11 +3,12 @@
 use std::process::Command;
 
 use anyhow::{Result, ensure};
-use unalike_tests::hosts::{Servers, node, run};
+use unalike_tests::hosts::{Servers, node, python, run};
 
 #[test]
 fn the_suite_of_the_npm_package_passes() -> Result<()> {
-    let (servers, package) = (Servers::start()?, node()?);
+    // Some of its tests draw ids beside Python.
+    let (servers, package, python) = (Servers::start()?, node()?, python()?);
     // A folder would be run with all that its tests start.
     let mut tests = Vec::new();
     for file in std::fs::read_dir(package.join("test"))? {
@@ -18,6 +19,7 @@ fn the_suite_of_the_npm_package_passes() -> Result<()> {
     }
     let mut suite = Command::new("node");
     suite.args(["--test", "--test-reporter=tap"]).args(tests).current_dir(package).envs(servers.variables()?);
+    suite.env("UNALIKE_TEST_PYTHON", python);
     let printed = run(&mut suite)?;
     print!("{printed}");
     let count = |name: &str| printed.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u32>().ok());

@@ -5,7 +5,7 @@ use unalike_core::ID_MAX;
 
 use crate::json::int;
 use crate::script::{File, Script, Seen};
-use crate::sequences::{BEYOND_DOUBLE, NOW, change};
+use crate::sequences::{BEYOND_DOUBLE, NOW, WHOLE, change};
 
 const WIT: &str = "wit/codec.wit";
 /// 2023-11-14T22:13:20.000Z is `NOW`.
@@ -177,6 +177,12 @@ fn refused(file: &mut File) {
 }
 
 fn templates(file: &mut File) {
+    file.vector("a template crosses with all its letters", |script| {
+        script.open_format(json!({ "template": format!("{WHOLE}{{id}}{WHOLE}"), "context": WHOLE }));
+        let text = format!("{WHOLE}7{WHOLE}");
+        script.write(7, NOW, None).gives("the letters of the template", &json!({ "ok": text }));
+        script.read(&text).gives("the letters of the template", &issued(7, 7, None, None, None));
+    });
     file.vector("{id}", |script| {
         script.open_format(json!({}));
         script.id_max("63 bits", ID_MAX);

@@ -5,7 +5,7 @@ use unalike_core::ID_MAX;
 
 use crate::json::int;
 use crate::script::{File, Script, Seen, segment};
-use crate::sequences::{BEYOND_DOUBLE, NOW, allocates};
+use crate::sequences::{BEYOND_DOUBLE, NOW, WHOLE, allocates};
 
 const WIT: &str = "wit/sequences.wit: ordered";
 
@@ -38,6 +38,13 @@ pub(crate) fn file() -> File {
 }
 
 fn rounds(file: &mut File) {
+    file.vector("a tag crosses with all its letters", |script| {
+        script.open_ordered("a", WHOLE, 0, ID_MAX);
+        script
+            .begin("a", NOW, 3)
+            .gives("the first round", &json!({ "ok": "1" }))
+            .asks(WIT, &allocates(WHOLE, 3, 0, "t1"));
+    });
     file.vector("a round is claimed once, by its number", |script| {
         script.open_ordered("a", "ticket", 0, ID_MAX);
         script

@@ -8,6 +8,9 @@ use crate::json::int;
 use crate::script::{File, Script, segment};
 
 pub(crate) const NOW: u64 = 1_700_000_000_000;
+/// A name of which careless decoders make another one: they drop the mark U+FEFF from its beginning, and join letters by
+/// a normal form. It ends with the mark, too, and holds letters of two to four bytes.
+pub(crate) const WHOLE: &str = "\u{feff}A\u{30a}\u{212b}\u{1f600}\u{feff}";
 /// The first whole number that a double does not hold.
 pub(crate) const BEYOND_DOUBLE: u64 = (1 << 53) + 1;
 
@@ -123,6 +126,13 @@ fn life(file: &mut File) {
         );
         script.close("a");
         script.reserve("a", NOW, 0).gives_error(WIT, &json!("closed"));
+    });
+    file.vector("a tag crosses with all its letters", |script| {
+        script.open("a", WHOLE, json!({}));
+        script.reserve("a", NOW, 5).gives_error(WIT, &json!("pending")).asks(WIT, &allocates(WHOLE, 10, 0, "t1"));
+        script.grant(1, 11);
+        script.reserve("a", NOW, 4).gives_run("1 to 10 were granted", 1, 1, 4);
+        script.close("a").asks("5 to 10 are left, of version 11", &releases(WHOLE, 5, 11));
     });
     file.vector("a status asks, and takes answers in, without handing out", |script| {
         script.open("a", "order", json!({}));

@@ -6,7 +6,7 @@ use unalike_core::Layout;
 use crate::drawn::{self, Draw};
 use crate::json::{int, layout_value};
 use crate::script::{File, Script, Seen};
-use crate::sequences::{BEYOND_DOUBLE, NOW, change};
+use crate::sequences::{BEYOND_DOUBLE, NOW, WHOLE, change};
 
 const WIT: &str = "wit/snowflakes.wit";
 /// (`NOW` - 1288834974657) << 22 | 33 << 12: the first id of worker 33 in Twitter's layout.
@@ -363,6 +363,18 @@ fn spreads(file: &mut File) {
 }
 
 fn leases(file: &mut File) {
+    file.vector("a namespace crosses with all its letters", |script| {
+        let named = |mut calls: Value| {
+            calls[0]["args"]["namespace"] = json!(WHOLE);
+            calls
+        };
+        script.open_flake("a", WHOLE, json!({}));
+        script.flake("a", NOW, 1).gives_error(WIT, &json!("pending")).asks(WIT, &named(acquires(NOW, "t1")));
+        script.grant_of(lease(33, NOW, NOW + 60_000));
+        script.flake("a", NOW, 10).gives_run(ARITHMETIC, FIRST, 1, 10);
+        script.flake_status("a", NOW + 20_000).asks("a third is 20 s", &named(extends(33, NOW + 20_000, "t2")));
+        script.close_flake("a").asks("the tick of NOW was the last", &named(releases(33, NOW + 1)));
+    });
     file.vector("a lease is extended when a third of its time has passed", |script| {
         script.open_leased(json!({}), lease(33, NOW, NOW + 60_000));
         let seen = script.flake("a", NOW, 1);

@@ -12,6 +12,7 @@ from wasmtime import _ffi as ffi
 from wasmtime.component import Linker
 
 from ._engine import BUILD, CORE, FORMATS, component, engine
+from ._inside import in_component
 from ._values import HANDLE, S16, TEXT, U8, U32, U64
 from ._values import Enum, ListOf, Option, Record, Result, Type, Value, Variant, lift, lower
 
@@ -192,15 +193,17 @@ class _Instance:
         code = component(name)
         self.raised: Optional[BaseException] = None
         self._numbers: list[int] = []
-        with BUILD.get():
-            self._store = wasmtime.Store(engine())
-            self._store.set_limits(memory_size=_MEMORY_MAX)
-            self._linker = Linker(engine())
-            if imports is not None:
-                self._link(imports)
-            self._instance = self._linker.instantiate(self._store, code)
-            self._functions = {name: self._function(*found) for name, found in calls.items()}
+        in_component(BUILD.get(), lambda: self._build(code, calls, imports))
         self._context = ctypes.cast(self._store._context(), ctypes.c_void_p).value
+
+    def _build(self, code: Any, calls: dict[str, tuple[str, str, Arguments]], imports: Optional[Imports]) -> None:
+        self._store = wasmtime.Store(engine())
+        self._store.set_limits(memory_size=_MEMORY_MAX)
+        self._linker = Linker(engine())
+        if imports is not None:
+            self._link(imports)
+        self._instance = self._linker.instantiate(self._store, code)
+        self._functions = {name: self._function(*found) for name, found in calls.items()}
 
     def _link(self, imports: Imports) -> None:
         with self._linker.root() as root:

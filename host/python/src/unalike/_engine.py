@@ -22,6 +22,7 @@ import wasmtime
 from wasmtime import _ffi as ffi
 from wasmtime.component import Component
 
+from ._inside import in_component
 from ._process import ProcessLock, current
 from .errors import IdsError, caused
 
@@ -46,11 +47,17 @@ _components: dict[str, Component] = {}
 
 def engine() -> wasmtime.Engine:
     """The engine of this process. A child may use that of its parent: what belongs to nobody can be shared."""
+    return in_component(BUILD.get(), _engine_here)
+
+
+def _engine_here() -> wasmtime.Engine:
     global _engine
-    with BUILD.get():
+    if _engine is None:
+        made = _new_engine()
+        # A finalizer that ran meanwhile may have needed one, too.
         if _engine is None:
-            _engine = _new_engine()
-        return _engine
+            _engine = made
+    return _engine
 
 
 def component(name: str) -> Component:
@@ -58,12 +65,15 @@ def component(name: str) -> Component:
 
     :raises IdsError: ``component``
     """
-    with BUILD.get():
+
+    def here() -> Component:
         _forget_what_is_torn()
         found = _components.get(name)
         if found is None:
             found = _components[name] = _load(name, wasm(name))
         return found
+
+    return in_component(BUILD.get(), here)
 
 
 def wasm(name: str) -> bytes:

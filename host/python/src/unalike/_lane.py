@@ -11,13 +11,16 @@ import logging
 import secrets
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, Generic, Optional, TypeVar, Union
 
 from ._component import CoreInstance, Trap
+from ._inside import in_component, refuse_inside
 from ._process import uninterrupted
 from ._requests import GrantOrder, InstanceRequests, Signal, Storage
 from .errors import IdsError, because, caused, closed
+from .lease_rules import rfc3339
 from .store import ID_MAX, StoreError, shown
 
 __all__ = ["Generator", "Lane", "Later", "Opening"]
@@ -131,9 +134,13 @@ class Generator:
 
         :raises IdsError: ``closed``, ``rebuilt``, ``timeout``
         """
+        return self.lane.enter(self.name, lambda: self.call_inside(act))
+
+    def call_inside(self, act: Callable[[CoreInstance, Any, int], T]) -> T:
+        """The same for those who entered the lane."""
         if self.is_closed:
             raise closed(self.name)
-        return self.lane.call(self, act)
+        return self.lane.call_inside(self, act)
 
     def stop(self) -> None:
         """Ends it here: calls fail from now on, and so do those that wait."""
@@ -147,26 +154,43 @@ class Lane:
     def __init__(self, storage: Storage, clock: Callable[[], int], wait_max: float) -> None:
         self.storage, self.clock, self.wait_max = storage, clock, wait_max
         self.orders: dict[str, GrantOrder] = {}
-        self._lock = threading.Lock()
+        # Reentrant for what cannot be: a finalizer that finds its thread about to enter.
+        self._lock = threading.RLock()
         self._instance: Optional[tuple[CoreInstance, InstanceRequests]] = None
         self._traps = Traps()
+        self._said: deque[str] = deque()
+        """What is to be logged. A log handler is the user's, and may ask for ids: nothing is held when it is called."""
 
     def call(self, generator: Generator, act: Callable[[CoreInstance, Any, int], T]) -> T:
-        """Calls the component for one generator; the time is read inside the lock."""
+        """Calls the component for one generator; the time is read inside the lock.
 
-        def locked() -> T:
-            with self._lock:
-                return self._call(generator, act)
+        :raises IdsError: ``nested`` from inside of another call
+        """
+        return self.enter(generator.name, lambda: self.call_inside(generator, act))
 
-        return uninterrupted(locked)
+    def enter(self, name: str, act: Callable[[], T]) -> T:
+        """Does something that no other call does at the same time, and that nothing interrupts."""
+        refuse_inside(name)
+        try:
+            return uninterrupted(lambda: in_component(self._lock, act))
+        finally:
+            while self._said:
+                try:
+                    message = self._said.popleft()
+                except IndexError:  # somebody else logged it
+                    break
+                log.error("%s", message)
 
-    def _call(self, generator: Generator, act: Callable[[CoreInstance, Any, int], T]) -> T:
+    def call_inside(self, generator: Generator, act: Callable[[CoreInstance, Any, int], T]) -> T:
+        """Calls the component for those who entered."""
         instance, requests = self._here(generator.name)
+        # A clock that fails has called nothing.
+        now_ms = self.clock()
         requests.signal = generator.signal
         try:
             if generator.opened is None or generator.opened[0] is not instance:
                 self._open(generator, instance)
-            return act(instance, generator.handle, self.clock())
+            return act(instance, generator.handle, now_ms)
         except Trap as trap:
             raise self._trapped(generator, trap) from trap.__cause__
         except IdsError:
@@ -187,7 +211,7 @@ class Lane:
                 retry_after_ms = max(1, round(left * 1_000))
                 reason = f"it trapped {self._traps.in_a_row} times, and is built again in {retry_after_ms} ms"
                 raise _rebuilt(name, reason, retry_after_ms)
-            requests = InstanceRequests(self.storage, self.orders)
+            requests = InstanceRequests(self.storage, self.orders, self._said.append)
             self._instance = (CoreInstance(requests.imports()), requests)
         return self._instance
 
@@ -205,7 +229,7 @@ class Lane:
         generator.opened = (instance, opened["ok"])
 
     def _trapped(self, generator: Generator, trap: Trap) -> BaseException:
-        log.error("the component of %s trapped, its grants are abandoned: %s", shown(generator.name), trap)
+        self._said.append(f"the component of {shown(generator.name)} trapped, its grants are abandoned: {trap}")
         self._give_up()
         cause = trap.__cause__
         if cause is not None and not isinstance(cause, Exception):
@@ -230,6 +254,13 @@ _LASTING: Final = ("workers-exhausted", "clock-skew", "quarantined")
 """What stays so for longer than a caller waits is told at once."""
 
 
+_GRANT_FAULTS: Final = {
+    "malformed": "it is not an interval of ids",
+    "overlap": "it overlaps or precedes one that the store gave before, as after a restored backup",
+    "worker": "its worker id does not fit the layout",
+}
+
+
 def later_or_error(generator: Generator, said_by_it: Union[str, dict[str, Any]]) -> Later:
     """The component's error as what to wait for.
 
@@ -251,8 +282,9 @@ def later_or_error(generator: Generator, said_by_it: Union[str, dict[str, Any]])
         message = f"the clock went back by {figure} ms, which is more than the clock policy of {shown(name)} bridges"
         raise IdsError("clock_moved_back", message, name=name, retry_after_ms=figure, behind_ms=figure)
     if case == "clock-before-epoch":
-        message = f"the clock is before the layout of {shown(name)} begins, at {figure} ms since 1970: set the clock"
-        raise IdsError("clock_before_epoch", message, name=name, first_ms=figure)
+        begin = f"the clock is before the layout of {shown(name)} begins, at {rfc3339(figure or 0)}"
+        message = f"{begin}: set the clock, or correct the layout's epoch"
+        raise IdsError("clock_before_epoch", message, name=name, retry_after_ms=1_000, first_ms=figure)
     if case == "exhausted":
         by_store = said is not None and said.kind == "exhausted"
         id_max = None if by_store or generator.id_max >= ID_MAX else generator.id_max
@@ -260,7 +292,8 @@ def later_or_error(generator: Generator, said_by_it: Union[str, dict[str, Any]])
         what = "no number is left" if generator.opening.kind != "snowflake" else "no timestamp of its layout is left"
         raise caused(IdsError("exhausted", f"no ids for {shown(name)}: {what}{bound}", name=name, id_max=id_max), said)
     if case == "grant-refused":
-        message = f"a grant for {shown(name)} was refused, it is {figure}: look at the store, which broke its promise"
+        fault = _GRANT_FAULTS.get(str(figure), figure)
+        message = f"a grant for {shown(name)} was refused and is not used: {fault}. Look at the store"
         raise IdsError("grant_refused", message, name=name, fault=figure)
     if case == "closed":
         raise closed(name)
@@ -275,7 +308,7 @@ def explained(generator: Generator, error: IdsError) -> IdsError:
     if generator.ended is None:
         return error
     worker, ended_ms = generator.ended
-    message = f"{error}; the lease of worker {worker} ended at {ended_ms} ms since 1970, and there is no other"
+    message = f"{error}; the lease of worker {worker} ended at {rfc3339(ended_ms)}, and there is no other"
     told = IdsError("lease_ended", message, name=error.name, worker=worker, ended_ms=ended_ms)
     return caused(told, error.__cause__)
 

@@ -10,15 +10,19 @@ run no handlers. Looking costs less than a system call. Elsewhere the process id
 from __future__ import annotations
 
 import _thread
+import functools
 import mmap
 import os
+import sys
 import threading
+import types
 from collections.abc import Callable
 from typing import Any, Final, Optional, Protocol, TypeVar
 
-__all__ = ["MARK", "ProcessLock", "current", "uninterrupted"]
+__all__ = ["MARK", "ProcessLock", "current", "uninterrupted", "uninterrupted_calls"]
 
 T = TypeVar("T")
+C = TypeVar("C", bound=type)
 
 _WIPE_ON_FORK: Final = 18
 
@@ -111,7 +115,8 @@ def uninterrupted(act: Callable[[], T]) -> T:
     ctypes returns garbage to its caller when a callback is interrupted, and what is half given back is given back
     twice: neither is survived.
     """
-    if _thread.get_ident() != threading.main_thread().ident:
+    if _thread.get_ident() != threading.main_thread().ident or sys.is_finalizing():
+        # No other thread runs any more when the interpreter ends.
         return act()
     found: list[T] = []
     failed: list[BaseException] = []
@@ -134,6 +139,26 @@ def uninterrupted(act: Callable[[], T]) -> T:
     if failed:
         raise failed.pop()
     return found[0]
+
+
+def uninterrupted_calls(made: C) -> C:
+    """Has a class make itself, and do what it does in public, :func:`uninterrupted`.
+
+    Stores wait with conditions, semaphores and drivers, all of which is Python: interrupted in the middle, these keep
+    their locks, and a connection its place. Threads of the host's lose nothing by it.
+    """
+    for name, act in list(vars(made).items()):
+        if isinstance(act, types.FunctionType) and (name == "__init__" or not name.startswith("_")):
+            setattr(made, name, _uninterrupted_call(act))
+    return made
+
+
+def _uninterrupted_call(act: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(act)
+    def call(*args: Any, **named: Any) -> Any:
+        return uninterrupted(lambda: act(*args, **named))
+
+    return call
 
 
 def _forget_parent() -> None:

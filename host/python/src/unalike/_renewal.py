@@ -10,12 +10,13 @@ from __future__ import annotations
 import _thread
 import atexit
 import logging
-import threading
+import time
 import weakref
 from collections.abc import Callable
 from typing import Final
 
 from ._process import MARK
+from ._requests import Signal
 
 __all__ = ["Renewal"]
 
@@ -34,52 +35,57 @@ class Renewal:
         """``look`` looks once, has the function that it is given called with answers, and says whether to go on."""
         self.mark = mark
         self._look = look
-        self._condition = threading.Condition(threading.Lock())
-        self._every_s = _EVERY_MAX_S
-        self._is_running = self._is_woken = self._is_ended = False
+        self._signal = Signal()
+        self._everies = {_EVERY_MAX_S}
+        # Whoever starts the thread takes this, and the thread brings it back.
+        self._places = [None]
+        self._is_ended = False
 
     def begin(self, horizon_ms: int) -> bool:
         """Has leases with this horizon renewed, too. Answers whether a thread does."""
-        with self._condition:
-            if self._is_ended:
-                return True
-            # A lease is due when a third of it has passed.
-            self._every_s = max(min(horizon_ms / 6_000, self._every_s), _EVERY_MIN_S)
-            if self._is_running:
-                self._wake()
-                return True
+        # A lease is due when a third of it has passed.
+        self._everies.add(max(min(horizon_ms / 6_000, _EVERY_MAX_S), _EVERY_MIN_S))
+        if self._is_ended:
+            return True
+        try:
+            self._places.pop()
+        except IndexError:  # it runs
+            self.wake()
+            return True
         try:
             # Not a Thread: another thread may have held the locks of that module when this process was forked by a call
             # that the interpreter does not hear of.
             _thread.start_new_thread(self._run, ())
         except RuntimeError:  # no more threads, or the interpreter is about to end
+            self._places.append(None)
             return False
         return True
 
     def wake(self) -> None:
         """Has it look at once."""
-        with self._condition:
-            self._wake()
+        self._signal.wake()
 
     def end(self) -> None:
         """Ends the thread for good."""
-        with self._condition:
-            self._is_ended = True
-            self._wake()
-            self._condition.wait_for(lambda: not self._is_running, _END_MAX_S)
-
-    def _wake(self) -> None:
-        self._is_woken = True
-        self._condition.notify_all()
+        self._is_ended = True
+        deadline = time.monotonic() + _END_MAX_S
+        self._signal.wake()
+        while not self._places:
+            seen, left = self._signal.version, deadline - time.monotonic()
+            if left <= 0:
+                return
+            if not self._places:
+                self._signal.wait(seen, left)
 
     def _run(self) -> None:
-        with self._condition:
-            if self._is_running or self._is_ended:
-                return
-            self._is_running = True
         _running.add(self)
         try:
-            while self._wait():
+            seen = self._signal.version
+            while not self._is_ended:
+                self._signal.wait(seen, min(self._everies))
+                seen = self._signal.version
+                if self._is_ended:
+                    return
                 try:
                     if not self._look(self.wake):
                         return
@@ -87,16 +93,8 @@ class Renewal:
                     log.warning("leases were not looked after: %r", error)
         finally:
             _running.discard(self)
-            with self._condition:
-                self._is_running = False
-                self._condition.notify_all()
-
-    def _wait(self) -> bool:
-        """Answers whether to look again."""
-        with self._condition:
-            self._condition.wait_for(lambda: self._is_woken or self._is_ended, self._every_s)
-            self._is_woken = False
-            return not self._is_ended
+            self._places.append(None)
+            self._signal.wake()
 
 
 _running: Final[weakref.WeakSet[Renewal]] = weakref.WeakSet()

@@ -10,10 +10,10 @@ import _thread
 import itertools
 import logging
 import secrets
-import threading
 import time
-from collections import deque
 from collections.abc import Callable
+from functools import partial
+from queue import Empty, SimpleQueue
 from typing import Any, Final, Optional
 
 from .store import (
@@ -43,71 +43,80 @@ _CLASSES_MAX: Final = 1_024
 
 
 class Signal:
-    """How those who wait for one generator hear of answers."""
+    """How those who wait for one generator hear of answers.
 
-    __slots__ = ("_lock", "_wakers", "deadline", "last_error", "version")
+    It has no lock, since those who wake and those who are about to wait may be interrupted by one another on one
+    thread: each step is one of the interpreter's, in an order that loses nobody.
+    """
+
+    __slots__ = ("_versions", "_wakers", "deadline", "last_error", "version")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._wakers: dict[object, Callable[[], None]] = {}
+        self._versions = itertools.count(1)
+        self._wakers: dict[object, Callable[[], object]] = {}
         self.version = 0
         self.last_error: Optional[StoreError] = None
         """The newest failure that the component was told of; none after a success."""
         self.deadline: Optional[float] = None
         """When the newest request is given up."""
 
-    def add(self, key: object, waker: Callable[[], None], seen: int) -> bool:
+    def add(self, key: object, waker: Callable[[], object], seen: int) -> bool:
         """Has ``waker`` called with the next answer. ``False`` if there was one after ``seen``."""
-        with self._lock:
-            if self.version != seen:
-                return False
-            self._wakers[key] = waker
-            return True
+        wakers = self._wakers
+        wakers[key] = waker
+        # Whoever woke before this line did so under another version; whoever does later finds the waker.
+        if self.version != seen:
+            wakers.pop(key, None)
+            return False
+        return True
 
     def remove(self, key: object) -> None:
-        with self._lock:
-            self._wakers.pop(key, None)
+        self._wakers.pop(key, None)
 
     def wake(self) -> None:
         """Wakes all who wait."""
-        with self._lock:
-            self.version += 1
-            wakers = list(self._wakers.values())
-            self._wakers.clear()
-        for waker in wakers:
+        self.touch()
+        wakers, self._wakers = self._wakers, {}
+        for waker in list(wakers.values()):
             waker()
 
     def touch(self) -> None:
         """Counts an answer for those who are about to wait."""
-        with self._lock:
-            self.version += 1
+        # No version comes twice, in whatever order two of these end.
+        self.version = next(self._versions)
 
     def wait(self, seen: int, seconds: float) -> None:
         """Waits for an answer after ``seen``, at most so long."""
-        event = threading.Event()
-        if self.add(event, event.set, seen):
+        # Not an Event: that is Python, and keeps its locks when it is interrupted.
+        asleep = _thread.allocate_lock()
+        asleep.acquire()
+        if self.add(asleep, partial(_release, asleep), seen):
             try:
-                event.wait(seconds)
+                asleep.acquire(timeout=min(max(seconds, 0.0), _thread.TIMEOUT_MAX))
             finally:
-                self.remove(event)
+                self.remove(asleep)
+
+
+def _release(lock: Any) -> None:
+    try:
+        lock.release()
+    except RuntimeError:  # it was woken before
+        pass
 
 
 class Request:
-    """A request that is out."""
+    """A request that is out. What becomes of it is decided once, by whoever writes first."""
 
-    __slots__ = ("_answer", "_lock", "_started", "deadline", "signal", "what")
+    __slots__ = ("_fate", "deadline", "signal", "what")
 
     def __init__(self, signal: Signal, deadline: float, what: str) -> None:
-        self._lock = threading.Lock()
-        self._answer: Any = None
-        self._started = False
+        self._fate: dict[str, Any] = {}
         self.signal, self.deadline, self.what = signal, deadline, what
 
     def begin(self) -> bool:
         """Whether anybody still waits for it."""
-        with self._lock:
-            self._started = self._answer is None
-            return self._started
+        began: bool = self._fate.setdefault("began", True)
+        return began and "answer" not in self._fate
 
     def answer(self, answer: Any) -> bool:
         """Puts the answer there, the first only: a :class:`StoreError`, or what was granted."""
@@ -122,94 +131,106 @@ class Request:
             self.signal.touch()
 
     def _put(self, answer: Any) -> bool:
-        with self._lock:
-            if self._answer is not None:
-                return False
-            self._answer = answer
-            return True
+        mine = (answer,)
+        return self._fate.setdefault("answer", mine) is mine
 
     def collect(self, now: float) -> Any:
         """The answer, or ``None`` while it runs. A request that takes too long is given up, and its grant burnt."""
-        with self._lock:
-            if self._answer is None and now >= self.deadline:
-                if self._started:
-                    self._answer = StoreError("outcome-unknown", f"{self.what} got no answer in time: it was given up")
-                else:
-                    message = f"{self.what} did not begin in time: other requests to the store hold all threads"
-                    self._answer = StoreError("unavailable", message)
-            return self._answer
+        if "answer" not in self._fate:
+            if now < self.deadline:
+                return None
+            if self._fate.setdefault("began", False):
+                self._put(StoreError("outcome-unknown", f"{self.what} got no answer in time: it was given up"))
+            else:
+                message = f"{self.what} did not begin in time: other requests to the store hold all threads"
+                self._put(StoreError("unavailable", message))
+        return self._fate["answer"][0]
 
 
 class Pool:
-    """A few daemon threads. They are started when there is something to do, and end when there was nothing for long."""
+    """A few daemon threads. They are started when there is something to do, and end when there was nothing for long.
+
+    A job may be given to it from inside of anything, also of a thread of its own: nothing here waits for a lock.
+    """
 
     _THREADS_MAX: Final = 8
     _IDLE_S: Final = 10.0
 
     def __init__(self) -> None:
-        self._condition = threading.Condition()
-        self._jobs: deque[tuple[Callable[[], None], Callable[[], None]]] = deque()
-        self._threads = 0
-        self._idle = 0
+        self._jobs: SimpleQueue[Any] = SimpleQueue()
+        # Whoever starts a thread takes one of these, and the thread brings it back.
+        self._places = [None] * self._THREADS_MAX
+        self._idle: set[int] = set()
         self._is_ended = False
 
     def end(self) -> None:
         """Lets the threads go that have nothing to do."""
-        with self._condition:
-            self._is_ended = True
-            self._condition.notify_all()
+        self._is_ended = True
+        for _ in range(len(self._idle)):
+            self._jobs.put(None)
 
     def submit(self, job: Callable[[], None], failed: Callable[[], None]) -> None:
         """Runs ``job`` on a thread, or ``failed`` on this one if there is none and none can be started."""
-        with self._condition:
-            self._jobs.append((job, failed))
-            if self._idle >= len(self._jobs):
-                self._condition.notify()
-                return
-            if self._threads >= self._THREADS_MAX:
-                return
-        is_started = False
+        self._jobs.put((job, failed))
+        self._staff()
+
+    def _staff(self) -> None:
+        """Starts a thread if there are more jobs than idle threads."""
+        # Whoever is about to be idle looks at the jobs afterwards, and whoever put one looks here afterwards.
+        if self._jobs.qsize() <= len(self._idle):
+            return
         try:
-            with self._condition:
-                self._threads += 1
+            self._places.pop()
+        except IndexError:  # as many as there may be
+            return
+        try:
             # Not a Thread: another thread may have held the locks of that module when this process was forked by a
             # call that the interpreter does not hear of. The process does not wait for it when it ends.
             _thread.start_new_thread(self._run, ())
-            is_started = True
         except RuntimeError:  # no more threads, or the interpreter is about to end
-            is_started = True
-            with self._condition:
-                self._threads -= 1
-                orphans = list(self._jobs) if self._threads == 0 else []
-                if orphans:
-                    self._jobs.clear()
-            for _, orphan_failed in orphans:
-                orphan_failed()
-        finally:
-            if not is_started:  # interrupted
-                with self._condition:
-                    self._threads -= 1
+            self._places.append(None)
+            if len(self._places) == self._THREADS_MAX:
+                self._fail_all()
+
+    def _fail_all(self) -> None:
+        while True:
+            try:
+                found = self._jobs.get_nowait()
+            except Empty:
+                return
+            if found is not None:
+                found[1]()
 
     def _run(self) -> None:
+        mine = _thread.get_ident()
         while True:
-            with self._condition:
-                self._idle += 1
-                try:
-                    deadline = time.monotonic() + self._IDLE_S
-                    while not self._jobs:
-                        left = deadline - time.monotonic()
-                        if left <= 0 or self._is_ended:
-                            self._threads -= 1
-                            return
-                        self._condition.wait(left)
-                    job, _ = self._jobs.popleft()
-                finally:
-                    self._idle -= 1
+            found = self._next(mine)
+            if found is None:
+                self._places.append(None)
+                # A job that came since it was looked for found this thread idle.
+                self._staff()
+                return
             try:
-                job()
+                found[0]()
             except BaseException:  # noqa: BLE001, the thread must go on: others wait for it
                 log.exception("a request ended with an error of the host's")
-            del job
+            del found
+
+    def _next(self, mine: int) -> Any:
+        deadline = time.monotonic() + self._IDLE_S
+        while True:
+            self._idle.add(mine)
+            try:
+                left = 0.0 if self._is_ended else deadline - time.monotonic()
+                found = self._jobs.get(timeout=left) if left > 0 else self._jobs.get_nowait()
+            except Empty:
+                return None
+            finally:
+                self._idle.discard(mine)
+                # It may have been counted for a job that came after this one.
+                self._staff()
+            if found is not None:
+                return found
 
 
 class GrantOrder:
@@ -293,31 +314,33 @@ class Storage:
         self.holder, self.preferred_worker = holder, preferred_worker
         self.request_timeout = request_timeout
         self.pool = Pool()
-        self._under_way = 0
-        self._settled = threading.Condition()
+        self._under_way: set[int] = set()
+        self._settled = Signal()
 
     def start(self, signal: Signal, what: str, ask: Callable[[], Any]) -> Request:
         """Has a store asked."""
         request = Request(signal, time.monotonic() + self.request_timeout, what)
         signal.deadline = request.deadline
+        number = self._begin()
 
         def job() -> None:
             try:
                 if request.begin():
-                    request.answer(_asked(ask, what))
+                    answer = _asked(ask, what)
+                    request.answer(_no_grant(answer) if answer is None else answer)
             finally:
-                self._ended()
+                self._ended(number)
 
         def failed() -> None:
             request.refuse(StoreError("unavailable", f"{what} was not made: no thread could be started for it"))
-            self._ended()
+            self._ended(number)
 
-        self._begin()
         self.pool.submit(job, failed)
         return request
 
     def release(self, what: str, give_back: Callable[[], bool]) -> None:
         """Has something given back. Nobody waits for it but a graceful end."""
+        number = self._begin()
 
         def job() -> None:
             try:
@@ -325,25 +348,31 @@ class Storage:
                 if isinstance(answer, StoreError):
                     log.warning("%s failed, it is a gap: %s", what, answer)
             finally:
-                self._ended()
+                self._ended(number)
 
-        self._begin()
-        self.pool.submit(job, self._ended)
+        self.pool.submit(job, lambda: self._ended(number))
 
     def settle(self) -> bool:
         """Waits until nothing is on its way, at most as long as a request may take; answers whether that was so."""
-        with self._settled:
-            return self._settled.wait_for(lambda: self._under_way == 0, self.request_timeout)
+        deadline = time.monotonic() + self.request_timeout
+        while True:
+            seen = self._settled.version
+            if not self._under_way:
+                return True
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            self._settled.wait(seen, left)
 
-    def _begin(self) -> None:
-        with self._settled:
-            self._under_way += 1
+    def _begin(self) -> int:
+        number = next(_tickets)
+        self._under_way.add(number)
+        return number
 
-    def _ended(self) -> None:
-        with self._settled:
-            self._under_way -= 1
-            if self._under_way == 0:
-                self._settled.notify_all()
+    def _ended(self, number: int) -> None:
+        self._under_way.discard(number)
+        if not self._under_way:
+            self._settled.wake()
 
 
 def _asked(ask: Callable[[], Any], what: str) -> Any:
@@ -361,8 +390,10 @@ def _asked(ask: Callable[[], Any], what: str) -> Any:
 class InstanceRequests:
     """The imports of one instance, and the requests that it has out."""
 
-    def __init__(self, storage: Any, orders: dict[str, GrantOrder]) -> None:
-        self._storage = storage
+    def __init__(
+        self, storage: Any, orders: dict[str, GrantOrder], tell: Callable[[str], None] = log.error
+    ) -> None:
+        self._storage, self._tell = storage, tell
         self._orders = orders
         self._segments: dict[int, tuple[str, Request]] = {}
         self._leases: dict[int, Request] = {}
@@ -411,7 +442,7 @@ class InstanceRequests:
         # known here alone.
         if fault == "overlap" and answer.stride > 1 and order.first is not self:
             message = f"one of the stripes of {shown(tag)} granted again what it had granted: it lost data ({answer})"
-            log.error(message)
+            self._tell(message)
             return self._failed(request, StoreError("refused", message))
         return {"ok": {name: getattr(answer, name) for name in _SEGMENT_FIELDS}}
 

@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, NoReturn, Optional, TypeVar, Union
 
 from ._lane import Waiting
-from ._process import MARK
+from ._process import MARK, uninterrupted
 from ._requests import Signal
 from ._values import COUNT
 from .batch import Batch
+from .errors import argument_invalid
 from .ids import Ids, sub_name
 from .sequence import Sequence, SequenceStatus, refused_to_pickle
 from .snowflake import Clock, Snowflake, SnowflakeStatus, Spread
@@ -63,7 +64,12 @@ class AsyncIds:
 
     @classmethod
     def of(cls, ids: Ids) -> AsyncIds:
-        """The coroutines of an :class:`~unalike.Ids`, which threads use at the same time."""
+        """The coroutines of an :class:`~unalike.Ids`, which threads use at the same time.
+
+        :raises IdsError: ``argument_invalid``
+        """
+        if not isinstance(ids, Ids):
+            raise argument_invalid("ids", ids, "an Ids")
         made = cls.__new__(cls)
         made._ids = ids
         return made
@@ -144,7 +150,8 @@ class AsyncIds:
         """As :meth:`unalike.Ids.close`. It goes on if its coroutine is cancelled."""
         loop = asyncio.get_running_loop()
         ended = loop.create_future()
-        self._ids._home().close(lambda: _soon(loop, ended))
+        home = self._ids._home()
+        uninterrupted(lambda: home.close(lambda: _soon(loop, ended)))
         await asyncio.wait([ended], timeout=self._ids.closing_max)
 
     async def __aenter__(self) -> AsyncIds:
@@ -191,8 +198,7 @@ class AsyncSequence:
         sequence = self._sequence
         here = sequence._here
         if MARK[0] == here.mark:
-            with here.lock:
-                id = next(here.ids, 0)
+            id = next(here.ids, 0)
             if id:
                 return id
         waited: int = await _run(sequence._now().waiting(None, sequence._ids.wait_max))

@@ -25,7 +25,7 @@ class Batch:
 
     def __init__(self, runs: Sequence[range]) -> None:
         self._runs = tuple(runs)
-        self._count = sum(len(run) for run in self._runs)
+        self._count = sum(map(len, self._runs))
 
     @property
     def runs(self) -> tuple[range, ...]:

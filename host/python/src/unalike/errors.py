@@ -26,6 +26,7 @@ IdsErrorKind = Literal[
     "open_otherwise",
     "mode_bound",
     "rebuilt",
+    "nested",
     "component",
 ]
 """What happened.
@@ -37,8 +38,20 @@ snowflake generator ended, and there is no other. ``grant_refused``: the store b
 left. ``closed``: the generator was closed. ``argument_invalid``, ``name_invalid``, ``layout``: the caller's arguments.
 ``format``, ``text``: an id that cannot be shown, or a text that is none. ``open_otherwise``: it is open in this process
 with other options. ``mode_bound``: the tag has another mode in its store. ``rebuilt``: the component failed and is
-built anew; try again. ``component``: it cannot be compiled or loaded.
+built anew; try again. ``nested``: the call came from inside of another one, and what is in hand did not suffice.
+``component``: it cannot be compiled or loaded.
 """
+
+_RETRYABLE: Final = (
+    "timeout",
+    "not_yet",
+    "lease_ended",
+    "clock_moved_back",
+    "clock_before_epoch",
+    "rebuilt",
+    "nested",
+    "grant_refused",
+)
 
 
 class IdsError(Exception):
@@ -85,7 +98,7 @@ class IdsError(Exception):
         if self.kind == "store":
             said = self.store_error
             return said is not None and said.is_retryable
-        return self.kind in ("timeout", "not_yet", "lease_ended", "clock_moved_back", "rebuilt", "grant_refused")
+        return self.kind in _RETRYABLE
 
     @property
     def retry_after_ms(self) -> Optional[int]:
@@ -126,8 +139,18 @@ def argument_invalid(argument: str, value: object, expected: str) -> IdsError:
     return IdsError("argument_invalid", message, argument=argument, value=value)
 
 
+def as_written(error: IdsError, names: dict[str, str]) -> IdsError:
+    """The error with the name of the argument as the caller wrote it; other errors as they are."""
+    argument = error.figures.get("argument")
+    if error.kind != "argument_invalid" or not isinstance(argument, str):
+        return error
+    name = names.get(argument, argument.replace("-", "_"))
+    message = f"{name} is{str(error).removeprefix(f'{argument} is')}" if name != argument else str(error)
+    return IdsError("argument_invalid", message, **{**error.figures, "argument": name})
+
+
 def closed(name: str) -> IdsError:
-    return IdsError("closed", f"{shown(name)} is closed", name=name)
+    return IdsError("closed", f"no ids for {shown(name)}: this Ids was closed", name=name)
 
 
 def _short(value: object) -> str:

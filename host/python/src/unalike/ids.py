@@ -4,30 +4,38 @@ from __future__ import annotations
 
 import _thread
 import logging
-import threading
+import sys
 import time
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, NoReturn, Optional, TypeVar, Union
 
 from ._component import CoreInstance
 from ._engine import CORE, component
+from ._inside import refuse_inside, section
 from ._lane import Lane, Opening
+from ._ports import check_store
 from ._process import MARK, ProcessLock, current, uninterrupted
 from ._renewal import Renewal
-from ._requests import Request, Signal, Storage, layout_to_wit, missing, random_holder
-from ._values import U32
-from .errors import IdsError, argument_invalid, because, caused, closed
+from ._requests import Request, Signal, Storage, layout_of_wit, layout_to_wit, missing, random_holder
+from ._values import U32, U64
+from .errors import IdsError, argument_invalid, as_written, because, caused, closed
 from .layouts import layout_named
+from .lease_rules import layout_text
 from .sequence import Buffered, Ordered, Sequence, refused_to_pickle
 from .snowflake import Clock, Flakes, Snowflake, Spread, clock_to_wit, spread_to_wit
 from .store import (
     ID_MAX,
+    AdaptiveStep,
+    FixedStep,
     Layout,
     LeaseStore,
     Mode,
     RefillPolicy,
+    Remaining,
     SegmentStore,
+    ShareConsumed,
     StepPolicy,
     StoreError,
     TagOptions,
@@ -57,27 +65,31 @@ class Home:
         self._inherited = inherited
         self.storage = Storage(ids._segments, ids._leases, ids._holder, ids._preferred_worker, ids.request_timeout)
         self.lane = Lane(self.storage, ids._clock, ids.wait_max)
-        self._lock = threading.Lock()
+        # Without a lock: nobody waits for a thread that a handler or a finalizer stopped at any of these.
         self._open: dict[str, Union[Buffered, Ordered]] = {}
         self._flakes: dict[str, Flakes] = {}
-        self._closers: list[Callable[[], None]] = []
+        self._closers: list[Callable[[], object]] = []
+        # Whoever closes it takes this.
+        self._unclosed = [None]
         self.renewal = _renewal_of(self) if ids._renews_leases else None
         self.life: str = "open" if inherited is None or inherited.life == "open" else "closed"
+        if self.life == "closed":
+            self._unclosed.clear()
 
     def sequence(self, sequence: Sequence) -> Union[Buffered, Ordered]:
         """What a sequence is in this process."""
-        with self._lock:
-            found = self._open.get(sequence._name)
-            if found is None:
-                self._check(sequence._name)
-                kind = Ordered if sequence.mode == "ordered" else Buffered
-                found = self._open[sequence._name] = kind(self, sequence._opening, sequence._id_max)
-            return found
+        found = self._open.get(sequence._name)
+        if found is None:
+            self._check(sequence._name)
+            kind = Ordered if sequence.mode == "ordered" else Buffered
+            found = self._open.setdefault(sequence._name, kind(self, sequence._opening, sequence._id_max))
+            # Whoever closes says so first, and looks for what is open afterwards.
+            self._check(sequence._name)
+        return found
 
     def is_idle(self, name: str, idle: float) -> bool:
         """Whether a sequence handed out nothing for so many seconds, or is not open in this process."""
-        with self._lock:
-            found = self._open.get(name)
+        found = self._open.get(name)
         return found is None or found.idle_s(time.monotonic()) >= idle
 
     def end(self, name: str) -> Optional[bool]:
@@ -85,51 +97,52 @@ class Home:
 
         :raises IdsError: ``rebuilt``
         """
-        with self._lock:
-            found = self._open.get(name)
+        found = self._open.get(name)
         if found is None:
             return None
         if not found.end():
             return False
-        with self._lock:
-            self._open.pop(name, None)
+        self._open.pop(name, None)
         return True
 
     def snowflake(self, snowflake: Snowflake) -> Flakes:
         """What a snowflake generator is in this process."""
-        with self._lock:
-            found = self._flakes.get(snowflake.namespace)
-            if found is None:
-                self._check(snowflake.namespace)
-                found = self._flakes[snowflake.namespace] = Flakes(self, snowflake)
-            return found
+        found = self._flakes.get(snowflake.namespace)
+        if found is None:
+            self._check(snowflake.namespace)
+            found = self._flakes.setdefault(snowflake.namespace, Flakes(self, snowflake))
+            self._check(snowflake.namespace)
+        return found
 
     def flakes(self) -> list[Flakes]:
-        with self._lock:
-            return list(self._flakes.values())
+        return list(self._flakes.values())
 
     def _check(self, name: str) -> None:
         if self.life != "open":
             raise closed(name)
 
-    def close(self, ended: Callable[[], None]) -> None:
+    def close(self, ended: Callable[[], object]) -> None:
         """Has everything closed by one thread, whoever asks how often; ``ended`` is called at the end."""
-        with self._lock:
+        self._closers.append(ended)
+        try:
+            self._unclosed.pop()
+        except IndexError:  # somebody closes it, or has
             if self.life == "closed":
-                is_closed = True
-            else:
-                is_closed = False
-                self._closers.append(ended)
-            is_first = self.life == "open"
-            if is_first:
-                self.life = "closing"
-        if is_closed:
-            ended()
-        elif is_first:
+                self._tell_closed()
+            return
+        self.life = "closing"
+        try:
+            _thread.start_new_thread(self._finish, ())
+        except RuntimeError:  # no more threads
+            self._finish()
+
+    def _tell_closed(self) -> None:
+        while self._closers:
             try:
-                _thread.start_new_thread(self._finish, ())
-            except RuntimeError:  # no more threads
-                self._finish()
+                ended = self._closers.pop()
+            except IndexError:  # another thread told it
+                return
+            ended()
 
     def _finish(self) -> None:
         try:
@@ -148,11 +161,8 @@ class Home:
             self._settle("releases")
         finally:
             self.storage.pool.end()
-            with self._lock:
-                self.life = "closed"
-                closers, self._closers = self._closers, []
-            for ended in closers:
-                ended()
+            self.life = "closed"
+            self._tell_closed()
 
     def _settle(self, what: str) -> None:
         if not self.storage.settle():
@@ -195,7 +205,7 @@ class Ids:
     :param request_timeout: After how long a request to a store is given up, in seconds, and what it may have been
         granted is burnt.
     :param clock: Where the time comes from: milliseconds since 1970. It may jump or stand still, which costs
-        availability, never uniqueness.
+        availability, never uniqueness. It may be called while a call for ids is under way, and should take none.
     :param renew_leases: Whether a daemon thread renews the leases of snowflakes while no ids are asked for. It starts
         with the first lease, holds no process up, and is gone after :meth:`close`. Without it, call
         :meth:`renew_leases`, or the first id after a rest may wait for another lease.
@@ -226,12 +236,14 @@ class Ids:
         self.wait_max = _seconds("wait_max", wait_max)
         self.request_timeout = _seconds("request_timeout", request_timeout)
         self.closing_max = 2 * self.request_timeout + self.wait_max
+        check_store("segments", segments)
+        check_store("leases", leases)
         self._segments, self._leases = segments, leases
         self._holder = random_holder() if holder is None else holder
         self._preferred_worker = (
             None if preferred_worker is None else U32.check(preferred_worker, "preferred_worker")
         )
-        self._clock = clock or _now_ms
+        self._clock = _now_ms if clock is None else _checked(clock)
         self._renews_leases = renew_leases
         self._renewing = ProcessLock()
         self._sequences: dict[str, _Known] = {}
@@ -312,6 +324,9 @@ class Ids:
         :raises IdsError: ``name_invalid``, ``layout``, ``argument_invalid``, ``open_otherwise``, ``closed``
         """
         _check_name(namespace)
+        refuse_inside(namespace, "section")
+        _check_type("clock", clock, Clock, "Clock.reject(), Clock.wait(5) or Clock.keep(2_000), say")
+        _check_type("spread", spread, Spread, "Spread.none(), Spread.rotating(3) or Spread.random(3), say")
         self._check_open(namespace)
         options = {
             "layout": layout_to_wit(layout_named(layout)),
@@ -323,14 +338,10 @@ class Ids:
         found = self._snowflakes.get(namespace)
         if found is None:
             check_snowflake(namespace, options)
-            with self._renewing.get():
-                found = self._snowflakes.get(namespace)
-                if found is None:
-                    made = Snowflake(self, namespace, layout_named(layout), options, clock)
-                    found = self._snowflakes[namespace] = made
+            made = Snowflake(self, namespace, layout_named(layout), options, clock)
+            found = self._snowflakes.setdefault(namespace, made)
         if found._options != options:
-            message = f"{shown(namespace)} is open with other options: open it once, and share it"
-            raise IdsError("open_otherwise", message, name=namespace)
+            raise _open_otherwise(namespace, found._options, options)
         return found
 
     def renew_leases(self) -> None:
@@ -377,22 +388,28 @@ class Ids:
             raise argument_invalid("idle", idle, "a number of seconds, 0 or more")
         home, closed = self._home(), 0
         for name in list(self._sequences):
-            # Whoever wants the tag meanwhile waits, so that it is open once at most.
-            with self._renewing.get():
-                if home.life != "open":
-                    return closed
-                known = self._sequences.get(name)
-                if known is None or not home.is_idle(name, idle) or known.handle() is not None:
-                    continue
-                try:
-                    ended = home.end(name)
-                except IdsError as error:
-                    log.warning("a sequence was not closed: %s", error)
-                    continue
-                if ended is not False:
-                    del self._sequences[name]
-                    closed += ended is True
+            known = self._sequences.get(name)
+            if home.life != "open":
+                return closed
+            if known is None or not home.is_idle(name, idle) or known.handle() is not None:
+                continue
+            refuse_inside(name, "section")
+            end = partial(self._end_idle, home, name, idle)
+            try:
+                # Whoever wants the tag meanwhile waits, so that it is open once at most.
+                closed += uninterrupted(partial(section, self._renewing.get(), end))
+            except IdsError as error:
+                log.warning("a sequence was not closed: %s", error)
         return closed
+
+    def _end_idle(self, home: Home, name: str, idle: float) -> bool:
+        known = self._sequences.get(name)
+        if home.life != "open" or known is None or not home.is_idle(name, idle) or known.handle() is not None:
+            return False
+        ended = home.end(name)
+        if ended is not False:
+            del self._sequences[name]
+        return ended is True
 
     def close(self) -> None:
         """Ends all generators and gives back what was not used: tails of segments, and leases.
@@ -400,9 +417,12 @@ class Ids:
         Calls that wait end with ``closed``. It takes no longer than two requests may; the work is done by one thread,
         and everybody who closes waits for it. The stores stay open. Closing twice is harmless.
         """
-        ended = threading.Event()
-        self._home().close(ended.set)
-        ended.wait(self.closing_max)
+        if sys.is_finalizing():
+            return  # whoever would do it does not run any more
+        home, is_over = self._home(), _thread.allocate_lock()
+        is_over.acquire()
+        uninterrupted(lambda: home.close(is_over.release))
+        is_over.acquire(timeout=self.closing_max)
 
     def __enter__(self) -> Ids:
         return self
@@ -436,10 +456,13 @@ class Ids:
     def _asked(self, name: str, **given: Any) -> tuple[Home, dict[str, Any]]:
         """Checks what a sequence is to be opened with."""
         _check_name(name)
+        options = TagOptions()
+        step = options.step if given["step"] is None else given["step"]
+        refill = options.refill if given["refill"] is None else given["refill"]
+        _check_type("step", step, (FixedStep, AdaptiveStep), "FixedStep(1_000) or an AdaptiveStep, say")
+        _check_type("refill", refill, (ShareConsumed, Remaining), "ShareConsumed(10) or Remaining(500), say")
         try:
             validate_public(name)
-            options = TagOptions()
-            step, refill = given["step"] or options.step, given["refill"] or options.refill
             validate_options(name, TagOptions(step=step, refill=refill))
         except StoreError as error:
             raise caused(IdsError("store", f"no ids for {shown(name)}: {error}", name=name), error) from None
@@ -450,6 +473,7 @@ class Ids:
             raise argument_invalid("id_max", id_max, "a whole number from 1 to 2^63 - 1")
         if given["mode"] not in (None, "buffered", "ordered"):
             raise argument_invalid("mode", given["mode"], "'buffered' or 'ordered'")
+        refuse_inside(name, "section")
         return self._check_open(name), given
 
     def _look_up(self, home: Home, tag: str) -> _Lookup:
@@ -461,7 +485,7 @@ class Ids:
             return store.open_tag(tag)
 
         signal = Signal()
-        request = home.storage.start(signal, f"looking {shown(tag)} up", ask)
+        request = uninterrupted(lambda: home.storage.start(signal, f"looking {shown(tag)} up", ask))
         return _Lookup(signal, request, min(self.wait_max, self.request_timeout))
 
     def _opened(self, tag: str, record: Any, given: dict[str, Any]) -> Sequence:
@@ -471,6 +495,8 @@ class Ids:
             message = f"no ids for {shown(tag)} within {waited_ms} ms: the store did not answer"
             raise IdsError("timeout", message, name=tag, waited_ms=waited_ms)
         if isinstance(record, StoreError):
+            if record.kind == "tag-invalid":
+                raise caused(IdsError("name_invalid", str(record), name=tag), record)
             raise caused(IdsError("store", f"no ids for {shown(tag)}{because(record)}", name=tag), record)
         stored, asked = record.options.mode, given["mode"]
         if asked is not None and asked != stored:
@@ -480,35 +506,39 @@ class Ids:
             )
             raise IdsError("mode_bound", message, name=tag, stored=stored, asked=asked)
         self._check_open(tag)
+        return section(self._renewing.get(), self._open_once, tag, record, given)
+
+    def _open_once(self, tag: str, record: TagRecord, given: dict[str, Any]) -> Sequence:
         # Somebody may have opened it meanwhile: a process has one buffer per tag.
-        with self._renewing.get():
-            found = self._if_open(tag)
-            if found is None:
-                found = Sequence(self, tag, record, given)
-                self._sequences[tag] = _Known(record, given, weakref.ref(found))
-            return found
+        found = self._open_again(tag)
+        if found is None:
+            found = Sequence(self, tag, record, given)
+            self._sequences[tag] = _Known(record, given, weakref.ref(found))
+        return found
 
     def _if_open(self, tag: str) -> Optional[Sequence]:
         known = self._sequences.get(tag)
         found = None if known is None else known.handle()
         if known is None or found is not None:
             return found
-        with self._renewing.get():
-            known = self._sequences.get(tag)
-            if known is None:
-                return None
-            found = known.handle()
-            if found is None:
-                found = Sequence(self, tag, known.record, known.given)
-                known.handle = weakref.ref(found)
-            return found
+        return section(self._renewing.get(), self._open_again, tag)
+
+    def _open_again(self, tag: str) -> Optional[Sequence]:
+        known = self._sequences.get(tag)
+        if known is None:
+            return None
+        found = known.handle()
+        if found is None:
+            found = Sequence(self, tag, known.record, known.given)
+            known.handle = weakref.ref(found)
+        return found
 
     @staticmethod
     def _alike(found: Sequence, given: dict[str, Any]) -> Sequence:
-        if found._given != {**given, "mode": found._given["mode"]}:
-            message = f"{shown(found._name)} is open with other options: open it once, and share it"
-            raise IdsError("open_otherwise", message, name=found._name)
         asked = given["mode"]
+        given = {**given, "mode": found._given["mode"]}
+        if found._given != given:
+            raise _open_otherwise(found._name, found._given, given)
         if asked is not None and asked != found.mode:
             message = f"the tag {shown(found._name)} is {found.mode} in its store and was asked for as {asked}"
             raise IdsError("mode_bound", message, name=found._name, stored=found.mode, asked=asked)
@@ -550,6 +580,8 @@ def check_snowflake(namespace: str, options: dict[str, Any]) -> None:
         instance = CoreInstance({name: none for name in (*names, *more)})
         try:
             return instance.call("snowflake.open", namespace, {**options, "floor": 0, "seed": 0})
+        except IdsError as error:
+            raise as_written(error, {}) from error.__cause__
         finally:
             instance.give_up()
 
@@ -566,6 +598,23 @@ def check_snowflake(namespace: str, options: dict[str, Any]) -> None:
         raise argument_invalid("spread", options["spread"], expected)
 
 
+def _open_otherwise(name: str, options: dict[str, Any], asked: dict[str, Any]) -> IdsError:
+    """Says which option differs first."""
+    option = next(option for option, value in options.items() if value != asked[option])
+    is_open, is_asked = _told(options[option]), _told(asked[option])
+    told = f"{shown(name)} is open with {option.replace('-', '_')}={is_open}, and was asked for with {is_asked}"
+    return IdsError("open_otherwise", f"{told}: open it once, and share it", name=name)
+
+
+def _told(value: Any) -> str:
+    """An option, or what the component is given for it."""
+    if not isinstance(value, dict):
+        return str(value)
+    if "timestamp-bits" in value:
+        return layout_text(layout_of_wit(value))
+    return ", ".join(f"{case}({figure})" for case, figure in value.items())
+
+
 def sub_name(tag: str, sub: str) -> str:
     try:
         return sub_tag(tag, sub)
@@ -578,6 +627,27 @@ def _check_name(name: str) -> None:
         validate_tag(name)
     except StoreError as error:
         raise caused(IdsError("name_invalid", str(error), name=str(name)[:32]), error) from None
+
+
+def _check_type(argument: str, value: object, types: Any, expected: str) -> None:
+    if not isinstance(value, types):
+        raise argument_invalid(argument, value, expected)
+
+
+def _checked(clock: Callable[[], int]) -> Callable[[], int]:
+    """A clock of the user's, whose times are."""
+    if not callable(clock):
+        raise argument_invalid("clock", clock, "a function that answers the milliseconds since 1970")
+
+    def now_ms() -> int:
+        now, what = clock(), "what the clock answered"
+        try:
+            return U64.check(now, what)
+        except IdsError:
+            expected = "a whole number of milliseconds since 1970, such as time.time_ns() // 1_000_000"
+            raise argument_invalid(what, now, expected) from None
+
+    return now_ms
 
 
 def _seconds(argument: str, value: float) -> float:

@@ -8,6 +8,8 @@ import time
 from dataclasses import dataclass
 from typing import Callable, Optional
 
+from ._process import current, uninterrupted_calls
+from .lease_rules import layout_text
 from .store import (
     ID_MAX,
     Layout,
@@ -44,10 +46,12 @@ class _Worker:
     end_ms: int
 
 
+@uninterrupted_calls
 class MemoryStore:
     """Segments and leases in memory.
 
-    In a forked child it is a copy, which grants what its parent's grants too: never use it across processes.
+    It belongs to the process that made it. A child of a fork has a copy, which would grant what its parent's grants,
+    too: there it refuses every request.
 
     >>> from unalike.memory import MemoryStore
     >>> from unalike import TagOptions
@@ -65,7 +69,8 @@ class MemoryStore:
         max_horizon_ms: int = 366 * 86_400_000,
         clock: Optional[Callable[[], int]] = None,
     ) -> None:
-        self._lock = threading.Lock()
+        self._mark = current()
+        self._own_lock = threading.Lock()
         self._rows: dict[str, _Row] = {}
         self._layouts: dict[str, Layout] = {}
         self._workers: dict[str, dict[int, _Worker]] = {}
@@ -113,17 +118,21 @@ class MemoryStore:
             return TagRecord(tag, self._row(tag).options)
 
     def identity(self) -> Optional[str]:
-        return self._identity
+        with self._lock:
+            return self._identity
 
     def lease_identity(self) -> Optional[str]:
-        return self._identity
+        return self.identity()
 
     def acquire(self, request: LeaseAcquire) -> Lease:
         with self._lock:
             now = self._clock()
             bound = self._layouts.setdefault(request.namespace, request.layout)
             if bound != request.layout:
-                message = f"the namespace {request.namespace!r} is bound to the layout {bound}, not {request.layout}"
+                message = (
+                    f"the namespace {request.namespace!r} is bound to the layout {layout_text(bound)}, and "
+                    f"{layout_text(request.layout)} was offered: use another namespace"
+                )
                 raise StoreError("layout-mismatch", message)
             workers = self._workers.setdefault(request.namespace, {})
             free = [worker for worker, held in workers.items() if held.end_ms <= now]
@@ -163,6 +172,20 @@ class MemoryStore:
 
     def close(self) -> None:
         pass
+
+    @property
+    def _lock(self) -> threading.Lock:
+        """The lock, in the process that it belongs to: in a child a thread of the parent's may hold it for ever.
+
+        :raises StoreError: ``refused``
+        """
+        if current() != self._mark:
+            message = (
+                "this store in memory was made before the fork, and its parent process goes on with its numbers: make "
+                "one in each process for tests, and use a SqliteStore where processes share a store"
+            )
+            raise StoreError("refused", message)
+        return self._own_lock
 
     def _row(self, tag: str) -> _Row:
         row = self._rows.get(tag)

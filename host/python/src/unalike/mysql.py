@@ -7,6 +7,7 @@ import time
 from datetime import datetime, timezone
 from typing import Any, Final, NamedTuple, Optional, Union
 
+from ._process import uninterrupted_calls
 from .mysql_database import DUPLICATE_ENTRY, Database, Row, Turn, damaged, data, figure, number, text
 from .mysql_leases import MysqlLeases
 from .mysql_options import read_options
@@ -59,6 +60,7 @@ class _TagRow(NamedTuple):
         return TagRecord(self.tag, self.options)
 
 
+@uninterrupted_calls
 class MysqlStore:
     """Segments and leases in one database, over one pool of connections, for any number of threads.
 

@@ -430,7 +430,7 @@ class Database:
                 if not pool.changed.wait(max(0.0, deadline - time.monotonic())) and time.monotonic() >= deadline:
                     raise self._no_connection(doing, self._no_answer())
             if self._is_closed:
-                raise self._no_connection(doing, "the store was closed")
+                raise refused(f"{doing}, at {self.at}: the store was closed")
             pool.in_use += 1
         try:
             while True:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Callable, Final, Optional
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
+from ._given import text_given
 from .mysql_server import refused
 from .store import StoreError
 
@@ -78,7 +79,10 @@ def read_options(
 
     :raises StoreError: ``refused``, saying which part is wrong. No message holds the password.
     """
-    parts = _parts(url)
+    parts = _parts(text_given("the address", url))
+    # One that is empty may be right.
+    if password:
+        text_given("the password", password)
     try:
         host, port = parts.hostname or "localhost", parts.port or 3306
     except ValueError:

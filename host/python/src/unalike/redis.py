@@ -20,7 +20,7 @@ try:
 except ImportError as _error:  # pragma: no cover
     raise ImportError("stores in Redis need redis-py: pip install 'unalike[redis]'") from _error
 
-from ._process import ProcessLock, current
+from ._process import ProcessLock, current, uninterrupted_calls
 from .lease_rules import DEFAULT_LEASE_LIMITS, LeaseLimits
 from .redis_leases import RedisLeases
 from .redis_segments import RedisSegments
@@ -83,6 +83,7 @@ class _Opened:
         self.server.close()
 
 
+@uninterrupted_calls
 class RedisStore:
     """A store in Redis: a :class:`~unalike.SegmentStore` and a :class:`~unalike.LeaseStore`.
 
@@ -129,8 +130,7 @@ class RedisStore:
             raise StoreError(
                 "refused",
                 "Redis needs a durable store behind it (backing): open a SqliteStore or a MysqlStore. To use Redis "
-                "without "
-                "one, run the `unalike` server with --backing none, and ask it over HTTP",
+                "without one, run the `unalike` server with --backing none, and ask it over HTTP",
             )
         self._backing = backing
         self._limits = lease_limits
@@ -218,7 +218,7 @@ class RedisStore:
             opened = self._opened
             if opened.mark != current():
                 if self._is_closed:
-                    raise StoreError("unavailable", f"{self._settings.address}: the store was closed")
+                    raise StoreError("refused", f"{self._settings.address}: the store was closed")
                 _INHERITED.append(opened)
                 opened = self._opened = _Opened(self._settings, self._backing, self._limits)
             return opened

@@ -231,7 +231,7 @@ class RedisServer:
             connection.close()
 
     def _closed(self) -> StoreError:
-        return StoreError("unavailable", f"{self.address}: the store was closed")
+        return StoreError("refused", f"{self.address}: the store was closed")
 
     def _open(self) -> _Open:
         """Opens a connection and checks it, all within the time for that."""

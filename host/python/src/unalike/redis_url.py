@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Optional
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from ._given import text_given
 from .redis_growth import NUMBERS_MAX
 from .store import StoreError
 
@@ -60,7 +61,7 @@ def read_redis_url(text: str) -> RedisSettings:
 
     :raises StoreError: ``refused``, saying which part is wrong. No message holds the password.
     """
-    scheme, separator, _ = text.partition("://")
+    scheme, separator, _ = text_given("the address", text).partition("://")
     if not separator or re.search(r"[\s\x00-\x1f]", text):
         raise _refused("the store's URL cannot be read: write redis://HOST:PORT/DATABASE")
     if re.fullmatch(r"rediss?[-+](sentinel|cluster)", scheme):
@@ -115,9 +116,8 @@ def _with(settings: RedisSettings, name: str, value: str, passwords: list[str]) 
     if name == "dialect":
         if value != "unalike":
             raise _refused(
-                f"the store's parameter dialect is {value!r}: here there is only unalike; run the `unalike` server "
-                f"for the "
-                "others, and ask it over HTTP"
+                f"the store's parameter dialect is {value!r}: here there is only unalike; run the `unalike` server for "
+                "the others, and ask it over HTTP"
             )
     elif name == "ssl-ca":
         if not settings.is_tls:

@@ -19,17 +19,18 @@ import socket
 import ssl
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NoReturn, Optional, Union
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
-from ._process import ProcessLock, current
+from ._given import text_given
+from ._process import ProcessLock, current, uninterrupted_calls
 from ._requests import is_well_formed
+from .lease_rules import layout_text
 from .store import (
     AdaptiveStep,
     FixedStep,
-    Layout,
     Lease,
     LeaseAcquire,
     LeaseExtend,
@@ -69,6 +70,7 @@ _Part = Literal["store", "leases"]
 """Which of a server's stores is meant: the field of ``GET /v1/store``."""
 
 
+@uninterrupted_calls
 class RemoteStore:
     """Segments and leases of unalike servers. Any number of threads may share it; a forked child has connections of its
     own.
@@ -121,8 +123,8 @@ class RemoteStore:
         store, ssl_ca = of_url.get("store", store), of_url.get("ssl-ca", ssl_ca)
         connect_timeout = _timeout(of_url, "connect-timeout-ms", 1.0 if connect_timeout is None else connect_timeout)
         request_timeout = _timeout(of_url, "request-timeout-ms", 5.0 if request_timeout is None else request_timeout)
-        if token is not None and (not token or not all(" " <= letter <= "~" for letter in token)):
-            raise StoreError("refused", "the token has letters that no header may have, or none")
+        if token is not None:
+            _check_token(token)
         authorities = None if ssl_ca is None else os.fspath(ssl_ca)
         context = _trusting(authorities, addresses)
         shared = _Shared(token, authorities, context, connect_timeout, request_timeout)
@@ -199,7 +201,7 @@ class RemoteStore:
         return self._segments.identity()
 
     def acquire(self, request: LeaseAcquire) -> Lease:
-        query = [("layout", _layout_text(request.layout)), ("now_ms", str(request.now_ms))]
+        query = [("layout", layout_text(request.layout)), ("now_ms", str(request.now_ms))]
         query.append(("horizon_ms", str(request.horizon_ms)))
         if request.holder:
             query.append(("holder", request.holder))
@@ -218,7 +220,7 @@ class RemoteStore:
             ("v1", "snowflakes", namespace, "leases", str(worker), "extend"),
             [
                 ("grant_id", f"{request.grant_id:032x}"),
-                ("layout", _layout_text(request.layout)),
+                ("layout", layout_text(request.layout)),
                 ("now_ms", str(request.now_ms)),
                 ("horizon_ms", str(request.horizon_ms)),
             ],
@@ -518,10 +520,20 @@ class _Servers:
                 connection.request(request.method, target, body, headers)
                 response = connection.getresponse()
             except (OSError, http.client.HTTPException, ValueError) as error:
-                raise lost(f"brought no answer: {error!r}") from error
+                # What a server that speaks TLS says to a request without it, or it hangs up.
+                is_no_http = isinstance(error, (http.client.BadStatusLine, ConnectionResetError))
+                is_first = self._shared.context is None and not server.is_known
+                hint = "; is it https?" if is_no_http and is_first else ""
+                raise lost(f"brought no answer: {error!r}{hint}") from error
             status = response.status
             # Of a cache, or of a proxy that gives one answer to several: whose grant it is nobody knows.
-            if response.headers.get_all("X-Request-Id") != [id]:
+            ids = response.headers.get_all("X-Request-Id")
+            if ids is None:
+                raise lost(
+                    f"was answered with the status {status} by something that is no unalike server, or by way of a "
+                    "proxy that drops the header X-Request-Id"
+                )
+            if ids != [id]:
                 raise lost(
                     f"brought the answer to another request, with the status {status}: its X-Request-Id is not the one "
                     "that was sent. If there is a proxy before the server, have it pass this header, and cache and "
@@ -541,7 +553,7 @@ class _Servers:
         finally:
             server.give_back(connection, is_whole)
         if not 200 <= status < 300:
-            failure = _problem(at, status, content)
+            failure = _problem(at, status, content, self._shared.token is not None)
             raise failure or lost(f"brought the status {status}, and no problem that an unalike server describes")
         try:
             return read(json.loads(content))
@@ -792,7 +804,7 @@ class _Buffered(io.BufferedReader):
         super().close()
 
 
-def _problem(at: str, status: int, content: bytes) -> Optional[_Failure]:
+def _problem(at: str, status: int, content: bytes, has_token: bool = True) -> Optional[_Failure]:
     """What an answer that is not a success proves; ``None`` where it proves nothing.
 
     A problem is one of this server's about this request: the caller has checked the request's id.
@@ -805,6 +817,8 @@ def _problem(at: str, status: int, content: bytes) -> Optional[_Failure]:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     kind, message = kind.removeprefix("urn:unalike:problem:"), f"{at}: {detail}"
+    if kind == "unauthorized" and not has_token:
+        return _Failure(StoreError("refused", f"{at} needs a token: give it to the store, token=.."), is_servers=False)
     if kind in ("outcome-unknown", "timeout"):
         return _Failure(StoreError("outcome-unknown", message), is_servers=True)
     # Nothing was granted, and another server may be better off.
@@ -951,26 +965,17 @@ def _sub_of(tag: str) -> list[tuple[str, str]]:
     return [] if sub is None else [("sub", sub)]
 
 
-def _layout_text(layout: Layout) -> str:
-    """As servers read it: ``41/5+5/12 epoch 1288834974657 tick 1 ms``."""
-    worker = f"{layout.datacenter_bits}+{layout.worker_bits}" if layout.datacenter_bits else f"{layout.worker_bits}"
-    if layout.order == "worker-first":
-        widths = f"{layout.timestamp_bits}/{worker}/{layout.sequence_bits}"
-    else:
-        widths = f"{layout.timestamp_bits}/{layout.sequence_bits}/{worker} sequence-first"
-    return f"{widths} epoch {layout.epoch_ms} tick {layout.tick_ms} ms"
-
-
 def _addresses(servers: Union[str, Sequence[str]]) -> tuple[list[_Address], dict[str, str]]:
     """Reads the servers' addresses, and the parameters.
 
     :raises StoreError: ``refused``, in words that hold no secret.
     """
-    texts = [servers] if isinstance(servers, str) else list(servers)
+    is_one = isinstance(servers, (str, bytes)) or not isinstance(servers, Iterable)
+    texts = [servers] if is_one else list(servers)
     found: list[_Address] = []
     parameters: dict[str, str] = {}
-    for text in texts:
-        scheme, separator, rest = text.partition("://")
+    for given in texts:
+        scheme, separator, rest = text_given("the address", given).partition("://")
         if scheme not in ("http", "https") or not separator:
             raise _unusable("has another scheme than http and https")
         if "@" in rest:
@@ -987,9 +992,11 @@ def _addresses(servers: Union[str, Sequence[str]]) -> tuple[list[_Address], dict
                 raise _unusable(f"has the parameter {name!r}, and there are {', '.join(_PARAMETERS)}")
             parameters[name] = value
         hosts = hosts.removesuffix("/")
-        if "/" in hosts or "#" in rest:
+        if "/" in hosts.replace("://", "") or "#" in rest:
             raise _unusable("has a path, which no server takes")
         for host in hosts.split(","):
+            if "://" in host:
+                raise _unusable("has a scheme after a comma: hosts there have none of their own")
             address = _address(scheme, host)
             if address in found:
                 raise _unusable(f"names {host!r} twice")
@@ -1031,6 +1038,20 @@ def _address(scheme: str, host: str) -> _Address:
 
 def _unusable(what: str) -> StoreError:
     return StoreError("refused", f"the address of the servers {what}; {_FORM}")
+
+
+def _check_token(token: str) -> None:
+    """No message shows it.
+
+    :raises StoreError: ``refused``
+    """
+    text_given("the token", token)
+    if token.strip() != token:
+        raise StoreError("refused", "the token has a space or a line end at an end: strip it")
+    if token.lower().startswith("bearer "):
+        raise StoreError("refused", "the token begins with Bearer: leave that out")
+    if not all(" " <= letter <= "~" for letter in token):
+        raise StoreError("refused", "the token has letters that no header may have")
 
 
 def _trusting(ssl_ca: Optional[str], addresses: list[_Address]) -> Optional[ssl.SSLContext]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Optional, Union
 
 from ._component import CoreInstance, Run
+from ._inside import HAS_GIL, Cell, drained, refuse_inside, section
 from ._lane import PENDING, Generator, Later, Opening, Waiting, later_or_error
 from ._process import MARK
 from ._requests import Signal
@@ -33,6 +34,7 @@ _RUN_QUICK_MS: Final = 5
 _RUN_SLOW_MS: Final = 100
 _HELD_MAX: Final = 2**32 - 1
 _NO_IDS: Final = range(0)
+_NONE: Final[Iterator[int]] = iter(_NO_IDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,88 +81,110 @@ class _Use:
         return now - self._since
 
 
+_Hand = tuple[Iterator[int], range]
+"""The run in hand: what gives its ids out, and the whole of it."""
+
+
 class Buffered:
-    """A sequence of this process, in buffered mode."""
+    """A sequence of this process, in buffered mode.
+
+    ``next`` takes from ``ids`` in one step and without a lock. All else is cut from the hand and from the runs that are
+    kept behind it: a cut exchanges the hand for an empty one of its own before it looks at it, so no other finds the
+    same ids, and puts the rest back afterwards. If it finds another's there, both are dropped: a call from inside of it
+    went further, and ids ascend.
+    """
 
     def __init__(self, home: Home, opening: Opening, id_max: int) -> None:
         self.mark = home.mark
-        self.lock: Any = threading.RLock()
         self.ids: Iterator[int] = iter(_NO_IDS)
         self.generator = Generator(home.lane, opening, id_max)
-        self._range = _NO_IDS
+        # So that threads wait for a cut of each other's, and drop nothing.
+        self._lock = threading.Lock()
+        self._hand: Cell[_Hand] = Cell((_NONE, _NO_IDS))
         self._kept: deque[range] = deque()
         self._size = _RunSize()
         self._reserved = 0
         self._use = _Use()
 
     def try_next(self) -> Union[int, Later]:
-        with self.lock:
-            id = next(self.ids, 0)
-            if id:
-                return id
-            if not self._kept:
-                later = self._reserve(1)
-                if later is not None:
-                    return later
-            self._install(self._kept.popleft())
-            return next(self.ids)
+        id = next(self.ids, 0)
+        if id:
+            return id
+        found = self.try_take(1)
+        return found if isinstance(found, Later) else found.runs[0][0]
 
     def try_take(self, count: int) -> Union[Batch, Later]:
-        with self.lock:
-            rest = self._rest()
-            # Taken away before they are kept: an interrupt in between makes a gap, the other order would repeat them.
-            self._install(_NO_IDS)
-            if rest:
-                # If these are not enough, nobody had any of those that are kept.
-                self._kept.appendleft(rest)
-            held = sum(len(run) for run in self._kept)
-            while held < count:
-                before = len(self._kept)
-                later = self._reserve(count - held)
-                if later is not None:
-                    return later
-                held += sum(len(run) for run in list(self._kept)[before:])
-            taken: list[range] = []
-            while count:
-                run = self._kept.popleft()
-                taken.append(run[:count])
-                if len(run) > count:
-                    self._kept.appendleft(run[count:])
-                count -= len(taken[-1])
-            if self._kept:
-                self._install(self._kept.popleft())
-            return Batch(taken)
+        while True:
+            taken = self.taken(count)
+            if taken is not None:
+                return taken
+            later = self._reserve(count)
+            if later is not None:
+                return later
 
-    def _reserve(self, lacking: int) -> Optional[Later]:
-        """Keeps another run."""
+    def taken(self, count: int) -> Optional[Batch]:
+        """So many ids, if they are in hand."""
+        if self.generator.is_closed:
+            raise closed(self.generator.name)
+        taken = section(self._lock, self._cut, count)
+        return None if taken is None else Batch(taken)
+
+    def _cut(self, count: int) -> Optional[list[range]]:
+        """So many ids, if they are there. What is not enough is not touched."""
+        if self._left() < count:
+            return None
+        taken: list[range] = []
+        mine = (_NONE, _NO_IDS)
+        ids, run = self._hand.exchange(mine)
+        begin = drained(ids, run)
+        while True:
+            end = begin + count
+            part = run[begin:end]
+            if part:
+                taken.append(part)
+                count -= len(part)
+                if not count:
+                    break
+            try:
+                run, begin = self._kept.popleft(), 0
+            except IndexError:
+                # A call from inside of this one took them. What was taken is a gap.
+                return None
+        left = run[end:]
+        rest = (iter(left), left)
+        other = self._hand.exchange(rest)
+        if other is not mine:
+            drained(*other)
+            drained(*rest)
+        if HAS_GIL:
+            self.ids = rest[0]
+        return taken
+
+    def _reserve(self, count: int) -> Optional[Later]:
+        """Keeps another run, if so many ids are not there."""
 
         def act(instance: CoreInstance, handle: Any, now_ms: int) -> Any:
+            lacking = count - self._left()
+            if lacking <= 0:  # another thread brought them
+                return None
             adapted = self._size.adapted(now_ms)
             answer = instance.reserve("sequence.reserve", handle, now_ms, max(adapted, min(lacking, _HELD_MAX)))
-            if isinstance(answer, Run):
-                # Waiting for the store is no demand.
-                self._size.next, self._size.last_ms = adapted, now_ms
-            return answer
+            if not isinstance(answer, Run):
+                return answer
+            # Waiting for the store is no demand.
+            self._size.next, self._size.last_ms = adapted, now_ms
+            # Kept by whoever does the work: a caller that is interrupted does not lose it.
+            self._reserved += answer.count
+            self._kept.append(answer.ids())
+            return None
 
         answer = self.generator.call(act)
-        if not isinstance(answer, Run):
-            return later_or_error(self.generator, answer)
-        self._reserved += answer.count
-        self._kept.append(answer.ids())
-        return None
-
-    def _install(self, run: range) -> None:
-        self._range, self.ids = run, iter(run)
-
-    def _rest(self) -> range:
-        left = self.ids.__length_hint__()  # type: ignore[attr-defined]
-        return self._range[len(self._range) - left :]
+        return None if answer is None else later_or_error(self.generator, answer)
 
     def status(self) -> SequenceStatus:
-        with self.lock:
-            found = self.generator.call(lambda instance, handle, now: instance.call("sequence.status", handle, now))
-            left = self._left()
-            return SequenceStatus(self._reserved - left, found["remaining"], found["step"], found["in-flight"])
+        found = self.generator.call(lambda instance, handle, now: instance.call("sequence.status", handle, now))
+        issued = self._reserved - self._left()
+        return SequenceStatus(issued, found["remaining"], found["step"], found["in-flight"])
 
     def waiting(self, count: Optional[int], wait_max: float) -> Waiting[Any]:
         attempt = self.try_next if count is None else lambda: self.try_take(count)
@@ -168,17 +192,20 @@ class Buffered:
 
     def stop(self) -> None:
         self.generator.stop()
-        with self.lock:
-            self._install(_NO_IDS)
-            self._kept.clear()
+        section(self._lock, self._drop)
+
+    def _drop(self) -> None:
+        drained(*self._hand.exchange((_NONE, _NO_IDS)))
+        self.ids = _NONE
+        self._kept.clear()
 
     def _left(self) -> int:
-        return len(self._rest()) + sum(len(run) for run in self._kept)
+        left: int = self._hand.look()[0].__length_hint__()  # type: ignore[attr-defined]
+        return left + sum(map(len, list(self._kept))) if self._kept else left
 
     def idle_s(self, now: float) -> float:
         """For how many seconds it handed out nothing, as far as was looked."""
-        with self.lock:
-            return self._use.idle_s(self._reserved - self._left(), now)
+        return self._use.idle_s(self._reserved - self._left(), now)
 
     def end(self) -> bool:
         """Closes it, if no request is out. Nobody else has it."""
@@ -215,11 +242,12 @@ class Ordered:
     only from an allocation that started after it arrived. Each answer of the store moves the rounds on, and so does
     each caller: nobody depends on another's thread. A caller that went away leaves a gap: its share is never given to a
     later one.
+
+    All of it happens in the lane, which nothing interrupts; a caller does no more than queue.
     """
 
     def __init__(self, home: Home, opening: Opening, id_max: int) -> None:
         self.mark = home.mark
-        self.lock: Any = threading.RLock()
         self.ids: Iterator[int] = iter(_NO_IDS)
         self.generator = Generator(home.lane, opening, id_max)
         self._queue: deque[_Waiter] = deque()
@@ -232,13 +260,28 @@ class Ordered:
     def waiting(self, count: Optional[int], wait_max: float) -> Waiting[Any]:
         return _OrderedWaiting(self, count, wait_max)
 
+    def taken(self, count: int) -> Optional[Batch]:
+        """As that of :class:`Buffered`: there is never anything in hand."""
+        return None
+
     def advance(self) -> Later:
-        """Moves the rounds on as far as they go without waiting, and says what they wait for."""
-        with self.lock:
+        """Moves the rounds on as far as they go without waiting, and says what they wait for.
+
+        :raises IdsError: ``nested``
+        """
+        return self.generator.lane.enter(self.generator.name, self._advance)
+
+    def _advance(self) -> Later:
+        try:
             while True:
                 later = self._step()
                 if later is not None:
                     return later
+        except BaseException:
+            # A clock failed, say. The round is over, and those for whom it was are first in the next one.
+            self._requeue()
+            self._wake_all()
+            raise
 
     def _step(self) -> Optional[Later]:
         """``None`` when there is more to do at once."""
@@ -247,26 +290,25 @@ class Ordered:
             wait_s = self._again_at - time.monotonic()
             if wait_s > 0:
                 return Later(max(1, round(wait_s * 1_000)))
-            served = self._next_served()
-            if not served:
+            self._served = self._next_served()
+            if not self._served:
                 return PENDING
-            count = sum(waiter.left for waiter in served)
-            self._served = served
+            count = sum(waiter.left for waiter in self._served)
             try:
-                begun = generator.call(
+                begun = generator.call_inside(
                     lambda instance, handle, now: instance.call("ordered.begin", handle, now, count)
                 )
                 if "ok" in begun:
                     self._round = begun["ok"]
-                    self._listen()
                     return None
                 return self._put_off(later_or_error(generator, begun["err"]))
             except IdsError as error:
                 self._fail(error)
                 return None
         round_number = self._round
+        seen = generator.signal.version
         try:
-            claimed = generator.call(
+            claimed = generator.call_inside(
                 lambda instance, handle, now: instance.call("ordered.claim", handle, now, round_number)
             )
             if "ok" in claimed:
@@ -276,19 +318,13 @@ class Ordered:
                 return None
             later = later_or_error(generator, claimed["err"])
             if later.wait_ms is None:
-                self._listen()
-                return later
+                # It may have been answered since it was looked at.
+                return later if generator.signal.add(self, self._answered, seen) else None
             # The round failed and is over: the next one is for the same callers, who came before it.
             return self._put_off(later)
         except IdsError as error:
             self._fail(error)
             return None
-
-    def _listen(self) -> None:
-        signal = self.generator.signal
-        seen = signal.version
-        if not signal.add(self, self._answered, seen):
-            self._answered()
 
     def _answered(self) -> None:
         try:
@@ -311,15 +347,26 @@ class Ordered:
             served.append(self._queue.popleft())
         return served
 
-    def _put_off(self, later: Later) -> Later:
-        self._round = None
-        self._queue.extendleft(reversed([waiter for waiter in self._served if not waiter.is_gone]))
-        self._served = []
-        if later.wait_ms is None:
-            self._listen()
-        else:
+    def _put_off(self, later: Later) -> Optional[Later]:
+        seen = self.generator.signal.version
+        self._requeue()
+        if later.wait_ms is not None:
             self._again_at = time.monotonic() + later.wait_ms / 1_000
+            # Each of them waits for this moment by itself: this call may be nobody's.
+            self._wake_all()
+        elif not self.generator.signal.add(self, self._answered, seen):
+            return None
         return later
+
+    def _requeue(self) -> None:
+        """Ends the round; its callers wait for the next one, before all others."""
+        self._round = None
+        served, self._served = self._served, []
+        self._queue.extendleft(reversed([waiter for waiter in served if not waiter.is_gone]))
+
+    def _wake_all(self) -> None:
+        for waiter in list(self._queue):
+            waiter.signal.wake()
 
     def _fail(self, error: IdsError) -> None:
         self._round = None
@@ -346,39 +393,42 @@ class Ordered:
         self._queue.extendleft(reversed(short))
 
     def status(self) -> SequenceStatus:
-        with self.lock:
-            return SequenceStatus(self._issued, 0, 0, self._round is not None)
+        return SequenceStatus(self._issued, 0, 0, self._round is not None)
 
     def stop(self) -> None:
         self.generator.stop()
-        with self.lock:
-            waiting = [*self._served, *self._queue]
-            self._queue.clear()
-            self._served, self._round = [], None
+        self.generator.lane.enter(self.generator.name, self._stop)
+
+    def _stop(self) -> None:
+        waiting = [*self._served, *self._queue]
+        self._queue.clear()
+        self._served, self._round = [], None
         for waiter in waiting:
             waiter.error = closed(self.generator.name)
             waiter.signal.wake()
 
     def idle_s(self, now: float) -> float:
         """As that of :class:`Buffered`."""
-        with self.lock:
-            return self._use.idle_s(self._issued, now)
+        return self._use.idle_s(self._issued, now)
 
     def end(self) -> bool:
         """As that of :class:`Buffered`: rounds go on whose callers went away."""
-        with self.lock:
-            if self._round is not None or any(not waiter.is_gone for waiter in self._queue):
-                return False
-            return self.generator.end(lambda *_: True)
+
+        def is_quiet(*_: Any) -> bool:
+            return self._round is None and all(waiter.is_gone for waiter in list(self._queue))
+
+        return is_quiet() and self.generator.end(is_quiet)
 
     def close(self) -> None:
         """It holds nothing that could be given back."""
 
     def enqueue(self, waiter: _Waiter) -> None:
-        with self.lock:
-            if self.generator.is_closed:
-                raise closed(self.generator.name)
-            self._queue.append(waiter)
+        refuse_inside(self.generator.name)
+        self._queue.append(waiter)
+        # Whoever stops it looks at the queue afterwards.
+        if self.generator.is_closed:
+            waiter.is_gone = True
+            raise closed(self.generator.name)
 
 
 class _OrderedWaiting(Waiting[Any]):
@@ -474,8 +524,7 @@ class Sequence:
         """
         here = self._here
         if MARK[0] == here.mark:
-            with here.lock:
-                id = next(here.ids, 0)
+            id = next(here.ids, 0)
             if id:
                 return id
         waited: int = self._now().waiting(None, self._ids.wait_max).run()
@@ -501,8 +550,9 @@ class Sequence:
 
         :raises IdsError:
         """
-        batch: Batch = self._now().waiting(COUNT.check(count, "count"), self._ids.wait_max).run()
-        return batch
+        counted, here = COUNT.check(count, "count"), self._now()
+        batch: Optional[Batch] = here.taken(counted)
+        return here.waiting(counted, self._ids.wait_max).run() if batch is None else batch
 
     def status(self) -> SequenceStatus:
         """Figures for metrics.

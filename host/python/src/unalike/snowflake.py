@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Optional, Union
 
 from ._component import CoreInstance, Run
+from ._inside import HAS_GIL, Cell, drained, section
 from ._lane import Generator, Later, Opening, Waiting, later_or_error
-from ._process import MARK
+from ._process import MARK, uninterrupted
 from ._values import COUNT
 from .batch import Batch
-from .errors import IdsError
+from .errors import IdsError, closed
 from .sequence import refused_to_pickle
 from .store import Layout
 
@@ -101,97 +102,133 @@ class SnowflakeStatus:
     """Whether a request to the lease store is under way."""
 
 
+_Hand = tuple[int, int, Iterator[int], range]
+"""From and until which times the run in hand is handed out, what gives its ids out, and the whole of it."""
+
+
+def _hand(run: range, from_ms: int = 0, until_ms: int = 0) -> _Hand:
+    return from_ms, until_ms, iter(run), run
+
+
 class Flakes:
-    """A snowflake generator of this process."""
+    """A snowflake generator of this process. Cuts are those of a buffered sequence."""
 
     def __init__(self, home: Home, snowflake: Snowflake) -> None:
         self.mark = home.mark
-        self.lock: Any = threading.RLock()
         self.clock = home.lane.clock
-        self.ids: Iterator[int] = iter(_NO_IDS)
-        # While which times the run is handed out.
-        self.from_ms = self.until_ms = 0
+        self._hand = Cell(_hand(_NO_IDS))
+        self.hand = self._hand.look()
+        """What is taken from without a lock, one id at a time."""
+        self._lock = threading.Lock()
         opening = Opening("snowflake", snowflake.namespace, snowflake._options)
         self.generator = Generator(home.lane, opening)
         self._layout, self._kept_ms = snowflake.layout, snowflake._kept_ms
-        self._range = _NO_IDS
         self._issued = 0
         self._renewal, self._horizon_ms = home.renewal, snowflake._options["horizon-ms"]
         self._renewal_fails = False
 
     def try_next(self) -> Union[int, Later]:
-        with self.lock:
-            run = self._try_run(1)
-            return run if isinstance(run, Later) else run[0]
+        run = self._try_run(1)
+        return run if isinstance(run, Later) else run[0]
 
     def try_gather(self, gathered: list[range], count: int) -> Union[Batch, Later]:
         """Adds to what one call has gathered so far: its ids come from several ticks."""
-        with self.lock:
-            left = count - sum(len(run) for run in gathered)
-            while left:
-                run = self._try_run(left)
-                if isinstance(run, Later):
-                    return run
-                gathered.append(run)
-                left -= len(run)
-            return Batch(gathered)
+        left = count - sum(len(run) for run in gathered)
+        while left:
+            run = self._try_run(left)
+            if isinstance(run, Later):
+                return run
+            gathered.append(run)
+            left -= len(run)
+        return Batch(gathered)
 
     def _try_run(self, most: int) -> Union[range, Later]:
         """At least one id and at most so many, from the run in hand or from the next one."""
-        if self.from_ms <= self.clock() < self.until_ms:
-            rest = self._rest()
-            if rest:
-                self._install(rest[most:], self.from_ms, self.until_ms)
-                return rest[:most]
+        while True:
+            if self.generator.is_closed:
+                raise closed(self.generator.name)
+            # Read while nothing is held: the clock may be the user's.
+            run = section(self._lock, self._cut, most, self.clock())
+            if run:
+                return run
+            found = self._reserve(most)
+            if found is not None:
+                return found
+
+    def _cut(self, most: int, now_ms: int) -> range:
+        """What is in hand and of its time, up to so many ids."""
+        if not self._has(now_ms):
+            return _NO_IDS
+        mine = _hand(_NO_IDS)
+        from_ms, until_ms, ids, whole = self._hand.exchange(mine)
+        run = whole[drained(ids, whole) :]
+        rest = _hand(run[most:], from_ms, until_ms)
+        self._put(rest, mine)
+        return run[:most] if from_ms <= now_ms < until_ms else _NO_IDS
+
+    def _has(self, now_ms: int) -> bool:
+        from_ms, until_ms, ids, _ = self._hand.look()
+        return from_ms <= now_ms < until_ms and ids.__length_hint__() > 0  # type: ignore[attr-defined]
+
+    def _put(self, rest: _Hand, mine: _Hand) -> None:
+        other = self._hand.exchange(rest)
+        if other is not mine:
+            # A call from inside of this one went further: no id of an earlier tick comes after one of a later tick.
+            drained(*other[2:])
+            drained(*rest[2:])
+        if HAS_GIL:
+            self.hand = rest
+
+    def _reserve(self, most: int) -> Union[range, Later, None]:
+        """Up to so many ids of another run, the rest of which is then in hand."""
         generator, layout = self.generator, self._layout
 
         def act(instance: CoreInstance, handle: Any, now_ms: int) -> Any:
+            if self._has(now_ms):  # another thread brought it
+                return None
             # The whole rest of the tick: what is not used in time is worth nothing later.
             answer = instance.reserve("snowflake.reserve", handle, now_ms, 2**32 - 1)
             if not isinstance(answer, Run):
                 status = instance.call("snowflake.status", handle, now_ms)
                 has_ended = status["worker"] is not None and status["valid-until"] <= now_ms
                 generator.ended = (status["worker"], status["valid-until"]) if has_ended else None
-                return answer, 0, now_ms
+                return answer
             shift = layout.datacenter_bits + layout.worker_bits + layout.sequence_bits
             until_ms = layout.epoch_ms + ((answer.first >> shift) + 1) * layout.tick_ms
             # Recorded before anything can take this instance's place.
             generator.used_until_ms, generator.ended = until_ms, None
-            return answer, until_ms, now_ms
+            run = answer.ids()
+            # A clock that goes back as far as the policy bridges finds the run still in hand: the last tick is kept.
+            hand = _hand(run[most:], now_ms - self._kept_ms, until_ms)
+            # What is left of an earlier tick must not come after this one's.
+            _, _, ids, whole = self._hand.exchange(hand)
+            self._issued += len(run) - (len(whole) - drained(ids, whole))
+            if HAS_GIL:
+                self.hand = hand
+            return run[:most]
 
-        answer, until_ms, now_ms = generator.call(act)
+        answer = generator.call(act)
         self._look_after()
-        if not isinstance(answer, Run):
-            return later_or_error(generator, answer)
-        run = answer.ids()
-        # Also where no run takes its place: what is left of an earlier tick must not come after this one's.
-        self._issued += len(run) - len(self._rest())
-        # A clock that goes back as far as the policy bridges finds the run still in hand: the last tick is kept.
-        self._install(run[most:], now_ms - self._kept_ms, until_ms)
-        return run[:most]
-
-    def _install(self, run: range, from_ms: int, until_ms: int) -> None:
-        self._range, self.ids, self.from_ms, self.until_ms = run, iter(run), from_ms, until_ms
-
-    def _rest(self) -> range:
-        left = self.ids.__length_hint__()  # type: ignore[attr-defined]
-        return self._range[len(self._range) - left :]
+        if answer is None or isinstance(answer, range):
+            return answer
+        return later_or_error(generator, answer)
 
     def status(self) -> SnowflakeStatus:
-        with self.lock:
-            found = self.generator.call(lambda instance, handle, now: instance.call("snowflake.status", handle, now))
-            self._look_after()
-            return SnowflakeStatus(
-                self._issued - len(self._rest()),
-                found["worker"],
-                found["valid-until"],
-                found["used-until"],
-                found["in-flight"],
-            )
+        found = self.generator.call(lambda instance, handle, now: instance.call("snowflake.status", handle, now))
+        self._look_after()
+        left: int = self._hand.look()[2].__length_hint__()  # type: ignore[attr-defined]
+        return SnowflakeStatus(
+            self._issued - left,
+            found["worker"],
+            found["valid-until"],
+            found["used-until"],
+            found["in-flight"],
+        )
 
     def _look_after(self) -> None:
         """Has its lease renewed from the first call on that asks for one."""
-        if self._renewal is not None and self._renewal.begin(self._horizon_ms):
+        renewal = self._renewal
+        if renewal is not None and uninterrupted(lambda: renewal.begin(self._horizon_ms)):
             self._renewal = None
 
     def renew(self, answered: Callable[[], None]) -> None:
@@ -220,8 +257,9 @@ class Flakes:
 
     def stop(self) -> None:
         self.generator.stop()
-        with self.lock:
-            self._install(_NO_IDS, 0, 0)
+        nothing = _hand(_NO_IDS)
+        drained(*self._hand.exchange(nothing)[2:])
+        self.hand = nothing
 
     def close(self) -> None:
         """Ends it in the component, which gives the time after the greatest used tick back."""
@@ -303,9 +341,10 @@ class Snowflake:
         """The next id of the run in hand, or 0."""
         here = self._here
         if MARK[0] == here.mark:
-            with here.lock:
-                if here.from_ms <= here.clock() < here.until_ms:
-                    return next(here.ids, 0)
+            now_ms = here.clock()
+            from_ms, until_ms, ids, _ = here.hand
+            if from_ms <= now_ms < until_ms:
+                return next(ids, 0)
         return 0
 
     def _now(self) -> Flakes:

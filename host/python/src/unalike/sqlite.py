@@ -38,6 +38,7 @@ from .lease_rules import (
     workers_of,
 )
 from .sqlite_file import SQL, Arguments, File, Opened, Reader, blob, damaged, number, text
+from .sqlite_path import BUSY_TIMEOUT_MAX_MS, read_path
 from .store import (
     ID_MAX,
     KEPT_FLOOR,
@@ -74,9 +75,9 @@ _LOG: Final = logging.getLogger("unalike")
 _U64: Final = 2**64 - 1
 _RACES_MAX: Final = 256
 """How often a request is tried that others were quicker than. Of those that try at once one gets on each time."""
-_BUSY_TIMEOUT_MAX_MS: Final = 600_000
 
 
+@_process.uninterrupted_calls
 class SqliteStore:
     """Segments and leases in one SQLite file, for any number of threads, and for all processes of a machine.
 
@@ -86,7 +87,8 @@ class SqliteStore:
     Raising, ending, importing and resizing stay with the ``unalike`` command. A store that is a stripe of a set is
     refused: use it through the ``unalike`` server.
 
-    :param path: The file; SQLite puts a ``-wal`` and a ``-shm`` file beside it. A path, and no URL.
+    :param path: The file; SQLite puts a ``-wal`` and a ``-shm`` file beside it. Or the URL that the ``unalike``
+        command takes, ``sqlite://PATH``, with its parameters ``create`` and ``busy-timeout-ms``, which then decide.
     :param create: Create the file when it does not exist. Its directory must exist.
     :param create_tags: Whether tags are created on first use.
     :param tags_max: How many tags there may be, sub-keys not counted.
@@ -121,16 +123,18 @@ class SqliteStore:
     ) -> None:
         self._limits: Final = LeaseLimits(max_horizon_ms, max_skew_ms)
         self._limits.validate()
-        if not _is_in(busy_timeout_ms, 0, _BUSY_TIMEOUT_MAX_MS):
-            what = f"a busy timeout of {busy_timeout_ms!r} ms was asked for, 0 to {_BUSY_TIMEOUT_MAX_MS} is allowed"
+        place = read_path(path)
+        create = create if place.create is None else place.create
+        busy_timeout_ms = busy_timeout_ms if place.busy_timeout_ms is None else place.busy_timeout_ms
+        if not _is_in(busy_timeout_ms, 0, BUSY_TIMEOUT_MAX_MS):
+            what = f"a busy timeout of {busy_timeout_ms!r} ms was asked for, 0 to {BUSY_TIMEOUT_MAX_MS} is allowed"
             raise StoreError("refused", what)
         if not _is_in(tags_max, 0, _U64):
             raise StoreError("refused", f"tags_max is {tags_max!r}, it must be 0 to 2^64 - 1")
         self._create_tags: Final = create_tags
         self._tags_max: Final = tags_max
         self._locks: Final = _process.ProcessLock()
-        # An absolute path is always a file: SQLite reads ":memory:" and "file:.." as something that forgets.
-        self._path: Final = os.path.abspath(os.fsdecode(path))
+        self._path: Final = os.path.abspath(place.path)
         self._busy_timeout_ms: Final = busy_timeout_ms
         self._is_closed = False
         opened = Opened(self._path, create=create, busy_timeout_ms=busy_timeout_ms)
@@ -153,7 +157,7 @@ class SqliteStore:
             return opened
         with self._locks.get():
             if self._is_closed:
-                raise StoreError("unavailable", f"{self._path}: the store was closed")
+                raise StoreError("refused", f"{self._path}: the store was closed")
             if self._opened.mark != _process.current():
                 # The inherited one is neither closed nor forgotten: `Opened` sees to that.
                 fresh = Opened(self._path, create=False, busy_timeout_ms=self._busy_timeout_ms, expected=self._file)

@@ -29,6 +29,7 @@ from types import MappingProxyType
 from typing import Final, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
 
 from . import _process
+from ._requests import Signal
 from .lease_rules import ClockSteps, Expiry
 from .store import StoreError, StoreErrorKind
 
@@ -42,6 +43,9 @@ OLDEST_SQLITE: Final = (3, 37, 0)
 """The first with STRICT tables, which the schema has."""
 _RETRY_S: Final = 0.005
 """How long to wait for another process that is just creating the file, before the next look at it."""
+
+_FORK_WAITS_S: Final = 30.0
+"""For how long a fork waits for a thread that is inside SQLite, and a thread for a fork."""
 
 Arguments = Sequence[Union[str, int, bytes, None]]
 
@@ -79,45 +83,61 @@ class File(NamedTuple):
 
 
 class _Gate:
-    """Lets any number of threads into SQLite, and none while this process forks."""
+    """Lets any number of threads into SQLite, and none while this process forks.
+
+    Whoever enters says so first and looks for forks afterwards; a fork says so first and looks for threads afterwards.
+    """
 
     def __init__(self) -> None:
-        self.changed = threading.Condition()
+        self.held_lock = threading.Lock()
+        """For the files that are held."""
         self._inside: dict[int, int] = {}
         """How deep each thread is inside."""
-        self._is_forking = False
+        self._forking: set[int] = set()
+        self._changed = Signal()
 
     def __enter__(self) -> None:
         thread = threading.get_ident()
-        with self.changed:
+        deadline = time.monotonic() + _FORK_WAITS_S
+        depth = self._inside.get(thread, 0)
+        while True:
+            seen = self._changed.version
+            self._inside[thread] = depth + 1
+            left = deadline - time.monotonic()
             # Whoever is inside already goes on: the fork waits for it.
-            while self._is_forking and thread not in self._inside:
-                self.changed.wait()
-            self._inside[thread] = self._inside.get(thread, 0) + 1
+            if depth or not self._forking or left <= 0:
+                return
+            self._leave(thread)
+            self._changed.wait(seen, left)
 
     def __exit__(self, *_: object) -> None:
-        thread = threading.get_ident()
-        with self.changed:
-            self._inside[thread] -= 1
-            if not self._inside[thread]:
-                del self._inside[thread]
-            self.changed.notify_all()
+        self._leave(threading.get_ident())
+
+    def _leave(self, thread: int) -> None:
+        depth = self._inside.get(thread, 0)
+        if depth > 1:
+            self._inside[thread] = depth - 1
+        else:
+            self._inside.pop(thread, None)
+        if self._forking:
+            self._changed.wake()
 
     def before_fork(self) -> None:
-        """Waits for those inside. Each of them ends: at the latest after the busy timeout."""
+        """Waits for those inside. Each of them ends, at the latest after the busy timeout; one that a disk holds up for
+        longer does not hold the fork up, and its child cannot use the file.
+        """
         own = threading.get_ident()
-        with self.changed:
-            while self._is_forking:
-                self.changed.wait()
-            self._is_forking = True
-            while any(thread != own for thread in self._inside):
-                self.changed.wait()
-            # Held across the fork, so that nobody waits for it in the child.
+        deadline = time.monotonic() + _FORK_WAITS_S
+        self._forking.add(own)
+        while True:
+            seen, left = self._changed.version, deadline - time.monotonic()
+            if left <= 0 or all(thread == own for thread in list(self._inside)):
+                return
+            self._changed.wait(seen, left)
 
     def after_fork(self) -> None:
-        with self.changed:
-            self._is_forking = False
-            self.changed.notify_all()
+        self._forking.discard(threading.get_ident())
+        self._changed.wake()
 
 
 _GATE = _Gate()
@@ -321,7 +341,7 @@ class Opened:
     def close(self) -> None:
         """Closes the connections: in the process that opened them."""
         if not self._is_closed and self._files is not None:
-            with _GATE.changed:
+            with _GATE.held_lock:
                 count, files = _held[self._files[0]]
                 if count > 1:
                     _held[self._files[0]] = (count - 1, files)
@@ -342,7 +362,7 @@ class Opened:
             raise StoreError("unavailable", f"{doing}, in {self._path}: {what}")
         try:
             if self._is_closed:
-                raise StoreError("unavailable", f"{doing}, in {self._path}: the store was closed")
+                raise StoreError("refused", f"{doing}, in {self._path}: the store was closed")
             with _GATE:
                 try:
                     yield link.connection
@@ -492,7 +512,7 @@ class Opened:
         except sqlite3.Error as error:
             raise open_error(self._path, error) from error
         files = tuple(_look_at(path) for path in self._paths)
-        with _GATE.changed:
+        with _GATE.held_lock:
             _held[files[0]] = (_held.get(files[0], (0, files))[0] + 1, files)
         self._files = files
 

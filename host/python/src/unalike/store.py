@@ -341,7 +341,8 @@ class LeaseStore(Protocol):
     def extend(self, request: LeaseExtend) -> Lease:
         """Moves the end of a running lease to ``horizon_ms`` beyond the store's present, never back.
 
-        :raises StoreError: ``lease-lost`` when (worker, grant id) is not the worker's newest lease, or its end is fixed.
+        :raises StoreError: ``lease-lost`` when (worker, grant id) is not the worker's newest lease, or its end is
+            fixed.
         """
         ...
 
@@ -475,8 +476,12 @@ def validate_options(tag: str, options: TagOptions) -> None:
 def _fault_of_step(step: StepPolicy) -> Optional[str]:
     if isinstance(step, FixedStep):
         return None if _is_in(step.step, 1, ID_MAX) else f"its step is {step.step!r}, it must be 1 to 2^63 - 1"
-    if not (_is_in(step.min, 1, ID_MAX) and _is_in(step.max, step.min, ID_MAX) and _is_in(step.step, step.min, step.max)):
-        return f"its step is {step.step!r} within {step.min!r} to {step.max!r}: it must be 1 <= min <= step <= max <= 2^63 - 1"
+    if not isinstance(step, AdaptiveStep):
+        return f"its step is {step!r}, it must be FixedStep(1_000) or an AdaptiveStep, say"
+    has_bounds = _is_in(step.min, 1, ID_MAX) and _is_in(step.max, step.min, ID_MAX)
+    if not has_bounds or not _is_in(step.step, step.min, step.max):
+        bounds = f"its step is {step.step!r} within {step.min!r} to {step.max!r}"
+        return f"{bounds}: it must be 1 <= min <= step <= max <= 2^63 - 1"
     if not (_is_in(step.shrink_above_ms, 0, _U64_MAX) and _is_in(step.grow_below_ms, 0, step.shrink_above_ms)):
         durations = f"doubles below {step.grow_below_ms!r} ms and halves above {step.shrink_above_ms!r} ms"
         return f"its step {durations}: the second must not be less"
@@ -487,6 +492,8 @@ def _fault_of_refill(refill: RefillPolicy) -> Optional[str]:
     if isinstance(refill, ShareConsumed):
         fits = _is_in(refill.percent, 0, 100)
         return None if fits else f"it is refilled at {refill.percent!r} percent, it must be 0 to 100"
+    if not isinstance(refill, Remaining):
+        return f"its refill is {refill!r}, it must be ShareConsumed(10) or Remaining(500), say"
     fits = _is_in(refill.numbers, 0, _U64_MAX)
     return None if fits else f"it is refilled below {refill.numbers!r} numbers: they do not fit 64 bits"
 

@@ -1,0 +1,452 @@
+"""Calls from inside of calls: signal handlers, finalizers, clocks and log handlers that take ids, or that raise.
+
+Each program runs in a process of its own, which ends itself when it hangs.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from mariadb import fresh_database
+from redis_servers import RedisProcess
+
+SOURCE = Path(__file__).parents[1] / "src"
+
+BEGIN = """
+import faulthandler, sys
+faulthandler.dump_traceback_later(60, exit=True)
+import gc, itertools, logging, random, signal, threading, time
+from unalike import FixedStep, Ids, IdsError, TagOptions
+from unalike.memory import MemoryStore
+
+store = MemoryStore()
+store.create_tag("ordered", TagOptions(mode="ordered"))
+
+def opened(ids, kind):
+    return ids.snowflake("default", "twitter") if kind == "snowflake" else ids.sequence(kind)
+
+class Interrupt(BaseException):
+    pass
+
+def interrupting(act, times):
+    '''Has a handler interrupt what is called again and again, as Ctrl-C does.'''
+    is_armed, interrupts = False, 0
+
+    def handler(*_):
+        if is_armed:
+            raise Interrupt
+
+    signal.signal(signal.SIGALRM, handler)
+    sys.unraisablehook = lambda _: None
+    while interrupts < times:
+        try:
+            try:
+                is_armed = True
+                signal.setitimer(signal.ITIMER_REAL, random.uniform(0.00005, 0.001))
+                while True:
+                    act()
+            except Interrupt:
+                interrupts += 1
+        except Interrupt:
+            interrupts += 1
+        is_armed = False
+        yield interrupts
+"""
+
+
+def run(program: str, *arguments: str) -> str:
+    ended = subprocess.run(
+        [sys.executable, "-c", BEGIN + program, *arguments],
+        env={"PYTHONPATH": str(SOURCE), "HOME": str(Path.home())},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ended.returncode == 0, ended.stderr[-4_000:]
+    return ended.stdout
+
+
+AT_EACH_STEP = """
+kind, outer, inner, runs = sys.argv[1:]
+now_ms = time.time_ns() // 1_000_000
+
+def clock():
+    '''Short runs are those that last for long.'''
+    global now_ms
+    now_ms += 0.02 if runs == "long" else 200
+    return int(now_ms)
+
+store = MemoryStore(clock=lambda: int(now_ms))
+store.create_tag("ordered", TagOptions(mode="ordered"))
+ids = Ids(segments=store, leases=store, wait_max=2, clock=clock)
+of = opened(ids, kind)
+acts = {"next": lambda: [of.next()], "take": lambda: list(of.take(3)), "try": lambda: [of.try_next() or of.next()]}
+drawn, nested = 0, 0
+
+
+class At:
+    def __init__(self, step):
+        self.step, self.seen, self.ids = step, 0, []
+
+    def __call__(self, frame, event, _):
+        if "unalike" not in frame.f_code.co_filename:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            self.seen += 1
+            if self.seen == self.step:
+                sys.settrace(None)
+                self.ids = acts[inner]()
+        return self
+
+
+acts[outer]()
+beyond = 0
+for step in itertools.count(1):
+    at = At(step)
+    sys.settrace(at)
+    try:
+        mine = acts[outer]()
+    finally:
+        sys.settrace(None)
+    both = mine + at.ids
+    assert len(set(both)) == len(both), (step, mine, at.ids)
+    assert min(both) > drawn, (step, mine, at.ids, drawn)
+    assert mine == sorted(mine) and at.ids == sorted(at.ids)
+    drawn = max(both)
+    nested += bool(at.ids)
+    # Calls that find ids in hand have fewer steps than those that do not.
+    beyond = 0 if at.ids else beyond + 1
+    if beyond == 20 or step == 1_500:
+        break
+assert nested > 10, nested
+"""
+
+
+@pytest.mark.parametrize("runs", ["long", "short"])
+@pytest.mark.parametrize("inner", ["next", "take", "try"])
+@pytest.mark.parametrize("outer", ["next", "take"])
+@pytest.mark.parametrize("kind", ["buffered", "ordered", "snowflake"])
+def test_a_handler_that_takes_ids_at_any_step(kind: str, outer: str, inner: str, runs: str) -> None:
+    """No id comes twice, and whoever asks after another was answered gets a greater one."""
+    run(AT_EACH_STEP, kind, outer, inner, runs)
+
+
+FINALIZER = """
+kind = sys.argv[1]
+now_ms = time.time_ns() // 1_000_000
+
+def clock():
+    '''Runs that last for long are short: each call enters the component.'''
+    global now_ms
+    now_ms += 200
+    return now_ms
+
+store = MemoryStore(clock=lambda: now_ms)
+store.create_tag("ordered", TagOptions(mode="ordered"))
+ids = Ids(segments=store, leases=store, clock=clock)
+of, theirs, errors, mine = opened(ids, kind), [], [], []
+
+class Audited:
+    def __init__(self):
+        self.me = self
+
+    def __del__(self):
+        try:
+            theirs.append(of.next())
+        except IdsError as error:
+            errors.append(error)
+
+deadline = time.monotonic() + 20
+while len(mine) < 9_000 and time.monotonic() < deadline:
+    # So that it is the turn of each allocation of a call now and then.
+    gc.set_threshold(random.randrange(1, 60), 2, 2)
+    Audited()
+    mine.extend(of.take(3))
+gc.disable()
+assert len(theirs) > 10 and len(mine) > 10, (len(theirs), len(mine))
+assert len({*mine, *theirs}) == len(mine) + len(theirs)
+assert mine == sorted(mine)
+for error in errors:
+    assert error.kind == "nested" and error.is_retryable and "from inside of a call for ids" in str(error), error
+"""
+
+
+@pytest.mark.parametrize("kind", ["buffered", "ordered", "snowflake"])
+def test_a_finalizer_that_takes_ids(kind: str) -> None:
+    """The garbage collector runs it on any thread, also on that which calls the component."""
+    run(FINALIZER, kind)
+
+
+AT_THE_END = """
+import os
+
+kind = sys.argv[1]
+ids = Ids(segments=store, leases=store)
+of = opened(ids, kind)
+of.next()
+
+class Late:
+    def __init__(self):
+        self.me = self
+
+    def __del__(self, of=of, ids=ids, write=os.write, IdsError=IdsError):
+        for act in (of.next, lambda: of.take(100_000), lambda: ids.sequence("later"), ids.close):
+            try:
+                act()
+            except IdsError as error:
+                write(1, error.kind.encode() + b" ")
+
+late = Late()
+"""
+
+
+@pytest.mark.parametrize("kind", ["buffered", "ordered", "snowflake"])
+def test_a_finalizer_that_takes_ids_when_the_interpreter_ends(kind: str) -> None:
+    """There is nobody left to wait for."""
+    told = run(AT_THE_END, kind).split()
+    assert len(told) >= 2 and set(told) == {"closed"}
+
+
+CLOCK = """
+kind = sys.argv[1]
+of, is_inside, errors, theirs = None, False, [], []
+
+def clock():
+    global is_inside
+    if of is not None and not is_inside:
+        is_inside = True
+        try:
+            theirs.append(of.next())
+        except IdsError as error:
+            errors.append(error)
+        finally:
+            is_inside = False
+    return time.time_ns() // 1_000_000
+
+ids = Ids(segments=store, leases=store, clock=clock, renew_leases=False)
+of = opened(ids, kind)
+mine = [of.next() for _ in range(2_000)]
+assert len({*mine, *theirs}) == 2_000 + len(theirs) and mine == sorted(mine)
+assert all(error.kind == "nested" for error in errors), errors
+"""
+
+
+@pytest.mark.parametrize("kind", ["buffered", "ordered", "snowflake"])
+def test_a_clock_that_takes_ids(kind: str) -> None:
+    run(CLOCK, kind)
+
+
+LOG = """
+from unalike._component import Trap
+
+kind = sys.argv[1]
+ids = Ids(segments=store, leases=store)
+of, theirs = opened(ids, kind), []
+before = of.next()
+
+class Numbered(logging.Handler):
+    def emit(self, record):
+        theirs.append(of.next())
+
+logging.getLogger("unalike").addHandler(Numbered())
+
+def trap(*_):
+    raise Trap("made for this test")
+
+instance = ids._here.lane._instance[0]
+instance.reserve = instance.call = trap
+try:
+    mine = list(of.take(50_000))
+except IdsError as error:
+    assert error.kind == "rebuilt", error
+    mine = list(of.take(10))
+assert len(theirs) == 1 and before < theirs[0] < min(mine), (before, theirs, mine[:2])
+"""
+
+
+@pytest.mark.parametrize("kind", ["buffered", "ordered", "snowflake"])
+def test_a_log_handler_that_takes_ids(kind: str) -> None:
+    """It is called when the component traps."""
+    run(LOG, kind)
+
+
+OTHERS = """
+ids = Ids(segments=store, wait_max=10)
+of, is_over = ids.sequence("ordered"), False
+theirs, errors = [[], []], []
+
+def draw(into):
+    while not is_over:
+        try:
+            into.append(of.next())
+        except IdsError as error:
+            errors.append(error)
+
+threads = [threading.Thread(target=draw, args=[into]) for into in theirs]
+for thread in threads:
+    thread.start()
+deadline = time.monotonic() + 15
+for interrupts in interrupting(of.next, 2_000):
+    if errors or time.monotonic() > deadline:
+        break
+is_over = True
+for thread in threads:
+    thread.join()
+assert not errors, (interrupts, errors[0])
+drawn = theirs[0] + theirs[1]
+assert len(set(drawn)) == len(drawn) > 0
+assert of.next() > max(drawn)
+"""
+
+
+def test_an_interrupted_caller_harms_no_other_one() -> None:
+    """The round in which it waited is for others, too."""
+    run(OTHERS)
+
+
+CLOCK_THAT_FAILS = """
+fails = False
+
+def clock():
+    if fails and threading.current_thread() is not waiter:
+        raise ValueError("made for this test")
+    return time.time_ns() // 1_000_000
+
+class Slow(MemoryStore):
+    def allocate(self, *asked):
+        began.set()
+        go.wait()
+        return super().allocate(*asked)
+
+waiter, began, go = None, threading.Event(), threading.Event()
+store = Slow()
+store.create_tag("ordered", TagOptions(mode="ordered"))
+ids = Ids(segments=store, clock=clock, wait_max=20)
+of, found = ids.sequence("ordered"), []
+
+def wait():
+    while True:
+        try:
+            found.append(of.next())
+            return
+        except ValueError:
+            pass
+
+waiter = threading.Thread(target=wait)
+waiter.start()
+began.wait()
+fails = True
+try:
+    of.next()
+    raise AssertionError("the clock did not fail")
+except ValueError:
+    pass
+fails = False
+go.set()
+waiter.join()
+assert len(found) == 1 and of.next() > found[0]
+"""
+
+
+def test_a_clock_that_fails_ends_nobody_else_s_call() -> None:
+    run(CLOCK_THAT_FAILS)
+
+
+OPENING = """
+ids = Ids(segments=store, wait_max=2, request_timeout=2)
+numbers = itertools.count()
+for interrupts in interrupting(lambda: ids.sequence_of("chat", f"a{next(numbers)}"), 2_000):
+    assert ids.sequence_of("check", f"a{interrupts}").next() == 1
+ids.close()
+"""
+
+
+def test_opening_that_is_interrupted_harms_nothing() -> None:
+    run(OPENING)
+
+
+STORE = """
+import os
+from unalike.mysql import MysqlStore
+from unalike.redis import RedisStore
+from unalike.remote import RemoteStore
+from unalike.sqlite import SqliteStore
+
+kind, file, url, redis = sys.argv[1:]
+logging.disable()
+if kind == "mysql":
+    store = MysqlStore(f"{url}?connections=2")
+else:
+    store = SqliteStore(file, busy_timeout_ms=2_000)
+    if kind == "redis":
+        store = RedisStore(redis, backing=store)
+drawn = []
+deadline = time.monotonic() + 6
+for interrupts in interrupting(lambda: drawn.append(store.allocate("order", 1, 0).start), 4_000):
+    drawn.append(store.allocate("order", 1, 0).start)
+    if time.monotonic() > deadline:
+        break
+assert len(set(drawn)) == len(drawn)
+
+def in_child():
+    drawn.append(store.allocate("order", 1, 0).start)
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    drawn.append(store.allocate("order", 1, 0).start)
+
+# A fork waits for those who are inside of the store.
+thread = threading.Thread(target=in_child)
+thread.start()
+thread.join()
+assert drawn == sorted(drawn)
+store.close()
+"""
+
+
+FORK = """
+import os
+from unalike import sqlite_file
+
+sqlite_file._FORK_WAITS_S = 0.2
+gate = sqlite_file._GATE
+entered = threading.Event()
+
+def stay():
+    with gate:
+        entered.set()
+        threading.Event().wait()
+
+threading.Thread(target=stay, daemon=True).start()
+entered.wait()
+child = os.fork()
+if child == 0:
+    os._exit(0)
+os.waitpid(child, 0)
+with gate:
+    pass
+assert not gate._forking and len(gate._inside) == 1
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
+def test_a_fork_waits_for_no_thread_for_ever() -> None:
+    run(FORK)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
+@pytest.mark.parametrize("kind", ["sqlite", "mysql", "redis"])
+def test_a_store_that_is_interrupted_serves_the_next_call(kind: str, tmp_path: Path) -> None:
+    url = fresh_database() if kind == "mysql" else ""
+    server = RedisProcess(tmp_path) if kind == "redis" else None
+    try:
+        run(STORE, kind, str(tmp_path / "ids.sqlite"), url, server.url if server is not None else "")
+    finally:
+        if server is not None:
+            server.kill()

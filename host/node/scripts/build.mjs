@@ -114,6 +114,12 @@ for (const file of await readdir(join(here, 'src/glue'))) {
   await cp(join(here, 'src/glue', file), join(glue, file));
 }
 run(process.execPath, [program('typescript', 'bin/tsc'), '-p', here], { stdio: ['ignore', 'inherit', 'inherit'] });
+// Where no files are read, the statements of SQLite are code.
+const statements = {};
+for (const file of await readdir(join(repository, 'adapters/sqlite/src/sql'))) {
+  statements[file.replace('.sql', '')] = await readFile(join(repository, 'adapters/sqlite/src/sql', file), 'utf8');
+}
+await writeFile(join(glue, 'sqlite-sql.js'), `export const statements = ${JSON.stringify(statements, null, 2)};\n`);
 for (const { from, to, endings } of SHARED) {
   const source = join(repository, from);
   const files = await readdir(source).catch(() => []);

@@ -5,6 +5,7 @@
  */
 
 import type { Answer, Core, ComponentError } from './component.js';
+import { contextsHere } from './contexts.js';
 import { because, closed, IdsError, isLasting, refusedOptions } from './errors.js';
 import type { GrantOrder } from './grant-order.js';
 import type { Handle, Lane, Opening } from './lane.js';
@@ -57,8 +58,7 @@ export abstract class Generator<Opened extends Handle> implements Opening<Opened
   refused = 0;
   isStopped = false;
   protected readonly changed = new Event();
-  /** The component has said `pending`, and nothing was answered since: asking it again would bring the same. */
-  protected isPending = false;
+  private isPending = false;
 
   constructor(
     readonly environment: Environment,
@@ -66,6 +66,19 @@ export abstract class Generator<Opened extends Handle> implements Opening<Opened
   ) {}
 
   abstract open(core: Core): Answer<Opened>;
+
+  /** The component has said `pending`, and nothing was answered since: asking it again would bring the same. */
+  protected get isStillPending(): boolean {
+    this.endOverdue();
+    return this.isPending;
+  }
+
+  /** What is overdue is answered by that. */
+  private endOverdue(): void {
+    if (this.isPending) {
+      this.environment.lane.giveUpOverdue(this);
+    }
+  }
 
   lost(): void {
     this.isPending = false;
@@ -227,6 +240,7 @@ export abstract class Generator<Opened extends Handle> implements Opening<Opened
     const startedMs = monotonicMs();
     let hasWaited = false;
     for (;;) {
+      this.endOverdue();
       const outcome = attempt();
       if (outcome.tag === 'ready') {
         return outcome.value;
@@ -237,7 +251,8 @@ export abstract class Generator<Opened extends Handle> implements Opening<Opened
       }
       const left = waitMaxMs - (monotonicMs() - startedMs);
       if (outcome.tag === 'pending') {
-        if (left <= 0 || !(await this.changed.next(left, this.name, signal))) {
+        const lookMs = Math.min(left, contextsHere().lookEveryMs);
+        if (left <= 0 || (!(await this.changed.next(lookMs, this.name, signal)) && lookMs === left)) {
           throw this.timeout(startedMs);
         }
         continue;

@@ -5,7 +5,8 @@
  * @module
  */
 
-import { checkedLayout } from './component.js';
+import { checkedLayout, type WasmModule } from './component.js';
+import { contextsHere } from './contexts.js';
 import { asStoreError, because, IdsError, refusedOptions } from './errors.js';
 import { checkedWait, type Environment, type WaitOptions } from './generator.js';
 import { checkStore } from './given-store.js';
@@ -34,7 +35,7 @@ import {
 } from './snowflake.js';
 import { StoreError, type Layout, type LeaseStore, type SegmentStore, type TagRecord } from './store.js';
 import { Storage } from './storage.js';
-import { checkAborted, every, TIMER_MAX_MS, unref, within } from './wait.js';
+import { checkAborted, Event, every, monotonicMs, TIMER_MAX_MS, unref, within } from './wait.js';
 
 /** What {@link Ids.open} takes. */
 export interface IdsOptions {
@@ -55,7 +56,10 @@ export interface IdsOptions {
    * After how long a request to a store is given up, and what it may have been granted is burnt: 10000 ms by default.
    */
   readonly requestTimeoutMs?: number;
-  /** Whether leases are renewed by a timer while no ids are asked for: true by default. It keeps no process alive. */
+  /**
+   * Whether leases are renewed by a timer while no ids are asked for: true by default, but in Cloudflare's Workers,
+   * where a timer ends with its request. It keeps no process alive.
+   */
   readonly renewLeases?: boolean;
   /** Another clock, for tests and simulations: Unix milliseconds. */
   readonly now?: () => number;
@@ -76,7 +80,7 @@ interface Open {
   readonly sequence: Sequence;
   readonly generator: BufferedSequence | Rounds;
   readonly given: string;
-  closing: Promise<void> | undefined;
+  isClosing: boolean;
 }
 
 /**
@@ -106,6 +110,8 @@ export class Ids {
   private readonly sequences = new Map<string, Open>();
   private readonly snowflakes = new Map<string, { readonly generator: LeasedSnowflake; readonly given: string }>();
   private closing: Promise<void> | undefined;
+  /** A sequence was closed. */
+  private readonly ended = new Event();
   private renewal: unknown;
   private renewalEveryMs = Number.POSITIVE_INFINITY;
 
@@ -128,9 +134,8 @@ export class Ids {
    */
   static async open(given: IdsOptions): Promise<Ids> {
     const options = checkedOptions('options', given, OPTIONS, refusedOptions);
-    const waitMaxMs = checkedNumber('waitMaxMs', options.waitMaxMs ?? 5_000, 0, TIMER_MAX_MS);
-    const requestTimeoutMs = checkedNumber('requestTimeoutMs', options.requestTimeoutMs ?? 10_000, 1, TIMER_MAX_MS);
-    const { segments, leases, preferredWorker = null } = options;
+    numbersOf(options);
+    const { segments, leases } = options;
     checkStore('segments', segments);
     checkStore('leases', leases);
     if (segments === undefined && leases === undefined) {
@@ -138,12 +143,18 @@ export class Ids {
         argument: 'segments',
       });
     }
-    const worker = preferredWorker === null ? null : checkedNumber('preferredWorker', preferredWorker, 0, U32_MAX);
-    const holder = options.holder ?? `unnamed-${randomName()}`;
+    return Ids.openWith(await modulesOf(CORE_MODULES), options);
+  }
+
+  /** @internal With the modules at hand. */
+  static openWith(moduleOf: (name: string) => WasmModule, given: IdsOptions): Ids {
+    const options = checkedOptions('options', given, OPTIONS, refusedOptions);
+    const { waitMaxMs, requestTimeoutMs, worker } = numbersOf(options);
+    const { segments, leases, holder } = options;
     const storage = new Storage(segments, leases, holder, worker, requestTimeoutMs);
-    const lane = new Lane(await modulesOf(CORE_MODULES), storage, options.now ?? Date.now);
+    const lane = new Lane(moduleOf, storage, options.now ?? Date.now);
     lane.begin();
-    return new Ids({ storage, lane, waitMaxMs }, options.renewLeases ?? true);
+    return new Ids({ storage, lane, waitMaxMs }, options.renewLeases ?? !contextsHere().areMany);
   }
 
   /**
@@ -165,9 +176,9 @@ export class Ids {
     for (;;) {
       this.checkOpen(tag);
       const open = this.sequences.get(tag);
-      if (open?.closing !== undefined) {
+      if (open?.isClosing === true) {
         // Open once at most.
-        await open.closing;
+        await this.untilClosed(tag, open);
         continue;
       }
       if (open !== undefined) {
@@ -306,6 +317,7 @@ export class Ids {
     await storage.settle();
     this.sequences.clear();
     this.snowflakes.clear();
+    this.ended.fire();
   }
 
   /** Ends it in the component, which gives back what it can. */
@@ -339,10 +351,10 @@ export class Ids {
     let opened: Open;
     if (mode === 'ordered') {
       const generator = new Rounds(this.environment, tag, checked.idMax);
-      opened = { generator, sequence: new OrderedSequence(generator, end), given, closing: undefined };
+      opened = { generator, sequence: new OrderedSequence(generator, end), given, isClosing: false };
     } else {
       const generator = new BufferedSequence(this.environment, tag, checked, end);
-      opened = { generator, sequence: generator, given, closing: undefined };
+      opened = { generator, sequence: generator, given, isClosing: false };
     }
     return opened;
   }
@@ -351,8 +363,13 @@ export class Ids {
     if (this.closing !== undefined) {
       return this.closing;
     }
-    open.closing ??= this.finishSequence(tag, open);
-    return open.closing;
+    if (open.isClosing) {
+      return this.untilClosed(tag, open);
+    }
+    open.isClosing = true;
+    const finishing = this.finishSequence(tag, open);
+    contextsHere().keep(finishing);
+    return finishing;
   }
 
   private async finishSequence(tag: string, open: Open): Promise<void> {
@@ -363,9 +380,30 @@ export class Ids {
     await storage.settle();
     if (this.closing === undefined) {
       this.endInComponent(generator);
-      this.sequences.delete(tag);
     }
     await storage.settle();
+    this.removeSequence(tag, open);
+  }
+
+  /** The end is another call's. Where that was cut, it does not come, and no promise of its is kept. */
+  private async untilClosed(tag: string, open: Open): Promise<void> {
+    const until = monotonicMs() + 3 * this.environment.storage.requestTimeoutMs;
+    while (this.sequences.get(tag) === open) {
+      const left = until - monotonicMs();
+      if (left <= 0) {
+        this.endInComponent(open.generator);
+        this.removeSequence(tag, open);
+        return;
+      }
+      await this.ended.next(left, tag);
+    }
+  }
+
+  private removeSequence(tag: string, open: Open): void {
+    if (this.sequences.get(tag) === open) {
+      this.sequences.delete(tag);
+      this.ended.fire();
+    }
   }
 
   private async lookUp(tag: string, wait: WaitOptions): Promise<TagRecord> {
@@ -429,6 +467,15 @@ export class Ids {
   }
 }
 
+function numbersOf(options: IdsOptions): { waitMaxMs: number; requestTimeoutMs: number; worker: number | null } {
+  const { preferredWorker = null } = options;
+  return {
+    waitMaxMs: checkedNumber('waitMaxMs', options.waitMaxMs ?? 5_000, 0, TIMER_MAX_MS),
+    requestTimeoutMs: checkedNumber('requestTimeoutMs', options.requestTimeoutMs ?? 10_000, 1, TIMER_MAX_MS),
+    worker: preferredWorker === null ? null : checkedNumber('preferredWorker', preferredWorker, 0, U32_MAX),
+  };
+}
+
 function again(open: Open, tag: string, given: string): Sequence {
   if (given !== keyOf({}) && given !== open.given) {
     throw openOtherwise(tag, open.given, given);
@@ -488,9 +535,4 @@ function named<Value>(name: unknown, check: () => Value): Value {
     }
     throw error;
   }
-}
-
-function randomName(): string {
-  const bytes = crypto.getRandomValues(new Uint8Array(8));
-  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
 }

@@ -113,7 +113,10 @@ export class Lane {
    */
   call<Opened extends Handle, Value>(generator: Opening<Opened>, act: (handle: Opened) => Value): Value {
     if (this.isCalled) {
-      throw new IdsError('component', `the component was called from inside of one of its own calls`);
+      // No import calls back. So the call before was cut in the middle, as a platform does that limits time: nobody
+      // knows what its instance would do.
+      this.isCalled = false;
+      throw this.trapped(generator.name, new Trap('a call into it was cut in the middle'));
     }
     const instance = this.current(generator.name);
     instance.requests.asker = generator;
@@ -161,6 +164,11 @@ export class Lane {
   /** Whether the generator is open in the present instance. */
   has(generator: Opening<Handle>): boolean {
     return this.instance?.handles.has(generator) === true;
+  }
+
+  /** Ends the requests of a generator that are overdue: whoever began them is gone, with the timer that would have. */
+  giveUpOverdue(generator: Opening<Handle>): void {
+    this.instance?.requests.giveUpOverdue(generator);
   }
 
   /** @internal Gives the instance up as after a trap: for tests. */

@@ -269,6 +269,18 @@ function written(value: unknown): string {
   return typeof value === 'bigint' ? String(value) : said(value);
 }
 
+/**
+ * A whole number that an option of a store has.
+ *
+ * @throws {StoreError} `refused`
+ */
+export function whole(name: string, value: bigint | number): bigint {
+  if (typeof value === 'bigint' ? value >= 0n && value < 1n << 64n : Number.isSafeInteger(value) && value >= 0) {
+    return BigInt(value);
+  }
+  throw new StoreError('refused', `${name} is ${said(value)}, it must be a whole number of 0 to 2^64 - 1`);
+}
+
 const U64_MAX = (1n << 64n) - 1n;
 
 function isIn(number: bigint, least: bigint, greatest: bigint): boolean {

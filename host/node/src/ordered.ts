@@ -10,11 +10,15 @@
 
 import { restOf } from './batch.js';
 import type { Answer, Core, CoreOrdered, Run } from './component.js';
+import { contextsHere } from './contexts.js';
 import { closed, IdsError } from './errors.js';
 import { checkedWait, Generator, type Environment, type Outcome, type WaitOptions } from './generator.js';
 import { GrantOrder } from './grant-order.js';
 import { U32_MAX } from './numbers.js';
-import { aborted, after, checkAborted, monotonicMs, soon } from './wait.js';
+import { aborted, after, checkAborted, every, guarded, monotonicMs } from './wait.js';
+
+/** So much later than it had to, a driver that has not gone on is gone. */
+const DRIVER_GONE_MS = 1_000;
 
 interface Waiter {
   left: number;
@@ -23,6 +27,8 @@ interface Waiter {
   /** Its caller goes away then. */
   readonly deadlineMs: number;
   readonly answer: (answer: Run[] | unknown, isError: boolean) => void;
+  /** Has its own request drive the rounds from now on: once. */
+  drive: ((mark: symbol) => void) | undefined;
   isGone: boolean;
 }
 
@@ -31,9 +37,12 @@ export class Rounds extends Generator<CoreOrdered> {
   override readonly granted = new GrantOrder();
   /** Ids that rounds brought. */
   issued = 0n;
-  /** Whether rounds are being followed. */
-  isDriven = false;
   private queue: Waiter[] = [];
+  /** For whom the present round is. */
+  private served: readonly Waiter[] = [];
+  /** Who follows the rounds, and until when it has gone on if it is still there. */
+  private driver: symbol | undefined;
+  private drivenUntilMs = 0;
 
   constructor(
     environment: Environment,
@@ -41,6 +50,11 @@ export class Rounds extends Generator<CoreOrdered> {
     readonly idMax: bigint,
   ) {
     super(environment, name);
+  }
+
+  /** Whether rounds are being followed. */
+  get isDriven(): boolean {
+    return this.driver !== undefined;
   }
 
   protected override get bound(): bigint {
@@ -70,14 +84,21 @@ export class Rounds extends Generator<CoreOrdered> {
     const startedMs = monotonicMs();
     let abort = (): void => undefined;
     let timer: unknown;
+    let look: unknown;
     try {
       return await new Promise<Run[]>((resolve, reject) => {
+        let drive: Waiter['drive'];
+        // What follows runs in the request that made the promise, whichever keeps it.
+        void new Promise<symbol>((turn) => (drive = turn)).then(
+          guarded((mark: symbol) => this.follow(waiter, mark)),
+        );
         const waiter: Waiter = {
           left: count,
           runs: [],
           startedMs,
           deadlineMs: startedMs + waitMaxMs,
           isGone: false,
+          drive,
           answer: (answer, isError) => {
             if (waiter.isGone) {
               return;
@@ -95,23 +116,72 @@ export class Rounds extends Generator<CoreOrdered> {
         signal?.addEventListener('abort', abort);
         timer = after(() => waiter.answer(this.timeout(startedMs), true), waitMaxMs);
         this.queue.push(waiter);
-        if (!this.isDriven) {
-          this.isDriven = true;
+        if (this.driver === undefined) {
           // All who call in the same turn are in the first round.
-          soon(() => this.drive());
+          this.appoint(waiter);
+        }
+        if (contextsHere().areMany) {
+          look = every(() => this.replaceGone(waiter), contextsHere().lookEveryMs);
         }
       });
     } finally {
       clearTimeout(timer as number);
+      clearInterval(look as number);
       // The signal's code is the program's: it runs when whoever answered is done with all waiters.
       signal?.removeEventListener('abort', abort);
     }
   }
 
-  /** Round after round, until nobody waits. */
-  private async drive(): Promise<void> {
+  /** Goes on in the place of a driver whose request was cut, and begins its round again. */
+  private async replaceGone(waiter: Waiter): Promise<void> {
+    if (!waiter.isGone && (this.driver === undefined || monotonicMs() > this.drivenUntilMs)) {
+      this.queue = [...this.served, ...this.queue];
+      await this.follow(waiter, this.nextDriver());
+    }
+  }
+
+  /** Drives, and has the present request live for it. */
+  private follow(waiter: Waiter, mark: symbol): Promise<void> {
+    const driving = this.drive(waiter, mark);
+    contextsHere().keep(driving);
+    return driving;
+  }
+
+  /** Has this caller's request follow the rounds, or nobody. */
+  private appoint(waiter: Waiter | undefined): void {
+    const drive = waiter?.drive;
+    if (waiter === undefined || drive === undefined) {
+      this.driver = undefined;
+      return;
+    }
+    waiter.drive = undefined;
+    drive(this.nextDriver());
+  }
+
+  private nextDriver(): symbol {
+    this.served = [];
+    this.driver = Symbol();
+    this.drivenUntilMs = monotonicMs() + DRIVER_GONE_MS;
+    return this.driver;
+  }
+
+  /**
+   * Round after round, until nobody waits, or until this driver was replaced. Where its request ends once its caller
+   * is served, one that still waits goes on in its place.
+   */
+  private async drive(me: Waiter, mark: symbol): Promise<void> {
     try {
-      for (let waiting = this.nextWaiting(); waiting.length > 0; waiting = this.nextWaiting()) {
+      while (this.driver === mark) {
+        if (me.isGone && contextsHere().areMany) {
+          this.appoint(this.queue.find((waiter) => !waiter.isGone && waiter.drive !== undefined));
+          return;
+        }
+        const waiting = this.nextWaiting();
+        if (waiting.length === 0) {
+          this.appoint(undefined);
+          return;
+        }
+        this.served = waiting;
         try {
           this.share(await this.round(waiting), waiting);
         } catch (error) {
@@ -121,9 +191,15 @@ export class Rounds extends Generator<CoreOrdered> {
             waiter.answer(isLate ? this.timeout(waiter.startedMs) : error, true);
           }
         }
+        if (this.driver === mark) {
+          this.served = [];
+        }
       }
     } finally {
-      this.isDriven = false;
+      // Whatever was thrown: the next caller drives.
+      if (this.driver === mark) {
+        this.driver = undefined;
+      }
     }
   }
 
@@ -152,6 +228,12 @@ export class Rounds extends Generator<CoreOrdered> {
     const last = waiting.reduce((latest, { deadlineMs }) => Math.max(latest, deadlineMs), 0);
     let begun: bigint | undefined;
     const attempt = (): Outcome<Run> => {
+      const outcome = attemptOnce();
+      const waitMs = outcome.tag === 'wait' ? outcome.waitMs : contextsHere().lookEveryMs;
+      this.drivenUntilMs = monotonicMs() + waitMs + DRIVER_GONE_MS;
+      return outcome;
+    };
+    const attemptOnce = (): Outcome<Run> => {
       this.checkOpen();
       const now = BigInt(this.nowMs());
       if (begun === undefined) {

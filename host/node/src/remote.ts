@@ -757,7 +757,7 @@ function pinOf(name: string, value: string | undefined): string | undefined {
  * ```
  */
 export class RemoteStore implements SegmentStore, LeaseStore {
-  private leaseServers: Promise<Servers> | undefined;
+  private leaseServers: Servers | undefined;
 
   private constructor(
     private readonly segmentServers: Servers,
@@ -978,15 +978,12 @@ export class RemoteStore implements SegmentStore, LeaseStore {
     return await (await this.leases()).ask(request, read, storeIn);
   }
 
-  private leases(): Promise<Servers> {
+  /** Whoever comes first looks at them. No promise of a call is kept: where the call may end, it may never be kept. */
+  private async leases(): Promise<Servers> {
     if (this.leaseServers === undefined) {
       const servers = this.leaseServersFor();
-      const connecting = servers.connect().then(() => servers);
-      this.leaseServers = connecting;
-      // What failed once may work later.
-      connecting.catch(() => {
-        this.leaseServers = undefined;
-      });
+      await servers.connect();
+      this.leaseServers ??= servers;
     }
     return this.leaseServers;
   }

@@ -301,7 +301,7 @@ export class BufferedSequence extends Generator<CoreSequence> implements Sequenc
 
   /** A run as demand has it, or as long as what is lacking. */
   private reserve(lacking: number, now: number): Outcome<Run> {
-    if (this.isPending) {
+    if (this.isStillPending) {
       return PENDING;
     }
     let size = this.runSize;

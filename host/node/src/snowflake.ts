@@ -307,7 +307,7 @@ export class LeasedSnowflake extends Generator<CoreSnowflake> implements Snowfla
     if (taken !== undefined) {
       return { tag: 'ready', value: taken };
     }
-    if (this.isPending && !this.isStopped) {
+    if (this.isStillPending && !this.isStopped) {
       return PENDING;
     }
     let untilMs = 0n;

@@ -4,19 +4,13 @@
  * Both block the thread that calls them, so only the thread of `sqlite-worker.js` does. All whole numbers are `bigint`.
  *
  * @module
- * @internal
  */
 
 import { createRequire } from 'node:module';
 import { pathToFileURL } from 'node:url';
 
+import type { Row, Value } from './sqlite-database.js';
 import { StoreError } from './store.js';
-
-/** What a statement is given and answers. */
-export type Value = bigint | string | Uint8Array | null;
-
-/** One row, by the names of its columns. */
-export type Row = Readonly<Record<string, unknown>>;
 
 /** Which driver: the first that there is, unless one is named. */
 export type DriverName = 'node:sqlite' | 'better-sqlite3';

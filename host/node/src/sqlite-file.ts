@@ -11,21 +11,19 @@
  * The file is opened by no means but SQLite's: closing a file drops all locks that this process holds on it.
  *
  * @module
- * @internal
  */
 
 import { existsSync, readFileSync, realpathSync, statSync, type BigIntStats } from 'node:fs';
 import { dirname } from 'node:path';
 
 import { ClockSteps, type Expiry } from './lease-rules.js';
+import { damaged, GRANTING, type Database, type Row, type Rows, type Value } from './sqlite-database.js';
 import {
   CODES,
   resultCode,
   type Connection,
   type Driver,
   type Opening,
-  type Row,
-  type Value,
 } from './sqlite-driver.js';
 import { StoreError, type StoreErrorKind } from './store.js';
 
@@ -45,23 +43,15 @@ const NAMES = [
   'give_identity',
   'counts_sub_keys',
   'count_tags_alone',
-  'allocate',
-  'release',
-  'create',
   'clock',
-  'bind_namespace',
-  'previous',
-  'oldest',
-  'grant',
-  'extend',
-  'end',
+  ...GRANTING,
 ] as const;
 
 /** In a package the files lie beside the code; in a checkout they are where the Rust adapter has them. */
 const PLACES = ['./sql/sqlite/', '../../../adapters/sqlite/src/sql/'];
 
 /** The very statements of the Rust adapter, by the names of their files. */
-export const SQL = readStatements();
+const SQL = readStatements();
 
 function readStatements(): Readonly<Record<(typeof NAMES)[number], string>> {
   const place = PLACES.map((place) => new URL(place, import.meta.url)).find((place) => existsSync(place));
@@ -76,8 +66,9 @@ function readStatements(): Readonly<Record<(typeof NAMES)[number], string>> {
 type File = readonly [device: bigint, inode: bigint];
 
 /** The open file. Everything here blocks. */
-export class SqliteFile {
+export class SqliteFile implements Database {
   readonly path: string;
+  readonly sql = SQL;
   /** Whether this made the store. */
   readonly isNew: boolean;
   readonly #busyTimeoutMs: number;
@@ -154,7 +145,7 @@ export class SqliteFile {
   }
 
   /** Several statements that read at one instant; they keep nobody from writing. */
-  reading<T>(doing: string, work: (rows: (sql: string, args: readonly Value[]) => Row[]) => T): T {
+  reading<T>(doing: string, work: (rows: Rows) => T): T {
     this.check();
     const failed = (error: unknown) => (error instanceof StoreError ? error : readError(this.path, doing, error));
     try {
@@ -595,10 +586,4 @@ function openError(path: string, error: unknown): StoreError {
     return new StoreError('refused', `opening ${path}: ${what} (${(error as Error).message})`);
   }
   return readError(path, 'opening', error);
-}
-
-/** A value in the file that unalike never writes. */
-export function damaged(path: string, what: string): StoreError {
-  const advice = 'restore the file from a backup, or find out who changed it';
-  return new StoreError('corrupt', `${path}: ${what}; ${advice}`);
 }

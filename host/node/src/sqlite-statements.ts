@@ -1,11 +1,10 @@
 /**
- * What a store in a SQLite file grants: the segment port and the lease port, in the thread that may block.
+ * What a store in a SQLite database grants: the segment port and the lease port, where it may block.
  *
  * Each grant is one statement. What decides a lease is read before, in one snapshot, and without the right to write;
  * what makes it safe is part of the statement that grants.
  *
  * @module
- * @internal
  */
 
 import {
@@ -26,7 +25,6 @@ import {
   type UsedWorker,
 } from './lease-rules.js';
 import {
-  DEFAULT_TAG_OPTIONS,
   isKept,
   isKeptTime,
   KEPT_FLOOR,
@@ -38,8 +36,7 @@ import {
   validatePublic,
   validateTag,
 } from './names.js';
-import type { Row, Value } from './sqlite-driver.js';
-import { damaged, SQL, type SqliteFile } from './sqlite-file.js';
+import { damaged, hexOf, type Database, type Row, type Rows, type Value } from './sqlite-database.js';
 import {
   ID_MAX,
   StoreError,
@@ -64,6 +61,8 @@ export interface Rules {
   readonly createTags: boolean;
   readonly tagsMax: bigint;
   readonly limits: LeaseLimits;
+  /** What tags are created with on first use. */
+  readonly newTags: TagOptions;
 }
 
 /** A tag, and the greatest number that may have been handed out under it. */
@@ -71,14 +70,12 @@ interface TagRow extends TagRecord {
   readonly watermark: bigint;
 }
 
-type Rows = (sql: string, args: readonly Value[]) => Row[];
-
 /** The store in the thread that may block. Everything here blocks. */
 export class Statements {
-  readonly #file: SqliteFile;
+  readonly #file: Database;
   readonly #rules: Rules;
 
-  constructor(file: SqliteFile, rules: Rules) {
+  constructor(file: Database, rules: Rules) {
     this.#file = file;
     this.#rules = rules;
   }
@@ -108,7 +105,7 @@ export class Statements {
     if (!isIn(start, 0n, ID_MAX) || !isIn(version, 0n, ID_MAX)) {
       return false;
     }
-    return this.#file.write('releasing a tail', SQL.release, [tag, start, version, null]).length > 0;
+    return this.#file.write('releasing a tail', this.#file.sql.release, [tag, start, version, null]).length > 0;
   }
 
   openTag(tag: string): TagRecord {
@@ -133,13 +130,13 @@ export class Statements {
     if (row === undefined) {
       throw damaged(this.#file.path, 'it has no identity');
     }
-    return Buffer.from(this.#blob(row, 'mark')).toString('hex');
+    return hexOf(this.#blob(row, 'mark'));
   }
 
   /** Numbers from the tag's row; `null` if there is no row, or no number is left. */
   #grant(tag: string, count: bigint, atLeast: bigint): Segment | null {
     const args = [tag, atLeast, count < ID_MAX ? count : ID_MAX, null];
-    const [row] = this.#file.write('allocating a segment', SQL.allocate, args);
+    const [row] = this.#file.write('allocating a segment', this.#file.sql.allocate, args);
     if (row === undefined) {
       this.#checkStripe();
       return null;
@@ -183,7 +180,7 @@ export class Statements {
     if (!this.#rules.createTags && !isKept(tag)) {
       throw unknown(tag);
     }
-    return this.#insertNew(tag, DEFAULT_TAG_OPTIONS);
+    return this.#insertNew(tag, this.#rules.newTags);
   }
 
   /** A row under a name that a new tag may have; `null` if the tag exists, whatever its name is. */
@@ -202,7 +199,7 @@ export class Statements {
   #insert(tag: string, options: TagOptions): TagRow | null {
     const tagsMax = isKept(tag) ? U64_MAX : this.#rules.tagsMax;
     const [owner, sub] = splitTag(tag);
-    const [row] = this.#file.write('creating a tag', SQL.create, [
+    const [row] = this.#file.write('creating a tag', this.#file.sql.create, [
       tag,
       options.start,
       options.mode,
@@ -235,7 +232,7 @@ export class Statements {
       throw damaged(this.#file.path, 'the row of the store is missing');
     }
     if (row['stripe_set'] !== null) {
-      const set = Buffer.from(this.#blob(row, 'stripe_set')).toString('hex');
+      const set = hexOf(this.#blob(row, 'stripe_set'));
       const place = shownStripe(set, this.#number(row, 'stripe_index'), this.#number(row, 'stripe_count'));
       throw new StoreError('refused', `${this.#file.path} is ${place}`);
     }
@@ -306,7 +303,7 @@ export class Statements {
     binding.checkLayout(namespace, request.layout);
     const endMs = binding.extendedEndMs(0n, storeMs, request.horizonMs);
     const args = [namespace, BigInt(worker), bytesOf(grantId), signedMs(endMs)];
-    const [row] = this.#file.write('extending a lease', SQL.extend, args);
+    const [row] = this.#file.write('extending a lease', this.#file.sql.extend, args);
     if (row === undefined) {
       throw leaseLost(namespace, worker);
     }
@@ -332,7 +329,7 @@ export class Statements {
       }
       const ends = [signedMs(endsMs), signedMs(lease.validUntilMs)];
       const args = [namespace, BigInt(worker), bytesOf(grantId), ...ends];
-      if (this.#file.write('releasing a lease', SQL.end, args).length > 0) {
+      if (this.#file.write('releasing a lease', this.#file.sql.end, args).length > 0) {
         return true;
       }
     }
@@ -365,11 +362,11 @@ export class Statements {
       validUntilMs: interval.endMs,
     };
     if (bound === null) {
-      this.#file.write('binding a namespace', SQL.bind_namespace, bindingColumns(namespace, binding));
+      this.#file.write('binding a namespace', this.#file.sql.bind_namespace, bindingColumns(namespace, binding));
       // What it is bound to now is what somebody else said, perhaps.
       return null;
     }
-    const granted = this.#file.write('granting a lease', SQL.grant, [
+    const granted = this.#file.write('granting a lease', this.#file.sql.grant, [
       namespace,
       BigInt(worker),
       bytesOf(lease.grantId),
@@ -394,8 +391,9 @@ export class Statements {
       const row = this.#findLease(rows, namespace, preferredWorker);
       preferred = row === null ? { worker: preferredWorker, endMs: 0n } : this.#used(row);
     }
-    const [previous] = holder === '' ? [] : rows(SQL.previous, [namespace, holder, signedMs(expiry.clockMs)]);
-    const [oldest] = rows(SQL.oldest, [namespace]);
+    const ended = [namespace, holder, signedMs(expiry.clockMs)];
+    const [previous] = holder === '' ? [] : rows(this.#file.sql.previous, ended);
+    const [oldest] = rows(this.#file.sql.oldest, [namespace]);
     const [count] = rows('SELECT count(*) AS used FROM lease WHERE namespace = ?1', [namespace]);
     const candidates = {
       workers: workersOf(request.layout),
@@ -464,7 +462,7 @@ export class Statements {
   #lease(row: Row): Lease {
     return {
       worker: this.#worker(row),
-      grantId: BigInt(`0x${Buffer.from(this.#blob(row, 'grant_id')).toString('hex')}`),
+      grantId: BigInt(`0x${hexOf(this.#blob(row, 'grant_id'))}`),
       notBeforeMs: this.#number(row, 'not_before_ms'),
       validUntilMs: this.#number(row, 'valid_until_ms'),
     };
@@ -567,7 +565,8 @@ function signedMs(ms: bigint): bigint {
 }
 
 function bytesOf(grantId: bigint): Uint8Array {
-  return Buffer.from(grantId.toString(16).padStart(32, '0'), 'hex');
+  const digits = grantId.toString(16).padStart(32, '0');
+  return Uint8Array.from({ length: 16 }, (_, at) => Number.parseInt(digits.slice(2 * at, 2 * at + 2), 16));
 }
 
 /** Whether a lease can have this name. */

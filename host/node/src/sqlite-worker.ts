@@ -3,7 +3,6 @@
  * while another process holds the file.
  *
  * @module
- * @internal
  */
 
 import { parentPort, workerData } from 'node:worker_threads';

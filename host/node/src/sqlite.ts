@@ -16,9 +16,8 @@ import { resolve } from 'node:path';
 import { Worker } from 'node:worker_threads';
 
 import { DEFAULT_LEASE_LIMITS, leaseLost, validateAcquire, validateExtend, validateLimits } from './lease-rules.js';
-import { completeOptions, validateAllocate, validateTag } from './names.js';
+import { completeOptions, DEFAULT_TAG_OPTIONS, validateAllocate, validateTag, whole } from './names.js';
 import { checkedOptions, FLAG, NUMBER, wholeFrom, wordOf, type Kinds } from './options.js';
-import { said } from './said.js';
 import type { DriverName } from './sqlite-driver.js';
 import { BUSY_TIMEOUT_MAX_MS, readPlace } from './sqlite-path.js';
 import type { Answer, Begin, Method, Request } from './sqlite-worker.js';
@@ -313,15 +312,9 @@ function readOptions(path: string, given: SqliteOptions): Begin {
     driver: options.driver ?? null,
     rules: {
       createTags: options.createTags ?? true,
+      newTags: DEFAULT_TAG_OPTIONS,
       tagsMax: whole('tagsMax', options.tagsMax ?? 1_000_000n),
       limits,
     },
   };
-}
-
-function whole(name: string, value: bigint | number): bigint {
-  if (typeof value === 'bigint' ? value >= 0n && value < 1n << 64n : Number.isSafeInteger(value) && value >= 0) {
-    return BigInt(value);
-  }
-  throw new StoreError('refused', `${name} is ${said(value)}, it must be a whole number of 0 to 2^64 - 1`);
 }

@@ -6,8 +6,10 @@
  */
 
 import type { ComponentLease, GrantHalves, Result } from './component.js';
+import { contextsHere } from './contexts.js';
 import { asStoreError } from './errors.js';
 import { GrantOrder } from './grant-order.js';
+import { randomBits } from './lease-rules.js';
 import { shown, validatePublic } from './names.js';
 import {
   ID_MAX,
@@ -24,6 +26,8 @@ import { Event, guarded, monotonicMs, within } from './wait.js';
 
 /** So many tails are given back at once. */
 const RELEASES_AT_ONCE = 16;
+/** So much later than its own timer would have, others end a request. */
+const OVERDUE_MS = 1_000;
 
 /** Who hears of the answers to the requests that the component makes while it is called for them. */
 export interface Asker {
@@ -41,20 +45,28 @@ export interface Asker {
 
 /** The stores of one `Ids`, and what is on its way to and from them. */
 export class Storage {
-  private underWay = 0;
+  /** When each request that is under way began. */
+  private readonly underWay = new Map<symbol, number>();
   private readonly settled = new Event();
   private readonly releases: (() => Promise<unknown>)[] = [];
-  private releasing = 0;
+  private readonly releasing = new Map<symbol, number>();
   private isHolding = false;
+  private ownHolder: string | undefined;
 
   constructor(
     readonly segments: SegmentStore | undefined,
     readonly leases: LeaseStore | undefined,
-    readonly holder: string,
+    private readonly givenHolder: string | undefined,
     readonly preferredWorker: number | null,
     /** No request takes longer; one that does is given up, and its grant burnt. */
     readonly requestTimeoutMs: number,
   ) {}
+
+  /** The name of this holder. A random one is drawn when it is needed: in Workers there is none outside of requests. */
+  get holder(): string {
+    this.ownHolder ??= this.givenHolder ?? `unnamed-${randomBits(8).toString(16).padStart(16, '0')}`;
+    return this.ownHolder;
+  }
 
   /** The store of segments. @throws {StoreError} `refused` */
   segmentStore(): SegmentStore {
@@ -77,7 +89,8 @@ export class Storage {
    * the component busy.
    */
   async request<Value>(ask: () => Promise<Value>): Promise<Value> {
-    this.underWay += 1;
+    const mark = Symbol();
+    this.underWay.set(mark, monotonicMs());
     try {
       const limitMs = this.requestTimeoutMs;
       return await within(Promise.resolve().then(ask), limitMs, () => {
@@ -86,8 +99,8 @@ export class Storage {
     } catch (error) {
       throw asStoreError(error);
     } finally {
-      this.underWay -= 1;
-      if (this.underWay === 0) {
+      this.underWay.delete(mark);
+      if (this.underWay.size === 0) {
         this.settled.fire();
       }
     }
@@ -109,25 +122,45 @@ export class Storage {
   }
 
   private releaseNext(): void {
-    while (!this.isHolding && this.releasing < RELEASES_AT_ONCE) {
+    this.forgetOverdue(this.releasing);
+    while (!this.isHolding && this.releasing.size < RELEASES_AT_ONCE) {
       const ask = this.releases.shift();
       if (ask === undefined) {
         return;
       }
-      this.releasing += 1;
+      const mark = Symbol();
+      this.releasing.set(mark, monotonicMs());
       const done = (): void => {
-        this.releasing -= 1;
+        this.releasing.delete(mark);
         this.releaseNext();
       };
       // What is not taken back is a gap.
-      this.request(ask).then(done, done);
+      contextsHere().keep(this.request(ask).then(done, done));
+    }
+  }
+
+  /** Whether what began then has ended, and whoever would have said so is gone. */
+  isOverdue(beganMs: number): boolean {
+    // A clock that was set back says nothing of how long it has been.
+    return Math.abs(monotonicMs() - beganMs) > this.requestTimeoutMs + OVERDUE_MS;
+  }
+
+  private forgetOverdue(began: Map<symbol, number>): void {
+    for (const [mark, beganMs] of began) {
+      if (this.isOverdue(beganMs)) {
+        began.delete(mark);
+      }
     }
   }
 
   /** Waits until nothing is on its way, as long as it goes on, but no longer than a request may take without an end. */
   async settle(): Promise<boolean> {
     const until = monotonicMs() + this.requestTimeoutMs;
-    while (this.underWay > 0 || this.releases.length > 0) {
+    for (;;) {
+      this.forgetOverdue(this.underWay);
+      if (this.underWay.size === 0 && this.releases.length === 0) {
+        return true;
+      }
       const left = until - monotonicMs();
       if (left <= 0) {
         // A graceful end that takes longer gives up: what is on its way is a gap.
@@ -136,7 +169,6 @@ export class Storage {
       }
       await this.settled.next(left, '');
     }
-    return true;
   }
 }
 
@@ -145,6 +177,8 @@ export class Requests implements Starter {
   /** For whom the component is called now. */
   asker: Asker | undefined;
   private readonly asked = new Map<bigint, Asker>();
+  /** How each open request is given up, and when it began. */
+  private readonly open = new Map<bigint, { readonly beganMs: number; readonly giveUp: () => void }>();
   /** What this instance knows of each asker's grants: nothing of those of its predecessors but where they ended. */
   private readonly known = new Map<Asker, GrantOrder>();
   /** Answers in full, until the component takes them in. */
@@ -228,6 +262,15 @@ export class Requests implements Starter {
     }
   }
 
+  /** Gives up what one asker asked for, where nobody else has in time. What it was granted is burnt. */
+  giveUpOverdue(asker: Asker): void {
+    for (const [ticket, { beganMs, giveUp }] of this.open) {
+      if (this.asked.get(ticket) === asker && this.storage.isOverdue(beganMs)) {
+        giveUp();
+      }
+    }
+  }
+
   /** Forgets what one asker never asked about: an answer that comes is burnt. */
   forget(gone: Asker): void {
     this.known.delete(gone);
@@ -257,6 +300,7 @@ export class Requests implements Starter {
       this.asked.set(ticket, asker);
     }
     const answered = (answer: Result<Value, StoreFailure>, error?: StoreError): void => {
+      this.open.delete(ticket);
       if (tickets.answer(ticket, answer)) {
         if (error !== undefined) {
           this.errors.set(ticket, error);
@@ -264,12 +308,17 @@ export class Requests implements Starter {
         asker?.answered();
       }
     };
-    this.storage
+    const failed = (error: StoreError): void => answered({ tag: 'err', val: error.failure }, error);
+    const giveUp = (): void =>
+      failed(new StoreError('outcome-unknown', 'no answer: the request that asked the store has ended'));
+    this.open.set(ticket, { beganMs: monotonicMs(), giveUp });
+    const asking = this.storage
       .request(async () => checked(await ask()))
       .then(
         guarded((value: Value) => answered({ tag: 'ok', val: value })),
-        guarded((error: StoreError) => answered({ tag: 'err', val: error.failure }, error)),
+        guarded(failed),
       );
+    contextsHere().keep(asking);
   }
 }
 

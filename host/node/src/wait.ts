@@ -93,32 +93,26 @@ export class Event {
    *
    * @throws {IdsError} `aborted`
    */
-  next(limitMs: number, name: string, signal?: AbortSignalLike): Promise<boolean> {
+  async next(limitMs: number, name: string, signal?: AbortSignalLike): Promise<boolean> {
     const { listeners } = this;
+    let told = (): void => undefined;
     let abort = (): void => undefined;
-    const waiting = new Promise<boolean>((resolve, reject) => {
-      const end = (): void => {
-        listeners.delete(told);
-        clearTimeout(timer);
-      };
-      const told = (): void => {
-        end();
-        resolve(true);
-      };
-      abort = (): void => {
-        end();
-        reject(aborted(name, signal));
-      };
-      const late = (): void => {
-        end();
-        resolve(false);
-      };
-      const timer = after(late, Math.min(Math.max(limitMs, 0), TIMER_MAX_MS));
-      listeners.add(told);
-      signal?.addEventListener('abort', abort);
-    });
-    // The signal's code is the program's: it runs when whoever told the event is done.
-    return signal ? waiting.finally(() => signal.removeEventListener('abort', abort)) : waiting;
+    let timer: Timer | undefined;
+    try {
+      return await new Promise<boolean>((resolve, reject) => {
+        told = (): void => resolve(true);
+        abort = (): void => reject(aborted(name, signal));
+        timer = after(() => resolve(false), Math.min(Math.max(limitMs, 0), TIMER_MAX_MS));
+        listeners.add(told);
+        signal?.addEventListener('abort', abort);
+      });
+    } finally {
+      // Here, and not where the event is fired: that may be in another request, which cannot end this one's timers.
+      listeners.delete(told);
+      clearTimeout(timer);
+      // The signal's code is the program's: it runs when whoever told the event is done.
+      signal?.removeEventListener('abort', abort);
+    }
   }
 }
 

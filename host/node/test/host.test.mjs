@@ -387,6 +387,18 @@ test('a trap costs one error that can be retried, and a gap', async (t) => {
   }
 });
 
+test('a call into the component that was cut in the middle costs as much as a trap', async (t) => {
+  const { ids } = await open(t, {});
+  const orders = await ids.sequence('order');
+  const seen = new Seen();
+  seen.add(await orders.take(10));
+  // As after the end of a program's time: nothing after the call ran.
+  ids.environment.lane.isCalled = true;
+  await assert.rejects(orders.take(100), kind('rebuilt'));
+  seen.add(await orders.take(100));
+  assert.ok((await orders.next()) > 1_000n, 'the instance was given up');
+});
+
 test('a rebuilt sequence refuses what its predecessor was granted', async (t) => {
   for (const mode of ['buffered', 'ordered']) {
     const store = new Around(new MemoryStore({ newTags: { ...DEFAULT_TAG_OPTIONS, mode } }));

@@ -75,11 +75,11 @@ const store: SegmentStore = new Ours();
 }
 `;
 
-test('what is packed is dist, the examples, the page and the licences, after a build', async (t) => {
+test('what is packed is dist, the examples, the pages and the licences, after a build', async (t) => {
   const { project, files } = await installed(t);
   const others = files.filter((path) => !path.startsWith('dist/'));
   const examples = ['examples/cluster.mjs', 'examples/http-server.mjs', 'examples/worker-threads.mjs'];
-  assert.deepEqual(others.sort(), ['LICENSE-APACHE', 'LICENSE-MIT', 'README.md', ...examples, 'package.json']);
+  assert.deepEqual(others.sort(), ['LICENSE-APACHE', 'LICENSE-MIT', 'README.md', ...examples, 'package.json', 'workers.md']);
   // The build is not run here: other tests use its files meanwhile.
   const { scripts } = JSON.parse(await readFile(join(here, 'package.json'), 'utf8'));
   assert.equal(scripts.prepack, 'npm run build');

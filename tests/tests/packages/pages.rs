@@ -47,6 +47,10 @@ const UNRUN: &[(&str, &str, Option<&str>)] = &[
     ("npm install unalike ioredis", PACKAGES, None),
     ("npm ci && npm pack", PACKAGES, None),
     ("npm install ../unalike/host/node/unalike-0.1.0.tgz", PACKAGES, None),
+    ("npm install unalike workerd esbuild", PACKAGES, None),
+    (BUNDLE_WORKER, PACKAGES, None),
+    ("npx workerd serve config.capnp", PACKAGES, None),
+    ("curl http://127.0.0.1:8787/", PACKAGES, None),
     ("pip install unalike", PACKAGES, None),
     ("pip install 'unalike[mysql]'", PACKAGES, None),
     ("pip install 'unalike[redis]'", PACKAGES, None),
@@ -57,12 +61,17 @@ const UNRUN: &[(&str, &str, Option<&str>)] = &[
 /// Why what installs the packages of other hosts is not run here.
 const PACKAGES: &str = "the test program `hosts` installs the packages of this build and runs their suites";
 
+/// Builds the Worker of the page on Cloudflare's Workers.
+const BUNDLE_WORKER: &str = "npx esbuild worker.js --bundle --format=esm --outdir=built --external:cloudflare:* \
+    --loader:.wasm=copy --asset-names=[name]";
+
 /// The pages, for a copy without its history.
 const PAGES: &[&str] = &[
     "README.md",
     "adapters/README.md",
     "benches/README.md",
     "host/node/README.md",
+    "host/node/workers.md",
     "host/python/README.md",
     "host/runtime/README.md",
     "host/server/README.md",

@@ -1,0 +1,333 @@
+/**
+ * Segments and leases in Durable Objects of Cloudflare's, from the Workers that use them.
+ *
+ * @module
+ */
+
+import {
+  DEFAULT_LEASE_LIMITS,
+  leaseLost,
+  validateAcquire,
+  validateExtend,
+  validateLimits,
+  validateName,
+} from './lease-rules.js';
+import { splitTag, validateAllocate, validateOptions, validatePublic, validateTag, whole } from './names.js';
+import {
+  memberName,
+  PROTOCOL,
+  rootName,
+  type ObjectAnswer,
+  type ObjectMethod,
+  type ObjectRequest,
+} from './object-protocol.js';
+import type { Rules } from './sqlite-statements.js';
+import {
+  ID_MAX,
+  StoreError,
+  type Lease,
+  type LeaseAcquire,
+  type LeaseExtend,
+  type LeaseStore,
+  type Segment,
+  type SegmentStore,
+  type TagOptions,
+  type TagRecord,
+  type TailRelease,
+} from './store.js';
+
+/**
+ * What tags are created with on first use in Durable Objects: small steps, of some seconds' ids, since an isolate ends
+ * without a word and what it holds is a gap then. `step` and `refill` are options of {@link Ids.sequence}, too, for
+ * tags of another store.
+ */
+export const SMALL_STEPS: TagOptions = Object.freeze({
+  start: 1n,
+  step: Object.freeze({
+    kind: 'adaptive',
+    step: 10n,
+    min: 10n,
+    max: 100_000n,
+    growBelowMs: 1_000n,
+    shrinkAboveMs: 10_000n,
+  }),
+  refill: Object.freeze({ kind: 'share-consumed', percent: 50 }),
+  mode: 'buffered',
+});
+
+/** The binding of the namespace of Durable Objects whose class is `UnalikeObject`. */
+export interface ObjectNamespace {
+  idFromName(name: string): unknown;
+  get(id: never): unknown;
+}
+
+/** What a store's clients may do. */
+export interface DurableOptions {
+  /**
+   * Which store of this namespace: 1 to 64 small letters, digits and `-`; `ids` by default. Stores know nothing of each
+   * other, so their numbers repeat.
+   */
+  readonly name?: string;
+  /**
+   * The identity that the store must have, as {@link DurableStore.identity} answers it. A store that was deleted and
+   * begins again has another one, and is refused then.
+   */
+  readonly store?: string;
+  /** Whether tags are created on first use. `true` by default. */
+  readonly createTags?: boolean;
+  /** What tags are created with on first use: {@link SMALL_STEPS} by default. */
+  readonly newTags?: TagOptions;
+  /** How many tags there may be, sub-keys not counted. 1,000,000 by default. */
+  readonly tagsMax?: bigint | number;
+  /** How far ahead of the clock a lease may reach, in milliseconds: up to 366 days, 10 minutes by default. */
+  readonly maxHorizonMs?: bigint | number;
+  /** How far a holder's clock may be from the store's, in milliseconds: 10 s by default. */
+  readonly maxSkewMs?: bigint | number;
+}
+
+interface Known {
+  mark: string | null;
+}
+
+/** Methods that change nothing: when their answer is lost, nothing was granted. */
+const READS: ReadonlySet<ObjectMethod> = new Set<ObjectMethod>(['look', 'register', 'confirm', 'openTag']);
+/** As often another Worker may come between. */
+const TRIES = 3;
+
+/**
+ * Segments and leases in Durable Objects: one object for each tag, its sub-keys included; one for each namespace of
+ * leases; and a root, which knows all of them. A new tag costs three calls more, once.
+ *
+ * It makes no call when it is made, so it may be made outside of requests. Each call is sent once; where its answer is
+ * lost, what it may have granted is burnt.
+ *
+ * @example
+ * ```ts
+ * import { env } from 'cloudflare:workers';
+ * import { DurableStore, openIds } from 'unalike/workers';
+ * export { UnalikeObject } from 'unalike/workers';
+ *
+ * const store = new DurableStore(env.IDS);
+ * const ids = openIds({ segments: store, leases: store });
+ * ```
+ */
+export class DurableStore implements SegmentStore, LeaseStore {
+  private readonly name: string;
+  private readonly rules: Rules;
+  private readonly members = new Map<string, Known>();
+  /** The mark of the root. */
+  private store: string | null;
+
+  /** @throws {StoreError} `refused` when an option is out of range. */
+  constructor(
+    private readonly namespace: ObjectNamespace,
+    options: DurableOptions = {},
+  ) {
+    const { name = 'ids', store = null, createTags = true, newTags = SMALL_STEPS, tagsMax = 1_000_000n } = options;
+    if (typeof (namespace as Partial<ObjectNamespace> | undefined)?.idFromName !== 'function') {
+      throw new StoreError('refused', 'the binding is no namespace of Durable Objects: name it in the configuration');
+    }
+    if (!/^[a-z0-9-]{1,64}$/.test(name)) {
+      const rule = 'it must be 1 to 64 small letters, digits and -';
+      throw new StoreError('refused', `the name of the store is ${JSON.stringify(name)}, ${rule}`);
+    }
+    if (store !== null && !/^[0-9a-f]{32}$/.test(store)) {
+      throw new StoreError('refused', `store is ${JSON.stringify(store)}, it must be 32 hexadecimal digits`);
+    }
+    const limits = {
+      maxHorizonMs: whole('maxHorizonMs', options.maxHorizonMs ?? DEFAULT_LEASE_LIMITS.maxHorizonMs),
+      maxSkewMs: whole('maxSkewMs', options.maxSkewMs ?? DEFAULT_LEASE_LIMITS.maxSkewMs),
+    };
+    validateLimits(limits);
+    validateOptions('a-new-tag', newTags);
+    this.name = name;
+    this.store = store;
+    this.rules = { createTags, newTags, tagsMax: whole('tagsMax', tagsMax), limits };
+  }
+
+  async allocate(tag: string, count: bigint, atLeast: bigint): Promise<Segment> {
+    validateAllocate(tag, count, atLeast);
+    validatePublic(tag);
+    const granted = (await this.ofTag(tag, 'allocate', [tag, count, atLeast])) as Segment;
+    const { start, end, stride, generation, version } = granted;
+    const isAskedFor =
+      [start, end, stride, generation, version].every((part) => typeof part === 'bigint') &&
+      start >= 1n && start >= atLeast && stride === 1n && start < end && end - start <= count && end - 1n <= ID_MAX;
+    if (!isAskedFor) {
+      const what = `${count} numbers of ${JSON.stringify(tag)} from ${atLeast} on were asked for`;
+      throw new StoreError('outcome-unknown', `${what}, and ${start} to ${end} came, which are not used`);
+    }
+    return granted;
+  }
+
+  /** Takes numbers back: {@link SegmentStore.release}. */
+  release(tag: string, tail: TailRelease): Promise<boolean>;
+  /** Ends a lease: {@link LeaseStore.release}. */
+  release(namespace: string, worker: number, grantId: bigint, endMs: bigint): Promise<boolean>;
+  async release(name: string, what: TailRelease | number, grantId?: bigint, endMs?: bigint): Promise<boolean> {
+    if (typeof what === 'number') {
+      validateName('namespace', name);
+      return (await this.ofLeases(name, 'releaseLease', [name, what, grantId, endMs])) as boolean;
+    }
+    validateTag(name);
+    return (await this.ofTag(name, 'releaseTail', [name, { start: what.start, version: what.version }])) as boolean;
+  }
+
+  async openTag(tag: string): Promise<TagRecord> {
+    validateTag(tag);
+    validatePublic(tag);
+    return (await this.ofTag(tag, 'openTag', [tag])) as TagRecord;
+  }
+
+  /**
+   * Creates a tag, whatever is said of first use; the limit of tags applies.
+   *
+   * @throws {StoreError} `tag-exists`, `tag-limit`, `tag-invalid`, and what the objects bring.
+   */
+  async createTag(tag: string, options: Partial<TagOptions> = {}): Promise<TagRecord> {
+    const all = { ...SMALL_STEPS, ...options };
+    validateOptions(tag, all);
+    validatePublic(tag);
+    return (await this.ofTag(tag, 'createTag', [tag, all])) as TagRecord;
+  }
+
+  /**
+   * Begins a tag again whose object lost its storage, and which is refused since then. `options.start` must be above
+   * all that was ever handed out under the tag: nobody but you can know it. Its sub-keys are lost, and begin again.
+   *
+   * Workers that knew the tag refuse it for as long as their isolates live: deploy the Worker afterwards.
+   *
+   * @throws {StoreError} `tag-exists` when the tag was not lost.
+   */
+  async restoreTag(tag: string, options: Partial<TagOptions> & Pick<TagOptions, 'start'>): Promise<TagRecord> {
+    const all = { ...SMALL_STEPS, ...options };
+    validateOptions(tag, all);
+    validatePublic(tag);
+    if (splitTag(tag)[1] !== null) {
+      throw new StoreError('refused', 'a sub-key is restored with its tag: name the tag alone');
+    }
+    const object = memberName(this.name, 'tag', tag);
+    const answer = await this.call(object, { mark: null }, 'restore', [tag, all]);
+    if (!('value' in answer)) {
+      throw new StoreError('unavailable', `${object} was not restored: try again`);
+    }
+    await this.call(rootName(this.name), { mark: this.store }, 'replace', [object, answer.mark]);
+    const known = { mark: answer.mark };
+    await this.register(object, known);
+    this.members.set(object, known);
+    return answer.value as TagRecord;
+  }
+
+  /** The identity of the store, 32 hexadecimal digits: that of its root. Begins the store if there is none. */
+  async identity(): Promise<string> {
+    if (this.store === null) {
+      await this.call(rootName(this.name), { mark: null }, 'look', []);
+    }
+    return this.store ?? '';
+  }
+
+  async acquire(request: LeaseAcquire): Promise<Lease> {
+    validateAcquire(request);
+    return (await this.ofLeases(request.namespace, 'acquire', [request])) as Lease;
+  }
+
+  async extend(request: LeaseExtend): Promise<Lease> {
+    validateExtend(request);
+    if (typeof request.grantId !== 'bigint' || typeof request.worker !== 'number') {
+      throw leaseLost(request.namespace, request.worker);
+    }
+    const lease = (await this.ofLeases(request.namespace, 'extend', [request])) as Lease;
+    if (lease.worker !== request.worker || lease.grantId !== request.grantId) {
+      const what = `the lease of worker ${request.worker} was to be extended, and that of ${lease.worker} came`;
+      throw new StoreError('outcome-unknown', `${what}, which is not used`);
+    }
+    return lease;
+  }
+
+  leaseIdentity(): Promise<string> {
+    return this.identity();
+  }
+
+  /** Closes nothing: there are no connections. */
+  async close(): Promise<void> {}
+
+  private ofTag(tag: string, method: ObjectMethod, args: readonly unknown[]): Promise<unknown> {
+    return this.member(memberName(this.name, 'tag', splitTag(tag)[0]), method, args);
+  }
+
+  private ofLeases(namespace: string, method: ObjectMethod, args: readonly unknown[]): Promise<unknown> {
+    return this.member(memberName(this.name, 'leases', namespace), method, args);
+  }
+
+  /** Asks a member, which the root knows after it was asked for the first time. */
+  private async member(object: string, method: ObjectMethod, args: readonly unknown[]): Promise<unknown> {
+    const known = this.members.get(object) ?? { mark: null };
+    for (let tries = 0; tries < TRIES; tries += 1) {
+      const answer = await this.call(object, known, method, args);
+      if ('value' in answer) {
+        this.members.set(object, known);
+        return answer.value;
+      }
+      // It has done nothing yet.
+      await this.register(object, { mark: answer.mark });
+    }
+    throw new StoreError('unavailable', `${object} changes all the time: try again`);
+  }
+
+  /** Has the root know a new member, and the member know that. */
+  private async register(object: string, member: { mark: string }): Promise<void> {
+    const answer = await this.call(rootName(this.name), { mark: this.store }, 'register', [object, member.mark]);
+    if (!('value' in answer) || answer.value !== member.mark) {
+      const known = 'value' in answer ? String(answer.value) : 'another one';
+      const what = `the object ${object} is ${member.mark}, and the store knows ${known}`;
+      const advice =
+        'its storage was deleted, and its numbers would repeat. A tag goes on above all that was handed out, by ' +
+        'DurableStore.restoreTag. Leases do not: use another namespace, once all that were granted have ended';
+      throw new StoreError('refused', `${what}: ${advice}`);
+    }
+    await this.call(object, member, 'confirm', [this.store]);
+  }
+
+  /** One call, sent once. */
+  private async call(
+    object: string,
+    known: Known,
+    method: ObjectMethod,
+    args: readonly unknown[],
+  ): Promise<Exclude<ObjectAnswer, { kind: unknown }>> {
+    const { rules, store, namespace } = this;
+    const request: ObjectRequest = { protocol: PROTOCOL, object, mark: known.mark, store, method, args, rules };
+    let answer: ObjectAnswer;
+    try {
+      // A stub belongs to the request that made it.
+      const stub = namespace.get(namespace.idFromName(object) as never) as {
+        ask(request: ObjectRequest): Promise<ObjectAnswer>;
+      };
+      answer = await stub.ask(request);
+    } catch (error) {
+      const kind = READS.has(method) ? 'unavailable' : 'outcome-unknown';
+      const reason = error instanceof Error ? error.message : String(error);
+      throw new StoreError(kind, `${object} brought no answer (${method}: ${reason})`, { cause: error });
+    }
+    if ('kind' in answer) {
+      throw new StoreError(answer.kind, answer.message);
+    }
+    this.recognise(object, known, answer);
+    return answer;
+  }
+
+  /** Takes the object for the one that is known, or burns its answer. */
+  private recognise(object: string, known: Known, answer: Exclude<ObjectAnswer, { kind: unknown }>): void {
+    const { mark } = answer;
+    const store = 'store' in answer ? answer.store : null;
+    const isOther = (one: string | null, other: string | null): boolean =>
+      one !== null && other !== null && one !== other;
+    if (typeof mark !== 'string' || isOther(known.mark, mark) || isOther(this.store, store)) {
+      const what = `the object ${object} is ${mark} of the store ${store}`;
+      const expected = `${known.mark ?? 'any'} of the store ${this.store ?? 'any'} was expected`;
+      throw new StoreError('refused', `${what}, and ${expected}: nothing that it grants is used`);
+    }
+    known.mark = mark;
+    this.store ??= store;
+  }
+}

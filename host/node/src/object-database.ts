@@ -1,0 +1,160 @@
+/**
+ * The SQLite database of a Durable Object, for the statements of the SQLite adapter.
+ *
+ * Its numbers are JavaScript's, which round above 2^53. So whole numbers go in and out as texts, which SQLite casts,
+ * and a number that comes out as such is refused where it may have been rounded.
+ *
+ * @module
+ */
+
+import { statements } from './glue/sqlite-sql.js';
+import { Expiry } from './lease-rules.js';
+import { damaged, type Database, type Row, type Rows, type Value } from './sqlite-database.js';
+import { StoreError } from './store.js';
+
+/** What is used of a Durable Object's storage. */
+export interface ObjectStorage {
+  readonly sql: {
+    exec(sql: string, ...bindings: readonly (string | number | Uint8Array | null)[]): {
+      toArray(): Record<string, unknown>[];
+    };
+  };
+  transactionSync<T>(work: () => T): T;
+  sync(): Promise<void>;
+}
+
+/** What is used of a Durable Object's state. */
+export interface ObjectState {
+  readonly id: { readonly name?: string };
+  readonly storage: ObjectStorage;
+}
+
+/** The columns of the tables that are read whole; those of whole numbers end in `#`, and are read as texts. */
+const COLUMNS: Readonly<Record<string, readonly string[]>> = {
+  tag: [
+    'tag',
+    'start#',
+    'mode',
+    'step_policy',
+    'step#',
+    'step_min#',
+    'step_max#',
+    'grow_below_ms#',
+    'shrink_above_ms#',
+    'refill_policy',
+    'refill#',
+    'generation#',
+    'grant_start#',
+    'settled#',
+    'watermark#',
+    'version#',
+  ],
+  namespace: [
+    'namespace',
+    'timestamp_bits#',
+    'datacenter_bits#',
+    'worker_bits#',
+    'sequence_bits#',
+    'field_order',
+    'epoch_ms#',
+    'tick_ms#',
+    'max_horizon_ms#',
+  ],
+  lease: [
+    'namespace',
+    'worker#',
+    'grant_id',
+    'holder',
+    'not_before_ms#',
+    'valid_until_ms#',
+    'acquired_ms#',
+    'released#',
+  ],
+};
+
+/** A statement that answers whole rows, with its columns by name. */
+const expanded = new Map<string, string>();
+
+function expand(sql: string): string {
+  let known = expanded.get(sql);
+  if (known === undefined) {
+    known = sql.replace(/\b(SELECT|RETURNING) \*/g, (_, word: string) => {
+      const table = /\b(?:UPDATE|INTO|FROM) (\w+)/.exec(sql)?.[1] ?? '';
+      const columns = (COLUMNS[table] ?? []).map((column) => {
+        const name = column.replace('#', '');
+        return name === column ? name : `CAST(${name} AS TEXT) AS "${column}"`;
+      });
+      return `${word} ${columns.join(', ')}`;
+    });
+    expanded.set(sql, known);
+  }
+  return known;
+}
+
+/** The schema of the SQLite adapter. The marks in a file's header are for files. */
+export function schema(): string {
+  return (statements['schema'] ?? '').replace(/^PRAGMA .*$/gm, '');
+}
+
+/** All in one transaction of the caller's. */
+export class ObjectDatabase implements Database {
+  readonly sql = statements as Database['sql'];
+
+  constructor(
+    readonly path: string,
+    private readonly storage: ObjectStorage,
+  ) {}
+
+  write(_doing: string, sql: string, args: readonly Value[] = []): Row[] {
+    return this.run(sql, args);
+  }
+
+  read(_doing: string, sql: string, args: readonly Value[] = []): Row[] {
+    return this.run(sql, args);
+  }
+
+  reading<T>(_doing: string, work: (rows: Rows) => T): T {
+    return work((sql, args) => this.run(sql, args));
+  }
+
+  readClock(): bigint {
+    const now = Math.floor(Date.now());
+    if (!Number.isSafeInteger(now) || now < 0) {
+      throw new StoreError('unavailable', `the store's clock is before 1970 (${now} ms)`);
+    }
+    return BigInt(now);
+  }
+
+  /** The platform's clock is set by nobody. */
+  expiry(storeMs: bigint): Expiry {
+    return new Expiry(storeMs);
+  }
+
+  run(sql: string, args: readonly Value[] = []): Row[] {
+    // Without the cast a text is greater than any number.
+    const cast = expand(sql).replace(/\?(\d+)/g, (place, number: string) =>
+      typeof args[Number(number) - 1] === 'bigint' ? `CAST(${place} AS INTEGER)` : place,
+    );
+    const bindings = args.map((arg) => (typeof arg === 'bigint' ? String(arg) : arg));
+    return this.storage.sql.exec(cast, ...bindings).toArray().map((row) => this.read64(row));
+  }
+
+  private read64(row: Record<string, unknown>): Row {
+    const read: Record<string, unknown> = {};
+    for (const [name, value] of Object.entries(row)) {
+      if (typeof value === 'number') {
+        if (!Number.isSafeInteger(value)) {
+          throw damaged(this.path, `${name} is ${value}, and no whole number below 2^53`);
+        }
+        read[name] = BigInt(value);
+      } else if (value instanceof ArrayBuffer) {
+        read[name] = new Uint8Array(value);
+      } else if (name.endsWith('#')) {
+        read[name.slice(0, -1)] = typeof value === 'string' ? BigInt(value) : value;
+      } else {
+        read[name] = value;
+      }
+    }
+    return read;
+  }
+}

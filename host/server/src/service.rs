@@ -2,7 +2,7 @@
 
 pub(crate) mod cover;
 pub(crate) mod flakes;
-pub(crate) mod grants;
+mod grants;
 pub(crate) mod issue;
 pub(crate) mod leases;
 pub(crate) mod problem;

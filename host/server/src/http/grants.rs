@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{FromRequestParts, Path, State};
+use axum::http::HeaderMap;
 use axum::http::request::Parts;
 use serde::Serialize;
 use unalike::Layout;
@@ -19,15 +20,15 @@ use crate::config::names::plain_tag;
 use crate::config::tokens::Scope;
 use crate::http::tag_json::{Number, TagJson};
 use crate::service::Service;
-use crate::service::grants::Raise;
 use crate::service::problem::{Kind, Of, Problem};
+use crate::service::tags::RAISE_MAX;
 use crate::words::{decimal, shortened};
 
 /// A request whose token, if tokens are required, may be granted something.
 pub(super) struct Grantee;
 
-/// The name in a path, of a tag or snowflake that the request may be granted something of; and how far it may raise it.
-pub(super) struct Granted(String, Raise);
+/// The name in a path, of a tag or snowflake that the request may be granted something of.
+pub(super) struct Granted(String);
 
 /// The same, and the worker in the path.
 pub(super) struct GrantedWorker(String, u32);
@@ -46,10 +47,8 @@ impl FromRequestParts<Arc<Service>> for Granted {
 
     async fn from_request_parts(parts: &mut Parts, service: &Arc<Service>) -> Result<Self, Problem> {
         let Name(name) = Name::from_request_parts(parts, service).await?;
-        let token = bearer(&parts.headers);
-        service.tokens.check(token, Scope::Lease, &name)?;
-        let may_change = service.tokens.check(token, Scope::Admin, &name).is_ok();
-        Ok(Self(name, if may_change { Raise::Any } else { Raise::Limited }))
+        service.tokens.check(bearer(&parts.headers), Scope::Lease, &name)?;
+        Ok(Self(name))
     }
 }
 
@@ -165,7 +164,7 @@ pub(super) async fn stores(State(service): State<Arc<Service>>, _: Grantee) -> R
 /// The record of a tag, made if tags are made on first use.
 pub(super) async fn open(
     State(service): State<Arc<Service>>,
-    Granted(tag, _): Granted,
+    Granted(tag): Granted,
     mut parameters: Parameters,
 ) -> Result<Json<OpenedJson>, Problem> {
     let sub = parameters.take("sub");
@@ -179,7 +178,8 @@ pub(super) async fn open(
 /// Numbers of a tag.
 pub(super) async fn segment(
     State(service): State<Arc<Service>>,
-    Granted(tag, raise): Granted,
+    Granted(tag): Granted,
+    headers: HeaderMap,
     mut parameters: Parameters,
 ) -> Result<Json<SegmentGrantJson>, Problem> {
     let count = number(&mut parameters, "count")?;
@@ -193,14 +193,17 @@ pub(super) async fn segment(
     parameters.finish("count, at_least and sub")?;
     let store = service.segments_name().await?;
     let grantable = service.grantable(&tag, sub.as_deref()).await?;
-    let segment = service.grant_to_host(&grantable, count, at_least, raise).await?;
+    if at_least > RAISE_MAX && service.tokens.check(bearer(&headers), Scope::Admin, &tag).is_err() {
+        service.check_raise_by_host(&grantable, at_least).await?;
+    }
+    let segment = service.grant_to_host(&grantable, count, at_least).await?;
     Ok(Json(SegmentGrantJson { tag, sub, segment: segment.into(), store: StoreName(store) }))
 }
 
 /// The end of a segment that was not used.
 pub(super) async fn release_segment(
     State(service): State<Arc<Service>>,
-    Granted(tag, _): Granted,
+    Granted(tag): Granted,
     mut parameters: Parameters,
 ) -> Result<Json<ReleasedJson>, Problem> {
     let start = number(&mut parameters, "start")?;
@@ -216,7 +219,7 @@ pub(super) async fn release_segment(
 /// A worker of a snowflake.
 pub(super) async fn lease(
     State(service): State<Arc<Service>>,
-    Granted(namespace, _): Granted,
+    Granted(namespace): Granted,
     mut parameters: Parameters,
 ) -> Result<Json<LeaseGrantJson>, Problem> {
     let layout = layout(&service, &mut parameters)?;

@@ -13,7 +13,7 @@ use crate::config::names::{plain_tag, stored_name};
 use crate::service::Service;
 use crate::service::leases::SharedLeases;
 use crate::service::problem::{Kind, Of, Problem};
-use crate::service::tags::{RAISE_MAX, check_raise};
+use crate::service::tags::check_raise;
 use crate::words::shortened;
 
 /// The names of the stores of this server, as far as they have some.
@@ -32,15 +32,6 @@ pub(crate) struct Grantable {
     name: String,
     /// The greatest id that its format can show.
     id_max: u64,
-}
-
-/// How far `at_least` may lie above the numbers that were granted before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Raise {
-    /// [`RAISE_MAX`]: the tag of many is ended, or nearly, by what a host makes up.
-    Limited,
-    /// Whoever may raise the tag anyway.
-    Any,
 }
 
 impl Service {
@@ -95,25 +86,27 @@ impl Service {
         self.store().open_tag(&tag.name).await.map_err(|error| Problem::of_grant(&error, Of::Sequences))
     }
 
+    /// Refuses a segment that begins more than [`RAISE_MAX`](crate::service::tags::RAISE_MAX) above all that was granted:
+    /// the tag of many would be ended, or nearly, by what a host makes up.
+    ///
+    /// # Errors
+    /// [`Kind::Forbidden`], and as the store answers.
+    pub(crate) async fn check_raise_by_host(&self, tag: &Grantable, at_least: u64) -> Result<(), Problem> {
+        // Beyond the last number the store refuses it, and says more.
+        if at_least > ID_MAX {
+            return Ok(());
+        }
+        let watermark = self.open_for_host(tag).await?.watermark;
+        check_raise(&tag.name, watermark, at_least).map_err(|far| Problem::raise_by_host(&far))
+    }
+
     /// Grants numbers to a host, straight from the store and for ever: as many as a segment may have at most.
     ///
     /// # Errors
-    /// As the store answers; [`Kind::OutcomeUnknown`] when it may have granted them; [`Kind::Forbidden`] when they are
-    /// to begin further on than the host may raise the tag.
-    pub(crate) async fn grant_to_host(
-        &self,
-        tag: &Grantable,
-        count: u64,
-        at_least: u64,
-        raise: Raise,
-    ) -> Result<Segment, Problem> {
+    /// As the store answers; [`Kind::OutcomeUnknown`] when it may have granted them.
+    pub(crate) async fn grant_to_host(&self, tag: &Grantable, count: u64, at_least: u64) -> Result<Segment, Problem> {
         let of = |error: &StoreError| Problem::of_grant(error, Of::Sequences);
         let Grantable { name, id_max } = tag;
-        // Beyond the last number the store refuses it, and says more.
-        if raise == Raise::Limited && at_least > RAISE_MAX && at_least <= ID_MAX {
-            let watermark = self.store().open_tag(name).await.map_err(|error| of(&error))?.watermark;
-            check_raise(name, watermark, at_least).map_err(|far| Problem::raise_by_host(&far))?;
-        }
         let exhausted = || of(&StoreError::exhausted(name));
         let mut count = count.min(self.segment_count_max);
         if *id_max < ID_MAX && self.store().stripes() == 1 {

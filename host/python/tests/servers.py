@@ -84,16 +84,14 @@ Change = Callable[[bytes, bytes], Optional[bytes]]
 """Given a request and its answer: what is sent instead, or ``None`` for nothing."""
 
 
-class Proxy:
-    """Passes each request on by a connection of its own, and what ``change`` makes of the answer back."""
+class _Between:
+    """Stands between clients and a server, with a thread for each connection."""
 
-    def __init__(self, server: str, change: Change) -> None:
-        self.change = change
-        self.passed = 0
+    def __init__(self, server: str) -> None:
         host, port = server.rsplit(":", 1)
         self._upstream = (host, int(port))
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = "http://{}:{}".format(*self._listener.getsockname())
+        self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self) -> None:
@@ -103,6 +101,25 @@ class Proxy:
             except OSError:
                 return
             threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        # The thread that accepts hears of it.
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+
+class Proxy(_Between):
+    """Passes each request on by a connection of its own, and what ``change`` makes of the answer back."""
+
+    def __init__(self, server: str, change: Change) -> None:
+        self.change = change
+        self.passed = 0
+        super().__init__(server)
+        self.url = f"http://127.0.0.1:{self.port}"
 
     def _serve(self, client: socket.socket) -> None:
         with client:
@@ -121,9 +138,6 @@ class Proxy:
                     client.sendall(changed)
                     continue
                 return
-
-    def close(self) -> None:
-        self._listener.close()
 
 
 class Authority:
@@ -154,45 +168,28 @@ class Authority:
         assert done.returncode == 0, done.stderr
 
 
-class TlsProxy:
+class TlsProxy(_Between):
     """Speaks TLS with clients, and passes on what they say."""
 
     def __init__(self, server: str, context: ssl.SSLContext) -> None:
-        host, port = server.rsplit(":", 1)
-        self._upstream, self._context = (host, int(port)), context
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
+        self._context = context
         self.connections = 0
-        threading.Thread(target=self._accept, daemon=True).start()
+        super().__init__(server)
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
-
-    def _serve(self, raw: socket.socket) -> None:
-        with raw, contextlib.suppress(OSError):
-            raw.settimeout(LIMIT_S)
+    def _serve(self, client: socket.socket) -> None:
+        with client, contextlib.suppress(OSError):
+            client.settimeout(LIMIT_S)
             with (
-                self._context.wrap_socket(raw, server_side=True) as client,
+                self._context.wrap_socket(client, server_side=True) as secure,
                 socket.create_connection(self._upstream, LIMIT_S) as server,
             ):
                 self.connections += 1
                 while True:
-                    request = _message(client)
+                    request = _message(secure)
                     if not request:
                         return
                     server.sendall(request)
-                    client.sendall(_message(server))
-
-    def close(self) -> None:
-        # The thread that accepts hears of it.
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+                    secure.sendall(_message(server))
 
 
 def _message(source: socket.socket) -> bytes:

@@ -86,8 +86,8 @@ impl Service {
         self.store().open_tag(&tag.name).await.map_err(|error| Problem::of_grant(&error, Of::Sequences))
     }
 
-    /// Refuses a segment that begins more than [`RAISE_MAX`](crate::service::tags::RAISE_MAX) above all that was granted:
-    /// the tag of many would be ended, or nearly, by what a host makes up.
+    /// Refuses a segment that begins more than [`RAISE_MAX`](crate::service::tags::RAISE_MAX) above all that was
+    /// granted: the tag of many would be ended, or nearly, by what a host makes up.
     ///
     /// # Errors
     /// [`Kind::Forbidden`], and as the store answers.

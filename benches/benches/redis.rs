@@ -17,14 +17,14 @@
 //! ```
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use redis::aio::MultiplexedConnection;
 use tokio::runtime::Runtime;
 use unalike::storage::{Mode, SegmentStore, TagOptions};
 use unalike::{Ids, Sequence, SequenceOptions};
+use unalike_benches::tasks::{self, Tasks};
 use unalike_benches::{Bench, Plan, Row, redis_benchmark};
 use unalike_memory::MemoryStore;
 use unalike_redis::{Backing, RedisOptions, RedisStore};
@@ -34,6 +34,8 @@ use unalike_tests::redis::{Persistence, Redis};
 const STEP: u64 = 1_000;
 /// Connections of the baseline.
 const CONNECTIONS: usize = 50;
+/// How long each is measured at a time.
+const WINDOW: Duration = Duration::from_millis(300);
 /// Commands of one run of `redis-benchmark`.
 const REQUESTS: u64 = 100_000;
 
@@ -49,8 +51,7 @@ enum Caller {
     Take { sequence: Sequence, last: u64, count: u32 },
 }
 
-impl Caller {
-    /// Answers how many ids it got.
+impl tasks::Caller for Caller {
     async fn request(&mut self) -> Result<u64> {
         match self {
             Self::Bare { connection, command } => {
@@ -79,48 +80,6 @@ impl Caller {
     }
 }
 
-/// Callers that are measured in windows, in turns with others.
-struct Case {
-    callers: Vec<Caller>,
-    /// Ids or allocations per second in each window.
-    rates: Vec<f64>,
-}
-
-impl Case {
-    fn new(callers: Vec<Caller>) -> Self {
-        Self { callers, rates: Vec::new() }
-    }
-
-    /// One window, with a third of its length before it for all callers to get going.
-    async fn window(&mut self, length: Duration) -> Result<()> {
-        let (done, ending) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-        let tasks: Vec<_> = self
-            .callers
-            .drain(..)
-            .map(|mut caller| {
-                let (done, ending) = (Arc::clone(&done), Arc::clone(&ending));
-                tokio::spawn(async move {
-                    while !ending.load(Ordering::Relaxed) {
-                        done.fetch_add(caller.request().await?, Ordering::Relaxed);
-                    }
-                    anyhow::Ok(caller)
-                })
-            })
-            .collect();
-        tokio::time::sleep(length / 3).await;
-        let before = done.load(Ordering::Relaxed);
-        let began = Instant::now();
-        tokio::time::sleep(length).await;
-        let (after, took) = (done.load(Ordering::Relaxed), began.elapsed());
-        ending.store(true, Ordering::Relaxed);
-        for task in tasks {
-            self.callers.push(task.await??);
-        }
-        self.rates.push((after - before) as f64 / took.as_secs_f64());
-        Ok(())
-    }
-}
-
 fn main() -> Result<()> {
     let plan = Plan::from_args();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -129,16 +88,6 @@ fn main() -> Result<()> {
     let durable = MemoryStore::default();
     allocations(plan, &runtime, &server, &durable)?;
     ordered(plan, &runtime, &server, &durable)
-}
-
-/// Measures cases in turns.
-fn measure(runtime: &Runtime, plan: Plan, cases: &mut [Case]) -> Result<()> {
-    for _ in 0..plan.kept {
-        for case in &mut *cases {
-            runtime.block_on(case.window(Duration::from_millis(300)))?;
-        }
-    }
-    Ok(())
 }
 
 /// A store with a connection of its own.
@@ -160,7 +109,7 @@ fn allocations(plan: Plan, runtime: &Runtime, server: &Redis, durable: &MemorySt
     let mut bench = Bench::new("redis: allocations of 1,000 numbers of one tag beside bare commands", plan);
     for connections in [1, CONNECTIONS] {
         let callers = |make: &dyn Fn() -> Result<Caller>| {
-            (0..connections).map(|_| make()).collect::<Result<Vec<_>>>().map(Case::new)
+            (0..connections).map(|_| make()).collect::<Result<Vec<_>>>().map(Tasks::new)
         };
         let increment = callers(&|| bare(runtime, server, &["INCR", "counter"]))?;
         let add = callers(&|| bare(runtime, server, &["HINCRBY", "counters", "order", "1000"]))?;
@@ -169,7 +118,7 @@ fn allocations(plan: Plan, runtime: &Runtime, server: &Redis, durable: &MemorySt
         let shared = store(runtime, server, durable)?;
         let one = callers(&|| Ok(Caller::Store { store: Arc::clone(&shared), tag: tag.to_owned() }))?;
         let mut cases = [increment, add, ours, one];
-        measure(runtime, plan, &mut cases)?;
+        Tasks::measure(runtime, plan, WINDOW, &mut cases)?;
         let [increment, add, ours, one] = cases;
         let name = |what: &str| format!("{connections} at a time: {what}");
         let base = bench.row(Row::samples(name("HINCRBY"), add.rates, "/s"));
@@ -190,23 +139,24 @@ fn ordered(plan: Plan, runtime: &Runtime, server: &Redis, durable: &MemoryStore)
     runtime.block_on(store.create_tag("chat", &options))?;
     let sequence = runtime.block_on(ids.sequence("chat", SequenceOptions::default()))?;
     let next = |callers: usize| {
-        Case::new((0..callers).map(|_| Caller::Next { sequence: sequence.clone(), last: 0 }).collect())
+        Tasks::new((0..callers).map(|_| Caller::Next { sequence: sequence.clone(), last: 0 }).collect())
     };
     let take = |callers: usize, count: u32| {
-        Case::new((0..callers).map(|_| Caller::Take { sequence: sequence.clone(), last: 0, count }).collect())
+        Tasks::new((0..callers).map(|_| Caller::Take { sequence: sequence.clone(), last: 0, count }).collect())
     };
     let increment: Result<Vec<_>> = (0..CONNECTIONS).map(|_| bare(runtime, server, &["INCR", "counter"])).collect();
-    let mut cases = [Case::new(increment?), next(1), next(CONNECTIONS), next(500), next(5_000), take(CONNECTIONS, 100)];
+    let mut cases =
+        [Tasks::new(increment?), next(1), next(CONNECTIONS), next(500), next(5_000), take(CONNECTIONS, 100)];
     let mut benchmark = Vec::new();
     for _ in 0..plan.kept {
         benchmark.push(redis_benchmark(server, u32::try_from(CONNECTIONS)?, 1, REQUESTS)?.per_second);
         for case in &mut cases {
-            runtime.block_on(case.window(Duration::from_millis(300)))?;
+            runtime.block_on(case.window(WINDOW))?;
         }
     }
     runtime.block_on(ids.close());
     let [increment, one, fifty, hundreds, thousands, batches] = cases;
-    let rate = |name: &str, case: Case| Row::samples(name, case.rates, "/s");
+    let rate = |name: &str, case: Tasks<Caller>| Row::samples(name, case.rates, "/s");
     let base = bench.row(Row::samples("one INCR per id, 50 connections of redis-benchmark", benchmark, "/s"));
     bench.row(rate("one INCR per id, 50 connections from Rust", increment).against(base));
     bench.row(rate("ordered mode, 1 caller", one).against(base));

@@ -43,6 +43,7 @@ mod peer;
 mod process;
 mod table;
 mod tally;
+pub mod tasks;
 mod windows;
 
 pub use component::{Compiled, Host, Instance, MachineCode};

@@ -1,8 +1,12 @@
-//! Provides the bytes of the two components, each from the first of these that there is:
+//! Provides the bytes of the components, each from the first of these that there is:
 //!
-//! 1. the file that `UNALIKE_COMPONENT_WASM` or `UNALIKE_FORMATS_WASM` names;
-//! 2. in the source tree, a build of `guest/component` or `guest/formats` for wasm32-wasip2;
-//! 3. the copy packaged with this crate (`component/unalike.wasm`, `component/unalike-formats.wasm`), as on crates.io.
+//! 1. the file that `UNALIKE_COMPONENT_WASM` or `UNALIKE_FORMATS_WASM` names, and with the feature `service`
+//!    `UNALIKE_SERVICE_WASM`, `UNALIKE_SERVICE_REMOTE_WASM`, or those with `_0_2` before `_WASM`,
+//!    `UNALIKE_SERVICE_KEYVALUE_DRAFT_WASM` or `UNALIKE_SERVICE_KEYVALUE_DRAFT2_WASM`;
+//! 2. in the source tree, a build of `guest/component` or `guest/formats` for wasm32-wasip2, and for the services a
+//!    composition of that with `guest/service` and `adapters/edge-remote` or `adapters/keyvalue`;
+//! 3. the copy packaged with this crate (`component/unalike.wasm`, `component/unalike-formats.wasm`, ..), as on
+//!    crates.io.
 //!
 //! Otherwise it ends with the command that helps. With the feature `precompiled` it also compiles the one that issues
 //! ids to machine code for the target of the program.
@@ -22,6 +26,8 @@ fn main() {
     println!("cargo:rustc-env=UNALIKE_COMPONENT={}", component.display());
     let formats = self::component(&here, "UNALIKE_FORMATS_WASM", "formats", "unalike-formats.wasm");
     println!("cargo:rustc-env=UNALIKE_FORMATS={}", formats.display());
+    #[cfg(feature = "service")]
+    services(&here, &component);
     #[cfg(feature = "precompiled")]
     println!("cargo:rustc-env=UNALIKE_COMPONENT_PRECOMPILED={}", precompile(&component).display());
 }
@@ -46,8 +52,125 @@ fn precompile(component: &Path) -> PathBuf {
     path
 }
 
+/// What differs between hosts of WASI 0.3 and of 0.2.
+#[cfg(feature = "service")]
+struct Wasi {
+    /// Of the crates of the front end and of the storage.
+    feature: &'static str,
+    /// What the front end exports.
+    handler: &'static str,
+    /// What it imports of the storage.
+    grants: &'static str,
+}
+
+/// A storage component, and how it is built.
+#[cfg(feature = "service")]
+struct Storage {
+    folder: &'static str,
+    library: &'static str,
+    file_name: &'static str,
+    options: Vec<&'static str>,
+}
+
+/// The front end for edge runtimes, around the same core component: with storage that servers grant, and without.
+#[cfg(feature = "service")]
+fn services(here: &Path, core: &Path) {
+    let wasi_0_3 =
+        Wasi { feature: "wasi-0-3", handler: "wasi:http/handler@0.3.0", grants: "unalike:edge/grants@0.1.0" };
+    let wasi_0_2 = Wasi {
+        feature: "wasi-0-2",
+        handler: "wasi:http/incoming-handler@0.2.0",
+        grants: "unalike:edge/blocking@0.1.0",
+    };
+    let remote = |wasi: &'static str| Storage {
+        folder: "../../adapters/edge-remote",
+        library: "unalike_edge_remote",
+        file_name: "unalike-edge-remote.wasm",
+        options: vec!["--no-default-features", "--features", wasi],
+    };
+    let keyvalue = |file_name, options| Storage {
+        folder: "../../adapters/keyvalue",
+        library: "unalike_keyvalue",
+        file_name,
+        options,
+    };
+    for (name, file_name, wasi, storage) in [
+        ("UNALIKE_SERVICE", "unalike-service.wasm", &wasi_0_3, None),
+        ("UNALIKE_SERVICE_REMOTE", "unalike-service-remote.wasm", &wasi_0_3, Some(remote("wasi-0-3"))),
+        ("UNALIKE_SERVICE_0_2", "unalike-service-0.2.wasm", &wasi_0_2, None),
+        ("UNALIKE_SERVICE_REMOTE_0_2", "unalike-service-remote-0.2.wasm", &wasi_0_2, Some(remote("wasi-0-2"))),
+        (
+            "UNALIKE_SERVICE_KEYVALUE_DRAFT",
+            "unalike-service-keyvalue-draft.wasm",
+            &wasi_0_3,
+            Some(keyvalue("unalike-keyvalue-draft.wasm", vec![])),
+        ),
+        (
+            "UNALIKE_SERVICE_KEYVALUE_DRAFT2",
+            "unalike-service-keyvalue-draft2.wasm",
+            &wasi_0_3,
+            Some(keyvalue("unalike-keyvalue-draft2.wasm", vec!["--features", "draft2"])),
+        ),
+    ] {
+        let service = provided(here, &format!("{name}_WASM"), file_name, || {
+            let options = ["--no-default-features", "--features", wasi.feature];
+            let front = build_in_tree(here, "../service", "unalike_service", "unalike-front.wasm", &options)?;
+            let storage = match &storage {
+                Some(Storage { folder, library, file_name, options }) => {
+                    Some(build_in_tree(here, folder, library, file_name, options)?)
+                }
+                None => None,
+            };
+            Some(compose(wasi, &front, core, storage.as_deref(), file_name))
+        });
+        println!("cargo:rustc-env={name}={}", service.display());
+    }
+}
+
+/// Links the front end to the core component, and both to one instance of the storage. What nobody of them gives is
+/// imported.
+#[cfg(feature = "service")]
+fn compose(wasi: &Wasi, front: &Path, core: &Path, storage: Option<&Path>, file_name: &str) -> PathBuf {
+    use wac_graph::types::Package;
+    use wac_graph::{CompositionGraph, EncodeOptions};
+
+    let mut graph = CompositionGraph::new();
+    let mut instantiate = |name: &str, path: &Path| {
+        let bytes = fs::read(path).expect("the component can be read");
+        let package = Package::from_bytes(name, None, bytes, graph.types_mut()).expect("the component is one");
+        let package = graph.register_package(package).expect("its name is its own");
+        graph.instantiate(package)
+    };
+    let storage = storage.map(|path| instantiate("unalike:storage", path));
+    let core = instantiate("unalike:core", core);
+    let front = instantiate("unalike:service", front);
+    let mut link = |from, to, interface: &str| {
+        let given = graph.alias_instance_export(from, interface).expect("the one exports the interface");
+        graph.set_instantiation_argument(to, interface, given).expect("the other imports it");
+    };
+    if let Some(storage) = storage {
+        link(storage, core, "unalike:ids/segments@0.1.0");
+        link(storage, core, "unalike:ids/leases@0.1.0");
+        link(storage, front, wasi.grants);
+    }
+    link(core, front, "unalike:ids/sequences@0.1.0");
+    let handled = graph.alias_instance_export(front, wasi.handler).expect("the front end handles requests");
+    graph.export(handled, wasi.handler).expect("nothing else is exported");
+    let composed = graph.encode(EncodeOptions::default()).expect("the components fit together");
+    let path = PathBuf::from(variable("OUT_DIR")).join(file_name);
+    fs::write(&path, without_custom_sections(&composed)).expect("OUT_DIR can be written to");
+    path
+}
+
 /// One component: the file that a variable names, or what its crate below `guest` gives, or its copy.
 fn component(here: &Path, override_name: &str, crate_name: &str, file_name: &str) -> PathBuf {
+    provided(here, override_name, file_name, || {
+        build_in_tree(here, &format!("../{crate_name}"), &format!("unalike_{crate_name}"), file_name, &[])
+    })
+}
+
+/// A file: the one that a variable names, or what `made` gives, or its copy.
+fn provided(here: &Path, override_name: &str, file_name: &str, made: impl FnOnce() -> Option<PathBuf>) -> PathBuf {
     println!("cargo:rerun-if-env-changed={override_name}");
     if let Some(path) = env::var_os(override_name) {
         let path = PathBuf::from(path);
@@ -55,13 +178,10 @@ fn component(here: &Path, override_name: &str, crate_name: &str, file_name: &str
         assert!(path.is_file(), "{override_name} names {}, which is no file", path.display());
         return fs::canonicalize(&path).expect("a file that exists has a canonical path");
     }
-    let packaged = here.join("component").join(file_name);
-    let source = here.join("..").join(crate_name).join("Cargo.toml");
-    // Documentation builds have no wasm target; they need any bytes, not these.
-    let in_tree = source.is_file() && env::var_os("DOCS_RS").is_none();
-    if in_tree && has_target() {
-        return build(&source, crate_name, file_name);
+    if let Some(made) = made() {
+        return made;
     }
+    let packaged = here.join("component").join(file_name);
     println!("cargo:rerun-if-changed={}", packaged.display());
     assert!(
         packaged.is_file(),
@@ -71,6 +191,14 @@ fn component(here: &Path, override_name: &str, crate_name: &str, file_name: &str
     packaged
 }
 
+/// What a crate gives that is built here; none where there is no source, or no target to build it for.
+fn build_in_tree(here: &Path, folder: &str, library: &str, file_name: &str, options: &[&str]) -> Option<PathBuf> {
+    let source = here.join(folder).join("Cargo.toml");
+    // Documentation builds have no wasm target; they need any bytes, not these.
+    let in_tree = source.is_file() && env::var_os("DOCS_RS").is_none();
+    (in_tree && has_target()).then(|| build(&source, library, file_name, options))
+}
+
 fn has_target() -> bool {
     Command::new(variable("RUSTC")).args(["--print=target-libdir", "--target", TARGET]).output().is_ok_and(|output| {
         output.status.success() && Path::new(String::from_utf8_lossy(&output.stdout).trim()).exists()
@@ -78,14 +206,15 @@ fn has_target() -> bool {
 }
 
 /// Builds the component in a target directory of its own, so that the outer cargo's lock is not needed.
-fn build(source: &Path, crate_name: &str, file_name: &str) -> PathBuf {
+fn build(source: &Path, library: &str, file_name: &str, options: &[&str]) -> PathBuf {
     let target_dir = PathBuf::from(variable("OUT_DIR"));
     let mut cargo = Command::new(variable("CARGO"));
     cargo
         .args(["build", "--locked", "--profile", "guest", "--target", TARGET, "--manifest-path"])
         .arg(source)
         .arg("--target-dir")
-        .arg(&target_dir);
+        .arg(&target_dir)
+        .args(options);
     // What the outer build sets for its own target, or for clippy, is not meant for this one.
     for name in [
         "RUSTFLAGS",
@@ -104,7 +233,7 @@ fn build(source: &Path, crate_name: &str, file_name: &str) -> PathBuf {
     let status = cargo.status().expect("cargo runs");
     assert!(status.success(), "the build of the component failed: see above");
     let release = target_dir.join(TARGET).join("guest");
-    let built = release.join(format!("unalike_{crate_name}.wasm"));
+    let built = release.join(format!("{library}.wasm"));
     rerun_if_changed(&built.with_extension("d"));
     println!("cargo:rerun-if-changed={}", source.display());
     let built = fs::read(built).expect("cargo leaves the component");
@@ -168,7 +297,7 @@ fn rerun_if_changed(listing: &Path) {
             println!("cargo:rerun-if-changed={}", input.replace('\0', " "));
         }
     }
-    for extra in ["../core/Cargo.toml", "../../wit"] {
+    for extra in ["../core/Cargo.toml", "../../wit", "../service/wit"] {
         println!("cargo:rerun-if-changed={extra}");
     }
 }

@@ -1,6 +1,7 @@
 //! Clients of one store in processes of their own, which ask for numbers until they are told to stop.
 
 use std::io::{BufRead, BufReader, Read};
+use std::ops::Range;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -126,11 +127,23 @@ impl Clients {
     /// # Errors
     /// When that takes too long, or a client ended.
     pub fn wait_for(&mut self, grants: usize) -> anyhow::Result<()> {
+        self.wait_for_clients(0..self.processes.len() * self.stores, grants)
+    }
+
+    /// The same by this store alone.
+    ///
+    /// # Errors
+    /// As [`Clients::wait_for`].
+    pub fn wait_for_store(&mut self, store: usize, grants: usize) -> anyhow::Result<()> {
+        let processes = self.processes.len();
+        self.wait_for_clients(store * processes..(store + 1) * processes, grants)
+    }
+
+    fn wait_for_clients(&mut self, clients: Range<usize>, grants: usize) -> anyhow::Result<()> {
         let deadline = Instant::now() + PATIENCE;
-        let clients = self.processes.len() * self.stores;
         let counts = |granted: &[Grant]| {
             let of = |client| granted.iter().filter(|grant| grant.client == client).count();
-            (0..clients).map(of).collect::<Vec<_>>()
+            clients.clone().map(of).collect::<Vec<_>>()
         };
         let before = counts(&lock(&self.granted));
         loop {

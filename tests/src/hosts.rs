@@ -49,6 +49,23 @@ impl Servers {
     }
 }
 
+/// The files of a folder with tests, by how their names begin and end.
+///
+/// # Errors
+/// When there is none.
+pub fn test_files(folder: &Path, begin: &str, end: &str) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for file in std::fs::read_dir(folder)? {
+        let path = file?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if name.starts_with(begin) && name.ends_with(end) {
+            files.push(path);
+        }
+    }
+    ensure!(!files.is_empty(), "there is no test in {}", folder.display());
+    Ok(files)
+}
+
 /// The folder of the npm package, built.
 ///
 /// # Errors
@@ -117,13 +134,28 @@ pub fn repository() -> PathBuf {
 /// Runs a program to its end; gives what it printed.
 ///
 /// # Errors
-/// When it fails, with all that it printed.
+/// When it fails, with what it printed: of a suite that printed results (TAP), those that failed.
 pub fn run(command: &mut Command) -> Result<String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command.output().with_context(|| format!("{program} did not start: {INSTALL}"))?;
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    ensure!(output.status.success(), "{program} ended with {}:\n{stdout}\n{stderr}", output.status);
+    let printed = failed_results(&stdout).unwrap_or_else(|| stdout.clone().into_owned());
+    ensure!(output.status.success(), "{program} ended with {}:\n{printed}\n{stderr}", output.status);
     Ok(stdout.into_owned())
+}
+
+/// The results of a suite that failed, each with what is said of it.
+fn failed_results(printed: &str) -> Option<String> {
+    let mut is_failed = false;
+    let mut failed = Vec::new();
+    for line in printed.lines() {
+        is_failed |= line.trim_start().starts_with("not ok ");
+        if is_failed {
+            failed.push(line);
+        }
+        is_failed &= line.trim() != "...";
+    }
+    (!failed.is_empty()).then(|| failed.join("\n"))
 }
 
 fn shown(path: &Path) -> String {

@@ -4,22 +4,35 @@
 pub mod authority;
 pub mod clients;
 pub mod clock;
+pub mod etcd;
+pub mod faults;
 pub mod faulty;
+pub mod galera;
 pub mod holders;
 pub mod hosts;
+pub mod http2;
 pub mod lease_model;
+pub mod leases;
 pub mod local;
 pub mod log;
 pub mod mariadb;
+pub mod misdeeds;
 pub mod multiplexer;
 pub mod mysql_leases;
+pub mod postgres;
 pub mod process;
+pub mod prometheus;
 pub mod proxy;
 pub mod redis;
+pub mod redis_cluster;
+pub mod redis_sentinels;
 pub mod resize_model;
 pub mod server;
+pub mod simulation;
 pub mod sqlite;
 pub mod sub_keys;
+pub mod sweep;
+pub mod users;
 pub mod zookeeper;
 
 /// The code in the README, compiled.
@@ -31,6 +44,11 @@ pub struct Readme;
 #[cfg(doctest)]
 #[doc = include_str!("../../adapters/README.md")]
 pub struct AdaptersReadme;
+
+/// The code on the page of the store in etcd, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../adapters/etcd/README.md")]
+pub struct EtcdReadme;
 
 /// The code on the page of the library, compiled.
 #[cfg(doctest)]

@@ -1,6 +1,7 @@
 //! MariaDB as a private child process: a free port, a data directory of its own, killed when its value is dropped.
 
 use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -69,14 +70,18 @@ impl MariaDb {
     }
 
     fn start_for(settings: &[&str], ends_with_thread: bool) -> anyhow::Result<Self> {
-        let directory = TempDir::new()?;
-        copy(template()?, &directory.path().join("data"))?;
-        let port = process::free_port()?;
-        let settings: Vec<String> = settings.iter().map(|&setting| setting.to_owned()).collect();
-        let process = spawn(directory.path(), port, &settings, None, ends_with_thread)?;
-        let mut server = Self { directory, port, settings, clock: None, process };
+        let mut server = Self::stopped(settings)?;
+        server.process = spawn(server.directory.path(), server.port, &server.settings, None, ends_with_thread)?;
         server.wait_until_ready()?;
         Ok(server)
+    }
+
+    /// One with new data that does not run yet.
+    pub(crate) fn stopped(settings: &[&str]) -> anyhow::Result<Self> {
+        let directory = TempDir::new()?;
+        copy(template()?, &directory.path().join("data"))?;
+        let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
+        Ok(Self { directory, port: process::free_port()?, settings, clock: None, process: ended()? })
     }
 
     /// A copy of this server's data as it is on the disk, as another server: a replica that takes over, which has
@@ -179,9 +184,7 @@ impl MariaDb {
         let directory = TempDir::new()?;
         copy(&self.directory.path().join("data"), &directory.path().join("data"))?;
         let (settings, clock) = (self.settings.clone(), self.clock.clone());
-        // Something that has ended stands for a server that does not run.
-        let process = Command::new("true").spawn()?;
-        Ok(Self { directory, port: process::free_port()?, settings, clock, process })
+        Ok(Self { directory, port: process::free_port()?, settings, clock, process: ended()? })
     }
 
     /// Where it listens.
@@ -224,6 +227,33 @@ impl MariaDb {
         Ok(String::from_utf8(output.stdout)?)
     }
 
+    /// Begins a transaction in a database and runs statements in it, which print nothing: what they lock stays so until
+    /// [`Transaction::roll_back`].
+    ///
+    /// # Errors
+    /// When a statement fails.
+    pub fn begin(&self, database: &str, statements: &str) -> anyhow::Result<Transaction> {
+        let mut client = Command::new("mariadb")
+            .args(["--no-defaults", "--user=root", "--batch", "--skip-column-names", "--unbuffered", "--silent"])
+            .arg(format!("--socket={}", self.socket().display()))
+            .arg(database)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .context(INSTALL)?;
+        let input = client.stdin.as_mut().context("no input")?;
+        writeln!(input, "BEGIN; {statements}; SELECT 'begun';")?;
+        let mut line = String::new();
+        BufReader::new(client.stdout.as_mut().context("no output")?).read_line(&mut line)?;
+        let transaction = Transaction { client };
+        if line.trim() != "begun" {
+            transaction.roll_back()?;
+            bail!("{statements}: it printed {line:?}");
+        }
+        Ok(transaction)
+    }
+
     /// Kills it with SIGKILL.
     ///
     /// # Errors
@@ -244,6 +274,60 @@ impl MariaDb {
         let (directory, clock) = (self.directory.path(), self.clock.as_deref());
         self.process = spawn(directory, self.port, &self.settings, clock, false)?;
         self.wait_until_ready()
+    }
+
+    /// Starts it on its data, with settings for this time, and does not wait until it is ready.
+    pub(crate) fn spawn_with(&mut self, settings: &[String]) -> anyhow::Result<()> {
+        self.kill9()?;
+        let settings = [&self.settings, settings].concat();
+        self.process = spawn(self.directory.path(), self.port, &settings, self.clock.as_deref(), false)?;
+        Ok(())
+    }
+
+    /// Stops it in good order.
+    ///
+    /// # Errors
+    /// When it does not end.
+    pub fn stop(&mut self) -> anyhow::Result<()> {
+        process::signal(&self.process, libc::SIGTERM)?;
+        self.wait_until_ended()
+    }
+
+    /// Waits for its end.
+    pub(crate) fn wait_until_ended(&mut self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        while self.process.try_wait()?.is_none() {
+            ensure!(Instant::now() < deadline, "MariaDB does not end; its log:\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
+    /// Kills it and starts it again with these settings in place of its own, and does not wait until it is ready: it
+    /// may never be.
+    ///
+    /// # Errors
+    /// When it cannot be started at all.
+    pub fn launch(&mut self, settings: &[String]) -> anyhow::Result<()> {
+        self.kill9()?;
+        // What it says belongs to this start.
+        let _ = std::fs::remove_file(self.directory.path().join(LOG));
+        self.process = spawn(self.directory.path(), self.port, settings, self.clock.as_deref(), false)?;
+        Ok(())
+    }
+
+    /// Whether it has ended by itself.
+    ///
+    /// # Errors
+    /// When it cannot be waited for.
+    pub fn has_ended(&mut self) -> anyhow::Result<bool> {
+        Ok(self.process.try_wait()?.is_some())
+    }
+
+    /// What it has said.
+    #[must_use]
+    pub fn log(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(self.directory.path().join(LOG)).unwrap_or_default()).into_owned()
     }
 
     /// From its next start on its clock is off by so much, and so is a copy's: `-1h`, `+90s`.
@@ -271,17 +355,16 @@ impl MariaDb {
         self.directory.path().join("s.sock")
     }
 
-    fn wait_until_ready(&mut self) -> anyhow::Result<()> {
+    pub(crate) fn wait_until_ready(&mut self) -> anyhow::Result<()> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             if TcpStream::connect(("127.0.0.1", self.port)).is_ok() && self.sql("", "SELECT 1").is_ok() {
                 return Ok(());
             }
-            let log = || std::fs::read_to_string(self.directory.path().join(LOG)).unwrap_or_default();
             if let Some(status) = self.process.try_wait()? {
-                bail!("MariaDB ended with {status}; its log:\n{}", log());
+                bail!("MariaDB ended with {status}; its log:\n{}", self.log());
             }
-            ensure!(Instant::now() < deadline, "MariaDB does not become ready; its log:\n{}", log());
+            ensure!(Instant::now() < deadline, "MariaDB does not become ready; its log:\n{}", self.log());
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -294,7 +377,43 @@ impl Drop for MariaDb {
     }
 }
 
+/// A transaction that [`MariaDb::begin`] began. The server rolls it back when this is dropped, and some time may pass.
+#[derive(Debug)]
+pub struct Transaction {
+    client: Child,
+}
+
+impl Transaction {
+    /// Ends it: nothing is locked any more.
+    ///
+    /// # Errors
+    /// When the server ended it before; with what it said.
+    pub fn roll_back(mut self) -> anyhow::Result<()> {
+        let mut input = self.client.stdin.take().context("no input")?;
+        // A client that has ended says why below.
+        let _ = writeln!(input, "ROLLBACK;");
+        drop(input);
+        let mut said = String::new();
+        self.client.stderr.take().context("no errors")?.read_to_string(&mut said)?;
+        let ended = self.client.wait()?;
+        ensure!(ended.success(), "the transaction ended with {ended}: {said}");
+        Ok(())
+    }
+}
+
+impl Drop for Transaction {
+    fn drop(&mut self) {
+        let _ = self.client.kill();
+        let _ = self.client.wait();
+    }
+}
+
 const LOG: &str = "mariadb.log";
+
+/// Something that has ended stands for a server that does not run.
+fn ended() -> anyhow::Result<Child> {
+    Ok(Command::new("true").spawn()?)
+}
 
 static SHARED: OnceLock<Result<MariaDb, String>> = OnceLock::new();
 
@@ -350,7 +469,7 @@ fn make_template() -> anyhow::Result<TempDir> {
 }
 
 /// The library behind the program faketime, which Debian puts into the directory of the machine's kind.
-fn faketime_library() -> anyhow::Result<PathBuf> {
+pub(crate) fn faketime_library() -> anyhow::Result<PathBuf> {
     let names = ["faketime/libfaketimeMT.so.1", "libfaketimeMT.so.1"];
     let mut directories = vec![PathBuf::from("/usr/lib"), PathBuf::from("/usr/local/lib")];
     for entry in std::fs::read_dir("/usr/lib")? {
@@ -389,10 +508,12 @@ fn spawn(
         // from the machine's start, such as waiting, is as ever.
         command.env("LD_PRELOAD", faketime_library()?).env("FAKETIME", offset).env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
     }
+    // The first of them counts, which may be one of the settings.
+    let user = settings.iter().find(|setting| setting.starts_with("--user="));
     command
         .args([
             "--no-defaults",
-            "--user=root",
+            user.map_or("--user=root", String::as_str),
             "--bind-address=127.0.0.1",
             "--skip-log-bin",
             "--performance-schema=off",

@@ -1,19 +1,13 @@
-//! Holders of leases, as the tests of MySQL have them, and what must hold of all that they were granted.
+//! Holders of leases, as the tests of MySQL have them.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use unalike_mysql::MysqlLeases;
 use unalike_storage::{
     FieldOrder, Layout, LayoutFields, Lease, LeaseAcquire, LeaseExtend, LeaseStore as _, StoreError,
 };
 
-/// The clock of this machine, in Unix milliseconds.
-#[must_use]
-#[expect(clippy::disallowed_methods, reason = "the holders' clock")]
-pub fn now_ms() -> u64 {
-    u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
-}
+use crate::leases::now_ms;
 
 /// Somebody who wants a worker.
 #[derive(Clone, Debug)]
@@ -134,23 +128,4 @@ fn layout(worker_bits: u8) -> Layout {
         tick_ms: 1,
     };
     Layout::new(fields).unwrap()
-}
-
-/// Checks that each lease has a name of its own, and that no two of a worker have a millisecond in common: as far as
-/// their holders were told that they reach.
-///
-/// # Panics
-/// When two have.
-pub fn assert_disjoint(leases: impl IntoIterator<Item = Lease>) {
-    let mut names = BTreeSet::new();
-    let mut workers: BTreeMap<u32, Vec<Lease>> = BTreeMap::new();
-    for lease in leases {
-        assert!(names.insert(lease.grant_id), "two leases have one name: {lease:?}");
-        workers.entry(lease.worker).or_default().push(lease);
-    }
-    for leases in workers.values_mut() {
-        leases.sort_by_key(|lease| (lease.not_before_ms, lease.valid_until_ms));
-        let in_order = leases.is_sorted_by(|before, after| before.valid_until_ms <= after.not_before_ms);
-        assert!(in_order, "two leases of a worker overlap: {leases:?}");
-    }
 }

@@ -2,13 +2,17 @@
 
 use std::net::TcpListener;
 use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use anyhow::ensure;
+use anyhow::{Context, bail, ensure};
+
+use crate::hosts::repository;
 
 /// A process that does not stop within this time never will.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -38,7 +42,34 @@ pub fn free_port() -> anyhow::Result<u16> {
             return Ok(port);
         }
     }
-    anyhow::bail!("no port from {PORT_MIN} to {first} is free")
+    bail!("no port from {PORT_MIN} to {first} is free")
+}
+
+/// A program in an environment of Python packages, below the folder of all versions of Python.
+///
+/// # Errors
+/// When it is not there; `install` says what to do.
+pub fn python_program(environment: &str, path: &str, install: &str) -> anyhow::Result<PathBuf> {
+    let libraries = repository().join(environment).join("lib");
+    let pythons = std::fs::read_dir(&libraries).with_context(|| format!("{}: {install}", libraries.display()))?;
+    for python in pythons {
+        let program = python?.path().join(path);
+        if program.exists() {
+            make_executable(&program)?;
+            return Ok(program);
+        }
+    }
+    bail!("{path} is not in {}: {install}", libraries.display())
+}
+
+/// A wheel has no rights in it; the package's own script gives them when it is first run.
+fn make_executable(program: &Path) -> anyhow::Result<()> {
+    let mut permissions = std::fs::metadata(program)?.permissions();
+    if permissions.mode() & 0o111 == 0 {
+        permissions.set_mode(permissions.mode() | 0o755);
+        std::fs::set_permissions(program, permissions)?;
+    }
+    Ok(())
 }
 
 /// Runs what a test does in a process of its own, whose threads and memory are known: by starting this program again

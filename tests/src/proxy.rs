@@ -1,11 +1,12 @@
-//! A network between a client and MariaDB, Redis or ZooKeeper that a test can stall, cut, lead elsewhere, and make lose
-//! exactly one answer.
+//! A network between a client and MariaDB, PostgreSQL, Redis or ZooKeeper that a test can stall, cut, lead elsewhere,
+//! and make lose exactly one answer.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 /// A TCP proxy on a port of its own, for as long as its value lives.
 #[derive(Debug)]
@@ -26,6 +27,8 @@ struct State {
     target: u16,
     /// Nothing is passed on, and connections stay open.
     stalled: bool,
+    /// Whatever is sent is passed on so much later.
+    delay: Duration,
     /// The next request with these bytes in it stalls everything before it is passed on.
     stall_at: Option<Vec<u8>>,
     /// The answer that is to be lost.
@@ -39,6 +42,8 @@ struct State {
 /// Which answer is to be lost.
 #[derive(Debug)]
 enum Loss {
+    /// The next one.
+    Next,
     /// That to a request of MySQL's, after so many that are still passed on; then nothing else may be passed on.
     After { passed: u32, stalls: bool },
     /// The next one with these bytes in it.
@@ -74,8 +79,16 @@ impl Proxy {
     pub fn start(target: u16) -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let port = listener.local_addr()?.port();
-        let state =
-            State { target, stalled: false, stall_at: None, loss: None, links: Vec::new(), requests: 0, ended: false };
+        let state = State {
+            target,
+            stalled: false,
+            delay: Duration::ZERO,
+            stall_at: None,
+            loss: None,
+            links: Vec::new(),
+            requests: 0,
+            ended: false,
+        };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
         let accepting = Arc::clone(&shared);
         thread::spawn(move || {
@@ -109,6 +122,11 @@ impl Proxy {
     pub fn stall(&self, stalled: bool) {
         self.shared.lock().stalled = stalled;
         self.shared.changed.notify_all();
+    }
+
+    /// Passes whatever is sent on so much later.
+    pub fn delay(&self, delay: Duration) {
+        self.shared.lock().delay = delay;
     }
 
     /// Stops passing anything on when the next request with this word in it comes, before it is passed on.
@@ -148,6 +166,11 @@ impl Proxy {
     pub fn lead_to(&self, target: u16) {
         self.shared.lock().target = target;
         self.cut();
+    }
+
+    /// Loses the answer to whatever is sent to the server next, with its connection.
+    pub fn lose_next_answer(&self) {
+        self.shared.lock().loss = Some(Loss::Next);
     }
 
     /// Passes `passed` requests to MariaDB on, and then one whose answer is lost, with its connection.
@@ -245,6 +268,7 @@ impl Shared {
                     *passed = passed.saturating_sub(1);
                     loses
                 }
+                Some(Loss::Next) => from_client,
                 Some(Loss::With(word)) if !from_client => has(sent, word),
                 Some(Loss::To(word)) if from_client => has(sent, word),
                 _ => false,
@@ -253,7 +277,11 @@ impl Shared {
                 state.loss = None;
                 link.loses.store(true, Ordering::SeqCst);
             }
+            let delay = state.delay;
             drop(state);
+            if !delay.is_zero() {
+                thread::sleep(delay);
+            }
             if link.swallows.load(Ordering::SeqCst) {
                 continue;
             }
@@ -269,8 +297,15 @@ fn has(sent: &[u8], word: &[u8]) -> bool {
     sent.windows(word.len()).any(|bytes| bytes == word)
 }
 
-/// Whether this is a command that the server answers: the first packet of an exchange, and neither a farewell (1) nor
-/// the end of a prepared statement (25).
+/// Whether this is a command that the server answers. Of MySQL: the first packet of an exchange, and neither a farewell
+/// (1) nor the end of a prepared statement (25). Of PostgreSQL: a query, or what prepares or binds one.
 fn is_request(sent: &[u8]) -> bool {
-    matches!(sent, [_, _, _, 0, command, ..] if !matches!(command, 1 | 25))
+    let is_mysql = matches!(sent, [_, _, _, 0, command, ..] if !matches!(command, 1 | 25));
+    let is_postgres = match sent {
+        [b'Q' | b'P' | b'B', a, b, c, d, ..] => {
+            usize::try_from(u32::from_be_bytes([*a, *b, *c, *d])).is_ok_and(|length| length < sent.len())
+        }
+        _ => false,
+    };
+    is_mysql || is_postgres
 }

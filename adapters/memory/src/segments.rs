@@ -13,7 +13,7 @@ use unalike_storage::{
 use crate::{MemoryStore, State};
 
 /// A tag.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct TagRow {
     options: TagOptions,
     /// The greatest number granted; that of [`first_watermark`] at first.
@@ -112,7 +112,13 @@ impl MemoryStore {
         stripe.check_join(NAME, state.stripe.as_ref(), has_granted)?;
         state.stripe = Some(*stripe);
         drop(state);
-        Ok(Self { joined: Some(*stripe), ..self.clone() })
+        Ok(self.joined_as(stripe))
+    }
+
+    /// This client as the stripe that it joined before. Each of its requests fails where another one is recorded.
+    #[must_use]
+    pub fn joined_as(&self, stripe: &Stripe) -> Self {
+        Self { joined: Some(*stripe), ..self.clone() }
     }
 }
 

@@ -34,6 +34,9 @@ pub(crate) const BEGIN: &str = "START TRANSACTION";
 /// The lock of whoever creates tags or changes the stripe.
 pub(crate) const ALONE: &str = "SELECT id FROM unalike_store WHERE id = 1 AND {fence of the store} FOR UPDATE";
 
+/// Why a statement was held back that would not be on another connection.
+const SET_OTHERWISE: &str = "the connection led to another server, or was set otherwise: try again";
+
 /// What `unalike_store` says which server it is on.
 pub(crate) const RECORDED: &str = "SELECT server FROM unalike_store WHERE id = 1";
 
@@ -55,6 +58,7 @@ struct Connector {
     connect_timeout: Duration,
     request_timeout: Duration,
     assume_durable: bool,
+    assume_identity: bool,
     /// The name of the dialect whose tables are used.
     dialect: &'static str,
     /// The server that connections must lead to, once it is known.
@@ -75,6 +79,8 @@ struct Expected {
     /// What stands in `unalike_store`; the same, or what a server is adopted in place of.
     recorded: String,
     fence: Fence,
+    /// It is a node of a Galera cluster.
+    is_node: bool,
     /// It was adopted, so what the server before did may still be applied; and the position says so.
     may_be_written_over: bool,
 }
@@ -97,6 +103,7 @@ impl Database {
             connect_timeout: options.connect_timeout,
             request_timeout: options.request_timeout,
             assume_durable: options.assume_durable,
+            assume_identity: options.assume_identity,
             dialect: options.dialect.name(),
             expected: OnceLock::new(),
             requirement: OnceLock::new(),
@@ -126,8 +133,25 @@ impl Database {
         // Set once, when the store is opened.
         let may_be_written_over =
             identity.as_deref().and_then(mark_in).is_some() && Record::read(recorded).was_adopted();
-        let _ =
-            connector.expected.set(Expected { identity, recorded: recorded.to_owned(), fence, may_be_written_over });
+        let (recorded, is_node) = (recorded.to_owned(), facts.cluster().is_some());
+        let _ = connector.expected.set(Expected { identity, recorded, fence, is_node, may_be_written_over });
+    }
+
+    /// Whether a row that a transaction locks, and does not change, stays as it is until the transaction commits.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] on a node of a Galera cluster: other nodes know nothing of its locks, and only changes
+    /// of the same row are compared. A row that is made on one node while the store becomes another stripe on another
+    /// one would be of the stripe before.
+    pub(crate) fn check_rows_read(&self) -> Result<(), StoreError> {
+        if !self.connector().expected.get().is_some_and(|expected| expected.is_node) {
+            return Ok(());
+        }
+        Err(StoreError::refused(format!(
+            "the server at {} is a node of a Galera cluster, which cannot be a stripe: the nodes know nothing of each other's \
+             locks; use a single server for each stripe",
+            self.at()
+        )))
     }
 
     /// Refuses a server that was adopted with the tables of other dialects, and not with those that are used. Answers
@@ -170,7 +194,7 @@ impl Database {
         AssertSqlSafe(match self.connector().expected.get() {
             Some(expected) => expected.fence.put_into(statement),
             // Before a server is known, nothing is granted.
-            None => ["{fence}", "{fence alone}", "{fence of the store}"]
+            None => ["{fence}", "{fence alone}", "{fence of the store}", "{fence of a row}"]
                 .into_iter()
                 .fold(statement.to_owned(), |statement, fence| statement.replace(fence, "1 = 0")),
         })
@@ -192,12 +216,22 @@ impl Database {
             facts.check_session(&before).map_err(|why| unavailable(format!("{}: {why}", self.at())))?;
             if facts.only_reads() { Err(unavailable(format!("{}: {ONLY_READS}", self.at()))) } else { Ok(()) }
         });
-        match checked {
-            Ok(()) => turn.give_back(),
-            // Those that were opened before may all lead there.
-            Err(_) => connector.note_broken(),
+        // What a session says of a variable may be older than what holds for the server by now: `server_id`.
+        let is_held_back = match &checked {
+            Ok(()) => turn.rows(sqlx::query(self.fenced("SELECT 1 FROM DUAL WHERE {fence}"))).await?.is_empty(),
+            Err(_) => true,
+        };
+        if !is_held_back {
+            turn.give_back();
+            return Ok(());
         }
-        checked
+        // Those that were opened before may all lead there.
+        connector.note_broken();
+        drop(turn);
+        checked?;
+        // A new one sees all as it is, and says what is wrong.
+        self.turn("looking at the server").await?.give_back();
+        Err(no_connection(self.at(), "looking at the server", SET_OTHERWISE))
     }
 
     /// From now on every new connection must pass this check too. A dialect sets it once, when it is opened, and has
@@ -292,7 +326,7 @@ impl Database {
             // On this connection it would not have been.
             Ok(()) => {
                 self.connector().note_broken();
-                no_connection(self.at(), doing, "the connection led to another server, or was set otherwise: try again")
+                no_connection(self.at(), doing, SET_OTHERWISE)
             }
         }
     }
@@ -311,7 +345,7 @@ impl Database {
             Ok(Err(error)) => return Err(no_connection(self.at(), doing, &error.to_string())),
             Err(_) => {
                 let why = format!(
-                    "no connection within {} ms: the server does not answer, or too many requests wait",
+                    "no connection within {} ms: no MySQL or MariaDB server answers there, or too many requests wait",
                     wait_max.as_millis()
                 );
                 return Err(no_connection(self.at(), doing, &why));
@@ -375,12 +409,7 @@ impl Connector {
 
     /// Checks the server, and what is recorded there if that was read.
     fn check(&self, facts: &ServerFacts, recorded: Option<&str>) -> Result<(), StoreError> {
-        if !self.assume_durable {
-            let vouch = |why| self.refused(&format!("{why} (or vouch for it: durability=assumed)"));
-            facts.check_durability().map_err(vouch)?;
-        }
-        facts.check_log().map_err(|why| self.refused(&why))?;
-        facts.check_init_connect().map_err(|why| self.refused(&why))?;
+        facts.check(self.assume_durable, self.assume_identity).map_err(|why| self.refused(&why))?;
         if let Some(Expected { identity: Some(identity), recorded: expected, .. }) = self.expected.get() {
             let found = facts.identity_as(identity);
             let found = found.map_err(|why| self.refused(&why))?;

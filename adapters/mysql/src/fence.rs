@@ -15,6 +15,16 @@
 //! over those that were lifted, and makes it another one. What somebody empties by hand
 //! (`SET GLOBAL gtid_slave_pos = ''`) on a replica that also has its primary's `server_id` proves nothing any more: no
 //! data tell them apart.
+//!
+//! **Galera.** The nodes of a cluster have the same data, and any of them may lose its own: one that joins is sent
+//! those of another. So no node has an identity, and neither has the cluster: begun anew with a node that was behind,
+//! it has the same `wsrep_cluster_state_uuid` as before and all the records in its tables, but not the last commits.
+//! Nothing that a server says tells the two apart: `wsrep_cluster_conf_id` begins at 1 again and comes to where it was.
+//! So a cluster is used only where the operator promises that this does not happen (`identity=assumed`). What can be
+//! known is checked all the same: it has the name that is recorded, it is a cluster and not a node of it alone, and no
+//! node goes on without the majority. Its rows may be changed on any node: of two statements that change one row at the
+//! same time the cluster commits one. What a statement only reads it does not compare: see
+//! `Database::check_rows_read`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -22,6 +32,8 @@ use std::fmt::Write as _;
 use sqlx::mysql::MySqlConnection;
 use sqlx::{AssertSqlSafe, Executor as _, Row as _};
 use unalike_storage::StoreError;
+
+use crate::record::Record;
 
 /// The session variables that a grant rests on: what each must be, as a statement says it. A variable that a server
 /// does not have is left out; one that is otherwise on a new connection is set.
@@ -63,14 +75,16 @@ pub(crate) const SETTINGS: [(&str, &str); 25] = [
 ];
 
 /// What else is looked at.
-pub(crate) const FACTS: [&str; 23] = [
+pub(crate) const FACTS: [&str; 25] = [
     "server_uuid",
     "server_uid",
     "server_id",
     "gtid_domain_id",
     "gtid_slave_pos",
     "wsrep_on",
-    "wsrep_node_name",
+    "wsrep_provider",
+    "wsrep_provider_options",
+    "wsrep_cluster_name",
     "hostname",
     "port",
     "datadir",
@@ -138,8 +152,11 @@ impl ServerFacts {
     /// # Errors
     /// When nothing tells it from other servers.
     pub(crate) fn identity(&self, mark: u128) -> Result<String, String> {
+        if let Some(cluster) = self.cluster() {
+            return Ok(format!("mark {mark:032x}{OF_CLUSTER}{cluster}"));
+        }
         let uuid = self.value("server_uuid");
-        if !uuid.is_empty() && uuid != UNKNOWN {
+        if !["", UNKNOWN, UNKNOWN_UUID].contains(&uuid) {
             return Ok(format!("server_uuid {uuid}"));
         }
         let (Ok(server), Ok(domain)) = (self.figure("server_id"), self.figure("gtid_domain_id")) else {
@@ -150,7 +167,7 @@ impl ServerFacts {
             );
         };
         let position = self.position(domain).unwrap_or("none");
-        Ok(self.marked(mark, server, domain, &format!("{OF_DOMAIN} {position}")))
+        Ok(marked(mark, server, domain, &format!("{OF_DOMAIN} {position}")))
     }
 
     /// The same of a server that is adopted: what it applied in whichever domain is a part of it.
@@ -162,12 +179,12 @@ impl ServerFacts {
         let (Ok(server), Ok(domain)) = (self.figure("server_id"), self.figure("gtid_domain_id")) else {
             return Ok(of_domain);
         };
-        if mark_in(&of_domain).is_none() {
+        if mark_in(&of_domain).is_none() || self.cluster().is_some() {
             return Ok(of_domain);
         }
         let positions = self.positions();
         let positions = if positions.is_empty() { "none".to_owned() } else { positions.join(",") };
-        Ok(self.marked(mark, server, domain, &format!("{OF_ALL} {positions}")))
+        Ok(marked(mark, server, domain, &format!("{OF_ALL} {positions}")))
     }
 
     /// The identity in the form of a recorded one, with its mark.
@@ -179,13 +196,10 @@ impl ServerFacts {
         if recorded.contains(OF_ALL) { self.adopted_identity(mark) } else { self.identity(mark) }
     }
 
-    fn marked(&self, mark: u128, server: u64, domain: u64, position: &str) -> String {
-        let mut identity = format!("mark {mark:032x} server_id {server} gtid_domain_id {domain} {position}");
-        if self.is_on("wsrep_on") {
-            // Nodes of a cluster may share the others.
-            let _ = write!(identity, " wsrep_node_name {}", self.value("wsrep_node_name"));
-        }
-        identity
+    /// The name of the cluster that it is a node of: of Galera, which Percona XtraDB Cluster is too.
+    pub(crate) fn cluster(&self) -> Option<&str> {
+        let is_node = !matches!(self.value("wsrep_provider"), "" | "none");
+        is_node.then(|| self.value("wsrep_cluster_name"))
     }
 
     /// How far replication has come in each domain, in the order of their texts.
@@ -281,6 +295,61 @@ impl ServerFacts {
         Ok(())
     }
 
+    /// Whether the server may be used, where the operator vouches for some of it: that its commits last, and which
+    /// server it is.
+    pub(crate) fn check(&self, is_durable: bool, is_known: bool) -> Result<(), String> {
+        self.check_kind()?;
+        if !is_durable {
+            self.check_durability().map_err(|why| format!("{why} (or vouch for it: durability=assumed)"))?;
+        }
+        self.check_cluster(is_known)?;
+        self.check_log()?;
+        self.check_init_connect()
+    }
+
+    /// Whether what it says of itself means what it means on MySQL and MariaDB.
+    pub(crate) fn check_kind(&self) -> Result<(), String> {
+        let version = self.value("version");
+        let spelled = version.to_ascii_lowercase();
+        match OTHER_SERVERS.iter().find(|(name, _)| spelled.contains(name)) {
+            Some((_, why)) => {
+                Err(format!("its version is {version}: {why}; use MySQL or MariaDB itself, or another store"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a node of a cluster may be used: nothing that it says tells whether the cluster lost commits, so the
+    /// operator has to promise that it does not.
+    pub(crate) fn check_cluster(&self, is_vouched: bool) -> Result<(), String> {
+        let Some(cluster) = self.cluster() else { return Ok(()) };
+        if !is_vouched {
+            return Err(format!(
+                "it is a node of the Galera cluster {cluster:?}: begun anew with a node that was behind, the cluster would lose \
+                 commits, nothing in it would tell, and numbers would repeat. Promise that it never is, or that you run \
+                 `unalike store adopt` after it was (identity=assumed)"
+            ));
+        }
+        if !self.is_on("wsrep_on") {
+            return Err(format!(
+                "wsrep_on is OFF in a session on a node of the Galera cluster {cluster:?}: what it changes would not reach the other \
+                 nodes, and numbers would repeat; set it to ON, and look at init_connect"
+            ));
+        }
+        let options = self.value("wsrep_provider_options").split(';').filter_map(|option| option.split_once('='));
+        let mut options = options.map(|(name, value)| (name.trim(), value.trim().to_ascii_lowercase()));
+        let alone = options.find(|(name, value)| {
+            SPLIT_BRAIN.contains(name) && !matches!(value.as_str(), "false" | "no" | "off" | "0")
+        });
+        match alone {
+            Some((name, value)) => Err(format!(
+                "{name} is {value} in wsrep_provider_options: nodes that lose sight of each other would each go on, and numbers \
+                 would repeat; set it to false"
+            )),
+            None => Ok(()),
+        }
+    }
+
     /// Whether `init_connect` does no more than set a session: a temporary table of one of our names, which it may
     /// make, stands before ours in the session, and is gone with it.
     pub(crate) fn check_init_connect(&self) -> Result<(), String> {
@@ -365,66 +434,86 @@ impl ServerFacts {
 
     /// The conditions of statements that run on this very server, in a session that was checked.
     pub(crate) fn fence(&self, is_durable: bool, identity: Option<&str>) -> Fence {
-        let mut conditions: Vec<String> = Vec::new();
+        let mut all = AllOf::default();
         for (name, literal) in SETTINGS.into_iter().filter(|(name, _)| self.has(name)) {
-            conditions.push(format!("@@{name} = {literal}"));
+            all.equal(format!("@@{name}"), literal);
         }
         let log_bin = u8::from(self.is_on("log_bin"));
-        conditions.push("@@global.read_only = 0".to_owned());
-        conditions.push(format!("@@global.log_bin = {log_bin}"));
+        all.equal("@@global.read_only", 0);
+        all.equal("@@global.log_bin", log_bin);
         if log_bin == 1 && self.has("binlog_format") {
-            conditions.push("@@binlog_format <> 'STATEMENT'".to_owned());
+            all.equal("@@binlog_format = 'STATEMENT'", 0);
         }
         if is_durable {
-            conditions.push("@@global.innodb_flush_log_at_trx_commit = 1".to_owned());
+            all.equal("@@global.innodb_flush_log_at_trx_commit", 1);
             if log_bin == 1 {
-                conditions.push("@@global.sync_binlog = 1".to_owned());
+                all.equal("@@global.sync_binlog", 1);
             }
         }
-        if let Some(identity) = identity {
-            self.identify(identity, &mut conditions);
+        if let Some(cluster) = self.cluster() {
+            all.equal("@@wsrep_on", 1);
+            all.equal("@@wsrep_cluster_name", hexadecimal(cluster));
+        } else if let Some(identity) = identity {
+            self.identify(identity, &mut all);
         }
         let alone = if self.has("in_transaction") { " AND @@in_transaction = 0" } else { "" };
-        Fence { conditions: all_of(&conditions), alone, recorded: None }
+        Fence { conditions: all.condition(), alone, recorded: None, has_marked_rows: false }
     }
 
-    fn identify(&self, identity: &str, conditions: &mut Vec<String>) {
+    fn identify(&self, identity: &str, all: &mut AllOf) {
         if identity.starts_with("server_uuid ") {
-            conditions.push(format!("@@server_uuid = {}", hexadecimal(self.value("server_uuid"))));
+            all.equal("@@server_uuid", hexadecimal(self.value("server_uuid")));
             return;
         }
         // Both are numbers, or there would be no identity.
         let (server, domain) = (self.figure("server_id").unwrap_or(0), self.figure("gtid_domain_id").unwrap_or(0));
-        conditions.push(format!("@@global.server_id = {server} AND @@gtid_domain_id = {domain}"));
+        all.equal("@@global.server_id", server);
+        all.equal("@@gtid_domain_id", domain);
         let found = |what: &str| format!("LOCATE({}, CONCAT(',', @@global.gtid_slave_pos, ','))", hexadecimal(what));
         if identity.contains(OF_ALL) {
             // In whichever order: as many bytes, and each of them.
-            conditions.push(format!("LENGTH(@@global.gtid_slave_pos) = {}", self.value("gtid_slave_pos").len()));
-            conditions
-                .extend(self.positions().iter().map(|position| format!("{} > 0", found(&format!(",{position},")))));
+            all.equal("LENGTH(@@global.gtid_slave_pos)", self.value("gtid_slave_pos").len());
+            for position in self.positions() {
+                all.equal(format!("{} > 0", found(&format!(",{position},"))), 1);
+            }
         } else {
-            self.identify_in_domain(domain, found, conditions);
-        }
-        if self.is_on("wsrep_on") {
-            conditions
-                .push(format!("@@wsrep_on = 1 AND @@wsrep_node_name = {}", hexadecimal(self.value("wsrep_node_name"))));
+            match self.position(domain) {
+                Some(position) => all.equal(format!("{} > 0", found(&format!(",{position},"))), 1),
+                None => all.equal(found(&format!(",{domain}-")), 0),
+            }
         }
     }
+}
 
-    fn identify_in_domain(&self, domain: u64, found: impl Fn(&str) -> String, conditions: &mut Vec<String>) {
-        conditions.push(match self.position(domain) {
-            Some(position) => format!("{} > 0", found(&format!(",{position},"))),
-            None => format!("{} = 0", found(&format!(",{domain}-"))),
-        });
-    }
+fn marked(mark: u128, server: u64, domain: u64, position: &str) -> String {
+    format!("mark {mark:032x} server_id {server} gtid_domain_id {domain} {position}")
 }
 
 /// Those of them that not every user may set, or that cannot be set to this: they are checked alone.
 pub(crate) const CHECKED: [&str; 2] = ["sql_log_bin", "system_versioning_asof"];
 
+/// What servers answer for `server_uuid` that speak the protocol and have none: all of them the same.
+const UNKNOWN_UUID: &str = "00000000-0000-0000-0000-000000000000";
+
 /// Before the position in a server's own domain, and before those in all, as identities have it.
 const OF_DOMAIN: &str = "gtid_slave_pos";
 const OF_ALL: &str = "gtid_slave_positions";
+
+/// Between the mark and the name of a Galera cluster, as identities have it.
+const OF_CLUSTER: &str = " wsrep_cluster_name ";
+
+/// What others have in their versions that speak the protocol of MySQL, and why they are not used.
+const OTHER_SERVERS: [(&str, &str); 3] = [
+    (
+        "tidb",
+        "TiDB answers with settings of MySQL that mean nothing there, and with the same server_uuid on every server",
+    ),
+    ("vitess", "each statement goes to a server of vtgate's choice, and what one says holds for no other"),
+    ("planetscale", "each statement goes to a server of vtgate's choice, and what one says holds for no other"),
+];
+
+/// The options of Galera with which a node goes on without the majority.
+const SPLIT_BRAIN: [&str; 2] = ["pc.ignore_sb", "pc.ignore_quorum"];
 
 /// What a server says that does not know who it is.
 const UNKNOWN: &str = "unknown";
@@ -446,14 +535,26 @@ fn says(value: &str, literal: &str) -> bool {
     }
 }
 
-/// One condition that holds when all of these do: as many of them are 1 as there are. What is neither true nor false
-/// makes the sum neither, so that no row is changed.
+/// One condition that holds when all of these do: one row of values equals another. What is neither true nor false
+/// makes the comparison neither, so that no row is changed.
 ///
 /// As a list of conditions they would cost three times as much: a server looks at each of a list for what it says of
-/// the others, each time that the statement is run.
-fn all_of(conditions: &[String]) -> String {
-    let terms: Vec<_> = conditions.iter().map(|condition| format!("({condition})")).collect();
-    format!("{} = {}", terms.join(" + "), terms.len())
+/// the others, each time that the statement is run. Their sum costs a third more than the rows.
+#[derive(Default)]
+struct AllOf {
+    found: Vec<String>,
+    needed: Vec<String>,
+}
+
+impl AllOf {
+    fn equal(&mut self, found: impl Into<String>, needed: impl ToString) {
+        self.found.push(found.into());
+        self.needed.push(needed.to_string());
+    }
+
+    fn condition(&self) -> String {
+        format!("({}) = ({})", self.found.join(", "), self.needed.join(", "))
+    }
 }
 
 /// Text as a constant that no text can break out of.
@@ -472,6 +573,11 @@ pub(crate) fn mark_in(recorded: &str) -> Option<u128> {
     u128::from_str_radix(mark, 16).ok()
 }
 
+/// Whether a record names a Galera cluster.
+pub(crate) fn names_cluster(recorded: &str) -> bool {
+    mark_in(recorded).is_some() && recorded.contains(OF_CLUSTER)
+}
+
 /// The conditions under which a statement may grant.
 #[derive(Clone, Debug)]
 pub(crate) struct Fence {
@@ -480,28 +586,41 @@ pub(crate) struct Fence {
     alone: &'static str,
     /// What `unalike_store` must say.
     recorded: Option<String>,
+    /// Rows of `unalike_tag` have a mark that says which record they are of.
+    has_marked_rows: bool,
 }
 
 impl Fence {
     /// On the server that this record names.
     pub(crate) fn recorded(mut self, recorded: &str) -> Self {
         self.recorded = Some(hexadecimal(recorded));
+        self.has_marked_rows = Record::read(recorded).era().mark != 0;
         self
     }
 
     /// The statement with these conditions where it says `{fence}`; `{fence alone}` if it is a transaction of its own;
-    /// and `{fence of the store}` if it concerns the row of `unalike_store`.
+    /// `{fence of the store}` if it concerns the row of `unalike_store`; and `{fence of a row}` if it is a transaction
+    /// of its own and its condition compares a row's `stripe_set`.
+    ///
+    /// Whoever records another server marks all rows anew in the same transaction, so a row of this era says what the
+    /// record says, and costs nothing: to look for the record takes a fifth of a grant's time.
     pub(crate) fn put_into(&self, statement: &str) -> String {
-        let (mut row, mut other) = (self.conditions.clone(), self.conditions.clone());
+        let (mut store, mut other) = (self.conditions.clone(), self.conditions.clone());
         if let Some(recorded) = &self.recorded {
-            let _ = write!(row, " AND server = {recorded}");
+            let _ = write!(store, " AND server = {recorded}");
             // Without a lock, since the session reads what is committed.
             let _ = write!(other, " AND EXISTS (SELECT 1 FROM unalike_store WHERE id = 1 AND server = {recorded})");
         }
-        let fenced = statement.replace("{fence of the store}", &row).replace("{fence}", &other);
+        let row = if self.has_marked_rows { &self.conditions } else { &other };
+        let fenced = statement.replace("{fence of the store}", &store).replace("{fence}", &other);
+        let fenced = fenced.replace("{fence of a row}", &(row.clone() + self.alone));
         fenced.replace("{fence alone}", &(other + self.alone))
     }
 }
+
+#[cfg(test)]
+#[path = "managed.rs"]
+mod managed;
 
 #[cfg(test)]
 mod tests {

@@ -9,15 +9,13 @@
 //! before all that the other could have granted has ended, and extend nothing that began before.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use sqlx::Row as _;
 use sqlx::mysql::MySqlRow;
 use unalike_storage::{
-    Candidates, Choice, ClockSteps, Clocks, GrantId, Layout, Lease, LeaseAcquire, LeaseExtend, LeaseLimits,
-    LeaseRecord, LeaseStore, NamespaceBinding, Rfc3339, StoreError, StoreIdentity, UsedWorker, choose_worker,
-    is_kept_time, nth_never_used, random_64, random_128, split_tag,
+    ClockSteps, GrantId, Layout, Lease, LeaseAcquire, LeaseExtend, LeaseLimits, LeaseLook, LeaseRecord, LeaseRows,
+    LeaseStore, NamespaceBinding, StoreError, StoreIdentity, UsedWorker, is_kept_time, split_tag,
 };
 
 use crate::database::{Database, Turn, number};
@@ -192,8 +190,14 @@ pub(crate) const RAISE_HORIZON: &str =
 /// ```
 #[derive(Clone, Debug)]
 pub struct MysqlLeases {
-    database: Database,
     options: MysqlOptions,
+    tables: LeaseTables,
+}
+
+/// The tables of leases.
+#[derive(Clone, Debug)]
+struct LeaseTables {
+    database: Database,
     limits: LeaseLimits,
     /// Where the server's clock was set, as far as this process has seen.
     steps: Arc<ClockSteps>,
@@ -219,17 +223,12 @@ impl MysqlLeases {
         options.limits.validate()?;
         tables::open(database, options, &TABLES).await?;
         open_store(database, options.limits).await?;
-        let leases = Self {
-            database: database.clone(),
-            options: options.clone(),
-            limits: options.limits,
-            steps: Arc::default(),
-        };
+        let tables = LeaseTables { database: database.clone(), limits: options.limits, steps: Arc::default() };
         // The other tables: what is missing in them is known from the beginning.
         let mut turn = database.turn("looking at the tables of leases").await?;
-        leases.look(&mut turn, "", 0).await?;
+        tables.look_at_rows(&mut turn, "", 0).await?;
         turn.give_back();
-        Ok(leases)
+        Ok(Self { options: options.clone(), tables })
     }
 
     /// The statements that create the tables of leases, `unalike_store` among them, for those who do not let programs
@@ -259,33 +258,9 @@ impl MysqlLeases {
         tables.extend(TABLES.map(|shape| (shape.name.to_owned(), "SELECT, INSERT, UPDATE")));
         tables
     }
+}
 
-    /// What the server says now: its clock, and of a namespace and a worker of it.
-    async fn look(&self, turn: &mut Turn, namespace: &str, worker: u32) -> Result<Look, StoreError> {
-        let asked = Instant::now();
-        let rows = turn.rows(sqlx::query(LOOK).bind(namespace.as_bytes().to_vec()).bind(worker)).await?;
-        let row = rows.first().ok_or_else(|| damaged(self.database.at(), "the server's clock gives no row"))?;
-        let store_ms = self.number(row, "store_ms")?;
-        self.steps.read(asked, store_ms);
-        Ok(Look {
-            store_ms,
-            binding: if self.is_null(row, "version")? { None } else { Some(self.binding(row)?) },
-            lease: if self.is_null(row, "worker")? { None } else { Some(self.record(row)?) },
-        })
-    }
-
-    /// Refuses a holder's clock that is off. It is looked at before the request waits for locks: afterwards every
-    /// holder's clock would look slow.
-    fn check_clock(&self, holder_ms: u64, store_ms: u64, waited: Duration) -> Result<(), StoreError> {
-        // While the request waited for a connection and for this answer, the holder's clock went on.
-        let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
-        let nearest_ms = store_ms.clamp(holder_ms, holder_ms.saturating_add(waited_ms));
-        self.limits.check_clocks(Clocks { holder_ms: nearest_ms, store_ms }).or_else(|_| {
-            // As the holder sent it.
-            self.limits.check_clocks(Clocks { holder_ms, store_ms })
-        })
-    }
-
+impl LeaseTables {
     fn number(&self, row: &MySqlRow, column: &str) -> Result<u64, StoreError> {
         number(&self.database, row, column)
     }
@@ -343,231 +318,156 @@ impl MysqlLeases {
             is_final,
         })
     }
+}
 
-    /// Binds the namespace, if nobody else was quicker, and keeps other acquires in it waiting.
-    async fn bind_namespace(&self, turn: &mut Turn, acquire: &LeaseAcquire) -> Result<(), StoreError> {
-        let binding = NamespaceBinding::new(acquire.layout, self.limits)?;
-        let mut bind = sqlx::query(BIND).bind(acquire.namespace.as_bytes().to_vec());
+#[async_trait]
+impl LeaseRows for LeaseTables {
+    type Turn = Turn;
+
+    const UNBOUND: &'static str = "unalike_lease_store has no row";
+
+    fn at(&self) -> &str {
+        self.database.at()
+    }
+
+    fn limits(&self) -> LeaseLimits {
+        self.limits
+    }
+
+    fn steps(&self) -> &ClockSteps {
+        &self.steps
+    }
+
+    async fn turn(&self, doing: &'static str) -> Result<Turn, StoreError> {
+        self.database.turn(doing).await
+    }
+
+    fn give_back(&self, turn: Turn) {
+        turn.give_back();
+    }
+
+    async fn check_server(&self, turn: Turn) -> Result<(), StoreError> {
+        turn.give_back();
+        self.database.check_fence().await
+    }
+
+    async fn look_at_rows(&self, turn: &mut Turn, namespace: &str, worker: u32) -> Result<LeaseLook, StoreError> {
+        let rows = turn.rows(sqlx::query(LOOK).bind(namespace.as_bytes().to_vec()).bind(worker)).await?;
+        let row = rows.first().ok_or_else(|| damaged(self.database.at(), "the server's clock gives no row"))?;
+        Ok(LeaseLook {
+            store_ms: self.number(row, "store_ms")?,
+            binding: if self.is_null(row, "version")? { None } else { Some(self.binding(row)?) },
+            lease: if self.is_null(row, "worker")? { None } else { Some(self.record(row)?) },
+        })
+    }
+
+    async fn lock_namespace(
+        &self,
+        turn: &mut Turn,
+        namespace: &str,
+        new: Option<NamespaceBinding>,
+    ) -> Result<(), StoreError> {
+        turn.begin().await?;
+        let Some(binding) = new else {
+            return turn.rows(sqlx::query(LOCK).bind(namespace.as_bytes())).await.map(drop);
+        };
+        let mut bind = sqlx::query(BIND).bind(namespace.as_bytes());
         for (_, figure) in binding.figures() {
             bind = bind.bind(figure);
         }
         turn.execute(bind).await.map(drop)
     }
 
-    /// What there is to choose from, under the lock of the namespace.
-    async fn candidates(&self, turn: &mut Turn, acquire: &LeaseAcquire, seen: &Look) -> Result<Candidates, StoreError> {
-        let namespace = || acquire.namespace.as_bytes().to_vec();
-        let mut candidates = Candidates { workers: acquire.layout.workers(), ..Candidates::default() };
-        candidates.preferred = acquire.preferred_worker.map(|worker| {
-            let end_ms = seen.lease.as_ref().map_or(0, |record| record.lease.valid_until_ms);
-            UsedWorker { worker, end_ms }
-        });
-        if !acquire.holder.is_empty() {
-            let previous = sqlx::query(PREVIOUS).bind(namespace()).bind(acquire.holder.as_bytes()).bind(seen.store_ms);
-            let rows = turn.rows(previous).await?;
-            candidates.previous = rows.first().map(|row| self.used_worker(row)).transpose()?;
-        }
-        let rows = turn.rows(sqlx::query(OLDEST).bind(namespace())).await?;
-        candidates.oldest = rows.first().map(|row| self.used_worker(row)).transpose()?;
-        let rows = turn.rows(sqlx::query(COUNT).bind(namespace())).await?;
-        candidates.used = rows.first().map_or(Ok(0), |row| self.number(row, "used"))?;
-        Ok(candidates)
-    }
-
-    /// The worker that the rule chooses, with the greatest end recorded for it; or why there is none.
-    async fn choose(
+    async fn previous_row(
         &self,
         turn: &mut Turn,
+        namespace: &str,
+        holder: &str,
+        ended_ms: u64,
+    ) -> Result<Option<UsedWorker>, StoreError> {
+        let previous = sqlx::query(PREVIOUS).bind(namespace.as_bytes()).bind(holder.as_bytes()).bind(ended_ms);
+        let rows = turn.rows(previous).await?;
+        rows.first().map(|row| self.used_worker(row)).transpose()
+    }
+
+    async fn oldest_row(&self, turn: &mut Turn, namespace: &str) -> Result<(Option<UsedWorker>, u64), StoreError> {
+        let rows = turn.rows(sqlx::query(OLDEST).bind(namespace.as_bytes())).await?;
+        let oldest = rows.first().map(|row| self.used_worker(row)).transpose()?;
+        let rows = turn.rows(sqlx::query(COUNT).bind(namespace.as_bytes())).await?;
+        Ok((oldest, rows.first().map_or(Ok(0), |row| self.number(row, "used"))?))
+    }
+
+    async fn worker_rows(&self, turn: &mut Turn, namespace: &str) -> Result<Vec<u32>, StoreError> {
+        let rows = turn.rows(sqlx::query(WORKERS).bind(namespace.as_bytes())).await?;
+        rows.iter().map(|row| self.worker(row)).collect()
+    }
+
+    async fn lease_rows(&self, turn: &mut Turn, namespace: &str) -> Result<Vec<LeaseRecord>, StoreError> {
+        let rows = turn.rows(sqlx::query(LIST).bind(namespace.as_bytes())).await?;
+        rows.iter().map(|row| self.record(row)).collect()
+    }
+
+    async fn write_lease(
+        &self,
+        mut turn: Turn,
         acquire: &LeaseAcquire,
-        seen: &Look,
-    ) -> Result<Result<UsedWorker, StoreError>, StoreError> {
-        let exhausted = |free_at_ms| StoreError::WorkersExhausted {
-            namespace: acquire.namespace.clone(),
-            workers: acquire.layout.workers(),
-            free_at_ms,
-        };
-        let max_horizon_ms = seen.binding.map_or(self.limits.max_horizon_ms, |binding| binding.max_horizon_ms);
-        let expiry = self.steps.expiry(seen.store_ms, max_horizon_ms);
-        if !expiry.is_plain() {
-            let rows = turn.rows(sqlx::query(LIST).bind(acquire.namespace.as_bytes())).await?;
-            let used: Vec<_> = rows.iter().map(|row| self.record(row)).collect::<Result<_, _>>()?;
-            let used = used.iter().map(|LeaseRecord { lease, holder, .. }| {
-                (UsedWorker { worker: lease.worker, end_ms: lease.valid_until_ms }, holder.as_str())
-            });
-            return Ok(choose_worker(acquire, expiry, random_64()?, used));
-        }
-        let candidates = self.candidates(turn, acquire, seen).await?;
-        let random = random_64()?;
-        Ok(match candidates.choose(expiry, random) {
-            Choice::Worker(used) => Ok(used),
-            Choice::Exhausted { free_at_ms } => Err(exhausted(free_at_ms)),
-            Choice::NeverUsed { nth } => {
-                let rows = turn.rows(sqlx::query(WORKERS).bind(acquire.namespace.as_bytes())).await?;
-                let used: Vec<u32> = rows.iter().map(|row| self.worker(row)).collect::<Result<_, _>>()?;
-                let worker = nth_never_used(nth, used);
-                worker.map(|worker| UsedWorker { worker, end_ms: 0 }).ok_or_else(|| exhausted(seen.store_ms))
-            }
-        })
-    }
-
-    /// The lease of the chosen worker; or why it cannot be granted.
-    fn grant(&self, acquire: &LeaseAcquire, seen: &Look, chosen: UsedWorker) -> Result<Lease, StoreError> {
-        let namespace = acquire.namespace.as_str();
-        let binding = seen.binding.ok_or_else(|| {
-            // It is bound from the one row there.
-            let what = format!("the lease namespace {namespace:?} was not bound: unalike_lease_store has no row");
-            damaged(self.database.at(), &what)
-        })?;
-        binding.check_layout(namespace, acquire.layout)?;
-        binding.check_quarantine(namespace, seen.store_ms)?;
-        if chosen.worker > binding.layout.worker_max() {
-            let what = format!("{namespace:?} has leased the worker {}, which its layout has not", chosen.worker);
-            return Err(damaged(self.database.at(), &what));
-        }
-        let clocks = Clocks { holder_ms: acquire.now_ms, store_ms: seen.store_ms };
-        let interval = binding.grant(chosen.end_ms, clocks, acquire.horizon_ms)?;
-        Ok(Lease {
-            worker: chosen.worker,
-            grant_id: GrantId(random_128()?),
-            not_before_ms: interval.start,
-            valid_until_ms: interval.end,
-        })
-    }
-}
-
-/// What the server said of itself, a namespace and a worker, at one instant.
-#[derive(Debug)]
-struct Look {
-    /// The server's clock, in Unix milliseconds.
-    store_ms: u64,
-    binding: Option<NamespaceBinding>,
-    /// The worker's newest lease.
-    lease: Option<LeaseRecord>,
-}
-
-impl Look {
-    /// Namespace and lease, if the lease runs under this grant id and may be extended and released. One that began
-    /// before the end of a quarantine may be another's by now.
-    fn running(&self, grant_id: GrantId) -> Option<(NamespaceBinding, Lease)> {
-        let (binding, record) = (self.binding?, self.lease.as_ref()?);
-        let is_running =
-            record.lease.grant_id == grant_id && !record.is_final && record.lease.not_before_ms >= binding.floor_ms;
-        is_running.then_some((binding, record.lease))
-    }
-
-    fn check_layout(&self, namespace: &str, layout: Layout) -> Result<(), StoreError> {
-        self.binding.map_or(Ok(()), |binding| binding.check_layout(namespace, layout))
-    }
-}
-
-#[async_trait]
-impl LeaseStore for MysqlLeases {
-    async fn check_namespace(&self, namespace: &str, layout: Layout) -> Result<(), StoreError> {
-        let mut turn = self.database.turn("looking at a namespace of leases").await?;
-        let seen = self.look(&mut turn, namespace, 0).await?;
-        turn.give_back();
-        seen.check_layout(namespace, layout)
-    }
-
-    async fn acquire(&self, acquire: &LeaseAcquire) -> Result<Lease, StoreError> {
-        acquire.validate()?;
-        let (namespace, asked) = (acquire.namespace.as_str(), Instant::now());
-        let preferred = acquire.preferred_worker.unwrap_or_default();
-        let mut turn = self.database.turn("acquiring a worker").await?;
-        let before = self.look(&mut turn, namespace, preferred).await?;
-        let checked = self.check_clock(acquire.now_ms, before.store_ms, asked.elapsed());
-        if let Err(refused) = checked.and_then(|()| before.check_layout(namespace, acquire.layout)) {
-            turn.give_back();
-            return Err(refused);
-        }
-        turn.begin().await?;
-        let is_new = before.binding.is_none();
-        if is_new {
-            self.bind_namespace(&mut turn, acquire).await?;
-        } else {
-            turn.rows(sqlx::query(LOCK).bind(namespace.as_bytes())).await?;
-        }
-        let seen = self.look(&mut turn, namespace, preferred).await?;
-        let chosen = self.choose(&mut turn, acquire, &seen).await?;
-        let granted = chosen.and_then(|chosen| Ok((chosen, self.grant(acquire, &seen, chosen)?)));
-        let (chosen, lease) = match granted {
-            Ok(granted) => granted,
-            Err(refused) => {
-                // A request that is refused binds nothing.
-                turn.roll_back().await?;
-                return Err(refused);
-            }
-        };
-        let is_first = chosen.end_ms == 0;
+        lease: &Lease,
+        store_ms: u64,
+        is_first: bool,
+    ) -> Result<bool, StoreError> {
         let mut write = sqlx::query(self.database.fenced(if is_first { GRANT_FIRST } else { GRANT_AGAIN }))
             .bind(grant_id_bytes(lease.grant_id))
             .bind(acquire.holder.as_bytes())
             .bind(lease.not_before_ms)
             .bind(lease.valid_until_ms)
-            .bind(seen.store_ms)
-            .bind(namespace.as_bytes())
+            .bind(store_ms)
+            .bind(acquire.namespace.as_bytes())
             .bind(lease.worker);
         if !is_first {
             write = write.bind(lease.not_before_ms);
         }
         let written = turn.try_execute(write, &[DUPLICATE_ENTRY]).await?;
-        if !written.is_ok_and(|done| done.rows_affected() == 1) {
-            turn.roll_back().await?;
-            self.database.check_fence().await?;
-            // Its holder extended it since it was looked at.
-            let what = format!("worker {} of {namespace:?} was prolonged a moment ago: try again", lease.worker);
-            return Err(StoreError::unavailable(what));
+        if written.is_ok_and(|done| done.rows_affected() == 1) {
+            turn.commit().await?;
+            return Ok(true);
         }
-        turn.commit().await?;
-        Ok(lease)
+        turn.roll_back().await?;
+        self.database.check_fence().await?;
+        Ok(false)
     }
 
-    async fn extend(&self, extend: &LeaseExtend) -> Result<Lease, StoreError> {
-        extend.validate()?;
-        let (namespace, asked) = (extend.namespace.as_str(), Instant::now());
-        let lost = || StoreError::LeaseLost { namespace: namespace.to_owned(), worker: extend.worker };
-        let mut turn = self.database.turn("extending a lease").await?;
-        let seen = self.look(&mut turn, namespace, extend.worker).await?;
-        let checked = self.check_clock(extend.now_ms, seen.store_ms, asked.elapsed());
-        let checked = checked.and_then(|()| seen.check_layout(namespace, extend.layout));
-        let (binding, mut lease) = match checked.and_then(|()| seen.running(extend.grant_id).ok_or_else(lost)) {
-            Ok(running) => running,
-            Err(refused) => {
-                turn.give_back();
-                // Another server may know nothing of the lease.
-                self.database.check_fence().await?;
-                return Err(refused);
-            }
-        };
-        let end_ms = binding.extended_end_ms(lease.valid_until_ms, seen.store_ms, extend.horizon_ms);
+    async fn roll_back(&self, turn: Turn) -> Result<(), StoreError> {
+        turn.roll_back().await
+    }
+
+    async fn write_extension(
+        &self,
+        mut turn: Turn,
+        extend: &LeaseExtend,
+        end_ms: u64,
+    ) -> Result<Option<u64>, StoreError> {
         let update = sqlx::query(self.database.fenced(EXTEND))
             .bind(end_ms)
-            .bind(namespace.as_bytes())
+            .bind(extend.namespace.as_bytes())
             .bind(extend.worker)
             .bind(grant_id_bytes(extend.grant_id));
         let updated = turn.execute(update).await?;
         turn.give_back();
-        if updated.rows_affected() != 1 {
-            self.database.check_fence().await?;
-            // Released, or granted to another since it was looked at.
-            return Err(lost());
+        if updated.rows_affected() == 1 {
+            return Ok(Some(updated.last_insert_id()));
         }
-        lease.valid_until_ms = updated.last_insert_id();
-        if lease.valid_until_ms < end_ms {
-            return Err(damaged(self.database.at(), &format!("an extension to {} gave {lease:?}", Rfc3339(end_ms))));
-        }
-        Ok(lease)
+        self.database.check_fence().await?;
+        Ok(None)
     }
 
-    async fn release(&self, namespace: &str, worker: u32, grant_id: GrantId, end_ms: u64) -> Result<bool, StoreError> {
-        let mut turn = self.database.turn("releasing a lease").await?;
-        let seen = self.look(&mut turn, namespace, worker).await?;
-        let end_ms = seen.running(grant_id).and_then(|(binding, lease)| binding.released_end_ms(&lease, end_ms));
-        let Some(end_ms) = end_ms else {
-            turn.give_back();
-            return Ok(false);
-        };
-        // An extension that came in between only moved the end further away.
+    async fn write_end(
+        &self,
+        mut turn: Turn,
+        namespace: &str,
+        worker: u32,
+        grant_id: GrantId,
+        end_ms: u64,
+    ) -> Result<bool, StoreError> {
         let update = sqlx::query(self.database.fenced(RELEASE))
             .bind(end_ms)
             .bind(namespace.as_bytes())
@@ -578,34 +478,61 @@ impl LeaseStore for MysqlLeases {
         turn.give_back();
         Ok(updated.rows_affected() == 1)
     }
+}
+
+#[async_trait]
+impl LeaseStore for MysqlLeases {
+    async fn check_namespace(&self, namespace: &str, layout: Layout) -> Result<(), StoreError> {
+        self.tables.check_binding(namespace, layout).await
+    }
+
+    async fn acquire(&self, acquire: &LeaseAcquire) -> Result<Lease, StoreError> {
+        self.tables.acquire_row(acquire).await
+    }
+
+    async fn extend(&self, extend: &LeaseExtend) -> Result<Lease, StoreError> {
+        self.tables.extend_row(extend).await
+    }
+
+    async fn release(&self, namespace: &str, worker: u32, grant_id: GrantId, end_ms: u64) -> Result<bool, StoreError> {
+        self.tables.release_row(namespace, worker, grant_id, end_ms).await
+    }
 
     async fn forbid_extension(&self, namespace: &str, worker: u32) -> Result<Option<LeaseRecord>, StoreError> {
-        let mut turn = self.database.begin("forbidding a lease's extension").await?;
+        let mut turn = self.tables.database.begin("forbidding a lease's extension").await?;
         turn.execute(sqlx::query(FORBID).bind(namespace.as_bytes()).bind(worker)).await?;
         let rows = turn.rows(sqlx::query(FIND).bind(namespace.as_bytes()).bind(worker)).await?;
-        let record = rows.first().map(|row| self.record(row)).transpose()?;
+        let record = rows.first().map(|row| self.tables.record(row)).transpose()?;
         turn.commit().await?;
         Ok(record)
     }
 
     async fn leases(&self, namespace: &str) -> Result<Vec<LeaseRecord>, StoreError> {
-        let rows = self.database.rows("listing leases", sqlx::query(LIST).bind(namespace.as_bytes())).await?;
-        rows.iter().map(|row| self.record(row)).collect()
+        let rows = self.tables.database.rows("listing leases", sqlx::query(LIST).bind(namespace.as_bytes())).await?;
+        rows.iter().map(|row| self.tables.record(row)).collect()
     }
 
     async fn namespaces(&self) -> Result<Vec<String>, StoreError> {
         let list = sqlx::query("SELECT namespace FROM unalike_lease_namespace ORDER BY namespace");
-        let rows = self.database.rows("listing lease namespaces", list).await?;
-        rows.iter().map(|row| self.text(row, "namespace")).collect()
+        let rows = self.tables.database.rows("listing lease namespaces", list).await?;
+        rows.iter().map(|row| self.tables.text(row, "namespace")).collect()
     }
 
     async fn identity(&self) -> Result<Option<StoreIdentity>, StoreError> {
-        identity::of(&self.database, &self.options, identity::LEASES).await.map(Some)
+        identity::of(&self.tables.database, &self.options, identity::LEASES).await.map(Some)
+    }
+
+    async fn clock_ms(&self) -> Result<Option<u64>, StoreError> {
+        const DOING: &str = "reading the clock";
+        let database = &self.tables.database;
+        let rows =
+            database.rows(DOING, sqlx::query(concat!("SELECT CAST(", clock!(), " AS UNSIGNED) AS now_ms"))).await?;
+        rows.first().map(|row| self.tables.number(row, "now_ms")).transpose()
     }
 
     /// Closes the connections, also for the store that these leases [share](crate::MysqlStore::leases) them with.
     async fn close(&self) {
-        self.database.close().await;
+        self.tables.database.close().await;
     }
 }
 

@@ -18,8 +18,8 @@
 //! repeats these checks as its condition, so a proxy that runs it on another connection or server is granted nothing
 //! there. A statement whose answer is lost counts as done, and what it granted is never offered again.
 //!
-//! Tested on MariaDB 10.11. The statements are those that MySQL 8.0.16 takes too; MySQL before that ignores the
-//! `CHECK`s, which keep programs that know no stripes out of them.
+//! Tested on MariaDB 10.11, alone and in a Galera cluster. The statements are those that MySQL 8.0.16 takes too; MySQL
+//! before that ignores the `CHECK`s, which keep programs that know no stripes out of them.
 
 mod database;
 mod dialects;
@@ -97,8 +97,8 @@ pub struct MysqlOptions {
     /// Do not refuse a server whose settings allow it to lose a commit in a crash. The promise that no id repeats is
     /// then the operator's.
     pub assume_durable: bool,
-    /// Do not refuse a server that is not the one that was used before: for clusters that take over without losing a
-    /// commit. The promise that no id repeats is then the operator's.
+    /// Do not refuse a server that is not the one that was used before, nor a node of a Galera cluster: for clusters
+    /// that take over, and begin anew, without losing a commit. The promise that no id repeats is then the operator's.
     pub assume_identity: bool,
     /// Adopt a server that does not say whether it replicates from another one. The promise that it does not, and
     /// applies nothing any more, is then the operator's. No parameter of the URL.
@@ -561,8 +561,12 @@ impl MysqlStore {
         };
         let dialect = options.dialect.name();
         let before = Record::read(&recorded);
-        let is_recorded = found(facts.identity_as(before.server()))? == before.server();
-        if is_recorded && before.is_valid_for(dialect) || facts.is_unmarked(&recorded) {
+        // A cluster that lost commits looks as before: it is another one each time that all was lifted before.
+        let is_again = facts.cluster().is_some() && before.is_valid_for(dialect);
+        let is_recorded = !is_again && found(facts.identity_as(before.server()))? == before.server();
+        let is_unalike = matches!(options.dialect, Dialect::Unalike);
+        let is_whole = !is_unalike || segments::are_all_of_era(&database, schema, before.era()).await?;
+        if is_recorded && before.is_valid_for(dialect) && is_whole || facts.is_unmarked(&recorded) {
             return Err(StoreError::refused(format!(
                 "{}: this server ({recorded}) is the recorded one already, for the dialect {dialect} too",
                 database.at()
@@ -574,7 +578,7 @@ impl MysqlStore {
         replication::refuse(&database, &facts, options.assume_replication_ended).await?;
         // A server that applied changes after it was adopted may have written old rows over those that were lifted. Its
         // other figures may have changed since, so this is asked of none. In rows with an era it can be seen.
-        let is_seen = matches!(options.dialect, Dialect::Unalike) && before.era().mark != 0;
+        let is_seen = is_unalike && before.era().mark != 0;
         let lift = if is_recorded || is_seen { lift } else { lift.saturating_add(before.lifted(dialect)).min(ID_MAX) };
         database.expect(&facts, Some(identity.clone()), &recorded);
         let store = Self::open(database.clone(), schema, options.clone()).await?;
@@ -767,10 +771,12 @@ impl SegmentStore for MysqlStore {
     }
 
     async fn join_stripe(&self, stripe: &Stripe) -> Result<JoinedStripe, StoreError> {
+        self.database.check_rows_read()?;
         self.segments.join_stripe(stripe).await
     }
 
     async fn restripe(&self, expected: Option<&Stripe>, stripe: Option<&Stripe>) -> Result<(), StoreError> {
+        self.database.check_rows_read()?;
         self.segments.restripe(expected, stripe).await
     }
 

@@ -17,8 +17,8 @@ const LIFTED: &str = " lifted ";
 /// Between the dialects and the era.
 const ERA: &str = " era ";
 
-/// A record: `SERVER`, or `SERVER lifted leaf=1000,-cosid=50 era ..`. A minus says that the tables were lifted for a
-/// server before this one, and not for this one yet.
+/// A record: `SERVER`, `SERVER era ..` or `SERVER lifted leaf=1000,-cosid=50 era ..`. A minus says that the tables were
+/// lifted for a server before this one, and not for this one yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     server: String,
@@ -28,8 +28,9 @@ pub(crate) struct Record {
     era: Era,
 }
 
-/// What marks the rows of `unalike_tag` that were written since the tables were lifted for a server. A row without it
-/// was written by the server before, and came by replication. All zeros in tables that were never lifted so.
+/// What marks the rows of `unalike_tag` that were written since the store was made, or its tables were lifted for a
+/// server. A row without it was written by the server before, and came by replication. All zeros in a store of a
+/// program that marked none, until its tables are lifted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Era {
     /// A random number, in each row.
@@ -38,9 +39,25 @@ pub(crate) struct Era {
     pub(crate) reached: u64,
 }
 
+impl Era {
+    fn read(text: &str) -> Option<Self> {
+        let (mark, reached) = text.split_once(' ')?;
+        Some(Self { mark: u128::from_str_radix(mark, 16).ok()?, reached: reached.parse().ok()? })
+    }
+}
+
 impl Record {
+    /// Of a new store on this server, whose rows have this mark.
+    pub(crate) fn born(server: &str, mark: u128) -> Self {
+        Self { server: server.to_owned(), lifted: BTreeMap::new(), era: Era { mark, reached: 0 } }
+    }
+
     pub(crate) fn read(text: &str) -> Self {
-        let read = text.rsplit_once(LIFTED).and_then(|(server, list)| {
+        let born = || {
+            let (server, era) = text.rsplit_once(ERA)?;
+            Some(Self { server: server.to_owned(), lifted: BTreeMap::new(), era: Era::read(era)? })
+        };
+        let lifted = |(server, list): (&str, &str)| {
             let (list, era) = list.split_once(ERA).map_or((list, None), |(list, era)| (list, Some(era)));
             let entry = |entry: &str| {
                 let (name, sum) = entry.split_once('=')?;
@@ -48,12 +65,10 @@ impl Record {
                 Some((name.to_owned(), (sum.parse().ok()?, is_here)))
             };
             let lifted = list.split(',').map(entry).collect::<Option<_>>()?;
-            let era = era.map_or(Some(Era::default()), |era| {
-                let (mark, reached) = era.split_once(' ')?;
-                Some(Era { mark: u128::from_str_radix(mark, 16).ok()?, reached: reached.parse().ok()? })
-            });
-            Some(Self { server: server.to_owned(), lifted, era: era? })
-        });
+            let era = era.map_or(Some(Era::default()), Era::read)?;
+            Some(Self { server: server.to_owned(), lifted, era })
+        };
+        let read = text.rsplit_once(LIFTED).and_then(lifted).or_else(born);
         // What cannot be read is no server that there is.
         read.unwrap_or_else(|| Self { server: text.to_owned(), lifted: BTreeMap::new(), era: Era::default() })
     }
@@ -163,12 +178,22 @@ mod tests {
     }
 
     #[test]
+    fn a_new_store_has_an_era_from_its_beginning() {
+        let born = Record::born("server_uuid 3e11fa47", 7);
+        assert_eq!(born.to_string(), "server_uuid 3e11fa47 era 00000000000000000000000000000007 0");
+        let read = Record::read(&born.to_string());
+        assert_eq!((read.clone(), read.was_adopted(), read.is_valid_for("leaf")), (born, false, true));
+        for text in ["a era ", "a era 7", "a era x 7", "a era 7 -1"] {
+            assert_eq!((Record::read(text).server(), Record::read(text).era()), (text, Era::default()));
+        }
+    }
+
+    #[test]
     fn the_column_holds_the_longest() {
         let server = format!(
-            "mark {:032x} server_id {n} gtid_domain_id {n} gtid_slave_pos {n}-{n}-{} wsrep_node_name {}",
+            "mark {:032x} server_id {n} gtid_domain_id {n} gtid_slave_pos {n}-{n}-{}",
             7,
             u64::MAX,
-            "n".repeat(64),
             n = u32::MAX
         );
         let names = "unalike,leaf,tinyid,cosid,sequence-table,id-generator,batch,slow-ordered,ticket";

@@ -16,7 +16,7 @@ use crate::MysqlOptions;
 use crate::database::{Database, Statement, Turn, number};
 use crate::dialects::tables::{self, Holds, Shape};
 use crate::error::{NO_SUCH_TABLE, TABLE_ACCESS_DENIED, damaged, read_error};
-use crate::fence::{ServerFacts, mark_in};
+use crate::fence::{ServerFacts, mark_in, names_cluster};
 use crate::record::Record;
 use crate::segments::TAG_TABLE;
 
@@ -89,13 +89,18 @@ pub(crate) async fn open(
     let identity = |mark| {
         facts.identity(mark).map_err(|why| StoreError::refused(format!("the server at {}: {why}", database.at())))
     };
-    let new = || if options.assume_identity { Ok("assumed".to_owned()) } else { identity(random_128()?) };
+    let is_cluster = facts.cluster().is_some();
+    let new = || match options.assume_identity && !is_cluster {
+        true => Ok("assumed".to_owned()),
+        false => identity(random_128()?),
+    };
     let (schema, mut recorded) = match read(database).await? {
         Some(row) => row,
-        None => create(database, &new()?, options).await?,
+        None => create(database, &Record::born(&new()?, random_128()?.max(1)).to_string(), options).await?,
     };
     tables::open(database, options, &[STORE]).await?;
-    if options.assume_identity {
+    // The record of a cluster is looked at all the same: a node of it that runs alone is not the cluster.
+    if options.assume_identity && !names_cluster(&recorded) {
         database.expect(facts, None, &recorded);
         return Ok(schema);
     }

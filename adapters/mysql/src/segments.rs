@@ -17,7 +17,7 @@ use unalike_storage::{
 
 use crate::database::{Database, Statement, Turn, number};
 use crate::dialects::tables::{self, Holds, Shape};
-use crate::error::{DUPLICATE_ENTRY, damaged, read_error};
+use crate::error::{DUPLICATE_ENTRY, NO_SUCH_TABLE, damaged, read_error};
 use crate::leases;
 use crate::record::{Era, Record};
 use crate::schema::{self, MAINTENANCE, Schema};
@@ -60,7 +60,7 @@ pub(crate) struct Change {
 }
 
 macro_rules! change {
-    ($assignments:literal, $condition:literal, $stripe:literal, $fence:literal) => {
+    ($assignments:literal, $condition:literal, $stripe:literal, [$fence:literal, $fence_of_row:literal]) => {
         Change {
             plain: concat!(
                 "UPDATE unalike_tag SET ",
@@ -76,7 +76,7 @@ macro_rules! change {
                  WHERE tag = ?",
                 $condition,
                 $stripe,
-                $fence
+                $fence_of_row
             ),
             is_striped: !$stripe.is_empty(),
         }
@@ -96,28 +96,28 @@ pub(crate) const ALLOCATE: Change = change!(
      watermark = LAST_INSERT_ID(GREATEST(watermark + 1, ?)) + LEAST(?, 9223372036854775807 - GREATEST(watermark + 1, ?))",
     " AND watermark < 9223372036854775807",
     " AND stripe_set = ?",
-    " AND {fence alone}"
+    [" AND {fence alone}", " AND {fence of a row}"]
 );
 
 pub(crate) const RELEASE: Change = change!(
     "settled = ?, watermark = ?",
     " AND version = ? AND settled < ? AND watermark >= ?",
     " AND stripe_set = ?",
-    " AND {fence alone}"
+    [" AND {fence alone}", " AND {fence of a row}"]
 );
 
 const RAISE: Change = change!(
     "settled = GREATEST(settled, ?), watermark = GREATEST(watermark, ?)",
     "",
     " AND stripe_set = ?",
-    " AND {fence}"
+    [" AND {fence}", " AND {fence}"]
 );
 
 const RETIRE: Change = change!(
     "settled = 9223372036854775807, watermark = 9223372036854775807",
     "",
     " AND stripe_set = ?",
-    " AND {fence}"
+    [" AND {fence}", " AND {fence}"]
 );
 
 macro_rules! lift {
@@ -213,6 +213,8 @@ pub(crate) const FIND_LOCKED: &str = select!("WHERE tag = ? FOR UPDATE");
 /// What a row says of its stripe and era.
 pub(crate) const ROW_STRIPE: &str = "SELECT stripe_set FROM unalike_tag WHERE tag = ?";
 
+const OF_ANOTHER_ERA: &str = "SELECT 1 FROM unalike_tag WHERE stripe_set <> ? LIMIT 1";
+
 /// The statement that creates its table.
 pub(crate) fn ddl() -> Vec<String> {
     vec![TAG_TABLE.trim().to_owned()]
@@ -290,6 +292,19 @@ pub(crate) async fn lift_all(
     turn.commit().await?;
     // The floor is nobody's tag.
     Ok(lifted.saturating_sub(1))
+}
+
+/// Whether no row was written by another server, or before the record of this one was made: such rows grant nothing.
+pub(crate) async fn are_all_of_era(database: &Database, schema: Schema, era: Era) -> Result<bool, StoreError> {
+    if era.mark == 0 || !schema.has_stripes() {
+        return Ok(true);
+    }
+    let mut turn = database.turn("looking for rows of another server").await?;
+    let stripe = schema::stripe(&mut turn, database).await?;
+    let others = sqlx::query(OF_ANOTHER_ERA).bind(row_set(stripe.as_ref(), era));
+    let others = turn.try_rows(others, NO_SUCH_TABLE).await?;
+    turn.give_back();
+    Ok(others.is_none_or(|rows| rows.is_empty()))
 }
 
 /// What a row says of its stripe and its era.
@@ -502,9 +517,9 @@ impl OwnTables {
             return Ok(());
         }
         Err(StoreError::refused(format!(
-            "{}: the row of the tag {tag:?} was written by another server than the one that is recorded: replication goes on \
-             here. End it (STOP ALL SLAVES; RESET SLAVE ALL), lift the tags above everything that was handed out with \
-             `unalike store adopt --lift COUNT`, and restart the programs",
+            "{}: the row of the tag {tag:?} was written by another server than the one that unalike_store records, or unalike_store \
+             was made anew since. End replication if it goes on here (STOP ALL SLAVES; RESET SLAVE ALL), lift the tags above \
+             everything that was handed out with `unalike store adopt --lift COUNT`, and restart the programs",
             self.database.at()
         )))
     }

@@ -269,7 +269,22 @@ fn servers() -> Vec<BTreeMap<&'static str, &'static str>> {
         with(&[("log_bin", "ON"), ("sync_binlog", "1"), ("gtid_slave_pos", "10-4-8,0-3-5")]),
         with(&[("log_bin", "ON"), ("sync_binlog", "0"), ("gtid_slave_pos", " 0-3-5, 10-4-8")]),
         with(&[("log_bin", "ON"), ("binlog_format", "STATEMENT"), ("innodb_flush_log_at_trx_commit", "2")]),
-        with(&[("wsrep_on", "ON"), ("wsrep_node_name", "it's \u{e9}"), ("gtid_slave_pos", "0-1-77")]),
+        with(&[("wsrep_on", "ON"), ("wsrep_provider", "none"), ("gtid_slave_pos", "0-1-77")]),
+        with(&[
+            ("wsrep_on", "ON"),
+            ("wsrep_provider", "/usr/lib/galera/libgalera_smm.so"),
+            ("wsrep_cluster_name", "it's \u{e9}"),
+            ("wsrep_provider_options", "pc.announce_timeout = PT3S; pc.ignore_quorum = false; pc.ignore_sb = false; "),
+            ("gtid_slave_pos", "0-1-77"),
+        ]),
+        with(&[
+            ("wsrep_on", "ON"),
+            ("wsrep_provider", "libgalera_smm.so"),
+            ("wsrep_cluster_name", "ids"),
+            ("wsrep_provider_options", "pc.ignore_quorum=FALSE;pc.ignore_sb=true"),
+            ("server_uuid", "3e11fa47-71ca-11e1-9e33-c80aa9429562"),
+        ]),
+        with(&[("wsrep_on", "OFF"), ("wsrep_provider", "libgalera_smm.so"), ("wsrep_cluster_name", "ids")]),
         with(&[("init_connect", "SET @a = 1; CREATE TEMPORARY TABLE t (a INT)"), ("autocommit", "OFF")]),
         with(&[("init_connect", " set names latin1 ; BEGIN work;start transaction"), ("server_id", "")]),
         with(&[("init_connect", "SET STATEMENT/* */ max_statement_time = 1 FOR DO 1"), ("in_transaction", "1")]),
@@ -285,12 +300,19 @@ fn servers() -> Vec<BTreeMap<&'static str, &'static str>> {
             ("max_statement_time", "0.000000"),
         ]),
         BTreeMap::from([("server_uuid", "unknown"), ("hostname", "a")]),
+        BTreeMap::from([
+            ("server_uuid", "00000000-0000-0000-0000-000000000000"),
+            ("version", "8.0.11-TiDB-v7.5.1"),
+            ("innodb_flush_log_at_trx_commit", "1"),
+            ("insert_id", ""),
+        ]),
+        BTreeMap::from([("server_uuid", "3e11fa47-71ca-11e1-9e33-c80aa9429562"), ("version", "8.0.30-Vitess")]),
     ]
 }
 
 /// What this crate makes of facts and records: the other hosts must make the same of them.
 fn cases() -> Json {
-    const STATEMENT: &str = "{fence of the store} {fence} {fence alone}";
+    const STATEMENT: &str = "{fence of the store} {fence} {fence alone} {fence of a row}";
     const MARK: &str = "mark 00000000000000000000000000000007 server_id 1 gtid_domain_id 0 ";
     let records = [
         format!("{MARK}gtid_slave_pos none"),
@@ -298,6 +320,8 @@ fn cases() -> Json {
         format!("{MARK}gtid_slave_pos 0-3-5"),
         format!("{MARK}gtid_slave_positions 0-3-5,10-4-8"),
         format!("{MARK}gtid_slave_pos none lifted unalike=5"),
+        format!("{MARK}gtid_slave_pos none era 000000000000000000000000000000ff 0"),
+        "mark 00000000000000000000000000000007 wsrep_cluster_name it's \u{e9} lifted unalike=5".to_owned(),
         "server_uid xyz=".to_owned(),
         "server_uuid 3e11fa47-71ca-11e1-9e33-c80aa9429562".to_owned(),
         "server_uuid 3e11fa47-71ca-11e1-9e33-c80aa9429562 lifted unalike=9 era 00000000000000000000000000000007 201000"
@@ -337,6 +361,9 @@ fn cases() -> Json {
             ("facts", object_of(&pairs)),
             ("durability", said(known.check_durability())),
             ("log", said(known.check_log())),
+            ("kind", said(known.check_kind())),
+            ("cluster", said(known.check_cluster(false))),
+            ("vouched_cluster", said(known.check_cluster(true))),
             ("init_connect", said(known.check_init_connect())),
             ("session", said(known.check_session(&facts(&elsewhere)))),
             ("session_of_no_time", said(known.check_session(&known))),
@@ -359,6 +386,14 @@ fn cases() -> Json {
         "x lifted unalike=1 era ff0f 7",
         "x lifted unalike=1 era 7 -1",
         "x lifted leaf=1 lifted unalike=3",
+        "x era ",
+        "x era 7",
+        "x era x 7",
+        "x era ff0f 7",
+        "x era 7 -1",
+        "x era 7 18446744073709551616",
+        "x era 1 2 era 3 4",
+        "x lifted y era 1 2",
     ];
     let of_records = of_records.into_iter().map(str::to_owned).chain(records.iter().cloned()).map(|record| {
         let read = Record::read(&record);
@@ -368,6 +403,7 @@ fn cases() -> Json {
             ("was_adopted", Json::Number(read.was_adopted().into())),
             ("is_valid", Json::Number(read.is_valid_for("unalike").into())),
             ("era", text(format!("{:032x}", read.era().mark))),
+            ("names_cluster", Json::Number(crate::fence::names_cluster(&record).into())),
             ("mark", text(crate::fence::mark_in(&record).map_or_else(String::new, |mark| format!("{mark:032x}")))),
         ])
     });

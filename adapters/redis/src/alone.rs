@@ -22,7 +22,7 @@ use unalike_storage::{
 };
 
 use crate::counter::{CounterScripts, Counters, NUMBER, PAGE, ScriptAnswer, answer, counter_script, number, scan};
-use crate::server::{Access, Script, Server, script};
+use crate::server::{Access, Script, Server, To, script};
 use crate::{Dialect, DialectStore, RedisOptions};
 
 const ALONE: &str = include_str!("scripts/alone.lua");
@@ -68,9 +68,9 @@ pub(crate) async fn initialise(server: &Server, options: &RedisOptions) -> Resul
             options.dialect
         )));
     }
-    let mut command = redis::cmd("HSETNX");
-    command.arg(key(options)).arg("marker").arg(StoreIdentity::random()?.to_string());
-    let made: u64 = server.command("initialising the store", Access::Writes, &command).await?;
+    let (key, mut command) = (key(options), redis::cmd("HSETNX"));
+    command.arg(&key).arg("marker").arg(StoreIdentity::random()?.to_string());
+    let made: u64 = server.command("initialising the store", Access::Writes, To::Key(&key), &command).await?;
     Ok(made == 1)
 }
 
@@ -113,7 +113,8 @@ impl Alone {
         for name in names {
             command.arg(format!("last:{name}")).arg(format!("{OPTIONS}{name}"));
         }
-        let fields: Vec<Option<Vec<u8>>> = self.server().command("reading tags", Access::Reads, &command).await?;
+        let fields: Vec<Option<Vec<u8>>> =
+            self.server().command("reading tags", Access::Reads, To::Key(&self.key), &command).await?;
         let mut fields = fields.into_iter();
         if fields.next().flatten().is_none() {
             return Err(self.void());
@@ -223,7 +224,7 @@ impl SegmentStore for Alone {
         let start = |cursor| redis::cmd("HSCAN").arg(&self.key).arg(cursor).arg("MATCH").arg("options:*").to_owned();
         // Values come between the names; none of them begins like one.
         let name_of = |field: &[u8]| std::str::from_utf8(field).ok()?.strip_prefix(OPTIONS).map(str::to_owned);
-        let names = scan(self.server(), start, name_of, after, u64::from(limit)).await?;
+        let names = scan(self.server(), Some(&self.key), start, name_of, after, u64::from(limit)).await?;
         for names in names.into_iter().collect::<Vec<String>>().chunks(PAGE) {
             listed.append(&mut self.records(names).await?);
         }

@@ -21,7 +21,7 @@ use unalike_storage::{
 };
 
 use crate::counter::{CounterScripts, Counters, PAGE, ScriptAnswer, counter_script, number, scan};
-use crate::server::{Access, Script, Server};
+use crate::server::{Access, Script, Server, To};
 use crate::{Backing, DialectStore, RedisOptions};
 
 const COSID: &str = include_str!("scripts/cosid.lua");
@@ -105,7 +105,7 @@ impl Cosid {
     async fn names(&self, after: Option<&str>, limit: u64) -> Result<Vec<String>, StoreError> {
         let pattern = format!("{}*{}", AROUND.0, AROUND.1);
         let start = |cursor| redis::cmd("SCAN").arg(cursor).arg("MATCH").arg(&pattern).to_owned();
-        Ok(scan(self.server(), start, tag_of, after, limit).await?.into_iter().collect())
+        Ok(scan(self.server(), None, start, tag_of, after, limit).await?.into_iter().collect())
     }
 }
 
@@ -126,10 +126,10 @@ impl SegmentStore for Cosid {
     }
 
     async fn tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
-        let mut command = redis::cmd("GET");
-        command.arg(key(tag)?);
+        let (key, mut command) = (key(tag)?, redis::cmd("GET"));
+        command.arg(&key);
         let value: Option<Vec<u8>> =
-            self.server().command(&format!("reading {tag:?}"), Access::Reads, &command).await?;
+            self.server().command(&format!("reading {tag:?}"), Access::Reads, To::Key(&key), &command).await?;
         self.read(tag, &value.ok_or_else(|| StoreError::tag_unknown(tag))?)
     }
 
@@ -154,9 +154,10 @@ impl SegmentStore for Cosid {
         }
         let last = options.start - 1;
         let mut command = redis::cmd("SETNX");
-        command.arg(key).arg(last);
+        command.arg(&key).arg(last);
         // A client of CosId may have made it in the meantime.
-        let made: u64 = self.server().command(&format!("creating {tag:?}"), Access::Writes, &command).await?;
+        let doing = format!("creating {tag:?}");
+        let made: u64 = self.server().command(&doing, Access::Writes, To::Key(&key), &command).await?;
         if made == 0 {
             return Err(StoreError::TagExists { tag: tag.to_owned() });
         }
@@ -194,13 +195,13 @@ impl SegmentStore for Cosid {
         while listed.len() as u64 != u64::from(limit) {
             let wanted = u64::from(limit) - listed.len() as u64;
             let names = self.names(after.as_deref(), wanted).await?;
-            for names in names.chunks(PAGE) {
-                let mut command = redis::cmd("MGET");
-                for name in names {
-                    command.arg(key(name)?);
-                }
+            // In a Cluster each is a command, for they are on several nodes.
+            for names in names.chunks(if self.server().is_cluster() { 1 } else { PAGE }) {
+                let keys = names.iter().map(|name| key(name)).collect::<Result<Vec<_>, _>>()?;
+                let command = redis::cmd("MGET").arg(&keys).to_owned();
+                let first = To::Key(keys.first().map_or("", String::as_str));
                 let values: Vec<Option<Vec<u8>>> =
-                    self.server().command("reading tags", Access::Reads, &command).await?;
+                    self.server().command("reading tags", Access::Reads, first, &command).await?;
                 for (name, value) in names.iter().zip(values) {
                     // None where a key is something else, or is gone in the meantime.
                     if let Some(value) = value {

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use redis::Cmd;
 use unalike_storage::{ID_MAX, Segment, StoreError};
 
-use crate::server::{Access, Reply, Script, Server, script};
+use crate::server::{Access, Reply, Script, Server, To, script};
 
 /// What the scripts of all counters begin with.
 pub(crate) const NUMBER: &str = include_str!("scripts/number.lua");
@@ -148,13 +148,14 @@ pub(crate) fn number(text: &[u8]) -> Option<u64> {
     text.parse().ok().filter(|&number: &u64| number <= ID_MAX && number.to_string() == text)
 }
 
-/// Up to `limit` names in byte order, those behind `after`, of all that `SCAN` or `HSCAN` goes through. What was there
-/// all the time is found.
+/// Up to `limit` names in byte order, those behind `after`, of all that `HSCAN` goes through in this key, or `SCAN`
+/// without a key. What was there all the time is found; in a Cluster, what was not moved to another node meanwhile.
 ///
 /// # Errors
 /// Any error of the connection.
 pub(crate) async fn scan(
     server: &Server,
+    key: Option<&str>,
     start: impl Fn(u64) -> Cmd,
     name_of: impl Fn(&[u8]) -> Option<String>,
     after: Option<&str>,
@@ -164,21 +165,37 @@ pub(crate) async fn scan(
     if limit == 0 {
         return Ok(names);
     }
-    let mut cursor = 0;
-    loop {
-        let (next, found): (u64, Vec<Vec<u8>>) =
-            server.command("listing names", Access::Reads, start(cursor).arg("COUNT").arg(PAGE)).await?;
-        for name in found.iter().filter_map(|found| name_of(found)) {
-            if after.is_none_or(|after| name.as_str() > after) {
-                names.insert(name);
-                if names.len() as u64 > limit {
-                    names.pop_last();
+    let masters = if key.is_some() { Vec::new() } else { server.masters().await? };
+    for to in key.map(To::Key).into_iter().chain(masters.iter().map(To::Master)) {
+        let mut cursor = 0;
+        loop {
+            let (next, found): (u64, Vec<Vec<u8>>) =
+                server.command("listing names", Access::Reads, to, start(cursor).arg("COUNT").arg(PAGE)).await?;
+            for name in found.iter().filter_map(|found| name_of(found)) {
+                if after.is_none_or(|after| name.as_str() > after) {
+                    names.insert(name);
+                    if names.len() as u64 > limit {
+                        names.pop_last();
+                    }
                 }
             }
+            if next == 0 {
+                break;
+            }
+            cursor = next;
         }
-        if next == 0 {
-            return Ok(names);
-        }
-        cursor = next;
     }
+    Ok(names)
+}
+
+/// As `SCAN` takes it for itself, and not for a pattern.
+pub(crate) fn literally(text: &str) -> String {
+    let mut pattern = String::new();
+    for letter in text.chars() {
+        if matches!(letter, '*' | '?' | '[' | ']' | '\\' | '^' | '-') {
+            pattern.push('\\');
+        }
+        pattern.push(letter);
+    }
+    pattern
 }

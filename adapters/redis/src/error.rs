@@ -10,14 +10,14 @@ use unalike_storage::StoreError;
 type Kind = fn(String) -> StoreError;
 
 pub(crate) const CLUSTER: &str =
-    "the server is a node of a Redis Cluster, which is not supported: use one server with its replicas";
+    "the server is a node of a Redis Cluster: write redis+cluster://HOST,HOST with some of its nodes";
 
 const DENIED: &str = "the server denied access: check user and password";
 
 /// The same commands as in the table of this crate.
 const NOT_ALLOWED: &str = "the user may not do it: for his keys (~unalike:*, or as the URL's prefix says) allow him +evalsha \
-    +script|load +info +time +hget +hmget +hset +hincrby +set, for leases +hgetall +hkeys +hdel +scan, and +select for \
-    another database than 0";
+    +script|load +info +time +hget +hmget +hset +hincrby +set, for leases +hgetall +hkeys +hdel +scan, +select for another \
+    database than 0, and in a Cluster +asking +cluster|info +cluster|slots";
 
 const TLS: &str = "no TLS with a server that can be trusted: check rediss:// and ssl-ca, the host's name, and the server's \
     certificate; a server that asks for the client's needs `tls-auth-clients no`";
@@ -53,7 +53,7 @@ pub(crate) fn connect_error(at: &str, error: RedisError) -> StoreError {
         let advice = match io.kind() {
             io::ErrorKind::ConnectionRefused => "nothing listens there",
             io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
-                "it hung up: is it a Redis server, and is rediss:// or redis:// right?"
+                "it hung up: is it a Redis server, and does it use TLS (rediss://) or not (redis://) as the URL says?"
             }
             _ => "check host and port",
         };
@@ -93,7 +93,8 @@ fn cause<E: Error + 'static>(error: &RedisError) -> Option<&E> {
 
 const LACKS: &str = "the server lacks a command that is needed: is it Redis 7 or newer, and is there a rename-command in its configuration?";
 
-fn lacks_command(detail: &str) -> bool {
+/// Whether the server does not know a command, by what it says.
+pub(crate) fn lacks_command(detail: &str) -> bool {
     detail.starts_with("unknown command") || detail.starts_with("Unknown Redis command")
 }
 
@@ -116,6 +117,11 @@ fn class_by_detail(detail: &str) -> (Kind, &'static str) {
         "the server refused the command"
     };
     (StoreError::refused, advice)
+}
+
+/// Whether the server wants a user or a password, or others.
+pub(crate) fn is_denied(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::AuthenticationFailed || matches!(error.code(), Some("NOAUTH" | "WRONGPASS"))
 }
 
 fn class(error: &RedisError) -> (Kind, &'static str) {

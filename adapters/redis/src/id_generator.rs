@@ -28,7 +28,7 @@ use unalike_storage::{
 };
 
 use crate::counter::NUMBER;
-use crate::server::{Access, Reply, Script, Server, script};
+use crate::server::{Access, Reply, Script, Server, To, script};
 use crate::{Dialect, DialectStore, RedisOptions};
 
 static LOOK: Script = Script::new(|| script(&[NUMBER, include_str!("scripts/id_generator.lua")]));
@@ -168,7 +168,11 @@ impl SegmentStore for IdGenerator {
     }
 
     async fn check(&self) -> Result<(), StoreError> {
-        self.server.command::<String>("asking whether it answers", Access::Reads, &redis::cmd("PING")).await.map(drop)
+        let to = To::Key(self.keys.values().next().map_or("", String::as_str));
+        self.server
+            .command::<String>("asking whether it answers", Access::Reads, to, &redis::cmd("PING"))
+            .await
+            .map(drop)
     }
 
     /// None of a counter that is missing, or was ended.

@@ -7,8 +7,9 @@
 mod granted_time;
 mod hash;
 
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -18,8 +19,8 @@ use unalike_storage::{
     NamespaceBinding, Rfc3339, StoreError, StoreIdentity, UsedWorker, choose_worker, random_64, random_128,
 };
 
-use crate::counter::scan;
-use crate::raising::{DURABLE, nonce};
+use crate::counter::{literally, scan};
+use crate::raising::{DURABLE, lock, nonce};
 use crate::server::{Access, Script, Server, script};
 use crate::{Backing, Durable, RedisOptions};
 use granted_time::{GrantedTime, WantedTime, lead_ms};
@@ -31,6 +32,7 @@ const LEASES: &str = include_str!("scripts/leases.lua");
 
 static LOOK: Script = Script::new(|| script(&[include_str!("scripts/leases_look.lua")]));
 static WRITE: Script = Script::new(|| script(&[LEASES, include_str!("scripts/leases_write.lua")]));
+static ADOPT: Script = Script::new(|| script(&[include_str!("scripts/leases_adopt.lua")]));
 static BEGIN: Script = Script::new(|| script(&[LEASES, include_str!("scripts/leases_begin.lua")]));
 static INSTALL: Script = Script::new(|| script(&[LEASES, DURABLE, include_str!("scripts/leases_install.lua")]));
 
@@ -48,7 +50,10 @@ static INSTALL: Script = Script::new(|| script(&[LEASES, DURABLE, include_str!("
 /// as a whole). Then nothing is granted or extended before all that may have been granted has ended: for
 /// [`ALONE_HORIZON_MAX_MS`](Self::ALONE_HORIZON_MAX_MS), since what was bound shorter may have been bound longer
 /// before, and for `max_skew_ms` of the [limits](RedisOptions::limits), since the clock that those leases were granted
-/// by may have been ahead of this one. So does the first use of a namespace, unless it was
+/// by may have been ahead of this one. Not so when the server's replication id changed and nothing was lost: when its
+/// first replica came, or the last one had been gone for `repl-backlog-ttl`. (A server that was a replica meanwhile is
+/// told from that by what it received, unless all traces were removed: `repl-backlog-ttl` below 10 minutes, and
+/// `CONFIG RESETSTAT`.) So does the first use of a namespace, unless it was
 /// [initialised](Self::initialise) by command. It rests on two things that nobody checks: that the clocks of two
 /// servers that follow each other are within `max_skew_ms`, and that the old one is not used any more when the new one
 /// is. Only a durable store carries the unconditional promise. How Redis persists does not matter, for nothing is taken
@@ -74,8 +79,9 @@ struct LeaseServer {
     server: Server,
     prefix: String,
     limits: LeaseLimits,
-    /// Where its clock was set, as far as this process has seen.
-    steps: ClockSteps,
+    /// Where clocks were set, as far as this process has seen: those of a Cluster's nodes for each namespace, which
+    /// moves from one to another; otherwise one, without a name.
+    steps: Mutex<HashMap<String, Arc<ClockSteps>>>,
     /// None where Redis stands alone.
     time: Option<Arc<GrantedTime>>,
     durable: Option<Durable>,
@@ -170,9 +176,10 @@ impl RedisLeases {
     ///
     /// # Errors
     /// [`StoreError::Unavailable`] when the server does not answer; [`StoreError::Refused`] when it denies access, when
-    /// it is a node of a cluster or too old, and for limits that are out of range. Each says what to do.
+    /// it is too old or of another kind than the URL says, and for limits that are out of range. Each says what to do.
     pub async fn connect(options: RedisOptions, watermark: Backing) -> Result<Self, StoreError> {
         options.validate()?;
+        options.check_backing(&watermark)?;
         let mut limits = options.limits;
         limits.validate()?;
         // What is in doubt after a restart is void, so nothing has to be on a disk.
@@ -187,7 +194,7 @@ impl RedisLeases {
         };
         let raise_timeout = options.raise_timeout;
         let patience = raise_timeout.saturating_add(options.request_timeout);
-        let steps = ClockSteps::default();
+        let steps = Mutex::default();
         let prefix = options.prefix;
         let server = LeaseServer { server, prefix, limits, steps, time, durable, raise_timeout, patience };
         Ok(Self(Arc::new(server)))
@@ -222,6 +229,34 @@ impl LeaseServer {
         // In braces, so that all that may ever belong to a namespace lies on one node.
         let key = format!("{}:leases:{{{name}}}", self.prefix);
         Namespace { name: name.to_owned(), key, at: self.server.address().to_owned() }
+    }
+
+    fn steps(&self, namespace: &Namespace) -> Arc<ClockSteps> {
+        let name = if self.server.is_cluster() { namespace.name.as_str() } else { "" };
+        Arc::clone(lock(&self.steps).entry(name.to_owned()).or_default())
+    }
+
+    /// Looks at a namespace and these workers of it, or all. Where no durable store stands behind it, a change of the
+    /// server's replication id by which nothing was lost is no other incarnation.
+    async fn look(&self, namespace: &Namespace, workers: Option<&[u32]>) -> Result<NamespaceView, StoreError> {
+        let look = async || match workers {
+            Some(workers) => look(&self.server, namespace, workers).await,
+            None => look_at_all(&self.server, namespace).await,
+        };
+        let view = look().await?;
+        let Some(hash) = view.hash.as_ref().filter(|hash| self.time.is_none() && hash.is_of_same_process(&view.here))
+        else {
+            return Ok(view);
+        };
+        let doing = format!("looking whether leases of {:?} were lost", namespace.name);
+        let arguments = [hash.generation.as_str(), hash.incarnation(), &view.here];
+        let mut reply = self.server.script(&doing, Access::Reads, &ADOPT, &namespace.key, &arguments).await?;
+        if reply.text()? != "adopted" {
+            return Ok(view);
+        }
+        let name = namespace.name.as_str();
+        tracing::info!(namespace = name, "the server's replication id changed, and nothing was lost: all leases stand");
+        look().await
     }
 
     fn tries(&self, holder_ms: u64) -> Tries {
@@ -297,7 +332,7 @@ impl LeaseServer {
         let mut tries = self.tries(0);
         loop {
             tries.next(&namespace)?;
-            let view = look_at_all(&self.server, &namespace).await?;
+            let view = self.look(&namespace, None).await?;
             self.check_kept(&namespace, &view)?;
             let binding = self.begins_with(&namespace, &view, layout)?;
             let is_new = view.hash.as_ref().is_none_or(|hash| {
@@ -327,6 +362,9 @@ impl LeaseServer {
         // A floor within a tick would be refused to those who ask for no more than that tick.
         let floor_ms = binding.layout.round_up_ms(view.now_ms.saturating_add(longest_ms).max(known_ms));
         let begun_by = if view.hash.is_some() { BegunBy::Loss } else { BegunBy::Use };
+        if let Some(cause) = view.hash.as_ref().and_then(|hash| hash.cause(&view.here)) {
+            tracing::warn!(namespace = namespace.name, cause, "the leases are void");
+        }
         self.begin(namespace, view, NamespaceBinding { floor_ms, ..binding }, begun_by).await?;
         Ok(())
     }
@@ -382,8 +420,8 @@ impl LeaseServer {
         loop {
             let holder_ms = tries.next(&namespace)?;
             let looked = Instant::now();
-            let view = look_at_all(&self.server, &namespace).await?;
-            self.steps.read(looked.into_std(), view.now_ms);
+            let view = self.look(&namespace, None).await?;
+            self.steps(&namespace).read(looked.into_std(), view.now_ms);
             let clocks = Clocks { holder_ms, store_ms: view.now_ms };
             self.limits.check_clocks(clocks)?;
             self.check_kept(&namespace, &view)?;
@@ -450,7 +488,7 @@ impl LeaseServer {
             (UsedWorker { worker, end_ms: record.lease.valid_until_ms }, record.holder.as_str())
         });
         let draw = random_64()?;
-        let expiry = self.steps.expiry(view.now_ms, binding.max_horizon_ms);
+        let expiry = self.steps(namespace).expiry(view.now_ms, binding.max_horizon_ms);
         let chosen = choose_worker(acquire, expiry, draw, used)?;
         let reach_ms = self.reach_ms(valid, view.now_ms, acquire.horizon_ms);
         let interval = binding.grant(chosen.end_ms, clocks, reach_ms)?;
@@ -494,8 +532,8 @@ impl LeaseServer {
         loop {
             let holder_ms = tries.next(&namespace)?;
             let looked = Instant::now();
-            let view = look(&self.server, &namespace, &[extend.worker]).await?;
-            self.steps.read(looked.into_std(), view.now_ms);
+            let view = self.look(&namespace, Some(&[extend.worker])).await?;
+            self.steps(&namespace).read(looked.into_std(), view.now_ms);
             self.limits.check_clocks(Clocks { holder_ms, store_ms: view.now_ms })?;
             self.check_kept(&namespace, &view)?;
             let valid = view.valid().ok_or_else(lost)?;
@@ -546,7 +584,7 @@ impl LeaseServer {
         let mut tries = self.tries(0);
         loop {
             tries.next(&namespace)?;
-            let view = look(&self.server, &namespace, &[worker]).await?;
+            let view = self.look(&namespace, Some(&[worker])).await?;
             self.check_kept(&namespace, &view)?;
             let Some(valid) = view.valid() else { return Ok(None) };
             let Some(record) = change(valid.hash, &valid.binding) else { return Ok(None) };
@@ -573,18 +611,6 @@ fn at_bound(namespace: &Namespace, bound_ms: u64) -> StoreError {
         Rfc3339(bound_ms)
     );
     StoreError::unavailable(what)
-}
-
-/// As `SCAN` takes it for itself, and not for a pattern.
-fn literally(text: &str) -> String {
-    let mut pattern = String::new();
-    for letter in text.chars() {
-        if matches!(letter, '*' | '?' | '[' | ']' | '\\' | '^' | '-') {
-            pattern.push('\\');
-        }
-        pattern.push(letter);
-    }
-    pattern
 }
 
 #[async_trait]
@@ -620,7 +646,7 @@ impl LeaseStore for RedisLeases {
 
     async fn leases(&self, namespace: &str) -> Result<Vec<LeaseRecord>, StoreError> {
         let namespace = self.0.namespace(namespace);
-        let view = look_at_all(&self.0.server, &namespace).await?;
+        let view = self.0.look(&namespace, None).await?;
         self.0.check_kept(&namespace, &view)?;
         let is_void = view.valid().is_none();
         let workers = view.hash.map(|hash| hash.workers).unwrap_or_default().into_values();
@@ -636,7 +662,7 @@ impl LeaseStore for RedisLeases {
             let name = std::str::from_utf8(key).ok()?.strip_prefix(&before)?.strip_suffix(behind)?;
             Some(name.to_owned())
         };
-        Ok(scan(&self.0.server, start, name_of, None, u64::MAX).await?.into_iter().collect())
+        Ok(scan(&self.0.server, None, start, name_of, None, u64::MAX).await?.into_iter().collect())
     }
 
     /// That of its part of what the durable store grants. Redis alone keeps no name: it may lose everything.
@@ -645,6 +671,12 @@ impl LeaseStore for RedisLeases {
             Some(durable) => durable.identity().await,
             None => Ok(None),
         }
+    }
+
+    /// That of one server, in a Cluster.
+    async fn clock_ms(&self) -> Result<Option<u64>, StoreError> {
+        let view = look(&self.0.server, &self.0.namespace("default"), &[]).await?;
+        Ok(Some(view.now_ms))
     }
 
     async fn close(&self) {

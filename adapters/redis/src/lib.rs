@@ -2,9 +2,10 @@
 //!
 //! A durable store (any [`SegmentStore`]) grants Redis a large interval of numbers, whose end is the tag's *ceiling*,
 //! and Redis hands out its parts. The ceiling is durable before Redis learns of it. The numbers belong to one
-//! *incarnation* of Redis, its `run_id` and `master_replid`: a Redis that was restarted, restored or failed over hands
-//! out nothing until it has got another interval, so losing data costs a gap and never a duplicate. That holds for a
-//! Redis that lost all keys, came back with an old file, or was replaced by a replica that was behind.
+//! *incarnation* of Redis, its `run_id` and `master_replid`, and in a Cluster the node's epoch: a Redis that was
+//! restarted, restored or failed over hands out nothing until it has got another interval, so losing data costs a gap
+//! and never a duplicate. That holds for a Redis that lost all keys, came back with an old file, or was replaced by a
+//! replica that was behind.
 //!
 //! | [`Dialect`] | keys | what it is |
 //! | --- | --- | --- |
@@ -19,7 +20,12 @@
 //! What is not covered: keys that somebody copies (`COPY`, `RESTORE`, `SWAPDB`) within one running server; and without
 //! a durable store ([`Backing::RedisAlone`]) a fail-over, since replication is asynchronous.
 //!
-//! Tested on Redis 7.0. Redis Cluster and Sentinel addresses are refused.
+//! **Several servers.** `redis+sentinel://` leads to the master that Sentinels name, and `redis+cluster://` to the
+//! nodes of a Redis Cluster: each tag, shard and lease namespace is one hash there, on whichever node has its slot. A
+//! server that takes over, and a node that a hash is moved to, is another incarnation, whatever it has of the data.
+//! The crate's page has the argument.
+//!
+//! Tested on Redis 7.0 and Valkey 9.1.
 //!
 //! A user of Redis needs no more than this for the dialect `Unalike`:
 //!
@@ -33,20 +39,26 @@
 //! ACL SETUSER ids on >PASSWORD ~unalike:* +evalsha +script|load +info +time +hget +hmget +hset +hgetall +hkeys +hdel +scan
 //! ```
 //!
-//! and `+select` for another database than 0, `+config|get` without a durable store, and the URL's prefix in the place
-//! of `unalike`. Nothing in Redis is secret, but anybody who may write there can make numbers repeat: do not let
-//! anybody else write these keys.
+//! and `+select` for another database than 0, `+config|get` without a durable store, `+asking +cluster|info
+//! +cluster|slots` in a Cluster, and the URL's prefix in the place of `unalike`. Sentinels are asked for
+//! `+sentinel|get-master-addr-by-name`. Nothing in Redis is secret, but anybody who may write there can make numbers
+//! repeat: do not let anybody else write these keys.
 
 mod alone;
+mod ask_all;
 mod clock;
+mod cluster;
 mod cosid;
 mod counter;
 mod error;
 mod growth;
 mod id_generator;
 mod leases;
+mod node;
+mod place;
 mod raising;
 mod segments;
+mod sentinel;
 mod server;
 
 use std::collections::BTreeMap;
@@ -58,16 +70,17 @@ use std::time::Duration;
 use async_trait::async_trait;
 use redis::{ConnectionInfo, IntoConnectionInfo};
 use unalike_storage::{
-    Ceiling, LeaseLimits, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, StoreIdentity, TagCreation,
-    TagOptions, TagRecord, TailRelease, TailsReleased,
+    Ceiling, HostsUrl, LeaseLimits, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, StoreIdentity,
+    TagCreation, TagOptions, TagRecord, TailRelease, TailsReleased, percent_decode,
 };
 use url::Url;
 
 use crate::growth::NUMBERS_MAX;
 pub use crate::leases::RedisLeases;
+use crate::place::Place;
 use crate::raising::Raising;
 use crate::segments::Segments;
-use crate::server::Server;
+use crate::server::{Server, Topology};
 
 /// What backs Redis.
 #[derive(Clone)]
@@ -93,7 +106,9 @@ pub enum Backing {
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct RedisOptions {
+    /// Of a URL with several hosts, those of the first one.
     connection: ConnectionInfo,
+    topology: Topology,
     address: String,
     ssl_ca: Option<PathBuf>,
     /// Whose keys are used.
@@ -120,8 +135,8 @@ pub struct RedisOptions {
     pub keep_every: Duration,
     /// Give Redis its numbers of known tags at once instead of when they are first asked for. `true` by default.
     pub preheat: bool,
-    /// Without a durable store: do not refuse a server that may lose what it said. The promise that no id repeats is
-    /// then the operator's.
+    /// Without a durable store: do not refuse a server that may lose what it said, or one that a replica may take over
+    /// from. The promise that no id repeats is then the operator's.
     pub assume_durable: bool,
 }
 
@@ -172,10 +187,18 @@ const EPOCH_MAX_MS: u64 = 1 << 52;
 impl RedisOptions {
     /// Those of the URL.
     const PARAMETERS: &str = "dialect, ssl-ca, prefix, raise-min, raise-max, connect-timeout-ms, request-timeout-ms, \
-        raise-timeout-ms, preheat, durability, password-file, password-env, and behind some dialects shard, epoch, \
-        horizon-ms, keys and source-stopped";
+        raise-timeout-ms, preheat, durability, password-file, password-env, behind redis+sentinel:// sentinel-auth, and \
+        behind some dialects shard, epoch, horizon-ms, keys and source-stopped";
 
-    /// Reads `redis[s]://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE][?PARAMETERS]`; `rediss` is TLS.
+    /// Reads a URL of one of these forms; `rediss` is TLS, to Sentinels too:
+    ///
+    /// ```text
+    /// redis[s]://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE][?PARAMETERS]
+    /// redis[s]+sentinel://[USER[:PASSWORD]@]SENTINEL[:PORT],SENTINEL[:PORT]../MASTER[/DATABASE][?PARAMETERS]
+    /// redis[s]+cluster://[USER[:PASSWORD]@]NODE[:PORT],NODE[:PORT]..[?PARAMETERS]
+    /// ```
+    ///
+    /// User and password are those of the Redis servers. A few nodes of a Cluster are enough to find the others.
     ///
     /// | parameter | meaning | default |
     /// | --- | --- | --- |
@@ -186,6 +209,7 @@ impl RedisOptions {
     /// | `connect-timeout-ms`, `request-timeout-ms`, `raise-timeout-ms` | milliseconds, 1 to 600000 | 1000 |
     /// | `preheat` | `true` or `false`: [`preheat`](Self::preheat) | `true` |
     /// | `durability` | `checked`, or `assumed`: [`assume_durable`](Self::assume_durable) | `checked` |
+    /// | `sentinel-auth` | whether Sentinels get user and password too: `none`, or `same` | `none` |
     /// | `shard` | 0 to 4095, after `dialect=clock` | 0 |
     /// | `epoch` | Unix milliseconds, after `dialect=clock` | 1704067200000, the year 2024 |
     /// | `horizon-ms` | milliseconds, 100 to 60000, after `dialect=clock` | 6000 |
@@ -198,32 +222,21 @@ impl RedisOptions {
     /// # Errors
     /// [`StoreError::Refused`] saying which part is wrong. No message holds the password.
     pub fn from_url(text: &str) -> Result<Self, StoreError> {
-        let mut url = Url::parse(text)
+        let (text, topology) = several(text)?;
+        let mut url = Url::parse(&text)
             .map_err(|error| StoreError::refused(format!("the store's URL cannot be read: {error}")))?;
-        match url.scheme() {
-            "redis" | "rediss" => {}
-            "redis-sentinel" | "rediss-sentinel" | "redis+sentinel" | "rediss+sentinel" | "redis-cluster"
-            | "rediss-cluster" | "redis+cluster" | "rediss+cluster" => {
-                return Err(StoreError::refused(format!(
-                    "{}: neither Sentinel nor Cluster is supported: give the address that leads to the master, redis://HOST",
-                    url.scheme()
-                )));
-            }
-            other => {
-                return Err(StoreError::refused(format!(
-                    "the store's scheme is {other:?}, it must be redis or rediss"
-                )));
-            }
+        if !matches!(url.scheme(), "redis" | "rediss") {
+            return Err(StoreError::refused(format!(
+                "the store's scheme is {:?}, it must be redis or rediss, redis+sentinel or rediss+sentinel, redis+cluster or \
+                 rediss+cluster",
+                url.scheme()
+            )));
         }
         // Whatever follows such a host may belong to a password, and is not shown.
         let is_cut_short =
             url.fragment().is_some() || url.path().contains('@') || url.query().unwrap_or("").contains('@');
         if is_cut_short {
-            return Err(StoreError::refused(
-                "the store's URL has a # or an @ behind its host: in the user's name and the password write %2F for /, %3F \
-                 for ?, %23 for # and %40 for @, and %40 in a parameter"
-                    .to_owned(),
-            ));
+            return Err(unencoded());
         }
         let host = url.host_str().filter(|host| !host.is_empty()).unwrap_or("localhost").to_owned();
         let database = match url.path().trim_matches('/') {
@@ -234,7 +247,17 @@ impl RedisOptions {
                 ))
             })?,
         };
-        let address = format!("{host}:{}/{database}", url.port().unwrap_or(6379));
+        let listed = |places: &[Place]| places.iter().map(Place::to_string).collect::<Vec<_>>().join(",");
+        let address = match &topology {
+            Topology::One => format!("{host}:{}/{database}", url.port().unwrap_or(6379)),
+            Topology::Sentinels { places, master, .. } => format!("{}/{master}/{database}", listed(places)),
+            Topology::Cluster { places } if database == 0 => listed(places),
+            Topology::Cluster { .. } => {
+                return Err(StoreError::refused(format!(
+                    "the store's URL names the database {database}, and a Redis Cluster has only 0: leave it out"
+                )));
+            }
+        };
         let parameters: Vec<(String, String)> = url.query_pairs().into_owned().collect();
         // The driver has parameters of its own.
         url.set_query(None);
@@ -247,6 +270,7 @@ impl RedisOptions {
         })?;
         let mut options = Self {
             connection,
+            topology,
             address,
             ssl_ca: None,
             dialect: Dialect::Unalike,
@@ -297,6 +321,25 @@ impl RedisOptions {
         self.address.clone()
     }
 
+    /// Refuses servers that take over from each other where nothing keeps what they said.
+    pub(crate) fn check_backing(&self, backing: &Backing) -> Result<(), StoreError> {
+        let what = match &self.topology {
+            Topology::One => return Ok(()),
+            Topology::Sentinels { .. } => "Sentinels promote",
+            Topology::Cluster { .. } => "a Cluster promotes",
+        };
+        let grants = !matches!(self.dialect, Dialect::IdGenerator { .. });
+        if !grants || self.assume_durable || matches!(backing, Backing::Durable(_)) {
+            return Ok(());
+        }
+        Err(StoreError::refused(format!(
+            "{}: {what} replicas that may lack the last writes, while the old master may go on for a while: without a durable \
+             store ids would repeat. Name one (--backing), or use one server, redis://HOST; `durability=assumed` in the URL \
+             leaves the promise to you",
+            self.address
+        )))
+    }
+
     /// Whether the server must write each change to its disk before it answers.
     fn must_be_durable(&self, watermark: &Backing) -> bool {
         // Where nothing is granted, nothing can be granted again.
@@ -306,6 +349,10 @@ impl RedisOptions {
 
     pub(crate) fn connection_info(&self) -> &ConnectionInfo {
         &self.connection
+    }
+
+    pub(crate) fn topology(&self) -> &Topology {
+        &self.topology
     }
 
     pub(crate) fn ssl_ca(&self) -> Option<&Path> {
@@ -348,6 +395,23 @@ impl RedisOptions {
                     _ => return Err(expected("checked or assumed")),
                 };
             }
+            "sentinel-auth" => {
+                let Topology::Sentinels { share_password, .. } = &mut self.topology else {
+                    return Err(StoreError::refused(
+                        "the store's parameter sentinel-auth needs redis+sentinel://".to_owned(),
+                    ));
+                };
+                *share_password = match value {
+                    "none" => false,
+                    "same" => true,
+                    // It may be a password, and is not shown.
+                    _ => {
+                        return Err(StoreError::refused(
+                            "the store's parameter sentinel-auth must be none or same".to_owned(),
+                        ));
+                    }
+                };
+            }
             "shard" | "epoch" | "horizon-ms" => {
                 let Dialect::Clock { shard, epoch_ms, horizon_ms } = &mut self.dialect else {
                     return Err(StoreError::refused(format!("the store's parameter {name} needs dialect=clock")));
@@ -379,6 +443,56 @@ impl RedisOptions {
         }
         Ok(())
     }
+}
+
+/// The URL of the first of several hosts, and what the hosts are.
+fn several(text: &str) -> Result<(String, Topology), StoreError> {
+    const SENTINEL_PORT: u16 = 26_379;
+    const PORT: u16 = 6_379;
+    let Some((scheme, rest)) = text.split_once("://") else { return Ok((text.to_owned(), Topology::One)) };
+    let scheme = scheme.to_ascii_lowercase();
+    if let Some((plain, kind)) = scheme.split_once('-').filter(|(_, kind)| matches!(*kind, "sentinel" | "cluster")) {
+        return Err(StoreError::refused(format!("the store's scheme is {scheme:?}: write {plain}+{kind}://")));
+    }
+    let (plain, port) = match scheme.split_once('+') {
+        Some((plain, "sentinel")) => (plain, SENTINEL_PORT),
+        Some((plain, "cluster")) => (plain, PORT),
+        _ => return Ok((text.to_owned(), Topology::One)),
+    };
+    let (servers, behind) = rest.find(['/', '?', '#']).and_then(|end| rest.split_at_checked(end)).unwrap_or((rest, ""));
+    let (user, hosts) = match servers.rsplit_once('@') {
+        Some((user, hosts)) => (format!("{user}@"), hosts),
+        None => (String::new(), servers),
+    };
+    // What follows an @ that is behind them, or a # before it, may belong to a password, and is not shown.
+    if behind.contains('@') || user.matches('@').count() > 1 || behind.contains('#') {
+        return Err(unencoded());
+    }
+    let hosts = if hosts.is_empty() { "localhost" } else { hosts };
+    let places: Vec<Place> =
+        HostsUrl::read_hosts(hosts, &scheme, port)?.iter().map(|(host, port)| Place::new(host, *port)).collect();
+    let Some(first) = places.first() else { return Ok((text.to_owned(), Topology::One)) };
+    let first = format!("{plain}://{user}{first}");
+    if port == PORT {
+        return Ok((format!("{first}{behind}"), Topology::Cluster { places }));
+    }
+    let (path, parameters) = behind.split_once('?').unwrap_or((behind, ""));
+    let path = path.trim_matches('/');
+    let (master, database) = path.split_once('/').unwrap_or((path, ""));
+    let master = percent_decode(master).filter(|master| !master.is_empty()).ok_or_else(|| {
+        StoreError::refused(format!("the store's URL names no master: write {scheme}://SENTINEL,SENTINEL/MASTER"))
+    })?;
+    let topology = Topology::Sentinels { places, master, share_password: false };
+    Ok((format!("{first}/{database}?{parameters}"), topology))
+}
+
+/// The error of a URL that has something behind its hosts that belongs before them.
+fn unencoded() -> StoreError {
+    StoreError::refused(
+        "the store's URL has a # or an @ behind its host: in the user's name and the password write %2F for /, %3F \
+         for ?, %23 for # and %40 for @, and %40 in a parameter"
+            .to_owned(),
+    )
 }
 
 /// `order:id_order,invoice:id_invoice`
@@ -471,10 +585,11 @@ impl RedisStore {
     ///
     /// # Errors
     /// [`StoreError::Unavailable`] when the server does not answer; [`StoreError::Refused`] when it denies access, when
-    /// it is a node of a cluster or too old, and when it is not durable although no durable store backs it. Each says
-    /// what to do.
+    /// it is too old or of another kind than the URL says, and when it is not durable, or may be replaced by a replica,
+    /// although no durable store backs it. Each says what to do.
     pub async fn connect(options: RedisOptions, watermark: Backing) -> Result<Self, StoreError> {
         options.validate()?;
+        options.check_backing(&watermark)?;
         let server = Server::connect(&options, options.must_be_durable(&watermark)).await?;
         let durable = Durable::new(&watermark, &options, &options.dialect.part());
         let segments: Arc<dyn DialectStore> = match (&options.dialect, watermark) {
@@ -495,6 +610,7 @@ impl RedisStore {
     /// # Errors
     /// As [`RedisStore::connect`]; [`StoreError::Refused`] for a dialect that needs no such thing.
     pub async fn initialise(options: &RedisOptions) -> Result<bool, StoreError> {
+        options.check_backing(&Backing::RedisAlone)?;
         let server = Server::connect(options, options.must_be_durable(&Backing::RedisAlone)).await?;
         alone::initialise(&server, options).await
     }

@@ -5,7 +5,7 @@
 //! that was read before the durable store was asked, and at most once. Whatever comes of an installation but success,
 //! the interval is burnt.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,13 +15,15 @@ use tokio::time::{Instant, timeout, timeout_at};
 use unalike_storage::{Segment, SegmentStore, StoreError, Stripe, hand_over, random_128};
 
 use crate::RedisOptions;
-use crate::server::{Access, Script, Server, script};
+use crate::counter::{literally, scan};
+use crate::server::{Access, Script, Server, To, script};
 
 /// What the scripts begin with that a durable store's grants depend on.
 pub(crate) const DURABLE: &str = include_str!("scripts/durable.lua");
 
 static RECOGNISE: Script = Script::new(|| script(&[DURABLE, include_str!("scripts/recognise.lua")]));
 static REBIND: Script = Script::new(|| script(&[include_str!("scripts/rebind.lua")]));
+static REBIND_ONE: Script = Script::new(|| script(&[include_str!("scripts/rebind_one.lua")]));
 static CLAIM: Script = Script::new(|| script(&[DURABLE, include_str!("scripts/claim.lua")]));
 static SETTLE: Script = Script::new(|| script(&[include_str!("scripts/settle.lua")]));
 
@@ -117,6 +119,8 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    const ALL: [Self; 3] = [Self::Sequences, Self::Clock, Self::Leases];
+
     const fn name(self) -> &'static str {
         match self {
             Self::Sequences => "sequences",
@@ -126,7 +130,9 @@ impl Kind {
     }
 }
 
-/// The key that says which durable store grants the numbers: a hash with an identity for each kind.
+/// The key that says which durable store grants the numbers: a hash with an identity for each kind. In a Cluster, where
+/// a script sees one key, each hash says so of itself, in a field of the name of its kind; this one says it of all,
+/// for whoever comes.
 fn durable_key(prefix: &str) -> String {
     format!("{prefix}:durable")
 }
@@ -216,7 +222,7 @@ impl Raising {
         let keys = (key, Some(key));
         let arguments = [self.kind.name(), identity];
         let mut reply = self.server.script_beside(doing, Access::Reads, &RECOGNISE, keys, &arguments).await?;
-        if reply.text()? == "other" { Err(self.other_durable(&reply.text()?, identity)) } else { Ok(()) }
+        if reply.text()? == "other" { Err(self.other_durable(key, &reply.text()?, identity)) } else { Ok(()) }
     }
 
     /// Has Redis know another durable store, for all kinds of hashes, after it was given what the one before granted.
@@ -239,7 +245,7 @@ impl Raising {
             ))
         };
         let (doing, command) = ("reading which durable store is known", redis::cmd("HGETALL").arg(&key).to_owned());
-        let known: BTreeMap<String, String> = server.command(doing, Access::Reads, &command).await?;
+        let known: BTreeMap<String, String> = server.command(doing, Access::Reads, To::Key(&key), &command).await?;
         for (kind, recorded) in known {
             if recorded != old && recorded != new {
                 return Err(refused(&kind, &recorded));
@@ -247,6 +253,18 @@ impl Raising {
         }
         hand_over(before, durable).await?;
         let doing = "noting another durable store";
+        if server.is_cluster() {
+            // A hash that moves to another node meanwhile may be passed over: it is refused until this is repeated.
+            for kind in Kind::ALL {
+                for key in keys_of(server, prefix, kind).await? {
+                    let arguments = [kind.name(), &old, &new];
+                    let mut reply = server.script(doing, Access::Writes, &REBIND_ONE, &key, &arguments).await?;
+                    if reply.text()? == "other" {
+                        return Err(refused(&reply.text()?, &reply.text()?));
+                    }
+                }
+            }
+        }
         let mut reply = server.script(doing, Access::Writes, &REBIND, &key, &[&old, &new]).await?;
         if reply.text()? == "other" {
             return Err(refused(&reply.text()?, &reply.text()?));
@@ -254,12 +272,17 @@ impl Raising {
         Ok((new, reply.pairs()?))
     }
 
+    /// Where the scripts on a hash find which durable store grants the numbers.
+    fn durable_key<'k>(&'k self, key: &'k str) -> &'k str {
+        if self.server.is_cluster() { key } else { &self.durable_key }
+    }
+
     async fn identity(&self) -> Result<&str, StoreError> {
         self.identity.get_or_try_init(|| identity_of(&*self.durable)).await.map(String::as_str)
     }
 
-    fn other_durable(&self, recorded: &str, identity: &str) -> StoreError {
-        let (key, at, kind) = (&self.durable_key, self.server.address(), self.kind.name());
+    fn other_durable(&self, key: &str, recorded: &str, identity: &str) -> StoreError {
+        let (at, kind) = (self.server.address(), self.kind.name());
         let store = self.durable.address().map_or_else(String::new, |address| format!(" ({address})"));
         StoreError::refused(format!(
             "the numbers in {at} are granted by another durable store: the key {key} has {recorded} for its {kind}, and the \
@@ -340,7 +363,7 @@ impl Raising {
         arguments.extend([self.kind.name(), self.identity().await?]);
         let HashKey { tag, key, .. } = place;
         let doing = format!("raising the ceiling of {tag:?}, the key {key}");
-        let keys = (key, Some(self.durable_key.as_str()));
+        let keys = (key, Some(self.durable_key(key)));
         let why = match self.server.script_beside(&doing, Access::Writes, script, keys, &arguments).await {
             Ok(mut reply) => {
                 if reply.text()? == "installed" {
@@ -471,7 +494,7 @@ impl Raising {
             let mut arguments = vec![self.name.as_str(), &claim_ms, generation];
             arguments.extend(self.new.iter().flat_map(|&(field, value)| [field, value]));
             arguments.extend([self.kind.name(), identity]);
-            let keys = (place.key, Some(self.durable_key.as_str()));
+            let keys = (place.key, Some(self.durable_key(place.key)));
             self.server.script_beside(&doing, Access::Reads, &CLAIM, keys, &arguments).await
         };
         let mut reply = claim("").await?;
@@ -483,7 +506,7 @@ impl Raising {
         }
         match answer.as_str() {
             "yours" => Ok(None),
-            "other" => Err(self.other_durable(&reply.text()?, identity)),
+            "other" => Err(self.other_durable(self.durable_key(place.key), &reply.text()?, identity)),
             _ => Ok(Some(Duration::from_millis(reply.number()?))),
         }
     }
@@ -508,6 +531,19 @@ impl Raising {
         };
         reached(tag, wait, Some(error))
     }
+}
+
+/// The keys of all hashes of a kind.
+async fn keys_of(server: &Server, prefix: &str, kind: Kind) -> Result<BTreeSet<String>, StoreError> {
+    let before = match kind {
+        Kind::Sequences => format!("{prefix}:{{"),
+        Kind::Clock => format!("{prefix}:clock:{{"),
+        Kind::Leases => format!("{prefix}:leases:{{"),
+    };
+    let pattern = format!("{}*", literally(&before));
+    let start = |cursor| redis::cmd("SCAN").arg(cursor).arg("MATCH").arg(&pattern).to_owned();
+    let name_of = |key: &[u8]| Some(std::str::from_utf8(key).ok()?.to_owned());
+    scan(server, None, start, name_of, None, u64::MAX).await
 }
 
 async fn identity_of(durable: &dyn SegmentStore) -> Result<String, StoreError> {

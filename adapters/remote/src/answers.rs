@@ -259,6 +259,8 @@ pub(crate) fn problem(at: &str, status: u16, body: &[u8]) -> Option<Failure> {
         "store-unavailable" | "closing" | "connections-max" | "head-timeout" => {
             Failure::of_server(StoreError::unavailable(what()))
         }
+        // Another server counts for itself, and would give what this one is told not to.
+        "quota-reached" => Failure::of_caller(StoreError::unavailable(what())),
         "ceiling-reached" => Failure::of_caller(StoreError::CeilingReached {
             tag: tag(),
             retry_after_ms: number(document.retry_after_ms).max(1),
@@ -322,6 +324,7 @@ mod tests {
         {
             assert!(!of(status, kind).unwrap().may_have_granted(), "{kind}");
         }
+        assert!(of(429, "quota-reached").unwrap().is_retryable(), "a quota fills again");
         for (status, kind) in [(500, "internal"), (503, "rebuilt"), (502, "of a later version")] {
             assert!(of(status, kind).is_none(), "{kind}");
         }

@@ -40,6 +40,15 @@ const END: &str = include_str!("sql/end.sql");
 
 const FORBID: &str = include_str!("sql/forbid.sql");
 
+const NAMESPACE: &str = "SELECT namespace, timestamp_bits, datacenter_bits, worker_bits, sequence_bits, field_order, epoch_ms, \
+    tick_ms, max_horizon_ms FROM namespace WHERE namespace = ?1";
+
+const LEASE: &str = "SELECT namespace, worker, grant_id, holder, not_before_ms, valid_until_ms, acquired_ms, released FROM lease \
+    WHERE namespace = ?1 AND worker = ?2";
+
+const LEASES: &str = "SELECT namespace, worker, grant_id, holder, not_before_ms, valid_until_ms, acquired_ms, released FROM lease \
+    WHERE namespace = ?1 ORDER BY worker";
+
 /// How often a request is tried that others were quicker than. Of those that try at once one gets on each time.
 const RACES_MAX: u32 = 256;
 
@@ -81,7 +90,7 @@ impl SqliteStore {
         transaction: &mut SqliteConnection,
         namespace: &str,
     ) -> Result<Option<NamespaceBinding>, StoreError> {
-        let select = sqlx::query("SELECT * FROM namespace WHERE namespace = ?1").bind(namespace);
+        let select = sqlx::query(NAMESPACE).bind(namespace);
         let row = select.fetch_optional(transaction).await;
         let row = row.map_err(|error| read_error(&self.path, "reading a namespace", error))?;
         row.map(|row| self.binding(&row)).transpose()
@@ -173,7 +182,7 @@ impl SqliteStore {
     ) -> Result<UsedWorker, StoreError> {
         let namespace = acquire.namespace.as_str();
         if !expiry.is_plain() {
-            let select = sqlx::query("SELECT * FROM lease WHERE namespace = ?1 ORDER BY worker").bind(namespace);
+            let select = sqlx::query(LEASES).bind(namespace);
             let rows = select.fetch_all(transaction).await;
             let rows = rows.map_err(|error| read_error(&self.path, "looking for a worker", error))?;
             let used: Vec<_> = rows.iter().map(|row| self.record(row)).collect::<Result<_, _>>()?;
@@ -209,7 +218,7 @@ impl SqliteStore {
         namespace: &str,
         worker: u32,
     ) -> Result<Option<LeaseRecord>, StoreError> {
-        let select = sqlx::query("SELECT * FROM lease WHERE namespace = ?1 AND worker = ?2");
+        let select = sqlx::query(LEASE);
         let row = select.bind(namespace).bind(worker).fetch_optional(transaction).await;
         let row = row.map_err(|error| read_error(&self.path, "reading a lease", error))?;
         row.map(|row| self.record(&row)).transpose()
@@ -270,6 +279,9 @@ impl SqliteStore {
             .bind(signed_ms(lease.valid_until_ms)?)
             .bind(signed_ms(store_ms)?);
         let granted = self.write("granting a lease", grant).await?;
+        if granted.is_empty() {
+            self.check_tables().await?;
+        }
         Ok((!granted.is_empty()).then_some(lease))
     }
 
@@ -321,7 +333,10 @@ impl LeaseStore for SqliteStore {
             .bind(extend.worker)
             .bind(grant_id_bytes(extend.grant_id))
             .bind(signed_ms(end_ms)?);
-        let extended = self.write("extending a lease", update).await?.pop().ok_or_else(lost)?;
+        let Some(extended) = self.write("extending a lease", update).await?.pop() else {
+            self.check_tables().await?;
+            return Err(lost());
+        };
         Ok(self.record(&extended)?.lease)
     }
 
@@ -349,7 +364,7 @@ impl LeaseStore for SqliteStore {
     }
 
     async fn leases(&self, namespace: &str) -> Result<Vec<LeaseRecord>, StoreError> {
-        let select = sqlx::query("SELECT * FROM lease WHERE namespace = ?1 ORDER BY worker").bind(namespace);
+        let select = sqlx::query(LEASES).bind(namespace);
         let rows = select.fetch_all(self.readers()?).await;
         let rows = rows.map_err(|error| read_error(&self.path, "listing leases", error))?;
         rows.iter().map(|row| self.record(row)).collect()

@@ -43,7 +43,7 @@ use std::time::Duration;
 
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool, SqlitePoolOptions, SqliteRow, SqliteSynchronous};
 use sqlx::{ConnectOptions, Connection, Row, Sqlite, SqliteConnection};
-use unalike_storage::{ClockSteps, LeaseLimits, Process, StoreError, Stripe, TagCreation};
+use unalike_storage::{ClockSteps, LeaseLimits, NotBegun, Process, StoreError, Stripe, TagCreation};
 
 use crate::error::{damaged, is_busy, open_error, read_error, write_error};
 use crate::held::{Held, beside};
@@ -81,6 +81,9 @@ const GIVE_IDENTITY: &str = include_str!("sql/give_identity.sql");
 
 /// Whether the triggers of a file count sub-keys as tags, as they did at first.
 const COUNTS_SUB_KEYS: &str = include_str!("sql/counts_sub_keys.sql");
+
+/// The triggers that are not unalike's own, and the tables that are not as it made them.
+const NOT_AS_MADE: &str = include_str!("sql/not_as_made.sql");
 
 /// Has them count as those of a new file do. Programs that have the file open run its triggers, and go on.
 const COUNT_TAGS_ALONE: &str = include_str!("sql/count_tags_alone.sql");
@@ -307,6 +310,7 @@ impl SqliteStore {
         let is_new = self.prepare_file(busy_timeout).await?;
         self.held.hold(read).await?;
         self.prove_writable().await?;
+        self.check_tables().await?;
         // What it shows from now on is compared with this. One that cannot be read is told of by who needs it.
         let _ = self.read_clock().await;
         if is_new {
@@ -420,6 +424,26 @@ impl SqliteStore {
         transaction.commit().await.map_err(failed)
     }
 
+    /// Refuses tables that another program has changed: without their keys a row could come twice, and a trigger could
+    /// set back what was granted.
+    async fn check_tables(&self) -> Result<(), StoreError> {
+        let rows = sqlx::query(NOT_AS_MADE).fetch_all(self.readers()?).await;
+        let rows = rows.map_err(|error| read_error(&self.path, "looking at the tables", error))?;
+        let Some(row) = rows.first() else { return Ok(()) };
+        let (name, file): (String, _) = (self.column(row, "name")?, self.path.display());
+        Err(StoreError::refused(match self.column(row, "kind")? {
+            "trigger" => format!(
+                "{file}: another program has made the trigger {name:?} on the table {:?}, and it could change what is granted: \
+                 drop it (DROP TRIGGER {name})",
+                self.column::<String>(row, "of")?
+            ),
+            _ => format!(
+                "{file}: another program has changed the table {name:?}: it is not the table, with the key, that unalike made, \
+                 so numbers could repeat; make it again from `.schema` of a new file, and copy the rows"
+            ),
+        }))
+    }
+
     /// Takes the write lock and gives it back.
     async fn prove_writable(&self) -> Result<(), StoreError> {
         // It writes nothing, but SQLite takes the lock first.
@@ -484,10 +508,11 @@ fn look_at_file(path: &Path, create: bool) -> Result<(), StoreError> {
                     log.display()
                 )))
             } else if !create {
-                Err(StoreError::refused(format!(
+                let what = format!(
                     "{file} does not exist, and is not to be made here (create=false, or a command that begins no store): check \
                      the path; `unalike serve`, `next` and `tags create` make a new store"
-                )))
+                );
+                Err(StoreError::refused(what).with_source(NotBegun))
             } else {
                 Ok(())
             }

@@ -23,6 +23,8 @@ use crate::{SqliteStore, WriteStatement};
 /// both grants together are one tail, and `settled` stays. Otherwise all that was granted before is settled.
 ///
 /// The version grows by 2 in a stripe, which tells the schema's trigger that this program knows what a stripe is.
+///
+/// A trigger of somebody else may change the row again after it has answered: beside one, nothing is granted.
 const ALLOCATE: &str = include_str!("sql/allocate.sql");
 
 const RELEASE: &str = include_str!("sql/release.sql");
@@ -47,6 +49,22 @@ const RELEASED_AT_ONCE: usize = 500;
 const CREATE: &str = include_str!("sql/create.sql");
 
 const CHANGE: &str = include_str!("sql/change.sql");
+
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "SELECT tag, start, mode, step_policy, step, step_min, step_max, grow_below_ms, shrink_above_ms, refill_policy, \
+             refill, generation, grant_start, settled, watermark, version FROM tag WHERE ",
+            $rest
+        )
+    };
+}
+
+/// Columns by their names, here as in all statements: where another program adds one, the driver takes no row any more
+/// that has more columns than before.
+const FIND: &str = select!("tag = ?1");
+
+const LIST: &str = select!("tag > ?1 ORDER BY tag LIMIT ?2");
 
 /// Binds all policies, in the order in which the statements number them; all 64 bits are kept, a policy may say
 /// `u64::MAX`.
@@ -164,7 +182,7 @@ impl TagRows for Rows<'_> {
     }
 
     async fn find_row(&self, tag: &str) -> Result<Option<TagRecord>, StoreError> {
-        let rows = sqlx::query("SELECT * FROM tag WHERE tag = ?1").bind(tag).fetch_all(self.0.readers()?).await;
+        let rows = sqlx::query(FIND).bind(tag).fetch_all(self.0.readers()?).await;
         let mut rows = rows.map_err(|error| read_error(&self.0.path, "reading a tag", error))?;
         rows.pop().map(|row| self.0.tag_record(&row)).transpose()
     }
@@ -184,6 +202,7 @@ impl TagRows for Rows<'_> {
         if self.find_row(tag).await?.is_some() {
             return Ok(None);
         }
+        self.0.check_tables().await?;
         self.0.check_joined(self.0.readers()?).await?;
         if let Some(owner) = owner_of(tag)
             && let Some(owner) = self.find_row(owner).await?
@@ -202,6 +221,7 @@ impl TagRows for Rows<'_> {
         if let Some(row) = self.0.write_one("allocating a segment", allocate).await? {
             return self.0.segment(&row, count, at_least).map(Some);
         }
+        self.0.check_tables().await?;
         self.0.check_joined(self.0.readers()?).await?;
         Ok(None)
     }
@@ -287,11 +307,7 @@ impl SegmentStore for SqliteStore {
 
     async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
         // Text is compared by its bytes, and no tag is empty.
-        let rows = sqlx::query("SELECT * FROM tag WHERE tag > ?1 ORDER BY tag LIMIT ?2")
-            .bind(after.unwrap_or_default())
-            .bind(limit)
-            .fetch_all(self.readers()?)
-            .await;
+        let rows = sqlx::query(LIST).bind(after.unwrap_or_default()).bind(limit).fetch_all(self.readers()?).await;
         let rows = rows.map_err(|error| read_error(&self.path, "listing tags", error))?;
         rows.iter().map(|row| self.tag_record(row)).collect()
     }

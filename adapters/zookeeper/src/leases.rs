@@ -6,7 +6,7 @@ use std::time::Instant;
 use async_trait::async_trait;
 use unalike_storage::{
     Clocks, Expiry, GrantId, Layout, Lease, LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore, NamespaceBinding,
-    Rfc3339, StoreError, StoreIdentity, UsedWorker, choose_worker, random_64, random_128,
+    StoreError, StoreIdentity, UsedWorker, choose_worker_after_races, random_64, random_128,
 };
 use zookeeper_client::{Client, CreateMode, Error, Stat};
 
@@ -279,7 +279,7 @@ impl ZookeeperLeases {
             Err(error) => return Err(write_error(&self.at(), "granting a lease", error)),
         };
         // What is refused here stays recorded, and is used by nobody.
-        check_horizon(binding, &lease, modified_ms(&stat)?)?;
+        binding.check_horizon(&lease, modified_ms(&stat)?)?;
         Ok(Ok(lease))
     }
 
@@ -313,13 +313,13 @@ impl ZookeeperLeases {
         let known_ms = record.lease.valid_until_ms;
         record.lease.valid_until_ms = binding.extended_end_ms(known_ms, look.store_ms, extend.horizon_ms);
         if record.lease.valid_until_ms == known_ms {
-            check_horizon(&binding, &record.lease, look.store_ms)?;
+            binding.check_horizon(&record.lease, look.store_ms)?;
             return Ok(Ok(record.lease));
         }
         let written = client.set_data(&path, &write_worker(&record), Some(stat.version));
         match self.connection.deadline().answer(written).await {
             Ok(stat) => {
-                check_horizon(&binding, &record.lease, modified_ms(&stat)?)?;
+                binding.check_horizon(&record.lease, modified_ms(&stat)?)?;
                 Ok(Ok(record.lease))
             }
             Err(Error::BadVersion) => Ok(Err(LostRace)),
@@ -385,17 +385,9 @@ fn choose(
     }
     // Also where a lease of it was recorded, by an earlier version or in a copy.
     used.extend(taken.iter().map(|&worker| (worker, (u64::MAX, ""))));
-    let random = random_64()?;
     let used = used.into_iter().map(|(worker, (end_ms, holder))| (UsedWorker { worker, end_ms }, holder));
     let used: Vec<_> = used.collect();
-    let chosen = choose_worker(acquire, expiry.clone(), random, used.iter().copied())?;
-    if race == 0 || chosen.end_ms == 0 || acquire.preferred_worker == Some(chosen.worker) {
-        return Ok(chosen);
-    }
-    // Whoever lost a race wanted the same as another one, and many may want the one that ended longest ago.
-    let free: Vec<_> = used.iter().map(|(used, _)| *used).filter(|used| expiry.has_ended(used.end_ms)).collect();
-    let nth = usize::try_from(random % 65_536).unwrap_or(0).checked_rem(free.len());
-    Ok(nth.and_then(|nth| free.get(nth).copied()).unwrap_or(chosen))
+    choose_worker_after_races(acquire, expiry, random_64()?, &used, race)
 }
 
 /// A worker's node is never removed here. Where one was, a lease that still runs may be forgotten.
@@ -418,22 +410,6 @@ fn check_removals(path: &str, stat: &Stat) -> Result<(), StoreError> {
 pub(crate) fn modified_ms(stat: &Stat) -> Result<u64, StoreError> {
     u64::try_from(stat.mtime)
         .map_err(|_| StoreError::unavailable(format!("the store's clock is before 1970 ({} ms): set it", stat.mtime)))
-}
-
-/// Refuses a lease that reaches too far by the clock of this answer: another one decided its end, and stood further
-/// ahead.
-fn check_horizon(binding: &NamespaceBinding, lease: &Lease, store_ms: u64) -> Result<(), StoreError> {
-    let (valid_until_ms, max_horizon_ms) = (lease.valid_until_ms, binding.max_horizon_ms);
-    if valid_until_ms <= store_ms.saturating_add(max_horizon_ms) {
-        return Ok(());
-    }
-    Err(StoreError::unavailable(format!(
-        "the store's clock went back to {}, and a lease of worker {} is recorded up to {}, more than {max_horizon_ms} ms \
-         ahead: set the clocks of all its servers",
-        Rfc3339(store_ms),
-        lease.worker,
-        Rfc3339(valid_until_ms)
-    )))
 }
 
 pub(crate) fn too_many_races(doing: &str) -> StoreError {
@@ -538,42 +514,5 @@ impl LeaseStore for ZookeeperLeases {
 
     async fn close(&self) {
         self.connection.close().await;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use unalike_storage::Layout;
-
-    use super::*;
-
-    #[test]
-    fn whoever_lost_a_race_takes_another_way() {
-        let mut acquire = LeaseAcquire {
-            namespace: "ns".to_owned(),
-            layout: Layout::LEAF,
-            holder: "late".to_owned(),
-            preferred_worker: None,
-            now_ms: 9_000,
-            horizon_ms: 1_000,
-        };
-        let mut workers = Workers::new();
-        for worker in 0..1_024 {
-            // All but the last 24 have ended, and 7 ended first.
-            let valid_until_ms = if worker == 7 { 100 } else { 8_000 + u64::from(worker) };
-            let lease = Lease { worker, grant_id: GrantId(worker.into()), not_before_ms: 0, valid_until_ms };
-            let record = LeaseRecord { lease, holder: String::new(), acquired_ms: 0, is_final: false };
-            workers.insert(worker, (record, 0));
-        }
-        let mut chosen = |preferred_worker, race| {
-            acquire.preferred_worker = preferred_worker;
-            choose(&acquire, &9_000.into(), &workers, &BTreeSet::new(), race).unwrap().worker
-        };
-        assert_eq!(chosen(None, 0), 7);
-        let draws: BTreeSet<_> = (0..50).map(|_| chosen(None, 1)).collect();
-        assert!(draws.len() > 10 && draws.iter().all(|&worker| worker <= 1_000), "{draws:?}");
-        assert_eq!(chosen(Some(500), 1), 500, "a wish is kept");
     }
 }

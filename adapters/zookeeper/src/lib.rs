@@ -56,10 +56,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use unalike_storage::{ClockSteps, LeaseLimits, StoreError};
+use unalike_storage::{ClockSteps, HostsUrl, LeaseLimits, StoreError};
 
 use crate::connection::Connection;
-use crate::nodes::{Paths, percent_decode};
+use crate::nodes::Paths;
+
+const SCHEME: &str = "zookeeper";
+const PORT: u16 = 2_181;
 
 /// Where ZooKeeper is, and how it is used.
 ///
@@ -121,26 +124,8 @@ impl ZookeeperOptions {
     /// # Errors
     /// [`StoreError::Refused`] saying which part is wrong.
     pub fn new(hosts: &str) -> Result<Self, StoreError> {
-        let mut listed = Vec::new();
-        for host in hosts.split(',') {
-            let bad = || {
-                let what = "write zookeeper://HOST:PORT,HOST:PORT/PATH, and an IPv6 address in brackets";
-                StoreError::refused(format!("the store's host {host:?} cannot be read: {what}"))
-            };
-            // A colon in brackets is one of an address.
-            let behind = host.rfind(']').unwrap_or(0);
-            let (name, port) = match host.get(behind..).and_then(|rest| rest.rfind(':')) {
-                Some(colon) => host.split_at_checked(behind + colon).ok_or_else(bad)?,
-                None => (host, ":2181"),
-            };
-            let port = port.trim_start_matches(':').parse::<u16>().ok().filter(|&port| port > 0).ok_or_else(bad)?;
-            let is_address = name.starts_with('[') && name.ends_with(']') && name.len() > 2;
-            let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
-            if name.is_empty() || !(is_address || name.bytes().all(is_name)) {
-                return Err(bad());
-            }
-            listed.push(format!("{name}:{port}"));
-        }
+        let hosts = HostsUrl::read_hosts(hosts, SCHEME, PORT)?;
+        let listed: Vec<_> = hosts.iter().map(|(host, port)| format!("{host}:{port}")).collect();
         Ok(Self {
             hosts: listed.join(","),
             root: String::new(),
@@ -172,40 +157,10 @@ impl ZookeeperOptions {
     /// # Errors
     /// [`StoreError::Refused`] saying which part is wrong. No message holds the password.
     pub fn from_url(text: &str) -> Result<Self, StoreError> {
-        let Some(rest) = text.strip_prefix("zookeeper://") else {
-            let scheme = text.split_once("://").map_or("", |(scheme, _)| scheme);
-            return Err(StoreError::refused(format!("the store's scheme is {scheme:?}, it must be zookeeper")));
-        };
-        let (rest, parameters) = rest.split_once('?').unwrap_or((rest, ""));
-        let (servers, path) = rest.find('/').and_then(|slash| rest.split_at_checked(slash)).unwrap_or((rest, ""));
-        // Whatever follows such a host may belong to a password, and is not shown.
-        if text.contains('#') || path.contains('@') || parameters.contains('@') || servers.matches('@').count() > 1 {
-            return Err(StoreError::refused(
-                "the store's URL has a # or an @ where none belongs: in the user's name and the password write %2F for /, \
-                 %3F for ?, %23 for #, %3A for : and %40 for @"
-                    .to_owned(),
-            ));
-        }
-        let (user, hosts) = match servers.split_once('@') {
-            Some((user, hosts)) => (Some(user), hosts),
-            None => (None, servers),
-        };
-        let mut options = Self::new(if hosts.is_empty() { "localhost" } else { hosts })?;
-        if let Some(user) = user {
-            let (user, password) = user.split_once(':').unwrap_or((user, ""));
-            let read = |text| {
-                percent_decode(text)
-                    .ok_or_else(|| StoreError::refused("the store's user or password cannot be read".to_owned()))
-            };
-            let user = read(user)?;
-            if user.is_empty() || user.contains(':') {
-                return Err(StoreError::refused("the store's user is empty, or has a colon in its name".to_owned()));
-            }
-            options.user = Some(user);
-            options.password = read(password)?;
-        }
-        options.root = read_path("path", path)?;
-        for (name, value) in form_urlencoded::parse(parameters.as_bytes()) {
+        let url = HostsUrl::read(text, SCHEME, PORT)?;
+        let mut options = Self::new(&url.servers())?;
+        (options.root, options.user, options.password) = (url.path, url.user, url.password);
+        for (name, value) in form_urlencoded::parse(url.parameters.as_bytes()) {
             options.set(&name, &value)?;
         }
         Ok(options)
@@ -216,7 +171,7 @@ impl ZookeeperOptions {
     /// # Errors
     /// [`StoreError::Refused`] when it is not a path.
     pub fn leaf_path(mut self, path: &str) -> Result<Self, StoreError> {
-        self.leaf_root = read_path("leaf-path", path)?;
+        self.leaf_root = HostsUrl::read_path("leaf-path", path)?;
         Ok(self)
     }
 
@@ -258,7 +213,7 @@ impl ZookeeperOptions {
                 let leaf = value.to_owned();
                 self.leaf = Some(if name == "leaf" { Leaf::Beside(leaf) } else { Leaf::Stopped(leaf) });
             }
-            "leaf-path" => self.leaf_root = read_path("leaf-path", value)?,
+            "leaf-path" => self.leaf_root = HostsUrl::read_path("leaf-path", value)?,
             "connect-timeout-ms" => self.connect_timeout = milliseconds(1)?,
             "request-timeout-ms" => self.request_timeout = milliseconds(1)?,
             "session-timeout-ms" => self.session_timeout = milliseconds(100)?,
@@ -298,18 +253,6 @@ impl ZookeeperOptions {
         }
         Ok(())
     }
-}
-
-/// A path as paths of nodes begin with it: empty, or names after slashes, without one at the end.
-fn read_path(what: &str, path: &str) -> Result<String, StoreError> {
-    let root = path.trim_end_matches('/');
-    let is_plain = |letter: char| letter.is_ascii_graphic() && letter != '%';
-    let is_name = |part: &str| !part.is_empty() && part != "." && part != ".." && part.chars().all(is_plain);
-    if root.is_empty() || (root.starts_with('/') && root.split('/').skip(1).all(is_name)) {
-        return Ok(root.to_owned());
-    }
-    let must = "it must be names after slashes, without %, blanks and letters beyond ASCII";
-    Err(StoreError::refused(format!("the store's {what} is {path:?}, {must}")))
 }
 
 impl fmt::Debug for ZookeeperOptions {

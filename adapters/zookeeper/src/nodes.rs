@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
-use unalike_storage::{GrantId, Lease, LeaseRecord, NamespaceBinding, StoreError};
+use unalike_storage::{GrantId, Lease, LeaseRecord, NamespaceBinding, StoreError, percent_decode};
 
 use crate::error::damaged;
 
@@ -65,21 +65,6 @@ pub(crate) fn encode(name: &str) -> String {
 pub(crate) fn decode(encoded: &str) -> Option<String> {
     let name = percent_decode(encoded)?;
     (encode(&name) == encoded).then_some(name)
-}
-
-/// The text that `%` and two digits each encode.
-pub(crate) fn percent_decode(text: &str) -> Option<String> {
-    let mut bytes = Vec::new();
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let mut digit = || char::from(rest.next()?).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-        bytes.push(digit()? * 16 + digit()?);
-    }
-    String::from_utf8(bytes).ok()
 }
 
 /// A tree of Leaf's that a namespace takes its workers from.

@@ -1,8 +1,8 @@
-//! The component: the `core` world of `unalike:ids` around the state machines of `unalike-core`.
+//! The component: the `core` world of `unalike:ids` around the generators of `unalike-core`.
 //!
-//! Glue only: values are translated, and each generator's request and the ticket that names it are kept together.
-//! Every decision is the core's. There is no WASI, no clock and no text formatting in here, which keeps the file small
-//! and its imports down to the two storage interfaces.
+//! Glue only: values are translated, from the WIT's to the core's and back. Every decision is the core's.
+//! There is no WASI, no clock and no text formatting in here, which keeps the file small and its imports down to the
+//! two storage interfaces.
 //!
 //! Natively this crate is empty: it is built for `wasm32-wasip2` by `unalike-artifact`.
 #![cfg_attr(target_family = "wasm", no_std)]

@@ -1,4 +1,4 @@
-//! `sequences`: each resource is a core state machine and the ticket of its request.
+//! `sequences`: each resource is a generator of the core, with its segments from the imports.
 
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -22,35 +22,33 @@ impl Guest for Component {
     type Ordered = OrderedState;
 }
 
+/// The imports.
+struct Imports;
+
+impl core_::Segments for Imports {
+    fn allocate(&mut self, tag: &str, count: u64, at_least: u64) -> u64 {
+        segments::allocate(tag, count, at_least)
+    }
+
+    fn poll(&mut self, ticket: u64) -> Option<Result<core_::Segment, core_::StoreFailure>> {
+        segments::poll(ticket).map(|answer| {
+            answer.map_err(translate::store_failure).map(|segment| core_::Segment {
+                start: segment.start,
+                end: segment.end,
+                stride: segment.stride,
+                generation: segment.generation,
+                version: segment.version,
+            })
+        })
+    }
+
+    fn release(&mut self, tag: &str, tail: core_::TailRelease) {
+        segments::release(tag, tail.start, tail.version);
+    }
+}
+
 /// A buffered sequence behind its handle.
-pub(crate) struct SequenceState {
-    tag: String,
-    state: RefCell<(core_::SegmentBuffer, Option<segments::Ticket>)>,
-}
-
-impl SequenceState {
-    /// Takes an answer in, if there is one.
-    #[inline(never)]
-    fn settle(&self, now: u64) {
-        let (buffer, ticket) = &mut *self.state.borrow_mut();
-        if let Some(answer) = answer(ticket) {
-            match answer {
-                // A fault is remembered by the buffer, which tells it to the next caller.
-                Ok(segment) => drop(buffer.granted(now, segment)),
-                Err(failure) => buffer.failed(now, failure),
-            }
-        }
-    }
-
-    /// Starts the request that is due, if one is.
-    #[inline(never)]
-    fn request(&self, now: u64) {
-        let (buffer, ticket) = &mut *self.state.borrow_mut();
-        if let Some(request) = buffer.request(now) {
-            *ticket = Some(segments::allocate(&self.tag, request.count, request.at_least));
-        }
-    }
-}
+pub(crate) struct SequenceState(RefCell<core_::SequenceGenerator>);
 
 impl GuestSequence for SequenceState {
     fn open(tag: String, options: SequenceOptions) -> Result<Sequence, Error> {
@@ -73,21 +71,17 @@ impl GuestSequence for SequenceState {
         let mut last = OPTIONS.cell().borrow_mut();
         let known = last.take().filter(|known| **known == core_options);
         let shared = last.insert(known.unwrap_or_else(|| Arc::new(core_options)));
-        let buffer = core_::SegmentBuffer::new(Arc::clone(shared), options.floor).map_err(translate::options_error)?;
-        Ok(Sequence::new(Self { tag, state: RefCell::new((buffer, None)) }))
+        let generator = core_::SequenceGenerator::open(tag, Arc::clone(shared), options.floor);
+        Ok(Sequence::new(Self(RefCell::new(generator.map_err(translate::options_error)?))))
     }
 
     fn reserve(&self, now: u64, max: u32) -> Result<Run, Error> {
-        self.settle(now);
-        let run = self.state.borrow_mut().0.reserve(now, max);
-        self.request(now);
-        run.map(translate::run).map_err(translate::error)
+        self.0.borrow_mut().reserve(&mut Imports, now, max).map(translate::run).map_err(translate::error)
     }
 
     fn status(&self, now: u64) -> SequenceStatus {
-        self.settle(now);
-        self.request(now);
-        let (buffer, _) = &*self.state.borrow();
+        let mut generator = self.0.borrow_mut();
+        let buffer = generator.status(&mut Imports, now);
         SequenceStatus {
             wake: buffer.wake_ms(now),
             remaining: buffer.remaining(),
@@ -97,65 +91,25 @@ impl GuestSequence for SequenceState {
     }
 
     fn close(&self) {
-        // A segment that has arrived belongs to the tail; when it did no longer matters.
-        self.settle(0);
-        if let Some(tail) = self.state.borrow_mut().0.close() {
-            segments::release(&self.tag, tail.start, tail.version);
-        }
+        self.0.borrow_mut().close(&mut Imports);
     }
 }
 
 /// An ordered sequence behind its handle.
-pub(crate) struct OrderedState {
-    tag: String,
-    state: RefCell<(core_::OrderedBuffer, Option<segments::Ticket>)>,
-}
-
-impl OrderedState {
-    fn settle(&self, now: u64) {
-        let (buffer, ticket) = &mut *self.state.borrow_mut();
-        if let Some(answer) = answer(ticket) {
-            match answer {
-                // A fault is remembered by the round, which tells it to its claimant.
-                Ok(segment) => drop(buffer.granted(now, segment)),
-                Err(failure) => buffer.failed(now, failure),
-            }
-        }
-    }
-}
+pub(crate) struct OrderedState(RefCell<core_::OrderedGenerator>);
 
 impl GuestOrdered for OrderedState {
     fn open(tag: String, floor: u64, id_max: u64) -> Result<Ordered, Error> {
         translate::name(&tag)?;
-        let options = core_::OrderedOptions { floor, id_max };
-        let buffer = core_::OrderedBuffer::new(options).map_err(translate::options_error)?;
-        Ok(Ordered::new(Self { tag, state: RefCell::new((buffer, None)) }))
+        let generator = core_::OrderedGenerator::open(tag, core_::OrderedOptions { floor, id_max });
+        Ok(Ordered::new(Self(RefCell::new(generator.map_err(translate::options_error)?))))
     }
 
     fn begin(&self, now: u64, count: u32) -> Result<u64, Error> {
-        self.settle(now);
-        let (buffer, ticket) = &mut *self.state.borrow_mut();
-        let (round, request) = buffer.begin(count).map_err(translate::error)?;
-        *ticket = Some(segments::allocate(&self.tag, request.count, request.at_least));
-        Ok(round)
+        self.0.borrow_mut().begin(&mut Imports, now, count).map_err(translate::error)
     }
 
     fn claim(&self, now: u64, round: u64) -> Result<Run, Error> {
-        self.settle(now);
-        self.state.borrow_mut().0.claim(round).map(translate::run).map_err(translate::error)
+        self.0.borrow_mut().claim(&mut Imports, now, round).map(translate::run).map_err(translate::error)
     }
-}
-
-/// The answer to the request in flight, if it has come; its ticket is gone then.
-#[inline(never)]
-fn answer(ticket: &mut Option<segments::Ticket>) -> Option<Result<core_::Segment, core_::StoreFailure>> {
-    let answer = ticket.and_then(segments::poll)?;
-    *ticket = None;
-    Some(answer.map_err(translate::store_failure).map(|segment| core_::Segment {
-        start: segment.start,
-        end: segment.end,
-        stride: segment.stride,
-        generation: segment.generation,
-        version: segment.version,
-    }))
 }

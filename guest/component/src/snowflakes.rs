@@ -1,4 +1,4 @@
-//! `snowflakes`: the core's generator and the ticket of its lease request.
+//! `snowflakes`: each resource is the core's generator, with its leases from the imports.
 
 use alloc::string::String;
 use core::cell::RefCell;
@@ -7,54 +7,45 @@ use unalike_core as core_;
 
 use crate::Component;
 use crate::bindings::exports::unalike::ids::snowflakes::{
-    ClockPolicy, Error, Guest, GuestSnowflake, Layout, Run, Snowflake, SnowflakeOptions, SnowflakeStatus, Spread,
+    ClockPolicy, Error, Guest, GuestSnowflake, Run, Snowflake, SnowflakeOptions, SnowflakeStatus, Spread,
 };
-use crate::bindings::unalike::ids::{leases, segments::Ticket};
+use crate::bindings::unalike::ids::leases;
 use crate::translate;
 
 impl Guest for Component {
     type Snowflake = SnowflakeState;
 }
 
+/// The imports.
+struct Imports;
+
+impl core_::Leases for Imports {
+    fn acquire(&mut self, namespace: &str, layout: &core_::Layout, now_ms: u64, horizon_ms: u64) -> u64 {
+        leases::acquire(namespace, translate::wit_layout(layout), now_ms, horizon_ms)
+    }
+
+    fn extend(
+        &mut self,
+        namespace: &str,
+        layout: &core_::Layout,
+        (worker, grant_id): (u32, core_::GrantId),
+        now_ms: u64,
+        horizon_ms: u64,
+    ) -> u64 {
+        leases::extend(namespace, translate::wit_layout(layout), worker, halves(grant_id), now_ms, horizon_ms)
+    }
+
+    fn poll(&mut self, ticket: u64) -> Option<Result<core_::Lease, core_::StoreFailure>> {
+        leases::poll(ticket).map(|answer| answer.map(grant).map_err(translate::store_failure))
+    }
+
+    fn release(&mut self, namespace: &str, release: core_::LeaseRelease) {
+        leases::release(namespace, release.worker, halves(release.grant_id), release.end_ms);
+    }
+}
+
 /// A snowflake generator behind its handle.
-pub(crate) struct SnowflakeState {
-    namespace: String,
-    layout: Layout,
-    horizon_ms: u64,
-    state: RefCell<(core_::Snowflake, Option<Ticket>)>,
-}
-
-impl SnowflakeState {
-    /// Takes an answer in, if there is one.
-    #[inline(never)]
-    fn settle(&self, now: u64) {
-        let (snowflake, ticket) = &mut *self.state.borrow_mut();
-        if let Some(answer) = ticket.and_then(leases::poll) {
-            *ticket = None;
-            match answer {
-                // A fault is remembered by the generator, which tells it to the next caller.
-                Ok(lease) => drop(snowflake.granted(now, grant(lease))),
-                Err(error) => snowflake.failed(now, translate::store_failure(error)),
-            }
-        }
-    }
-
-    /// Starts the request that is due, if one is.
-    #[inline(never)]
-    fn request(&self, now: u64) {
-        let (snowflake, ticket) = &mut *self.state.borrow_mut();
-        let (namespace, layout, horizon_ms) = (&self.namespace, self.layout, self.horizon_ms);
-        match snowflake.request(now) {
-            None => {}
-            Some(core_::LeaseRequest::Acquire) => {
-                *ticket = Some(leases::acquire(namespace, layout, now, horizon_ms));
-            }
-            Some(core_::LeaseRequest::Extend { worker, grant_id }) => {
-                *ticket = Some(leases::extend(namespace, layout, worker, halves(grant_id), now, horizon_ms));
-            }
-        }
-    }
-}
+pub(crate) struct SnowflakeState(RefCell<core_::SnowflakeGenerator>);
 
 impl GuestSnowflake for SnowflakeState {
     fn open(namespace: String, options: SnowflakeOptions) -> Result<Snowflake, Error> {
@@ -76,26 +67,17 @@ impl GuestSnowflake for SnowflakeState {
             },
             seed: options.seed,
         };
-        let snowflake = core_::Snowflake::new(core_options).map_err(translate::options_error)?;
-        Ok(Snowflake::new(Self {
-            namespace,
-            layout: options.layout,
-            horizon_ms: options.horizon_ms,
-            state: RefCell::new((snowflake, None)),
-        }))
+        let generator = core_::SnowflakeGenerator::open(namespace, core_options);
+        Ok(Snowflake::new(Self(RefCell::new(generator.map_err(translate::options_error)?))))
     }
 
     fn reserve(&self, now: u64, max: u32) -> Result<Run, Error> {
-        self.settle(now);
-        let run = self.state.borrow_mut().0.reserve(now, max);
-        self.request(now);
-        run.map(translate::run).map_err(translate::error)
+        self.0.borrow_mut().reserve(&mut Imports, now, max).map(translate::run).map_err(translate::error)
     }
 
     fn status(&self, now: u64) -> SnowflakeStatus {
-        self.settle(now);
-        self.request(now);
-        let (snowflake, _) = &*self.state.borrow();
+        let mut generator = self.0.borrow_mut();
+        let snowflake = generator.status(&mut Imports, now);
         let lease = snowflake.lease();
         SnowflakeStatus {
             wake: snowflake.wake_ms(now),
@@ -108,11 +90,7 @@ impl GuestSnowflake for SnowflakeState {
     }
 
     fn close(&self) {
-        // A lease that has arrived goes back too; when it did no longer matters.
-        self.settle(0);
-        if let Some(release) = self.state.borrow_mut().0.close() {
-            leases::release(&self.namespace, release.worker, halves(release.grant_id), release.end_ms);
-        }
+        self.0.borrow_mut().close(&mut Imports);
     }
 }
 

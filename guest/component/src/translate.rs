@@ -74,6 +74,23 @@ pub(crate) fn layout(layout: &Layout) -> Result<core::Layout, Error> {
     .map_err(|_| Error::InvalidArgument(Argument::Layout))
 }
 
+#[inline(never)]
+pub(crate) fn wit_layout(layout: &core::Layout) -> Layout {
+    let fields = layout.fields();
+    Layout {
+        timestamp_bits: fields.timestamp_bits,
+        datacenter_bits: fields.datacenter_bits,
+        worker_bits: fields.worker_bits,
+        sequence_bits: fields.sequence_bits,
+        order: match fields.order {
+            core::FieldOrder::WorkerFirst => FieldOrder::WorkerFirst,
+            core::FieldOrder::SequenceFirst => FieldOrder::SequenceFirst,
+        },
+        epoch_ms: fields.epoch_ms,
+        tick_ms: fields.tick_ms,
+    }
+}
+
 pub(crate) fn run(run: core::Run) -> Run {
     Run { first: run.first, stride: run.stride, count: run.count }
 }

@@ -28,6 +28,7 @@ mod calendar;
 mod error;
 mod format;
 mod gene;
+mod generator;
 mod grant;
 mod instant;
 mod layout;
@@ -47,6 +48,7 @@ pub use error::{
 };
 pub use format::{Format, FormatKey, FormatOptions, Issued, KEY_ID_BITS_MAX, Restart, TEMPLATE_LEN_MAX};
 pub use gene::{GENE_BITS_MAX, Gene};
+pub use generator::{Leases, OrderedGenerator, Segments, SequenceGenerator, SnowflakeGenerator};
 pub use grant::{GrantId, Lease, Run, Segment, TailRelease};
 pub use instant::{InstantError, Rfc3339, instant};
 pub use layout::{FieldOrder, Layout, LayoutFields, Parts};

@@ -12,7 +12,17 @@ import {
   validateLimits,
   validateName,
 } from './lease-rules.js';
-import { splitTag, validateAllocate, validateOptions, validatePublic, validateTag, whole } from './names.js';
+import {
+  completeNewTags,
+  completeOptions,
+  shown,
+  splitTag,
+  validateAllocate,
+  validatePublic,
+  validateTag,
+  whole,
+} from './names.js';
+import { checkedOptions, FLAG, NUMBER, OBJECT, TEXT, type Kinds } from './options.js';
 import {
   memberName,
   PROTOCOL,
@@ -24,6 +34,7 @@ import {
 import type { Rules } from './sqlite-statements.js';
 import {
   ID_MAX,
+  refusedByStore,
   StoreError,
   type Lease,
   type LeaseAcquire,
@@ -70,13 +81,14 @@ export interface DurableOptions {
   readonly name?: string;
   /**
    * The identity that the store must have, as {@link DurableStore.identity} answers it. A store that was deleted and
-   * begins again has another one, and is refused then.
+   * begins again has another one, and is refused then. `undefined` is refused, too: a variable that is not set would
+   * take this protection away without a word.
    */
   readonly store?: string;
   /** Whether tags are created on first use. `true` by default. */
   readonly createTags?: boolean;
-  /** What tags are created with on first use: {@link SMALL_STEPS} by default. */
-  readonly newTags?: TagOptions;
+  /** What tags are created with on first use. Options that are not given are those of {@link SMALL_STEPS}. */
+  readonly newTags?: Partial<TagOptions>;
   /** How many tags there may be, sub-keys not counted. 1,000,000 by default. */
   readonly tagsMax?: bigint | number;
   /** How far ahead of the clock a lease may reach, in milliseconds: up to 366 days, 10 minutes by default. */
@@ -84,6 +96,16 @@ export interface DurableOptions {
   /** How far a holder's clock may be from the store's, in milliseconds: 10 s by default. */
   readonly maxSkewMs?: bigint | number;
 }
+
+const OPTIONS: Kinds<DurableOptions> = {
+  name: TEXT,
+  store: TEXT,
+  createTags: FLAG,
+  newTags: OBJECT,
+  tagsMax: NUMBER,
+  maxHorizonMs: NUMBER,
+  maxSkewMs: NUMBER,
+};
 
 interface Known {
   mark: string | null;
@@ -121,9 +143,10 @@ export class DurableStore implements SegmentStore, LeaseStore {
   /** @throws {StoreError} `refused` when an option is out of range. */
   constructor(
     private readonly namespace: ObjectNamespace,
-    options: DurableOptions = {},
+    given: DurableOptions = {},
   ) {
-    const { name = 'ids', store = null, createTags = true, newTags = SMALL_STEPS, tagsMax = 1_000_000n } = options;
+    const options = checkedOptions('options', given, OPTIONS, refusedByStore);
+    const { name = 'ids', store = null, createTags = true, newTags = {}, tagsMax = 1_000_000n } = options;
     if (typeof (namespace as Partial<ObjectNamespace> | undefined)?.idFromName !== 'function') {
       throw new StoreError('refused', 'the binding is no namespace of Durable Objects: name it in the configuration');
     }
@@ -131,18 +154,20 @@ export class DurableStore implements SegmentStore, LeaseStore {
       const rule = 'it must be 1 to 64 small letters, digits and -';
       throw new StoreError('refused', `the name of the store is ${JSON.stringify(name)}, ${rule}`);
     }
-    if (store !== null && !/^[0-9a-f]{32}$/.test(store)) {
-      throw new StoreError('refused', `store is ${JSON.stringify(store)}, it must be 32 hexadecimal digits`);
+    if (Object.hasOwn(given, 'store') && (store === null || !/^[0-9a-f]{32}$/.test(store))) {
+      const advice = store === null ? ': set the variable that has them, or leave the option out' : '';
+      const what = `store is ${JSON.stringify(given.store)}, it must be 32 hexadecimal digits`;
+      throw new StoreError('refused', what + advice);
     }
     const limits = {
       maxHorizonMs: whole('maxHorizonMs', options.maxHorizonMs ?? DEFAULT_LEASE_LIMITS.maxHorizonMs),
       maxSkewMs: whole('maxSkewMs', options.maxSkewMs ?? DEFAULT_LEASE_LIMITS.maxSkewMs),
     };
     validateLimits(limits);
-    validateOptions('a-new-tag', newTags);
     this.name = name;
     this.store = store;
-    this.rules = { createTags, newTags, tagsMax: whole('tagsMax', tagsMax), limits };
+    const allNewTags = completeNewTags(newTags, SMALL_STEPS);
+    this.rules = { createTags, newTags: allNewTags, tagsMax: whole('tagsMax', tagsMax), limits };
   }
 
   async allocate(tag: string, count: bigint, atLeast: bigint): Promise<Segment> {
@@ -185,23 +210,28 @@ export class DurableStore implements SegmentStore, LeaseStore {
    * @throws {StoreError} `tag-exists`, `tag-limit`, `tag-invalid`, and what the objects bring.
    */
   async createTag(tag: string, options: Partial<TagOptions> = {}): Promise<TagRecord> {
-    const all = { ...SMALL_STEPS, ...options };
-    validateOptions(tag, all);
+    const all = completeOptions(tag, options, SMALL_STEPS);
     validatePublic(tag);
     return (await this.ofTag(tag, 'createTag', [tag, all])) as TagRecord;
   }
 
   /**
    * Begins a tag again whose object lost its storage, and which is refused since then. `options.start` must be above
-   * all that was ever handed out under the tag: nobody but you can know it. Its sub-keys are lost, and begin again.
+   * all that was ever granted under the tag and its sub-keys: nobody but you can know it. What was granted is more than
+   * what was handed out, since isolates that live hand out what they hold, up to two steps each. Sub-keys are lost,
+   * and each begins at `options.start`, too.
    *
    * Workers that knew the tag refuse it for as long as their isolates live: deploy the Worker afterwards.
    *
-   * @throws {StoreError} `tag-exists` when the tag was not lost.
+   * @throws {StoreError} `tag-exists` when the tag was not lost; `refused` without a start.
    */
   async restoreTag(tag: string, options: Partial<TagOptions> & Pick<TagOptions, 'start'>): Promise<TagRecord> {
-    const all = { ...SMALL_STEPS, ...options };
-    validateOptions(tag, all);
+    if ((options as Partial<TagOptions> | undefined)?.start === undefined) {
+      // It would begin at 1.
+      const what = `say where the tag ${shown(tag)} goes on: { start: 5_000_000n }`;
+      throw new StoreError('refused', `${what}, above all that was granted under it`);
+    }
+    const all = completeOptions(tag, options, SMALL_STEPS);
     validatePublic(tag);
     if (splitTag(tag)[1] !== null) {
       throw new StoreError('refused', 'a sub-key is restored with its tag: name the tag alone');
@@ -307,6 +337,10 @@ export class DurableStore implements SegmentStore, LeaseStore {
     } catch (error) {
       const kind = READS.has(method) ? 'unavailable' : 'outcome-unknown';
       const reason = error instanceof Error ? error.message : String(error);
+      const fault = faultOfClass(reason);
+      if (fault !== undefined) {
+        throw new StoreError('refused', `${object} was not asked: ${fault}`, { cause: error });
+      }
       throw new StoreError(kind, `${object} brought no answer (${method}: ${reason})`, { cause: error });
     }
     if ('kind' in answer) {
@@ -330,4 +364,16 @@ export class DurableStore implements SegmentStore, LeaseStore {
     known.mark = mark;
     this.store ??= store;
   }
+}
+
+/** What is wrong with the class of the objects, by what the runtime says: none of its objects has done anything. */
+function faultOfClass(reason: string): string | undefined {
+  if (/does not implement the method "ask"/.test(reason)) {
+    return "its class is another one than UnalikeObject: export UnalikeObject, and name it as the binding's class";
+  }
+  if (/SQL is not enabled/.test(reason)) {
+    const what = 'its class has no SQLite: it must be among new_sqlite_classes, and not new_classes (in workerd alone:';
+    return `${what} enableSql = true). A class that is deployed stays without: rename it`;
+  }
+  return undefined;
 }

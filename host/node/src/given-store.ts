@@ -46,6 +46,9 @@ function faultOf(given: unknown, methods: readonly string[]): string | undefined
   if (missing === undefined) {
     return undefined;
   }
+  if (typeof (given as { idFromName?: unknown }).idFromName === 'function') {
+    return 'a binding of Durable Objects, it must be a store: new DurableStore(env.IDS)';
+  }
   const { name = '' } = (given.constructor ?? {}) as { name?: string };
   const what = name === '' || name === 'Object' ? 'an object' : `of the class ${name}`;
   return `${what} without the method ${missing}, it must be a store: it needs ${methods.join(', ')}`;

@@ -133,22 +133,12 @@ export class Ids {
    * @throws {IdsError} `component`, `number-invalid`, `options-invalid`
    */
   static async open(given: IdsOptions): Promise<Ids> {
-    const options = checkedOptions('options', given, OPTIONS, refusedOptions);
-    numbersOf(options);
-    const { segments, leases } = options;
-    checkStore('segments', segments);
-    checkStore('leases', leases);
-    if (segments === undefined && leases === undefined) {
-      throw new IdsError('options-invalid', 'no store was given: Ids.open({ segments: store, leases: store })', {
-        argument: 'segments',
-      });
-    }
+    const options = checkedIds(given, 'Ids.open');
     return Ids.openWith(await modulesOf(CORE_MODULES), options);
   }
 
   /** @internal With the modules at hand. */
-  static openWith(moduleOf: (name: string) => WasmModule, given: IdsOptions): Ids {
-    const options = checkedOptions('options', given, OPTIONS, refusedOptions);
+  static openWith(moduleOf: (name: string) => WasmModule, options: IdsOptions): Ids {
     const { waitMaxMs, requestTimeoutMs, worker } = numbersOf(options);
     const { segments, leases, holder } = options;
     const storage = new Storage(segments, leases, holder, worker, requestTimeoutMs);
@@ -465,6 +455,21 @@ export class Ids {
     }, everyMs);
     unref(this.renewal);
   }
+}
+
+/** The options, looked at before anything is loaded. `open` is what takes them. @throws {IdsError} @internal */
+export function checkedIds(given: unknown, open: string): IdsOptions {
+  const options = checkedOptions('options', given, OPTIONS, refusedOptions);
+  numbersOf(options);
+  const { segments, leases } = options;
+  checkStore('segments', segments);
+  checkStore('leases', leases);
+  if (segments === undefined && leases === undefined) {
+    throw new IdsError('options-invalid', `no store was given: ${open}({ segments: store, leases: store })`, {
+      argument: 'segments',
+    });
+  }
+  return options;
 }
 
 function numbersOf(options: IdsOptions): { waitMaxMs: number; requestTimeoutMs: number; worker: number | null } {

@@ -325,11 +325,16 @@ export class Database {
 
   /** Checks the server, and what is recorded there if that was read. */
   #check(facts: ServerFacts, recorded: string | null): void {
+    const kind = facts.faultOfKind();
+    if (kind !== null) {
+      throw this.#refused(kind);
+    }
     const durability = this.settings.assumeDurable ? null : facts.faultOfDurability();
     if (durability !== null) {
       throw this.#refused(`${durability} (or vouch for it: durability=assumed)`);
     }
-    const fault = facts.faultOfLog() ?? facts.faultOfInitConnect();
+    const fault =
+      facts.faultOfCluster(this.settings.assumeIdentity) ?? facts.faultOfLog() ?? facts.faultOfInitConnect();
     if (fault !== null) {
       throw this.#refused(fault);
     }
@@ -719,7 +724,7 @@ function factsIn(reply: Reply): ServerFacts {
 }
 
 function noAnswer(waitMs: number): string {
-  return `no connection within ${waitMs} ms: the server does not answer, or too many requests wait`;
+  return `no connection within ${waitMs} ms: no MySQL or MariaDB server answers there, or too many requests wait`;
 }
 
 /** The server's error number; none for an error of the driver's or of the network's. */

@@ -14,6 +14,27 @@ import { StoreError } from './store.js';
 const OF_DOMAIN = 'gtid_slave_pos';
 const OF_ALL = 'gtid_slave_positions';
 
+/** Between the mark and the name of a Galera cluster, as identities have it. */
+const OF_CLUSTER = ' wsrep_cluster_name ';
+
+/** What servers answer for `server_uuid` that speak the protocol and have none: all of them the same. */
+const UNKNOWN_UUID = '00000000-0000-0000-0000-000000000000';
+
+const OF_VTGATE = "each statement goes to a server of vtgate's choice, and what one says holds for no other";
+
+/** What others have in their versions that speak the protocol of MySQL, and why they are not used. */
+const OTHER_SERVERS: readonly (readonly [string, string])[] = [
+  [
+    'tidb',
+    'TiDB answers with settings of MySQL that mean nothing there, and with the same server_uuid on every server',
+  ],
+  ['vitess', OF_VTGATE],
+  ['planetscale', OF_VTGATE],
+];
+
+/** The options of Galera with which a node goes on without the majority. */
+const SPLIT_BRAIN: readonly string[] = ['pc.ignore_sb', 'pc.ignore_quorum'];
+
 /** What a server says that does not know who it is. */
 const UNKNOWN = 'unknown';
 
@@ -52,8 +73,11 @@ export class ServerFacts {
    * @throws {Error} When nothing tells it from other servers.
    */
   identity(mark: bigint): string {
+    if (this.cluster !== null) {
+      return `mark ${hex128(mark)}${OF_CLUSTER}${this.cluster}`;
+    }
     const uuid = this.value('server_uuid');
-    if (uuid !== '' && uuid !== UNKNOWN) {
+    if (!['', UNKNOWN, UNKNOWN_UUID].includes(uuid)) {
       return `server_uuid ${uuid}`;
     }
     const [server, domain] = [this.#figure('server_id'), this.#figure('gtid_domain_id')];
@@ -63,18 +87,18 @@ export class ServerFacts {
           'use MySQL 5.6, MariaDB 10.0 or newer, or vouch for it (identity=assumed)',
       );
     }
-    return this.#marked(mark, server, domain, `${OF_DOMAIN} ${this.#position(domain) ?? 'none'}`);
+    return marked(mark, server, domain, `${OF_DOMAIN} ${this.#position(domain) ?? 'none'}`);
   }
 
   /** The same of a server that was adopted: what it applied in whichever domain is a part of it. */
   #adoptedIdentity(mark: bigint): string {
     const ofDomain = this.identity(mark);
     const [server, domain] = [this.#figure('server_id'), this.#figure('gtid_domain_id')];
-    if (server === null || domain === null || markIn(ofDomain) === null) {
+    if (server === null || domain === null || markIn(ofDomain) === null || this.cluster !== null) {
       return ofDomain;
     }
     const positions = this.#positions();
-    return this.#marked(mark, server, domain, `${OF_ALL} ${positions.length === 0 ? 'none' : positions.join(',')}`);
+    return marked(mark, server, domain, `${OF_ALL} ${positions.length === 0 ? 'none' : positions.join(',')}`);
   }
 
   /**
@@ -87,10 +111,9 @@ export class ServerFacts {
     return recorded.includes(OF_ALL) ? this.#adoptedIdentity(mark) : this.identity(mark);
   }
 
-  #marked(mark: bigint, server: bigint, domain: bigint, position: string): string {
-    const identity = `mark ${hex128(mark)} server_id ${server} gtid_domain_id ${domain} ${position}`;
-    // Nodes of a cluster may share the others.
-    return this.#isOn('wsrep_on') ? `${identity} wsrep_node_name ${this.value('wsrep_node_name')}` : identity;
+  /** The name of the cluster that it is a node of: of Galera, which Percona XtraDB Cluster is too. */
+  get cluster(): string | null {
+    return ['', 'none'].includes(this.value('wsrep_provider')) ? null : this.value('wsrep_cluster_name');
   }
 
   /** How far replication has come in each domain, in the order of their texts. */
@@ -184,6 +207,50 @@ export class ServerFacts {
       : null;
   }
 
+  /** What is wrong, unless what it says of itself means what it means on MySQL and MariaDB. */
+  faultOfKind(): string | null {
+    const version = this.value('version');
+    const other = OTHER_SERVERS.find(([name]) => version.toLowerCase().includes(name));
+    return other === undefined
+      ? null
+      : `its version is ${version}: ${other[1]}; use MySQL or MariaDB itself, or another store`;
+  }
+
+  /**
+   * What is wrong, unless a node of a cluster may be used: nothing that it says tells whether the cluster lost commits,
+   * so the operator has to promise that it does not.
+   */
+  faultOfCluster(isVouched: boolean): string | null {
+    const { cluster } = this;
+    if (cluster === null) {
+      return null;
+    }
+    if (!isVouched) {
+      return (
+        `it is a node of the Galera cluster ${JSON.stringify(cluster)}: begun anew with a node that was behind, the ` +
+        'cluster would lose commits, nothing in it would tell, and numbers would repeat. Promise that it never is, ' +
+        'or that you run `unalike store adopt` after it was (identity=assumed)'
+      );
+    }
+    if (!this.#isOn('wsrep_on')) {
+      return (
+        `wsrep_on is OFF in a session on a node of the Galera cluster ${JSON.stringify(cluster)}: what it changes ` +
+        'would not reach the other nodes, and numbers would repeat; set it to ON, and look at init_connect'
+      );
+    }
+    const options = this.value('wsrep_provider_options')
+      .split(';')
+      .map((option) => option.split('=').map((part) => part.trim()))
+      .map(([name = '', value = '']): [string, string] => [name, value.toLowerCase()]);
+    const alone = options.find(
+      ([name, value]) => SPLIT_BRAIN.includes(name) && !['false', 'no', 'off', '0'].includes(value),
+    );
+    return alone === undefined
+      ? null
+      : `${alone[0]} is ${alone[1]} in wsrep_provider_options: nodes that lose sight of each other would each go on, ` +
+          'and numbers would repeat; set it to false';
+  }
+
   /**
    * What is wrong, unless `init_connect` does no more than set a session: a temporary table of one of our names, which
    * it may make, stands before ours in the session, and is gone with it.
@@ -246,96 +313,112 @@ export class ServerFacts {
 
   /** The conditions of statements that run on this very server, in a session that was checked. */
   fence(isDurable: boolean, identity: string | null, recorded: string | null): Fence {
-    const conditions: string[] = [];
+    const all: Equal[] = [];
     for (const [name, literal] of SQL.settings) {
       if (this.#has(name)) {
-        conditions.push(`@@${name} = ${literal}`);
+        all.push([`@@${name}`, literal]);
       }
     }
     const logs = this.#isOn('log_bin');
-    conditions.push('@@global.read_only = 0', `@@global.log_bin = ${logs ? 1 : 0}`);
+    all.push(['@@global.read_only', '0'], ['@@global.log_bin', logs ? '1' : '0']);
     if (logs && this.#has('binlog_format')) {
-      conditions.push("@@binlog_format <> 'STATEMENT'");
+      all.push(["@@binlog_format = 'STATEMENT'", '0']);
     }
     if (isDurable) {
-      conditions.push('@@global.innodb_flush_log_at_trx_commit = 1');
+      all.push(['@@global.innodb_flush_log_at_trx_commit', '1']);
       if (logs) {
-        conditions.push('@@global.sync_binlog = 1');
+        all.push(['@@global.sync_binlog', '1']);
       }
     }
-    if (identity !== null) {
-      this.#identify(identity, conditions);
+    if (this.cluster !== null) {
+      all.push(['@@wsrep_on', '1'], ['@@wsrep_cluster_name', hexadecimal(this.cluster)]);
+    } else if (identity !== null) {
+      this.#identify(identity, all);
     }
     const alone = this.#has('in_transaction') ? ' AND @@in_transaction = 0' : '';
-    return new Fence(allOf(conditions), alone, recorded);
+    return new Fence(allOf(all), alone, recorded);
   }
 
-  #identify(identity: string, conditions: string[]): void {
+  #identify(identity: string, all: Equal[]): void {
     if (identity.startsWith('server_uuid ')) {
-      conditions.push(`@@server_uuid = ${hexadecimal(this.value('server_uuid'))}`);
+      all.push(['@@server_uuid', hexadecimal(this.value('server_uuid'))]);
       return;
     }
     // Both are numbers, or there would be no identity.
     const [server, domain] = [this.#figure('server_id') ?? 0n, this.#figure('gtid_domain_id') ?? 0n];
-    conditions.push(`@@global.server_id = ${server} AND @@gtid_domain_id = ${domain}`);
+    all.push(['@@global.server_id', String(server)], ['@@gtid_domain_id', String(domain)]);
     const found = (what: string): string => `LOCATE(${hexadecimal(what)}, CONCAT(',', @@global.gtid_slave_pos, ','))`;
     if (identity.includes(OF_ALL)) {
       // In whichever order: as many bytes, and each of them.
-      conditions.push(`LENGTH(@@global.gtid_slave_pos) = ${Buffer.byteLength(this.value('gtid_slave_pos'))}`);
-      conditions.push(...this.#positions().map((position) => `${found(`,${position},`)} > 0`));
+      all.push(['LENGTH(@@global.gtid_slave_pos)', String(Buffer.byteLength(this.value('gtid_slave_pos')))]);
+      all.push(...this.#positions().map((position): Equal => [`${found(`,${position},`)} > 0`, '1']));
     } else {
       const position = this.#position(domain);
-      conditions.push(position === undefined ? `${found(`,${domain}-`)} = 0` : `${found(`,${position},`)} > 0`);
-    }
-    if (this.#isOn('wsrep_on')) {
-      conditions.push(`@@wsrep_on = 1 AND @@wsrep_node_name = ${hexadecimal(this.value('wsrep_node_name'))}`);
+      all.push(position === undefined ? [found(`,${domain}-`), '0'] : [`${found(`,${position},`)} > 0`, '1']);
     }
   }
 }
 
+function marked(mark: bigint, server: bigint, domain: bigint, position: string): string {
+  return `mark ${hex128(mark)} server_id ${server} gtid_domain_id ${domain} ${position}`;
+}
+
 /** The conditions under which a statement may grant. */
 export class Fence {
-  readonly #row: string;
+  readonly #ofStore: string;
   readonly #other: string;
   readonly #alone: string;
+  readonly #ofRow: string;
 
   constructor(conditions: string, alone: string, recorded: string | null) {
     const server = recorded === null ? null : hexadecimal(recorded);
-    this.#row = server === null ? conditions : `${conditions} AND server = ${server}`;
+    this.#ofStore = server === null ? conditions : `${conditions} AND server = ${server}`;
     // Without a lock, since the session reads what is committed.
     this.#other =
       server === null
         ? conditions
         : `${conditions} AND EXISTS (SELECT 1 FROM unalike_store WHERE id = 1 AND server = ${server})`;
     this.#alone = this.#other + alone;
+    // Whoever records another server marks all rows anew in the same transaction: a row's mark says what the record says.
+    const hasMarkedRows = recorded !== null && new StoreRecord(recorded).era !== 0n;
+    this.#ofRow = hasMarkedRows ? conditions + alone : this.#alone;
   }
 
   /**
-   * The statement with these conditions where it says `{fence}`; `{fence alone}` if it is a transaction of its own; and
-   * `{fence of the store}` if it concerns the row of `unalike_store`.
+   * The statement with these conditions where it says `{fence}`; `{fence alone}` if it is a transaction of its own;
+   * `{fence of the store}` if it concerns the row of `unalike_store`; and `{fence of a row}` if it is a transaction of its
+   * own and its condition compares a row's `stripe_set`.
    */
   putInto(statement: string): string {
     return statement
       .split('{fence of the store}')
-      .join(this.#row)
+      .join(this.#ofStore)
       .split('{fence}')
       .join(this.#other)
       .split('{fence alone}')
-      .join(this.#alone);
+      .join(this.#alone)
+      .split('{fence of a row}')
+      .join(this.#ofRow);
   }
 }
 
-/** What `unalike_store` says of its server: `SERVER`, or `SERVER lifted unalike=1000,-leaf=50 era MARK REACHED`. */
+/**
+ * What `unalike_store` says of its server: `SERVER`, `SERVER era MARK REACHED`, or
+ * `SERVER lifted unalike=1000,-leaf=50 era MARK REACHED`.
+ */
 export class StoreRecord {
   /** The server. */
   readonly server: string;
-  /** What marks the rows of `unalike_tag` that were written since the tables were lifted for a server; else 0. */
+  /**
+   * What marks the rows of `unalike_tag` that were written since the store was made, or its tables were lifted for a
+   * server; else 0.
+   */
   readonly era: bigint;
   /** By dialect: whether its tables were lifted for this server too. */
   readonly #lifted: ReadonlyMap<string, boolean>;
 
   constructor(text: string) {
-    const read = readLifted(text);
+    const read = readLifted(text) ?? readBorn(text);
     // What cannot be read is no server that there is.
     this.server = read?.server ?? text;
     this.era = read?.era ?? 0n;
@@ -353,7 +436,13 @@ export class StoreRecord {
   }
 }
 
-function readLifted(text: string): { server: string; lifted: Map<string, boolean>; era: bigint } | null {
+interface ReadRecord {
+  readonly server: string;
+  readonly lifted: ReadonlyMap<string, boolean>;
+  readonly era: bigint;
+}
+
+function readLifted(text: string): ReadRecord | null {
   const at = text.lastIndexOf(' lifted ');
   if (at < 0) {
     return null;
@@ -368,17 +457,32 @@ function readLifted(text: string): { server: string; lifted: Map<string, boolean
     const name = entry.slice(0, equals);
     lifted.set(name.startsWith('-') ? name.slice(1) : name, !name.startsWith('-'));
   }
-  let era = 0n;
-  if (eras.length > 0) {
-    const said = eras.join(' era ');
-    const space = said.indexOf(' ');
-    const mark = space < 0 ? null : hexNumber(said.slice(0, space));
-    if (mark === null || unsigned(said.slice(space + 1)) === null) {
-      return null;
-    }
-    era = mark;
-  }
-  return { server: text.slice(0, at), lifted, era };
+  const era = eras.length > 0 ? readEra(eras.join(' era ')) : 0n;
+  return era === null ? null : { server: text.slice(0, at), lifted, era };
+}
+
+/** Of a store whose tables were never lifted. */
+function readBorn(text: string): ReadRecord | null {
+  const at = text.lastIndexOf(' era ');
+  const era = at < 0 ? null : readEra(text.slice(at + ' era '.length));
+  return era === null ? null : { server: text.slice(0, at), lifted: new Map(), era };
+}
+
+/** The mark in `MARK REACHED`. */
+function readEra(said: string): bigint | null {
+  const space = said.indexOf(' ');
+  const mark = space < 0 ? null : hexNumber(said.slice(0, space));
+  return unsigned(said.slice(space + 1)) === null ? null : mark;
+}
+
+/** The record of a new store on this server, whose rows have this mark. */
+export function bornRecord(server: string, mark: bigint): string {
+  return `${server} era ${hex128(mark)} 0`;
+}
+
+/** Whether a record names a Galera cluster. */
+export function namesCluster(recorded: string): boolean {
+  return markIn(recorded) !== null && recorded.includes(OF_CLUSTER);
 }
 
 /** What the record of a server that has a mark says it is. */
@@ -442,12 +546,16 @@ function says(value: string, literal: string): boolean {
   }
 }
 
+/** What a statement finds, and what it must be. */
+type Equal = readonly [found: string, needed: string];
+
 /**
- * One condition that holds when all of these do: as many of them are 1 as there are. As a list of conditions they would
+ * One condition that holds when all of these do: one row of values equals another. As a list of conditions they would
  * cost the server three times as much.
  */
-function allOf(conditions: readonly string[]): string {
-  return `${conditions.map((condition) => `(${condition})`).join(' + ')} = ${conditions.length}`;
+function allOf(all: readonly Equal[]): string {
+  const row = (values: readonly string[]): string => `(${values.join(', ')})`;
+  return `${row(all.map(([found]) => found))} = ${row(all.map(([, needed]) => needed))}`;
 }
 
 function asciiUpper(text: string): string {

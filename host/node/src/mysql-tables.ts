@@ -17,7 +17,7 @@ import {
   type Database,
   type Row,
 } from './mysql-database.js';
-import { hexNumber, markIn, refused, StoreRecord, type ServerFacts } from './mysql-server.js';
+import { bornRecord, hexNumber, markIn, namesCluster, refused, StoreRecord, type ServerFacts } from './mysql-server.js';
 import { SQL, type Holds, type Shape } from './mysql-sql.js';
 import { ID_MAX, type StoreError } from './store.js';
 
@@ -199,10 +199,11 @@ function integerLimit(kind: string, columnType: string): bigint {
 export async function openStore(database: Database, facts: ServerFacts): Promise<bigint> {
   const { assumeDurable, assumeIdentity } = database.settings;
   const newIdentity = (): string =>
-    assumeIdentity ? 'assumed' : database.identityOf(() => facts.identity(random128()));
-  let row = (await readStore(database)) ?? (await createStore(database, newIdentity()));
+    assumeIdentity && facts.cluster === null ? 'assumed' : database.identityOf(() => facts.identity(random128()));
+  let row = (await readStore(database)) ?? (await createStore(database, bornRecord(newIdentity(), random128() || 1n)));
   await openTables(database, [SQL.tables.store]);
-  if (assumeIdentity) {
+  // The record of a cluster is looked at all the same: a node of it that runs alone is not the cluster.
+  if (assumeIdentity && !namesCluster(row.server)) {
     database.expect(facts, null, row.server);
     return row.version;
   }
@@ -264,20 +265,20 @@ async function readStore(database: Database): Promise<Recorded | null> {
   return { version, server: text(database, row, 'server') };
 }
 
-async function createStore(database: Database, identity: string): Promise<Recorded> {
+async function createStore(database: Database, record: string): Promise<Recorded> {
   // Each of these statements is a transaction of its own in MySQL, and each may be repeated. Where the table was made
   // by hand, only the row is missing, and the user may not be one who creates tables.
-  let inserted = await insertStore(database, identity);
+  let inserted = await insertStore(database, record);
   if (inserted === null && database.settings.createTables) {
     await database.execute('creating unalike_store', SQL.tables.store.ddl, []);
-    inserted = await insertStore(database, identity);
+    inserted = await insertStore(database, record);
   }
   if (inserted === null) {
     throw tableIsMissing(database, SQL.tables.store.name);
   }
   if (inserted === 1n) {
     // Whoever mistyped a database must hear that the numbers of another store do not go on here.
-    database.settings.warn(`made a new store in ${database.at}: recorded its server (${identity})`);
+    database.settings.warn(`made a new store in ${database.at}: recorded its server (${record})`);
   }
   // As somebody else may have written it, a moment before.
   return (await readStore(database)) ?? noRow(database);

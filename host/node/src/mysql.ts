@@ -37,6 +37,7 @@ import {
   validateTag,
 } from './names.js';
 import {
+  checkOpened,
   ID_MAX,
   StoreError,
   type Lease,
@@ -99,6 +100,7 @@ export class MysqlStore implements SegmentStore, LeaseStore {
   #version: bigint;
 
   private constructor(database: Database, version: bigint) {
+    checkOpened(database instanceof Database, 'MysqlStore');
     this.#database = database;
     this.#version = version;
     this.#leases = new MysqlLeases(database);
@@ -476,8 +478,9 @@ export class MysqlStore implements SegmentStore, LeaseStore {
     }
     throw refused(
       `${this.#database.at}: the row of the tag ${JSON.stringify(tag)} was written by another server than the one ` +
-        'that is recorded: replication goes on here. End it (STOP ALL SLAVES; RESET SLAVE ALL), lift the tags above ' +
-        'everything that was handed out with `unalike store adopt --lift COUNT`, and restart the programs',
+        'that unalike_store records, or unalike_store was made anew since. End replication if it goes on here ' +
+        '(STOP ALL SLAVES; RESET SLAVE ALL), lift the tags above everything that was handed out with ' +
+        '`unalike store adopt --lift COUNT`, and restart the programs',
     );
   }
 }

@@ -187,14 +187,28 @@ export function validateOptions(tag: string, options: TagOptions): void {
  *
  * @throws {StoreError} `tag-invalid`
  */
-export function completeOptions(tag: string, given: unknown): TagOptions {
+export function completeOptions(tag: string, given: unknown, others = DEFAULT_TAG_OPTIONS): TagOptions {
   const fault = faultOfObject('its options', given, 'they must be');
   if (fault !== null) {
     validateTag(tag);
     throw new StoreError('tag-invalid', `the tag ${shown(tag)} is not valid: ${fault}`);
   }
-  const options = { ...DEFAULT_TAG_OPTIONS, ...(given as Partial<TagOptions>) };
+  const options = { ...others, ...(given as Partial<TagOptions>) };
   validateOptions(tag, options);
+  return options;
+}
+
+/**
+ * The options that tags are created with on first use, of which some are given.
+ *
+ * @throws {StoreError} `refused`
+ */
+export function completeNewTags(given: object, others: TagOptions): TagOptions {
+  const options = { ...others, ...given };
+  const fault = faultOfOptions(options);
+  if (fault !== null) {
+    throw new StoreError('refused', `newTags are not valid: ${fault}`);
+  }
   return options;
 }
 

@@ -72,20 +72,24 @@ const COLUMNS: Readonly<Record<string, readonly string[]>> = {
   ],
 };
 
-/** A statement that answers whole rows, with its columns by name. */
+/** Statements that answer rows, with their columns by name, and whole numbers as texts. */
 const expanded = new Map<string, string>();
 
 function expand(sql: string): string {
   let known = expanded.get(sql);
   if (known === undefined) {
-    known = sql.replace(/\b(SELECT|RETURNING) \*/g, (_, word: string) => {
-      const table = /\b(?:UPDATE|INTO|FROM) (\w+)/.exec(sql)?.[1] ?? '';
-      const columns = (COLUMNS[table] ?? []).map((column) => {
-        const name = column.replace('#', '');
-        return name === column ? name : `CAST(${name} AS TEXT) AS "${column}"`;
-      });
-      return `${word} ${columns.join(', ')}`;
-    });
+    const columns = COLUMNS[/\b(?:UPDATE|INTO|FROM) (\w+)/.exec(sql)?.[1] ?? ''] ?? [];
+    const read = (column: string) => {
+      const name = column.replace('#', '');
+      return name === column ? name : `CAST(${name} AS TEXT) AS "${column}"`;
+    };
+    const named = (name: string) => columns.find((column) => column.replace('#', '') === name) ?? name;
+    known = sql
+      .replace(/\b(SELECT|RETURNING) \*/g, (_, word: string) => `${word} ${columns.map(read).join(', ')}`)
+      .replace(
+        /\bRETURNING (\w+(?:,\s+\w+)*)\s*$/,
+        (_, names: string) => `RETURNING ${names.split(/,\s+/).map((name) => read(named(name))).join(', ')}`,
+      );
     expanded.set(sql, known);
   }
   return known;

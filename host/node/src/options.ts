@@ -30,6 +30,10 @@ export const OBJECT: Kind = {
   must: 'an object',
   fits: (value) => typeof value === 'object' && value !== null && !Array.isArray(value),
 };
+/** An object of several parts, one of which is shown. */
+export function objectAs(example: string): Kind {
+  return { ...OBJECT, must: `an object, such as ${example}` };
+}
 /** Of any size: whoever uses it says which numbers there may be. */
 export const NUMBER: Kind = {
   must: 'a number',
@@ -83,8 +87,10 @@ export function checkedOptions<Options extends object>(
     }
     const { must, isSecret, fits } = kinds[name];
     if (!fits(value)) {
-      const type = `${name} must be ${must}, and is of the type ${typeof value}`;
-      throw refuse(isSecret === true ? type : `${name} is ${said(value)}, it must be ${must}`, name);
+      // A part of an option is told with that option: several have one of this name.
+      const told = name === 'kind' ? `${argument}.${name}` : name;
+      const type = `${told} must be ${must}, and is of the type ${typeof value}`;
+      throw refuse(isSecret === true ? type : `${told} is ${said(value)}, it must be ${must}`, name);
     }
     options[name] = value;
   }

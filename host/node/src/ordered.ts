@@ -32,6 +32,20 @@ interface Waiter {
   isGone: boolean;
 }
 
+interface Deferred<Value> {
+  readonly promise: Promise<Value>;
+  readonly resolve: (value: Value) => void;
+  readonly reject: (error: Error) => void;
+}
+
+function deferred<Value>(): Deferred<Value> {
+  let [resolve, reject]: [Deferred<Value>['resolve'], Deferred<Value>['reject']] = [() => {}, () => {}];
+  const promise = new Promise<Value>((...both) => {
+    [resolve, reject] = both;
+  });
+  return { promise, resolve, reject };
+}
+
 /** The rounds of one tag, and the callers that wait for them, in the order in which they came. */
 export class Rounds extends Generator<CoreOrdered> {
   override readonly granted = new GrantOrder();
@@ -85,8 +99,11 @@ export class Rounds extends Generator<CoreOrdered> {
     let abort = (): void => undefined;
     let timer: unknown;
     let look: unknown;
+    // Another request keeps the first promise, and this one's own look keeps the second: as in `Event.next`.
+    const own = deferred<Run[]>();
     try {
-      return await new Promise<Run[]>((resolve, reject) => {
+      let outcome: (() => void) | undefined;
+      const answered = new Promise<Run[]>((resolve, reject) => {
         let drive: Waiter['drive'];
         // What follows runs in the request that made the promise, whichever keeps it.
         void new Promise<symbol>((turn) => (drive = turn)).then(
@@ -104,12 +121,11 @@ export class Rounds extends Generator<CoreOrdered> {
               return;
             }
             waiter.isGone = true;
-            if (isError) {
-              this.refused += 1;
-              reject(answer as Error);
-            } else {
-              resolve(answer as Run[]);
-            }
+            this.refused += isError ? 1 : 0;
+            const settle = (how: Pick<typeof own, 'resolve' | 'reject'>): void =>
+              isError ? how.reject(answer as Error) : how.resolve(answer as Run[]);
+            outcome = () => settle(own);
+            settle({ resolve, reject });
           },
         };
         abort = (): void => waiter.answer(aborted(this.name, signal), true);
@@ -121,9 +137,13 @@ export class Rounds extends Generator<CoreOrdered> {
           this.appoint(waiter);
         }
         if (contextsHere().areMany) {
-          look = every(() => this.replaceGone(waiter), contextsHere().lookEveryMs);
+          look = every(() => {
+            outcome?.();
+            return this.replaceGone(waiter);
+          }, contextsHere().lookEveryMs);
         }
       });
+      return await Promise.race([answered, own.promise]);
     } finally {
       clearTimeout(timer as number);
       clearInterval(look as number);

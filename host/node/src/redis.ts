@@ -24,6 +24,7 @@ import { RedisSegments } from './redis-segments.js';
 import { RedisServer } from './redis-server.js';
 import { readRedisUrl, type RedisSettings } from './redis-url.js';
 import {
+  checkOpened,
   refusedByStore,
   StoreError,
   type Lease,
@@ -101,6 +102,7 @@ export class RedisStore implements SegmentStore, LeaseStore {
     settings: RedisSettings,
     limits: LeaseLimits,
   ) {
+    checkOpened(server instanceof RedisServer, 'RedisStore');
     this.#server = server;
     this.#segments = segments;
     this.#backing = backing;

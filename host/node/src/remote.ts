@@ -29,6 +29,7 @@ import { checkedNumber } from './numbers.js';
 import { ANY, checkedOptions, NUMBER, TEXT, type Kinds } from './options.js';
 import { said } from './said.js';
 import {
+  checkOpened,
   ID_MAX,
   refusedByStore,
   StoreError,
@@ -490,8 +491,10 @@ const SERVERS_PROBLEMS: ReadonlySet<string> = new Set([
   'connections-max',
   'head-timeout',
 ]);
-/** Those that every server would answer. */
+/** Those that are no reason to ask another server. */
 const PROBLEMS: Readonly<Record<string, StoreErrorKind>> = {
+  // Another server counts for itself, and would give what this one is told not to.
+  'quota-reached': 'unavailable',
   'ceiling-reached': 'ceiling-reached',
   quarantined: 'quarantined',
   'workers-exhausted': 'workers-exhausted',
@@ -763,7 +766,9 @@ export class RemoteStore implements SegmentStore, LeaseStore {
     private readonly segmentServers: Servers,
     private readonly leaseServersFor: () => Servers,
     private readonly http: Http,
-  ) {}
+  ) {
+    checkOpened(segmentServers instanceof Servers, 'RemoteStore');
+  }
 
   /**
    * Asks the servers which store they have. The servers of leases are asked with the first lease.

@@ -15,7 +15,7 @@ import { Generator, PENDING, type Environment, type Outcome, type WaitOptions } 
 import { GrantOrder } from './grant-order.js';
 import { shown, splitTag } from './names.js';
 import { checkedBigint, checkedCount, checkedNumber } from './numbers.js';
-import { ANY, checkedOptions, NUMBER, OBJECT, wordOf, type Kinds } from './options.js';
+import { ANY, checkedOptions, NUMBER, objectAs, wordOf, type Kinds } from './options.js';
 import { Rounds } from './ordered.js';
 import { said } from './said.js';
 import { ID_MAX, type Mode, type RefillPolicy, type StepPolicy, type TagRecord } from './store.js';
@@ -54,7 +54,13 @@ export interface SequenceStatus {
   readonly refused: number;
 }
 
-const OPTIONS: Kinds<SequenceOptions> = { step: OBJECT, refill: OBJECT, prefetch: NUMBER, mode: ANY, idMax: NUMBER };
+const OPTIONS: Kinds<SequenceOptions> = {
+  step: objectAs("{ kind: 'fixed', step: 100n }"),
+  refill: objectAs("{ kind: 'share-consumed', percent: 10 }"),
+  prefetch: NUMBER,
+  mode: ANY,
+  idMax: NUMBER,
+};
 const STEP: Kinds<Record<'kind' | 'step' | 'min' | 'max' | 'growBelowMs' | 'shrinkAboveMs', unknown>> = {
   kind: wordOf(['fixed', 'adaptive']),
   step: NUMBER,

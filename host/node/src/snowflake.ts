@@ -21,7 +21,7 @@ import type {
 import { IdsError, refusedOptions } from './errors.js';
 import { Generator, millis, PENDING, type Environment, type Outcome, type WaitOptions } from './generator.js';
 import { checkedCount, checkedNumber, U32_MAX } from './numbers.js';
-import { checkedOptions, NUMBER, OBJECT, wordOf, type Kinds } from './options.js';
+import { checkedOptions, NUMBER, objectAs, wordOf, type Kinds } from './options.js';
 import type { Layout } from './store.js';
 import { soon } from './wait.js';
 
@@ -87,7 +87,12 @@ export function renewEveryMs(horizonMs: bigint): number {
   return Math.min(Math.max(Math.floor(Number(horizonMs) / 6), RENEW_EVERY_MIN_MS), RENEW_EVERY_MAX_MS);
 }
 
-const OPTIONS: Kinds<SnowflakeOptions> = { clock: OBJECT, horizonMs: NUMBER, aheadMaxMs: NUMBER, spread: OBJECT };
+const OPTIONS: Kinds<SnowflakeOptions> = {
+  clock: objectAs("{ kind: 'keep', maxMs: 2000 }"),
+  horizonMs: NUMBER,
+  aheadMaxMs: NUMBER,
+  spread: objectAs("{ kind: 'random', bits: 8 }"),
+};
 const CLOCK: Kinds<{ kind: ClockPolicy['kind']; maxMs: unknown }> = {
   kind: wordOf(['reject', 'wait', 'keep']),
   maxMs: NUMBER,

@@ -22,6 +22,7 @@ import type { DriverName } from './sqlite-driver.js';
 import { BUSY_TIMEOUT_MAX_MS, readPlace } from './sqlite-path.js';
 import type { Answer, Begin, Method, Request } from './sqlite-worker.js';
 import {
+  checkOpened,
   refusedByStore,
   StoreError,
   type Lease,
@@ -104,6 +105,7 @@ export class SqliteStore implements SegmentStore, LeaseStore {
   #ended: string | null = null;
 
   private constructor(begin: Begin) {
+    checkOpened(typeof begin === 'object' && begin?.rules !== undefined, 'SqliteStore');
     this.address = begin.path;
     this.#busyTimeoutMs = begin.busyTimeoutMs;
     // A thread takes over the flags of the program, and does not begin with some (`--input-type`).

@@ -11,6 +11,13 @@ export function refusedByStore(message: string): StoreError {
   return new StoreError('refused', message);
 }
 
+/** Without TypeScript a constructor can be called that is none of the program's. @internal */
+export function checkOpened(isOpened: boolean, name: string): void {
+  if (!isOpened) {
+    throw refusedByStore(`stores are opened, and not constructed: write await ${name}.open(..)`);
+  }
+}
+
 /** The greatest id: 2^63 - 1. */
 export const ID_MAX = (1n << 63n) - 1n;
 

@@ -99,13 +99,18 @@ export class Event {
     let abort = (): void => undefined;
     let timer: Timer | undefined;
     try {
-      return await new Promise<boolean>((resolve, reject) => {
+      // Two promises: where requests end apart, one that another request has kept goes on only when the platform lets
+      // it in, and an object of Cloudflare's that lets nothing else in (`blockConcurrencyWhile`) would never hear of it.
+      const heard = new Promise<boolean>((resolve) => {
         told = (): void => resolve(true);
+        listeners.add(told);
+      });
+      const own = new Promise<boolean>((resolve, reject) => {
         abort = (): void => reject(aborted(name, signal));
         timer = after(() => resolve(false), Math.min(Math.max(limitMs, 0), TIMER_MAX_MS));
-        listeners.add(told);
         signal?.addEventListener('abort', abort);
       });
+      return await Promise.race([heard, own]);
     } finally {
       // Here, and not where the event is fired: that may be in another request, which cannot end this one's timers.
       listeners.delete(told);

@@ -31,7 +31,7 @@ import formats3 from './glue/unalike-formats.core3.wasm';
 import core from './glue/unalike.core.wasm';
 import core2 from './glue/unalike.core2.wasm';
 import core3 from './glue/unalike.core3.wasm';
-import { Ids, type IdsOptions } from './ids.js';
+import { checkedIds, Ids, type IdsOptions } from './ids.js';
 import { useModules } from './static.js';
 
 export { DurableStore, SMALL_STEPS, type DurableOptions, type ObjectNamespace } from './durable.js';
@@ -61,7 +61,8 @@ setContexts({ keep: waitUntil, lookEveryMs: LOOK_EVERY_MS, areMany: true });
  * @throws {IdsError} `number-invalid`, `options-invalid`; `component` where the compatibility date is before
  * 2024-10-14.
  */
-export function openIds(options: Omit<IdsOptions, 'renewLeases'>): Ids {
+export function openIds(given: Omit<IdsOptions, 'renewLeases'>): Ids {
+  const options = checkedIds(given, 'openIds');
   const { Cloudflare } = globalThis as { Cloudflare?: { compatibilityFlags?: Record<string, boolean> } };
   if (Cloudflare?.compatibilityFlags?.['handle_cross_request_promise_resolution'] === false) {
     const what = 'requests of this Worker cannot wake each other up: set compatibility_date to 2024-10-14 or later';

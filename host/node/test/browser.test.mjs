@@ -24,7 +24,8 @@ let [folder, browser, site, server, store] = [];
 before(async () => {
   folder = await mkdtemp(join(tmpdir(), 'unalike-pages-'));
   store = `sqlite://${join(folder, 'ids.sqlite')}`;
-  site = await Site.start({ dist: at('../dist'), test: at('.'), vectors: VECTORS, built: join(folder, 'built') });
+  const folders = { dist: at('../dist'), test: at('.'), vectors: VECTORS };
+  site = await Site.start({ ...folders, built: join(folder, 'built'), worker: join(folder, 'worker') });
   const tokens = join(folder, 'tokens.toml');
   await writeFile(tokens, `[[tokens]]\nname = "page"\ntoken = "${TOKEN}"\nscope = "lease"\n`, { mode: 0o600 });
   const create = ['tags', 'create', 'ticket', '--ordered', '--store', store];
@@ -92,6 +93,34 @@ test('a page that vite built takes ids from a server', async () => {
     logLevel: 'error',
   });
   await compare(`${site.url}/built/index.html`);
+});
+
+test('a service worker gives ids to its pages, and others after it was ended', async (t) => {
+  const open = await Server.start(t, store, { more: ['--allowed-origins', site.url] });
+  site.others = [open.url];
+  const root = join(folder, 'service-worker');
+  await mkdir(join(root, 'node_modules'), { recursive: true });
+  await symlink(at('..'), join(root, 'node_modules/unalike'));
+  await cp(at('../examples/service-worker.mjs'), join(root, 'service-worker.mjs'));
+  const output = { entryFileNames: 'service-worker.mjs' };
+  const outDir = join(folder, 'worker');
+  const rollupOptions = { input: join(root, 'service-worker.mjs'), output };
+  await build({ root, base: '/worker/', build: { outDir, rollupOptions }, configFile: false, logLevel: 'error' });
+  // It serves what is below it.
+  site.answers.set('/service-worker.mjs', await readFile(join(outDir, 'service-worker.mjs'), 'utf8'));
+  const page = site.page('/served', '/test/browser/served.mjs');
+  site.answers.set('/server.json', JSON.stringify(open.url));
+  for (let round = 0; round < 3; round += 1) {
+    const before = await nextOfRust(store, 'order', 10);
+    const answers = JSON.parse(await browser.show(page));
+    assert.deepEqual(answers.map(({ length }) => length), [1, 100, 1, 30]);
+    // One that was ended goes on with nothing that it held.
+    const taken = answers.flat().map(BigInt);
+    assert.ok(taken.every((id) => id > before.at(-1)), `${taken[0]} after ${before.at(-1)}`);
+    seen.orders.add([...before, ...taken], 'of the command and the service worker');
+    await browser.endServiceWorkers(page);
+  }
+  site.others = [server.url];
 });
 
 test('the component conforms in Chromium', async () => {

@@ -83,28 +83,36 @@ export class Chromium {
     }
   }
 
+  /** A new tab: `hear` is told what happens in it (an event and its values), `send` sends it a command. */
+  async tab(hear) {
+    const { targetId } = await this.send('Target.createTarget', { url: 'about:blank' });
+    const { sessionId } = await this.send('Target.attachToTarget', { targetId, flatten: true });
+    this.#pages.set(sessionId, { hear });
+    const send = (method, params, ms) => this.send(method, params, sessionId, ms);
+    const close = async () => {
+      this.#pages.delete(sessionId);
+      await send('Page.close').catch(() => undefined);
+    };
+    return { send, close };
+  }
+
   /**
    * Shows a page in a tab of its own, and answers what the promise `outcome` brings, which a script of the page sets.
    * An error holds what the browser said about the page.
    */
   async show(url, limitMs = PATIENCE_MS) {
-    const { targetId } = await this.send('Target.createTarget', { url: 'about:blank' });
-    const { sessionId } = await this.send('Target.attachToTarget', { targetId, flatten: true });
     const said = [];
-    const loaded = new Promise((resolve) => {
-      this.#pages.set(sessionId, {
-        hear(method, params) {
-          if (method === 'Page.loadEventFired') {
-            resolve();
-          } else if (method === 'Log.entryAdded') {
-            said.push(params.entry.text);
-          } else if (method === 'Runtime.exceptionThrown') {
-            said.push(params.exceptionDetails.exception?.description ?? params.exceptionDetails.text);
-          }
-        },
-      });
+    let isLoaded;
+    const loaded = new Promise((resolve) => (isLoaded = resolve));
+    const { send, close } = await this.tab((method, params) => {
+      if (method === 'Page.loadEventFired') {
+        isLoaded();
+      } else if (method === 'Log.entryAdded') {
+        said.push(params.entry.text);
+      } else if (method === 'Runtime.exceptionThrown') {
+        said.push(params.exceptionDetails.exception?.description ?? params.exceptionDetails.text);
+      }
     });
-    const send = (method, params, ms) => this.send(method, params, sessionId, ms);
     try {
       await Promise.all(['Page.enable', 'Log.enable', 'Runtime.enable'].map((method) => send(method)));
       const { errorText } = await send('Page.navigate', { url });
@@ -126,8 +134,16 @@ export class Chromium {
       }
       return result.value;
     } finally {
-      this.#pages.delete(sessionId);
-      await send('Page.close').catch(() => undefined);
+      await close();
+    }
+  }
+
+  /** Ends all service workers, as a browser does with those that are idle. */
+  async endServiceWorkers(url) {
+    const { targetId } = await this.send('Target.createTarget', { url });
+    const { sessionId } = await this.send('Target.attachToTarget', { targetId, flatten: true });
+    for (const method of ['ServiceWorker.enable', 'ServiceWorker.stopAllWorkers', 'Page.close']) {
+      await this.send(method, {}, sessionId);
     }
   }
 

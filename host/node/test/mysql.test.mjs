@@ -8,7 +8,7 @@ import { afterEach, describe, test } from 'node:test';
 import { promisify } from 'node:util';
 
 import { MysqlStore } from '../dist/mysql.js';
-import { ServerFacts, StoreRecord, markIn } from '../dist/mysql-server.js';
+import { ServerFacts, StoreRecord, markIn, namesCluster } from '../dist/mysql-server.js';
 import { bound, SQL } from '../dist/mysql-sql.js';
 import { ID_MAX, StoreError, SUB_SEPARATOR } from '../dist/store.js';
 import { eventually, freshDatabase, lock, MariaDb, Proxy, query, required, setClock } from './mariadb.mjs';
@@ -190,8 +190,8 @@ describe('segments in MySQL', () => {
     assert.equal((await store.allocate(`order${SUB_SEPARATOR}a`, 5n, 0n)).start, 500n);
     await query(
       url,
-      'UPDATE unalike_tag SET settled = 9223372036854775807, watermark = 9223372036854775807, version = version + 1 ' +
-        "WHERE tag = 'order'",
+      'UPDATE unalike_tag SET settled = 9223372036854775807, watermark = 9223372036854775807, ' +
+        "stripe_version = version + 1, version = version + 1 WHERE tag = 'order'",
     );
     await failure(store.allocate('order', 1n, 0n), 'exhausted');
     await failure(store.allocate(`order${SUB_SEPARATOR}b`, 1n, 0n), 'exhausted');
@@ -242,7 +242,7 @@ describe('segments in MySQL', () => {
       assert.deepEqual(made, expected);
     }
     const record = (url) => query(url, 'SELECT server, schema_version FROM unalike_store');
-    const form = /^mark [0-9a-f]{32} server_id \d+ gtid_domain_id \d+ gtid_slave_pos none$/;
+    const form = /^mark [0-9a-f]{32} server_id \d+ gtid_domain_id \d+ gtid_slave_pos none era [0-9a-f]{32} 0$/;
     for (const url of [ours, theirs]) {
       const [{ server, schema_version }] = await record(url);
       assert.match(server, form);
@@ -397,9 +397,12 @@ describe('what grants rest on', () => {
     for (const server of cases.servers) {
       const facts = new ServerFacts(Object.entries(server.facts));
       const { timestamp: _, ...elsewhere } = server.facts;
-      const statement = '{fence of the store} {fence} {fence alone}';
+      const statement = '{fence of the store} {fence} {fence alone} {fence of a row}';
       assert.equal(facts.faultOfDurability() ?? '', server.durability);
       assert.equal(facts.faultOfLog() ?? '', server.log);
+      assert.equal(facts.faultOfKind() ?? '', server.kind);
+      assert.equal(facts.faultOfCluster(false) ?? '', server.cluster);
+      assert.equal(facts.faultOfCluster(true) ?? '', server.vouched_cluster);
       assert.equal(facts.faultOfInitConnect() ?? '', server.init_connect);
       assert.equal(facts.faultOfSession(new ServerFacts(Object.entries(elsewhere))) ?? '', server.session);
       assert.equal(facts.faultOfSession(facts) ?? '', server.session_of_no_time);
@@ -430,6 +433,7 @@ describe('what grants rest on', () => {
           was_adopted: Number(record.wasAdopted),
           is_valid: Number(record.isValid),
           era: record.era.toString(16).padStart(32, '0'),
+          names_cluster: Number(namesCluster(expected.record)),
           mark: markIn(expected.record)?.toString(16).padStart(32, '0') ?? '',
         },
         expected,
@@ -771,7 +775,8 @@ describe('leases in MySQL', () => {
       ? Map.groupBy(leases, (lease) => lease.worker)
       : leases.reduce((map, lease) => map.set(lease.worker, [...(map.get(lease.worker) ?? []), lease]), new Map());
     for (const [worker, intervals] of byWorker) {
-      intervals.sort((one, other) => (one.notBeforeMs < other.notBeforeMs ? -1 : 1));
+      // An empty one comes before the one that begins where it does.
+      intervals.sort((a, b) => Number(a.notBeforeMs - b.notBeforeMs || a.validUntilMs - b.validUntilMs));
       for (const [at, { notBeforeMs, validUntilMs }] of intervals.entries()) {
         assert.ok(notBeforeMs <= validUntilMs);
         assert.ok(

@@ -75,10 +75,12 @@ const store: SegmentStore = new Ours();
 }
 `;
 
+const EXAMPLES = ['cluster.mjs', 'http-server.mjs', 'service-worker.mjs', 'worker-threads.mjs'];
+
 test('what is packed is dist, the examples, the pages and the licences, after a build', async (t) => {
   const { project, files } = await installed(t);
   const others = files.filter((path) => !path.startsWith('dist/'));
-  const examples = ['examples/cluster.mjs', 'examples/http-server.mjs', 'examples/worker-threads.mjs'];
+  const examples = EXAMPLES.map((name) => `examples/${name}`);
   assert.deepEqual(others.sort(), ['LICENSE-APACHE', 'LICENSE-MIT', 'README.md', ...examples, 'package.json', 'workers.md']);
   // The build is not run here: other tests use its files meanwhile.
   const { scripts } = JSON.parse(await readFile(join(here, 'package.json'), 'utf8'));
@@ -134,7 +136,8 @@ test('the examples run', async (t) => {
   const server = await Server.start(t, `sqlite://${join(project, 'ids.sqlite')}`);
   const env = { ...process.env, UNALIKE_URL: server.url, PORT: '0' };
   const names = (await readdir(join(here, 'examples'))).sort();
-  assert.deepEqual(names, ['cluster.mjs', 'http-server.mjs', 'worker-threads.mjs']);
+  // The service worker runs in a browser: browser.test.mjs.
+  assert.deepEqual(names, EXAMPLES);
   for (const name of names) {
     await cp(join(here, 'examples', name), join(project, name));
   }

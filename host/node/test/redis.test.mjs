@@ -660,7 +660,7 @@ test('leases of one worker never meet, whatever happens to Redis', async (t) => 
   await draw(6);
   const byWorker = Map.groupBy ? Map.groupBy(granted, ({ worker }) => worker) : groups(granted);
   for (const leases of byWorker.values()) {
-    leases.sort((a, b) => (a.notBeforeMs < b.notBeforeMs ? -1 : 1));
+    leases.sort((a, b) => Number(a.notBeforeMs - b.notBeforeMs || a.validUntilMs - b.validUntilMs));
     for (let at = 1; at < leases.length; at += 1) {
       assert.ok(leases[at - 1].validUntilMs <= leases[at].notBeforeMs, 'two leases of one worker meet');
     }

@@ -21,13 +21,15 @@ export async function packageModules() {
   return files.map((name) => [`dist/${name}`, join(dist, name)]);
 }
 
-function workerOf({ modules, objects, bindings = [], date = DATE, flags = [] }) {
+function workerOf({ modules, objects, enableSql = true, bindings = [], date = DATE, flags = [] }) {
+  const className = quoted(objects === true ? 'UnalikeObject' : String(objects));
+  const key = quoted(objects === true ? 'unalike' : String(objects));
   const listed = modules.map(([name, path]) => {
     const kind = KINDS[name.split('.').at(-1)];
     return `(name = ${quoted(name)}, ${kind} = embed ${quoted(path)})`;
   });
   const namespace = objects
-    ? 'durableObjectNamespaces = [ (className = "UnalikeObject", uniqueKey = "unalike", enableSql = true) ], ' +
+    ? `durableObjectNamespaces = [ (className = ${className}, uniqueKey = ${key}, enableSql = ${enableSql}) ], ` +
       'durableObjectStorage = (localDisk = "disk"),'
     : '';
   return `(

@@ -24,6 +24,8 @@ from urllib.parse import unquote, urlsplit
 
 import pymysql
 
+from servers import Between
+
 PATIENCE = 60.0
 """What is not ready after so many seconds never will be."""
 
@@ -199,36 +201,33 @@ def set_clock(file: Path, offset: str) -> None:
     new.replace(file)
 
 
-class Proxy:
-    """Stands between clients and a server.
+class Proxy(Between):
+    """Passes bytes on between clients and a server.
 
     With ``cut_at`` set, a connection whose client sends this text ends after the server has answered it, and without
     the answer being passed on. With ``drips`` set, an answer comes byte by byte, for longer than any request may take.
     """
 
     def __init__(self, url: str) -> None:
-        self._parts = urlsplit(url)
+        parts = urlsplit(url)
         self.cut_at: Optional[bytes] = None
         self.drips = False
         self.cuts = 0
         self._sockets: list[socket.socket] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        port = self._listener.getsockname()[1]
-        user = f"{self._parts.username}@" if self._parts.username else ""
-        self.url = self._parts._replace(netloc=f"{user}127.0.0.1:{port}").geturl()
-        threading.Thread(target=self._accept, daemon=True).start()
+        super().__init__(f"{parts.hostname}:{parts.port or 3306}")
+        user = f"{parts.username}@" if parts.username else ""
+        self.url = parts._replace(netloc=f"{user}127.0.0.1:{self.port}").geturl()
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-                server = socket.create_connection((str(self._parts.hostname), self._parts.port or 3306))
-            except OSError:
-                return
-            self._sockets += [client, server]
-            cut = threading.Event()
-            threading.Thread(target=self._forth, args=(client, server, cut), daemon=True).start()
-            threading.Thread(target=self._back, args=(client, server, cut), daemon=True).start()
+    def _serve(self, client: socket.socket) -> None:
+        try:
+            server = socket.create_connection(self._upstream)
+        except OSError:
+            self._end(client)
+            return
+        self._sockets += [client, server]
+        cut = threading.Event()
+        threading.Thread(target=self._back, args=(client, server, cut), daemon=True).start()
+        self._forth(client, server, cut)
 
     def _forth(self, client: socket.socket, server: socket.socket, cut: threading.Event) -> None:
         try:
@@ -272,5 +271,5 @@ class Proxy:
 
     def __exit__(self, *_: object) -> None:
         self.drips = False
-        self._listener.close()
+        self.close()
         self._end(*self._sockets)

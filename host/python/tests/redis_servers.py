@@ -13,6 +13,8 @@ from typing import Any, Optional, TypeVar
 
 import redis
 
+from servers import Between
+
 from unalike.store import Segment, StoreError, TagOptions, TagRecord, TailRelease
 
 T = TypeVar("T")
@@ -89,31 +91,20 @@ class RedisProcess:
         self.start()
 
 
-class CuttingProxy:
+class CuttingProxy(Between):
     """Passes everything on, but for the answer to what ``cuts`` says of a piece that the client sent: it hangs up."""
 
     def __init__(self, port: int) -> None:
         self.cuts: Callable[[bytes], bool] = lambda sent: False
         self.cut = 0
-        self._port = port
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        threading.Thread(target=self._accept, daemon=True).start()
+        super().__init__(f"127.0.0.1:{port}")
 
     @property
     def url(self) -> str:
-        return f"redis://127.0.0.1:{self._listening.getsockname()[1]}/0"
-
-    def close(self) -> None:
-        self._listening.close()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._listening.accept()
-                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+        return f"redis://127.0.0.1:{self.port}/0"
 
     def _serve(self, client: socket.socket) -> None:
-        upstream = socket.create_connection(("127.0.0.1", self._port))
+        upstream = socket.create_connection(self._upstream)
         is_cut = threading.Event()
 
         def answers() -> None:

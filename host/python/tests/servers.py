@@ -84,8 +84,8 @@ Change = Callable[[bytes, bytes], Optional[bytes]]
 """Given a request and its answer: what is sent instead, or ``None`` for nothing."""
 
 
-class _Between:
-    """Stands between clients and a server, with a thread for each connection."""
+class Between:
+    """Stands between clients and a server (``HOST:PORT``), with a thread for each connection."""
 
     def __init__(self, server: str) -> None:
         host, port = server.rsplit(":", 1)
@@ -112,7 +112,7 @@ class _Between:
         self._listener.close()
 
 
-class Proxy(_Between):
+class Proxy(Between):
     """Passes each request on by a connection of its own, and what ``change`` makes of the answer back."""
 
     def __init__(self, server: str, change: Change) -> None:
@@ -168,7 +168,7 @@ class Authority:
         assert done.returncode == 0, done.stderr
 
 
-class TlsProxy(_Between):
+class TlsProxy(Between):
     """Speaks TLS with clients, and passes on what they say."""
 
     def __init__(self, server: str, context: ssl.SSLContext) -> None:

@@ -270,7 +270,7 @@ def test_a_loop_that_ended_before_the_answer() -> None:
 
 def test_errors_reach_the_coroutine() -> None:
     async def main() -> None:
-        async with AsyncIds() as ids:
+        async with AsyncIds(leases=MemoryStore()) as ids:
             with pytest.raises(IdsError, match="segments="):
                 await ids.sequence("order")
 

@@ -323,11 +323,22 @@ def test_the_last_number() -> None:
 
 
 def test_no_store_was_given() -> None:
-    with Ids() as ids:
-        with pytest.raises(IdsError, match="segments="):
-            ids.sequence("order")
-        with pytest.raises(IdsError, match="leases="):
-            ids.snowflake("default", "twitter").next()
+    store = MemoryStore()
+    with Ids(leases=store) as ids, pytest.raises(IdsError, match="segments="):
+        ids.sequence("order")
+    with Ids(segments=store) as ids, pytest.raises(IdsError, match="leases="):
+        ids.snowflake("default", "twitter").next()
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({}, "no store was given: Ids(segments=store, leases=store)"),
+        ({"leases": store, "holder": 5}, "holder is 5, it must be a text"),
+        ({"leases": store, "renew_leases": "no"}, "renew_leases is 'no', it must be True or False"),
+    ]
+    for given, said in wrong:
+        with raised("argument_invalid") as error:
+            Ids(**given)
+        assert said in str(error.value)
+    with pytest.raises(StoreError, match="its options are of the type dict, they must be TagOptions"):
+        store.create_tag("some", cast(Any, {"mode": "ordered"}))
 
 
 def test_errors_of_the_store() -> None:

@@ -450,3 +450,244 @@ def test_a_store_that_is_interrupted_serves_the_next_call(kind: str, tmp_path: P
     finally:
         if server is not None:
             server.kill()
+
+
+OPENED = """
+import asyncio, inspect, os, re, struct, tempfile
+from unalike.aio import AsyncSequence, AsyncSnowflake
+from unalike.sqlite import SqliteStore
+
+kind, call = sys.argv[1:3]
+store = SqliteStore(os.path.join(tempfile.mkdtemp(), "ids.sqlite"))
+store.create_tag("ordered", TagOptions(mode="ordered"))
+# Whoever waits for what only the parent would hear of waits for longer than a child has.
+ids = Ids(segments=store, leases=store, wait_max=100, request_timeout=100)
+# Each call waits, for the component or for the store.
+of = ids.snowflake("default", "twitter") if kind == "snowflake" else ids.sequence(kind, step=FixedStep(1))
+"""
+
+
+FORKING = """
+read, write = os.pipe()
+mine, children, is_child, is_forking = [], [], False, False
+
+def draw():
+    mine.extend([of.next()] if call == "next" else of.take(3).runs)
+
+def handler(_, frame):
+    '''Returns in the child, too: to the middle of a call.'''
+    global is_child, is_forking
+    if is_child or is_forking:
+        return
+    while frame is not None and not re.search("unalike.*(?<!batch.py)$", frame.f_code.co_filename):
+        frame = frame.f_back
+    if frame is None:
+        # What a call has returned is the program's, which may fork with it.
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(0.00005, 0.0005))
+        return
+    is_forking = True
+    child = os.fork()
+    is_child = child == 0
+    if is_child:
+        mine.clear()
+        # One that hangs ends itself. (faulthandler would wait for its thread, which is the parent's.)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(30)
+    else:
+        children.append(child)
+    is_forking = False
+
+draw()
+signal.signal(signal.SIGALRM, handler)
+while len(children) < 12 and not is_child:
+    signal.setitimer(signal.ITIMER_REAL, random.uniform(0.0005, 0.004))
+    for _ in range(20):
+        draw()
+signal.setitimer(signal.ITIMER_REAL, 0)
+if is_child:
+    for _ in range(5):
+        draw()
+    told = [id for part in mine for id in (part if call == "take" else [part])]
+    os.write(write, struct.pack(f"{len(told)}Q", *told))
+    os._exit(0)
+assert [os.waitpid(child, 0)[1] for child in children] == [0] * len(children), "some of them hung"
+os.close(write)
+with open(read, "rb") as pipe:
+    told = [id for id, in struct.iter_unpack("Q", pipe.read())]
+assert len(told) >= 12 * 5
+told += [id for part in mine for id in (part if call == "take" else [part])]
+assert len(told) == len(set(told)), "an id came twice"
+os._exit(0)
+"""
+
+
+FORK_AT_THE_END = """
+import os, struct, tempfile
+from unalike import sequence
+from unalike.sqlite import SqliteStore
+
+store = SqliteStore(os.path.join(tempfile.mkdtemp(), "ids.sqlite"))
+store.create_tag("ordered", TagOptions(mode="ordered"))
+ids = Ids(segments=store)
+of = ids.sequence("ordered")
+of.next()
+read, write = os.pipe()
+leave, child = sequence._OrderedWaiting.leave, None
+
+def leaving(self):
+    '''As a handler of a signal that runs here: the call has its id, and returns it.'''
+    global child
+    leave(self)
+    if child is None:
+        child = os.fork()
+
+sequence._OrderedWaiting.leave = leaving
+mine = of.next()
+if child == 0:
+    signal.alarm(30)
+    os.write(write, struct.pack("Q", mine))
+    os._exit(0)
+os.close(write)
+with open(read, "rb") as pipe:
+    theirs, = struct.unpack("Q", pipe.read())
+assert os.waitpid(child, 0)[1] == 0
+assert mine != theirs, "an id came twice"
+os._exit(0)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
+def test_a_handler_that_forks_when_the_call_has_its_id() -> None:
+    run(FORK_AT_THE_END)
+
+
+FORK_IN_A_COROUTINE = """
+import os
+from unalike.aio import AsyncSequence
+from unalike._lane import Waiting
+
+ids = Ids(segments=store)
+of = ids.sequence("buffered", step=FixedStep(1_000))
+of.take(3)
+child = None
+
+def leaving(self):
+    '''As a handler of a signal that runs here: the call has its ids, and returns them.'''
+    global child
+    if child is None:
+        child = os.fork()
+
+Waiting.leave = leaving
+try:
+    AsyncSequence(of).take(3).send(None)
+except StopIteration as ended:
+    # What the child is given would be its parent's.
+    os._exit(1 if child == 0 or len(ended.value) != 3 else os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+except IdsError as error:
+    os._exit(0 if child == 0 and error.kind == "rebuilt" else 2)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
+def test_a_handler_that_forks_when_the_coroutine_has_its_ids() -> None:
+    run(FORK_IN_A_COROUTINE)
+
+
+FORK_AT_EACH_CALL = """
+way = sys.argv[3]
+of_async = (AsyncSnowflake if kind == "snowflake" else AsyncSequence)(of)
+package = os.path.dirname(sys.modules["unalike"].__file__)
+
+def draw():
+    if way == "coroutine":
+        return asyncio.run(drawn())
+    return [of.next()] if call == "next" else [id for run in of.take(2).runs for id in run]
+
+async def drawn():
+    try:
+        if call == "next":
+            return [await of_async.next()]
+        return [id for run in (await of_async.take(2)).runs for id in run]
+    except (IdsError, RuntimeError) as error:
+        # A child is in no loop: asyncio says so, or the package.
+        is_told = str(error) == "no running event loop" or getattr(error, "kind", None) == "rebuilt"
+        if at.child == 0 and is_told:
+            os._exit(0)
+        raise
+
+def is_ours(frame):
+    return frame.f_code.co_filename.startswith(package)
+
+class At:
+    '''Forks where a call inside of the package begins or ends, as a handler does that runs there.'''
+
+    def __init__(self, step):
+        self.step, self.seen, self.child, self.where = step, 0, None, None
+
+    def __call__(self, frame, event, _):
+        inside, is_here = frame, False
+        while inside is not None:
+            # A child that goes on in the loop of its parent takes what wakes the parent: asyncio has it so.
+            if inside.f_code.co_name == "_wait" and inside.f_code.co_flags & inspect.CO_COROUTINE:
+                return
+            is_here = is_here or is_ours(inside)
+            inside = inside.f_back
+        if not is_here or frame.f_code.co_filename.endswith("batch.py"):
+            return
+        # What is returned to the program is the program's, and no handler runs while a coroutine returns.
+        is_coroutine = frame.f_code.co_flags & inspect.CO_COROUTINE
+        if event == "return" and (is_coroutine or is_ours(frame) and not is_ours(frame.f_back)):
+            return
+        self.seen += 1
+        if self.seen == self.step:
+            sys.setprofile(None)
+            self.where = f"{event} {frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}"
+            self.child = os.fork()
+            if self.child == 0:
+                # One that hangs ends itself.
+                signal.alarm(30)
+
+at = At(0)
+draw()
+forks, fewer = 0, 0
+for step in itertools.count(1):
+    at = At(step)
+    read, write = os.pipe()
+    sys.setprofile(at)
+    mine = draw()
+    sys.setprofile(None)
+    if at.child == 0:
+        os.write(write, struct.pack(f"{len(mine)}Q", *mine))
+        os._exit(0)
+    os.close(write)
+    with open(read, "rb") as pipe:
+        theirs = [id for id, in struct.iter_unpack("Q", pipe.read())]
+    assert mine and not set(mine) & set(theirs), (at.where, mine, theirs)
+    if at.child is None:
+        # A call that waits less has fewer steps.
+        fewer += 1
+        if fewer == 5:
+            break
+    else:
+        forks, fewer = forks + 1, 0
+        assert os.waitpid(at.child, 0)[1] == 0, f"hung, or failed: {at.where}"
+        assert theirs or way == "coroutine", at.where
+assert forks > 10
+os._exit(0)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
+@pytest.mark.parametrize("way", ["thread", "coroutine"])
+@pytest.mark.parametrize("call", ["next", "take"])
+@pytest.mark.parametrize("kind", ["buffered", "ordered", "snowflake"])
+def test_a_handler_that_forks_at_any_call(kind: str, call: str, way: str) -> None:
+    run(OPENED + FORK_AT_EACH_CALL, kind, call, way)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
+@pytest.mark.parametrize("call", ["next", "take"])
+@pytest.mark.parametrize("kind", ["buffered", "ordered", "snowflake"])
+def test_a_handler_that_forks_and_returns_in_the_child(kind: str, call: str) -> None:
+    """The child goes on in the middle of its parent's call, which nobody there would end."""
+    run(OPENED + FORKING, kind, call)

@@ -24,7 +24,7 @@ import pytest
 from mariadb import MariaDb, Proxy, eventually, fresh_database, new_directory, query, required, set_clock
 
 from unalike.mysql import MysqlStore
-from unalike.mysql_server import NoIdentity, ServerFacts, StoreRecord, mark_in
+from unalike.mysql_server import NoIdentity, ServerFacts, StoreRecord, mark_in, names_cluster
 from unalike.mysql_sql import SQL, bound
 from unalike.store import (
     ID_MAX,
@@ -188,8 +188,8 @@ class TestSegments:
         assert store.allocate(f"order{SUB_SEPARATOR}a", 5, 0).start == 500
         query(
             url,
-            "UPDATE unalike_tag SET settled = 9223372036854775807, watermark = 9223372036854775807, version = version "
-            "+ 1 WHERE tag = 'order'",
+            "UPDATE unalike_tag SET settled = 9223372036854775807, watermark = 9223372036854775807, "
+            "stripe_version = version + 1, version = version + 1 WHERE tag = 'order'",
             "COMMIT",
         )
         with failure("exhausted"):
@@ -244,7 +244,7 @@ class TestSegments:
             assert query(ours, f"SHOW CREATE TABLE {table}") == query(theirs, f"SHOW CREATE TABLE {table}")
         for url in (ours, theirs):
             (row,) = query(url, "SELECT server, schema_version FROM unalike_store")
-            form = r"mark [0-9a-f]{32} server_id \d+ gtid_domain_id \d+ gtid_slave_pos none"
+            form = r"mark [0-9a-f]{32} server_id \d+ gtid_domain_id \d+ gtid_slave_pos none era [0-9a-f]{32} 0"
             assert re.fullmatch(form, row["server"]) and row["schema_version"] == 2
         before = query(theirs, "SELECT server FROM unalike_store")
         assert store_at(theirs).allocate("order", 5, 0).start > 5
@@ -381,12 +381,15 @@ class TestWhatGrantsRestOn:
     def test_this_host_makes_of_servers_and_records_what_the_rust_adapter_makes_of_them(self) -> None:
         cases = json.loads((ROOT / "adapters/mysql/tests/cases.json").read_text())
         assert len(cases["servers"]) > 5 and len(cases["records"]) > 10
-        statement = "{fence of the store} {fence} {fence alone}"
+        statement = "{fence of the store} {fence} {fence alone} {fence of a row}"
         for server in cases["servers"]:
             facts = ServerFacts(server["facts"])
             elsewhere = ServerFacts({name: value for name, value in server["facts"].items() if name != "timestamp"})
             assert (facts.fault_of_durability() or "") == server["durability"]
             assert (facts.fault_of_log() or "") == server["log"]
+            assert (facts.fault_of_kind() or "") == server["kind"]
+            assert (facts.fault_of_cluster(False) or "") == server["cluster"]
+            assert (facts.fault_of_cluster(True) or "") == server["vouched_cluster"]
             assert (facts.fault_of_init_connect() or "") == server["init_connect"]
             assert (facts.fault_of_session(elsewhere) or "") == server["session"]
             assert (facts.fault_of_session(facts) or "") == server["session_of_no_time"]
@@ -413,6 +416,7 @@ class TestWhatGrantsRestOn:
                 "was_adopted": int(record.was_adopted),
                 "is_valid": int(record.is_valid),
                 "era": f"{record.era:032x}",
+                "names_cluster": int(names_cluster(expected["record"])),
                 "mark": "" if mark is None else f"{mark:032x}",
             }
 
@@ -850,7 +854,8 @@ def assert_intervals_disjoint(leases: Sequence[Lease]) -> None:
         assert lease.not_before_ms <= lease.valid_until_ms
         by_worker[lease.worker].append(lease)
     for worker, intervals in by_worker.items():
-        intervals.sort(key=lambda lease: lease.not_before_ms)
+        # An empty one comes before the one that begins where it does.
+        intervals.sort(key=lambda lease: (lease.not_before_ms, lease.valid_until_ms))
         pairs = zip(intervals, intervals[1:])
         assert all(one.valid_until_ms <= other.not_before_ms for one, other in pairs), f"worker {worker} twice at once"
     assert len({lease.grant_id for lease in leases}) == len(leases)

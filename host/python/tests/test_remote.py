@@ -359,6 +359,7 @@ def test_what_a_problem_proves() -> None:
     assert of(503, "outcome-unknown") == of(503, "timeout") == ("outcome-unknown", True)
     for kind in ("store-unavailable", "closing", "connections-max", "head-timeout"):
         assert of(503, kind) == ("unavailable", True)
+    assert of(429, "quota-reached") == ("unavailable", False)
     assert of(503, "ceiling-reached") == ("ceiling-reached", False)
     assert of(503, "clock-wrong") == ("unavailable", False)
     assert of(503, "clock-wrong", store_ms="1") == ("clock-skew", False)

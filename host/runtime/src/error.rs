@@ -250,7 +250,8 @@ pub enum ErrorKind {
         /// The tag.
         name: String,
     },
-    /// The component trapped; it is rebuilt, and what its generators held is a gap. Try again.
+    /// The component trapped, or the native core panicked; it is rebuilt, and what its generators held is a gap. Try
+    /// again.
     #[error(
         "the component of {shown} failed, and its grants are abandoned: try again ({reason})",
         shown = shown(.name)

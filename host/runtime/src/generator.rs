@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use unalike_core as core;
 
 use crate::clock::Time;
-use crate::component::{Signal, types};
+use crate::instance::{Refusal, Trap};
 use crate::lane::{self, Call, GeneratorKind, Lane, Opening, Outcome};
 use crate::lease_watch::{Ended, LeaseWatch};
-use crate::requests::Storage;
+use crate::requests::{Signal, Storage};
 use crate::sync::lock;
 use crate::{Error, ErrorKind, metrics};
 
@@ -132,8 +132,8 @@ impl Generator {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Calls the component, if the generator may still be used.
-    pub(crate) fn call<T>(&self, act: impl FnOnce(Call<'_>) -> wasmtime::Result<T>) -> Result<T, Error> {
+    /// Calls the core, if the generator may still be used.
+    pub(crate) fn call<T>(&self, act: impl FnOnce(&mut Call<'_>) -> Result<T, Trap>) -> Result<T, Error> {
         self.check_process()?;
         if self.is_closed() {
             return Err(ErrorKind::Closed { name: self.name.to_string() }.into());
@@ -141,8 +141,8 @@ impl Generator {
         self.lane.call(self.number, &self.signal, act)
     }
 
-    /// The component's answer as an outcome.
-    pub(crate) fn outcome<T>(&self, answer: Result<T, types::Error>) -> Result<Outcome<T>, Error> {
+    /// The core's answer as an outcome.
+    pub(crate) fn outcome<T>(&self, answer: Result<T, Refusal>) -> Result<Outcome<T>, Error> {
         lane::outcome(answer, &self.name, &self.signal).map_err(|kind| self.explained(kind))
     }
 
@@ -177,24 +177,23 @@ impl Generator {
         self.signal.wake();
     }
 
-    /// Ends it in the component, which gives back what it can.
-    pub(crate) fn close(&self, act: impl FnOnce(Call<'_>) -> wasmtime::Result<()>) {
+    /// Ends it in the core, which gives back what it can.
+    pub(crate) fn close(&self) {
+        self.end_by(|call| call.close());
+    }
+
+    /// Ends it in the core for good, and lets another have its place there. Nobody else has it.
+    pub(crate) fn end(&self) {
+        // Another generator may have the place soon: whoever still has this one calls no more.
+        self.stop();
+        self.end_by(|call| call.end(&self.signal));
+        self.lane.remove(self.number);
+    }
+
+    fn end_by(&self, act: impl FnOnce(&mut Call<'_>) -> Result<(), Trap>) {
         if let Err(error) = self.lane.call(self.number, &self.signal, act) {
             tracing::warn!(%error, "closing gave nothing back");
         }
-    }
-
-    /// Ends it in the component for good, and lets another have its place there. Nobody else has it.
-    pub(crate) fn end(&self, close: impl FnOnce(&mut Call<'_>) -> wasmtime::Result<()>) {
-        // Another generator may have the place soon: whoever still has this one calls no more.
-        self.stop();
-        self.close(|mut call| {
-            close(&mut call)?;
-            call.handle.resource_drop(&mut *call.store)?;
-            call.store.data_mut().ids.forget(&self.signal);
-            Ok(())
-        });
-        self.lane.remove(self.number);
     }
 
     /// Tries again after each answer of the store, and whenever told to, until something comes or time is up.

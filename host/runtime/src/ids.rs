@@ -13,14 +13,14 @@ use unalike_core::is_tag;
 use unalike_storage::{LeaseStore, SegmentStore, sub_tag};
 
 use crate::clock::Time;
-use crate::component::{IdsCtx, IdsCtxBuilder};
+use crate::context::{IdsCtx, IdsCtxBuilder};
 use crate::executor::Executor;
 use crate::generator::Environment;
 use crate::lane::Lane;
 use crate::sequence::SequenceShared;
 use crate::snowflake::SnowflakeShared;
 use crate::sync::lock;
-use crate::{Clock, Error, ErrorKind, Sequence, SequenceOptions, Snowflake, SnowflakeOptions};
+use crate::{Clock, Engine, Error, ErrorKind, Sequence, SequenceOptions, Snowflake, SnowflakeOptions};
 
 /// More lanes than this only cost memory: a call into one takes well under a microsecond.
 const LANES_MAX: usize = 8;
@@ -179,6 +179,7 @@ impl Eq for ByName {}
 pub struct IdsBuilder {
     ctx: IdsCtxBuilder,
     lanes: Option<usize>,
+    engine: Engine,
     wait_max: Duration,
     clock: Time,
 }
@@ -213,7 +214,15 @@ impl IdsBuilder {
         self
     }
 
-    /// How many instances of the component share the work, 1 to 8: by default one per processor. A tag lives on one.
+    /// What runs the core: the component in wasmtime by default, in a program without wasmtime the native core. Ids are
+    /// the same.
+    #[must_use]
+    pub fn engine(mut self, engine: Engine) -> Self {
+        self.engine = engine;
+        self
+    }
+
+    /// How many instances of the core share the work, 1 to 8: by default one per processor. A tag lives on one.
     #[must_use]
     pub fn lanes(mut self, lanes: usize) -> Self {
         self.lanes = Some(lanes.clamp(1, LANES_MAX));
@@ -283,7 +292,7 @@ impl IdsBuilder {
             std::thread::available_parallelism().map_or(1, std::num::NonZero::get).clamp(1, LANES_MAX)
         });
         let lanes = (0..lanes)
-            .map(|_| Lane::new(origin.successor(), self.clock.clone(), self.wait_max).map(Arc::new))
+            .map(|_| Lane::new(origin.successor(), self.engine, self.clock.clone(), self.wait_max).map(Arc::new))
             .collect::<Result<Vec<_>, _>>()?;
         Ok(Ids {
             shared: Arc::new(OpenGenerators {
@@ -301,7 +310,13 @@ impl Ids {
     /// A builder with the defaults and without stores.
     #[must_use]
     pub fn builder() -> IdsBuilder {
-        IdsBuilder { ctx: IdsCtxBuilder::new(), lanes: None, wait_max: Duration::from_secs(5), clock: Time::System }
+        IdsBuilder {
+            ctx: IdsCtxBuilder::new(),
+            lanes: None,
+            engine: Engine::default(),
+            wait_max: Duration::from_secs(5),
+            clock: Time::System,
+        }
     }
 
     /// The sequence of a tag, opened at first use; options that are not given are the tag's own, as its store keeps

@@ -1,28 +1,23 @@
-//! A lane: one instance of the component behind a short lock. No call into it waits for anything.
+//! A lane: one instance of the core behind a short lock. No call into it waits for anything.
 //!
-//! A trap poisons an instance for good. The lane then drops it with everything that it was granted, and the next
-//! call builds another; generators are opened again as they are used, above what their predecessors may have handed
-//! out. Other lanes never notice.
+//! A trap ends an instance for good, and so does a panic of the core where it runs natively. The lane then drops it
+//! with everything that it was granted, and the next call builds another; generators are opened again as they are used,
+//! above what their predecessors may have handed out. Other lanes never notice.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use unalike_core as core;
 use unalike_storage::StoreError;
-use wasmtime::component::ResourceAny;
-use wasmtime::{ResourceLimiter, Store};
 
 use crate::clock::Time;
-use crate::component::{Core, IdsCtx, Signal, sequences, snowflakes, types};
-use crate::engine::instantiate;
+use crate::context::IdsCtx;
 use crate::error::ENDED;
+use crate::instance::{Answer, Instance, Refusal, SequenceLook, SnowflakeLook, Trap};
 use crate::metrics::{self, Abandoned};
-use crate::requests::Storage;
-use crate::{Error, ErrorKind};
-
-/// An instance with 100,000 open tags needs well under this many bytes of memory.
-const MEMORY_MAX: usize = 1 << 30;
+use crate::requests::{Signal, Storage};
+use crate::{Engine, Error, ErrorKind};
 
 /// The pause before a rebuild when a trap follows another; it doubles with each further one. A fault that repeats must
 /// not burn a worker id or a segment per call.
@@ -35,6 +30,7 @@ const CALM: Duration = Duration::from_secs(10 * 60);
 pub(crate) struct Lane {
     /// What each instance's context succeeds.
     origin: IdsCtx,
+    engine: Engine,
     clock: Time,
     /// How long a call waits.
     wait_max: Duration,
@@ -42,8 +38,8 @@ pub(crate) struct Lane {
 }
 
 struct Inner {
-    instance: Option<Instance>,
-    generators: Vec<Opened>,
+    instance: Option<Box<dyn Instance>>,
+    generators: Vec<Opening>,
     /// Numbers of those that were taken out.
     free: Vec<usize>,
     traps: Traps,
@@ -75,52 +71,6 @@ impl Traps {
     }
 }
 
-struct Instance {
-    store: Store<Imports>,
-    core: Core,
-}
-
-/// The data of an instance's store.
-pub(crate) struct Imports {
-    pub(crate) ids: IdsCtx,
-    memory: Memory,
-}
-
-impl Imports {
-    fn new(ids: IdsCtx) -> Self {
-        Self { ids, memory: Memory { bytes: 0 } }
-    }
-
-    pub(crate) fn limits(&mut self) -> &mut Memory {
-        &mut self.memory
-    }
-}
-
-/// What an instance takes, and how much that may be.
-pub(crate) struct Memory {
-    bytes: usize,
-}
-
-impl ResourceLimiter for Memory {
-    fn memory_growing(&mut self, _: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
-        let fits = desired <= MEMORY_MAX;
-        if fits {
-            self.bytes = desired;
-        }
-        Ok(fits)
-    }
-
-    fn table_growing(&mut self, _: usize, _: usize, _: Option<usize>) -> wasmtime::Result<bool> {
-        Ok(true)
-    }
-}
-
-struct Opened {
-    opening: Opening,
-    /// None in an instance that did not need it yet.
-    handle: Option<ResourceAny>,
-}
-
 /// How a generator is opened, and opened again.
 pub(crate) enum Opening {
     Sequence { tag: Arc<str>, options: Arc<core::SequenceOptions> },
@@ -134,6 +84,13 @@ impl Opening {
             Self::Sequence { tag, .. } | Self::Ordered { tag, .. } => tag,
             Self::Snowflake { namespace, .. } => namespace,
         }
+    }
+
+    /// Where a snowflake's spread begins.
+    pub(crate) fn seed(&self) -> u64 {
+        let Self::Snowflake { options, .. } = self else { return 0 };
+        // Without randomness every opening begins its spread at the same place, which costs evenness only.
+        getrandom::u64().unwrap_or(options.seed)
     }
 
     /// No id of it is above this.
@@ -173,21 +130,62 @@ impl GeneratorKind {
     }
 }
 
-/// One call's view of its generator: the instance, the handle, and the time, read inside the lane's lock (outside it,
-/// scheduling would look like a clock that goes back).
+/// One call's view of its generator: the instance, and the time, read inside the lane's lock (outside it, scheduling
+/// would look like a clock that goes back).
 pub(crate) struct Call<'a> {
-    pub(crate) store: &'a mut Store<Imports>,
-    pub(crate) core: &'a Core,
-    pub(crate) handle: ResourceAny,
+    instance: &'a mut dyn Instance,
+    generator: usize,
     pub(crate) now_ms: u64,
+}
+
+impl Call<'_> {
+    /// A run of a sequence or a snowflake generator.
+    pub(crate) fn reserve(&mut self, max: u32) -> Answer<core::Run> {
+        self.instance.reserve(self.generator, self.now_ms, max)
+    }
+
+    pub(crate) fn look_at_sequence(&mut self) -> Result<SequenceLook, Trap> {
+        self.instance.look_at_sequence(self.generator, self.now_ms)
+    }
+
+    pub(crate) fn look_at_snowflake(&mut self) -> Result<SnowflakeLook, Trap> {
+        self.instance.look_at_snowflake(self.generator, self.now_ms)
+    }
+
+    /// Begins a round of an ordered sequence.
+    pub(crate) fn begin(&mut self, count: u32) -> Answer<u64> {
+        self.instance.begin(self.generator, self.now_ms, count)
+    }
+
+    pub(crate) fn claim(&mut self, round: u64) -> Answer<core::Run> {
+        self.instance.claim(self.generator, self.now_ms, round)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn trap(&mut self) -> Result<(), Trap> {
+        self.instance.trap(self.generator)
+    }
+
+    /// Ends the generator, which gives back what it can.
+    pub(crate) fn close(&mut self) -> Result<(), Trap> {
+        self.instance.close(self.generator)
+    }
+
+    /// The same for good: nothing stays of it.
+    pub(crate) fn end(&mut self, signal: &Signal) -> Result<(), Trap> {
+        self.close()?;
+        self.instance.remove(self.generator)?;
+        self.instance.ids().forget(signal);
+        Ok(())
+    }
 }
 
 impl Lane {
     /// A lane with its first instance.
-    pub(crate) fn new(origin: IdsCtx, clock: Time, wait_max: Duration) -> Result<Self, Error> {
-        let instance = Some(Instance::new(&origin)?);
+    pub(crate) fn new(origin: IdsCtx, engine: Engine, clock: Time, wait_max: Duration) -> Result<Self, Error> {
+        let instance = Some(engine.instance(origin.successor())?);
         let inner = Inner { instance, generators: Vec::new(), free: Vec::new(), traps: Traps::default(), now_ms: 0 };
-        Ok(Self { origin, clock, wait_max, inner: Mutex::new(inner) })
+        Ok(Self { origin, engine, clock, wait_max, inner: Mutex::new(inner) })
     }
 
     pub(crate) fn wait_max(&self) -> Duration {
@@ -203,14 +201,13 @@ impl Lane {
     pub(crate) fn add(&self, opening: Opening) -> usize {
         let mut inner = self.lock();
         let Inner { generators, free, .. } = &mut *inner;
-        let opened = Opened { opening, handle: None };
         match free.pop().and_then(|number| Some((number, generators.get_mut(number)?))) {
             Some((number, place)) => {
-                *place = opened;
+                *place = opening;
                 number
             }
             None => {
-                generators.push(opened);
+                generators.push(opening);
                 generators.len() - 1
             }
         }
@@ -221,51 +218,51 @@ impl Lane {
     pub(crate) fn remove(&self, generator: usize) {
         let mut inner = self.lock();
         let Inner { generators, free, .. } = &mut *inner;
-        if let Some(opened) = generators.get_mut(generator) {
-            *opened = Opened { opening: Opening::Ordered { tag: "".into(), id_max: core::ID_MAX }, handle: None };
+        if let Some(opening) = generators.get_mut(generator) {
+            *opening = Opening::Ordered { tag: "".into(), id_max: core::ID_MAX };
             free.push(generator);
         }
     }
 
-    /// Calls the component for one generator.
+    /// Calls the core for one generator.
     pub(crate) fn call<T>(
         &self,
         generator: usize,
         signal: &Signal,
-        act: impl FnOnce(Call<'_>) -> wasmtime::Result<T>,
+        act: impl FnOnce(&mut Call<'_>) -> Result<T, Trap>,
     ) -> Result<T, Error> {
         let mut inner = self.lock();
         let Inner { instance: home, generators, free: _, traps, now_ms } = &mut *inner;
         if home.is_none() {
             let left = traps.pause_left(Instant::now());
             if !left.is_zero() {
-                let name = generators.get(generator).map_or("", |opened| opened.opening.name()).to_owned();
+                let name = generators.get(generator).map_or("", |opening| opening.name()).to_owned();
                 let retry_after_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX).max(1);
                 let reason = format!("it trapped {} times, and is built again in {retry_after_ms} ms", traps.in_a_row);
                 return Err(ErrorKind::Rebuilt { name, reason, retry_after_ms }.into());
             }
-            *home = Some(Instance::new(&self.origin)?);
-            // After a panic there are handles left of the instance that it took away.
-            generators.iter_mut().for_each(|opened| opened.handle = None);
+            *home = Some(self.engine.instance(self.origin.successor())?);
         }
         // Taken out for the call: a panic that unwinds through it leaves no half-used instance behind.
-        let (Some(opened), Some(mut instance)) = (generators.get_mut(generator), home.take()) else {
+        let (Some(opening), Some(mut instance)) = (generators.get(generator), home.take()) else {
             return Err(ErrorKind::Closed { name: format!("generator {generator}") }.into());
         };
-        instance.store.data_mut().ids.set_signal(signal);
-        if opened.handle.is_none() {
+        instance.ids().set_signal(signal);
+        let opened = if instance.is_open(generator) {
+            Ok(Ok(()))
+        } else {
             // What a predecessor held is abandoned.
             signal.set_buffered(0);
-        }
-        let outcome = instance.open(opened).and_then(|handle| match handle {
-            Err(error) => Ok(Err(opened.opening.refused(&error))),
-            Ok(handle) => {
-                let Instance { store, core } = &mut instance;
+            instance.open(generator, opening, signal.floor())
+        };
+        let outcome = opened.and_then(|opened| match opened {
+            Err(refusal) => Ok(Err(opening.refused(&refusal))),
+            Ok(()) => {
                 let before_ms = std::mem::replace(now_ms, self.clock.now_ms());
                 if *now_ms < before_ms {
                     metrics::clock_backward();
                 }
-                act(Call { store, core, handle, now_ms: *now_ms }).map(Ok)
+                act(&mut Call { instance: &mut *instance, generator, now_ms: *now_ms }).map(Ok)
             }
         });
         match outcome {
@@ -273,18 +270,14 @@ impl Lane {
                 *home = Some(instance);
                 result
             }
-            Err(trap) => {
-                let (name, reason) = (opened.opening.name().to_string(), format!("{trap:#}"));
-                tracing::error!(generator = %name, %reason, "the component trapped: its grants are abandoned");
+            Err(Trap(reason)) => {
+                let name = opening.name().to_string();
+                tracing::error!(generator = %name, %reason, "the core trapped: its grants are abandoned");
                 metrics::lane_rebuilt();
                 let now = Instant::now();
                 traps.record(now);
                 let retry_after_ms = u64::try_from(traps.pause_left(now).as_millis()).unwrap_or(u64::MAX).max(1);
-                let mut abandoned = 0;
-                for opened in generators {
-                    abandoned += u64::from(opened.handle.take().is_some());
-                }
-                metrics::grants_abandoned(Abandoned::Trap, abandoned);
+                metrics::grants_abandoned(Abandoned::Trap, instance.count_open());
                 Err(ErrorKind::Rebuilt { name, reason, retry_after_ms }.into())
             }
         }
@@ -296,43 +289,10 @@ impl Lane {
     }
 }
 
-impl Instance {
-    fn new(origin: &IdsCtx) -> Result<Self, Error> {
-        let (store, core) = instantiate(Imports::new(origin.successor()))?;
-        Ok(Self { store, core })
-    }
-
-    /// The generator's handle in this instance.
-    fn open(&mut self, opened: &mut Opened) -> wasmtime::Result<Result<ResourceAny, types::Error>> {
-        if let Some(handle) = opened.handle {
-            return Ok(Ok(handle));
-        }
-        let floor = self.store.data().ids.signal_ref().floor();
-        let handle = match &opened.opening {
-            Opening::Sequence { tag, options } => {
-                let options = sequences::SequenceOptions { floor, ..options.as_ref().into() };
-                self.core.unalike_ids_sequences().sequence().call_open(&mut self.store, tag, options)?
-            }
-            Opening::Ordered { tag, id_max } => {
-                self.core.unalike_ids_sequences().ordered().call_open(&mut self.store, tag, floor, *id_max)?
-            }
-            Opening::Snowflake { namespace, options, used_until_ms } => {
-                let floor = options.floor_ms.max(used_until_ms.load(Ordering::Relaxed));
-                // Without randomness every opening begins its spread at the same place, which costs evenness only.
-                let seed = getrandom::u64().unwrap_or(options.seed);
-                let options = snowflakes::SnowflakeOptions { floor, seed, ..options.as_ref().into() };
-                self.core.unalike_ids_snowflakes().snowflake().call_open(&mut self.store, namespace, options)?
-            }
-        };
-        opened.handle = handle.as_ref().ok().copied();
-        Ok(handle)
-    }
-}
-
 impl Opening {
     /// Options that the host had not checked: each is checked before a generator is added, so this is a defect.
-    fn refused(&self, error: &types::Error) -> Error {
-        ErrorKind::Component { reason: format!("it refused to open {:?}: {error:?}", self.name()) }.into()
+    fn refused(&self, refusal: &Refusal) -> Error {
+        ErrorKind::Component { reason: format!("it refused to open {:?}: {refusal:?}", self.name()) }.into()
     }
 }
 
@@ -365,21 +325,17 @@ impl<T> Outcome<T> {
     }
 }
 
-/// The component's answer as an outcome; `name` and `signal` are the generator's.
-pub(crate) fn outcome<T>(
-    answer: Result<T, types::Error>,
-    name: &str,
-    signal: &Signal,
-) -> Result<Outcome<T>, ErrorKind> {
+/// The core's answer as an outcome; `name` and `signal` are the generator's.
+pub(crate) fn outcome<T>(answer: Result<T, Refusal>, name: &str, signal: &Signal) -> Result<Outcome<T>, ErrorKind> {
     let name = || name.to_owned();
     let error = match answer {
         Ok(value) => return Ok(Outcome::Ready(value)),
         Err(error) => error,
     };
     let kind = match error {
-        types::Error::Pending => return Ok(Outcome::Pending),
-        types::Error::Wait(wait_ms) => return Ok(Outcome::Wait(wait_ms)),
-        types::Error::StoreFailed(retry_after_ms) => {
+        Refusal::Pending => return Ok(Outcome::Pending),
+        Refusal::Wait(wait_ms) => return Ok(Outcome::Wait(wait_ms)),
+        Refusal::StoreFailed(retry_after_ms) => {
             let source = signal.last_error();
             // What stays so for longer than a caller waits is told at once.
             let lasting = source.as_deref().is_some_and(|source| {
@@ -393,9 +349,9 @@ pub(crate) fn outcome<T>(
             }
             ErrorKind::Store { name: name(), source: source.unwrap_or_else(unsaid) }
         }
-        types::Error::ClockMovedBack(behind_ms) => ErrorKind::ClockMovedBack { name: name(), behind_ms },
-        types::Error::ClockBeforeEpoch(first_ms) => ErrorKind::ClockBeforeEpoch { name: name(), first_ms },
-        types::Error::Exhausted => {
+        Refusal::ClockMovedBack(behind_ms) => ErrorKind::ClockMovedBack { name: name(), behind_ms },
+        Refusal::ClockBeforeEpoch(first_ms) => ErrorKind::ClockBeforeEpoch { name: name(), first_ms },
+        Refusal::Exhausted => {
             let by_store = signal.last_error().is_some_and(|said| matches!(*said, StoreError::Exhausted { .. }));
             let id_max = Some(signal.id_max()).filter(|&id_max| id_max < core::ID_MAX && !by_store);
             let what = if by_store {
@@ -407,40 +363,32 @@ pub(crate) fn outcome<T>(
             };
             ErrorKind::Exhausted { name: name(), what, id_max, left: 0 }
         }
-        types::Error::GrantRefused(fault) => {
+        Refusal::GrantRefused(fault) => {
             metrics::grants_abandoned(Abandoned::Refused, 1);
-            let source = match fault {
-                types::GrantFault::Malformed => core::GrantFault::Malformed,
-                types::GrantFault::Overlap => core::GrantFault::Overlap,
-                types::GrantFault::Worker => core::GrantFault::Worker,
-            };
-            ErrorKind::GrantRefused { name: name(), source }
+            ErrorKind::GrantRefused { name: name(), source: fault }
         }
-        types::Error::Closed => ErrorKind::Closed { name: name() },
-        types::Error::InvalidArgument(types::Argument::Count) => ErrorKind::CountZero,
+        Refusal::Closed => ErrorKind::Closed { name: name() },
+        Refusal::Count => ErrorKind::CountZero,
         // Another generator's trap took the instance away in which the round was begun.
-        types::Error::InvalidArgument(types::Argument::Round) => {
+        Refusal::Round => {
             ErrorKind::Rebuilt { name: name(), reason: "its round was lost".to_owned(), retry_after_ms: 1 }
         }
-        types::Error::InvalidArgument(argument) => {
-            ErrorKind::Component { reason: format!("it refused an argument that the host had checked: {argument:?}") }
+        Refusal::Argument(argument) => {
+            ErrorKind::Component { reason: format!("it refused an argument that the host had checked: {argument}") }
         }
     };
     Err(kind)
 }
 
-/// What a store says whose answers were fine, when the component has no use for them.
+/// What a store says whose answers were fine, when the core has no use for them.
 pub(crate) fn unsaid() -> Arc<StoreError> {
     Arc::new(StoreError::unavailable("the clock is ahead of every lease".to_owned()))
-}
-
-pub(crate) fn run(run: types::Run) -> core::Run {
-    core::Run { first: run.first, stride: run.stride, count: run.count }
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::sync::atomic::Ordering;
 
     use unalike_memory::{MemoryOptions, MemoryStore};
     use unalike_storage::{
@@ -450,22 +398,33 @@ mod tests {
     use super::*;
     use crate::{Clock, Ids, Layout, SequenceOptions, SnowflakeOptions, Spread};
 
-    async fn open(store: &Arc<MemoryStore>) -> Ids {
-        Ids::builder().segments(store.clone()).leases(store.clone()).lanes(1).build().await.unwrap()
+    const ENGINES: &[Engine] = &[
+        #[cfg(feature = "wasm")]
+        Engine::Component,
+        #[cfg(feature = "native")]
+        Engine::Native,
+    ];
+
+    async fn open(store: &Arc<MemoryStore>, engine: Engine) -> Ids {
+        let ids = Ids::builder().segments(store.clone()).leases(store.clone()).engine(engine).lanes(1);
+        ids.build().await.unwrap()
     }
 
     #[tokio::test]
     async fn a_trap_costs_one_retryable_error_and_a_gap() {
-        let store = Arc::new(MemoryStore::default());
-        let ids = open(&store).await;
-        let orders = ids.sequence("order", SequenceOptions::default()).await.unwrap();
-        let flakes = ids.snowflake("default", SnowflakeOptions::new(Layout::TWITTER)).await.unwrap();
-        let before = (orders.take(10).await.unwrap().iter().last(), flakes.take(5_000).await.unwrap().iter().last());
-        let error = orders.trap().unwrap_err();
-        assert!(matches!(error.kind(), ErrorKind::Rebuilt { .. }) && error.is_retryable(), "{error:?}");
-        let after = (orders.next().await.unwrap(), flakes.next().await.unwrap());
-        assert_eq!(Some(after.0), Some(1_001).max(before.0), "the first segment was abandoned");
-        assert!(Some(after.1) > before.1, "and no tick is entered again");
+        for &engine in ENGINES {
+            let store = Arc::new(MemoryStore::default());
+            let ids = open(&store, engine).await;
+            let orders = ids.sequence("order", SequenceOptions::default()).await.unwrap();
+            let flakes = ids.snowflake("default", SnowflakeOptions::new(Layout::TWITTER)).await.unwrap();
+            let before =
+                (orders.take(10).await.unwrap().iter().last(), flakes.take(5_000).await.unwrap().iter().last());
+            let error = orders.trap().unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::Rebuilt { .. }) && error.is_retryable(), "{error:?}");
+            let after = (orders.next().await.unwrap(), flakes.next().await.unwrap());
+            assert_eq!(Some(after.0), Some(1_001).max(before.0), "the first segment was abandoned");
+            assert!(Some(after.1) > before.1, "and no tick is entered again");
+        }
     }
 
     /// A store that grants from 1 again whenever it is told to, as one that lost its data.
@@ -519,48 +478,53 @@ mod tests {
 
     #[tokio::test]
     async fn a_rebuilt_sequence_refuses_what_its_predecessor_was_granted() {
-        for mode in [Mode::Buffered, Mode::Ordered] {
-            let store = Arc::new(Forgetful { inner: MemoryStore::default(), forgot: false.into() });
-            store.create_tag("order", &TagOptions { mode, ..TagOptions::default() }).await.unwrap();
-            let ids = Ids::builder().segments(store.clone()).lanes(1).build().await.unwrap();
-            let orders = ids.sequence("order", SequenceOptions::default()).await.unwrap();
-            orders.take(10).await.unwrap();
-            store.forgot.store(true, Ordering::SeqCst);
-            orders.trap().unwrap_err();
-            // What an open round or a run in hand still has may come first.
-            let error = loop {
-                match orders.next().await {
-                    Ok(id) => assert!(id > 10, "{mode:?}: {id} was handed out before"),
-                    Err(error) if matches!(error.kind(), ErrorKind::Rebuilt { .. }) => {}
-                    Err(error) => break error,
-                }
-            };
-            assert!(matches!(error.kind(), ErrorKind::GrantRefused { .. }), "{mode:?}: {error:?}");
+        for &engine in ENGINES {
+            for mode in [Mode::Buffered, Mode::Ordered] {
+                let store = Arc::new(Forgetful { inner: MemoryStore::default(), forgot: false.into() });
+                store.create_tag("order", &TagOptions { mode, ..TagOptions::default() }).await.unwrap();
+                let ids = Ids::builder().segments(store.clone()).engine(engine).lanes(1).build().await.unwrap();
+                let orders = ids.sequence("order", SequenceOptions::default()).await.unwrap();
+                orders.take(10).await.unwrap();
+                store.forgot.store(true, Ordering::SeqCst);
+                orders.trap().unwrap_err();
+                // What an open round or a run in hand still has may come first.
+                let error = loop {
+                    match orders.next().await {
+                        Ok(id) => assert!(id > 10, "{mode:?}: {id} was handed out before"),
+                        Err(error) if matches!(error.kind(), ErrorKind::Rebuilt { .. }) => {}
+                        Err(error) => break error,
+                    }
+                };
+                assert!(matches!(error.kind(), ErrorKind::GrantRefused { .. }), "{mode:?}: {error:?}");
+            }
         }
     }
 
     #[tokio::test]
     async fn a_rebuilt_sequence_keeps_its_bound() {
-        // What the first instance was granted is abandoned: the whole first segment, if there are segments.
-        for (mode, abandoned) in [(Mode::Buffered, 1_000), (Mode::Ordered, 999)] {
-            for id_max in [1_005, 999] {
-                let store = Arc::new(MemoryStore::default());
-                store.create_tag("order", &TagOptions { mode, ..TagOptions::default() }).await.unwrap();
-                let ids = open(&store).await;
-                let options = SequenceOptions { id_max: Some(id_max), ..SequenceOptions::default() };
-                let orders = ids.sequence("order", options).await.unwrap();
-                orders.take(if mode == Mode::Buffered { 10 } else { 999 }).await.unwrap();
-                orders.trap().unwrap_err();
-                let mut fresh = Vec::new();
-                let error = loop {
-                    match orders.next().await {
-                        Ok(id) => fresh.extend(Some(id).filter(|&id| id > abandoned)),
-                        Err(error) => break error,
-                    }
-                };
-                let ended = matches!(error.kind(), ErrorKind::Exhausted { id_max: Some(said), .. } if *said == id_max);
-                assert!(ended && !error.is_retryable(), "{error:?}");
-                assert!(fresh.iter().copied().eq(abandoned + 1..=id_max), "{mode:?} up to {id_max}: {fresh:?}");
+        for &engine in ENGINES {
+            // What the first instance was granted is abandoned: the whole first segment, if there are segments.
+            for (mode, abandoned) in [(Mode::Buffered, 1_000), (Mode::Ordered, 999)] {
+                for id_max in [1_005, 999] {
+                    let store = Arc::new(MemoryStore::default());
+                    store.create_tag("order", &TagOptions { mode, ..TagOptions::default() }).await.unwrap();
+                    let ids = open(&store, engine).await;
+                    let options = SequenceOptions { id_max: Some(id_max), ..SequenceOptions::default() };
+                    let orders = ids.sequence("order", options).await.unwrap();
+                    orders.take(if mode == Mode::Buffered { 10 } else { 999 }).await.unwrap();
+                    orders.trap().unwrap_err();
+                    let mut fresh = Vec::new();
+                    let error = loop {
+                        match orders.next().await {
+                            Ok(id) => fresh.extend(Some(id).filter(|&id| id > abandoned)),
+                            Err(error) => break error,
+                        }
+                    };
+                    let ended =
+                        matches!(error.kind(), ErrorKind::Exhausted { id_max: Some(said), .. } if *said == id_max);
+                    assert!(ended && !error.is_retryable(), "{error:?}");
+                    assert!(fresh.iter().copied().eq(abandoned + 1..=id_max), "{mode:?} up to {id_max}: {fresh:?}");
+                }
             }
         }
     }
@@ -576,26 +540,29 @@ mod tests {
 
     #[tokio::test]
     async fn a_rebuilt_snowflake_begins_at_the_next_tick() {
-        for spread in [Spread::None, Spread::Rotating { bits: 12 }, Spread::Random { bits: 12 }] {
-            let options = MemoryOptions { clock: Arc::new(|| Stopped.now_ms()), ..MemoryOptions::default() };
-            let store = Arc::new(MemoryStore::new(options));
-            let ids = Ids::builder().segments(store.clone()).leases(store).clock(Arc::new(Stopped)).lanes(1);
-            let ids = ids.build().await.unwrap();
-            let orders = ids.sequence("order", SequenceOptions::default()).await.unwrap();
-            // A tick that begins near its end holds few ids, and the clock stands still: there must be ticks enough
-            // ahead.
-            let options = SnowflakeOptions { spread, ahead_max_ms: 10_000, ..SnowflakeOptions::new(Layout::TWITTER) };
-            let flakes = ids.snowflake("default", options).await.unwrap();
-            let mut last = 0;
-            for round in 0..2 {
-                // More than a tick holds.
-                for _ in 0..5_000 {
-                    let id = flakes.next().await.unwrap();
-                    assert!(id > last, "{spread:?}: {id} after {last}");
-                    last = id;
-                }
-                if round == 0 {
-                    orders.trap().unwrap_err();
+        for &engine in ENGINES {
+            for spread in [Spread::None, Spread::Rotating { bits: 12 }, Spread::Random { bits: 12 }] {
+                let options = MemoryOptions { clock: Arc::new(|| Stopped.now_ms()), ..MemoryOptions::default() };
+                let store = Arc::new(MemoryStore::new(options));
+                let ids = Ids::builder().segments(store.clone()).leases(store).clock(Arc::new(Stopped));
+                let ids = ids.engine(engine).lanes(1).build().await.unwrap();
+                let orders = ids.sequence("order", SequenceOptions::default()).await.unwrap();
+                // A tick that begins near its end holds few ids, and the clock stands still: there must be ticks enough
+                // ahead.
+                let options =
+                    SnowflakeOptions { spread, ahead_max_ms: 10_000, ..SnowflakeOptions::new(Layout::TWITTER) };
+                let flakes = ids.snowflake("default", options).await.unwrap();
+                let mut last = 0;
+                for round in 0..2 {
+                    // More than a tick holds.
+                    for _ in 0..5_000 {
+                        let id = flakes.next().await.unwrap();
+                        assert!(id > last, "{spread:?}: {id} after {last}");
+                        last = id;
+                    }
+                    if round == 0 {
+                        orders.trap().unwrap_err();
+                    }
                 }
             }
         }
@@ -629,20 +596,22 @@ mod tests {
 
     #[tokio::test]
     async fn a_fault_that_repeats_is_not_rebuilt_at_once() {
-        let store = Arc::new(MemoryStore::default());
-        let ids = open(&store).await;
-        let orders = ids.sequence("order", SequenceOptions::default()).await.unwrap();
-        orders.next().await.unwrap();
-        orders.trap().unwrap_err();
-        orders.next().await.unwrap();
-        let before = Instant::now();
-        assert_eq!(orders.trap().unwrap_err().retry_after_ms(), Some(1_000));
-        // More than a run in hand may hold.
-        match orders.take(10_000).await {
-            Err(error) => {
-                assert!(error.is_retryable() && error.retry_after_ms().is_some_and(|ms| ms > 0), "{error:?}");
+        for &engine in ENGINES {
+            let store = Arc::new(MemoryStore::default());
+            let ids = open(&store, engine).await;
+            let orders = ids.sequence("order", SequenceOptions::default()).await.unwrap();
+            orders.next().await.unwrap();
+            orders.trap().unwrap_err();
+            orders.next().await.unwrap();
+            let before = Instant::now();
+            assert_eq!(orders.trap().unwrap_err().retry_after_ms(), Some(1_000));
+            // More than a run in hand may hold.
+            match orders.take(10_000).await {
+                Err(error) => {
+                    assert!(error.is_retryable() && error.retry_after_ms().is_some_and(|ms| ms > 0), "{error:?}");
+                }
+                Ok(_) => assert!(before.elapsed() >= REBUILD_PAUSE, "it was built again within the pause"),
             }
-            Ok(_) => assert!(before.elapsed() >= REBUILD_PAUSE, "it was built again within the pause"),
         }
     }
 
@@ -679,16 +648,18 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_in_a_call_costs_what_a_trap_does() {
-        let store = Arc::new(MemoryStore::default());
-        let ids = open(&store).await;
-        let orders = ids.sequence("order", SequenceOptions::default()).await.unwrap();
-        let invoices = ids.sequence("invoice", SequenceOptions::default()).await.unwrap();
-        let before = (orders.take(10).await.unwrap(), invoices.take(10).await.unwrap());
-        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| orders.panic()));
-        assert!(panicked.is_err());
-        for (sequence, before) in [(&orders, before.0), (&invoices, before.1)] {
-            let after = sequence.take(10_000).await.unwrap();
-            assert!(after.iter().next() > before.iter().last(), "{after:?} after {before:?}");
+        for &engine in ENGINES {
+            let store = Arc::new(MemoryStore::default());
+            let ids = open(&store, engine).await;
+            let orders = ids.sequence("order", SequenceOptions::default()).await.unwrap();
+            let invoices = ids.sequence("invoice", SequenceOptions::default()).await.unwrap();
+            let before = (orders.take(10).await.unwrap(), invoices.take(10).await.unwrap());
+            let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| orders.panic()));
+            assert!(panicked.is_err());
+            for (sequence, before) in [(&orders, before.0), (&invoices, before.1)] {
+                let after = sequence.take(10_000).await.unwrap();
+                assert!(after.iter().next() > before.iter().last(), "{after:?} after {before:?}");
+            }
         }
     }
 
@@ -698,47 +669,51 @@ mod tests {
         let inner = lane.lock();
         let places = inner.generators.len();
         let instance = inner.instance.as_ref().unwrap();
-        let bytes = instance.store.data().memory.bytes;
+        let bytes = instance.memory();
         (places, bytes)
     }
 
     #[tokio::test]
     async fn sequences_that_come_and_go_take_no_more_room_than_those_that_are_open() {
-        let store = Arc::new(MemoryStore::default());
-        let ids = open(&store).await;
-        let kept = ids.sequence("kept", SequenceOptions::default()).await.unwrap();
-        let round = async |round: u32| {
-            for number in 0..500 {
-                let sequence =
-                    ids.sequence(&format!("tag-{round}-{number}"), SequenceOptions::default()).await.unwrap();
-                sequence.take(number % 3 * 200 + 1).await.unwrap();
+        for &engine in ENGINES {
+            let store = Arc::new(MemoryStore::default());
+            let ids = open(&store, engine).await;
+            let kept = ids.sequence("kept", SequenceOptions::default()).await.unwrap();
+            let round = async |round: u32| {
+                for number in 0..500 {
+                    let sequence =
+                        ids.sequence(&format!("tag-{round}-{number}"), SequenceOptions::default()).await.unwrap();
+                    sequence.take(number % 3 * 200 + 1).await.unwrap();
+                }
+                let mut closed = 0;
+                while closed < 500 {
+                    closed += ids.close_idle(Duration::ZERO);
+                    tokio::task::yield_now().await;
+                }
+            };
+            round(0).await;
+            let (places, bytes) = room(&kept);
+            for number in 1..8 {
+                round(number).await;
             }
-            let mut closed = 0;
-            while closed < 500 {
-                closed += ids.close_idle(Duration::ZERO);
-                tokio::task::yield_now().await;
-            }
-        };
-        round(0).await;
-        let (places, bytes) = room(&kept);
-        for number in 1..8 {
-            round(number).await;
+            let (places_after, bytes_after) = room(&kept);
+            assert_eq!(places_after, places);
+            assert!(bytes_after <= bytes + (64 << 10), "{bytes_after} after {bytes}: a page, as pieces lie");
+            assert_eq!(ids.sequences().len(), 1);
         }
-        let (places_after, bytes_after) = room(&kept);
-        assert_eq!(places_after, places);
-        assert!(bytes_after <= bytes + (64 << 10), "{bytes_after} after {bytes}: a page, as pieces lie");
-        assert_eq!(ids.sequences().len(), 1);
     }
 
     #[tokio::test]
     async fn one_instance_serves_more_than_a_hundred_thousand_tags() {
-        let store = Arc::new(MemoryStore::default());
-        let ids = open(&store).await;
-        for number in 0..=100_000 {
-            let sequence = ids.sequence(&format!("tag-{number}"), SequenceOptions::default()).await.unwrap();
-            assert_eq!(sequence.next().await.unwrap(), 1, "of tag {number}");
+        for &engine in ENGINES {
+            let store = Arc::new(MemoryStore::default());
+            let ids = open(&store, engine).await;
+            for number in 0..=100_000 {
+                let sequence = ids.sequence(&format!("tag-{number}"), SequenceOptions::default()).await.unwrap();
+                assert_eq!(sequence.next().await.unwrap(), 1, "of tag {number}");
+            }
+            let first = ids.sequence_if_open("tag-0").unwrap();
+            assert_eq!(first.next().await.unwrap(), 2, "its grant was not abandoned");
         }
-        let first = ids.sequence_if_open("tag-0").unwrap();
-        assert_eq!(first.next().await.unwrap(), 2, "its grant was not abandoned");
     }
 }

@@ -28,6 +28,9 @@
 //! # }
 //! ```
 //!
+//! The core runs as the component by default. With `default-features = false, features = ["native"]` it is compiled
+//! into the program instead, which then holds no wasmtime and hands out the same ids: see [`Engine`].
+//!
 //! A thread outside any asynchronous runtime uses [`IdsBuilder::build_blocking`] and the `.._blocking` calls.
 
 /// What the dispenser is made of; its model check puts others in their place.
@@ -38,37 +41,42 @@ mod batch;
 mod clock;
 #[cfg(feature = "component")]
 pub mod component;
-#[cfg(not(feature = "component"))]
+#[cfg(all(feature = "wasm", not(feature = "component")))]
 #[allow(dead_code, unreachable_pub, unused_imports, reason = "a part is for other hosts alone")]
 mod component;
+#[cfg_attr(not(feature = "component"), allow(dead_code, unreachable_pub, reason = "a part is for other hosts alone"))]
+mod context;
 mod dispenser;
 #[cfg(test)]
 mod dispenser_model;
 #[cfg(test)]
 mod dispenser_tests;
-mod engine;
 mod error;
 mod executor;
 mod formatted;
 mod generator;
 mod ids;
+mod instance;
 mod lane;
 mod lease_watch;
 pub mod metrics;
 mod ordered;
 mod random_ids;
-#[cfg_attr(not(feature = "component"), allow(unreachable_pub, reason = "a part is for other hosts alone"))]
+#[cfg_attr(not(feature = "component"), allow(dead_code, unreachable_pub, reason = "a part is for other hosts alone"))]
 mod requests;
 mod runs;
 mod sequence;
 mod snowflake;
 mod sync;
+#[cfg(feature = "wasi")]
+pub mod wasi;
 
 pub use batch::{Batch, BatchIds};
 pub use clock::{Clock, SystemClock};
 pub use error::{Error, ErrorKind};
 pub use formatted::{FormatMisfit, Formatted, FormattedBatch};
 pub use ids::{Ids, IdsBuilder};
+pub use instance::Engine;
 pub use random_ids::RandomIds;
 pub use sequence::{LocalSequence, Order, Sequence, SequenceOptions, SequenceStatus, Supply, WeakSequence};
 pub use snowflake::{Snowflake, SnowflakeStatus};

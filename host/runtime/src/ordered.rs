@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use unalike_core::Run;
 
 use crate::generator::Generator;
-use crate::lane::{self, Outcome};
+use crate::lane::Outcome;
 use crate::sync::lock;
 use crate::{Batch, Error, ErrorKind};
 
@@ -286,10 +286,7 @@ impl Driver {
                 let begun = match round {
                     Some(begun) => begun,
                     None => {
-                        let answer = generator.call(|call| {
-                            let ordered = call.core.unalike_ids_sequences().ordered();
-                            ordered.call_begin(call.store, call.handle, call.now_ms, next.count)
-                        })?;
+                        let answer = generator.call(|call| call.begin(next.count))?;
                         match generator.outcome(answer)? {
                             Outcome::Ready(begun) => *round.insert(begun),
                             Outcome::Pending => return Ok(Outcome::Pending),
@@ -297,11 +294,8 @@ impl Driver {
                         }
                     }
                 };
-                let answer = generator.call(|call| {
-                    let ordered = call.core.unalike_ids_sequences().ordered();
-                    ordered.call_claim(call.store, call.handle, call.now_ms, begun)
-                })?;
-                let outcome = generator.outcome(answer.map(lane::run))?;
+                let answer = generator.call(|call| call.claim(begun))?;
+                let outcome = generator.outcome(answer)?;
                 if matches!(outcome, Outcome::Wait(_)) {
                     // The round failed and is over; the next attempt begins another.
                     round = None;

@@ -14,7 +14,7 @@ use unalike_storage::{Mode, Process, SegmentStore, TagOptions, TagRecord, split_
 use crate::dispenser::Dispenser;
 use crate::error::ENDED;
 use crate::generator::{Environment, Generator};
-use crate::lane::{self, Lane, Opening, Outcome};
+use crate::lane::{Lane, Opening, Outcome};
 use crate::ordered::Rounds;
 use crate::requests::{did_not_end, missing};
 use crate::runs::{HELD_MAX, HeldRun, Kept, RunSize, ThreadRuns, rest_of};
@@ -294,12 +294,7 @@ impl SequenceShared {
 
     /// Ends it for good: nobody else has it.
     pub(crate) fn end(self) {
-        self.generator.end(|call| match self.kind {
-            Kind::Shared(_) | Kind::PerThread(_) => {
-                call.core.unalike_ids_sequences().sequence().call_close(&mut *call.store, call.handle)
-            }
-            Kind::Ordered(_) => Ok(()),
-        });
+        self.generator.end();
     }
 
     pub(crate) fn stop(&self) {
@@ -307,27 +302,19 @@ impl SequenceShared {
     }
 
     pub(crate) fn close(&self) {
-        self.generator.close(|call| match self.kind {
-            Kind::Shared(_) | Kind::PerThread(_) => {
-                call.core.unalike_ids_sequences().sequence().call_close(call.store, call.handle)
-            }
-            // It holds nothing that could be given back.
-            Kind::Ordered(_) => Ok(()),
-        });
+        self.generator.close();
     }
 
-    /// One run straight from the component.
+    /// One run straight from the core.
     fn reserve(&self, max: impl FnOnce(u64) -> u32) -> Result<Outcome<Run>, Error> {
         let answer = self.generator.call(|call| {
-            let max = max(call.now_ms);
-            let sequence = call.core.unalike_ids_sequences().sequence();
-            let answer = sequence.call_reserve(call.store, call.handle, call.now_ms, max)?;
+            let answer = call.reserve(max(call.now_ms))?;
             if let Ok(run) = &answer {
                 self.generator.signal.take_buffered(u64::from(run.count));
             }
             Ok(answer)
         })?;
-        let outcome = self.generator.outcome(answer.map(lane::run))?;
+        let outcome = self.generator.outcome(answer)?;
         if let Outcome::Ready(run) = &outcome {
             self.reserved.fetch_add(u64::from(run.count), Ordering::Relaxed);
         }
@@ -498,8 +485,7 @@ impl SequenceShared {
                 return Ok(SequenceStatus { issued, remaining: 0, step: 0, in_flight, waits: 0 });
             }
             Kind::Shared(_) | Kind::PerThread(_) => self.generator.call(|call| {
-                let sequence = call.core.unalike_ids_sequences().sequence();
-                let status = sequence.call_status(call.store, call.handle, call.now_ms)?;
+                let status = call.look_at_sequence()?;
                 self.generator.signal.set_buffered(status.remaining);
                 Ok(status)
             })?,
@@ -774,7 +760,7 @@ impl Sequence {
     /// What a defect of the component would do.
     #[cfg(test)]
     pub(crate) fn trap(&self) -> Result<(), Error> {
-        self.shared.generator.call(|_| Err(wasmtime::Error::msg("a trap")))
+        self.shared.generator.call(|call| call.trap())
     }
 
     /// What a defect of this library, or of a clock that was given to it, would do.

@@ -13,9 +13,10 @@ use unalike_core::{ClockPolicy, Run, SnowflakeOptions};
 use unalike_storage::Process;
 
 use crate::clock::Time;
-use crate::component::{snowflakes, types};
+
 use crate::dispenser::{Dispenser, Mapping};
 use crate::generator::{Environment, Generator};
+use crate::instance::{Refusal, SnowflakeLook, Trap};
 use crate::lane::{self, Opening, Outcome};
 use crate::lease_watch::LeaseWatch;
 use crate::runs::rest_of;
@@ -142,14 +143,13 @@ impl SnowflakeShared {
         // Nobody brings another run meanwhile. What is left of the last one may still be handed out by a thread that
         // came before: the lease ends after the last tick that a run came from.
         let _refilling = lock(&self.refill);
-        self.generator.close(|call| call.core.unalike_ids_snowflakes().snowflake().call_close(call.store, call.handle));
+        self.generator.close();
     }
 
-    /// Has the component renew what is due, and says how things stand, and when that was.
-    fn renewed(&self) -> Result<(snowflakes::SnowflakeStatus, u64), Error> {
+    /// Has the core renew what is due, and says how things stand, and when that was.
+    fn renewed(&self) -> Result<(SnowflakeLook, u64), Error> {
         self.generator.call(|call| {
-            let snowflake = call.core.unalike_ids_snowflakes().snowflake();
-            let status = snowflake.call_status(call.store, call.handle, call.now_ms)?;
+            let status = call.look_at_snowflake()?;
             self.look_at(&status, call.now_ms);
             Ok((status, call.now_ms))
         })
@@ -170,10 +170,10 @@ impl SnowflakeShared {
     }
 
     /// Notices that the lease has ended, or that there is another.
-    fn look_at(&self, status: &snowflakes::SnowflakeStatus, now_ms: u64) {
+    fn look_at(&self, status: &SnowflakeLook, now_ms: u64) {
         let (Generator { name, signal, .. }, lease_watch) = (&self.generator, &self.lease_watch);
         if let Some(worker) = status.worker {
-            lease_watch.looked_at(name, (worker, status.valid_until), now_ms, || signal.last_error());
+            lease_watch.looked_at(name, (worker, status.valid_until_ms), now_ms, || signal.last_error());
         }
     }
 
@@ -186,12 +186,12 @@ impl SnowflakeShared {
         let Some(blocked) = status.blocked else { return Ok(()) };
         let (name, source) = (self.generator.name.to_string(), self.generator.signal.last_error());
         let kind = match blocked {
-            types::Error::Pending => ErrorKind::Timeout { name, waited_ms: 0, source },
+            Refusal::Pending => ErrorKind::Timeout { name, waited_ms: 0, source },
             // The store's own words, whether it is worth waiting or not.
-            types::Error::StoreFailed(_) => ErrorKind::Store { name, source: source.unwrap_or_else(lane::unsaid) },
+            Refusal::StoreFailed(_) => ErrorKind::Store { name, source: source.unwrap_or_else(lane::unsaid) },
             // A tick that is used up is followed by the next.
-            types::Error::Wait(wait_ms) if wait_ms <= u64::from(self.options.layout.tick_ms()) => return Ok(()),
-            types::Error::Wait(wait_ms) => ErrorKind::NotYet { name, wait_ms },
+            Refusal::Wait(wait_ms) if wait_ms <= u64::from(self.options.layout.tick_ms()) => return Ok(()),
+            Refusal::Wait(wait_ms) => ErrorKind::NotYet { name, wait_ms },
             other => match lane::outcome::<()>(Err(other), &name, &self.generator.signal) {
                 Ok(_) => return Ok(()),
                 Err(kind) => kind,
@@ -246,31 +246,30 @@ impl SnowflakeShared {
         let layout = &self.options.layout;
         let (Generator { name, .. }, lease_watch) = (&self.generator, &self.lease_watch);
         let (asked_ms, answer) = self.generator.call(|call| {
-            let snowflake = call.core.unalike_ids_snowflakes().snowflake();
             // The whole rest of the tick: what is not used in time is worth nothing later.
-            let answer = snowflake.call_reserve(&mut *call.store, call.handle, call.now_ms, u32::MAX)?;
+            let answer = call.reserve(u32::MAX)?;
             let run = match answer {
                 Ok(run) => run,
                 Err(error) => {
                     match error {
-                        types::Error::ClockMovedBack(behind_ms) => {
+                        Refusal::ClockMovedBack(behind_ms) => {
                             lease_watch.clock_moved_back(name, behind_ms, call.now_ms);
                         }
-                        types::Error::Wait(_) => lease_watch.lease_runs(name, call.now_ms),
-                        _ => self.look_at(&snowflake.call_status(call.store, call.handle, call.now_ms)?, call.now_ms),
+                        Refusal::Wait(_) => lease_watch.lease_runs(name, call.now_ms),
+                        _ => self.look_at(&call.look_at_snowflake()?, call.now_ms),
                     }
                     return Ok((call.now_ms, Err(error)));
                 }
             };
             // Recorded before anything can take this instance's place.
-            let parts = layout.unpack(run.first)?;
+            let parts = layout.unpack(run.first).map_err(|error| Trap(format!("its run is no id: {error}")))?;
             let until_ms = layout.tick_start_ms(parts.ticks.saturating_add(1));
             // With another worker, after a clock that was far ahead, it goes down: a component that takes this one's
             // place begins there too. Runs are brought one at a time, so nobody writes between.
             self.used_until_ms.store(until_ms, Ordering::Relaxed);
             lease_watch.stamped(name, parts.worker, until_ms);
             lease_watch.brought_ids(name, call.now_ms);
-            Ok((call.now_ms, Ok((lane::run(run), until_ms))))
+            Ok((call.now_ms, Ok((run, until_ms))))
         })?;
         let (run, until_ms) = match self.generator.outcome(answer)? {
             Outcome::Ready(ready) => ready,
@@ -434,15 +433,15 @@ impl Snowflake {
         let generator = &self.shared.generator;
         let reach_ms = status.worker.zip(generator.storage().leases.as_ref());
         let reach_ms = reach_ms.and_then(|(worker, store)| store.reach_ms(&generator.name, worker));
-        let newest_ms = status.used_until.saturating_sub(u64::from(self.layout().tick_ms()));
+        let newest_ms = status.used_until_ms.saturating_sub(u64::from(self.layout().tick_ms()));
         Ok(SnowflakeStatus {
             issued: lock(&self.shared.refill).saturating_sub(self.shared.dispenser.left()),
             refused: generator.refused.load(Ordering::Relaxed),
-            reach_ms: reach_ms.unwrap_or(status.valid_until),
+            reach_ms: reach_ms.unwrap_or(status.valid_until_ms),
             ahead_ms: newest_ms.saturating_sub(now_ms),
             worker: status.worker,
-            valid_until_ms: status.valid_until,
-            used_until_ms: status.used_until,
+            valid_until_ms: status.valid_until_ms,
+            used_until_ms: status.used_until_ms,
             in_flight: status.in_flight,
             waits: generator.waits.load(Ordering::Relaxed),
         })

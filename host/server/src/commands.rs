@@ -3,24 +3,30 @@
 pub(crate) mod arguments;
 mod bench;
 mod config;
+mod doctor;
+mod health;
 mod import;
 mod layouts;
 mod leases;
 mod log;
+mod maelstrom;
+mod manual;
 mod next;
 mod policies;
 mod print;
 mod random_ids;
+mod reach;
 mod schema;
 mod serve;
 mod store;
 mod stripes;
 mod tags;
+mod tokens;
 
 use anyhow::Context;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::commands::arguments::{Arguments, Command, ConfigCommand, StoreCommand, StripesCommand};
+use crate::commands::arguments::{Arguments, Command, ConfigCommand, StoreCommand, StripesCommand, TokensCommand};
 use crate::config::Config;
 use crate::config::arguments::{CommonArguments, ServeArguments, unknown_variables};
 
@@ -31,19 +37,23 @@ use crate::config::arguments::{CommonArguments, ServeArguments, unknown_variable
 pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let command = match arguments.command {
         Some(command) => command,
-        None => Command::Serve(ServeArguments::from_environment()),
+        None => Command::Serve(ServeArguments::from_environment().into()),
     };
     let common = &arguments.common;
     match command {
         Command::Serve(serve) => {
-            let config = Config::load(common, Some(&serve))?;
+            let config = Config::load(common, Some(&serve.settings))?;
             log::start(config.log.as_deref().unwrap_or("info"), config.log_format)?;
             warn_of_variables();
-            runtime(&mut Builder::new_multi_thread())?.block_on(serve::serve(config))
+            runtime(&mut Builder::new_multi_thread())?.block_on(serve::serve(config, serve))
         }
         Command::Next(next) => {
             let config = configure_command(common)?;
             runtime(&mut Builder::new_current_thread())?.block_on(next::next(config, next))
+        }
+        Command::Maelstrom(maelstrom) => {
+            let config = configure_command(common)?;
+            runtime(&mut Builder::new_current_thread())?.block_on(maelstrom::maelstrom(&config, maelstrom))
         }
         Command::Tags(tags) => {
             let config = configure_command(common)?;
@@ -83,8 +93,22 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Range(range) => layouts::range(&configure_command(common)?, &range),
         Command::Layouts(layouts) => layouts::layouts(&configure_command(common)?, layouts.command),
         Command::Bench(bench) => bench::run(&bench),
+        Command::Health(health) => {
+            let config = Config::load(common, Some(&ServeArguments::from_environment()))?;
+            runtime(&mut Builder::new_current_thread())?.block_on(health::health(&config, &health))
+        }
+        Command::Doctor(doctor) => {
+            // What it finds is in its report.
+            log::collect()?;
+            warn_of_variables();
+            let loaded = Config::load(common, Some(&doctor.settings));
+            runtime(&mut Builder::new_current_thread())?.block_on(doctor::doctor(loaded, doctor.json))
+        }
+        Command::Tokens(TokensCommand::New(token)) => tokens::new(&token),
         Command::Config(ConfigCommand::Check { file }) => config::check(common, file),
         Command::Config(ConfigCommand::Default) => config::default(),
+        Command::Completions { shell } => manual::completions(shell),
+        Command::Man { folder } => manual::pages(&folder),
     }
 }
 

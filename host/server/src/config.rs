@@ -2,21 +2,25 @@
 
 pub(crate) mod arguments;
 pub(crate) mod channels;
+pub(crate) mod clients;
 pub(crate) mod drop_in;
 pub(crate) mod formats;
 pub(crate) mod layouts;
 pub(crate) mod leases;
 pub(crate) mod log;
 pub(crate) mod names;
+mod reread;
 pub(crate) mod sources;
 pub(crate) mod stamps;
 pub(crate) mod store_urls;
+pub(crate) mod tls;
 pub(crate) mod tokens;
 pub(crate) mod worker;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Display, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
@@ -40,7 +44,8 @@ use crate::config::layouts::{LAYOUT_DEFAULT, Layouts};
 use crate::config::names::plain_tag;
 use crate::config::stamps::{ClockText, SpreadText};
 use crate::config::store_urls::{StoreUrls, validate_backing};
-use crate::config::tokens::Tokens;
+use crate::config::tls::{Tls, TlsFiles};
+use crate::config::tokens::{Clients, Tokens};
 use crate::config::worker::Worker;
 use crate::stores::url::StoreUrl;
 use crate::words::{likeliest, rfc3339};
@@ -52,7 +57,7 @@ pub(crate) const HEADERS_ON_STACK: usize = 100;
 pub(crate) const CONNECTIONS_MAX: usize = 20_000;
 
 /// Where a server listens, unless something else is said.
-const LISTEN_DEFAULT: &str = "127.0.0.1:8080";
+pub(crate) const LISTEN_DEFAULT: &str = "127.0.0.1:8080";
 
 /// The snowflake that exists without configuration.
 const SNOWFLAKE_DEFAULT: &str = "default";
@@ -85,6 +90,10 @@ pub(crate) struct Config {
     pub(crate) listen: String,
     pub(crate) tokens: Option<PathBuf>,
     pub(crate) insecure_no_auth: bool,
+    pub(crate) tls_cert: Option<PathBuf>,
+    pub(crate) tls_key: Option<PathBuf>,
+    pub(crate) tls_client_ca: Option<PathBuf>,
+    pub(crate) insecure_no_tls: bool,
     pub(crate) allowed_hosts: Option<Vec<String>>,
     pub(crate) allowed_origins: Option<Vec<String>>,
     pub(crate) count_max: u32,
@@ -141,6 +150,8 @@ pub(crate) struct SnowflakeConfig {
     pub(crate) keys: Option<Vec<u8>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) key_id_bits: Option<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ids_per_s: Option<NonZeroU32>,
 }
 
 impl SnowflakeConfig {
@@ -199,6 +210,9 @@ const SNOWFLAKES_HELP: &str = "\
 # and \"random:3\" anywhere among them. It costs half of these 2^3 ids of a tick on average, and the sequence must be the
 # lowest field of the layout.
 # spread = \"none\"
+# The most ids per second that each server gives of it, as for tags below. Ids that hosts make with a leased worker are not
+# counted.
+# ids_per_s = 5000
 # How ids are shown, as for tags below. The date is that of the id itself; a gene takes the lowest bits of the layout's
 # sequence, which must be last. The widths are those of the layout unless something else is said: key_id_bits is up to 4,
 # as far as it leaves some of 63 bits, and bits is the sum. The layout with the gene taken off is what the name is bound to.
@@ -230,6 +244,9 @@ const TAGS_HELP: &str = "\
 # How many sub-keys (?sub=NAME) it may have, each with numbers of its own, in place of the sub_keys_max of all tags. A tag with
 # this key gets new sub-keys also where create_tags is false, and only such tags do then. 0: it has none.
 # sub_keys_max = 1000000
+# The most ids per second that each server gives of it, with its sub-keys, in whatever way: beyond it requests are refused with
+# the status 429. A second's ids may be taken at once, and those of a minute by one request, for which the next ones wait.
+# ids_per_s = 5000
 #
 # How ids are shown, which needs no channel.
 # [tags.invoice]
@@ -289,6 +306,10 @@ impl Default for Config {
             listen: LISTEN_DEFAULT.to_owned(),
             tokens: None,
             insecure_no_auth: false,
+            tls_cert: None,
+            tls_key: None,
+            tls_client_ca: None,
+            insecure_no_tls: false,
             allowed_hosts: None,
             allowed_origins: None,
             count_max: 10_000,
@@ -400,6 +421,7 @@ impl Config {
         within("shutdown_timeout_ms", self.shutdown_timeout_ms, 0..=600_000)?;
         within("metrics_tags_max", self.metrics_tags_max, 0..=100_000)?;
         self.validate_doors()?;
+        self.tls_files()?;
         if let Some(filter) = &self.log {
             log::filter(filter)?;
         }
@@ -551,13 +573,14 @@ impl Config {
     ///
     /// # Errors
     /// Says what a server with this configuration would not start with.
-    pub(crate) fn check(&self) -> anyhow::Result<Tokens> {
+    pub(crate) fn check(&self) -> anyhow::Result<Checked> {
         self.addresses()?;
         let tokens = self.read_tokens()?;
+        let tls = self.tls_files()?.map(Tls::read).transpose()?;
         self.formats(&Secrets::read(&self.keys)?)?;
         self.check_names()?;
         self.check_places()?;
-        Ok(tokens)
+        Ok(Checked { tokens, tls })
     }
 
     /// Whether the files and directories of the configuration can be opened, without making any.
@@ -607,8 +630,42 @@ impl Config {
     /// # Errors
     /// When the file cannot be read or is not valid.
     pub(crate) fn read_tokens(&self) -> anyhow::Result<Tokens> {
-        self.tokens.as_deref().map_or_else(|| Ok(Tokens::unwanted()), Tokens::read)
+        let clients = if self.tls_client_ca.is_some() { Clients::Certified } else { Clients::Unknown };
+        self.tokens.as_deref().map_or_else(|| Ok(Tokens::unwanted()), |path| Tokens::read(path, clients))
     }
+
+    /// The files of TLS, if the server speaks it.
+    fn tls_files(&self) -> anyhow::Result<Option<TlsFiles>> {
+        ensure!(
+            self.tls_client_ca.is_none() || self.tokens.is_some(),
+            "tls_client_ca is set without tokens, so nobody needs a certificate: name the file that says what clients may \
+             do (--tokens), or leave it out"
+        );
+        TlsFiles::named(self.tls_cert.as_deref(), self.tls_key.as_deref(), self.tls_client_ca.as_deref())
+    }
+
+    /// Whether other machines reach it.
+    ///
+    /// # Errors
+    /// As [`Config::addresses`].
+    pub(crate) fn is_open(&self) -> anyhow::Result<bool> {
+        Ok(self.addresses()?.iter().any(|address| !address.ip().to_canonical().is_loopback()))
+    }
+
+    /// Whether tokens can be read on their way here, as far as it is known.
+    ///
+    /// # Errors
+    /// As [`Config::addresses`].
+    pub(crate) fn shows_tokens(&self) -> anyhow::Result<bool> {
+        Ok(self.tokens.is_some() && self.tls_cert.is_none() && !self.insecure_no_tls && self.is_open()?)
+    }
+}
+
+/// What was read of the files of a configuration that is valid.
+pub(crate) struct Checked {
+    pub(crate) tokens: Tokens,
+    /// None: plain HTTP.
+    pub(crate) tls: Option<Tls>,
 }
 
 /// Whether a file can be read and written, or made where it is to be.
@@ -681,7 +738,7 @@ pub(crate) fn default_text() -> anyhow::Result<String> {
 /// When it is not valid, or the tokens are not.
 pub(crate) fn effective_text(common: &CommonArguments, serve: &ServeArguments) -> anyhow::Result<String> {
     let config = Config::load(common, Some(serve))?;
-    let tokens = config.check()?;
+    let Checked { tokens, tls } = config.check()?;
     config.check_ends(SystemClock.now_ms())?;
     let file: toml::Table = match &common.config {
         Some(path) => toml::from_str(&read(path)?).context("the configuration file has changed")?,
@@ -736,6 +793,9 @@ pub(crate) fn effective_text(common: &CommonArguments, serve: &ServeArguments) -
     }
     if tokens.are_wanted() {
         writeln!(text, "# the token file is valid: {} tokens", tokens.count())?;
+    }
+    if let Some(tls) = tls {
+        writeln!(text, "# the certificate and its key are valid, until {}", rfc3339(tls.validity().ends_ms()))?;
     }
     Ok(text)
 }
@@ -804,6 +864,11 @@ fn describe(error: &figment::Error) -> String {
             let found = found.to_string().replace("unsigned int ", "number ").replace("signed int ", "number ");
             format!("it is the {found}, and must be {}", in_words(expected))
         }
+        Kind::InvalidValue(found, expected) => {
+            let found = found.to_string().replace("unsigned int ", "number ").replace("signed int ", "number ");
+            format!("it is the {found}, and must be {}", in_words(expected))
+        }
+        Kind::MissingField(field) => format!("the key {field} is missing: add it"),
         kind => kind.to_string(),
     };
     if path.is_empty() { what } else { format!("{path}: {what}") }
@@ -813,6 +878,8 @@ fn describe(error: &figment::Error) -> String {
 fn in_words(expected: &str) -> &str {
     match expected {
         "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number, without quotes",
+        "a nonzero u32" => "a whole number from 1 to 4294967295, without quotes",
+        table if table.starts_with("struct ") => "a table, [KEY.NAME]",
         "a boolean" => "true or false, without quotes",
         "a string" | "path string" => "a text in quotes",
         "a sequence" => "a list in brackets",
@@ -882,7 +949,7 @@ mod tests {
             ("store = \"kafka://h/0\"", "\"kafka\""),
             ("store = \"redis://h/0\"", "--backing none"),
             ("store = \"redis://h/first\"\nbacking = \"none\"", "\"first\""),
-            ("store = \"redis+cluster://h\"\nbacking = \"none\"", "Cluster"),
+            ("store = \"redis+cluster://h/1\"\nbacking = \"none\"", "a Redis Cluster has only 0"),
             ("store = \"redis://h?dialect=id-generator\"\nbacking = \"none\"", "tags import"),
             ("store = \"redis://h\"\nbacking = \"rediss://h/1\"", "the backing store \"rediss://h/1\" is in Redis"),
             ("store = \"redis://h\"\nbacking = \"file\"", "--backing: the store \"file\" is not a URL"),
@@ -924,6 +991,11 @@ mod tests {
             ("[tags.a]\nchannel = \"ordered\"", "--store redis://HOST/DATABASE"),
             ("[tags.a]\nchannel = \"fast\"", "tags.a.channel: \"fast\" is unknown: it is one of "),
             ("[tags.a]\nbuff_size = 5", "channel"),
+            ("[tags.a]\nids_per_s = 0", "tags.a.ids_per_s: it is the number `0`, and must be a whole number from 1"),
+            ("[tags]\nids_per_s = 5", "tags.ids_per_s: it is the number `5`, and must be a table"),
+            ("[snowflakes.a]\nids_per_s = 5", "the key layout is missing"),
+            ("[snowflakes.a]\nlayout = \"leaf\"\nids_per_s = 5000000000", "ids_per_s"),
+            ("[tags.a]\nchannel = \"quick\"\nids_per_s = 5", "[snowflakes.NAME]"),
             ("[tags.a]\nchannel = \"quick\"\nsub_keys_max = 5", "sub_keys_max"),
             ("segment_count_max = 0", "segment_count_max is 0, it must be 1 to 1000000000"),
             ("[tags.a]\nchannel = \"unordered\"\nbufsize = 1", "did you mean buff_size?"),

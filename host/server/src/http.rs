@@ -5,10 +5,14 @@
 //! so is what cannot be read as HTTP. Who may come in at all is in [`crate::doors`].
 //!
 //! A route asks for the token that it needs by an extractor: [`Readable`] and [`Changeable`] for one tag, [`Reader`]
-//! and [`Admin`] for anything else. Only what lies under `/health` and the OpenAPI document need none.
+//! and [`Admin`] for anything else. Only what lies under `/health`, the OpenAPI document, and
+//! the page of the console need none.
 
 mod body;
+#[cfg(feature = "component")]
+pub(crate) mod component;
 pub(crate) mod connections;
+pub(crate) mod console;
 mod doors;
 mod drop_in;
 mod formats;
@@ -38,7 +42,7 @@ use axum::body::Body;
 use axum::extract::{FromRequestParts, Path, State};
 use axum::http::header::{ALLOW, AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderValue};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, Method, Request, StatusCode, Uri};
+use axum::http::{Extensions, HeaderMap, Method, Request, StatusCode, Uri, Version};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use axum::{Extension, Json, Router};
@@ -52,9 +56,10 @@ use unalike::storage::{split_tag, validate_tag};
 use self::body::RequestBody;
 use self::metrics::Metrics;
 use crate::config::Config;
+use crate::config::clients::ClientNames;
 use crate::config::drop_in::DropIn;
 use crate::config::names::plain_tag;
-use crate::config::tokens::{Permit, Scope};
+use crate::config::tokens::{Permit, Presented, Scope};
 use crate::http::doors::{Doors, Page};
 use crate::http::request_id::X_REQUEST_ID;
 use crate::service::Service;
@@ -67,7 +72,7 @@ pub(crate) use traffic::{Arrival, Traffic};
 const SEQUENCES: &str = "/v1/sequences/{tag}/ids";
 const SNOWFLAKES: &str = "/v1/snowflakes/{name}/ids";
 
-fn routes(config: &Config, metrics: Arc<Metrics>) -> Routes {
+fn routes(config: &Config, metrics: Arc<Metrics>, console: Arc<console::Console>) -> Routes {
     let routes = Routes::default()
         .route(SEQUENCES, without_head(get(ids::of_sequence).post(ids::of_sequence), "GET, POST"))
         .route("/v1/sequences//ids", get(empty_name).post(empty_name))
@@ -87,6 +92,10 @@ fn routes(config: &Config, metrics: Arc<Metrics>) -> Routes {
         .route("/v1/decode/{id}", get(formats::decode))
         .route("/v1/layouts", get(layouts::list))
         .route("/v1/range", get(layouts::range))
+        .route(console::FIGURES, get(console::figures).layer(Extension(console)))
+        .route(console::PAGE, get(console::page))
+        .route(console::STYLE, get(console::style))
+        .route(console::SCRIPT, get(console::script))
         .route("/metrics", get(metrics::render).layer(Extension(metrics)))
         .route("/health/live", get(live))
         .route("/health/ready", get(ready));
@@ -127,16 +136,22 @@ pub(crate) struct Front {
     snowflakes: usize,
     doors: Doors,
     traffic: Arc<Traffic>,
+    console: Arc<console::Console>,
     request_timeout_ms: u64,
     url_max_bytes: usize,
     body_max_bytes: usize,
+    /// What answers in the place of the routes.
+    #[cfg(feature = "component")]
+    pub(crate) component: Option<component::Component>,
 }
 
 impl Front {
     /// The routes over a service that listens at this address.
     pub(crate) fn new(config: &Config, service: Arc<Service>, metrics: Arc<Metrics>, address: IpAddr) -> Self {
-        let Routes { router, templates } = routes(config, Arc::clone(&metrics));
+        let console = Arc::new(console::Console::new(config));
+        let Routes { router, templates } = routes(config, Arc::clone(&metrics), Arc::clone(&console));
         let traffic = Arc::new(Traffic::new(&templates));
+        console.watch(Arc::clone(&traffic));
         metrics.watch(Arc::clone(&traffic));
         let known = Arc::new(KnownRoutes::new(&templates));
         let number = |template: &str| templates.iter().position(|known| *known == template).unwrap_or(usize::MAX);
@@ -145,6 +160,7 @@ impl Front {
             snowflakes: number(SNOWFLAKES),
             doors: Doors::new(config, address),
             traffic,
+            console,
             // No layers: each would allocate for every request.
             router: router
                 .fallback(move |uri: Uri| async move { Problem::route_unknown(&uri, &known.hint(uri.path())) })
@@ -155,7 +171,22 @@ impl Front {
             request_timeout_ms: config.request_timeout_ms,
             url_max_bytes: config.url_max_bytes,
             body_max_bytes: config.body_max_bytes,
+            #[cfg(feature = "component")]
+            component: None,
         }
+    }
+
+    /// Whether the routes answer by themselves.
+    #[cfg(feature = "component")]
+    fn has_routes(&self) -> bool {
+        self.component.is_none()
+    }
+
+    /// Whether the routes answer by themselves.
+    #[cfg(not(feature = "component"))]
+    #[expect(clippy::unused_self, reason = "the other one looks")]
+    fn has_routes(&self) -> bool {
+        true
     }
 
     /// What is counted here.
@@ -163,11 +194,17 @@ impl Front {
         &self.traffic
     }
 
+    /// What the console shows.
+    pub(crate) fn console(&self) -> &Arc<console::Console> {
+        &self.console
+    }
+
     /// The answer to a request.
     pub(crate) fn answer(&self, request: Request<Incoming>) -> FrontAnswer<'_> {
         let began = Instant::now();
         let is_short = request.uri().path().len() <= self.url_max_bytes;
         if is_short
+            && self.has_routes()
             && request.body().is_end_stream()
             && !tracing::enabled!(Level::DEBUG)
             && self.doors.is_plain(&request)
@@ -176,16 +213,27 @@ impl Front {
             let is_sequence = request.uri().path().starts_with("/v1/se");
             let route = if is_sequence { self.sequences } else { self.snowflakes };
             self.traffic.answered(route, response.status(), began);
-            return FrontAnswer::Now(Some(self.finish(response, self.id_of(&request))));
+            return FrontAnswer::Now(Some(self.finish(response, request.version(), self.id_of(&request))));
         }
         FrontAnswer::Later(Box::pin(self.answer_later(request, began)))
     }
 
     async fn answer_later(&self, request: Request<Incoming>, began: Instant) -> Response {
-        let (id, route) = (self.id_of(&request), self.route_of(request.uri()));
+        let (id, route, version) = (self.id_of(&request), self.route_of(request.uri()), request.version());
         let response = request_id::within(id.clone(), self.answer_logged(request, route)).await;
         self.traffic.answered(route, response.status(), began);
-        self.finish(response, id)
+        self.finish(response, version, id)
+    }
+
+    /// The answer to a request of which nothing is looked at but its head.
+    pub(crate) fn refuse(&self, request: &Request<Incoming>, problem: Problem) -> Response {
+        self.traffic.answered_unread(problem.kind().status());
+        self.finish(problem.into_response(), request.version(), self.id_of(request))
+    }
+
+    /// Whether the server is about to end.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.service.is_ending()
     }
 
     fn id_of(&self, request: &Request<Incoming>) -> HeaderValue {
@@ -213,6 +261,7 @@ impl Front {
         let admitted = self.doors.admit(&request);
         let limit = Duration::from_millis(self.request_timeout_ms);
         let timeout = || Problem::timeout(self.request_timeout_ms).into_response();
+        let version = request.version();
         let (parts, body) = request.into_parts();
         if body.is_end_stream() {
             // No body, which costs no allocation. Most answers are there at once, and need no timer.
@@ -225,14 +274,16 @@ impl Front {
         let body_bytes = body.size_hint().lower();
         if usize::try_from(body_bytes).is_ok_and(|bytes| bytes > self.body_max_bytes) {
             let detail = format!("the body has {body_bytes} bytes, {} at most are read", self.body_max_bytes);
-            return last(Problem::body_refused(StatusCode::PAYLOAD_TOO_LARGE, detail).into_response());
+            let response = Problem::body_refused(StatusCode::PAYLOAD_TOO_LARGE, detail).into_response();
+            return if version < Version::HTTP_2 { last(response) } else { response };
         }
         let body = RequestBody::new(body, self.body_max_bytes, &parts.headers);
         let request = Request::from_parts(parts, Body::new(body.clone()));
         let deadline = tokio::time::Instant::now() + limit;
         let mut response =
             tokio::time::timeout_at(deadline, self.enter(admitted, request)).await.unwrap_or_else(|_| timeout());
-        if !tokio::time::timeout_at(deadline, body.read_away()).await.unwrap_or(false) {
+        // In HTTP/2 the rest of a body is nobody's concern.
+        if version < Version::HTTP_2 && !tokio::time::timeout_at(deadline, body.read_away()).await.unwrap_or(false) {
             response = last(response);
         }
         response
@@ -254,8 +305,23 @@ impl Front {
     }
 
     async fn route(&self, request: Request<Body>) -> Response {
+        #[cfg(feature = "component")]
+        if let Some(component) = &self.component
+            && !component::is_servers(request.uri().path())
+        {
+            return component.answer(&self.service, request).await;
+        }
         let method = request.method().clone();
+        #[cfg(feature = "component")]
+        let component = self.component.as_ref().filter(|_| request.uri().path() == component::READY);
         let Ok(response) = self.router.clone().call(request).await;
+        #[cfg(feature = "component")]
+        if let Some(component) = component
+            && response.status().is_success()
+            && let Some(problem) = component.not_ready().await
+        {
+            return problem.into_response();
+        }
         match response.headers().get(ALLOW) {
             Some(allow) if response.status() == StatusCode::METHOD_NOT_ALLOWED => {
                 refused_method(&method, allow.clone())
@@ -270,13 +336,14 @@ impl Front {
     }
 
     /// Adds the headers that every answer has.
-    fn finish(&self, mut response: Response, id: HeaderValue) -> Response {
+    fn finish(&self, mut response: Response, version: Version, id: HeaderValue) -> Response {
         let headers = response.headers_mut();
         // A cache would give an id to two callers.
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         headers.insert(X_REQUEST_ID, id);
         // Whoever goes on asking asks elsewhere: a connection that is kept would be closed under its next request.
-        if self.service.is_ending() { last(response) } else { response }
+        // HTTP/2 has another word for it, which is of the connection.
+        if self.service.is_ending() && version < Version::HTTP_2 { last(response) } else { response }
     }
 }
 
@@ -400,8 +467,8 @@ struct Reader(Permit);
 /// A request whose token, if tokens are required, may change things.
 struct Admin(Permit);
 
-/// The name in a path, of a tag or snowflake that the request may look at and take ids of.
-struct Readable(String);
+/// The name in a path, of a tag or snowflake that the request may look at and take ids of, and by what permission.
+struct Readable(String, Permit);
 
 /// The name in a path, of a tag that the request may change, and by what permission.
 struct Changeable(String, Permit);
@@ -410,7 +477,7 @@ impl FromRequestParts<Arc<Service>> for Reader {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, service: &Arc<Service>) -> Result<Self, Problem> {
-        Ok(Self(service.tokens.permit(bearer(&parts.headers), Scope::Read)?))
+        Ok(Self(service.tokens.permit(presented(&parts.headers, &parts.extensions), Scope::Read)?))
     }
 }
 
@@ -418,7 +485,7 @@ impl FromRequestParts<Arc<Service>> for Admin {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, service: &Arc<Service>) -> Result<Self, Problem> {
-        Ok(Self(service.tokens.permit(bearer(&parts.headers), Scope::Admin)?))
+        Ok(Self(service.tokens.permit(presented(&parts.headers, &parts.extensions), Scope::Admin)?))
     }
 }
 
@@ -427,8 +494,9 @@ impl FromRequestParts<Arc<Service>> for Readable {
 
     async fn from_request_parts(parts: &mut Parts, service: &Arc<Service>) -> Result<Self, Problem> {
         let Name(name) = Name::from_request_parts(parts, service).await?;
-        service.tokens.check(bearer(&parts.headers), Scope::Read, &name)?;
-        Ok(Self(name))
+        let permit = service.tokens.permit(presented(&parts.headers, &parts.extensions), Scope::Read)?;
+        permit.covers(&name)?;
+        Ok(Self(name, permit))
     }
 }
 
@@ -437,7 +505,7 @@ impl FromRequestParts<Arc<Service>> for Changeable {
 
     async fn from_request_parts(parts: &mut Parts, service: &Arc<Service>) -> Result<Self, Problem> {
         let Name(name) = Name::from_request_parts(parts, service).await?;
-        let permit = service.tokens.permit(bearer(&parts.headers), Scope::Admin)?;
+        let permit = service.tokens.permit(presented(&parts.headers, &parts.extensions), Scope::Admin)?;
         permit.covers(&name)?;
         Ok(Self(name, permit))
     }
@@ -463,6 +531,17 @@ impl<S: Send + Sync> FromRequestParts<S> for Name {
 /// A body of finished JSON or text.
 fn finished(content_type: &'static str, body: Vec<u8>) -> Response {
     ([(CONTENT_TYPE, HeaderValue::from_static(content_type))], body).into_response()
+}
+
+/// Who a connection is from, as its certificate says: with each of its requests.
+#[derive(Clone, Debug)]
+pub(crate) struct Client(pub(crate) Arc<ClientNames>);
+
+/// What a request shows of who sent it.
+pub(crate) fn presented<'a>(headers: &'a HeaderMap, extensions: &'a Extensions) -> Presented<'a> {
+    let token = bearer(headers);
+    let client = if token.is_none() { extensions.get().map(|Client(names)| &**names) } else { None };
+    Presented { token, client }
 }
 
 /// The token in the header `Authorization: Bearer TOKEN`. Another scheme counts as none.

@@ -9,6 +9,7 @@
 mod commands;
 mod config;
 mod http;
+mod quotas;
 mod service;
 mod stores;
 mod words;

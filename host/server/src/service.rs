@@ -1,13 +1,16 @@
 //! The open stores and the open generators of one process.
 
+#[cfg(feature = "component")]
+pub(crate) mod component_numbers;
 pub(crate) mod cover;
 pub(crate) mod flakes;
 mod grants;
 pub(crate) mod issue;
 pub(crate) mod leases;
 pub(crate) mod problem;
+pub(crate) mod quotas;
 pub(crate) mod random_ids;
-mod store_watch;
+pub(crate) mod store_watch;
 pub(crate) mod stores;
 mod sub_keys;
 pub(crate) mod tags;
@@ -41,7 +44,8 @@ use crate::service::cover::{Covers, Outage};
 use crate::service::flakes::{Flakes, Stop, is_used};
 use crate::service::issue::IssueError;
 use crate::service::problem::{Kind, Of, Problem};
-use crate::service::store_watch::{StoreWatch, WatchedStore};
+use crate::service::quotas::Quotas;
+use crate::service::store_watch::{RequestTimes, StoreWatch, WatchedStore};
 use crate::service::stores::{Purpose, Stores};
 use crate::service::sub_keys::{SubKeys, stored};
 use crate::service::tinyid_tokens::TinyidTokens;
@@ -59,7 +63,7 @@ const LAST_NAME: &str = "\u{10ffff}";
 const RETRIED_MAX: usize = 64;
 
 /// How long what it said is kept, and whether the server is ready.
-const CHECK_KEPT: Duration = Duration::from_secs(1);
+pub(crate) const CHECK_KEPT: Duration = Duration::from_secs(1);
 
 /// Everything that a request needs.
 pub(crate) struct Service {
@@ -97,6 +101,8 @@ pub(crate) struct Service {
     pub(crate) tokens: Tokens,
     /// Who may have ids by tinyid's paths.
     pub(crate) tinyid_tokens: TinyidTokens,
+    /// How many ids a second tags and snowflakes give.
+    pub(crate) quotas: Quotas,
     ending: AtomicBool,
     /// The most ids of one request.
     pub(crate) count_max: u32,
@@ -178,6 +184,8 @@ impl Service {
             layouts: config.layouts()?,
             tokens,
             tinyid_tokens,
+            // They are about requests.
+            quotas: if purpose == Purpose::Serving { Quotas::new(config) } else { Quotas::default() },
             ending: AtomicBool::new(false),
             count_max: config.count_max,
             segment_count_max: config.segment_count_max,
@@ -522,7 +530,9 @@ impl Service {
     /// Asks the store whether it is there, in bounded time.
     async fn ask(&self) -> Result<(), StoreError> {
         let ask = async {
+            let began = Instant::now();
             self.store.check().await?;
+            self.watch.probed(began.elapsed());
             // What it refused may have been one tag's fault, or be everybody's.
             if self.watch.was_refused() { self.store.tags(Some(LAST_NAME), 1).await.map(drop) } else { Ok(()) }
         };
@@ -535,6 +545,11 @@ impl Service {
     /// The snowflakes in use that give no ids now.
     pub(crate) fn stopped_snowflakes(&self) -> Vec<Stop> {
         self.flakes.stops(&self.ids)
+    }
+
+    /// How long requests to the store took since this was last asked.
+    pub(crate) fn take_request_times(&self) -> RequestTimes {
+        self.watch.take_times()
     }
 
     /// Whether ids of a snowflake were asked for.

@@ -7,15 +7,26 @@
 //! [`OpenStore`]: backend::OpenStore
 
 #![cfg_attr(
-    not(all(feature = "sqlite", feature = "mysql", feature = "redis", feature = "zookeeper")),
+    not(all(
+        feature = "sqlite",
+        feature = "mysql",
+        feature = "postgres",
+        feature = "redis",
+        feature = "etcd",
+        feature = "zookeeper"
+    )),
     allow(dead_code, reason = "what serves a kind of store that is left out")
 )]
 
 pub(crate) mod backend;
+#[cfg(feature = "etcd")]
+mod etcd;
 #[cfg(test)]
 mod memory;
 #[cfg(feature = "mysql")]
 mod mysql;
+#[cfg(feature = "postgres")]
+mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(feature = "sqlite")]
@@ -38,8 +49,12 @@ static BACKENDS: &[&dyn Backend] = &[
     &sqlite::Sqlite,
     #[cfg(feature = "mysql")]
     &mysql::Mysql,
+    #[cfg(feature = "postgres")]
+    &postgres::Postgres,
     #[cfg(feature = "redis")]
     &redis::Redis,
+    #[cfg(feature = "etcd")]
+    &etcd::Etcd,
     #[cfg(feature = "zookeeper")]
     &zookeeper::Zookeeper,
     #[cfg(test)]
@@ -111,6 +126,22 @@ impl StoreUrl {
         self.backend().is_some_and(|backend| backend.is_volatile())
     }
 
+    /// The tables of leases of its kind.
+    pub(crate) fn lease_tables(&self) -> Option<Tables> {
+        self.backend().and_then(|backend| backend.lease_tables(self.schema().as_deref()))
+    }
+
+    /// The tables of a dialect, where its server may have them.
+    fn tables(&self, dialect: &str) -> Option<Tables> {
+        self.backend().and_then(|backend| backend.tables(dialect, self.schema().as_deref()))
+    }
+
+    /// The schema of its database that it names.
+    fn schema(&self) -> Option<String> {
+        // A URL that cannot be read is refused elsewhere.
+        self.lease_place().ok()?.schema().map(str::to_owned)
+    }
+
     /// The name of its kind, for messages about one whose scheme is known.
     pub(crate) fn title(&self) -> &'static str {
         self.backend().map_or("another kind of store", |backend| backend.title())
@@ -122,11 +153,8 @@ impl StoreUrl {
     }
 
     /// The same server and database with the tables or keys of another system, and with these parameters.
-    ///
-    /// # Errors
-    /// When it cannot be read.
-    pub(crate) fn with_dialect(&self, dialect: &str, parameters: &str) -> anyhow::Result<Self> {
-        let is_created = self.backend().is_some_and(|backend| backend.tables(dialect).is_some());
+    pub(crate) fn with_dialect(&self, dialect: &str, parameters: &str) -> Self {
+        let is_created = self.backend().is_some_and(|backend| backend.tables(dialect, None).is_some());
         self.of_dialect(dialect, parameters, is_created)
     }
 
@@ -170,14 +198,20 @@ pub(crate) fn dialect_forms(dialect: &str) -> Vec<String> {
     BACKENDS.iter().filter(knows).map(|backend| format!("{}?dialect={dialect}", backend.form())).collect()
 }
 
-/// The tables of a dialect.
+/// The tables of a dialect: in the kind of the first of these stores that has it, or of the first kind that has.
 ///
 /// # Errors
 /// When no kind of store has such.
-pub(crate) fn tables(dialect: &str) -> anyhow::Result<Tables> {
-    let with_tables = || BACKENDS.iter().filter_map(|backend| Some((backend, backend.lease_tables()?)));
-    BACKENDS.iter().find_map(|backend| backend.tables(dialect)).with_context(|| {
-        let known: Vec<_> = with_tables().flat_map(|(backend, _)| backend.dialects()).copied().collect();
+pub(crate) fn tables<'u>(dialect: &str, mut stores: impl Iterator<Item = &'u StoreUrl>) -> anyhow::Result<Tables> {
+    let with_tables = || BACKENDS.iter().filter_map(|backend| Some((backend, backend.lease_tables(None)?)));
+    let of_stores = stores.find_map(|url| url.tables(dialect));
+    of_stores.or_else(|| BACKENDS.iter().find_map(|backend| backend.tables(dialect, None))).with_context(|| {
+        let mut known: Vec<_> = Vec::new();
+        for dialect in with_tables().flat_map(|(backend, _)| backend.dialects()) {
+            if !known.contains(dialect) {
+                known.push(*dialect);
+            }
+        }
         match known.split_last() {
             Some((last, before)) => {
                 format!("the dialect {dialect:?} is unknown: it is one of {} and {last} (--dialect)", before.join(", "))
@@ -187,9 +221,9 @@ pub(crate) fn tables(dialect: &str) -> anyhow::Result<Tables> {
     })
 }
 
-/// The tables of leases, beside those of the dialects.
+/// The tables of leases, beside those of the dialects: of the first kind that has some.
 pub(crate) fn lease_tables() -> Option<Tables> {
-    BACKENDS.iter().find_map(|backend| backend.lease_tables())
+    BACKENDS.iter().find_map(|backend| backend.lease_tables(None))
 }
 
 #[cfg(test)]
@@ -212,7 +246,7 @@ mod tests {
                 let parameters = if *dialect == "id-generator" { "&keys=a:1" } else { "" };
                 let url = StoreUrl::new(format!("{scheme}://ids@h/0?dialect={dialect}{parameters}"));
                 assert!(url.place().is_ok(), "{url}");
-                assert_eq!(backend.tables(dialect).is_some(), backend.lease_tables().is_some(), "{url}");
+                assert_eq!(backend.tables(dialect, None).is_some(), backend.lease_tables(None).is_some(), "{url}");
             }
         }
     }
@@ -224,6 +258,7 @@ mod tests {
         assert!(sequence_forms().ends_with(" or memory://"), "{}", sequence_forms());
         let opening = Opening {
             may_begin: true,
+            makes_tables: true,
             tags_max: 10,
             on_first_use: None,
             durable: None,

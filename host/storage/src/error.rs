@@ -216,6 +216,11 @@ fn unknown(name: &str) -> String {
     }
 }
 
+/// The source of [`StoreError::Refused`] where nothing was ever stored, and the options say not to begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the store has not begun")]
+pub struct NotBegun;
+
 impl StoreError {
     /// [`StoreError::Unavailable`]; `what` says what was tried, and where.
     #[must_use]

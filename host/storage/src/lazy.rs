@@ -121,6 +121,10 @@ impl<S: LeaseStore + ?Sized> LeaseStore for Lazy<Arc<S>> {
         self.opened().await?.identity().await
     }
 
+    async fn clock_ms(&self) -> Result<Option<u64>, StoreError> {
+        self.opened().await?.clock_ms().await
+    }
+
     fn reach_ms(&self, namespace: &str, worker: u32) -> Option<u64> {
         self.get()?.reach_ms(namespace, worker)
     }

@@ -239,6 +239,24 @@ impl NamespaceBinding {
         Some(self.layout.round_up_ms(end_ms).clamp(lease.not_before_ms, lease.valid_until_ms))
     }
 
+    /// Refuses a lease that reaches too far by the store's clock: another one decided its end, and stood further ahead.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`].
+    pub fn check_horizon(&self, lease: &Lease, store_ms: u64) -> Result<(), StoreError> {
+        let (valid_until_ms, max_horizon_ms) = (lease.valid_until_ms, self.max_horizon_ms);
+        if valid_until_ms <= store_ms.saturating_add(max_horizon_ms) {
+            return Ok(());
+        }
+        Err(StoreError::unavailable(format!(
+            "the store's clock went back to {}, and a lease of worker {} is recorded up to {}, more than {max_horizon_ms} ms \
+             ahead: set the clocks of all its servers",
+            Rfc3339(store_ms),
+            lease.worker,
+            Rfc3339(valid_until_ms)
+        )))
+    }
+
     fn horizon_end_ms(&self, store_ms: u64, horizon_ms: u64) -> u64 {
         self.grid_down(store_ms.saturating_add(horizon_ms.min(self.max_horizon_ms)))
     }
@@ -395,6 +413,28 @@ pub fn choose_worker<'r>(
             Ok(UsedWorker { worker, end_ms: 0 })
         }
     }
+}
+
+/// [`choose_worker`] where several may choose at once, and whoever comes second chooses again: after the first such
+/// `race` at random among the workers that are free, since many may want the one that ended longest ago. A wish is
+/// kept.
+///
+/// # Errors
+/// [`StoreError::WorkersExhausted`].
+pub fn choose_worker_after_races(
+    acquire: &LeaseAcquire,
+    expiry: &Expiry,
+    random: u64,
+    used: &[(UsedWorker, &str)],
+    race: u32,
+) -> Result<UsedWorker, StoreError> {
+    let chosen = choose_worker(acquire, expiry.clone(), random, used.iter().copied())?;
+    if race == 0 || chosen.end_ms == 0 || acquire.preferred_worker == Some(chosen.worker) {
+        return Ok(chosen);
+    }
+    let free: Vec<_> = used.iter().map(|(used, _)| *used).filter(|used| expiry.has_ended(used.end_ms)).collect();
+    let nth = usize::try_from(random % 65_536).unwrap_or(0).checked_rem(free.len());
+    Ok(nth.and_then(|nth| free.get(nth).copied()).unwrap_or(chosen))
 }
 
 /// The `nth` worker, counted from 0, that is not among `used`, which ascends without repetition.
@@ -607,6 +647,42 @@ mod tests {
         let full = [(used(0, 150), "a"), (used(1, 150), "a"), (used(2, 140), "b"), (used(3, 180), "")];
         let exhausted = choose_worker(&acquire("a", None), 100, 9, full).unwrap_err();
         assert!(matches!(exhausted, StoreError::WorkersExhausted { workers: 4, free_at_ms: 140, .. }), "{exhausted}");
+    }
+
+    #[test]
+    fn whoever_lost_a_race_takes_another_way() {
+        let layout = Layout::LEAF;
+        let mut acquire = LeaseAcquire {
+            namespace: "ns".to_owned(),
+            layout,
+            holder: "late".to_owned(),
+            preferred_worker: None,
+            now_ms: 9_000,
+            horizon_ms: 1_000,
+        };
+        // All but the last 24 have ended, and 7 ended first.
+        let used: Vec<_> = (0..1_024)
+            .map(|worker| {
+                let end_ms = if worker == 7 { 100 } else { 8_000 + u64::from(worker) };
+                (UsedWorker { worker, end_ms }, "")
+            })
+            .collect();
+        let mut chosen = |preferred_worker, race, random| {
+            acquire.preferred_worker = preferred_worker;
+            choose_worker_after_races(&acquire, &9_000.into(), random, &used, race).unwrap().worker
+        };
+        assert_eq!(chosen(None, 0, 5), 7);
+        let draws: std::collections::BTreeSet<_> = (0..50).map(|random| chosen(None, 1, random * 7_919)).collect();
+        assert!(draws.len() > 10 && draws.iter().all(|&worker| worker <= 1_000), "{draws:?}");
+        assert_eq!(chosen(Some(500), 1, 5), 500, "a wish is kept");
+    }
+
+    #[test]
+    fn a_lease_that_reaches_too_far_is_told() {
+        let lease = Lease { worker: 0, grant_id: GrantId(1), not_before_ms: 2_003, valid_until_ms: 9_000 };
+        let binding = binding(10, 5_000);
+        binding.check_horizon(&lease, 4_000).unwrap();
+        assert!(binding.check_horizon(&lease, 3_999).unwrap_err().to_string().contains("went back"));
     }
 
     #[test]

@@ -111,6 +111,15 @@ pub trait LeaseStore: Send + Sync + 'static {
         Ok(None)
     }
 
+    /// The store's own clock, in Unix milliseconds, by which it leases workers. For observation only. `None` where the
+    /// clock is that of this machine, or cannot be read.
+    ///
+    /// # Errors
+    /// Any error of the connection.
+    async fn clock_ms(&self) -> Result<Option<u64>, StoreError> {
+        Ok(None)
+    }
+
     /// The time until which the underlying store has granted a running lease, in Unix milliseconds, where this one
     /// hands it out in shorter pieces. The figure is for observation only: none where the lease's own end says it.
     fn reach_ms(&self, namespace: &str, worker: u32) -> Option<u64> {

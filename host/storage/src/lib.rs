@@ -11,9 +11,11 @@ mod clock_steps;
 #[cfg(feature = "contract")]
 pub mod contract;
 mod error;
+mod hosts_url;
 mod kept;
 mod layer;
 mod lazy;
+mod lease_rows;
 mod lease_rules;
 mod leases;
 mod policies;
@@ -24,15 +26,18 @@ mod stripes;
 mod tag_rows;
 
 pub use clock_steps::{ClockSteps, Expiry};
-pub use error::StoreError;
+pub use error::{NotBegun, StoreError};
+pub use hosts_url::{HostsUrl, percent_decode};
 pub use kept::{
     KEPT_CLOCK, KEPT_FLOOR, KEPT_LEASES, PublicTags, first_watermark, is_kept, is_kept_time, kept_patterns,
     validate_public,
 };
 pub use layer::SegmentLayer;
 pub use lazy::Lazy;
+pub use lease_rows::{LeaseLook, LeaseRows};
 pub use lease_rules::{
-    Candidates, Choice, Clocks, LeaseLimits, NamespaceBinding, UsedWorker, choose_worker, nth_never_used,
+    Candidates, Choice, Clocks, LeaseLimits, NamespaceBinding, UsedWorker, choose_worker, choose_worker_after_races,
+    nth_never_used,
 };
 pub use leases::{LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore};
 pub use policies::PolicyColumns;

@@ -2,5 +2,6 @@
 
 mod exports;
 mod formats;
+mod interrupted;
 mod own_store;
 mod vectors;

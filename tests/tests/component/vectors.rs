@@ -29,7 +29,7 @@ static FORMATS: LazyLock<Component> = LazyLock::new(|| Component::new(&ENGINE, u
 
 mod library;
 
-use library::Library;
+use library::{Library, NativeLibrary};
 
 /// What an instance's store keeps: what the library keeps for it, if it is the library's.
 type Data = Option<IdsCtx>;
@@ -346,6 +346,15 @@ fn the_components_conform() -> Result<()> {
 
 #[test]
 fn the_library_conforms() -> Result<()> {
+    library_conforms::<Wasmtime<true>>()
+}
+
+#[test]
+fn the_library_conforms_without_wasmtime() -> Result<()> {
+    library_conforms::<NativeLibrary>()
+}
+
+fn library_conforms<W: World>() -> Result<()> {
     let mut vectors = 0;
     for (name, text) in scripts()? {
         for vector in alone(&text)? {
@@ -356,7 +365,7 @@ fn the_library_conforms() -> Result<()> {
             let has_stripes =
                 steps.iter().any(|step| step["with"]["ok"]["stride"].as_str().is_some_and(|it| it != "1"));
             if !(has_stripes && text.contains(r#""grant-refused":"overlap""#)) {
-                vectors += run::<Wasmtime<true>>(&name, &text).map_err(anyhow::Error::msg)?;
+                vectors += run::<W>(&name, &text).map_err(anyhow::Error::msg)?;
             }
         }
     }

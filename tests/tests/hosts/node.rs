@@ -3,22 +3,21 @@
 use std::process::Command;
 
 use anyhow::{Result, ensure};
-use unalike_tests::hosts::{Servers, node, python, run};
+use unalike_tests::hosts::{Servers, node, python, run, test_files};
 
 #[test]
 fn the_suite_of_the_npm_package_passes() -> Result<()> {
     // Some of its tests draw ids beside Python.
     let (servers, package, python) = (Servers::start()?, node()?, python()?);
     // A folder would be run with all that its tests start.
-    let mut tests = Vec::new();
-    for file in std::fs::read_dir(package.join("test"))? {
-        let path = file?.path();
-        if path.to_string_lossy().ends_with(".test.mjs") {
-            tests.push(path);
-        }
-    }
+    let tests = test_files(&package.join("test"), "", ".test.mjs")?;
     let mut suite = Command::new("node");
-    suite.args(["--test", "--test-reporter=tap"]).args(tests).current_dir(package).envs(servers.variables()?);
+    // Most of them wait for servers.
+    suite
+        .args(["--test", "--test-reporter=tap", "--test-concurrency=3"])
+        .args(tests)
+        .current_dir(package)
+        .envs(servers.variables()?);
     suite.env("UNALIKE_TEST_PYTHON", python);
     let printed = run(&mut suite)?;
     print!("{printed}");

@@ -14,8 +14,8 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use unalike::storage::{LeaseStore, SegmentStore, TagOptions};
 use unalike::{
-    Clock, Error, ErrorKind, Format, FormatOptions, Ids, Layout, Mode, Restart, Sequence, SequenceOptions, Snowflake,
-    SnowflakeOptions, StepPolicy,
+    Clock, Engine, Error, ErrorKind, Format, FormatOptions, Ids, Layout, Mode, Restart, Sequence, SequenceOptions,
+    Snowflake, SnowflakeOptions, StepPolicy,
 };
 use unalike_memory::MemoryStore;
 use unalike_tests::faulty::FaultyStore;
@@ -607,69 +607,71 @@ mod children {
     #[test]
     fn a_child_of_every_kind_abandons_what_it_inherited_and_has_ids_of_its_own() {
         alone(module_path!(), "a_child_of_every_kind_abandons_what_it_inherited_and_has_ids_of_its_own", || {
-            let store = store();
-            let builder = Ids::builder().segments(store.clone()).leases(store.clone());
-            let generators = plainly(generators(builder.build_blocking().unwrap()));
-            let random = RandomIds::new();
-            let options = SequenceOptions { order: Some(unalike::Order::Thread), ..fixed(1_000) };
-            let per_thread = generators.ids.sequence_blocking("per thread", options).unwrap();
-            let mut local = per_thread.local().unwrap();
-            let invoices = generators.ids.sequence_blocking("invoice", fixed(1_000)).unwrap();
-            invoices.take_blocking(500).unwrap();
-            for fork in [Fork::WithHandlers, Fork::WithoutHandlers, Fork::SystemCall] {
-                let mut all = vec![generators.take_blocking().unwrap()];
-                // Long runs are in hand, all around.
-                for _ in 0..100 {
-                    per_thread.next_blocking().unwrap();
-                    local.next_blocking().unwrap();
+            for engine in [Engine::Component, Engine::Native] {
+                let store = store();
+                let builder = Ids::builder().segments(store.clone()).leases(store.clone()).engine(engine);
+                let generators = plainly(generators(builder.build_blocking().unwrap()));
+                let random = RandomIds::new();
+                let options = SequenceOptions { order: Some(unalike::Order::Thread), ..fixed(1_000) };
+                let per_thread = generators.ids.sequence_blocking("per thread", options).unwrap();
+                let mut local = per_thread.local().unwrap();
+                let invoices = generators.ids.sequence_blocking("invoice", fixed(1_000)).unwrap();
+                invoices.take_blocking(500).unwrap();
+                for fork in [Fork::WithHandlers, Fork::WithoutHandlers, Fork::SystemCall] {
+                    let mut all = vec![generators.take_blocking().unwrap()];
+                    // Long runs are in hand, all around.
+                    for _ in 0..100 {
+                        per_thread.next_blocking().unwrap();
+                        local.next_blocking().unwrap();
+                    }
+                    // The next ulid of the parent's would be this one's successor.
+                    let ulid = random.ulid().unwrap();
+                    while generators.orders.status().unwrap().in_flight {
+                        thread::yield_now();
+                    }
+                    let process = Process::current();
+                    let watermark = plainly(store.inner().tag("order")).unwrap().watermark;
+                    let status = fork.child(|| {
+                        let Generators { ids, orders, tickets, flakes } = generators.clone();
+                        let inherited = [
+                            is_forked(orders.try_next()),
+                            is_forked(orders.next_blocking()),
+                            is_forked(orders.take_blocking(3)),
+                            is_forked(plainly(orders.take(3))),
+                            is_forked(tickets.next_blocking()),
+                            is_forked(plainly(tickets.next())),
+                            is_forked(flakes.try_next()),
+                            is_forked(flakes.take_blocking(3)),
+                            is_forked(per_thread.try_next()),
+                            is_forked(local.try_next()),
+                            is_forked(ids.sequence_blocking("order", fixed(2))),
+                            is_forked(plainly(ids.snowflake("default", twitter()))),
+                            random.ulid().is_ok_and(|its| its.0.abs_diff(ulid.0) > 1 << 32),
+                            !process.is_current(),
+                        ];
+                        // Closing and dropping give nothing of the parent's back.
+                        ids.close_blocking();
+                        plainly(ids.close());
+                        drop((ids, orders, tickets, flakes));
+                        let is_untouched = plainly(store.inner().tag("order")).unwrap().watermark == watermark;
+                        // And it has ids of its own, over stores of its own.
+                        let own = MemoryStore::default();
+                        let own = Ids::builder().segments(Arc::new(own)).engine(engine).build_blocking().unwrap();
+                        let own = own.sequence_blocking("order", fixed(2)).unwrap();
+                        let has_own = own.take_blocking(5).unwrap().iter().eq(1..=5);
+                        // Its own child is yet another one.
+                        let grandchild =
+                            fork.child(|| is_forked(own.try_next()) && is_forked(generators.orders.try_next()));
+                        assert_eq!(inherited, [true; 14], "{engine:?}, {fork:?}");
+                        is_untouched && has_own && grandchild == 0
+                    });
+                    assert_eq!(status, 0, "{engine:?}, {fork:?}: 14 is a child that hung");
+                    all.push(generators.take_blocking().unwrap());
+                    assert_unique(&all);
                 }
-                // The next ulid of the parent's would be this one's successor.
-                let ulid = random.ulid().unwrap();
-                while generators.orders.status().unwrap().in_flight {
-                    thread::yield_now();
-                }
-                let process = Process::current();
-                let watermark = plainly(store.inner().tag("order")).unwrap().watermark;
-                let status = fork.child(|| {
-                    let Generators { ids, orders, tickets, flakes } = generators.clone();
-                    let inherited = [
-                        is_forked(orders.try_next()),
-                        is_forked(orders.next_blocking()),
-                        is_forked(orders.take_blocking(3)),
-                        is_forked(plainly(orders.take(3))),
-                        is_forked(tickets.next_blocking()),
-                        is_forked(plainly(tickets.next())),
-                        is_forked(flakes.try_next()),
-                        is_forked(flakes.take_blocking(3)),
-                        is_forked(per_thread.try_next()),
-                        is_forked(local.try_next()),
-                        is_forked(ids.sequence_blocking("order", fixed(2))),
-                        is_forked(plainly(ids.snowflake("default", twitter()))),
-                        random.ulid().is_ok_and(|its| its.0.abs_diff(ulid.0) > 1 << 32),
-                        !process.is_current(),
-                    ];
-                    // Closing and dropping give nothing of the parent's back.
-                    ids.close_blocking();
-                    plainly(ids.close());
-                    drop((ids, orders, tickets, flakes));
-                    let is_untouched = plainly(store.inner().tag("order")).unwrap().watermark == watermark;
-                    // And it has ids of its own, over stores of its own.
-                    let own = MemoryStore::default();
-                    let own = Ids::builder().segments(Arc::new(own)).build_blocking().unwrap();
-                    let own = own.sequence_blocking("order", fixed(2)).unwrap();
-                    let has_own = own.take_blocking(5).unwrap().iter().eq(1..=5);
-                    // Its own child is yet another one.
-                    let grandchild =
-                        fork.child(|| is_forked(own.try_next()) && is_forked(generators.orders.try_next()));
-                    assert_eq!(inherited, [true; 14], "{fork:?}");
-                    is_untouched && has_own && grandchild == 0
-                });
-                assert_eq!(status, 0, "{fork:?}: 14 is a child that hung");
-                all.push(generators.take_blocking().unwrap());
-                assert_unique(&all);
+                generators.ids.close_blocking();
+                assert_given_back(&store);
             }
-            generators.ids.close_blocking();
-            assert_given_back(&store);
         });
     }
 

@@ -1,6 +1,7 @@
 //! The library as applications use it.
 
 mod embed;
+mod engines;
 mod formats;
 mod layouts;
 mod leases;

@@ -17,8 +17,9 @@ use unalike_storage::contract::{self, Fixture, LeaseFixture, lease_checks};
 use unalike_storage::{
     GrantId, Layout, Lease, LeaseAcquire, LeaseExtend, LeaseLimits, LeaseStore, SegmentStore, StoreError, TagOptions,
 };
+use unalike_tests::leases::{assert_disjoint, now_ms};
 use unalike_tests::mariadb::MariaDb;
-use unalike_tests::mysql_leases::{Holder, assert_disjoint, now_ms};
+use unalike_tests::mysql_leases::Holder;
 
 /// A server of the test's own, with one database.
 struct Server {

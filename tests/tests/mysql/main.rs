@@ -1,6 +1,7 @@
 //! The stores in MySQL, on real MariaDB servers.
 
 mod dialects;
+mod galera;
 mod issuer;
 mod lease_outages;
 mod leases;
@@ -8,3 +9,4 @@ mod outages;
 mod own_tables;
 mod server;
 mod servers;
+mod sweep;

@@ -143,7 +143,11 @@ async fn a_row_that_is_ahead_of_the_clock_costs_a_gap_and_no_duplicate() {
     let url = database();
     let store = open(&url).await;
     let first = store.allocate("order", 10, 0).await.expect("a grant");
-    connection(&url).await.execute("UPDATE unalike_tag SET version = 9000000000000000000").await.expect("changed");
+    connection(&url)
+        .await
+        .execute("UPDATE unalike_tag SET stripe_version = 9000000000000000000, version = stripe_version")
+        .await
+        .expect("changed");
     // The grant's version is the client's proposal, and the row has a greater one.
     let second = store.allocate("order", 10, 0).await.expect("a grant");
     for version in [first.version, second.version] {
@@ -161,9 +165,11 @@ async fn a_version_that_would_overflow_is_refused_and_changes_nothing() {
     let store = open(&url).await;
     store.allocate("order", 10, 0).await.expect("a grant");
     let mut raw = connection(&url).await;
-    raw.execute("UPDATE unalike_tag SET version = 18446744073709551615").await.expect("changed");
+    raw.execute("UPDATE unalike_tag SET stripe_version = 18446744073709551615, version = stripe_version")
+        .await
+        .expect("changed");
     refused(store.allocate("order", 10, 0).await, &["beyond what the column can hold"]);
-    raw.execute("UPDATE unalike_tag SET version = 1").await.expect("changed");
+    raw.execute("UPDATE unalike_tag SET stripe_version = 1, version = stripe_version").await.expect("changed");
     assert_eq!(store.allocate("order", 10, 0).await.expect("a grant").start, 11, "nothing was granted in between");
 }
 
@@ -737,7 +743,7 @@ async fn no_sub_key_is_made_after_its_tag_has_ended() {
         dialect: "unalike",
         lock: "SELECT * FROM unalike_tag WHERE tag = 'order' FOR UPDATE",
         end: "UPDATE unalike_tag SET settled = 9223372036854775807, watermark = 9223372036854775807, \
-            version = version + 1 WHERE tag = 'order'",
+            stripe_version = version + 1, version = version + 1 WHERE tag = 'order'",
         pause: "SELECT * FROM unalike_store WHERE id = 1 FOR UPDATE",
     };
     assert_none_after_the_end(&server, &tables).await;

@@ -196,7 +196,7 @@ async fn the_same_data_are_known_wherever_they_are() {
     let there = url.replace(&format!(":{}/", server.port()), &format!(":{}/", moved.port()));
     granted.add(open(&there).await.allocate("order", 1_000, 0).await.unwrap());
     assert_eq!(recorded(&moved, &there), record);
-    assert!(record.starts_with("mark ") && record.ends_with(" server_id 1 gtid_domain_id 0 gtid_slave_pos none"));
+    assert!(record.starts_with("mark ") && record.contains(" server_id 1 gtid_domain_id 0 gtid_slave_pos none era "));
 }
 
 #[tokio::test]
@@ -487,7 +487,7 @@ async fn each_dialect_of_a_database_is_adopted_by_itself() {
     refused(open_as(LEAF).await, ANOTHER);
     assert_eq!(MysqlStore::adopt_server(options(&url, LEAF), 1_000).await.unwrap().tags, 1);
     let record = recorded(&replica, &url);
-    assert!(record.ends_with(" lifted leaf=1000"), "{record}");
+    assert!(record.contains(" lifted leaf=1000 era "), "{record}");
     // It is valid for the tables that were lifted, for no others, and for leases.
     let not_lifted = &["dialect unalike", "unalike store adopt --lift", "this URL as well"];
     refused(open_as("").await, not_lifted);
@@ -599,6 +599,8 @@ async fn a_record_of_an_older_program_is_taken_over_where_it_proves_something() 
     let (_, database) = url.rsplit_once('/').unwrap();
     let mut granted = Granted::default();
     granted.add(open(&url).await.allocate("order", 10, 0).await.unwrap());
+    // Its rows have no marks.
+    server.sql(database, "UPDATE unalike_tag SET stripe_set = REPEAT(X'00', 16)").unwrap();
     let set = |what: &str| server.sql(database, &format!("UPDATE unalike_store SET server = {what}")).unwrap();
     set("CONCAT('server_uid ', @@server_uid)");
     refused(MysqlStore::adopt_server(options(&url, ""), 10).await, &["recorded one already"]);
@@ -632,6 +634,30 @@ async fn a_record_of_an_older_program_is_taken_over_where_it_proves_something() 
     MysqlStore::adopt_server(options(&url, ""), 1_000).await.unwrap();
     assert!(recorded(&server, &url).contains(" gtid_slave_positions 0-9-5 lifted unalike=1000 era "));
     granted.add(open(&url).await.allocate("order", 10, 0).await.unwrap());
+}
+
+#[tokio::test]
+async fn rows_whose_record_was_lost_grant_nothing_until_they_are_lifted() {
+    let server = start(&logging(1, &[]));
+    let url = server.database().unwrap();
+    let (_, database) = url.rsplit_once('/').unwrap();
+    let mut granted = Granted::default();
+    let known = open(&url).await;
+    granted.add(known.allocate("order", 10, 0).await.unwrap());
+    // As in a database to which one table of a backup was brought back. Who knew the store may have been granted more.
+    server.sql(database, "DELETE FROM unalike_store").unwrap();
+    granted.add(known.allocate("order", 10, 0).await.unwrap());
+    let new = open(&url).await;
+    refused(new.allocate("order", 10, 0).await, &["unalike_store was made anew", "unalike store adopt --lift"]);
+    assert_eq!(new.allocate("invoice", 10, 0).await.unwrap().start, 1);
+    assert_eq!(MysqlStore::adopt_server(options(&url, ""), 1_000).await.unwrap().tags, 2);
+    for before in [known, new] {
+        refused(before.allocate("order", 10, 0).await, &["restart"]);
+    }
+    let order = open(&url).await.allocate("order", 10, 0).await.unwrap();
+    assert!(order.start > 1_020, "{order:?}");
+    granted.add(order);
+    refused(MysqlStore::adopt_server(options(&url, ""), 10).await, &["recorded one already"]);
 }
 
 #[tokio::test]
@@ -702,6 +728,19 @@ fn with_user(settings: &[&str]) -> (MariaDb, String) {
     server.restart().unwrap();
     let url = url.replace("root@", "ids@");
     (server, url)
+}
+
+#[tokio::test]
+async fn a_server_id_that_is_changed_under_a_session_is_told() {
+    let server = MariaDb::start().unwrap();
+    let url = server.database().unwrap();
+    let store = open(&url).await;
+    store.allocate("order", 10, 0).await.unwrap();
+    // A session goes on to say the one that it began with.
+    server.sql("", "SET GLOBAL server_id = 7").unwrap();
+    refused(store.allocate("order", 10, 0).await, &["another one than before", "server_id 7", "not mark"]);
+    server.sql("", "SET GLOBAL server_id = 1").unwrap();
+    assert_eq!(store.allocate("order", 10, 0).await.unwrap().start, 11);
 }
 
 #[tokio::test]

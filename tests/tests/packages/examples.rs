@@ -12,7 +12,7 @@ use unalike_tests::server::{Client, cargo_build};
 
 /// An example, built with the features of the whole workspace, so that nothing is compiled twice; whatever it keeps
 /// lies in this directory.
-fn example(name: &str, directory: &TempDir) -> Result<Command> {
+pub(crate) fn example(name: &str, directory: &TempDir) -> Result<Command> {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let built = BUILT.get_or_init(|| build().map_err(|error| format!("{error:#}")));
     let folder = built.as_ref().map_err(|error| anyhow::anyhow!("{error}"))?;

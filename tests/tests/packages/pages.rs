@@ -22,9 +22,13 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use tempfile::TempDir;
+use unalike_tests::etcd::Etcd;
 use unalike_tests::mariadb::MariaDb;
+use unalike_tests::postgres::Postgres;
 use unalike_tests::process;
-use unalike_tests::redis::{Persistence, Redis};
+use unalike_tests::redis::{Persistence, Program, Redis};
+use unalike_tests::redis_cluster::RedisCluster;
+use unalike_tests::redis_sentinels::Watched;
 use unalike_tests::server::binary;
 use unalike_tests::zookeeper::Zookeeper;
 
@@ -34,10 +38,74 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Lines that are not run, why, and what is run in their place.
 const UNRUN: &[(&str, &str, Option<&str>)] = &[
     (
+        "unalike serve --listen 0.0.0.0:8443 --tls-cert cert.pem --tls-key key.pem --tokens tokens.toml",
+        CERTIFICATES,
+        None,
+    ),
+    (
+        "curl --cacert ca.pem -H 'Authorization: Bearer d5d2ad50ab1c4b40a9e1' \
+         https://ids.example:8443/v1/sequences/order/ids",
+        CERTIFICATES,
+        None,
+    ),
+    (
+        "unalike serve --tls-cert cert.pem --tls-key key.pem --tls-client-ca clients.pem --tokens \
+         tokens.toml --listen 0.0.0.0:8443",
+        CERTIFICATES,
+        None,
+    ),
+    (
+        "curl --cacert ca.pem --cert billing.pem --key billing.key \
+         https://ids.example:8443/v1/sequences/order/ids",
+        CERTIFICATES,
+        None,
+    ),
+    (
         "rustup toolchain install && cargo run --release",
         "a build of half an hour; the binary under test serves in its place",
         Some("unalike"),
     ),
+    (
+        "cargo run --release -p unalike-artifact --features service --example save -- .",
+        "the crate is a part of this test, and has the files",
+        Some("cp /var/lib/unalike/*.wasm ."),
+    ),
+    (
+        "wasmtime serve -S cli --addr 127.0.0.1:8081 --env UNALIKE_SERVERS=http://127.0.0.1:8080 \
+         unalike-service-remote-0.2.wasm",
+        "a build of half an hour; the next line links the same crates",
+        None,
+    ),
+    (
+        "wasmtime serve --addr 127.0.0.1:8081 --env UNALIKE_SERVERS=http://127.0.0.1:8080 unalike-service-remote.wasm",
+        "a build of half an hour; the next line links the same crates",
+        None,
+    ),
+    (
+        "unalike serve --listen 127.0.0.1:8081 --store sqlite://unused.sqlite --component unalike-service-remote.wasm \
+         --component-env UNALIKE_SERVERS=http://127.0.0.1:8080 --component-hosts 127.0.0.1:8080",
+        "a second server; the test program `edge` runs both",
+        None,
+    ),
+    (
+        "cargo build --release --target wasm32-wasip2 --manifest-path host/runtime/examples/application/Cargo.toml",
+        EMBEDDING,
+        None,
+    ),
+    (
+        "cargo run -p unalike --example http_host --features component -- \
+         host/runtime/examples/application/target/wasm32-wasip2/release/application.wasm orders.sqlite 127.0.0.1:8080",
+        EMBEDDING,
+        None,
+    ),
+    ("curl http://127.0.0.1:8080/", EMBEDDING, None),
+    ("cargo run --manifest-path tests/own-host/Cargo.toml -- numbers.txt order 3", EMBEDDING, None),
+    ("cd guest/artifact && mkdir -p component", WKG, None),
+    ("cargo run --release -p unalike-artifact --example save -- component", WKG, None),
+    ("wkg wit build --output component/unalike-ids.wasm", WKG, None),
+    ("wkg oci push registry.example/unalike/ids:0.1.0 component/unalike-ids.wasm", WKG, None),
+    ("wkg oci push registry.example/unalike/core:0.1.0 component/unalike.wasm", WKG, None),
+    ("wkg oci push registry.example/unalike/formats:0.1.0 component/unalike-formats.wasm", WKG, None),
     ("tests/run", "it is what runs this test", None),
     ("cargo bench --workspace", "measurements of hours", None),
     ("cargo run --locked -p unalike-vectors -- write", "it writes files of the repository; a test compares them", None),
@@ -56,10 +124,47 @@ const UNRUN: &[(&str, &str, Option<&str>)] = &[
     ("pip install 'unalike[redis]'", PACKAGES, None),
     ("python build_components.py && pip install -r tests/requirements.txt", PACKAGES, None),
     ("UNALIKE_BIN=/path/to/unalike python -m pytest", PACKAGES, None),
+    ("sudo apt install ./unalike_0.1.0-1_amd64.deb", RELEASE, Some("unalike")),
+    ("host/server/packaging/build", RELEASE, None),
+    ("host/server/packaging/release --binary target/dist/unalike --out target/packages", RELEASE, None),
+    ("systemctl status unalike", RELEASE, None),
+    ("journalctl --unit unalike", RELEASE, None),
+    ("podman load --input unalike-0.1.0-linux-amd64.oci.tar", RELEASE, None),
+    ("podman run --rm unalike:0.1.0 tokens new billing --scope read > tokens.toml", RELEASE, None),
+    (
+        "podman run --detach --name ids --read-only --stop-timeout 30 --publish 127.0.0.1:8080:8080 \
+         --volume ids:/var/lib/unalike --volume ./tokens.toml:/run/secrets/tokens.toml:ro --env \
+         UNALIKE_TOKENS=/run/secrets/tokens.toml --env \
+         UNALIKE_STORE=sqlite:///var/lib/unalike/ids.sqlite unalike:0.1.0",
+        RELEASE,
+        None,
+    ),
+    ("podman exec ids unalike health", RELEASE, None),
+    (
+        "kubectl create secret generic unalike --from-file=tokens.toml --from-file=password \
+         --from-literal=store='mysql://ids@db.example/ids?password-file=/run/secrets/unalike/password'",
+        RELEASE,
+        None,
+    ),
+    ("kubectl apply --filename unalike-0.1.0.kubernetes.yaml", RELEASE, None),
+    ("helm install unalike unalike-0.1.0.tgz --set image.repository=registry.example/unalike", RELEASE, None),
+    ("sudo host/server/packaging/try --binary target/dist/unalike", RELEASE, None),
 ];
+
+/// Why what needs certificates is not run here.
+const CERTIFICATES: &str = "there are no certificates here; the tests of TLS make some, and ask by curl as well";
+
+/// Why releases are neither built nor installed here.
+const RELEASE: &str = "the tests in `release` make the files, and `host/server/packaging/try` installs and starts them";
 
 /// Why what installs the packages of other hosts is not run here.
 const PACKAGES: &str = "the test program `hosts` installs the packages of this build and runs their suites";
+
+/// Why programs that embed the component are not run here.
+const EMBEDDING: &str = "the tests in `embedding` build and run these programs";
+
+/// Why nothing is packaged for a registry here.
+const WKG: &str = "`wkg` is a build of many minutes; the test `the_wit_is_packaged_and_read_back` encodes what it does";
 
 /// Builds the Worker of the page on Cloudflare's Workers.
 const BUNDLE_WORKER: &str = "npx esbuild worker.js --bundle --format=esm --outdir=built --external:cloudflare:* \
@@ -69,13 +174,19 @@ const BUNDLE_WORKER: &str = "npx esbuild worker.js --bundle --format=esm --outdi
 const PAGES: &[&str] = &[
     "README.md",
     "adapters/README.md",
+    "adapters/etcd/README.md",
+    "adapters/keyvalue/README.md",
+    "adapters/mysql/README.md",
     "benches/README.md",
+    "guest/artifact/README.md",
+    "guest/service/README.md",
     "host/node/README.md",
     "host/node/workers.md",
     "host/python/README.md",
     "host/runtime/README.md",
     "host/server/README.md",
     "host/server/metrics.md",
+    "host/server/packaging/README.md",
     "tests/README.md",
     "tests/vectors/README.md",
     "wit/README.md",
@@ -127,8 +238,12 @@ const DATABASES: &str = "
 /// The servers that the pages name, and the directory with what they keep elsewhere.
 struct World {
     mariadb: MariaDb,
+    postgres: Postgres,
     redis: Redis,
+    watched: Watched,
+    cluster: RedisCluster,
     zookeeper: Zookeeper,
+    etcd: Etcd,
     /// `bin`, `secrets`, `data`.
     machine: TempDir,
 }
@@ -137,23 +252,60 @@ impl World {
     fn start() -> anyhow::Result<Self> {
         let mariadb = MariaDb::start()?;
         mariadb.sql("", DATABASES)?;
+        let postgres = Postgres::start()?;
+        for statement in [
+            "CREATE ROLE ids LOGIN PASSWORD 'a secret'",
+            "CREATE DATABASE ids OWNER ids",
+            "CREATE DATABASE shop OWNER ids",
+        ] {
+            postgres.sql("postgres", statement)?;
+        }
+        postgres.sql("shop", "SET ROLE ids; CREATE SEQUENCE order_id_seq INCREMENT BY 50")?;
         let machine = TempDir::new()?;
         for directory in ["bin", "secrets", "data"] {
             std::fs::create_dir(machine.path().join(directory))?;
         }
         symlink(binary()?, machine.path().join("bin/unalike"))?;
+        std::fs::write(machine.path().join("data/unalike-service.wasm"), unalike_artifact::SERVICE)?;
+        std::fs::write(machine.path().join("data/unalike-service-remote.wasm"), unalike_artifact::SERVICE_REMOTE)?;
+        std::fs::write(machine.path().join("data/unalike-service-0.2.wasm"), unalike_artifact::SERVICE_0_2)?;
+        let keyvalue = [
+            ("data/unalike-service-keyvalue-draft.wasm", unalike_artifact::SERVICE_KEYVALUE_DRAFT),
+            ("data/unalike-service-keyvalue-draft2.wasm", unalike_artifact::SERVICE_KEYVALUE_DRAFT2),
+        ];
+        for (name, bytes) in keyvalue {
+            std::fs::write(machine.path().join(name), bytes)?;
+        }
         std::fs::write(machine.path().join("secrets/ids"), "a secret\n")?;
         std::fs::write(machine.path().join("secrets/id-key-1"), "000102030405060708090a0b0c0d0e0f\n")?;
-        Ok(Self { mariadb, redis: Redis::start(Persistence::Nothing)?, zookeeper: Zookeeper::start()?, machine })
+        Ok(Self {
+            mariadb,
+            postgres,
+            redis: Redis::start(Persistence::Nothing)?,
+            watched: Watched::start(Program::Redis)?,
+            cluster: RedisCluster::start(Program::Redis)?,
+            zookeeper: Zookeeper::start()?,
+            etcd: Etcd::start()?,
+            machine,
+        })
     }
 
     /// A line, or a file, as it stands on the page, with what is the test's own in place of a machine's.
     fn place(&self, text: &str, port: u16) -> String {
         let at = |name: &str| format!("{}/", self.machine.path().join(name).display());
         let zookeeper = format!("127.0.0.1:{}", self.zookeeper.port());
+        let listed =
+            |ports: Vec<u16>| ports.iter().map(|port| format!("127.0.0.1:{port}")).collect::<Vec<_>>().join(",");
         text.replace("@db.example/", &format!("@127.0.0.1:{}/", self.mariadb.port()))
+            .replace("@pg.example/", &format!("@127.0.0.1:{}/", self.postgres.port()))
             .replace("cache.example/", &format!("127.0.0.1:{}/", self.redis.port()))
             .replace("zk1,zk2,zk3", &zookeeper)
+            .replace("etcd1,etcd2,etcd3", &listed(self.etcd.ports()))
+            .replace("s1.example,s2.example,s3.example", &listed(self.watched.sentinels.ports()))
+            .replace(
+                "n1.example,n2.example,n3.example",
+                &listed(self.cluster.nodes().iter().map(Redis::port).collect()),
+            )
             .replace("127.0.0.1:8080", &format!("127.0.0.1:{port}"))
             .replace("0.0.0.0:8080", &format!("0.0.0.0:{port}"))
             .replace("/run/secrets/", &at("secrets"))

@@ -5,3 +5,4 @@ mod lease_clocks;
 mod lease_model;
 mod lease_processes;
 mod resize_model;
+mod simulation;

@@ -10,7 +10,7 @@ use unalike_redis::{Backing, RedisOptions, RedisStore};
 use unalike_sqlite::{SqliteOptions, SqliteStore};
 use unalike_storage::contract::{self, Fixture, SegmentFixture};
 use unalike_storage::{SegmentStore, TagCreation};
-use unalike_tests::redis::{Persistence, Redis};
+use unalike_tests::redis::{Persistence, Program, Redis};
 
 /// A server, and a file that keeps the ceilings.
 struct UnderSqlite {
@@ -20,7 +20,11 @@ struct UnderSqlite {
 
 impl UnderSqlite {
     fn start(persistence: Persistence) -> Self {
-        let redis = Redis::start(persistence).expect("Redis starts");
+        Self::start_program(Program::Redis, persistence)
+    }
+
+    fn start_program(program: Program, persistence: Persistence) -> Self {
+        let redis = Redis::start_program(program, persistence, &[]).expect("Redis starts");
         Self { redis: Mutex::new(redis), directory: TempDir::new().expect("a directory") }
     }
 
@@ -62,4 +66,9 @@ async fn redis_keeps_the_contract_of_segments_through_kill_9() {
 #[tokio::test(flavor = "multi_thread")]
 async fn redis_keeps_the_contract_of_segments_though_it_keeps_nothing() {
     contract::segments(&UnderSqlite::start(Persistence::Nothing)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn valkey_keeps_the_contract_of_segments() {
+    contract::segments(&UnderSqlite::start_program(Program::Valkey, Persistence::Nothing)).await;
 }

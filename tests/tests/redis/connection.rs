@@ -128,6 +128,11 @@ fn a_url_says_where_redis_is() {
         ("redis://user:s3cret@cache.example/3", "cache.example:6379/3"),
         ("redis://:s3cret@cache.example:1?prefix=ids", "cache.example:1/0"),
         ("redis://us%40er:s3cret%2F%3F%23%40@cache.example", "cache.example:6379/0"),
+        ("redis+sentinel://s1,s2:1,[::1]/ids", "s1:26379,s2:1,[::1]:26379/ids/0"),
+        ("rediss+sentinel://user:s3cret%2F%40@s1:7000/ids%20a/3?sentinel-auth=same", "s1:7000/ids a/3"),
+        ("REDIS+SENTINEL://:s3cret@/ids/?sentinel-auth=none", "localhost:26379/ids/0"),
+        ("redis+cluster://n1,n2:1,[::1]:2?prefix=ids", "n1:6379,n2:1,[::1]:2"),
+        ("rediss+cluster://user:s3cret%3F@n1/0", "n1:6379"),
         ("redis://[::1]:7000/2", "[::1]:7000/2"),
         ("redis://10.0.0.1", "10.0.0.1:6379/0"),
         ("redis:///3", "localhost:6379/3"),
@@ -184,10 +189,21 @@ fn a_url_that_is_wrong_is_refused_and_shows_no_password() {
         ("http://u:s3cret@h", "must be redis or rediss"),
         ("unix:///s3cret", "must be redis or rediss"),
         ("redis+unix:///s3cret", "must be redis or rediss"),
-        ("redis-sentinel://:s3cret@h/mymaster", "the address that leads to the master"),
-        ("redis+sentinel://:s3cret@h", "the address that leads to the master"),
-        ("rediss-cluster://:s3cret@h", "neither Sentinel nor Cluster"),
-        ("redis-cluster://:s3cret@h", "neither Sentinel nor Cluster"),
+        ("redis-sentinel://:s3cret@h/mymaster", "write redis+sentinel://"),
+        ("redis+sentinel://:s3cret@h", "names no master"),
+        ("redis+sentinel://:s3cret@h/?dialect=clock", "names no master"),
+        ("redis+sentinel://h/ids?sentinel-auth=s3cret2", "must be none or same"),
+        ("redis+sentinel://h/ids/two", "must be a number"),
+        ("redis+sentinel://h:x,h/ids", "redis+sentinel://HOST:PORT,HOST:PORT"),
+        ("redis+sentinel://u:s3cret/@h/ids", "behind its host"),
+        ("redis+cluster://u:s3c@ret@h", "behind its host"),
+        ("redis+cluster://u:s3cret#@h", "behind its host"),
+        ("redis+cluster://h?sentinel-auth=same", "needs redis+sentinel://"),
+        ("redis://h?sentinel-auth=same", "needs redis+sentinel://"),
+        ("redis+cluster://:s3cret@h/1", "has only 0"),
+        ("redis+other://:s3cret@h", "redis+cluster or rediss+cluster"),
+        ("rediss-cluster://:s3cret@h", "write rediss+cluster://"),
+        ("redis-cluster://:s3cret@h", "write redis+cluster://"),
         ("redis://u:s3cret@", "cannot be read"),
         ("redis://u:s3cret@h:port", "cannot be read"),
         ("redis://u:s3cret@h:65536", "cannot be read"),
@@ -517,8 +533,8 @@ async fn a_node_of_a_cluster_and_a_sentinel_are_refused_by_name() {
     let bus = process::free_port().expect("a port").to_string();
     let settings = ["--cluster-enabled", "yes", "--cluster-port", &bus];
     let node = Redis::start_with(Persistence::Nothing, &settings).expect("Redis starts");
-    judge(try_open(&node.url(0, "")).await, REFUSED, &["Redis Cluster", "not supported"]);
-    judge(try_open(&node.url(3, "")).await, REFUSED, &["Redis Cluster", "not supported"]);
+    judge(try_open(&node.url(0, "")).await, REFUSED, &["Redis Cluster", "redis+cluster://"]);
+    judge(try_open(&node.url(3, "")).await, REFUSED, &["Redis Cluster", "redis+cluster://"]);
 
     let directory = TempDir::new().expect("a directory");
     let (port, file) = (process::free_port().expect("a port"), directory.path().join("sentinel.conf"));
@@ -530,7 +546,7 @@ async fn a_node_of_a_cluster_and_a_sentinel_are_refused_by_name() {
     until("the Sentinel listens", || TcpStream::connect(("127.0.0.1", port)).is_ok()).await;
     for database in ["", "/3"] {
         let url = format!("redis://127.0.0.1:{port}{database}");
-        judge(try_open(&url).await, REFUSED, &["is a Sentinel", "the address that leads to the master"]);
+        judge(try_open(&url).await, REFUSED, &["is a Sentinel", "redis+sentinel://HOST,HOST/MASTER"]);
     }
 }
 

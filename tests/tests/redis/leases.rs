@@ -20,8 +20,9 @@ use unalike_storage::{
     SegmentStore, StoreError, TagCreation,
 };
 use unalike_tests::faulty::FaultyStore;
+use unalike_tests::leases::assert_disjoint;
 use unalike_tests::proxy::Proxy;
-use unalike_tests::redis::{Persistence, Redis};
+use unalike_tests::redis::{Persistence, Program, Redis};
 
 /// Longer than this machine is ever busy with something else.
 const PATIENT: &str = "connect-timeout-ms=20000&request-timeout-ms=20000&raise-timeout-ms=20000";
@@ -51,7 +52,12 @@ struct UnderSqlite {
 
 impl UnderSqlite {
     fn start(persistence: Persistence) -> Self {
-        Self { redis: Mutex::new(Redis::start(persistence).unwrap()), directory: TempDir::new().unwrap() }
+        Self::start_program(Program::Redis, persistence)
+    }
+
+    fn start_program(program: Program, persistence: Persistence) -> Self {
+        let redis = Redis::start_program(program, persistence, &[]).unwrap();
+        Self { redis: Mutex::new(redis), directory: TempDir::new().unwrap() }
     }
 }
 
@@ -83,6 +89,11 @@ async fn redis_under_a_durable_store_keeps_the_contract_though_it_keeps_nothing(
 #[tokio::test(flavor = "multi_thread")]
 async fn redis_under_a_durable_store_keeps_the_contract_and_what_it_persists() {
     contract::leases(&UnderSqlite::start(Persistence::AofAlways)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn valkey_under_a_durable_store_keeps_the_contract() {
+    contract::leases(&UnderSqlite::start_program(Program::Valkey, Persistence::Nothing)).await;
 }
 
 /// A server alone, whose namespaces are initialised before they are used first.
@@ -360,18 +371,6 @@ fn is_lost<T: std::fmt::Debug>(answer: &Result<T, StoreError>) -> bool {
     matches!(answer, Err(StoreError::LeaseLost { .. }))
 }
 
-/// Checks that no two intervals of one worker have a ms in common.
-#[track_caller]
-fn assert_disjoint(leases: &[Lease]) {
-    let mut leases = leases.to_vec();
-    leases.sort_by_key(|lease| (lease.worker, lease.not_before_ms, lease.valid_until_ms));
-    for pair in leases.windows(2) {
-        if let [a, b] = pair {
-            assert!(a.worker != b.worker || a.valid_until_ms <= b.not_before_ms, "two leases overlap: {a:?} {b:?}");
-        }
-    }
-}
-
 /// Makes it another incarnation, with all its data and in the same process.
 fn become_another(redis: &Redis) {
     redis.cli(&["REPLICAOF", "127.0.0.1", "1"]).unwrap();
@@ -505,7 +504,7 @@ async fn a_step_of_its_clock_ends_nobodys_lease() {
         let later = world.client().await;
         let taken = world.acquire(&later, "d", 60_000).await.unwrap();
         assert!(taken.not_before_ms >= right_ms + 86_400_000, "{taken:?}");
-        assert_disjoint(&[&leases[..], &[taken]].concat());
+        assert_disjoint([&leases[..], &[taken]].concat());
         // Set right again, the holders go on.
         world.set_clock(now_ms());
         let kept = leases.iter().find(|lease| lease.worker != taken.worker).unwrap();
@@ -548,6 +547,53 @@ async fn a_hash_that_is_gone() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_master_that_was_a_replica_for_a_while() {
     nothing_overlaps_in_both_after(Persistence::Nothing, |redis| become_another(redis)).await;
+}
+
+/// Without a loss: when the first replica comes, and when the last one has been gone for long enough.
+#[tokio::test(flavor = "multi_thread")]
+async fn leases_of_redis_alone_stand_when_the_first_replica_comes_and_when_the_last_one_is_forgotten() {
+    let world = World::start(Behind::Nothing);
+    let client = world.ready_client().await;
+    let mut lease = world.acquire(&client, "a", 60_000).await.unwrap();
+    let incarnation = || world.redis.cli(&["HGET", KEY, "incarnation"]).unwrap();
+    let mut known = vec![incarnation()];
+    let replica = world.redis.start_replica(Persistence::Nothing).unwrap();
+    lease = world.extend(&client, &lease, 70_000).await.unwrap();
+    known.push(incarnation());
+    // In a process that knows nothing of it.
+    world.redis.cli(&["CONFIG", "SET", "repl-backlog-ttl", "1"]).unwrap();
+    drop(replica);
+    world.redis.wait_until(|info| info.contains("repl_backlog_active:0")).unwrap();
+    let client = world.client().await;
+    let again = world.acquire(&client, "b", 60_000).await.unwrap();
+    known.push(incarnation());
+    world.extend(&client, &lease, 80_000).await.unwrap();
+    assert_ne!(again.worker, lease.worker);
+    known.dedup();
+    assert_eq!(known.len(), 3, "its replication id changed twice: {known:?}");
+}
+
+/// The traces of having been a replica are gone from `master_replid2`, and not from what it received.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_master_that_was_a_replica_some_time_ago_is_told_from_one_that_never_was() {
+    let world = World::start(Behind::Nothing);
+    let client = world.ready_client().await;
+    let lease = world.acquire(&client, "a", 60_000).await.unwrap();
+    let other = world.redis.start_replica(Persistence::Nothing).unwrap();
+    world.extend(&client, &lease, 70_000).await.unwrap();
+    other.cut_off().unwrap();
+    // It goes on, and comes back to what the other one had.
+    world.extend(&client, &lease, 80_000).await.unwrap();
+    other.promote().unwrap();
+    world.redis.follow(&other).unwrap();
+    world.redis.cli(&["CONFIG", "SET", "repl-backlog-ttl", "1"]).unwrap();
+    world.redis.promote().unwrap();
+    drop(other);
+    world.redis.wait_until(|info| info.contains("repl_backlog_active:0")).unwrap();
+    assert_eq!(world.redis.info("master_replid2").unwrap(), "0".repeat(40));
+    let until_ms = quarantined_until(answer(async || world.acquire(&client, "b", 1_000).await).await);
+    assert!(until_ms >= world.now_ms() + QUARANTINE_MS - 5_000);
+    assert!(is_lost(&world.extend(&client, &lease, 90_000).await));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -727,7 +773,7 @@ async fn without_the_durable_store_leases_go_on_to_the_bound() {
     let next = answer(async || world.extend(&client, &lease, 800).await).await.unwrap();
     assert_eq!((next.grant_id, next.not_before_ms), (first.grant_id, first.not_before_ms), "the same lease goes on");
     assert!(next.valid_until_ms > bound_ms);
-    assert_disjoint(&[next, short, acquired(&world, &client, "d", 800).await]);
+    assert_disjoint([next, short, acquired(&world, &client, "d", 800).await]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -759,7 +805,7 @@ async fn time_that_was_granted_and_got_lost_is_nobodys() {
     let next = acquired(&world, &client, "b", 500).await;
     assert!(next.not_before_ms >= lost_until_ms, "{next:?} {lost_until_ms}");
     assert!(is_lost(&world.extend(&client, &lease, 500).await), "no lease reaches across it");
-    assert_disjoint(&[lease, next]);
+    assert_disjoint([lease, next]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -975,7 +1021,7 @@ async fn a_lost_answer_is_burnt() {
         let released = records.iter().find(|record| record.lease.worker == lease.worker).unwrap();
         assert_eq!(released.lease.valid_until_ms, lease.not_before_ms + 1);
         let next = acquired(&world, &client, "b", 10_000).await;
-        assert_disjoint(&[burnt, Lease { valid_until_ms: lease.not_before_ms + 1, ..lease }, next]);
+        assert_disjoint([burnt, Lease { valid_until_ms: lease.not_before_ms + 1, ..lease }, next]);
     }
 }
 
@@ -1009,7 +1055,7 @@ async fn a_server_that_stands_still_costs_no_lease() {
         let extended = answer(async || world.extend(&client, &lease, 60_000).await).await.unwrap();
         let other = answer(async || world.acquire(&client, "b", 60_000).await).await.unwrap();
         assert_eq!(extended.grant_id, lease.grant_id);
-        assert_disjoint(&[extended, other]);
+        assert_disjoint([extended, other]);
     }
 }
 

@@ -2,9 +2,12 @@
 
 mod ceiling;
 mod clock;
+mod cluster;
 mod connection;
 mod dialects;
 mod leases;
+mod load;
 mod outages;
 mod rules;
+mod sentinel;
 mod server;

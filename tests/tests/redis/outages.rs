@@ -5,7 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,25 +24,10 @@ use unalike_tests::mariadb::MariaDb;
 use unalike_tests::proxy::Proxy;
 use unalike_tests::redis::{Persistence, Redis};
 
-const CHILD: &str = env!("CARGO_BIN_EXE_redis-child");
+use crate::load::{CHILD, COUNT, GRANTS, Load, PROCESSES, RAISES, TINY_RAISES, missing, watermark};
 
 /// What does not happen within this time never will.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// How many processes ask.
-const PROCESSES: usize = 3;
-
-/// How many numbers each asks for at a time.
-const COUNT: u64 = 10;
-
-/// Each client gets so many grants more before and after a fault: no one is stuck.
-const GRANTS: usize = 100;
-
-/// Small raises, so that a fault falls among many; and never so few numbers in hand that there are none at a fault.
-const RAISES: &str = "raise-min=5000&raise-max=50000";
-
-/// Raises that hardly suffice, so that there is nearly always one on its way.
-const TINY_RAISES: &str = "raise-min=100&raise-max=100";
 
 /// The hash of the tag that is asked for.
 const KEY: &str = "unalike:{order}";
@@ -58,73 +43,6 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// How many numbers between the first and the last one nobody was granted.
-fn missing(granted: &[Grant]) -> u64 {
-    let first = granted.iter().map(|grant| grant.start).min().unwrap();
-    let end = granted.iter().map(|grant| grant.end).max().unwrap();
-    end - first - granted.iter().map(|grant| grant.end - grant.start).sum::<u64>()
-}
-
-/// Processes that ask one database, or several by turns, over ceilings in a SQLite file.
-struct Load {
-    directory: TempDir,
-    stores: usize,
-    clients: Clients,
-}
-
-impl Load {
-    /// Starts them, and waits until all are served.
-    fn start(urls: &[String]) -> Self {
-        let directory = TempDir::new().unwrap();
-        let file = directory.path().join("ids.sqlite");
-        watermark(&file);
-        let count = COUNT.to_string();
-        let mut arguments = vec![file.to_str().unwrap(), "order", &count];
-        arguments.extend(urls.iter().map(String::as_str));
-        let clients = Clients::start_each(CHILD, &arguments, PROCESSES, urls.len()).unwrap();
-        let mut load = Self { directory, stores: urls.len(), clients };
-        load.served();
-        load
-    }
-
-    /// Waits until each client has been served some more, by each database.
-    fn served(&mut self) {
-        self.clients.wait_for(GRANTS).unwrap();
-    }
-
-    /// The last number that the durable store granted to anybody.
-    fn watermark(&self) -> u64 {
-        watermark(&self.directory.path().join("ids.sqlite"))
-    }
-
-    /// Stops it and checks what was granted.
-    fn stop(mut self) -> Vec<Grant> {
-        self.served();
-        let Self { directory, stores, clients } = self;
-        let granted = clients.stop().unwrap();
-        assert_disjoint(&granted);
-        for store in 0..stores {
-            let of_store: Vec<_> = granted.iter().filter(|grant| grant.client / PROCESSES == store).copied().collect();
-            assert_ascends_in_real_time(&of_store);
-        }
-        let last = granted.iter().map(|grant| grant.end - 1).max().unwrap();
-        let raised = watermark(&directory.path().join("ids.sqlite"));
-        assert!(last <= raised, "{last} was handed out, and the durable store granted no more than {raised}");
-        granted
-    }
-}
-
-/// The last number of the tag that a SQLite file says was granted.
-fn watermark(file: &Path) -> u64 {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let store = SqliteStore::connect(SqliteOptions::new(file)).await.unwrap();
-        let watermark = store.open_tag("order").await.unwrap().watermark;
-        store.close().await;
-        watermark
-    })
 }
 
 /// A field of the tag's hash.

@@ -15,7 +15,9 @@ use tempfile::TempDir;
 use unalike_tests::authority::Authority;
 use unalike_tests::mariadb::MariaDb;
 use unalike_tests::process;
-use unalike_tests::redis::{Persistence, Redis};
+use unalike_tests::redis::{Persistence, Program, Redis};
+use unalike_tests::redis_cluster::RedisCluster;
+use unalike_tests::redis_sentinels::Watched;
 use unalike_tests::server::{Ran, Server, binary, run, run_with};
 
 /// Runs it to its end over this store, with what stands behind it.
@@ -352,6 +354,37 @@ fn a_server_gives_redis_its_numbers_beforehand_and_a_command_does_not() -> anyho
     Ok(())
 }
 
+/// Sequences, ordered ones and snowflakes from the master that Sentinels name, through a fail-over, and from a Cluster.
+#[test]
+fn the_server_and_the_commands_take_sentinels_and_a_cluster() -> anyhow::Result<()> {
+    let mut watched = Watched::start(Program::Redis)?;
+    let cluster = RedisCluster::start(Program::Redis)?;
+    let patient = "connect-timeout-ms=10000&raise-min=100&raise-max=100";
+    for (store, leases) in
+        [(watched.sentinels.url(patient), watched.sentinels.url("")), (cluster.url(patient), cluster.url(""))]
+    {
+        let directory = Arc::new(TempDir::new()?);
+        let backing = "sqlite://ids.sqlite";
+        assert_eq!(ok(&directory, &store, backing, &["next", "order", "-n", "3"])?, "1\n2\n3\n");
+        ok(&directory, &store, backing, &["tags", "create", "chat", "--ordered"])?;
+        let server = serve(&directory, &store, backing, &["--leases", &leases])?;
+        let chat = "/v1/sequences/chat/ids?count=3";
+        assert_eq!(server.client().ids(chat)?, [1, 2, 3]);
+        let flake = server.get("/v1/snowflakes/default/ids?count=1")?;
+        assert_eq!(flake.status, 200, "{flake:?}");
+        if store.contains("sentinel") {
+            watched.master.kill9()?;
+            watched.sentinels.wait_for_master(&watched.replica)?;
+        }
+        // What was on its way when the master was lost may fail once.
+        let next = server.client().ids(chat).or_else(|_| server.client().ids(chat))?;
+        assert_eq!(next.first(), Some(if store.contains("sentinel") { &101 } else { &4 }));
+        let ran = run_over(&directory, &store, "none", &["next", "order"])?;
+        assert!(ran.code == Some(1) && ran.stderr.contains("durability=assumed"), "{ran:?}");
+    }
+    Ok(())
+}
+
 #[test]
 fn what_cannot_be_is_refused_by_name() -> anyhow::Result<()> {
     let directory = TempDir::new()?;
@@ -365,9 +398,11 @@ fn what_cannot_be_is_refused_by_name() -> anyhow::Result<()> {
         (with(&over_file, &["--backing", "mysql://ids@h/db", "next", "a"]), &["--backing", file, "redis://HOST"]),
         (vec!["--store", redis, "--backing", "redis://h:2/1", "next", "a"], &["redis://h:2/1", "durable"]),
         (vec!["--store", redis, "--backing", "ids.sqlite", "next", "a"], &["--backing", "ids.sqlite", "not a URL"]),
-        (with(&over_redis, &["--leases", "redis-sentinel://h", "next", "a"]), &["Sentinel", "--leases"]),
+        (with(&over_redis, &["--leases", "redis-sentinel://h", "next", "a"]), &["redis+sentinel://", "--leases"]),
         (vec!["--store", file, "--store", redis, "next", "a"], &[shown, "several", "--store"]),
-        (vec!["--store", "redis-sentinel://h", "--backing", "none", "next", "a"], &["Sentinel"]),
+        (vec!["--store", "redis-sentinel://h", "--backing", "none", "next", "a"], &["redis+sentinel://"]),
+        (vec!["--store", "redis+sentinel://h", "--backing", "none", "next", "a"], &["names no master"]),
+        (vec!["--store", "redis+cluster://h,i/1", "--backing", "none", "next", "a"], &["has only 0"]),
         (vec!["--store", "redis://h?dialect=id-generator", "--backing", "none", "next", "a"], &["tags import"]),
         (vec!["--store", "redis://ids:1/secret@h/0", "--backing", "none", "next", "a"], &["percent-encoded"]),
         (with(&over_redis, &["schema"]), &[shown, "no tables", "--dialect"]),

@@ -269,7 +269,7 @@ fn tokens_are_sent_and_never_shown() {
 #[test]
 fn bad_input_is_refused() {
     for (url, named) in [
-        ("https://localhost", "http://HOST:PORT"),
+        ("ftp://localhost", "https://HOST:PORT"),
         ("localhost:8080", "http://HOST:PORT"),
         ("http://localhost/ids", "without a path"),
         ("http://user:word@localhost", "--token-file"),

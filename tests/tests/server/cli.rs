@@ -251,6 +251,39 @@ fn help_has_examples() {
 }
 
 #[test]
+fn shells_complete_commands_and_flags_and_each_command_has_a_manual_page() {
+    let directory = TempDir::new().unwrap();
+    let at = directory.path();
+    std::fs::write(at.join("unalike.bash"), ok(at, &["completions", "bash"])).unwrap();
+    let completed = |words: &str, count: usize| {
+        let script = format!(
+            "source ./unalike.bash; COMP_WORDS=({words}); COMP_CWORD={count}; _unalike unalike \"${{COMP_WORDS[{count}]}}\" \
+             \"${{COMP_WORDS[{count}-1]}}\"; echo \"${{COMPREPLY[@]}}\""
+        );
+        let output = Command::new("bash").args(["-c", &script]).current_dir(at).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(completed("unalike ser", 1), "serve\n");
+    assert_eq!(completed("unalike tags cr", 2), "create\n");
+    assert!(completed("unalike serve --con", 2).contains("--connections-max"), "a flag of the server");
+    assert!(ok(at, &["completions", "zsh"]).starts_with("#compdef unalike\n"));
+    assert!(ok(at, &["completions", "fish"]).contains("complete -c unalike"));
+
+    ok(at, &["man", "."]);
+    let commands = ok(at, &["help"]);
+    let commands = commands.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let commands = commands.take_while(|line| !line.is_empty()).filter_map(|line| line.strip_prefix("  "));
+    let commands: Vec<_> = commands.filter_map(|line| line.split(' ').next().filter(|word| !word.is_empty())).collect();
+    assert!(commands.contains(&"serve") && commands.len() > 15, "{commands:?}");
+    for command in commands.into_iter().filter(|command| *command != "help") {
+        let page = std::fs::read_to_string(at.join(format!("unalike-{command}.1"))).unwrap();
+        assert!(page.contains(".SH SYNOPSIS"), "{page}");
+    }
+    assert!(std::fs::read_to_string(at.join("unalike.1")).unwrap().contains("unalike\\-serve(1)"));
+    fails(at, &["man", "nowhere"], 1, &["cannot be written to nowhere"]);
+}
+
+#[test]
 fn a_port_in_use_is_named_and_no_file_is_made() {
     let directory = TempDir::new().unwrap();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();

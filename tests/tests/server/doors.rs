@@ -23,6 +23,8 @@ const KNOWN_TO_USE_UP: &[&str] = &[
     "/tinyid/id/nextIdSimple",
     "/tinyid/id/nextSegmentId",
     "/tinyid/id/nextSegmentIdSimple",
+    // What it says of leases the store is asked for.
+    "/v1/console",
     "/v1/sequences/{tag}/ids",
     "/v1/snowflakes/{name}/ids",
     "/v1/store",

@@ -410,7 +410,7 @@ fn config_check_refuses_what_the_server_does_not_start_with_in_the_same_words() 
         ("tokens = \"missing.toml\"", &["missing.toml"]),
         ("log = \"inof\"", &["\"inof\"", "did you mean info?"]),
         ("log = \"info,unalike\"", &["\"unalike\"", "warn,unalike=debug"]),
-        ("store = \"postgres://db/ids\"", &["the setting store", "\"postgres\" is unknown"]),
+        ("store = \"mongodb://db/ids\"", &["the setting store", "\"mongodb\" is unknown"]),
         ("store = \"mysql://ids@db/ids?dialect=leef\"", &["dialect is \"leef\"", "leaf, tinyid"]),
         ("wait_max_ms = \"5\"", &["wait_max_ms", "string \"5\"", "a whole number, without quotes"]),
         ("create_tags = 1", &["create_tags", "true or false"]),

@@ -17,7 +17,7 @@ fn scrape(server: &Server) -> Result<Vec<Sample>> {
     ensure!(answer.status == 200, "{answer:?}");
     assert_eq!(answer.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
     let parsed = Scrape::parse(answer.body.lines().map(|line| Ok(line.to_owned())))?;
-    for name in documented().into_keys() {
+    for name in documented().into_keys().chain(documented_of_components().into_keys()) {
         let lines =
             |kind: &str| answer.body.lines().filter(|line| line.starts_with(&format!("# {kind} {name} "))).count();
         assert!(lines("HELP") <= 1 && lines("TYPE") <= 1, "{name} is described twice");
@@ -36,9 +36,21 @@ fn scrape(server: &Server) -> Result<Vec<Sample>> {
     Ok(parsed.samples)
 }
 
-/// Name to kind, as the documentation has them.
+/// Where the table of a server ends, and that of a component begins.
+const OF_COMPONENTS: &str = "\n## Of a component\n";
+
+/// Name to kind, as the documentation has them for every server.
 fn documented() -> BTreeMap<String, String> {
-    let rows = DOCUMENTATION.lines().filter_map(|line| line.strip_prefix("| `"));
+    table(DOCUMENTATION.split_once(OF_COMPONENTS).unwrap().0)
+}
+
+/// The same, of what a server has beside that while a component answers.
+fn documented_of_components() -> BTreeMap<String, String> {
+    table(DOCUMENTATION.split_once(OF_COMPONENTS).unwrap().1)
+}
+
+fn table(text: &str) -> BTreeMap<String, String> {
+    let rows = text.lines().filter_map(|line| line.strip_prefix("| `"));
     rows.map(|row| {
         let mut cells = row.split(" | ");
         let name = cells.next().unwrap().trim_end_matches('`');
@@ -88,6 +100,22 @@ fn each_documented_name_is_there_after_traffic_and_no_other() -> Result<()> {
         };
     }
     assert_eq!(shown, documented());
+    Ok(())
+}
+
+#[test]
+fn a_component_has_the_figures_of_its_table_and_no_other() -> Result<()> {
+    let directory = std::sync::Arc::new(tempfile::TempDir::new()?);
+    let path = directory.path().join("service.wasm");
+    std::fs::write(&path, unalike_artifact::SERVICE_0_2)?;
+    let arguments = ["--component", path.to_str().context("a path")?].map(str::to_owned);
+    let server = Server::start_in(std::sync::Arc::clone(&directory), arguments.to_vec())?;
+    server.client().ids("/v1/sequences/order/ids?count=7")?;
+    let samples = scrape(&server)?;
+    let shown = samples.iter().filter(|sample| sample.metric.starts_with("unalike_component_"));
+    let shown: BTreeMap<_, _> = shown.map(|sample| (sample.metric.clone(), kind(&sample.value).to_owned())).collect();
+    assert_eq!(shown, documented_of_components());
+    assert_eq!(figure(&samples, "unalike_component_requests_total", ("outcome", "answered"))?, 1.0);
     Ok(())
 }
 

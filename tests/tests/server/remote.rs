@@ -2,10 +2,8 @@
 
 #![expect(clippy::unwrap_used, clippy::panic_in_result_fn, reason = "a test that cannot go on fails")]
 
-use std::collections::{HashMap, HashSet};
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -19,6 +17,7 @@ use unalike_storage::{
     GrantId, LeaseAcquire, LeaseExtend, LeaseStore, SegmentStore, StoreError, TagCreation, TagOptions, TailRelease,
     sub_tag,
 };
+use unalike_tests::misdeeds::{Misdeed, misbehave};
 use unalike_tests::proxy::Proxy;
 use unalike_tests::server::{Client, Server};
 
@@ -474,98 +473,9 @@ async fn the_next_server_is_asked_only_after_one_that_granted_nothing() -> anyho
     Ok(())
 }
 
-/// What a proxy does with requests for grants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Misdeed {
-    /// Every second request gets the answer to the one before it.
-    Caches,
-    /// The same, with the header of the request that is answered: it knows how to hide it.
-    CachesWithoutHeader,
-    /// Requests are sent twice, and the first answer is thrown away.
-    SendsTwice,
-    /// Half of an answer comes.
-    Cuts,
-    /// The status of a gateway in place of the answer.
-    Replaces,
-}
-
-/// An HTTP proxy that misbehaves, on a port of its own.
-fn misbehave(target: &str, misdeed: Misdeed) -> anyhow::Result<String> {
-    let listener = TcpListener::bind("127.0.0.1:0")?;
-    let url = format!("http://{}", listener.local_addr()?);
-    let port = port_of(target);
-    let kept: Arc<Mutex<HashMap<String, Vec<u8>>>> = Arc::default();
-    let count = Arc::new(AtomicUsize::new(0));
-    std::thread::spawn(move || {
-        for client in listener.incoming().flatten() {
-            let (kept, count) = (Arc::clone(&kept), Arc::clone(&count));
-            // A client that is gone is no error.
-            std::thread::spawn(move || drop(pass(client, port, misdeed, &kept, &count)));
-        }
-    });
-    Ok(url)
-}
-
-fn pass(
-    mut client: TcpStream,
-    port: u16,
-    misdeed: Misdeed,
-    kept: &Mutex<HashMap<String, Vec<u8>>>,
-    count: &AtomicUsize,
-) -> anyhow::Result<()> {
-    let mut head = Vec::new();
-    let mut byte = [0];
-    while !head.ends_with(b"\r\n\r\n") {
-        client.read_exact(&mut byte)?;
-        head.push(byte[0]);
-    }
-    let head = String::from_utf8(head)?.replacen("\r\n", "\r\nconnection: close\r\n", 1);
-    let ask = || -> anyhow::Result<Vec<u8>> {
-        let mut server = TcpStream::connect(("127.0.0.1", port))?;
-        server.write_all(head.as_bytes())?;
-        let mut answer = Vec::new();
-        server.read_to_end(&mut answer)?;
-        Ok(answer)
-    };
-    let line = head.lines().next().unwrap_or_default().to_owned();
-    let is_odd = line.contains("/segments?") && count.fetch_add(1, Ordering::Relaxed) % 2 == 1;
-    let answer = match misdeed {
-        Misdeed::Caches | Misdeed::CachesWithoutHeader if is_odd => {
-            let former = kept.lock().unwrap().get(&line).cloned();
-            let former = former.map_or_else(ask, Ok)?;
-            if misdeed == Misdeed::CachesWithoutHeader {
-                let text = String::from_utf8(former)?;
-                let lines: Vec<_> = text.split("\r\n").filter(|line| !line.starts_with("x-request-id")).collect();
-                lines.join("\r\n").into_bytes()
-            } else {
-                former
-            }
-        }
-        Misdeed::SendsTwice if is_odd => {
-            ask()?;
-            ask()?
-        }
-        Misdeed::Cuts if is_odd => {
-            let mut answer = ask()?;
-            answer.truncate(answer.len() - 20);
-            answer
-        }
-        Misdeed::Replaces if is_odd => {
-            ask()?;
-            b"HTTP/1.1 502 Bad Gateway\r\ncontent-length: 3\r\nconnection: close\r\n\r\nbad".to_vec()
-        }
-        _ => ask()?,
-    };
-    kept.lock().unwrap().insert(line, answer.clone());
-    client.write_all(&answer)?;
-    Ok(())
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn no_proxy_makes_an_id_come_twice() -> anyhow::Result<()> {
-    for misdeed in
-        [Misdeed::Caches, Misdeed::CachesWithoutHeader, Misdeed::SendsTwice, Misdeed::Cuts, Misdeed::Replaces]
-    {
+    for misdeed in Misdeed::ALL {
         let server = Server::start()?;
         let url = misbehave(server.url(), misdeed)?;
         let mut seen = HashSet::new();

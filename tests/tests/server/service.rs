@@ -19,7 +19,7 @@ use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use unalike_tests::redis::{Persistence, Redis};
-use unalike_tests::server::{Answer, Client, Server, binary, run, run_with};
+use unalike_tests::server::{Answer, Client, Server, binary, fails, run, run_with};
 
 const ORDER: &str = "/v1/sequences/order/ids";
 
@@ -240,6 +240,77 @@ fn tokens_are_read_again_on_sighup_and_a_bad_file_changes_nothing() -> anyhow::R
     let log = server.log()?;
     assert!(!log.contains("swordfish"), "{log}");
     assert!(log.contains("ERROR") && log.contains("tokens.toml"), "{log}");
+    Ok(())
+}
+
+#[test]
+fn a_probe_ends_as_the_server_is() -> anyhow::Result<()> {
+    let server = guarded(&[])?;
+    let address = server.url().trim_start_matches("http://").to_owned();
+    let (_, port) = address.rsplit_once(':').context("no port")?;
+    let directory = server.directory();
+    let health = |arguments: &[&str], environment: &[(&str, &str)]| {
+        let ran = run_with(directory, [&["health"], arguments].concat(), environment)?;
+        anyhow::Ok((ran.code, format!("{}{}", ran.stdout, ran.stderr)))
+    };
+    let ready = (Some(0), "ready\n".to_owned());
+    assert_eq!(health(&[&address], &[])?, ready);
+    let everywhere = format!("0.0.0.0:{port}");
+    assert_eq!(health(&[], &[("UNALIKE_LISTEN", &everywhere)])?, ready, "without a token, by the configuration");
+    assert_eq!(health(&[&address, "--live"], &[])?, (Some(0), "live\n".to_owned()));
+    let silent = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let silent_address = silent.local_addr()?.to_string();
+    for place in [silent_address.as_str(), "nowhere.invalid:80"] {
+        fails(directory, &["health", place], 1, &[&format!("no server answers at {place}: ")]);
+    }
+    fails(directory, &["health", "nowhere"], 1, &["\"nowhere\", it must be HOST:PORT"]);
+    let _locked = server.lock_store()?;
+    let began = Instant::now();
+    loop {
+        let (code, said) = health(&[&address], &[])?;
+        if code == Some(1) {
+            assert!(said.contains("answers 503 to /health/ready: "), "{said}");
+            break;
+        }
+        ensure!(began.elapsed() < PATIENCE, "the server stays ready: {said}");
+    }
+    assert_eq!(health(&[&address, "--live"], &[])?.0, Some(0));
+    Ok(())
+}
+
+#[test]
+fn a_token_is_made_by_a_command_and_refused_once_it_has_expired() -> anyhow::Result<()> {
+    let server = guarded(&[])?;
+    let directory = server.directory();
+    let made = run(directory, ["tokens", "new", "shop", "--scope", "read", "--tags", "order,invoice*", "--days", "7"])?;
+    assert_eq!(made.code, Some(0), "{}", made.stderr);
+    let token = made.stderr.trim_end().lines().next_back().context("no token")?;
+    assert!(token.starts_with("unalike_") && !made.stdout.contains(token), "{}{}", made.stdout, made.stderr);
+    let file = directory.join("tokens.toml");
+    let expired = "\n[[tokens]]\nname = \"old\"\ntoken = \"the-token-of-another-year\"\nscope = \"read\"\n\
+                   expires = 2026-01-01T01:00:00+01:00\n";
+    std::fs::write(&file, format!("{}{expired}{}", token_file(), made.stdout))?;
+    server.signal(libc::SIGHUP)?;
+    server.wait_for_log("was read again", 1)?;
+    let answer = |token: &str, path: &str| server.client().with_token(token).get(path);
+    assert_eq!(answer(token, ORDER)?.status, 200);
+    assert_eq!(answer(token, "/v1/sequences/receipt/ids")?.status, 403);
+    let refused = answer("the-token-of-another-year", ORDER)?;
+    assert_eq!(refused.status, 401);
+    let detail = refused.json()?["detail"].to_string();
+    assert!(detail.contains("expired at 2026-01-01T00:00:00"), "{detail}");
+    let log = server.log()?;
+    for line in ["the token \"old\" expired at 2026-01-01T00:00:00", "the token \"shop\" expires at "] {
+        assert!(log.contains(line), "no {line:?} in {log}");
+    }
+    assert!(!log.contains(token) && !log.contains("another-year"), "{log}");
+    let metrics = server.client().with_token(ADMIN).get("/metrics")?.body;
+    assert!(metrics.contains("unalike_tokens_refused_total{reason=\"expired\"} 1"), "{metrics}");
+    fails(directory, &["tokens", "new", "shop"], 2, &["--scope"]);
+    fails(directory, &["tokens", "new", "shop", "--scope", "all"], 2, &["[possible values: read, lease, admin]"]);
+    fails(directory, &["tokens", "new", "shop", "--scope", "read", "--days", "0"], 2, &["from 1 to 36500"]);
+    fails(directory, &["tokens", "new", "shop", "--scope", "read", "--tags", "*"], 1, &["leave tags out"]);
+    fails(directory, &["tokens", "new", "", "--scope", "read"], 1, &["1 to 64 bytes"]);
     Ok(())
 }
 

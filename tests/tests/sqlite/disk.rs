@@ -20,6 +20,8 @@ use unalike_sqlite::SqliteStore;
 use unalike_storage::{LeaseStore, SegmentStore, StoreError, TagOptions, TailRelease};
 use unalike_tests::{local, sqlite};
 
+use crate::power;
+
 /// A call that puts something on the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Call {
@@ -94,6 +96,7 @@ fn flush(file: c_int, call: c_long) -> c_int {
         unsafe { *libc::__errno_location() = libc::EIO };
         return -1;
     }
+    power::flushing(&path);
     // Looked at and not opened: closing a file drops the locks that SQLite has on it.
     let length = fs::metadata(&path).map_or(0, |found| found.len());
     // SAFETY: the descriptor is the caller's own.
@@ -102,6 +105,7 @@ fn flush(file: c_int, call: c_long) -> c_int {
         for (_, deleted) in DELETING.lock().unwrap().extract_if(.., |(flushed, _)| *flushed == path) {
             fs::remove_file(deleted).unwrap();
         }
+        power::flushed(&path);
         CALLS.lock().unwrap().push(Call::Flush(path, length));
     }
     c_int::try_from(outcome).unwrap()

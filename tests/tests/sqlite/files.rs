@@ -474,6 +474,54 @@ async fn a_newer_schema_is_refused_and_left_alone() {
     assert!(matches!(error, StoreError::Corrupt { .. }), "{error:?}");
 }
 
+#[tokio::test]
+async fn beside_what_others_make_of_its_tables_nothing_is_granted() {
+    let now_ms = || SystemClock.now_ms();
+    for (change, undo, words) in [
+        (
+            "CREATE TRIGGER back AFTER UPDATE ON TAG BEGIN UPDATE tag SET watermark = OLD.watermark WHERE tag = NEW.tag; END",
+            "DROP TRIGGER back",
+            "the trigger \"back\" on the table \"TAG\"",
+        ),
+        (
+            "CREATE TRIGGER no BEFORE UPDATE ON tag BEGIN SELECT RAISE(IGNORE); END",
+            "DROP TRIGGER no",
+            "the trigger \"no\"",
+        ),
+        ("CREATE TRIGGER no AFTER UPDATE ON lease BEGIN SELECT 1; END", "DROP TRIGGER no", "the trigger \"no\""),
+    ] {
+        let directory = TempDir::new().unwrap();
+        let path = directory.path().join("ids.sqlite");
+        let store = open(&path).await.unwrap();
+        assert_eq!(store.allocate("order", 10, 0).await.unwrap().start, 1);
+        let lease = store.acquire(&acquire("holder", now_ms())).await.unwrap();
+        let mut other = SqliteConnectOptions::new().filename(&path).connect().await.unwrap();
+        sqlx::query(change).execute(&mut other).await.unwrap();
+        for error in [
+            store.allocate("order", 10, 0).await.unwrap_err(),
+            store.allocate("new", 10, 0).await.unwrap_err(),
+            store.acquire(&acquire("other", now_ms())).await.unwrap_err(),
+            store.extend(&extend(&lease, now_ms())).await.unwrap_err(),
+            open(&path).await.unwrap_err(),
+        ] {
+            assert!(matches!(error, StoreError::Refused { .. }) && error.to_string().contains(words), "{error:?}");
+        }
+        sqlx::query(undo).execute(&mut other).await.unwrap();
+        assert_eq!(store.allocate("order", 10, 0).await.unwrap().start, 11);
+        // A column more is nobody's loss.
+        sqlx::query("ALTER TABLE tag ADD COLUMN more INTEGER").execute(&mut other).await.unwrap();
+        sqlx::query("ALTER TABLE lease ADD COLUMN more INTEGER").execute(&mut other).await.unwrap();
+        assert_eq!(store.allocate("order", 10, 0).await.unwrap().start, 21);
+        store.extend(&extend(&lease, now_ms())).await.unwrap();
+        // A table without its key is.
+        for copy in ["CREATE TABLE copied AS SELECT * FROM tag", "DROP TABLE tag", "ALTER TABLE copied RENAME TO tag"] {
+            sqlx::query(copy).execute(&mut other).await.unwrap();
+        }
+        let error = open(&path).await.unwrap_err();
+        assert!(error.to_string().contains("changed the table \"tag\""), "{error}");
+    }
+}
+
 /// The tables of tags as version 1 created them.
 const SCHEMA_1: &str = "
 PRAGMA application_id = 1970168172;

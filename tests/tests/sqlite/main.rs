@@ -3,3 +3,5 @@
 mod disk;
 mod durability;
 mod files;
+mod power;
+mod sweep;

@@ -24,7 +24,7 @@ mod snowflakes;
 mod texts;
 
 pub use imports::{Imports, Thrown};
-pub use native::Native;
+pub use native::{Native, NativeInstance};
 pub use runner::{Outcome, World, run};
 
 /// The names and the texts of all files: scripts of calls of the component, and [`rules`].

@@ -1,36 +1,29 @@
-//! The native core in the component's clothes: its functions by their WIT names, its imports called as the glue calls
-//! them.
+//! The native core in the component's clothes: its functions by their WIT names, and its imports by theirs.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Value, json};
 use unalike_core as core;
 
 use crate::json::{
-    case, error, failure, grant_id, int, invalid, layout, lease, long, options_error, result, run, segment, short, text,
+    case, error, failure, grant_id, int, invalid, layout, layout_value, lease, long, options_error, result, run,
+    segment, short, text,
 };
 use crate::{Imports, Outcome, Thrown, World};
 
 enum Resource {
-    Sequence { tag: String, buffer: Box<core::SegmentBuffer>, ticket: Option<u64> },
-    Ordered { tag: String, buffer: Box<core::OrderedBuffer>, ticket: Option<u64> },
-    Snowflake(Box<Snowflake>),
+    Sequence(Box<core::SequenceGenerator>),
+    Ordered(Box<core::OrderedGenerator>),
+    Snowflake(Box<core::SnowflakeGenerator>),
     Format(Box<core::Format>),
-}
-
-struct Snowflake {
-    namespace: String,
-    layout: Value,
-    horizon_ms: u64,
-    state: core::Snowflake,
-    ticket: Option<u64>,
 }
 
 /// The core without WebAssembly.
 pub struct Native {
     imports: Arc<Mutex<Imports>>,
-    instances: Vec<BTreeMap<String, Resource>>,
+    instances: Vec<NativeInstance>,
 }
 
 impl World for Native {
@@ -39,7 +32,7 @@ impl World for Native {
     }
 
     fn begin(&mut self) {
-        self.instances.push(BTreeMap::new());
+        self.instances.push(NativeInstance::default());
     }
 
     fn end(&mut self) {
@@ -47,34 +40,57 @@ impl World for Native {
     }
 
     fn call(&mut self, call: &str, on: &str, args: &Value) -> Outcome {
+        self.instances.last_mut().unwrap().call(call, on, args, &mut Host(&self.imports))
+    }
+
+    fn drop_resource(&mut self, on: &str) {
+        self.instances.last_mut().unwrap().drop_resource(on);
+    }
+}
+
+/// What is open of the core, without its host.
+#[derive(Default)]
+pub struct NativeInstance(BTreeMap<String, Resource>);
+
+impl NativeInstance {
+    /// Calls a function by its WIT name. `host` carries its requests, and panics where an import throws: that is how
+    /// the native core traps.
+    pub fn call(
+        &mut self,
+        call: &str,
+        on: &str,
+        args: &Value,
+        host: &mut (impl core::Segments + core::Leases),
+    ) -> Outcome {
         let (kind, function) = call.split_once('.').unwrap_or((call, ""));
         if kind == "codec" {
             return Outcome::Returned(Some(codec(function, args)));
         }
-        let resources = self.instances.last_mut().unwrap();
+        let Self(resources) = self;
         if function == "open" {
             let opened = open(kind, args);
             assert!(!resources.contains_key(on), "{on} is open already");
             let opened = opened.map(|resource| resources.insert(on.to_owned(), resource));
             return Outcome::Returned(Some(result(opened, |_| Value::Null, |error| error)));
         }
-        let host = Host(&self.imports);
         let Some(resource) = resources.get_mut(on) else { panic!("{on} is not open") };
-        let outcome = match (kind, resource) {
-            ("sequence", Resource::Sequence { tag, buffer, ticket }) => {
-                host.sequence(function, args, tag, buffer, ticket)
-            }
-            ("ordered", Resource::Ordered { tag, buffer, ticket }) => host.ordered(function, args, tag, buffer, ticket),
-            ("snowflake", Resource::Snowflake(snowflake)) => host.snowflake(function, args, snowflake),
-            ("format", Resource::Format(format)) => Ok(Some(self::format(function, args, format))),
+        let returned = catch_unwind(AssertUnwindSafe(|| match (kind, resource) {
+            ("sequence", Resource::Sequence(sequence)) => self::sequence(function, args, sequence, host),
+            ("ordered", Resource::Ordered(ordered)) => Some(self::ordered(function, args, ordered, host)),
+            ("snowflake", Resource::Snowflake(snowflake)) => self::snowflake(function, args, snowflake, host),
+            ("format", Resource::Format(format)) => Some(self::format(function, args, format)),
             _ => panic!("{on} is no {kind}"),
-        };
-        outcome.map_or(Outcome::Trapped, Outcome::Returned)
+        }));
+        match returned {
+            Ok(returned) => Outcome::Returned(returned),
+            Err(thrown) if thrown.is::<Thrown>() => Outcome::Trapped,
+            Err(panic) => resume_unwind(panic),
+        }
     }
 
-    fn drop_resource(&mut self, on: &str) {
-        let dropped = self.instances.last_mut().unwrap().remove(on);
-        assert!(dropped.is_some(), "{on} is not open");
+    /// Drops a resource without closing it.
+    pub fn drop_resource(&mut self, on: &str) {
+        assert!(self.0.remove(on).is_some(), "{on} is not open");
     }
 }
 
@@ -104,14 +120,14 @@ fn open(kind: &str, args: &Value) -> Result<Resource, Value> {
                 prefetch: short(options, "prefetch"),
                 id_max: long(options, "id-max"),
             };
-            let buffer = core::SegmentBuffer::new(core_options, long(options, "floor")).map_err(options_error)?;
-            Ok(Resource::Sequence { tag, buffer: Box::new(buffer), ticket: None })
+            let sequence = core::SequenceGenerator::open(tag, core_options, long(options, "floor"));
+            sequence.map(|sequence| Resource::Sequence(Box::new(sequence))).map_err(options_error)
         }
         "ordered" => {
             let tag = name("tag")?;
             let options = core::OrderedOptions { floor: long(args, "floor"), id_max: long(args, "id-max") };
-            let buffer = core::OrderedBuffer::new(options).map_err(options_error)?;
-            Ok(Resource::Ordered { tag, buffer: Box::new(buffer), ticket: None })
+            let ordered = core::OrderedGenerator::open(tag, options);
+            ordered.map(|ordered| Resource::Ordered(Box::new(ordered))).map_err(options_error)
         }
         "snowflake" => {
             let (namespace, options) = (name("namespace")?, &args["options"]);
@@ -134,13 +150,8 @@ fn open(kind: &str, args: &Value) -> Result<Resource, Value> {
                 },
                 seed: long(options, "seed"),
             };
-            Ok(Resource::Snowflake(Box::new(Snowflake {
-                namespace,
-                layout: options["layout"].clone(),
-                horizon_ms: core_options.horizon_ms,
-                state: core::Snowflake::new(core_options).map_err(options_error)?,
-                ticket: None,
-            })))
+            let snowflake = core::SnowflakeGenerator::open(namespace, core_options);
+            snowflake.map(|snowflake| Resource::Snowflake(Box::new(snowflake))).map_err(options_error)
         }
         "format" => {
             let options = &args["options"];
@@ -170,144 +181,149 @@ fn open(kind: &str, args: &Value) -> Result<Resource, Value> {
     }
 }
 
-/// The imports, as the component's glue calls them.
+/// The script's own host.
 struct Host<'a>(&'a Mutex<Imports>);
 
 impl Host<'_> {
-    fn request(&self, import: &'static str, args: Value) -> Result<Option<u64>, Thrown> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).request(import, args).map(Some)
+    fn ask<T>(&self, ask: impl FnOnce(&mut Imports) -> Result<T, Thrown>) -> T {
+        let asked = ask(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        // Quietly: no message of a panic that is expected.
+        asked.unwrap_or_else(|thrown| resume_unwind(Box::new(thrown)))
     }
 
-    fn release(&self, import: &'static str, args: Value) -> Result<(), Thrown> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).release(import, args)
-    }
-
-    /// The answer of the request in flight, if it has come.
-    fn answer(&self, import: &'static str, ticket: &mut Option<u64>) -> Result<Option<Value>, Thrown> {
-        let Some(held) = *ticket else { return Ok(None) };
-        let answer = self.0.lock().unwrap_or_else(PoisonError::into_inner).poll(import, held)?;
-        if answer.is_null() {
-            return Ok(None);
-        }
-        *ticket = None;
-        Ok(Some(answer))
-    }
-
-    fn sequence(
+    fn poll<T>(
         &self,
-        function: &str,
-        args: &Value,
-        tag: &str,
-        buffer: &mut core::SegmentBuffer,
-        ticket: &mut Option<u64>,
-    ) -> Result<Option<Value>, Thrown> {
-        let now = if function == "close" { 0 } else { long(args, "now") };
-        match self.answer("segments.poll", ticket)? {
-            None => {}
-            Some(answer) => match answer.get("ok") {
-                Some(granted) => drop(buffer.granted(now, segment(granted))),
-                None => buffer.failed(now, failure(&answer["err"])),
-            },
+        import: &'static str,
+        ticket: u64,
+        granted: impl FnOnce(&Value) -> T,
+    ) -> Option<Result<T, core::StoreFailure>> {
+        let answer = self.ask(|imports| imports.poll(import, ticket));
+        match answer.get("ok") {
+            _ if answer.is_null() => None,
+            Some(ok) => Some(Ok(granted(ok))),
+            None => Some(Err(failure(&answer["err"]))),
         }
-        if function == "close" {
-            if let Some(tail) = buffer.close() {
-                let args = json!({ "tag": tag, "start": int(tail.start), "version": int(tail.version) });
-                self.release("segments.release", args)?;
-            }
-            return Ok(None);
-        }
-        let reserved = (function == "reserve").then(|| buffer.reserve(now, short(args, "max")));
-        if let Some(request) = buffer.request(now) {
-            let args = json!({ "tag": tag, "count": int(request.count), "at-least": int(request.at_least) });
-            *ticket = self.request("segments.allocate", args)?;
-        }
-        Ok(Some(match (reserved, function) {
-            (Some(reserved), _) => result(reserved, run, error),
-            (None, "status") => json!({
-                "wake": int(buffer.wake_ms(now)),
+    }
+}
+
+impl core::Segments for Host<'_> {
+    fn allocate(&mut self, tag: &str, count: u64, at_least: u64) -> u64 {
+        let args = json!({ "tag": tag, "count": int(count), "at-least": int(at_least) });
+        self.ask(|imports| imports.request("segments.allocate", args))
+    }
+
+    fn poll(&mut self, ticket: u64) -> Option<Result<core::Segment, core::StoreFailure>> {
+        Host::poll(self, "segments.poll", ticket, segment)
+    }
+
+    fn release(&mut self, tag: &str, tail: core::TailRelease) {
+        let args = json!({ "tag": tag, "start": int(tail.start), "version": int(tail.version) });
+        self.ask(|imports| imports.release("segments.release", args));
+    }
+}
+
+impl core::Leases for Host<'_> {
+    fn acquire(&mut self, namespace: &str, layout: &core::Layout, now_ms: u64, horizon_ms: u64) -> u64 {
+        let args = lease_args(namespace, layout, now_ms, horizon_ms);
+        self.ask(|imports| imports.request("leases.acquire", args))
+    }
+
+    fn extend(
+        &mut self,
+        namespace: &str,
+        layout: &core::Layout,
+        (worker, held): (u32, core::GrantId),
+        now_ms: u64,
+        horizon_ms: u64,
+    ) -> u64 {
+        let mut args = lease_args(namespace, layout, now_ms, horizon_ms);
+        args["worker"] = json!(worker);
+        args["grant-id"] = grant_id(held);
+        self.ask(|imports| imports.request("leases.extend", args))
+    }
+
+    fn poll(&mut self, ticket: u64) -> Option<Result<core::Lease, core::StoreFailure>> {
+        Host::poll(self, "leases.poll", ticket, lease)
+    }
+
+    fn release(&mut self, namespace: &str, release: core::LeaseRelease) {
+        let (worker, grant_id, end) = (release.worker, grant_id(release.grant_id), int(release.end_ms));
+        let args = json!({ "namespace": namespace, "worker": worker, "grant-id": grant_id, "end": end });
+        self.ask(|imports| imports.release("leases.release", args));
+    }
+}
+
+fn lease_args(namespace: &str, layout: &core::Layout, now_ms: u64, horizon_ms: u64) -> Value {
+    let layout = layout_value(layout);
+    json!({ "namespace": namespace, "layout": layout, "now": int(now_ms), "horizon-ms": int(horizon_ms) })
+}
+
+fn sequence(
+    function: &str,
+    args: &Value,
+    sequence: &mut core::SequenceGenerator,
+    host: &mut impl core::Segments,
+) -> Option<Value> {
+    match function {
+        "reserve" => Some(result(sequence.reserve(host, long(args, "now"), short(args, "max")), run, error)),
+        "status" => {
+            let now_ms = long(args, "now");
+            let buffer = sequence.status(host, now_ms);
+            Some(json!({
+                "wake": int(buffer.wake_ms(now_ms)),
                 "remaining": int(buffer.remaining()),
                 "step": int(buffer.step()),
                 "in-flight": buffer.is_in_flight(),
-            }),
-            _ => panic!("a sequence has no {function}"),
-        }))
+            }))
+        }
+        "close" => {
+            sequence.close(host);
+            None
+        }
+        _ => panic!("a sequence has no {function}"),
     }
+}
 
-    fn ordered(
-        &self,
-        function: &str,
-        args: &Value,
-        tag: &str,
-        buffer: &mut core::OrderedBuffer,
-        ticket: &mut Option<u64>,
-    ) -> Result<Option<Value>, Thrown> {
-        let now = long(args, "now");
-        match self.answer("segments.poll", ticket)? {
-            None => {}
-            Some(answer) => match answer.get("ok") {
-                Some(granted) => drop(buffer.granted(now, segment(granted))),
-                None => buffer.failed(now, failure(&answer["err"])),
-            },
-        }
-        Ok(Some(match function {
-            "begin" => match buffer.begin(short(args, "count")) {
-                Err(refused) => json!({ "err": error(refused) }),
-                Ok((round, request)) => {
-                    let args = json!({ "tag": tag, "count": int(request.count), "at-least": int(request.at_least) });
-                    *ticket = self.request("segments.allocate", args)?;
-                    json!({ "ok": int(round) })
-                }
-            },
-            "claim" => result(buffer.claim(long(args, "round")), run, error),
-            _ => panic!("an ordered sequence has no {function}"),
-        }))
+fn ordered(
+    function: &str,
+    args: &Value,
+    ordered: &mut core::OrderedGenerator,
+    host: &mut impl core::Segments,
+) -> Value {
+    let now_ms = long(args, "now");
+    match function {
+        "begin" => result(ordered.begin(host, now_ms, short(args, "count")), int, error),
+        "claim" => result(ordered.claim(host, now_ms, long(args, "round")), run, error),
+        _ => panic!("an ordered sequence has no {function}"),
     }
+}
 
-    fn snowflake(&self, function: &str, args: &Value, snowflake: &mut Snowflake) -> Result<Option<Value>, Thrown> {
-        let Snowflake { namespace, layout, horizon_ms, state, ticket } = snowflake;
-        let now = if function == "close" { 0 } else { long(args, "now") };
-        match self.answer("leases.poll", ticket)? {
-            None => {}
-            Some(answer) => match answer.get("ok") {
-                Some(granted) => drop(state.granted(now, lease(granted))),
-                None => state.failed(now, failure(&answer["err"])),
-            },
-        }
-        if function == "close" {
-            if let Some(release) = state.close() {
-                let (worker, grant_id) = (release.worker, grant_id(release.grant_id));
-                let end = int(release.end_ms);
-                let args = json!({ "namespace": namespace, "worker": worker, "grant-id": grant_id, "end": end });
-                self.release("leases.release", args)?;
-            }
-            return Ok(None);
-        }
-        let reserved = (function == "reserve").then(|| state.reserve(now, short(args, "max")));
-        if let Some(request) = state.request(now) {
-            let mut args =
-                json!({ "namespace": namespace, "layout": layout, "now": int(now), "horizon-ms": int(*horizon_ms) });
-            *ticket = match request {
-                core::LeaseRequest::Acquire => self.request("leases.acquire", args)?,
-                core::LeaseRequest::Extend { worker, grant_id: id } => {
-                    args["worker"] = json!(worker);
-                    args["grant-id"] = grant_id(id);
-                    self.request("leases.extend", args)?
-                }
-            };
-        }
-        let held = state.lease();
-        Ok(Some(match (reserved, function) {
-            (Some(reserved), _) => result(reserved, run, error),
-            (None, "status") => json!({
-                "wake": int(state.wake_ms(now)),
+fn snowflake(
+    function: &str,
+    args: &Value,
+    snowflake: &mut core::SnowflakeGenerator,
+    host: &mut impl core::Leases,
+) -> Option<Value> {
+    match function {
+        "reserve" => Some(result(snowflake.reserve(host, long(args, "now"), short(args, "max")), run, error)),
+        "status" => {
+            let now_ms = long(args, "now");
+            let state = snowflake.status(host, now_ms);
+            let held = state.lease();
+            Some(json!({
+                "wake": int(state.wake_ms(now_ms)),
                 "worker": held.map(|lease| lease.worker),
                 "valid-until": int(held.map_or(0, |lease| lease.valid_until_ms)),
                 "used-until": int(state.used_until_ms()),
                 "in-flight": state.is_in_flight(),
-                "blocked": state.blocked(now).map(error),
-            }),
-            _ => panic!("a snowflake has no {function}"),
-        }))
+                "blocked": state.blocked(now_ms).map(error),
+            }))
+        }
+        "close" => {
+            snowflake.close(host);
+            None
+        }
+        _ => panic!("a snowflake has no {function}"),
     }
 }
 

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sqlx::mysql::MySqlRow;
 use sqlx::{AssertSqlSafe, Row as _};
-use unalike_storage::{ID_MAX, StoreError, TagCreation};
+use unalike_storage::{ID_MAX, NotBegun, StoreError, TagCreation};
 
 use crate::MysqlOptions;
 use crate::database::Database;
@@ -189,18 +189,18 @@ pub(crate) async fn require(database: &Database, options: &MysqlOptions, names: 
 /// The error where a table is missing that is not to be created.
 pub(crate) fn table_is_missing(database: &Database, options: &MysqlOptions, table: &str) -> StoreError {
     let at = database.at();
-    StoreError::refused(if options.create_tables {
-        format!(
+    if options.create_tables {
+        return StoreError::refused(format!(
             "{at}: the table {table} is missing, and it belongs to another system: is this the database of that system? If it \
              is to begin here, run the statements that `unalike schema` prints, or start the server or create a tag with \
              create=true in the URL; a command that only looks creates no table"
-        )
-    } else {
-        format!(
-            "{at}: the table {table} is missing, and tables are not to be created (create=false, or a command that begins no \
-             store): run the statements that `unalike schema` prints"
-        )
-    })
+        ));
+    }
+    let what = format!(
+        "{at}: the table {table} is missing, and tables are not to be created (create=false, or a command that begins no \
+         store): run the statements that `unalike schema` prints"
+    );
+    StoreError::refused(what).with_source(NotBegun)
 }
 
 /// Looks at a table; none when it is missing.

@@ -141,8 +141,14 @@ pub(crate) async fn open(database: &Database, options: &MysqlOptions) -> Result<
     Ok(Arc::new(store))
 }
 
-/// Whether the server's counters outlive a crash.
+/// Whether the server's counters are the only ones, and outlive a crash.
 fn check_counter(facts: &ServerFacts) -> Result<(), String> {
+    if let Some(cluster) = facts.cluster() {
+        return Err(format!(
+            "it is a node of the Galera cluster {cluster:?}, where each node has a counter of its own, whose steps change when \
+             nodes come and go: use the dialect unalike"
+        ));
+    }
     let version = facts.value("version");
     let mut parts = version.split(['.', '-']).map(|part| part.parse::<u32>().unwrap_or_default());
     let mut part = || parts.next().unwrap_or_default();

@@ -169,6 +169,10 @@ impl GrantedTime {
             let floor_ms = binding.layout.round_up_ms(granted.start);
             write_binding(&NamespaceBinding { floor_ms, ..binding })
         });
+        if let Some((cause, _)) = hash.cause(&here).zip(binding.as_ref()) {
+            let (name, from_ms) = (namespace.name.as_str(), granted.start);
+            tracing::warn!(namespace = name, cause, from_ms, "the leases are void, and begin anew");
+        }
         let read = (hash.generation.as_str(), here.as_str());
         self.raising.install(place, &INSTALL, read, &granted, &[binding.as_deref().unwrap_or_default()]).await
     }

@@ -107,7 +107,30 @@ impl NamespaceView {
     }
 }
 
+/// The process that an incarnation is of.
+fn run_id(incarnation: &str) -> &str {
+    incarnation.split(':').next().unwrap_or_default()
+}
+
 impl Hash {
+    /// Whether the process that granted these leases is this incarnation too, under another replication id.
+    pub(super) fn is_of_same_process(&self, here: &str) -> bool {
+        self.incarnation != here && run_id(&self.incarnation) == run_id(here)
+    }
+
+    /// What made another incarnation of the server that granted these leases, for people; none where none did.
+    pub(super) fn cause(&self, here: &str) -> Option<&'static str> {
+        if self.incarnation.is_empty() || self.incarnation == here {
+            None
+        } else if self.is_of_same_process(here) {
+            Some(
+                "its replication id changed: it was a replica meanwhile, or got its first one, or had none for repl-backlog-ttl",
+            )
+        } else {
+            Some("another process: it was restarted, or another server took over")
+        }
+    }
+
     /// What these fields mean, or what is wrong with them.
     fn read(fields: &mut BTreeMap<String, String>) -> Result<Option<Self>, String> {
         if fields.is_empty() {

@@ -125,8 +125,8 @@ const PATHS = {
     const small = new DurableStore(env.IDS, { name: 'small', tagsMax: BigInt(max) });
     return { start: String((await small.allocate(tag, 1n, 0n)).start) };
   },
-  async wrong({ name, pin, max = '1' }) {
-    const options = { name, tagsMax: BigInt(max), ...(pin === undefined ? {} : { store: pin }) };
+  async wrong({ name, pin, max = '1', ...others }) {
+    const options = { ...others, name, tagsMax: BigInt(max), ...(pin === undefined ? {} : { store: pin }) };
     return { wrong: String(new DurableStore(name === undefined ? env.NONE : env.IDS, options)) };
   },
 };

@@ -17,7 +17,7 @@ from typing import Any, Final, Generic, Optional, TypeVar, Union
 
 from ._component import CoreInstance, Trap
 from ._inside import in_component, refuse_inside
-from ._process import uninterrupted
+from ._process import MARK, Forked, uninterrupted
 from ._requests import GrantOrder, InstanceRequests, Signal, Storage
 from .errors import IdsError, because, caused, closed
 from .lease_rules import rfc3339
@@ -151,8 +151,8 @@ class Generator:
 class Lane:
     """One instance, in one process."""
 
-    def __init__(self, storage: Storage, clock: Callable[[], int], wait_max: float) -> None:
-        self.storage, self.clock, self.wait_max = storage, clock, wait_max
+    def __init__(self, storage: Storage, clock: Callable[[], int], wait_max: float, mark: int) -> None:
+        self.storage, self.clock, self.wait_max, self.mark = storage, clock, wait_max, mark
         self.orders: dict[str, GrantOrder] = {}
         # Reentrant for what cannot be: a finalizer that finds its thread about to enter.
         self._lock = threading.RLock()
@@ -169,10 +169,15 @@ class Lane:
         return self.enter(generator.name, lambda: self.call_inside(generator, act))
 
     def enter(self, name: str, act: Callable[[], T]) -> T:
-        """Does something that no other call does at the same time, and that nothing interrupts."""
+        """Does something that no other call does at the same time, and that nothing interrupts.
+
+        :raises Forked: in a child, which has a lane of its own
+        """
         refuse_inside(name)
+        if MARK[0] != self.mark:
+            raise Forked
         try:
-            return uninterrupted(lambda: in_component(self._lock, act))
+            return uninterrupted(lambda: in_component(self._lock, act), self.mark)
         finally:
             while self._said:
                 try:
@@ -321,6 +326,7 @@ class Waiting(Generic[T]):
 
     def __init__(self, generator: Generator, attempt: Callable[[], Union[T, Later]], wait_max: float) -> None:
         self._generator, self._attempt, self._signal = generator, attempt, generator.signal
+        self.mark = generator.lane.mark
         self._began = time.monotonic()
         self._wait_max = wait_max
         self.result: Optional[T] = None
@@ -332,10 +338,15 @@ class Waiting(Generic[T]):
     def step(self) -> Optional[tuple[Signal, int, float]]:
         """``None`` when the result is there; else the signal to wait for, what was seen of it, and for how long.
 
+        :raises Forked: in a child, whose parent the result is
         :raises IdsError:
         """
         seen = self._signal.version
         outcome = self._attempt()
+        # A handler of a signal may have forked meanwhile, and returned in the child. It may do so later, too: whoever
+        # returns the result looks again.
+        if MARK[0] != self.mark:
+            raise Forked
         if not isinstance(outcome, Later):
             self.result = outcome
             return None
@@ -371,4 +382,4 @@ class Waiting(Generic[T]):
             if waits is None:
                 return self.result  # type: ignore[return-value]
             signal, seen, seconds = waits
-            signal.wait(seen, seconds)
+            signal.wait(seen, seconds, self.mark)

@@ -15,16 +15,23 @@ import mmap
 import os
 import sys
 import threading
+import time
 import types
 from collections.abc import Callable
 from typing import Any, Final, Optional, Protocol, TypeVar
 
-__all__ = ["MARK", "ProcessLock", "current", "uninterrupted", "uninterrupted_calls"]
+from .errors import IdsError
+from .store import StoreError
+
+__all__ = ["MARK", "Forked", "ProcessLock", "current", "uninterrupted", "uninterrupted_calls", "wait_for"]
 
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
 
 _WIPE_ON_FORK: Final = 18
+
+_LOOK_S: Final = 0.1
+"""How often a thread that waits for another one looks whether it is in a child, which has no other."""
 
 
 class _Word(Protocol):
@@ -107,14 +114,45 @@ class ProcessLock:
         return lock if lock is not None else self._locks.setdefault(mark, threading.RLock())
 
 
-def uninterrupted(act: Callable[[], T]) -> T:
+class Forked(IdsError):
+    """This process is a child that a handler of a signal forked in the middle of a call, and returned to it."""
+
+    def __init__(self) -> None:
+        message = (
+            "this process was forked in the middle of the call, and a child has nothing that its parent asked for: ask "
+            "again"
+        )
+        super().__init__("rebuilt", message, retry_after_ms=1)
+
+
+def wait_for(lock: Any, seconds: float, mark: int) -> bool:
+    """Waits, at most so long, until another thread gives a lock back.
+
+    :raises Forked: in a child of the process of this mark, where no other thread is
+    """
+    end = time.monotonic() + seconds
+    while True:
+        left = end - time.monotonic()
+        if lock.acquire(timeout=min(max(left, 0.0), _LOOK_S)):
+            return True
+        if MARK[0] != mark:
+            raise Forked
+        if left <= 0:
+            return False
+
+
+def uninterrupted(act: Callable[[], T], mark: Optional[int] = None) -> T:
     """Does something that no handler of a signal interrupts, Ctrl-C above all: on the main thread, where handlers run,
     by another one. What a handler raises while the main thread waits is raised; the work goes on to its end, and what
     it brings is nobody's.
 
     ctypes returns garbage to its caller when a callback is interrupted, and what is half given back is given back
     twice: neither is survived.
+
+    :param mark: Of the process to which it belongs; this one by default.
+    :raises Forked: if a handler forked meanwhile, and returned in the child
     """
+    mark = current() if mark is None else mark
     if _thread.get_ident() != threading.main_thread().ident or sys.is_finalizing():
         # No other thread runs any more when the interpreter ends.
         return act()
@@ -135,7 +173,10 @@ def uninterrupted(act: Callable[[], T]) -> T:
         _thread.start_new_thread(run, ())
     except RuntimeError:  # no more threads
         return act()
-    is_over.acquire()
+    # A handler that forks may return in the child, where nobody gives it back.
+    wait_for(is_over, float("inf"), mark)
+    if MARK[0] != mark:
+        raise Forked
     if failed:
         raise failed.pop()
     return found[0]
@@ -156,7 +197,10 @@ def uninterrupted_calls(made: C) -> C:
 def _uninterrupted_call(act: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(act)
     def call(*args: Any, **named: Any) -> Any:
-        return uninterrupted(lambda: act(*args, **named))
+        try:
+            return uninterrupted(lambda: act(*args, **named))
+        except Forked as error:
+            raise StoreError("outcome-unknown", str(error)) from None
 
     return call
 

@@ -75,14 +75,14 @@ class Renewal:
             if left <= 0:
                 return
             if not self._places:
-                self._signal.wait(seen, left)
+                self._signal.wait(seen, left, self.mark)
 
     def _run(self) -> None:
         _running.add(self)
         try:
             seen = self._signal.version
             while not self._is_ended:
-                self._signal.wait(seen, min(self._everies))
+                self._signal.wait(seen, min(self._everies), self.mark)
                 seen = self._signal.version
                 if self._is_ended:
                     return

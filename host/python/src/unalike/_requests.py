@@ -16,6 +16,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Final, Optional
 
+from ._process import current, wait_for
 from .store import (
     ID_MAX,
     Layout,
@@ -85,14 +86,18 @@ class Signal:
         # No version comes twice, in whatever order two of these end.
         self.version = next(self._versions)
 
-    def wait(self, seen: int, seconds: float) -> None:
-        """Waits for an answer after ``seen``, at most so long."""
+    def wait(self, seen: int, seconds: float, mark: int) -> None:
+        """Waits for an answer after ``seen``, at most so long.
+
+        :param mark: Of the process in which the call began that waits.
+        :raises Forked: if a handler of a signal forked since, and returned in the child
+        """
         # Not an Event: that is Python, and keeps its locks when it is interrupted.
         asleep = _thread.allocate_lock()
         asleep.acquire()
         if self.add(asleep, partial(_release, asleep), seen):
             try:
-                asleep.acquire(timeout=min(max(seconds, 0.0), _thread.TIMEOUT_MAX))
+                wait_for(asleep, seconds, mark)
             finally:
                 self.remove(asleep)
 
@@ -354,6 +359,7 @@ class Storage:
 
     def settle(self) -> bool:
         """Waits until nothing is on its way, at most as long as a request may take; answers whether that was so."""
+        mark = current()
         deadline = time.monotonic() + self.request_timeout
         while True:
             seen = self._settled.version
@@ -362,7 +368,7 @@ class Storage:
             left = deadline - time.monotonic()
             if left <= 0:
                 return False
-            self._settled.wait(seen, left)
+            self._settled.wait(seen, left, mark)
 
     def _begin(self) -> int:
         number = next(_tickets)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, NoReturn, Optional, TypeVar, Union
 
 from ._lane import Waiting
-from ._process import MARK, uninterrupted
+from ._process import MARK, Forked, uninterrupted
 from ._requests import Signal
 from ._values import COUNT
 from .batch import Batch
@@ -197,10 +197,10 @@ class AsyncSequence:
         """
         sequence = self._sequence
         here = sequence._here
-        if MARK[0] == here.mark:
-            id = next(here.ids, 0)
-            if id:
-                return id
+        id = next(here.ids, 0)
+        # Looked at last of all, as in Sequence.next.
+        if id and MARK[0] == here.mark:
+            return id
         waited: int = await _run(sequence._now().waiting(None, sequence._ids.wait_max))
         return waited
 
@@ -264,8 +264,10 @@ class AsyncSnowflake:
         :raises IdsError:
         """
         snowflake = self._snowflake
-        id = snowflake._next_here()
-        if id:
+        here = snowflake._here
+        id = snowflake._next_here(here)
+        # Looked at last of all, as in Sequence.next.
+        if id and MARK[0] == here.mark:
             return id
         waited: int = await _run(snowflake._now().waiting(None, snowflake._ids.wait_max))
         return waited
@@ -307,15 +309,22 @@ class AsyncSnowflake:
 
 
 async def _run(waiting: Waiting[T]) -> T:
-    """Waits in a coroutine. Between the step that brings a result and its return nothing can be cancelled."""
+    """Waits in a coroutine. Between the step that brings a result and its return nothing can be cancelled.
+
+    :raises Forked: in a child, whose parent the result is
+    """
     try:
         while True:
             waits = waiting.step()
             if waits is None:
-                return waiting.result  # type: ignore[return-value]
+                break
             await _wait(*waits)
     finally:
         waiting.leave()
+    # Looked at last of all, as in Sequence.next: no handler runs while a coroutine returns.
+    if MARK[0] != waiting.mark:
+        raise Forked
+    return waiting.result  # type: ignore[return-value]
 
 
 async def _wait(signal: Signal, seen: int, seconds: float) -> None:

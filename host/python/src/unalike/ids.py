@@ -64,7 +64,7 @@ class Home:
         # What was inherited is kept and never touched: to give it back would be to give back what is its parent's.
         self._inherited = inherited
         self.storage = Storage(ids._segments, ids._leases, ids._holder, ids._preferred_worker, ids.request_timeout)
-        self.lane = Lane(self.storage, ids._clock, ids.wait_max)
+        self.lane = Lane(self.storage, ids._clock, ids.wait_max, mark)
         # Without a lock: nobody waits for a thread that a handler or a finalizer stopped at any of these.
         self._open: dict[str, Union[Buffered, Ordered]] = {}
         self._flakes: dict[str, Flakes] = {}
@@ -209,6 +209,7 @@ class Ids:
     :param renew_leases: Whether a daemon thread renews the leases of snowflakes while no ids are asked for. It starts
         with the first lease, holds no process up, and is gone after :meth:`close`. Without it, call
         :meth:`renew_leases`, or the first id after a rest may wait for another lease.
+    :raises IdsError: ``argument_invalid``, also without any store
 
     In a forked child everything inherited is abandoned, and the same object goes on with an instance, threads and
     numbers of its own. It cannot be pickled: with ``spawn`` and ``forkserver`` each process makes its own.
@@ -238,12 +239,19 @@ class Ids:
         self.closing_max = 2 * self.request_timeout + self.wait_max
         check_store("segments", segments)
         check_store("leases", leases)
+        if holder is not None and not isinstance(holder, str):
+            raise argument_invalid("holder", holder, "a text")
+        if not isinstance(renew_leases, bool):
+            raise argument_invalid("renew_leases", renew_leases, "True or False")
         self._segments, self._leases = segments, leases
         self._holder = random_holder() if holder is None else holder
         self._preferred_worker = (
             None if preferred_worker is None else U32.check(preferred_worker, "preferred_worker")
         )
         self._clock = _now_ms if clock is None else _checked(clock)
+        if segments is None and leases is None:
+            message = "no store was given: Ids(segments=store, leases=store)"
+            raise IdsError("argument_invalid", message, argument="segments")
         self._renews_leases = renew_leases
         self._renewing = ProcessLock()
         self._sequences: dict[str, _Known] = {}
@@ -279,7 +287,7 @@ class Ids:
         if found is None:
             lookup = self._look_up(home, tag)
             while not lookup.is_over():
-                lookup.signal.wait(lookup.seen, lookup.left())
+                lookup.signal.wait(lookup.seen, lookup.left(), home.mark)
             found = self._opened(tag, lookup.record, given)
         return self._alike(found, given)
 

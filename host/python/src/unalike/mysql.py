@@ -430,9 +430,10 @@ class MysqlStore:
         if not rows or data(database, rows[0], "stripe_set") == database.row_set:
             return
         raise refused(
-            f"{database.at}: the row of the tag {tag!r} was written by another server than the one that is recorded: "
-            "replication goes on here. End it (STOP ALL SLAVES; RESET SLAVE ALL), lift the tags above everything that "
-            "was handed out with `unalike store adopt --lift COUNT`, and restart the programs"
+            f"{database.at}: the row of the tag {tag!r} was written by another server than the one that "
+            "unalike_store records, or unalike_store was made anew since. End replication if it goes on here (STOP ALL "
+            "SLAVES; RESET SLAVE ALL), lift the tags above everything that was handed out with "
+            "`unalike store adopt --lift COUNT`, and restart the programs"
         )
 
 

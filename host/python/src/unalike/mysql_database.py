@@ -509,10 +509,14 @@ class Database:
 
     def _check(self, facts: ServerFacts, recorded: Optional[str]) -> None:
         """Checks the server, and what is recorded there if that was read."""
+        kind = facts.fault_of_kind()
+        if kind is not None:
+            raise self._refused(kind)
         durability = None if self.settings.assume_durable else facts.fault_of_durability()
         if durability is not None:
             raise self._refused(f"{durability} (or vouch for it: durability=assumed)")
-        fault = facts.fault_of_log() or facts.fault_of_init_connect()
+        fault = facts.fault_of_cluster(self.settings.assume_identity)
+        fault = fault or facts.fault_of_log() or facts.fault_of_init_connect()
         if fault is not None:
             raise self._refused(fault)
         expected = self._expected
@@ -539,7 +543,7 @@ class Database:
 
     def _no_answer(self) -> str:
         wait_ms = round(self._wait_max * 1_000)
-        return f"no connection within {wait_ms} ms: the server does not answer, or too many requests wait"
+        return f"no connection within {wait_ms} ms: no MySQL or MariaDB server answers there, or too many requests wait"
 
     def _note_broken(self) -> None:
         self._broke_at = time.monotonic()

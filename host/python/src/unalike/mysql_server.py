@@ -20,6 +20,24 @@ _OF_DOMAIN: Final = "gtid_slave_pos"
 _OF_ALL: Final = "gtid_slave_positions"
 """Before those in all."""
 
+_OF_CLUSTER: Final = " wsrep_cluster_name "
+"""Between the mark and the name of a Galera cluster, as identities have it."""
+
+_UNKNOWN_UUID: Final = "00000000-0000-0000-0000-000000000000"
+"""What servers answer for ``server_uuid`` that speak the protocol and have none: all of them the same."""
+
+_OF_VTGATE: Final = "each statement goes to a server of vtgate's choice, and what one says holds for no other"
+
+_OTHER_SERVERS: Final = {
+    "tidb": "TiDB answers with settings of MySQL that mean nothing there, and with the same server_uuid on every server",
+    "vitess": _OF_VTGATE,
+    "planetscale": _OF_VTGATE,
+}
+"""What others have in their versions that speak the protocol of MySQL, and why they are not used."""
+
+_SPLIT_BRAIN: Final = ("pc.ignore_sb", "pc.ignore_quorum")
+"""The options of Galera with which a node goes on without the majority."""
+
 _UNKNOWN: Final = "unknown"
 """What a server says that does not know who it is."""
 
@@ -37,22 +55,27 @@ class Fence:
     """The conditions under which a statement may grant."""
 
     def __init__(self, conditions: str, alone: str, recorded: Optional[str]) -> None:
-        self._row = self._other = conditions
+        self._of_store = self._other = conditions
         if recorded is not None:
             server = f"server = {hexadecimal(recorded)}"
-            self._row += f" AND {server}"
+            self._of_store += f" AND {server}"
             # Without a lock, since the session reads what is committed.
             self._other += f" AND EXISTS (SELECT 1 FROM unalike_store WHERE id = 1 AND {server})"
         self._alone = self._other + alone
+        # Whoever records another server marks all rows anew in the same transaction: a row's mark says what the record
+        # says.
+        has_marked_rows = recorded is not None and StoreRecord(recorded).era != 0
+        self._of_row = conditions + alone if has_marked_rows else self._alone
 
     def put_into(self, statement: str) -> str:
         """The statement with these conditions where it says ``{fence}``.
 
-        ``{fence alone}`` if it is a transaction of its own, and ``{fence of the store}`` if it concerns the row of
-        ``unalike_store``.
+        ``{fence alone}`` if it is a transaction of its own, ``{fence of the store}`` if it concerns the row of
+        ``unalike_store``, and ``{fence of a row}`` if it is a transaction of its own and its condition compares a row's
+        ``stripe_set``.
         """
-        fenced = statement.replace("{fence of the store}", self._row).replace("{fence}", self._other)
-        return fenced.replace("{fence alone}", self._alone)
+        fenced = statement.replace("{fence of the store}", self._of_store).replace("{fence}", self._other)
+        return fenced.replace("{fence of a row}", self._of_row).replace("{fence alone}", self._alone)
 
 
 class ServerFacts:
@@ -76,8 +99,11 @@ class ServerFacts:
 
         :raises NoIdentity: When nothing tells it from other servers.
         """
+        cluster = self.cluster
+        if cluster is not None:
+            return f"mark {mark:032x}{_OF_CLUSTER}{cluster}"
         uuid = self.value("server_uuid")
-        if uuid not in ("", _UNKNOWN):
+        if uuid not in ("", _UNKNOWN, _UNKNOWN_UUID):
             return f"server_uuid {uuid}"
         figures = self._figures()
         if figures is None:
@@ -85,7 +111,7 @@ class ServerFacts:
                 "it has neither a server_uuid nor a server_id with a gtid_domain_id, so nothing tells it from other "
                 "servers: use MySQL 5.6, MariaDB 10.0 or newer, or vouch for it (identity=assumed)"
             )
-        return self._marked(mark, figures, f"{_OF_DOMAIN} {self._position(figures[1]) or 'none'}")
+        return _marked(mark, figures, f"{_OF_DOMAIN} {self._position(figures[1]) or 'none'}")
 
     def identity_as(self, recorded: str) -> str:
         """The identity in the form of a recorded one, with its mark.
@@ -99,14 +125,14 @@ class ServerFacts:
         """The same of a server that was adopted: what it applied in whichever domain is a part of it."""
         of_domain = self.identity(mark)
         figures = self._figures()
-        if figures is None or mark_in(of_domain) is None:
+        if figures is None or mark_in(of_domain) is None or self.cluster is not None:
             return of_domain
-        return self._marked(mark, figures, f"{_OF_ALL} {','.join(self._positions()) or 'none'}")
+        return _marked(mark, figures, f"{_OF_ALL} {','.join(self._positions()) or 'none'}")
 
-    def _marked(self, mark: int, figures: tuple[int, int], position: str) -> str:
-        identity = f"mark {mark:032x} server_id {figures[0]} gtid_domain_id {figures[1]} {position}"
-        # Nodes of a cluster may share the others.
-        return f"{identity} wsrep_node_name {self.value('wsrep_node_name')}" if self._is_on("wsrep_on") else identity
+    @property
+    def cluster(self) -> Optional[str]:
+        """The name of the cluster that it is a node of: of Galera, which Percona XtraDB Cluster is too."""
+        return None if self.value("wsrep_provider") in ("", "none") else self.value("wsrep_cluster_name")
 
     def _figures(self) -> Optional[tuple[int, int]]:
         server, domain = unsigned(self.value("server_id")), unsigned(self.value("gtid_domain_id"))
@@ -191,6 +217,41 @@ class ServerFacts:
             )
         return None
 
+    def fault_of_kind(self) -> Optional[str]:
+        """What is wrong, unless what it says of itself means what it means on MySQL and MariaDB."""
+        version = self.value("version")
+        spelled = version.lower()
+        why = next((why for name, why in _OTHER_SERVERS.items() if name in spelled), None)
+        return why and f"its version is {version}: {why}; use MySQL or MariaDB itself, or another store"
+
+    def fault_of_cluster(self, is_vouched: bool) -> Optional[str]:
+        """What is wrong, unless a node of a cluster may be used.
+
+        Nothing that it says tells whether the cluster lost commits, so the operator has to promise that it does not.
+        """
+        cluster = self.cluster
+        if cluster is None:
+            return None
+        if not is_vouched:
+            return (
+                f"it is a node of the Galera cluster {_quoted(cluster)}: begun anew with a node that was behind, the "
+                "cluster would lose commits, nothing in it would tell, and numbers would repeat. Promise that it never "
+                "is, or that you run `unalike store adopt` after it was (identity=assumed)"
+            )
+        if not self._is_on("wsrep_on"):
+            return (
+                f"wsrep_on is OFF in a session on a node of the Galera cluster {_quoted(cluster)}: what it changes "
+                "would not reach the other nodes, and numbers would repeat; set it to ON, and look at init_connect"
+            )
+        options = (option.partition("=") for option in self.value("wsrep_provider_options").split(";"))
+        for name, _, value in ((name.strip(), equal, value.strip().lower()) for name, equal, value in options):
+            if name in _SPLIT_BRAIN and value not in ("false", "no", "off", "0"):
+                return (
+                    f"{name} is {value} in wsrep_provider_options: nodes that lose sight of each other would each go "
+                    "on, and numbers would repeat; set it to false"
+                )
+        return None
+
     def fault_of_init_connect(self) -> Optional[str]:
         """What is wrong, unless ``init_connect`` does no more than set a session.
 
@@ -246,62 +307,81 @@ class ServerFacts:
 
     def fence(self, is_durable: bool, identity: Optional[str], recorded: Optional[str]) -> Fence:
         """The conditions of statements that run on this very server, in a session that was checked."""
-        conditions = [f"@@{name} = {literal}" for name, literal in SQL["settings"] if self._has(name)]
+        equal = [(f"@@{name}", literal) for name, literal in SQL["settings"] if self._has(name)]
         logs = self._is_on("log_bin")
-        conditions += ["@@global.read_only = 0", f"@@global.log_bin = {int(logs)}"]
+        equal += [("@@global.read_only", "0"), ("@@global.log_bin", str(int(logs)))]
         if logs and self._has("binlog_format"):
-            conditions.append("@@binlog_format <> 'STATEMENT'")
+            equal.append(("@@binlog_format = 'STATEMENT'", "0"))
         if is_durable:
-            conditions.append("@@global.innodb_flush_log_at_trx_commit = 1")
+            equal.append(("@@global.innodb_flush_log_at_trx_commit", "1"))
             if logs:
-                conditions.append("@@global.sync_binlog = 1")
-        if identity is not None:
-            conditions += self._identifying(identity)
+                equal.append(("@@global.sync_binlog", "1"))
+        cluster = self.cluster
+        if cluster is not None:
+            equal += [("@@wsrep_on", "1"), ("@@wsrep_cluster_name", hexadecimal(cluster))]
+        elif identity is not None:
+            equal += self._identifying(identity)
         alone = " AND @@in_transaction = 0" if self._has("in_transaction") else ""
-        return Fence(_all_of(conditions), alone, recorded)
+        return Fence(_all_of(equal), alone, recorded)
 
-    def _identifying(self, identity: str) -> Iterable[str]:
+    def _identifying(self, identity: str) -> Iterable[tuple[str, str]]:
         if identity.startswith("server_uuid "):
-            yield f"@@server_uuid = {hexadecimal(self.value('server_uuid'))}"
+            yield "@@server_uuid", hexadecimal(self.value("server_uuid"))
             return
         # Both are numbers, or there would be no identity.
         server, domain = self._figures() or (0, 0)
-        yield f"@@global.server_id = {server} AND @@gtid_domain_id = {domain}"
+        yield "@@global.server_id", str(server)
+        yield "@@gtid_domain_id", str(domain)
         if _OF_ALL in identity:
             # In whichever order: as many bytes, and each of them.
-            yield f"LENGTH(@@global.gtid_slave_pos) = {len(self.value('gtid_slave_pos').encode())}"
+            yield "LENGTH(@@global.gtid_slave_pos)", str(len(self.value("gtid_slave_pos").encode()))
             for position in self._positions():
-                yield f"{_found(f',{position},')} > 0"
+                yield f"{_found(f',{position},')} > 0", "1"
+        elif (of_domain := self._position(domain)) is None:
+            yield _found(f",{domain}-"), "0"
         else:
-            of_domain = self._position(domain)
-            yield f"{_found(f',{domain}-')} = 0" if of_domain is None else f"{_found(f',{of_domain},')} > 0"
-        if self._is_on("wsrep_on"):
-            yield f"@@wsrep_on = 1 AND @@wsrep_node_name = {hexadecimal(self.value('wsrep_node_name'))}"
+            yield f"{_found(f',{of_domain},')} > 0", "1"
+
+
+def _marked(mark: int, figures: tuple[int, int], position: str) -> str:
+    return f"mark {mark:032x} server_id {figures[0]} gtid_domain_id {figures[1]} {position}"
 
 
 class StoreRecord:
-    """What ``unalike_store`` says of its server: ``SERVER``, or ``SERVER lifted unalike=1000,-leaf=50 era ..``."""
+    """What ``unalike_store`` says of its server.
+
+    ``SERVER``, ``SERVER era MARK REACHED``, or ``SERVER lifted unalike=1000,-leaf=50 era MARK REACHED``.
+    """
 
     def __init__(self, text: str) -> None:
         self.server: str = text
         """The server."""
         self.era: int = 0
-        """What marks the rows of ``unalike_tag`` that were written since the tables were lifted for a server; else
-       0."""
+        """What marks the rows of ``unalike_tag`` that were written since the store was made, or its tables were lifted
+        for a server; else 0."""
         self._lifted: dict[str, bool] = {}
+        # What cannot be read is no server that there is.
+        _ = self._read_lifted(text) or self._read_born(text)
+
+    def _read_lifted(self, text: str) -> bool:
         server, lifted, rest = text.rpartition(" lifted ")
-        if not lifted:
-            return
-        entries, has_era, era = rest.partition(" era ")
-        mark, space, reached = era.partition(" ")
+        entries, has_era, said = rest.partition(" era ")
         pairs = [entry.partition("=") for entry in entries.split(",")]
         figures = [unsigned(total) for _, _, total in pairs]
-        parsed = hex_number(mark) if has_era else 0
-        if None in figures or parsed is None or (has_era and (not space or unsigned(reached) is None)):
-            # What cannot be read is no server that there is.
-            return
-        self.server, self.era = server, parsed
+        era = _read_era(said) if has_era else 0
+        if not lifted or None in figures or era is None:
+            return False
+        self.server, self.era = server, era
         self._lifted = {name.removeprefix("-"): not name.startswith("-") for name, _, _ in pairs}
+        return True
+
+    def _read_born(self, text: str) -> bool:
+        """Of a store whose tables were never lifted."""
+        server, has_era, said = text.rpartition(" era ")
+        era = _read_era(said) if has_era else None
+        if era is not None:
+            self.server, self.era = server, era
+        return era is not None
 
     @property
     def was_adopted(self) -> bool:
@@ -314,9 +394,25 @@ class StoreRecord:
         return not self._lifted or self._lifted.get("unalike", False)
 
 
+def born_record(server: str, mark: int) -> str:
+    """The record of a new store on this server, whose rows have this mark."""
+    return f"{server} era {mark:032x} 0"
+
+
+def _read_era(said: str) -> Optional[int]:
+    """The mark in ``MARK REACHED``."""
+    mark, _, reached = said.partition(" ")
+    return None if unsigned(reached) is None else hex_number(mark)
+
+
 def mark_in(recorded: str) -> Optional[int]:
     """What the record of a server that has a mark says it is."""
     return hex_number(recorded[5:].split(" ")[0]) if recorded.startswith("mark ") else None
+
+
+def names_cluster(recorded: str) -> bool:
+    """Whether a record names a Galera cluster."""
+    return mark_in(recorded) is not None and _OF_CLUSTER in recorded
 
 
 def hex_number(text: str) -> Optional[int]:
@@ -364,12 +460,12 @@ def _says(value: str, literal: str) -> bool:
     return _ascii_upper(value) == _ascii_upper(literal.strip("'"))
 
 
-def _all_of(conditions: list[str]) -> str:
-    """One condition that holds when all of these do: as many of them are 1 as there are.
+def _all_of(equal: list[tuple[str, str]]) -> str:
+    """One condition that holds when all of these do: one row of values equals another.
 
     As a list of conditions they would cost the server three times as much.
     """
-    return f"{' + '.join(f'({condition})' for condition in conditions)} = {len(conditions)}"
+    return f"({', '.join(found for found, _ in equal)}) = ({', '.join(needed for _, needed in equal)})"
 
 
 def _quoted(text: str) -> str:

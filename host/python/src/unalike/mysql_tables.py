@@ -17,7 +17,7 @@ from .mysql_database import (
     number,
     text,
 )
-from .mysql_server import ServerFacts, StoreRecord, hex_number, mark_in, refused
+from .mysql_server import ServerFacts, StoreRecord, born_record, hex_number, mark_in, names_cluster, refused
 from .mysql_sql import SQL, STORE_TABLE, Shape
 from .store import ID_MAX, StoreError
 
@@ -184,13 +184,16 @@ def open_store(database: Database, facts: ServerFacts) -> int:
     settings = database.settings
 
     def new_identity() -> str:
-        if settings.assume_identity:
+        if settings.assume_identity and facts.cluster is None:
             return "assumed"
         return database.identity_of(lambda: facts.identity(secrets.randbits(128)))
 
-    row = _read_store(database) or _create_store(database, new_identity())
+    row = _read_store(database)
+    if row is None:
+        row = _create_store(database, born_record(new_identity(), secrets.randbits(128) or 1))
     open_tables(database, [STORE_TABLE])
-    if settings.assume_identity:
+    # The record of a cluster is looked at all the same: a node of it that runs alone is not the cluster.
+    if settings.assume_identity and not names_cluster(row.server):
         database.expect(facts, None, row.server)
         return row.version
     if mark_in(row.server) is None and facts.is_unmarked(row.server):
@@ -237,18 +240,18 @@ def _read_store(database: Database) -> Optional[_Recorded]:
     return _Recorded(version, text(database, rows[0], "server"))
 
 
-def _create_store(database: Database, identity: str) -> _Recorded:
+def _create_store(database: Database, record: str) -> _Recorded:
     # Each of these statements is a transaction of its own in MySQL, and each may be repeated. Where the table was made
     # by hand, only the row is missing, and the user may not be one who creates tables.
-    inserted = _insert_store(database, identity)
+    inserted = _insert_store(database, record)
     if inserted is None and database.settings.create_tables:
         database.execute("creating unalike_store", STORE_TABLE.ddl)
-        inserted = _insert_store(database, identity)
+        inserted = _insert_store(database, record)
     if inserted is None:
         raise _table_is_missing(database, STORE_TABLE.name)
     if inserted == 1:
         # Whoever mistyped a database must hear that the numbers of another store do not go on here.
-        database.settings.warn(f"made a new store in {database.at}: recorded its server ({identity})")
+        database.settings.warn(f"made a new store in {database.at}: recorded its server ({record})")
     # As somebody else may have written it, a moment before.
     return _read_store(database) or _no_row(database)
 

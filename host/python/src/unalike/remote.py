@@ -835,6 +835,8 @@ def _problem(at: str, status: int, content: bytes, has_token: bool = True) -> Op
 
 
 _PROBLEMS: Final[dict[str, Any]] = {
+    # Another server counts for itself, and would give what this one is told not to.
+    "quota-reached": "unavailable",
     "ceiling-reached": "ceiling-reached",
     "quarantined": "quarantined",
     "workers-exhausted": "workers-exhausted",

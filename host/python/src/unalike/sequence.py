@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Optional, Union
 from ._component import CoreInstance, Run
 from ._inside import HAS_GIL, Cell, drained, refuse_inside, section
 from ._lane import PENDING, Generator, Later, Opening, Waiting, later_or_error
-from ._process import MARK
+from ._process import MARK, Forked
 from ._requests import Signal
 from ._values import COUNT
 from .batch import Batch
@@ -523,12 +523,13 @@ class Sequence:
         :raises IdsError:
         """
         here = self._here
-        if MARK[0] == here.mark:
-            id = next(here.ids, 0)
-            if id:
+        id = next(here.ids, 0)
+        while True:
+            # Looked at last of all: a handler of a signal may fork at any call before, and return in the child.
+            if id and MARK[0] == here.mark:
                 return id
-        waited: int = self._now().waiting(None, self._ids.wait_max).run()
-        return waited
+            here = self._now()
+            id = self._waited(here, None)
 
     def try_next(self) -> Optional[int]:
         """The next id if one is available without waiting, else ``None``, and more are asked for.
@@ -541,7 +542,7 @@ class Sequence:
         if isinstance(here, Ordered):
             return None
         found = here.try_next()
-        return None if isinstance(found, Later) else found
+        return None if isinstance(found, Later) or MARK[0] != here.mark else found
 
     def take(self, count: int) -> Batch:
         """``count`` ids, 1 to 2^32 - 1, all or none. Waits as :meth:`next`.
@@ -552,7 +553,12 @@ class Sequence:
         """
         counted, here = COUNT.check(count, "count"), self._now()
         batch: Optional[Batch] = here.taken(counted)
-        return here.waiting(counted, self._ids.wait_max).run() if batch is None else batch
+        while True:
+            # Looked at last of all, as in `next`.
+            if batch is not None and MARK[0] == here.mark:
+                return batch
+            here = self._now()
+            batch = self._waited(here, counted)
 
     def status(self) -> SequenceStatus:
         """Figures for metrics.
@@ -563,8 +569,7 @@ class Sequence:
 
     def __iter__(self) -> Iterator[int]:
         """Ids without end."""
-        while True:
-            yield self.next()
+        return iter(self.next, None)
 
     def __repr__(self) -> str:
         sub = "" if self.sub is None else f", sub={self.sub!r}"
@@ -572,6 +577,13 @@ class Sequence:
 
     def __reduce__(self) -> NoReturn:
         raise refused_to_pickle("Sequence")
+
+    def _waited(self, here: Union[Buffered, Ordered], count: Optional[int]) -> Any:
+        """``None`` in a child, which has numbers of its own."""
+        try:
+            return here.waiting(count, self._ids.wait_max).run()
+        except Forked:
+            return None
 
     def _now(self) -> Union[Buffered, Ordered]:
         """What it is in this process."""

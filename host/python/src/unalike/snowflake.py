@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Optional, Union
 from ._component import CoreInstance, Run
 from ._inside import HAS_GIL, Cell, drained, section
 from ._lane import Generator, Later, Opening, Waiting, later_or_error
-from ._process import MARK, uninterrupted
+from ._process import MARK, Forked, uninterrupted
 from ._values import COUNT
 from .batch import Batch
 from .errors import IdsError, closed
@@ -297,27 +297,36 @@ class Snowflake:
 
         :raises IdsError:
         """
-        id = self._next_here()
-        if id:
-            return id
-        waited: int = self._now().waiting(None, self._ids.wait_max).run()
-        return waited
+        here = self._here
+        id = self._next_here(here)
+        while True:
+            # Looked at last of all: a handler of a signal may fork at any call before, and return in the child.
+            if id and MARK[0] == here.mark:
+                return id
+            here = self._now()
+            id = self._waited(here, None)
 
     def try_next(self) -> Optional[int]:
         """The next id if one is available without waiting, else ``None``, and what is due is asked for.
 
         :raises IdsError:
         """
-        found = self._now().try_next()
-        return None if isinstance(found, Later) else found
+        here = self._now()
+        found = here.try_next()
+        return None if isinstance(found, Later) or MARK[0] != here.mark else found
 
     def take(self, count: int) -> Batch:
         """``count`` ids, 1 to 2^32 - 1, all or none. Waits as :meth:`next`; what was gathered then is a gap.
 
         :raises IdsError:
         """
-        batch: Batch = self._now().waiting(COUNT.check(count, "count"), self._ids.wait_max).run()
-        return batch
+        counted = COUNT.check(count, "count")
+        while True:
+            here = self._now()
+            batch: Optional[Batch] = self._waited(here, counted)
+            # Looked at last of all, as in `next`.
+            if batch is not None and MARK[0] == here.mark:
+                return batch
 
     def status(self) -> SnowflakeStatus:
         """Figures for metrics; it also asks for what is due.
@@ -328,8 +337,7 @@ class Snowflake:
 
     def __iter__(self) -> Iterator[int]:
         """Ids without end."""
-        while True:
-            yield self.next()
+        return iter(self.next, None)
 
     def __repr__(self) -> str:
         return f"<Snowflake {self.namespace!r}>"
@@ -337,15 +345,21 @@ class Snowflake:
     def __reduce__(self) -> NoReturn:
         raise refused_to_pickle("Snowflake")
 
-    def _next_here(self) -> int:
-        """The next id of the run in hand, or 0."""
-        here = self._here
+    def _next_here(self, here: Flakes) -> int:
+        """The next id of the run in hand, or 0. Whoever asks looks afterwards whether it is in a child."""
         if MARK[0] == here.mark:
             now_ms = here.clock()
             from_ms, until_ms, ids, _ = here.hand
             if from_ms <= now_ms < until_ms:
                 return next(ids, 0)
         return 0
+
+    def _waited(self, here: Flakes, count: Optional[int]) -> Any:
+        """``None`` in a child, which has a lease of its own."""
+        try:
+            return here.waiting(count, self._ids.wait_max).run()
+        except Forked:
+            return None
 
     def _now(self) -> Flakes:
         """What it is in this process."""

@@ -97,7 +97,7 @@ class _Gate:
         self._changed = Signal()
 
     def __enter__(self) -> None:
-        thread = threading.get_ident()
+        mark, thread = _process.current(), threading.get_ident()
         deadline = time.monotonic() + _FORK_WAITS_S
         depth = self._inside.get(thread, 0)
         while True:
@@ -108,7 +108,7 @@ class _Gate:
             if depth or not self._forking or left <= 0:
                 return
             self._leave(thread)
-            self._changed.wait(seen, left)
+            self._changed.wait(seen, left, mark)
 
     def __exit__(self, *_: object) -> None:
         self._leave(threading.get_ident())
@@ -126,14 +126,14 @@ class _Gate:
         """Waits for those inside. Each of them ends, at the latest after the busy timeout; one that a disk holds up for
         longer does not hold the fork up, and its child cannot use the file.
         """
-        own = threading.get_ident()
+        mark, own = _process.current(), threading.get_ident()
         deadline = time.monotonic() + _FORK_WAITS_S
         self._forking.add(own)
         while True:
             seen, left = self._changed.version, deadline - time.monotonic()
             if left <= 0 or all(thread == own for thread in list(self._inside)):
                 return
-            self._changed.wait(seen, left)
+            self._changed.wait(seen, left, mark)
 
     def after_fork(self) -> None:
         self._forking.discard(threading.get_ident())

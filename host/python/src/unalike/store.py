@@ -465,6 +465,8 @@ def validate_options(tag: str, options: TagOptions) -> None:
     :raises StoreError: ``tag-invalid``
     """
     validate_tag(tag)
+    if not isinstance(options, TagOptions):
+        _refuse(tag, f"its options are of the type {type(options).__name__}, they must be TagOptions(..)")
     if not _is_in(options.start, 1, ID_MAX):
         _refuse(tag, f"its start is {options.start!r}, it must be 1 to 2^63 - 1")
     if options.mode not in ("buffered", "ordered"):

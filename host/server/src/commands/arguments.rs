@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap_complete::Shell;
 use unalike::ID_MAX;
 
 use crate::commands::bench::arguments::{BENCH_HELP, BenchArguments};
@@ -12,6 +13,7 @@ use crate::config::arguments::{CommonArguments, ServeArguments, told};
 use crate::config::channels::{Channel, PREFIX_MAX};
 use crate::config::formats::Notation;
 use crate::config::stamps::SpreadText;
+use crate::config::tokens::Scope;
 use crate::service::random_ids::UuidVersion;
 use crate::words::decimal;
 
@@ -27,6 +29,8 @@ Examples:
   unalike decode ORD-20261122-0000000042 --tag order     by the template in the configuration
   unalike config default > unalike.toml     a configuration file to start from
   unalike --store 'mysql://ids@db/ids?password-file=/etc/ids.password'     sequences and leases in MySQL
+  unalike --store 'postgres://ids@db/ids?password-file=/etc/ids.password'  the same in PostgreSQL
+  unalike --store etcd://etcd1,etcd2,etcd3/ids                             and in etcd
   unalike --leases zookeeper://zk1,zk2,zk3 --local-leases /var/lib/unalike  workers from ZooKeeper
   unalike leases list                who holds which worker, and until when
   unalike --store 'mysql://ids@db/ids' tags import --from leaf     continue where Leaf's own tables end
@@ -42,6 +46,11 @@ impl Arguments {
         Self::read_from(std::env::args_os()).unwrap_or_else(|error| error.exit())
     }
 
+    /// The whole command line, as its help shows it.
+    pub(crate) fn whole_command() -> clap::Command {
+        arranged(Self::command())
+    }
+
     /// The flags of `serve` are before that word, after it, or without it.
     fn read_from(line: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, clap::Error> {
         // Without the environment, which is read once, at the word; its help tells of it.
@@ -53,8 +62,11 @@ impl Arguments {
         let arguments = Self::from_arg_matches(&matches).and_then(|mut arguments| {
             let early = ServeArguments::from_arg_matches(&matches)?;
             arguments.command = Some(match arguments.command {
-                None => Command::Serve(ServeArguments::from_environment().with(&early, None)?),
-                Some(Command::Serve(late)) => Command::Serve(late.with(&early, matches.subcommand_matches("serve"))?),
+                None => Command::Serve(ServeArguments::from_environment().with(&early, None)?.into()),
+                Some(Command::Serve(late)) => Command::Serve(ServeCommand {
+                    settings: late.settings.with(&early, matches.subcommand_matches("serve"))?,
+                    ..late
+                }),
                 Some(other) => {
                     early.refuse(&matches)?;
                     other
@@ -128,11 +140,78 @@ pub(crate) struct Arguments {
     pub(crate) command: Option<Command>,
 }
 
+/// What `unalike serve` is told: settings, and what is no setting since it changes what the server is.
+#[derive(Debug, Default, Args)]
+pub(crate) struct ServeCommand {
+    #[command(flatten)]
+    pub(crate) settings: ServeArguments,
+    #[cfg(feature = "component")]
+    #[command(flatten)]
+    pub(crate) component: ComponentArguments,
+}
+
+impl From<ServeArguments> for ServeCommand {
+    #[cfg_attr(not(feature = "component"), allow(clippy::needless_update, reason = "settings are all there is then"))]
+    fn from(settings: ServeArguments) -> Self {
+        Self { settings, ..Self::default() }
+    }
+}
+
+/// A component that answers in the server's place.
+#[cfg(feature = "component")]
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct ComponentArguments {
+    /// Have this component answer, with the store behind it: a file of wasm that exports wasi:http 0.3 or 0.2
+    ///
+    /// It gets all requests but those to /health/.. and /metrics; /health/ready asks it, too. It reaches the store's
+    /// numbers, the hosts in --component-hosts, clocks and random numbers, and nothing else. Where tokens are required,
+    /// its requests need one, too, which is valid for all tags.
+    #[arg(long, value_name = "FILE", help_heading = "Component")]
+    pub(crate) component: Option<PathBuf>,
+    /// A variable of the component's environment; once for each
+    #[arg(long, value_name = "NAME=VALUE", value_parser = variable, requires = "component", help_heading = "Component")]
+    pub(crate) component_env: Vec<(String, String)>,
+    /// The hosts that the component may send requests to: HOST or HOST:PORT, as it writes them [default: none]
+    #[arg(long, value_name = "HOSTS", value_delimiter = ',', value_parser = outgoing_host, requires = "component", help_heading = "Component")]
+    pub(crate) component_hosts: Vec<String>,
+    /// How many requests an instance of the component serves before it is dropped [default: 128; of wasi:http 0.2 1]
+    #[arg(long, value_name = "COUNT", value_parser = whole::<1, 4_294_967_295>, requires = "component", help_heading = "Component")]
+    pub(crate) component_requests: Option<u64>,
+    /// How many of them at once; of wasi:http 0.2 always 1 [default: 16]
+    #[arg(long, value_name = "COUNT", value_parser = whole::<1, 10_000>, requires = "component", help_heading = "Component")]
+    pub(crate) component_at_once: Option<u64>,
+    /// How many requests the component serves at once, in all its instances; others wait [default: 1000]
+    #[arg(long, value_name = "COUNT", value_parser = whole::<1, 1_000_000>, requires = "component", help_heading = "Component")]
+    pub(crate) component_concurrency: Option<u64>,
+    /// How much memory an instance may take, in MiB [default: 64]
+    #[arg(long, value_name = "MIB", value_parser = whole::<1, 4_096>, requires = "component", help_heading = "Component")]
+    pub(crate) component_memory: Option<u64>,
+}
+
+#[cfg(feature = "component")]
+fn variable(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').filter(|(name, _)| !name.is_empty());
+    let (name, value) = pair.ok_or("it must be a name, an equals sign and a value")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+/// A host is compared as it is written, so what is none would allow nothing, without a word.
+#[cfg(feature = "component")]
+fn outgoing_host(text: &str) -> Result<String, String> {
+    let is_host = !text.is_empty() && !text.contains(['/', '@', '?', '#', '*']) && !text.contains(char::is_whitespace);
+    if is_host {
+        Ok(text.to_owned())
+    } else {
+        Err("it must be HOST or HOST:PORT, without a scheme and a path".to_owned())
+    }
+}
+
 #[derive(Debug, Subcommand)]
+#[allow(clippy::large_enum_variant, reason = "a process has one of them")]
 pub(crate) enum Command {
     /// Serve ids over HTTP (the default command)
     #[command(after_help = SERVE_HELP)]
-    Serve(ServeArguments),
+    Serve(ServeCommand),
     /// Print ids, one per line, from the store
     Next(NextArguments),
     /// Print UUIDs, one per line: unique by randomness, without a store
@@ -142,7 +221,7 @@ pub(crate) enum Command {
     /// List, create and change the tags of the store
     #[command(subcommand)]
     Tags(TagsCommand),
-    /// Print the tables for MySQL and the least privileges on them, or upgrade the tables
+    /// Print the tables for MySQL or PostgreSQL and the least privileges on them, or in etcd; or upgrade the tables
     #[command(after_help = SCHEMA_HELP)]
     Schema(SchemaArguments),
     /// Accept another server behind a store, or make an empty Redis a store
@@ -163,9 +242,94 @@ pub(crate) enum Command {
     /// Measure a running server: rates, latencies, and that no id comes twice
     #[command(after_help = BENCH_HELP)]
     Bench(BenchArguments),
+    /// Be a node of Maelstrom's workload `unique-ids`, for Jepsen's checker
+    #[command(after_help = MAELSTROM_HELP)]
+    Maelstrom(MaelstromArguments),
+    /// Ask a server whether it is ready: exit code 0 if it is, for probes that start a program
+    Health(HealthArguments),
+    /// Look at the configuration, the stores and this machine, and say what is wrong, what is risky and what to do
+    ///
+    /// It takes no id, and makes no file and no table; in tables that are there and empty, and in Redis, it notes whose
+    /// they are, as the first start would. The exit code is 0 unless something is wrong; risks are only told.
+    Doctor(DoctorArguments),
+    /// Make a token for the file of tokens
+    #[command(subcommand)]
+    Tokens(TokensCommand),
     /// Check the configuration, or print a file with every key
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// Print a script that completes commands and flags in a shell
+    ///
+    /// For bash: unalike completions bash > /usr/share/bash-completion/completions/unalike
+    Completions {
+        /// The shell
+        #[arg(value_enum)]
+        shell: Shell,
+    },
+    /// Write manual pages: unalike.1, and one for each command
+    ///
+    /// unalike man .; man ./unalike-serve.1
+    Man {
+        /// The folder they go to, which is there
+        folder: PathBuf,
+    },
+}
+
+/// Which server is asked, and what.
+#[derive(Debug, Args)]
+pub(crate) struct HealthArguments {
+    /// Where it listens: HOST:PORT, http://HOST:PORT or https://HOST:PORT [default: the setting `listen`, from
+    /// UNALIKE_LISTEN or the configuration file]
+    ///
+    /// Without a scheme the settings say it: https where they have a certificate (tls_cert). That server is this
+    /// machine's own and is sent no secret: whatever certificate it has is taken, unless --ca is given.
+    pub(crate) address: Option<String>,
+    /// A PEM file of the authorities that may vouch for the server
+    /// [default: those of the system for an https:// address]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
+    /// Ask only whether it is alive, whatever its store does
+    #[arg(long)]
+    pub(crate) live: bool,
+}
+
+/// Which server it is about, and how it reports.
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArguments {
+    #[command(flatten)]
+    pub(crate) settings: ServeArguments,
+    /// Report in JSON: {"wrong":0,"risks":1,"findings":[{"subject":"..","verdict":"ok","finding":".."}]}
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TokensCommand {
+    /// Print an entry for the file of tokens, and its token on the standard error
+    ///
+    /// The entry has the token's SHA-256 alone, so whoever reads the file learns no token. Add it to the file, and send
+    /// the server SIGHUP: unalike tokens new billing --scope read >> tokens.toml
+    New(TokenArguments),
+}
+
+/// What a new token is good for.
+#[derive(Debug, Args)]
+pub(crate) struct TokenArguments {
+    /// Its name, for the log
+    pub(crate) name: String,
+    /// What it may do: read hands out ids and looks at things, lease also grants segments and workers to hosts, admin
+    /// also creates, changes and raises tags
+    #[arg(long, value_enum, value_name = "SCOPE")]
+    pub(crate) scope: Scope,
+    /// The tags and snowflakes that it is valid for, of which each may end in a * [default: all]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub(crate) tags: Vec<String>,
+    /// After how many days it expires [default: never]
+    #[arg(long, value_name = "DAYS", value_parser = whole::<1, 36_500>)]
+    pub(crate) days: Option<u64>,
+    /// The most ids that it may take of each server per second [default: any number]
+    #[arg(long, value_name = "IDS", value_parser = whole::<1, 4_294_967_295>)]
+    pub(crate) ids_per_s: Option<u64>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -202,7 +366,7 @@ A configuration file (`unalike config default` prints one with every key):
   [snowflakes.web]          # GET /v1/snowflakes/web/ids
   layout = \"cosid-53\"     # see `unalike layouts`, or written out; horizon_ms, ahead_max_ms, clock and spread may follow
 
-A token file, for --tokens; requests then carry `Authorization: Bearer TOKEN`, except for /health/.. and
+A token file, for --tokens (`unalike tokens new` makes entries); requests then carry `Authorization: Bearer TOKEN`, except for /health/.. and
 /openapi.json:
   [[tokens]]
   name = \"billing\"
@@ -210,6 +374,7 @@ A token file, for --tokens; requests then carry `Authorization: Bearer TOKEN`, e
   scope = \"read\"                    # or \"lease\": also grant segments and workers to hosts; or \"admin\": also create,
                                     # change and raise tags
   tags = [\"order\", \"invoice*\"]    # may be left out
+  expires = 2027-12-31              # may be left out
 
 SIGTERM or SIGINT ends it: running requests finish, unused ids go back to the store. A second one ends it at once.
 On SIGTERM it keeps serving for drain_ms first, while /health/ready says 503. SIGHUP reads the token file again.";
@@ -239,6 +404,24 @@ pub(crate) struct NextArguments {
     pub(crate) shard_key: Option<u64>,
 }
 
+const MAELSTROM_HELP: &str = "\
+Maelstrom starts one such process per node, and speaks with it by lines of JSON on the standard input and output:
+  #!/bin/sh
+  exec unalike --store 'mysql://ids@db/ids' maelstrom
+
+  maelstrom test -w unique-ids --bin ./node.sh --node-count 3 --time-limit 30 --rate 1000 --nemesis partition";
+
+/// Which ids a node of Maelstrom's gives.
+#[derive(Debug, Args)]
+pub(crate) struct MaelstromArguments {
+    /// The tag of a sequence, or the name of a snowflake
+    #[arg(default_value = "maelstrom")]
+    pub(crate) name: String,
+    /// Give ids of the snowflake of this name, in place of a tag's numbers
+    #[arg(long)]
+    pub(crate) snowflake: bool,
+}
+
 /// Which UUIDs to print.
 #[derive(Debug, Args)]
 pub(crate) struct UuidArguments {
@@ -261,14 +444,17 @@ pub(crate) struct UlidArguments {
 const SCHEMA_HELP: &str = "\
 For those who do not let programs create tables: run what it prints as an administrator, and add create=false to the URL.
   unalike schema --dialect leaf --user ids | mariadb leaf
-  unalike --store mysql://admin@db/ids schema upgrade";
+  unalike --store postgres://ids@db/ids schema --user ids | psql ids
+  unalike --store mysql://admin@db/ids schema upgrade
+Of etcd it prints the commands that let a user read and write below the prefix, and nothing else:
+  unalike --store etcd://etcd1,etcd2,etcd3/ids schema --user ids | sh";
 
 /// Which tables to print.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct SchemaArguments {
-    /// Whose tables: unalike, leaf, tinyid, cosid, sequence-table, id-generator, batch, slow-ordered, ticket
-    /// [default: those of --store]
+    /// Whose tables: unalike, leaf, tinyid, cosid, sequence-table, id-generator, batch, slow-ordered, ticket; in
+    /// PostgreSQL unalike, sequence [default: those of --store]
     #[arg(long, value_name = "NAME")]
     pub(crate) dialect: Option<String>,
     /// The user that the privileges are for: NAME, or NAME@HOST
@@ -572,7 +758,7 @@ mod tests {
 
     fn served(line: &[&str]) -> Result<ServeArguments, String> {
         match Arguments::read_from(line).map_err(|error| error.to_string())?.command {
-            Some(Command::Serve(serve)) => Ok(serve),
+            Some(Command::Serve(serve)) => Ok(serve.settings),
             other => Err(format!("{other:?}")),
         }
     }

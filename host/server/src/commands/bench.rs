@@ -28,11 +28,13 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use self::arguments::BenchArguments;
+pub(super) use self::connection::ask;
 use self::connection::{Connection, Tally, drive};
 use self::report::{Report, Share};
 use self::run::Run;
 use self::seen::Seen;
 use crate::commands::print::print;
+use crate::commands::reach::{ClientTls, Trust};
 use crate::words::shortened;
 
 /// A server that answers nobody for this long is given up.
@@ -49,6 +51,7 @@ pub(crate) fn run(arguments: &BenchArguments) -> anyhow::Result<()> {
     raise_open_files(arguments.connections)?;
     let mut run = Run {
         addresses: target.addresses,
+        tls: target.tls,
         requests,
         request_bytes: target.request.len(),
         pipeline: arguments.pipeline,
@@ -60,7 +63,7 @@ pub(crate) fn run(arguments: &BenchArguments) -> anyhow::Result<()> {
     };
     let threads = arguments.threads.min(arguments.connections);
     let seen_bytes = (u64::from(arguments.check_memory_mib) << 20) / u64::from(threads);
-    let opened = connect(&run.addresses, arguments.connections, threads)
+    let opened = connect(&run, arguments.connections, threads)
         .with_context(|| format!("{} cannot be measured (`unalike` starts a server)", arguments.url))?;
 
     let began = Instant::now();
@@ -84,6 +87,7 @@ pub(crate) fn run(arguments: &BenchArguments) -> anyhow::Result<()> {
 /// The server and what is sent to it.
 struct Target {
     addresses: Vec<SocketAddr>,
+    tls: Option<ClientTls>,
     request: Vec<u8>,
     /// The URL of the request.
     shown: String,
@@ -93,23 +97,27 @@ impl Target {
     fn of(arguments: &BenchArguments) -> anyhow::Result<Self> {
         let url = &arguments.url;
         let uri: Uri = url.parse().with_context(|| format!("the URL {:?} cannot be read", shortened(url)))?;
-        match uri.scheme_str() {
-            Some("http") => {}
-            Some("https") => {
-                bail!("{url}: this speaks plain HTTP: measure the server behind the TLS proxy, http://HOST:PORT")
-            }
-            _ => bail!("the URL {:?} must be http://HOST:PORT", shortened(url)),
-        }
-        ensure!(matches!(uri.path(), "" | "/") && uri.query().is_none(), "{url}: give http://HOST:PORT without a path");
+        let (scheme, port) = match uri.scheme_str() {
+            Some("http") => ("http", 80),
+            Some("https") => ("https", 443),
+            _ => bail!("the URL {:?} must be http://HOST:PORT or https://HOST:PORT", shortened(url)),
+        };
+        ensure!(
+            matches!(uri.path(), "" | "/") && uri.query().is_none(),
+            "{url}: give {scheme}://HOST:PORT without a path"
+        );
         let authority = uri.authority().with_context(|| format!("the URL {url} names no host"))?;
         // It would be shown, and sent nowhere.
         ensure!(!authority.as_str().contains('@'), "the URL must not hold a user: use --token-file or --token-env");
         let host = authority.host().trim_start_matches('[').trim_end_matches(']');
-        let addresses: Vec<_> = (host, authority.port_u16().unwrap_or(80))
+        let addresses: Vec<_> = (host, authority.port_u16().unwrap_or(port))
             .to_socket_addrs()
             .with_context(|| format!("the host {host:?} cannot be found"))?
             .collect();
         ensure!(!addresses.is_empty(), "the host {host:?} has no address");
+
+        let trust = arguments.ca.as_deref().map_or(Trust::System, Trust::Authorities);
+        let tls = (scheme == "https").then(|| ClientTls::new(host, trust)).transpose()?;
 
         let (kind, name) = match &arguments.snowflake {
             Some(name) => ("snowflakes", name),
@@ -124,7 +132,7 @@ impl Target {
             None => String::new(),
         };
         let request = format!("GET {path} HTTP/1.1\r\nHost: {authority}\r\n{authorization}\r\n").into_bytes();
-        Ok(Self { addresses, request, shown: format!("http://{authority}{path}") })
+        Ok(Self { addresses, tls, request, shown: format!("{scheme}://{authority}{path}") })
     }
 }
 
@@ -179,7 +187,7 @@ struct Opened {
 }
 
 /// Opens all connections before the first request, so that opening is not measured.
-fn connect(addresses: &[SocketAddr], connections: u32, threads: u32) -> anyhow::Result<Vec<Opened>> {
+fn connect(run: &Run, connections: u32, threads: u32) -> anyhow::Result<Vec<Opened>> {
     (0..threads)
         .map(|thread| {
             let runtime = Builder::new_current_thread().enable_all().build().context("no asynchronous runtime")?;
@@ -187,7 +195,7 @@ fn connect(addresses: &[SocketAddr], connections: u32, threads: u32) -> anyhow::
             let connections = runtime.block_on(async {
                 let mut opened = Vec::new();
                 for _ in 0..share {
-                    opened.push(Connection::open(addresses).await?);
+                    opened.push(Connection::open(&run.addresses, run.tls.as_ref()).await?);
                 }
                 anyhow::Ok(opened)
             })?;

@@ -9,6 +9,7 @@ use crate::commands::arguments::LeasesCommand;
 use crate::commands::print::{Table, print};
 use crate::config::Config;
 use crate::config::leases::LeasePlace;
+use crate::service::leases::lease_state;
 use crate::service::stores::Stores;
 use crate::stores::url::StoreUrl;
 use crate::words::rfc3339;
@@ -71,13 +72,6 @@ async fn look_into(store: &dyn LeaseStore, command: LeasesCommand) -> anyhow::Re
 
 fn lease_row(namespace: &str, record: &LeaseRecord) -> [String; 7] {
     let lease = record.lease;
-    let state = if lease.valid_until_ms <= SystemClock.now_ms() {
-        "ended"
-    } else if record.is_final {
-        "extension forbidden"
-    } else {
-        "running"
-    };
     [
         namespace.to_owned(),
         lease.worker.to_string(),
@@ -86,7 +80,7 @@ fn lease_row(namespace: &str, record: &LeaseRecord) -> [String; 7] {
         // Not when it was acquired: that is by the store's clock, and a lease ends by its holder's.
         if record.acquired_ms == 0 { "-".to_owned() } else { rfc3339(lease.not_before_ms) },
         rfc3339(lease.valid_until_ms),
-        state.to_owned(),
+        lease_state(record).to_owned(),
         format!("{:032x}", lease.grant_id.0),
     ]
 }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 use std::io::{self, IsTerminal};
+use std::mem;
+use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
@@ -23,6 +25,49 @@ pub(crate) fn start(text: &str, format: LogFormat) -> anyhow::Result<()> {
         LogFormat::Json => log.with_ansi(false).event_format(Json).init(),
     }
     Ok(())
+}
+
+/// What was logged and not shown, a line each.
+static COLLECTED: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+
+/// Keeps what is wrong for whoever asks, in place of a log.
+pub(crate) fn collect() -> anyhow::Result<()> {
+    let log = tracing_subscriber::fmt().with_env_filter(log::filter("warn")?).with_writer(|| Collected);
+    log.with_ansi(false).event_format(Bare).init();
+    Ok(())
+}
+
+/// What was kept since the last call.
+pub(crate) fn collected() -> Vec<String> {
+    let lines = mem::take(&mut *COLLECTED.lock().unwrap_or_else(PoisonError::into_inner));
+    String::from_utf8_lossy(&lines).lines().map(str::to_owned).collect()
+}
+
+struct Collected;
+
+impl io::Write for Collected {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        COLLECTED.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Only the message and its fields.
+struct Bare;
+
+impl<S, N> FormatEvent<S, N> for Bare
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(&self, context: &FmtContext<'_, S, N>, mut line: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        context.format_fields(line.by_ref(), event)?;
+        writeln!(line)
+    }
 }
 
 /// On a terminal, unless its user wants no colours (<https://no-color.org>).

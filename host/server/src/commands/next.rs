@@ -8,7 +8,7 @@ use crate::commands::arguments::NextArguments;
 use crate::commands::print::is_closed;
 use crate::config::Config;
 use crate::config::formats::FormatRequest;
-use crate::config::tokens::Tokens;
+use crate::config::tokens::{Permit, Tokens};
 use crate::service::Service;
 use crate::service::issue::{IdForm, Issued, Owner, Written};
 use crate::service::stores::Purpose;
@@ -26,21 +26,32 @@ pub(crate) async fn next(config: Config, arguments: NextArguments) -> anyhow::Re
         "-n {} uses up so many ids, for good: more than {COUNT_UNCONFIRMED_MAX} must be confirmed, with --yes",
         arguments.count
     );
-    let address = std::process::id().to_string();
-    // A tag that the configuration declares is what it says there, also a snowflake.
-    let is_snowflake = config.snowflakes()?.contains_key(&arguments.name) && !config.tags.contains_key(&arguments.name);
-    let service = Service::open(&config, Tokens::unwanted(), Purpose::Command, &address).await?;
-    let printed = match is_snowflake && !arguments.snowflake && !service.has_tag(&arguments.name).await? {
-        // A tag of that name would be made, and give 1.
-        true => Err(anyhow!(
-            "{name:?} is a snowflake: add --snowflake. For a sequence of that name, create it first: unalike tags create {name}",
-            name = arguments.name
-        )),
-        false => print_ids(&service, &arguments).await,
-    };
+    let service = open(&config, &arguments.name, arguments.snowflake).await?;
+    let printed = print_ids(&service, &arguments).await;
     // Also after an error: what was not used goes back.
     service.close().await;
     printed
+}
+
+/// Opens the store for ids of this name. A name that is only a snowflake's is refused where a tag is meant: a tag of
+/// that name would be made, and give 1.
+pub(crate) async fn open(config: &Config, name: &str, is_snowflake: bool) -> anyhow::Result<Service> {
+    let address = std::process::id().to_string();
+    // A tag that the configuration declares is what it says there, also a snowflake.
+    let is_slip = !is_snowflake && config.snowflakes()?.contains_key(name) && !config.tags.contains_key(name);
+    let service = Service::open(config, Tokens::unwanted(), Purpose::Command, &address).await?;
+    let refused = match is_slip {
+        false => return Ok(service),
+        true => match service.has_tag(name).await {
+            Ok(true) => return Ok(service),
+            Ok(false) => anyhow!(
+                "{name:?} is a snowflake: add --snowflake. For a sequence of that name, create it first: unalike tags create {name}"
+            ),
+            Err(error) => error.into(),
+        },
+    };
+    service.close().await;
+    Err(refused)
 }
 
 async fn print_ids(service: &Service, arguments: &NextArguments) -> anyhow::Result<()> {
@@ -56,7 +67,7 @@ async fn print_ids(service: &Service, arguments: &NextArguments) -> anyhow::Resu
     let mut left = arguments.count;
     while left > 0 {
         let count = u32::try_from(left).unwrap_or(BATCH).min(BATCH);
-        let issued = match service.issue(owner, count, wish).await {
+        let issued = match service.issue(&Permit::unbound(), owner, count, wish).await {
             Ok(issued) => issued,
             // The last ones would be lost with this process.
             Err(error) => {
@@ -64,7 +75,7 @@ async fn print_ids(service: &Service, arguments: &NextArguments) -> anyhow::Resu
                 if last == 0 {
                     return Err(error.into());
                 }
-                if !write(&mut out, &service.issue(owner, last, wish).await?)? {
+                if !write(&mut out, &service.issue(&Permit::unbound(), owner, last, wish).await?)? {
                     is_closed(out.flush())?;
                 }
                 let printed = arguments.count - left + u64::from(last);

@@ -2,6 +2,8 @@
 
 use std::io::Write;
 use std::net::SocketAddr;
+#[cfg(feature = "component")]
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,16 +13,23 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use unalike::{Clock as _, SystemClock};
 use unalike_local::LocalOptions;
 
-use crate::config::Config;
+#[cfg(feature = "component")]
+use crate::commands::arguments::ComponentArguments;
+use crate::commands::arguments::ServeCommand;
+use crate::config::tls::Tls;
 use crate::config::tokens::warn_if_open;
+use crate::config::{Checked, Config};
 use crate::http::Front;
+#[cfg(feature = "component")]
+use crate::http::component::Component;
 use crate::http::connections::Connections;
+use crate::http::console::Console;
 use crate::http::metrics::Metrics;
 use crate::service::Service;
 use crate::service::cover::SAMPLE_EVERY;
 use crate::service::stores::Purpose;
 use crate::service::troubles;
-use crate::words::with_causes;
+use crate::words::{rfc3339, with_causes};
 
 /// How often leases are looked after, at most and at least: well within the third after which they are due, so that one
 /// look and one answer may be late.
@@ -46,16 +55,35 @@ const LAST_ARRIVALS_MAX: Duration = Duration::from_secs(1);
 const EXIT_AT_ONCE: i32 = 1;
 
 /// Serves until it is told to end, then gives back what was not used.
-pub(crate) async fn serve(config: Config) -> anyhow::Result<()> {
-    // The signals first, so that none is missed, and tokens and address before the store, so that a mistake creates no
-    // file.
+pub(crate) async fn serve(config: Config, command: ServeCommand) -> anyhow::Result<()> {
+    // The signals first, so that none is missed, and tokens, component and address before the store, so that a mistake
+    // creates no file.
     let mut ends = Ends::watch()?;
     // The others go on.
     if let Err(error) = config.check_ends(SystemClock.now_ms()) {
         tracing::error!("{error}");
     }
-    let tokens = config.check()?;
+    let Checked { tokens, tls } = config.check()?;
+    let tls = tls.map(Arc::new);
+    #[cfg(feature = "component")]
+    let component_file = command.component.component.as_deref().map(read_component).transpose()?;
+    #[cfg(feature = "component")]
+    anyhow::ensure!(
+        component_file.is_none() || config.drop_ins().is_empty(),
+        "the paths of other services (--drop-in) are not served beside --component, which answers all: leave one of them out"
+    );
     config.tokens.as_deref().inspect(|path| warn_if_open(path));
+    tokens.warn_of_expiry();
+    if let Some(tls) = &tls {
+        tls.warn();
+    }
+    if config.shows_tokens()? {
+        tracing::warn!(
+            "tokens come to {} without encryption, and can be read on their way: give the server a certificate (--tls-cert, \
+             --tls-key), or say that a proxy encrypts (--insecure-no-tls)",
+            config.listen
+        );
+    }
     let listener = listen(&config)?;
     let address = listener.local_addr().context("the listener has no address")?;
     let metrics = Arc::new(Metrics::install(config.metrics_tags_max)?);
@@ -64,16 +92,31 @@ pub(crate) async fn serve(config: Config) -> anyhow::Result<()> {
     let idle = Duration::from_millis(config.sequence_idle_ms);
     let closing = tokio::spawn(close_idle(Arc::clone(&service), idle));
     let renewing = tokio::spawn(renew(Arc::clone(&service), renew_every(&config)?));
-    let sampling = tokio::spawn(watch_cover(Arc::clone(&service)));
     let looking = tokio::spawn(look_for_leases(Arc::clone(&service)));
     let refreshing = tokio::spawn(refresh_tinyid_tokens(Arc::clone(&service)));
-    tokio::spawn(reload_tokens(Arc::clone(&service), watch(SignalKind::hangup())?, config.tokens.is_some()));
-    let connections = Connections::new(&config, Front::new(&config, Arc::clone(&service), metrics, address.ip()));
+    let files = Files { service: Arc::clone(&service), has_tokens: config.tokens.is_some(), tls: tls.clone() };
+    tokio::spawn(reload(Arc::new(files), watch(SignalKind::hangup())?));
+    #[cfg_attr(not(feature = "component"), expect(unused_mut, reason = "a component is all that is added"))]
+    let mut front = Front::new(&config, Arc::clone(&service), Arc::clone(&metrics), address.ip());
+    let sampling = tokio::spawn(watch_cover(Arc::clone(&service), Arc::clone(front.console())));
+    #[cfg(feature = "component")]
+    if let Some(file) = component_file {
+        let component = component(file, command.component, &config, &service).await?;
+        metrics.watch_component(component.clone());
+        front.component = Some(Component::new(component));
+    }
+    #[cfg(not(feature = "component"))]
+    drop(command);
+    if let Some(tls) = &tls {
+        metrics.watch_tls(Arc::clone(tls));
+    }
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let connections = Connections::new(&config, front, tls);
     let watching = tokio::spawn(Arc::clone(&connections).watch());
     let accepting = tokio::spawn(Arc::clone(&connections).accept(listener));
 
     // For people and programs that started it; nothing is lost if nobody reads it.
-    let _ = writeln!(std::io::stdout(), "listening on http://{address}");
+    let _ = writeln!(std::io::stdout(), "listening on {scheme}://{address}");
     let backing = config.backing.as_ref().map(tracing::field::display);
     tracing::info!(%address, store = %config.store, backing, tokens = service.tokens.count(), "ready");
 
@@ -110,6 +153,47 @@ pub(crate) async fn serve(config: Config) -> anyhow::Result<()> {
     service.close().await;
     tracing::info!("ended");
     Ok(())
+}
+
+/// The file of a component, and what is in it.
+#[cfg(feature = "component")]
+fn read_component(path: &Path) -> anyhow::Result<(PathBuf, Vec<u8>)> {
+    let read = std::fs::read(path).with_context(|| format!("the component {} cannot be read", path.display()))?;
+    Ok((path.to_owned(), read))
+}
+
+/// The component that answers in the server's place.
+#[cfg(feature = "component")]
+async fn component(
+    (path, component): (PathBuf, Vec<u8>),
+    arguments: ComponentArguments,
+    config: &Config,
+    service: &Arc<Service>,
+) -> anyhow::Result<unalike::wasi::Service> {
+    use unalike::wasi::{ServiceBuilder, ServiceOptions};
+
+    use crate::service::component_numbers::ComponentNumbers;
+
+    let count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+    let defaults = ServiceOptions::default();
+    let options = ServiceOptions {
+        instance_requests: arguments.component_requests.map(count),
+        instance_at_once: arguments.component_at_once.map(count),
+        instance_memory: arguments.component_memory.map_or(defaults.instance_memory, |mib| count(mib) << 20),
+        // Before the server's own time is over, so that it is known what took it.
+        request_timeout: Duration::from_millis(config.request_timeout_ms - config.request_timeout_ms / 20),
+        requests_at_once: arguments.component_concurrency.map_or(defaults.requests_at_once, count),
+        outgoing_hosts: arguments.component_hosts,
+        environment: arguments.component_env,
+        ..defaults
+    };
+    let numbers = Arc::new(ComponentNumbers::of(Arc::clone(service)));
+    let built = ServiceBuilder::new(&component).segments(numbers).options(options).build();
+    let named = || format!("the component {}", path.display());
+    let built = built.with_context(named)?;
+    built.check().await.with_context(named)?;
+    tracing::info!(component = %path.display(), "a component answers");
+    Ok(built)
 }
 
 /// Listens where the configuration says, unless that is open to others who then could do everything.
@@ -187,7 +271,7 @@ async fn refresh_tinyid_tokens(service: Arc<Service>) {
 }
 
 /// Measures how quickly tags are used, notices when the store goes down and comes back, and says what is over.
-async fn watch_cover(service: Arc<Service>) {
+async fn watch_cover(service: Arc<Service>, console: Arc<Console>) {
     let mut ticks = tokio::time::interval(LOOK_AFTER_EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut said = String::new();
@@ -198,6 +282,7 @@ async fn watch_cover(service: Arc<Service>) {
         let is_due = sampled.is_none_or(|sampled| sampled.elapsed() >= SAMPLE_EVERY);
         if is_due {
             service.covers.sample(service.ids());
+            console.sample(&service);
             sampled = Some(Instant::now());
         }
         let refusal = service.look_after_store(is_due).await.map(|error| with_causes(&*error)).unwrap_or_default();
@@ -208,13 +293,36 @@ async fn watch_cover(service: Arc<Service>) {
     }
 }
 
+/// What is read again at SIGHUP.
+struct Files {
+    service: Arc<Service>,
+    has_tokens: bool,
+    tls: Option<Arc<Tls>>,
+}
+
 /// At each SIGHUP, which would end the process if nobody listened. The next one is not held up by what takes long.
-async fn reload_tokens(service: Arc<Service>, mut hangup: Signal, has_tokens: bool) {
+async fn reload(files: Arc<Files>, mut hangup: Signal) {
     while hangup.recv().await.is_some() {
-        let service = Arc::clone(&service);
+        let files = Arc::clone(&files);
         tokio::spawn(async move {
-            tokio::join!(service.tinyid_tokens.refresh(), reload_token_file(&service, has_tokens));
+            let service = &files.service;
+            tokio::join!(
+                service.tinyid_tokens.refresh(),
+                reload_token_file(service, files.has_tokens),
+                reload_certificate(files.tls.as_deref())
+            );
         });
+    }
+}
+
+async fn reload_certificate(tls: Option<&Tls>) {
+    let Some(tls) = tls else { return };
+    match tls.reload().await {
+        Ok(()) => {
+            let ends_ms = tls.validity().ends_ms();
+            tracing::info!("the certificate was read again: it is valid until {}", rfc3339(ends_ms));
+        }
+        Err(error) => tracing::error!(error = format!("{error:#}"), "the certificate stays as it was"),
     }
 }
 

@@ -30,13 +30,17 @@ pub(crate) async fn adopt(
     let address = place.address();
     let adopted = place.adopt(url, &Adoption { lift, limits: config.lease_limits(), replication_ended }).await?;
     let (tags, from) = (adopted.tags, rfc3339(adopted.leases_from_ms));
+    // Only databases have tables.
+    let others = match url.scheme() {
+        Some("etcd") => "",
+        _ => "if the database has tables of other dialects too, adopt it with the URL of each; then ",
+    };
     let mut text = format!(
         "{address}: the server is adopted\n\
          tags: {tags}, each lifted by {lift} numbers\n\
          new tags and sub-keys: each begins by as many above its start, as the server before may have known it\n\
          snowflakes: workers are leased from {from} on, when all leases of the server before have ended\n\
-         next: if the database has tables of other dialects too, adopt it with the URL of each; then restart the programs that \
-         used the server before\n"
+         next: {others}restart the programs that used the server before\n"
     );
     if adopted.follows_itself {
         text.push_str(

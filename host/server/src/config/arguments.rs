@@ -21,16 +21,19 @@ const VARIABLES_BEGIN: &str = "UNALIKE_";
 /// What is said here about each key is its documentation everywhere: in the help, and in `unalike config default`.
 #[derive(Clone, Debug, Default, Args, Serialize)]
 pub(crate) struct CommonArguments {
-    /// Where ids are kept: sqlite://PATH, mysql://USER@HOST/DATABASE or redis://HOST/DATABASE; several together are the
-    /// stripes of one set, always in the same order [default: sqlite://unalike.sqlite]
+    /// Where ids are kept: sqlite://PATH, mysql://USER@HOST/DATABASE, postgres://USER@HOST/DATABASE,
+    /// etcd://HOST,HOST/PREFIX or redis://HOST/DATABASE; several together are the stripes of one set, always in the
+    /// same order
+    /// [default: sqlite://unalike.sqlite]
     ///
     /// A relative path is relative to the working directory. A path may be followed by ?create=false, so that a missing
     /// file is not created, and busy-timeout-ms=. A database may be followed by ?dialect=NAME for the tables of another
-    /// system (leaf, tinyid, cosid, sequence-table, id-generator, batch, slow-ordered, ticket), which are created only
-    /// with create=true, and by password-file=PATH or password-env=NAME for its password, ssl-mode=, ssl-ca=,
-    /// connections=, .. Several stores are a list in the file, one --store each on the command line, and one line each
-    /// in the variable: all but one of them may be down. Redis needs a backing store, must be the only store, and uses
-    /// TLS as rediss://HOST/DATABASE?ssl-ca=PATH.
+    /// system (leaf, tinyid, cosid, sequence-table, id-generator, batch, slow-ordered, ticket in MySQL), which are
+    /// created only with create=true, or for sequences that exist (sequence in PostgreSQL), and by password-file=PATH
+    /// or password-env=NAME for its password, ssl-mode=, ssl-ca=, connections=, .. Several stores are a list in the
+    /// file, one --store each on the command line, and one line each in the variable: all but one of them may be down.
+    /// Redis needs a backing store, must be the only store, and uses TLS as rediss://HOST/DATABASE?ssl-ca=PATH; the
+    /// master that Sentinels name is redis+sentinel://HOST,HOST/MASTER, and a Redis Cluster redis+cluster://HOST,HOST.
     #[arg(
         long,
         global = true,
@@ -43,7 +46,7 @@ pub(crate) struct CommonArguments {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) store: Option<Vec<String>>,
     /// The durable store behind a store or leases in Redis, which need one: sqlite://PATH, mysql://USER@HOST/DATABASE,
-    /// or none
+    /// postgres://USER@HOST/DATABASE, etcd://HOST,HOST/PREFIX, or none
     ///
     /// It grants Redis its numbers and the time of its leases, and keeps the tags. Whatever Redis loses is then a gap,
     /// and while this store is down Redis hands out what it has. With none, a fail-over of Redis may repeat ids.
@@ -62,8 +65,9 @@ pub(crate) struct CommonArguments {
     )]
     #[serde(skip)]
     pub(crate) backing_before: Option<String>,
-    /// Where the workers of snowflakes are leased: sqlite://PATH, mysql://USER@HOST/DATABASE, redis://HOST/DATABASE,
-    /// zookeeper://HOST, or none [default: the store, or the durable store behind it]
+    /// Where the workers of snowflakes are leased: sqlite://PATH, mysql://USER@HOST/DATABASE,
+    /// postgres://USER@HOST/DATABASE, etcd://HOST,HOST/PREFIX, redis://HOST/DATABASE, zookeeper://HOST, or none
+    /// [default: the store, or the durable store behind it]
     ///
     /// While it is down, snowflakes continue until their leases end (horizon_ms). Sequences are not affected.
     /// Redis needs a backing store here, too. Several stores that number together lease no workers: name one for that.
@@ -177,8 +181,9 @@ pub(crate) struct ServeArguments {
     /// A file of tokens; each request needs one of them: TOML with [[tokens]] tables [default: none]
     ///
     /// Each table has name, token (or sha256, the token's hash), scope ("read", "lease" or "admin"), and perhaps tags,
-    /// a list of the tags and snowflakes that it is valid for: whole names, or prefixes followed by "*". SIGHUP reads
-    /// it again.
+    /// a list of the tags and snowflakes that it is valid for: whole names, or prefixes followed by "*"; expires, the
+    /// day that ends it; and ids_per_s, its quota. In place of a token it may have client, a name in the certificates
+    /// of clients (tls_client_ca). SIGHUP reads it again.
     #[arg(long, value_name = "FILE", env = "UNALIKE_TOKENS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tokens: Option<PathBuf>,
@@ -193,6 +198,35 @@ pub(crate) struct ServeArguments {
     )]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) insecure_no_auth: Option<bool>,
+    /// The server's certificate, a PEM file with the whole chain, its own certificate first: the port speaks HTTPS
+    /// [default: none]
+    ///
+    /// It needs tls_key. SIGHUP reads certificate, key and client authorities again.
+    #[arg(long, value_name = "FILE", env = "UNALIKE_TLS_CERT")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// The private key of that certificate, a PEM file without a password [default: none]
+    #[arg(long, value_name = "FILE", env = "UNALIKE_TLS_KEY")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// The authorities whose client certificates are accepted, a PEM file [default: none]
+    ///
+    /// What a client with a certificate may do is said in the file of tokens (client = "NAME"). A client may come
+    /// without one, and send a token.
+    #[arg(long, value_name = "FILE", env = "UNALIKE_TLS_CLIENT_CA")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tls_client_ca: Option<PathBuf>,
+    /// Say nothing of tokens that come from other machines without TLS: a proxy encrypts them [default: false]
+    #[arg(
+        long,
+        value_name = "BOOL",
+        env = "UNALIKE_INSECURE_NO_TLS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true"
+    )]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) insecure_no_tls: Option<bool>,
     /// The names by which requests may call this server in their Host header, besides localhost and its own address
     /// [default: none more; any where tokens are required]
     ///

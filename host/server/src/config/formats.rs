@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::File;
 use std::io::Read;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -48,6 +49,8 @@ pub(crate) struct TagConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) sub_keys_max: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ids_per_s: Option<NonZeroU32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) template: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) utc_offset: Option<UtcOffset>,
@@ -74,6 +77,10 @@ impl TagConfig {
             self.channel != Some(Channel::Quick) || self.sub_keys_max.is_none(),
             "sub_keys_max is about sub-keys, and a quick tag is a snowflake, which has none"
         );
+        ensure!(
+            self.channel != Some(Channel::Quick) || self.ids_per_s.is_none(),
+            "ids_per_s of a quick tag is that of the snowflake of its name, in [snowflakes.NAME]"
+        );
         if let Some(channel) = self.channel {
             return Ok(Some(ChannelConfig { channel, buff_size, lowest_critical_value, prefix }));
         }
@@ -82,7 +89,7 @@ impl TagConfig {
             bail!("{setting} belongs to a channel: add channel = \"unordered\"");
         }
         ensure!(
-            self.format().is_some() || self.sub_keys_max.is_some(),
+            self.format().is_some() || self.sub_keys_max.is_some() || self.ids_per_s.is_some(),
             "it says nothing: give it a channel, or a template or the like for its ids"
         );
         Ok(None)

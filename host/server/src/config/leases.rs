@@ -6,6 +6,7 @@ use unalike::{Layout, LayoutFields};
 
 use crate::config::Config;
 use crate::config::worker::Worker;
+use crate::stores::backend::Tables;
 use crate::stores::url::StoreUrl;
 
 /// No shorter lease can be renewed in time by a server that looks after it now and then.
@@ -149,5 +150,17 @@ pub(crate) fn are_in_tables(config: &Config, meant_there: bool) -> anyhow::Resul
         LeasePlace::Named(url) => Ok(url.lease_place()?.has_lease_tables()),
         LeasePlace::Beside(url) => Ok(meant_there || url.lease_place()?.has_lease_tables()),
         LeasePlace::Static | LeasePlace::Nowhere => Ok(false),
+    }
+}
+
+/// The tables of the leases whose place is named.
+///
+/// # Errors
+/// When the URL cannot be used.
+pub(crate) fn named_tables(config: &Config) -> anyhow::Result<Option<Tables>> {
+    match config.lease_place() {
+        LeasePlace::Named(url) => Ok(url.lease_tables()),
+        LeasePlace::Beside(url) => Ok(url.lease_tables()),
+        LeasePlace::Static | LeasePlace::Nowhere => Ok(None),
     }
 }

@@ -8,6 +8,16 @@ use crate::words::likeliest;
 /// The levels, from none to all.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
+/// Crates that say too much, unless the filter names them. The driver warns of each slow statement, and prints it
+/// whole, and of each wait for a connection; wasmtime warns of each request of a component that fails, as many as there
+/// are while its servers are down; and HTTP/2 of each client that does what none should.
+const QUIETED: [(&str, &str); 4] = [
+    ("sqlx", "sqlx::query=error"),
+    ("sqlx", "sqlx::pool=error"),
+    ("wasmtime_wasi_http", "wasmtime_wasi_http=error"),
+    ("h2", "h2=error"),
+];
+
 /// What a filter lets through.
 ///
 /// # Errors
@@ -22,8 +32,8 @@ pub(crate) fn filter(text: &str) -> anyhow::Result<EnvFilter> {
         };
         ensure!(is_level, "the log filter {text:?} has the level {word:?}, which is unknown (--log): {meant}");
     }
-    // The driver warns of each slow statement, and prints it whole.
-    let directives = if text.contains("sqlx") { text.to_owned() } else { format!("sqlx::query=error,{text}") };
-    EnvFilter::try_new(directives)
+    let quieted = QUIETED.iter().filter(|(crate_name, _)| !text.contains(crate_name));
+    let directives: Vec<&str> = quieted.map(|(_, directive)| *directive).chain([text]).collect();
+    EnvFilter::try_new(directives.join(","))
         .with_context(|| format!("the log filter {text:?} cannot be read: give a level such as info (--log)"))
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use anyhow::{bail, ensure};
 
 use crate::config::Config;
+use crate::config::leases::LeasePlace;
 use crate::stores::backend::{Place, Tables};
 use crate::stores::url::StoreUrl;
 use crate::stores::{dialect_forms, tables};
@@ -27,7 +28,7 @@ pub(crate) fn source(text: &str, config: &Config, source_stopped: bool) -> anyho
             "the source is neither a URL (mysql://USER@HOST/DATABASE) nor the name of a dialect, such as leaf"
         );
         match stores.only().filter(|store| store.has_dialect(dialect)) {
-            Some(store) => store.with_dialect(dialect, parameters)?,
+            Some(store) => store.with_dialect(dialect, parameters),
             None => {
                 let forms = dialect_forms(dialect);
                 ensure!(!forms.is_empty(), "{dialect:?} is neither a URL nor the name of a dialect, such as leaf");
@@ -58,7 +59,26 @@ pub(crate) fn stores_tables(config: &Config) -> anyhow::Result<Tables> {
     if let Some(url) = config.store.volatile() {
         bail!("the store {url} is in {}, which has no tables: name those that are meant (--dialect)", url.title());
     }
-    tables("unalike")
+    tables("unalike", config.store.iter())
+}
+
+/// The commands that let this user use the stores without tables, that of leases among them.
+///
+/// # Errors
+/// When a URL cannot be used.
+pub(crate) fn user_commands(config: &Config, user: &str) -> anyhow::Result<Vec<String>> {
+    let urls = config.store.iter().chain(config.backing.iter().filter(|url| !url.is_nothing()));
+    let mut places = urls.map(StoreUrl::place).collect::<anyhow::Result<Vec<_>>>()?;
+    if let LeasePlace::Named(url) = config.lease_place() {
+        places.push(url.lease_place()?);
+    }
+    let mut commands: Vec<String> = Vec::new();
+    for command in places.iter().filter_map(|place| place.user_commands(user)).flatten() {
+        if !commands.contains(&command) {
+            commands.push(command);
+        }
+    }
+    Ok(commands)
 }
 
 /// Those of the stores that have tables, and of what backs a volatile one if that has any.

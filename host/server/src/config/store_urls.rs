@@ -177,6 +177,11 @@ mod tests {
             ("rediss://:secret@cache", "rediss://cache"),
             ("redis://ids:12/secret@cache/0", "redis://ids@cache/0"),
             ("redis://ids:12#secret@cache/0", "redis://ids@cache/0"),
+            (
+                "redis+sentinel://ids:se/cr@et@a:1,b:2/ids?sentinel-auth=same",
+                "redis+sentinel://ids@a:1,b:2/ids?sentinel-auth=same",
+            ),
+            ("redis+cluster://:secret@a:1,b:2", "redis+cluster://a:1,b:2"),
             ("zookeeper://ids:secret@a:1,b:2/c?leaf=d", "zookeeper://ids@a:1,b:2/c?leaf=d"),
             ("ids:secret@db/ids", "ids@db/ids"),
             ("sqlite:///home/a:b@c/ids.sqlite", "sqlite:///home/a:b@c/ids.sqlite"),
@@ -254,6 +259,10 @@ mod tests {
         assert!(leaf.text().contains("secret"));
         let generator = source("id-generator?keys=order:1", &store, true).unwrap();
         assert!(generator.to_string().ends_with("&keys=order%3A1&source-stopped=true"), "{generator}");
+        let cluster = over("redis+cluster://ids:secret@a:1,b:2?prefix=x", Some("mysql://ids@db/ids"));
+        let generator = source("id-generator?keys=order:id_order", &cluster, false).unwrap();
+        let shown = "redis+cluster://ids@a:1,b:2?prefix=x&dialect=id-generator&keys=order%3Aid_order";
+        assert_eq!(generator.to_string(), shown);
         let redis = over("rediss://:secret@cache/2?dialect=clock&shard=5&ssl-ca=ca.pem", Some("mysql://ids@db/ids"));
         let generator = source("id-generator?keys=order:id_order", &redis, false).unwrap();
         assert_eq!(generator.to_string(), "rediss://cache/2?ssl-ca=ca.pem&dialect=id-generator&keys=order%3Aid_order");

@@ -4,28 +4,33 @@
 //! so that no request sets a timer or reads a clock: a connection notes in which tick it came to what it is doing (its
 //! [`Phase`]), and a phase that has lasted too long ends it.
 
+mod http2;
+mod tls;
+
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
+use axum::http::Request;
 use axum::http::StatusCode;
-use hyper::body::Body as _;
+use hyper::body::{Body as _, Incoming};
 use hyper::rt::{Read, ReadBufCursor, Write};
-use hyper::server::conn::http1;
+use hyper::server::conn::{http1, http2 as hyper_http2};
 use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::coop::unconstrained;
 
+use crate::config::tls::Tls;
 use crate::config::{CONNECTIONS_MAX, Config, HEADERS_ON_STACK};
 use crate::http::{Arrival, Front};
 use crate::service::problem::{Kind, Problem};
@@ -45,6 +50,9 @@ const REFUSAL_LINGERS: Duration = Duration::from_secs(1);
 /// A client that has just connected gets this long to send its first request when the server ends.
 const FIRST_REQUEST_MAX: Duration = Duration::from_millis(300);
 
+/// Where a handshake comes first, the first request of a connection that is older is not on its way.
+const HANDSHAKE_LIKELY_MS: u64 = 1_000;
+
 /// Fewer possible connections than this are too few for a server, whatever it was asked for.
 const CONNECTIONS_FEW: usize = 1_000;
 
@@ -53,6 +61,9 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
 /// What would be logged for each connection is logged once in this time.
 const SAY_AGAIN: Duration = Duration::from_secs(10);
+
+/// A client of HTTP/2 gets this long to close a connection on which nothing is left to do, once it was told to.
+const GOODBYE_MS: u64 = 1_000;
 
 /// A connection that was idle for this long is likely to be idle for longer.
 const PARK_AFTER_MS: u64 = 1_000;
@@ -63,7 +74,11 @@ const PARK_AFTER_MS: u64 = 1_000;
 enum Phase {
     /// Accepted, and nothing was read.
     New,
-    /// Some of a request's head was read.
+    /// TLS is being agreed on.
+    Handshake,
+    /// Some of the first request's head was read.
+    FirstHead,
+    /// Some of a later one's.
     Head,
     /// A request runs: its own limit of time holds.
     Request,
@@ -75,11 +90,23 @@ enum Phase {
     Idle,
     /// The same, without buffers.
     Parked,
+    /// The client was told that there will be no more, and nothing is left to do for it. Of HTTP/2 only.
+    Goodbye,
 }
 
 impl Phase {
-    const ALL: [Self; 7] =
-        [Self::New, Self::Head, Self::Request, Self::FrontAnswer, Self::Stalled, Self::Idle, Self::Parked];
+    const ALL: [Self; 10] = [
+        Self::New,
+        Self::Handshake,
+        Self::FirstHead,
+        Self::Head,
+        Self::Request,
+        Self::FrontAnswer,
+        Self::Stalled,
+        Self::Idle,
+        Self::Parked,
+        Self::Goodbye,
+    ];
 }
 
 /// What is to happen to a connection.
@@ -104,14 +131,29 @@ enum Pause {
     Parked,
 }
 
+/// What becomes of a connection that served HTTP/1.
+enum Served<S> {
+    Closed,
+    /// It waits without buffers, and this was read ahead.
+    Parked(S, Bytes),
+    /// It began with HTTP/2, and this much of it was read.
+    Http2(S, Bytes),
+}
+
+/// What a connection is made of.
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for S {}
+
 /// What a connection and its watcher share.
 #[derive(Debug)]
 struct Watched {
     phase: AtomicU8,
     since_ms: AtomicU64,
     order: AtomicU8,
-    /// An answer was of unknown length: hyper may have more of it to write whenever it seems to be idle.
-    streams: AtomicBool,
+    /// It is never parked: an answer was of unknown length, and hyper may have more of it to write whenever it seems to
+    /// be idle; or it has a state of its own, that of TLS or of HTTP/2.
+    stays: AtomicBool,
     waker: Mutex<Option<Waker>>,
 }
 
@@ -121,7 +163,7 @@ impl Watched {
             phase: AtomicU8::new(Phase::New as u8),
             since_ms: AtomicU64::new(now_ms),
             order: AtomicU8::new(Order::Serve as u8),
-            streams: AtomicBool::new(false),
+            stays: AtomicBool::new(false),
             waker: Mutex::new(None),
         }
     }
@@ -178,9 +220,14 @@ impl Watched {
         self.order.compare_exchange(old as u8, new as u8, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
+    /// It is never parked.
+    fn stays(&self) {
+        self.stays.store(true, Ordering::Relaxed);
+    }
+
     /// Whether the connection was told to park, and can: then nothing is lost with hyper's state.
     fn parks(&self) -> bool {
-        self.replace_order(Order::Park, Order::Serve) && self.is(Phase::Idle) && !self.streams.load(Ordering::Relaxed)
+        self.replace_order(Order::Park, Order::Serve) && self.is(Phase::Idle) && !self.stays.load(Ordering::Relaxed)
     }
 
     /// Waits until there is something to read, or the peer has closed; false when the connection is to close instead.
@@ -230,8 +277,13 @@ pub(crate) struct Connections {
     too_large: Vec<u8>,
     url_too_long: Vec<u8>,
     http: http1::Builder,
+    http2: hyper_http2::Builder<TokioExecutor>,
+    /// None: plain HTTP.
+    tls: Option<Arc<Tls>>,
     front: Front,
     connections_max: usize,
+    headers_max: usize,
+    head_max_bytes: usize,
     head_timeout_ms: u64,
     idle_timeout_ms: u64,
 }
@@ -245,7 +297,7 @@ struct Open {
 
 impl Connections {
     /// Those of a server that is about to listen.
-    pub(crate) fn new(config: &Config, front: Front) -> Arc<Self> {
+    pub(crate) fn new(config: &Config, front: Front, tls: Option<Arc<Tls>>) -> Arc<Self> {
         let mut http = http1::Builder::new();
         // The one per request that hyper would set is replaced by the watch here.
         http.header_read_timeout(None);
@@ -258,10 +310,6 @@ impl Connections {
         }
         let refused = Problem::new(Kind::ConnectionsMax, "as many connections are open as this server takes");
         let slow = format!("the head of the request was not there within {} ms", config.head_timeout_ms);
-        let large = format!(
-            "the head of the request has more than {} headers, or more than {} bytes",
-            config.headers_max, config.head_max_bytes
-        );
         let long = format!("the URL has more than the {} bytes that are read", config.url_max_bytes);
         Arc::new(Self {
             open: Mutex::new(Open { connections: HashMap::new(), next: 0, ending: false }),
@@ -269,13 +317,17 @@ impl Connections {
             all_closed: Notify::new(),
             stopping: Notify::new(),
             refusals: Arc::new(Semaphore::new(REFUSALS_MAX)),
-            too_large: Problem::new(Kind::HeadTooLarge, large).into_last_message(),
+            too_large: Problem::head_too_large(config.headers_max, config.head_max_bytes).into_last_message(),
             url_too_long: Problem::new(Kind::UrlTooLong, long).into_last_message(),
             refusal: refused.retry_after(1_000).into_last_message(),
             too_slow: Problem::new(Kind::HeadTimeout, slow).into_last_message(),
             http,
+            http2: http2::builder(config),
+            tls,
             front,
             connections_max: connections_possible(config.connections_max),
+            headers_max: config.headers_max,
+            head_max_bytes: config.head_max_bytes,
             head_timeout_ms: config.head_timeout_ms,
             idle_timeout_ms: config.idle_timeout_ms,
         })
@@ -340,8 +392,11 @@ impl Connections {
         Ok(())
     }
 
-    /// Says why, so that the client comes back later, and closes.
+    /// Says why, so that the client comes back later, and closes. In TLS saying it would cost more than it helps.
     fn refuse(&self, stream: TcpStream) {
+        if self.tls.is_some() {
+            return;
+        }
         let Ok(permit) = Arc::clone(&self.refusals).try_acquire_owned() else { return };
         let refusal = self.refusal.clone();
         tokio::spawn(async move {
@@ -352,7 +407,7 @@ impl Connections {
 
     /// Answers what hyper could not read as a request, for it would answer without a word. `unread` is the head as far
     /// as it came.
-    async fn explain(&self, stream: TcpStream, status: StatusCode, unread: &[u8], error: Option<&hyper::Error>) {
+    async fn explain(&self, stream: impl Stream, status: StatusCode, unread: &[u8], error: Option<&hyper::Error>) {
         let is_url = status == StatusCode::URI_TOO_LONG
             || (status == StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE && !unread.contains(&b'\n'));
         let (status, message) = if is_url {
@@ -369,37 +424,57 @@ impl Connections {
     }
 
     /// Serves a connection until it closes.
-    async fn serve(self: &Arc<Self>, mut stream: TcpStream, watched: Arc<Watched>) {
+    async fn serve(self: &Arc<Self>, stream: TcpStream, watched: Arc<Watched>) {
+        match &self.tls {
+            None => self.serve_plain(stream, watched).await,
+            // No buffer for those who only connect.
+            Some(tls) => match tls::first_byte(&stream, &watched).await {
+                // No handshake begins with a letter, and every method does.
+                Some(b'A'..=b'Z') => Box::pin(self.refuse_plain(stream)).await,
+                Some(_) => Box::pin(self.serve_tls(stream, tls.server(), &watched)).await,
+                None => {}
+            },
+        }
+    }
+
+    /// Serves a connection without TLS until it closes.
+    async fn serve_plain(self: &Arc<Self>, mut stream: TcpStream, watched: Arc<Watched>) {
         let mut unread = Bytes::new();
         // hyper, and its buffers of 16 KiB, only while there is something to do.
         while !unread.is_empty() || watched.readable(&stream).await {
             if watched.is(Phase::Parked) {
                 watched.enter(Phase::Idle);
             }
-            match Box::pin(self.serve_requests(stream, unread, &watched)).await {
-                Some(idle) => (stream, unread) = idle,
-                None => return,
+            match Box::pin(self.serve_http1(stream, unread, &watched, |_| {})).await {
+                Served::Parked(idle, rest) => (stream, unread) = (idle, rest),
+                Served::Http2(stream, unread) => {
+                    return Box::pin(self.serve_http2(stream, unread, &watched, |_| {})).await;
+                }
+                Served::Closed => return,
             }
         }
     }
 
-    /// Serves requests until the connection closes, or is to be parked: then gives it back, and what was read ahead.
-    async fn serve_requests(
+    /// Serves requests until the connection closes, or is to be parked, or turns out to be one of HTTP/2. Each request
+    /// is introduced first: by what the connection knows of its client.
+    async fn serve_http1<S: Stream>(
         self: &Arc<Self>,
-        stream: TcpStream,
+        stream: S,
         unread: Bytes,
         watched: &Arc<Watched>,
-    ) -> Option<(TcpStream, Bytes)> {
+        introduce: impl Fn(&mut Request<Incoming>),
+    ) -> Served<S> {
         let stream = TokioIo::new(stream);
         let io =
             WatchedStream { stream, unread, watched: Arc::clone(watched), all: Arc::clone(self), unreadable: None };
-        let service = service_fn(|request| {
+        let service = service_fn(|mut request| {
             watched.enter(Phase::Request);
+            introduce(&mut request);
             let answer = self.front.answer(request);
             async move {
                 let answer = answer.await;
                 if answer.as_ref().is_ok_and(|answer| answer.body().size_hint().exact().is_none()) {
-                    watched.streams.store(true, Ordering::Relaxed);
+                    watched.stays();
                 }
                 watched.enter(Phase::FrontAnswer);
                 answer
@@ -439,10 +514,14 @@ impl Connections {
         match pause {
             Pause::Closed => {
                 let parts = connection.into_parts();
+                // Whoever began with HTTP/1 does not change to another one.
+                if watched.is(Phase::FirstHead) && http2::begins(&parts.read_buf) {
+                    return Served::Http2(parts.io.stream.into_inner(), parts.read_buf);
+                }
                 if let Some(status) = parts.io.unreadable {
                     self.explain(parts.io.stream.into_inner(), status, &parts.read_buf, ended_by.as_ref()).await;
                 }
-                None
+                Served::Closed
             }
             Pause::Parked => {
                 watched.enter(Phase::Parked);
@@ -450,16 +529,15 @@ impl Connections {
                 let parts = connection.into_parts();
                 // An empty rest would keep the buffer that it was part of.
                 let unread = if parts.read_buf.is_empty() { Bytes::new() } else { parts.read_buf };
-                Some((parts.io.stream.into_inner(), unread))
+                Served::Parked(parts.io.stream.into_inner(), unread)
             }
             Pause::Expired => {
                 let phase = watched.phase();
                 tracing::debug!(?phase, "a connection took too long and is closed");
-                if phase == Phase::Head {
-                    // As far as it goes: whoever sends so slowly is owed no more.
-                    let _ = connection.into_parts().io.stream.inner().try_write(&self.too_slow);
+                if matches!(phase, Phase::FirstHead | Phase::Head) {
+                    tell_at_once(connection.into_parts().io.stream.into_inner(), &self.too_slow);
                 }
-                None
+                Served::Closed
             }
         }
     }
@@ -468,8 +546,8 @@ impl Connections {
     pub(crate) async fn watch(self: Arc<Self>) {
         let start = Instant::now();
         let shortest_ms = self.head_timeout_ms.min(self.idle_timeout_ms);
-        let tick = Duration::from_millis((shortest_ms / 10).clamp(10, 1_000));
-        let mut ticks = tokio::time::interval(tick);
+        let tick_ms = (shortest_ms / 10).clamp(10, 1_000);
+        let mut ticks = tokio::time::interval(Duration::from_millis(tick_ms));
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
@@ -478,14 +556,18 @@ impl Connections {
             for watched in lock(&self.open).connections.values() {
                 let phase = watched.phase();
                 let limit_ms = match phase {
-                    Phase::New | Phase::Head => self.head_timeout_ms,
+                    Phase::New | Phase::Handshake | Phase::FirstHead | Phase::Head => self.head_timeout_ms,
                     Phase::Idle | Phase::Parked | Phase::Stalled => self.idle_timeout_ms,
+                    // It may have begun as long ago as the last tick is.
+                    Phase::Goodbye => GOODBYE_MS + tick_ms,
                     Phase::Request | Phase::FrontAnswer => continue,
                 };
                 let lasted_ms = now_ms.saturating_sub(watched.since_ms.load(Ordering::Relaxed));
-                if lasted_ms >= limit_ms {
+                if lasted_ms >= limit_ms && phase == Phase::Goodbye {
+                    watched.tell(Order::Break);
+                } else if lasted_ms >= limit_ms {
                     watched.tell_while_serving(Order::Expire);
-                } else if phase == Phase::Idle && lasted_ms >= PARK_AFTER_MS {
+                } else if phase == Phase::Idle && lasted_ms >= PARK_AFTER_MS && !watched.stays.load(Ordering::Relaxed) {
                     watched.tell_while_serving(Order::Park);
                 }
             }
@@ -499,7 +581,13 @@ impl Connections {
         open.ending = true;
         let now_ms = self.now_ms.load(Ordering::Relaxed);
         for watched in open.connections.values() {
-            if !(watched.is(Phase::New) && watched.since_ms.load(Ordering::Relaxed) >= now_ms) {
+            let since_ms = watched.since_ms.load(Ordering::Relaxed);
+            let comes = match watched.phase() {
+                Phase::New if self.tls.is_none() => since_ms >= now_ms,
+                Phase::New | Phase::Handshake => since_ms.saturating_add(HANDSHAKE_LIKELY_MS) >= now_ms,
+                _ => false,
+            };
+            if !comes {
                 watched.tell(Order::End);
             }
         }
@@ -550,9 +638,9 @@ impl Drop for Entry {
     }
 }
 
-/// A connection that notes what it is doing.
-struct WatchedStream {
-    stream: TokioIo<TcpStream>,
+/// A connection of HTTP/1 that notes what it is doing.
+struct WatchedStream<S> {
+    stream: TokioIo<S>,
     /// What was read before it was parked.
     unread: Bytes,
     watched: Arc<Watched>,
@@ -561,7 +649,7 @@ struct WatchedStream {
     unreadable: Option<StatusCode>,
 }
 
-impl WatchedStream {
+impl<S> WatchedStream<S> {
     fn now_ms(&self) -> u64 {
         self.all.now_ms.load(Ordering::Relaxed)
     }
@@ -572,7 +660,9 @@ impl WatchedStream {
             return true;
         }
         let watched = &self.watched;
-        if !(watched.is(Phase::Head) || watched.is(Phase::New) || watched.is(Phase::Idle)) {
+        let is_answer = watched.is(Phase::FrontAnswer)
+            || !matches!(watched.phase(), Phase::FirstHead | Phase::Head | Phase::New | Phase::Idle);
+        if is_answer {
             return false;
         }
         let status = bytes.strip_prefix(b"HTTP/1.1 ").and_then(|rest| rest.get(..3));
@@ -594,7 +684,7 @@ impl WatchedStream {
     }
 }
 
-impl Read for WatchedStream {
+impl<S: AsyncRead + Unpin> Read for WatchedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -612,14 +702,14 @@ impl Read for WatchedStream {
                 self.watched.enter_at(Phase::Head, self.now_ms());
             } else if self.watched.is(Phase::New) {
                 // The first head has had its time since the connection began.
-                self.watched.enter(Phase::Head);
+                self.watched.enter(Phase::FirstHead);
             }
         }
         read
     }
 }
 
-impl Write for WatchedStream {
+impl<S: AsyncWrite + Unpin> Write for WatchedStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         if self.keeps_back(bytes) {
             return Poll::Ready(Ok(bytes.len()));
@@ -630,8 +720,11 @@ impl Write for WatchedStream {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(context);
-        if flushed.is_ready() && self.watched.is(Phase::FrontAnswer) {
-            self.watched.enter_at(Phase::Idle, self.now_ms());
+        // TLS takes an answer into a buffer of its own: whether the client takes it, only this tells.
+        match (flushed.is_ready(), self.watched.phase()) {
+            (true, Phase::FrontAnswer | Phase::Stalled) => self.watched.enter_at(Phase::Idle, self.now_ms()),
+            (false, Phase::FrontAnswer) => self.watched.enter_at(Phase::Stalled, self.now_ms()),
+            _ => {}
         }
         flushed
     }
@@ -658,7 +751,7 @@ impl Write for WatchedStream {
 }
 
 /// Sends a last message and closes, so that the client can read it.
-async fn part_with(mut stream: TcpStream, message: &[u8]) {
+async fn part_with(mut stream: impl Stream, message: &[u8]) {
     let told = async {
         stream.write_all(message).await?;
         stream.shutdown().await?;
@@ -669,6 +762,17 @@ async fn part_with(mut stream: TcpStream, message: &[u8]) {
     };
     // Whoever is gone or slow does without.
     let _ = tokio::time::timeout(REFUSAL_LINGERS, told).await;
+}
+
+/// Sends a last message as far as it goes at once, and closes: whoever sends so slowly is owed no more.
+fn tell_at_once(mut stream: impl Stream, message: &[u8]) {
+    let mut context = Context::from_waker(Waker::noop());
+    let mut told = |context: &mut Context<'_>| -> Poll<io::Result<()>> {
+        ready!(Pin::new(&mut stream).poll_write(context, message))?;
+        ready!(Pin::new(&mut stream).poll_flush(context))?;
+        Pin::new(&mut stream).poll_shutdown(context)
+    };
+    let _ = told(&mut context);
 }
 
 /// Counts what happens often, and says so seldom.
@@ -696,7 +800,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Allows this process as many files as the system lets it, and gives how many connections that is enough for. Fewer
 /// than asked for is better than a store that finds no file left, and clients that are told nothing.
-fn connections_possible(connections_max: usize) -> usize {
+pub(crate) fn connections_possible(connections_max: usize) -> usize {
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
         let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };

@@ -33,11 +33,12 @@ const ANY: &str = "*";
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// What looks at things and uses no number up, by GET.
-const HARMLESS: [&str; 8] = [
+const HARMLESS: [&str; 9] = [
     "/v1/tags",
     "/v1/decode/",
     "/v1/layouts",
     "/v1/range",
+    "/console",
     "/metrics",
     "/health/",
     "/openapi.json",
@@ -55,6 +56,8 @@ const HEALTH: &str = "/health/";
 pub(crate) struct Doors {
     /// Where it listens.
     address: IpAddr,
+    /// How it is reached, as far as it knows: `http` or `https`.
+    scheme: &'static str,
     /// The names that it goes by, besides its address; none where any will do.
     names: Option<Vec<String>>,
     origins: Vec<String>,
@@ -100,21 +103,29 @@ impl Doors {
             let own = config.listen.rsplit_once(':').map(|(host, _)| host.to_owned());
             listed.into_iter().flatten().chain(own).collect()
         });
-        Self { address: address.to_canonical(), names, origins: config.allowed_origins.clone().unwrap_or_default() }
+        let scheme = if config.tls_cert.is_some() { "https" } else { "http" };
+        Self {
+            address: address.to_canonical(),
+            scheme,
+            names,
+            origins: config.allowed_origins.clone().unwrap_or_default(),
+        }
     }
 
     /// Whether it is a request of no page, to a name that is known: the answer needs nothing more.
     pub(crate) fn is_plain<B>(&self, request: &Request<B>) -> bool {
         let headers = request.headers();
         let is_of_page = [ORIGIN, SEC_FETCH_SITE, REFERER].iter().any(|name| headers.contains_key(name));
-        if is_of_page || is_element_s(headers) || request.uri().authority().is_some() {
+        if is_of_page || is_element_s(headers) {
             return false;
         }
         let mut hosts = headers.get_all(HOST).iter();
-        match (hosts.next(), hosts.next()) {
-            (Some(host), None) => name_of(host.as_bytes()).is_some_and(|name| self.knows(name)),
-            _ => false,
-        }
+        let host = match (hosts.next(), hosts.next(), request.uri().authority()) {
+            (Some(host), None, None) => host.as_bytes(),
+            (None, None, Some(authority)) if request.version() == Version::HTTP_2 => authority.as_str().as_bytes(),
+            _ => return false,
+        };
+        name_of(host).is_some_and(|name| self.knows(name))
     }
 
     /// Lets a request in; gives the page that it comes from, if it comes from one that is allowed.
@@ -144,17 +155,24 @@ impl Doors {
     /// What a request calls this server.
     fn host<'a, B>(&self, request: &'a Request<B>) -> Result<Option<&'a [u8]>, Problem> {
         let invalid = |what: &str| Err(Problem::new(Kind::HostInvalid, format!("{what}: send one Host header")));
+        // A target in full overrides the header. In HTTP/2 it is `:authority`, and there need be no header.
+        let target = request.uri().authority().map(|authority| authority.as_str().as_bytes());
         let mut hosts = request.headers().get_all(HOST).iter();
         let host = match (hosts.next(), hosts.next()) {
             (Some(_), Some(_)) => return invalid("the request has more than one Host"),
+            (Some(host), None)
+                if request.version() == Version::HTTP_2
+                    && target.is_some_and(|target| !target.eq_ignore_ascii_case(host.as_bytes())) =>
+            {
+                return invalid("the request has a Host that is not its :authority");
+            }
+            (None, _) if request.version() == Version::HTTP_2 && target.is_some() => target.unwrap_or_default(),
             (None, _) if request.version() >= Version::HTTP_11 => return invalid("the request has no Host"),
             // Load balancers look at a server's health so. A name that nobody says is none of the server's.
             (None, _) if self.names.is_none() || request.uri().path().starts_with(HEALTH) => return Ok(None),
             (None, _) => return invalid("the request has no Host, without which HTTP/1.0 reaches only /health/"),
             (Some(host), None) => host.as_bytes(),
         };
-        // A target in full overrides the header.
-        let target = request.uri().authority().map(|authority| authority.as_str().as_bytes());
         for given in [Some(host), target].into_iter().flatten() {
             let Some(name) = name_of(given) else { return invalid("the Host is neither a name nor an address") };
             if !self.knows(name) && !request.uri().path().starts_with(HEALTH) {
@@ -206,7 +224,7 @@ impl Doors {
         let text = String::from_utf8_lossy(origin.as_bytes());
         Ok(if self.lists(&text) {
             Origin::Allowed(Page(origin.clone()))
-        } else if is_own(&text, headers, host) {
+        } else if self.is_own(&text, headers, host) {
             Origin::None
         } else {
             Origin::Other(text.into_owned())
@@ -223,24 +241,24 @@ impl Doors {
         let referer = headers.get(REFERER).map(|referer| String::from_utf8_lossy(referer.as_bytes()));
         // What is not an address names no page.
         if let Some(origin) = referer.as_deref().and_then(origin_of) {
-            let is_known = self.lists(origin) || is_own(origin, headers, host);
+            let is_known = self.lists(origin) || self.is_own(origin, headers, host);
             return if is_known { Origin::None } else { Origin::Other(origin.to_owned()) };
         }
         if is_element_s(headers) { Origin::Other("an element of a page".to_owned()) } else { Origin::None }
+    }
+
+    /// Whether a page has the very address that the request has. By which scheme this server is reached where something
+    /// stands before it, browsers alone know.
+    fn is_own(&self, origin: &str, headers: &HeaderMap, host: Option<&[u8]>) -> bool {
+        let Some(((scheme, place), host)) = origin.split_once("://").zip(host) else { return false };
+        let is_by_browser = || headers.get(SEC_FETCH_SITE).is_some_and(|site| site.as_bytes() == b"same-origin");
+        place.as_bytes().eq_ignore_ascii_case(host) && (scheme.eq_ignore_ascii_case(self.scheme) || is_by_browser())
     }
 
     /// Whether pages of this origin are allowed: its scheme counts, too.
     fn lists(&self, origin: &str) -> bool {
         self.origins.iter().any(|known| known == ANY || origin.eq_ignore_ascii_case(known))
     }
-}
-
-/// Whether a page has the very address that the request has. This server speaks HTTP; by which scheme it is reached
-/// where something stands before it, browsers alone know.
-fn is_own(origin: &str, headers: &HeaderMap, host: Option<&[u8]>) -> bool {
-    let Some(((scheme, place), host)) = origin.split_once("://").zip(host) else { return false };
-    let is_by_browser = || headers.get(SEC_FETCH_SITE).is_some_and(|site| site.as_bytes() == b"same-origin");
-    place.as_bytes().eq_ignore_ascii_case(host) && (scheme.eq_ignore_ascii_case("http") || is_by_browser())
 }
 
 /// The origin of an address: all in front of its path.

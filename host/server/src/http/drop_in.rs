@@ -30,7 +30,7 @@ use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::handler::Handler;
 use axum::http::header::{CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, Method, StatusCode};
+use axum::http::{Extensions, HeaderMap, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, any};
 use serde::Serialize;
@@ -42,10 +42,11 @@ use super::{Route, refused_method};
 use crate::config::drop_in::DropIn;
 use crate::config::names::plain_tag;
 use crate::config::tokens::{Permit, Scope};
-use crate::http::bearer;
+use crate::http::presented;
 use crate::service::Service;
 use crate::service::issue::{IdForm, Owner};
 use crate::service::problem::{Kind, Problem};
+use crate::service::quotas::Counted;
 use crate::service::troubles::{Weight, note};
 use crate::words::shortened;
 
@@ -88,7 +89,7 @@ enum SegmentSize {
 }
 
 /// Grants numbers to a client, straight from the store and for ever.
-async fn grant(service: &Service, tag: &str, want: SegmentSize) -> Result<Segment, Problem> {
+async fn grant(service: &Service, permit: &Permit, tag: &str, want: SegmentSize) -> Result<Segment, Problem> {
     // None of these services knows sub-keys.
     plain_tag(tag)?;
     service.check_bare_tag(tag)?;
@@ -115,6 +116,21 @@ async fn grant(service: &Service, tag: &str, want: SegmentSize) -> Result<Segmen
     let count = count.min(service.segment_count_max);
     // Nothing is granted that would be refused afterwards: it would be lost to everybody.
     let count = within_bounds(store, &record, want, count, id_max).await?;
+    let counted = Counted::Tag(tag);
+    let count = if want == SegmentSize::TagStep { service.quotas.grantable(permit, counted, count) } else { count };
+    let taken = service.quotas.take(permit, counted, count)?;
+    let granted = grant_unbounded(store, tag, want, count, id_max).await;
+    taken.given(granted.as_ref().map_or(0, Segment::count));
+    granted
+}
+
+async fn grant_unbounded(
+    store: &dyn SegmentStore,
+    tag: &str,
+    want: SegmentSize,
+    count: u64,
+    id_max: u64,
+) -> Result<Segment, Problem> {
     for _ in 0..SHORT_GRANTS_MAX {
         let segment = store.allocate(tag, count, 0).await?;
         let last = segment.end.saturating_sub(segment.stride);
@@ -226,8 +242,8 @@ fn is_usable(tag: &str, want: SegmentSize, segment: Segment) -> Result<bool, Pro
 }
 
 /// One id, bare.
-async fn next_of(service: &Service, owner: Owner<'_>) -> Result<u64, Problem> {
-    let issued = service.issue(owner, 1, IdForm::Bare).await?;
+async fn next_of(service: &Service, permit: &Permit, owner: Owner<'_>) -> Result<u64, Problem> {
+    let issued = service.issue(permit, owner, 1, IdForm::Bare).await?;
     let none = || Problem::new(Kind::Internal, "an internal error: one id was asked for, and none came");
     issued.into_numbers()?.pop().ok_or_else(none)
 }
@@ -239,17 +255,20 @@ const THROUGH_SEQUENCE: u32 = 1_000;
 ///
 /// Each segment is a write to the store, and clients wait for some seconds. Where a batch would take very many, as the
 /// tag's step is fixed and short, its numbers come straight from the store, as a segment does.
-async fn take_of_tag(service: &Service, tag: &str, count: u32) -> Result<Vec<u64>, Problem> {
+async fn take_of_tag(service: &Service, permit: &Permit, tag: &str, count: u32) -> Result<Vec<u64>, Problem> {
     const SEGMENTS_MAX: u64 = 16;
     if count > THROUGH_SEQUENCE && !service.is_quick(tag) && service.shown(tag).is_none() {
         let options = service.store().open_tag(tag).await?.options;
         if let (Mode::Buffered, StepPolicy::Fixed { step }) = (options.mode, options.step)
             && u64::from(count) > step.saturating_mul(SEGMENTS_MAX)
         {
-            return take_from_store(service, tag, count).await;
+            let taken = service.quotas.take(permit, Counted::Tag(tag), count.into())?;
+            let ids = take_from_store(service, tag, count).await;
+            taken.given(if ids.is_ok() { count.into() } else { 0 });
+            return ids;
         }
     }
-    Ok(service.issue(Owner::tag(tag), count, IdForm::Bare).await?.into_numbers()?)
+    Ok(service.issue(permit, Owner::tag(tag), count, IdForm::Bare).await?.into_numbers()?)
 }
 
 async fn take_from_store(service: &Service, tag: &str, count: u32) -> Result<Vec<u64>, Problem> {
@@ -281,9 +300,9 @@ async fn take_from_store(service: &Service, tag: &str, count: u32) -> Result<Vec
     Err(Problem::new(Kind::StoreUnavailable, detail))
 }
 
-/// What the token in the header is good for.
-fn permit(service: &Service, headers: &HeaderMap) -> Result<Permit, Problem> {
-    Ok(service.tokens.permit(bearer(headers), Scope::Read)?)
+/// What a request may do, by its token or its client.
+fn permit(service: &Service, headers: &HeaderMap, extensions: &Extensions) -> Result<Permit, Problem> {
+    Ok(service.tokens.permit(presented(headers, extensions), Scope::Read)?)
 }
 
 /// The name of the snowflake that ids come from when the path names none: the one called as the service is, if it is

@@ -6,18 +6,18 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::{FromRequestParts, Path, State};
 use axum::http::HeaderMap;
 use axum::http::request::Parts;
+use axum::{Extension, Json};
 use serde::Serialize;
 use unalike::Layout;
 use unalike::storage::{GrantId, Lease, LeaseAcquire, LeaseExtend, Segment, StoreError, StoreIdentity, TailRelease};
 
 use super::query::{Parameters, invalid};
-use super::{Name, bearer};
+use super::{Client, Name, bearer, presented};
 use crate::config::names::plain_tag;
-use crate::config::tokens::Scope;
+use crate::config::tokens::{Permit, Presented, Scope};
 use crate::http::tag_json::{Number, TagJson};
 use crate::service::Service;
 use crate::service::problem::{Kind, Of, Problem};
@@ -27,8 +27,8 @@ use crate::words::{decimal, shortened};
 /// A request whose token, if tokens are required, may be granted something.
 pub(super) struct Grantee;
 
-/// The name in a path, of a tag or snowflake that the request may be granted something of.
-pub(super) struct Granted(String);
+/// The name in a path, of a tag or snowflake that the request may be granted something of, and by what permission.
+pub(super) struct Granted(String, Permit);
 
 /// The same, and the worker in the path.
 pub(super) struct GrantedWorker(String, u32);
@@ -37,7 +37,7 @@ impl FromRequestParts<Arc<Service>> for Grantee {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, service: &Arc<Service>) -> Result<Self, Problem> {
-        service.tokens.permit(bearer(&parts.headers), Scope::Lease)?;
+        service.tokens.permit(presented(&parts.headers, &parts.extensions), Scope::Lease)?;
         Ok(Self)
     }
 }
@@ -47,8 +47,9 @@ impl FromRequestParts<Arc<Service>> for Granted {
 
     async fn from_request_parts(parts: &mut Parts, service: &Arc<Service>) -> Result<Self, Problem> {
         let Name(name) = Name::from_request_parts(parts, service).await?;
-        service.tokens.check(bearer(&parts.headers), Scope::Lease, &name)?;
-        Ok(Self(name))
+        let permit = service.tokens.permit(presented(&parts.headers, &parts.extensions), Scope::Lease)?;
+        permit.covers(&name)?;
+        Ok(Self(name, permit))
     }
 }
 
@@ -64,7 +65,7 @@ impl FromRequestParts<Arc<Service>> for GrantedWorker {
         let Ok(Path((name, worker))) = Path::<(String, String)>::from_request_parts(parts, service).await else {
             return Err(unread);
         };
-        service.tokens.check(bearer(&parts.headers), Scope::Lease, &name)?;
+        service.tokens.check(presented(&parts.headers, &parts.extensions), Scope::Lease, &name)?;
         plain_tag(&name)?;
         let worker = decimal(&worker).ok_or_else(|| {
             let worker = shortened(&worker);
@@ -164,7 +165,7 @@ pub(super) async fn stores(State(service): State<Arc<Service>>, _: Grantee) -> R
 /// The record of a tag, made if tags are made on first use.
 pub(super) async fn open(
     State(service): State<Arc<Service>>,
-    Granted(tag): Granted,
+    Granted(tag, _): Granted,
     mut parameters: Parameters,
 ) -> Result<Json<OpenedJson>, Problem> {
     let sub = parameters.take("sub");
@@ -178,8 +179,9 @@ pub(super) async fn open(
 /// Numbers of a tag.
 pub(super) async fn segment(
     State(service): State<Arc<Service>>,
-    Granted(tag): Granted,
+    Granted(tag, permit): Granted,
     headers: HeaderMap,
+    client: Option<Extension<Client>>,
     mut parameters: Parameters,
 ) -> Result<Json<SegmentGrantJson>, Problem> {
     let count = number(&mut parameters, "count")?;
@@ -193,17 +195,19 @@ pub(super) async fn segment(
     parameters.finish("count, at_least and sub")?;
     let store = service.segments_name().await?;
     let grantable = service.grantable(&tag, sub.as_deref()).await?;
-    if at_least > RAISE_MAX && service.tokens.check(bearer(&headers), Scope::Admin, &tag).is_err() {
+    let client = client.as_ref().map(|Extension(Client(names))| &**names);
+    let shown = Presented { token: bearer(&headers), client };
+    if at_least > RAISE_MAX && service.tokens.check(shown, Scope::Admin, &tag).is_err() {
         service.check_raise_by_host(&grantable, at_least).await?;
     }
-    let segment = service.grant_to_host(&grantable, count, at_least).await?;
+    let segment = service.grant_to_host(&permit, &grantable, count, at_least).await?;
     Ok(Json(SegmentGrantJson { tag, sub, segment: segment.into(), store: StoreName(store) }))
 }
 
 /// The end of a segment that was not used.
 pub(super) async fn release_segment(
     State(service): State<Arc<Service>>,
-    Granted(tag): Granted,
+    Granted(tag, _): Granted,
     mut parameters: Parameters,
 ) -> Result<Json<ReleasedJson>, Problem> {
     let start = number(&mut parameters, "start")?;
@@ -219,7 +223,7 @@ pub(super) async fn release_segment(
 /// A worker of a snowflake.
 pub(super) async fn lease(
     State(service): State<Arc<Service>>,
-    Granted(namespace): Granted,
+    Granted(namespace, _): Granted,
     mut parameters: Parameters,
 ) -> Result<Json<LeaseGrantJson>, Problem> {
     let layout = layout(&service, &mut parameters)?;

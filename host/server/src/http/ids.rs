@@ -6,12 +6,13 @@ use axum::extract::{FromRequest, Request, State};
 use axum::http::header::ACCEPT;
 use axum::http::{HeaderMap, Method, Request as HttpRequest};
 use axum::response::Response;
+use unalike::storage::StoreIdentity;
 
 use super::query::{Parameters, invalid};
 use super::{Readable, finished};
 use crate::config::formats::{FormatRequest, Notation, shard_key};
 use crate::config::tokens::Scope;
-use crate::http::bearer;
+use crate::http::presented;
 use crate::service::Service;
 use crate::service::issue::{IdForm, Issued, Owner, Written};
 use crate::service::problem::Problem;
@@ -22,27 +23,33 @@ const ID_BYTES_MAX: usize = 22;
 
 pub(super) async fn of_sequence(
     State(service): State<Arc<Service>>,
-    Readable(tag): Readable,
+    Readable(tag, permit): Readable,
     wanted: IdsRequest,
 ) -> Result<Response, Problem> {
+    if let Some(leases) = wanted.leases {
+        return Err(invalid("leases", &leases.to_string(), "the ids of a tag are of no lease; snowflakes know leases"));
+    }
     let owner = Owner::Tag { name: &tag, sub: wanted.sub.as_deref() };
-    wanted.answer(&service.issue(owner, wanted.count, IdForm::Shown(wanted.asked)).await?, owner)
+    wanted.answer(&service.issue(&permit, owner, wanted.count, IdForm::Shown(wanted.asked)).await?, owner)
 }
 
 pub(super) async fn of_snowflake(
     State(service): State<Arc<Service>>,
-    Readable(name): Readable,
+    Readable(name, permit): Readable,
     wanted: IdsRequest,
 ) -> Result<Response, Problem> {
     if let Some(sub) = &wanted.sub {
         return Err(invalid(
             "sub",
             sub,
-            "a snowflake has no sub-keys; this route knows count, as, format and shard_key",
+            "a snowflake has no sub-keys; this route knows count, as, format, shard_key and leases",
         ));
     }
+    if let Some(leases) = wanted.leases {
+        service.check_leases_name(leases).await?;
+    }
     let owner = Owner::Snowflake { name: &name };
-    wanted.answer(&service.issue(owner, wanted.count, IdForm::Shown(wanted.asked)).await?, owner)
+    wanted.answer(&service.issue(&permit, owner, wanted.count, IdForm::Shown(wanted.asked)).await?, owner)
 }
 
 /// The answer to the plainest request, for one id, if there is one without waiting.
@@ -66,9 +73,10 @@ pub(super) fn at_once<B>(service: &Service, request: &HttpRequest<B>) -> Option<
         "snowflakes" => Owner::Snowflake { name },
         _ => return None,
     };
-    service.tokens.check(bearer(request.headers()), Scope::Read, name).ok()?;
+    let permit = service.tokens.permit(presented(request.headers(), request.extensions()), Scope::Read).ok()?;
+    permit.covers(name).ok()?;
     let mut body = Body::begin(owner, 1, Form::Strings).ok()?;
-    body.add(Written::Number(service.issue_at_once(owner)?)).ok()?;
+    body.add(Written::Number(service.issue_at_once(&permit, owner)?)).ok()?;
     Some(body.finish())
 }
 
@@ -79,6 +87,8 @@ pub(super) struct IdsRequest {
     form: Form,
     /// Of which sub-key.
     sub: Option<String>,
+    /// The store that the worker of a snowflake must be leased from.
+    leases: Option<StoreIdentity>,
     /// How they are shown.
     asked: FormatRequest,
 }
@@ -110,12 +120,17 @@ impl FromRequest<Arc<Service>> for IdsRequest {
             }
         };
         let sub = parameters.take("sub");
+        let leases = parameters.take("leases").map(|text| {
+            let detail = "leases must be the 32 hexadecimal digits that GET /v1/store answers";
+            text.parse::<StoreIdentity>().map_err(|_| invalid("leases", &text, detail))
+        });
+        let leases = leases.transpose()?;
         let notation = parameters.take("format").map(|name| Notation::named(&name)).transpose()?;
         let shard_key = parameters.take("shard_key").map(|text| shard_key(&text)).transpose()?;
-        parameters.finish("count, sub, as, format and shard_key")?;
+        parameters.finish("count, sub, as, format, shard_key and leases")?;
         let form = if prefers_text { Form::Lines } else { form };
         let asked = FormatRequest { notation, as_number: form == Form::Numbers, shard_key };
-        Ok(Self { count, form, sub, asked })
+        Ok(Self { count, form, sub, leases, asked })
     }
 }
 

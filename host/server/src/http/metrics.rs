@@ -14,13 +14,16 @@ use axum::extract::State;
 use axum::response::Response;
 use metrics::{counter, describe_counter, describe_gauge, gauge, with_local_recorder};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
-use unalike::{Clock, SystemClock};
+use unalike::{Clock, SnowflakeStatus, SystemClock};
 
 use super::{Reader, Traffic, finished, process};
+use crate::config::tls::Tls;
 use crate::config::tokens::Denied;
 use crate::http::problem::TOKENS_REFUSED;
+use crate::quotas::QuotaOf;
 use crate::service::Service;
-use crate::service::problem::Problem;
+use crate::service::cover::TagFigures;
+use crate::service::problem::{Problem, QUOTAS_REFUSED};
 
 /// The label of all tags that have none of their own. (A tag of this very name never has one.)
 const OTHERS: &str = "(others)";
@@ -50,20 +53,27 @@ pub(crate) struct Metrics {
     tags_max: usize,
     /// Requests and connections, once there can be some.
     traffic: OnceLock<Arc<Traffic>>,
+    /// The certificate, if there is one.
+    tls: OnceLock<Arc<Tls>>,
+    /// The component that answers, if there is one.
+    #[cfg(feature = "component")]
+    component: OnceLock<unalike::wasi::Service>,
     /// Tags with a label of their own; none ever loses it, so that no counter ever goes back.
     labelled: Mutex<HashSet<String>>,
 }
 
-/// The figures of a tag with its sub-keys, or of several tags together.
-#[derive(Clone, Copy, Debug, Default)]
-struct TagFigures {
-    open: u64,
-    issued: u64,
-    waits: u64,
-    left: u64,
-    rate: f64,
-    /// The least of their covers; none for ordered tags.
-    cover_seconds: Option<f64>,
+struct SnowflakeFigures {
+    name: String,
+    is_ready: bool,
+    status: SnowflakeStatus,
+}
+
+/// How tags, snowflakes and the store are at a scrape.
+struct Look {
+    /// By label.
+    tags: BTreeMap<String, TagFigures>,
+    snowflakes: Vec<SnowflakeFigures>,
+    store_down_seconds: f64,
 }
 
 impl Metrics {
@@ -77,6 +87,10 @@ impl Metrics {
         for reason in Denied::NAMES {
             counter!(TOKENS_REFUSED, "reason" => reason).absolute(0);
         }
+        describe_counter!(QUOTAS_REFUSED, "Requests that were refused because a quota was used up");
+        for whose in QuotaOf::WHOSE {
+            counter!(QUOTAS_REFUSED, "of" => whose).absolute(0);
+        }
         let upkeep = pushed.clone();
         tokio::spawn(async move {
             loop {
@@ -88,8 +102,16 @@ impl Metrics {
     }
 
     fn over(pushed: PrometheusHandle, tags_max: usize) -> Self {
-        let (started, traffic) = (Instant::now(), OnceLock::new());
-        Self { pushed, started, tags_max, traffic, labelled: Mutex::default() }
+        Self {
+            pushed,
+            started: Instant::now(),
+            tags_max,
+            traffic: OnceLock::new(),
+            tls: OnceLock::new(),
+            #[cfg(feature = "component")]
+            component: OnceLock::new(),
+            labelled: Mutex::default(),
+        }
     }
 
     /// One to which nothing is pushed.
@@ -104,12 +126,28 @@ impl Metrics {
         let _ = self.traffic.set(traffic);
     }
 
+    /// Shows how long this certificate lasts.
+    pub(crate) fn watch_tls(&self, tls: Arc<Tls>) {
+        // There is one in a process.
+        let _ = self.tls.set(tls);
+    }
+
+    /// Shows what this component does, too.
+    #[cfg(feature = "component")]
+    pub(crate) fn watch_component(&self, component: unalike::wasi::Service) {
+        // There is one in a process.
+        let _ = self.component.set(component);
+    }
+
     fn render(&self, service: &Service) -> String {
+        // Looked at before anything is pulled: what the library counts while it looks is for the recorder of the
+        // process.
+        let look = self.look(service);
         let mut text = self.pushed.render();
         match exporter() {
             Ok(builder) => {
                 let recorder = builder.build_recorder();
-                with_local_recorder(&recorder, || self.pull(service));
+                with_local_recorder(&recorder, || self.pull(look));
                 text.push_str(&recorder.handle().render());
             }
             Err(error) => tracing::error!(error = format!("{error:#}"), "the figures of tags cannot be shown"),
@@ -120,19 +158,40 @@ impl Metrics {
         text
     }
 
-    fn pull(&self, service: &Service) {
+    fn look(&self, service: &Service) -> Look {
+        let stops = service.stopped_snowflakes();
+        let snowflakes = service.ids().snowflakes().into_iter().filter_map(|snowflake| {
+            // A generator that is closed, or being built again, has no figures now.
+            let status = snowflake.status().ok()?;
+            let name = snowflake.namespace().to_owned();
+            let is_ready = stops.iter().all(|stop| stop.name != name);
+            Some(SnowflakeFigures { name, is_ready, status })
+        });
+        Look {
+            snowflakes: snowflakes.collect(),
+            tags: self.tags(service),
+            store_down_seconds: service.covers.down_seconds(),
+        }
+    }
+
+    fn pull(&self, look: Look) {
         describe();
         process::describe();
         process::pull();
         gauge!("unalike_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
         gauge!("unalike_uptime_seconds").set(self.started.elapsed().as_secs_f64());
 
-        let tags = self.tags(service);
+        #[cfg(feature = "component")]
+        if let Some(component) = self.component.get() {
+            super::component::pull(&component.counts());
+        }
+
+        let Look { snowflakes, tags, store_down_seconds } = look;
         #[expect(clippy::cast_precision_loss, reason = "a gauge is a double, and a number of tags fits one")]
         gauge!("unalike_tags_open").set(tags.values().map(|figures| figures.open).sum::<u64>() as f64);
         let covers = tags.values().filter_map(|figures| figures.cover_seconds);
         gauge!("unalike_least_cover_seconds").set(covers.fold(f64::INFINITY, f64::min));
-        gauge!("unalike_store_down_seconds").set(service.covers.down_seconds());
+        gauge!("unalike_store_down_seconds").set(store_down_seconds);
         for (tag, figures) in tags {
             counter!("unalike_ids_total", "tag" => tag.clone()).absolute(figures.issued);
             counter!("unalike_tag_waits_total", "tag" => tag.clone()).absolute(figures.waits);
@@ -145,13 +204,10 @@ impl Metrics {
         }
 
         let now_ms = SystemClock.now_ms();
-        let stops = service.stopped_snowflakes();
-        for snowflake in service.ids().snowflakes() {
-            // A generator that is closed, or being built again, has no figures now.
-            let Ok(status) = snowflake.status() else { continue };
-            let name = snowflake.namespace().to_owned();
+        let left = self.tls.get().map_or(f64::INFINITY, |tls| tls.validity().left(now_ms).as_secs_f64());
+        gauge!("unalike_tls_certificate_left_seconds").set(left);
+        for SnowflakeFigures { name, is_ready, status } in snowflakes {
             let seconds = |ms| Duration::from_millis(ms).as_secs_f64();
-            let is_ready = stops.iter().all(|stop| stop.name != name);
             gauge!("unalike_snowflake_ready", "snowflake" => name.clone()).set(f64::from(u8::from(is_ready)));
             let left = seconds(status.reach_ms.saturating_sub(now_ms));
             gauge!("unalike_lease_left_seconds", "snowflake" => name.clone()).set(left);
@@ -178,15 +234,7 @@ impl Metrics {
                 Some(figures) => figures,
                 None => labels.entry(label.to_owned()).or_default(),
             };
-            figures.open += 1;
-            figures.issued += tag.issued;
-            figures.waits += tag.sequence.waits();
-            figures.left += tag.left;
-            figures.rate += tag.rate;
-            figures.cover_seconds = match (figures.cover_seconds, tag.cover_seconds()) {
-                (Some(one), Some(other)) => Some(one.min(other)),
-                (one, other) => one.or(other),
-            };
+            figures.add(&tag);
         });
         labels
     }
@@ -216,6 +264,7 @@ fn describe() {
         "unalike_cover_seconds",
         "How long they last at the present use: an outage of the store may last as long"
     );
+    describe_gauge!("unalike_tls_certificate_left_seconds", "How long the server's certificate lasts");
     describe_gauge!("unalike_snowflake_ready", "1, or 0 while the snowflake is asked for ids and gives none");
     describe_gauge!("unalike_snowflake_ahead_seconds", "How far the newest timestamp is ahead of the clock");
     describe_counter!("unalike_snowflake_refused_total", "Calls for ids of the snowflake that got an error");

@@ -7,6 +7,7 @@
 
 #![expect(clippy::indexing_slicing, reason = "members are added to objects that were made here, once at the start")]
 
+mod console;
 mod grants;
 
 use std::sync::Arc;
@@ -35,8 +36,15 @@ const DOORS: &[Kind] =
 /// What any request to the store may meet.
 const STORE: &[Kind] = &[Kind::StoreUnavailable, Kind::StoreCorrupt, Kind::StoreRefused];
 /// What a request for ids may meet besides.
-const IDS: &[Kind] =
-    &[Kind::CountInvalid, Kind::Exhausted, Kind::CeilingReached, Kind::GrantRefused, Kind::Closing, Kind::Rebuilt];
+const IDS: &[Kind] = &[
+    Kind::CountInvalid,
+    Kind::QuotaReached,
+    Kind::Exhausted,
+    Kind::CeilingReached,
+    Kind::GrantRefused,
+    Kind::Closing,
+    Kind::Rebuilt,
+];
 /// What a request for ids in some form may meet besides.
 const FORMATS: &[Kind] = &[Kind::FormatInvalid, Kind::ShardKeyInvalid, Kind::NumberUnsafe];
 /// What a request for ids of a snowflake may meet besides.
@@ -92,6 +100,7 @@ fn document(config: &Config, templates: &[&str]) -> Value {
     tags(&mut paths);
     layouts(&mut paths);
     operation(&mut paths);
+    console::console(&mut paths);
     let mut groups = vec![
         json!({ "name": "ids", "description": "Ids of sequences and snowflakes" }),
         json!({ "name": "random-ids", "description": "UUIDs and ULIDs: unique by randomness, without a store" }),
@@ -117,7 +126,8 @@ fn document(config: &Config, templates: &[&str]) -> Value {
         components["securitySchemes"] = json!({ "bearer": {
             "type": "http", "scheme": "bearer",
             "description": "A token of the server's token file. Its scope is read (hand out ids, look at things), lease (also \
-                grant segments and workers to hosts) or admin (also create, change and raise tags), and it may be bound to some tags and snowflakes.",
+                grant segments and workers to hosts) or admin (also create, change and raise tags), and it may be bound to some tags and snowflakes. \
+                A client certificate may take its place, where the server accepts such.",
         } });
     }
     json!({
@@ -337,6 +347,12 @@ fn ids(paths: &mut Paths, count_max: u32) {
          gene_bits, and refused elsewhere",
         json!({ "type": "string", "pattern": WHOLE, "maxLength": 20 }),
     );
+    let leases = query(
+        "leases",
+        "The store that the worker must be leased from, by the name that `GET /v1/store` answers: a server of another one \
+         refuses. For those who take ids of several servers",
+        json!({ "type": "string", "pattern": "^[0-9a-fA-F]{32}$" }),
+    );
     let lines = json!({ "schema": { "type": "string", "pattern": "^([^\n]+\n)+$" }, "example": "1\n2\n3\n" });
     for (method, verb) in GET_AND_POST {
         let mut ok = answer(
@@ -393,7 +409,7 @@ fn ids(paths: &mut Paths, count_max: u32) {
                     "`default` exists without being configured. `Accept: text/plain` gives one id per line. {AS_NUMBER}"
                 ),
                 "parameters": [
-                    name("name", "The name of a snowflake in the configuration", "default"), count, format(), shard_key,
+                    name("name", "The name of a snowflake in the configuration", "default"), count, format(), shard_key, leases,
                 ],
                 "responses": { "200": ok },
             }),
@@ -449,7 +465,7 @@ fn random_ids(paths: &mut Paths, count_max: u32) {
                     "parameters": parameters,
                     "responses": { "200": ok },
                 }),
-                &[QUERY, BODY, &[Kind::CountInvalid, Kind::Exhausted], ANY],
+                &[QUERY, BODY, &[Kind::CountInvalid, Kind::QuotaReached, Kind::Exhausted], ANY],
             );
         }
     }
@@ -1358,8 +1374,10 @@ fn schemas(config: &Config) -> Value {
             "errors": { "type": "array", "items": { "type": "string" } },
         })),
     });
-    if let (Some(all), Value::Object(grants)) = (all.as_object_mut(), grants::schemas(record, also)) {
-        all.extend(grants);
+    for more in [grants::schemas(record, also), console::schemas(record)] {
+        if let (Some(all), Value::Object(more)) = (all.as_object_mut(), more) {
+            all.extend(more);
+        }
     }
     all
 }
@@ -1381,6 +1399,7 @@ mod tests {
     use strum::VariantArray;
 
     use super::*;
+    use crate::http::console::Console;
     use crate::http::metrics::Metrics;
     use crate::http::routes;
 
@@ -1389,7 +1408,7 @@ mod tests {
         let drop_in = Some(DropIn::value_variants().to_vec());
         let config = Config { drop_in, tokens: Some("tokens.toml".into()), ..Config::default() };
         let metrics = Arc::new(Metrics::of_nothing().unwrap());
-        let templates = routes(&config, metrics).templates;
+        let templates = routes(&config, metrics, Arc::new(Console::new(&config))).templates;
         (document(&config, &templates), templates)
     }
 
@@ -1427,7 +1446,8 @@ mod tests {
     /// The document of a server on defaults.
     fn plain() -> Value {
         let config = Config::default();
-        let templates = routes(&config, Arc::new(Metrics::of_nothing().unwrap())).templates;
+        let (metrics, console) = (Arc::new(Metrics::of_nothing().unwrap()), Arc::new(Console::new(&config)));
+        let templates = routes(&config, metrics, console).templates;
         document(&config, &templates)
     }
 

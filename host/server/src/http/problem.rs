@@ -50,6 +50,7 @@ impl Kind {
             | Self::Timeout
             | Self::Closing
             | Self::Rebuilt => StatusCode::SERVICE_UNAVAILABLE,
+            Self::QuotaReached => StatusCode::TOO_MANY_REQUESTS,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::MediaTypeUnsupported => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::TagExists | Self::RaiseUnconfirmed | Self::LeaseLost | Self::LayoutRefused => StatusCode::CONFLICT,
@@ -110,16 +111,31 @@ impl Problem {
     }
 
     fn body(&self) -> Vec<u8> {
-        let document = Document {
+        // Text and numbers are always written.
+        serde_json::to_vec(&self.of_request(request_id::with_current(str::to_owned))).unwrap_or_default()
+    }
+
+    /// The document that an answer to no one request has.
+    pub(super) fn document(&self) -> Value {
+        serde_json::to_value(self.of_request(None)).unwrap_or_default()
+    }
+
+    fn of_request(&self, request_id: Option<String>) -> Document<'_> {
+        Document {
             kind: self.kind().urn(),
             title: self.kind().title(),
             status: self.kind().status().as_u16(),
             detail: self.detail(),
-            request_id: request_id::with_current(str::to_owned),
+            request_id,
             members: self.members(),
-        };
-        // Text and numbers are always written.
-        serde_json::to_vec(&document).unwrap_or_default()
+        }
+    }
+
+    /// A head with more headers, or of more bytes, than these.
+    pub(crate) fn head_too_large(headers_max: usize, head_max_bytes: usize) -> Self {
+        let detail =
+            format!("the head of the request has more than {headers_max} headers, or more than {head_max_bytes} bytes");
+        Self::new(Kind::HeadTooLarge, detail)
     }
 
     /// A body that could not be taken in, for the reason that axum's rejection gives.
@@ -167,7 +183,9 @@ impl From<Denied> for Problem {
     fn from(denied: Denied) -> Self {
         counter!(TOKENS_REFUSED, "reason" => denied.name()).increment(1);
         let kind = match denied {
-            Denied::Missing { .. } | Denied::Unknown => Kind::Unauthorized,
+            Denied::Missing { .. } | Denied::Unknown | Denied::Client { .. } | Denied::Expired { .. } => {
+                Kind::Unauthorized
+            }
             Denied::Scope { .. } | Denied::Tag { .. } | Denied::AllTags => Kind::Forbidden,
         };
         Self::new(kind, denied.to_string())

@@ -13,6 +13,7 @@ use super::query::{Parameters, invalid};
 use super::{Reader, finished};
 use crate::service::Service;
 use crate::service::problem::Problem;
+use crate::service::quotas::Counted;
 use crate::service::random_ids::UuidVersion;
 use crate::words::shortened;
 
@@ -21,7 +22,7 @@ const ID_BYTES_MAX: usize = 39;
 
 pub(super) async fn uuids(
     State(service): State<Arc<Service>>,
-    _: Reader,
+    Reader(permit): Reader,
     headers: HeaderMap,
     mut parameters: Parameters,
 ) -> Result<Response, Problem> {
@@ -34,6 +35,7 @@ pub(super) async fn uuids(
         })?,
     };
     parameters.finish("count and version")?;
+    service.quotas.take(&permit, Counted::Nothing, count.into())?.given(count.into());
     let uuids = version.take(&service.random_ids, count)?;
     let before = format!("{{\"version\":{},\"uuids\":", version.number());
     let mut buffer = Uuid::encode_buffer();
@@ -42,12 +44,13 @@ pub(super) async fn uuids(
 
 pub(super) async fn ulids(
     State(service): State<Arc<Service>>,
-    _: Reader,
+    Reader(permit): Reader,
     headers: HeaderMap,
     mut parameters: Parameters,
 ) -> Result<Response, Problem> {
     let count = parameters.take_count(service.count_max)?;
     parameters.finish("count")?;
+    service.quotas.take(&permit, Counted::Nothing, count.into())?.given(count.into());
     let ulids = service.random_ids.take_ulids(count)?;
     Ok(answer(&headers, "{\"ulids\":", &ulids, |ulid, body| body.push_str(&ulid.text())))
 }

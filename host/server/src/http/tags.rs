@@ -74,7 +74,7 @@ pub(super) async fn create(
 
 pub(super) async fn show(
     State(service): State<Arc<Service>>,
-    Readable(tag): Readable,
+    Readable(tag, _): Readable,
     uri: Uri,
 ) -> Result<Json<TagJson>, Problem> {
     let name = stored_name(&tag, sub_of(&uri)?.as_deref())?;

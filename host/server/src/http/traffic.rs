@@ -24,6 +24,7 @@ pub(crate) struct Traffic {
     accepted: AtomicU64,
     refused: AtomicU64,
     open: AtomicU64,
+    handshakes_failed: AtomicU64,
 }
 
 struct Route {
@@ -33,6 +34,19 @@ struct Route {
     /// One for each of [`SECONDS`], and one for what took longer.
     buckets: Box<[AtomicU64]>,
     microseconds: AtomicU64,
+}
+
+/// The figures of all routes together.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Totals {
+    pub(crate) connections_open: u64,
+    pub(crate) connections_refused: u64,
+    /// Requests that were answered.
+    pub(crate) requests: u64,
+    /// Those among them with a status from 400 to 499.
+    pub(crate) refused: u64,
+    /// Those with a status from 500 on.
+    pub(crate) failed: u64,
 }
 
 /// What became of a connection that was there to be accepted.
@@ -60,6 +74,7 @@ impl Traffic {
             accepted: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             open: AtomicU64::new(0),
+            handshakes_failed: AtomicU64::new(0),
         }
     }
 
@@ -100,6 +115,31 @@ impl Traffic {
         self.open.fetch_sub(1, Ordering::Relaxed);
     }
 
+    /// What there was so far, in all.
+    pub(crate) fn totals(&self) -> Totals {
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let mut totals = Totals {
+            connections_open: load(&self.open),
+            connections_refused: load(&self.refused),
+            ..Totals::default()
+        };
+        for (status, count) in self.routes.iter().flat_map(|route| STATUSES.zip(&route.statuses)) {
+            let count = load(count);
+            totals.requests += count;
+            match status {
+                400..500 => totals.refused += count,
+                500.. => totals.failed += count,
+                _ => {}
+            }
+        }
+        totals
+    }
+
+    /// A client and the server did not agree on TLS.
+    pub(crate) fn handshake_failed(&self) {
+        self.handshakes_failed.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// The figures in Prometheus text.
     pub(crate) fn render(&self, text: &mut String) {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
@@ -111,6 +151,12 @@ impl Traffic {
                 "counter",
                 "Connections beyond connections_max, which were closed at once",
                 load(&self.refused),
+            ),
+            (
+                "unalike_tls_handshakes_failed_total",
+                "counter",
+                "TLS handshakes that failed, or took too long",
+                load(&self.handshakes_failed),
             ),
         ] {
             // A string takes everything, here and below.

@@ -79,6 +79,33 @@ impl Figures {
     }
 }
 
+/// The figures of a tag with its sub-keys, or of several tags together.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct TagFigures {
+    pub(crate) open: u64,
+    pub(crate) issued: u64,
+    pub(crate) waits: u64,
+    pub(crate) left: u64,
+    pub(crate) rate: f64,
+    /// The least of their covers; none for ordered tags.
+    pub(crate) cover_seconds: Option<f64>,
+}
+
+impl TagFigures {
+    /// Adds those of a tag, or of one of its sub-keys.
+    pub(crate) fn add(&mut self, tag: &Figures) {
+        self.open += 1;
+        self.issued += tag.issued;
+        self.waits += tag.sequence.waits();
+        self.left += tag.left;
+        self.rate += tag.rate;
+        self.cover_seconds = match (self.cover_seconds, tag.cover_seconds()) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
+    }
+}
+
 /// How ids last while the store is down.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Outage {

@@ -10,9 +10,12 @@ use unalike::storage::{
 use unalike::{ID_MAX, Layout};
 
 use crate::config::names::{plain_tag, stored_name};
+use crate::config::tokens::Permit;
+use crate::quotas::OverQuota;
 use crate::service::Service;
 use crate::service::leases::SharedLeases;
 use crate::service::problem::{Kind, Of, Problem};
+use crate::service::quotas::Counted;
 use crate::service::tags::check_raise;
 use crate::words::shortened;
 
@@ -28,7 +31,9 @@ pub(crate) struct StoreNames {
 /// A tag, or one of its sub-keys, that hosts may be granted numbers of.
 #[derive(Clone, Debug)]
 pub(crate) struct Grantable {
-    /// The name that the store knows.
+    /// The tag.
+    tag: String,
+    /// The name that the store knows: with the sub-key.
     name: String,
     /// The greatest id that its format can show.
     id_max: u64,
@@ -75,7 +80,7 @@ impl Service {
         }
         self.sub_key(tag, sub).await?;
         let id_max = self.shown(tag).map_or(ID_MAX, |shown| shown.format().id_max());
-        Ok(Grantable { name: stored_name(tag, sub)?, id_max })
+        Ok(Grantable { tag: tag.to_owned(), name: stored_name(tag, sub)?, id_max })
     }
 
     /// The tag as its store keeps it; created as tags are on first use.
@@ -100,32 +105,64 @@ impl Service {
         check_raise(&tag.name, watermark, at_least).map_err(|far| Problem::raise_by_host(&far))
     }
 
-    /// Grants numbers to a host, straight from the store and for ever: as many as a segment may have at most.
+    /// Grants numbers to a host, straight from the store and for ever: as many as a segment may have at most, and as
+    /// the quotas give in a second.
     ///
     /// # Errors
-    /// As the store answers; [`Kind::OutcomeUnknown`] when it may have granted them.
-    pub(crate) async fn grant_to_host(&self, tag: &Grantable, count: u64, at_least: u64) -> Result<Segment, Problem> {
-        let of = |error: &StoreError| Problem::of_grant(error, Of::Sequences);
-        let Grantable { name, id_max } = tag;
-        let exhausted = || of(&StoreError::exhausted(name));
-        let mut count = count.min(self.segment_count_max);
+    /// As the store answers; [`Kind::OutcomeUnknown`] when it may have granted them; [`Kind::QuotaReached`].
+    pub(crate) async fn grant_to_host(
+        &self,
+        permit: &Permit,
+        tag: &Grantable,
+        count: u64,
+        at_least: u64,
+    ) -> Result<Segment, Problem> {
+        let granted = self.grant(permit, tag, count, at_least).await?;
+        granted.map_err(|error| Problem::of_grant(&error, Of::Sequences))
+    }
+
+    /// The same, as the store answers.
+    ///
+    /// # Errors
+    /// That a quota is used up, outside. Within: the store's; [`StoreError::Exhausted`] above what a format can show.
+    pub(crate) async fn grant(
+        &self,
+        permit: &Permit,
+        tag: &Grantable,
+        count: u64,
+        at_least: u64,
+    ) -> Result<Result<Segment, StoreError>, OverQuota> {
+        let counted = Counted::Tag(&tag.tag);
+        let count = self.quotas.grantable(permit, counted, count.min(self.segment_count_max));
+        let taken = self.quotas.take(permit, counted, count)?;
+        let granted = self.grant_unbounded(tag, count, at_least).await;
+        taken.given(match &granted {
+            Ok(segment) => segment.count(),
+            Err(error) if error.may_have_granted() => count,
+            Err(_) => 0,
+        });
+        Ok(granted)
+    }
+
+    async fn grant_unbounded(&self, tag: &Grantable, mut count: u64, at_least: u64) -> Result<Segment, StoreError> {
+        let Grantable { name, id_max, .. } = tag;
         if *id_max < ID_MAX && self.store().stripes() == 1 {
             // What lies above would be lost to everybody.
-            let watermark = self.store().open_tag(name).await.map_err(|error| of(&error))?.watermark;
+            let watermark = self.store().open_tag(name).await?.watermark;
             let next = at_least.max(watermark.saturating_add(1));
             count = count.min((*id_max).saturating_sub(next).saturating_add(1));
             if next > *id_max {
-                return Err(exhausted());
+                return Err(StoreError::exhausted(name));
             }
         }
-        let mut segment = self.store().allocate(name, count, at_least).await.map_err(|error| of(&error))?;
+        let mut segment = self.store().allocate(name, count, at_least).await?;
         let granted = segment;
         if segment.cut(*id_max) {
             return Ok(segment);
         }
         // Nobody was told of them; where they cannot be given back they are a gap.
         let _ = self.store().release(name, TailRelease { start: granted.start, version: granted.version }).await;
-        Err(exhausted())
+        Err(StoreError::exhausted(name))
     }
 
     /// Takes a tail back that a host did not use.
@@ -191,6 +228,18 @@ impl Service {
             return Err(problem.with("bound", bound).with("offered", offered));
         }
         self.shared_leases()
+    }
+
+    /// Refuses what is expected of another store for leases: two of them may have the same worker at the same time.
+    ///
+    /// # Errors
+    /// [`Kind::SnowflakeUnknown`], and as the store answers.
+    pub(crate) async fn check_leases_name(&self, expected: StoreIdentity) -> Result<(), Problem> {
+        if self.leases_name(self.shared_leases()?).await? == Some(expected) {
+            return Ok(());
+        }
+        let detail = format!("the workers of this server are not leased from the store {expected}");
+        Err(Problem::new(Kind::SnowflakeUnknown, detail).with("leases", expected.to_string()))
     }
 
     fn shared_leases(&self) -> Result<&SharedLeases, Problem> {

@@ -5,8 +5,10 @@ use unalike::storage::StoreError;
 use unalike::{Batch, Error, ErrorKind, FormattedBatch, Text, TextError, encode};
 
 use crate::config::formats::{FormatRequest, IdFormat, Notation, Refusal};
+use crate::config::tokens::Permit;
 use crate::service::Service;
 use crate::service::problem::{Kind, Of, Problem};
+use crate::service::quotas::Counted;
 use crate::words::shortened;
 
 /// The width of the greatest id of a tag of which nothing else is said, in bits.
@@ -172,11 +174,32 @@ impl Issued {
 }
 
 impl Service {
-    /// Issues ids: 1 or more.
+    /// Issues ids: 1 or more, as far as the quotas go of who wants them and of whose they are.
     ///
     /// # Errors
     /// What cannot be is refused before an id is taken. One that was taken and cannot be answered is a gap.
-    pub(crate) async fn issue(&self, owner: Owner<'_>, count: u32, wish: IdForm) -> Result<Issued, IssueError> {
+    pub(crate) async fn issue(
+        &self,
+        permit: &Permit,
+        owner: Owner<'_>,
+        count: u32,
+        wish: IdForm,
+    ) -> Result<Issued, IssueError> {
+        let taken = self.quotas.take(permit, self.counted(owner), count.into()).map_err(Problem::from)?;
+        let issued = self.issue_unbounded(owner, count, wish).await;
+        taken.given(if issued.is_ok() { count.into() } else { 0 });
+        issued
+    }
+
+    /// Whose quota ids count for.
+    fn counted<'a>(&self, owner: Owner<'a>) -> Counted<'a> {
+        match owner {
+            Owner::Tag { name, .. } if !self.is_quick(name) => Counted::Tag(name),
+            Owner::Tag { name, .. } | Owner::Snowflake { name } => Counted::Snowflake(name),
+        }
+    }
+
+    async fn issue_unbounded(&self, owner: Owner<'_>, count: u32, wish: IdForm) -> Result<Issued, IssueError> {
         match owner {
             Owner::Tag { name, sub } if !self.is_quick(name) => self.issue_of_tag(name, sub, count, wish).await,
             Owner::Tag { sub: Some(sub), .. } => {
@@ -240,10 +263,17 @@ impl Service {
     ///
     /// It saves what a future, of some KiB, costs to move. Whatever is refused, has to wait or is shown in a way of its
     /// own is left to [`Service::issue`], which says what there is to say.
-    pub(crate) fn issue_at_once(&self, owner: Owner<'_>) -> Option<u64> {
+    pub(crate) fn issue_at_once(&self, permit: &Permit, owner: Owner<'_>) -> Option<u64> {
         if self.is_formatted(owner.name()) {
             return None;
         }
+        let taken = self.quotas.take(permit, self.counted(owner), 1).ok()?;
+        let id = self.id_at_once(owner);
+        taken.given(id.is_some().into());
+        id
+    }
+
+    fn id_at_once(&self, owner: Owner<'_>) -> Option<u64> {
         match owner {
             Owner::Tag { name, sub: None } => match self.sequence_if_open(name) {
                 Some(sequence) => sequence.try_next().ok()?,

@@ -66,6 +66,17 @@ impl SharedLeases {
     }
 }
 
+/// How a lease stands now, in a word or two.
+pub(crate) fn lease_state(record: &LeaseRecord) -> &'static str {
+    if record.lease.valid_until_ms <= SystemClock.now_ms() {
+        "ended"
+    } else if record.is_final {
+        "extension forbidden"
+    } else {
+        "running"
+    }
+}
+
 impl Leases {
     /// Opens the lease store that the configuration names.
     ///

@@ -7,6 +7,7 @@
 use std::io;
 use std::sync::OnceLock;
 
+use metrics::counter;
 use serde_json::{Map, Value};
 use strum::VariantArray;
 use unalike::storage::{StoreError, split_tag};
@@ -14,9 +15,13 @@ use unalike::{Clock, Error, ErrorKind, SystemClock, WriteError};
 
 use crate::config::formats::Refusal;
 use crate::config::layouts::DecodeError;
+use crate::quotas::{OverQuota, QuotaOf};
 use crate::service::tags::{RAISE_MAX, Unconfirmed};
 use crate::service::troubles::{Weight, note};
-use crate::words::{rfc3339, with_causes};
+use crate::words::{rfc3339, shortened, with_causes};
+
+/// How many requests were refused for a quota.
+pub(crate) const QUOTAS_REFUSED: &str = "unalike_quotas_refused_total";
 
 /// What kind of problem it is. `urn:unalike:problem:` and the name make the stable `type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, VariantArray)]
@@ -83,6 +88,8 @@ pub(crate) enum Kind {
     NumberUnsafe,
     /// Every number of the tag has been granted, or the timestamps of the layout have run out. For ever.
     Exhausted,
+    /// The quota of a token, tag or snowflake is used up for now.
+    QuotaReached,
     /// The numbers up to the tag's ceiling are handed out, and the durable store has not raised it yet.
     CeilingReached,
     /// Every worker of the snowflake's namespace is under a lease.
@@ -169,6 +176,7 @@ impl Kind {
             Self::ShardKeyInvalid => ("shard-key-invalid", "The shard key is not valid"),
             Self::NumberUnsafe => ("number-unsafe", "Ids may be too large for numbers"),
             Self::Exhausted => ("exhausted", "There are no more ids"),
+            Self::QuotaReached => ("quota-reached", "A quota is used up for now"),
             Self::CeilingReached => ("ceiling-reached", "The tag's ceiling is reached"),
             Self::WorkersExhausted => ("workers-exhausted", "All worker ids are in use"),
             Self::LeaseEnded => ("lease-ended", "The lease of the snowflake's worker has ended"),
@@ -344,6 +352,26 @@ impl Problem {
     fn unavailable(kind: Kind, detail: &str, wait_ms: u64, error: &(dyn std::error::Error + 'static)) -> Self {
         note(kind.name(), Weight::Passing, with_causes(error));
         Self::new(kind, detail).retry_after(wait_ms)
+    }
+}
+
+impl From<OverQuota> for Problem {
+    fn from(over: OverQuota) -> Self {
+        let detail = over.to_string();
+        match over {
+            OverQuota::UsedUp { of: QuotaOf { whose, name, ids_per_s }, wait_ms } => {
+                counter!(QUOTAS_REFUSED, "of" => whose).increment(1);
+                let error = format!("the quota of the {whose} {name:?}, {ids_per_s} ids per second, is used up");
+                note(Kind::QuotaReached.name(), Weight::Passing, error);
+                let problem = Self::new(Kind::QuotaReached, detail).with(whose, shortened(&name));
+                let problem = problem.with("ids_per_s", ids_per_s).with("retry_after_ms", wait_ms.to_string());
+                problem.retry_after(wait_ms)
+            }
+            OverQuota::TooMany { of: QuotaOf { whose, name, ids_per_s }, count, max } => {
+                let problem = Self::new(Kind::CountInvalid, detail).with(whose, shortened(&name));
+                problem.with("ids_per_s", ids_per_s).with("count", count.to_string()).with("count_max", max)
+            }
+        }
     }
 }
 

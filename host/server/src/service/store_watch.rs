@@ -28,6 +28,9 @@ const TRY_AGAIN: Duration = Duration::from_secs(1);
 /// More failing tags than this say no more.
 const TAGS_MAX: usize = 10_000;
 
+/// The last bucket of durations begins at some hours.
+const BUCKETS: usize = 140;
+
 /// The requests to one store.
 #[derive(Default)]
 pub(crate) struct StoreWatch {
@@ -46,6 +49,56 @@ struct State {
     tried: Option<Instant>,
     /// When the store last granted something.
     granted: Option<Instant>,
+    /// How long allocations took, and when asked for nothing but an answer, the store.
+    times: RequestTimes,
+}
+
+/// How long requests to the store took since that was last taken: of fixed size, whatever there is.
+#[derive(Clone, Debug)]
+pub(crate) struct RequestTimes {
+    /// Allocations that succeeded, by microseconds: four buckets for each doubling.
+    buckets: [u32; BUCKETS],
+    /// How many of them there were.
+    pub(crate) granted: u64,
+    /// How many failed.
+    pub(crate) failed: u64,
+    /// The longest that succeeded.
+    pub(crate) longest: Duration,
+    /// How long the store took to say that it is there, if it was asked and did.
+    pub(crate) probe: Option<Duration>,
+}
+
+impl Default for RequestTimes {
+    fn default() -> Self {
+        Self { buckets: [0; BUCKETS], granted: 0, failed: 0, longest: Duration::ZERO, probe: None }
+    }
+}
+
+impl RequestTimes {
+    fn add(&mut self, took: Duration) {
+        let microseconds = u64::try_from(took.as_micros()).unwrap_or(u64::MAX).max(1);
+        let exponent = microseconds.ilog2();
+        let quarter = (microseconds << 2 >> exponent) & 3;
+        let bucket = usize::try_from(u64::from(exponent) * 4 + quarter).unwrap_or(BUCKETS).min(BUCKETS - 1);
+        if let Some(count) = self.buckets.get_mut(bucket) {
+            *count = count.saturating_add(1);
+        }
+        self.granted += 1;
+        self.longest = self.longest.max(took);
+    }
+
+    /// The median of those that succeeded, to an eighth; none without any.
+    pub(crate) fn median(&self) -> Option<Duration> {
+        let mut below = 0;
+        let bucket = self.buckets.iter().position(|count| {
+            below += u64::from(*count);
+            below > 0 && below * 2 >= self.granted
+        })?;
+        let bucket = u64::try_from(bucket).ok()?;
+        // The middle of the bucket.
+        let microseconds = (9 + 2 * (bucket % 4)) << (bucket / 4) >> 3;
+        Some(Duration::from_micros(microseconds.max(1)).min(self.longest))
+    }
 }
 
 /// Since when it fails, and what was said last.
@@ -75,7 +128,13 @@ impl Failure {
 
 /// The error again, as far as anybody needs it; none if it says nothing of the store.
 fn fault(error: &StoreError) -> Option<StoreError> {
-    let what = || with_causes(error);
+    let what = || {
+        let said = with_causes(error);
+        // Which it is again says so again.
+        let bare =
+            ["the store is unavailable: ", "the store refused: "].iter().find_map(|word| said.strip_prefix(word));
+        bare.map(str::to_owned).unwrap_or(said)
+    };
     match error {
         StoreError::Unavailable { .. } | StoreError::OutcomeUnknown { .. } | StoreError::CeilingReached { .. } => {
             let again = StoreError::unavailable(what());
@@ -146,6 +205,16 @@ impl StoreWatch {
         state.failing.retain(|tag, failure| failure.last.elapsed() < KEPT || is_open(tag));
     }
 
+    /// The store said within this time that it is there.
+    pub(crate) fn probed(&self, took: Duration) {
+        self.lock().times.probe = Some(took);
+    }
+
+    /// How long requests took since this was last asked.
+    pub(crate) fn take_times(&self) -> RequestTimes {
+        std::mem::take(&mut self.lock().times)
+    }
+
     fn opened<T>(&self, answer: &Result<T, StoreError>) {
         let mut state = self.lock();
         match answer {
@@ -198,8 +267,13 @@ impl<'a> Allocation<'a> {
         self.error = answer.as_ref().err().and_then(fault);
         if answer.is_ok() {
             let mut state = self.watch.lock();
-            state.granted = Some(Instant::now());
+            let now = Instant::now();
+            state.granted = Some(now);
             state.failing.remove(self.tag);
+            if let Some((_, began)) = state.under_way.get(&self.number) {
+                let took = now.duration_since(*began);
+                state.times.add(took);
+            }
         }
     }
 }
@@ -209,6 +283,7 @@ impl Drop for Allocation<'_> {
         let mut state = self.watch.lock();
         let Some((_, began)) = state.under_way.remove(&self.number) else { return };
         let Some(error) = self.error.take() else { return };
+        state.times.failed += 1;
         let failure = match state.failing.remove(self.tag) {
             Some(before) => Failure::goes_on(Some(before), error),
             None => Failure::new(error, began),
@@ -260,5 +335,30 @@ impl SegmentLayer for WatchedStore {
     async fn join_stripe(&self, stripe: &Stripe) -> Result<JoinedStripe, StoreError> {
         let joined = self.inner.join_stripe(stripe).await?;
         Ok(joined.behind(|store| Self::new(store, Arc::clone(&self.watch))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_right_to_an_eighth() {
+        let mut times = RequestTimes::default();
+        assert_eq!(times.median(), None);
+        for microseconds in [1_u32, 2, 3, 7, 100, 4_321, 700_000, 90_000_000] {
+            let mut one = RequestTimes::default();
+            one.add(Duration::from_micros(microseconds.into()));
+            let median = one.median().unwrap().as_secs_f64() * 1e6;
+            let expected = f64::from(microseconds);
+            assert!((median - expected).abs() <= (expected / 8.0).max(1.0), "{microseconds}: {median}");
+            times.add(Duration::from_micros(microseconds.into()));
+        }
+        assert_eq!((times.granted, times.longest), (8, Duration::from_secs(90)));
+        let median = times.median().unwrap();
+        assert!((6..=8).contains(&median.as_micros()), "{median:?}");
+        times.add(Duration::ZERO);
+        times.add(Duration::MAX);
+        assert!(times.median().is_some());
     }
 }

@@ -39,6 +39,8 @@ pub(crate) enum Purpose {
     Command,
     /// The same, about what a store has: it begins none.
     LookingInto,
+    /// The same, and no table is made for it.
+    Examining,
 }
 
 impl Stores {
@@ -192,6 +194,7 @@ impl Stores {
 pub(crate) async fn open_one(url: &StoreUrl, may_begin: bool) -> anyhow::Result<Arc<dyn SegmentStore>> {
     let opening = Opening {
         may_begin,
+        makes_tables: true,
         tags_max: TagCreation::default().tags_max,
         on_first_use: Some(false),
         durable: None,
@@ -204,7 +207,8 @@ pub(crate) async fn open_one(url: &StoreUrl, may_begin: bool) -> anyhow::Result<
 /// How the configuration has stores opened.
 fn opening(config: &Config, purpose: Purpose) -> Opening {
     Opening {
-        may_begin: purpose != Purpose::LookingInto,
+        may_begin: !matches!(purpose, Purpose::LookingInto | Purpose::Examining),
+        makes_tables: purpose != Purpose::Examining,
         tags_max: config.tags_max,
         on_first_use: config.create_tags_is_said.then_some(config.create_tags),
         durable: None,

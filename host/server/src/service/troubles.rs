@@ -15,8 +15,11 @@ const OVER_AFTER: Duration = Duration::from_secs(10);
 /// While it lasts it is said again after this long.
 const SAY_AGAIN: Duration = Duration::from_secs(60);
 
-/// Another reason for the same is said after this long.
+/// A reason that was not said yet is said after this long.
 const SAY_OTHER: Duration = Duration::from_secs(10);
+
+/// So many reasons are remembered, as some have figures in them.
+const REASONS_MAX: usize = 16;
 
 /// Whose it is to do something about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +38,7 @@ struct Trouble {
     /// Since it was said, and in all.
     since_said: u64,
     count: u64,
-    error: String,
+    reasons: Vec<String>,
 }
 
 /// By the name of the problem: there are some forty.
@@ -71,18 +74,23 @@ pub(crate) fn note(problem: &'static str, weight: Weight, error: String) {
             Weight::Passing => tracing::warn!(problem, error, "requests fail"),
             Weight::Lasting => tracing::error!(problem, error, "requests fail"),
         }
-        troubles.insert(problem, Trouble { began: now, last: now, said: now, since_said: 0, count: 1, error });
+        troubles.insert(
+            problem,
+            Trouble { began: now, last: now, said: now, since_said: 0, count: 1, reasons: vec![error] },
+        );
         return;
     };
     trouble.last = now;
     trouble.count += 1;
     trouble.since_said += 1;
-    let again_after = if trouble.error == error { SAY_AGAIN } else { SAY_OTHER };
-    if now.duration_since(trouble.said) >= again_after {
+    let is_known = trouble.reasons.contains(&error) || trouble.reasons.len() >= REASONS_MAX;
+    if now.duration_since(trouble.said) >= if is_known { SAY_AGAIN } else { SAY_OTHER } {
         trouble.said = now;
         let failed = std::mem::take(&mut trouble.since_said);
         tracing::warn!(problem, failed, error, "requests still fail");
-        trouble.error = error;
+        if !is_known {
+            trouble.reasons.push(error);
+        }
     }
 }
 

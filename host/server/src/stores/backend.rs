@@ -48,19 +48,50 @@ pub(crate) trait Backend: Sync {
         &[]
     }
 
-    /// The tables of a dialect. `None` for an unknown one, and in a store without tables.
-    fn tables(&self, _dialect: &str) -> Option<Tables> {
+    /// The tables of a dialect, in a schema or where a user has them. `None` for an unknown one, and in a store without
+    /// tables.
+    fn tables(&self, _dialect: &str, _schema: Option<&str>) -> Option<Tables> {
         None
     }
 
     /// The tables of leases, where they are others than those of every dialect. `None` in a store without tables.
-    fn lease_tables(&self) -> Option<Tables> {
+    fn lease_tables(&self, _schema: Option<&str>) -> Option<Tables> {
         None
     }
+
+    /// What its statements say of a schema, for a user as they name it. Asked only where a [`Place`] names one.
+    fn schema(&self, _schema: &str, _user: &str) -> Option<SchemaStatements> {
+        None
+    }
+
+    /// How its statements name this user. Not asked in a store without tables.
+    fn account(&self, user: &str) -> Account {
+        Account { name: user.to_owned(), creation: String::new() }
+    }
+}
+
+/// What is to be done with the schema that has tables.
+pub(crate) struct SchemaStatements {
+    /// Before they are created.
+    pub(crate) before: Vec<String>,
+    /// The least privileges on it.
+    pub(crate) privileges: String,
+}
+
+/// A user of a database.
+pub(crate) struct Account {
+    /// As statements have it.
+    pub(crate) name: String,
+    /// The statement that creates it.
+    pub(crate) creation: String,
 }
 
 /// Tables, and what a user must be allowed to do with them.
 pub(crate) struct Tables {
+    /// The kind of store that has them.
+    pub(crate) backend: &'static dyn Backend,
+    /// The schema that they are in, where one was named.
+    pub(crate) schema: Option<String>,
     /// What creates them.
     pub(crate) statements: Vec<String>,
     /// The least privileges on each.
@@ -114,6 +145,17 @@ pub(crate) trait Place: Send + Sync {
 
     /// The tables that it uses for sequences. `None` in a store without tables.
     fn tables(&self) -> Option<Tables> {
+        None
+    }
+
+    /// The schema of its database that it names.
+    fn schema(&self) -> Option<&str> {
+        None
+    }
+
+    /// The commands by which an administrator lets a user do what this program does, and no more. `None` in a store
+    /// with tables, and in one without users.
+    fn user_commands(&self, _user: &str) -> Option<Vec<String>> {
         None
     }
 
@@ -177,6 +219,8 @@ pub(crate) trait Place: Send + Sync {
 pub(crate) struct Opening {
     /// One that is not there is begun, if its URL does not say otherwise.
     pub(crate) may_begin: bool,
+    /// Tables of unalike's own may be made beside those of another system.
+    pub(crate) makes_tables: bool,
     /// How many tags there may be.
     pub(crate) tags_max: u64,
     /// Whether tags are created on first use, where it was said: else they are in a store of unalike's own.

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use unalike::storage::{JoinedStripe, Lazy, LeaseStore, SegmentLayer, SegmentStore, StoreError, Stripe};
 use unalike_mysql::{BatchTag, Dialect, MysqlLeases, MysqlOptions, MysqlStore};
 
-use crate::stores::backend::{Adopted, Adoption, Backend, OpenStore, Opening, Place, Tables, UnorderedTag};
+use crate::stores::backend::{Account, Adopted, Adoption, Backend, OpenStore, Opening, Place, Tables, UnorderedTag};
 use crate::stores::url::StoreUrl;
 
 pub(super) struct Mysql;
@@ -33,17 +33,26 @@ impl Backend for Mysql {
         &["unalike", "leaf", "tinyid", "cosid", "sequence-table", "id-generator", "batch", "slow-ordered", "ticket"]
     }
 
-    fn tables(&self, dialect: &str) -> Option<Tables> {
+    fn tables(&self, dialect: &str, _schema: Option<&str>) -> Option<Tables> {
         Dialect::named(dialect).as_ref().map(tables)
     }
 
-    fn lease_tables(&self) -> Option<Tables> {
-        Some(Tables { statements: MysqlLeases::ddl(), privileges: MysqlLeases::privileges() })
+    fn lease_tables(&self, _schema: Option<&str>) -> Option<Tables> {
+        let (statements, privileges) = (MysqlLeases::ddl(), MysqlLeases::privileges());
+        Some(Tables { backend: &Mysql, schema: None, statements, privileges })
+    }
+
+    /// `'NAME'@'HOST'`
+    fn account(&self, user: &str) -> Account {
+        let (name, host) = user.rsplit_once('@').unwrap_or((user, "%"));
+        let quoted = |text: &str| format!("'{}'", text.replace('\\', "\\\\").replace('\'', "''"));
+        let name = format!("{}@{}", quoted(name), quoted(host));
+        Account { creation: format!("CREATE USER {name} IDENTIFIED BY '..'"), name }
     }
 }
 
 fn tables(dialect: &Dialect) -> Tables {
-    Tables { statements: dialect.ddl(), privileges: dialect.privileges() }
+    Tables { backend: &Mysql, schema: None, statements: dialect.ddl(), privileges: dialect.privileges() }
 }
 
 #[async_trait]
@@ -59,7 +68,8 @@ impl Place for MysqlOptions {
     async fn open(&self, opening: &Opening) -> Result<Arc<dyn OpenStore>, StoreError> {
         let mut options = self.clone();
         // In front of the tables of another system, which must be there, those of unalike's own may be missing.
-        options.create_tables &= opening.may_begin || options.dialect != Dialect::Unalike;
+        let is_beside = opening.makes_tables && options.dialect != Dialect::Unalike;
+        options.create_tables &= opening.may_begin || is_beside;
         options.create_foreign &= opening.may_begin;
         options.creation = opening.creation(options.creation);
         options.limits = opening.limits;

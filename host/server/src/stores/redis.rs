@@ -1,4 +1,5 @@
-//! Redis: `redis://HOST/DATABASE`, and `rediss://` by TLS.
+//! Redis: `redis://HOST/DATABASE`, the master that Sentinels name (`redis+sentinel://HOST,HOST/MASTER`), or a Cluster
+//! (`redis+cluster://HOST,HOST`); and `rediss` by TLS.
 
 use std::sync::Arc;
 
@@ -23,12 +24,18 @@ impl Backend for Redis {
     }
 
     fn is_scheme(&self, scheme: &str) -> bool {
-        // Those of Sentinel and Cluster too, which the adapter refuses.
+        // With a word behind it: a Sentinel's, a Cluster's, or one that the adapter refuses.
         scheme.starts_with("redis")
     }
 
     fn place(&self, url: &StoreUrl) -> anyhow::Result<Arc<dyn Place>> {
-        Ok(Arc::new(url.options(RedisOptions::from_url, RedisOptions::password)?))
+        let has_hosts = url.scheme().is_some_and(|scheme| scheme.contains('+'));
+        let options = if has_hosts {
+            url.options_of_hosts(RedisOptions::from_url, RedisOptions::password)?
+        } else {
+            url.options(RedisOptions::from_url, RedisOptions::password)?
+        };
+        Ok(Arc::new(options))
     }
 
     fn is_volatile(&self) -> bool {

@@ -34,7 +34,7 @@ impl StoreUrl {
     }
 
     /// What comes before `://`.
-    pub(super) fn scheme(&self) -> Option<&str> {
+    pub(crate) fn scheme(&self) -> Option<&str> {
         self.0.split_once("://").map(|(scheme, _)| scheme)
     }
 
@@ -66,6 +66,35 @@ impl StoreUrl {
         })
     }
 
+    /// [`StoreUrl::options`] of a store on several hosts with ports, which other parsers do not take for a URL.
+    ///
+    /// # Errors
+    /// Says what is wrong with it.
+    pub(super) fn options_of_hosts<O>(
+        &self,
+        from_url: fn(&str) -> Result<O, StoreError>,
+        with_password: fn(O, &str) -> O,
+    ) -> anyhow::Result<O> {
+        let failed = || format!("the store {self:?} cannot be used");
+        let (place, query) = self.0.split_once('?').unwrap_or((&self.0, ""));
+        // Else what stands before it would be taken for the host's, and shown.
+        ensure!(!query.contains('@'), "{}: {UNENCODED}", failed());
+        let (kept, passwords) = passwords_apart(query).with_context(failed)?;
+        let user = place.split_once("://").and_then(|(_, rest)| rest.rsplit_once('@')).map(|(user, _)| user);
+        let is_twice = user.is_some_and(|user| user.contains(':'));
+        ensure!(
+            passwords.len() + usize::from(is_twice) <= 1,
+            "{}: its password is given in more than one way",
+            failed()
+        );
+        let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(kept).finish();
+        let options = from_url(&format!("{place}?{query}")).with_context(failed)?;
+        Ok(match passwords.first() {
+            Some(password) => with_password(options, password),
+            None => options,
+        })
+    }
+
     /// The URL as adapters know it, and the password if it is kept apart.
     fn read(&self) -> anyhow::Result<(Url, Option<String>)> {
         let mut url = Url::parse(&self.0).context("it is not a URL")?;
@@ -74,7 +103,7 @@ impl StoreUrl {
         ensure!(!has_at && url.fragment().is_none(), UNENCODED);
         let (kept, passwords) = passwords_apart(url.query().unwrap_or_default())?;
         let is_twice = url.password().is_some() && !passwords.is_empty();
-        ensure!(!is_twice && passwords.len() <= 1, "its password is given in more than one way");
+        ensure!(!is_twice && passwords.len() <= 1, "its password is given in more than one way: keep one");
         url.set_query(None);
         if !kept.is_empty() {
             url.query_pairs_mut().extend_pairs(kept);
@@ -84,24 +113,24 @@ impl StoreUrl {
 
     /// The same server and database with the tables or keys of another system, and with these parameters. Where tables
     /// are created for it, none are.
-    pub(super) fn of_dialect(&self, dialect: &str, parameters: &str, is_created: bool) -> anyhow::Result<Self> {
-        let mut url = Url::parse(&self.0).context("the store's URL cannot be read")?;
+    pub(super) fn of_dialect(&self, dialect: &str, parameters: &str, is_created: bool) -> Self {
+        // Not by a parser, which would not take several hosts for a URL.
+        let (place, query) = self.0.split_once('?').unwrap_or((&self.0, ""));
         let is_shared = |name: &str| {
             !matches!(
                 name,
                 "dialect" | "keys" | "cycle" | "source-stopped" | "create" | "shard" | "epoch" | "horizon-ms"
             )
         };
-        let shared: Vec<_> = url.query_pairs().into_owned().filter(|(name, _)| is_shared(name)).collect();
-        let mut pairs = url.query_pairs_mut();
-        pairs.clear().extend_pairs(shared).append_pair("dialect", dialect);
+        let mut pairs = form_urlencoded::Serializer::new(String::new());
+        pairs.extend_pairs(form_urlencoded::parse(query.as_bytes()).filter(|(name, _)| is_shared(name)));
+        pairs.append_pair("dialect", dialect);
         if is_created {
             // Nothing is made where something is looked for.
             pairs.append_pair("create", "false");
         }
         pairs.extend_pairs(form_urlencoded::parse(parameters.as_bytes()));
-        drop(pairs);
-        Ok(Self(url.into()))
+        Self(format!("{place}?{}", pairs.finish()))
     }
 
     /// The URL without its password.
@@ -127,13 +156,13 @@ impl StoreUrl {
 }
 
 /// What is wrong with a URL that has an @ behind its hosts.
-pub(super) const UNENCODED: &str = "its user and password must have @ / ? # percent-encoded (%40 %2F %3F %23)";
+const UNENCODED: &str = "its user and password must have @ / ? # percent-encoded (%40 %2F %3F %23)";
 
 /// Names and values.
-pub(super) type Parameters = Vec<(String, String)>;
+type Parameters = Vec<(String, String)>;
 
 /// The parameters of a query without those that say where the password is, and what they say.
-pub(super) fn passwords_apart(query: &str) -> anyhow::Result<(Parameters, Vec<String>)> {
+fn passwords_apart(query: &str) -> anyhow::Result<(Parameters, Vec<String>)> {
     let (mut kept, mut passwords) = (Vec::new(), Vec::new());
     for (name, value) in form_urlencoded::parse(query.as_bytes()).into_owned() {
         match name.as_str() {

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use async_trait::async_trait;
 use unalike::Layout;
 use unalike::storage::{LeaseStore, StoreError};
 use unalike_zookeeper::{ZookeeperLeases, ZookeeperOptions};
 
 use crate::stores::backend::{Backend, OpenStore, Opening, Place};
-use crate::stores::url::{StoreUrl, UNENCODED, passwords_apart};
+use crate::stores::url::StoreUrl;
 
 pub(super) struct Zookeeper;
 
@@ -27,25 +27,9 @@ impl Backend for Zookeeper {
     }
 
     fn place(&self, url: &StoreUrl) -> anyhow::Result<Arc<dyn Place>> {
-        let failed = || format!("the store of leases {url:?} cannot be used");
-        // Other parsers do not take several hosts with ports for a URL.
-        let (place, query) = url.text().split_once('?').unwrap_or((url.text(), ""));
-        // Else what stands before it would be taken for the host's, and shown.
-        ensure!(!query.contains('@'), "{}: {UNENCODED}", failed());
-        let (kept, passwords) = passwords_apart(query).with_context(failed)?;
-        let is_twice =
-            place.rsplit_once('@').is_some_and(|(user, _)| user.trim_start_matches("zookeeper://").contains(':'));
-        ensure!(
-            passwords.len() + usize::from(is_twice) <= 1,
-            "the store of leases {url:?} has its password in more than one way"
-        );
-        let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(kept).finish();
-        let options = ZookeeperOptions::from_url(&format!("{place}?{query}")).with_context(failed)?;
-        let options = match passwords.first() {
-            Some(password) => options.password(password),
-            None => options,
-        };
-        options.validate().with_context(failed)?;
+        let options =
+            url.options_of_hosts(ZookeeperOptions::from_url, |options, password| options.password(password))?;
+        options.validate().with_context(|| format!("the store {url:?} cannot be used"))?;
         Ok(Arc::new(options))
     }
 

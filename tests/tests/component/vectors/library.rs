@@ -12,7 +12,11 @@ use unalike::component::bindings::unalike::ids::{leases, segments};
 use unalike::component::{IdsCtx, IdsCtxBuilder, types};
 use unalike::storage::{LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore};
 use unalike::storage::{SegmentStore, StoreError, TagOptions, TagRecord};
-use unalike_core::{GrantId, Lease, RefillPolicy, Segment, StepPolicy, TailRelease};
+use unalike_core::{
+    FieldOrder, GrantId, Layout, Lease, LeaseRelease, Leases, RefillPolicy, Segment, Segments, StepPolicy,
+    StoreFailure, TailRelease,
+};
+use unalike_vectors::{Imports, NativeInstance, Outcome, Thrown, World};
 
 /// The requests of all contexts of one script.
 pub(super) struct Library {
@@ -68,9 +72,14 @@ impl Library {
         self.drive();
     }
 
+    /// The next request that reaches the store is the one that the script has recorded under this ticket.
+    fn begun(&self, recorded: u64) {
+        self.store.begun.lock().unwrap().push_back(recorded);
+    }
+
     /// Carries a request out that the script has recorded under a ticket: the library's ticket.
     pub(super) fn request(&self, ids: &mut IdsCtx, import: &str, args: &Value, recorded: u64) -> u64 {
-        self.store.begun.lock().unwrap().push_back(recorded);
+        self.begun(recorded);
         let mut view = ids.view();
         let ticket = if import == "segments.allocate" {
             let tag = word(args, "tag");
@@ -130,6 +139,167 @@ impl Library {
         let floors = tags.iter().map(|tag| (tag, ids.floor(tag))).filter(|(_, floor)| *floor > 0);
         floors.map(|(tag, floor)| (tag.clone(), json!(floor.to_string()))).collect()
     }
+}
+
+/// The native core in the library's host: what `Engine::Native` runs.
+pub(super) struct NativeLibrary {
+    imports: Arc<Mutex<Imports>>,
+    library: Library,
+    instances: Vec<(NativeInstance, IdsCtx)>,
+    /// For the instance that takes the place of one that was given up.
+    successor: Option<IdsCtx>,
+}
+
+impl World for NativeLibrary {
+    fn new(imports: Arc<Mutex<Imports>>) -> Self {
+        Self { imports, library: Library::new(), instances: Vec::new(), successor: None }
+    }
+
+    fn begin(&mut self) {
+        // A forked child has nothing of its parent's.
+        let inherited = if self.instances.is_empty() { self.successor.take() } else { None };
+        let context = inherited.unwrap_or_else(|| self.library.context());
+        self.instances.push((NativeInstance::default(), context));
+    }
+
+    fn end(&mut self) {
+        let ended = self.instances.pop();
+        if self.instances.is_empty() {
+            self.successor = ended.map(|(_, ids)| ids.successor());
+        }
+    }
+
+    fn answered(&mut self, ticket: u64, answer: &Value) {
+        self.library.answer(ticket, answer);
+    }
+
+    fn poll(&mut self, import: &str, ticket: u64) -> Option<Value> {
+        let (_, ids) = self.instances.last_mut().unwrap();
+        Some(self.library.poll(ids, import, self.library.ticket(ticket)))
+    }
+
+    fn floors(&self) -> Option<Value> {
+        let (_, ids) = self.instances.last().unwrap();
+        Some(self.library.floors(ids))
+    }
+
+    fn call(&mut self, call: &str, on: &str, args: &Value) -> Outcome {
+        let Self { imports, library, instances, .. } = self;
+        let (instance, ids) = instances.last_mut().unwrap();
+        let outcome = instance.call(call, on, args, &mut Recorded { imports, library, ids });
+        library.drive();
+        outcome
+    }
+
+    fn drop_resource(&mut self, on: &str) {
+        self.instances.last_mut().unwrap().0.drop_resource(on);
+    }
+}
+
+/// The library's context as the core's host, of which the script keeps a record.
+struct Recorded<'a> {
+    imports: &'a Mutex<Imports>,
+    library: &'a Library,
+    ids: &'a mut IdsCtx,
+}
+
+impl Recorded<'_> {
+    fn record<T>(&self, record: impl FnOnce(&mut Imports) -> Result<T, Thrown>) -> T {
+        let recorded = record(&mut self.imports.lock().unwrap());
+        recorded.unwrap_or_else(|thrown| std::panic::resume_unwind(Box::new(thrown)))
+    }
+
+    /// A request for a lease: the library's ticket.
+    fn lease(
+        &mut self,
+        import: &'static str,
+        mut args: Value,
+        layout: &Layout,
+        request: impl FnOnce(&mut IdsCtx) -> u64,
+    ) -> u64 {
+        let fields = layout.fields();
+        args["layout"] = json!({
+            "timestamp-bits": fields.timestamp_bits,
+            "datacenter-bits": fields.datacenter_bits,
+            "worker-bits": fields.worker_bits,
+            "sequence-bits": fields.sequence_bits,
+            "order": match fields.order {
+                FieldOrder::WorkerFirst => "worker-first",
+                FieldOrder::SequenceFirst => "sequence-first",
+            },
+            "epoch-ms": fields.epoch_ms.to_string(),
+            "tick-ms": fields.tick_ms,
+        });
+        let recorded = self.record(|imports| imports.request(import, args));
+        self.library.begun(recorded);
+        let ticket = request(self.ids);
+        self.library.tickets.lock().unwrap().insert(recorded, ticket);
+        ticket
+    }
+}
+
+impl Segments for Recorded<'_> {
+    fn allocate(&mut self, tag: &str, count: u64, at_least: u64) -> u64 {
+        let args = json!({ "tag": tag, "count": count.to_string(), "at-least": at_least.to_string() });
+        let recorded = self.record(|imports| imports.request("segments.allocate", args));
+        self.library.begun(recorded);
+        self.library.tags.lock().unwrap().insert(tag.to_owned());
+        let ticket = Segments::allocate(self.ids, tag, count, at_least);
+        self.library.tickets.lock().unwrap().insert(recorded, ticket);
+        ticket
+    }
+
+    fn poll(&mut self, ticket: u64) -> Option<Result<Segment, StoreFailure>> {
+        self.record(|imports| imports.throw("segments.poll"));
+        Segments::poll(self.ids, ticket)
+    }
+
+    fn release(&mut self, tag: &str, tail: TailRelease) {
+        let args = json!({ "tag": tag, "start": tail.start.to_string(), "version": tail.version.to_string() });
+        self.record(|imports| imports.release("segments.release", args));
+        Segments::release(self.ids, tag, tail);
+    }
+}
+
+impl Leases for Recorded<'_> {
+    fn acquire(&mut self, namespace: &str, layout: &Layout, now_ms: u64, horizon_ms: u64) -> u64 {
+        let args = json!({ "namespace": namespace, "now": now_ms.to_string(), "horizon-ms": horizon_ms.to_string() });
+        self.lease("leases.acquire", args, layout, |ids| Leases::acquire(ids, namespace, layout, now_ms, horizon_ms))
+    }
+
+    fn extend(&mut self, namespace: &str, layout: &Layout, held: (u32, GrantId), now_ms: u64, horizon_ms: u64) -> u64 {
+        let args = json!({
+            "namespace": namespace,
+            "worker": held.0,
+            "grant-id": written(held.1),
+            "now": now_ms.to_string(),
+            "horizon-ms": horizon_ms.to_string(),
+        });
+        self.lease("leases.extend", args, layout, |ids| {
+            Leases::extend(ids, namespace, layout, held, now_ms, horizon_ms)
+        })
+    }
+
+    fn poll(&mut self, ticket: u64) -> Option<Result<Lease, StoreFailure>> {
+        self.record(|imports| imports.throw("leases.poll"));
+        Leases::poll(self.ids, ticket)
+    }
+
+    fn release(&mut self, namespace: &str, release: LeaseRelease) {
+        let args = json!({
+            "namespace": namespace,
+            "worker": release.worker,
+            "grant-id": written(release.grant_id),
+            "end": release.end_ms.to_string(),
+        });
+        self.record(|imports| imports.release("leases.release", args));
+        Leases::release(self.ids, namespace, release);
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the two halves of 128 bits")]
+fn written(GrantId(id): GrantId) -> Value {
+    json!({ "high": ((id >> 64) as u64).to_string(), "low": (id as u64).to_string() })
 }
 
 fn answer<T>(polled: Option<Result<T, types::StoreError>>, granted: impl FnOnce(T) -> Value) -> Value {

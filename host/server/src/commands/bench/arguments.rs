@@ -24,7 +24,7 @@ again, or a run in which every request failed ends with exit code 1.";
 /// What to send, and for how long.
 #[derive(Debug, Args)]
 pub(crate) struct BenchArguments {
-    /// The server: http://HOST:PORT
+    /// The server: http://HOST:PORT or https://HOST:PORT
     #[arg(value_name = "URL", default_value = "http://127.0.0.1:8080")]
     pub(super) url: String,
     /// The tag whose ids are asked for
@@ -51,6 +51,9 @@ pub(crate) struct BenchArguments {
     /// Threads that share the connections: 1 to 64. One is enough unless the report says that it was busy throughout
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(super) threads: u32,
+    /// A PEM file of the authorities that may vouch for an https:// server [default: those of the system]
+    #[arg(long, value_name = "FILE")]
+    pub(super) ca: Option<PathBuf>,
     /// A file that holds the bearer token, if the server asks for one
     #[arg(long, value_name = "FILE", conflicts_with = "token_env")]
     pub(super) token_file: Option<PathBuf>,

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow, bail, ensure};
 use hdrhistogram::Histogram;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 use super::run::Run;
 use super::seen::Seen;
+use crate::commands::reach::{ClientTls, Io};
 use crate::words::shortened;
 
 /// Room for an answer with a single id, many times over.
@@ -138,7 +138,7 @@ async fn reopen(run: &Run) -> anyhow::Result<Connection> {
     let now = Instant::now();
     let until = run.until.unwrap_or(now + REOPEN_MAX).min(now + REOPEN_MAX);
     loop {
-        match Connection::open(&run.addresses).await {
+        match Connection::open(&run.addresses, run.tls.as_ref()).await {
             Err(error) if Instant::now() >= until => return Err(error),
             Err(_) => tokio::time::sleep(REOPEN_PAUSE).await,
             opened => return opened,
@@ -167,7 +167,7 @@ impl From<io::Error> for Failure {
 
 /// An open connection.
 pub(super) struct Connection {
-    stream: TcpStream,
+    stream: Io,
     buffer: Vec<u8>,
     /// What comes before this in the buffer was answered for.
     start: usize,
@@ -188,12 +188,8 @@ impl Connection {
     ///
     /// # Errors
     /// When none does.
-    pub(super) async fn open(addresses: &[SocketAddr]) -> anyhow::Result<Self> {
-        let stream = TcpStream::connect(addresses).await.with_context(|| match addresses {
-            [address] => format!("no connection to {address}"),
-            _ => format!("no connection to any of {addresses:?}"),
-        })?;
-        stream.set_nodelay(true).context("the connection keeps its delay")?;
+    pub(super) async fn open(addresses: &[SocketAddr], tls: Option<&ClientTls>) -> anyhow::Result<Self> {
+        let stream = Io::open(addresses, tls).await?;
         Ok(Self { stream, buffer: Vec::with_capacity(READ_BYTES), start: 0 })
     }
 
@@ -202,6 +198,7 @@ impl Connection {
         let bytes = run.request_bytes * usize::try_from(many).unwrap_or(0);
         let sent = Instant::now();
         self.stream.write_all(run.requests.get(..bytes).unwrap_or(&run.requests)).await?;
+        self.stream.flush().await?;
         for _ in 0..many {
             let head = self.answer().await?;
             let body = self.start + head.head_bytes;
@@ -240,6 +237,26 @@ impl Connection {
     }
 }
 
+/// Asks once, on a connection of its own: the status of the answer, and what it says.
+///
+/// # Errors
+/// When nobody takes the connection, or it ends without an answer.
+pub(in crate::commands) async fn ask(
+    addresses: &[SocketAddr],
+    tls: Option<&ClientTls>,
+    request: &[u8],
+) -> anyhow::Result<(u16, String)> {
+    let mut connection = Connection::open(addresses, tls).await?;
+    connection.stream.write_all(request).await?;
+    connection.stream.flush().await?;
+    let head = connection.answer().await.map_err(|failure| match failure {
+        Failure::Broken => anyhow!("the connection ended before its answer did"),
+        Failure::Wrong(error) => error,
+    })?;
+    let body = connection.buffer.get(head.head_bytes..head.head_bytes + head.body_bytes).unwrap_or_default();
+    Ok((head.status, said(body)))
+}
+
 /// The head at the beginning of these bytes; none while it is incomplete.
 fn read_head(bytes: &[u8]) -> anyhow::Result<Option<Head>> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
@@ -258,7 +275,7 @@ fn read_head(bytes: &[u8]) -> anyhow::Result<Option<Head>> {
         }
     }
     let Some(body_bytes) = body_bytes else {
-        bail!("an answer has no Content-Length: measure the server itself, not what is in front of it");
+        bail!("an answer has no Content-Length: name the server itself, not what is in front of it");
     };
     ensure!(body_bytes <= ANSWER_BYTES_MAX, "an answer of {body_bytes} bytes is larger than {ANSWER_BYTES_MAX}");
     Ok(Some(Head { status: response.code.unwrap_or_default(), head_bytes, body_bytes, is_last }))

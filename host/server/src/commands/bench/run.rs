@@ -6,9 +6,13 @@ use std::time::Instant;
 
 use tokio::sync::Notify;
 
+use crate::commands::reach::ClientTls;
+
 /// What every connection of the run needs to know.
 pub(super) struct Run {
     pub(super) addresses: Vec<SocketAddr>,
+    /// None: plain HTTP.
+    pub(super) tls: Option<ClientTls>,
     /// As many requests as a connection sends at once.
     pub(super) requests: Vec<u8>,
     /// The bytes of one.

@@ -36,8 +36,8 @@ use unalike::{ID_MAX, StepPolicy, Text, encode};
 
 use super::{Parameters, SegmentSize, finished, grant, json, next_of, path_of, permit, snowflake_name};
 use crate::config::names::plain_tag;
-use crate::config::tokens::Scope;
-use crate::http::bearer;
+use crate::config::tokens::{Permit, Scope};
+use crate::http::presented;
 use crate::http::{Route, without_head};
 use crate::service::Service;
 use crate::service::issue::Owner;
@@ -81,19 +81,20 @@ async fn named_as_string(State(service): State<Arc<Service>>, request: Request) 
 
 async fn share_id(service: &Service, request: Request) -> Result<u64, Problem> {
     let name = snowflake_name(service, "cosid");
-    permit(service, request.headers())?.covers(name)?;
-    next_of(service, Owner::Snowflake { name }).await
+    let permit = permit(service, request.headers(), request.extensions())?;
+    permit.covers(name)?;
+    next_of(service, &permit, Owner::Snowflake { name }).await
 }
 
 async fn named_id(service: &Service, request: Request) -> Result<u64, Problem> {
     let (mut parts, _) = request.into_parts();
-    let permit = permit(service, &parts.headers)?;
+    let permit = permit(service, &parts.headers, &parts.extensions)?;
     let name: String = path_of(&mut parts).await?;
     permit.covers(&name)?;
     if service.has_snowflake(&name) {
-        return next_of(service, Owner::Snowflake { name: &name }).await;
+        return next_of(service, &permit, Owner::Snowflake { name: &name }).await;
     }
-    next_of(service, Owner::tag(&name)).await
+    next_of(service, &permit, Owner::tag(&name)).await
 }
 
 async fn distributor(State(service): State<Arc<Service>>, request: Request) -> Response {
@@ -105,7 +106,7 @@ async fn distributor(State(service): State<Arc<Service>>, request: Request) -> R
 
 async fn create(service: &Service, request: Request) -> Result<(), Problem> {
     let (mut parts, _) = request.into_parts();
-    let tag = permitted_tag(service, &mut parts).await?;
+    let (tag, _) = permitted_tag(service, &mut parts).await?;
     let parameters = Parameters::of_query(&parts);
     let offset = whole(&parameters, "offset", 0..=ID_MAX - 1)?;
     let step = whole(&parameters, "step", 1..=service.segment_count_max)?;
@@ -114,7 +115,7 @@ async fn create(service: &Service, request: Request) -> Result<(), Problem> {
         Err(StoreError::TagUnknown { .. }) => {}
         known => return known.map(drop).map_err(Problem::from),
     }
-    let permit = service.tokens.permit(bearer(&parts.headers), Scope::Admin)?;
+    let permit = service.tokens.permit(presented(&parts.headers, &parts.extensions), Scope::Admin)?;
     permit.covers(&tag)?;
     let options = TagOptions { start: offset + 1, step: StepPolicy::Fixed { step }, ..TagOptions::default() };
     match create_as_can_be(service.store(), &tag, &options).await {
@@ -132,19 +133,19 @@ async fn next_max_id(State(service): State<Arc<Service>>, request: Request) -> R
 
 async fn take(service: &Service, request: Request) -> Result<u64, Problem> {
     let (mut parts, _) = request.into_parts();
-    let tag = permitted_tag(service, &mut parts).await?;
+    let (tag, permit) = permitted_tag(service, &mut parts).await?;
     let step = whole(&Parameters::of_query(&parts), "step", 1..=service.segment_count_max)?;
-    let segment = grant(service, &tag, SegmentSize::Exactly(step)).await?;
+    let segment = grant(service, &permit, &tag, SegmentSize::Exactly(step)).await?;
     Ok(segment.end - 1)
 }
 
-/// The tag that namespace and name make, which the token is good for.
-async fn permitted_tag(service: &Service, parts: &mut Parts) -> Result<String, Problem> {
-    let permit = permit(service, &parts.headers)?;
+/// The tag that namespace and name make, which the token is good for, and by what permission.
+async fn permitted_tag(service: &Service, parts: &mut Parts) -> Result<(String, Permit), Problem> {
+    let permit = permit(service, &parts.headers, &parts.extensions)?;
     let (namespace, name): (String, String) = path_of(parts).await?;
     let tag = format!("{namespace}.{name}");
     permit.covers(&tag)?;
-    Ok(tag)
+    Ok((tag, permit))
 }
 
 fn whole(parameters: &Parameters, name: &str, range: std::ops::RangeInclusive<u64>) -> Result<u64, Problem> {
@@ -194,6 +195,7 @@ fn refuse_as(code: Option<&'static str>, problem: &Problem) -> Response {
         Kind::Unauthorized => (StatusCode::UNAUTHORIZED, "401"),
         Kind::Forbidden => (StatusCode::FORBIDDEN, "403"),
         Kind::QueryInvalid => (StatusCode::BAD_REQUEST, "400"),
+        Kind::QuotaReached => (StatusCode::INTERNAL_SERVER_ERROR, "500"),
         kind if kind.status().is_client_error() => (StatusCode::BAD_REQUEST, "500"),
         _ => (StatusCode::INTERNAL_SERVER_ERROR, "500"),
     };

@@ -66,10 +66,10 @@ async fn segment(State(service): State<Arc<Service>>, request: Request) -> Respo
 }
 
 async fn id_of_segment(service: &Service, parts: &mut Parts) -> Result<u64, Problem> {
-    let permit = permit(service, &parts.headers)?;
+    let permit = permit(service, &parts.headers, &parts.extensions)?;
     let key: String = path_of(parts).await?;
     permit.covers(&key)?;
-    next_of(service, Owner::tag(&key)).await
+    next_of(service, &permit, Owner::tag(&key)).await
 }
 
 async fn snowflake(State(service): State<Arc<Service>>, request: Request) -> Response {
@@ -80,8 +80,9 @@ async fn snowflake(State(service): State<Arc<Service>>, request: Request) -> Res
 
 async fn id_of_snowflake(service: &Service, parts: &Parts) -> Result<u64, Problem> {
     let name = snowflake_name(service, "leaf");
-    permit(service, &parts.headers)?.covers(name)?;
-    next_of(service, Owner::Snowflake { name }).await
+    let permit = permit(service, &parts.headers, &parts.extensions)?;
+    permit.covers(name)?;
+    next_of(service, &permit, Owner::Snowflake { name }).await
 }
 
 fn answer(parts: &Parts, id: Result<u64, Problem>, code: fn(Kind) -> i8) -> Response {
@@ -137,7 +138,9 @@ struct NotDecoded {
 
 async fn decode(State(service): State<Arc<Service>>, request: Request) -> Response {
     let (parts, parameters) = Parameters::of(request).await;
-    let text = permit(&service, &parts.headers).and(parameters).map(|parameters| parameters.get("snowflakeId"));
+    let text = permit(&service, &parts.headers, &parts.extensions)
+        .and(parameters)
+        .map(|parameters| parameters.get("snowflakeId"));
     let text = match text {
         Ok(Some(text)) => text,
         Ok(None) => {

@@ -36,9 +36,9 @@ use unalike::storage;
 
 use super::{Parameters, SegmentSize, any_but_head_and_trace, finished, grant, json, take_of_tag};
 use crate::config::names::plain_tag;
-use crate::config::tokens::{Denied, Scope};
+use crate::config::tokens::{Denied, Permit, Presented, Scope};
 use crate::http::Route;
-use crate::http::bearer;
+use crate::http::presented;
 use crate::service::Service;
 use crate::service::problem::{Kind, Problem};
 use crate::words::decimal;
@@ -87,27 +87,31 @@ async fn next_segment_id_simple(State(service): State<Arc<Service>>, request: Re
 }
 
 async fn ids(service: &Service, request: Request) -> Result<Vec<u64>, Refusal> {
-    let (tag, parameters) = permitted(service, request).await?;
+    let (tag, permit, parameters) = permitted(service, request).await?;
     let count = batch_size(&parameters)?;
-    take_of_tag(service, &tag, count).await.map_err(|problem| Refusal::of(&problem, &tag))
+    take_of_tag(service, &permit, &tag, count).await.map_err(|problem| Refusal::of(&problem, &tag))
 }
 
 async fn segment(service: &Service, request: Request) -> Result<Segment, Refusal> {
-    let (tag, _) = permitted(service, request).await?;
-    let granted = grant(service, &tag, SegmentSize::TagStep).await.map_err(|problem| Refusal::of(&problem, &tag))?;
+    let (tag, permit, _) = permitted(service, request).await?;
+    let granted =
+        grant(service, &permit, &tag, SegmentSize::TagStep).await.map_err(|problem| Refusal::of(&problem, &tag))?;
     Segment::of(granted).ok_or_else(|| {
         let message = format!("the numbers of {tag} lie {} apart, more than a segment can say", granted.stride);
         Refusal { code: CODE_FAILED, message }
     })
 }
 
-/// The tag and the parameters of a request whose token is good for that tag.
-async fn permitted(service: &Service, request: Request) -> Result<(String, Parameters), Refusal> {
+/// The tag and the parameters of a request whose token is good for that tag, and by what permission.
+async fn permitted(service: &Service, request: Request) -> Result<(String, Permit, Parameters), Refusal> {
     let (parts, parameters) = Parameters::of(request).await;
     let parameters = parameters.map_err(|problem| Refusal::of(&problem, ""))?;
     let tag = parameters.get("bizType").unwrap_or_default();
     let token = parameters.get("token");
-    let presented = token.as_deref().map(str::as_bytes).or_else(|| bearer(&parts.headers));
+    let presented = match token.as_deref() {
+        Some(token) => Presented::token(Some(token.as_bytes())),
+        None => presented(&parts.headers, &parts.extensions),
+    };
     let is_tinyids = match service.tinyid_tokens.permit(token.as_deref(), &tag) {
         // Only the table says who may, as this server has no tokens of its own.
         Some(false) if !service.tokens.are_wanted() => {
@@ -115,11 +119,15 @@ async fn permitted(service: &Service, request: Request) -> Result<(String, Param
         }
         permitted => permitted == Some(true),
     };
-    if !is_tinyids {
-        service.tokens.check(presented, Scope::Read, &tag).map_err(|denied| Refusal::of(&denied.into(), &tag))?;
-    }
+    let permit = if is_tinyids {
+        Permit::unbound()
+    } else {
+        let permit = service.tokens.permit(presented, Scope::Read);
+        let permit = permit.and_then(|permit| permit.covers(&tag).map(|()| permit));
+        permit.map_err(|denied| Refusal::of(&denied.into(), &tag))?
+    };
     plain_tag(&tag).map_err(|error| Refusal::of(&error.into(), &tag))?;
-    Ok((tag, parameters))
+    Ok((tag, permit, parameters))
 }
 
 fn batch_size(parameters: &Parameters) -> Result<u32, Refusal> {

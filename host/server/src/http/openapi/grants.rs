@@ -19,6 +19,7 @@ const TAGS: &[Kind] = &[
     Kind::CountInvalid,
     Kind::Exhausted,
     Kind::CeilingReached,
+    Kind::QuotaReached,
 ];
 /// What a lease may meet besides.
 const WORKERS: &[Kind] = &[Kind::SnowflakeUnknown, Kind::LayoutUnknown, Kind::LayoutRefused, Kind::LeaseLost];

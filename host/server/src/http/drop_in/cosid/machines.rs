@@ -50,7 +50,7 @@ use super::super::{Parameters, json, path_of, permit};
 use super::{JSON, refuse_as, whole};
 use crate::config::tokens::Scope;
 use crate::http::Route;
-use crate::http::bearer;
+use crate::http::presented;
 use crate::service::Service;
 use crate::service::leases::SharedLeases;
 use crate::service::problem::{Kind, Of, Problem};
@@ -154,7 +154,7 @@ struct MachineRequest<'s> {
 impl<'s> MachineRequest<'s> {
     async fn of(service: &'s Service, request: Request) -> Result<Self, Problem> {
         let (mut parts, _) = request.into_parts();
-        let permit = permit(service, &parts.headers)?;
+        let permit = permit(service, &parts.headers, &parts.extensions)?;
         let namespace: String = path_of(&mut parts).await?;
         permit.covers(&namespace)?;
         let parameters = Parameters::of_query(&parts);
@@ -174,7 +174,10 @@ impl<'s> MachineRequest<'s> {
                 return Err(Problem::new(Kind::QueryInvalid, what));
             }
         }
-        let may_begin = service.tokens.check(bearer(&parts.headers), Scope::Admin, &namespace).map_err(Problem::from);
+        let may_begin = service
+            .tokens
+            .check(presented(&parts.headers, &parts.extensions), Scope::Admin, &namespace)
+            .map_err(Problem::from);
         let leases = service.stores().leases().shared().map_err(|why| Problem::new(Kind::LeasesMissing, why))?;
         leases.steps.read(Instant::now(), SystemClock.now_ms());
         Ok(Self { leases, namespace, instance, parameters, may_begin })

@@ -1,0 +1,184 @@
+//! What the key `PREFIX/store` says: which cluster this store is in, what became of it, and its place among stripes.
+//!
+//! Each write states as its condition that this key is as the program knows it. So whatever changes here (an adoption,
+//! another stripe) holds from then on for every program, in the same instant.
+
+use serde::{Deserialize, Serialize};
+use unalike_storage::{StoreError, StoreIdentity, Stripe, random_128};
+
+/// The version of what this program writes, and the only one that it reads.
+const VERSION: u32 = 1;
+
+/// The record of a store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Record {
+    pub(crate) version: u32,
+    /// Random, and another one after each adoption: a program that knows another one is granted nothing.
+    #[serde(with = "hex")]
+    pub(crate) mark: u128,
+    /// The random name of the data.
+    #[serde(with = "hex")]
+    pub(crate) identity: u128,
+    /// The cluster; none where the operator vouches for whichever there is.
+    pub(crate) cluster: Option<History>,
+    /// What each adoption lifted, the oldest first. A row says how many it has seen.
+    pub(crate) lifts: Vec<Lift>,
+    /// The place among stripes.
+    pub(crate) stripe: Option<StripeJson>,
+    /// Of leases: the greatest horizon that a program ever allowed, in milliseconds.
+    pub(crate) max_horizon_ms: u64,
+    /// Of leases: none begins before, in Unix milliseconds.
+    pub(crate) floor_ms: u64,
+}
+
+/// A cluster, and how much of its history there must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct History {
+    /// Made from the names and addresses of its first members: a cluster that is restored with the same has the same.
+    #[serde(with = "hex")]
+    pub(crate) id: u128,
+    /// How far the index of its log is ahead of its revision, at least: see [`lead`].
+    pub(crate) lead: i64,
+}
+
+/// What an adoption lifted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Lift {
+    /// Every tag, and the floor of new names.
+    pub(crate) numbers: u64,
+    /// Time that is granted to clocks, in milliseconds.
+    pub(crate) kept_ms: u64,
+    /// Time that is granted to leases continues above, in Unix milliseconds.
+    pub(crate) kept_until_ms: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StripeJson {
+    #[serde(with = "hex")]
+    set: u128,
+    index: u32,
+    count: u32,
+}
+
+/// How far the index of a cluster's log is ahead of the store's revision.
+///
+/// Each entry of the log raises the revision by one at most, and some do not: elections, members, transactions whose
+/// condition does not hold. So in one history this never falls. A cluster that is restored from a snapshot begins its
+/// log anew and keeps the revision of the snapshot: there it is far lower, as a rule below 0.
+#[must_use]
+pub(crate) fn lead(index: u64, revision: i64) -> i64 {
+    i64::try_from(index).unwrap_or(i64::MAX).saturating_sub(revision)
+}
+
+impl Record {
+    /// That of a store that is begun.
+    pub(crate) fn new(cluster: Option<History>) -> Result<Self, StoreError> {
+        Ok(Self {
+            version: VERSION,
+            mark: random_128()?,
+            identity: random_128()?,
+            cluster,
+            lifts: Vec::new(),
+            stripe: None,
+            max_horizon_ms: 0,
+            floor_ms: 0,
+        })
+    }
+
+    /// Reads the key's value.
+    ///
+    /// # Errors
+    /// In words, what is wrong with it.
+    pub(crate) fn read(value: &[u8]) -> Result<Self, String> {
+        /// Said first: of a later version nothing else is known.
+        #[derive(Deserialize)]
+        struct Versioned {
+            version: u32,
+        }
+        let unreadable = |error: serde_json::Error| format!("is not unalike's ({error})");
+        let Versioned { version } = serde_json::from_slice(value).map_err(unreadable)?;
+        if version != VERSION {
+            return Err(format!(
+                "has the version {version}, and this program serves {VERSION} alone: upgrade the program"
+            ));
+        }
+        let record: Self = serde_json::from_slice(value).map_err(unreadable)?;
+        if let Some(stripe) = record.place()
+            && let Err(error) = stripe.validate_record()
+        {
+            return Err(format!("has a stripe that is not valid ({error})"));
+        }
+        Ok(record)
+    }
+
+    /// The key's value.
+    pub(crate) fn write(&self) -> Vec<u8> {
+        // Numbers and texts always have a form in JSON.
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    pub(crate) const fn name(&self) -> StoreIdentity {
+        StoreIdentity(self.identity)
+    }
+
+    pub(crate) fn place(&self) -> Option<Stripe> {
+        self.stripe.map(|StripeJson { set, index, count }| Stripe { set, index, count })
+    }
+
+    /// The same in another place.
+    pub(crate) fn in_place(&self, stripe: Option<&Stripe>) -> Self {
+        let stripe = stripe.map(|&Stripe { set, index, count }| StripeJson { set, index, count });
+        Self { stripe, ..self.clone() }
+    }
+
+    /// The same after an adoption, of this cluster.
+    pub(crate) fn adopted(&self, cluster: Option<History>, lift: Lift, floor_ms: u64) -> Result<Self, StoreError> {
+        let mut record = Self { mark: random_128()?, cluster, floor_ms: self.floor_ms.max(floor_ms), ..self.clone() };
+        record.lifts.push(lift);
+        Ok(record)
+    }
+}
+
+/// 128 bits, and the 64 of a cluster's id, as hexadecimal digits: JSON's readers make doubles of great numbers.
+mod hex {
+    use serde::de::Error as _;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(number: &u128, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{number:032x}"))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u128, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let has_digits = text.len() == 32 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
+        let number = has_digits.then(|| u128::from_str_radix(&text, 16).ok()).flatten();
+        number.ok_or_else(|| D::Error::custom("a name has 32 hexadecimal digits"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_read_as_it_was_written_and_nothing_else_is() {
+        let cluster = Some(History { id: u64::MAX.into(), lead: -7 });
+        let lift = Lift { numbers: u64::MAX, kept_ms: 1, kept_until_ms: 2 };
+        let stripe = Stripe { set: 7, index: 1, count: 3 };
+        let begun = Record::new(cluster).unwrap();
+        for record in [begun.clone(), begun.in_place(Some(&stripe)), begun.adopted(None, lift, 5).unwrap()] {
+            assert_eq!(Record::read(&record.write()).as_ref(), Ok(&record));
+        }
+        let text = String::from_utf8(begun.write()).unwrap();
+        assert!(
+            Record::read(text.replace("\"version\":1", "\"version\":2").as_bytes()).unwrap_err().contains("upgrade")
+        );
+        for damaged in ["{}".to_owned(), String::new(), text.replace("mark", "mask"), text.replace("-7", "-7.5")] {
+            assert!(Record::read(damaged.as_bytes()).is_err(), "{damaged}");
+        }
+    }
+}

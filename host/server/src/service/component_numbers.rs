@@ -1,0 +1,61 @@
+//! Numbers for a component that answers in the server's place.
+//!
+//! A component is a host of its own: it hands out what it is granted as bare numbers, beside servers that have the same
+//! store and show them in another form. So it is granted what other hosts are, and by the same checks.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use unalike::storage::{Segment, SegmentLayer, SegmentStore, StoreError, TagRecord, split_tag};
+
+use crate::config::tokens::Permit;
+use crate::service::Service;
+use crate::service::grants::Grantable;
+use crate::service::problem::{Kind, Problem};
+
+/// The store of a server as its component may use it.
+pub(crate) struct ComponentNumbers(Arc<Service>);
+
+impl ComponentNumbers {
+    pub(crate) fn of(service: Arc<Service>) -> Self {
+        Self(service)
+    }
+
+    async fn grantable(&self, name: &str) -> Result<Grantable, StoreError> {
+        let (tag, sub) = split_tag(name);
+        self.0.grantable(tag, sub).await.map_err(|problem| match problem.kind() {
+            Kind::TagUnknown => StoreError::tag_unknown(name),
+            Kind::FormatInvalid => {
+                let reason = "its ids are shown under a key, with a shard gene, or begin again: ask a server for them";
+                StoreError::TagInvalid { tag: tag.to_owned(), reason: reason.to_owned() }
+            }
+            Kind::TagInvalid | Kind::SubKeyLimit => {
+                // The store's error says so already.
+                let begin = format!("the tag {tag:?} is not valid: ");
+                let reason = problem.detail().strip_prefix(&begin).unwrap_or(problem.detail());
+                StoreError::TagInvalid { tag: tag.to_owned(), reason: reason.to_owned() }
+            }
+            // The store could not tell.
+            _ => StoreError::unavailable(problem.detail()),
+        })
+    }
+}
+
+#[async_trait]
+impl SegmentLayer for ComponentNumbers {
+    fn below(&self) -> Option<&dyn SegmentStore> {
+        Some(self.0.store())
+    }
+
+    async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {
+        let grantable = self.grantable(tag).await?;
+        // Whose request it is only the component knows.
+        let granted = self.0.grant(&Permit::unbound(), &grantable, count, at_least).await;
+        granted.map_err(|over| StoreError::unavailable(Problem::from(over).detail()))?
+    }
+
+    async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
+        self.grantable(tag).await?;
+        self.0.store().open_tag(tag).await
+    }
+}

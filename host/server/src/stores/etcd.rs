@@ -1,0 +1,113 @@
+//! A cluster of etcd: `etcd://HOST,HOST/PREFIX`.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use async_trait::async_trait;
+use unalike::storage::{JoinedStripe, Lazy, LeaseStore, SegmentLayer, SegmentStore, StoreError, Stripe};
+use unalike_etcd::{EtcdLeases, EtcdOptions, EtcdStore};
+
+use crate::stores::backend::{Adopted, Adoption, Backend, OpenStore, Opening, Place};
+use crate::stores::url::StoreUrl;
+
+pub(super) struct Etcd;
+
+impl Backend for Etcd {
+    fn title(&self) -> &'static str {
+        "etcd"
+    }
+
+    fn form(&self) -> &'static str {
+        "etcd://HOST,HOST/PREFIX"
+    }
+
+    fn is_scheme(&self, scheme: &str) -> bool {
+        scheme == "etcd"
+    }
+
+    fn place(&self, url: &StoreUrl) -> anyhow::Result<Arc<dyn Place>> {
+        let options = url.options_of_hosts(EtcdOptions::from_url, EtcdOptions::password)?;
+        options.validate().with_context(|| format!("the store {url:?} cannot be used"))?;
+        Ok(Arc::new(options))
+    }
+}
+
+#[async_trait]
+impl Place for EtcdOptions {
+    fn name(&self) -> anyhow::Result<String> {
+        Ok(format!("etcd {}", EtcdOptions::address(self)))
+    }
+
+    fn address(&self) -> String {
+        EtcdOptions::address(self)
+    }
+
+    async fn open(&self, opening: &Opening) -> Result<Arc<dyn OpenStore>, StoreError> {
+        let mut options = self.clone();
+        options.create &= opening.may_begin;
+        options.creation = opening.creation(options.creation);
+        options.limits = opening.limits;
+        Ok(Arc::new(LazyEtcd::new(options)))
+    }
+
+    async fn connect_leases(&self, opening: &Opening) -> Result<Arc<dyn LeaseStore>, StoreError> {
+        let mut options = self.clone();
+        options.create &= opening.may_begin;
+        options.limits = opening.limits;
+        Ok(Arc::new(EtcdLeases::connect(options).await?))
+    }
+
+    fn user_commands(&self, user: &str) -> Option<Vec<String>> {
+        Some(self.role_commands(user))
+    }
+
+    async fn adopt(&self, _url: &StoreUrl, adoption: &Adoption) -> anyhow::Result<Adopted> {
+        // A cluster follows no other.
+        let mut options = self.clone();
+        options.limits = adoption.limits;
+        let adopted = EtcdStore::adopt(options, adoption.lift).await;
+        let adopted =
+            adopted.with_context(|| format!("the cluster at {} was not adopted", EtcdOptions::address(self)))?;
+        let unalike_etcd::Adopted { tags, leases_from_ms, .. } = adopted;
+        Ok(Adopted { tags, leases_from_ms, follows_itself: false })
+    }
+}
+
+/// A cluster that may have been down when the program started, with its address.
+struct LazyEtcd {
+    options: EtcdOptions,
+    store: Lazy<EtcdStore>,
+}
+
+impl LazyEtcd {
+    fn new(options: EtcdOptions) -> Self {
+        let connected = options.clone();
+        Self { options, store: Lazy::new(move || EtcdStore::connect(connected.clone())) }
+    }
+}
+
+#[async_trait]
+impl OpenStore for LazyEtcd {
+    async fn connect(&self) -> Result<(), StoreError> {
+        self.store.opened().await.map(drop)
+    }
+
+    async fn leases(self: Arc<Self>) -> Result<Arc<dyn LeaseStore>, StoreError> {
+        Ok(Arc::new(self.store.opened().await?.leases().await?))
+    }
+}
+
+#[async_trait]
+impl SegmentLayer for LazyEtcd {
+    fn below(&self) -> Option<&dyn SegmentStore> {
+        Some(&self.store)
+    }
+
+    async fn join_stripe(&self, stripe: &Stripe) -> Result<JoinedStripe, StoreError> {
+        SegmentLayer::join_stripe(self.store.opened().await?, stripe).await
+    }
+
+    fn address(&self) -> Option<String> {
+        Some(self.options.address())
+    }
+}

@@ -1,0 +1,168 @@
+//! A database of PostgreSQL: `postgres://USER@HOST/DATABASE`.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use async_trait::async_trait;
+use unalike::storage::{JoinedStripe, Lazy, LeaseStore, SegmentLayer, SegmentStore, StoreError, Stripe};
+use unalike_postgres::{Dialect, PostgresLeases, PostgresOptions, PostgresStore};
+
+use crate::stores::backend::{
+    Account, Adopted, Adoption, Backend, OpenStore, Opening, Place, SchemaStatements, Tables,
+};
+use crate::stores::url::StoreUrl;
+
+pub(super) struct Postgres;
+
+impl Backend for Postgres {
+    fn title(&self) -> &'static str {
+        "PostgreSQL"
+    }
+
+    fn form(&self) -> &'static str {
+        "postgres://USER@HOST/DATABASE"
+    }
+
+    fn is_scheme(&self, scheme: &str) -> bool {
+        matches!(scheme, "postgres" | "postgresql")
+    }
+
+    fn place(&self, url: &StoreUrl) -> anyhow::Result<Arc<dyn Place>> {
+        Ok(Arc::new(url.options(PostgresOptions::from_url, PostgresOptions::password)?))
+    }
+
+    fn dialects(&self) -> &'static [&'static str] {
+        &["unalike", "sequence"]
+    }
+
+    fn tables(&self, dialect: &str, schema: Option<&str>) -> Option<Tables> {
+        Dialect::named(dialect).map(|dialect| tables(dialect, schema))
+    }
+
+    fn lease_tables(&self, schema: Option<&str>) -> Option<Tables> {
+        let (schema, privileges) = (schema.map(str::to_owned), PostgresLeases::privileges());
+        Some(Tables { backend: &Postgres, schema, statements: PostgresLeases::ddl(), privileges })
+    }
+
+    fn schema(&self, schema: &str, user: &str) -> Option<SchemaStatements> {
+        let name = quoted(schema);
+        Some(SchemaStatements {
+            before: vec![format!("CREATE SCHEMA IF NOT EXISTS {name}"), format!("SET search_path TO {name}")],
+            privileges: format!("GRANT USAGE ON SCHEMA {name} TO {user}"),
+        })
+    }
+
+    fn account(&self, user: &str) -> Account {
+        let name = quoted(user);
+        Account { creation: format!("CREATE ROLE {name} LOGIN PASSWORD '..'"), name }
+    }
+}
+
+/// A name as statements have it: without quotes it would be folded to lower case.
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+fn tables(dialect: Dialect, schema: Option<&str>) -> Tables {
+    let (statements, privileges) = (dialect.ddl(), dialect.privileges(schema));
+    Tables { backend: &Postgres, schema: schema.map(str::to_owned), statements, privileges }
+}
+
+#[async_trait]
+impl Place for PostgresOptions {
+    fn name(&self) -> anyhow::Result<String> {
+        let schema = self.schema.as_deref().unwrap_or_default();
+        Ok(format!(
+            "postgres {} {schema:?} {:?}",
+            PostgresOptions::address(self),
+            std::mem::discriminant(&self.dialect)
+        ))
+    }
+
+    fn address(&self) -> String {
+        PostgresOptions::address(self)
+    }
+
+    async fn open(&self, opening: &Opening) -> Result<Arc<dyn OpenStore>, StoreError> {
+        let mut options = self.clone();
+        // In front of sequences, which must be there, the tables of unalike's own may be missing.
+        let is_beside = opening.makes_tables && options.dialect != Dialect::Unalike;
+        options.create_tables &= opening.may_begin || is_beside;
+        options.creation = opening.creation(options.creation);
+        options.limits = opening.limits;
+        Ok(Arc::new(LazyPostgres::new(options)))
+    }
+
+    async fn connect_leases(&self, opening: &Opening) -> Result<Arc<dyn LeaseStore>, StoreError> {
+        let mut options = self.clone();
+        options.create_tables &= opening.may_begin;
+        options.limits = opening.limits;
+        Ok(Arc::new(PostgresLeases::connect(options).await?))
+    }
+
+    fn tables(&self) -> Option<Tables> {
+        Some(tables(self.dialect, self.schema.as_deref()))
+    }
+
+    fn schema(&self) -> Option<&str> {
+        self.schema.as_deref()
+    }
+
+    fn has_lease_tables(&self) -> bool {
+        true
+    }
+
+    async fn upgrade(&self) -> Result<(), StoreError> {
+        PostgresStore::upgrade(self.clone()).await
+    }
+
+    async fn adopt(&self, _url: &StoreUrl, adoption: &Adoption) -> anyhow::Result<Adopted> {
+        // A server that was promoted applies nothing of another one any more.
+        let mut options = self.clone();
+        options.limits = adoption.limits;
+        let adopted = PostgresStore::adopt_server(options, adoption.lift).await;
+        let adopted =
+            adopted.with_context(|| format!("the server behind {} was not adopted", PostgresOptions::address(self)))?;
+        let unalike_postgres::Adopted { tags, leases_from_ms, .. } = adopted;
+        Ok(Adopted { tags, leases_from_ms, follows_itself: false })
+    }
+}
+
+/// A database that may have been down when the program started, with its address.
+struct LazyPostgres {
+    options: PostgresOptions,
+    store: Lazy<PostgresStore>,
+}
+
+impl LazyPostgres {
+    fn new(options: PostgresOptions) -> Self {
+        let connected = options.clone();
+        Self { options, store: Lazy::new(move || PostgresStore::connect(connected.clone())) }
+    }
+}
+
+#[async_trait]
+impl OpenStore for LazyPostgres {
+    async fn connect(&self) -> Result<(), StoreError> {
+        self.store.opened().await.map(drop)
+    }
+
+    async fn leases(self: Arc<Self>) -> Result<Arc<dyn LeaseStore>, StoreError> {
+        Ok(Arc::new(self.store.opened().await?.leases().await?))
+    }
+}
+
+#[async_trait]
+impl SegmentLayer for LazyPostgres {
+    fn below(&self) -> Option<&dyn SegmentStore> {
+        Some(&self.store)
+    }
+
+    async fn join_stripe(&self, stripe: &Stripe) -> Result<JoinedStripe, StoreError> {
+        SegmentLayer::join_stripe(self.store.opened().await?, stripe).await
+    }
+
+    fn address(&self) -> Option<String> {
+        Some(self.options.address())
+    }
+}

@@ -1,0 +1,6 @@
+//! Components in edge runtimes: run by our own `serve --component`, which links the crates of wasmtime's own server.
+
+mod blocking;
+mod keyvalue;
+mod service;
+mod vectors;

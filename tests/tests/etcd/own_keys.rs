@@ -1,0 +1,490 @@
+//! unalike's own keys in a real etcd: the contracts, stripes, and what is checked.
+
+#![expect(clippy::expect_used, clippy::unwrap_used, reason = "a fixture that cannot start fails the test")]
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use unalike_etcd::{EtcdLeases, EtcdOptions, EtcdStore};
+use unalike_storage::contract::{self, Fixture, LeaseFixture, SegmentFixture};
+use unalike_storage::{
+    ID_MAX, Layout, LeaseAcquire, LeaseExtend, LeaseLimits, LeaseStore, SegmentStore, StoreError, Stripe, StripedStore,
+    TagCreation, TailRelease, resize_stripes, sub_tag,
+};
+use unalike_tests::authority::Authority;
+use unalike_tests::etcd::{Etcd, PATIENCE, Version};
+use unalike_tests::leases::now_ms;
+
+/// A cluster of the test's own, with one store.
+struct Server {
+    etcd: Mutex<Etcd>,
+    url: String,
+}
+
+impl Server {
+    fn start(version: Version, members: usize) -> Self {
+        let etcd = Etcd::start_with(version, members, &[]).expect("etcd starts");
+        let url = etcd.url();
+        Self { etcd: Mutex::new(etcd), url }
+    }
+}
+
+#[async_trait]
+impl Fixture for Server {
+    async fn restart(&self) {
+        self.etcd.lock().unwrap_or_else(PoisonError::into_inner).restart().expect("etcd starts again");
+    }
+}
+
+#[async_trait]
+impl SegmentFixture for Server {
+    async fn segment_client(&self, creation: TagCreation) -> Arc<dyn SegmentStore> {
+        let mut options = options(&self.url);
+        options.creation = creation;
+        Arc::new(EtcdStore::connect(options).await.expect("the store opens"))
+    }
+}
+
+#[async_trait]
+impl LeaseFixture for Server {
+    async fn lease_client(&self, limits: LeaseLimits) -> Arc<dyn LeaseStore> {
+        let mut options = options(&self.url);
+        options.limits = limits;
+        Arc::new(EtcdLeases::connect(options).await.expect("the leases open"))
+    }
+}
+
+/// Three clusters as one set.
+struct Stripes([Server; 3]);
+
+#[async_trait]
+impl Fixture for Stripes {
+    async fn restart(&self) {
+        for server in &self.0 {
+            server.restart().await;
+        }
+    }
+}
+
+#[async_trait]
+impl SegmentFixture for Stripes {
+    async fn segment_client(&self, creation: TagCreation) -> Arc<dyn SegmentStore> {
+        let mut stores = Vec::new();
+        for server in &self.0 {
+            stores.push(server.segment_client(creation).await);
+        }
+        Arc::new(StripedStore::open(stores).await.expect("the stripes open"))
+    }
+
+    fn keeps_order(&self) -> bool {
+        false
+    }
+
+    fn can_be_a_stripe(&self) -> bool {
+        false
+    }
+}
+
+/// A new store in the etcd that the tests share.
+fn url() -> String {
+    Etcd::shared().expect("etcd starts").url()
+}
+
+fn options(url: &str) -> EtcdOptions {
+    EtcdOptions::from_url(url).expect("a URL")
+}
+
+async fn try_open(url: &str) -> Result<EtcdStore, StoreError> {
+    EtcdStore::connect(EtcdOptions::from_url(url)?).await
+}
+
+async fn open(url: &str) -> EtcdStore {
+    try_open(url).await.expect("the store opens")
+}
+
+/// The prefix in a URL.
+fn prefix(url: &str) -> &str {
+    url.rsplit_once('/').unwrap().1
+}
+
+/// What is refused must not be tried again, and says what to do.
+fn refused<T>(answer: Result<T, StoreError>, words: &[&str]) {
+    let Err(error) = answer else { panic!("it must be refused") };
+    assert!(matches!(error, StoreError::Refused { .. } | StoreError::Corrupt { .. }), "not refused: {error:?}");
+    let text = format!("{error} {error:?}");
+    for word in words {
+        assert!(text.contains(word), "{word:?} is not in: {text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn etcd_3_5_keeps_the_contract_of_segments_through_kill_9() {
+    contract::segments(&Server::start(Version::V3_5, 3)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn etcd_3_4_keeps_the_contract_of_segments_through_kill_9() {
+    contract::segments(&Server::start(Version::V3_4, 1)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn etcd_3_5_keeps_the_contract_of_leases_through_kill_9() {
+    contract::leases(&Server::start(Version::V3_5, 3)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn etcd_3_4_keeps_the_contract_of_leases_through_kill_9() {
+    contract::leases(&Server::start(Version::V3_4, 1)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn three_stripes_of_etcd_keep_the_contract_through_kill_9() {
+    let one = || Server::start(Version::V3_4, 1);
+    contract::segments(&Stripes([one(), one(), one()])).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_granted_cannot_become_a_stripe_and_one_that_is_serves_its_set_alone() {
+    let (used, new) = (url(), url());
+    let stripe = Stripe { set: 0x5eed, index: 0, count: 2 };
+    let store = open(&used).await;
+    store.allocate("order", 10, 0).await.expect("a grant");
+    refused(SegmentStore::join_stripe(&store, &stripe).await.map(drop), &["used alone"]);
+
+    let store = open(&new).await;
+    store.open_tag("order").await.expect("created, and nothing granted");
+    let joined = SegmentStore::join_stripe(&store, &stripe).await.expect("joined");
+    let granted = joined.store.allocate("order", 5, 0).await.expect("a grant");
+    refused(store.allocate("order", 5, 0).await, &["stripe 0 of 2", "together with all stores"]);
+    assert_eq!(joined.store.allocate("order", 5, 0).await.expect("a grant").start, granted.end);
+}
+
+#[tokio::test]
+async fn what_becomes_of_a_store_holds_at_once_for_programs_that_have_its_rows_in_mind() {
+    // Another program makes it a stripe, or adopts it.
+    let (url, stripe) = (url(), Stripe { set: 7, index: 0, count: 2 });
+    let (running, other) = (open(&url).await, open(&url).await);
+    let granted = running.allocate("order", 5, 0).await.expect("a grant");
+    other.restripe(None, Some(&stripe)).await.expect("a new set");
+    refused(running.allocate("order", 5, 0).await, &["stripe 0 of 2", "together with all stores"]);
+    other.restripe(Some(&stripe), None).await.expect("alone again");
+    let next = running.allocate("order", 5, 0).await.expect("a grant");
+    assert_eq!(next.start, granted.end);
+    EtcdStore::adopt(options(&url), 100).await.expect("adopted");
+    let tail = TailRelease { start: next.start + 1, version: next.version };
+    refused(running.release("order", tail).await, &["restart this program"]);
+    refused(running.allocate("order", 5, 0).await, &["restart this program"]);
+    assert_eq!(open(&url).await.allocate("order", 5, 0).await.expect("a grant").start, next.end + 100);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grant_that_comes_while_a_store_becomes_a_stripe_is_in_one_of_both() {
+    for _ in 0..20 {
+        let url = url();
+        let (alone, joining) = (open(&url).await, open(&url).await);
+        alone.open_tag("order").await.expect("created");
+        let stripe = Stripe { set: 0x5eed, index: 1, count: 2 };
+        let (granted, joined) =
+            tokio::join!(alone.allocate("order", 5, 0), SegmentStore::join_stripe(&joining, &stripe));
+        assert!(granted.is_ok() != joined.is_ok(), "{granted:?} {joined:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stripes_are_resized_over_clusters() {
+    let (first, second) = (url(), url());
+    let alone: Arc<dyn SegmentStore> = Arc::new(open(&first).await);
+    let granted = alone.allocate("order", 100, 0).await.expect("a grant");
+    let stores = || async { [Arc::new(open(&first).await) as Arc<dyn SegmentStore>, Arc::new(open(&second).await)] };
+    resize_stripes(std::slice::from_ref(&alone), &stores().await, 0).await.expect("resized");
+    refused(alone.allocate("order", 1, 0).await, &["together with all stores"]);
+    let set = StripedStore::open(stores().await.to_vec()).await.expect("the set opens");
+    let mut seen: BTreeSet<u64> = (granted.start..granted.end).collect();
+    for _ in 0..20 {
+        let segment = set.allocate("order", 10, 0).await.expect("a grant");
+        for number in (0..segment.count()).map(|nth| segment.start + nth * segment.stride) {
+            assert!(seen.insert(number), "{number} was granted twice");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn programs_that_contend_for_one_tag_each_get_on() {
+    // Each round grants to one of them, by chance. However slow the disk is, the last of them has no rival left.
+    let url = format!("{}?request-timeout-ms=60000", url());
+    let mut tasks = Vec::new();
+    for _ in 0..16 {
+        let store = open(&url).await;
+        tasks.push(tokio::spawn(async move {
+            let mut segments = Vec::new();
+            while segments.len() < 25 {
+                segments.push(store.allocate("order", 3, 0).await.expect("within the time of a request"));
+            }
+            segments
+        }));
+    }
+    let mut seen = BTreeSet::new();
+    for task in tasks {
+        for segment in task.await.expect("it ends") {
+            for number in segment.start..segment.end {
+                assert!(seen.insert(number), "{number} was granted twice");
+            }
+        }
+    }
+    assert_eq!(seen.len(), 16 * 25 * 3);
+    assert_eq!(seen.last(), Some(&(16 * 25 * 3)), "no race cost a gap");
+}
+
+#[tokio::test]
+async fn numbers_end_at_the_top_and_a_count_beyond_it_is_cut() {
+    let store = open(&url()).await;
+    store.raise_tag("order", 1).await.expect_err("it is unknown");
+    store.allocate("order", 1, 0).await.expect("a grant");
+    store.raise_tag("order", ID_MAX - 4).await.expect("raised");
+    let last = store.allocate("order", u64::MAX, 0).await.expect("a grant");
+    assert_eq!((last.start, last.end), (ID_MAX - 4, ID_MAX + 1));
+    let error = store.allocate("order", 1, 0).await.expect_err("there is none");
+    assert!(matches!(error, StoreError::Exhausted { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn what_somebody_else_wrote_is_told() {
+    let etcd = Etcd::shared().unwrap();
+    let url = url();
+    let store = open(&url).await;
+    store.allocate("order", 10, 0).await.expect("a grant");
+    etcd.ctl(&["put", &format!("{}/tag/order", prefix(&url)), "7"]).unwrap();
+    refused(store.allocate("order", 10, 0).await, &["tag/order", "not unalike's"]);
+    let again = open(&url).await;
+    again.allocate("other", 10, 0).await.expect("a grant");
+    etcd.ctl(&["del", &format!("{}/store", prefix(&url))]).unwrap();
+    refused(again.allocate("other", 10, 0).await, &["/store", "is gone"]);
+    refused(try_open(&url).await, &["there are keys below the prefix"]);
+}
+
+#[tokio::test]
+async fn a_prefix_has_keys_of_its_own_and_create_false_begins_nothing() {
+    let (one, other) = (url(), url());
+    refused(try_open(&format!("{one}?create=false")).await, &["nothing was ever handed out here"]);
+    assert_eq!(open(&one).await.allocate("order", 10, 0).await.expect("a grant").start, 1);
+    assert_eq!(open(&other).await.allocate("order", 10, 0).await.expect("a grant").start, 1);
+    assert_eq!(open(&format!("{one}?create=false")).await.allocate("order", 10, 0).await.expect("a grant").start, 11);
+}
+
+#[tokio::test]
+async fn of_two_prefixes_one_may_begin_with_the_other() {
+    for is_shorter_first in [true, false] {
+        let shorter = url();
+        let longer = format!("{shorter}/tags");
+        let mut urls = [shorter, longer];
+        if !is_shorter_first {
+            urls.reverse();
+        }
+        for url in &urls {
+            let store = open(url).await;
+            assert_eq!(store.allocate("order", 10, 0).await.expect("a grant").start, 1);
+            assert_eq!(store.allocate("store", 10, 0).await.expect("a grant").start, 1);
+        }
+        for url in &urls {
+            let store = open(url).await;
+            assert_eq!(store.tags(None, 10).await.expect("a list").len(), 2);
+            assert_eq!(store.allocate("order", 10, 0).await.expect("a grant").start, 11);
+        }
+    }
+}
+
+/// Every whole number in a value, with another one in its place.
+fn with_other_numbers(value: &serde_json::Value, other: &serde_json::Value) -> Vec<serde_json::Value> {
+    match value {
+        serde_json::Value::Number(_) => vec![other.clone()],
+        serde_json::Value::Object(fields) => {
+            let changed = fields.iter().map(|(key, inner)| {
+                with_other_numbers(inner, other).into_iter().map(move |inner| {
+                    let mut whole = value.clone();
+                    *whole.get_mut(key).unwrap() = inner;
+                    whole
+                })
+            });
+            changed.flatten().collect()
+        }
+        serde_json::Value::Array(items) => {
+            let changed = items.iter().enumerate().map(|(nth, inner)| {
+                with_other_numbers(inner, other).into_iter().map(move |inner| {
+                    let mut whole = value.clone();
+                    *whole.get_mut(nth).unwrap() = inner;
+                    whole
+                })
+            });
+            changed.flatten().collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn numbers_that_somebody_wrote_end_in_an_answer() {
+    let etcd = Etcd::shared().unwrap();
+    let url = url();
+    let prefix = prefix(&url);
+    let acquire = |holder: &str| LeaseAcquire {
+        namespace: "default".to_owned(),
+        holder: holder.to_owned(),
+        layout: Layout::TWITTER,
+        preferred_worker: Some(7),
+        horizon_ms: 60_000,
+        now_ms: now_ms(),
+    };
+    open(&url).await.allocate("order", 10, 0).await.expect("a grant");
+    EtcdStore::adopt(options(&url), 5).await.expect("adopted");
+    let store = open(&url).await;
+    store.allocate("order", 10, 0).await.expect("a grant");
+    // Without a quarantine there are leases.
+    let record = etcd.ctl(&["get", "--print-value-only", &format!("{prefix}/store")]).unwrap();
+    let mut record: serde_json::Value = serde_json::from_str(&record).unwrap();
+    record["floor_ms"] = 0.into();
+    etcd.ctl(&["put", &format!("{prefix}/store"), &record.to_string()]).unwrap();
+    let lease = EtcdLeases::connect(options(&url)).await.unwrap().acquire(&acquire("first")).await.expect("a lease");
+    let worker = format!("{prefix}/worker/default\u{1f}{:010}", lease.worker);
+    let keys = ["store", "tag/order", "tag-count", "leases/default"].map(|key| format!("{prefix}/{key}"));
+    let mut answers = 0;
+    for key in keys.iter().chain([&worker]) {
+        let text = etcd.ctl(&["get", "--print-value-only", key]).unwrap();
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        for number in [u64::MAX, ID_MAX, ID_MAX - 1, ID_MAX + 1, 0] {
+            for changed in with_other_numbers(&value, &number.into()) {
+                etcd.ctl(&["put", key, &changed.to_string()]).unwrap();
+                // None of these panics, or goes on for ever.
+                let ends = async {
+                    answers += 1;
+                    let Ok(store) = try_open(&url).await else { return };
+                    let granted = store.allocate("order", 10, 0).await;
+                    if let Ok(segment) = granted {
+                        let tail = TailRelease { start: segment.end - 1, version: segment.version };
+                        let _ = store.release("order", tail).await;
+                    }
+                    let _ = store.allocate("new", 10, ID_MAX).await;
+                    let _ = store.raise_tag("order", ID_MAX).await;
+                    let _ = store.tags(None, 10).await;
+                    let _ = store.check().await;
+                    let Ok(leases) = store.leases().await else { return };
+                    let _ = leases.acquire(&acquire("other")).await;
+                    let extend = LeaseExtend {
+                        namespace: "default".to_owned(),
+                        worker: lease.worker,
+                        grant_id: lease.grant_id,
+                        layout: Layout::TWITTER,
+                        horizon_ms: 60_000,
+                        now_ms: now_ms(),
+                    };
+                    let _ = leases.extend(&extend).await;
+                    let _ = leases.leases("default").await;
+                    let _ = leases.release("default", lease.worker, lease.grant_id, now_ms()).await;
+                };
+                tokio::time::timeout(PATIENCE, ends).await.unwrap_or_else(|_| panic!("{key} {changed}"));
+                etcd.ctl(&["del", &format!("{prefix}/tag/new")]).unwrap();
+            }
+        }
+        etcd.ctl(&["put", key, &value.to_string()]).unwrap();
+    }
+    assert!(answers > 100, "{answers}");
+}
+
+#[tokio::test]
+async fn a_name_with_slashes_is_no_other_key() {
+    let store = open(&url()).await;
+    for name in ["a/b", "/", "store", "tag/order", "ä"] {
+        assert_eq!(store.allocate(name, 5, 0).await.expect("a grant").start, 1, "{name}");
+    }
+    let sub = sub_tag("a/b", "c/d").unwrap();
+    assert_eq!(store.allocate(&sub, 5, 0).await.expect("a grant").start, 1);
+    let listed: Vec<_> = store.tags(None, 10).await.unwrap().into_iter().map(|record| record.tag).collect();
+    assert_eq!(listed, ["/", "a/b", sub.as_str(), "store", "tag/order", "ä"]);
+}
+
+#[tokio::test]
+async fn tls_is_used_as_the_url_says() {
+    let authority = Authority::new("localhost");
+    let server = Etcd::start_with_tls(&authority).unwrap();
+    let url = server.url();
+    let with = |authority: &Authority| format!("{url}?ssl-ca={}", authority.file("ca.pem"));
+    let named = |url: &str| url.replace("127.0.0.1", "localhost");
+    let store = open(&named(&with(&authority))).await;
+    assert_eq!(store.allocate("order", 10, 0).await.expect("a grant").start, 1);
+    let leases = store.leases().await.expect("the leases open");
+    // Its clock comes over TLS, too.
+    leases.check_namespace("default", Layout::TWITTER).await.expect("it tells the time");
+
+    let stranger = Authority::new("localhost");
+    refused(try_open(&named(&with(&stranger))).await, &["ssl-ca", "certificate"]);
+    // The certificate is for localhost.
+    refused(try_open(&with(&authority)).await, &["ssl-mode", "certificate"]);
+    refused(try_open(&format!("{url}?ssl-ca=/nowhere/ca.pem")).await, &["ssl-ca", "/nowhere/ca.pem"]);
+    let error = try_open(&format!("{url}?connect-timeout-ms=1000")).await.expect_err("it speaks TLS");
+    assert!(error.is_retryable(), "{error:?}");
+}
+
+#[tokio::test]
+async fn the_least_privileges_are_enough_and_fewer_are_not() {
+    let server = Etcd::start().unwrap();
+    let url = server.url();
+    for command in [
+        vec!["user", "add", "root:root secret"],
+        vec!["user", "grant-role", "root", "root"],
+        vec!["role", "add", "ids"],
+        vec!["role", "grant-permission", "ids", "--prefix=true", "readwrite", &format!("{}/", prefix(&url))],
+        vec!["user", "add", "ids:a long secret"],
+        vec!["user", "grant-role", "ids", "ids"],
+        vec!["user", "add", "stranger:a long secret"],
+        vec!["auth", "enable"],
+    ] {
+        server.ctl(&command).unwrap();
+    }
+    let as_user = |user: &str| url.replace("etcd://", &format!("etcd://{user}@"));
+    let store = open(&as_user("ids:a%20long%20secret")).await;
+    store.allocate("order", 10, 0).await.expect("a grant");
+    store.check().await.expect("it can be written to");
+    store.raise_tag("order", 1_000).await.expect("raised");
+    store.retire_tag("order").await.expect("ended");
+    store.tags(None, 10).await.expect("a list");
+    let leases = store.leases().await.expect("the leases open");
+    assert!(leases.namespaces().await.expect("a list").is_empty());
+    refused(try_open(&as_user("ids:wrong")).await, &["denied access"]);
+    refused(try_open(&as_user("stranger:a%20long%20secret")).await, &["the user may not", "unalike schema"]);
+    refused(try_open(&url).await, &["asks for a user"]);
+    let elsewhere = as_user("ids:a%20long%20secret").replace(prefix(&url), "elsewhere");
+    refused(try_open(&elsewhere).await, &["the user may not"]);
+    // Tokens are forgotten in a restart, and others are asked for.
+    let auth = ["--user=root:root secret", "role", "list"];
+    server.ctl(&auth).unwrap();
+}
+
+#[tokio::test]
+async fn limits_of_tags_hold_also_for_those_who_come_together() {
+    let url = url();
+    let mut limited = options(&url);
+    limited.creation.tags_max = 5;
+    let mut tasks = Vec::new();
+    for client in 0..10 {
+        let store = EtcdStore::connect(limited.clone()).await.unwrap();
+        tasks.push(tokio::spawn(async move { store.allocate(&format!("tag-{client}"), 1, 0).await.is_ok() }));
+    }
+    let mut created = 0;
+    for task in tasks {
+        created += u32::from(task.await.unwrap());
+    }
+    assert_eq!(created, 5);
+    segment_checks_of(&url).await;
+}
+
+/// Tags that exist are granted from, and a limit that is reached refuses new ones alone.
+async fn segment_checks_of(url: &str) {
+    let mut limited = options(url);
+    limited.creation.tags_max = 5;
+    let store = EtcdStore::connect(limited).await.unwrap();
+    let known = store.tags(None, 1).await.unwrap().remove(0).tag;
+    store.allocate(&known, 1, 0).await.expect("it exists");
+    let error = store.allocate("one-more", 1, 0).await.expect_err("there are five");
+    assert!(matches!(error, StoreError::TagLimit { tags_max: 5, .. }), "{error:?}");
+    store.allocate(&sub_tag(&known, "sub").unwrap(), 1, 0).await.expect("sub-keys are not counted");
+}

@@ -1,0 +1,139 @@
+//! Copies of a store within one server, and copies of a server: what both have in common, and what tells one of them
+//! from the other.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use unalike_postgres::{PostgresLeases, PostgresOptions, PostgresStore};
+use unalike_storage::{LeaseStore as _, SegmentStore as _, StoreError};
+use unalike_tests::postgres::Postgres;
+
+fn options(url: &str) -> PostgresOptions {
+    PostgresOptions::from_url(url).unwrap()
+}
+
+async fn try_open(url: &str) -> Result<PostgresStore, StoreError> {
+    PostgresStore::connect(options(url)).await
+}
+
+async fn open(url: &str) -> PostgresStore {
+    try_open(url).await.unwrap()
+}
+
+fn name(url: &str) -> &str {
+    url.rsplit_once('/').unwrap().1
+}
+
+fn refused<T>(answer: Result<T, StoreError>, words: &[&str]) {
+    let Err(error) = answer else { panic!("it must be refused") };
+    assert!(matches!(error, StoreError::Refused { .. }), "not refused: {error:?}");
+    for word in words {
+        assert!(error.to_string().contains(word), "{word:?} is not in: {error}");
+    }
+}
+
+/// The answer of a request, once it is not that of a connection that broke.
+async fn at_last<T>(mut request: impl AsyncFnMut() -> Result<T, StoreError>) -> Result<T, StoreError> {
+    loop {
+        match request().await {
+            Err(error) if error.is_retryable() => tokio::time::sleep(std::time::Duration::from_millis(20)).await,
+            other => break other,
+        }
+    }
+}
+
+const COPIED: &[&str] = &["another one than before", "database", "store adopt --lift"];
+
+#[tokio::test]
+async fn a_database_that_was_copied_within_its_server_is_another_store() {
+    let server = Postgres::shared().unwrap();
+    let url = server.database().unwrap();
+    for dialect in ["", "?dialect=sequence"] {
+        let store = open(&format!("{url}{dialect}")).await;
+        let _ = store.allocate("order", 10, 0).await;
+        store.close().await;
+    }
+    PostgresLeases::connect(options(&url)).await.unwrap().close().await;
+    let copy = format!("{}_copy", name(&url));
+    server.sql("postgres", &format!("CREATE DATABASE {copy} TEMPLATE {}", name(&url))).unwrap();
+    refused(try_open(&server.url(&copy)).await, COPIED);
+    refused(try_open(&format!("{}?dialect=sequence", server.url(&copy))).await, COPIED);
+    refused(PostgresLeases::connect(options(&server.url(&copy))).await, COPIED);
+
+    // Renamed, it is what it was; and the copy in its place is not.
+    let store = open(&url).await;
+    let granted = store.allocate("order", 10, 0).await.unwrap();
+    let renamed = format!("{}_renamed", name(&url));
+    let swap = format!(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{0}';
+         ALTER DATABASE {0} RENAME TO {renamed};
+         ALTER DATABASE {copy} RENAME TO {0};",
+        name(&url)
+    );
+    server.sql("postgres", &swap).unwrap();
+    refused(at_last(async || store.allocate("order", 10, 0).await).await, COPIED);
+    assert_eq!(open(&server.url(&renamed)).await.allocate("order", 10, 0).await.unwrap().start, granted.end);
+    PostgresStore::adopt_server(options(&url), 1_000).await.unwrap();
+    assert!(open(&url).await.allocate("order", 10, 0).await.unwrap().start > 1_000);
+}
+
+#[tokio::test]
+async fn a_dump_that_is_loaded_into_the_same_server_is_another_store() {
+    let server = Postgres::shared().unwrap();
+    let url = server.database().unwrap();
+    let store = open(&url).await;
+    store.allocate("order", 10, 0).await.unwrap();
+    let dump = server.dump(name(&url)).unwrap();
+    store.allocate("order", 1_000, 0).await.unwrap();
+    // The whole database, in its place.
+    let again = format!("DROP DATABASE {0} WITH (FORCE)", name(&url));
+    server.sql("postgres", &again).unwrap();
+    server.sql("postgres", &format!("CREATE DATABASE {}", name(&url))).unwrap();
+    server.load(name(&url), &dump).unwrap();
+    refused(try_open(&url).await, COPIED);
+    refused(at_last(async || store.allocate("order", 10, 0).await).await, COPIED);
+    PostgresStore::adopt_server(options(&url), 2_000).await.unwrap();
+    let store = open(&url).await;
+    assert!(store.allocate("order", 10, 0).await.unwrap().start > 2_000);
+
+    // Its tables, while a program runs; and another schema of the same database.
+    let dump = server.dump(name(&url)).unwrap();
+    store.allocate("order", 1_000, 0).await.unwrap();
+    server.sql(name(&url), "DROP TABLE unalike_store, unalike_tag").ok();
+    server.sql(name(&url), "DROP SCHEMA public CASCADE; CREATE SCHEMA public").unwrap();
+    server.load(name(&url), &dump).unwrap();
+    refused(at_last(async || store.allocate("order", 10, 0).await).await, &["restart"]);
+    refused(try_open(&url).await, COPIED);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_older_copy_of_the_data_is_refused_by_programs_that_were_granted_more() {
+    let mut server = Postgres::start().unwrap();
+    let url = server.database().unwrap();
+    let store = open(&url).await;
+    store.allocate("order", 10, 0).await.unwrap();
+    server.kill9().unwrap();
+    // A restored data directory, or a standby that is started as a primary: the same timeline goes on.
+    let mut copy = server.start_copy().unwrap();
+    copy.kill9().unwrap();
+    for _ in 0..3 {
+        server.restart().unwrap();
+        at_last(async || store.allocate("order", 10, 0).await).await.unwrap();
+    }
+    // What a crash takes of the log was in no grant.
+    let other = open(&url).await;
+    for _ in 0..20 {
+        server
+            .sql(name(&url), "SET synchronous_commit = off; CREATE TEMP TABLE noise AS SELECT generate_series(1, 999)")
+            .unwrap();
+        at_last(async || store.allocate("order", 10, 0).await).await.unwrap();
+        at_last(async || other.allocate("order", 10, 0).await).await.unwrap();
+        server.restart().unwrap();
+    }
+    server.kill9().unwrap();
+    copy.take_place_of(&server);
+    copy.restart().unwrap();
+    for store in [store, other] {
+        let answer = at_last(async || store.allocate("order", 10, 0).await).await;
+        refused(answer, &["has forgotten grants of this program", "unalike tags raise"]);
+    }
+}

@@ -205,7 +205,8 @@ fn has_target() -> bool {
     })
 }
 
-/// Builds the component in a target directory of its own, so that the outer cargo's lock is not needed.
+/// Builds the component in a target directory of its own, so that the outer cargo's lock is not needed. What it depends
+/// on is compiled once for checks, tests and releases.
 fn build(source: &Path, library: &str, file_name: &str, options: &[&str]) -> PathBuf {
     let target_dir = PathBuf::from(variable("OUT_DIR"));
     let mut cargo = Command::new(variable("CARGO"));
@@ -214,6 +215,8 @@ fn build(source: &Path, library: &str, file_name: &str, options: &[&str]) -> Pat
         .arg(source)
         .arg("--target-dir")
         .arg(&target_dir)
+        // BUILD/PROFILE/build/unalike-artifact-HASH/out
+        .env("CARGO_BUILD_BUILD_DIR", target_dir.ancestors().nth(4).unwrap_or(&target_dir).join("guest"))
         .args(options);
     // What the outer build sets for its own target, or for clippy, is not meant for this one.
     for name in [

@@ -19,7 +19,11 @@ use tempfile::TempDir;
 use ureq::Agent;
 
 use crate::clock::FakeClock;
+use crate::hosts::repository;
 use crate::sqlite::lock_writes;
+
+/// The variable that names a built `unalike`.
+const GIVEN: &str = "TESTED_UNALIKE";
 
 /// A server that is not ready, or a process that has not ended, after this long never will.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -30,7 +34,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// When it does not build.
 pub fn binary() -> anyhow::Result<&'static Path> {
     static BINARY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    let built = BINARY.get_or_init(|| build().map_err(|error| format!("{error:#}")));
+    // `tests/run` has built it.
+    let given = || std::env::var_os(GIVEN).map(PathBuf::from);
+    let built = BINARY.get_or_init(|| given().map_or_else(build, Ok).map_err(|error| format!("{error:#}")));
     built.as_deref().map_err(|error| anyhow::anyhow!("{error}"))
 }
 
@@ -63,6 +69,18 @@ pub fn cargo_build() -> Command {
         }
     }
     cargo
+}
+
+/// Where cargo leaves programs and packages.
+#[must_use]
+pub fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| repository().join("target"), PathBuf::from)
+}
+
+/// Where cargo leaves the programs that are built in the profile of this test.
+#[must_use]
+pub fn programs() -> PathBuf {
+    target().join(if cfg!(debug_assertions) { "debug" } else { "release" })
 }
 
 /// The binary in this directory, without settings from the environment of the test.

@@ -16,6 +16,7 @@ use unalike_sqlite::{SqliteOptions, SqliteStore};
 use unalike_storage::{LeaseStore as _, SegmentStore as _};
 
 use super::{Answer, COUNT, Change, Client, Granted, Plan, Said, Subject, TAG, Variable, Variables, Way, told, worker};
+use crate::server;
 
 /// What is not tried.
 const LEFT_OUT: [(&str, &[&str]); 3] = [
@@ -243,10 +244,9 @@ impl Drop for Pipes {
 
 impl Process {
     fn begin(path: &Path, is_control: bool) -> anyhow::Result<Self> {
-        let itself = std::env::current_exe()?;
-        let folders = itself.ancestors().skip(1).take(2);
-        let program = folders.map(|folder| folder.join("sweep")).find(|program| program.is_file());
-        let mut command = Command::new(program.context("the program sweep is not built: cargo build --bin sweep")?);
+        let program = server::programs().join("sweep");
+        ensure!(program.is_file(), "{} is missing: cargo build --workspace --bin sweep", program.display());
+        let mut command = Command::new(program);
         command.arg(if is_control { "--naive-client" } else { "--client" }).arg(path);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn()?;

@@ -1,16 +1,29 @@
 //! The npm package: the suite in `host/node/test`.
 
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Result, ensure};
 use unalike_tests::hosts::{Servers, node, python, run, test_files};
 
+/// What of the suite needs no more than a database.
+const RULES_AND_ONE_SERVER: &[&str] = &["vectors", "formats", "lease-rules", "mysql"];
+
+#[test]
+fn the_rules_and_one_server_of_the_npm_package_pass() -> Result<()> {
+    let folder = node()?.join("test");
+    pass(RULES_AND_ONE_SERVER.iter().map(|name| folder.join(format!("{name}.test.mjs"))).collect())
+}
+
 #[test]
 fn the_suite_of_the_npm_package_passes() -> Result<()> {
-    // Some of its tests draw ids beside Python.
-    let (servers, package, python) = (Servers::start()?, node()?, python()?);
     // A folder would be run with all that its tests start.
-    let tests = test_files(&package.join("test"), "", ".test.mjs")?;
+    pass(test_files(&node()?.join("test"), "", ".test.mjs")?)
+}
+
+fn pass(tests: Vec<PathBuf>) -> Result<()> {
+    // Some of the tests draw ids beside Python.
+    let (servers, package, python) = (Servers::start()?, node()?, python()?);
     let mut suite = Command::new("node");
     // Most of them wait for servers.
     suite

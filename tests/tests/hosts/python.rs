@@ -1,6 +1,6 @@
 //! The Python package: the suite in `host/python/tests`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 use std::thread;
@@ -11,12 +11,24 @@ use unalike_tests::hosts::{Servers, node, python, repository, run, test_files};
 /// Files that run at once, each in a process of its own: most tests wait for servers.
 const AT_ONCE: usize = 3;
 
+/// What of the suite needs no more than a database.
+const RULES_AND_ONE_SERVER: &[&str] = &["vectors", "formats", "lease_rules", "mysql"];
+
+#[test]
+fn the_rules_and_one_server_of_the_python_package_pass() -> Result<()> {
+    let folder = repository().join("host/python/tests");
+    pass_all(RULES_AND_ONE_SERVER.iter().map(|name| folder.join(format!("test_{name}.py"))).collect())
+}
+
 #[test]
 fn the_suite_of_the_python_package_passes() -> Result<()> {
-    // Some of its tests draw ids beside Node.
+    pass_all(test_files(&repository().join("host/python/tests"), "test_", ".py")?)
+}
+
+fn pass_all(files: Vec<PathBuf>) -> Result<()> {
+    // Some of the tests draw ids beside Node.
     let (servers, python, _) = (Servers::start()?, python()?, node()?);
     let package = repository().join("host/python");
-    let files = test_files(&package.join("tests"), "test_", ".py")?;
     let (files, variables) = (Mutex::new(files.into_iter()), servers.variables()?);
     let next = || files.lock().ok()?.next();
     let work = || -> Result<()> {

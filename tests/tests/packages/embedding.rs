@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
-use unalike_tests::server::Client;
+use unalike_tests::server::{Client, target};
 use wit_component::DecodedWasm;
 use wit_parser::Resolve;
 
@@ -40,11 +40,9 @@ fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// A folder of this name below the target directory in which this test was built.
+/// A folder of this name below the target directory.
 fn below_target(name: &str) -> Result<PathBuf> {
-    let test = std::env::current_exe()?;
-    // target/PROFILE/deps/packages-HASH
-    let folder = test.ancestors().nth(3).context("a test lies in a target directory")?.join(name);
+    let folder = target().join(name);
     fs::create_dir_all(&folder)?;
     Ok(folder)
 }

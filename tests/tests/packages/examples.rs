@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use tempfile::TempDir;
-use unalike_tests::server::{Client, cargo_build};
+use unalike_tests::server::{Client, cargo_build, programs};
 
 /// An example, built with the features of the whole workspace, so that nothing is compiled twice; whatever it keeps
 /// lies in this directory.
@@ -25,9 +25,7 @@ pub(crate) fn example(name: &str, directory: &TempDir) -> Result<Command> {
 fn build() -> Result<PathBuf> {
     let output = cargo_build().args(["--quiet", "--examples"]).output()?;
     ensure!(output.status.success(), "the examples do not build: {}", String::from_utf8_lossy(&output.stderr));
-    let test = std::env::current_exe()?;
-    // target/PROFILE/deps/examples-HASH
-    Ok(test.ancestors().nth(2).context("a test lies in a target directory")?.join("examples"))
+    Ok(programs().join("examples"))
 }
 
 /// What an example prints that runs to its end.

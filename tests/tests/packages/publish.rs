@@ -12,6 +12,7 @@ use std::process::{Command, Output};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use tempfile::TempDir;
+use unalike_tests::server::target;
 
 /// The crates that are for others, and no more.
 const PUBLIC: [&str; 15] = [
@@ -36,13 +37,6 @@ fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Where this test was built, which is where everything else was.
-fn target() -> Result<PathBuf> {
-    let path = std::env::current_exe()?;
-    // target/PROFILE/deps/publish-HASH
-    Ok(path.ancestors().nth(3).context("a test lies in a target directory")?.to_owned())
-}
-
 fn succeeded(what: &str, output: Output) -> Result<String> {
     let stderr = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{what} ended with {}:\n{stderr}", output.status);
@@ -51,7 +45,7 @@ fn succeeded(what: &str, output: Output) -> Result<String> {
 
 /// Makes the packages and unpacks them here, each in a folder of its name.
 fn unpack(into: &Path) -> Result<()> {
-    let target = target()?;
+    let target = target();
     let packages = target.join("package");
     let is_package = |path: &Path| path.extension().is_some_and(|extension| extension == "crate");
     let listed = || -> Result<Vec<PathBuf>> {
@@ -175,7 +169,7 @@ fn third_party() -> Result<String> {
 
 /// Builds the project, in a copy of this workspace's profile, and answers with what to run.
 fn build(folder: &Path) -> Result<PathBuf> {
-    let target = target()?;
+    let target = target();
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["build", "--offline", "--workspace"]).current_dir(folder).env("CARGO_TARGET_DIR", &target);
     cargo.env_remove("UNALIKE_COMPONENT_WASM");
@@ -183,25 +177,11 @@ fn build(folder: &Path) -> Result<PathBuf> {
     if profile == "release" {
         cargo.arg("--release");
     }
-    for setting in [
-        "profile.dev.debug='line-tables-only'",
-        "profile.dev.package.'*'.opt-level=2",
-        "profile.dev.package.'*'.debug=false",
-        "profile.release.debug='line-tables-only'",
-        "profile.release.package.'*'.debug=false",
-    ] {
-        cargo.args(["--config", setting]);
-    }
-    // What the workspace compiles in another way than the rest, for the same reason.
+    // Profiles of a workspace hold in it alone.
     let manifest = fs::read_to_string(workspace().join("Cargo.toml"))?;
-    let packages = manifest.split_once("[profile.dev.package]\n").context("the profile names no packages")?.1;
-    for line in packages.lines().take_while(|line| !line.is_empty()) {
-        if let Some(name) = line.strip_suffix(" = { opt-level = 0 }") {
-            for profile in ["dev", "release"] {
-                cargo.args(["--config", &format!("profile.{profile}.package.{name}.opt-level=0")]);
-            }
-        }
-    }
+    let profiles = manifest.find("[profile.").and_then(|begin| manifest.get(begin..)).context("it has profiles")?;
+    fs::write(folder.join("profiles.toml"), profiles)?;
+    cargo.args(["--config", "profiles.toml"]);
     let output = cargo.output()?;
     // For whoever wonders what the test took so long for.
     eprintln!("{}", String::from_utf8_lossy(&output.stderr));

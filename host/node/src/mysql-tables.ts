@@ -128,7 +128,7 @@ function judge(database: Database, shape: Shape, found: FoundTable): void {
     if (holds === undefined) {
       continue;
     }
-    if (of('generated') !== '') {
+    if (of('generation_expression') !== '') {
       throw wrong(`computes its column ${name} from others, and must take what is given: make it an ordinary one`);
     }
     if (!fits(holds, of('kind'))) {

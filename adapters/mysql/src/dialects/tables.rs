@@ -117,7 +117,7 @@ pub(crate) const COLUMNS: &str = "SELECT CAST(t.TABLE_NAME AS CHAR) AS table_nam
     CAST(LOWER(c.COLUMN_TYPE) AS CHAR) AS kind, CAST(LOWER(c.EXTRA) AS CHAR) AS extra, \
     CAST(COALESCE(c.CHARACTER_MAXIMUM_LENGTH, 0) AS UNSIGNED) AS width, \
     CAST(COALESCE(c.CHARACTER_SET_NAME, '') AS CHAR) AS charset, CAST(COALESCE(c.COLLATION_NAME, '') AS CHAR) AS collation_name, \
-    CAST(COALESCE(c.GENERATION_EXPRESSION, '') AS CHAR) AS generated \
+    CAST(COALESCE(c.GENERATION_EXPRESSION, '') AS CHAR) AS generation_expression \
     FROM information_schema.TABLES t JOIN information_schema.COLUMNS c \
     ON c.TABLE_SCHEMA = t.TABLE_SCHEMA AND c.TABLE_NAME = t.TABLE_NAME \
     WHERE t.TABLE_SCHEMA = DATABASE() AND c.TABLE_SCHEMA = DATABASE() AND t.TABLE_NAME IN";
@@ -292,7 +292,7 @@ impl FoundTable {
             }
             let name = text("name")?;
             let Some((_, holds)) = shape.columns.iter().find(|(column, _)| *column == name) else { continue };
-            if !text("generated")?.is_empty() {
+            if !text("generation_expression")?.is_empty() {
                 return wrong(format!(
                     "computes its column {name} from others, and must take what is given: make it an ordinary one"
                 ));

@@ -80,8 +80,9 @@ AND CAST(t.TABLE_NAME AS BINARY) > ? ORDER BY CAST(t.TABLE_NAME AS BINARY) LIMIT
 const NAMES: &str = "'^[A-Za-z0-9_]+$'";
 
 /// One lock per database, for what creates and ends tags: statements that change tables are transactions of their own.
-const LOCK: &str = "SELECT GET_LOCK(CONCAT('unalike:', SHA1(DATABASE())), 2) AS locked";
-const UNLOCK: &str = "SELECT RELEASE_LOCK(CONCAT('unalike:', SHA1(DATABASE()))) AS locked";
+/// A lock's name has 64 characters at most, and MySQL 9.7 has no SHA1().
+const LOCK: &str = "SELECT GET_LOCK(CONCAT('unalike:', LEFT(SHA2(DATABASE(), 256), 40)), 2) AS locked";
+const UNLOCK: &str = "SELECT RELEASE_LOCK(CONCAT('unalike:', LEFT(SHA2(DATABASE(), 256), 40))) AS locked";
 
 /// Appended to the name of a tag's table when the tag ends. No tag has such a name.
 const RETIRED: &str = "$retired";

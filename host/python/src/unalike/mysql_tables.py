@@ -124,7 +124,7 @@ def _judge(database: Database, shape: Shape, found: _Found) -> None:
         name = text(database, row, "name")
         if name not in columns:
             continue
-        if text(database, row, "generated"):
+        if text(database, row, "generation_expression"):
             raise wrong(f"computes its column {name} from others, and must take what is given: make it an ordinary one")
         column_type = text(database, row, "kind")
         if not _fits(columns[name], column_type):

@@ -307,12 +307,8 @@ impl Raising {
             Err(StoreError::outcome_unknown(what))
         });
         match answer {
-            Ok(value) => {
-                *lock(&self.health) = Health::default();
-                Ok(value)
-            }
             Err(error) if error.is_retryable() => Err(self.failed(tag, error)),
-            Err(error) => Err(error),
+            answer => answer,
         }
     }
 
@@ -328,6 +324,8 @@ impl Raising {
         at_least: u64,
     ) -> Result<Segment, StoreError> {
         let granted = self.ask(place.tag, self.durable.allocate(tag, count, at_least)).await?;
+        // One that answers and grants nothing has not recovered.
+        *lock(&self.health) = Health::default();
         let is_usable = granted.validate().is_ok()
             && granted.stride == 1
             && granted.generation == 0

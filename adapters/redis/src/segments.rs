@@ -307,20 +307,25 @@ impl Inner {
             self.raising.settle(place, Some(view.demand.low())).await?;
             return Ok(Raise::Done);
         }
+        // Looks before it asks: a grant that is burnt moves the watermark, and the next look would find nothing wrong.
+        let granted_until = self.raising.ask(tag, self.granted_until(tag)).await?;
+        check_not_behind(tag, granted_until, view.ends.all)?;
         let count = view.demand.raise_by(held, wanted, self.bounds);
         let granted = self.raising.grant(place, tag, count, at_least).await?;
-        if granted.start < view.ends.all {
-            let (start, last) = (granted.start, view.ends.all - 1);
-            let what = format!(
-                "the durable store granted {tag:?} numbers from {start} on, and Redis had it up to {last} before: it lost data, or \
-                 is another store; find out which, and raise the tag there above all that was handed out"
-            );
-            return Err(StoreError::corrupt(what));
-        }
+        check_not_behind(tag, granted.start, view.ends.all)?;
         let low = view.demand.raised(granted.count()).low();
         let read = (view.generation.as_str(), view.incarnation.as_str());
         let more = [granted.count(), granted.version, low].map(|number| number.to_string());
         self.raising.install(place, &INSTALL, read, &granted, &more.each_ref().map(String::as_str)).await
+    }
+
+    /// Behind the greatest number that the durable store has granted for a tag; 0 if it does not know the tag.
+    async fn granted_until(&self, tag: &str) -> Result<u64, StoreError> {
+        match self.durable.tag(tag).await {
+            Ok(record) => Ok(record.watermark.saturating_add(1)),
+            Err(StoreError::TagUnknown { .. }) => Ok(0),
+            Err(error) => Err(error),
+        }
     }
 
     /// Sees to it that nothing below `next` is granted any more, and nothing that was on its way is installed.
@@ -381,6 +386,18 @@ impl Inner {
         }
         Ok(())
     }
+}
+
+/// Refuses a durable store that would grant numbers from `next` on, where Redis had all up to `end` from it.
+fn check_not_behind(tag: &str, next: u64, end: u64) -> Result<(), StoreError> {
+    if next >= end {
+        return Ok(());
+    }
+    let (granted, last) = (next.saturating_sub(1), end - 1);
+    Err(StoreError::corrupt(format!(
+        "the durable store has granted {tag:?} up to {granted}, and Redis had it up to {last} before: it lost data, or is another \
+         store; find out which, and raise the tag there above all that was handed out"
+    )))
 }
 
 /// Looks after the tags that are in use, until nobody has the store any more. Any number of hosts may do so at once.

@@ -81,7 +81,7 @@ export class MemoryStore implements SegmentStore, LeaseStore {
       throw new StoreError('tag-exists', `the tag ${shown(tag)} exists already`);
     }
     this.rows.set(tag, { options, next: options.start, version: 0n });
-    return { tag, options };
+    return { tag, options, watermark: options.start - 1n };
   }
 
   async allocate(tag: string, count: bigint, atLeast: bigint): Promise<Segment> {
@@ -121,7 +121,8 @@ export class MemoryStore implements SegmentStore, LeaseStore {
 
   async openTag(tag: string): Promise<TagRecord> {
     validateTag(tag);
-    return { tag, options: this.rowOf(tag).options };
+    const { options, next } = this.rowOf(tag);
+    return { tag, options, watermark: next - 1n };
   }
 
   async identity(): Promise<null> {

@@ -55,12 +55,6 @@ import {
 
 export type { MysqlOptions } from './mysql-options.js';
 
-/** What a row of `unalike_tag` says. */
-interface TagRow extends TagRecord {
-  /** The greatest number that may have been handed out. */
-  readonly watermark: bigint;
-}
-
 const U64_MAX = (1n << 64n) - 1n;
 
 /** The options, of which the URL is the only one that must be there. @throws {StoreError} `refused` */
@@ -184,7 +178,7 @@ export class MysqlStore implements SegmentStore, LeaseStore {
     validateTag(tag);
     const row = await this.#findOrCreate(tag);
     await this.#checkStripe();
-    return { tag: row.tag, options: row.options };
+    return row;
   }
 
   /**
@@ -199,7 +193,7 @@ export class MysqlStore implements SegmentStore, LeaseStore {
     if (row === null) {
       throw new StoreError('tag-exists', `the tag ${shown(tag)} exists already`);
     }
-    return { tag: row.tag, options: row.options };
+    return row;
   }
 
   identity(): Promise<string> {
@@ -288,12 +282,12 @@ export class MysqlStore implements SegmentStore, LeaseStore {
     return { sql: this.#database.fenced(this.#of(change)), args, version };
   }
 
-  async #find(tag: string): Promise<TagRow | null> {
+  async #find(tag: string): Promise<TagRecord | null> {
     const rows = await this.#database.rows('reading a tag', SQL.segments.find, [encoded(tag)]);
     return rows[0] === undefined ? null : this.#tagRow(rows[0]);
   }
 
-  async #findOrCreate(tag: string): Promise<TagRow> {
+  async #findOrCreate(tag: string): Promise<TagRecord> {
     const found = (await this.#find(tag)) ?? (await this.#createOnFirstUse(tag)) ?? (await this.#find(tag));
     if (found === null) {
       throw unknown(tag);
@@ -305,7 +299,7 @@ export class MysqlStore implements SegmentStore, LeaseStore {
    * A tag without a row, if first use may create it; `null` if somebody else was quicker. A sub-key of a tag that
    * exists, or may be created, always may be: it has the options of its tag, and ends with it.
    */
-  async #createOnFirstUse(tag: string): Promise<TagRow | null> {
+  async #createOnFirstUse(tag: string): Promise<TagRecord | null> {
     const [owner, sub] = splitTag(tag);
     if (sub !== null) {
       return this.#insertNew(tag, optionsOfSubKeys(await this.#findOrCreate(owner), tag));
@@ -317,7 +311,7 @@ export class MysqlStore implements SegmentStore, LeaseStore {
   }
 
   /** A row under a name that a new tag may have; `null` if the tag exists, whatever its name is. */
-  async #insertNew(tag: string, options: TagOptions): Promise<TagRow | null> {
+  async #insertNew(tag: string, options: TagOptions): Promise<TagRecord | null> {
     try {
       validateNewTag(tag);
     } catch (error) {
@@ -329,7 +323,7 @@ export class MysqlStore implements SegmentStore, LeaseStore {
     return this.#insert(tag, options);
   }
 
-  async #insert(tag: string, options: TagOptions): Promise<TagRow | null> {
+  async #insert(tag: string, options: TagOptions): Promise<TagRecord | null> {
     const tagsMax = isKept(tag) ? U64_MAX : this.#database.settings.tagsMax;
     const [counted, limit] = splitTag(tag)[1] === null ? [1n, tagsMax] : [0n, U64_MAX];
     const inserted = await this.#database.transactionAlone('creating a tag', async (turn) => {
@@ -400,7 +394,7 @@ export class MysqlStore implements SegmentStore, LeaseStore {
     return rows[0] !== undefined && this.#tagRow(rows[0]).watermark >= ID_MAX ? exhausted(name) : null;
   }
 
-  #tagRow(row: Row): TagRow {
+  #tagRow(row: Row): TagRecord {
     const of = (column: string): bigint => figure(this.#database, row, column);
     const broken = (what: string): StoreError => damaged(this.#database.at, `unalike_tag has a row with ${what}`);
     const [step, refill] = [text(this.#database, row, 'step_policy'), text(this.#database, row, 'refill_policy')];
@@ -549,7 +543,7 @@ function firstWatermark(name: string, start: bigint, floor: bigint): bigint {
   return watermark < ID_MAX ? watermark : ID_MAX;
 }
 
-function optionsOfSubKeys(owner: TagRow, name: string): TagOptions {
+function optionsOfSubKeys(owner: TagRecord, name: string): TagOptions {
   if (owner.watermark >= ID_MAX) {
     throw exhausted(name);
   }

@@ -225,15 +225,24 @@ export class Raising {
       throw new StoreError('outcome-unknown', what);
     };
     try {
-      const answer = await within(monotonicMs() + ANSWER_MAX_MS, request(), late);
-      this.#failures = 0;
-      this.#until = 0;
-      this.#error = null;
-      return answer;
+      return await within(monotonicMs() + ANSWER_MAX_MS, request(), late);
     } catch (fault) {
       const error = asStoreError(fault, 'the durable store');
       throw error.isRetryable ? this.#failed(tag, error) : error;
     }
+  }
+
+  /**
+   * Behind the greatest number that the durable store has granted under `tag`.
+   *
+   * @throws {StoreError} As {@link ask}; `refused` for a store that does not say it.
+   */
+  async grantedUntil(place: HashKey, tag: string): Promise<bigint> {
+    const record = await this.ask(place.tag, () => this.#durable.openTag(tag));
+    if (typeof record.watermark !== 'bigint') {
+      throw new StoreError('refused', `the durable store's openTag gives ${shown(tag)} no watermark, a bigint`);
+    }
+    return record.watermark + 1n;
   }
 
   /**
@@ -243,6 +252,10 @@ export class Raising {
    */
   async grant(place: HashKey, tag: string, count: bigint, atLeast: bigint): Promise<Segment> {
     const granted = await this.ask(place.tag, () => this.#durable.allocate(tag, count, atLeast));
+    // One that answers and grants nothing has not recovered.
+    this.#failures = 0;
+    this.#until = 0;
+    this.#error = null;
     const { start, end, stride, generation, version } = granted;
     const isUsable =
       [start, end, stride, generation, version].every((number) => typeof number === 'bigint' && number >= 0n) &&

@@ -309,17 +309,11 @@ export class RedisSegments {
       return DONE;
     }
     const { count: wanted, atLeast } = reason === 'low' ? { count: 0n, atLeast: 0n } : reason;
+    // Looks before it asks: a grant that is burnt moves the watermark, and the next look would find nothing wrong.
+    checkNotBehind(tag, await this.#raising.grantedUntil(place, tag), view.ends.all);
     const count = raiseBy(view.demand, view.held, wanted, this.#bounds);
     const granted = await this.#raising.grant(place, tag, count, atLeast);
-    if (granted.start < view.ends.all) {
-      throw new StoreError(
-        'corrupt',
-        `the durable store granted ${shown(tag)} numbers from ${granted.start} on, and Redis had it up to ` +
-          `${view.ends.all - 1n} before: it lost data, or is another store; find out which, and raise the tag there ` +
-          `above all ` +
-          'that was handed out',
-      );
-    }
+    checkNotBehind(tag, granted.start, view.ends.all);
     const size = granted.end - granted.start;
     const newLow = lowMark(raised(view.demand, size));
     const more = [size, granted.version, newLow].map(String);
@@ -377,4 +371,17 @@ export class RedisSegments {
       await this.#raising.noteLow({ tag, owner: tag, key: this.#key(tag) }, low);
     }
   }
+}
+
+/** Refuses a durable store that would grant numbers from `next` on, where Redis had all up to `end` from it. */
+function checkNotBehind(tag: string, next: bigint, end: bigint): void {
+  if (next >= end) {
+    return;
+  }
+  throw new StoreError(
+    'corrupt',
+    `the durable store has granted ${shown(tag)} up to ${next > 0n ? next - 1n : 0n}, and Redis had it up to ` +
+      `${end - 1n} before: it lost data, or is another store; find out which, and raise the tag there above all that ` +
+      'was handed out',
+  );
 }

@@ -562,6 +562,7 @@ function readTag(answer: Json, name: string): TagRecord {
   return {
     tag: name,
     options: { start: numberIn(tag, 'start'), step: readStep(step), refill: readRefill(refill), mode },
+    watermark: numberIn(tag, 'watermark'),
   };
 }
 

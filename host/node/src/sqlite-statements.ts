@@ -65,11 +65,6 @@ export interface Rules {
   readonly newTags: TagOptions;
 }
 
-/** A tag, and the greatest number that may have been handed out under it. */
-interface TagRow extends TagRecord {
-  readonly watermark: bigint;
-}
-
 /** The store in the thread that may block. Everything here blocks. */
 export class Statements {
   readonly #file: Database;
@@ -110,9 +105,9 @@ export class Statements {
 
   openTag(tag: string): TagRecord {
     validateTag(tag);
-    const { options } = this.#findOrCreate(tag);
+    const record = this.#findOrCreate(tag);
     this.#checkStripe();
-    return { tag, options };
+    return record;
   }
 
   createTag(tag: string, options: TagOptions): TagRecord {
@@ -122,7 +117,7 @@ export class Statements {
     if (row === null) {
       throw new StoreError('tag-exists', `the tag ${shown(tag)} exists already`);
     }
-    return { tag, options: row.options };
+    return row;
   }
 
   identity(): string {
@@ -151,12 +146,12 @@ export class Statements {
     return { start, end, stride: 1n, generation, version };
   }
 
-  #find(tag: string): TagRow | null {
+  #find(tag: string): TagRecord | null {
     const [row] = this.#file.read('reading a tag', 'SELECT * FROM tag WHERE tag = ?1', [tag]);
     return row === undefined ? null : this.#tag(row);
   }
 
-  #findOrCreate(tag: string): TagRow {
+  #findOrCreate(tag: string): TagRecord {
     const found = this.#find(tag) ?? this.#createOnFirstUse(tag) ?? this.#find(tag);
     if (found === null) {
       throw unknown(tag);
@@ -168,7 +163,7 @@ export class Statements {
    * A tag without a row, if first use may create it; `null` if somebody else was quicker. A sub-key of a tag that
    * exists, or may be created, always may be: it has the options of its tag, and ends with it.
    */
-  #createOnFirstUse(tag: string): TagRow | null {
+  #createOnFirstUse(tag: string): TagRecord | null {
     const [owner, sub] = splitTag(tag);
     if (sub !== null) {
       const { options, watermark } = this.#findOrCreate(owner);
@@ -184,7 +179,7 @@ export class Statements {
   }
 
   /** A row under a name that a new tag may have; `null` if the tag exists, whatever its name is. */
-  #insertNew(tag: string, options: TagOptions): TagRow | null {
+  #insertNew(tag: string, options: TagOptions): TagRecord | null {
     try {
       validateNewTag(tag);
     } catch (error) {
@@ -196,7 +191,7 @@ export class Statements {
     return this.#insert(tag, options);
   }
 
-  #insert(tag: string, options: TagOptions): TagRow | null {
+  #insert(tag: string, options: TagOptions): TagRecord | null {
     const tagsMax = isKept(tag) ? U64_MAX : this.#rules.tagsMax;
     const [owner, sub] = splitTag(tag);
     const [row] = this.#file.write('creating a tag', this.#file.sql.create, [
@@ -238,7 +233,7 @@ export class Statements {
     }
   }
 
-  #tag(row: Row): TagRow {
+  #tag(row: Row): TagRecord {
     const figure = (column: string): bigint => {
       const value = row[column];
       if (typeof value !== 'bigint') {

@@ -86,6 +86,8 @@ export interface TagOptions {
 export interface TagRecord {
   readonly tag: string;
   readonly options: TagOptions;
+  /** The greatest number that may have been handed out; `start - 1` or more before the first grant. */
+  readonly watermark: bigint;
 }
 
 /** Grants intervals of numbers under a tag, each to one holder for ever. */

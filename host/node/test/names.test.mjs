@@ -190,7 +190,8 @@ test('in every store, each name has numbers and workers of its own, and what is 
 test('an answer whose bytes are no text, or that begins with a mark, is read as no other', async (t) => {
   const store = '0'.repeat(32);
   const step = { policy: 'fixed', step: '1' };
-  const tag = { tag: '?', start: '1', mode: 'buffered', step, refill: { policy: 'remaining', count: '1' } };
+  const refill = { policy: 'remaining', count: '1' };
+  const tag = { tag: '?', start: '1', mode: 'buffered', step, refill, watermark: '0', version: '0' };
   const [before, after] = JSON.stringify({ store, tag }).split('?');
   const named = (letter) => Buffer.concat([Buffer.from(before), Buffer.from(letter), Buffer.from(after)]);
   let answer;

@@ -329,7 +329,9 @@ test('a durable store that lost data is noticed, and nothing of it is handed out
   await newer.store.close();
   // A raise of one number does not get beyond what Redis had.
   const url = `${redis.url}?raise-min=1&raise-max=1`;
-  const restored = await RedisStore.open({ url, backing: await SqliteStore.open(old) });
+  const durable = await SqliteStore.open(old);
+  const { watermark } = await durable.openTag('order');
+  const restored = await RedisStore.open({ url, backing: durable });
   t.after(() => restored.close());
   const drain = async () => {
     for (;;) {
@@ -338,6 +340,13 @@ test('a durable store that lost data is noticed, and nothing of it is handed out
   };
   await assert.rejects(drain(), kind('corrupt', /it lost data, or is another store/));
   numbers(granted);
+  // Trying again uses the notice up as little as another program does.
+  const again = await RedisStore.open({ url, backing: await SqliteStore.open(old) });
+  t.after(() => again.close());
+  for (const one of [restored, restored, restored, again, again, again]) {
+    await assert.rejects(one.allocate('order', 50n, 0n), kind('corrupt', /it lost data, or is another store/));
+  }
+  assert.equal((await durable.openTag('order')).watermark, watermark, 'nothing is granted that had to be burnt');
   await redis.ask('HSET', 'unalike:leases:{default}', 'incarnation', '');
   await assert.rejects(acquire(restored), kind('corrupt', /it lost data, or is another store/));
 });

@@ -146,8 +146,9 @@ for (const driver of DRIVERS) {
       ['adaptive', adaptive, { kind: 'share-consumed', percent: 100 }],
     ]) {
       const options = { start: (1n << 53n) + 1n, step, refill, mode: 'ordered' };
-      assert.deepEqual(await store.createTag(tag, options), { tag, options });
-      assert.deepEqual(await store.openTag(tag), { tag, options });
+      const record = { tag, options, watermark: 1n << 53n };
+      assert.deepEqual(await store.createTag(tag, options), record);
+      assert.deepEqual(await store.openTag(tag), record);
       assert.equal((await store.allocate(`${tag}\x1fsub`, 1n, 0n)).start, (1n << 53n) + 1n);
     }
     await refusal('tag-exists', () => store.createTag('fixed'));

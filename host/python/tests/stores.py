@@ -68,7 +68,7 @@ class FileStore:
         return end
 
     def open_tag(self, tag: str) -> TagRecord:
-        return TagRecord(tag, self._options)
+        return TagRecord(tag, self._options, self._options.start - 1)
 
     def identity(self) -> Optional[str]:
         return None

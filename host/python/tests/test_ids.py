@@ -944,4 +944,4 @@ def test_an_instance_says_what_it_was_asked() -> None:
 
 
 def test_records() -> None:
-    assert TagRecord("order", TagOptions()).options.step == AdaptiveStep()
+    assert TagRecord("order", TagOptions(), 0).options.step == AdaptiveStep()

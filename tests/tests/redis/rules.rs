@@ -1594,6 +1594,32 @@ async fn numbers_below_those_that_redis_had_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_durable_store_that_lost_data_is_refused_until_its_tag_is_raised() {
+    let world = World::start();
+    let client = world.client().await;
+    grant(&client, 10).await;
+    // The durable store was restored from a copy that lacks the newest grants.
+    world.set(&[("end", "301"), ("left", "0")]);
+    let refused = async |client: &RedisStore| {
+        let error = client.allocate(TAG, 10, 0).await.unwrap_err();
+        let went_back = matches!(&error, StoreError::Corrupt { what, .. } if what.contains("up to 100, and Redis had it up to 300"));
+        assert!(went_back, "{error:?}");
+    };
+    for _ in 0..3 {
+        refused(&client).await;
+    }
+    // The next program does not use the notice up either.
+    let another = world.client().await;
+    for _ in 0..3 {
+        refused(&another).await;
+    }
+    assert_eq!(world.durable.asked(), 1, "nothing is granted that had to be burnt");
+    world.durable.inner.raise_tag(TAG, 301).await.unwrap();
+    assert_eq!(grant(&another, 10).await, (301, 311));
+    assert_eq!(grant(&client, 10).await, (311, 321));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_hash_hands_nothing_out() {
     let world = World::start();
     let client = world.client().await;

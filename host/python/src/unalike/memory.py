@@ -90,7 +90,7 @@ class MemoryStore:
             if tag in self._rows:
                 raise StoreError("tag-exists", f"the tag {shown(tag)} exists already")
             self._rows[tag] = _Row(options, options.start)
-        return TagRecord(tag, options)
+        return TagRecord(tag, options, options.start - 1)
 
     def allocate(self, tag: str, count: int, at_least: int) -> Segment:
         validate_allocate(tag, count, at_least)
@@ -115,7 +115,8 @@ class MemoryStore:
         validate_tag(tag)
         validate_public(tag)
         with self._lock:
-            return TagRecord(tag, self._row(tag).options)
+            row = self._row(tag)
+            return TagRecord(tag, row.options, row.next - 1)
 
     def identity(self) -> Optional[str]:
         with self._lock:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from datetime import datetime, timezone
-from typing import Any, Final, NamedTuple, Optional, Union
+from typing import Any, Final, Optional, Union
 
 from ._process import uninterrupted_calls
 from .mysql_database import DUPLICATE_ENTRY, Database, Row, Turn, damaged, data, figure, number, text
@@ -46,18 +46,6 @@ __all__ = ["MysqlStore"]
 
 _LOG: Final = logging.getLogger("unalike.mysql")
 _U64_MAX: Final = 2**64 - 1
-
-
-class _TagRow(NamedTuple):
-    """What a row of ``unalike_tag`` says."""
-
-    tag: str
-    options: TagOptions
-    watermark: int
-    """The greatest number that may have been handed out."""
-
-    def record(self) -> TagRecord:
-        return TagRecord(self.tag, self.options)
 
 
 @uninterrupted_calls
@@ -179,7 +167,7 @@ class MysqlStore:
         validate_tag(tag)
         row = self._find_or_create(tag)
         self._check_stripe()
-        return row.record()
+        return row
 
     def create_tag(self, tag: str, options: Optional[TagOptions] = None) -> TagRecord:
         """Creates a tag, whatever is said of first use; the limit of tags applies.
@@ -192,7 +180,7 @@ class MysqlStore:
         row = self._insert_new(tag, options)
         if row is None:
             raise StoreError("tag-exists", f"the tag {shown(tag)} exists already")
-        return row.record()
+        return row
 
     def identity(self) -> str:
         """The random name of the store's data, 32 hexadecimal digits."""
@@ -260,17 +248,17 @@ class MysqlStore:
         )
         return self._database.fenced(self._of(SQL["segments"][name])), args, version
 
-    def _find(self, tag: str) -> Optional[_TagRow]:
+    def _find(self, tag: str) -> Optional[TagRecord]:
         rows = self._database.rows("reading a tag", SQL["segments"]["find"], (tag.encode(),))
         return self._tag_row(rows[0]) if rows else None
 
-    def _find_or_create(self, tag: str) -> _TagRow:
+    def _find_or_create(self, tag: str) -> TagRecord:
         found = self._find(tag) or self._create_on_first_use(tag) or self._find(tag)
         if found is None:
             raise _unknown(tag)
         return found
 
-    def _create_on_first_use(self, tag: str) -> Optional[_TagRow]:
+    def _create_on_first_use(self, tag: str) -> Optional[TagRecord]:
         """A tag without a row, if first use may create it; ``None`` if somebody else was quicker.
 
         A sub-key of a tag that exists, or may be created, always may be: it has the options of its tag, and ends with
@@ -286,7 +274,7 @@ class MysqlStore:
             raise _unknown(tag)
         return self._insert_new(tag, TagOptions())
 
-    def _insert_new(self, tag: str, options: TagOptions) -> Optional[_TagRow]:
+    def _insert_new(self, tag: str, options: TagOptions) -> Optional[TagRecord]:
         """A row under a name that a new tag may have; ``None`` if the tag exists, whatever its name is."""
         try:
             validate_new_tag(tag)
@@ -296,7 +284,7 @@ class MysqlStore:
             raise
         return self._insert(tag, options)
 
-    def _insert(self, tag: str, options: TagOptions) -> Optional[_TagRow]:
+    def _insert(self, tag: str, options: TagOptions) -> Optional[TagRecord]:
         segments = SQL["segments"]
         tags_max = _U64_MAX if is_kept(tag) else self._database.settings.tags_max
         counted, limit = (1, tags_max) if split_tag(tag)[1] is None else (0, _U64_MAX)
@@ -329,7 +317,7 @@ class MysqlStore:
                         turn.roll_back()
                         return None
                     turn.commit()
-                    return _TagRow(tag, options, watermark)
+                    return TagRecord(tag, options, watermark)
         if refusal.kind == "tag-limit":
             self._check_stripe()
         if self._find(tag) is None:
@@ -368,7 +356,7 @@ class MysqlStore:
         # Without a row there is nothing to end.
         return bool(rows) and self._tag_row(rows[0]).watermark >= ID_MAX
 
-    def _tag_row(self, row: Row) -> _TagRow:
+    def _tag_row(self, row: Row) -> TagRecord:
         database = self._database
 
         def of(column: str) -> int:
@@ -403,7 +391,7 @@ class MysqlStore:
         watermark = of("watermark")
         if watermark > ID_MAX:
             raise broken(f"the watermark {watermark}, and 2^63 - 1 is the greatest")
-        return _TagRow(tag, options, watermark)
+        return TagRecord(tag, options, watermark)
 
     def _check_stripe(self) -> None:
         """Makes sure that the store stands alone: this host joins no stripes."""

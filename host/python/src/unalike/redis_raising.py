@@ -198,15 +198,19 @@ class Raising:
         """
         what = f"the durable store did not answer for {shown(tag)} in {_ANSWER_MAX:.0f} s"
         try:
-            answer = _within(_ANSWER_MAX, request, StoreError("outcome-unknown", what))
+            return _within(_ANSWER_MAX, request, StoreError("outcome-unknown", what))
         except Exception as fault:
             error = _as_store_error(fault)
             if error.is_retryable:
                 raise self._failed(tag, error) from error
             raise error from None
-        with self._lock:
-            self._failures, self._until, self._error = 0, 0.0, None
-        return answer
+
+    def granted_until(self, place: HashKey, tag: str) -> int:
+        """Behind the greatest number that the durable store has granted under ``tag``.
+
+        :raises StoreError: As :meth:`ask`.
+        """
+        return self.ask(place.tag, lambda: self._durable.open_tag(tag)).watermark + 1
 
     def grant(self, place: HashKey, tag: str, count: int, at_least: int) -> Segment:
         """What the durable store grants under ``tag`` for a hash: up to ``count`` numbers, from ``at_least`` on.
@@ -214,6 +218,9 @@ class Raising:
         :raises StoreError: As :meth:`ask`; ``refused`` for a grant that is not so.
         """
         granted = self.ask(place.tag, lambda: self._durable.allocate(tag, count, at_least))
+        with self._lock:
+            # One that answers and grants nothing has not recovered.
+            self._failures, self._until, self._error = 0, 0.0, None
         is_usable = (
             granted.stride == 1
             and granted.generation == 0

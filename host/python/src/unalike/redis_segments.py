@@ -284,16 +284,11 @@ class RedisSegments:
         if not is_due:
             self._raising.settle(place, low)
             return DONE
+        # Looks before it asks: a grant that is burnt moves the watermark, and the next look would find nothing wrong.
+        _check_not_behind(tag, self._raising.granted_until(place, tag), view.all_end)
         count = view.demand.raise_by(view.held, 0 if wanted is None else wanted.count, *self._bounds)
         granted = self._raising.grant(place, tag, count, 0 if wanted is None else wanted.at_least)
-        if granted.start < view.all_end:
-            raise StoreError(
-                "corrupt",
-                f"the durable store granted {shown(tag)} numbers from {granted.start} on, and Redis had it up to "
-                f"{view.all_end - 1} before: it lost data, or is another store; find out which, and raise the tag "
-                f"there above "
-                "all that was handed out",
-            )
+        _check_not_behind(tag, granted.start, view.all_end)
         size = granted.end - granted.start
         more = [str(number) for number in (size, granted.version, view.demand.raised(size).low())]
         read = (view.generation, view.incarnation)
@@ -314,6 +309,17 @@ class RedisSegments:
             self._raise_soon(tag, known)
         elif abs(low - view.low) > view.low // 10:
             self._raising.note_low(HashKey(tag, tag, self._key(tag)), low)
+
+
+def _check_not_behind(tag: str, following: int, end: int) -> None:
+    """Refuses a durable store that would grant numbers from ``following`` on, where Redis had all up to ``end``."""
+    if following < end:
+        raise StoreError(
+            "corrupt",
+            f"the durable store has granted {shown(tag)} up to {max(following - 1, 0)}, and Redis had it up to {end - 1} "
+            "before: it lost data, or is another store; find out which, and raise the tag there above all that was "
+            "handed out",
+        )
 
 
 def _keep(store: weakref.ref[RedisSegments], closed: threading.Event) -> None:

@@ -304,7 +304,7 @@ class _Answer:
     released: bool = False
     segment: Segment = Segment(0, 0, 0, 0, 0)
     lease: Lease = Lease(0, 0, 0, 0)
-    record: TagRecord = field(default_factory=lambda: TagRecord("", TagOptions()))
+    record: TagRecord = field(default_factory=lambda: TagRecord("", TagOptions(), 0))
 
 
 class _Failure(Exception):
@@ -940,7 +940,8 @@ def _record(found: Any) -> TagRecord:
         raise ValueError(f"{refill!r} is no policy for the refill")
     name, sub = _text(found["tag"]), found.get("sub")
     tag = name if sub is None else sub_tag(name, _text(sub))
-    return TagRecord(tag, TagOptions(_number(found["start"]), of_step, of_refill, mode))
+    options = TagOptions(_number(found["start"]), of_step, of_refill, mode)
+    return TagRecord(tag, options, _number(found["watermark"]))
 
 
 def _step_json(step: StepPolicy) -> dict[str, str]:

@@ -183,7 +183,7 @@ class SqliteStore:
             found = self._find(tag)
             if found is None:
                 self._create_on_first_use(tag)
-            elif found[1] == ID_MAX:
+            elif found.watermark == ID_MAX:
                 raise _exhausted(tag)
         raise StoreError("unavailable", f"the tag {shown(tag)} changes all the time: try again")
 
@@ -197,7 +197,7 @@ class SqliteStore:
 
     def open_tag(self, tag: str) -> TagRecord:
         validate_tag(tag)
-        record = self._find_or_create(tag)[0]
+        record = self._find_or_create(tag)
         self._check_stripe()
         return record
 
@@ -211,7 +211,7 @@ class SqliteStore:
         created = self._insert_new(tag, options)
         if created is None:
             raise StoreError("tag-exists", f"the tag {shown(tag)} exists already")
-        return created[0]
+        return created
 
     def identity(self) -> str:
         opened = self._files()
@@ -244,18 +244,17 @@ class SqliteStore:
             raise damaged(self._path, f"the grant {segment} is not what was asked for")
         return segment
 
-    def _find(self, tag: str) -> Optional[tuple[TagRecord, int]]:
-        """A tag, and the greatest number that may have been handed out under it."""
+    def _find(self, tag: str) -> Optional[TagRecord]:
         rows = self._files().read("reading a tag", "SELECT * FROM tag WHERE tag = ?1", (tag,))
         return self._tag(rows[0]) if rows else None
 
-    def _find_or_create(self, tag: str) -> tuple[TagRecord, int]:
+    def _find_or_create(self, tag: str) -> TagRecord:
         found = self._find(tag) or self._create_on_first_use(tag) or self._find(tag)
         if found is None:
             raise _unknown(tag)
         return found
 
-    def _create_on_first_use(self, tag: str) -> Optional[tuple[TagRecord, int]]:
+    def _create_on_first_use(self, tag: str) -> Optional[TagRecord]:
         """A tag without a row, if first use may create it; none if somebody else was quicker.
 
         A sub-key of a tag that exists, or may be created, always may be: it has the options of its tag, and ends with
@@ -263,15 +262,15 @@ class SqliteStore:
         """
         owner, sub = split_tag(tag)
         if sub is not None:
-            record, watermark = self._find_or_create(owner)
-            if watermark >= ID_MAX:
+            of_owner = self._find_or_create(owner)
+            if of_owner.watermark >= ID_MAX:
                 raise _exhausted(tag)
-            return self._insert_new(tag, record.options)
+            return self._insert_new(tag, of_owner.options)
         if not self._create_tags and not is_kept(tag):
             raise _unknown(tag)
         return self._insert_new(tag, TagOptions())
 
-    def _insert_new(self, tag: str, options: TagOptions) -> Optional[tuple[TagRecord, int]]:
+    def _insert_new(self, tag: str, options: TagOptions) -> Optional[TagRecord]:
         """A row under a name that a new tag may have; none if the tag exists, whatever its name is."""
         try:
             validate_new_tag(tag)
@@ -281,7 +280,7 @@ class SqliteStore:
             raise
         return self._insert(tag, options)
 
-    def _insert(self, tag: str, options: TagOptions) -> Optional[tuple[TagRecord, int]]:
+    def _insert(self, tag: str, options: TagOptions) -> Optional[TagRecord]:
         tags_max = _U64 if is_kept(tag) else self._tags_max
         owner, sub = split_tag(tag)
         args: Arguments = (
@@ -303,7 +302,7 @@ class SqliteStore:
         self._check_stripe()
         if sub is not None:
             found = self._find(owner)
-            if found is not None and found[1] >= ID_MAX:
+            if found is not None and found.watermark >= ID_MAX:
                 raise _exhausted(tag)
         raise StoreError("tag-limit", f"the tag {shown(tag)} was not created: the store has {tags_max} tags, its limit")
 
@@ -316,7 +315,7 @@ class SqliteStore:
             index, count = number(self._path, row, "stripe_index"), number(self._path, row, "stripe_count")
             raise StoreError("refused", f"{self._path} is {_shown_stripe(name, index, count)}")
 
-    def _tag(self, row: sqlite3.Row) -> tuple[TagRecord, int]:
+    def _tag(self, row: sqlite3.Row) -> TagRecord:
         def figure(column: str) -> int:
             value = row[column]
             if not isinstance(value, int):
@@ -341,7 +340,7 @@ class SqliteStore:
             validate_options(tag, options)
         except StoreError as error:
             raise damaged(self._path, str(error)) from error
-        return TagRecord(tag, options), number(self._path, row, "watermark")
+        return TagRecord(tag, options, number(self._path, row, "watermark"))
 
     # Leases
 

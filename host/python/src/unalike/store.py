@@ -184,6 +184,8 @@ class TagRecord:
 
     tag: str
     options: TagOptions
+    watermark: int
+    """The greatest number that may have been handed out; ``start - 1`` or more before the first grant."""
 
 
 @dataclass(frozen=True, slots=True)

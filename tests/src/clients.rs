@@ -11,8 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use unalike_storage::SegmentStore;
 
-/// Clients that get no further within this time are stuck.
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::PATIENCE;
 
 /// Numbers that one client was granted, and when it asked and heard, by the clock that all processes of a machine
 /// share.

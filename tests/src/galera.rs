@@ -8,11 +8,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 
+use crate::PATIENCE;
 use crate::mariadb::MariaDb;
 use crate::process;
-
-/// What does not happen within this time never will.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 const PROVIDER: &str = "/usr/lib/galera/libgalera_smm.so";
 

@@ -22,12 +22,10 @@ use unalike_sqlite::{SqliteOptions, SqliteStore};
 use unalike_storage::{GrantId, Lease, LeaseLimits, LeaseStore, StoreError};
 use unalike_zookeeper::{ZookeeperLeases, ZookeeperOptions};
 
+use crate::PATIENCE;
 use crate::clients::monotonic_ns;
 use crate::clock::FakeClock;
 use crate::process;
-
-/// What does not happen within this time never will.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How a holder works.
 #[derive(Clone, Debug, PartialEq, Eq)]

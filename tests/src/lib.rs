@@ -35,6 +35,9 @@ pub mod sweep;
 pub mod users;
 pub mod zookeeper;
 
+/// How long a test waits for what must happen, on a busy machine too. What has not happened by then never will.
+pub const PATIENCE: std::time::Duration = std::time::Duration::from_secs(90);
+
 /// The code in the README, compiled.
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]

@@ -12,11 +12,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use tempfile::TempDir;
 
+use crate::PATIENCE;
 use crate::authority::Authority;
 use crate::process;
-
-/// A server that is not ready after this long never will be.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What to do when the server's programs are not there.
 const INSTALL: &str = "install PostgreSQL 13 or newer: apt-get install postgresql";

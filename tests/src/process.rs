@@ -12,10 +12,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 
+use crate::PATIENCE;
 use crate::hosts::repository;
-
-/// A process that does not stop within this time never will.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The ports below belong to well-known services.
 const PORT_MIN: u16 = 10_000;

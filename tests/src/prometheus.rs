@@ -10,11 +10,9 @@ use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::PATIENCE;
 use crate::process;
 use crate::server::Client;
-
-/// What does not happen within this time never will.
-const PATIENCE: Duration = Duration::from_secs(90);
 
 const INSTALL: &str = "install Prometheus with promtool: apt-get install prometheus";
 

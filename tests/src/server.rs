@@ -18,15 +18,13 @@ use serde_json::Value;
 use tempfile::TempDir;
 use ureq::Agent;
 
+use crate::PATIENCE;
 use crate::clock::FakeClock;
 use crate::hosts::repository;
 use crate::sqlite::lock_writes;
 
 /// The variable that names a built `unalike`.
 const GIVEN: &str = "TESTED_UNALIKE";
-
-/// A server that is not ready, or a process that has not ended, after this long never will.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The binary `unalike`, with the features of the whole workspace and in the profile of this test.
 ///

@@ -7,10 +7,8 @@ use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 use unalike_mysql::{MysqlOptions, MysqlStore};
 use unalike_storage::{SegmentStore, StoreError, sub_tag};
 
+use crate::PATIENCE;
 use crate::mariadb::MariaDb;
-
-/// What does not happen within this time never will.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 const TAG: &str = "order";
 

@@ -7,10 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure};
 
+use crate::PATIENCE;
 use crate::server::Server;
-
-/// What does not happen within this time never will.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How often the store is killed.
 const KILLS: u64 = 10;

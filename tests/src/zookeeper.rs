@@ -18,10 +18,8 @@ use unalike_storage::{GrantId, Layout, LayoutFields, Lease, LeaseAcquire, LeaseE
 use unalike_zookeeper::{ZookeeperLeases, ZookeeperOptions};
 use zookeeper_client::Client;
 
+use crate::PATIENCE;
 use crate::{process, redis};
-
-/// What does not happen within this time never will.
-pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What to do when the server's programs are not there.
 const INSTALL: &str = "install ZooKeeper: apt-get install zookeeper";

@@ -9,7 +9,8 @@ use unalike_etcd::{EtcdLeases, EtcdOptions};
 use unalike_storage::{
     FieldOrder, Layout, LayoutFields, LeaseAcquire, LeaseExtend, LeaseLimits, LeaseStore as _, StoreError,
 };
-use unalike_tests::etcd::{Etcd, PATIENCE};
+use unalike_tests::PATIENCE;
+use unalike_tests::etcd::Etcd;
 use unalike_tests::leases::{assert_disjoint, now_ms};
 
 async fn open(url: &str, limits: LeaseLimits) -> EtcdLeases {

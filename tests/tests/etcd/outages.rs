@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use unalike_etcd::{EtcdLeases, EtcdOptions, EtcdStore};
 use unalike_storage::{Layout, LeaseAcquire, LeaseStore as _, Segment, SegmentStore, StoreError};
-use unalike_tests::etcd::{Etcd, PATIENCE, Version};
+use unalike_tests::PATIENCE;
+use unalike_tests::etcd::{Etcd, Version};
 use unalike_tests::leases::{assert_disjoint, now_ms};
 use unalike_tests::proxy::Proxy;
 use unalike_tests::users::Users;

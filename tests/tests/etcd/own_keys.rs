@@ -12,8 +12,9 @@ use unalike_storage::{
     ID_MAX, Layout, LeaseAcquire, LeaseExtend, LeaseLimits, LeaseStore, SegmentStore, StoreError, Stripe, StripedStore,
     TagCreation, TailRelease, resize_stripes, sub_tag,
 };
+use unalike_tests::PATIENCE;
 use unalike_tests::authority::Authority;
-use unalike_tests::etcd::{Etcd, PATIENCE, Version};
+use unalike_tests::etcd::{Etcd, Version};
 use unalike_tests::leases::now_ms;
 
 /// A cluster of the test's own, with one store.
@@ -119,7 +120,7 @@ fn refused<T>(answer: Result<T, StoreError>, words: &[&str]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn etcd_3_5_keeps_the_contract_of_segments_through_kill_9() {
+async fn etcd_3_5_keeps_the_contract_of_segments_through_restarts() {
     contract::segments(&Server::start(Version::V3_5, 3)).await;
 }
 
@@ -129,7 +130,7 @@ async fn etcd_3_4_keeps_the_contract_of_segments_through_kill_9() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn etcd_3_5_keeps_the_contract_of_leases_through_kill_9() {
+async fn etcd_3_5_keeps_the_contract_of_leases_through_restarts() {
     contract::leases(&Server::start(Version::V3_5, 3)).await;
 }
 

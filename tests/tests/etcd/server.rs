@@ -5,7 +5,8 @@
 
 use anyhow::ensure;
 use tempfile::TempDir;
-use unalike_tests::etcd::{Etcd, PATIENCE};
+use unalike_tests::PATIENCE;
+use unalike_tests::etcd::Etcd;
 use unalike_tests::redis::{Persistence, Redis};
 use unalike_tests::server::{Ran, Server, run};
 

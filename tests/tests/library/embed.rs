@@ -13,11 +13,9 @@ use unalike::{
     SequenceOptions, Snowflake, SnowflakeOptions, StepPolicy,
 };
 use unalike_memory::{MemoryOptions, MemoryStore};
+use unalike_tests::PATIENCE;
 use unalike_tests::faulty::FaultyStore;
 use unalike_tests::sqlite::open as open_file;
-
-/// What takes longer will never happen.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 fn kind<T>(answer: &Result<T, Error>) -> Option<&ErrorKind> {
     answer.as_ref().err().map(Error::kind)
@@ -318,7 +316,7 @@ async fn in_the_end<T>(mut attempt: impl AsyncFnMut() -> Result<T, Error>) -> T 
     loop {
         match attempt().await {
             Ok(value) => return value,
-            Err(error) => assert!(error.is_retryable() && started.elapsed() < Duration::from_secs(30), "{error}"),
+            Err(error) => assert!(error.is_retryable() && started.elapsed() < PATIENCE, "{error}"),
         }
     }
 }

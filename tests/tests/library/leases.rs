@@ -13,6 +13,7 @@ use unalike::{
     Clock, ClockPolicy, Error, ErrorKind, Ids, Layout, LayoutFields, OptionsError, Snowflake, SnowflakeOptions, Spread,
 };
 use unalike_memory::{MemoryOptions, MemoryStore};
+use unalike_tests::PATIENCE;
 use unalike_tests::faulty::FaultyStore;
 use unalike_tests::log::Log;
 
@@ -20,9 +21,6 @@ const NOW_MS: u64 = 1_700_000_000_000;
 const HOUR_MS: u64 = 60 * 60 * 1_000;
 /// Shorter than what the store waits between two requests after a failure, so that a test is over soon.
 const WAIT_MAX: Duration = Duration::from_millis(150);
-
-/// What takes longer will never happen.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A clock that goes when the test says so.
 #[derive(Debug)]

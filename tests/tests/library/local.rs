@@ -23,14 +23,12 @@ use unalike_memory::{MemoryOptions, MemoryStore};
 use unalike_sqlite::{SqliteOptions, SqliteStore};
 use unalike_storage::contract::{Fixture, LeaseFixture, lease_checks as check};
 use unalike_storage::{Lease, LeaseAcquire, LeaseLimits, LeaseRecord, LeaseStore, StoreError};
+use unalike_tests::PATIENCE;
 use unalike_tests::clock::HandClock;
 use unalike_tests::faulty::FaultyStore;
 use unalike_tests::local::{Run, acquire, extend, layout};
 use unalike_tests::log::Log;
 use unalike_tests::process;
-
-/// What takes longer will never happen.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 const NOW_MS: u64 = 1_700_000_000_000;
 

@@ -17,6 +17,7 @@ use unalike::{
 use unalike_local::{LocalLeases, LocalOptions};
 use unalike_memory::{MemoryOptions, MemoryStore};
 use unalike_sqlite::{SqliteOptions, SqliteStore};
+use unalike_tests::PATIENCE;
 
 /// 2026-03-01T00:00:00Z.
 const NOW_MS: u64 = 1_772_323_200_000;
@@ -159,7 +160,7 @@ async fn the_33rd_start_modulo_32_has_the_worker_of_the_first() {
     let id = loop {
         match late.next().await {
             Ok(id) => break id,
-            Err(error) => assert!(exhausted(&error).is_some() && started.elapsed().as_secs() < 20, "{error:?}"),
+            Err(error) => assert!(exhausted(&error).is_some() && started.elapsed() < PATIENCE, "{error:?}"),
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     };
@@ -351,7 +352,7 @@ async fn cosid_trusts_its_local_file_when_others_have_the_machine_id() {
             let local_options = LocalOptions { lead_ms: 1_000, ..LocalOptions::new(directory.path()) };
             match LocalLeases::open(leases.clone(), local_options).await {
                 Ok(local) => break Arc::new(local),
-                Err(error) => assert!(started.elapsed().as_secs() < 10, "{error}"),
+                Err(error) => assert!(started.elapsed() < PATIENCE, "{error}"),
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         };

@@ -11,12 +11,10 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 use unalike_mysql::{MysqlLeases, MysqlOptions, MysqlStore};
 use unalike_storage::{Lease, Segment, SegmentStore as _, StoreError, Stripe};
+use unalike_tests::PATIENCE;
 use unalike_tests::galera::Galera;
 use unalike_tests::leases::assert_disjoint;
 use unalike_tests::mysql_leases::Holder;
-
-/// What does not happen within this time never will.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The nodes of a cluster.
 const NODES: [usize; 3] = [0, 1, 2];

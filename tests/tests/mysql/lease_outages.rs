@@ -12,13 +12,11 @@ use sqlx::{Connection as _, Executor as _};
 use unalike::{Ids, Snowflake, SnowflakeOptions};
 use unalike_mysql::{MysqlLeases, MysqlOptions};
 use unalike_storage::{Layout, Lease, LeaseLimits, LeaseStore as _, StoreError};
+use unalike_tests::PATIENCE;
 use unalike_tests::leases::{assert_disjoint, now_ms};
 use unalike_tests::mariadb::MariaDb;
 use unalike_tests::mysql_leases::Holder;
 use unalike_tests::proxy::Proxy;
-
-/// What does not happen within this time never will.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Worth a retry, may have granted.
 type Judgement = (bool, bool);

@@ -14,12 +14,10 @@ use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 use unalike::{Ids, Sequence, SequenceOptions, StepPolicy};
 use unalike_mysql::{MysqlOptions, MysqlStore};
 use unalike_storage::{Mode, Segment, SegmentStore, StoreError, TagOptions};
+use unalike_tests::PATIENCE;
 use unalike_tests::mariadb::MariaDb;
 use unalike_tests::proxy::Proxy;
 use unalike_tests::server::{Client, Server};
-
-/// What does not happen within this time never will.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The dialects whose tags come into being on first use.
 const DIALECTS: [&str; 5] = ["unalike", "leaf", "tinyid", "cosid", "sequence-table"];

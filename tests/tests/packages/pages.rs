@@ -33,7 +33,7 @@ use unalike_tests::server::binary;
 use unalike_tests::zookeeper::Zookeeper;
 
 /// A line that takes longer than this never ends.
-const PATIENCE: Duration = Duration::from_secs(120);
+const LINE_MAX: Duration = Duration::from_secs(120);
 
 /// Lines that are not run, why, and what is run in their place.
 const UNRUN: &[(&str, &str, Option<&str>)] = &[
@@ -496,7 +496,7 @@ impl<'w> Section<'w> {
             // To its end, so that a server can go on writing.
             let _ = std::io::copy(&mut stdout, &mut std::io::sink());
         });
-        let said = receiver.recv_timeout(PATIENCE);
+        let said = receiver.recv_timeout(LINE_MAX);
         let stderr = || std::fs::read_to_string(self.directory.path().join("stderr")).unwrap_or_default();
         let Ok(text) = said else {
             let _ = child.kill();

@@ -9,11 +9,9 @@ use unalike_postgres::{PostgresLeases, PostgresOptions};
 use unalike_storage::{
     FieldOrder, Layout, LayoutFields, LeaseAcquire, LeaseExtend, LeaseLimits, LeaseStore as _, StoreError,
 };
+use unalike_tests::PATIENCE;
 use unalike_tests::leases::{assert_disjoint, now_ms};
 use unalike_tests::postgres::Postgres;
-
-/// What does not happen within this time never will.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 async fn open(url: &str, limits: LeaseLimits) -> PostgresLeases {
     let mut options = PostgresOptions::from_url(url).unwrap();

@@ -15,13 +15,11 @@ use unalike_postgres::{PostgresLeases, PostgresOptions, PostgresStore};
 use unalike_storage::{
     Layout, LeaseAcquire, LeaseExtend, LeaseStore as _, Mode, Segment, SegmentStore, StoreError, TagOptions,
 };
+use unalike_tests::PATIENCE;
 use unalike_tests::leases::{assert_disjoint, now_ms};
 use unalike_tests::postgres::Postgres;
 use unalike_tests::proxy::Proxy;
 use unalike_tests::users::Users;
-
-/// What does not happen within this time never will.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Worth a retry, may have granted, the caller's fault.
 type Judgement = (bool, bool, bool);

@@ -10,11 +10,9 @@ use unalike_postgres::{PostgresLeases, PostgresOptions, PostgresStore};
 use unalike_storage::{
     Layout, LeaseAcquire, LeaseExtend, LeaseStore as _, Segment, SegmentStore as _, StoreError, sub_tag,
 };
+use unalike_tests::PATIENCE;
 use unalike_tests::leases::now_ms;
 use unalike_tests::postgres::Postgres;
-
-/// What does not happen within this time never will.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 async fn try_open(url: &str) -> Result<PostgresStore, StoreError> {
     PostgresStore::connect(PostgresOptions::from_url(url)?).await

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use unalike::{Clock, ClockPolicy, Layout, SystemClock};
+use unalike_tests::PATIENCE;
 use unalike_tests::clients::monotonic_ns;
 use unalike_tests::clock::FakeClock;
 use unalike_tests::holders::{Failure, Holder, Holders, Refusal, Settings, What, failure, id};
@@ -19,9 +20,6 @@ use unalike_tests::mariadb::MariaDb;
 use unalike_tests::server::{Answer, Server};
 
 const CHILD: &str = env!("CARGO_BIN_EXE_lease-child");
-
-/// What does not happen within this time never will.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 const HOUR_MS: i64 = 3_600_000;
 

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use unalike::{Clock, SystemClock};
 use unalike_storage::{Layout, Lease, LeaseAcquire, LeaseStore, StoreError};
+use unalike_tests::PATIENCE;
 use unalike_tests::clock::HandClock;
 use unalike_tests::holders::{self, Holder, Holders, Operation, Place, Refusal, Settings, What, failure, id};
 use unalike_tests::mariadb::MariaDb;
@@ -21,9 +22,6 @@ use unalike_tests::sqlite::lock_writes;
 use unalike_tests::zookeeper::Zookeeper;
 
 const CHILD: &str = env!("CARGO_BIN_EXE_lease-child");
-
-/// What does not happen within this time never will.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 fn holders(settings: &Settings) -> Holders {
     Holders::new(CHILD, settings).unwrap()

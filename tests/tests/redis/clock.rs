@@ -22,6 +22,7 @@ use unalike_storage::{
     Layout, LayoutFields, Mode, Parts, RefillPolicy, Segment, SegmentLayer, SegmentStore, StepPolicy, StoreError,
     TagCreation, TagOptions, sub_tag,
 };
+use unalike_tests::PATIENCE;
 use unalike_tests::clients::{Clients, assert_ascends_in_real_time, assert_disjoint, assert_each_ascends};
 use unalike_tests::faulty::FaultyStore;
 use unalike_tests::redis::{Persistence, Redis};
@@ -29,9 +30,6 @@ use unalike_tests::redis::{Persistence, Redis};
 const CHILD: &str = env!("CARGO_BIN_EXE_redis-clock-child");
 
 const CLIENTS: usize = 8;
-
-/// What never comes within this time never will.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The ids of this epoch, which is the default one.
 const LAYOUT: Layout = match Layout::new(LayoutFields { epoch_ms: Dialect::EPOCH_MS, ..Layout::REDIS_SHARDED.fields() })

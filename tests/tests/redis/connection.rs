@@ -20,15 +20,13 @@ use unalike_redis::{Backing, Dialect, RedisOptions, RedisStore};
 use unalike_sqlite::{SqliteOptions, SqliteStore};
 use unalike_storage::contract::{self, Fixture, SegmentFixture};
 use unalike_storage::{Mode, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, TagCreation, TagOptions};
+use unalike_tests::PATIENCE;
 use unalike_tests::authority::Authority;
 use unalike_tests::faulty::FaultyStore;
 use unalike_tests::log::Log;
 use unalike_tests::process;
 use unalike_tests::proxy::Proxy;
 use unalike_tests::redis::{Persistence, Redis};
-
-/// What does not happen within this time never will.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Worth a retry, may have granted, the caller's fault.
 type Judgement = (bool, bool, bool);

@@ -17,14 +17,12 @@ use unalike_storage::{
     Ceiling, ID_MAX, Mode, RefillPolicy, Segment, SegmentLayer, SegmentStore, StepPolicy, StoreError, TagCreation,
     TagOptions, TagRecord, TailRelease, sub_tag,
 };
+use unalike_tests::PATIENCE;
 use unalike_tests::proxy::Proxy;
 use unalike_tests::redis::{Persistence, Redis};
 
 /// The hash of a store without a durable one.
 const HASH: &str = "unalike:alone";
-
-/// What does not happen within this time never will.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// CosId's counter of the tag `shop.order`.
 const COUNTER: &str = "cosid:{shop.order}.adder";

@@ -19,6 +19,7 @@ use unalike_storage::{
     FieldOrder, GrantId, Layout, LayoutFields, Lease, LeaseAcquire, LeaseExtend, LeaseLimits, LeaseRecord, LeaseStore,
     SegmentStore, StoreError, TagCreation,
 };
+use unalike_tests::PATIENCE;
 use unalike_tests::faulty::FaultyStore;
 use unalike_tests::leases::assert_disjoint;
 use unalike_tests::proxy::Proxy;
@@ -189,9 +190,6 @@ const LIMITS: LeaseLimits = LeaseLimits { max_horizon_ms: 86_400_000, max_skew_m
 const NAMESPACE: &str = "ns";
 const KEY: &str = "unalike:leases:{ns}";
 const TIME: &str = "redis-leases\u{1f}ns";
-
-/// What never comes within this time never will.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Two workers, in ticks of 1 ms.
 const LAYOUT: Layout = two_workers(1);

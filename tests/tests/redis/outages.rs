@@ -19,15 +19,13 @@ use unalike_mysql::{MysqlOptions, MysqlStore};
 use unalike_redis::{Backing, RedisOptions, RedisStore};
 use unalike_sqlite::{SqliteOptions, SqliteStore};
 use unalike_storage::{Segment, SegmentLayer, SegmentStore, StoreError};
+use unalike_tests::PATIENCE;
 use unalike_tests::clients::{Clients, Grant, assert_ascends_in_real_time, assert_disjoint, monotonic_ns};
 use unalike_tests::mariadb::MariaDb;
 use unalike_tests::proxy::Proxy;
 use unalike_tests::redis::{Persistence, Redis};
 
 use crate::load::{CHILD, COUNT, GRANTS, Load, PROCESSES, RAISES, TINY_RAISES, missing, watermark};
-
-/// What does not happen within this time never will.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The hash of the tag that is asked for.
 const KEY: &str = "unalike:{order}";

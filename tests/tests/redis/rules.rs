@@ -22,11 +22,9 @@ use unalike_storage::{
     Ceiling, ID_MAX, JoinedStripe, Segment, SegmentLayer, SegmentStore, StoreError, StoreIdentity, Stripe, TagCreation,
     TagOptions, TagRecord, TailRelease,
 };
+use unalike_tests::PATIENCE;
 use unalike_tests::proxy::Proxy;
 use unalike_tests::redis::{Persistence, Redis};
-
-/// What does not happen within this time never will.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 const TAG: &str = "order";
 const KEY: &str = "unalike:{order}";

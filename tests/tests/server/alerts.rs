@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use serde_json::json;
 use tempfile::TempDir;
+use unalike_tests::PATIENCE;
 use unalike_tests::clock::FakeClock;
 use unalike_tests::mariadb::MariaDb;
 use unalike_tests::server::{Answer, Client, Server};
 
-const PATIENCE: Duration = Duration::from_secs(60);
 const READY: &str = r#"{"status":"ready"}"#;
 
 /// Changes a file of SQLite's beside the server that has it open.

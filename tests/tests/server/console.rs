@@ -19,14 +19,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use unalike_tests::PATIENCE;
 use unalike_tests::server::{Answer, Server, ok};
 
 const FIGURES: &str = "/v1/console";
 const ORDER: &str = "/v1/sequences/order/ids";
 const FLAKES: &str = "/v1/snowflakes/default/ids";
-
-/// What does not come about within this time never will.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";

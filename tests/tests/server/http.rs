@@ -18,12 +18,10 @@ use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 use sqlx::{Connection as _, SqliteConnection};
 use tempfile::TempDir;
+use unalike_tests::PATIENCE;
 use unalike_tests::server::{Answer, Client, Server};
 
 const ORDER: &str = "/v1/sequences/order/ids";
-
-/// What does not come about within this time never will.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Every byte percent-encoded, so that nothing on the way reads it as something else.
 fn encoded(name: &str) -> String {

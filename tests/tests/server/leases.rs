@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use serde_json::json;
 use tempfile::TempDir;
+use unalike_tests::PATIENCE;
 use unalike_tests::clock::FakeClock;
 use unalike_tests::mariadb::MariaDb;
 use unalike_tests::redis::{Persistence, Redis};
@@ -85,9 +86,6 @@ fn host_name() -> String {
 
 /// Snowflakes whose leases are short.
 const SHORT: &str = "[snowflakes.default]\nlayout = \"twitter\"\nhorizon_ms = 2000\n";
-
-/// What does not come about within this time never will.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Asks until the answer is as wanted.
 #[track_caller]
@@ -308,7 +306,7 @@ fn changes(count: usize, mut look: impl FnMut() -> anyhow::Result<String>) -> an
     let began = Instant::now();
     let (mut seen, mut changes) = (look()?, 0);
     while changes < count {
-        ensure!(began.elapsed() < Duration::from_secs(60), "{changes} changes, the last to {seen}");
+        ensure!(began.elapsed() < PATIENCE, "{changes} changes, the last to {seen}");
         std::thread::sleep(Duration::from_millis(20));
         let now = look()?;
         changes += usize::from(now != seen);

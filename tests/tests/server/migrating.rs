@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use serde_json::json;
 use tempfile::TempDir;
+use unalike_tests::PATIENCE;
 use unalike_tests::clock::FakeClock;
 use unalike_tests::mariadb::MariaDb;
 use unalike_tests::proxy::Proxy;
@@ -24,8 +25,6 @@ use unalike_tests::redis::{Persistence, Redis};
 use unalike_tests::server::{Answer, Client, Ran, Server, binary, run};
 use unalike_tests::zookeeper::{Zookeeper, raw};
 use zookeeper_client::{Acls, CreateMode};
-
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// CosId's own, as its initializer writes it.
 const COSID: &str = "create table cosid (name varchar(100) not null comment '{namespace}.{name}', \

@@ -16,7 +16,7 @@ const GREEDY: &str = "greedy-0123456789abcdef";
 const MODEST: &str = "modest-0123456789abcdef";
 
 /// Below the minute that may be owed.
-const PATIENCE: Duration = Duration::from_secs(30);
+const DEBT_MAX: Duration = Duration::from_secs(30);
 
 /// Every way to ids and numbers of this server, but those of the drop-ins.
 const PATHS: [&str; 6] = [
@@ -144,7 +144,7 @@ fn what_was_not_given_does_not_count() -> anyhow::Result<()> {
             break;
         }
         assert_eq!((answer.status, answer.problem()?.as_str()), (503, "store-unavailable"), "{answer:?}");
-        assert!(began.elapsed() < PATIENCE, "{answer:?}");
+        assert!(began.elapsed() < DEBT_MAX, "{answer:?}");
     }
     refused(&client.get("/v1/sequences/order/ids")?, "token", "greedy");
     Ok(())
@@ -167,7 +167,7 @@ fn a_request_that_is_given_up_owes_no_more_than_a_second() -> anyhow::Result<()>
     drop(locked);
     let began = Instant::now();
     while client.get("/v1/sequences/order/ids?count=300")?.status != 200 {
-        assert!(began.elapsed() < PATIENCE, "it owes for longer");
+        assert!(began.elapsed() < DEBT_MAX, "it owes for longer");
     }
     Ok(())
 }

@@ -18,13 +18,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use unalike_tests::PATIENCE;
 use unalike_tests::redis::{Persistence, Redis};
 use unalike_tests::server::{Answer, Client, Server, binary, fails, run, run_with};
 
 const ORDER: &str = "/v1/sequences/order/ids";
-
-/// What takes longer will never happen.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 const ADMIN: &str = "the-token-that-may-do-everything";
 const READER: &str = "the-token-that-may-take-ids";

@@ -7,15 +7,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
+use unalike_tests::PATIENCE;
 use unalike_tests::server::{Client, Server};
 
 const KILLS: usize = 20;
 
 /// Answers of every client that a server gives before it is killed, the last ones in the middle of something.
 const ANSWERS_MIN: u64 = 100;
-
-/// A server that gives no such number of answers in this time is stuck.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A batch of 700 leaves a part of a segment each time; singly, the runs grow to a thousand.
 const PATHS: [&str; 4] = [

@@ -34,6 +34,8 @@ struct State {
     /// The answer that is to be lost.
     loss: Option<Loss>,
     links: Vec<Arc<Link>>,
+    /// How often all connections were cut.
+    cuts: u64,
     /// How often clients sent something.
     requests: usize,
     ended: bool,
@@ -86,6 +88,7 @@ impl Proxy {
             stall_at: None,
             loss: None,
             links: Vec::new(),
+            cuts: 0,
             requests: 0,
             ended: false,
         };
@@ -157,6 +160,7 @@ impl Proxy {
     /// Cuts all connections. Others can be opened.
     pub fn cut(&self) {
         let mut state = self.shared.lock();
+        state.cuts += 1;
         state.links.drain(..).for_each(|link| link.cut());
         drop(state);
         self.shared.changed.notify_all();
@@ -224,13 +228,23 @@ impl Shared {
     }
 
     fn link(self: &Arc<Self>, client: TcpStream) -> std::io::Result<()> {
-        let target = self.lock().target;
+        let (target, cuts) = {
+            let state = self.lock();
+            (state.target, state.cuts)
+        };
         let server = TcpStream::connect(("127.0.0.1", target))?;
         client.set_nodelay(true)?;
         server.set_nodelay(true)?;
         let link = Link { client, server, swallows: AtomicBool::new(false), loses: AtomicBool::new(false) };
         let link = Arc::new(link);
-        self.lock().links.push(Arc::clone(&link));
+        let mut state = self.lock();
+        if state.cuts != cuts {
+            // All connections were cut while this one was made, and it may lead where no other one does.
+            link.cut();
+            return Ok(());
+        }
+        state.links.push(Arc::clone(&link));
+        drop(state);
         for from_client in [true, false] {
             let (shared, link) = (Arc::clone(self), Arc::clone(&link));
             thread::spawn(move || {

@@ -330,7 +330,16 @@ impl ClockStore {
             return Ok(Raise::Done);
         }
         let tag = shard.name.as_str();
-        let granted_until = self.raising.ask(tag, self.granted_until(shard)).await?;
+        let granted_until = self.raising.granted_until(shard.place(), &shard.lease).await?;
+        if granted_until < hash.end {
+            let time = |tick| Rfc3339(self.layout.tick_start_ms(tick));
+            return Err(StoreError::corrupt(format!(
+                "the durable store has granted time for {tag:?} up to {}, and Redis had it up to {} before: it lost data, or \
+                 is another store; find out which, and raise the tag there above all that was handed out",
+                time(granted_until),
+                time(hash.end)
+            )));
+        }
         let now_tick = now_ms.saturating_sub(self.layout.epoch_ms());
         let start = granted_until.max(now_tick).max(1);
         if start > self.layout.max_tick() {
@@ -355,15 +364,6 @@ impl ClockStore {
     /// When fewer ms are left, more are due.
     fn low(&self) -> u64 {
         self.horizon_ms / 3
-    }
-
-    /// Behind the last tick that was ever granted for a shard; 0 if none was.
-    async fn granted_until(&self, shard: &Shard) -> Result<u64, StoreError> {
-        match self.durable.tag(&shard.lease).await {
-            Ok(record) => Ok(record.watermark.saturating_add(1)),
-            Err(StoreError::TagUnknown { .. }) => Ok(0),
-            Err(error) => Err(error),
-        }
     }
 
     /// A tag as it is shown, for the record of its ms, if there is one.

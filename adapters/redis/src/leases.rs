@@ -111,17 +111,26 @@ struct Tries {
     patience: Duration,
     /// The holder's clock when it asked, in Unix milliseconds.
     holder_ms: u64,
-    is_first: bool,
+    count: u64,
 }
 
 impl Tries {
+    /// After so many tries, each waits a ms longer than the one before, up to [`Self::PAUSE_MAX_MS`].
+    const AT_ONCE: u64 = 4;
+    const PAUSE_MAX_MS: u64 = 20;
+
     /// The holder's clock, which goes on while the request is tried again.
     ///
     /// # Errors
     /// [`StoreError::Unavailable`] when it was tried for too long.
-    fn next(&mut self, namespace: &Namespace) -> Result<u64, StoreError> {
-        if std::mem::take(&mut self.is_first) {
+    async fn next(&mut self, namespace: &Namespace) -> Result<u64, StoreError> {
+        self.count += 1;
+        if self.count == 1 {
             return Ok(self.holder_ms);
+        }
+        let pause_ms = self.count.saturating_sub(Self::AT_ONCE).min(Self::PAUSE_MAX_MS);
+        if pause_ms > 0 {
+            tokio::time::sleep(Duration::from_millis(pause_ms)).await;
         }
         let waited = self.begun.elapsed();
         if waited >= self.patience {
@@ -260,7 +269,7 @@ impl LeaseServer {
     }
 
     fn tries(&self, holder_ms: u64) -> Tries {
-        Tries { begun: Instant::now(), patience: self.patience, holder_ms, is_first: true }
+        Tries { begun: Instant::now(), patience: self.patience, holder_ms, count: 0 }
     }
 
     /// Checks that a namespace is kept as this client keeps them.
@@ -331,7 +340,7 @@ impl LeaseServer {
         let namespace = self.namespace(name);
         let mut tries = self.tries(0);
         loop {
-            tries.next(&namespace)?;
+            tries.next(&namespace).await?;
             let view = self.look(&namespace, None).await?;
             self.check_kept(&namespace, &view)?;
             let binding = self.begins_with(&namespace, &view, layout)?;
@@ -402,7 +411,7 @@ impl LeaseServer {
         }
     }
 
-    /// How far ahead of the clock a lease may reach: `horizon_ms`, and no further than the bound.
+    /// How far ahead of the clock a lease may reach: `horizon_ms`, and no further than the bound; 0 behind that.
     fn reach_ms(&self, valid: Valid<'_>, now_ms: u64, horizon_ms: u64) -> u64 {
         let horizon_ms = horizon_ms.min(valid.binding.max_horizon_ms);
         match valid.hash.kept {
@@ -418,7 +427,7 @@ impl LeaseServer {
         let deadline = tries.begun + self.raise_timeout;
         let mut has_asked = false;
         loop {
-            let holder_ms = tries.next(&namespace)?;
+            let holder_ms = tries.next(&namespace).await?;
             let looked = Instant::now();
             let view = self.look(&namespace, None).await?;
             self.steps(&namespace).read(looked.into_std(), view.now_ms);
@@ -449,7 +458,8 @@ impl LeaseServer {
             let until_ms = least_ms.saturating_add(lead_ms(horizon_ms));
             let reach_ms = valid.map_or(0, |valid| self.reach_ms(valid, view.now_ms, horizon_ms));
             valid.map_or(Ok(()), |valid| valid.binding.check_quarantine(&namespace.name, view.now_ms))?;
-            let usable = valid.filter(|valid| valid.binding.grant(0, clocks, reach_ms).is_ok());
+            // Behind the bound no lease begins or ends, whatever the holder's clock says.
+            let usable = valid.filter(|valid| reach_ms > 0 && valid.binding.grant(0, clocks, reach_ms).is_ok());
             let Some(valid) = usable else {
                 // Somewhat before the earlier clock, so that a holder whose clock is behind need not wait.
                 let behind_ms = self.limits.max_skew_ms.saturating_add(binding.layout.tick_ms().into());
@@ -530,7 +540,7 @@ impl LeaseServer {
         let deadline = tries.begun + self.raise_timeout;
         let mut asked = None;
         loop {
-            let holder_ms = tries.next(&namespace)?;
+            let holder_ms = tries.next(&namespace).await?;
             let looked = Instant::now();
             let view = self.look(&namespace, Some(&[extend.worker])).await?;
             self.steps(&namespace).read(looked.into_std(), view.now_ms);
@@ -551,13 +561,20 @@ impl LeaseServer {
             }
             let mut record = worker.record.clone();
             let before_ms = record.lease.valid_until_ms;
-            record.lease.valid_until_ms = valid.binding.extended_end_ms(before_ms, view.now_ms, reach_ms);
+            if reach_ms > 0 {
+                record.lease.valid_until_ms = valid.binding.extended_end_ms(before_ms, view.now_ms, reach_ms);
+            }
             if record.lease.valid_until_ms == before_ms {
                 let would_ms = valid.binding.extended_end_ms(before_ms, view.now_ms, horizon_ms);
                 if would_ms == before_ms {
                     return Ok(record.lease);
                 }
-                return Err(asked.and_then(Result::err).unwrap_or_else(|| at_bound(&namespace, before_ms)));
+                return Err(match asked {
+                    Some(Err(error)) => error,
+                    // No time will ever follow: the holder gets a lease anew.
+                    _ if before_ms <= view.now_ms => lost(),
+                    _ => at_bound(&namespace, before_ms),
+                });
             }
             let granted_until_ms = record.lease.valid_until_ms;
             if self.write(&namespace, valid, Some(worker), &record, granted_until_ms).await? {
@@ -583,7 +600,7 @@ impl LeaseServer {
         let namespace = self.namespace(name);
         let mut tries = self.tries(0);
         loop {
-            tries.next(&namespace)?;
+            tries.next(&namespace).await?;
             let view = self.look(&namespace, Some(&[worker])).await?;
             self.check_kept(&namespace, &view)?;
             let Some(valid) = view.valid() else { return Ok(None) };

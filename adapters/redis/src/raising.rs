@@ -312,6 +312,24 @@ impl Raising {
         }
     }
 
+    /// Behind the greatest number that the durable store has granted under `tag`; 0 where it has granted none.
+    ///
+    /// Whoever raises a hash looks here first: a grant that is burnt moves the watermark, and the next look would find
+    /// nothing wrong with a store that lost data.
+    ///
+    /// # Errors
+    /// As [`Raising::ask`].
+    pub(crate) async fn granted_until(&self, place: HashKey<'_>, tag: &str) -> Result<u64, StoreError> {
+        let look = async {
+            match self.durable.tag(tag).await {
+                Ok(record) if record.watermark >= record.options.start => Ok(record.watermark.saturating_add(1)),
+                Ok(_) | Err(StoreError::TagUnknown { .. }) => Ok(0),
+                Err(error) => Err(error),
+            }
+        };
+        self.ask(place.tag, look).await
+    }
+
     /// What the durable store grants under `tag` for a hash: up to `count` numbers in a row, none below `at_least`.
     ///
     /// # Errors

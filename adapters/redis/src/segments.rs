@@ -14,7 +14,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::time::Instant;
 use unalike_storage::{
-    Ceiling, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, TagOptions, TagRecord, TailRelease,
+    Ceiling, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, TagOptions, TagRecord, TailRelease, is_kept,
     validate_allocate, validate_tag,
 };
 
@@ -307,9 +307,7 @@ impl Inner {
             self.raising.settle(place, Some(view.demand.low())).await?;
             return Ok(Raise::Done);
         }
-        // Looks before it asks: a grant that is burnt moves the watermark, and the next look would find nothing wrong.
-        let granted_until = self.raising.ask(tag, self.granted_until(tag)).await?;
-        check_not_behind(tag, granted_until, view.ends.all)?;
+        check_not_behind(tag, self.raising.granted_until(place, tag).await?, view.ends.all)?;
         let count = view.demand.raise_by(held, wanted, self.bounds);
         let granted = self.raising.grant(place, tag, count, at_least).await?;
         check_not_behind(tag, granted.start, view.ends.all)?;
@@ -317,15 +315,6 @@ impl Inner {
         let read = (view.generation.as_str(), view.incarnation.as_str());
         let more = [granted.count(), granted.version, low].map(|number| number.to_string());
         self.raising.install(place, &INSTALL, read, &granted, &more.each_ref().map(String::as_str)).await
-    }
-
-    /// Behind the greatest number that the durable store has granted for a tag; 0 if it does not know the tag.
-    async fn granted_until(&self, tag: &str) -> Result<u64, StoreError> {
-        match self.durable.tag(tag).await {
-            Ok(record) => Ok(record.watermark.saturating_add(1)),
-            Err(StoreError::TagUnknown { .. }) => Ok(0),
-            Err(error) => Err(error),
-        }
     }
 
     /// Sees to it that nothing below `next` is granted any more, and nothing that was on its way is installed.
@@ -364,7 +353,11 @@ impl Inner {
     async fn preheat(self: &Arc<Self>) -> Result<(), StoreError> {
         for record in self.durable.tags(None, PREHEATED_MAX).await? {
             let was_used = record.watermark >= record.options.start;
-            if was_used && let Err(error) = self.preheat_tag(&record.tag).await {
+            // The time of leases and clocks is granted a part at a time: what Redis got of it here would be lost.
+            if was_used
+                && !is_kept(&record.tag)
+                && let Err(error) = self.preheat_tag(&record.tag).await
+            {
                 if error.is_retryable() {
                     return Err(error);
                 }

@@ -57,6 +57,7 @@ import {
   type Layout,
   type SegmentStore,
 } from './store.js';
+import { after } from './wait.js';
 
 /** What a new hash has beside its generation and its first claim. */
 const NEW = [
@@ -70,6 +71,10 @@ const SUB_BYTES_MAX = 128 - KEPT_LEASES.length - 1;
 
 /** The least and the most that the bound is raised by beyond what is asked for, in milliseconds. */
 const LEAD_MS = [1_000n, 60_000n] as const;
+
+/** After so many tries, each waits a ms longer than the one before, up to so many. */
+const TRIES_AT_ONCE = 4;
+const PAUSE_MAX_MS = 20;
 
 const U64_MAX = (1n << 64n) - 1n;
 
@@ -164,7 +169,7 @@ export class RedisLeases {
     const deadline = this.#raising.deadline();
     let hasAsked = false;
     for (;;) {
-      const holderMs = next();
+      const holderMs = await next();
       const view = await this.#look(namespace, null);
       const clocks = { holderMs, storeMs: view.nowMs };
       checkClocks(this.#limits, clocks);
@@ -179,7 +184,8 @@ export class RedisLeases {
       const untilMs = leastMs + leadMs(horizonMs);
       const reach = valid === null ? 0n : reachMs(valid, view.nowMs, horizonMs);
       valid?.binding.checkQuarantine(namespace.name, view.nowMs);
-      if (valid === null || !holdsTick(valid.binding, clocks, reach)) {
+      // Behind the bound no lease begins or ends, whatever the holder's clock says.
+      if (valid === null || reach === 0n || !holdsTick(valid.binding, clocks, reach)) {
         // Somewhat before the earlier clock, so that a holder whose clock is behind need not wait.
         const floorMs = max(view.nowMs - this.#limits.maxSkewMs - BigInt(binding.layout.tickMs), 0n);
         await this.#wait(namespace, { leastMs, untilMs, anew: withFloor(binding, floorMs) }, deadline);
@@ -212,7 +218,7 @@ export class RedisLeases {
     const deadline = this.#raising.deadline();
     let asked: { readonly error: StoreError | null } | null = null;
     for (;;) {
-      const holderMs = next();
+      const holderMs = await next();
       const view = await this.#look(namespace, [extend.worker]);
       checkClocks(this.#limits, { holderMs, storeMs: view.nowMs });
       this.#checkKept(namespace, view);
@@ -241,12 +247,16 @@ export class RedisLeases {
         continue;
       }
       const before = worker.record.lease.validUntilMs;
-      const validUntilMs = valid.binding.extendedEndMs(before, view.nowMs, reach);
+      const validUntilMs = reach > 0n ? valid.binding.extendedEndMs(before, view.nowMs, reach) : before;
       if (validUntilMs === before) {
         if (valid.binding.extendedEndMs(before, view.nowMs, horizonMs) === before) {
           return worker.record.lease;
         }
-        throw asked?.error ?? atBound(namespace, before);
+        if (asked !== null && asked.error !== null) {
+          throw asked.error;
+        }
+        // No time will ever follow a lease that is over: its holder gets one anew.
+        throw before <= view.nowMs ? leaseLost(namespace.name, extend.worker) : atBound(namespace, before);
       }
       const lease = { ...worker.record.lease, validUntilMs };
       if (await this.#write(namespace, valid, worker, { ...worker.record, lease }, validUntilMs)) {
@@ -260,7 +270,7 @@ export class RedisLeases {
     const namespace = this.#namespace(name);
     const next = this.#tries(namespace, 0n);
     for (;;) {
-      next();
+      await next();
       const view = await this.#look(namespace, [workerId]);
       this.#checkKept(namespace, view);
       const valid = validOf(view);
@@ -285,13 +295,17 @@ export class RedisLeases {
   }
 
   /** The holder's clock at each try, which goes on while the request is tried again. */
-  #tries(namespace: Namespace, holderMs: bigint): () => bigint {
+  #tries(namespace: Namespace, holderMs: bigint): () => Promise<bigint> {
     const began = monotonicMs();
-    let isFirst = true;
-    return () => {
-      if (isFirst) {
-        isFirst = false;
+    let count = 0;
+    return async () => {
+      count += 1;
+      if (count === 1) {
         return holderMs;
+      }
+      const pauseMs = Math.min(count - TRIES_AT_ONCE, PAUSE_MAX_MS);
+      if (pauseMs > 0) {
+        await new Promise((resolve) => after(() => resolve(null), pauseMs));
       }
       const waitedMs = monotonicMs() - began;
       if (waitedMs >= this.#patienceMs) {
@@ -473,57 +487,39 @@ export class RedisLeases {
         return DONE;
       }
       const tag = timeTag(namespace.name);
-      // One ms tells how far the durable store has granted. It is the first of what is installed, or a gap.
-      const first = await this.#raising.grant(place, tag, 1n, 0n);
-      if (first.start < boundMs) {
-        const [granted, bound] = [rfc3339(first.start), rfc3339(boundMs)];
+      // Looks before it asks: a grant that is burnt moves the watermark, and the next look would find nothing wrong.
+      const grantedUntilMs = await this.#raising.grantedUntil(place, tag);
+      if (grantedUntilMs < boundMs) {
+        const [until, bound] = [rfc3339(grantedUntilMs), rfc3339(boundMs)];
         throw new StoreError(
           'corrupt',
-          `the durable store granted time up to ${granted} under ${JSON.stringify(tag)}, and Redis had it up to ` +
-            `${bound} ` +
+          `the durable store granted time up to ${until} under ${JSON.stringify(tag)}, and Redis had it up to ${bound} ` +
             'before: it lost data, or is another store; find out which. If it lost data, wait until ' +
             `${bound} has passed, when all of these leases have ended, and delete the key ${namespace.key} in Redis`,
         );
       }
       let startMs = boundMs;
       let anew: NamespaceBinding | null = null;
-      if (valid === null || first.start !== boundMs) {
+      if (valid === null || grantedUntilMs !== boundMs) {
         if (wanted.anew === null) {
           await this.#raising.settle(place, null);
           return DONE;
         }
         anew = wanted.anew;
-        startMs = max(first.start, anew.floorMs);
+        startMs = max(grantedUntilMs, anew.floorMs);
       }
       // Time that has not come yet is only begun: nobody else gets what follows, and a Redis that is lost again before
       // costs next to nothing more.
       const untilMs = anew !== null && startMs > view.nowMs ? 0n : wanted.untilMs;
-      const count = max(untilMs - startMs, 1n);
-      let granted: { readonly start: bigint; readonly end: bigint } = first;
-      let failure: unknown = null;
-      if (startMs !== first.start) {
-        granted = await this.#raising.grant(place, tag, count, startMs);
-      } else if (count > 1n) {
-        try {
-          const rest = await this.#raising.grant(place, tag, count - 1n, first.end);
-          granted = rest.start === first.end ? { start: first.start, end: rest.end } : first;
-        } catch (error) {
-          // What is there is installed nevertheless: not to install it would leave a gap.
-          failure = error;
-        }
-      }
+      const granted = await this.#raising.grant(place, tag, max(untilMs - startMs, 1n), startMs);
       const floorMs = anew === null ? 0n : roundUpMs(anew.layout, granted.start);
       const binding = anew === null ? '' : writeBinding(withFloor(anew, floorMs));
-      const outcome = await this.#raising.install(place, LEASES_INSTALL, [generation, view.here], granted, [binding]);
-      if (failure !== null) {
-        throw failure;
-      }
-      return outcome;
+      return this.#raising.install(place, LEASES_INSTALL, [generation, view.here], granted, [binding]);
     });
   }
 }
 
-/** How far ahead of the clock a lease may reach: `horizonMs`, and no further than the bound. */
+/** How far ahead of the clock a lease may reach: `horizonMs`, and no further than the bound; 0 behind that. */
 function reachMs(valid: Valid, nowMs: bigint, horizonMs: bigint): bigint {
   return min(min(horizonMs, valid.binding.maxHorizonMs), max(valid.boundMs - nowMs, 0n));
 }

@@ -348,7 +348,11 @@ test('a durable store that lost data is noticed, and nothing of it is handed out
   }
   assert.equal((await durable.openTag('order')).watermark, watermark, 'nothing is granted that had to be burnt');
   await redis.ask('HSET', 'unalike:leases:{default}', 'incarnation', '');
-  await assert.rejects(acquire(restored), kind('corrupt', /it lost data, or is another store/));
+  const time = await durable.openTag(timeTag('default'));
+  for (const one of [restored, restored, restored, again, again, again]) {
+    await assert.rejects(acquire(one), kind('corrupt', /it lost data, or is another store/));
+  }
+  assert.deepEqual(await durable.openTag(timeTag('default')), time, 'no time is granted that had to be burnt');
 });
 
 test('nothing comes twice when Redis is killed, flushed, or comes back with its old data', async (t) => {
@@ -724,6 +728,30 @@ test('a lease is extended and released by its grant id only', async (t) => {
   // One that is kept without a durable store is none of ours.
   await redis.ask('HSET', 'unalike:leases:{alone}', 'generation', 'g', 'incarnation', '', 'begun_by', 'use');
   await assert.rejects(acquire(store, { namespace: 'alone' }), kind('refused', /kept the other way/));
+});
+
+test('a holder whose time is over is told so, and gets a lease anew', async (t) => {
+  const { redis, path, open } = await shared(t);
+  const { store } = await open('raise-min=100&raise-timeout-ms=2000');
+  const lease = await acquire(store, { horizonMs: 500n });
+  const boundMs = BigInt(await redis.ask('HGET', 'unalike:leases:{default}', 'bound_ms'));
+  // As if an answer had been lost, or as another Redis does.
+  const durable = await SqliteStore.open(path);
+  t.after(() => durable.close());
+  const lostUntilMs = (await durable.allocate(timeTag('default'), 700n, 0n)).end;
+  assert.equal(lostUntilMs, boundMs + 700n);
+  while (BigInt(Date.now()) <= boundMs) {
+    await sleep(5);
+  }
+  const { worker, grantId } = lease;
+  const nowMs = BigInt(Date.now());
+  const extend = store.extend({ namespace: 'default', layout: LAYOUT, worker, grantId, nowMs, horizonMs: 500n });
+  await assert.rejects(extend, kind('lease-lost'));
+  // With a clock that is behind, the time that is over is no place for a lease either.
+  const late = await acquire(store, { nowMs: boundMs - 200n, horizonMs: 500n }).catch((error) => error);
+  assert.ok(late.kind === 'quarantined' || late.notBeforeMs >= lostUntilMs, String(late));
+  const next = await eventually(() => acquire(store, { preferredWorker: worker, horizonMs: 500n }));
+  assert.ok(next.worker === worker && next.notBeforeMs >= lostUntilMs, `${next.notBeforeMs} ${lostUntilMs}`);
 });
 
 test("a lease whose answer was lost is nobody's", async (t) => {

@@ -331,8 +331,11 @@ def test_a_durable_store_that_lost_data_is_noticed(shared: Shared) -> None:
             one.allocate("order", 50, 0)
     assert durable.open_tag("order").watermark == watermark, "nothing is granted that had to be burnt"
     redis.ask("HSET", "unalike:leases:{default}", "incarnation", "")
-    with fails("corrupt", "it lost data, or is another store"):
-        acquiring(restored)
+    granted_time = durable.open_tag(time_tag("default"))
+    for one in [restored] * 3 + [again] * 3:
+        with fails("corrupt", "it lost data, or is another store"):
+            acquiring(one)
+    assert durable.open_tag(time_tag("default")) == granted_time, "no time is granted that had to be burnt"
 
 
 def test_nothing_comes_twice_when_redis_loses_data(shared: Shared) -> None:
@@ -684,6 +687,27 @@ def test_a_lease_is_extended_and_released_by_its_grant_id_only(shared: Shared) -
     redis.ask("HSET", "unalike:leases:{alone}", "generation", "g", "incarnation", "", "begun_by", "use")
     with fails("refused", "kept the other way"):
         acquiring(store, namespace="alone")
+
+
+def test_a_holder_whose_time_is_over_is_told_so_and_gets_a_lease_anew(shared: Shared) -> None:
+    redis = shared.redis()
+    store, backing = shared.open(redis.url, "raise-min=100&raise-timeout-ms=2000")
+    lease = acquiring(store, 500)
+    bound_ms = int(redis.ask("HGET", "unalike:leases:{default}", "bound_ms"))
+    # As if an answer had been lost, or as another Redis does.
+    lost_until_ms = backing.allocate(time_tag("default"), 700, 0).end
+    assert lost_until_ms == bound_ms + 700
+    until(lambda: now_ms() > bound_ms)
+    with fails("lease-lost"):
+        store.extend(LeaseExtend("default", LAYOUT, lease.worker, lease.grant_id, now_ms(), 500))
+    # With a clock that is behind, the time that is over is no place for a lease either.
+    try:
+        late = store.acquire(LeaseAcquire("default", LAYOUT, "", None, bound_ms - 200, 500))
+        assert late.not_before_ms >= lost_until_ms
+    except StoreError as error:
+        assert error.kind == "quarantined", error
+    again = eventually(lambda: acquiring(store, 500, worker=lease.worker))
+    assert again.worker == lease.worker and again.not_before_ms >= lost_until_ms
 
 
 NODE_PROGRAM = """

@@ -596,18 +596,32 @@ async fn ms_of_another_incarnation_or_of_none_are_not_stamped() -> anyhow::Resul
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_durable_store_that_went_back_gets_no_ms_installed_again() -> anyhow::Result<()> {
+async fn a_durable_store_that_went_back_is_refused_until_the_tag_is_raised() -> anyhow::Result<()> {
     let redis = Redis::start(Persistence::Nothing)?;
     let durable: Arc<FaultyStore> = Arc::default();
-    connect(&redis, durable.clone(), "horizon-ms=60000").await?.allocate("order", 1, 0).await?;
+    let first = connect(&redis, durable.clone(), "horizon-ms=3000").await?.allocate("order", 1, 0).await?;
+    let end = field(&redis, "end")?;
     become_another(&redis)?;
-    // It knows nothing of the ms that it granted before, and grants most of them again.
+    // It knows nothing of the ms that it granted before, and would grant most of them again.
     durable.inner().lose_all()?;
+    durable.inner().open_tag("order").await?;
     let asked_before = durable.allocations();
-    let store = connect(&redis, durable.clone(), "horizon-ms=60000&raise-timeout-ms=500").await?;
-    let error = store.allocate("order", 1, 0).await.unwrap_err();
-    assert!(error.is_retryable() && !error.may_have_granted(), "{error:?}");
-    assert!(durable.allocations() > asked_before, "it was asked");
+    // However often it is tried, by whomever, and once their time has passed too.
+    for _ in 0..2 {
+        let store = connect(&redis, durable.clone(), "horizon-ms=3000").await?;
+        for _ in 0..3 {
+            let error = store.allocate("order", 1, 0).await.unwrap_err();
+            assert!(matches!(&error, StoreError::Corrupt { what, .. } if what.contains("lost data")), "{error:?}");
+        }
+        while now_tick() <= end {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+    assert_eq!(durable.allocations(), asked_before, "it is asked for nothing");
+    let store = connect(&redis, durable, "horizon-ms=3000").await?;
+    store.raise_tag("order", LAYOUT.pack(Parts { ticks: end, worker: 60, sequence: 0 })?).await?;
+    let next = one(&store).await?;
+    assert!(tick(&next) >= end && tick(&first) < end, "{first:?} {next:?} {end}");
     Ok(())
 }
 

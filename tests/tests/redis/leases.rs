@@ -807,6 +807,63 @@ async fn time_that_was_granted_and_got_lost_is_nobodys() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_holder_whose_time_is_over_is_told_so_and_gets_a_lease_anew() {
+    let world = World::start(Behind::Durable);
+    let client = world.client().await;
+    let lease = world.acquire(&client, "a", 500).await.unwrap();
+    let bound_ms = world.bound_ms();
+    world.durable.inner().allocate(TIME, 700, 0).await.unwrap();
+    let lost_until_ms = world.granted_until_ms().await;
+    while now_ms() <= bound_ms {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    // Neither waits for what will never come.
+    let began = Instant::now();
+    let extended = world.extend(&client, &lease, 500).await;
+    assert!(is_lost(&extended), "{extended:?}");
+    // With a clock that is behind, the time that is over is no place for a lease either.
+    let mut request = world.request("a", 500);
+    request.now_ms = bound_ms - 200;
+    let until_ms = match client.acquire(&request).await {
+        Ok(lease) => lease.not_before_ms,
+        error => quarantined_until(error),
+    };
+    assert!(until_ms >= lost_until_ms, "{until_ms} {lost_until_ms}");
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    let next = acquired(&world, &client, "a", 500).await;
+    assert!(next.not_before_ms >= lost_until_ms, "{next:?} {lost_until_ms}");
+    assert_disjoint([lease, next]);
+}
+
+/// Whoever starts a server with these leases and gives Redis the numbers of all tags beforehand.
+#[tokio::test(flavor = "multi_thread")]
+async fn numbers_that_are_got_beforehand_are_no_time_of_leases() {
+    let world = World::start(Behind::Durable);
+    let client = world.client().await;
+    let lease = world.acquire(&client, "a", 60_000).await.unwrap();
+    world.durable.inner().allocate("zebra", 1, 0).await.unwrap();
+    world.durable.inner().allocate("order\u{1f}redis-clock:7", 1, 0).await.unwrap();
+    let (granted_until_ms, bound_ms) = (world.granted_until_ms().await, world.bound_ms());
+    for _ in 0..3 {
+        let segments = RedisStore::connect(options(&world.redis.url(0, ""), LIMITS), world.watermark()).await.unwrap();
+        let began = Instant::now();
+        // The last of all names.
+        while world.redis.cli(&["EXISTS", "unalike:{zebra}"]).unwrap().trim() != "1" {
+            assert!(began.elapsed() < PATIENCE, "the tag gets no numbers");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        segments.close().await;
+        world.redis.cli(&["DEL", "unalike:{zebra}"]).unwrap();
+    }
+    assert_eq!(world.granted_until_ms().await, granted_until_ms, "not beyond {bound_ms}");
+    let clock = world.durable.inner().tag("order\u{1f}redis-clock:7").await.unwrap();
+    assert_eq!(clock.watermark, 1);
+    assert!(world.redis.cli(&["KEYS", "unalike:{redis-leases*"]).unwrap().trim().is_empty());
+    let extended = world.extend(&client, &lease, 3_600_000).await.unwrap();
+    assert!(extended.valid_until_ms > bound_ms, "{extended:?} {bound_ms}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_redis_that_is_lost_in_quarantine_costs_nothing_more() {
     let mut world = World::start(Behind::Durable);
     let client = world.client().await;

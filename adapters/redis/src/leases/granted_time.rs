@@ -140,7 +140,7 @@ impl GrantedTime {
             return Ok(Raise::Done);
         }
         let tag = tag(&namespace.name)?;
-        let granted_until_ms = self.raising.ask(place.tag, self.granted_until_ms(&tag)).await?;
+        let granted_until_ms = self.raising.granted_until(place, &tag).await?;
         if granted_until_ms < bound_ms {
             let what = format!(
                 "the durable store granted time up to {} under {tag:?}, and Redis had it up to {bound} before: it lost data, \
@@ -175,15 +175,6 @@ impl GrantedTime {
         }
         let read = (hash.generation.as_str(), here.as_str());
         self.raising.install(place, &INSTALL, read, &granted, &[binding.as_deref().unwrap_or_default()]).await
-    }
-
-    /// Behind the last ms that was ever granted for a namespace; 0 if none was.
-    async fn granted_until_ms(&self, tag: &str) -> Result<u64, StoreError> {
-        match self.durable.tag(tag).await {
-            Ok(record) if record.watermark >= record.options.start => Ok(record.watermark.saturating_add(1)),
-            Ok(_) | Err(StoreError::TagUnknown { .. }) => Ok(0),
-            Err(error) => Err(error),
-        }
     }
 }
 

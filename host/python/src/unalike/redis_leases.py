@@ -67,6 +67,10 @@ _LEAD_MS: Final = (1_000, 60_000)
 _KNOWN_MAX: Final = 1_024
 """The turns of so many namespaces are known before those that nobody waits for are forgotten."""
 
+_TRIES_AT_ONCE: Final = 4
+_PAUSE_MAX_MS: Final = 20
+"""After so many tries of a request, each waits a ms longer than the one before, up to so many."""
+
 
 @dataclass(frozen=True)
 class _Namespace:
@@ -158,7 +162,8 @@ class RedisLeases:
             reach_ms = 0 if valid is None else _reach_ms(valid, view.now_ms, horizon_ms)
             if valid is not None:
                 valid.binding.check_quarantine(namespace.name, view.now_ms)
-            if valid is None or not _holds_tick(valid.binding, clocks, reach_ms):
+            # Behind the bound no lease begins or ends, whatever the holder's clock says.
+            if valid is None or reach_ms == 0 or not _holds_tick(valid.binding, clocks, reach_ms):
                 # Somewhat before the earlier clock, so that a holder whose clock is behind need not wait.
                 floor_ms = max(view.now_ms - self._limits.max_skew_ms - binding.layout.tick_ms, 0)
                 self._wait(namespace, _Wanted(least_ms, until_ms, replace(binding, floor_ms=floor_ms)), deadline)
@@ -204,11 +209,18 @@ class RedisLeases:
                     has_asked, failure = True, error
                 continue
             before_ms = worker.record.lease.valid_until_ms
-            valid_until_ms = valid.binding.extended_end_ms(before_ms, view.now_ms, reach_ms)
+            valid_until_ms = before_ms
+            if reach_ms > 0:
+                valid_until_ms = valid.binding.extended_end_ms(before_ms, view.now_ms, reach_ms)
             if valid_until_ms == before_ms:
                 if valid.binding.extended_end_ms(before_ms, view.now_ms, horizon_ms) == before_ms:
                     return worker.record.lease
-                raise failure or _at_bound(namespace, before_ms)
+                if failure is not None:
+                    raise failure
+                if before_ms <= view.now_ms:
+                    # No time will ever follow: the holder gets a lease anew.
+                    raise lease_lost(namespace.name, request.worker)
+                raise _at_bound(namespace, before_ms)
             lease = replace(worker.record.lease, valid_until_ms=valid_until_ms)
             if self._write(namespace, valid, worker, replace(worker.record, lease=lease), valid_until_ms):
                 self._raise_soon(namespace, valid, least_ms, horizon_ms)
@@ -394,49 +406,32 @@ class RedisLeases:
             self._raising.settle(place, None)
             return DONE
         tag = time_tag(namespace.name)
-        # One ms tells how far the durable store has granted. It is the first of what is installed, or a gap.
-        first = self._raising.grant(place, tag, 1, 0)
-        if first.start < bound_ms:
-            granted_text, bound = rfc3339(first.start), rfc3339(bound_ms)
+        # Looks before it asks: a grant that is burnt moves the watermark, and the next look would find nothing wrong.
+        granted_until_ms = self._raising.granted_until(place, tag)
+        if granted_until_ms < bound_ms:
+            until, bound = rfc3339(granted_until_ms), rfc3339(bound_ms)
             raise StoreError(
                 "corrupt",
-                f"the durable store granted time up to {granted_text} under {quoted(tag)}, and Redis had it up to "
-                f"{bound} "
+                f"the durable store granted time up to {until} under {quoted(tag)}, and Redis had it up to {bound} "
                 "before: it lost data, or is another store; find out which. If it lost data, wait until "
                 f"{bound} has passed, when all of these leases have ended, and delete the key {namespace.key} in Redis",
             )
         start_ms, anew = bound_ms, None
-        if not is_valid or first.start != bound_ms:
+        if not is_valid or granted_until_ms != bound_ms:
             if wanted.anew is None:
                 self._raising.settle(place, None)
                 return DONE
             anew = wanted.anew
-            start_ms = max(first.start, anew.floor_ms)
+            start_ms = max(granted_until_ms, anew.floor_ms)
         # Time that has not come yet is only begun: nobody else gets what follows, and a Redis that is lost again before
         # costs next to nothing more.
         until_ms = 0 if anew is not None and start_ms > view.now_ms else wanted.until_ms
-        count = max(until_ms - start_ms, 1)
-        granted = (first.start, first.end)
-        failure: Optional[StoreError] = None
-        if start_ms != first.start:
-            segment = self._raising.grant(place, tag, count, start_ms)
-            granted = (segment.start, segment.end)
-        elif count > 1:
-            try:
-                rest = self._raising.grant(place, tag, count - 1, first.end)
-                if rest.start == first.end:
-                    granted = (first.start, rest.end)
-            except StoreError as error:
-                # What is there is installed nevertheless: not to install it would leave a gap.
-                failure = error
+        granted = self._raising.grant(place, tag, max(until_ms - start_ms, 1), start_ms)
         binding = ""
         if anew is not None:
-            binding = write_binding(replace(anew, floor_ms=round_up_ms(anew.layout, granted[0])))
+            binding = write_binding(replace(anew, floor_ms=round_up_ms(anew.layout, granted.start)))
         read = (view.hash.generation, view.here)
-        outcome = self._raising.install(place, _INSTALL, read, granted, (binding,))
-        if failure is not None:
-            raise failure
-        return outcome
+        return self._raising.install(place, _INSTALL, read, (granted.start, granted.end), (binding,))
 
 
 class _Tries:
@@ -447,16 +442,19 @@ class _Tries:
         self._namespace = namespace
         self._holder_ms = holder_ms
         self._began = time.monotonic()
-        self._is_first = True
+        self._count = 0
 
     def next(self) -> int:
         """The holder's clock, which goes on while the request is tried again.
 
         :raises StoreError: ``unavailable`` when it was tried for too long.
         """
-        if self._is_first:
-            self._is_first = False
+        self._count += 1
+        if self._count == 1:
             return self._holder_ms
+        pause_ms = min(self._count - _TRIES_AT_ONCE, _PAUSE_MAX_MS)
+        if pause_ms > 0:
+            time.sleep(pause_ms / 1_000)
         waited = time.monotonic() - self._began
         if waited >= self._leases.patience:
             what = (
@@ -467,7 +465,7 @@ class _Tries:
 
 
 def _reach_ms(valid: Valid, now_ms: int, horizon_ms: int) -> int:
-    """How far ahead of the clock a lease may reach: ``horizon_ms``, and no further than the bound."""
+    """How far ahead of the clock a lease may reach: ``horizon_ms``, and no further than the bound; 0 behind that."""
     return min(horizon_ms, valid.binding.max_horizon_ms, max(valid.bound_ms - now_ms, 0))
 
 

@@ -70,6 +70,9 @@ fn an_id_without_a_layout_is_guessed() {
         ("017F22E2-79B0-7CC3-98C4-DC0C0C07398F", "uuid-v7", &["2022-02-22T19:22:22.000Z"]),
         ("C232AB00-9414-11EC-B3C8-9F6BDECED846", "uuid-v1", &["2022-02-22T19:22:22.000Z", "clock-sequence 13256"]),
         ("919108f7-52d1-4320-9bac-f847db4148a8", "uuid-v4", &["by its shape"]),
+        ("f17f22e2-79b0-7cc3-98c4-dc0c0c07398f", "uuid-v7", &["by its shape, though its time is yet to come"]),
+        ("7ZZZZZZZZZZZZZZZZZZZZZZZZZ", "ulid", &["by its shape, though its time is yet to come"]),
+        ("00000000000000000000000000", "ulid", &["by its shape, though its time is odd"]),
         ("20240229120000250-0000042-00007", "cosid-friendly", &["2024-02-29T12:00:00.250Z", " 42 ", " 7 "]),
         ("0U5fyaBm000g007", "cosid-radix62", &["2024-02-29T12:00:00.250Z", " 42 ", " 7 "]),
     ] {

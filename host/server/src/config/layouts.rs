@@ -250,7 +250,7 @@ impl Layouts {
         if guesses.is_empty() {
             return Err(DecodeError::NoShape { text: shortened(id) });
         }
-        let wanted = guesses.iter().filter(|guess| all || guess.verdict.is_plausible());
+        let wanted = guesses.iter().filter(|guess| all || makes_sense(guess));
         Ok(Candidates { id: id.to_owned(), candidates: wanted.map(|guess| self.candidate(guess)).collect() })
     }
 
@@ -314,7 +314,7 @@ impl Layouts {
                 Shape::Ulid => "ulid",
             },
             number: guess.id.map(|id| id.to_string()),
-            plausible: guess.verdict.is_plausible(),
+            plausible: makes_sense(guess),
             why: why(guess),
             time: guess.unix_ms.map(rfc3339),
             unix_ms: guess.unix_ms,
@@ -483,9 +483,20 @@ pub(crate) struct Candidate {
     pub(crate) fields: Fields,
 }
 
+/// A UUID and a ULID are what their shape says, whatever their time is.
+fn is_known_by_shape(guess: &Guess<'_>) -> bool {
+    matches!(guess.shape, Shape::Uuid | Shape::Ulid)
+}
+
+fn makes_sense(guess: &Guess<'_>) -> bool {
+    guess.verdict.is_plausible() || is_known_by_shape(guess)
+}
+
 fn why(guess: &Guess<'_>) -> String {
     match guess.verdict {
-        Verdict::Plausible { .. } if matches!(guess.shape, Shape::Uuid | Shape::Ulid) => "by its shape".to_owned(),
+        Verdict::Plausible { .. } if is_known_by_shape(guess) => "by its shape".to_owned(),
+        Verdict::TooEarly { .. } if is_known_by_shape(guess) => "by its shape, though its time is odd".to_owned(),
+        Verdict::TooLate if is_known_by_shape(guess) => "by its shape, though its time is yet to come".to_owned(),
         Verdict::Plausible { evidence_bits } => {
             format!("its time lies between the first such ids and now; weight {evidence_bits}")
         }

@@ -23,7 +23,7 @@ const HYPHENS: [usize; 4] = [8, 13, 18, 23];
 /// assert_eq!(encode(1_000_000, Text::Base36)?.as_str(), "000000000lfls");
 /// assert_eq!(encode(1_000_000, Text::Base62)?.as_str(), "00000004C92");
 /// assert_eq!(encode(1_000_000, Text::Base32)?.as_str(), "000000000YGJ0");
-/// assert_eq!(encode(1_000_000, Text::Uuid)?.as_str(), "00000000-001e-8848-8000-000000000000");
+/// assert_eq!(encode(1_000_000, Text::Uuid)?.as_str(), "00000000-001e-8848-8100-000000000000");
 /// # Ok::<(), unalike_core::TextError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -41,8 +41,8 @@ pub enum Text {
     /// TSID. Reading also takes lower case, `i` and `l` for 1, and `o` for 0.
     Base32,
     /// A UUID of version 8, whose meaning is its maker's (RFC 9562, section 5.8): the id's 63 bits stand first, around
-    /// version and variant, and zeros follow. Always 36 characters, lower case; reading also takes upper case. It is as
-    /// unique as the id: under one tag, not world-wide.
+    /// version and variant, and 001 and zeros follow. Always 36 characters, lower case; reading also takes upper case.
+    /// It is as unique as the id: under one tag, not world-wide.
     Uuid,
 }
 
@@ -267,10 +267,12 @@ const fn of_uuid(bits: u128) -> u64 {
     high >> 16 << 15 | (high & 0xFFF) << 3 | (bits >> 59) as u64 & 7
 }
 
-/// The 128 bits of the UUID with this id: 48 bits of it, the version, 12 bits, the variant, the last 3 bits, zeros.
+/// The 128 bits of the UUID with this id: 48 bits of it, the version, 12 bits, the variant, the last 3 bits, 001, zeros.
+///
+/// The 1 is for MariaDB, whose type UUID takes no text of version 8 in which the byte of the variant is 0x80.
 const fn in_uuid(id: u64) -> u128 {
     let high = (id >> 15 << 16) | 0x8000 | (id >> 3 & 0xFFF);
-    let low = (1 << 63) | (id & 7) << 59;
+    let low = (1 << 63) | (id & 7) << 59 | 1 << 56;
     (high as u128) << 64 | low as u128
 }
 
@@ -394,7 +396,7 @@ mod tests {
                     "0000000000001",
                     "00000000001",
                     "0000000000001",
-                    "00000000-0000-8000-8800-000000000000",
+                    "00000000-0000-8000-8900-000000000000",
                 ],
             ),
             (
@@ -405,7 +407,7 @@ mod tests {
                     "000000000000a",
                     "0000000000A",
                     "000000000000A",
-                    "00000000-0000-8001-9000-000000000000",
+                    "00000000-0000-8001-9100-000000000000",
                 ],
             ),
             (
@@ -416,7 +418,7 @@ mod tests {
                     "000000000000v",
                     "0000000000V",
                     "000000000000Z",
-                    "00000000-0000-8003-b800-000000000000",
+                    "00000000-0000-8003-b900-000000000000",
                 ],
             ),
             (
@@ -427,7 +429,7 @@ mod tests {
                     "000000000000w",
                     "0000000000W",
                     "0000000000010",
-                    "00000000-0000-8004-8000-000000000000",
+                    "00000000-0000-8004-8100-000000000000",
                 ],
             ),
             (
@@ -438,7 +440,7 @@ mod tests {
                     "0000000000010",
                     "0000000000a",
                     "0000000000014",
-                    "00000000-0000-8004-a000-000000000000",
+                    "00000000-0000-8004-a100-000000000000",
                 ],
             ),
             (
@@ -449,7 +451,7 @@ mod tests {
                     "000000000001p",
                     "0000000000z",
                     "000000000001X",
-                    "00000000-0000-8007-a800-000000000000",
+                    "00000000-0000-8007-a900-000000000000",
                 ],
             ),
             (
@@ -460,7 +462,7 @@ mod tests {
                     "000000000001q",
                     "00000000010",
                     "000000000001Y",
-                    "00000000-0000-8007-b000-000000000000",
+                    "00000000-0000-8007-b100-000000000000",
                 ],
             ),
             (
@@ -471,7 +473,7 @@ mod tests {
                     "0000000000pa7",
                     "000000008WV",
                     "0000000000ZZZ",
-                    "00000000-0000-8fff-b800-000000000000",
+                    "00000000-0000-8fff-b900-000000000000",
                 ],
             ),
             (
@@ -482,7 +484,7 @@ mod tests {
                     "0000000000pa8",
                     "000000008WW",
                     "0000000001000",
-                    "00000000-0001-8000-8000-000000000000",
+                    "00000000-0001-8000-8100-000000000000",
                 ],
             ),
             (
@@ -493,7 +495,7 @@ mod tests {
                     "08vy6jl9y3794",
                     "1OPdDHFpsF6",
                     "10EZA6N444ZBR",
-                    "2077d46a-9084-8faf-8000-000000000000",
+                    "2077d46a-9084-8faf-8100-000000000000",
                 ],
             ),
             (
@@ -504,7 +506,7 @@ mod tests {
                     "1y2p0ij32e8e7",
                     "AzL8n0Y58m7",
                     "7ZZZZZZZZZZZZ",
-                    "ffffffff-ffff-8fff-b800-000000000000",
+                    "ffffffff-ffff-8fff-b900-000000000000",
                 ],
             ),
         ] {
@@ -560,18 +562,19 @@ mod tests {
             ("0000000000\u{0}00", Text::Base32, 10),
             ("000000000000-", Text::Base36, 12),
             ("000000000000000000a", Text::Padded, 18),
-            ("00000000-0000-8000-8800-00000000000g", Text::Uuid, 35),
-            ("0000000000000-8000-8800-000000000000", Text::Uuid, 8),
-            ("00000000-0000-8000x8800-000000000000", Text::Uuid, 18),
-            ("-0000000-0000-8000-8800-000000000000", Text::Uuid, 0),
+            ("00000000-0000-8000-8900-00000000000g", Text::Uuid, 35),
+            ("0000000000000-8000-8900-000000000000", Text::Uuid, 8),
+            ("00000000-0000-8000x8900-000000000000", Text::Uuid, 18),
+            ("-0000000-0000-8000-8900-000000000000", Text::Uuid, 0),
             // Another version, another variant, and something where zeros stand.
-            ("00000000-0000-7000-8800-000000000000", Text::Uuid, 14),
-            ("00000000-0000-8000-0800-000000000000", Text::Uuid, 19),
-            ("00000000-0000-8000-c800-000000000000", Text::Uuid, 19),
-            ("00000000-0000-8000-8c00-000000000000", Text::Uuid, 20),
-            ("00000000-0000-8000-8810-000000000000", Text::Uuid, 21),
-            ("00000000-0000-8000-8800-000000000001", Text::Uuid, 35),
-            ("00000000-0000-8000-8800-100000000000", Text::Uuid, 24),
+            ("00000000-0000-7000-8900-000000000000", Text::Uuid, 14),
+            ("00000000-0000-8000-0900-000000000000", Text::Uuid, 19),
+            ("00000000-0000-8000-c900-000000000000", Text::Uuid, 19),
+            ("00000000-0000-8000-8800-000000000000", Text::Uuid, 20),
+            ("00000000-0000-8000-8d00-000000000000", Text::Uuid, 20),
+            ("00000000-0000-8000-8910-000000000000", Text::Uuid, 21),
+            ("00000000-0000-8000-8900-000000000001", Text::Uuid, 35),
+            ("00000000-0000-8000-8900-100000000000", Text::Uuid, 24),
         ] {
             assert_eq!(decode(input, text), Err(TextError::Character { at }), "{input:?} as {text:?}");
         }
@@ -603,7 +606,7 @@ mod tests {
             ("3w5e11264sgsf", Text::Base36), // 2^64 - 1
             ("3w5e11264sgsg", Text::Base36), // 2^64
             ("zzzzzzzzzzzzz", Text::Base36),
-            ("00000000-0000-8000-8000-000000000000", Text::Uuid),
+            ("00000000-0000-8000-8100-000000000000", Text::Uuid),
         ] {
             assert_eq!(decode(input, text), Err(TextError::OutOfRange), "{input} as {text:?}");
         }
@@ -626,7 +629,7 @@ mod tests {
         }
         assert_eq!(decode("04w86bb0g4007", Text::Base32), Ok(175_928_847_299_117_063));
         assert_eq!(decode("08VY6Jl9Y3794", Text::Base36), Ok(1_169_786_042_799_259_000));
-        assert_eq!(decode("2077D46A-9084-8FAF-8000-000000000000", Text::Uuid), Ok(1_169_786_042_799_259_000));
+        assert_eq!(decode("2077D46A-9084-8FAF-8100-000000000000", Text::Uuid), Ok(1_169_786_042_799_259_000));
         // Neither stands for a digit in base 62: there they are digits of their own.
         assert_eq!(decode("0000000000o", Text::Base62), Ok(50));
         assert_eq!(decode("0000000000I", Text::Base62), Ok(18));
@@ -681,7 +684,8 @@ mod tests {
                     let bits = format!("{:0128b}", of_digits.unwrap());
                     let of_id = [&bits[..48], &bits[52..64], &bits[66..69]].concat();
                     prop_assert_eq!(of_id, format!("{id:063b}"));
-                    prop_assert_eq!((&bits[48..52], &bits[64..66], &bits[69..]), ("1000", "10", &*"0".repeat(59)));
+                    prop_assert_eq!((&bits[48..52], &bits[64..66], &bits[69..72]), ("1000", "10", "001"));
+                    prop_assert_eq!(&bits[72..], "0".repeat(56));
                 }
                 _ => {
                     prop_assert_eq!(of_digits, Some(u128::from(id)));

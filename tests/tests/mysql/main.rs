@@ -5,6 +5,7 @@ mod galera;
 mod issuer;
 mod lease_outages;
 mod leases;
+mod notations;
 mod outages;
 mod own_tables;
 mod server;

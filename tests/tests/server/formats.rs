@@ -81,7 +81,7 @@ fn ids_of_any_tag_come_in_every_notation() -> anyhow::Result<()> {
         ("base36", "0000000000003"),
         ("base62", "00000000004"),
         ("base32", "0000000000005"),
-        ("uuid", "00000000-0000-8000-b000-000000000000"),
+        ("uuid", "00000000-0000-8000-b100-000000000000"),
     ] {
         let answer = client.get(&format!("{order}?format={format}"))?;
         assert_eq!(answer.json()?, json!({ "tag": "order", "ids": [expected] }));
@@ -227,7 +227,7 @@ fn templates_are_written_and_read_over_http_and_on_the_command_line() -> anyhow:
         format!("ORD/{year}-000001-05\nORD/{year}-000002-05\n")
     );
     assert_eq!(ok(at, &["next", "order", "--shard-key", "37", "--sub", "z", "--format", "base36"]), "0000000000001\n");
-    assert_eq!(ok(at, &["next", "plain", "--format", "uuid"]), "00000000-0000-8000-8800-000000000000\n");
+    assert_eq!(ok(at, &["next", "plain", "--format", "uuid"]), "00000000-0000-8000-8900-000000000000\n");
     let printed = ok(at, &["next", "web", "--snowflake", "--shard-key", "37"]);
     let read = ok(at, &["decode", printed.trim_end(), "--snowflake", "web"]);
     assert!(read.contains("gene        5\n") && read.contains("from        20"), "{read}");

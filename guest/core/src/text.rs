@@ -267,7 +267,8 @@ const fn of_uuid(bits: u128) -> u64 {
     high >> 16 << 15 | (high & 0xFFF) << 3 | (bits >> 59) as u64 & 7
 }
 
-/// The 128 bits of the UUID with this id: 48 bits of it, the version, 12 bits, the variant, the last 3 bits, 001, zeros.
+/// The 128 bits of the UUID with this id: 48 bits of it, the version, 12 bits, the variant, the last 3 bits, 001 and
+/// zeros.
 ///
 /// The 1 is for MariaDB, whose type UUID takes no text of version 8 in which the byte of the variant is 0x80.
 const fn in_uuid(id: u64) -> u128 {

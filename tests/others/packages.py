@@ -178,7 +178,7 @@ def uuid_read(text):
 
 def python_write(id):
     bits = f"{int(id):063b}"
-    one = uuid.UUID(int=int(bits[:48] + "1000" + bits[48:60] + "10" + bits[60:] + "0" * 59, 2))
+    one = uuid.UUID(int=int(bits[:48] + "1000" + bits[48:60] + "10" + bits[60:] + "001" + "0" * 56, 2))
     return {"decimal": f"{int(id):d}", "padded": f"{int(id):019d}", "uuid8": str(one)}
 
 

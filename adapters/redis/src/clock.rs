@@ -333,11 +333,14 @@ impl ClockStore {
         let granted_until = self.raising.granted_until(shard.place(), &shard.lease).await?;
         if granted_until < hash.end {
             let time = |tick| Rfc3339(self.layout.tick_start_ms(tick));
+            let behind = Parts { ticks: hash.end, worker: shard.number, sequence: 0 };
             return Err(StoreError::corrupt(format!(
-                "the durable store has granted time for {tag:?} up to {}, and Redis had it up to {} before: it lost data, or \
-                 is another store; find out which, and raise the tag there above all that was handed out",
+                "the durable store has granted time for {tag:?} up to {}, and Redis had it up to {end} before: it lost data, or \
+                 is another store; find out which. If it lost data, wait until {end} has passed, and raise this tag here, \
+                 not in the durable store, to {}",
                 time(granted_until),
-                time(hash.end)
+                self.layout.pack(behind).unwrap_or(self.layout.id_max()),
+                end = time(hash.end),
             )));
         }
         let now_tick = now_ms.saturating_sub(self.layout.epoch_ms());

@@ -571,7 +571,7 @@ impl LeaseServer {
                 }
                 return Err(match asked {
                     Some(Err(error)) => error,
-                    // No time will ever follow: the holder gets a lease anew.
+                    // Whatever the durable store granted behind it is not here: the holder gets a lease anew.
                     _ if before_ms <= view.now_ms => lost(),
                     _ => at_bound(&namespace, before_ms),
                 });

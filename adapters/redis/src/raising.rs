@@ -312,7 +312,7 @@ impl Raising {
         }
     }
 
-    /// Behind the greatest number that the durable store has granted under `tag`; 0 where it has granted none.
+    /// The number from which on the durable store will grant under `tag`; 0 where it does not know the tag.
     ///
     /// Whoever raises a hash looks here first: a grant that is burnt moves the watermark, and the next look would find
     /// nothing wrong with a store that lost data.
@@ -322,8 +322,8 @@ impl Raising {
     pub(crate) async fn granted_until(&self, place: HashKey<'_>, tag: &str) -> Result<u64, StoreError> {
         let look = async {
             match self.durable.tag(tag).await {
-                Ok(record) if record.watermark >= record.options.start => Ok(record.watermark.saturating_add(1)),
-                Ok(_) | Err(StoreError::TagUnknown { .. }) => Ok(0),
+                Ok(record) => Ok(record.watermark.saturating_add(1)),
+                Err(StoreError::TagUnknown { .. }) => Ok(0),
                 Err(error) => Err(error),
             }
         };

@@ -389,7 +389,7 @@ fn check_not_behind(tag: &str, next: u64, end: u64) -> Result<(), StoreError> {
     let (granted, last) = (next.saturating_sub(1), end - 1);
     Err(StoreError::corrupt(format!(
         "the durable store has granted {tag:?} up to {granted}, and Redis had it up to {last} before: it lost data, or is another \
-         store; find out which, and raise the tag there above all that was handed out"
+         store; find out which, and raise the tag there above {last}"
     )))
 }
 

@@ -255,7 +255,7 @@ export class RedisLeases {
         if (asked !== null && asked.error !== null) {
           throw asked.error;
         }
-        // No time will ever follow a lease that is over: its holder gets one anew.
+        // Whatever the durable store granted behind it is not here: the holder of a lease that is over gets one anew.
         throw before <= view.nowMs ? leaseLost(namespace.name, extend.worker) : atBound(namespace, before);
       }
       const lease = { ...worker.record.lease, validUntilMs };

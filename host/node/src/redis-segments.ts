@@ -381,7 +381,6 @@ function checkNotBehind(tag: string, next: bigint, end: bigint): void {
   throw new StoreError(
     'corrupt',
     `the durable store has granted ${shown(tag)} up to ${next > 0n ? next - 1n : 0n}, and Redis had it up to ` +
-      `${end - 1n} before: it lost data, or is another store; find out which, and raise the tag there above all that ` +
-      'was handed out',
+      `${end - 1n} before: it lost data, or is another store; find out which, and raise the tag there above ${end - 1n}`,
   );
 }

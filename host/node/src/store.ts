@@ -189,7 +189,8 @@ export interface LeaseStore {
   /**
    * Moves the end of a running lease to `horizonMs` beyond the store's present, never back.
    *
-   * @throws {StoreError} `lease-lost` when (worker, grant id) is not the worker's newest lease, or its end is fixed.
+   * @throws {StoreError} `lease-lost` when (worker, grant id) is not the worker's newest lease, its end is fixed, or its
+   * end has passed and the store has no time that joins it.
    */
   extend(request: LeaseExtend): Promise<Lease>;
   /**

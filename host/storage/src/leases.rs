@@ -59,9 +59,10 @@ pub trait LeaseStore: Send + Sync + 'static {
     /// Moves the end of a running lease to `horizon_ms` beyond the store's present, never back.
     ///
     /// # Errors
-    /// [`StoreError::LeaseLost`] when (worker, grant id) is not the worker's newest lease or its end was fixed by a
-    /// release; otherwise as [`LeaseStore::acquire`]. It is not an error that the end has passed while nobody else was
-    /// granted the worker: its interval goes on without a gap.
+    /// [`StoreError::LeaseLost`] when (worker, grant id) is not the worker's newest lease, its end was fixed by a
+    /// release, or its end has passed and the store has no time that joins it; otherwise as [`LeaseStore::acquire`]. It
+    /// is not an error by itself that the end has passed while nobody else was granted the worker: its interval goes on
+    /// without a gap.
     async fn extend(&self, extend: &LeaseExtend) -> Result<Lease, StoreError>;
 
     /// Ends a lease at `end_ms`, the end of the last tick that its holder used, if (worker, grant id) is the worker's

@@ -1618,6 +1618,18 @@ async fn a_durable_store_that_lost_data_is_refused_until_its_tag_is_raised() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_tag_that_was_made_again_above_what_redis_had_goes_on() {
+    let world = World::start();
+    let client = world.client().await;
+    grant(&client, 10).await;
+    world.set(&[("left", "0")]);
+    world.durable.inner.lose_all().unwrap();
+    let above = TagOptions { start: 1_000, ..TagOptions::default() };
+    world.durable.inner.create_tag(TAG, &above).await.unwrap();
+    assert_eq!(grant(&client, 10).await, (1_000, 1_010));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_hash_hands_nothing_out() {
     let world = World::start();
     let client = world.client().await;

@@ -218,7 +218,7 @@ class RedisLeases:
                 if failure is not None:
                     raise failure
                 if before_ms <= view.now_ms:
-                    # No time will ever follow: the holder gets a lease anew.
+                    # Whatever the durable store granted behind it is not here: the holder gets a lease anew.
                     raise lease_lost(namespace.name, request.worker)
                 raise _at_bound(namespace, before_ms)
             lease = replace(worker.record.lease, valid_until_ms=valid_until_ms)

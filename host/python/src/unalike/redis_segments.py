@@ -317,8 +317,8 @@ def _check_not_behind(tag: str, following: int, end: int) -> None:
         raise StoreError(
             "corrupt",
             f"the durable store has granted {shown(tag)} up to {max(following - 1, 0)}, and Redis had it up to {end - 1} "
-            "before: it lost data, or is another store; find out which, and raise the tag there above all that was "
-            "handed out",
+            "before: it lost data, or is another store; find out which, and raise the tag there above "
+            f"{end - 1}",
         )
 
 

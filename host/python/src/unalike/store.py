@@ -343,8 +343,8 @@ class LeaseStore(Protocol):
     def extend(self, request: LeaseExtend) -> Lease:
         """Moves the end of a running lease to ``horizon_ms`` beyond the store's present, never back.
 
-        :raises StoreError: ``lease-lost`` when (worker, grant id) is not the worker's newest lease, or its end is
-            fixed.
+        :raises StoreError: ``lease-lost`` when (worker, grant id) is not the worker's newest lease, its end is fixed,
+            or its end has passed and the store has no time that joins it.
         """
         ...
 

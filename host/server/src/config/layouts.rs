@@ -495,7 +495,9 @@ fn makes_sense(guess: &Guess<'_>) -> bool {
 fn why(guess: &Guess<'_>) -> String {
     match guess.verdict {
         Verdict::Plausible { .. } if is_known_by_shape(guess) => "by its shape".to_owned(),
-        Verdict::TooEarly { .. } if is_known_by_shape(guess) => "by its shape, though its time is odd".to_owned(),
+        Verdict::TooEarly { since_ms } if is_known_by_shape(guess) => {
+            format!("by its shape, though its time is before {}", rfc3339(since_ms))
+        }
         Verdict::TooLate if is_known_by_shape(guess) => "by its shape, though its time is yet to come".to_owned(),
         Verdict::Plausible { evidence_bits } => {
             format!("its time lies between the first such ids and now; weight {evidence_bits}")

@@ -1310,7 +1310,9 @@ fn schemas(config: &Config) -> Value {
             "number": {
                 "type": ["string", "null"], "pattern": POSITIVE, "description": "The id, if it is one of 63 bits",
             },
-            "plausible": { "type": "boolean" },
+            "plausible": {
+                "type": "boolean", "description": "Whether it makes sense; UUIDs and ULIDs do, whatever their time is",
+            },
             "why": { "type": "string" },
             "time": id_time(), "unix_ms": unix_ms(), "fields": fields(), "source_names": source_names(),
         })),
